@@ -1,0 +1,1 @@
+"""How uploads become one total."""

@@ -1,0 +1,250 @@
+"""The four independent parts of a method: what is minimised, how the local gradient is corrected, how uploads are folded,
+how the server steps. One paper's file defines the parts that the paper changes.
+
+Signs (optimisation-and-compression 0.2): clients return ``delta = after - before``; servers add.
+Parts that travel are named tensors; a :class:`Part` of an upload also says how it is folded.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from motley.core.layout import Layout
+from motley.core.paper import Paper
+from motley.tasks.base import ModelState
+
+__all__ = [
+    "Affine",
+    "Aggregator",
+    "Algorithm",
+    "Context",
+    "Correction",
+    "Fold",
+    "Loss",
+    "Memory",
+    "Method",
+    "Part",
+    "Parts",
+    "Room",
+    "Server",
+    "ServerState",
+    "Tensors",
+    "Upload",
+    "step_model",
+]
+
+Tensors = Mapping[str, Tensor]
+Memory = Mapping[str, Tensor]
+"""What a client keeps between rounds, by name."""
+
+Fold = Literal["mean", "sum", "convex", "max"]
+
+
+class Part(NamedTuple):
+    """One tensor of an upload and how it is folded: ``mean`` with the round's weights (which need not sum to 1), ``sum``
+    unweighted, ``convex`` with the weights normalised (buffers), ``max`` element-wise (integer buffers)."""
+
+    value: Tensor
+    fold: Fold
+
+
+Parts = Mapping[str, Part]
+
+
+class Upload(NamedTuple):
+    """What one accepted client sent, and its raw weight in this round."""
+
+    parts: Parts
+    weight: float
+
+
+@dataclass(frozen=True)
+class Affine:
+    """The local gradient becomes ``g + pull (w - x) + shift``, x the received model.
+
+    Parameters
+    ----------
+    pull: a scalar (one per client when clients are batched). shift: ``[D]`` or None.
+    """
+
+    pull: float = 0.0
+    shift: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a correction or loss may know about the job it serves; never an id, never a time.
+
+    Parameters
+    ----------
+    x: ``[D]`` the received model. download: everything received. memory: what the client kept, None if nothing.
+    steps: local steps of this job. lr: learning rate used in it. num_examples: the client's training samples.
+    solver_norm: FedNova's ``||a||_1`` of the local solver over these steps.
+    layout: where parameters lie in the flat vector.
+    """
+
+    x: Tensor
+    download: Tensors
+    memory: Memory | None
+    steps: int
+    lr: float
+    num_examples: int
+    solver_norm: float
+    layout: Layout
+
+
+class Loss(ABC):
+    """What a client minimises. Subclasses are frozen dataclasses of options."""
+
+    paper: ClassVar[Paper | None] = None
+    whole_model: ClassVar[bool] = False  # True: the loss needs more than outputs and defines ``loss_model``
+
+    @abstractmethod
+    def loss(self, outputs: Tensor, targets: Tensor, extra: Tensors) -> Tensor:
+        """Per-sample loss ``[..., B]`` of outputs ``[..., B, C]`` and targets ``[..., B]`` (or ``[..., B, d]``)."""
+
+    def gradient(self, outputs: Tensor, targets: Tensor, extra: Tensors) -> Tensor:
+        """Gradient of each sample's loss by its outputs, the shape of ``outputs``. By autograd; override with the closed form."""
+        with torch.enable_grad():
+            leaf = outputs.detach().requires_grad_()
+            (out,) = torch.autograd.grad(self.loss(leaf, targets, extra).sum(), leaf)
+        return out
+
+    def prepare(self, ctx: Context, forward: Callable[[Tensor], Tensor], inputs: Tensor, targets: Tensor) -> Tensors:
+        """Per-sample extras ``[n, ...]`` computed with the received model in eval mode before step 0 (FLASH's pseudo labels).
+        Called only when overridden; rows are the client's training samples in order."""
+        return {}
+
+
+class Correction(ABC):  # noqa: B024 - every method has a default: the identity is plain local SGD
+    """How the local gradient is corrected, what travels, and what a client keeps. The default is plain local training."""
+
+    def memory(self, state: ModelState) -> Memory | None:
+        """What a client holds before its first round; None for a method without client memory."""
+        return None
+
+    def download(self, server: ServerState) -> Tensors:
+        """All that is sent to a client, hence all that is billed."""
+        model = server.model
+        return {"x": model.x, "buffers": model.buffers, "counters": model.counters}
+
+    def start(self, download: Tensors, memory: Memory | None) -> ModelState:
+        """The model a client starts from (FedBN puts its own normalisation in); used by training, measuring and examining alike."""
+        return ModelState(download["x"], download["buffers"], download["counters"])
+
+    def affine(self, ctx: Context) -> Affine:
+        """The correction of every local step of this job."""
+        return Affine()
+
+    def finish(self, after: ModelState, ctx: Context) -> tuple[Parts, Memory | None]:
+        """Upload and next memory, from the model after local work."""
+        parts = {
+            "delta": Part(after.x - ctx.x, "mean"),
+            "buffers": Part(after.buffers, "convex"),
+            "counters": Part(after.counters, "max"),
+        }
+        return parts, ctx.memory
+
+    def refuses(self, algorithm: Algorithm) -> str | None:
+        """Why this part cannot go with the others, or None."""
+        return None
+
+
+class Aggregator(ABC):
+    """How uploads become one total. ``sees`` says whether single uploads must be known (``each``) or their sum is enough."""
+
+    paper: ClassVar[Paper | None] = None
+    sees: ClassVar[Literal["sum", "each"]] = "sum"
+
+    @abstractmethod
+    def fold(self, uploads: Iterable[Upload], divide: Literal["weight", "count", "none"]) -> dict[str, Tensor]:
+        """Total by part name, in float64 for floating parts, from uploads in order of client id; empty when there are none.
+
+        ``divide``: ``mean`` parts are divided by the sum of weights, by the number of uploads, or not at all.
+        """
+
+
+@dataclass(frozen=True)
+class ServerState:
+    """The server's side of a method: the model, and named extra tensors (momentum, control variate, ...)."""
+
+    model: ModelState
+    extra: Tensors = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Room:
+    """What a server rule may use beyond the total: the layout, the population, the number folded, and what the experiment gives it.
+
+    ``forward`` maps (flat vector, inputs) to outputs; ``public`` is unlabelled data (FedDF, RHFL); ``validation`` labelled.
+    """
+
+    layout: Layout
+    population: int
+    accepted: int
+    forward: Callable[[Tensor, Tensor], Tensor] | None = None
+    public: Tensor | None = None
+    validation: tuple[Tensor, Tensor] | None = None
+
+
+class Server(ABC):
+    """How the server steps on a total."""
+
+    def init(self, model: ModelState, population: int) -> ServerState:
+        """State before round 1."""
+        return ServerState(model)
+
+    @abstractmethod
+    def update(self, state: ServerState, total: Tensors, room: Room) -> ServerState:
+        """The next state. Never called with an empty total: a round without uploads leaves everything as it was."""
+
+
+def step_model(state: ServerState, step: Tensor, total: Tensors) -> ModelState:
+    """The model after ``x + step`` (float64, then cast), buffers replaced by their convex mean, counters by their maximum."""
+    old = state.model
+    return ModelState(
+        (old.x.double() + step).to(old.x.dtype),
+        total["buffers"].to(old.buffers.dtype) if "buffers" in total else old.buffers,
+        total["counters"].to(old.counters.dtype) if "counters" in total else old.counters,
+    )
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """A method: its four parts, and the weighting it is published with (None: the experiment's default)."""
+
+    loss: Loss
+    correction: Correction
+    aggregator: Aggregator
+    server: Server
+    weights: str | None = None
+    papers: tuple[Paper, ...] = ()
+
+    def replace(
+        self,
+        loss: Loss | None = None,
+        correction: Correction | None = None,
+        aggregator: Aggregator | None = None,
+        server: Server | None = None,
+        weights: str | None = None,
+    ) -> Algorithm:
+        """The same method with some parts exchanged."""
+        given = {"loss": loss, "correction": correction, "aggregator": aggregator, "server": server, "weights": weights}
+        return dataclasses.replace(self, **{k: v for k, v in given.items() if v is not None})  # type: ignore[arg-type]
+
+
+class Method(ABC):
+    """A named method of a paper: a frozen dataclass of options that says which parts the paper changes."""
+
+    paper: ClassVar[Paper]
+
+    @abstractmethod
+    def change(self, plain: Algorithm) -> Algorithm:
+        """``plain`` (FedAvg with the task's loss) with this paper's parts in."""

@@ -1,0 +1,64 @@
+"""FedAvg: average the results of several local epochs.
+
+McMahan, Moore, Ramage, Hampson, Aguera y Arcas: *Communication-Efficient Learning of Deep Networks from Decentralized
+Data*, AISTATS 2017.
+
+    client:  w <- x;  for each batch b:  w <- w - lr * grad l(w; b);   delta_k = w - x
+    server:  x <- x + lr_server * sum_k a_k delta_k
+
+``a_k`` comes from the experiment's ``weights``: ``examples`` (n_k over the cohort's sum, the default), ``uniform`` (1/M), ``ht``
+(K/M p_k, unbiased under uniform sampling without replacement; need not sum to 1), ``score``. See :mod:`motley.algorithms.weights`.
+
+Deviations: none. ``x + sum a_k delta_k`` is formed in float64, never ``sum a_k w_k``.
+
+>>> from motley.algorithms.fedavg import Average
+>>> Average(lr=1.0).lr
+1.0
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from motley.algorithms.base import Algorithm, Method, Room, Server, ServerState, Tensors, step_model
+from motley.core.errors import ConfigError
+from motley.core.paper import Paper
+
+__all__ = ["Average", "FedAvg"]
+
+PAPER = Paper(
+    "mcmahan2017communication",
+    "Communication-Efficient Learning of Deep Networks from Decentralized Data",
+    ("H. Brendan McMahan", "Eider Moore", "Daniel Ramage", "Seth Hampson", 'Blaise Ag{\\"u}era y Arcas'),
+    "International Conference on Artificial Intelligence and Statistics (AISTATS)",
+    2017,
+    "https://arxiv.org/abs/1602.05629",
+)
+
+
+@dataclass(frozen=True)
+class Average(Server):
+    """``x <- x + lr * total``."""
+
+    lr: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not self.lr > 0:
+            raise ConfigError(f"got lr = {self.lr}; expected a positive number")
+
+    def update(self, state: ServerState, total: Tensors, room: Room) -> ServerState:
+        """One server step."""
+        return ServerState(step_model(state, self.lr * total["delta"], total), state.extra)
+
+
+@dataclass(frozen=True)
+class FedAvg(Method):
+    """Federated averaging, option ``server_lr`` (1.0)."""
+
+    paper: ClassVar[Paper] = PAPER
+    server_lr: float = 1.0
+
+    def change(self, plain: Algorithm) -> Algorithm:
+        """Plain local training, averaged."""
+        return plain.replace(server=Average(self.server_lr))

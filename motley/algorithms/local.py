@@ -1,0 +1,8 @@
+"""Local optimisers."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class SGD:
+    lr: float = 0.1

@@ -1,0 +1,1 @@
+"""The words every room speaks: keys, reports, tables, layouts, bytes, papers. Standard library and NumPy only."""

@@ -1,0 +1,115 @@
+"""Frozen dataclasses and arrays to bytes and back. Versioned, checked, no pickle.
+
+The bytes: ``b"MTLY"``, a format number (u16), the length of a JSON header (u32), the header, the arrays' raw bytes, and
+a 16-byte blake2b digest of everything before it, so a truncated or changed file is told apart from a good one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import hashlib
+import json
+import math
+import struct
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from motley.core.errors import CodecError
+
+__all__ = ["FORMAT", "decode", "encode"]
+
+FORMAT = 1
+_MAGIC = b"MTLY"
+_HEAD = struct.Struct("<4sHI")
+
+
+def encode(value: object) -> bytes:
+    """Bytes of None, bool, int, float, str, bytes, tuple, list, dict (str or int keys), arrays and frozen dataclasses of these.
+
+    Raises
+    ------
+    CodecError: a value of any other type.
+    """
+    blobs: list[bytes] = []
+    body = json.dumps(_pack(value, blobs), separators=(",", ":")).encode()
+    raw = b"".join([_HEAD.pack(_MAGIC, FORMAT, len(body)), body, *blobs])
+    return raw + hashlib.blake2b(raw, digest_size=16).digest()
+
+
+def decode(data: bytes, *types: type) -> Any:
+    """The value again. Every dataclass that may occur is named in ``types``: bytes cannot make anything else.
+
+    Raises
+    ------
+    CodecError: truncated or changed bytes, another format, or a type that was not named.
+    """
+    raw, digest = data[:-16], data[-16:]
+    if len(raw) < _HEAD.size or raw[:4] != _MAGIC:
+        raise CodecError("these bytes were not written by motley")
+    if hashlib.blake2b(raw, digest_size=16).digest() != digest:
+        raise CodecError(f"these {len(data)} bytes are truncated or changed (checksum differs)")
+    _, version, length = _HEAD.unpack(raw[: _HEAD.size])
+    if version != FORMAT:
+        raise CodecError(f"got format {version}, this motley reads format {FORMAT}")
+    body = json.loads(raw[_HEAD.size : _HEAD.size + length])
+    return _unpack(body, memoryview(raw)[_HEAD.size + length :], {t.__qualname__: t for t in types})
+
+
+def _pack(value: Any, blobs: list[bytes]) -> Any:
+    if isinstance(value, enum.Enum):
+        value = value.value
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, np.generic):
+        return _pack(value.item(), blobs)
+    if isinstance(value, float):
+        return value if math.isfinite(value) else {"f": repr(value)}
+    if isinstance(value, bytes):
+        return {"b": _blob(value, blobs)}
+    if isinstance(value, np.ndarray):
+        if value.dtype.kind not in "biuf":
+            raise CodecError(f"cannot encode an array of dtype {value.dtype}")
+        plain = np.ascontiguousarray(value)
+        return {"a": _blob(plain.tobytes(), blobs), "t": plain.dtype.str, "s": list(value.shape)}
+    if isinstance(value, tuple | list):
+        return {"l" if isinstance(value, list) else "u": [_pack(item, blobs) for item in value]}
+    if isinstance(value, Mapping):
+        return {"d": [[_pack(key, blobs), _pack(item, blobs)] for key, item in value.items()]}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        items = {f.name: _pack(getattr(value, f.name), blobs) for f in dataclasses.fields(value)}
+        return {"c": type(value).__qualname__, "v": items}
+    raise CodecError(f"cannot encode a {type(value).__name__}")
+
+
+def _blob(raw: bytes, blobs: list[bytes]) -> list[int]:
+    start = sum(len(blob) for blob in blobs)
+    blobs.append(raw)
+    return [start, len(raw)]
+
+
+def _unpack(node: Any, data: memoryview, types: Mapping[str, type]) -> Any:
+    if not isinstance(node, dict):
+        return node
+    if "f" in node:
+        return float(node["f"])
+    if "b" in node:
+        return bytes(data[node["b"][0] : sum(node["b"])])
+    if "a" in node:
+        raw = data[node["a"][0] : sum(node["a"])]
+        return np.frombuffer(raw, dtype=np.dtype(node["t"])).reshape(node["s"]).copy()
+    if "l" in node:
+        return [_unpack(item, data, types) for item in node["l"]]
+    if "u" in node:
+        return tuple(_unpack(item, data, types) for item in node["u"])
+    if "d" in node:
+        return {_unpack(key, data, types): _unpack(item, data, types) for key, item in node["d"]}
+    name = node["c"]
+    if name not in types:
+        raise CodecError(f"these bytes hold a {name!r}; expected one of: {', '.join(sorted(types)) or 'plain values'}")
+    known = {f.name for f in dataclasses.fields(types[name])}
+    if set(node["v"]) != known:
+        raise CodecError(f"{name} was written with fields {sorted(node['v'])}, this motley has {sorted(known)}")
+    return types[name](**{key: _unpack(item, data, types) for key, item in node["v"].items()})

@@ -1,0 +1,173 @@
+"""Catalogues: the names of the methods of one kind, and how ``{ name = "...", option = ... }`` becomes an object.
+
+Every method is a frozen dataclass of options. A catalogue maps its name to ``"module:Class"`` and imports the module only
+when it is asked for. Packages installed beside Motley add names through the entry-point group ``motley.<kind>``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import metadata
+from typing import Any, Literal
+
+from motley.core.errors import ConfigError, suggest
+
+__all__ = ["Catalogue", "Option", "check_option"]
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option of a method: its name, what it accepts (in words), and its default (``...`` when it must be given)."""
+
+    name: str
+    accepts: str
+    default: Any
+
+
+@dataclass(frozen=True)
+class Catalogue:
+    """The methods of one kind.
+
+    Parameters
+    ----------
+    kind: the word in the experiment file, e.g. ``"selector"``.
+    builtin: name -> ``"module:Class"``.
+    planned: names that are known but not built yet; asking for one says so.
+    """
+
+    kind: str
+    builtin: Mapping[str, str]
+    planned: tuple[str, ...] = ()
+
+    @cached_property
+    def targets(self) -> dict[str, str]:
+        """Name -> ``"module:Class"``, entry points included; ours win."""
+        found = {point.name: point.value for point in metadata.entry_points(group=f"motley.{self.kind}")}
+        return {**found, **self.builtin}
+
+    def names(self) -> list[str]:
+        """All names, sorted."""
+        return sorted(self.targets)
+
+    def get(self, name: str, key: str | None = None) -> type:
+        """The class of a method.
+
+        Raises
+        ------
+        ConfigError: an unknown name (with the nearest spelling), or one that is planned.
+        """
+        if name in self.targets:
+            module, _, attribute = self.targets[name].partition(":")
+            return typing.cast(type, getattr(importlib.import_module(module), attribute))
+        where = key or f"{self.kind}.name"
+        if name in self.planned:
+            raise ConfigError(f"{name!r} is known but not built yet; built: {', '.join(self.names())}", where)
+        hint = suggest(name, self.names())
+        raise ConfigError(f"got {name!r}{hint}; expected one of: {', '.join(self.names())}", where)
+
+    def options(self, name: str) -> list[Option]:
+        """The options of a method, in order."""
+        cls = self.get(name)
+        hints = typing.get_type_hints(cls)
+        out = []
+        for f in dataclasses.fields(cls):
+            if f.init:
+                default = f.default if f.default is not dataclasses.MISSING else ...
+                if f.default_factory is not dataclasses.MISSING:
+                    default = f.default_factory()
+                out.append(Option(f.name, describe(hints[f.name]), default))
+        return out
+
+    def build(self, record: str | Mapping[str, Any], key: str | None = None) -> Any:
+        """The object a record describes: ``{"name": "power_of_choice", "d": 20}`` or just a name.
+
+        Raises
+        ------
+        ConfigError: unknown name or option, wrong type, or a value the method refuses; the message names the key.
+        """
+        where = key or self.kind
+        record = {"name": record} if isinstance(record, str) else dict(record)
+        if "name" not in record:
+            raise ConfigError(f'got no name; expected {{ name = "...", ... }}, one of: {", ".join(self.names())}', where)
+        name = record.pop("name")
+        cls = self.get(name, f"{where}.name")
+        allowed = {f.name: f for f in dataclasses.fields(cls) if f.init}
+        hints = typing.get_type_hints(cls)
+        values = {}
+        for option, value in record.items():
+            if option not in allowed:
+                known = ", ".join(allowed) or "none"
+                raise ConfigError(
+                    f"{name!r} has no such option{suggest(option, allowed)}; its options: {known}", f"{where}.{option}"
+                )
+            values[option] = check_option(value, hints[option], f"{where}.{option}")
+        for option, f in allowed.items():
+            missing = f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
+            if missing and option not in values:
+                raise ConfigError(f"{name!r} needs this option ({describe(hints[option])})", f"{where}.{option}")
+        try:
+            return cls(**values)
+        except ConfigError as error:
+            raise ConfigError(str(error), where) from None
+
+
+def describe(hint: Any) -> str:
+    """An annotation in words, e.g. ``a number or none``."""
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Literal:
+        return "one of " + ", ".join(repr(a) for a in args)
+    if origin in (typing.Union, types.UnionType):
+        return " or ".join(describe(a) for a in args)
+    if origin in (tuple, list, Sequence):
+        inner = [a for a in args if a is not ...]
+        if ... in args or origin is not tuple:
+            return f"a list of {describe(inner[0])}" if inner else "a list"
+        return f"a list of {len(inner)}: " + ", ".join(describe(a) for a in inner)
+    names = {int: "a whole number", float: "a number", bool: "true or false", str: "a string", type(None): "none"}
+    return names.get(hint, "a table" if origin in (dict, Mapping) else getattr(hint, "__name__", str(hint)))
+
+
+def check_option(value: Any, hint: Any, key: str) -> Any:
+    """The value as the annotation wants it (an int where a float is wanted, a tuple where a list is given), or ConfigError."""
+    ok, out = _fit(value, hint)
+    if not ok:
+        hints = [str(a) for a in typing.get_args(hint)] if typing.get_origin(hint) is Literal else []
+        near = suggest(value, hints) if isinstance(value, str) else ""
+        raise ConfigError(f"got {value!r}{near}; expected {describe(hint)}", key)
+    return out
+
+
+def _fit(value: Any, hint: Any) -> tuple[bool, Any]:
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if hint is Any:
+        return True, value
+    if origin is Literal:
+        return any(value == a and type(value) is type(a) for a in args), value
+    if origin in (typing.Union, types.UnionType):
+        for arm in args:
+            ok, out = _fit(value, arm)
+            if ok:
+                return True, out
+        return False, value
+    if origin in (tuple, list, Sequence):
+        if not isinstance(value, list | tuple):
+            return False, value
+        inner = [args[0]] * len(value) if (origin is not tuple or ... in args) else list(args)
+        if len(inner) != len(value):
+            return False, value
+        fitted = [_fit(v, a) for v, a in zip(value, inner, strict=True)]
+        return all(ok for ok, _ in fitted), tuple(out for _, out in fitted)
+    if origin in (dict, Mapping):
+        return isinstance(value, Mapping), value
+    if hint is float:
+        good = isinstance(value, int | float) and not isinstance(value, bool)
+        return good, float(value) if good else value
+    if hint is int:
+        return isinstance(value, int) and not isinstance(value, bool), value
+    return isinstance(value, hint) if isinstance(hint, type) else False, value

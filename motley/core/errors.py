@@ -1,0 +1,92 @@
+"""Every error Motley raises on purpose.
+
+MotleyError
+|-- UserError               the user can mend it; one sentence; exit code 2 at the command line
+|   |-- ConfigError         an experiment, option or argument is wrong (names the key)
+|   |-- DataError           data is missing, corrupt or of the wrong form (names the file)
+|   |-- ModelError          a user's module cannot be used as it is (names the layer)
+|   |-- StoreError          an output folder is in use, full, or of another run
+|   `-- NumericsError       a run would be resumed under other numerics
+|-- EngineError             a client's work failed for a reason that is ours (carries client and job)
+|-- CodecError              bytes that are not what they claim to be
+`-- ContractError           a component broke its contract (a rule chose a client it was not offered, ...)
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+__all__ = [
+    "CodecError",
+    "ConfigError",
+    "ContractError",
+    "DataError",
+    "EngineError",
+    "ModelError",
+    "MotleyError",
+    "NumericsError",
+    "StoreError",
+    "UserError",
+    "suggest",
+]
+
+
+class MotleyError(Exception):
+    """Base of every error raised on purpose."""
+
+
+class UserError(MotleyError):
+    """Something the user can mend. The message is one sentence that says what was got, what is allowed and the fix."""
+
+
+class ConfigError(UserError):
+    """An experiment file, option or argument is wrong.
+
+    Parameters
+    ----------
+    message: the sentence shown to the user.
+    key: dotted path of the offending key, e.g. ``"selector.candidates"``; prefixed to the message when given.
+    """
+
+    def __init__(self, message: str, key: str | None = None) -> None:
+        super().__init__(f"{key}: {message}" if key else message)
+        self.key = key
+
+
+class DataError(UserError):
+    """Data is missing, corrupt or of the wrong form."""
+
+
+class ModelError(UserError):
+    """A user's module cannot be used as it is."""
+
+
+class StoreError(UserError):
+    """An output folder is in use, full, or belongs to another run."""
+
+
+class NumericsError(UserError):
+    """A run would be resumed under other numerics (torch build, instruction set, threads, engine, device)."""
+
+
+class EngineError(MotleyError):
+    """A client's work failed; ``context`` carries the client, the job and what it was doing."""
+
+    def __init__(self, message: str, context: dict[str, object] | None = None) -> None:
+        super().__init__(message)
+        self.context = context or {}
+
+
+class CodecError(MotleyError):
+    """Bytes that are not what they claim to be (truncated, of another version, of an unknown type)."""
+
+
+class ContractError(MotleyError):
+    """A component broke the contract of its kind."""
+
+
+def suggest(got: str, allowed: Iterable[str]) -> str:
+    """``" (did you mean 'uniform'?)"`` for the nearest allowed spelling, or the empty string."""
+    near = difflib.get_close_matches(got, list(allowed), n=1, cutoff=0.6)
+    return f" (did you mean {near[0]!r}?)" if near else ""

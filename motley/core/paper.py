@@ -1,0 +1,36 @@
+"""Citations, kept beside the method they belong to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["Paper"]
+
+
+@dataclass(frozen=True, slots=True)
+class Paper:
+    """One publication.
+
+    Parameters
+    ----------
+    key: BibTeX key, e.g. ``"li2020fedprox"``.
+    title, venue, year, url: as one would cite them.
+    authors: full names, in order.
+    """
+
+    key: str
+    title: str
+    authors: tuple[str, ...]
+    venue: str
+    year: int
+    url: str = ""
+
+    def bibtex(self) -> str:
+        """The BibTeX entry."""
+        lines = [f"@inproceedings{{{self.key},", f"  title     = {{{self.title}}},"]
+        lines.append(f"  author    = {{{' and '.join(self.authors)}}},")
+        lines.append(f"  booktitle = {{{self.venue}}},")
+        lines.append(f"  year      = {{{self.year}}},")
+        if self.url:
+            lines.append(f"  url       = {{{self.url}}},")
+        return "\n".join([*lines, "}"])

@@ -1,0 +1,52 @@
+"""Ragged: one array and where each client's part of it begins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Ragged"]
+
+
+@dataclass(frozen=True, slots=True)
+class Ragged:
+    """``values[offsets[k] : offsets[k + 1]]`` belongs to client ``k``.
+
+    Parameters
+    ----------
+    offsets: int64 ``[K + 1]``, non-decreasing, from 0.
+    values: int64 ``[offsets[-1]]``; here always row numbers of a pool of samples.
+    """
+
+    offsets: NDArray[np.int64]
+    values: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, parts: Sequence[NDArray[np.int64]]) -> Ragged:
+        """From one array per client."""
+        sizes = np.array([len(part) for part in parts], dtype=np.int64)
+        offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
+        values = np.concatenate([np.asarray(part, np.int64) for part in parts]) if len(parts) else np.zeros(0, np.int64)
+        return cls(offsets, values)
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, client: int) -> NDArray[np.int64]:
+        return self.values[self.offsets[client] : self.offsets[client + 1]]
+
+    def __iter__(self) -> Iterator[NDArray[np.int64]]:
+        return (self[client] for client in range(len(self)))
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        """Samples per client, ``[K]``."""
+        return np.diff(self.offsets)
+
+    @property
+    def owner(self) -> NDArray[np.int64]:
+        """The client of each value, ``[len(values)]``."""
+        return np.repeat(np.arange(len(self)), self.sizes)

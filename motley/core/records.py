@@ -1,0 +1,298 @@
+"""What passes between the rooms: reports, asks, cohorts, needs, and the table of signals.
+
+Reports are columns: a million of them cost milliseconds. :class:`Report` is a row of them, for users and tests.
+Absent numbers are NaN.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from types import MappingProxyType
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from motley.core.errors import ContractError
+
+__all__ = ["SIGNALS", "Ask", "Cohort", "Ids", "Needs", "Outcome", "Report", "Reports", "Signal"]
+
+Ids = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+class Outcome(enum.IntEnum):
+    """What became of a client in a round."""
+
+    ENROLLED = 0
+    PROBED = 1
+    ACCEPTED = 2
+    LATE = 3
+    DROPPED = 4
+    REJECTED = 5  # non-finite or of the wrong shape; paid for
+    REHEARSED = 6  # trained and measured, but the server does not move
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """One thing a server may learn about a client; the docs' table of signals is made of these."""
+
+    kind: Literal["learning", "system", "channel", "enrolment"]
+    shape: str
+    model: str
+    data: str
+    mode: str
+    text: str
+    built: bool = True
+
+
+SIGNALS: Mapping[str, Signal] = MappingProxyType(
+    {
+        "loss": Signal("learning", "scalar", "received", "training samples of the client", "eval",
+                       "mean per-sample loss of the received model; probed: on so many batches; reported: over the local steps, as trained"),
+        "loss_rms": Signal("learning", "scalar", "local, while training", "training batches", "train",
+                           "root mean square of the per-sample losses met in training (Oort)"),
+        "grad_norm": Signal("learning", "scalar", "received", "training samples", "eval",
+                            "norm of the mean gradient", built=False),
+        "max_grad_norm": Signal("learning", "scalar", "local, while training", "training batches", "train",
+                                "largest batch-gradient norm met in training", built=False),
+        "robust_loss": Signal("learning", "scalar", "received", "training samples", "eval",
+                              "the noise-robust loss (FLASH)", built=False),
+        "val_loss": Signal("learning", "scalar", "received", "validation samples", "eval",
+                           "mean loss on the client's validation part", built=False),
+        "update_norm": Signal("learning", "scalar", "after training", "-", "-",
+                              "Euclidean norm of the update (its square is HeteRo-Select v1's u_k)"),
+        "gradient": Signal("learning", "[D]", "received", "training samples", "eval", "mean gradient", built=False),
+        "sketch": Signal("learning", "[64]", "after training", "-", "-", "random projection of the update", built=False),
+        "last_layer": Signal("learning", "[d]", "after training", "-", "-",
+                             "weights and bias of the last linear layer", built=False),
+        "uplink_mbps": Signal("system", "scalar", "-", "-", "-", "the client's uplink in this round, megabits a second"),
+        "compute_estimate_s": Signal("system", "scalar", "-", "-", "-",
+                                     "seconds the full local work would take, as the device model has it"),
+        "cosine": Signal("channel", "scalar", "-", "-", "-",
+                         "cosine of the decoded upload to the running consensus", built=False),
+        "label_histogram": Signal("enrolment", "[C]", "-", "training labels, as the client has them (noisy)", "-",
+                                  "counts per class, 32 bits each, sent once"),
+        "num_examples": Signal("enrolment", "scalar", "-", "training samples", "-", "their number, sent once"),
+    }
+)  # fmt: skip
+"""Every signal a rule may ask for, and what exactly it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """One client's report: a row of :class:`Reports`. Absent numbers are NaN; times in seconds, sizes in bits."""
+
+    id: int
+    outcome: Outcome = Outcome.ACCEPTED
+    version: float = np.nan
+    num_examples: float = np.nan
+    local_steps: float = np.nan
+    staleness: float = np.nan
+    download_s: float = np.nan
+    compute_s: float = np.nan
+    upload_s: float = np.nan
+    bits_up: float = np.nan
+    bits_down: float = np.nan
+    signals: Mapping[str, float | Floats] = field(default_factory=dict)
+
+
+_NUMBERS = tuple(f.name for f in fields(Report) if f.name not in ("id", "outcome", "signals"))
+
+
+@dataclass(frozen=True)
+class Reports:
+    """Reports of n clients as columns.
+
+    Parameters
+    ----------
+    ids: int64 ``[n]``, distinct.
+    outcome: int8 ``[n]``, values of :class:`Outcome` (one value is repeated).
+    version .. bits_down: float64 ``[n]`` or None for all-absent; seconds and bits.
+    signals: name -> ``[n]`` or ``[n, d]`` float64; NaN means absent.
+
+    Raises
+    ------
+    ContractError: columns of unequal length, or ids repeated.
+    """
+
+    ids: Ids
+    outcome: NDArray[np.int8]
+    version: Floats = None  # type: ignore[assignment]  # filled below
+    num_examples: Floats = None  # type: ignore[assignment]
+    local_steps: Floats = None  # type: ignore[assignment]
+    staleness: Floats = None  # type: ignore[assignment]
+    download_s: Floats = None  # type: ignore[assignment]
+    compute_s: Floats = None  # type: ignore[assignment]
+    upload_s: Floats = None  # type: ignore[assignment]
+    bits_up: Floats = None  # type: ignore[assignment]
+    bits_down: Floats = None  # type: ignore[assignment]
+    signals: Mapping[str, Floats] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        put = object.__setattr__
+        ids = np.atleast_1d(np.asarray(self.ids, dtype=np.int64))
+        n = len(ids)
+        put(self, "ids", ids)
+        put(self, "outcome", np.broadcast_to(np.asarray(self.outcome, dtype=np.int8), (n,)))
+        if n > 1 and not (np.diff(np.sort(ids)) > 0).all():
+            raise ContractError("a client reports twice in one set of reports")
+        for name in _NUMBERS:
+            value = getattr(self, name)
+            column = np.full(n, np.nan) if value is None else np.asarray(value, dtype=np.float64)
+            put(self, name, np.broadcast_to(column, (n,)))
+        signals = {name: np.asarray(value, dtype=np.float64) for name, value in self.signals.items()}
+        for name, value in signals.items():
+            if value.shape[:1] != (n,):
+                raise ContractError(f"signal {name!r} has shape {value.shape}; expected [{n}] or [{n}, d]")
+        put(self, "signals", signals)
+
+    @classmethod
+    def empty(cls) -> Reports:
+        """No reports."""
+        return cls(np.zeros(0, np.int64), np.zeros(0, np.int8))
+
+    @classmethod
+    def from_rows(cls, rows: Iterable[Report]) -> Reports:
+        """From single reports; a signal absent from a row is NaN there."""
+        rows = list(rows)
+        if not rows:
+            return cls.empty()
+        names = sorted({name for row in rows for name in row.signals})
+        signals = {}
+        for name in names:
+            shape = next(np.shape(row.signals[name]) for row in rows if name in row.signals)
+            blank = np.full(shape, np.nan)
+            signals[name] = np.stack([np.asarray(row.signals.get(name, blank), dtype=np.float64) for row in rows])
+        return cls(
+            np.array([row.id for row in rows]),
+            np.array([row.outcome for row in rows]),
+            **{name: np.array([getattr(row, name) for row in rows], dtype=np.float64) for name in _NUMBERS},  # type: ignore[arg-type]
+            signals=signals,
+        )
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __getitem__(self, which: ArrayLike | slice) -> Reports:
+        """The reports at these positions (slice, mask or indices)."""
+        at: Any = which if isinstance(which, slice) else np.asarray(which)
+        return Reports(
+            self.ids[at],
+            self.outcome[at],
+            **{name: getattr(self, name)[at] for name in _NUMBERS},  # type: ignore[arg-type]
+            signals={name: value[at] for name, value in self.signals.items()},
+        )
+
+    def of(self, *outcomes: Outcome) -> Reports:
+        """Only those with one of these outcomes."""
+        return self[np.isin(self.outcome, [int(o) for o in outcomes])]
+
+    def signal(self, name: str) -> Floats:
+        """The column of one signal; NaN everywhere when nobody sent it."""
+        value = self.signals.get(name)
+        return np.full(len(self), np.nan) if value is None else value
+
+    def rows(self) -> Iterator[Report]:
+        """One :class:`Report` after the other."""
+        for i in range(len(self)):
+            yield Report(
+                int(self.ids[i]),
+                Outcome(int(self.outcome[i])),
+                **{name: float(getattr(self, name)[i]) for name in _NUMBERS},  # type: ignore[arg-type]
+                signals={name: float(v[i]) if v.ndim == 1 else v[i] for name, v in self.signals.items()},
+            )
+
+    @classmethod
+    def concat(cls, parts: Sequence[Reports]) -> Reports:
+        """Several sets one after the other; clients must differ."""
+        parts = [part for part in parts if len(part)]
+        if not parts:
+            return cls.empty()
+        names = sorted({name for part in parts for name in part.signals})
+        signals = {}
+        for name in names:
+            tail = next(part.signals[name].shape[1:] for part in parts if name in part.signals)
+            columns = [part.signals.get(name, np.full((len(part), *tail), np.nan)) for part in parts]
+            signals[name] = np.concatenate(columns)
+        return cls(
+            np.concatenate([part.ids for part in parts]),
+            np.concatenate([part.outcome for part in parts]),
+            **{name: np.concatenate([getattr(part, name) for part in parts]) for name in _NUMBERS},  # type: ignore[arg-type]
+            signals=signals,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What a rule is asked: whom, of these, in this round?
+
+    Parameters
+    ----------
+    round: from 1.
+    dispatch: number of the first client sent out by this choice, from 0.
+    available: int64 ``[K_A]``, sorted, distinct.
+    m: cohort size wanted, already clipped to ``[0, K_A]`` by the rule's own ``size``.
+    rng: this choice's own generator; drawing from it changes nothing outside.
+    horizon: planned rounds, or None when the run has no planned end.
+    """
+
+    round: int
+    dispatch: int
+    available: Ids
+    m: int
+    rng: np.random.Generator
+    horizon: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Cohort:
+    """A selector's whole answer; joint methods use the optional fields, each ``[len(ids)]`` and in the order of ``ids``.
+
+    Parameters
+    ----------
+    ids: int64, distinct, ordered.
+    weights: raw coefficients on updates; need not sum to 1 and are never renormalised unless ``weights = "selector_ratio"``.
+    multiplicity: draws with replacement: trained once, counted so often (ignored where weights are given).
+    scores: normalised informativeness, for an allocator or a weighting that asks for it.
+    local_steps: at most so many steps (PyramidFL).
+    upload_ratio: share of the update to send (PyramidFL); honoured by the allocator ``from_selector``.
+    lr_scale: factor on the local learning rate (HeteRo-Select v2, published variant).
+    rehearsal: trained, measured and billed, but the server does not move (FedCor).
+    notes: diagnostics for the tables.
+    """
+
+    ids: Ids
+    weights: Floats | None = None
+    multiplicity: Ids | None = None
+    scores: Floats | None = None
+    local_steps: Ids | None = None
+    upload_ratio: Floats | None = None
+    lr_scale: Floats | None = None
+    rehearsal: bool = False
+    notes: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What a rule wants to know; checked when the experiment is built, and billed.
+
+    Parameters
+    ----------
+    enrolled: signals sent once, before round 1 (``label_histogram``, ``num_examples``).
+    probed: signal -> batches measured before the choice (None: all local training data).
+    reported: signals that come back with the update.
+    horizon: whether the rule must know the number of planned rounds.
+    """
+
+    enrolled: frozenset[str] = frozenset()
+    probed: Mapping[str, int | None] = field(default_factory=dict)
+    reported: frozenset[str] = frozenset()
+    horizon: bool = False
+
+    def __post_init__(self) -> None:
+        for name in (*self.enrolled, *self.probed, *self.reported):
+            if name not in SIGNALS:
+                raise ContractError(f"unknown signal {name!r}; known: {', '.join(sorted(SIGNALS))}")

@@ -1,0 +1,94 @@
+"""ClientTable: one row per client, float columns, growing for ids not seen before."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+__all__ = ["ClientTable"]
+
+
+@dataclass(frozen=True)
+class ClientTable:
+    """Columns about clients, as a value: writing returns a new table and leaves the old one as it was.
+
+    Parameters
+    ----------
+    defaults: column -> the number an unseen client has there.
+    ids: int64 ``[n]``, sorted, distinct.
+    columns: column -> float64 ``[n]`` or ``[n, d]``.
+
+    Example
+    -------
+    >>> table = ClientTable({"count": 0.0}).add("count", [7, 3])
+    >>> table.get("count", [3, 4, 7]).tolist()
+    [1.0, 0.0, 1.0]
+    """
+
+    defaults: Mapping[str, float]
+    ids: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    columns: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def _rows(self, ids: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_] | bool]:
+        """Positions of ``ids`` in the table and whether each is there."""
+        n = len(self.ids)
+        if n and self.ids[0] == 0 and self.ids[-1] == n - 1:  # dense: the id is the row
+            inside = (ids >= 0) & (ids < n)
+            return (ids, True) if inside.all() else (np.where(inside, ids, 0), inside)
+        at = np.searchsorted(self.ids, ids)
+        at = np.minimum(at, max(n - 1, 0))
+        return at, (self.ids[at] == ids) if n else np.zeros(len(ids), bool)
+
+    def get(self, name: str, ids: ArrayLike) -> NDArray[np.float64]:
+        """A column at these ids, ``[len(ids)]`` or ``[len(ids), d]``; the default where a client is unseen."""
+        wanted = np.atleast_1d(np.asarray(ids, dtype=np.int64))
+        default = self.defaults[name]
+        column = self.columns.get(name)
+        if column is None or not len(self.ids):
+            return np.full(len(wanted), default)
+        at, known = self._rows(wanted)
+        out = column[at]
+        if known is not True:
+            out[~np.asarray(known)] = default
+        return out
+
+    def grow(self, ids: ArrayLike) -> ClientTable:
+        """The table with rows for these ids too."""
+        wanted = np.atleast_1d(np.asarray(ids, dtype=np.int64))
+        if len(self.ids):
+            _, known = self._rows(wanted)
+            if known is True or np.asarray(known).all():
+                return self
+        merged = np.union1d(self.ids, wanted)
+        old = np.searchsorted(merged, self.ids)
+        columns = {}
+        for name, column in self.columns.items():
+            wider = np.full((len(merged), *column.shape[1:]), self.defaults[name])
+            wider[old] = column
+            columns[name] = wider
+        return ClientTable(self.defaults, merged, columns)
+
+    def put(self, ids: ArrayLike, values: Mapping[str, ArrayLike], keep_nan: bool = False) -> ClientTable:
+        """Write columns at distinct ids. A NaN leaves the old number, unless ``keep_nan``."""
+        wanted = np.atleast_1d(np.asarray(ids, dtype=np.int64))
+        grown = self.grow(wanted)
+        at, _ = grown._rows(wanted) if len(wanted) else (wanted, True)
+        columns = dict(grown.columns)
+        for name, value in values.items():
+            new = np.asarray(value, dtype=np.float64)
+            new = np.broadcast_to(new, (len(wanted), *new.shape[1:]))
+            old = columns.get(name)
+            column = np.full((len(grown.ids), *new.shape[1:]), self.defaults[name]) if old is None else old.copy()
+            column[at] = new if keep_nan else np.where(np.isnan(new), column[at], new)
+            columns[name] = column
+        return ClientTable(self.defaults, grown.ids, columns)
+
+    def add(self, name: str, ids: ArrayLike, amount: ArrayLike = 1.0) -> ClientTable:
+        """Add to one column at distinct ids."""
+        return self.put(ids, {name: self.get(name, ids) + np.asarray(amount, dtype=np.float64)})

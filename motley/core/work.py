@@ -1,0 +1,54 @@
+"""How much local work a client does: batches, epochs, steps. Plain numbers, shared by the planner and the engines."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from motley.core.errors import ConfigError
+
+__all__ = ["LocalWork"]
+
+
+@dataclass(frozen=True, slots=True)
+class LocalWork:
+    """The local work of a round: so many ``epochs`` over the client's data, or so many ``steps``.
+
+    Parameters
+    ----------
+    batch_size: samples per step; the last short batch of an epoch is kept.
+    epochs: passes over the client's own data; None when ``steps`` is given.
+    steps: steps whatever the client's size, passing over the data again as needed; None when ``epochs`` is given.
+    max_steps: cap on either.
+    drop_single: drop a last batch of one sample iff the client has at least two batches (models with BatchNorm).
+    """
+
+    batch_size: int
+    epochs: int | None = None
+    steps: int | None = None
+    max_steps: int | None = None
+    drop_single: bool = False
+
+    def __post_init__(self) -> None:
+        if (self.epochs is None) == (self.steps is None):
+            raise ConfigError("give either epochs or steps, not both and not neither", "local")
+        for name in ("batch_size", "epochs", "steps", "max_steps"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ConfigError(f"got {value}; expected at least 1", f"local.{name}")
+
+    def batches(self, examples: ArrayLike) -> NDArray[np.int64]:
+        """Batches in one epoch of clients with so many samples."""
+        n = np.asarray(examples, dtype=np.int64)
+        full, rest = np.divmod(n, self.batch_size)
+        if self.drop_single:
+            rest = np.where((rest == 1) & (full >= 1), 0, rest)
+        return full + (rest > 0)
+
+    def total(self, examples: ArrayLike) -> NDArray[np.int64]:
+        """Local steps of a whole round's work; 0 for a client without samples."""
+        per_epoch = self.batches(examples)
+        steps = per_epoch * self.epochs if self.epochs is not None else np.where(per_epoch > 0, self.steps or 0, 0)
+        return steps if self.max_steps is None else np.minimum(steps, self.max_steps)

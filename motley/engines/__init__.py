@@ -1,0 +1,1 @@
+"""How local work is computed."""

@@ -1,0 +1,127 @@
+"""What every engine does: train jobs, measure clients, evaluate rows. Who is asked, when, and at what cost is decided elsewhere.
+
+The sequential engine is the reference; every other must agree with it in float64 (``tests/engines``). Batches come from
+:mod:`motley.engines.batches` and are the same for every engine, known before training.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from motley.algorithms.base import Algorithm, Memory, Parts, Tensors
+from motley.algorithms.local import SGD
+from motley.core.keys import Key, Streams
+from motley.core.work import LocalWork
+from motley.tasks.base import ModelState, Task
+
+__all__ = ["Engine", "Job", "Setting", "Trained"]
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One client's local work, planned.
+
+    Parameters
+    ----------
+    client: its id. dispatch: the monotone number of this sending-out. steps: local steps to take. lr: learning rate of every step
+    (schedules and per-client factors are in it already).
+    """
+
+    client: int
+    dispatch: int
+    steps: int
+    lr: float
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What came of a job.
+
+    Parameters
+    ----------
+    client: its id. parts: the upload. memory: what the client keeps. steps: steps taken.
+    signals: learning signals asked for, scalars or arrays. finite: whether all of the upload and the loss is finite.
+    """
+
+    client: int
+    parts: Parts
+    memory: Memory | None
+    steps: int
+    signals: Mapping[str, float | NDArray[np.float64]]
+    finite: bool
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What an engine is built from: one per run.
+
+    Parameters
+    ----------
+    task: model, data, loss name. algorithm: the four parts. solver: local optimiser. work: how much of it.
+    streams: seeds; a job's stream for a purpose is ``streams.key(purpose).fold(dispatch, client)``.
+    dtype: of parameters and arithmetic. device: where. threads: cores this run may use (None: all the process may).
+    """
+
+    task: Task
+    algorithm: Algorithm
+    solver: SGD
+    work: LocalWork
+    streams: Streams = field(default_factory=Streams)
+    dtype: torch.dtype = torch.float32
+    device: str = "cpu"
+    threads: int | None = None
+
+    def key(self, purpose: str, job: Job) -> Key:
+        """The stream of one job for one purpose."""
+        return self.streams.key(purpose).fold(job.dispatch, job.client)
+
+
+class Engine(ABC):
+    """How local work is computed."""
+
+    name: ClassVar[str]
+
+    @classmethod
+    @abstractmethod
+    def refuses(cls, setting: Setting) -> str | None:
+        """Why this engine cannot run this setting, in one sentence; None when it can."""
+
+    @abstractmethod
+    def train(
+        self,
+        jobs: Sequence[Job],
+        download: Tensors,
+        memories: Mapping[int, Memory | None],
+        want: frozenset[str] = frozenset(),
+    ) -> Iterator[Trained]:
+        """Run jobs that all received the same ``download``; results come in the order of ``jobs``, whatever order they ran in.
+
+        ``want``: learning signals to return (always among them: ``loss``). A client whose loss or upload is not finite is returned
+        with ``finite = False``, never raised.
+        """
+
+    @abstractmethod
+    def measure(
+        self,
+        clients: NDArray[np.int64],
+        download: Tensors,
+        memories: Mapping[int, Memory | None],
+        want: Mapping[str, int | None],
+        key: Key,
+    ) -> dict[str, NDArray[np.float64]]:
+        """Probe: each wanted signal, ``[len(clients)]``, of the received model in eval mode on so many batches of each client's own
+        (possibly noisy) training data, drawn without replacement by ``key``; None: on all of it."""
+
+    @abstractmethod
+    def evaluate(self, model: ModelState, rows: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Per-sample loss and hit (1.0 or 0.0; NaN in regression) of one model on these rows' clean labels, in eval mode, chunked."""
+
+    def close(self) -> None:
+        """Give back threads or processes."""

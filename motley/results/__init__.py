@@ -1,0 +1,1 @@
+"""Tables, measures, plots and the report. No torch."""

@@ -1,0 +1,60 @@
+"""The tables of a run. Long, one directory per run; the unit is in the column name; absent numbers are NaN or null.
+
+====================  ==============================================================================================
+``rounds``            one row per round (one call of ``select``) and its server step
+``clients``           one row per client sent out and round
+``evaluations``       one row per (evaluation, scope, client): scope ``global`` (client -1) or ``client``
+``federation``        one row per client, written once: sizes, label counts, noise, speed
+``timings``           measured wall times of a round; equality of two runs never covers this table
+====================  ==============================================================================================
+
+``*_paper_bits`` follow the papers' convention (uplink only, 32 bits a sent value); the others count everything that travels.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+__all__ = ["EQUAL_TABLES", "TABLES"]
+
+_i, _f, _s = pa.int64(), pa.float64(), pa.string()
+
+TABLES: dict[str, pa.Schema] = {
+    "rounds": pa.schema(
+        [
+            ("round", _i), ("version", _i), ("dispatch", _i), ("start_s", _f), ("time_s", _f),
+            ("available", _i), ("probed", _i), ("selected", _i), ("accepted", _i), ("late", _i), ("dropped", _i),
+            ("rejected", _i), ("train_loss", _f), ("update_norm", _f), ("weight_sum", _f),
+            ("down_bits", _f), ("up_bits", _f), ("probe_down_bits", _f), ("probe_up_bits", _f), ("up_paper_bits", _f),
+            ("total_bits", _f), ("total_up_bits", _f), ("total_up_paper_bits", _f), ("notes", _s),
+        ]
+    ),
+    "clients": pa.schema(
+        [
+            ("round", _i), ("dispatch", _i), ("client", _i), ("outcome", _s), ("version", _i), ("staleness", _i),
+            ("num_examples", _i), ("local_steps", _i), ("weight", _f), ("score", _f), ("loss", _f), ("update_norm", _f),
+            ("start_s", _f), ("download_s", _f), ("compute_s", _f), ("upload_s", _f), ("bits_down", _f), ("bits_up", _f),
+        ]
+    ),
+    "evaluations": pa.schema(
+        [
+            ("round", _i), ("version", _i), ("time_s", _f), ("total_bits", _f), ("total_up_paper_bits", _f),
+            ("scope", _s), ("client", _i), ("examples", _i), ("loss", _f), ("accuracy", _f),
+        ]
+    ),
+    "federation": pa.schema(
+        [
+            ("client", _i), ("num_train", _i), ("num_validation", _i), ("num_test", _i), ("noise", _f),
+            ("step_s", _f), ("up_mbps", _f), ("labels", pa.list_(_i)),
+        ]
+    ),
+    "timings": pa.schema(
+        [
+            ("round", _i), ("wall_s", _f), ("select_s", _f), ("measure_s", _f), ("plan_s", _f), ("train_s", _f),
+            ("fold_s", _f), ("examine_s", _f), ("write_s", _f),
+        ]
+    ),
+}  # fmt: skip
+
+EQUAL_TABLES = ("rounds", "clients", "evaluations", "federation")
+"""Two runs of the same file and seed agree in these, to the last bit."""

@@ -1,0 +1,40 @@
+"""Whom to ask. NumPy only: a selector runs in a simulation, on its own, or on the server of a real deployment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from motley.core.components import Catalogue
+from motley.selectors.base import SelectionRule, Selector
+
+__all__ = ["CATALOGUE", "SelectionRule", "Selector", "build"]
+
+CATALOGUE = Catalogue(
+    "selector",
+    {
+        "hetero_select_v1": "motley.selectors.hetero_select_v1:HeteroSelectV1",
+        "power_of_choice": "motley.selectors.power_of_choice:PowerOfChoice",
+        "uniform": "motley.selectors.uniform:Uniform",
+    },
+    planned=(
+        "active_fl", "oort", "pyramidfl", "fedcor", "feel", "restless_bandit", "neural_bandit", "ucb1", "linucb", "divfl",
+        "fedcg", "adasample", "delta", "fedcbs", "fedstas", "flash", "fedcvr_bolt", "hetero_select", "tifl", "fedcs",
+    ),
+)  # fmt: skip
+
+
+def build(record: str | Mapping[str, Any], seed: int = 0, horizon: int | None = None) -> Selector[Any]:
+    """A selector from the same record as in an experiment file.
+
+    Parameters
+    ----------
+    record: a name, or ``{"name": "power_of_choice", "d": 20}``.
+    seed: of the selector's own randomness.
+    horizon: planned rounds, for rules that anneal.
+
+    Raises
+    ------
+    ConfigError: unknown name, option or value.
+    """
+    return Selector(CATALOGUE.build(record), seed, horizon)

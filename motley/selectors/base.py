@@ -1,0 +1,183 @@
+"""The two halves of every selector: :class:`SelectionRule`, pure, what authors write; :class:`Selector`, the one shell users hold.
+
+A rule is a frozen dataclass of options and a handful of functions of (options, state, ask). ``select`` changes nothing;
+only ``observe`` moves state. The shell keeps the state, makes the generators, and enforces once what would otherwise be
+repeated in every rule:
+
+* ids arrive in any order and reach the rule sorted; a duplicate is refused;
+* a non-finite signal never reaches a rule: it becomes NaN, which means absent (selectors-baselines 0.3.2);
+* the signals of a late, dropped or rejected client never reach a rule (0.3.7);
+* a cohort that breaks the contract is refused with :class:`~motley.core.errors.ContractError`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from typing import ClassVar, Generic, Literal, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from motley.core import codec
+from motley.core.errors import CodecError, ConfigError, ContractError
+from motley.core.keys import Key
+from motley.core.paper import Paper
+from motley.core.records import Ask, Cohort, Ids, Needs, Outcome, Report, Reports
+from motley.core.table import ClientTable
+
+__all__ = ["SelectionRule", "Selector"]
+
+S = TypeVar("S")
+_SILENT = (Outcome.LATE, Outcome.DROPPED, Outcome.REJECTED)
+
+
+class SelectionRule(ABC, Generic[S]):
+    """Whom to ask. Subclasses are frozen dataclasses of options; variants of one paper are a ``Literal`` option.
+
+    ``sees`` says whether the rule needs something of each single upload (``"each"``) or nothing that secure aggregation
+    would forbid (``"sum"``). ``deterministic`` declares that seeds do not matter.
+    """
+
+    paper: ClassVar[Paper]
+    sees: ClassVar[Literal["sum", "each"]] = "sum"
+    deterministic: ClassVar[bool] = False
+
+    def needs(self) -> Needs:
+        """What must be measured and sent; follows the options."""
+        return Needs()
+
+    @abstractmethod
+    def init(self) -> S:
+        """The state before anything was observed: a frozen dataclass of numbers, arrays and ClientTables."""
+
+    def size(self, round: int, m: int, available: int) -> int:
+        """How many clients this rule takes; FLASH's first round is everybody."""
+        return min(m, available)
+
+    def probe(self, state: S, ask: Ask) -> Ids:
+        """Whom to measure before the choice; default nobody."""
+        return np.zeros(0, np.int64)
+
+    @abstractmethod
+    def select(self, state: S, ask: Ask) -> Cohort:
+        """The cohort: a function of the arguments alone. ``ask.m`` is already ``size(...)``."""
+
+    def observe(self, state: S, round: int, reports: Reports) -> S:
+        """The next state. Called once after a probe (outcome ``PROBED``), once for enrolments (``ENROLLED``, round 0), and
+        exactly once per round after the server step, also without reports."""
+        return state
+
+
+class Selector(Generic[S]):
+    """A rule, its state and a seed: what users hold, in a simulation, on its own, or in a deployment.
+
+    Parameters
+    ----------
+    rule: the options.
+    seed: any integer; same seed, same choices.
+    horizon: planned rounds; rules that anneal towards the end refuse None.
+
+    Raises
+    ------
+    ConfigError: the rule needs the horizon and none was given.
+
+    Example
+    -------
+    >>> from motley.selectors.uniform import Uniform
+    >>> selector = Selector(Uniform(), seed=0)
+    >>> cohort = selector.select(1, [4, 8, 15, 16, 23, 42], m=2)
+    >>> len(cohort.ids), set(cohort.ids.tolist()) <= {4, 8, 15, 16, 23, 42}
+    (2, True)
+    """
+
+    def __init__(self, rule: SelectionRule[S], seed: int = 0, horizon: int | None = None) -> None:
+        if rule.needs().horizon and horizon is None:
+            raise ConfigError(
+                f"{type(rule).__name__} anneals towards the last round and must know it; "
+                "pass horizon=..., or set stop = { rounds = ... }",
+                key="stop.rounds",
+            )
+        self.rule = rule
+        self.seed = seed
+        self.horizon = horizon
+        self.state: S = rule.init()
+
+    def _ask(self, purpose: str, round: int, available_ids: ArrayLike, m: int, dispatch: int) -> Ask:
+        ids = np.sort(np.atleast_1d(np.asarray(available_ids, dtype=np.int64)))
+        if len(ids) > 1 and not (np.diff(ids) > 0).all():
+            raise ContractError("the same client is available twice")
+        if m < 0:
+            raise ConfigError(f"got m = {m}; expected a cohort size of at least 0", key="cohort")
+        rng = Key(self.seed).fold(purpose, round, dispatch).numpy()
+        return Ask(round, dispatch, ids, self.rule.size(round, m, len(ids)), rng, self.horizon)
+
+    def probe(self, round: int, available_ids: ArrayLike, m: int, dispatch: int = 0) -> Ids:
+        """Ids to measure before :meth:`select` (sorted); report what was measured to :meth:`observe` as ``PROBED``."""
+        ask = self._ask("probe", round, available_ids, m, dispatch)
+        if not len(ask.available) or not ask.m:
+            return np.zeros(0, np.int64)
+        ids = np.sort(self.rule.probe(self.state, ask))
+        self._check_within(ids, ask)
+        return ids
+
+    def select(self, round: int, available_ids: ArrayLike, m: int, dispatch: int = 0) -> Cohort:
+        """The cohort of this round; calling it twice gives the same answer twice."""
+        ask = self._ask("select", round, available_ids, m, dispatch)
+        if not len(ask.available) or not ask.m:
+            return Cohort(np.zeros(0, np.int64))
+        cohort = self.rule.select(self.state, ask)
+        self._check_within(cohort.ids, ask)
+        if len(cohort.ids) > ask.m:
+            raise ContractError(f"{type(self.rule).__name__} announced {ask.m} clients and chose {len(cohort.ids)}")
+        for name in ("weights", "multiplicity", "scores", "local_steps", "upload_ratio", "lr_scale"):
+            column = getattr(cohort, name)
+            if column is not None and len(column) != len(cohort.ids):
+                raise ContractError(f"{type(self.rule).__name__}: {name} has {len(column)} entries for {len(cohort.ids)} ids")
+        return cohort
+
+    def observe(self, round: int, reports: Reports | Iterable[Report]) -> None:
+        """Take in what was learned; order of the reports does not matter."""
+        if not isinstance(reports, Reports):
+            reports = Reports.from_rows(reports)
+        reports = reports[np.argsort(reports.ids)]
+        silent = np.isin(reports.outcome, [int(o) for o in _SILENT])
+        clean = {}
+        for name, value in reports.signals.items():
+            bad = ~np.isfinite(value)
+            bad[silent] = True
+            clean[name] = np.where(bad, np.nan, value)
+        self.state = self.rule.observe(self.state, round, dataclasses.replace(reports, signals=clean))
+
+    def _check_within(self, ids: Ids, ask: Ask) -> None:
+        name = type(self.rule).__name__
+        if len(np.unique(ids)) != len(ids):
+            raise ContractError(f"{name} chose a client twice")
+        if not np.isin(ids, ask.available).all():
+            raise ContractError(f"{name} chose a client that is not available")
+
+    def to_bytes(self) -> bytes:
+        """Options, state, seed and horizon; no pickle, readable by the next version or refused by name."""
+        options = {f.name: getattr(self.rule, f.name) for f in dataclasses.fields(self.rule)}  # type: ignore[arg-type]
+        saved = {"rule": type(self.rule).__qualname__, "options": options, "state": codec.encode(self.state)}
+        return codec.encode({**saved, "seed": self.seed, "horizon": self.horizon})
+
+    @classmethod
+    def from_bytes(cls, data: bytes, rule: type[SelectionRule[S]] | None = None) -> Selector[S]:
+        """The selector again. A rule of your own is named by its class; ours are found by name.
+
+        Raises
+        ------
+        CodecError: truncated or foreign bytes, or a rule that is not known here.
+        """
+        from motley.selectors import CATALOGUE  # the catalogue of rules lies in the package that holds this module
+
+        saved = codec.decode(data)
+        names = {target.partition(":")[2]: name for name, target in CATALOGUE.targets.items()}
+        kind = rule or (CATALOGUE.get(names[saved["rule"]]) if saved["rule"] in names else None)
+        if kind is None or kind.__qualname__ != saved["rule"]:
+            raise CodecError(f"these bytes hold the rule {saved['rule']!r}, which is not known here; pass rule=YourRule")
+        selector: Selector[S] = cls(kind(**saved["options"]), saved["seed"], saved["horizon"])
+        selector.state = codec.decode(saved["state"], ClientTable, type(selector.state))
+        return selector

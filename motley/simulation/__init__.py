@@ -1,0 +1,1 @@
+"""The one room with a door to all four."""

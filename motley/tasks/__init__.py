@@ -1,0 +1,1 @@
+"""Model, loss, data and metric."""

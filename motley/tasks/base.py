@@ -1,0 +1,128 @@
+"""Words of the tasks: a pool of samples, a federation of them, the state of a model, a task.
+
+Samples live in one tensor for everybody; a client is a slice of a list of row numbers (:class:`~motley.core.ragged.Ragged`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from motley.core.keys import Key
+from motley.core.layout import Layout
+from motley.core.ragged import Ragged
+
+__all__ = ["Federation", "ModelState", "Pool", "Task", "Transform"]
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Samples before they are anybody's.
+
+    Parameters
+    ----------
+    x: uint8 or float32 ``[n, ...]`` (images ``[n, C, H, W]``).
+    y: int64 ``[n]`` classes, or float ``[n, d]`` targets.
+    classes: number of classes; None for regression.
+    test: bool ``[n]``, the rows of the data set's own test half.
+    groups: int64 ``[n]``, the natural client of each row (writer), or None.
+    names: class names, for plots.
+    notes: what the loader wants a reader of the results to know.
+    """
+
+    x: Tensor
+    y: Tensor
+    classes: int | None
+    test: NDArray[np.bool_]
+    groups: NDArray[np.int64] | None = None
+    names: tuple[str, ...] = ()
+    notes: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Federation:
+    """Samples and whose they are.
+
+    Parameters
+    ----------
+    x: ``[n, ...]`` features of all rows. y: ``[n]`` or ``[n, d]`` clean targets of all rows.
+    train: rows of each client's training part. labels: ``[len(train.values)]`` targets aligned with ``train.values``, as the
+    clients have them (possibly noisy).
+    validation, test: rows of each client's own other parts (empty parts where there are none).
+    global_test: rows of the common test set, or None.
+    classes: number of classes, None for regression. names: class names.
+    noise: share of labels each client was given wrong on purpose, ``[K]``.
+    """
+
+    x: Tensor
+    y: Tensor
+    train: Ragged
+    labels: Tensor
+    validation: Ragged
+    test: Ragged
+    global_test: NDArray[np.int64] | None
+    classes: int | None
+    names: tuple[str, ...] = ()
+    noise: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    notes: Mapping[str, str] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        """K, the population."""
+        return len(self.train)
+
+    def histogram(self, clean: bool = False) -> NDArray[np.float64]:
+        """Training labels per client and class, ``[K, C]``; the clients' own (noisy) ones unless ``clean``."""
+        if self.classes is None:
+            return np.zeros((len(self), 0))
+        labels = self.y[torch.from_numpy(self.train.values)] if clean else self.labels
+        flat = self.train.owner * self.classes + labels.cpu().numpy()
+        counts = np.bincount(flat, minlength=len(self) * self.classes)
+        return counts.reshape(len(self), self.classes).astype(np.float64)
+
+
+@dataclass(frozen=True)
+class ModelState:
+    """The three classes of model state (optimisation-and-compression 0.3).
+
+    Parameters
+    ----------
+    x: ``[D]`` trainable parameters in ``named_parameters()`` order.
+    buffers: ``[Bf]`` floating buffers (BatchNorm statistics), same dtype. counters: int64 ``[Bi]`` integer buffers.
+    """
+
+    x: Tensor
+    buffers: Tensor
+    counters: Tensor
+
+
+Transform = Callable[[Tensor, Key | None], Tensor]
+"""Raw batch ``[B, ...]`` (as stored) to model input, in batch on tensors; the key draws augmentation, None switches it off."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """Model, loss, data and metric.
+
+    Parameters
+    ----------
+    name: of the experiment file.
+    federation: the data.
+    model: makes a fresh module (weights are drawn under a forked generator, see :func:`motley.tasks.flat.initial`).
+    loss: catalogue name of the default loss, e.g. ``"cross_entropy"``.
+    metric: ``"accuracy"`` (share of argmax hits) or ``"loss"`` (regression: the loss itself is what is reported).
+    transform: raw batch to model input; None when stored samples are model inputs.
+    """
+
+    name: str
+    federation: Federation
+    model: Callable[[], nn.Module]
+    loss: str = "cross_entropy"
+    metric: Literal["accuracy", "loss"] = "accuracy"
+    transform: Transform | None = None
+    layout: Layout | None = None

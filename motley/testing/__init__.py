@@ -1,0 +1,1 @@
+"""Contract suites for our and others' components."""

@@ -1,0 +1,1 @@
+"""When things happen: planner, synchrony, clock. Virtual seconds only."""

@@ -1,0 +1,93 @@
+"""What the world is made of. Every model is a pure function of (key, ids, moment): asking twice gives the same answer.
+
+``moment`` is the round number; a model with ``per = "client"`` ignores it, one with ``per = "round"`` folds it into the key.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from motley.core.keys import Key
+from motley.core.ragged import Ragged
+
+__all__ = ["Availability", "Device", "Failures", "LabelNoise", "Network", "Partition", "Partitioned", "World"]
+
+Ids = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Partitioned:
+    """Whose each row is: row numbers per client (sorted within a client), and what the partition did, in words."""
+
+    rows: Ragged
+    notes: Mapping[str, str] = field(default_factory=dict)
+
+
+class Partition(ABC):
+    """Divides rows among clients. A frozen dataclass of options."""
+
+    @abstractmethod
+    def split(self, key: Key, labels: Ids, population: int, groups: Ids | None = None) -> Partitioned:
+        """Parameters: class of each row ``[n]``, number of clients, natural client of each row or None.
+
+        Raises ConfigError for what cannot be done (named, with the numbers)."""
+
+
+class LabelNoise(ABC):
+    """Wrong labels, drawn once per training sample when the federation is made. Never on test labels."""
+
+    @abstractmethod
+    def apply(self, key: Key, labels: Ids, owner: Ids, classes: int, population: int) -> tuple[Ids, Floats]:
+        """New labels ``[n]`` and the share of labels meant to be wrong per client ``[population]``."""
+
+
+class Device(ABC):
+    """How long a client computes."""
+
+    @abstractmethod
+    def step_s(self, key: Key, ids: Ids, moment: int, examples: Ids, steps: Ids) -> Floats:
+        """Seconds per local step ``[len(ids)]``; ``examples`` and ``steps`` are each client's samples and full local work."""
+
+
+class Network(ABC):
+    """How fast a client sends and receives, in megabits (10^6 bits) a second."""
+
+    @abstractmethod
+    def up_mbps(self, key: Key, ids: Ids, moment: int) -> Floats:
+        """Uplink ``[len(ids)]``; infinity is allowed."""
+
+    def down_mbps(self, key: Key, ids: Ids, moment: int) -> Floats:
+        """Downlink ``[len(ids)]``; infinity (the default): the download is free in time; its bytes are billed."""
+        return np.full(len(ids), np.inf)
+
+
+class Availability(ABC):
+    """Who can be asked now."""
+
+    @abstractmethod
+    def online(self, key: Key, ids: Ids, moment: int, time_s: float) -> NDArray[np.bool_]:
+        """One flag per client."""
+
+
+class Failures(ABC):
+    """Who breaks off after being asked."""
+
+    @abstractmethod
+    def drop_at(self, key: Key, ids: Ids, moment: int) -> Floats:
+        """Share of the local work after which the client is gone, in [0, 1]; NaN: it stays."""
+
+
+@dataclass(frozen=True)
+class World:
+    """The conditions of a run."""
+
+    device: Device
+    network: Network
+    availability: Availability
+    failures: Failures

@@ -1,0 +1,1 @@
+"""How a client's data differ from the pool's."""
