@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from motley.core.components import Catalogue
 
-__all__ = ["AGGREGATORS", "CATALOGUE", "LOSSES", "OPTIMIZERS", "SERVERS"]
+__all__ = ["AGGREGATORS", "CATALOGUE", "LOSSES", "OPTIMIZERS", "SCHEDULES", "SERVERS"]
 
 CATALOGUE = Catalogue(
     "algorithm",
@@ -29,3 +29,11 @@ AGGREGATORS = Catalogue(
 )
 SERVERS = Catalogue("server", {"average": "motley.algorithms.fedavg:Average"}, planned=("momentum", "adam", "yogi"))
 OPTIMIZERS = Catalogue("optimizer", {"sgd": "motley.algorithms.local:SGD"}, planned=("adam",))
+SCHEDULES = Catalogue(
+    "lr_schedule",
+    {
+        "constant": "motley.algorithms.schedules:Constant",
+        "exponential": "motley.algorithms.schedules:Exponential",
+        "linear": "motley.algorithms.schedules:Linear",
+    },
+)

@@ -1,0 +1,66 @@
+"""How much each update counts: the named weightings of optimisation-and-compression 0.4.
+
+=================  ==========================================  ===========  ==================================================
+mode               raw weight of client k                      divided by   unbiased for ``sum p_k F_k`` when
+=================  ==========================================  ===========  ==================================================
+``examples``       n_k                                         their sum    only approximately (ratio estimator); the default
+``uniform``        1                                           their sum    clients are drawn with p_k and replacement
+``ht``             K p_k                                       how many     clients are drawn uniformly without replacement
+``score``          the selector's score                        their sum    biased by design; all scores 0: uniform
+``selector``       the selector's own coefficient              nothing      as the selector's paper says
+``selector_ratio`` the selector's own coefficient              their sum    -
+=================  ==========================================  ===========  ==================================================
+
+Raw weights are divided after training by what was accepted, so a rejected or dropped client leaves no hole. A client drawn
+several times (``Cohort.multiplicity``) counts so often, except where the selector gives coefficients of its own.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from motley.core.errors import ConfigError
+from motley.core.records import Cohort
+
+__all__ = ["Divide", "Weighting", "divide_by", "raw_weights"]
+
+Weighting = Literal["examples", "uniform", "ht", "score", "selector", "selector_ratio"]
+Divide = Literal["weight", "count", "none"]
+
+
+def divide_by(mode: Weighting) -> Divide:
+    """What the weighted sum is divided by."""
+    if mode not in get_args(Weighting):
+        raise ConfigError(f"got {mode!r}; expected one of: {', '.join(get_args(Weighting))}", "weights")
+    return "count" if mode == "ht" else "none" if mode == "selector" else "weight"
+
+
+def raw_weights(
+    mode: Weighting, cohort: Cohort, examples: NDArray[np.int64], total: int, population: int
+) -> NDArray[np.float64]:
+    """Raw weights ``[m]`` of a cohort.
+
+    Parameters
+    ----------
+    examples: training samples of each cohort member ``[m]``. total: of the whole population. population: K.
+
+    Raises
+    ------
+    ConfigError: the weighting needs something that this selector does not give.
+    """
+    n = examples.astype(np.float64)
+    if mode in ("selector", "selector_ratio"):
+        if cohort.weights is None:
+            raise ConfigError('this selector gives no coefficients of its own; use weights = "examples" or "uniform"', "weights")
+        return np.asarray(cohort.weights, dtype=np.float64)
+    if mode == "score":
+        if cohort.scores is None:
+            raise ConfigError('this selector gives no scores; use weights = "examples" or "uniform"', "weights")
+        scores = np.asarray(cohort.scores, dtype=np.float64)
+        raw = scores if scores.any() else np.ones_like(scores)
+    else:
+        raw = {"examples": n, "uniform": np.ones_like(n), "ht": population * n / total}[mode]
+    return raw if cohort.multiplicity is None else raw * cohort.multiplicity
