@@ -5,9 +5,11 @@ Samples live in one tensor for everybody; a client is a slice of a list of row n
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from pathlib import Path
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -18,7 +20,7 @@ from motley.core.keys import Key
 from motley.core.layout import Layout
 from motley.core.ragged import Ragged
 
-__all__ = ["Federation", "ModelState", "Pool", "Task", "Transform"]
+__all__ = ["Federation", "ModelState", "Pool", "Task", "TaskSource", "Transform"]
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,8 @@ class Federation:
     global_test: rows of the common test set, or None.
     classes: number of classes, None for regression. names: class names.
     noise: share of labels each client was given wrong on purpose, ``[K]``.
+    validation_labels: ``[len(validation.values)]`` targets aligned with ``validation.values``, noisy like ``labels``; None when
+    they are the clean ones.
     """
 
     x: Tensor
@@ -71,6 +75,7 @@ class Federation:
     names: tuple[str, ...] = ()
     noise: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
     notes: Mapping[str, str] = field(default_factory=dict)
+    validation_labels: Tensor | None = None
 
     def __len__(self) -> int:
         """K, the population."""
@@ -126,3 +131,37 @@ class Task:
     metric: Literal["accuracy", "loss"] = "accuracy"
     transform: Transform | None = None
     layout: Layout | None = None
+
+
+class TaskSource(ABC):
+    """What an experiment's ``task = { name = ... }`` becomes: a frozen dataclass of options that brings data and model.
+
+    The builder calls, in this order: :meth:`pool`; then it divides the pool's rows and makes a :class:`Federation` of them
+    (:mod:`motley.tasks.federate`); then :meth:`task`.
+    """
+
+    loss: ClassVar[str] = "cross_entropy"
+    metric: ClassVar[Literal["accuracy", "loss"]] = "accuracy"
+
+    @abstractmethod
+    def pool(self, key: Key, population: int, folder: Path | None = None) -> Pool:
+        """The samples. ``key`` draws what is drawn (purpose ``data``), ``population`` is used by sets made for so many clients,
+        ``folder`` is looked into first for data packs.
+
+        Raises DataError (missing, corrupt or strange data) and ConfigError (options that do not fit the data)."""
+
+    @abstractmethod
+    def model(self, pool: Pool) -> Callable[[], nn.Module]:
+        """What makes fresh modules for this data. Raises ConfigError when model and data do not fit."""
+
+    def transform(self, pool: Pool) -> Transform | None:
+        """Raw batch to model input; None when the pool holds model inputs."""
+        return None
+
+    def task(self, name: str, pool: Pool, federation: Federation) -> Task:
+        """Everything together; ``name`` is the experiment's word for it."""
+        from motley.tasks.flat import layout_of  # flat needs the words above
+
+        model = self.model(pool)
+        layout = layout_of(model())
+        return Task(name, federation, model, self.loss, self.metric, self.transform(pool), layout)

@@ -1,0 +1,194 @@
+"""A module whose parameters are views into one flat row, and its gradients views into another.
+
+Loading a model is three copies, reading it three clones; no ``state_dict`` is made on the way.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.parameter import UninitializedParameter
+
+from motley.core.errors import ModelError
+from motley.core.keys import Key
+from motley.core.layout import Entry, Layout
+from motley.tasks.base import ModelState
+
+__all__ = ["FlatModule", "construct", "initial", "layout_of"]
+
+_NORMS = (_NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
+
+
+def layout_of(module: nn.Module) -> Layout:
+    """Where each trainable parameter lies in the flat vector, in ``named_parameters()`` order.
+
+    A parameter shared by two layers is there once, under its first name; frozen ones (``requires_grad=False``) are not there.
+
+    Raises
+    ------
+    ModelError: no trainable parameters, a lazy layer that was never called, complex weights, or two parameters that are
+    different objects over the same memory (they would come apart).
+    """
+    entries, start, memory = [], 0, []
+    for name, parameter in module.named_parameters():
+        if isinstance(parameter, UninitializedParameter):
+            raise ModelError(
+                f"parameter {name!r} has no shape yet; call the lazy module once on a sample before handing it over"
+            )
+        if not parameter.is_floating_point():
+            raise ModelError(f"parameter {name!r} is {parameter.dtype}; expected floating-point weights")
+        if parameter.requires_grad:
+            layer = name.rpartition(".")[0]
+            owner = module.get_submodule(layer)
+            norm, linear = isinstance(owner, _NORMS), isinstance(owner, nn.Linear)
+            entries.append(Entry(name, layer, tuple(parameter.shape), start, norm, linear))
+            memory.append((parameter.data_ptr(), parameter.data_ptr() + parameter.nbytes, name))
+            start += parameter.numel()
+    if not start:
+        raise ModelError(f"the {type(module).__name__} has no trainable parameters")
+    _refuse_overlap(sorted(memory))
+    return Layout(tuple(entries))
+
+
+def _refuse_overlap(memory: list[tuple[int, int, str]]) -> None:
+    for (_, end, first), (begin, _, second) in itertools.pairwise(memory):
+        if begin < end:
+            raise ModelError(f"parameters {first!r} and {second!r} lie over the same memory; share one nn.Parameter instead")
+
+
+class _Buffer(NamedTuple):
+    """A registered buffer: who owns it, under what name, and its place in the flat vector."""
+
+    owner: nn.Module
+    name: str
+    place: slice
+    shape: torch.Size
+
+
+class FlatModule:
+    """A module over flat vectors.
+
+    Parameters
+    ----------
+    module: taken over: its parameters and buffers are moved to ``dtype`` and ``device`` and re-pointed.
+    dtype, device: of the parameters, floating buffers and gradients.
+
+    Attributes
+    ----------
+    w: ``[D]`` parameters; writing to it moves the module. g: ``[D]`` gradients; ``backward`` adds to it (never set
+    ``parameter.grad`` to None, zero ``g`` instead). buffers: ``[Bf]``. counters: int64 ``[Bi]``. layout: names of ``w``.
+
+    Buffers registered with ``persistent=False`` and frozen parameters are constants of the module: they do not travel.
+    """
+
+    def __init__(self, module: nn.Module, dtype: torch.dtype = torch.float32, device: str | torch.device = "cpu") -> None:
+        self.module = module.to(dtype=dtype, device=device)
+        self.layout = layout_of(self.module)
+        self.w = torch.empty(self.layout.size, dtype=dtype, device=device)
+        self.g = torch.zeros_like(self.w)
+        self._point_parameters()
+        floating, whole, self._loose = _buffers(self.module)
+        self._views: list[tuple[_Buffer, Tensor]] = []
+        self.buffers = self._point_buffers(floating, dtype)
+        self.counters = self._point_buffers(whole, torch.int64, sum(_size(b) for b in self._loose))
+
+    @classmethod
+    def of(
+        cls, factory: Callable[[], nn.Module], dtype: torch.dtype = torch.float32, device: str | torch.device = "cpu"
+    ) -> FlatModule:
+        """A fresh module whose constants (frozen parameters) are the same every time; its weights are to be loaded."""
+        return cls(construct(factory, 0), dtype, device)
+
+    def _point_parameters(self) -> None:
+        parameters = dict(self.module.named_parameters())
+        with torch.no_grad():
+            for entry in self.layout:
+                parameter = parameters[entry.name]
+                view = self.w[entry.slice].view(entry.shape)
+                view.copy_(parameter)
+                parameter.data = view
+                parameter.grad = self.g[entry.slice].view(entry.shape)
+
+    def _point_buffers(self, found: list[_Buffer], dtype: torch.dtype, extra: int = 0) -> Tensor:
+        row = torch.zeros(sum(_size(b) for b in found) + extra, dtype=dtype, device=self.w.device)
+        for buffer in found:
+            view = row[buffer.place].view(buffer.shape)
+            view.copy_(getattr(buffer.owner, buffer.name))
+            setattr(buffer.owner, buffer.name, view)
+            self._views.append((buffer, view))
+        return row
+
+    def load(self, state: ModelState) -> None:
+        """Take these weights and buffers; gradients are left as they are."""
+        with torch.no_grad():
+            self._gather()
+            self.w.copy_(state.x)
+            self.buffers.copy_(state.buffers)
+            self.counters.copy_(state.counters)
+            for buffer in self._loose:
+                getattr(buffer.owner, buffer.name).copy_(self.counters[buffer.place].view(buffer.shape))
+
+    def state(self) -> ModelState:
+        """A copy of the weights and buffers as they are now."""
+        with torch.no_grad():
+            self._gather()
+            return ModelState(self.w.clone(), self.buffers.clone(), self.counters.clone())
+
+    def gradient(self, loss: Tensor) -> Tensor:
+        """Gradient of a scalar loss, ``[D]``: ``g`` itself, overwritten by the next call."""
+        self.g.zero_()
+        loss.backward()  # type: ignore[no-untyped-call]
+        return self.g
+
+    def _gather(self) -> None:
+        """Read back buffers that a module replaced instead of changing in place, and integer ones that are not int64."""
+        for buffer, view in self._views:
+            now = getattr(buffer.owner, buffer.name)
+            if now is not view:
+                view.copy_(now)
+                setattr(buffer.owner, buffer.name, view)
+        for buffer in self._loose:
+            self.counters[buffer.place] = getattr(buffer.owner, buffer.name).flatten().long()
+
+
+def _size(buffer: _Buffer) -> int:
+    return buffer.shape.numel()
+
+
+def _named_buffers(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """Buffers that are part of the model's state."""
+    kept = module.state_dict(keep_vars=True).keys()
+    return ((name, value) for name, value in module.named_buffers() if name in kept)
+
+
+def _buffers(module: nn.Module) -> tuple[list[_Buffer], list[_Buffer], list[_Buffer]]:
+    """Floating, int64 and other whole-number buffers; the places of the last follow those of the second."""
+    kinds: tuple[list[_Buffer], list[_Buffer], list[_Buffer]] = ([], [], [])
+    named = list(_named_buffers(module))
+    ends = [0, 0, sum(value.numel() for _, value in named if value.dtype == torch.int64)]
+    for name, value in named:
+        if value.is_complex():
+            raise ModelError(f"buffer {name!r} is {value.dtype}; expected floating-point or whole numbers")
+        kind = 0 if value.is_floating_point() else 1 if value.dtype == torch.int64 else 2
+        layer, _, short = name.rpartition(".")
+        place = slice(ends[kind], ends[kind] + value.numel())
+        kinds[kind].append(_Buffer(module.get_submodule(layer), short, place, value.shape))
+        ends[kind] = place.stop
+    return kinds
+
+
+def construct(factory: Callable[[], nn.Module], seed: int) -> nn.Module:
+    """A fresh module, its weights drawn from ``seed``; torch's process-wide generator is left as it was."""
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        return factory()
+
+
+def initial(factory: Callable[[], nn.Module], key: Key, dtype: torch.dtype = torch.float32) -> ModelState:
+    """The model a run starts from: a function of the key alone, on the CPU; the same numbers in every ``dtype``."""
+    return FlatModule(construct(factory, key.words()[0] >> 1), dtype).state()

@@ -1,0 +1,222 @@
+"""The models of the papers, fitted to the data's shape and number of classes.
+
+Parameter counts are those of ``models-and-protocols``; layers have biases, and no dropout unless asked for. Stacks of linear
+layers are plain ``nn.Sequential(Flatten, Linear, ReLU, ...)`` so that the batched engine recognises them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import nn
+
+from motley.core.components import Catalogue
+from motley.core.errors import ConfigError
+from motley.tasks.nn import Dropout
+from motley.tasks.resnets import resnet9, resnet18
+
+__all__ = [
+    "CNN",
+    "MLP",
+    "MODELS",
+    "AlexNet",
+    "DigitsMLP",
+    "LeafCNN",
+    "Linear",
+    "LogisticRegression",
+    "Model",
+    "ResNet9",
+    "ResNet18",
+]
+
+MODELS = Catalogue(
+    "model",
+    {
+        "linear": "motley.tasks.models:Linear",
+        "logistic_regression": "motley.tasks.models:LogisticRegression",
+        "mlp": "motley.tasks.models:MLP",
+        "digits_mlp": "motley.tasks.models:DigitsMLP",
+        "cnn": "motley.tasks.models:CNN",
+        "leaf_cnn": "motley.tasks.models:LeafCNN",
+        "alexnet": "motley.tasks.models:AlexNet",
+        "resnet9": "motley.tasks.models:ResNet9",
+        "resnet18": "motley.tasks.models:ResNet18",
+    },
+)
+
+
+class Model(ABC):
+    """A named architecture: a frozen dataclass of options."""
+
+    @abstractmethod
+    def build(self, shape: tuple[int, ...], outputs: int) -> nn.Module:
+        """A fresh module for samples of ``shape`` (without the batch; images ``(C, H, W)``) with so many outputs.
+
+        Raises ConfigError when the architecture does not fit the shape."""
+
+
+def _check_dropout(dropout: float) -> None:
+    if not 0.0 <= dropout < 1.0:
+        raise ConfigError(f"dropout: got {dropout}; expected a share of at least 0 and below 1")
+
+
+def _stack(inputs: int, hidden: tuple[int, ...], outputs: int, dropout: float, bias: bool = True) -> nn.Sequential:
+    """Flatten, then linear layers with ReLU (and dropout) between them."""
+    layers: list[nn.Module] = [nn.Flatten()]
+    for width in hidden:
+        layers += [nn.Linear(inputs, width, bias=bias), nn.ReLU()]
+        if dropout:
+            layers.append(Dropout(dropout))
+        inputs = width
+    return nn.Sequential(*layers, nn.Linear(inputs, outputs, bias=bias))
+
+
+@dataclass(frozen=True)
+class Linear(Model):
+    """One linear layer; with cross-entropy, logistic regression."""
+
+    bias: bool = True
+
+    def build(self, shape: tuple[int, ...], outputs: int) -> nn.Module:
+        """``Flatten, Linear``."""
+        return _stack(math.prod(shape), (), outputs, 0.0, self.bias)
+
+
+@dataclass(frozen=True)
+class LogisticRegression(Model):
+    """Linear(784, 10) on MNIST: 7,850 parameters."""
+
+    def build(self, shape: tuple[int, ...], outputs: int) -> nn.Module:
+        """``Flatten, Linear``."""
+        return _stack(math.prod(shape), (), outputs, 0.0)
+
+
+@dataclass(frozen=True)
+class MLP(Model):
+    """784-200-200-10 with ReLU on MNIST: 199,210 parameters."""
+
+    hidden: tuple[int, ...] = (200, 200)
+    dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        if any(width < 1 for width in self.hidden):
+            raise ConfigError(f"hidden: got {list(self.hidden)}; expected widths of at least 1")
+        _check_dropout(self.dropout)
+
+    def build(self, shape: tuple[int, ...], outputs: int) -> nn.Module:
+        """``Flatten, (Linear, ReLU) per hidden width, Linear``."""
+        return _stack(math.prod(shape), self.hidden, outputs, self.dropout)
+
+
+@dataclass(frozen=True)
+class DigitsMLP(MLP):
+    """64-32-10 on scikit-learn's digits: 2,410 parameters."""
+
+    hidden: tuple[int, ...] = (32,)
+
+
+@dataclass(frozen=True)
+class _Convolutional(Model):
+    """Images in; a side that must survive the pools."""
+
+    dropout: float = 0.0
+    smallest: ClassVar[int]
+
+    def __post_init__(self) -> None:
+        _check_dropout(self.dropout)
+
+    def build(self, shape: tuple[int, ...], outputs: int) -> nn.Module:
+        """The module; images ``(C, H, W)``."""
+        name = type(self).__name__
+        if len(shape) != 3:
+            raise ConfigError(f"{name} needs images [C, H, W]; this data has samples of shape {list(shape)}; try mlp")
+        if min(shape[1:]) < self.smallest:
+            least = self.smallest
+            raise ConfigError(f"{name} needs images of at least {least} x {least}; got {shape[1]} x {shape[2]}; try mlp")
+        return self._build(shape[0], shape[1], shape[2], outputs)
+
+    @abstractmethod
+    def _build(self, channels: int, height: int, width: int, outputs: int) -> nn.Module: ...
+
+    def _head(self, *widths: int) -> list[nn.Module]:
+        """Linear layers with ReLU and dropout between them."""
+        layers: list[nn.Module] = []
+        for inputs, outputs in itertools.pairwise(widths):
+            layers += [nn.Linear(inputs, outputs), nn.ReLU(), Dropout(self.dropout)]
+        layers = layers[:-2]
+        return [layer for layer in layers if not isinstance(layer, Dropout) or self.dropout]
+
+
+@dataclass(frozen=True)
+class CNN(_Convolutional):
+    """conv5x5(32)-pool-conv5x5(64)-pool-fc128-fc10 without padding: 259,914 parameters on CIFAR-10."""
+
+    smallest: ClassVar[int] = 16
+
+    def _build(self, channels: int, height: int, width: int, outputs: int) -> nn.Module:
+        h, w = (((side - 4) // 2 - 4) // 2 for side in (height, width))
+        return nn.Sequential(
+            nn.Conv2d(channels, 32, 5), nn.ReLU(), nn.MaxPool2d(2),
+            nn.Conv2d(32, 64, 5), nn.ReLU(), nn.MaxPool2d(2),
+            nn.Flatten(), *self._head(64 * h * w, 128, outputs),
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class LeafCNN(_Convolutional):
+    """conv5x5(32, same)-pool-conv5x5(64, same)-pool-fc2048-fc62: 6,603,710 parameters on FEMNIST."""
+
+    smallest: ClassVar[int] = 4
+
+    def _build(self, channels: int, height: int, width: int, outputs: int) -> nn.Module:
+        return nn.Sequential(
+            nn.Conv2d(channels, 32, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2),
+            nn.Conv2d(32, 64, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2),
+            nn.Flatten(), *self._head(64 * (height // 4) * (width // 4), 2048, outputs),
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class AlexNet(_Convolutional):
+    """The small AlexNet of HeteRo-Select v2's logs: 2,781,514 parameters on CIFAR-10.
+
+    READING: 3x3 kernels with padding 1 throughout, the first with stride 2; 2x2 pools (32 -> 16 -> 8 -> 4 -> 2), so that the
+    first linear layer has the stated 1,024 inputs.
+    """
+
+    smallest: ClassVar[int] = 15
+
+    def _build(self, channels: int, height: int, width: int, outputs: int) -> nn.Module:
+        h, w = (((side + 1) // 2) // 8 for side in (height, width))
+        return nn.Sequential(
+            nn.Conv2d(channels, 64, 3, stride=2, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+            nn.Conv2d(64, 192, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+            nn.Conv2d(192, 384, 3, padding=1), nn.ReLU(),
+            nn.Conv2d(384, 256, 3, padding=1), nn.ReLU(),
+            nn.Conv2d(256, 256, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+            nn.Flatten(), *self._head(256 * h * w, 512, outputs),
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ResNet9(_Convolutional):
+    """conv+BN 64, 128, residual [128 x2], 256, 512, residual [512 x2], Linear(512, C): 6,621,540 parameters on CIFAR-100."""
+
+    smallest: ClassVar[int] = 8
+
+    def _build(self, channels: int, height: int, width: int, outputs: int) -> nn.Module:
+        return resnet9(channels, outputs, self.dropout)
+
+
+@dataclass(frozen=True)
+class ResNet18(_Convolutional):
+    """ResNet-18 with a 3x3 stem of stride 1 and no first pool: 11,173,962 parameters for 10 classes, 11,271,432 for 200."""
+
+    smallest: ClassVar[int] = 8
+
+    def _build(self, channels: int, height: int, width: int, outputs: int) -> nn.Module:
+        return resnet18(channels, outputs, self.dropout)
