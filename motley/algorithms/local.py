@@ -1,8 +1,187 @@
-"""Local optimisers."""
+"""Local optimisers: what a client does with its gradient. Schedules are applied outside: every step is given its ``lr``.
 
+One step of :class:`SGD`, in this order (gradient ``g`` of the batch's mean loss, received model ``x``):
+
+    g <- clip(g)                               clip.of = "gradient"
+    g <- g + pull (w - x) + shift              the algorithm's correction (FedProx, SCAFFOLD, ...)
+    g <- clip(g)                               clip.of = "corrected": clipping acts on the loss with its proximal term
+    g <- g + weight_decay w                    anchored at 0, never merged with the pull, which is anchored at x
+    v <- momentum v + g                        v starts at 0 in every round
+    w <- w - lr v                              nesterov: w - lr (g + momentum v)
+
+A step works on *blocks*: tensors whose first axis is the client. A flat vector is one block ``[1, D]``; a batched engine passes
+one block ``[c, *shape]`` per parameter. So every engine runs the same arithmetic (optimisation-and-compression A1, A2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from motley.core.errors import ConfigError
+
+__all__ = ["SGD", "Block", "Clip", "Scale", "add_scaled", "correct"]
+
+Scale = float | Tensor
+"""One number for all clients of a block, or one per client ``[c]``."""
+
+
+class Block(NamedTuple):
+    """One parameter (or all of them, flat) of several clients.
+
+    Parameters
+    ----------
+    w: ``[c, ...]`` weights, changed in place. g: ``[c, ...]`` gradient, used as scratch. x: ``[1, ...]`` or ``[c, ...]`` the
+    received model. shift: ``[1, ...]`` or ``[c, ...]``, or None. v: ``[c, ...]`` momentum buffer, or None.
+    """
+
+    w: Tensor
+    g: Tensor
+    x: Tensor
+    shift: Tensor | None = None
+    v: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Clip:
+    """Shorten a client's gradient, over all its parameters, to at most ``norm``.
+
+    Parameters
+    ----------
+    norm: largest Euclidean norm let through. of: ``"gradient"`` clips the loss gradient before the correction is added,
+    ``"corrected"`` clips their sum.
+    """
+
+    norm: float
+    of: Literal["gradient", "corrected"] = "corrected"
+
+    def __post_init__(self) -> None:
+        if not self.norm > 0:
+            raise ConfigError(f"got norm = {self.norm}; expected a positive number")
+        if self.of not in ("gradient", "corrected"):
+            raise ConfigError(f"got of = {self.of!r}; expected 'gradient' or 'corrected'")
+
+    def apply(self, blocks: Sequence[Block]) -> None:
+        """``g <- g min(1, norm / ||g||)``, per client, in place."""
+        squares = [block.g.flatten(1).square().sum(1) for block in blocks]
+        length = torch.stack(squares).sum(0).sqrt_()
+        factor = (self.norm / length).clamp_(max=1.0)  # [c]; a zero gradient gives inf, hence 1
+        for block in blocks:
+            block.g.mul_(_wide(factor, block.g))
 
 
 @dataclass(frozen=True)
 class SGD:
+    """Stochastic gradient descent with momentum, weight decay and clipping.
+
+    Parameters
+    ----------
+    lr: learning rate. momentum: in [0, 1). weight_decay: at least 0. nesterov: needs momentum. clip: None for no clipping.
+
+    Raises
+    ------
+    ConfigError: an option outside its range.
+    """
+
     lr: float = 0.1
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    nesterov: bool = False
+    clip: Clip | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 < self.lr < float("inf"):
+            raise ConfigError(f"got lr = {self.lr}; expected a positive number")
+        if not 0 <= self.momentum < 1:
+            raise ConfigError(f"got momentum = {self.momentum}; expected at least 0 and less than 1")
+        if not 0 <= self.weight_decay < float("inf"):
+            raise ConfigError(f"got weight_decay = {self.weight_decay}; expected a number of at least 0")
+        if self.nesterov and not self.momentum:
+            raise ConfigError("got nesterov = true with momentum = 0; give a momentum, e.g. 0.9, or leave nesterov out")
+
+    @property
+    def plain(self) -> bool:
+        """Whether a step is ``w - lr (g + correction)`` and nothing more, so that engines may fuse it."""
+        return not self.momentum and not self.weight_decay and self.clip is None
+
+    def step(self, blocks: Sequence[Block], lr: Scale, pull: Scale) -> None:
+        """One step of every client, in place; ``g`` is overwritten."""
+        if self.plain:
+            for block in blocks:
+                descend(block, lr, pull)
+            return
+        if self.clip is not None and self.clip.of == "gradient":
+            self.clip.apply(blocks)
+        for block in blocks:
+            correct(block, pull)
+        if self.clip is not None and self.clip.of == "corrected":
+            self.clip.apply(blocks)
+        for block in blocks:
+            add_scaled(block.w, self._direction(block), lr, -1.0)
+
+    def _direction(self, block: Block) -> Tensor:
+        if self.weight_decay:
+            block.g.add_(block.w, alpha=self.weight_decay)
+        if block.v is None or not self.momentum:
+            return block.g
+        block.v.mul_(self.momentum).add_(block.g)
+        return block.g.add_(block.v, alpha=self.momentum) if self.nesterov else block.v
+
+    def solver_norm(self, steps: int, pull: float = 0.0, lr: float | None = None) -> float:
+        """FedNova's ``||a||_1``: the sum of the coefficients with which this solver's update weighs its gradients.
+
+        By the per-step recursion (A4): with b the buffer's and A the update's sum of coefficients,
+        ``b <- momentum b + 1 - lr pull A;  A <- A + b``. Weight decay and clipping are ignored. ``lr``: by default the solver's.
+
+        >>> round(SGD(lr=0.1, momentum=0.9).solver_norm(3), 4)
+        5.61
+        """
+        return _solver_norm(steps, self.momentum, self.nesterov, (self.lr if lr is None else lr) * pull)
+
+
+def correct(block: Block, pull: Scale) -> None:
+    """``g <- g + pull (w - x) + shift`` in place. A pull of the float 0 leaves ``g`` untouched, bit for bit."""
+    if isinstance(pull, Tensor) or pull:
+        add_scaled(block.g, block.w - block.x, pull)
+    if block.shift is not None:
+        block.g.add_(block.shift)
+
+
+def descend(block: Block, lr: Scale, pull: Scale) -> None:
+    """``w <- w - lr (g + pull (w - x) + shift)`` in place, fused: the pull becomes an interpolation toward ``x``."""
+    if isinstance(pull, Tensor) or pull:
+        weight = lr * pull
+        block.w.lerp_(block.x.expand_as(block.w), _wide(weight, block.w) if isinstance(weight, Tensor) else weight)
+    if block.shift is not None:
+        add_scaled(block.w, block.shift, lr, -1.0)
+    add_scaled(block.w, block.g, lr, -1.0)
+
+
+def add_scaled(y: Tensor, t: Tensor, scale: Scale, sign: float = 1.0) -> None:
+    """``y <- y + sign scale t`` in place, ``scale`` a number or one per client (first axis)."""
+    if isinstance(scale, Tensor):
+        y.addcmul_(t, _wide(scale, y), value=sign)
+    else:
+        y.add_(t, alpha=sign * scale)
+
+
+def _wide(per_client: Tensor, like: Tensor) -> Tensor:
+    """``[c]`` as ``[c, 1, ..., 1]``."""
+    return per_client.view(-1, *(1,) * (like.ndim - 1))
+
+
+@lru_cache(maxsize=4096)
+def _solver_norm(steps: int, momentum: float, nesterov: bool, decay: float) -> float:
+    if not momentum and not decay:
+        return float(steps)
+    buffer = total = 0.0
+    for _ in range(steps):
+        gradient = 1.0 - decay * total
+        buffer = momentum * buffer + gradient
+        total += gradient + momentum * buffer if nesterov else buffer
+    return total

@@ -1,4 +1,4 @@
-"""What every engine does: train jobs, measure clients, evaluate rows. Who is asked, when, and at what cost is decided elsewhere.
+"""What every engine does: train jobs, measure clients, evaluate rows. Who is asked, when, at what cost is decided elsewhere.
 
 The sequential engine is the reference; every other must agree with it in float64 (``tests/engines``). Batches come from
 :mod:`motley.engines.batches` and are the same for every engine, known before training.
@@ -30,8 +30,8 @@ class Job:
 
     Parameters
     ----------
-    client: its id. dispatch: the monotone number of this sending-out. steps: local steps to take. lr: learning rate of every step
-    (schedules and per-client factors are in it already).
+    client: its id. dispatch: the monotone number of this sending-out. steps: local steps to take. lr: learning rate of every
+    step (schedules and per-client factors are in it already).
     """
 
     client: int
@@ -103,8 +103,8 @@ class Engine(ABC):
     ) -> Iterator[Trained]:
         """Run jobs that all received the same ``download``; results come in the order of ``jobs``, whatever order they ran in.
 
-        ``want``: learning signals to return (always among them: ``loss``). A client whose loss or upload is not finite is returned
-        with ``finite = False``, never raised.
+        ``want``: learning signals to return (always among them: ``loss``). A client whose loss or upload is not finite is
+        returned with ``finite = False``, never raised.
         """
 
     @abstractmethod
@@ -116,12 +116,12 @@ class Engine(ABC):
         want: Mapping[str, int | None],
         key: Key,
     ) -> dict[str, NDArray[np.float64]]:
-        """Probe: each wanted signal, ``[len(clients)]``, of the received model in eval mode on so many batches of each client's own
-        (possibly noisy) training data, drawn without replacement by ``key``; None: on all of it."""
+        """Probe: each wanted signal, ``[len(clients)]``, of the received model in eval mode on so many batches of each client's
+        own (possibly noisy) training data, drawn without replacement by ``key``; None: on all of it."""
 
     @abstractmethod
     def evaluate(self, model: ModelState, rows: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Per-sample loss and hit (1.0 or 0.0; NaN in regression) of one model on these rows' clean labels, in eval mode, chunked."""
+        """Per-sample loss and hit (1.0 or 0.0; NaN in regression) of one model on these rows' clean labels, in eval mode."""
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 - most engines hold nothing
         """Give back threads or processes."""

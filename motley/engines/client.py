@@ -1,0 +1,168 @@
+"""One client's local work on one reusable module: the reference every batched engine is compared with."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from motley.algorithms.base import Affine, Context, Loss, Memory, Tensors
+from motley.algorithms.local import Block
+from motley.core.errors import EngineError, UserError
+from motley.core.layout import Layout
+from motley.engines.base import Job, Setting, Trained
+from motley.engines.batches import BatchPlan
+from motley.engines.samples import Samples
+from motley.tasks.base import ModelState
+from motley.tasks.flat import FlatModule
+from motley.tasks.nn import set_stream
+
+__all__ = ["Client", "Watch", "context", "finish"]
+
+Watch = Callable[[int, Tensor, Tensor, Tensor], None]
+"""Called after each step's backward pass with (step, inputs, per-sample losses, flat gradient); the debug engine looks here."""
+
+
+class Client:
+    """Whoever is asked: a module, a flat vector its parameters view, a flat gradient, and the loop over local steps.
+
+    Parameters
+    ----------
+    setting: of the run. samples: shared by all clients, read-only. watch: see :data:`Watch`.
+    """
+
+    def __init__(self, setting: Setting, samples: Samples, watch: Watch | None = None) -> None:
+        self.setting = setting
+        self.samples = samples
+        self.watch = watch
+        self.model = FlatModule.of(setting.task.model, setting.dtype, setting.device)
+        self.norms = [m for m in self.model.module.modules() if isinstance(m, _BatchNorm)]
+
+    def train(self, job: Job, download: Tensors, memory: Memory | None, want: frozenset[str]) -> Trained:
+        """Receive, take ``job.steps`` steps, hand back.
+
+        Raises
+        ------
+        EngineError: the model or loss failed for this client; ``context`` carries client, dispatch and steps.
+        """
+        try:
+            return self._train(job, download, memory, want)
+        except UserError:
+            raise
+        except (RuntimeError, ValueError, TypeError, IndexError) as error:
+            about: dict[str, object] = {"client": job.client, "dispatch": job.dispatch, "steps": job.steps}
+            raise EngineError(f"the local work of client {job.client} failed: {error}", about) from error
+
+    def _train(self, job: Job, download: Tensors, memory: Memory | None, want: frozenset[str]) -> Trained:
+        setting, model = self.setting, self.model
+        start = setting.algorithm.correction.start(download, memory)
+        model.load(start)
+        ctx, affine = context(setting, job, start, download, memory, model.layout)
+        losses = self._steps(job, ctx, affine)
+        return finish(setting, job, ctx, model.state(), losses, want)
+
+    def _steps(self, job: Job, ctx: Context, affine: Affine) -> list[Tensor]:
+        """Take the steps; the per-sample losses of each."""
+        setting, samples, model = self.setting, self.samples, self.model
+        mine = slice(int(samples.offsets[job.client]), int(samples.offsets[job.client + 1]))
+        plan = BatchPlan.draw(setting.key("batches", job), mine.stop - mine.start, setting.work, job.steps)
+        order = torch.from_numpy(plan.order).to(samples.rows.device)
+        sizes = plan.sizes.tolist()
+        rows = torch.split(samples.rows[mine][order], sizes)
+        targets = torch.split(samples.labels[mine][order], sizes)
+        extras = {name: torch.split(value[order], sizes) for name, value in self._extras(ctx, mine).items()}
+        augment = setting.key("augment", job) if samples.transform is not None else None
+        block = self._block(ctx, affine)
+        set_stream(model.module, setting.key("dropout", job))
+        model.module.train()
+        losses = []
+        for step in range(len(plan)):
+            inputs = samples.inputs(rows[step], augment.fold(step) if augment is not None else None)
+            loss = self._gradient(inputs, targets[step], {name: parts[step] for name, parts in extras.items()})
+            if self.watch is not None:
+                self.watch(step, inputs, loss, model.g)
+            setting.solver.step([block], job.lr, affine.pull)
+            losses.append(loss)
+        return losses
+
+    def _gradient(self, inputs: Tensor, targets: Tensor, extra: Tensors) -> Tensor:
+        """Fill the flat gradient of the batch's mean loss; the per-sample losses, detached."""
+        alone = bool(self.norms) and len(inputs) == 1
+        if alone:  # a batch of one has no variance: normalise with the running statistics and leave them
+            _set_training(self.norms, False)
+        loss = self.setting.algorithm.loss.loss(self.model.module(inputs), targets, extra)
+        self.model.g.zero_()
+        loss.mean().backward()  # type: ignore[no-untyped-call]
+        if alone:
+            _set_training(self.norms, True)
+        return loss.detach()
+
+    def _block(self, ctx: Context, affine: Affine) -> Block:
+        model, shift = self.model, affine.shift
+        velocity = torch.zeros_like(model.w) if self.setting.solver.momentum else None
+        rows = [None if t is None else t.unsqueeze(0) for t in (shift, velocity)]
+        return Block(model.w.unsqueeze(0), model.g.unsqueeze(0), ctx.x.unsqueeze(0), *rows)
+
+    def _extras(self, ctx: Context, mine: slice) -> Tensors:
+        """What the loss wants to know about each of the client's samples before step 0."""
+        loss = self.setting.algorithm.loss
+        if type(loss).prepare is Loss.prepare:
+            return {}
+        inputs = self.samples.inputs(self.samples.rows[mine])
+        return loss.prepare(ctx, self.forward, inputs, self.samples.labels[mine])
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Outputs of the loaded model in eval mode, without gradients."""
+        self.model.module.eval()
+        with torch.no_grad():
+            outputs: Tensor = self.model.module(inputs)
+        return outputs
+
+
+def context(
+    setting: Setting, job: Job, start: ModelState, download: Tensors, memory: Memory | None, layout: Layout
+) -> tuple[Context, Affine]:
+    """What the correction may know about a job, and the correction it chose.
+
+    ``Context.x`` is the model the client starts from: the received one, with what the correction's ``start`` put in its place.
+    """
+    offsets = setting.task.federation.train.offsets
+    examples = int(offsets[job.client + 1] - offsets[job.client])
+    norm = setting.solver.solver_norm(job.steps, 0.0, job.lr)
+    ctx = Context(start.x, download, memory, job.steps, job.lr, examples, norm, layout)
+    affine = setting.algorithm.correction.affine(ctx)
+    if affine.pull:
+        ctx = dataclasses.replace(ctx, solver_norm=setting.solver.solver_norm(job.steps, affine.pull, job.lr))
+    return ctx, affine
+
+
+def finish(setting: Setting, job: Job, ctx: Context, after: ModelState, losses: list[Tensor], want: frozenset[str]) -> Trained:
+    """Upload, memory and signals from the model after local work and the per-sample losses of every step."""
+    parts, memory = setting.algorithm.correction.finish(after, ctx)
+    signals = _signals(losses, after.x - ctx.x, want)
+    finite = (not losses or bool(np.isfinite(signals["loss"]))) and all(
+        bool(part.value.isfinite().all()) for part in parts.values() if part.value.is_floating_point()
+    )
+    return Trained(job.client, parts, memory, len(losses), signals, finite)
+
+
+def _signals(losses: list[Tensor], update: Tensor, want: frozenset[str]) -> Mapping[str, float | NDArray[np.float64]]:
+    """Mean over steps of the batch-mean losses, their root mean square over samples, the update's norm."""
+    out: dict[str, float | NDArray[np.float64]] = {"loss": float("nan")}
+    if losses:
+        out["loss"] = float(torch.stack([loss.mean() for loss in losses]).double().mean())
+        if "loss_rms" in want:
+            out["loss_rms"] = float(torch.cat(losses).double().square().mean().sqrt())
+    if "update_norm" in want:
+        out["update_norm"] = float(update.double().norm())
+    return out
+
+
+def _set_training(modules: list[_BatchNorm], mode: bool) -> None:
+    for module in modules:
+        nn.Module.train(module, mode)

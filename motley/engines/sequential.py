@@ -1,0 +1,37 @@
+"""The reference engine: one client after the other, any module, all cores inside each operation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import ClassVar
+
+from motley.algorithms.base import Memory, Tensors
+from motley.engines.base import Job, Setting, Trained
+from motley.engines.common import LocalEngine, refuses_loss
+from motley.engines.cores import torch_threads
+
+__all__ = ["Sequential"]
+
+
+class Sequential(LocalEngine):
+    """Client after client on one reusable module."""
+
+    name: ClassVar[str] = "sequential"
+
+    @classmethod
+    def refuses(cls, setting: Setting) -> str | None:
+        """Any module, any loss on outputs."""
+        return refuses_loss(setting)
+
+    def train(
+        self,
+        jobs: Sequence[Job],
+        download: Tensors,
+        memories: Mapping[int, Memory | None],
+        want: frozenset[str] = frozenset(),
+    ) -> Iterator[Trained]:
+        """See :meth:`Engine.train`."""
+        for job in jobs:
+            with torch_threads(self.threads):
+                trained = self.client.train(job, download, memories.get(job.client), want)
+            yield trained

@@ -1,0 +1,76 @@
+"""Small federations with unequal clients, and engines on them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from motley.algorithms.aggregators.mean import Mean
+from motley.algorithms.base import Algorithm, Correction, Loss
+from motley.algorithms.fedavg import Average
+from motley.algorithms.losses import CrossEntropy
+from motley.algorithms.local import SGD
+from motley.core.keys import Key, Streams
+from motley.core.ragged import Ragged
+from motley.core.work import LocalWork
+from motley.engines.base import Job, Setting
+from motley.tasks.base import Federation, Task
+from motley.tasks.flat import initial
+
+SIZES = (7, 1, 23, 12, 4, 16, 5, 9)
+
+
+def federation(shape: tuple[int, ...], sizes: tuple[int, ...] = SIZES, classes: int = 4) -> Federation:
+    rng = np.random.default_rng(0)
+    n = sum(sizes)
+    x = torch.from_numpy(rng.normal(size=(n, *shape))).float()
+    y = torch.from_numpy(rng.integers(0, classes, n))
+    train = Ragged(np.concatenate([[0], np.cumsum(sizes)]), rng.permutation(n))
+    labels = y[torch.from_numpy(train.values)].clone()
+    labels[::3] = (labels[::3] + 1) % classes
+    empty = Ragged(np.zeros(len(sizes) + 1, np.int64), np.zeros(0, np.int64))
+    return Federation(x, y, train, labels, empty, empty, None, classes)
+
+
+@pytest.fixture
+def setting() -> Callable[..., Setting]:
+    def make(
+        model: Callable[[], nn.Module],
+        shape: tuple[int, ...] = (6,),
+        solver: SGD = SGD(lr=0.1),  # noqa: B008
+        correction: Correction | None = None,
+        loss: Loss | None = None,
+        work: LocalWork = LocalWork(batch_size=5, epochs=2),  # noqa: B008
+        sizes: tuple[int, ...] = SIZES,
+        dtype: torch.dtype = torch.float64,
+        threads: int | None = None,
+    ) -> Setting:
+        algorithm = Algorithm(loss or CrossEntropy(), correction or Correction(), Mean(), Average())
+        task = Task("test", federation(shape, sizes), model)
+        return Setting(task, algorithm, solver, work, Streams(3), dtype, threads=threads)
+
+    return make
+
+
+@pytest.fixture
+def jobs() -> Callable[..., list[Job]]:
+    def make(setting: Setting, clients: tuple[int, ...] = (2, 0, 5, 7, 1, 3, 6, 4), cut: int | None = None) -> list[Job]:
+        steps = setting.work.total(setting.task.federation.train.sizes[list(clients)])
+        if cut is not None:
+            steps = np.minimum(steps, cut)
+        return [Job(c, 10 + i, int(s), setting.solver.lr) for i, (c, s) in enumerate(zip(clients, steps, strict=True))]
+
+    return make
+
+
+@pytest.fixture
+def download() -> Callable[[Setting], dict[str, torch.Tensor]]:
+    def make(setting: Setting) -> dict[str, torch.Tensor]:
+        state = initial(setting.task.model, Key(1), setting.dtype)
+        return {"x": state.x, "buffers": state.buffers, "counters": state.counters}
+
+    return make
