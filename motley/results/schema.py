@@ -1,9 +1,11 @@
-"""The tables of a run. Long, one directory per run; the unit is in the column name; absent numbers are NaN or null.
+"""The tables of a run. Long, one directory per run; the unit is in the column name; what is absent (or NaN) is null.
 
 ====================  ==============================================================================================
 ``rounds``            one row per round (one call of ``select``) and its server step
 ``clients``           one row per client sent out and round
-``evaluations``       one row per (evaluation, scope, client): scope ``global`` (client -1) or ``client``
+``evaluations``       one row per (evaluation, scope, client). Scope ``mean`` (client -1): the headline, which for
+                      ``split.test = "client"`` is the unweighted mean over the clients' own test sets; ``global``
+                      (client -1): the one test set, where there is one; ``client``: a row per client, if asked for
 ``federation``        one row per client, written once: sizes, label counts, noise, speed
 ``timings``           measured wall times of a round; equality of two runs never covers this table
 ====================  ==============================================================================================
