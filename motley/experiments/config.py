@@ -1,0 +1,415 @@
+"""The experiment: one table of keys, checked whole before anything is computed.
+
+Every fault is a :class:`~motley.core.errors.ConfigError` that names the key, what was got, what is allowed and the nearest
+spelling. Components (``{ name = "...", option = ... }``) are checked against the dataclass they name, through the catalogues.
+
+>>> from motley.experiments.config import Stop
+>>> Stop(rounds=200).rounds
+200
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ModelWrapValidatorHandler,
+    PrivateAttr,
+    ValidationError,
+    WithJsonSchema,
+    model_validator,
+)
+
+from motley.core.errors import ConfigError, suggest
+from motley.core.keys import PURPOSES
+from motley.core.paper import Paper
+from motley.core.work import LocalWork
+from motley.experiments import document, registry
+from motley.experiments.sentences import config_error
+from motley.world.base import Partition
+
+__all__ = [
+    "Checkpointing",
+    "Clip",
+    "EngineChoice",
+    "Examination",
+    "Experiment",
+    "Local",
+    "Log",
+    "Probe",
+    "Split",
+    "Stop",
+    "Target",
+    "Weights",
+    "load",
+]
+
+Whole = Annotated[int, Field(strict=True)]
+Count = Annotated[int, Field(strict=True, ge=1)]
+Positive = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)]
+Flag = Annotated[bool, Field(strict=True)]
+Weights = Literal["examples", "uniform", "ht", "score", "selector", "selector_ratio"]
+
+
+def _named(value: object) -> object:
+    return {"name": value} if isinstance(value, str) else value
+
+
+_RECORD = WithJsonSchema(
+    {"anyOf": [{"type": "string"}, {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}]}
+)
+Record = Annotated[dict[str, Any], BeforeValidator(_named), _RECORD]
+"""A component: ``{ name = "...", option = ... }``, or its bare name."""
+
+
+class _Table(BaseModel):
+    """A table of the experiment file: no key that is not known, nothing changed after it was made."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
+class Target(_Table):
+    """What is good enough."""
+
+    accuracy: Annotated[float, Field(strict=True, gt=0, le=1)]
+    """Share of correct answers: on the global test set where there is one, else the mean over the clients' own."""
+
+
+class Stop(_Table):
+    """When a run ends: at the first of the limits given. At least one is needed."""
+
+    rounds: Count | None = None
+    """Rounds (calls of select)."""
+    virtual_hours: Positive | None = None
+    """Hours of virtual time; the run ends with the first server step at or after it."""
+    uplink_gb: Positive | None = None
+    """Uploaded traffic in 10^9 bytes."""
+    target: Target | None = None
+    """End as soon as an examination reaches this."""
+
+
+class Split(_Table):
+    """Which samples train, validate and test."""
+
+    test: Literal["client", "global"] = "client"
+    """``client``: halves are merged, each client tests on ``test_fraction`` of its own; ``global``: the data's test half."""
+    test_fraction: Annotated[float, Field(strict=True, gt=0, lt=1)] = 0.2
+    """Share of each client's samples that tests (``test = "client"``)."""
+    validation: Annotated[float, Field(strict=True, ge=0, lt=1)] = 0.0
+    """Share of each client's training samples that is set aside."""
+
+
+class Clip(_Table):
+    """Clipping of local gradients."""
+
+    norm: Positive
+    """Largest Euclidean norm of a step's gradient."""
+    of: Literal["gradient", "corrected"] = "gradient"
+    """Before the algorithm's correction is added, or after."""
+
+
+class Local(_Table):
+    """The local work of a client in a round: either ``epochs`` or ``steps`` (neither given: one epoch)."""
+
+    epochs: Count | None = None
+    """Passes over the client's own data."""
+    steps: Count | None = None
+    """Steps whatever the client's size."""
+    batch_size: Count = 32
+    """Samples per step; the last short batch of an epoch is kept."""
+    max_steps: Count | None = None
+    """Cap on the steps of a round."""
+    optimizer: Record = Field(default_factory=lambda: {"name": "sgd", "lr": 0.01})
+    """The local optimiser."""
+    clip: Clip | None = None
+    """Gradient clipping; none by default."""
+    lr_schedule: Record = Field(default_factory=lambda: {"name": "constant"})
+    """Factor on the local learning rate, by round."""
+
+    def work(self, drop_single: bool = False) -> LocalWork:
+        """The same as plain numbers for planner and engines."""
+        epochs = 1 if self.epochs is None and self.steps is None else self.epochs
+        return LocalWork(self.batch_size, epochs, self.steps, self.max_steps, drop_single)
+
+
+class Probe(_Table):
+    """How closely a selector's probe measures."""
+
+    batches: Count | Literal["all"] | None = None
+    """Batches of the run's batch size per client; ``all``: its whole training data; left out: what the selector asks for."""
+
+
+class EngineChoice(_Table):
+    """How local work is computed. Never changes what is learned beyond rounding, so it is not part of the run's id."""
+
+    name: str = "auto"
+    """``auto``, or the name of an engine."""
+    device: str = "cpu"
+    """Where: ``cpu``, ``cuda``, ``cuda:1``, ``mps``."""
+    threads: Count | None = None
+    """Cores this run may use; left out: all the process may."""
+
+
+class Examination(_Table):
+    """When the model is examined: every so many server steps, and at the end."""
+
+    every: Count = 10
+    """Server steps between examinations."""
+    per_client: Flag = True
+    """One row per client, too."""
+
+
+class Checkpointing(_Table):
+    """When a checkpoint is written: at the first round where either is due."""
+
+    every_rounds: Count = 10
+    """Rounds between checkpoints."""
+    every_s: Positive = 30.0
+    """Wall seconds between checkpoints."""
+
+
+class Log(_Table):
+    """Where else numbers go."""
+
+    tensorboard: Flag = False
+    """Write the evaluations and round figures for TensorBoard into the run's folder (needs ``motley-fl[tensorboard]``)."""
+
+
+_COMPONENTS = (
+    "task", "partition", "label_noise", "algorithm", "loss", "aggregator", "server", "selector", "device", "network",
+    "availability", "failures", "synchrony", "compressor", "allocator",
+)  # fmt: skip
+_LOCAL = {"local.optimizer": "optimizer", "local.lr_schedule": "lr_schedule"}
+_NOT_BUILT = ("feature_shift", "concept_shift", "public", "recalibrate")
+_NO_RESULT = ("name", "method", "engine", "checkpoint", "log")
+
+
+class Experiment(BaseModel):
+    """All that is to be said about a run; the keys of the experiment file.
+
+    Raises
+    ------
+    ConfigError: anything unknown, of the wrong type, out of range or contradictory.
+
+    Example
+    -------
+    >>> Experiment(population=0, cohort=1, stop={"rounds": 1}, task="image")
+    Traceback (most recent call last):
+    motley.core.errors.ConfigError: population: got 0; expected at least 1
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    name: str = "experiment"
+    """What the run is called; part of its folder, not of its id."""
+    seed: Whole = 0
+    """Of everything that is drawn."""
+    pin: dict[str, Whole] = Field(default_factory=dict)
+    """Seeds of single purposes that stay when ``seed`` changes, e.g. ``{ partition = 7 }``."""
+    population: Count | None = None
+    """N, the number of clients; natural partitions fix it themselves."""
+    cohort: Count | None = None
+    """m, the number of clients asked per round; or ``participation``."""
+    participation: Annotated[float, Field(strict=True, gt=0, le=1)] | None = None
+    """m / N; or ``cohort``."""
+    stop: Stop
+    """When the run ends."""
+    method: str | None = None
+    """A preset: a bundle of the components below, under the keys given here."""
+    task: Record
+    """Model, data and metric."""
+    split: Split = Field(default_factory=Split)
+    """Which samples train, validate and test."""
+    partition: Record = Field(default_factory=lambda: {"name": "iid"})
+    """How samples are divided among clients."""
+    label_noise: Record = Field(default_factory=lambda: {"name": "none"})
+    """Wrong training labels."""
+    feature_shift: Any = None
+    """Known, not built yet."""
+    concept_shift: Any = None
+    """Known, not built yet."""
+    local: Local = Field(default_factory=Local)
+    """The local work of a client in a round."""
+    algorithm: Record = Field(default_factory=lambda: {"name": "fedavg"})
+    """What is learned: loss, correction, aggregator and server of one paper."""
+    loss: Record | None = None
+    """Instead of the algorithm's."""
+    aggregator: Record | None = None
+    """Instead of the algorithm's."""
+    server: Record | None = None
+    """Instead of the algorithm's."""
+    weights: Weights | None = None
+    """How much each update counts; left out: as the algorithm was published, else ``examples``."""
+    selector: Record = Field(default_factory=lambda: {"name": "uniform"})
+    """Whom to ask."""
+    probe: Probe = Field(default_factory=Probe)
+    """How closely a selector's probe measures."""
+    device: Record = Field(default_factory=lambda: {"name": "constant"})
+    """How long a client computes, in seconds per local step."""
+    network: Record = Field(default_factory=lambda: {"name": "none"})
+    """How fast a client sends and receives, in megabits a second."""
+    availability: Record = Field(default_factory=lambda: {"name": "always"})
+    """Who can be asked."""
+    failures: Record = Field(default_factory=lambda: {"name": "none"})
+    """Who breaks off."""
+    synchrony: Record = Field(default_factory=lambda: {"name": "synchronous"})
+    """When the server steps."""
+    compressor: Record = Field(default_factory=lambda: {"name": "identity"})
+    """What an upload becomes on its way."""
+    allocator: Record = Field(default_factory=lambda: {"name": "uniform"})
+    """Who may send how much."""
+    public: Any = None
+    """Known, not built yet."""
+    recalibrate: Any = None
+    """Known, not built yet."""
+    engine: Annotated[EngineChoice, BeforeValidator(_named)] = Field(default_factory=EngineChoice)
+    """How local work is computed; a bare name will do."""
+    dtype: Literal["float32", "float64"] = "float32"
+    """Of parameters and arithmetic; traffic always counts 32-bit values."""
+    examine: Examination = Field(default_factory=Examination)
+    """When the model is examined."""
+    checkpoint: Checkpointing = Field(default_factory=Checkpointing)
+    """When a checkpoint is written."""
+    log: Log = Field(default_factory=Log)
+    """Where else numbers go."""
+    grid: dict[str, list[Any]] = Field(default_factory=dict)
+    """Key path -> values, for compare and sweep; a plain run leaves it aside."""
+
+    _parts: dict[str, Any] = PrivateAttr(default_factory=dict)
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _check(cls, data: Any, handler: ModelWrapValidatorHandler[Experiment]) -> Experiment:
+        """Lay the keys over the preset, check each, then all together."""
+        if isinstance(data, Mapping) and isinstance(data.get("method"), str):
+            data = document.lay_over(document.preset(data["method"]), data)
+        try:
+            self = handler(data)
+        except ValidationError as error:
+            raise config_error(error, cls) from None
+        self._check_sizes()
+        self._parts.update(_build(self))
+        self._check_parts()
+        return self
+
+    def _check_sizes(self) -> None:
+        for key in _NOT_BUILT:
+            if getattr(self, key) is not None:
+                raise ConfigError("this key is known but not built yet; leave it out", key)
+        for purpose in self.pin:
+            if purpose not in PURPOSES:
+                known = ", ".join(PURPOSES)
+                raise ConfigError(
+                    f"there is no such purpose{suggest(purpose, PURPOSES)}; expected one of: {known}", f"pin.{purpose}"
+                )
+        if not self.stop.model_dump(exclude_none=True):
+            raise ConfigError(f"a run needs an end; give at least one of: {', '.join(Stop.model_fields)}", "stop")
+        if self.cohort is not None and self.participation is not None:
+            raise ConfigError("got both cohort and participation; give one of them", "participation")
+        if self.cohort is None and self.participation is None:
+            raise ConfigError(
+                "got neither cohort nor participation; say how many clients a round asks, e.g. cohort = 10", "cohort"
+            )
+        if self.population is not None:
+            self.cohort_size(self.population)
+        self.local.work()
+
+    def _check_parts(self) -> None:
+        """Clients must be counted by somebody, and whatever anneals towards the last round must know it."""
+        natural = type(self._parts["partition"]).fixed_population is not Partition.fixed_population
+        if self.population is None and not natural:
+            raise ConfigError("this key is missing; say how many clients there are, e.g. population = 100", "population")
+        rounds = self.stop.rounds
+        self._parts["local.lr_schedule"].factor(1, rounds)
+        if rounds is None and self._parts["selector"].needs().horizon:
+            name = self.selector["name"]
+            raise ConfigError(
+                f"selector {name!r} anneals towards the last round and must know it; give stop.rounds", "stop.rounds"
+            )
+
+    def cohort_size(self, population: int) -> int:
+        """m, for a federation of so many clients; ``participation`` is rounded to the nearest client, at least one.
+
+        Raises
+        ------
+        ConfigError: the cohort is larger than the population.
+        """
+        if self.cohort is None:
+            return max(1, round((self.participation or 1.0) * population))
+        if self.cohort > population:
+            raise ConfigError(
+                f"got {self.cohort}, more than the population of {population}; expected at most {population}", "cohort"
+            )
+        return self.cohort
+
+    def part(self, key: str) -> Any:
+        """The object behind a component key (``"selector"``, ``"local.optimizer"``); None where there is none."""
+        return self._parts.get(key)
+
+    def papers(self) -> list[Paper]:
+        """The publications behind what this experiment uses."""
+        return registry.papers(self._parts[key] for key in sorted(self._parts))
+
+    def replace(self, changes: Mapping[str, Any]) -> Experiment:
+        """The experiment with some keys (dotted paths) set to other values, checked again."""
+        keys = self.model_dump()
+        for path, value in changes.items():
+            keys = document.set_key(keys, path, value)
+        return Experiment(**keys)
+
+    def resolved(self) -> dict[str, Any]:
+        """Every key but ``grid`` with every default written out, as JSON can hold it; it makes the same Experiment again."""
+        out = self.model_dump(mode="json", exclude={"grid", *_NOT_BUILT})
+        for key, built in self._parts.items():
+            table, _, last = key.rpartition(".")
+            (out[table] if table else out)[last] = {"name": self._record(key)["name"], **registry.plain(built)}
+        work = self.local.work()
+        out["local"] |= {"epochs": work.epochs, "steps": work.steps}
+        return out
+
+    def run_id(self) -> str:
+        """Twelve hex digits of a hash of everything that changes results: not name, method, engine, checkpoint, log or grid."""
+        telling = {key: value for key, value in self.resolved().items() if key not in _NO_RESULT}
+        text = json.dumps(telling, sort_keys=True, separators=(",", ":"))
+        return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
+
+    def _record(self, key: str) -> dict[str, Any]:
+        value: Any = self
+        for step in key.split("."):
+            value = getattr(value, step)
+        return dict(value)
+
+
+def _build(experiment: Experiment) -> dict[str, Any]:
+    """Every component made once, which checks its name and options."""
+    parts = {}
+    for key, kind in {**{key: key for key in _COMPONENTS}, **_LOCAL}.items():
+        record = getattr(experiment, key) if "." not in key else getattr(experiment.local, key.partition(".")[2])
+        if record is not None:
+            parts[key] = registry.build(kind, record, key)
+    if experiment.engine.name != "auto":
+        registry.catalogue("engine").get(experiment.engine.name, "engine")
+    return parts
+
+
+def load(path: str | Path, overrides: Iterable[str] = ()) -> Experiment:
+    """The experiment in a TOML file.
+
+    Parameters
+    ----------
+    path: the file.
+    overrides: settings like ``"local.optimizer.lr=0.05"``, applied in order; values are TOML, or plain text.
+
+    Raises
+    ------
+    ConfigError: no such file, not TOML (with file and line), or anything :class:`Experiment` refuses.
+    """
+    return Experiment(**document.override(document.read(Path(path)), overrides))

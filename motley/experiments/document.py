@@ -1,0 +1,168 @@
+"""Experiments as plain dictionaries: reading TOML, laying a user's keys over a preset, ``--set a.b=c``.
+
+Nothing here knows what a key means, except that a table with a ``name`` is a component and that some keys exclude each other.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from motley.core.errors import ConfigError, suggest
+
+__all__ = ["lay_over", "override", "parse_setting", "parse_value", "preset", "presets", "read", "set_key"]
+
+_RIVALS = (("cohort", "participation"), ("local.epochs", "local.steps"))
+"""Keys of which only one may be given: giving one over a preset, or with ``--set``, takes the other away."""
+
+
+def read(path: Path) -> dict[str, Any]:
+    """A TOML file.
+
+    Raises
+    ------
+    ConfigError: no such file, not text, or not TOML (with the line).
+    """
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        near = suggest(path.name, [p.name for p in path.parent.glob("*.toml")])
+        raise ConfigError(f"there is no file {str(path)!r}{near}") from None
+    except IsADirectoryError:
+        raise ConfigError(f"{str(path)!r} is a folder; expected an experiment file (TOML)") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path} is not a text file in UTF-8; expected an experiment file (TOML)") from None
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(_toml_sentence(path, str(error))) from None
+
+
+def _toml_sentence(path: Path, message: str) -> str:
+    found = re.search(r"^(.*) \(at line (\d+), column (\d+)\)$", message, flags=re.DOTALL)
+    if not found:
+        return f"{path}: not valid TOML: {message[:1].lower()}{message[1:]}"
+    what, line, column = found.groups()
+    return f"{path}, line {line}, column {column}: not valid TOML: {what[:1].lower()}{what[1:]}"
+
+
+def presets() -> list[str]:
+    """Names of the presets that ``method = "..."`` may ask for."""
+    folder = resources.files("motley.experiments") / "presets"
+    return sorted(item.name.removesuffix(".toml") for item in folder.iterdir() if item.name.endswith(".toml"))
+
+
+def preset(name: str) -> dict[str, Any]:
+    """The bundle of components that a method is published with.
+
+    Raises
+    ------
+    ConfigError: no such preset.
+    """
+    if name not in presets():
+        raise ConfigError(f"got {name!r}{suggest(name, presets())}; expected one of: {', '.join(presets())}", "method")
+    text = (resources.files("motley.experiments") / "presets" / f"{name}.toml").read_text(encoding="utf-8")
+    return tomllib.loads(text)
+
+
+def lay_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """``below`` with ``above`` on top: tables are merged, a component of another name replaces the one below whole."""
+    above = _component_like(below, above)
+    hidden = [loser for pair in _RIVALS for loser, winner in (pair, pair[::-1]) if _has(above, winner)]
+    return _merge(_without(below, hidden), above)
+
+
+def _component_like(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Bare names written as tables where the other side has a component."""
+    return {k: {"name": v} if isinstance(v, str) and _is_component(below.get(k)) else v for k, v in above.items()}
+
+
+def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    out = copy.deepcopy(dict(below))
+    for key, value in above.items():
+        old = out.get(key)
+        if isinstance(old, dict) and isinstance(value, Mapping) and value.get("name", old.get("name")) == old.get("name"):
+            out[key] = _merge(old, value)
+        else:
+            out[key] = copy.deepcopy(value)
+    return out
+
+
+def _is_component(value: object) -> bool:
+    return isinstance(value, Mapping) and "name" in value
+
+
+def _has(table: Mapping[str, Any], path: str) -> bool:
+    head, _, rest = path.partition(".")
+    inner = table.get(head)
+    return inner is not None and (not rest or (isinstance(inner, Mapping) and _has(inner, rest)))
+
+
+def _without(table: Mapping[str, Any], paths: Iterable[str]) -> dict[str, Any]:
+    out = copy.deepcopy(dict(table))
+    for path in paths:
+        *parents, last = path.split(".")
+        inner: Any = out
+        for parent in parents:
+            inner = inner.get(parent, {}) if isinstance(inner, dict) else {}
+        if isinstance(inner, dict):
+            inner.pop(last, None)
+    return out
+
+
+def override(document: Mapping[str, Any], settings: Iterable[str]) -> dict[str, Any]:
+    """The document after ``--set a.b=c`` for each setting, in order.
+
+    Raises
+    ------
+    ConfigError: a setting that is not ``key=value``, or a path through something that is not a table.
+    """
+    out = copy.deepcopy(dict(document))
+    for setting in settings:
+        path, text = parse_setting(setting)
+        out = set_key(out, path, parse_value(text))
+    return out
+
+
+def parse_setting(setting: str) -> tuple[str, str]:
+    """``"a.b=c"`` to ``("a.b", "c")``."""
+    path, equals, text = setting.partition("=")
+    path, text = path.strip(), text.strip()
+    if not equals or not path or not text or not all(path.split(".")):
+        raise ConfigError(f"got {setting!r}; expected key=value, e.g. local.optimizer.lr=0.05", "--set")
+    return path, text
+
+
+def parse_value(text: str) -> Any:
+    """A TOML value, or the text itself where it is none (so that quotes may be left out)."""
+    try:
+        document = tomllib.loads(f"value = {text}")
+    except tomllib.TOMLDecodeError:
+        return text
+    return document["value"] if set(document) == {"value"} else text
+
+
+def set_key(document: Mapping[str, Any], path: str, value: Any) -> dict[str, Any]:
+    """The document with one key set. Another ``name`` drops the options of the component that was there before."""
+    *parents, last = path.split(".")
+    out = _without(document, [loser for pair in _RIVALS for loser, winner in (pair, pair[::-1]) if winner == path])
+    table: dict[str, Any] = out
+    for depth, parent in enumerate(parents):
+        inner = table.get(parent)
+        if isinstance(inner, str):
+            inner = {"name": inner}  # a component written as a bare name
+        elif inner is None:
+            inner = {}
+        if not isinstance(inner, dict):
+            raise ConfigError(f"{'.'.join(parents[: depth + 1])} is {inner!r}, which has no keys of its own", path)
+        table[parent] = inner
+        table = inner
+    if last == "name" and parents and table.get("name", value) != value:
+        table.clear()
+    table[last] = value
+    return out

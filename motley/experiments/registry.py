@@ -1,0 +1,151 @@
+"""Every kind of component, where its names are kept, and how a record in an experiment file becomes an object.
+
+This is the one place outside a catalogue where the names of methods matter. Rooms are imported only when asked for, so
+that importing this module loads no torch.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import inspect
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from motley.core.components import Catalogue, Option
+from motley.core.errors import ConfigError, suggest
+from motley.core.paper import Paper
+
+__all__ = ["KINDS", "build", "catalogue", "kind_of", "listing", "papers", "plain"]
+
+_WHERE = {
+    "aggregator": "motley.algorithms:AGGREGATORS",
+    "algorithm": "motley.algorithms:CATALOGUE",
+    "allocator": "motley.transport:ALLOCATORS",
+    "availability": "motley.world:AVAILABILITY",
+    "compressor": "motley.transport:COMPRESSORS",
+    "device": "motley.world:DEVICES",
+    "engine": "motley.engines:ENGINES",
+    "failures": "motley.world:FAILURES",
+    "label_noise": "motley.world:LABEL_NOISE",
+    "loss": "motley.algorithms:LOSSES",
+    "lr_schedule": "motley.algorithms:SCHEDULES",
+    "model": "motley.tasks:MODELS",
+    "network": "motley.world:NETWORKS",
+    "optimizer": "motley.algorithms:OPTIMIZERS",
+    "partition": "motley.world:PARTITIONS",
+    "selector": "motley.selectors:CATALOGUE",
+    "server": "motley.algorithms:SERVERS",
+    "synchrony": "motley.timing:SYNCHRONY",
+    "task": "motley.tasks:TASKS",
+}
+
+KINDS = tuple(_WHERE)
+"""The kinds of component, sorted."""
+
+_PLURALS = {"availability": "availabilities", "failures": "failures", "label_noise": "label_noises", "synchrony": "synchronies"}
+
+
+def catalogue(kind: str) -> Catalogue:
+    """The names of one kind.
+
+    Raises
+    ------
+    ConfigError: no such kind (with the nearest spelling).
+    """
+    module, _, attribute = _WHERE[kind_of(kind)].partition(":")
+    found = getattr(importlib.import_module(module), attribute)
+    if not isinstance(found, Catalogue):
+        raise TypeError(f"{module}.{attribute} is not a Catalogue")
+    return found
+
+
+def kind_of(word: str) -> str:
+    """The kind a user means by a word: singular or plural, ``-`` for ``_``.
+
+    Raises
+    ------
+    ConfigError: no such kind.
+    """
+    said = word.strip().lower().replace("-", "_")
+    words = {**{kind: kind for kind in KINDS}, **{_PLURALS.get(kind, f"{kind}s"): kind for kind in KINDS}}
+    if said not in words:
+        raise ConfigError(f"there is no kind {word!r}{suggest(said, words)}; expected one of: {', '.join(KINDS)}")
+    return words[said]
+
+
+def build(kind: str, record: str | Mapping[str, Any], key: str | None = None) -> Any:
+    """The object that a record describes, e.g. ``build("selector", {"name": "power_of_choice", "d": 20})``.
+
+    Raises
+    ------
+    ConfigError: an unknown name or option, a wrong type, or a value the component refuses; the message names the key.
+    """
+    return catalogue(kind).build(record, key or kind)
+
+
+def plain(component: Any) -> dict[str, Any]:
+    """All options of a component, defaults included, as values that JSON can hold."""
+    options = [f for f in dataclasses.fields(component) if f.init]
+    return {str(f.metadata.get("key", f.name)): _json(getattr(component, f.name)) for f in options}
+
+
+def _json(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _json(item) for key, item in value.items()}
+    if isinstance(value, tuple | list):
+        return [_json(item) for item in value]
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return plain(value)
+    return value
+
+
+def papers(components: Iterable[object]) -> list[Paper]:
+    """The publications behind these components, each once, in order."""
+    found: dict[str, Paper] = {}
+    for component in components:
+        paper = getattr(type(component), "paper", None)
+        if isinstance(paper, Paper):
+            found.setdefault(paper.key, paper)
+    return list(found.values())
+
+
+def listing(kind: str) -> list[dict[str, Any]]:
+    """One row per name: ``name``, ``about`` (one line), ``built``, ``sees``, ``paper``, ``options``; planned names last."""
+    names = catalogue(kind)
+    rows = [_entry(names, name) for name in names.names()]
+    planned = sorted(set(names.planned) - set(names.names()))
+    return rows + [_row(name, "known, not built yet", built=False) for name in planned]
+
+
+def _entry(names: Catalogue, name: str) -> dict[str, Any]:
+    cls = names.get(name)
+    about = (inspect.getdoc(cls) or "").split("\n\n")[0].replace("\n", " ").strip()
+    options = names.options(name) if dataclasses.is_dataclass(cls) else []
+    paper = getattr(cls, "paper", None)
+    return _row(name, about, getattr(cls, "sees", None), paper if isinstance(paper, Paper) else None, options)
+
+
+def _row(
+    name: str,
+    about: str,
+    sees: str | None = None,
+    paper: Paper | None = None,
+    options: Iterable[Option] = (),
+    built: bool = True,
+) -> dict[str, Any]:
+    return {
+        "name": name,
+        "about": about,
+        "built": built,
+        "sees": sees,
+        "paper": paper.key if paper else None,
+        "options": [_option(option) for option in options],
+    }
+
+
+def _option(option: Option) -> dict[str, Any]:
+    row: dict[str, Any] = {"name": option.name, "accepts": option.accepts, "required": option.default is ...}
+    if option.default is not ...:
+        row["default"] = _json(option.default)
+    return row

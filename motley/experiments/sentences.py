@@ -1,0 +1,71 @@
+"""What pydantic finds wrong, said in one sentence: the key, what was got, what is allowed, the nearest spelling."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from motley.core.errors import ConfigError, suggest
+
+__all__ = ["config_error"]
+
+_WANTED = {
+    "int_type": "a whole number",
+    "int_parsing": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "float_parsing": "a number",
+    "finite_number": "a finite number",
+    "bool_type": "true or false",
+    "bool_parsing": "true or false",
+    "string_type": "a string",
+    "dict_type": 'a name, or a table { name = "...", ... }',
+    "list_type": "a list",
+    "model_type": "a table { key = value, ... }",
+    "model_attributes_type": "a table { key = value, ... }",
+}
+_BOUNDS = {
+    "greater_than": ("above", "gt"),
+    "greater_than_equal": ("at least", "ge"),
+    "less_than": ("below", "lt"),
+    "less_than_equal": ("at most", "le"),
+}
+
+
+def config_error(error: ValidationError, model: type[BaseModel]) -> ConfigError:
+    """The first fault as a ConfigError, and how many more there are."""
+    faults = error.errors(include_url=False)
+    first = faults[0]
+    more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
+    return ConfigError(_sentence(first, model) + more, ".".join(str(part) for part in first["loc"]) or None)
+
+
+def _sentence(fault: Mapping[str, Any], model: type[BaseModel]) -> str:
+    kind, got, context = fault["type"], fault.get("input"), fault.get("ctx", {})
+    if kind == "extra_forbidden":
+        known = _fields(model, fault["loc"][:-1])
+        return f"there is no such key{suggest(str(fault['loc'][-1]), known)}; known keys: {', '.join(known)}"
+    if kind == "missing":
+        return "this key is missing and has no default"
+    if kind == "literal_error":
+        allowed = [part.strip(" '") for part in context["expected"].replace(" or ", ", ").split(",")]
+        return f"got {got!r}{suggest(got, allowed) if isinstance(got, str) else ''}; expected one of: {', '.join(allowed)}"
+    if kind in _BOUNDS:
+        word, bound = _BOUNDS[kind]
+        return f"got {got!r}; expected {word} {context[bound]:g}"
+    wanted = _WANTED.get(kind, str(fault["msg"]))
+    return f"got {got!r}; expected {wanted}"
+
+
+def _fields(model: type[BaseModel], loc: Sequence[int | str]) -> list[str]:
+    """Names of the keys in the table at ``loc``."""
+    for part in loc:
+        field = model.model_fields.get(str(part))
+        inner = field.annotation if field else None
+        options = [a for a in (inner, *getattr(inner, "__args__", ())) if isinstance(a, type) and issubclass(a, BaseModel)]
+        if not options:
+            return []
+        model = options[0]
+    return list(model.model_fields)
