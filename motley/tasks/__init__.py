@@ -1,1 +1,15 @@
 """Model, loss, data and metric."""
+
+from __future__ import annotations
+
+from motley.core.components import Catalogue
+
+__all__ = ["TASKS"]
+
+TASKS = Catalogue(
+    "task",
+    {
+        "image": "motley.tasks.image:Image",
+        "quadratic": "motley.tasks.quadratic:Quadratic",
+    },
+)

@@ -60,8 +60,8 @@ class Federation:
     global_test: rows of the common test set, or None.
     classes: number of classes, None for regression. names: class names.
     noise: share of labels each client was given wrong on purpose, ``[K]``.
-    validation_labels: ``[len(validation.values)]`` targets aligned with ``validation.values``, noisy like ``labels``; None when
-    they are the clean ones.
+    validation_labels: ``[len(validation.values)]`` targets aligned with ``validation.values``, noisy like ``labels``;
+    None when they are the clean ones.
     """
 
     x: Tensor
@@ -151,7 +151,7 @@ class TaskSource(ABC):
         Raises DataError (missing, corrupt or strange data) and ConfigError (options that do not fit the data)."""
 
     @abstractmethod
-    def model(self, pool: Pool) -> Callable[[], nn.Module]:
+    def factory(self, pool: Pool) -> Callable[[], nn.Module]:
         """What makes fresh modules for this data. Raises ConfigError when model and data do not fit."""
 
     def transform(self, pool: Pool) -> Transform | None:
@@ -160,8 +160,8 @@ class TaskSource(ABC):
 
     def task(self, name: str, pool: Pool, federation: Federation) -> Task:
         """Everything together; ``name`` is the experiment's word for it."""
-        from motley.tasks.flat import layout_of  # flat needs the words above
+        from motley.tasks.flat import construct, layout_of  # flat needs the words above
 
-        model = self.model(pool)
-        layout = layout_of(model())
+        model = self.factory(pool)
+        layout = layout_of(construct(model, 0))
         return Task(name, federation, model, self.loss, self.metric, self.transform(pool), layout)

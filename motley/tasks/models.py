@@ -9,13 +9,16 @@ from __future__ import annotations
 import itertools
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from functools import partial
+from typing import Any, ClassVar
 
 from torch import nn
 
 from motley.core.components import Catalogue
 from motley.core.errors import ConfigError
+from motley.tasks.flat import construct
 from motley.tasks.nn import Dropout
 from motley.tasks.resnets import resnet9, resnet18
 
@@ -31,6 +34,7 @@ __all__ = [
     "Model",
     "ResNet9",
     "ResNet18",
+    "factory",
 ]
 
 MODELS = Catalogue(
@@ -47,6 +51,27 @@ MODELS = Catalogue(
         "resnet18": "motley.tasks.models:ResNet18",
     },
 )
+
+
+def factory(
+    record: str | Mapping[str, Any], shape: tuple[int, ...], outputs: int, dropout: float = 0.0
+) -> Callable[[], nn.Module]:
+    """What makes fresh modules of a named model, e.g. ``"mlp"`` or ``{"name": "mlp", "hidden": [100]}``.
+
+    Parameters
+    ----------
+    shape: of one sample. outputs: of the last layer. dropout: put into the record when above 0.
+
+    Raises
+    ------
+    ConfigError: unknown model or option (also dropout for a model without any), or a model that does not fit the shape.
+    """
+    full: dict[str, Any] = {"name": record} if isinstance(record, str) else dict(record)
+    if dropout:
+        full.setdefault("dropout", dropout)
+    build = partial(MODELS.build(full, "task.model").build, shape, outputs)
+    construct(build, 0)  # a model that does not fit says so now
+    return build
 
 
 class Model(ABC):

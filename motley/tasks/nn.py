@@ -135,6 +135,6 @@ def require_keyed(module: nn.Module, forward: Callable[[nn.Module], object]) -> 
     module.train(training)
     if drawn:
         raise ModelError(
-            f"the {type(module).__name__} draws from torch's process-wide generator in its forward (F.dropout, torch.rand, ...), "
+            f"the {type(module).__name__} draws from torch's process-wide generator in its forward (F.dropout, torch.rand), "
             "which cannot be tied to a client's own seed; use a motley.tasks.nn.Dropout layer instead"
         )

@@ -1,0 +1,211 @@
+"""From a pool of samples to a federation: which rows are divided, and each client's train, validation and test part.
+
+The builder's three steps::
+
+    rows = divisible(pool, split, streams.key("split"))            # what the partition may give away
+    parts = partition.split(streams.key("partition"), pool.y[rows.divide] ..., population, groups of those rows)
+    federation = federate(pool, rows, parts.rows, split, streams.key("split"), noise)
+
+Everything is vectorised over clients: 10,000 of them cost what their samples cost to sort.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from motley.core.errors import ConfigError, DataError
+from motley.core.keys import Key
+from motley.core.ragged import Ragged
+from motley.tasks.base import Federation, Pool
+
+__all__ = ["Divisible", "Noise", "Split", "divisible", "federate", "stratified"]
+
+Ints = NDArray[np.int64]
+Noise = Callable[[Ints, Ints], tuple[Ints, NDArray[np.float64]]]
+"""Clean labels ``[n]`` and their owners ``[n]`` to noisy labels ``[n]`` and the share meant to be wrong per client ``[K]``."""
+
+
+@dataclass(frozen=True)
+class Split:
+    """Where test data comes from (the experiment's ``split``).
+
+    Parameters
+    ----------
+    test: ``"client"``: the set's halves are merged, divided among the clients, and each client keeps a test part of its own;
+        ``"global"``: the set's own test half (or a stratified share, where it has none) is common, only the rest is divided.
+    test_fraction: share of a client's rows (of all rows, when a global test set must be made) that are for testing, in (0, 1).
+    validation: share of what is left that a client keeps for validation, in [0, 1).
+    """
+
+    test: Literal["client", "global"] = "client"
+    test_fraction: float = 0.2
+    validation: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.test_fraction < 1.0:
+            raise ConfigError(f"test_fraction: got {self.test_fraction}; expected a share above 0 and below 1")
+        if not 0.0 <= self.validation < 1.0:
+            raise ConfigError(f"validation: got {self.validation}; expected a share of at least 0 and below 1")
+
+
+@dataclass(frozen=True)
+class Divisible:
+    """What a partition may give away.
+
+    Parameters
+    ----------
+    divide: rows of the pool, ascending; a partition speaks of positions in this list.
+    held: rows of the common test set, or None. notes: how it came about, in words.
+    labels: int64 ``[len(divide)]`` classes (zeros in regression). groups: natural client of each of these rows, or None.
+    """
+
+    divide: Ints
+    held: Ints | None
+    labels: Ints
+    groups: Ints | None
+    notes: Mapping[str, str] = field(default_factory=dict)
+
+
+def divisible(pool: Pool, split: Split, key: Key) -> Divisible:
+    """The rows to divide among clients, with their labels and groups, and the common test rows.
+
+    Raises
+    ------
+    DataError: nothing would be left to divide.
+    """
+    rows = np.arange(len(pool.y), dtype=np.int64)
+    held, note = None, "train and test halves merged, each client keeps a test part"
+    if split.test == "global" and pool.test.any():
+        held, rows, note = rows[pool.test], rows[~pool.test], "the data set's own test half, common to all"
+    elif split.test == "global":
+        taken = stratified(rows, np.zeros_like(rows), _strata(pool, rows), split.test_fraction, key.fold("global"))
+        held, rows, note = rows[taken], rows[~taken], f"a stratified share of {split.test_fraction:g}, common to all"
+    if not len(rows):
+        raise DataError("the data has no training rows to divide among clients")
+    groups = None if pool.groups is None else pool.groups[rows]
+    return Divisible(rows, held, _strata(pool, rows), groups, {"test": note})
+
+
+def _strata(pool: Pool, rows: Ints) -> Ints:
+    """Class of each row; zeros in regression."""
+    if pool.classes is None:
+        return np.zeros(len(rows), np.int64)
+    return pool.y[torch.from_numpy(rows)].cpu().numpy().astype(np.int64)
+
+
+def stratified(rows: Ints, owner: Ints, labels: Ints, share: float, key: Key) -> NDArray[np.bool_]:
+    """Which rows each owner sets aside: ``[n]`` flags, ``ceil(share * n_k)`` of them per owner but never all.
+
+    Systematic sampling of each owner's rows sorted by class (random within a class, random start): every class gives its share
+    rounded down or up. Whether a row is taken depends on its owner's rows alone.
+    """
+    taken = np.zeros(len(rows), bool)
+    if share <= 0.0 or not len(rows):
+        return taken
+    order = np.lexsort((key.uniform(rows)[:, 0], labels, owner))
+    _, first, inverse, count = np.unique(owner[order], return_index=True, return_inverse=True, return_counts=True)
+    wanted = np.minimum(np.ceil(share * count - 1e-6).astype(np.int64), count - 1)
+    start = np.floor(key.fold("start").uniform(owner[order][first])[:, 0] * count).astype(np.int64)
+    at = np.arange(len(rows)) - first[inverse]
+    n, t, r = count[inverse], wanted[inverse], start[inverse]
+    taken[order] = ((at + 1) * t + r) // n > (at * t + r) // n
+    return taken
+
+
+def federate(
+    pool: Pool,
+    rows: Divisible,
+    parts: Ragged,
+    split: Split,
+    key: Key,
+    noise: Noise | None = None,
+    notes: Mapping[str, str] | None = None,
+) -> Federation:
+    """The federation of a partition.
+
+    Parameters
+    ----------
+    rows: from :func:`divisible`. parts: positions in ``rows.divide`` of each client.
+    split, key: shares, and the stream (purpose ``split``). noise: changes training and validation labels, never test labels.
+
+    Where the data set has a test half per natural client (FEMNIST's writers) and the partition kept natural clients whole, the
+    set's own test rows are each client's test part and ``test_fraction`` is not used.
+
+    Raises
+    ------
+    DataError: a client without a training sample, or a row given to two clients.
+    """
+    values, owner = rows.divide[parts.values], parts.owner
+    _check_parts(values, parts)
+    labels = rows.labels[parts.values]
+    said = {**pool.notes, **rows.notes, **(notes or {})}
+    test = np.zeros(len(values), bool)
+    if split.test == "client" and _has_own_test(pool, values, owner, len(parts)):
+        test = pool.test[values]
+        said["test"] = "each client keeps the test rows the data set gives it"
+    elif split.test == "client":
+        test = stratified(values, owner, labels, split.test_fraction, key.fold("test"))
+    rest = np.flatnonzero(~test)
+    validation = np.zeros(len(values), bool)
+    validation[rest] = stratified(values[rest], owner[rest], labels[rest], split.validation, key.fold("validation"))
+    train = ~test & ~validation
+    y = pool.y
+    noisy, share = _noisy(pool, values, owner, labels, ~test, noise, len(parts))
+    return Federation(
+        x=pool.x,
+        y=y,
+        train=_take(values, owner, train, len(parts)),
+        labels=noisy[torch.from_numpy(np.flatnonzero(train))],
+        validation=_take(values, owner, validation, len(parts)),
+        test=_take(values, owner, test, len(parts)),
+        global_test=rows.held,
+        classes=pool.classes,
+        names=pool.names,
+        noise=share,
+        notes=said,
+        validation_labels=None if noise is None else noisy[torch.from_numpy(np.flatnonzero(validation))],
+    )
+
+
+def _check_parts(values: Ints, parts: Ragged) -> None:
+    if len(np.unique(values)) != len(values):
+        raise DataError("a partition gave the same row to two clients")
+    empty = np.flatnonzero(parts.sizes == 0)
+    if len(empty):
+        raise DataError(
+            f"{len(empty)} clients got no samples (client {empty[0]} first); use fewer clients or a milder partition"
+        )
+
+
+def _has_own_test(pool: Pool, values: Ints, owner: Ints, population: int) -> bool:
+    """Whether natural clients stayed whole and every client has rows in both halves of the data set."""
+    if pool.groups is None or not pool.test.any():
+        return False
+    pairs = np.unique(np.stack([pool.groups[values], owner]), axis=1)
+    whole = len(np.unique(pairs[0])) == pairs.shape[1]
+    halves = [np.bincount(owner[part], minlength=population) for part in (pool.test[values], ~pool.test[values])]
+    return whole and all(bool((half > 0).all()) for half in halves)
+
+
+def _noisy(
+    pool: Pool, values: Ints, owner: Ints, labels: Ints, seen: NDArray[np.bool_], noise: Noise | None, population: int
+) -> tuple[torch.Tensor, NDArray[np.float64]]:
+    """Targets of all rows as the clients have them, and the share meant to be wrong per client."""
+    if noise is None:
+        return pool.y[torch.from_numpy(values)], np.zeros(population)
+    if pool.classes is None:
+        raise ConfigError("label noise needs classes; this task is a regression", "label_noise")
+    out = labels.copy()
+    out[seen], share = noise(labels[seen], owner[seen])
+    return torch.from_numpy(out), share
+
+
+def _take(values: Ints, owner: Ints, chosen: NDArray[np.bool_], population: int) -> Ragged:
+    sizes = np.bincount(owner[chosen], minlength=population)
+    return Ragged(np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)]), values[chosen])

@@ -1,0 +1,92 @@
+"""Pixels to model input: standardising and augmenting whole batches at once, on the batch's own device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from motley.core.keys import Key
+
+__all__ = ["Scaling", "Shown", "crop_flip", "statistics"]
+
+
+def statistics(x: Tensor, rows: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
+    """Mean and deviation per channel of these rows of ``[n, C, H, W]``, in stored units, float64 ``[C]``; exact for uint8."""
+    channels = x.shape[1]
+    if x.dtype == torch.uint8:
+        values = np.arange(256, dtype=np.float64)
+        pixels = x.numpy()
+        count = np.zeros((channels, 256))
+        for some in np.array_split(rows, max(1, len(rows) // 4096)):
+            for c in range(channels):
+                count[c] += np.bincount(pixels[some, c].ravel(), minlength=256)
+        total = count.sum(1)
+        mean = count @ values / total
+        deviation = np.sqrt(np.maximum(count @ values**2 / total - mean**2, 0.0))
+        return torch.from_numpy(mean), torch.from_numpy(deviation)
+    flat = x[torch.from_numpy(rows)].transpose(0, 1).reshape(channels, -1).double()
+    return flat.mean(1), flat.std(1, correction=0)
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """``(x - shift) / scale`` per channel; ``shift`` and ``scale`` float32 ``[C]``, in stored units."""
+
+    shift: Tensor
+    scale: Tensor
+
+    @classmethod
+    def unit(cls, x: Tensor) -> Scaling:
+        """Pixels to [0, 1]: uint8 divided by 255, floats left as they are."""
+        top = 255.0 if x.dtype == torch.uint8 else 1.0
+        return cls(torch.zeros(x.shape[1]), torch.full((x.shape[1],), top))
+
+    @classmethod
+    def standard(cls, x: Tensor, rows: NDArray[np.int64]) -> Scaling:
+        """Each channel to mean 0 and deviation 1 over these rows; a constant channel is only centred."""
+        mean, deviation = statistics(x, rows)
+        return cls(mean.float(), torch.where(deviation > 0, deviation, 1.0).float())
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """float32, the shape of ``x`` (``[B, C, ...]``)."""
+        shape = (1, -1, *(1,) * (x.dim() - 2))
+        shift, scale = (t.to(x.device).view(shape) for t in (self.shift, self.scale))
+        out = x.to(torch.float32, copy=True)
+        return out.sub_(shift).div_(scale)
+
+
+def crop_flip(x: Tensor, key: Key, padding: int = 4) -> Tensor:
+    """Random crop of the padded image (black border) and random horizontal flip, each image its own; one gather per batch.
+
+    ``x``: ``[B, C, H, W]``, any dtype, 0 being black; the same shape and dtype come back.
+    """
+    batch, channels, height, width = x.shape
+    rng = key.numpy()
+    move = torch.from_numpy(rng.integers(-padding, padding + 1, size=(2, batch, 1)))
+    flip = torch.from_numpy(rng.random((batch, 1)) < 0.5)
+    column = torch.arange(width).expand(batch, width)
+    row = torch.arange(height) + move[0]
+    column = torch.where(flip, width - 1 - column, column) + move[1]
+    inside = ((row >= 0) & (row < height))[:, :, None] & ((column >= 0) & (column < width))[:, None, :]
+    source = row.clamp(0, height - 1)[:, :, None] * width + column.clamp(0, width - 1)[:, None, :]
+    index = source.view(batch, 1, -1).expand(batch, channels, -1).to(x.device)
+    out = x.flatten(2).gather(2, index).view(x.shape)
+    return out * inside[:, None].to(device=x.device, dtype=x.dtype)
+
+
+@dataclass(frozen=True)
+class Shown:
+    """The transform of an image task: augment the raw pixels (when a key is given), then scale."""
+
+    scaling: Scaling
+    augment: bool
+
+    def __call__(self, x: Tensor, key: Key | None) -> Tensor:
+        """Raw ``[B, C, H, W]`` to float32 of the same shape."""
+        if self.augment and key is not None:
+            x = crop_flip(x, key)
+        return self.scaling(x)
