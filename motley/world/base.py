@@ -32,6 +32,10 @@ class Partitioned:
 class Partition(ABC):
     """Divides rows among clients. A frozen dataclass of options."""
 
+    def fixed_population(self, groups: Ids | None) -> int | None:
+        """The number of clients where the data fixes it; None (the default) where the experiment chooses."""
+        return None
+
     @abstractmethod
     def split(self, key: Key, labels: Ids, population: int, groups: Ids | None = None) -> Partitioned:
         """Parameters: class of each row ``[n]``, number of clients, natural client of each row or None.
@@ -59,10 +63,10 @@ class Network(ABC):
     """How fast a client sends and receives, in megabits (10^6 bits) a second."""
 
     @abstractmethod
-    def up_mbps(self, key: Key, ids: Ids, moment: int) -> Floats:
+    def uplink_mbps(self, key: Key, ids: Ids, moment: int) -> Floats:
         """Uplink ``[len(ids)]``; infinity is allowed."""
 
-    def down_mbps(self, key: Key, ids: Ids, moment: int) -> Floats:
+    def downlink_mbps(self, key: Key, ids: Ids, moment: int) -> Floats:
         """Downlink ``[len(ids)]``; infinity (the default): the download is free in time; its bytes are billed."""
         return np.full(len(ids), np.inf)
 

@@ -1,0 +1,91 @@
+"""How long a client computes: seconds per local step (optimisation-and-compression D13).
+
+A model with ``per = "client"`` draws a client's speed once; with ``per = "round"`` anew each round.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from motley.core.keys import Key
+from motley.world.base import Device, Floats, Ids
+from motley.world.draws import Per, at, check_per, check_positive, check_range, log_normal, uniform
+
+__all__ = ["Constant", "LogNormal", "ShiftedExponential", "Uniform"]
+
+
+@dataclass(frozen=True)
+class Constant(Device):
+    """Everybody needs ``seconds`` per local step; 0 is allowed."""
+
+    seconds: float = 0.3
+
+    def __post_init__(self) -> None:
+        check_positive("seconds", self.seconds, "(seconds per local step)", zero=True)
+
+    def step_s(self, key: Key, ids: Ids, moment: int, examples: Ids, steps: Ids) -> Floats:
+        """The same for all."""
+        return np.full(len(ids), float(self.seconds))
+
+
+@dataclass(frozen=True)
+class Uniform(Device):
+    """Uniform in (``low``, ``high``) seconds per local step; U(0.1, 0.5) drawn per client in HeteRo-Select v2 and FedCG."""
+
+    low: float = 0.1
+    high: float = 0.5
+    per: Per = "client"
+
+    def __post_init__(self) -> None:
+        check_range("[low, high]", self.low, self.high, "seconds per local step")
+        check_per(self.per)
+
+    def step_s(self, key: Key, ids: Ids, moment: int, examples: Ids, steps: Ids) -> Floats:
+        """One draw per client (and round)."""
+        return uniform(at(key, self.per, moment), ids, self.low, self.high)
+
+
+@dataclass(frozen=True)
+class LogNormal(Device):
+    """``median * exp(sigma Z)`` seconds per local step: a few very slow clients (FedScale's speeds have sigma 0.6)."""
+
+    median: float = 0.3
+    sigma: float = 0.6
+    per: Per = "client"
+
+    def __post_init__(self) -> None:
+        check_positive("median", self.median, "(seconds per local step)")
+        check_positive("sigma", self.sigma, "(of the logarithm)", zero=True)
+        check_per(self.per)
+
+    def step_s(self, key: Key, ids: Ids, moment: int, examples: Ids, steps: Ids) -> Floats:
+        """One draw per client (and round)."""
+        return log_normal(at(key, self.per, moment), ids, self.median, self.sigma)
+
+
+@dataclass(frozen=True)
+class ShiftedExponential(Device):
+    """FLASH's latency: full local work on N samples takes ``a_t N + Exp(mean lambda_t N)`` s, mean ``(a_t + lambda_t) N``.
+
+    READING: the paper's Exp(1 / lambda_T N_i) is a rate with N in the denominator. Partial work takes its share of the time.
+
+    Parameters
+    ----------
+    a_t: seconds per sample that nobody can save. lambda_t: mean further seconds per sample (FLASH: 1, 10, 100).
+    """
+
+    a_t: float = 1.0
+    lambda_t: float = 10.0
+    per: Per = "round"
+
+    def __post_init__(self) -> None:
+        check_positive("a_t", self.a_t, "(seconds per sample)", zero=True)
+        check_positive("lambda_t", self.lambda_t, "(seconds per sample)", zero=True)
+        check_per(self.per)
+
+    def step_s(self, key: Key, ids: Ids, moment: int, examples: Ids, steps: Ids) -> Floats:
+        """The whole time divided by the full local steps; 0 for a client without work."""
+        per_sample = self.a_t + self.lambda_t * at(key, self.per, moment).exponential(ids)[:, 0]
+        return np.asarray(per_sample * examples / np.maximum(steps, 1), np.float64)

@@ -1,0 +1,34 @@
+"""The clients that the data itself has: writers, users, hospitals. Nothing is drawn."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from motley.core.errors import ConfigError
+from motley.core.keys import Key
+from motley.world.base import Ids, Partition, Partitioned
+from motley.world.partition.deal import by_owner
+
+__all__ = ["ByWriter"]
+
+
+@dataclass(frozen=True)
+class ByWriter(Partition):
+    """One client per group of the data, in ascending order of the groups' numbers."""
+
+    def fixed_population(self, groups: Ids | None) -> int:
+        """The number of groups that occur."""
+        if groups is None:
+            raise ConfigError(
+                'by_writer needs data that says who made each sample (as FEMNIST), this does not; use "iid" or "dirichlet"',
+                "partition.name",
+            )
+        return len(np.unique(groups))
+
+    def split(self, key: Key, labels: Ids, population: int, groups: Ids | None = None) -> Partitioned:
+        """One part per group; ``population`` is not consulted, see :meth:`fixed_population`."""
+        clients = self.fixed_population(groups)
+        owner = np.unique(np.asarray(groups), return_inverse=True)[1].astype(np.int64)
+        return Partitioned(by_owner(owner, clients), {"by_writer": f"{clients} clients, one per writer of the data"})

@@ -1,0 +1,69 @@
+"""What every partition shares: checks, shuffled pools of rows per class, and the way from owners to parts."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from motley.core.errors import ConfigError
+from motley.core.ragged import Ragged
+
+__all__ = ["assign", "by_owner", "check", "even_sizes", "pools_of"]
+
+Ids = NDArray[np.int64]
+
+
+def check(labels: ArrayLike, population: int, min_size: int = 1) -> Ids:
+    """The labels as int64 ``[n]``, once it is known that ``population`` clients can have ``min_size`` samples each.
+
+    Raises
+    ------
+    ConfigError: no clients, labels that are not classes, or fewer samples than the clients need (with the numbers).
+    """
+    labels = np.asarray(labels)
+    if population < 1:
+        raise ConfigError(f"got {population}; expected at least 1 client", "population")
+    if labels.ndim != 1 or (len(labels) and not np.issubdtype(labels.dtype, np.integer)):
+        raise ConfigError(
+            f"needs one whole number (a class) per sample, got {labels.dtype} of shape {list(labels.shape)};"
+            ' use partition = { name = "iid" } for other targets',
+            "partition",
+        )
+    if population * min_size > len(labels):
+        fits = len(labels) // population
+        mend = f"set min_size to at most {fits}, or population" if min_size > 1 and fits else "set population"
+        raise ConfigError(
+            f"{population} clients with at least {min_size} samples each need {population * min_size} samples,"
+            f" the data has {len(labels)}; {mend} to at most {len(labels) // min_size}",
+            "partition",
+        )
+    return labels.astype(np.int64)
+
+
+def even_sizes(n: int, population: int) -> Ids:
+    """``n`` samples over the clients as evenly as can be ``[K]``; the first ``n mod K`` clients have one more."""
+    return n // population + (np.arange(population) < n % population).astype(np.int64)
+
+
+def pools_of(labels: Ids, rng: np.random.Generator) -> list[Ids]:
+    """Shuffled row numbers of every class that occurs, in the order of the classes."""
+    order = np.argsort(labels, kind="stable")
+    ends = np.flatnonzero(np.diff(labels[order])) + 1
+    return [rng.permutation(rows) for rows in np.split(order, ends)]
+
+
+def assign(pools: list[Ids], counts: Ids, n: int, order: ArrayLike | None = None) -> Ids:
+    """The owner of every row ``[n]`` (-1: nobody's), taking ``counts[k, c]`` rows from each pool, clients in this order."""
+    who = np.arange(len(counts)) if order is None else np.asarray(order, np.int64)
+    owner = np.full(n, -1, np.int64)
+    for pool, wanted in zip(pools, counts[who].T, strict=True):
+        owner[pool[: wanted.sum()]] = np.repeat(who, wanted)
+    return owner
+
+
+def by_owner(owner: Ids, population: int) -> Ragged:
+    """The rows of each client, sorted; rows of owner -1 are left out."""
+    order = np.argsort(owner, kind="stable")
+    values = order[np.count_nonzero(owner < 0) :]
+    sizes = np.bincount(owner[values], minlength=population)
+    return Ragged(np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)]), values.astype(np.int64))

@@ -1,0 +1,87 @@
+"""Dominant-class skew of strength psi, as in HeteRo-Select v2 (optimisation-and-compression D3).
+
+Two readings, because the text of the paper and its released code differ:
+
+``code`` (default, for reproduction): every client has a dominant class drawn uniformly with replacement; it wants
+``floor(psi n_per)`` samples of it and ``max(1, floor((n_per - n_dom) / (C - 1)))`` of each other class, ``n_per = floor(n /
+K)``. Pools are dealt in order of the clients without replacement, and what a pool no longer has is simply not given: late
+clients of a popular dominant class are small. psi = 0 is *not* iid: every client misses one class; iid in this family is
+psi = 1/C.
+
+``clean`` (INTERPRETATION): dominant classes are balanced over the clients; sizes are even; labels are drawn from the mixture
+(psi on the dominant class, the rest uniform), and where a class has run out the rest of the mixture fills up.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from motley.core.errors import ConfigError
+from motley.core.keys import Key
+from motley.world.base import Floats, Ids, Partition, Partitioned
+from motley.world.partition.deal import assign, by_owner, check, even_sizes, pools_of
+from motley.world.partition.mixture import draw_counts
+
+__all__ = ["Psi", "dealt_counts"]
+
+
+@dataclass(frozen=True)
+class Psi(Partition):
+    """A dominant class per client.
+
+    Parameters
+    ----------
+    psi: share of the dominant class, in [0, 1]. variant: ``code`` or ``clean``, see the module.
+    """
+
+    psi: float = 0.4
+    variant: Literal["code", "clean"] = "code"
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.psi <= 1:
+            raise ConfigError(f"got psi = {self.psi}; expected a share in [0, 1]")
+        if self.variant not in ("code", "clean"):
+            raise ConfigError(f"got variant = {self.variant!r}; expected 'code' or 'clean'")
+
+    def split(self, key: Key, labels: Ids, population: int, groups: Ids | None = None) -> Partitioned:
+        """Disjoint parts. ``code`` leaves samples over; ``clean`` uses all."""
+        labels, rng = check(labels, population), key.numpy()
+        pools = pools_of(labels, rng)
+        available = np.array([len(rows) for rows in pools])
+        if len(pools) < 2:
+            raise ConfigError(f"psi needs at least 2 classes, the data has {len(pools)}", "partition")
+        if self.variant == "code":
+            dominant = rng.integers(len(pools), size=population)
+            counts = dealt_counts(self.psi, dominant, len(labels) // population, available)
+        else:
+            counts = draw_counts(
+                rng, even_sizes(len(labels), population), self._mixtures(rng, population, len(pools)), available
+            )
+        sizes = counts.sum(axis=1)
+        note = f"client sizes {sizes.min()} to {sizes.max()}, {len(labels) - sizes.sum()} of {len(labels)} samples unused"
+        return Partitioned(by_owner(assign(pools, counts, len(labels)), population), {"psi": note})
+
+    def _mixtures(self, rng: np.random.Generator, population: int, classes: int) -> Floats:
+        """Class probabilities ``[K, C]``; dominant classes differ in number by at most one."""
+        mixtures = np.full((population, classes), (1 - self.psi) / (classes - 1))
+        mixtures[np.arange(population), rng.permutation(population) % classes] = self.psi
+        return mixtures
+
+
+def dealt_counts(psi: float, dominant: Ids, per_client: int, available: Ids) -> Ids:
+    """What the released code deals, ``[K, C]``.
+
+    Parameters
+    ----------
+    dominant: class of each client ``[K]``, in the order in which they are dealt to. per_client: ``floor(n / K)``.
+    available: samples of each class ``[C]``.
+    """
+    clients, classes = len(dominant), len(available)
+    favoured = int(np.floor(psi * per_client + 1e-6))
+    wanted = np.full((clients, classes), max(1, (per_client - favoured) // (classes - 1)), np.int64)
+    wanted[np.arange(clients), dominant] = favoured
+    given = np.minimum(np.cumsum(wanted, axis=0), available)
+    return np.diff(given, axis=0, prepend=0)

@@ -1,0 +1,82 @@
+"""A share of the clients is skewed, the others are not: FLASH's "30 % non-IIDness" (optimisation-and-compression D5).
+
+``ceil(share K)`` clients, chosen by the key, have 80 % of their samples from one class and 20 % uniformly from the others; the
+rest draw uniformly over all classes. All have ``floor(n / K)`` samples.
+
+INTERPRETATION (the paper does not say how samples are allotted): skewed clients are served first, their classes go round a
+random order of all classes, and a client whose class has run out gets the class that is most plentiful then; the notes
+count those.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from motley.core.errors import ConfigError
+from motley.core.keys import Key
+from motley.world.base import Ids, Partition, Partitioned
+from motley.world.partition.deal import assign, by_owner, check, pools_of
+
+__all__ = ["SkewedShare"]
+
+
+@dataclass(frozen=True)
+class SkewedShare(Partition):
+    """Some clients skewed, some not.
+
+    Parameters
+    ----------
+    share: share of clients that are skewed, in [0, 1] (FLASH: 0.3). dominant: share of their one class, in [0, 1].
+    """
+
+    share: float = 0.3
+    dominant: float = 0.8
+
+    def __post_init__(self) -> None:
+        for name in ("share", "dominant"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ConfigError(f"got {name} = {getattr(self, name)}; expected a share in [0, 1]")
+
+    def split(self, key: Key, labels: Ids, population: int, groups: Ids | None = None) -> Partitioned:
+        """Disjoint parts of equal size; at most K - 1 samples are left over."""
+        labels, rng = check(labels, population), key.numpy()
+        pools = pools_of(labels, rng)
+        if len(pools) < 2:
+            raise ConfigError(f"skewed_share needs at least 2 classes, the data has {len(pools)}", "partition")
+        order, skewed = rng.permutation(population), math.ceil(self.share * population - 1e-6)
+        classes = rng.permutation(len(pools))
+        left = np.array([len(rows) for rows in pools])
+        counts, moved = np.zeros((population, len(pools)), np.int64), 0
+        for turn, client in enumerate(order):
+            favourite = int(classes[turn % len(classes)]) if turn < skewed else None
+            wanted = self._wanted(rng, favourite, len(labels) // population, len(pools))
+            counts[client], short = served(wanted, left)
+            left -= counts[client]
+            moved += short
+        rows = by_owner(assign(pools, counts, len(labels), order), population)
+        note = f"{skewed} of {population} clients skewed; {moved} samples of classes that had run out were replaced"
+        return Partitioned(rows, {"skewed_share": note})
+
+    def _wanted(self, rng: np.random.Generator, favourite: int | None, size: int, classes: int) -> Ids:
+        """Samples wanted of each class ``[C]``."""
+        chances = np.full(classes, 1.0 / classes)
+        if favourite is None:
+            return rng.multinomial(size, chances)
+        first = round(self.dominant * size)
+        chances[:] = 1.0 / (classes - 1)
+        chances[favourite] = 0.0
+        wanted = rng.multinomial(size - first, chances / chances.sum())
+        wanted[favourite] = first
+        return wanted
+
+
+def served(wanted: Ids, left: Ids) -> tuple[Ids, int]:
+    """What a client gets ``[C]`` of what is left, and how many samples came from another class than wanted."""
+    got = np.minimum(wanted, left)
+    short = int(wanted.sum() - got.sum())
+    for _ in range(short):
+        got[np.argmax(left - got)] += 1
+    return got, short

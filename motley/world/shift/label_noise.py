@@ -1,0 +1,155 @@
+"""Wrong labels, drawn once per training sample when the federation is made; never on test labels (D12 of the specification).
+
+* symmetric: a label becomes each of the other C - 1 classes with chance rate / (C - 1) (RHFL's code);
+* pair_flip: a label becomes the next class (C - 1 becomes 0) with chance rate;
+* beta: symmetric, with a rate per client drawn from Beta(100 mean, 100 - 100 mean) (FLASH: 15 % noise is mean 0.15, deviation
+  0.0355. The kind of noise is not stated there: symmetric is an INTERPRETATION).
+
+``mode = "exact"`` (default) makes exactly ``round(rate_k n_k)`` labels of client k wrong, ``"bernoulli"`` tosses a coin for
+each. ``share``: only that share of the clients, ``round(share K)`` of them chosen by the key, has noisy labels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import betaincinv
+
+from motley.core.errors import ConfigError
+from motley.core.keys import Key
+from motley.world.base import Floats, Ids, LabelNoise
+
+__all__ = ["Beta", "Clean", "PairFlip", "Symmetric"]
+
+Mode = Literal["exact", "bernoulli"]
+
+
+@dataclass(frozen=True)
+class Clean(LabelNoise):
+    """All labels as they are."""
+
+    def apply(self, key: Key, labels: Ids, owner: Ids, classes: int, population: int) -> tuple[Ids, Floats]:
+        """The labels, and zero for everybody."""
+        return labels, np.zeros(population)
+
+
+@dataclass(frozen=True)
+class Symmetric(LabelNoise):
+    """Uniformly wrong labels.
+
+    Parameters
+    ----------
+    rate: share of wrong labels, in [0, 1]. mode, share: see the module.
+    inclusive: the chosen labels are drawn anew from *all* C classes, so only ``rate (1 - 1/C)`` become wrong; not the default.
+    """
+
+    rate: float
+    mode: Mode = "exact"
+    share: float = 1.0
+    inclusive: bool = False
+
+    def __post_init__(self) -> None:
+        _check(self.mode, rate=self.rate, share=self.share)
+
+    def apply(self, key: Key, labels: Ids, owner: Ids, classes: int, population: int) -> tuple[Ids, Floats]:
+        """The noisy labels, and the expected share of wrong ones."""
+        rates = np.where(_noisy(key, self.share, population), self.rate, 0.0)
+        hit = _hit(key, rates, owner, self.mode)
+        if not self.inclusive:
+            return _others(key, labels, hit, classes), rates
+        anew = key.fold("class").numpy().integers(classes, size=len(labels))
+        return np.where(hit, anew, labels), rates * (1 - 1 / classes)
+
+
+@dataclass(frozen=True)
+class Beta(LabelNoise):
+    """Symmetric noise of a rate that differs by client.
+
+    Parameters
+    ----------
+    mean: mean rate, in (0, 1); client k's is Beta(a, 100 - a), a = 100 mean. mode, share: see the module.
+    """
+
+    mean: float
+    mode: Mode = "exact"
+    share: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.mean < 1:
+            raise ConfigError(f'got mean = {self.mean}; expected a share in (0, 1); for clean labels use label_noise = "none"')
+        _check(self.mode, share=self.share)
+
+    def apply(self, key: Key, labels: Ids, owner: Ids, classes: int, population: int) -> tuple[Ids, Floats]:
+        """The noisy labels, and each client's rate."""
+        drawn = self.rates(key, np.arange(population))
+        rates = np.where(_noisy(key, self.share, population), drawn, 0.0)
+        return _others(key, labels, _hit(key, rates, owner, self.mode), classes), rates
+
+    def rates(self, key: Key, ids: Ids) -> Floats:
+        """Each client's rate ``[len(ids)]``, by inversion: a client's does not depend on who else is drawn."""
+        a = 100 * self.mean
+        return np.asarray(betaincinv(a, 100 - a, key.fold("rate").uniform(ids)[:, 0]), np.float64)
+
+
+@dataclass(frozen=True)
+class PairFlip(LabelNoise):
+    """Labels mistaken for the next class.
+
+    Parameters
+    ----------
+    rate: share of wrong labels, in [0, 1]. mode, share: see the module.
+    """
+
+    rate: float
+    mode: Mode = "exact"
+    share: float = 1.0
+
+    def __post_init__(self) -> None:
+        _check(self.mode, rate=self.rate, share=self.share)
+
+    def apply(self, key: Key, labels: Ids, owner: Ids, classes: int, population: int) -> tuple[Ids, Floats]:
+        """The noisy labels, and the rate of each client."""
+        _check_classes(classes)
+        rates = np.where(_noisy(key, self.share, population), self.rate, 0.0)
+        return np.where(_hit(key, rates, owner, self.mode), (labels + 1) % classes, labels), rates
+
+
+def _check(mode: str, **shares: float) -> None:
+    for name, value in shares.items():
+        if not 0 <= value <= 1:
+            raise ConfigError(f"got {name} = {value}; expected a share in [0, 1]")
+    if mode not in ("exact", "bernoulli"):
+        raise ConfigError(f"got mode = {mode!r}; expected 'exact' or 'bernoulli'")
+
+
+def _check_classes(classes: int) -> None:
+    if classes < 2:
+        raise ConfigError(f"wrong labels need at least 2 classes, the data has {classes}", "label_noise")
+
+
+def _noisy(key: Key, share: float, population: int) -> NDArray[np.bool_]:
+    """Whose labels are noisy ``[K]``: the ``round(share K)`` clients of lowest draw."""
+    drawn = key.fold("clients").uniform(np.arange(population))[:, 0]
+    return np.argsort(np.argsort(drawn)) < round(share * population)
+
+
+def _hit(key: Key, rates: Floats, owner: Ids, mode: Mode) -> NDArray[np.bool_]:
+    """Which labels are touched ``[n]``."""
+    drawn = key.fold("flip").numpy().random(len(owner))
+    if mode == "bernoulli":
+        return np.asarray(drawn < rates[owner])
+    sizes = np.bincount(owner, minlength=len(rates))
+    order = np.lexsort((drawn, owner))
+    place = np.empty(len(owner), np.int64)
+    place[order] = np.arange(len(owner)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    return np.asarray(place < np.rint(rates * sizes)[owner])
+
+
+def _others(key: Key, labels: Ids, hit: NDArray[np.bool_], classes: int) -> Ids:
+    """The labels with those hit replaced by one of the other classes, uniformly."""
+    _check_classes(classes)
+    away = key.fold("class").numpy().integers(1, classes, size=len(labels))
+    return np.where(hit, (labels + away) % classes, labels)
