@@ -3,6 +3,13 @@
 ``decide`` is asked again and again; it answers :class:`Dispatch` (ask the selector for so many clients now), :class:`Wait` (let
 virtual time run to a moment) or :class:`Step` (fold these, forget those). A round is one Dispatch, and ends with its Step in
 synchronous runs.
+
+The order of things that happen at one moment (optimisation-and-compression B0: finish, then timer, then start) is in the
+hands of ``decide``: everybody with ``arrives_s <= now_s`` is there to be folded, so a mode that steps on arrivals answers
+Step before Dispatch, and a replacement starts from the newest version.
+
+A dispatch may come back with nobody (all clients away). ``asked_s`` tells that it was tried at this moment, so that a mode
+waits for a later one instead of asking for ever.
 """
 
 from __future__ import annotations
@@ -13,6 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from motley.core.errors import ConfigError, ContractError
 from motley.timing.timeline import Timelines
 
 __all__ = ["Dispatch", "Step", "Synchronous", "Synchrony", "View", "Wait"]
@@ -20,13 +28,27 @@ __all__ = ["Dispatch", "Step", "Synchronous", "Synchrony", "View", "Wait"]
 
 @dataclass(frozen=True)
 class View:
-    """What a synchrony sees: the clock, the cohort size, whether this version sent anybody out yet, and the flights."""
+    """What a synchrony sees.
+
+    Parameters
+    ----------
+    now_s: the clock. cohort: m, the clients wanted under way. version: server steps done.
+    asked: whether a Dispatch was answered since the last Step (also by nobody).
+    flights: everybody under way or arrived and not yet folded, dropped ones included.
+    asked_s: when the last Dispatch was answered.
+    """
 
     now_s: float
     cohort: int
     version: int
     asked: bool
     flights: Timelines
+    asked_s: float = 0.0
+
+    @property
+    def arrived(self) -> NDArray[np.bool_]:
+        """Whose update is here, ``[n]``."""
+        return np.asarray((self.flights.arrives_s <= self.now_s) & ~self.flights.dropped)
 
 
 @dataclass(frozen=True)
@@ -38,18 +60,39 @@ class Dispatch:
 
 @dataclass(frozen=True)
 class Wait:
-    """Let virtual time run to ``until_s``."""
+    """Let virtual time run to ``until_s``, later than now."""
 
     until_s: float
 
 
 @dataclass(frozen=True)
 class Step:
-    """Take a server step: fold the flights marked ``accept``; those marked ``cancel`` came too late. The others stay under way.
-    A dropped client is neither."""
+    """Take a server step: fold the flights marked ``accept``, forget those marked ``cancel`` (too late, too stale), both
+    ``[n]``.
+
+    The dropped whose moment has come leave the view too, without a mark. The others stay under way. Nobody accepted: the model
+    stays as it is and the round counts.
+    """
 
     accept: NDArray[np.bool_]
     cancel: NDArray[np.bool_]
+
+    def stay(self, view: View) -> NDArray[np.bool_]:
+        """Who is under way still, ``[n]``.
+
+        Raises
+        ------
+        ContractError: a flight both accepted and cancelled, or accepted without having arrived.
+        """
+        flights = view.flights
+        if (self.accept & self.cancel).any():
+            raise ContractError(f"clients {flights.client[self.accept & self.cancel].tolist()} are both accepted and cancelled")
+        if (early := self.accept & ~view.arrived).any():
+            raise ContractError(
+                f"clients {flights.client[early].tolist()} are accepted, but have not delivered at {view.now_s} s"
+            )
+        gone = flights.dropped & (flights.arrives_s <= view.now_s)
+        return np.asarray(~(self.accept | self.cancel | gone))
 
 
 class Synchrony(ABC):
@@ -62,13 +105,24 @@ class Synchrony(ABC):
 
 @dataclass(frozen=True)
 class Synchronous(Synchrony):
-    """Ask m clients, wait for all of them, step."""
+    """Ask m clients, wait for all of them, step.
+
+    Parameters
+    ----------
+    idle_s: virtual seconds a round lasts when nobody could be asked, so that time goes on and somebody may come back.
+    """
+
+    idle_s: float = 60.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.idle_s < np.inf:
+            raise ConfigError(f"got idle_s = {self.idle_s}; expected a finite number of seconds, at least 0")
 
     def decide(self, view: View) -> Dispatch | Wait | Step:
-        """Dispatch once per version, wait for the slowest, fold everybody who delivered."""
+        """Dispatch once per server step, wait until the slowest is there or gone, fold everybody who delivered."""
         if not view.asked:
             return Dispatch(view.cohort)
-        end = float(view.flights.arrives_s.max(initial=view.now_s))
+        end = float(view.flights.arrives_s.max()) if len(view.flights) else view.asked_s + self.idle_s
         if end > view.now_s:
             return Wait(end)
-        return Step(accept=~view.flights.dropped, cancel=np.zeros(len(view.flights), bool))
+        return Step(accept=view.arrived, cancel=np.zeros(len(view.flights), bool))

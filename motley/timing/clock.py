@@ -1,0 +1,43 @@
+"""The virtual clock: a number of seconds that only grows."""
+
+from __future__ import annotations
+
+import math
+
+from motley.core.errors import ContractError
+
+__all__ = ["Clock"]
+
+
+class Clock:
+    """Virtual seconds since the start of the run. Its state is one number: ``Clock(old.now_s)`` goes on where ``old`` was.
+
+    Example
+    -------
+    >>> clock = Clock()
+    >>> clock.advance(2.5)
+    >>> clock.now_s
+    2.5
+    """
+
+    def __init__(self, now_s: float = 0.0) -> None:
+        self._now_s = 0.0
+        self.advance(now_s)
+
+    @property
+    def now_s(self) -> float:
+        """The moment."""
+        return self._now_s
+
+    def advance(self, to_s: float) -> None:
+        """Move to a later moment, or stay.
+
+        Raises
+        ------
+        ContractError: a moment before now, or no finite one.
+        """
+        if not math.isfinite(to_s):
+            raise ContractError(f"the clock at {self._now_s} s was asked to move to {to_s} s; expected a finite moment")
+        if to_s < self._now_s:
+            raise ContractError(f"the clock at {self._now_s} s was asked to go back to {to_s} s")
+        self._now_s = float(to_s)
