@@ -1,0 +1,1 @@
+"""Who may send how much of its update."""

@@ -1,0 +1,186 @@
+"""The ledger: who sent how many bits, when and why. Append-only.
+
+Two accounts are kept. The *wire* account counts everything that travels, in both directions. The *paper* account follows
+the papers: uplink only, updates only, 32 bits per sent value; its entries come with the posts of updates (``paper_bits``).
+
+Totals are kept by kind and direction, single posts for the current round only, so memory does not grow with rounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from motley.core.errors import ContractError, suggest
+
+__all__ = ["DIRECTIONS", "KINDS", "VALUE_BITS", "Direction", "Kind", "Ledger", "message_bits", "paper_bits"]
+
+Ids = NDArray[np.int64]
+Kind = Literal["model", "probe", "upload", "enrol", "recalibrate"]
+Direction = Literal["down", "up"]
+
+KINDS: tuple[Kind, ...] = ("model", "probe", "upload", "enrol", "recalibrate")
+"""Why bits travel: the model to a cohort, a probe (model down, numbers up), a client's update, enrolment, recalibration."""
+
+DIRECTIONS: tuple[Direction, ...] = ("down", "up")
+
+VALUE_BITS = 32
+"""Bits of one real number on the wire, whatever dtype a run computes in."""
+
+
+def message_bits(message: Mapping[str, Tensor]) -> int:
+    """Bits of a message of named tensors: 32 for each real number, integers and flags at their own width (counters: 64)."""
+    return sum(
+        value.numel() * (VALUE_BITS if value.is_floating_point() else 8 * value.element_size()) for value in message.values()
+    )
+
+
+def paper_bits(message: Mapping[str, Tensor]) -> int:
+    """Bits of the same message as papers count: 32 per real number, nothing else. Pass the parts that make the update only, not
+    the buffers that ride along."""
+    return sum(value.numel() * VALUE_BITS for value in message.values() if value.is_floating_point())
+
+
+class _Post(NamedTuple):
+    """One call of :meth:`Ledger.post`: bits of each client ``[n]``, and its paper bits in sum."""
+
+    kind: Kind
+    direction: Direction
+    ids: Ids
+    bits: Ids
+    paper: int
+
+
+class Ledger:
+    """Two accounts of all traffic of a run.
+
+    Example
+    -------
+    >>> ledger = Ledger()
+    >>> ledger.post("model", "down", [3, 5], 1000, round=1)
+    >>> ledger.post("upload", "up", [3, 5], [800, 400], round=1)
+    >>> ledger.total_bits, ledger.total(direction="up"), ledger.paper_bits, ledger.of([5, 3], "up").tolist()
+    (3200, 1200, 1200, [400, 800])
+    """
+
+    def __init__(self) -> None:
+        self.round = 0
+        self._totals = {(kind, direction): 0 for kind in KINDS for direction in DIRECTIONS}
+        self._paper = 0
+        self._tail: list[_Post] = []
+
+    def post(
+        self,
+        kind: Kind,
+        direction: Direction,
+        ids: ArrayLike,
+        bits: ArrayLike,
+        round: int,
+        paper_bits: ArrayLike | None = None,
+    ) -> None:
+        """Write down that each of these clients sent or received so many bits.
+
+        Parameters
+        ----------
+        ids: ``[n]``. bits: ``[n]`` or one number for all; whole numbers, at least 0. round: never before the last one posted.
+        paper_bits: what the papers would count, ``[n]`` or one number for all; by default the bits of an ``upload`` and
+        nothing of anything else. Upward only.
+
+        Raises
+        ------
+        ContractError: an unknown kind or direction, bits that cannot be, a round before the current one.
+        """
+        _check_word("kind", kind, KINDS)
+        _check_word("direction", direction, DIRECTIONS)
+        who = np.atleast_1d(np.asarray(ids, np.int64))
+        sent = _whole(bits, len(who), "bits")
+        if paper_bits is None:
+            paper_bits = sent if (kind, direction) == ("upload", "up") else 0
+        paper = int(_whole(paper_bits, len(who), "paper_bits").sum())
+        if paper and direction == "down":
+            raise ContractError("the papers' account knows uploads only; got paper_bits of a message that goes down")
+        self._turn_to(round)
+        self._totals[kind, direction] += int(sent.sum())
+        self._paper += paper
+        self._tail.append(_Post(kind, direction, who, sent, paper))
+
+    @property
+    def total_bits(self) -> int:
+        """Everything that travelled since the start."""
+        return self.total()
+
+    @property
+    def paper_bits(self) -> int:
+        """The papers' account since the start."""
+        return self._paper
+
+    @property
+    def round_paper_bits(self) -> int:
+        """The papers' account of the current round."""
+        return sum(post.paper for post in self._tail)
+
+    def total(self, kind: Kind | None = None, direction: Direction | None = None) -> int:
+        """Bits since the start, of one kind and direction or of all."""
+        return sum(bits for (k, d), bits in self._totals.items() if kind in (None, k) and direction in (None, d))
+
+    def current(self, kind: Kind | None = None, direction: Direction | None = None) -> int:
+        """Bits of the current round, of one kind and direction or of all."""
+        posts = (p for p in self._tail if kind in (None, p.kind) and direction in (None, p.direction))
+        return sum(int(post.bits.sum()) for post in posts)
+
+    def of(self, ids: ArrayLike, direction: Direction) -> Ids:
+        """Bits of these clients in the current round, of all kinds, ``[n]``."""
+        wanted = np.atleast_1d(np.asarray(ids, np.int64))
+        order = np.argsort(wanted, kind="stable")
+        out = np.zeros(len(wanted), np.int64)
+        for post in self._tail:
+            if post.direction == direction:
+                at = np.minimum(np.searchsorted(wanted, post.ids, sorter=order), max(len(wanted) - 1, 0))
+                known = wanted[order[at]] == post.ids if len(wanted) else np.zeros(len(post.ids), bool)
+                np.add.at(out, order[at[known]], post.bits[known])
+        return out
+
+    def save(self) -> dict[str, Any]:
+        """All of it as plain numbers, strings and lists."""
+        return {
+            "round": self.round,
+            "paper_bits": self._paper,
+            "totals": {f"{kind}/{direction}": bits for (kind, direction), bits in self._totals.items()},
+            "tail": [[p.kind, p.direction, p.ids.tolist(), p.bits.tolist(), p.paper] for p in self._tail],
+        }
+
+    @classmethod
+    def restore(cls, saved: Mapping[str, Any]) -> Ledger:
+        """Go on from :meth:`save`."""
+        ledger = cls()
+        ledger.round, ledger._paper = saved["round"], saved["paper_bits"]
+        ledger._totals = {(kind, direction): saved["totals"][f"{kind}/{direction}"] for kind, direction in ledger._totals}
+        ledger._tail = [
+            _Post(kind, direction, np.asarray(ids, np.int64), np.asarray(bits, np.int64), paper)
+            for kind, direction, ids, bits, paper in saved["tail"]
+        ]
+        return ledger
+
+    def _turn_to(self, round: int) -> None:
+        if round < self.round:
+            raise ContractError(f"a post of round {round} after one of round {self.round}; the ledger only grows")
+        if round > self.round:
+            self.round, self._tail = round, []
+
+
+def _check_word(name: str, word: str, allowed: tuple[str, ...]) -> None:
+    if word not in allowed:
+        raise ContractError(f"got {name} {word!r}{suggest(word, allowed)}; expected one of: {', '.join(allowed)}")
+
+
+def _whole(value: ArrayLike, n: int, name: str) -> Ids:
+    given = np.asarray(value)
+    if given.ndim and given.shape != (n,):
+        raise ContractError(f"got {name} of shape {list(given.shape)} for {n} clients; expected [{n}] or one number")
+    if not (np.isfinite(given).all() and (given >= 0).all() and (given == np.floor(given)).all()):
+        raise ContractError(f"got {name} {given.tolist()}; expected whole numbers of at least 0")
+    return np.broadcast_to(given.astype(np.int64), (n,))
