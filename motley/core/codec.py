@@ -54,8 +54,11 @@ def decode(data: bytes, *types: type) -> Any:
     _, version, length = _HEAD.unpack(raw[: _HEAD.size])
     if version != FORMAT:
         raise CodecError(f"got format {version}, this motley reads format {FORMAT}")
-    body = json.loads(raw[_HEAD.size : _HEAD.size + length])
-    return _unpack(body, memoryview(raw)[_HEAD.size + length :], {t.__qualname__: t for t in types})
+    try:
+        body = json.loads(raw[_HEAD.size : _HEAD.size + length])
+        return _unpack(body, memoryview(raw)[_HEAD.size + length :], {t.__qualname__: t for t in types})
+    except (KeyError, IndexError, TypeError, ValueError) as error:  # a sound checksum around a body we never write
+        raise CodecError(f"these {len(data)} bytes cannot be read: {error}") from error
 
 
 def _pack(value: Any, blobs: list[bytes]) -> Any:

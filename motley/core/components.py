@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import math
 import types
 import typing
 from collections.abc import Mapping, Sequence
@@ -81,7 +82,7 @@ class Catalogue:
                 default = f.default if f.default is not dataclasses.MISSING else ...
                 if f.default_factory is not dataclasses.MISSING:
                     default = f.default_factory()
-                out.append(Option(f.name, describe(hints[f.name]), default))
+                out.append(Option(_key(f), describe(hints[f.name]), default))
         return out
 
     def build(self, record: str | Mapping[str, Any], key: str | None = None) -> Any:
@@ -92,12 +93,16 @@ class Catalogue:
         ConfigError: unknown name or option, wrong type, or a value the method refuses; the message names the key.
         """
         where = key or self.kind
+        if not isinstance(record, str | Mapping):
+            raise ConfigError(f'got {record!r}; expected a name or {{ name = "...", ... }}', where)
         record = {"name": record} if isinstance(record, str) else dict(record)
         if "name" not in record:
             raise ConfigError(f'got no name; expected {{ name = "...", ... }}, one of: {", ".join(self.names())}', where)
         name = record.pop("name")
+        if not isinstance(name, str):
+            raise ConfigError(f"got {name!r}; expected one of: {', '.join(self.names())}", f"{where}.name")
         cls = self.get(name, f"{where}.name")
-        allowed = {f.name: f for f in dataclasses.fields(cls) if f.init}
+        allowed = {_key(f): f for f in dataclasses.fields(cls) if f.init}
         hints = typing.get_type_hints(cls)
         values = {}
         for option, value in record.items():
@@ -106,15 +111,20 @@ class Catalogue:
                 raise ConfigError(
                     f"{name!r} has no such option{suggest(option, allowed)}; its options: {known}", f"{where}.{option}"
                 )
-            values[option] = check_option(value, hints[option], f"{where}.{option}")
+            values[allowed[option].name] = check_option(value, hints[allowed[option].name], f"{where}.{option}")
         for option, f in allowed.items():
             missing = f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
-            if missing and option not in values:
-                raise ConfigError(f"{name!r} needs this option ({describe(hints[option])})", f"{where}.{option}")
+            if missing and f.name not in values:
+                raise ConfigError(f"{name!r} needs this option ({describe(hints[f.name])})", f"{where}.{option}")
         try:
             return cls(**values)
         except ConfigError as error:
             raise ConfigError(str(error), where) from None
+
+
+def _key(option: dataclasses.Field[Any]) -> str:
+    """The option's key in the experiment file: its name, or ``metadata={"key": ...}`` where a method needs the name itself."""
+    return str(option.metadata.get("key", option.name))
 
 
 def describe(hint: Any) -> str:
@@ -166,7 +176,8 @@ def _fit(value: Any, hint: Any) -> tuple[bool, Any]:
     if origin in (dict, Mapping):
         return isinstance(value, Mapping), value
     if hint is float:
-        good = isinstance(value, int | float) and not isinstance(value, bool)
+        good = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 2**1023
+        good = good or (isinstance(value, float) and math.isinf(value))
         return good, float(value) if good else value
     if hint is int:
         return isinstance(value, int) and not isinstance(value, bool), value

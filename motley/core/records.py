@@ -51,7 +51,8 @@ class Signal:
 SIGNALS: Mapping[str, Signal] = MappingProxyType(
     {
         "loss": Signal("learning", "scalar", "received", "training samples of the client", "eval",
-                       "mean per-sample loss of the received model; probed: on so many batches; reported: over the local steps, as trained"),
+                       "mean per-sample loss of the received model; probed: on so many batches; "
+                       "reported: over the local steps, as trained"),
         "loss_rms": Signal("learning", "scalar", "local, while training", "training batches", "train",
                            "root mean square of the per-sample losses met in training (Oort)"),
         "grad_norm": Signal("learning", "scalar", "received", "training samples", "eval",
@@ -99,6 +100,15 @@ class Report:
     signals: Mapping[str, float | Floats] = field(default_factory=dict)
 
 
+def _rising(ids: Ids) -> bool:
+    return bool((ids[1:] > ids[:-1]).all())
+
+
+def _at(column: NDArray[Any], at: Any) -> NDArray[Any]:
+    """``column[at]``; one number when the column is one number repeated."""
+    return np.asarray(column[0] if len(column) and column.strides == (0,) else column[at])
+
+
 _NUMBERS = tuple(f.name for f in fields(Report) if f.name not in ("id", "outcome", "signals"))
 
 
@@ -137,12 +147,12 @@ class Reports:
         n = len(ids)
         put(self, "ids", ids)
         put(self, "outcome", np.broadcast_to(np.asarray(self.outcome, dtype=np.int8), (n,)))
-        if n > 1 and not (np.diff(np.sort(ids)) > 0).all():
+        if not _rising(ids) and not _rising(np.sort(ids)):
             raise ContractError("a client reports twice in one set of reports")
         for name in _NUMBERS:
             value = getattr(self, name)
-            column = np.full(n, np.nan) if value is None else np.asarray(value, dtype=np.float64)
-            put(self, name, np.broadcast_to(column, (n,)))
+            column = np.asarray(np.nan if value is None else value, dtype=np.float64)
+            put(self, name, np.broadcast_to(column, (n,)))  # an absent column is one number repeated: it costs nothing
         signals = {name: np.asarray(value, dtype=np.float64) for name, value in self.signals.items()}
         for name, value in signals.items():
             if value.shape[:1] != (n,):
@@ -163,13 +173,15 @@ class Reports:
         names = sorted({name for row in rows for name in row.signals})
         signals = {}
         for name in names:
-            shape = next(np.shape(row.signals[name]) for row in rows if name in row.signals)
-            blank = np.full(shape, np.nan)
+            shapes = {np.shape(row.signals[name]) for row in rows if name in row.signals}
+            if len(shapes) > 1:
+                raise ContractError(f"signal {name!r} comes in several shapes: {', '.join(map(str, sorted(shapes)))}")
+            blank = np.full(shapes.pop(), np.nan)
             signals[name] = np.stack([np.asarray(row.signals.get(name, blank), dtype=np.float64) for row in rows])
         return cls(
             np.array([row.id for row in rows]),
             np.array([row.outcome for row in rows]),
-            **{name: np.array([getattr(row, name) for row in rows], dtype=np.float64) for name in _NUMBERS},  # type: ignore[arg-type]
+            **{name: np.array([getattr(row, name) for row in rows], dtype=np.float64) for name in _NUMBERS},
             signals=signals,
         )
 
@@ -181,14 +193,15 @@ class Reports:
         at: Any = which if isinstance(which, slice) else np.asarray(which)
         return Reports(
             self.ids[at],
-            self.outcome[at],
-            **{name: getattr(self, name)[at] for name in _NUMBERS},  # type: ignore[arg-type]
+            _at(self.outcome, at),
+            **{name: _at(getattr(self, name), at) for name in _NUMBERS},
             signals={name: value[at] for name, value in self.signals.items()},
         )
 
     def of(self, *outcomes: Outcome) -> Reports:
         """Only those with one of these outcomes."""
-        return self[np.isin(self.outcome, [int(o) for o in outcomes])]
+        wanted = np.isin(self.outcome, [int(o) for o in outcomes])
+        return self if wanted.all() else self[wanted]
 
     def signal(self, name: str) -> Floats:
         """The column of one signal; NaN everywhere when nobody sent it."""
@@ -201,7 +214,7 @@ class Reports:
             yield Report(
                 int(self.ids[i]),
                 Outcome(int(self.outcome[i])),
-                **{name: float(getattr(self, name)[i]) for name in _NUMBERS},  # type: ignore[arg-type]
+                **{name: float(getattr(self, name)[i]) for name in _NUMBERS},
                 signals={name: float(v[i]) if v.ndim == 1 else v[i] for name, v in self.signals.items()},
             )
 
@@ -215,12 +228,12 @@ class Reports:
         signals = {}
         for name in names:
             tail = next(part.signals[name].shape[1:] for part in parts if name in part.signals)
-            columns = [part.signals.get(name, np.full((len(part), *tail), np.nan)) for part in parts]
+            columns = [part.signals[name] if name in part.signals else np.full((len(part), *tail), np.nan) for part in parts]
             signals[name] = np.concatenate(columns)
         return cls(
             np.concatenate([part.ids for part in parts]),
             np.concatenate([part.outcome for part in parts]),
-            **{name: np.concatenate([getattr(part, name) for part in parts]) for name in _NUMBERS},  # type: ignore[arg-type]
+            **{name: np.concatenate([getattr(part, name) for part in parts]) for name in _NUMBERS},
             signals=signals,
         )
 

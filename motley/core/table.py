@@ -46,16 +46,29 @@ class ClientTable:
         return at, (self.ids[at] == ids) if n else np.zeros(len(ids), bool)
 
     def get(self, name: str, ids: ArrayLike) -> NDArray[np.float64]:
-        """A column at these ids, ``[len(ids)]`` or ``[len(ids), d]``; the default where a client is unseen."""
+        """A column at these ids, ``[len(ids)]`` or ``[len(ids), d]``, read-only; the default where a client is unseen.
+
+        Asking for all clients of the table copies nothing. A column that was never written is ``[len(ids)]``.
+
+        Raises
+        ------
+        KeyError: no such column.
+        """
         wanted = np.atleast_1d(np.asarray(ids, dtype=np.int64))
         default = self.defaults[name]
         column = self.columns.get(name)
-        if column is None or not len(self.ids):
-            return np.full(len(wanted), default)
-        at, known = self._rows(wanted)
-        out = column[at]
-        if known is not True:
-            out[~np.asarray(known)] = default
+        if column is None:
+            out = np.full(len(wanted), default)
+        elif not len(self.ids):
+            out = np.full((len(wanted), *column.shape[1:]), default)
+        elif len(wanted) == len(self.ids) and np.array_equal(wanted, self.ids):
+            out = column.view()
+        else:
+            at, known = self._rows(wanted)
+            out = column[at]
+            if known is not True:
+                out[~np.asarray(known)] = default
+        out.flags.writeable = False
         return out
 
     def grow(self, ids: ArrayLike) -> ClientTable:
@@ -75,7 +88,14 @@ class ClientTable:
         return ClientTable(self.defaults, merged, columns)
 
     def put(self, ids: ArrayLike, values: Mapping[str, ArrayLike], keep_nan: bool = False) -> ClientTable:
-        """Write columns at distinct ids. A NaN leaves the old number, unless ``keep_nan``."""
+        """Write columns at distinct ids. A NaN leaves the old number, unless ``keep_nan``.
+
+        A column has the width of what was first written to it; one number per client is written to every entry of a row.
+
+        Raises
+        ------
+        KeyError: a column that has no default. ValueError: another width than the column's.
+        """
         wanted = np.atleast_1d(np.asarray(ids, dtype=np.int64))
         grown = self.grow(wanted)
         at, _ = grown._rows(wanted) if len(wanted) else (wanted, True)
@@ -84,6 +104,8 @@ class ClientTable:
             new = np.asarray(value, dtype=np.float64)
             new = np.broadcast_to(new, (len(wanted), *new.shape[1:]))
             old = columns.get(name)
+            if old is not None and new.ndim < old.ndim:
+                new = new[:, None]
             column = np.full((len(grown.ids), *new.shape[1:]), self.defaults[name]) if old is None else old.copy()
             column[at] = new if keep_nan else np.where(np.isnan(new), column[at], new)
             columns[name] = column

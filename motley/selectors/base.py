@@ -1,4 +1,4 @@
-"""The two halves of every selector: :class:`SelectionRule`, pure, what authors write; :class:`Selector`, the one shell users hold.
+"""The two halves of every selector: :class:`SelectionRule`, pure, for authors; :class:`Selector`, the one shell users hold.
 
 A rule is a frozen dataclass of options and a handful of functions of (options, state, ask). ``select`` changes nothing;
 only ``observe`` moves state. The shell keeps the state, makes the generators, and enforces once what would otherwise be
@@ -31,6 +31,10 @@ __all__ = ["SelectionRule", "Selector"]
 
 S = TypeVar("S")
 _SILENT = (Outcome.LATE, Outcome.DROPPED, Outcome.REJECTED)
+
+
+def _rising(ids: Ids) -> bool:
+    return bool((ids[1:] > ids[:-1]).all())
 
 
 class SelectionRule(ABC, Generic[S]):
@@ -105,8 +109,9 @@ class Selector(Generic[S]):
         self.state: S = rule.init()
 
     def _ask(self, purpose: str, round: int, available_ids: ArrayLike, m: int, dispatch: int) -> Ask:
-        ids = np.sort(np.atleast_1d(np.asarray(available_ids, dtype=np.int64)))
-        if len(ids) > 1 and not (np.diff(ids) > 0).all():
+        ids = np.atleast_1d(np.asarray(available_ids, dtype=np.int64))
+        ids = ids if _rising(ids) else np.sort(ids)
+        if not _rising(ids):
             raise ContractError("the same client is available twice")
         if m < 0:
             raise ConfigError(f"got m = {m}; expected a cohort size of at least 0", key="cohort")
@@ -118,7 +123,8 @@ class Selector(Generic[S]):
         ask = self._ask("probe", round, available_ids, m, dispatch)
         if not len(ask.available) or not ask.m:
             return np.zeros(0, np.int64)
-        ids = np.sort(self.rule.probe(self.state, ask))
+        ids = self.rule.probe(self.state, ask)
+        ids = ids if _rising(ids) else np.sort(ids)
         self._check_within(ids, ask)
         return ids
 
@@ -141,20 +147,22 @@ class Selector(Generic[S]):
         """Take in what was learned; order of the reports does not matter."""
         if not isinstance(reports, Reports):
             reports = Reports.from_rows(reports)
-        reports = reports[np.argsort(reports.ids)]
+        if not _rising(reports.ids):
+            reports = reports[np.argsort(reports.ids)]
         silent = np.isin(reports.outcome, [int(o) for o in _SILENT])
         clean = {}
         for name, value in reports.signals.items():
             bad = ~np.isfinite(value)
             bad[silent] = True
-            clean[name] = np.where(bad, np.nan, value)
+            clean[name] = np.where(bad, np.nan, value) if bad.any() else value
         self.state = self.rule.observe(self.state, round, dataclasses.replace(reports, signals=clean))
 
     def _check_within(self, ids: Ids, ask: Ask) -> None:
         name = type(self.rule).__name__
-        if len(np.unique(ids)) != len(ids):
+        if not _rising(ids) and not _rising(np.sort(ids)):
             raise ContractError(f"{name} chose a client twice")
-        if not np.isin(ids, ask.available).all():
+        at = np.minimum(np.searchsorted(ask.available, ids), len(ask.available) - 1)
+        if not (ask.available[at] == ids).all():
             raise ContractError(f"{name} chose a client that is not available")
 
     def to_bytes(self) -> bytes:

@@ -1,1 +1,110 @@
-"""Placeholder."""
+"""Random selection: the reference arm, uniform or weighted by size.
+
+McMahan, Moore, Ramage, Hampson, Aguera y Arcas: *Communication-Efficient Learning of Deep Networks from Decentralized
+Data*, AISTATS 2017 (uniform). Li, Huang, Yang, Wang, Zhang: *On the Convergence of FedAvg on Non-IID Data*, ICLR 2020 (the
+two weighted schemes). Specification: selectors-baselines 1.
+
+    uniform_wor   m distinct, uniformly; inclusion probability m / K_A
+                  a_k: the experiment's own (over the cohort's sizes, biased); unbiased: p_k K_A / m
+    weighted_wr   m independent draws k ~ p with replacement;  a_k = multiplicity_k / m, unbiased
+    weighted_wor  m successive draws k ~ p without replacement;  a_k = 1 / m, biased; unbiased: p_k / pi_k
+
+``p_k = n_k / sum n`` over the available clients, ``K_A`` of them; ``pi_k`` is the inclusion probability (Horvitz-Thompson),
+which is *not* ``m p_k``; it is exact up to 16 available clients, above that Rosen's limit (parts/sampling.py).
+The coefficients ``a_k`` are ``Cohort.weights``; they count with ``weights = "selector"``.
+
+State: the sizes. Needs: nothing (``uniform_wor``), ``num_examples`` once (weighted or unbiased). Probe cost: none.
+
+Deviations
+----------
+* Papers say "sample by p_k" and "weight by n_k" in different schemes; never do both. With ``weighted_*`` set
+  ``weights = "selector"`` or ``"uniform"``, never ``"examples"``.
+* INTERPRETATION-D: ``weighted_wr`` draws ``min(m, K_A)`` times also where that is everybody (rule 0.3.1 would return all
+  available, which is another law); a repeated client is trained once and carries its multiplicity.
+
+>>> from motley.selectors import Selector
+>>> selector = Selector(Uniform("weighted_wr"), seed=1)
+>>> cohort = selector.select(1, available_ids=range(5), m=3)
+>>> int(cohort.multiplicity.sum()), float(round(cohort.weights.sum(), 12))
+(3, 1.0)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from motley.core.paper import Paper
+from motley.core.records import Ask, Cohort, Needs, Reports
+from motley.core.table import ClientTable
+from motley.selectors.base import SelectionRule
+from motley.selectors.parts.sampling import inclusion_probabilities, successive_draws, with_replacement
+from motley.selectors.parts.sizes import SIZE, put_sizes, shares
+
+__all__ = ["Uniform", "UniformState"]
+
+
+@dataclass(frozen=True)
+class UniformState:
+    """What is known: the clients' sizes (column ``num_examples``, NaN while unknown)."""
+
+    clients: ClientTable = field(default_factory=lambda: ClientTable({SIZE: np.nan}))
+
+
+@dataclass(frozen=True)
+class Uniform(SelectionRule[UniformState]):
+    """Random selection.
+
+    Parameters
+    ----------
+    variant: how clients are drawn, see above.
+    unbiased: fill ``Cohort.weights`` with coefficients whose expectation is ``p_k``; ``weighted_wr`` always does.
+    """
+
+    variant: Literal["uniform_wor", "weighted_wr", "weighted_wor"] = "uniform_wor"
+    unbiased: bool = False
+
+    paper: ClassVar[Paper] = Paper(
+        "mcmahan2017communication",
+        "Communication-Efficient Learning of Deep Networks from Decentralized Data",
+        ("H. Brendan McMahan", "Eider Moore", "Daniel Ramage", "Seth Hampson", 'Blaise Ag{\\"u}era y Arcas'),
+        "International Conference on Artificial Intelligence and Statistics (AISTATS)",
+        2017,
+        "https://arxiv.org/abs/1602.05629",
+    )
+
+    def needs(self) -> Needs:
+        """Sizes, unless every client is alike to this variant."""
+        sized = self.unbiased or self.variant != "uniform_wor"
+        return Needs(enrolled=frozenset({SIZE}) if sized else frozenset())
+
+    def init(self) -> UniformState:
+        """No sizes."""
+        return UniformState()
+
+    def select(self, state: UniformState, ask: Ask) -> Cohort:
+        """One draw."""
+        if self.variant == "weighted_wr":
+            return self._with_replacement(state, ask)
+        if self.variant == "weighted_wor":
+            p = shares(state.clients, ask.available)
+            at = successive_draws(p, ask.m, ask.rng)
+            if not self.unbiased:
+                return Cohort(ask.available[at], np.full(len(at), 1.0 / len(at)))
+            chance = inclusion_probabilities(p, ask.m)[at]  # 0 only for clients without data: they weigh nothing
+            return Cohort(ask.available[at], np.divide(p[at], chance, out=np.zeros(len(at)), where=chance > 0))
+        at = ask.rng.choice(len(ask.available), ask.m, replace=False)
+        ids = ask.available[at]
+        if not self.unbiased:
+            return Cohort(ids)
+        return Cohort(ids, shares(state.clients, ask.available)[at] * len(ask.available) / ask.m)
+
+    def _with_replacement(self, state: UniformState, ask: Ask) -> Cohort:
+        at, counts = with_replacement(shares(state.clients, ask.available), ask.m, ask.rng)
+        return Cohort(ask.available[at], counts / ask.m, counts)
+
+    def observe(self, state: UniformState, round: int, reports: Reports) -> UniformState:
+        """Sizes come with enrolment; nothing else is kept."""
+        return UniformState(put_sizes(state.clients, reports)) if self.needs().enrolled else state

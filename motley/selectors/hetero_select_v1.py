@@ -1,0 +1,279 @@
+"""HeteRo-Select, first version: six scores, a softmax with falling temperature.
+
+Masud, Jahin, Hasan: *Stabilizing Federated Learning under Extreme Heterogeneity with HeteRo-Select*, arXiv:2508.06692v1,
+2025. Specification: methods 1.
+
+    V  = (L_k - min L) / (max L - min L + eps)                             value
+    D  = JS(P_k || P_avg) * 2 r(t)                                         diversity, base-2 logarithms
+    M  = 2 / (1 + exp(-5 q)) - 0.5,   q = (L'_k - L_k) / L'_k              momentum
+    F  = (1 + eta h_k / max h)^-2                                          fairness
+    St = 1 + gamma log(1 + min(t - l_k, 20))                               staleness
+    N  = 1 - a (2 / (1 + exp(-3 u_k / mean u)) - 1)                        norm penalty
+    additive        S = wv V + wd D + wm M + wf (F - 1) + ws (St - 1) + wn (N - 1)
+    multiplicative  S = V D M F St N
+    p = softmax(S / tau(t)),  tau(t) = tau0 r(t),  r(t) = 1 - 0.5 min(t / 100, 1);   m draws without replacement
+
+Symbols: ``L_k``, ``L'_k`` losses of the received model and of the one before on the client's training data; ``P_k`` label
+distribution, ``P_avg`` their mean; ``h_k`` times selected; ``l_k`` last participation, 0 if never; ``u_k`` squared norm of the
+last update. Minima, maxima and means run over the available clients. The paper trains with FedProx, mu = 0.1, 5 epochs,
+and takes the plain mean of the cohort (``Cohort.weights`` = 1 / m, counts with ``weights = "selector"``).
+
+State, per client: ``loss``, ``before``, ``count``, ``last``, ``square`` (u), ``labels`` [C] and their ``entropy``.
+Needs: ``label_histogram`` once; ``update_norm`` reported; ``loss`` probed (``probe = "all"``) or reported ("last_report").
+Probe cost: ``all``: every available client downloads the model and evaluates ``probe_batches`` batches, each round;
+``last_report``: none.
+
+``Cohort.scores`` carries the softmax probabilities of the chosen (of all available clients' sum 1, so not summing to 1).
+``Cohort.notes``: ``tau``, ``max_probability``, ``cv_probability`` (standard deviation over mean) over the available.
+
+Deviations and readings
+-----------------------
+* READING base-2 JS; a = 0.5 and eps = 1e-8 (both unstated). 100 and 20 are constants, not the horizon.
+* M is 0.5 (q = 0) while a loss is missing or ``L'_k <= eps``; N is 1 without an update, its ratio 0 while the mean is 0.
+* READING a client without a loss, or without a histogram, takes the mean V, or D, of the available that have one (0 if
+  nobody has): it is neither preferred nor avoided for what is not known.
+* A late, dropped or rejected client's ``h`` moves, its ``l``, ``u`` and losses do not (selectors-baselines 0.3.7). A non-finite
+  signal keeps the number before it.
+
+>>> from motley.selectors import Selector
+>>> selector = Selector(HeteroSelectV1(strategy="exploitative", probed="last_report"), seed=0)
+>>> cohort = selector.select(1, available_ids=range(12), m=6)
+>>> len(cohort.ids), round(cohort.notes["tau"], 6), round(cohort.notes["cv_probability"], 6)
+(6, 1.99, 0.0)
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from motley.core.errors import ConfigError
+from motley.core.paper import Paper
+from motley.core.records import Ask, Cohort, Ids, Needs, Outcome, Reports
+from motley.core.table import ClientTable
+from motley.selectors.base import SelectionRule
+from motley.selectors.parts.divergence import column_mean, distributions, entropy, jensen_shannon
+from motley.selectors.parts.sampling import gumbel_top_m, softmax
+
+__all__ = ["STRATEGIES", "Components", "HeteroSelectV1", "HeteroSelectV1State"]
+
+Floats = NDArray[np.float64]
+
+STRATEGIES = {"explorative": (0.7, 0.3), "exploitative": (0.05, 0.1)}
+"""Table III's named strategies: (gamma, eta)."""
+RAMP = 100
+STALENESS_CAP = 20
+_DEFAULTS = {
+    "loss": np.nan, "before": np.nan, "count": 0.0, "last": 0.0, "square": np.nan, "labels": np.nan, "entropy": np.nan,
+}  # fmt: skip
+
+
+class Components(NamedTuple):
+    """The six components of the available clients, each ``[K_A]``, in the order of the module's formulas."""
+
+    value: Floats
+    diversity: Floats
+    momentum: Floats
+    fairness: Floats
+    staleness: Floats
+    norm: Floats
+
+
+@dataclass(frozen=True)
+class HeteroSelectV1State:
+    """One row per client; columns as named in the module's docstring."""
+
+    clients: ClientTable = field(default_factory=lambda: ClientTable(_DEFAULTS))
+
+
+@dataclass(frozen=True)
+class HeteroSelectV1(SelectionRule[HeteroSelectV1State]):
+    """Six scores, softmax, falling temperature.
+
+    Parameters
+    ----------
+    form: how the components become one score.
+    strategy: the paper's named pair of gamma and eta.
+    gamma: strength of staleness; None takes the strategy's.
+    eta: strength of fairness; None takes the strategy's.
+    tau0: temperature at the start; half of it from round 100 on.
+    a: strength of the norm penalty, in [0, 1].
+    eps: guards the two quotients.
+    w_value, w_diversity, w_momentum, w_fairness, w_staleness, w_norm: weights of the additive form.
+    probed: whose loss is measured before the choice; ``probe = ...`` in an experiment file.
+    probe_batches: batches of that measurement.
+    """
+
+    form: Literal["additive", "multiplicative"] = "additive"
+    strategy: Literal["explorative", "exploitative"] = "explorative"
+    gamma: float | None = None
+    eta: float | None = None
+    tau0: float = 2.0
+    a: float = 0.5
+    eps: float = 1e-8
+    w_value: float = 1.0
+    w_diversity: float = 1.0
+    w_momentum: float = 1.0
+    w_fairness: float = 1.0
+    w_staleness: float = 1.0
+    w_norm: float = 1.0
+    probed: Literal["all", "last_report"] = field(default="all", metadata={"key": "probe"})
+    probe_batches: int = 8
+
+    sees: ClassVar[Literal["sum", "each"]] = "each"
+    paper: ClassVar[Paper] = Paper(
+        "masud2025stabilizing",
+        "Stabilizing Federated Learning under Extreme Heterogeneity with HeteRo-Select",
+        ("Md. Akmol Masud", "Md Abrar Jahin", "Mahmud Hasan"),
+        "arXiv preprint arXiv:2508.06692v1",
+        2025,
+        "https://arxiv.org/abs/2508.06692v1",
+    )
+
+    def __post_init__(self) -> None:
+        if not all(0 <= strength < math.inf for strength in self.strengths):
+            raise ConfigError(f"got gamma = {self.gamma}, eta = {self.eta}; expected numbers of at least 0")
+        if not 0 < self.tau0 < math.inf or not 0 < self.eps < math.inf:
+            raise ConfigError(f"got tau0 = {self.tau0}, eps = {self.eps}; expected positive numbers")
+        if not 0 <= self.a <= 1:
+            raise ConfigError(f"got a = {self.a}; expected a number in [0, 1]")
+        if self.probe_batches < 1:
+            raise ConfigError(f"got probe_batches = {self.probe_batches}; expected at least 1")
+        if not np.isfinite(self.weights).all():
+            raise ConfigError(f"got weights {self.weights}; expected finite numbers")
+        if self.form == "multiplicative" and self.weights != (1.0,) * 6:
+            raise ConfigError("the multiplicative form has no weights; leave the w_ options out or take form = 'additive'")
+
+    @property
+    def weights(self) -> tuple[float, ...]:
+        """The additive form's weights, in the order of :class:`Components`."""
+        return (self.w_value, self.w_diversity, self.w_momentum, self.w_fairness, self.w_staleness, self.w_norm)
+
+    @property
+    def strengths(self) -> tuple[float, float]:
+        """gamma and eta in force."""
+        gamma, eta = STRATEGIES[self.strategy]
+        return (gamma if self.gamma is None else self.gamma), (eta if self.eta is None else self.eta)
+
+    def needs(self) -> Needs:
+        """Label histograms, update norms, and losses probed or reported."""
+        labels = frozenset({"label_histogram"})
+        if self.probed == "all":
+            return Needs(labels, {"loss": self.probe_batches}, frozenset({"update_norm"}))
+        return Needs(labels, {}, frozenset({"update_norm", "loss"}))
+
+    def init(self) -> HeteroSelectV1State:
+        """Nobody seen."""
+        return HeteroSelectV1State()
+
+    def probe(self, state: HeteroSelectV1State, ask: Ask) -> Ids:
+        """Everybody available, or nobody."""
+        return ask.available if self.probed == "all" else np.zeros(0, np.int64)
+
+    def components(self, state: HeteroSelectV1State, round: int, available: Ids) -> Components:
+        """The six components of these clients (sorted ids) in this round."""
+        gamma, eta = self.strengths
+        get = state.clients.get
+        count, square = get("count", available), get("square", available)
+        quiet = np.minimum(round - get("last", available), STALENESS_CAP)
+        return Components(
+            value=self._value(get("loss", available)),
+            diversity=_diversity(state.clients, available) * (2.0 * _ramp(round)),
+            momentum=self._momentum(get("loss", available), get("before", available)),
+            fairness=(1.0 + eta * _ratio(count, count.max())) ** -2,
+            staleness=1.0 + gamma * np.log1p(np.maximum(quiet, 0.0)),
+            norm=1.0 - self.a * np.tanh(1.5 * _ratio(square, _mean(square))),  # 2 / (1 + e^-3r) - 1 = tanh(1.5 r)
+        )
+
+    def scores(self, components: Components) -> Floats:
+        """The components as one score, ``[K_A]``."""
+        if self.form == "multiplicative":
+            return np.asarray(np.prod(components, axis=0))
+        total = np.zeros(len(components.value))
+        for weight, part, neutral in zip(self.weights, components, (0.0, 0.0, 0.0, 1.0, 1.0, 1.0), strict=True):
+            total += weight * (part - neutral)
+        return total
+
+    def select(self, state: HeteroSelectV1State, ask: Ask) -> Cohort:
+        """m successive draws from the softmax of the scores."""
+        tau = self.tau0 * _ramp(ask.round)
+        scores = self.scores(self.components(state, ask.round, ask.available))
+        p = softmax(scores, tau)
+        at = gumbel_top_m(scores / tau, ask.m, ask.rng)
+        notes = {"tau": tau, "max_probability": float(p.max()), "cv_probability": float(p.std() * len(p))}
+        return Cohort(ask.available[at], np.full(len(at), 1.0 / len(at)), scores=p[at], notes=notes)
+
+    def observe(self, state: HeteroSelectV1State, round: int, reports: Reports) -> HeteroSelectV1State:
+        """Labels at enrolment, losses from the probe or the reports, counts from whoever was sent out."""
+        clients = _enrol(state.clients, reports.of(Outcome.ENROLLED))
+        done = reports.of(Outcome.ACCEPTED)
+        measured = reports.of(Outcome.PROBED) if self.probed == "all" else done
+        clients = _shift_losses(clients, measured.ids, measured.signal("loss"))
+        sent = reports.of(Outcome.ACCEPTED, Outcome.LATE, Outcome.DROPPED, Outcome.REJECTED)
+        clients = clients.add("count", sent.ids) if len(sent) else clients
+        if len(done):
+            clients = clients.put(done.ids, {"last": float(round), "square": done.signal("update_norm") ** 2})
+        return HeteroSelectV1State(clients)
+
+    def _value(self, loss: Floats) -> Floats:
+        known = loss[~np.isnan(loss)] if np.isnan(loss).any() else loss
+        if not len(known):
+            return np.zeros(len(loss))
+        low = known.min()
+        return _fill((loss - low) / (known.max() - low + self.eps))
+
+    def _momentum(self, loss: Floats, before: Floats) -> Floats:
+        usable = (before > self.eps) & ~np.isnan(loss)  # NaN compares false
+        q = np.divide(before - loss, before, out=np.zeros(len(loss)), where=usable)
+        q *= 2.5
+        return np.asarray(0.5 + np.tanh(q, out=q))  # 2 / (1 + e^-5q) - 0.5, for q of any size
+
+
+def _ramp(round: int) -> float:
+    return 1.0 - 0.5 * min(round / RAMP, 1.0)
+
+
+def _ratio(values: Floats, scale: float) -> Floats:
+    """``values / scale``; 0 where a value is absent or the scale is 0."""
+    return np.nan_to_num(values / scale) if scale > 0 else np.zeros(len(values))
+
+
+def _mean(values: Floats) -> float:
+    """Mean of those present; 0 when none is."""
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if len(known) else 0.0
+
+
+def _fill(values: Floats) -> Floats:
+    """Absent numbers become the mean of the others."""
+    missing = np.isnan(values)
+    return np.where(missing, _mean(values), values) if missing.any() else values
+
+
+def _diversity(clients: ClientTable, available: Ids) -> Floats:
+    """Base-2 Jensen-Shannon divergence of each client's labels from the mean of the available, in [0, 1]."""
+    labels = clients.get("labels", available)
+    known = ~np.isnan(clients.get("entropy", available))
+    if labels.ndim == 1 or not known.any():
+        return np.zeros(len(available))
+    mean = column_mean(labels if known.all() else labels[known])
+    return _fill(jensen_shannon(labels, mean, clients.get("entropy", available)))
+
+
+def _enrol(clients: ClientTable, enrolled: Reports) -> ClientTable:
+    if "label_histogram" not in enrolled.signals or not len(enrolled):
+        return clients
+    labels = distributions(enrolled.signals["label_histogram"])
+    return clients.put(enrolled.ids, {"labels": labels, "entropy": entropy(labels)})
+
+
+def _shift_losses(clients: ClientTable, ids: Ids, loss: Floats) -> ClientTable:
+    """A new finite loss moves the one before it back; without one nothing moves."""
+    if not len(ids):
+        return clients
+    old = np.where(np.isnan(loss), np.nan, clients.get("loss", ids))
+    return clients.put(ids, {"before": old, "loss": loss})

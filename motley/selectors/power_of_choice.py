@@ -1,0 +1,147 @@
+"""Power-of-Choice: of d random candidates, the m with the highest loss.
+
+Cho, Wang, Joshi: *Towards Understanding Biased Client Selection in Federated Learning*, AISTATS 2022 (arXiv:2010.01243,
+2020). Specification: selectors-baselines 2.
+
+    1. candidates C_t: d distinct available clients, successive draws with probability p_k = n_k / sum n over the available
+    2. v_k for k in C_t:  pow_d    loss of the received model on all local training data, measured now
+                          cpow_d   the same on one mini-batch
+                          rpow_d   mean loss over the client's own last local training, +inf if it never reported one
+                          adapow_d as pow_d, with d = K in the first half of the rounds and d = m after it
+    3. cohort: the m largest v_k, ties at random;  a_k = 1 / m
+
+Symbols: ``d`` candidates, clipped to ``[m, K_A]`` (default 2m); ``p_k`` the share of the data; ``v_k`` the loss ranked.
+
+State, per client: ``num_examples``; ``loss`` (rpow_d: last reported; otherwise measured in ``probed``); ``probed``, the round
+in which the client was last a candidate. A loss measured in an earlier round is never ranked.
+
+Needs: ``num_examples`` once; probed ``loss`` (pow_d, adapow_d: all training data; cpow_d: 1 batch) or reported ``loss``
+(rpow_d); the horizon (adapow_d). Probe cost: one download and one evaluation for each of d candidates; rpow_d nothing. With
+d = m the losses would change nothing, so nobody is probed.
+
+Deviations and readings
+-----------------------
+* INTERPRETATION-R ties at random, simple mean of the cohort (``Cohort.weights`` = 1 / m, counts with ``weights = "selector"``).
+* A loss that is not a number, or does not come back, is ranked last and not as +inf. With fewer than m losses all of these
+  clients are taken and the rest is drawn by p, first from the candidates, then (INTERPRETATION-D) from the other available.
+* Positions in the candidate list are mapped back to client ids; the candidates are drawn anew each round.
+* INTERPRETATION-D: in rpow_d a non-finite report keeps the loss reported before.
+
+>>> from motley.selectors import Selector
+>>> from motley.core.records import Outcome, Reports
+>>> selector = Selector(PowerOfChoice(d=10), seed=0)
+>>> ids = selector.probe(1, available_ids=range(10, 20), m=2)
+>>> selector.observe(1, Reports(ids, Outcome.PROBED, signals={"loss": ids / 10.0}))
+>>> selector.select(1, available_ids=range(10, 20), m=2).ids.tolist()
+[19, 18]
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from motley.core.errors import ConfigError
+from motley.core.paper import Paper
+from motley.core.records import Ask, Cohort, Ids, Needs, Outcome, Reports
+from motley.core.table import ClientTable
+from motley.selectors.base import SelectionRule
+from motley.selectors.parts.sampling import Ties, successive_draws, top_m
+from motley.selectors.parts.sizes import SIZE, put_sizes, shares
+
+__all__ = ["PowerOfChoice", "PowerOfChoiceState"]
+
+
+@dataclass(frozen=True)
+class PowerOfChoiceState:
+    """Columns ``num_examples``, ``loss`` (NaN: none) and ``probed`` (round, 0: never)."""
+
+    clients: ClientTable = field(default_factory=lambda: ClientTable({SIZE: np.nan, "loss": np.nan, "probed": 0.0}))
+
+
+@dataclass(frozen=True)
+class PowerOfChoice(SelectionRule[PowerOfChoiceState]):
+    """The m of d candidates with the highest loss.
+
+    Parameters
+    ----------
+    variant: what is ranked, see above.
+    d: candidates; None means 2m. Not for ``adapow_d``, which sets its own.
+    ties: ``"random"``, or ``"lowest_id"`` for tests.
+    """
+
+    variant: Literal["pow_d", "cpow_d", "rpow_d", "adapow_d"] = "pow_d"
+    d: int | None = None
+    ties: Ties = "random"
+
+    paper: ClassVar[Paper] = Paper(
+        "cho2022towards",
+        "Towards Understanding Biased Client Selection in Federated Learning",
+        ("Yae Jee Cho", "Jianyu Wang", "Gauri Joshi"),
+        "International Conference on Artificial Intelligence and Statistics (AISTATS)",
+        2022,
+        "https://proceedings.mlr.press/v151/jee-cho22a.html",
+    )
+
+    def __post_init__(self) -> None:
+        if self.d is not None and self.d < 1:
+            raise ConfigError(f"got d = {self.d}; expected at least 1 candidate (and at least the cohort size to matter)")
+        if self.d is not None and self.variant == "adapow_d":
+            raise ConfigError(f"got d = {self.d}, but adapow_d sets d itself (all, then m); leave d out or take pow_d")
+
+    def needs(self) -> Needs:
+        """Sizes, and the variant's loss."""
+        sizes = frozenset({SIZE})
+        if self.variant == "rpow_d":
+            return Needs(enrolled=sizes, reported=frozenset({"loss"}))
+        return Needs(sizes, {"loss": 1 if self.variant == "cpow_d" else None}, horizon=self.variant == "adapow_d")
+
+    def init(self) -> PowerOfChoiceState:
+        """Nothing measured."""
+        return PowerOfChoiceState()
+
+    def candidates(self, ask: Ask) -> int:
+        """d of this round, within ``[m, K_A]``."""
+        if self.variant == "adapow_d":
+            early = ask.horizon is not None and 2 * ask.round <= ask.horizon
+            return len(ask.available) if early else ask.m
+        wanted = 2 * ask.m if self.d is None else self.d
+        return min(max(wanted, ask.m), len(ask.available))
+
+    def probe(self, state: PowerOfChoiceState, ask: Ask) -> Ids:
+        """The candidates; nobody where no loss has to be asked for."""
+        d = self.candidates(ask)
+        if self.variant == "rpow_d" or d == ask.m:
+            return np.zeros(0, np.int64)
+        return self._draw(state, ask, ask.available, d)
+
+    def select(self, state: PowerOfChoiceState, ask: Ask) -> Cohort:
+        """The m highest losses, topped up by p."""
+        if self.variant == "rpow_d":
+            pool = self._draw(state, ask, ask.available, self.candidates(ask))
+            loss = state.clients.get("loss", pool)
+            ids = pool[top_m(np.where(np.isnan(loss), np.inf, loss), ask.m, ask.rng, self.ties)]
+        else:
+            pool = ask.available[state.clients.get("probed", ask.available) == ask.round]
+            loss = state.clients.get("loss", pool)
+            measured = pool[~np.isnan(loss)]
+            ids = measured[top_m(loss[~np.isnan(loss)], ask.m, ask.rng, self.ties)]
+            for rest in (pool, ask.available):
+                left = np.setdiff1d(rest, ids, assume_unique=True) if len(ids) < ask.m else rest[:0]
+                ids = np.concatenate([ids, self._draw(state, ask, left, ask.m - len(ids))])
+        return Cohort(ids, np.full(len(ids), 1.0 / len(ids)), notes={"candidates": float(len(pool))})
+
+    def _draw(self, state: PowerOfChoiceState, ask: Ask, pool: Ids, count: int) -> Ids:
+        return pool[successive_draws(shares(state.clients, pool), count, ask.rng)]
+
+    def observe(self, state: PowerOfChoiceState, round: int, reports: Reports) -> PowerOfChoiceState:
+        """Sizes at enrolment; measured losses of this round's candidates, or reported ones."""
+        clients = put_sizes(state.clients, reports)
+        if self.variant == "rpow_d":
+            done = reports.of(Outcome.ACCEPTED)
+            return PowerOfChoiceState(clients.put(done.ids, {"loss": done.signal("loss")}))
+        asked = reports.of(Outcome.PROBED)
+        fresh = {"loss": asked.signal("loss"), "probed": np.full(len(asked), float(round))}
+        return PowerOfChoiceState(clients.put(asked.ids, fresh, keep_nan=True))
