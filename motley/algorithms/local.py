@@ -136,7 +136,7 @@ class SGD:
         """FedNova's ``||a||_1``: the sum of the coefficients with which this solver's update weighs its gradients.
 
         By the per-step recursion (A4): with b the buffer's and A the update's sum of coefficients,
-        ``b <- momentum b + 1 - lr pull A;  A <- A + b``. Weight decay and clipping are ignored. ``lr``: by default the solver's.
+        ``b <- momentum b + 1 - lr pull A;  A <- A + b``. Weight decay and clipping are ignored. ``lr``: default the solver's.
 
         >>> round(SGD(lr=0.1, momentum=0.9).solver_norm(3), 4)
         5.61

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -22,10 +24,26 @@ from motley.tasks.base import ModelState
 from motley.tasks.flat import FlatModule
 from motley.tasks.nn import set_stream
 
-__all__ = ["Client", "Watch", "context", "finish"]
+__all__ = ["Client", "Met", "Watch", "context", "finish"]
 
 Watch = Callable[[int, Tensor, Tensor, Tensor], None]
 """Called after each step's backward pass with (step, inputs, per-sample losses, flat gradient); the debug engine looks here."""
+
+
+class Met(NamedTuple):
+    """Losses met in training: steps taken, mean over steps of the batches' means, root mean square over samples; NaN if none."""
+
+    steps: int
+    loss: float
+    loss_rms: float
+
+    @classmethod
+    def of(cls, losses: list[Tensor]) -> Met:
+        """From the per-sample losses of every step."""
+        if not losses:
+            return cls(0, math.nan, math.nan)
+        mean = torch.stack([loss.mean() for loss in losses]).double().mean()
+        return cls(len(losses), float(mean), float(torch.cat(losses).double().square().mean().sqrt()))
 
 
 class Client:
@@ -64,7 +82,7 @@ class Client:
         model.load(start)
         ctx, affine = context(setting, job, start, download, memory, model.layout)
         losses = self._steps(job, ctx, affine)
-        return finish(setting, job, ctx, model.state(), losses, want)
+        return finish(setting, job, ctx, model.state(), Met.of(losses), want)
 
     def _steps(self, job: Job, ctx: Context, affine: Affine) -> list[Tensor]:
         """Take the steps; the per-sample losses of each."""
@@ -141,26 +159,17 @@ def context(
     return ctx, affine
 
 
-def finish(setting: Setting, job: Job, ctx: Context, after: ModelState, losses: list[Tensor], want: frozenset[str]) -> Trained:
-    """Upload, memory and signals from the model after local work and the per-sample losses of every step."""
+def finish(setting: Setting, job: Job, ctx: Context, after: ModelState, met: Met, want: frozenset[str]) -> Trained:
+    """Upload, memory and signals from the model after local work and the losses met on the way."""
     parts, memory = setting.algorithm.correction.finish(after, ctx)
-    signals = _signals(losses, after.x - ctx.x, want)
-    finite = (not losses or bool(np.isfinite(signals["loss"]))) and all(
-        bool(part.value.isfinite().all()) for part in parts.values() if part.value.is_floating_point()
-    )
-    return Trained(job.client, parts, memory, len(losses), signals, finite)
-
-
-def _signals(losses: list[Tensor], update: Tensor, want: frozenset[str]) -> Mapping[str, float | NDArray[np.float64]]:
-    """Mean over steps of the batch-mean losses, their root mean square over samples, the update's norm."""
-    out: dict[str, float | NDArray[np.float64]] = {"loss": float("nan")}
-    if losses:
-        out["loss"] = float(torch.stack([loss.mean() for loss in losses]).double().mean())
-        if "loss_rms" in want:
-            out["loss_rms"] = float(torch.cat(losses).double().square().mean().sqrt())
+    signals: dict[str, float | NDArray[np.float64]] = {"loss": met.loss}
+    if "loss_rms" in want:
+        signals["loss_rms"] = met.loss_rms
     if "update_norm" in want:
-        out["update_norm"] = float(update.double().norm())
-    return out
+        signals["update_norm"] = float((after.x - ctx.x).double().norm())
+    floats = (part.value for part in parts.values() if part.value.is_floating_point())
+    finite = (not met.steps or math.isfinite(met.loss)) and all(bool(value.isfinite().all()) for value in floats)
+    return Trained(job.client, parts, memory, met.steps, signals, finite)
 
 
 def _set_training(modules: list[_BatchNorm], mode: bool) -> None:
