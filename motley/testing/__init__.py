@@ -1,1 +1,4 @@
-"""Contract suites for our and others' components."""
+"""Contract suites for our and others' components; imported by nobody in the package.
+
+``motley.testing.selectors.check_selector`` plays a small synthetic federation against a selection rule.
+"""

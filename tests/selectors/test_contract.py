@@ -1,0 +1,125 @@
+"""Every rule keeps the contract: a new rule joins by one row."""
+
+import dataclasses
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+from motley.core.records import Cohort, Outcome
+from motley.selectors import CATALOGUE
+from motley.selectors.hetero_select_v1 import HeteroSelectV1
+from motley.selectors.power_of_choice import PowerOfChoice
+from motley.selectors.uniform import Uniform
+from motley.testing.selectors import CHECKS, check_selector
+
+RULES = [
+    Uniform(),
+    Uniform(unbiased=True),
+    Uniform("weighted_wr"),
+    Uniform("weighted_wor"),
+    Uniform("weighted_wor", unbiased=True),
+    PowerOfChoice(),
+    PowerOfChoice(d=1),
+    PowerOfChoice("cpow_d", d=6),
+    PowerOfChoice("rpow_d"),
+    PowerOfChoice("adapow_d"),
+    HeteroSelectV1(),
+    HeteroSelectV1(probed="last_report", strategy="exploitative"),
+    HeteroSelectV1("multiplicative"),
+    HeteroSelectV1("multiplicative", probed="last_report"),
+]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=str)
+def test_rule_keeps_the_contract(rule):
+    check_selector(rule)
+
+
+def test_every_rule_of_the_catalogue_has_a_row():
+    assert {type(rule) for rule in RULES} >= {CATALOGUE.get(name) for name in CATALOGUE.builtin}
+
+
+# ---- the suite itself: each broken rule below must be caught, by the check that is there for it ----
+
+
+@dataclass(frozen=True)
+class TakesFirst(Uniform):
+    """Positions instead of ids."""
+
+    def select(self, state, ask):
+        return Cohort(np.arange(ask.m))
+
+
+@dataclass(frozen=True)
+class TakesTooFew(Uniform):
+    def select(self, state, ask):
+        return Cohort(ask.available[: max(ask.m - 1, 0)])
+
+
+@dataclass(frozen=True)
+class IgnoresSeed(Uniform):
+    def select(self, state, ask):
+        return Cohort(ask.available[: ask.m])
+
+
+@dataclass(frozen=True)
+class ClaimsNoSeed(Uniform):
+    deterministic: ClassVar[bool] = True
+
+
+@dataclass(frozen=True)
+class Remembers(Uniform):
+    """Keeps a generator outside of the state."""
+
+    log: list = dataclasses.field(default_factory=list)
+
+    def select(self, state, ask):
+        self.log.append(1)
+        return Cohort(np.roll(ask.available, len(self.log))[: ask.m])
+
+
+@dataclass(frozen=True)
+class TrustsTheLate(PowerOfChoice):
+    """Counts the bits of a client that was dropped as its loss."""
+
+    def observe(self, state, round, reports):
+        late = reports.of(Outcome.LATE)
+        return dataclasses.replace(
+            state, clients=state.clients.put(late.ids, {"loss": np.full(len(late), len(reports.signals))})
+        )
+
+
+@dataclass(frozen=True)
+class Mutates(PowerOfChoice):
+    """Writes into the old state's arrays."""
+
+    def observe(self, state, round, reports):
+        state = super().observe(state, round, reports)
+        for column in state.clients.columns.values():
+            column += 1.0
+        return state
+
+
+BROKEN = [
+    (TakesFirst(), "not available"),
+    (TakesTooFew(), "were announced"),
+    (IgnoresSeed(), "seed does not matter"),
+    (ClaimsNoSeed(), "the seed matters"),
+    (Remembers(), "differs"),
+    (TrustsTheLate("rpow_d"), "signals of silent clients"),
+    (Mutates(), "changed by a later observe"),
+]
+
+
+@pytest.mark.parametrize(("rule", "message"), BROKEN, ids=lambda value: type(value).__name__)
+def test_broken_rules_are_caught(rule, message):
+    with pytest.raises(Exception, match=message):
+        check_selector(rule)
+
+
+def test_each_point_has_a_name_and_is_told():
+    assert len(CHECKS) >= 12
+    with pytest.raises(AssertionError, match="TakesTooFew: distinct, available, as many as announced"):
+        check_selector(TakesTooFew())
