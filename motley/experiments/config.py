@@ -10,6 +10,7 @@ spelling. Components (``{ name = "...", option = ... }``) are checked against th
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
@@ -112,7 +113,7 @@ class Clip(_Table):
 
     norm: Positive
     """Largest Euclidean norm of a step's gradient."""
-    of: Literal["gradient", "corrected"] = "gradient"
+    of: Literal["gradient", "corrected"] = "corrected"
     """Before the algorithm's correction is added, or after."""
 
 
@@ -283,18 +284,21 @@ class Experiment(BaseModel):
     grid: dict[str, list[Any]] = Field(default_factory=dict)
     """Key path -> values, for compare and sweep; a plain run leaves it aside."""
 
+    _given: dict[str, Any] = PrivateAttr(default_factory=dict)
     _parts: dict[str, Any] = PrivateAttr(default_factory=dict)
 
     @model_validator(mode="wrap")
     @classmethod
     def _check(cls, data: Any, handler: ModelWrapValidatorHandler[Experiment]) -> Experiment:
         """Lay the keys over the preset, check each, then all together."""
+        given = copy.deepcopy(dict(data)) if isinstance(data, Mapping) else {}
         if isinstance(data, Mapping) and isinstance(data.get("method"), str):
             data = document.lay_over(document.preset(data["method"]), data)
         try:
             self = handler(data)
         except ValidationError as error:
             raise config_error(error, cls) from None
+        self._given.update(given)
         self._check_sizes()
         self._parts.update(_build(self))
         self._check_parts()
@@ -310,6 +314,8 @@ class Experiment(BaseModel):
                 raise ConfigError(
                     f"there is no such purpose{suggest(purpose, PURPOSES)}; expected one of: {known}", f"pin.{purpose}"
                 )
+        if self.local.optimizer.get("clip") is not None:
+            raise ConfigError("clipping has a key of its own; write local.clip = { norm = ... }", "local.optimizer.clip")
         if not self.stop.model_dump(exclude_none=True):
             raise ConfigError(f"a run needs an end; give at least one of: {', '.join(Stop.model_fields)}", "stop")
         if self.cohort is not None and self.participation is not None:
@@ -359,8 +365,8 @@ class Experiment(BaseModel):
         return registry.papers(self._parts[key] for key in sorted(self._parts))
 
     def replace(self, changes: Mapping[str, Any]) -> Experiment:
-        """The experiment with some keys (dotted paths) set to other values, checked again."""
-        keys = self.model_dump()
+        """The experiment with some keys (dotted paths) set to other values over those it was given, checked again."""
+        keys = self._given
         for path, value in changes.items():
             keys = document.set_key(keys, path, value)
         return Experiment(**keys)

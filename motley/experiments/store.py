@@ -1,0 +1,234 @@
+"""The folder of a run: whose it is, who is using it, and its record ``run.json``.
+
+::
+
+    runs/<experiment's name>/<run id>/
+        run.json        what was run, by what, and whether it came to its end; replaced whole, never written into
+        .lock           held (flock) by the process that is running it; the lock of a dead process is free
+        ...             tables (motley.results) and checkpoints (motley.simulation)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import fcntl
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Literal
+
+from motley.core.errors import StoreError
+from motley.experiments.config import Experiment
+from motley.results.stream import disk_error
+
+__all__ = ["RunFolder", "default_folder", "describe", "ensure_space", "slug"]
+
+State = Literal["new", "interrupted", "finished"]
+_DISTRIBUTIONS = {"motley": "motley-fl", "sklearn": "scikit-learn"} | {
+    n: n for n in ("numpy", "scipy", "torch", "pyarrow", "pydantic")
+}
+_ROOM = 32 * 2**20
+
+
+def slug(text: str) -> str:
+    """A name as a folder: letters, digits, ``._=-``; everything else becomes ``-``."""
+    return re.sub(r"-{2,}", "-", re.sub(r"[^\w.=-]+", "-", text)).strip("-.") or "experiment"
+
+
+def default_folder(experiment: Experiment, base: Path | None = None) -> Path:
+    """``base/<name>/<run id>``; ``base`` is ``runs`` under the working directory."""
+    return (base or Path("runs")) / slug(experiment.name) / experiment.run_id()
+
+
+def describe(
+    experiment: Experiment, numerics: Mapping[str, Any], task: Mapping[str, Any], parameters: int, command: str | None = None
+) -> dict[str, Any]:
+    """The record of a run, not finished yet.
+
+    Parameters
+    ----------
+    numerics: under what "the same bits" holds (torch build, instruction set, threads, engine, device).
+    task: ``metric`` and ``classes``. parameters: D. command: what started it; the process's own command line by default.
+    """
+    return {
+        "name": experiment.name,
+        "run_id": experiment.run_id(),
+        "seed": experiment.seed,
+        "config": experiment.resolved(),
+        "numerics": dict(numerics),
+        "versions": _versions(),
+        "citations": [{**dataclasses.asdict(paper), "bibtex": paper.bibtex()} for paper in experiment.papers()],
+        "finished": False,
+        "task": dict(task),
+        "parameters": parameters,
+        "command": command or shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "commit": _commit(),
+    }
+
+
+class RunFolder:
+    """One run's folder.
+
+    Parameters
+    ----------
+    path: of the folder; made by :meth:`lock`.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+
+    @property
+    def record(self) -> Path:
+        """Where ``run.json`` lies."""
+        return self.path / "run.json"
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Hold the folder; released at the end of the block, or when the process dies.
+
+        Raises
+        ------
+        StoreError: another run holds it, or the folder cannot be made or written.
+        """
+        handle = self._take()
+        try:
+            yield
+        finally:
+            os.close(handle)
+
+    def _take(self) -> int:
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            handle = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+        except (FileExistsError, NotADirectoryError):
+            raise StoreError(f"{self.path} is, or lies below, a file; choose another output folder") from None
+        except OSError as error:
+            raise disk_error(error, self.path) from None
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.ftruncate(handle, 0)
+            os.pwrite(handle, str(os.getpid()).encode(), 0)
+        except BlockingIOError:
+            holder = os.pread(handle, 32, 0).decode(errors="replace") or "unknown"
+            os.close(handle)
+            raise StoreError(
+                f"{self.path} is in use by another run (process {holder}); wait for it, or choose another output folder"
+            ) from None
+        except OSError as error:
+            os.close(handle)
+            raise disk_error(error, self.path) from None
+        return handle
+
+    def read(self) -> dict[str, Any] | None:
+        """The record; None when there is none.
+
+        Raises
+        ------
+        StoreError: it cannot be read.
+        """
+        try:
+            record = json.loads(self.record.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            raise StoreError(f"{self.record} cannot be read ({error}); remove the folder or choose another one") from None
+        if not isinstance(record, dict):
+            raise StoreError(f"{self.record} is not the record of a run; choose another output folder")
+        return record
+
+    def state(self, run_id: str, resume: bool) -> State:
+        """What running ``run_id`` here means: begin, go on, or nothing to do.
+
+        Raises
+        ------
+        StoreError: the folder holds other files, another run, or an interrupted run that is not to be resumed.
+        """
+        record = self.read()
+        if record is None:
+            strangers = (
+                sorted(p.name for p in self.path.iterdir() if p.name not in (".lock", "run.json.new"))
+                if self.path.is_dir()
+                else []
+            )
+            if strangers:
+                raise StoreError(f"{self.path} holds files that are no run ({strangers[0]}, ...); choose a new or empty folder")
+            return "new"
+        if record.get("run_id") != run_id:
+            raise StoreError(
+                f"{self.path} holds another run ({record.get('name')}, {record.get('run_id')}); this one is {run_id}: "
+                "choose another output folder"
+            )
+        if record.get("finished"):
+            return "finished"
+        if not resume:
+            raise StoreError(f"{self.path} holds this run, interrupted; go on with --resume, or remove the folder")
+        return "interrupted"
+
+    def write(self, record: Mapping[str, Any]) -> None:
+        """Replace ``run.json``, whole or not at all.
+
+        Raises
+        ------
+        StoreError: the disk is full or refuses.
+        """
+        fresh = self.path / "run.json.new"
+        try:
+            with fresh.open("w", encoding="utf-8") as file:
+                json.dump(record, file, indent=1, ensure_ascii=False)
+                file.flush()
+                os.fsync(file.fileno())
+            fresh.replace(self.record)
+        except OSError as error:
+            fresh.unlink(missing_ok=True)
+            raise disk_error(error, self.record) from None
+
+
+def ensure_space(path: Path, needed: int = _ROOM) -> None:
+    """Refuse to begin what will not fit.
+
+    Parameters
+    ----------
+    path: an existing folder. needed: bytes (by default 32 MiB).
+
+    Raises
+    ------
+    StoreError: less is free.
+    """
+    free = shutil.disk_usage(path).free
+    if free < needed:
+        raise StoreError(
+            f"{path} has {free / 2**20:.0f} MiB free and this run needs about {needed / 2**20:.0f}; "
+            "free some room or choose another output folder"
+        )
+
+
+def _versions() -> dict[str, str]:
+    found = {"python": ".".join(str(n) for n in sys.version_info[:3])}
+    for name, distribution in _DISTRIBUTIONS.items():
+        try:
+            found[name] = metadata.version(distribution)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _commit() -> str | None:
+    """Commit of the working directory, ``+`` where something is changed; None outside a checkout."""
+    try:
+        head = subprocess.run(
+            ["git", "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5, check=True
+        ).stdout.strip()
+        dirty = subprocess.run(
+            ["git", "status", "--porcelain", "--untracked-files=no"], capture_output=True, text=True, timeout=5, check=True
+        ).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return head + ("+" if dirty else "")
