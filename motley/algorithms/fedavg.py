@@ -59,6 +59,9 @@ class FedAvg(Method):
     paper: ClassVar[Paper] = PAPER
     server_lr: float = 1.0
 
+    def __post_init__(self) -> None:
+        Average(self.server_lr)  # refuses what the server rule refuses
+
     def change(self, plain: Algorithm) -> Algorithm:
         """Plain local training, averaged."""
         return plain.replace(server=Average(self.server_lr))

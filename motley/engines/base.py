@@ -21,7 +21,10 @@ from motley.core.keys import Key, Streams
 from motley.core.work import LocalWork
 from motley.tasks.base import ModelState, Task
 
-__all__ = ["Engine", "Job", "Setting", "Trained"]
+__all__ = ["REPORTED", "Engine", "Job", "Setting", "Trained"]
+
+REPORTED = frozenset({"loss", "loss_rms", "update_norm"})
+"""Learning signals that every engine returns with an update."""
 
 
 @dataclass(frozen=True, slots=True)

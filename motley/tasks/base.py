@@ -122,6 +122,7 @@ class Task:
     loss: catalogue name of the default loss, e.g. ``"cross_entropy"``.
     metric: ``"accuracy"`` (share of argmax hits) or ``"loss"`` (regression: the loss itself is what is reported).
     transform: raw batch to model input; None when stored samples are model inputs.
+    layout: where the model's parameters lie in the flat vector; worked out from a fresh module when left out.
     """
 
     name: str
@@ -130,7 +131,13 @@ class Task:
     loss: str = "cross_entropy"
     metric: Literal["accuracy", "loss"] = "accuracy"
     transform: Transform | None = None
-    layout: Layout | None = None
+    layout: Layout = None  # type: ignore[assignment]  # filled below
+
+    def __post_init__(self) -> None:
+        if self.layout is None:
+            from motley.tasks.flat import construct, layout_of  # flat needs the words above
+
+            object.__setattr__(self, "layout", layout_of(construct(self.model, 0)))
 
 
 class TaskSource(ABC):
@@ -160,8 +167,4 @@ class TaskSource(ABC):
 
     def task(self, name: str, pool: Pool, federation: Federation) -> Task:
         """Everything together; ``name`` is the experiment's word for it."""
-        from motley.tasks.flat import construct, layout_of  # flat needs the words above
-
-        model = self.factory(pool)
-        layout = layout_of(construct(model, 0))
-        return Task(name, federation, model, self.loss, self.metric, self.transform(pool), layout)
+        return Task(name, federation, self.factory(pool), self.loss, self.metric, self.transform(pool))

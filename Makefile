@@ -1,0 +1,30 @@
+# Every target builds the virtual environment it needs. `make help` lists them.
+.DEFAULT_GOAL := help
+.PHONY: help install demo test test-slow check bench docs clean
+
+help:  ## list these targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+install:  ## build .venv with pinned versions
+	@scripts/install
+
+demo: install  ## three selectors on scikit-learn's digits, a table and a report
+	@scripts/demo
+
+test: install  ## the test suite (under 6 minutes)
+	@scripts/test
+
+test-slow: install  ## the long tests: 100 kills and resumes, statistics
+	@scripts/test -m slow
+
+check: install  ## ruff and mypy
+	@scripts/check
+
+bench: install  ## speed against a plain PyTorch loop; writes benchmarks/results/*.json
+	@scripts/bench
+
+docs: install  ## build the documentation into site/
+	@scripts/docs
+
+clean:  ## remove what the other targets made
+	rm -rf .venv site dist build .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,154 @@
+"""From an experiment to a simulation: the one place where all rooms' objects are put together."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from motley.algorithms import LOSSES
+from motley.algorithms.aggregators.mean import Mean
+from motley.algorithms.base import Algorithm, Correction
+from motley.algorithms.fedavg import Average
+from motley.algorithms.local import SGD, Clip
+from motley.core.errors import ConfigError
+from motley.core.keys import Streams
+from motley import engines
+from motley.engines.base import REPORTED, Engine, Setting
+from motley.engines.common import MEASURED
+from motley.experiments.config import Experiment
+from motley.results.writer import Writer
+from motley.selectors.base import Selector
+from motley.simulation.examiner import Examine
+from motley.simulation.simulation import SYSTEM, Plan, Simulation
+from motley.simulation.stop import Stop
+from motley.tasks.base import Federation, Pool, Task, TaskSource
+from motley.tasks.federate import Divisible, Split, divisible, federate
+from motley.tasks.flat import initial
+from motley.world.base import World
+
+__all__ = ["build", "task_of"]
+
+
+def build(
+    experiment: Experiment | Mapping[str, Any], data: Path | None = None, writer: Writer | None = None, task: Task | None = None
+) -> Simulation:
+    """A simulation, ready for its first step.
+
+    Parameters
+    ----------
+    experiment: checked keys, or a mapping of them. data: folder to look into first for data packs.
+    writer: where table rows go; None keeps none. task: a task of your own instead of the experiment's ``task`` and ``partition``.
+
+    Raises
+    ------
+    ConfigError, DataError, ModelError: what cannot go together, said in one sentence.
+    """
+    if not isinstance(experiment, Experiment):
+        experiment = Experiment(**experiment)
+    streams = Streams(experiment.seed, experiment.pin)
+    task = task or task_of(experiment, streams, data)
+    setting = _setting(experiment, task, streams)
+    selector = Selector(experiment.part("selector"), streams.key("select").words()[0] >> 1, experiment.stop.rounds)
+    _check_signals(experiment, selector, task.federation)
+    stop = experiment.stop.model_dump(exclude_none=True)
+    plan = Plan(
+        setting=setting,
+        world=World(*(experiment.part(name) for name in ("device", "network", "availability", "failures"))),
+        synchrony=experiment.part("synchrony"),
+        cohort=experiment.cohort_size(len(task.federation)),
+        stop=Stop(**stop),
+        weights=experiment.weights or setting.algorithm.weights or "examples",  # type: ignore[arg-type]
+        schedule=experiment.part("local.lr_schedule"),
+        examine=Examine(experiment.examine.every, experiment.examine.per_client),
+        probe_batches=0 if experiment.probe.batches == "all" else experiment.probe.batches,
+    )
+    model = initial(task.model, streams.key("init"), setting.dtype)
+    return Simulation(plan, _engine(experiment, setting), selector, model, writer)
+
+
+def task_of(experiment: Experiment, streams: Streams | None = None, data: Path | None = None) -> Task:
+    """The experiment's model and federation: samples read, divided among clients, split, and their labels made noisy."""
+    streams = streams or Streams(experiment.seed, experiment.pin)
+    source: TaskSource = experiment.part("task")
+    pool = source.pool(streams.key("data"), experiment.population or 0, data)
+    split = Split(**experiment.split.model_dump())
+    rows = divisible(pool, split, streams.key("split"))
+    population = experiment.population or (len(np.unique(rows.groups)) if rows.groups is not None else 0)
+    return source.task(experiment.task["name"], pool, _federation(experiment, streams, pool, split, rows, population))
+
+
+def _federation(
+    experiment: Experiment, streams: Streams, pool: Pool, split: Split, rows: Divisible, population: int
+) -> Federation:
+    parted = experiment.part("partition").split(streams.key("partition"), rows.labels, population, rows.groups)
+    noise = experiment.part("label_noise")
+    key = streams.key("shift").fold("label_noise")
+
+    def noisy(labels: Any, owner: Any) -> Any:
+        return noise.apply(key, labels, owner, pool.classes, len(parted.rows))
+
+    wanted = None if experiment.label_noise["name"] == "none" else noisy
+    return federate(pool, rows, parted.rows, split, streams.key("split"), wanted, parted.notes)
+
+
+def _setting(experiment: Experiment, task: Task, streams: Streams) -> Setting:
+    norm = any(isinstance(module, _BatchNorm) for module in task.model().modules())
+    solver: SGD = experiment.part("local.optimizer")
+    if experiment.local.clip is not None:
+        solver = dataclasses.replace(solver, clip=Clip(**experiment.local.clip.model_dump()))
+    return Setting(
+        task=task,
+        algorithm=_algorithm(experiment, task),
+        solver=solver,
+        work=experiment.local.work(drop_single=norm),
+        streams=streams,
+        dtype={"float32": torch.float32, "float64": torch.float64}[experiment.dtype],
+        device=_device(experiment.engine.device),
+        threads=experiment.engine.threads,
+    )
+
+
+def _algorithm(experiment: Experiment, task: Task) -> Algorithm:
+    """The method's parts, with those exchanged that the experiment names apart."""
+    plain = Algorithm(LOSSES.build(task.loss), Correction(), Mean(), Average())
+    method = experiment.part("algorithm").change(plain)
+    algorithm: Algorithm = method.replace(**{kind: experiment.part(kind) for kind in ("loss", "aggregator", "server")})
+    reason = algorithm.correction.refuses(algorithm)
+    if reason:
+        raise ConfigError(reason, "algorithm")
+    return algorithm
+
+
+def _device(name: str) -> str:
+    try:
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError) as error:
+        raise ConfigError(
+            f"got {name!r}, which torch cannot use here ({str(error).splitlines()[0]}); try 'cpu'", "engine.device"
+        ) from None
+    return name
+
+
+def _engine(experiment: Experiment, setting: Setting) -> Engine:
+    name = engines.resolve_auto(setting) if experiment.engine.name == "auto" else experiment.engine.name
+    kind: type[Engine] = engines.ENGINES.get(name, "engine")
+    reason = kind.refuses(setting)
+    if reason:
+        raise ConfigError(f'{name!r} cannot run this experiment: {reason}; engine = "auto" chooses one that can', "engine")
+    return kind(setting)
+
+
+def _check_signals(experiment: Experiment, selector: Selector[Any], federation: Federation) -> None:
+    """Refuse a selector that wants to know what nobody can tell it here."""
+    needs, name = selector.rule.needs(), experiment.selector["name"]
+    for wanted, known in ((needs.probed, MEASURED | set(SYSTEM)), (needs.reported, REPORTED)):
+        for signal in sorted(set(wanted) - set(known)):
+            raise ConfigError(f"{name!r} needs the signal {signal!r}, which is not built yet", "selector")
+    if "label_histogram" in needs.enrolled and federation.classes is None:
+        raise ConfigError(f"{name!r} needs label histograms, and this task has no classes", "selector")

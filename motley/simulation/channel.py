@@ -1,0 +1,91 @@
+"""The channel: every message passes here and is billed where it passes.
+
+A client that already holds the model of this version (it was probed in this round) is not sent it again.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from motley.algorithms.base import Context, Correction, ServerState, Tensors
+from motley.core.layout import Layout
+from motley.transport.ledger import VALUE_BITS, Ledger, message_bits, paper_bits
+
+__all__ = ["Channel", "Sizes"]
+
+Ids = NDArray[np.int64]
+
+
+class Sizes(NamedTuple):
+    """Bits down and up per client ``[n]``."""
+
+    down: Ids
+    up: Ids
+
+
+class Channel:
+    """Sizes messages and posts them to the ledger.
+
+    Parameters
+    ----------
+    upload_bits: of one client's update, buffers and counters included. paper_bits: 32 for each of its ``mean`` and ``sum`` values.
+    ledger: to go on with.
+    """
+
+    def __init__(self, upload_bits: int, paper_bits: int, ledger: Ledger | None = None) -> None:
+        self.upload_bits, self.paper_bits = upload_bits, paper_bits
+        self.ledger = ledger or Ledger()
+        self._holders: tuple[int, Ids] = (-1, np.zeros(0, np.int64))  # a version, and who was sent it in this round
+
+    @classmethod
+    def between(cls, correction: Correction, server: ServerState, layout: Layout) -> Channel:
+        """The channel for a method's messages: an upload's size is that of an update of zero, which no client's differs from."""
+        model = server.model
+        download = correction.download(server)
+        start = correction.start(download, correction.memory(model))
+        ctx = Context(model.x, download, correction.memory(model), 1, 1.0, 1, 1.0, layout)
+        parts, _ = correction.finish(start, ctx)
+        update = {name: part.value for name, part in parts.items() if part.fold in ("mean", "sum")}
+        return cls(message_bits({name: part.value for name, part in parts.items()}), paper_bits(update))
+
+    def sizes(self, download: Tensors, ids: Ids, version: int) -> Sizes:
+        """What sending ``download`` to these clients, and getting their updates back, takes."""
+        held, who = self._holders
+        needs = ~np.isin(ids, who) if held == version else np.ones(len(ids), bool)
+        return Sizes(needs * message_bits(download), np.full(len(ids), self.upload_bits))
+
+    def enrol(self, ids: Ids, numbers: int) -> None:
+        """Every client tells so many numbers once, before round 1."""
+        self.ledger.post("enrol", "up", ids, VALUE_BITS * numbers, round=0)
+
+    def probe(self, ids: Ids, download: Tensors, version: int, round: int, numbers: int) -> Sizes:
+        """Bill a probe: so many numbers measured on the model by each and sent up, the model first sent to who does not hold it."""
+        down = self.sizes(download, ids, version).down if numbers else np.zeros(len(ids), np.int64)
+        up = np.full(len(ids), VALUE_BITS * numbers)
+        self.ledger.post("probe", "down", ids, down, round)
+        self.ledger.post("probe", "up", ids, up, round)
+        if numbers:
+            self._holders = (version, ids)
+        return Sizes(down, up)
+
+    def send(self, ids: Ids, bits: Ids, round: int) -> None:
+        """Bill the model going out to a cohort; what a probe sent out is forgotten, the next round has another version."""
+        self.ledger.post("model", "down", ids, bits, round)
+        self._holders = (-1, np.zeros(0, np.int64))
+
+    def receive(self, ids: Ids, bits: Ids, sent: NDArray[np.bool_], round: int) -> None:
+        """Bill the updates that came. A late or rejected one is paid for; a dropped client sent nothing."""
+        self.ledger.post("upload", "up", ids[sent], bits[sent], round, paper_bits=self.paper_bits)
+
+    def round_row(self) -> dict[str, int]:
+        """The traffic columns of the table ``rounds``."""
+        ledger = self.ledger
+        return {
+            "down_bits": ledger.current("model", "down"), "up_bits": ledger.current("upload", "up"),
+            "probe_down_bits": ledger.current("probe", "down"), "probe_up_bits": ledger.current("probe", "up"),
+            "up_paper_bits": ledger.round_paper_bits, "total_bits": ledger.total_bits,
+            "total_up_bits": ledger.total(direction="up"), "total_up_paper_bits": ledger.paper_bits,
+        }  # fmt: skip

@@ -1,0 +1,97 @@
+"""Checkpoints: everything that evolves, in one file with a checksum, written new and then switched.
+
+The two newest are kept. One that is truncated or changed is passed over for the one before, with a warning; a run whose
+checkpoints are all bad starts again from nothing rather than from something wrong.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from motley.algorithms.base import ServerState, Tensors
+from motley.core import codec
+from motley.core.errors import CodecError, StoreError
+from motley.tasks.base import ModelState
+
+__all__ = ["Checkpoints", "pack_server", "pack_tensors", "unpack_server", "unpack_tensors"]
+
+
+class Checkpoints:
+    """The checkpoints of one run directory.
+
+    Parameters
+    ----------
+    directory: where ``checkpoint-<round>.mtly`` files lie; made when needed.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def _files(self) -> list[Path]:
+        """Newest first."""
+        return sorted(self.directory.glob("checkpoint-*.mtly"), reverse=True)
+
+    def save(self, round: int, state: Mapping[str, Any]) -> None:
+        """Write one checkpoint, switch to it, and forget all but the two newest.
+
+        Raises
+        ------
+        StoreError: the disk is full; the checkpoints before are untouched.
+        """
+        self.directory.mkdir(parents=True, exist_ok=True)
+        fresh = self.directory / "checkpoint.new"
+        try:
+            with fresh.open("wb") as file:
+                file.write(codec.encode(dict(state)))
+                file.flush()
+                os.fsync(file.fileno())
+            fresh.replace(self.directory / f"checkpoint-{round:08d}.mtly")
+        except OSError as error:
+            fresh.unlink(missing_ok=True)
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise StoreError(
+                    f"the disk is full: the checkpoint of round {round} does not fit in {self.directory}; "
+                    "free some room and run again with --resume"
+                ) from None
+            raise
+        for old in self._files()[2:]:
+            old.unlink()
+
+    def load(self) -> dict[str, Any] | None:
+        """The newest good checkpoint, or None when there is none."""
+        for path in self._files():
+            try:
+                state: dict[str, Any] = codec.decode(path.read_bytes())
+            except CodecError as error:
+                warnings.warn(f"{path.name} is damaged ({error}); going back to the checkpoint before it", stacklevel=2)
+                continue
+            return state
+        return None
+
+
+def pack_tensors(tensors: Tensors) -> dict[str, Any]:
+    """Tensors as arrays, on the CPU."""
+    return {name: value.detach().cpu().numpy() for name, value in tensors.items()}
+
+
+def unpack_tensors(arrays: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+    """Arrays as tensors."""
+    return {name: torch.from_numpy(value) for name, value in arrays.items()}
+
+
+def pack_server(server: ServerState) -> dict[str, Any]:
+    """A server state as arrays."""
+    model = {"x": server.model.x, "buffers": server.model.buffers, "counters": server.model.counters}
+    return {"model": pack_tensors(model), "extra": pack_tensors(server.extra)}
+
+
+def unpack_server(packed: Mapping[str, Any]) -> ServerState:
+    """A server state again."""
+    return ServerState(ModelState(**unpack_tensors(packed["model"])), unpack_tensors(packed["extra"]))

@@ -1,0 +1,86 @@
+"""The examiner: how good is the model, for everybody and for each client.
+
+Three scopes, as rows of the table ``evaluations``: ``global`` (the common test set, where there is one), ``client`` (one row
+per client) and ``mean`` (their unweighted mean, FedCVR-Bolt's metric).
+
+A client is examined on its own test part. In a federation with only a common test set, client k's figure is
+``sum_c P_k(c) accuracy_c`` with ``P_k`` the clean class shares of its training data: what it would see on test data of its own mix
+(INTERPRETATION of "the same per-client class law for client test splits", optimisation-and-compression D).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from motley.engines.base import Engine
+from motley.tasks.base import Federation, ModelState
+
+__all__ = ["Examine", "examine"]
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Examine:
+    """When and how closely: every so many server steps (and at the last), with one row per client or not."""
+
+    every: int = 10
+    per_client: bool = True
+
+
+def examine(engine: Engine, model: ModelState, federation: Federation, per_client: bool) -> dict[str, Any]:
+    """Columns ``scope, client, examples, loss, accuracy`` of one evaluation; accuracy is NaN in regression."""
+    scope: list[str] = []
+    columns: list[tuple[NDArray[np.int64], NDArray[np.int64], Floats, Floats]] = []
+    common = federation.global_test
+    one = np.full(1, -1, dtype=np.int64)
+    if common is not None:
+        loss, hit = engine.evaluate(model, common)
+        scope.append("global")
+        columns.append((one, np.array([len(common)]), np.array([loss.mean()]), np.array([hit.mean()])))
+    if len(federation.test.values):
+        loss, hit = engine.evaluate(model, federation.test.values)
+        sizes = federation.test.sizes
+        each_loss, each_hit = (_means(value, federation.test.owner, sizes) for value in (loss, hit))
+    elif common is not None and federation.classes is not None:
+        labels = federation.y[common].cpu().numpy()
+        sizes = federation.train.sizes
+        each_loss, each_hit = (_by_class(value, labels, federation) for value in (loss, hit))
+    else:
+        return _join(scope, columns)
+    known = np.flatnonzero(sizes > 0)
+    if len(known):
+        scope.append("mean")
+        total = np.array([sizes[known].sum()])
+        columns.append((one, total, np.array([each_loss[known].mean()]), np.array([each_hit[known].mean()])))
+    if per_client:
+        scope += ["client"] * len(known)
+        columns.append((known.astype(np.int64), sizes[known], each_loss[known], each_hit[known]))
+    return _join(scope, columns)
+
+
+def _means(value: Floats, owner: NDArray[np.int64], sizes: NDArray[np.int64]) -> Floats:
+    """Mean of each client's rows; NaN for a client without any."""
+    sums = np.bincount(owner, weights=value, minlength=len(sizes))
+    return np.divide(sums, sizes, out=np.full(len(sizes), np.nan), where=sizes > 0)
+
+
+def _by_class(value: Floats, labels: NDArray[np.int64], federation: Federation) -> Floats:
+    """Each client's class shares times the mean of ``value`` in each class."""
+    classes = federation.classes or 0
+    counts = np.bincount(labels, minlength=classes)
+    sums = np.bincount(labels, weights=value, minlength=classes)
+    of_class = np.divide(sums, counts, out=np.zeros(classes), where=counts > 0)
+    share = federation.histogram(clean=True) * (counts > 0)
+    total = share.sum(1)
+    return np.divide(share @ of_class, total, out=np.full(len(total), np.nan), where=total > 0)
+
+
+def _join(scope: list[str], columns: list[tuple[NDArray[np.int64], NDArray[np.int64], Floats, Floats]]) -> dict[str, Any]:
+    names = ("client", "examples", "loss", "accuracy")
+    joined = {name: np.concatenate([c[i] for c in columns]) if columns else [] for i, name in enumerate(names)}
+    return {"scope": scope, **joined}

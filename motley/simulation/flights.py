@@ -1,0 +1,63 @@
+"""Flights: the clients under way, their timelines and what they carry, row by row."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from motley.timing.timeline import Timelines
+
+__all__ = ["CARGO", "Flights"]
+
+CARGO: Mapping[str, type] = {
+    "round": np.int64,  # round in which it was asked
+    "examples": np.int64,
+    "lr": np.float64,
+    "weight": np.float64,  # raw weight of its update
+    "score": np.float64,  # the selector's score, NaN where it gives none
+    "bits_down": np.int64,
+    "bits_up": np.int64,
+    "rehearsal": np.bool_,
+}
+
+
+@dataclass(frozen=True)
+class Flights:
+    """Timelines ``[n]`` and, for each, the columns of :data:`CARGO`."""
+
+    timelines: Timelines
+    cargo: Mapping[str, NDArray[Any]]
+
+    @classmethod
+    def empty(cls) -> Flights:
+        """Nobody under way."""
+        return cls(Timelines.empty(), {name: np.zeros(0, dtype) for name, dtype in CARGO.items()})
+
+    def __len__(self) -> int:
+        return len(self.timelines)
+
+    def plus(self, timelines: Timelines, cargo: Mapping[str, ArrayLike]) -> Flights:
+        """These and the newly sent out; a single number in ``cargo`` is for all of them."""
+        joined = {
+            name: np.concatenate([self.cargo[name], np.broadcast_to(np.asarray(cargo[name], dtype), len(timelines))])
+            for name, dtype in CARGO.items()
+        }
+        return Flights(Timelines.concat(self.timelines, timelines), joined)
+
+    def take(self, rows: NDArray[np.int64]) -> Flights:
+        """These rows only, in this order."""
+        return Flights(self.timelines[rows], {name: column[rows] for name, column in self.cargo.items()})
+
+    def save(self) -> dict[str, Any]:
+        """As plain arrays."""
+        lines = {f.name: getattr(self.timelines, f.name) for f in fields(Timelines)}
+        return {"timelines": lines, "cargo": dict(self.cargo)}
+
+    @classmethod
+    def restore(cls, saved: Mapping[str, Any]) -> Flights:
+        """From :meth:`save`."""
+        return cls(Timelines(**saved["timelines"]), saved["cargo"])

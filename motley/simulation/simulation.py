@@ -1,0 +1,365 @@
+"""The simulation: the one room with a door to all four. It moves numbers between them and decides nothing itself.
+
+One round: gate, bench (probe), choice, drawing board, downlink, clock, workshop, channel, scales, update, reports, examiner,
+rows. Time is planned before learning, so what will be thrown away is never trained.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from motley.algorithms.base import Memory, Room, Tensors, Upload
+from motley.algorithms.schedules import Constant, Schedule
+from motley.algorithms.weights import Weighting, divide_by, raw_weights
+from motley.core.keys import Key
+from motley.core.records import Cohort, Outcome, Reports
+from motley.engines.base import Engine, Job, Setting, Trained
+from motley.results.writer import Writer
+from motley.selectors.base import Selector
+from motley.simulation import rows
+from motley.simulation.channel import Channel
+from motley.simulation.checkpoint import pack_server, pack_tensors, unpack_server, unpack_tensors
+from motley.simulation.examiner import Examine, examine
+from motley.simulation.flights import Flights
+from motley.simulation.stop import Stop
+from motley.simulation.stopwatch import Stopwatch
+from motley.tasks.base import ModelState
+from motley.timing.clock import Clock
+from motley.timing.planner import plan, probe_s
+from motley.timing.synchrony import Dispatch, Step, Synchrony, View, Wait
+from motley.transport.ledger import Ledger
+from motley.world.base import World
+
+__all__ = ["Plan", "Round", "Simulation"]
+
+Ids = NDArray[np.int64]
+Floats = NDArray[np.float64]
+SYSTEM = ("uplink_mbps", "compute_estimate_s")
+"""Signals the planner knows; the others are measured by the engine."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is fixed about a run.
+
+    Parameters
+    ----------
+    setting: what is trained. world, synchrony: under which conditions, and when the server steps. cohort: m. stop: when it ends.
+    weights: how much each update counts. schedule: factor on the learning rate by round. examine: when to look.
+    probe_batches: batches a probe measures per candidate instead of what the rule asks for; 0 means all.
+    """
+
+    setting: Setting
+    world: World
+    synchrony: Synchrony
+    cohort: int
+    stop: Stop
+    weights: Weighting = "examples"
+    schedule: Schedule = field(default_factory=Constant)
+    examine: Examine = field(default_factory=Examine)
+    probe_batches: int | None = None
+
+    def probed(self, selector: Selector[Any]) -> dict[str, int | None]:
+        """Signals measured before a choice, and on how many batches (None: all data)."""
+        asked = dict(selector.rule.needs().probed)
+        return asked if self.probe_batches is None else dict.fromkeys(asked, self.probe_batches or None)
+
+
+@dataclass(frozen=True)
+class Round:
+    """What a caller sees of one server step: its number, the clock, how many took part, their loss, and the newest headline
+    figure (accuracy, or loss in regression)."""
+
+    round: int
+    time_s: float
+    accepted: int
+    train_loss: float
+    score: float
+
+
+class Simulation:
+    """A federation that is run one server step at a time.
+
+    Parameters
+    ----------
+    plan: what is fixed. engine: how local work is computed. selector: whom to ask. model: the initial model.
+    writer: where rows go, or None to keep none.
+
+    Example
+    -------
+    >>> from motley.experiments import Experiment, build
+    >>> experiment = Experiment(task="quadratic", population=4, cohort=2, stop={"rounds": 2}, partition="by_writer")
+    >>> simulation = build(experiment)
+    >>> while not simulation.done:
+    ...     last = simulation.step()
+    >>> last.round, last.accepted
+    (2, 2)
+    """
+
+    def __init__(
+        self, plan: Plan, engine: Engine, selector: Selector[Any], model: ModelState, writer: Writer | None = None
+    ) -> None:
+        self.plan, self.engine, self.selector, self.writer = plan, engine, selector, writer
+        self.setting, self.algorithm = plan.setting, plan.setting.algorithm
+        self.federation = plan.setting.task.federation
+        self.examples = self.federation.train.sizes
+        self.full_steps = plan.setting.work.total(self.examples)
+        self.server = self.algorithm.server.init(model, len(self.federation))
+        self.channel = Channel.between(self.algorithm.correction, self.server, plan.setting.task.layout)
+        self.clock, self.watch = Clock(), Stopwatch()
+        self.memories: dict[int, Memory] = {}
+        self.downloads: dict[int, Tensors] = {}
+        self.flights = Flights.empty()
+        self.round = self.version = self.dispatch = 0
+        self.asked = False
+        self.start_s, self.asked_s, self.score = 0.0, 0.0, float("nan")
+        self._tally: dict[str, Any] = {}
+
+    @property
+    def done(self) -> bool:
+        """Whether a limit of ``stop`` is reached."""
+        return self.plan.stop.reached(self.version, self.clock.now_s, self.channel.ledger.paper_bits, self.score)
+
+    def step(self) -> Round:
+        """Run until the server has stepped once, also when there was nothing to fold. The first call enrols everybody first."""
+        if self.round == 0:
+            self._enrol()
+        while True:
+            lines = self.flights.timelines
+            view = View(self.clock.now_s, self.plan.cohort, self.version, self.asked, lines, self.asked_s)
+            decision = self.plan.synchrony.decide(view)
+            if isinstance(decision, Dispatch):
+                self._send_out(decision.count)
+            elif isinstance(decision, Wait):
+                self.clock.advance(decision.until_s)
+            else:
+                return self._fold(decision, decision.stay(view))
+
+    # ------------------------------------------------------------------------------------- enrolment
+
+    def _enrol(self) -> None:
+        """Before round 1: what every client tells once, billed; the table of the federation; a look at the untrained model."""
+        needs = self.selector.rule.needs().enrolled
+        ids = np.arange(len(self.federation))
+        told = {"label_histogram": self.federation.histogram, "num_examples": lambda: self.examples[:, None].astype(float)}
+        signals = {name: told[name]() for name in sorted(needs)}
+        self.channel.enrol(ids, sum(value.shape[1] for value in signals.values()))
+        signals = {name: value[:, 0] if name == "num_examples" else value for name, value in signals.items()}
+        self.selector.observe(0, Reports(ids, Outcome.ENROLLED, num_examples=self.examples, signals=signals))  # type: ignore[arg-type]
+        if self.writer is not None:
+            up = self.plan.world.network.uplink_mbps(self._key("network"), ids, 1)
+            self._write("federation", rows.federation_rows(self.federation, self._step_s(ids), up))
+        self._examine()
+
+    # ------------------------------------------------------------------------------------- gate, bench, choice, drawing board
+
+    def _send_out(self, count: int) -> None:
+        self.asked, self.asked_s = True, self.clock.now_s
+        self.round += 1
+        self.start_s = self.clock.now_s
+        with self.watch("select"):
+            available = self._available()
+        self.downloads.setdefault(self.version, self.algorithm.correction.download(self.server))
+        self._bench(available, count)
+        with self.watch("select"):
+            cohort = self.selector.select(self.round, available, count, self.dispatch)
+        with self.watch("plan"):
+            self._dispatch(cohort)
+        notes = json.dumps({name: float(value) for name, value in cohort.notes.items()}) if cohort.notes else None
+        self._tally |= {"available": len(available), "selected": len(cohort.ids), "notes": notes}
+
+    def _available(self) -> Ids:
+        """Who can be asked now: online, with data, not under way already."""
+        ids = np.flatnonzero(self.full_steps > 0)
+        if len(self.flights):
+            ids = np.setdiff1d(ids, self.flights.timelines.client, assume_unique=True)
+        return ids[self.plan.world.availability.online(self._key("available"), ids, self.round, self.clock.now_s)]
+
+    def _bench(self, available: Ids, count: int) -> None:
+        """Measure the candidates a rule names before it chooses; forward passes, seconds and bits are all charged."""
+        with self.watch("select"):
+            ids = self.selector.probe(self.round, available, count, self.dispatch)
+        self._tally["probed"] = len(ids)
+        if not len(ids):
+            return
+        wanted = self.plan.probed(self.selector)
+        learning = {name: batches for name, batches in wanted.items() if name not in SYSTEM}
+        download, signals = self.downloads[self.version], {}
+        with self.watch("measure"):
+            if learning:
+                signals = self.engine.measure(ids, download, self.memories, learning, self._key("probe").fold(self.round))
+        with self.watch("plan"):
+            step_s, network = self._step_s(ids), self.plan.world.network
+            up, down = (speed(self._key("network"), ids, self.round) for speed in (network.uplink_mbps, network.downlink_mbps))
+            known = {"uplink_mbps": up, "compute_estimate_s": step_s * self.full_steps[ids]}
+            signals |= {name: known[name] for name in wanted if name in SYSTEM}
+            bits = self.channel.probe(ids, download, self.version, self.round, len(learning))
+            whole = self.setting.work.batches(self.examples[ids])
+            passes = [whole if b is None else np.minimum(b, whole) for b in learning.values()]
+            batches = np.max(passes, axis=0) if passes else np.zeros_like(whole)
+            took = probe_s(bits.down, down, batches, step_s, bits.up, up)
+            self.clock.advance(self.clock.now_s + float(took.max(initial=0.0)))
+        with self.watch("select"):
+            self.selector.observe(self.round, Reports(ids, Outcome.PROBED, version=self.version, signals=signals))  # type: ignore[arg-type]
+
+    def _dispatch(self, cohort: Cohort) -> None:
+        """Plan the flights of a cohort, and send it the model."""
+        ids, world = cohort.ids, self.plan.world
+        examples, steps = self.examples[ids], self.full_steps[ids]
+        if cohort.local_steps is not None:
+            steps = np.clip(cohort.local_steps, 1, steps)
+        lr = np.full(len(ids), self.setting.solver.lr * self.plan.schedule.factor(self.round, self.selector.horizon))
+        lr = lr if cohort.lr_scale is None else lr * cohort.lr_scale
+        bits = self.channel.sizes(self.downloads[self.version], ids, self.version)
+        lines = plan(
+            client=ids,
+            dispatch=self.dispatch + np.arange(len(ids)),
+            version=self.version,
+            steps=steps,
+            start_s=self.clock.now_s,
+            step_s=self._step_s(ids),
+            bits_down=bits.down,
+            down_mbps=world.network.downlink_mbps(self._key("network"), ids, self.round),
+            bits_up=bits.up,
+            up_mbps=world.network.uplink_mbps(self._key("network"), ids, self.round),
+            drop_at=world.failures.drop_at(self._key("fail"), ids, self.round),
+        )
+        weight = raw_weights(self.plan.weights, cohort, examples, int(self.examples.sum()), len(self.federation))
+        cargo = {
+            "round": self.round, "examples": examples, "lr": lr, "weight": weight, "rehearsal": cohort.rehearsal,
+            "score": np.nan if cohort.scores is None else cohort.scores, "bits_down": bits.down, "bits_up": bits.up,
+        }  # fmt: skip
+        self.flights = self.flights.plus(lines, cargo)
+        self.channel.send(ids, bits.down, self.round)
+        self.dispatch += len(ids)
+
+    # ------------------------------------------------------------------------------------- workshop, scales, update, reports
+
+    def _fold(self, decision: Step, stay: NDArray[np.bool_]) -> Round:
+        gone = np.flatnonzero(~stay)
+        gone = gone[np.argsort(self.flights.timelines.client[gone], kind="stable")]
+        landed = self.flights.take(gone)
+        self.flights = self.flights.take(np.flatnonzero(stay))
+        outcome = np.where(decision.accept[gone], Outcome.ACCEPTED, Outcome.LATE).astype(np.int8)
+        outcome[landed.timelines.dropped] = Outcome.DROPPED
+        self.channel.receive(landed.timelines.client, landed.cargo["bits_up"], outcome != Outcome.DROPPED, self.round)
+        results: dict[int, Trained] = {}
+        with self.watch("fold"):
+            uploads = self._uploads(landed, np.flatnonzero(outcome == Outcome.ACCEPTED), results)
+            total = self.algorithm.aggregator.fold(uploads, divide_by(self.plan.weights))
+            outcome[[i for i, trained in results.items() if not trained.finite]] = Outcome.REJECTED
+            counted = outcome == Outcome.ACCEPTED
+            if landed.cargo["rehearsal"].any():
+                outcome[counted] = Outcome.REHEARSED
+            elif counted.any():
+                self._update(landed, counted, total, results)
+        staleness = self.version - landed.timelines.version
+        self.version += 1
+        self.asked = False
+        self._forget_versions()
+        reports = rows.landed_reports(landed, outcome, staleness, results)
+        with self.watch("select"):
+            self.selector.observe(self.round, reports)
+        return self._tell(landed, reports, float(landed.cargo["weight"][counted].sum()))
+
+    def _uploads(self, landed: Flights, accepted: Ids, results: dict[int, Trained]) -> Iterator[Upload]:
+        """Train the accepted, version by version, and yield what is finite in order of client id (one version streams)."""
+        want = self.selector.rule.needs().reported | {"loss", "update_norm"}
+        versions = landed.timelines.version[accepted]
+        kept: dict[int, Upload] = {}
+        for version in np.unique(versions):
+            chosen = accepted[versions == version]
+            lines, lr = landed.timelines[chosen], landed.cargo["lr"][chosen]
+            jobs = [Job(int(c), int(d), int(s), float(r)) for c, d, s, r in zip(lines.client, lines.dispatch, lines.steps, lr)]  # noqa: B905
+            stream = self.engine.train(jobs, self.downloads[int(version)], self.memories, want)
+            for i, trained in zip(chosen.tolist(), self.watch.iterate("train", stream), strict=True):
+                results[i] = Trained(trained.client, {}, trained.memory, trained.steps, trained.signals, trained.finite)
+                if trained.finite:
+                    kept[i] = Upload(trained.parts, float(landed.cargo["weight"][i]))
+                    if len(chosen) == len(accepted):
+                        yield kept.pop(i)
+        for i in sorted(kept):
+            yield kept[i]
+
+    def _update(self, landed: Flights, counted: NDArray[np.bool_], total: Tensors, results: Mapping[int, Trained]) -> None:
+        room = Room(self.setting.task.layout, len(self.federation), int(counted.sum()))
+        self.server = self.algorithm.server.update(self.server, total, room)
+        for i in np.flatnonzero(counted):
+            memory = results[int(i)].memory
+            if memory is not None:
+                self.memories[int(landed.timelines.client[i])] = memory
+
+    # ------------------------------------------------------------------------------------- examiner, rows
+
+    def _tell(self, landed: Flights, reports: Reports, weight_sum: float) -> Round:
+        """Rows of this step, an examination if one is due, and the summary for the caller."""
+        row = rows.round_row(reports, weight_sum)
+        stamp = {"round": self.round, "version": self.version, "dispatch": self.dispatch, "start_s": self.start_s}
+        with self.watch("write"):
+            self._write("rounds", {**stamp, "time_s": self.clock.now_s, **row, **self._tally, **self.channel.round_row()})
+            if len(landed):
+                self._write("clients", rows.client_rows(landed, reports))
+        self._tally = {}
+        if self.version % self.plan.examine.every == 0 or self.done:
+            self._examine()
+        return Round(self.round, self.clock.now_s, row["accepted"], row["train_loss"], self.score)
+
+    def _examine(self) -> None:
+        with self.watch("examine"):
+            found = examine(self.engine, self.server.model, self.federation, self.plan.examine.per_client)
+        if not found["scope"]:
+            return
+        head = found["scope"].index("mean" if self.federation.global_test is None else "global")
+        self.score = float(found["accuracy" if self.setting.task.metric == "accuracy" else "loss"][head])
+        ledger = self.channel.ledger
+        stamp = {"round": self.round, "version": self.version, "time_s": self.clock.now_s}
+        spent = {"total_bits": ledger.total_bits, "total_up_paper_bits": ledger.paper_bits}
+        self._write("evaluations", {**stamp, **spent, **found})
+
+    def _write(self, table: str, columns: Mapping[str, Any]) -> None:
+        if self.writer is not None:
+            self.writer.add(table, columns)
+
+    # ------------------------------------------------------------------------------------- small things
+
+    def _key(self, purpose: str) -> Key:
+        return self.setting.streams.key(purpose)
+
+    def _step_s(self, ids: Ids) -> Floats:
+        device = self.plan.world.device
+        return device.step_s(self._key("device"), ids, max(self.round, 1), self.examples[ids], self.full_steps[ids])
+
+    def _forget_versions(self) -> None:
+        under_way = set(self.flights.timelines.version.tolist())
+        self.downloads = {version: sent for version, sent in self.downloads.items() if version in under_way}
+
+    # ------------------------------------------------------------------------------------- everything that evolves
+
+    def save(self) -> dict[str, Any]:
+        """Everything that evolves, as plain values and arrays; between two steps."""
+        return {
+            "server": pack_server(self.server),
+            "memories": {client: pack_tensors(memory) for client, memory in self.memories.items()},
+            "downloads": {version: pack_tensors(sent) for version, sent in self.downloads.items()},
+            "flights": self.flights.save(), "selector": self.selector.to_bytes(), "ledger": self.channel.ledger.save(),
+            "now_s": self.clock.now_s, "round": self.round, "version": self.version, "dispatch": self.dispatch,
+            "start_s": self.start_s, "asked_s": self.asked_s, "score": self.score,
+        }  # fmt: skip
+
+    def restore(self, saved: Mapping[str, Any]) -> None:
+        """Go on from :meth:`save`."""
+        self.server = unpack_server(saved["server"])
+        self.memories = {client: unpack_tensors(memory) for client, memory in saved["memories"].items()}
+        self.downloads = {version: unpack_tensors(sent) for version, sent in saved["downloads"].items()}
+        self.flights = Flights.restore(saved["flights"])
+        self.selector = Selector.from_bytes(saved["selector"], type(self.selector.rule))
+        self.channel.ledger = Ledger.restore(saved["ledger"])
+        self.clock = Clock(saved["now_s"])
+        self.round, self.version, self.dispatch = saved["round"], saved["version"], saved["dispatch"]
+        self.start_s, self.asked_s, self.score = saved["start_s"], saved["asked_s"], saved["score"]

@@ -1,0 +1,171 @@
+"""Weightings, the mean, the server step, the plain losses: numbers worked by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from motley.algorithms import CATALOGUE, LOSSES
+from motley.algorithms.aggregators.mean import Mean
+from motley.algorithms.base import Algorithm, Context, Correction, Part, Room, ServerState, Upload
+from motley.algorithms.fedavg import Average, FedAvg
+from motley.algorithms.fedprox import FedProx, Proximal
+from motley.algorithms.losses import CrossEntropy, HalfSquaredError
+from motley.algorithms.schedules import Constant, Exponential, Linear
+from motley.algorithms.weights import divide_by, raw_weights
+from motley.core.errors import ConfigError
+from motley.core.layout import Entry, Layout
+from motley.core.records import Cohort
+from motley.tasks.base import ModelState
+
+NONE = torch.zeros(0)
+COUNTERS = torch.zeros(0, dtype=torch.int64)
+
+
+def _total(deltas: list[list[float]], weights: list[float], mode: str) -> list[float]:
+    uploads = [Upload({"delta": Part(torch.tensor(d), "mean")}, w) for d, w in zip(deltas, weights, strict=True)]
+    return Mean().fold(uploads, divide_by(mode))["delta"].tolist()
+
+
+def test_two_clients_under_every_weighting() -> None:
+    """Deltas (1,0) and (0,1), n = (3,1): ratio (.75,.25), uniform (.5,.5); ht with K=4: 2 p_k summed, that is K p_k over the count:
+    sum n = 8 gives 4 (3/8, 1/8) / 2 = (.75, .25), sum n = 16 gives (.375, .125) (optimisation-and-compression A1 test iv)."""
+    cohort, n = Cohort(np.array([0, 1]), scores=np.array([0.2, 0.6])), np.array([3, 1])
+    deltas = [[1.0, 0.0], [0.0, 1.0]]
+    expected = {
+        ("examples", 8): [0.75, 0.25],
+        ("uniform", 8): [0.5, 0.5],
+        ("ht", 8): [0.75, 0.25],
+        ("ht", 16): [0.375, 0.125],
+        ("score", 8): [0.25, 0.75],
+    }
+    for (mode, total), want in expected.items():
+        raw = raw_weights(mode, cohort, n, total=total, population=4)
+        assert _total(deltas, raw.tolist(), mode) == pytest.approx(want), (mode, total)
+
+
+def test_all_scores_zero_falls_back_to_uniform() -> None:
+    cohort = Cohort(np.array([0, 1]), scores=np.zeros(2))
+    assert raw_weights("score", cohort, np.array([3, 1]), 8, 4).tolist() == [1.0, 1.0]
+
+
+def test_selector_coefficients_are_never_renormalised_unless_asked() -> None:
+    cohort = Cohort(np.array([0, 1]), weights=np.array([0.5, 1.5]))
+    raw = raw_weights("selector", cohort, np.array([3, 1]), 8, 4).tolist()
+    assert _total([[1.0, 0.0], [0.0, 1.0]], raw, "selector") == [0.5, 1.5]
+    assert _total([[1.0, 0.0], [0.0, 1.0]], raw, "selector_ratio") == [0.25, 0.75]
+
+
+def test_a_client_drawn_twice_counts_twice() -> None:
+    cohort = Cohort(np.array([0, 1]), multiplicity=np.array([2, 1]))
+    raw = raw_weights("uniform", cohort, np.array([5, 5]), 10, 2).tolist()
+    assert _total([[3.0], [0.0]], raw, "uniform") == [2.0]
+
+
+@pytest.mark.parametrize(("mode", "word"), [("score", "no scores"), ("selector", "no coefficients")])
+def test_a_weighting_the_selector_cannot_serve_says_so(mode: str, word: str) -> None:
+    with pytest.raises(ConfigError, match=f"weights: .*{word}"):
+        raw_weights(mode, Cohort(np.array([0])), np.array([1]), 1, 1)
+
+
+def test_unknown_weighting_is_refused() -> None:
+    with pytest.raises(ConfigError, match="weights: got 'exmaples'"):
+        divide_by("exmaples")
+
+
+def test_mean_folds_each_part_as_it_declares() -> None:
+    """Weights 1 and 3. mean: (1*2 + 3*6)/4 = 5; sum: 8; convex (buffers): 5; max of counters: 7. Under ``none`` the mean is 20 and
+    the buffers are still convex: a variance must never be extrapolated."""
+    parts = [
+        {"delta": Part(torch.tensor([v]), "mean"), "c": Part(torch.tensor([v]), "sum"),
+         "buffers": Part(torch.tensor([v]), "convex"), "counters": Part(torch.tensor([c]), "max")}
+        for v, c in ((2.0, 7), (6.0, 4))
+    ]  # fmt: skip
+    uploads = [Upload(parts[0], 1.0), Upload(parts[1], 3.0)]
+    total = Mean().fold(uploads, "weight")
+    assert {k: v.item() for k, v in total.items()} == {"delta": 5.0, "c": 8.0, "buffers": 5.0, "counters": 7}
+    total = Mean().fold(uploads, "none")
+    assert (total["delta"].item(), total["buffers"].item()) == (20.0, 5.0)
+    assert total["counters"].dtype == torch.int64
+
+
+def test_nothing_to_fold_is_an_empty_total() -> None:
+    assert Mean().fold([], "weight") == {}
+
+
+def test_server_adds_in_float64_and_keeps_the_dtype() -> None:
+    model = ModelState(torch.tensor([1.0, 2.0]), torch.tensor([1.0]), torch.tensor([3]))
+    room = Room(Layout((Entry("w", "", (2,), 0),)), population=4, accepted=2)
+    total = {"delta": torch.tensor([0.5, -1.0], dtype=torch.float64), "buffers": torch.tensor([0.25], dtype=torch.float64)}
+    after = Average(lr=2.0).update(ServerState(model), total, room).model
+    assert after.x.tolist() == [2.0, 0.0]
+    assert after.x.dtype == torch.float32
+    assert (after.buffers.item(), after.counters.item()) == (0.25, 3)
+
+
+@pytest.mark.parametrize("loss", [CrossEntropy(), HalfSquaredError()])
+@pytest.mark.parametrize("lead", [(5,), (3, 5)])
+def test_gradients_by_hand_equal_autograd(loss: object, lead: tuple[int, ...]) -> None:
+    generator = torch.Generator().manual_seed(0)
+    outputs = torch.randn(*lead, 4, dtype=torch.float64, generator=generator)
+    targets = torch.randint(4, lead, generator=generator) if isinstance(loss, CrossEntropy) else torch.randn_like(outputs)
+    before = outputs.clone()
+    by_hand = loss.gradient(outputs, targets, {})
+    by_autograd = super(type(loss), loss).gradient(outputs, targets, {})
+    torch.testing.assert_close(by_hand, by_autograd, rtol=1e-12, atol=1e-14)
+    assert torch.equal(outputs, before), "the outputs were overwritten"
+    assert loss.loss(outputs, targets, {}).shape == lead
+
+
+def test_cross_entropy_of_a_known_row() -> None:
+    """p = (.7,.2,.1) is softmax of its logs; -log .7 = .356675 (FLASH's example c)."""
+    outputs = torch.tensor([[0.7, 0.2, 0.1]], dtype=torch.float64).log()
+    assert CrossEntropy().loss(outputs, torch.tensor([0]), {}).item() == pytest.approx(0.356675, abs=5e-7)
+
+
+def test_fedprox_changes_the_correction_only() -> None:
+    plain = Algorithm(CrossEntropy(), Correction(), Mean(), Average())
+    method = FedProx(mu=0.5).change(plain)
+    assert method.correction == Proximal(0.5)
+    assert (method.loss, method.aggregator, method.server) == (plain.loss, plain.aggregator, plain.server)
+    ctx = Context(NONE, {}, None, 1, 0.1, 1, 1.0, Layout(()))
+    assert method.correction.affine(ctx).pull == 0.5
+    assert FedAvg(server_lr=0.5).change(plain).server == Average(0.5)
+
+
+def test_upload_is_after_minus_before() -> None:
+    x, after = torch.tensor([1.0, 1.0]), ModelState(torch.tensor([1.5, 0.0]), torch.tensor([9.0]), torch.tensor([2]))
+    ctx = Context(x, {}, None, 1, 0.1, 1, 1.0, Layout(()))
+    parts, memory = Correction().finish(after, ctx)
+    assert parts["delta"].value.tolist() == [0.5, -1.0]
+    assert [parts[k].fold for k in ("delta", "buffers", "counters")] == ["mean", "convex", "max"]
+    assert memory is None
+
+
+@pytest.mark.parametrize(
+    ("record", "message"),
+    [
+        ({"name": "fedprox", "mu": -1}, "algorithm: got mu = -1.0; expected a number of at least 0"),
+        ({"name": "fedprx"}, "algorithm.name: got 'fedprx' .did you mean 'fedprox'.."),
+        ({"name": "scaffold"}, "known but not built yet"),
+        ({"name": "fedavg", "server_lr": 0}, "expected a positive number"),
+        ({"name": "fedprox", "nu": 1}, "algorithm.nu: 'fedprox' has no such option; its options: mu"),
+    ],
+)
+def test_bad_methods_are_refused_by_name(record: dict, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        CATALOGUE.build(record)
+
+
+def test_losses_are_found_by_name() -> None:
+    assert LOSSES.build("half_squared_error") == HalfSquaredError()
+
+
+def test_schedules() -> None:
+    """Linear to .5 over 100 rounds: .9 at 20 (HeteRo-Select v2's lr .05 -> .045), .5 at the end and after."""
+    assert Constant().factor(7, None) == 1.0
+    assert [Linear(0.5).factor(t, 100) for t in (20, 100, 150)] == pytest.approx([0.9, 0.5, 0.5])
+    assert Exponential(0.5).factor(3, None) == 0.25
+    with pytest.raises(ConfigError, match="stop.rounds"):
+        Linear().factor(1, None)
