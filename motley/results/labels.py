@@ -1,0 +1,63 @@
+"""What to call a method: whatever differs between the resolved experiments of the runs at hand, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from motley.results.load import Run
+
+__all__ = ["group_runs", "label_runs"]
+
+IGNORED = ("name", "seed", "pin", "grid", "engine", "checkpoint", "examine")
+"""Top-level keys of an experiment that do not make another method."""
+
+
+def label_runs(runs: Sequence[Run]) -> list[str]:
+    """One label per run; runs that differ only in seed (or in what cannot change results) get the same.
+
+    A component is called by its name (``"power_of_choice"``); options are added (``"alpha 0.1"``) where they differ between
+    runs with the same component. When nothing differs the label is the experiment's name.
+    """
+    flat = [_flat({k: v for k, v in run.config.items() if k not in IGNORED}) for run in runs]
+    keys = list(dict.fromkeys(key for one in flat for key in one))
+    differing = [key for key in keys if len({repr(one.get(key)) for one in flat}) > 1]
+    labels = []
+    for run, one in zip(runs, flat, strict=True):
+        shown = [key for key in differing if _tells(key, one, flat)]
+        labels.append(", ".join(_words(key, one[key], shown) for key in shown) or run.name)
+    return labels
+
+
+def group_runs(runs: Sequence[Run]) -> dict[str, list[Run]]:
+    """Label to its runs by seed; labels in the order of first appearance."""
+    groups: dict[str, list[Run]] = {}
+    for label, run in zip(label_runs(runs), runs, strict=True):
+        groups.setdefault(label, []).append(run)
+    return {label: sorted(members, key=lambda run: run.seed) for label, members in groups.items()}
+
+
+def _flat(node: Any, path: str = "") -> dict[str, Any]:
+    if not isinstance(node, Mapping):
+        return {path: node}
+    out: dict[str, Any] = {}
+    for key, value in node.items():
+        out |= _flat(value, f"{path}.{key}" if path else str(key))
+    return out
+
+
+def _tells(key: str, one: Mapping[str, Any], flat: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether an option tells this run from another that uses the same component."""
+    if one.get(key) is None:
+        return False
+    owner = key.rpartition(".")[0] + ".name"
+    alike = [other for other in flat if other.get(owner) == one.get(owner)] if key != owner else list(flat)
+    return len({repr(other.get(key)) for other in alike}) > 1
+
+
+def _words(key: str, value: Any, shown: Sequence[str]) -> str:
+    owner, _, last = key.rpartition(".")
+    if last == "name":
+        return str(value)
+    twin = any(other != key and other.rpartition(".")[2] == last for other in shown)
+    return f"{f'{owner}.{last}' if twin and owner else last} {value}"

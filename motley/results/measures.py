@@ -1,0 +1,327 @@
+"""Numbers made from the tables of runs, and from nothing else.
+
+Curves and their ends, time to a target (censored, never dropped), fairness between clients, participation, costs, and what
+several seeds say together. The sign convention: a *drop* is how much worse the end is than the best, so positive is bad
+whether the metric is an accuracy or a loss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from motley.core.errors import ConfigError
+from motley.results.load import Run
+
+__all__ = [
+    "AXES",
+    "Band",
+    "Censored",
+    "Costs",
+    "Curve",
+    "Ends",
+    "Fairness",
+    "Interval",
+    "Participation",
+    "Spread",
+    "band",
+    "client_metric",
+    "costs",
+    "curve",
+    "ends",
+    "fairness",
+    "gini",
+    "headline_scope",
+    "metric_of",
+    "paired",
+    "participation",
+    "spread",
+    "stepwise",
+    "target_spread",
+    "to_target",
+]
+
+Floats = NDArray[np.float64]
+Axis = Literal["round", "seconds", "bits", "paper_bits"]
+AXES: dict[str, str] = {"round": "round", "seconds": "time_s", "bits": "total_bits", "paper_bits": "total_up_paper_bits"}
+"""What a curve may be drawn against, and the column of ``evaluations`` that holds it."""
+STABLE = 10
+"""*Stable* is the mean of this many last evaluations (arXiv:2508.06692)."""
+
+
+def headline_scope(run: Run) -> str:
+    """The scope of ``evaluations`` in which the run's headline stands: the one place that knows.
+
+    ``mean`` (unweighted mean over the clients' own test sets) when the clients hold the test data, else ``global``.
+    """
+    split = run.config.get("split") or {}
+    return "mean" if split.get("test") == "client" else "global"
+
+
+def metric_of(run: Run) -> tuple[str, bool]:
+    """(column of ``evaluations`` that is the headline, whether more of it is better)."""
+    metric = str((run.meta.get("task") or {}).get("metric", "accuracy"))
+    return metric, metric != "loss"
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A metric at the evaluations of one run: ``x`` [k] not decreasing, ``y`` [k]."""
+
+    x: Floats
+    y: Floats
+
+
+def curve(run: Run, axis: Axis = "round", metric: str | None = None) -> Curve:
+    """The headline of ``run`` against rounds, virtual seconds or bits sent; evaluations without a number are left out."""
+    if axis not in AXES:
+        raise ConfigError(f"a curve is drawn against one of {', '.join(AXES)}, got {axis!r}")
+    table = run.tables["evaluations"]
+    scope = run.column("evaluations", "scope")
+    metric = metric or metric_of(run)[0]
+    wanted = headline_scope(run)
+    if wanted == "global" and not np.any(scope == "global"):
+        wanted = "mean"  # no global test set: what the simulation wrote as the headline
+    x = np.asarray(table[AXES[axis]].to_numpy(), float)
+    y = np.asarray(table[metric].to_numpy(), float)
+    keep = (scope == wanted) & np.isfinite(y) & np.isfinite(x)
+    order = np.argsort(x[keep], kind="stable")
+    return Curve(x[keep][order], y[keep][order])
+
+
+@dataclass(frozen=True)
+class Ends:
+    """Where a curve ends: always all four, never the best alone."""
+
+    final: float
+    peak: float
+    stable: float
+    drop: float
+
+
+def ends(y: ArrayLike, higher_is_better: bool = True) -> Ends:
+    """Final, peak (best), stable (mean of the last 10) and drop (final against peak) of ``y`` [k]; NaN if empty."""
+    values = np.asarray(y, float)
+    if not len(values):
+        return Ends(*[float("nan")] * 4)
+    final = float(values[-1])
+    peak = float(values.max() if higher_is_better else values.min())
+    return Ends(final, peak, float(values[-STABLE:].mean()), peak - final if higher_is_better else final - peak)
+
+
+@dataclass(frozen=True)
+class Censored:
+    """A cost that may not have come to its end: ``value`` is exact when ``reached``, else a lower bound."""
+
+    value: float
+    reached: bool
+
+    def __str__(self) -> str:
+        return f"{self.value:g}" if self.reached else f"> {self.value:g}"
+
+
+def to_target(along: Curve, target: float, higher_is_better: bool = True) -> Censored:
+    """The first ``x`` at which the curve is at ``target`` or better; when it never is, its last ``x``, censored."""
+    hit = np.flatnonzero(along.y >= target if higher_is_better else along.y <= target)
+    if len(hit):
+        return Censored(float(along.x[hit[0]]), True)
+    return Censored(float(along.x[-1]) if len(along.x) else float("nan"), False)
+
+
+def target_spread(costs: Sequence[Censored]) -> Censored:
+    """The mean over seeds; censored (a lower bound) as soon as one seed is."""
+    return Censored(float(np.mean([c.value for c in costs])), all(c.reached for c in costs))
+
+
+@dataclass(frozen=True)
+class Fairness:
+    """A metric over clients: ``mean``, ``worst_decile`` (mean of the worst tenth, rounded up), ``variance`` (population)."""
+
+    mean: float
+    worst_decile: float
+    variance: float
+
+
+def client_metric(run: Run, metric: str | None = None) -> Floats:
+    """The metric of every client [n] at the last evaluation that has clients, in order of id; empty when none has."""
+    scope = run.column("evaluations", "scope") == "client"
+    rounds = run.column("evaluations", "round")[scope]
+    if not len(rounds):
+        return np.empty(0)
+    last = rounds == rounds.max()
+    values = np.asarray(run.column("evaluations", metric or metric_of(run)[0]), float)[scope][last]
+    order = np.argsort(run.column("evaluations", "client")[scope][last], kind="stable")
+    return np.asarray(values[order], float)
+
+
+def fairness(values: ArrayLike, higher_is_better: bool = True) -> Fairness:
+    """How evenly the clients are served; clients without a number (no test data) are left out."""
+    known = np.asarray(values, float)
+    known = np.sort(known[np.isfinite(known)])
+    if not len(known):
+        return Fairness(*[float("nan")] * 3)
+    tenth = -(-len(known) // 10)
+    worst = known[:tenth] if higher_is_better else known[-tenth:]
+    return Fairness(float(known.mean()), float(worst.mean()), float(known.var()))
+
+
+@dataclass(frozen=True)
+class Participation:
+    """How often each client took part (accepted): ``counts`` [N] in order of id, their standard deviation and Gini index."""
+
+    counts: NDArray[np.int64]
+    std: float
+    gini: float
+
+
+def participation(run: Run) -> Participation:
+    """Counts over the whole federation, also of clients never asked."""
+    took_part = run.column("clients", "outcome") == "accepted"
+    clients = np.asarray(run.column("clients", "client")[took_part], np.int64)
+    ids = np.asarray(run.column("federation", "client"), np.int64)
+    if not len(ids):
+        ids = np.arange(max(int(run.config.get("population") or 0), int(clients.max(initial=-1)) + 1))
+    ids = np.union1d(ids, clients)
+    counts = np.bincount(np.searchsorted(ids, clients), minlength=len(ids)).astype(np.int64)
+    return Participation(counts, float(counts.std()) if len(counts) else float("nan"), gini(counts))
+
+
+def gini(counts: ArrayLike) -> float:
+    """Gini index of non-negative counts: 0 all alike, towards 1 all in one; NaN for none, 0 for only zeros."""
+    x = np.sort(np.asarray(counts, float))
+    if not len(x):
+        return float("nan")
+    total = x.sum()
+    return float(2 * np.sum(np.arange(1, len(x) + 1) * x) / (len(x) * total) - (len(x) + 1) / len(x)) if total else 0.0
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What a run cost up to its last round. Bits as in the ledger; ``wall_s`` is measured, the other seconds are virtual."""
+
+    rounds: int
+    time_s: float
+    total_bits: float
+    paper_bits: float
+    down_bits: float
+    up_bits: float
+    probe_bits: float
+    local_steps: int
+    dispatched: int
+    accepted: int
+    late: int
+    dropped: int
+    rejected: int
+    wall_s: float
+
+
+def costs(run: Run) -> Costs:
+    """The sums over a run's rounds; rounds that were not timed count nothing."""
+
+    def total(table: str, column: str) -> float:
+        return float(np.nansum(np.asarray(run.column(table, column), float)))
+
+    def last(column: str) -> float:
+        values = np.asarray(run.column("rounds", column), float)
+        return float(values[-1]) if len(values) else float("nan")
+
+    outcome = run.column("clients", "outcome")
+    return Costs(
+        rounds=run.tables["rounds"].num_rows,
+        time_s=last("time_s"),
+        total_bits=last("total_bits"),
+        paper_bits=last("total_up_paper_bits"),
+        down_bits=total("rounds", "down_bits"),
+        up_bits=total("rounds", "up_bits"),
+        probe_bits=total("rounds", "probe_down_bits") + total("rounds", "probe_up_bits"),
+        local_steps=int(total("clients", "local_steps")),
+        dispatched=len(outcome),
+        **{kind: int(np.sum(outcome == kind)) for kind in ("accepted", "late", "dropped", "rejected")},
+        wall_s=total("timings", "wall_s"),
+    )
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Mean and sample standard deviation (n - 1; NaN for one seed) over ``n`` seeds."""
+
+    mean: float
+    std: float
+    n: int
+
+
+def spread(values: ArrayLike) -> Spread:
+    """What seeds say together; seeds without a number are left out."""
+    known = np.asarray(values, float)
+    known = known[np.isfinite(known)]
+    std = float(known.std(ddof=1)) if len(known) > 1 else float("nan")
+    return Spread(float(known.mean()) if len(known) else float("nan"), std, len(known))
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Mean difference with the two-sided t interval of its mean over ``n`` pairs; NaN bounds for fewer than two."""
+
+    mean: float
+    low: float
+    high: float
+    n: int
+
+
+def paired(a: ArrayLike, b: ArrayLike, level: float = 0.95) -> Interval:
+    """The interval of ``a - b`` paired by seed: entry i of both comes from the same seed.
+
+    Raises
+    ------
+    ConfigError: unequal lengths, or a level outside (0, 1).
+    """
+    x, y = np.asarray(a, float), np.asarray(b, float)
+    if x.shape != y.shape:
+        raise ConfigError(f"a paired interval needs the same seeds on both sides, got {x.size} and {y.size} values")
+    if not 0 < level < 1:
+        raise ConfigError(f"level must lie between 0 and 1, got {level}")
+    difference = spread(x - y)
+    if difference.n < 2:
+        return Interval(difference.mean, float("nan"), float("nan"), difference.n)
+    from scipy.special import stdtrit
+
+    half = float(stdtrit(difference.n - 1, 0.5 + level / 2)) * difference.std / np.sqrt(difference.n)
+    return Interval(difference.mean, difference.mean - half, difference.mean + half, difference.n)
+
+
+def stepwise(along: Curve, grid: ArrayLike) -> Floats:
+    """The curve on ``grid`` [g]: the value of the last evaluation at or before each point, NaN before the first."""
+    points = np.asarray(grid, float)
+    at = np.searchsorted(along.x, points, side="right") - 1
+    if not len(along.x):
+        return np.full(len(points), np.nan)
+    return np.where(at >= 0, along.y[np.maximum(at, 0)], np.nan)
+
+
+@dataclass(frozen=True)
+class Band:
+    """Several seeds on one axis: ``x``, ``mean``, ``low`` and ``high`` (mean -+ one standard deviation), all [g]."""
+
+    x: Floats
+    mean: Floats
+    low: Floats
+    high: Floats
+    n: int
+
+
+def band(curves: Sequence[Curve]) -> Band:
+    """Mean and spread over seeds where all of them have begun and none has ended (so no seed enters or leaves in between)."""
+    curves = [c for c in curves if len(c.x)]
+    if not curves:
+        none = np.empty(0)
+        return Band(none, none, none, none, 0)
+    grid = np.unique(np.concatenate([c.x for c in curves]))
+    grid = grid[(grid >= max(c.x[0] for c in curves)) & (grid <= min(c.x[-1] for c in curves))]
+    values = np.stack([stepwise(c, grid) for c in curves])
+    mean = values.mean(axis=0)
+    std = values.std(axis=0, ddof=1) if len(curves) > 1 else np.zeros(len(grid))
+    return Band(grid, mean, mean - std, mean + std, len(curves))

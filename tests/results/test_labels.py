@@ -1,0 +1,45 @@
+"""Methods are called by what differs between their experiments."""
+
+import sys
+from pathlib import Path
+
+from motley.results.labels import group_runs, label_runs
+
+sys.path.insert(0, str(Path(__file__).parent))
+import fake
+
+
+def labels(*configs):
+    return label_runs([fake.run(config) for config in configs])
+
+
+def test_components_go_by_name_and_seed_is_ignored():
+    uniform = {"seed": 0, "name": "a", "selector": {"name": "uniform"}}
+    choice = {"seed": 1, "name": "b", "engine": "threads", "selector": {"name": "power_of_choice", "candidates": 5}}
+    assert labels(uniform, choice, choice | {"seed": 7}) == ["uniform", "power_of_choice", "power_of_choice"]
+
+
+def test_options_are_added_where_they_tell_runs_apart():
+    def config(name, **options):
+        return {"selector": {"name": name} | options}
+
+    got = labels(config("uniform"), config("power_of_choice", candidates=5), config("power_of_choice", candidates=9))
+    assert got == ["uniform", "power_of_choice, candidates 5", "power_of_choice, candidates 9"]
+
+
+def test_plain_keys_and_keys_of_one_name():
+    assert labels({"cohort": 5}, {"cohort": 10}) == ["cohort 5", "cohort 10"]
+    got = labels({"algorithm": {"mu": 0.1}, "server": {"mu": 1}}, {"algorithm": {"mu": 0.2}, "server": {"mu": 2}})
+    assert got == ["algorithm.mu 0.1, server.mu 1", "algorithm.mu 0.2, server.mu 2"]
+
+
+def test_nothing_differs():
+    assert labels({"cohort": 5, "seed": 0}, {"cohort": 5, "seed": 1}) == ["by hand", "by hand"]
+
+
+def test_groups_are_ordered_by_seed():
+    runs = [fake.run({"cohort": c}, seed=s) for c, s in ((5, 2), (10, 0), (5, 1))]
+    assert {label: [run.seed for run in members] for label, members in group_runs(runs).items()} == {
+        "cohort 5": [1, 2],
+        "cohort 10": [0],
+    }

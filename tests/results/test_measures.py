@@ -1,0 +1,189 @@
+"""Every measure on tables small enough to work out by hand; the working is beside the number."""
+
+import sys
+from math import isnan, sqrt
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from motley.core.errors import ConfigError
+from motley.results import measures as m
+
+sys.path.insert(0, str(Path(__file__).parent))
+import fake
+
+
+def evaluations(scope="global", accuracy=(0.2, 0.5, 0.4)):
+    n = len(accuracy)
+    return fake.table(
+        "evaluations",
+        round=list(range(1, n + 1)),
+        time_s=[10.0 * (i + 1) for i in range(n)],
+        total_bits=[1e6 * (i + 1) for i in range(n)],
+        total_up_paper_bits=[4e5 * (i + 1) for i in range(n)],
+        scope=[scope] * n,
+        client=[-1] * n,
+        loss=[1.0 - a if a is not None else None for a in accuracy],
+        accuracy=list(accuracy),
+    )
+
+
+def test_the_headline_stands_in_one_place():
+    assert m.headline_scope(fake.run({"split": {"test": "client"}})) == "mean"
+    assert m.headline_scope(fake.run({"split": {"test": "global"}})) == "global"
+    both = fake.run({"split": {"test": "client"}}, evaluations=evaluations("global"))
+    assert len(m.curve(both).x) == 0  # a global row is not the mean over clients
+    only_mean = fake.run({"split": {"test": "global"}}, evaluations=evaluations("mean"))
+    assert m.curve(only_mean).y.tolist() == [0.2, 0.5, 0.4]
+
+
+@pytest.mark.parametrize(
+    ("axis", "x"),
+    [("round", [1, 2, 3]), ("seconds", [10, 20, 30]), ("bits", [1e6, 2e6, 3e6]), ("paper_bits", [4e5, 8e5, 12e5])],
+)
+def test_curves_on_every_axis(axis, x):
+    got = m.curve(fake.run(evaluations=evaluations()), axis)
+    assert got.x.tolist() == x
+    assert got.y.tolist() == [0.2, 0.5, 0.4]
+
+
+def test_evaluations_without_a_number_are_left_out():
+    assert m.curve(fake.run(evaluations=evaluations(accuracy=(0.2, None, 0.4)))).x.tolist() == [1, 3]
+
+
+def test_unknown_axis():
+    with pytest.raises(ConfigError, match="drawn against one of round, seconds, bits, paper_bits, got 'epochs'"):
+        m.curve(fake.run(evaluations=evaluations()), "epochs")
+
+
+def test_the_metric_is_the_tasks():
+    run = fake.run(task={"metric": "loss"}, evaluations=evaluations())
+    assert m.metric_of(run) == ("loss", False)
+    np.testing.assert_allclose(m.curve(run).y, [0.8, 0.5, 0.6])
+
+
+def test_ends():
+    """Twelve values 0.1 .. 1.1 then 0.9: stable is the mean of the last ten, 0.3 .. 1.1 (sum 6.3) and 0.9: 7.2 / 10."""
+    y = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 0.9]
+    got = m.ends(y)
+    assert (got.final, got.peak) == (0.9, 1.1)
+    assert got.stable == pytest.approx(0.72)
+    assert got.drop == pytest.approx(0.2)
+    losses = m.ends([3.0, 1.0, 1.5], higher_is_better=False)  # the best loss is the least; the end is 0.5 worse
+    assert (losses.peak, losses.drop) == (1.0, 0.5)
+    assert isnan(m.ends([]).final)
+
+
+def test_targets_are_censored_not_dropped():
+    along = m.Curve(np.array([10.0, 20.0, 30.0]), np.array([0.2, 0.5, 0.4]))
+    assert m.to_target(along, 0.5) == m.Censored(20.0, True)
+    assert m.to_target(along, 0.6) == m.Censored(30.0, False)
+    assert m.to_target(along, 0.3, higher_is_better=False) == m.Censored(10.0, True)
+    assert not m.to_target(m.Curve(np.empty(0), np.empty(0)), 0.5).reached
+    assert str(m.target_spread([m.Censored(20.0, True), m.Censored(30.0, False)])) == "> 25"
+    assert str(m.target_spread([m.Censored(20.0, True), m.Censored(30.0, True)])) == "25"
+
+
+def test_fairness_by_hand():
+    """Eleven clients 0.0 .. 1.0: mean 0.5, the worst tenth is ceil(1.1) = 2 of them (0.0, 0.1), the variance 10 * 0.01."""
+    got = m.fairness([*np.arange(11)[::-1] / 10, np.nan])
+    assert got.mean == pytest.approx(0.5)
+    assert got.worst_decile == pytest.approx(0.05)
+    assert got.variance == pytest.approx(0.1)
+    assert m.fairness(np.arange(11) / 10, higher_is_better=False).worst_decile == pytest.approx(0.95)
+    assert isnan(m.fairness([]).mean)
+
+
+def test_clients_are_taken_at_their_last_evaluation_in_order_of_id():
+    rows = fake.table(
+        "evaluations",
+        round=[1, 1, 2, 2, 3],
+        scope=["client"] * 4 + ["global"],
+        client=[0, 1, 1, 0, -1],
+        accuracy=[0.1, 0.2, 0.3, 0.4, 0.5],
+    )
+    assert m.client_metric(fake.run(evaluations=rows)).tolist() == [0.4, 0.3]
+    assert m.client_metric(fake.run(evaluations=evaluations())).tolist() == []
+
+
+def test_participation_by_hand():
+    """Clients 0..3 with 3, 0, 1, 0 accepted (client 3 was late): mean 1, variance (4 + 1 + 0 + 1)/4 = 1.5;
+    Gini: sorted 0 0 1 3, 2 (3*1 + 4*3) / (4*4) - 5/4 = 0.625."""
+    clients = fake.table(
+        "clients",
+        round=[1, 1, 2, 2, 3],
+        client=[0, 2, 0, 3, 0],
+        outcome=["accepted", "accepted", "accepted", "late", "accepted"],
+    )
+    federation = fake.table("federation", client=[0, 1, 2, 3])
+    got = m.participation(fake.run(clients=clients, federation=federation))
+    assert got.counts.tolist() == [3, 0, 1, 0]
+    assert got.std == pytest.approx(sqrt(1.5))
+    assert got.gini == pytest.approx(0.625)
+    assert m.participation(fake.run({"population": 5}, clients=clients)).counts.tolist() == [3, 0, 1, 0, 0]
+
+
+@given(st.lists(st.integers(0, 50), min_size=1, max_size=40))
+def test_gini_is_scale_free_and_bounded(counts):
+    g = m.gini(counts)
+    assert -1e-12 <= g < 1
+    assert m.gini([7 * c for c in counts]) == pytest.approx(g, abs=1e-12)
+
+
+def test_gini_ends():
+    assert m.gini([2, 2, 2]) == pytest.approx(0)
+    assert m.gini([0, 0, 0]) == 0
+    assert m.gini([0, 0, 0, 9]) == pytest.approx(0.75)  # 1 - 1/n
+
+
+def test_costs_by_hand():
+    rounds = fake.table(
+        "rounds",
+        round=[1, 2],
+        time_s=[5.0, 9.0],
+        total_bits=[100.0, 220.0],
+        total_up_paper_bits=[40.0, 80.0],
+        down_bits=[50.0, 50.0],
+        up_bits=[40.0, 40.0],
+        probe_down_bits=[10.0, None],
+        probe_up_bits=[None, 30.0],
+    )
+    clients = fake.table("clients", client=[0, 1, 2], outcome=["accepted", "rejected", "late"], local_steps=[4, 5, None])
+    got = m.costs(fake.run(rounds=rounds, clients=clients, timings=fake.table("timings", round=[1, 2], wall_s=[0.5, 0.25])))
+    assert got == m.Costs(2, 9.0, 220.0, 80.0, 100.0, 80.0, 40.0, 9, 3, 1, 1, 0, 1, 0.75)
+
+
+def test_seeds_by_hand():
+    """1, 2, 6: mean 3, sample variance (4 + 1 + 9)/2 = 7."""
+    got = m.spread([1, 2, np.nan, 6])
+    assert (got.mean, got.std, got.n) == (3.0, pytest.approx(sqrt(7)), 3)
+    assert isnan(m.spread([1]).std)
+
+
+def test_paired_interval_by_hand():
+    """Differences 1, 2, 3: mean 2, s = 1, t(2, 97.5%) = 4.302653, half width 4.302653 / sqrt 3 = 2.484138."""
+    got = m.paired([11, 22, 33], [10, 20, 30])
+    assert got.n == 3
+    np.testing.assert_allclose([got.mean, got.low, got.high], [2, 2 - 2.4841377, 2 + 2.4841377], rtol=1e-7)
+    assert isnan(m.paired([1], [2]).low)
+    with pytest.raises(ConfigError, match="same seeds on both sides, got 2 and 1"):
+        m.paired([1, 2], [1])
+    with pytest.raises(ConfigError, match="between 0 and 1, got 95"):
+        m.paired([1, 2], [1, 2], 95)
+
+
+def test_steps_and_bands_by_hand():
+    """Evaluations at 0, 10, 20 and at 5, 15: they overlap from 5 to 15, on the grid 5, 10, 15."""
+    a = m.Curve(np.array([0.0, 10.0, 20.0]), np.array([1.0, 2.0, 3.0]))
+    b = m.Curve(np.array([5.0, 15.0]), np.array([3.0, 6.0]))
+    np.testing.assert_equal(m.stepwise(b, [0, 5, 14, 15, 99]), [np.nan, 3, 3, 6, 6])
+    got = m.band([a, b])
+    assert got.x.tolist() == [5, 10, 15]
+    assert got.mean.tolist() == [2.0, 2.5, 4.0]  # (1+3)/2, (2+3)/2, (2+6)/2
+    np.testing.assert_allclose(got.high - got.mean, [sqrt(2), sqrt(0.5), sqrt(8)])
+    alone = m.band([a])
+    assert (alone.low == alone.mean).all()
+    assert m.band([]).n == 0
