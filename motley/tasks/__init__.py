@@ -11,5 +11,8 @@ TASKS = Catalogue(
     {
         "image": "motley.tasks.image:Image",
         "quadratic": "motley.tasks.quadratic:Quadratic",
+        "synthetic": "motley.tasks.synthetic:Synthetic",
+        "tabular": "motley.tasks.tabular:Tabular",
+        "tabular_regression": "motley.tasks.tabular:TabularRegression",
     },
 )

@@ -15,8 +15,9 @@ from torch import nn
 from motley.core.errors import DataError, suggest
 from motley.core.keys import Key
 from motley.tasks.base import Pool, TaskSource, Transform
+from motley.tasks.formats import read
 from motley.tasks.models import factory
-from motley.tasks.packs import PACKS, read_pack
+from motley.tasks.packs import PACKS, places, read_pack
 from motley.tasks.pixels import Scaling, Shown
 
 __all__ = ["Image", "digits"]
@@ -33,7 +34,7 @@ class Image(TaskSource):
     ----------
     data: ``digits`` (scikit-learn's 8x8), ``mnist``, ``fashion_mnist``, ``femnist``, ``cifar10``, ``cifar100``, or a path: a
         folder of MNIST IDX files, of CIFAR binary batches, of LEAF JSON files or of one sub-folder of pictures per class, or
-        an ``.npz`` file.
+        an ``.npz`` file (looked for like the packs when it is not absolute).
     model: a name of :data:`motley.tasks.models.MODELS`, or its record, e.g. ``{ name = "mlp", hidden = [100] }``.
     scale: ``standard``: mean 0 and deviation 1 per channel, measured on the data set's training half (READING: on all of it
         where it has no halves, because the split is drawn later); ``unit``: pixels in [0, 1].
@@ -59,7 +60,15 @@ class Image(TaskSource):
             return digits()
         if self.data in PACKS:
             return read_pack(self.data, folder)
-        raise DataError(f"no data set {self.data!r}{suggest(self.data, ['digits', *PACKS])}")
+        for place in (Path(), *places(folder)):
+            path = place / Path(self.data).expanduser()
+            if self.data and path.exists():
+                return read(path)
+        known = ["digits", *PACKS]
+        raise DataError(
+            f"task.data: got {self.data!r}{suggest(self.data, known)}; expected one of: {', '.join(known)}, "
+            "or the path of a folder or .npz file that exists"
+        )
 
     def _scaling(self, pool: Pool) -> Scaling:
         if self.scale == "unit":

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from motley.core.errors import DataError
 from motley.tasks.base import Pool
 
-__all__ = ["PACKS", "SHA256", "arrays", "find", "read_pack"]
+__all__ = ["PACKS", "SHA256", "arrays", "find", "places", "read_pack"]
 
 SHA256 = {
     "cifar100.jpegs.npz": "f7b8c92de8f9cdda6e6eab20a6f415d9494c961a3603bacaf046b5063b9328ca",
@@ -38,7 +38,8 @@ _Arrays = Mapping[str, NDArray[Any]]
 _CHECKED: set[tuple[str, int, int]] = set()  # (path, bytes, mtime in ns) of files found good in this process
 
 
-def _places(folder: Path | None) -> Iterator[Path]:
+def places(folder: Path | None = None) -> Iterator[Path]:
+    """Folders that may hold data, in the order in which they are looked into; ``folder`` first."""
     if folder is not None:
         yield folder
     if os.environ.get("MOTLEY_DATA"):
@@ -56,14 +57,14 @@ def find(file: str, folder: Path | None = None) -> Path:
     ------
     DataError: not found, unreadable, or not the file it should be.
     """
-    places = list(dict.fromkeys(_places(folder)))
-    for place in places:
+    looked = list(dict.fromkeys(places(folder)))
+    for place in looked:
         path = place / file
         if path.is_file():
             _verify(path)
             return path
-    looked = ", ".join(str(place) for place in places)
-    raise DataError(f"{file} was not found in {looked}; put it in one of these or set MOTLEY_DATA to the folder that has it")
+    where = ", ".join(str(place) for place in looked)
+    raise DataError(f"{file} was not found in {where}; put it in one of these or set MOTLEY_DATA to the folder that has it")
 
 
 def _verify(path: Path) -> None:

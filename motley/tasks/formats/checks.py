@@ -1,0 +1,82 @@
+"""What every reader checks before it hands samples over."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from motley.core.errors import DataError
+
+__all__ = ["as_images", "class_labels", "features", "grouped"]
+
+
+def features(x: ArrayLike, where: str) -> Tensor:
+    """uint8 kept, everything else float32, ``[n, ...]``.
+
+    Raises
+    ------
+    DataError: empty, not numbers, or with NaN or infinity (counted).
+    """
+    data = np.asarray(x)
+    if data.dtype.kind not in "biuf":
+        raise DataError(f"{where}: the features are {data.dtype}; expected numbers")
+    if data.ndim < 1 or not data.size:
+        raise DataError(f"{where}: there are no samples (features of shape {list(data.shape)})")
+    if data.dtype.kind == "f" and not np.isfinite(data).all():
+        bad = ~np.isfinite(data).reshape(len(data), -1).all(1)
+        raise DataError(
+            f"{where}: the features of {int(bad.sum())} samples hold NaN or infinity (sample {int(bad.argmax())} first); "
+            "fill or drop them"
+        )
+    kept = data if data.dtype == np.uint8 else data.astype(np.float32)
+    return torch.from_numpy(np.ascontiguousarray(kept).copy())
+
+
+def class_labels(y: ArrayLike, where: str, count: int, classes: int | None = None) -> tuple[Tensor, int]:
+    """Labels as int64 ``[n]`` and the number of classes (the greatest label + 1, unless given).
+
+    Raises
+    ------
+    DataError: not ``count`` of them, not whole numbers, or out of range.
+    """
+    labels = np.asarray(y)
+    if labels.ndim == 2 and labels.shape[1] == 1:
+        labels = labels[:, 0]
+    if labels.shape != (count,):
+        raise DataError(f"{where}: labels of shape {list(labels.shape)} for {count} samples; expected one class per sample")
+    whole = labels.dtype.kind in "biu" or (labels.dtype.kind == "f" and bool((labels == np.floor(labels)).all()))
+    if not whole:
+        raise DataError(f"{where}: labels are {labels.dtype}, not whole numbers; expected classes 0 .. C - 1")
+    labels = labels.astype(np.int64)
+    low, high = int(labels.min()), int(labels.max())
+    top = classes if classes is not None else max(count, 2)
+    if low < 0 or high >= top:
+        said = f"0 .. {top - 1}" if classes is not None else "0 .. C - 1"
+        raise DataError(f"{where}: labels out of range, from {low} to {high}; expected {said}")
+    return torch.from_numpy(labels), classes if classes is not None else max(high + 1, 2)
+
+
+def grouped(client: ArrayLike, where: str, count: int) -> NDArray[np.int64]:
+    """Natural clients numbered 0 .. K - 1 in the order of their sorted ids (numbers or strings).
+
+    Raises
+    ------
+    DataError: not one per sample.
+    """
+    ids: NDArray[Any] = np.asarray(client)
+    if ids.shape != (count,):
+        raise DataError(f"{where}: client ids of shape {list(ids.shape)} for {count} samples; expected one per sample")
+    return np.unique(ids, return_inverse=True)[1].astype(np.int64)
+
+
+def as_images(x: Tensor) -> Tensor:
+    """``[n, H, W]`` and ``[n, H, W, C]`` (C of 1 or 3) to ``[n, C, H, W]``; everything else as it is."""
+    if x.dim() == 3:
+        return x[:, None]
+    if x.dim() == 4 and x.shape[3] in (1, 3) and x.shape[1] not in (1, 3):
+        return x.permute(0, 3, 1, 2).contiguous()
+    return x

@@ -1,0 +1,88 @@
+"""LEAF's JSON (Caldas et al., 2018, arXiv 1812.01097): ``train/*.json`` and ``test/*.json``, or files side by side."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from motley.core.errors import DataError
+from motley.tasks.base import Pool
+from motley.tasks.formats.checks import class_labels, features, grouped
+
+__all__ = ["read", "recognises"]
+
+
+def _files(folder: Path) -> list[tuple[Path, bool]]:
+    """Every JSON file and whether it is of the test half."""
+    halves = [(path, half == "test") for half in ("train", "test") for path in sorted((folder / half).glob("*.json"))]
+    return halves or [(path, False) for path in sorted(folder.glob("*.json"))]
+
+
+def recognises(folder: Path) -> bool:
+    """Whether the folder has JSON files where LEAF puts them."""
+    return bool(_files(folder))
+
+
+def read(folder: Path) -> Pool:
+    """All users; natural clients are users. Rows of a square number of values (784) become images ``[n, 1, s, s]``.
+
+    Raises
+    ------
+    DataError: not LEAF's JSON, truncated, text, or samples of different lengths.
+    """
+    x: list[NDArray[Any]] = []
+    y: list[NDArray[Any]] = []
+    users: list[str] = []
+    test: list[bool] = []
+    for path, held in _files(folder):
+        for user, some, labels in _users(path):
+            x.append(some)
+            y.append(labels)
+            users += [user] * len(labels)
+            test += [held] * len(labels)
+    if not users:
+        raise DataError(f"{folder}: the LEAF files hold no samples")
+    if len({some.shape[1:] for some in x}) > 1:
+        raise DataError(f"{folder}: samples have different lengths; expected the same number of values in all")
+    pixels = features(np.concatenate(x), str(folder))
+    side = math.isqrt(math.prod(pixels.shape[1:]))
+    if pixels.dim() == 2 and side > 1 and side**2 == pixels.shape[1]:
+        pixels = pixels.view(-1, 1, side, side)
+    target, classes = class_labels(np.concatenate(y), str(folder), len(pixels))
+    groups = grouped(np.array(users), str(folder), len(pixels))
+    return Pool(pixels, target, classes, np.array(test), groups, (), {"data": f"LEAF JSON of {folder.name}"})
+
+
+def _users(path: Path) -> list[tuple[str, NDArray[Any], NDArray[Any]]]:
+    """Name, samples and labels of every user of one file who has any."""
+    try:
+        content = json.loads(path.read_text())
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise DataError(f"{path} is not readable JSON ({error}); it may be truncated") from None
+    data = content.get("user_data") if isinstance(content, dict) else None
+    if not isinstance(data, dict):
+        raise DataError(f"{path} is not LEAF's JSON: it has no table 'user_data'")
+    out = []
+    for user, samples in data.items():
+        if not isinstance(samples, dict) or not {"x", "y"} <= set(samples):
+            raise DataError(f"{path}: user {user!r} has no x and y")
+        if len(samples["x"]) != len(samples["y"]):
+            raise DataError(f"{path}: user {user!r} has {len(samples['x'])} samples and {len(samples['y'])} labels")
+        if len(samples["y"]):
+            out.append((str(user), _numbers(samples["x"], path, user), np.asarray(samples["y"])))
+    return out
+
+
+def _numbers(x: list[Any], path: Path, user: str) -> NDArray[Any]:
+    try:
+        data = np.asarray(x)
+    except ValueError:
+        raise DataError(f"{path}: the samples of user {user!r} have different lengths") from None
+    if data.dtype.kind not in "biuf":
+        raise DataError(f"{path}: the samples of user {user!r} are not numbers (text is not read); expected lists of numbers")
+    return data.astype(np.float32)

@@ -1,0 +1,204 @@
+"""A user's own federation and model: arrays per client, one array with client ids, or one file per client; any ``nn.Module``.
+
+>>> import numpy as np
+>>> from torch import nn
+>>> clients = [(np.random.default_rng(k).normal(size=(20, 3)), np.arange(20) % 2) for k in range(4)]
+>>> federation = from_clients(clients, test_fraction=0.25)
+>>> task = own_task(federation, lambda: nn.Linear(3, 2))
+>>> len(federation), federation.train.sizes.tolist(), task.layout.size
+(4, [15, 15, 15, 15], 8)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor, nn
+
+from motley.core.errors import DataError, ModelError
+from motley.core.keys import Key
+from motley.core.ragged import Ragged
+from motley.tasks.base import Federation, Pool, Task, Transform
+from motley.tasks.federate import Split, divisible, federate
+from motley.tasks.flat import construct, layout_of
+from motley.tasks.nn import replace_stochastic, require_keyed
+from motley.tasks.tables import make_pool, read_columns
+
+__all__ = ["from_arrays", "from_clients", "from_files", "own_task"]
+
+Where = Literal["client", "global"]
+
+
+def from_arrays(
+    x: ArrayLike,
+    y: ArrayLike,
+    client: ArrayLike,
+    *,
+    regression: bool = False,
+    test: Where = "client",
+    test_fraction: float = 0.2,
+    validation: float = 0.0,
+    seed: int = 0,
+) -> Federation:
+    """A federation from one array with a client id per row.
+
+    Parameters
+    ----------
+    x: ``[n, ...]`` model inputs. y: ``[n]`` classes (numbers 0 .. C - 1, or words), or numbers ``[n]``, ``[n, d]`` with
+    ``regression``. client: ``[n]`` numbers or strings; clients are numbered in sorted order.
+    test, test_fraction, validation: see :class:`~motley.tasks.federate.Split`. seed: of the split.
+
+    Raises
+    ------
+    DataError: NaN features, labels out of range, lengths that differ. ConfigError: shares out of range.
+    """
+    pool = make_pool(_array(x), _array(y), _array(client), not regression, "the arrays given")
+    return _federation(pool, Split(test, test_fraction, validation), seed)
+
+
+def from_clients(
+    clients: Sequence[tuple[ArrayLike, ArrayLike]],
+    *,
+    regression: bool = False,
+    test: Where = "client",
+    test_fraction: float = 0.2,
+    validation: float = 0.0,
+    seed: int = 0,
+) -> Federation:
+    """A federation from a list of ``(x, y)``, client 0 first; the rest as :func:`from_arrays`."""
+    parts = [(_array(x), _array(y), f"client {k}") for k, (x, y) in enumerate(clients)]
+    return _federation(_joined(parts, regression), Split(test, test_fraction, validation), seed)
+
+
+def from_files(
+    folder: str | Path,
+    *,
+    label: str = "label",
+    regression: bool = False,
+    test: Where = "client",
+    test_fraction: float = 0.2,
+    validation: float = 0.0,
+    seed: int = 0,
+) -> Federation:
+    """A federation from a folder with one ``.npz`` (arrays ``x``, ``y``), ``.parquet`` or ``.csv`` file per client, or with one
+    sub-folder of such files per client; clients in the order of their names.
+
+    Parameters
+    ----------
+    label: the column of targets in ``.parquet`` and ``.csv``. The rest as :func:`from_arrays`.
+    """
+    root = Path(folder)
+    parts = [(x, y, name) for name, paths in _client_files(root) for x, y, _ in (read_columns(path, label) for path in paths)]
+    return _federation(_joined(parts, regression), Split(test, test_fraction, validation), seed)
+
+
+def own_task(
+    federation: Federation,
+    model: Callable[[], nn.Module],
+    *,
+    loss: str | None = None,
+    transform: Transform | None = None,
+    name: str = "own",
+) -> Task:
+    """A task of one's own data and model.
+
+    Parameters
+    ----------
+    model: makes a fresh module; torch's dropout layers in it are exchanged for ones keyed by the job.
+    loss: catalogue name; ``cross_entropy`` for classes and ``half_squared_error`` for numbers unless given.
+    transform: raw batch to model input; see :data:`~motley.tasks.base.Transform`.
+
+    Raises
+    ------
+    ModelError: a random layer that cannot be keyed, a module that cannot take the data, or outputs of the wrong shape.
+    """
+    if isinstance(model, nn.Module):
+        raise ModelError("got a module; give a function that makes a fresh one, e.g. lambda: copy.deepcopy(module)")
+
+    def make() -> nn.Module:
+        return replace_stochastic(model())
+
+    module = construct(make, 0)
+    layout = layout_of(module)
+    _try(module, federation, transform)
+    regression = federation.classes is None
+    default = "half_squared_error" if regression else "cross_entropy"
+    return Task(name, federation, make, loss or default, "loss" if regression else "accuracy", transform, layout)
+
+
+def _try(module: nn.Module, federation: Federation, transform: Transform | None) -> None:
+    """Two samples through the module in training mode."""
+    batch = federation.x[torch.from_numpy(federation.train.values[:2])]
+    batch = transform(batch, None) if transform else batch
+    batch = (batch if len(batch) > 1 else batch.repeat(2, *(1,) * (batch.dim() - 1))).float()
+    shapes: list[Any] = []
+
+    def forward(fresh: nn.Module) -> None:
+        out = fresh(batch)
+        shapes.append(tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__)
+
+    try:
+        require_keyed(module, forward)
+    except (RuntimeError, TypeError, ValueError, IndexError) as error:
+        reason = str(error).splitlines()[0]
+        raise ModelError(f"the {type(module).__name__} cannot take a batch of shape {list(batch.shape)}: {reason}") from error
+    want = federation.classes or federation.y.shape[1]
+    if not isinstance(shapes[0], tuple) or len(shapes[0]) != 2 or shapes[0][0] != len(batch) or shapes[0][1] < want:
+        got = list(shapes[0]) if isinstance(shapes[0], tuple) else shapes[0]
+        raise ModelError(
+            f"the {type(module).__name__} gives {got} for a batch of {len(batch)}; expected [{len(batch)}, {want}]"
+        )
+
+
+def _array(values: ArrayLike) -> NDArray[Any]:
+    try:
+        return values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
+    except ValueError:
+        raise DataError("got rows of different lengths; expected an array of numbers with one row per sample") from None
+
+
+def _joined(parts: Sequence[tuple[NDArray[Any], NDArray[Any], str]], regression: bool) -> Pool:
+    """One pool of the parts; parts of the same client carry the same name and lie side by side."""
+    if not parts:
+        raise DataError("there are no clients")
+    for x, y, name in parts:
+        if not len(x) or len(x) != len(y):
+            raise DataError(f"{name} has {len(x)} samples and {len(y)} labels; expected as many, and at least one")
+        if x.shape[1:] != parts[0][0].shape[1:]:
+            raise DataError(f"{name} has samples of shape {list(x.shape[1:])}, {parts[0][2]} of {list(parts[0][0].shape[1:])}")
+    number = {name: index for index, name in enumerate(dict.fromkeys(name for _, _, name in parts))}
+    client = np.concatenate([np.full(len(y), number[name]) for _, y, name in parts])
+    x, y = (np.concatenate([part[i] for part in parts]) for i in (0, 1))
+    return make_pool(x, y, client, not regression, "the clients given")
+
+
+def _client_files(root: Path) -> list[tuple[str, list[Path]]]:
+    """Name and files of every client."""
+    if not root.is_dir():
+        raise DataError(f"{root} is not a folder")
+    kinds = (".npz", ".parquet", ".csv")
+    single = [(path.stem, [path]) for path in sorted(root.iterdir()) if path.suffix in kinds]
+    nested = [
+        (inner.name, [path for path in sorted(inner.iterdir()) if path.suffix in kinds])
+        for inner in sorted(root.iterdir())
+        if inner.is_dir()
+    ]
+    found = [(name, paths) for name, paths in (*single, *nested) if paths]
+    if not found:
+        raise DataError(f"{root} has no files of clients; expected one .npz, .parquet or .csv file (or sub-folder) per client")
+    return found
+
+
+def _federation(pool: Pool, split: Split, seed: int) -> Federation:
+    """Natural clients, each with its own rows."""
+    key = Key(seed).fold("split")
+    rows = divisible(pool, split, key)
+    owner = rows.groups if rows.groups is not None else np.zeros(len(rows.divide), np.int64)
+    order = np.argsort(owner, kind="stable")
+    sizes = np.bincount(owner, minlength=int(pool.groups.max()) + 1 if pool.groups is not None else 1)
+    return federate(pool, rows, Ragged(np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)]), order), split, key)

@@ -1,0 +1,125 @@
+"""Tables of numbers with a column of labels: Parquet and CSV files, ``.npz``, and scikit-learn's own small sets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from motley.core.errors import DataError, suggest
+from motley.tasks.base import Pool
+from motley.tasks.formats.checks import class_labels, features, grouped
+from motley.tasks.packs import arrays
+
+__all__ = ["BUILTIN", "Columns", "make_pool", "read_columns", "read_table", "standardised"]
+
+BUILTIN = ("breast_cancer", "diabetes", "iris", "wine")
+"""Sets that scikit-learn carries; ``diabetes`` has a number as its target."""
+
+Columns = tuple[NDArray[Any], NDArray[Any], NDArray[Any] | None]
+"""Features ``[n, ...]``, targets ``[n]`` or ``[n, d]``, client ids ``[n]`` or None."""
+
+
+def read_table(data: str, label: str, client: str | None, classes: bool) -> Pool:
+    """A pool from a name of :data:`BUILTIN` or a path to an ``.npz``, ``.parquet`` or ``.csv`` file.
+
+    Parameters
+    ----------
+    label, client: names of columns (of arrays ``y`` and ``client`` in an ``.npz``, whatever they are called here).
+    classes: targets are classes; else numbers.
+    """
+    if data in BUILTIN:
+        return _builtin(data, classes)
+    path = Path(data).expanduser()
+    if not path.is_file():
+        raise DataError(
+            f"task.data: got {data!r}{suggest(data, BUILTIN)}; expected one of: {', '.join(BUILTIN)}, or the path of an .npz, "
+            ".parquet or .csv file that exists"
+        )
+    x, y, ids = read_columns(path, label, client)
+    return make_pool(x, y, ids, classes, str(path))
+
+
+def make_pool(x: NDArray[Any], y: NDArray[Any], client: NDArray[Any] | None, classes: bool, where: str) -> Pool:
+    """Checked tensors; labels that are words become classes in the order of the words."""
+    rows = features(x, where)
+    groups = None if client is None else grouped(client, where, len(rows))
+    notes, test = {"data": Path(where).name}, np.zeros(len(rows), bool)
+    if not classes:
+        target = features(y, where).float()
+        if len(target) != len(rows):
+            raise DataError(f"{where}: {len(target)} targets for {len(rows)} samples")
+        return Pool(rows, target.view(len(rows), -1), None, test, groups, (), notes)
+    names: tuple[str, ...] = ()
+    labels = np.asarray(y)
+    if labels.dtype.kind == "O" and not all(isinstance(word, str) for word in labels.ravel()):
+        raise DataError(f"{where}: some labels are missing; fill or drop these rows")
+    if labels.dtype.kind in "UO":
+        words, labels = np.unique(labels.astype(str), return_inverse=True)
+        names = tuple(str(word) for word in words)
+    target, count = class_labels(labels, where, len(rows), len(names) or None)
+    return Pool(rows, target, count, test, groups, names, notes)
+
+
+def _builtin(name: str, classes: bool) -> Pool:
+    from sklearn import datasets
+
+    if classes and name == "diabetes":
+        raise DataError("task.data: diabetes has a number as its target; use task.name = 'tabular_regression'")
+    loaders = {
+        "breast_cancer": datasets.load_breast_cancer, "diabetes": datasets.load_diabetes,
+        "iris": datasets.load_iris, "wine": datasets.load_wine,
+    }  # fmt: skip
+    data = loaders[name]()
+    return make_pool(data.data, data.target, None, classes, f"scikit-learn's {name}")
+
+
+def read_columns(path: Path, label: str = "y", client: str | None = None) -> Columns:
+    """Features, targets and client ids of one file; every column that is neither label nor client is a feature.
+
+    Raises
+    ------
+    DataError: unknown kind of file, no such column, features that are not numbers, truncated.
+    """
+    if path.suffix == ".npz":
+        data = arrays(path)
+        if "x" not in data or "y" not in data:
+            raise DataError(f"{path} holds {', '.join(sorted(data)) or 'nothing'}; expected arrays x and y")
+        return data["x"], data["y"], data.get("client")
+    if path.suffix not in (".parquet", ".csv"):
+        raise DataError(f"{path.name} is of no known kind; expected .npz, .parquet or .csv")
+    table = _arrow(path)
+    names = list(table.column_names)
+    for column in (label, *([client] if client else [])):
+        if column not in names:
+            raise DataError(f"{path} has no column {column!r}{suggest(column, names)}; its columns: {', '.join(names)}")
+    values = {name: table.column(name).to_numpy() for name in names}
+    inputs = [name for name in names if name not in (label, client)]
+    for name in inputs:
+        if values[name].dtype.kind not in "biuf":
+            raise DataError(f"{path}: column {name!r} is not of numbers ({values[name].dtype}); encode or drop it")
+    x = np.stack([values[name].astype(np.float64) for name in inputs], axis=1) if inputs else np.zeros((len(table), 0))
+    return x, values[label], values[client] if client else None
+
+
+def _arrow(path: Path) -> Any:
+    import pyarrow as pa
+    from pyarrow import csv, parquet
+
+    try:
+        return parquet.read_table(path) if path.suffix == ".parquet" else csv.read_csv(path)
+    except (pa.ArrowException, OSError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise DataError(
+            f"{path} cannot be read as {path.suffix[1:]} ({reason}); it may be truncated or of another form"
+        ) from None
+
+
+def standardised(x: torch.Tensor) -> torch.Tensor:
+    """Each column to mean 0 and deviation 1; a constant column is only centred. float32, the shape of ``x``."""
+    wide = x.double()
+    deviation = wide.std(0, correction=0)
+    return ((wide - wide.mean(0)) / torch.where(deviation > 0, deviation, 1.0)).float()
