@@ -12,7 +12,8 @@ The same law in a few array operations:
   class is struck and only the slots that had drawn it draw again (a draw given that it is not that class is a draw from the
   rest).
 
-Every pass strikes one class, so there are at most as many passes as classes.
+Every pass strikes one class, so there are at most as many passes as classes. The frequencies of what remains are those of the
+moment the class was struck (INTERPRETATION; only mixtures without any class left use them).
 """
 
 from __future__ import annotations

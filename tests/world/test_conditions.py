@@ -1,0 +1,154 @@
+"""Devices, networks, availability, failures: laws, purity, units."""
+
+import numpy as np
+import pytest
+
+from motley.core.errors import ConfigError
+from motley.core.keys import Streams
+from motley.world import AVAILABILITY, DEVICES, FAILURES, NETWORKS, devices, network
+
+KEY = Streams(0).key("device")
+MANY = np.arange(20_000)
+DRAWN = [devices.Uniform(), devices.LogNormal(), devices.ShiftedExponential()]
+LINKS = [network.Uniform((1, 5), (5, 20)), network.LogNormal(3.0, 0.5, 10.0)]
+
+
+def seconds(device, ids=MANY, moment=1, examples=500, steps=10, key=KEY):
+    return device.step_s(key, ids, moment, np.full(len(ids), examples), np.full(len(ids), steps))
+
+
+def within(values, mean, variance):
+    return abs(np.mean(values) - mean) < 4 * np.sqrt(variance / len(values))
+
+
+def test_uniform_seconds():
+    """U(0.1, 0.5): mean 0.3, variance 0.4^2 / 12."""
+    drawn = seconds(devices.Uniform(0.1, 0.5))
+    assert within(drawn, 0.3, 0.16 / 12)
+    assert 0.1 < drawn.min() < 0.101
+    assert 0.499 < drawn.max() < 0.5
+
+
+def test_log_normal_seconds():
+    """log of it is N(log median, sigma^2)."""
+    log = np.log(seconds(devices.LogNormal(0.3, 0.6)))
+    assert within(log, np.log(0.3), 0.36)
+    assert within((log - np.log(0.3)) ** 2, 0.36, 2 * 0.36**2)
+
+
+def test_shifted_exponential_full_work():
+    """D13: T = a N + Exp(mean lambda N): N = 500, lambda = 10 has mean 5500, deviation 5000, and never less than 500."""
+    whole = seconds(devices.ShiftedExponential(1, 10)) * 10
+    assert within(whole, 5500, 5000**2)
+    assert whole.min() >= 500
+
+
+def test_slowest_of_ten_shifted_exponentials():
+    """E[max of 10] = 500 + 5000 H_10 = 15144.84; the variance of the maximum is 5000^2 sum 1/i^2."""
+    expected = 500 + 5000 * sum(1 / i for i in range(1, 11))
+    assert round(expected, 2) == 15144.84
+    slowest = (seconds(devices.ShiftedExponential(1, 10)) * 10).reshape(2000, 10).max(axis=1)
+    assert within(slowest, expected, 5000**2 * sum(1 / i**2 for i in range(1, 11)))
+
+
+def test_a_client_without_work_takes_no_time():
+    assert devices.ShiftedExponential().step_s(KEY, np.array([0]), 1, np.array([0]), np.array([0])).tolist() == [0.0]
+
+
+def test_constant_seconds():
+    assert seconds(devices.Constant(0.25), np.arange(3)).tolist() == [0.25] * 3
+
+
+@pytest.mark.parametrize("device", DRAWN, ids=repr)
+def test_devices_are_pure(device):
+    """The same answer twice, for any company of ids; another seed, another answer."""
+    assert (seconds(device) == seconds(device)).all()
+    assert (seconds(device, np.array([9, 4])) == seconds(device)[[9, 4]]).all()
+    assert (seconds(device) != seconds(device, key=Streams(1).key("device"))).all()
+
+
+@pytest.mark.parametrize("make", [devices.Uniform, devices.LogNormal, devices.ShiftedExponential])
+def test_per_client_forgets_the_round(make):
+    assert (seconds(make(per="client"), moment=1) == seconds(make(per="client"), moment=2)).all()
+    assert (seconds(make(per="round"), moment=1) != seconds(make(per="round"), moment=2)).all()
+
+
+def test_defaults_of_per():
+    assert (devices.Uniform().per, devices.ShiftedExponential().per, network.Uniform().per) == ("client", "round", "round")
+
+
+def test_uniform_links():
+    """U(1, 5) up: mean 3, variance 16 / 12; U(5, 20) down: 12.5 and 225 / 12; independent."""
+    link = LINKS[0]
+    up, down = link.uplink_mbps(KEY, MANY, 1), link.downlink_mbps(KEY, MANY, 1)
+    assert within(up, 3, 16 / 12)
+    assert within(down, 12.5, 225 / 12)
+    assert abs(np.corrcoef(up, down)[0, 1]) < 4 / np.sqrt(len(MANY))
+
+
+def test_log_normal_links_have_their_median():
+    link = LINKS[1]
+    assert within(np.log(link.uplink_mbps(KEY, MANY, 1)), np.log(3), 0.25)
+    assert within(np.log(link.downlink_mbps(KEY, MANY, 1)), np.log(10), 0.25)
+
+
+@pytest.mark.parametrize("link", LINKS, ids=repr)
+def test_links_are_pure_and_drawn_per_round(link):
+    for draw in (link.uplink_mbps, link.downlink_mbps):
+        assert (draw(KEY, np.array([9, 4]), 3) == draw(KEY, MANY, 3)[[9, 4]]).all()
+        assert (draw(KEY, MANY, 3) != draw(KEY, MANY, 4)).all()
+
+
+@pytest.mark.parametrize("link", [network.Uniform(per="client"), network.LogNormal(per="client")], ids=repr)
+def test_links_drawn_once(link):
+    assert (link.uplink_mbps(KEY, MANY, 3) == link.uplink_mbps(KEY, MANY, 4)).all()
+
+
+@pytest.mark.parametrize("link", [network.Free(), network.Uniform(), network.LogNormal(), network.Constant(2.0)], ids=repr)
+def test_no_downlink_is_free_in_time(link):
+    assert np.isinf(link.downlink_mbps(KEY, MANY[:3], 1)).all()
+
+
+def test_constant_and_free_links():
+    link = network.Constant(2.0, 8.0)
+    assert link.uplink_mbps(KEY, MANY[:2], 1).tolist() == [2.0, 2.0]
+    assert link.downlink_mbps(KEY, MANY[:2], 1).tolist() == [8.0, 8.0]
+    assert np.isinf(network.Free().uplink_mbps(KEY, MANY[:2], 1)).all()
+
+
+def test_always_there_and_never_gone():
+    assert AVAILABILITY.build("always").online(KEY, MANY[:3], 1, 0.0).tolist() == [True] * 3
+    assert np.isnan(FAILURES.build("none").drop_at(KEY, MANY[:3], 1)).all()
+
+
+def test_tenfold_spread_from_a_file():
+    device = DEVICES.build({"name": "uniform", "low": 0.05, "high": 0.5})
+    link = NETWORKS.build({"name": "uniform", "up_mbps": [1, 10], "down_mbps": [2, 20], "per": "client"})
+    drawn = seconds(device)
+    assert drawn.max() / drawn.min() == pytest.approx(10, rel=0.01)
+    assert link.up_mbps == (1.0, 10.0)
+
+
+@pytest.mark.parametrize(
+    ("catalogue", "record", "message"),
+    [
+        (DEVICES, {"name": "uniform", "low": 0}, "device: got \\[low, high\\] = \\[0.0, 0.5\\]; expected 0 < low <= high"),
+        (DEVICES, {"name": "uniform", "low": 1, "high": 0.5}, "expected 0 < low <= high"),
+        (DEVICES, {"name": "uniform", "per": "clients"}, "device.per: got 'clients' .did you mean 'client'"),
+        (DEVICES, {"name": "constant", "seconds": -1}, "got seconds = -1.0"),
+        (DEVICES, {"name": "log_normal", "median": 0}, "got median = 0.0; expected a finite number above 0"),
+        (DEVICES, {"name": "shifted_exponential", "lambda_t": float("inf")}, "got lambda_t = inf"),
+        (NETWORKS, {"name": "uniform", "up_mbps": [5, 1]}, "got up_mbps = \\[5.0, 1.0\\]; expected 0 < low <= high"),
+        (NETWORKS, {"name": "uniform", "up_mbps": [1, 2, 3]}, "expected a list of 2"),
+        (NETWORKS, {"name": "uniform", "down_mbps": [0, 1]}, "got down_mbps"),
+        (NETWORKS, {"name": "constant"}, "network.up_mbps: 'constant' needs this option"),
+        (NETWORKS, {"name": "constant", "up_mbps": 0}, "got up_mbps = 0.0; expected a finite number above 0 megabits a second"),
+        (NETWORKS, {"name": "log_normal", "sigma": -1}, "got sigma = -1.0"),
+        (NETWORKS, {"name": "inverted"}, "known but not built yet"),
+        (AVAILABILITY, {"name": "markov"}, "known but not built yet"),
+        (FAILURES, {"name": "crash"}, "known but not built yet"),
+    ],
+)
+def test_bad_options_are_named(catalogue, record, message):
+    with pytest.raises(ConfigError, match=message):
+        catalogue.build(record)
