@@ -1,0 +1,276 @@
+"""HeteRo-Select v1: the worked numbers of methods 6 (a, b, c in both forms) and everything of "What must hold"."""
+# ruff: noqa: C408
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from motley.core.errors import ConfigError
+from motley.core.records import Outcome, Reports
+from motley.selectors import build
+from motley.selectors.base import Selector
+from motley.selectors.hetero_select_v1 import HeteroSelectV1, HeteroSelectV1State
+from motley.selectors.parts.divergence import column_mean, distributions, entropy, jensen_shannon
+from motley.selectors.parts.sampling import softmax
+
+IDS = np.arange(3)
+NONE = float("nan")
+A = dict(
+    t=10, loss=(2, 1, 0.5), before=(2.5, 1, 0.4), labels=((9, 1), (5, 5), (1, 9)), count=(4, 2, 1), last=(9, 5, 0),
+    square=(4, 1, NONE), tau=1.9,
+    V=(1, 0.333333, 0), D=(0.278907, 0, 0.278907), M=(0.962117, 0.5, -0.054600), F=(0.591716, 0.756144, 0.865333),
+    St=(1.485203, 2.254232, 2.678527), N=(0.508163, 0.731475, 1), S=(1.826106, 1.575184, 1.768166),
+    p=(0.351339, 0.307873, 0.340787), product=(0.119836, 0, 0), p_product=(0.347493, 0.326253, 0.326253),
+)  # fmt: skip
+B = dict(
+    t=1, loss=(3, 2, 1), before=(NONE,) * 3, labels=((1, 0), (5, 5), (0, 1)), count=(0,) * 3, last=(0,) * 3,
+    square=(NONE,) * 3, tau=1.99,
+    V=(1, 0.5, 0), D=(0.619443, 0, 0.619443), M=(0.5,) * 3, F=(1,) * 3, St=(1.485203,) * 3, N=(1,) * 3,
+    S=(2.604646, 1.485203, 1.604646), p=(0.459818, 0.261988, 0.278194),
+    # V D M F St N = (1 * .619443 * .5 * 1.485203, 0, 0) = (.460000, 0, 0); e^(.46 / 1.99) = 1.260056; p_0 = 1.260056 / 3.260056
+    product=(0.460000, 0, 0), p_product=(0.386514, 0.306743, 0.306743),
+)  # fmt: skip
+C = dict(
+    t=150, loss=(0.9, 0.6, 0.3), before=(1, 0.6, 0.2), labels=((8, 2), (6, 4), (1, 9)), count=(75, 50, 25),
+    last=(149, 135, 100), square=(9, 1, 2), tau=1.0,
+    V=(1, 0.5, 0), D=(0.073104, 0.007299, 0.146793), M=(0.744919, 0.5, -0.348284), F=(0.591716, 0.694444, 0.826446),
+    St=(1.485203, 2.940812, 3.131166), N=(0.501170, 0.820821, 0.682426), S=(1.396111, 2.463377, 1.438547),
+    p=(0.201989, 0.587266, 0.210745),
+    # .073104 * .744919 * .591716 * 1.485203 * .501170 = .023985; .5 * .007299 * .5 * .694444 * 2.940812 * .820821 = .003059; 0
+    # their exponentials 1.024275, 1.003064, 1 sum to 3.027339
+    product=(0.023985, 0.003059, 0), p_product=(0.338342, 0.331335, 0.330323),
+)  # fmt: skip
+
+
+def state_of(case):
+    """A state with exactly these numbers, labels through enrolment."""
+    selector = Selector(HeteroSelectV1())
+    ids = np.arange(len(case["loss"]))
+    selector.observe(0, Reports(ids, Outcome.ENROLLED, signals={"label_histogram": np.array(case["labels"], float)}))
+    columns = {name: np.array(case[name], float) for name in ("loss", "before", "count", "last", "square")}
+    return HeteroSelectV1State(selector.state.clients.put(ids, columns))
+
+
+@pytest.mark.parametrize("case", [A, B, C], ids="abc")
+def test_worked_components(case):
+    parts = HeteroSelectV1().components(state_of(case), case["t"], IDS)
+    for name, got in zip(("V", "D", "M", "F", "St", "N"), parts, strict=True):
+        np.testing.assert_allclose(got, case[name], atol=6e-7, err_msg=name)
+
+
+@pytest.mark.parametrize("case", [A, B, C], ids="abc")
+@pytest.mark.parametrize(("form", "score", "chance"), [("additive", "S", "p"), ("multiplicative", "product", "p_product")])
+def test_worked_scores_and_probabilities(case, form, score, chance):
+    rule = HeteroSelectV1(form)
+    scores = rule.scores(rule.components(state_of(case), case["t"], IDS))
+    np.testing.assert_allclose(scores, case[score], atol=1e-6)
+    np.testing.assert_allclose(softmax(scores, case["tau"]), case[chance], atol=1e-6)
+    selector = Selector(rule)
+    selector.state = state_of(case)
+    cohort = selector.select(case["t"], IDS, 3)
+    assert cohort.notes["tau"] == pytest.approx(case["tau"])
+    p = np.array(case[chance])
+    assert cohort.notes["max_probability"] == pytest.approx(p.max(), abs=1e-6)
+    assert cohort.notes["cv_probability"] == pytest.approx(p.std() / p.mean(), abs=1e-5)
+    np.testing.assert_allclose(cohort.scores, p[cohort.ids], atol=1e-6)
+    np.testing.assert_allclose(cohort.weights, 1 / 3)
+
+
+def test_worked_example_reached_through_observe():
+    """(a) again, but every number arrives as it does in a run: enrolment, probes of rounds 9 and 10, reports of rounds 1 to 9.
+    h = (4, 2, 1): rounds (1, 2, 3, 9), (4, 5) and once dropped in round 6; u = (4, 1, none) from norms 2 and 1."""
+    selector = Selector(HeteroSelectV1())
+    labels = np.array([[9.0, 1], [5, 5], [1, 9]])
+    selector.observe(0, Reports(IDS, Outcome.ENROLLED, signals={"label_histogram": labels}))
+    for t, (k, norm, outcome) in {
+        1: (0, 9.0, Outcome.ACCEPTED),
+        2: (0, 9.0, Outcome.ACCEPTED),
+        3: (0, 9.0, Outcome.ACCEPTED),
+        4: (1, 9.0, Outcome.ACCEPTED),
+        5: (1, 1.0, Outcome.ACCEPTED),
+        6: (2, 9.0, Outcome.DROPPED),
+        9: (0, 2.0, Outcome.ACCEPTED),
+    }.items():
+        if t == 9:
+            selector.observe(9, Reports(IDS, Outcome.PROBED, signals={"loss": [2.5, 1.0, 0.4]}))
+        selector.observe(t, Reports([k], outcome, signals={"update_norm": [norm]}))
+    selector.observe(10, Reports(IDS, Outcome.PROBED, signals={"loss": [2.0, 1.0, 0.5]}))
+    rule = selector.rule
+    np.testing.assert_allclose(rule.scores(rule.components(selector.state, 10, IDS)), A["S"], atol=6e-7)
+
+
+def test_frequencies_follow_the_softmax():
+    selector, counts, n = Selector(HeteroSelectV1()), np.zeros(3), 3000
+    selector.state = state_of(A)
+    for dispatch in range(n):
+        counts[selector.select(10, IDS, 1, dispatch=dispatch).ids] += 1
+    p = np.array(A["p"])
+    assert (abs(counts / n - p) < 4.5 * np.sqrt(p * (1 - p) / n)).all()
+
+
+@pytest.mark.parametrize("form", ["additive", "multiplicative"])
+def test_equal_signals_give_the_uniform_distribution(form):
+    same = dict(loss=(1,) * 5, before=(2,) * 5, labels=((1, 2),) * 5, count=(3,) * 5, last=(4,) * 5, square=(1,) * 5)
+    rule = HeteroSelectV1(form)
+    for state in (state_of(same), rule.init()):
+        scores = rule.scores(rule.components(state, 9, np.arange(5)))
+        assert np.ptp(scores) < 1e-12
+
+
+def score_with(**changes):
+    rule = HeteroSelectV1()
+    return rule.scores(rule.components(state_of({**A, **changes}), changes.get("t", 40), IDS))
+
+
+def test_score_rises_with_staleness_up_to_20_rounds_and_falls_with_participation():
+    by_gap = [score_with(last=(40 - gap, 39, 39))[0] for gap in range(1, 30)]
+    assert (np.diff(by_gap[:20]) > 0).all()
+    assert np.ptp(by_gap[19:]) == 0
+    by_count = [score_with(count=(h, 50, 50))[0] for h in range(50)]
+    assert (np.diff(by_count) < 0).all()
+
+
+@given(st.floats(0.01, 100), st.floats(-5, 50))
+def test_value_is_invariant_to_affine_changes_of_the_losses(scale, shift):
+    rule = HeteroSelectV1()
+    loss = np.array([2.0, 1.0, 0.5, 1.7])
+    case = dict(A, before=(NONE,) * 4, labels=((1, 1),) * 4, count=(0,) * 4, last=(0,) * 4, square=(NONE,) * 4)
+    one, other = (
+        rule.components(state_of({**case, "loss": values}), 3, np.arange(4)).value for values in (loss, scale * loss + shift)
+    )
+    np.testing.assert_allclose(one, other, atol=1e-5)
+
+
+@given(st.integers(0, 10_000), st.integers(2, 9), st.integers(1, 200))
+def test_probability_is_bounded_from_below(seed, clients, t):
+    """p_k >= e^((Smin + gamma log(1+d))/tau) / (e^(same) + (K_A - 1) e^((Smax + gamma log 21)/tau)), d = min(t - l_k, 20)."""
+    rng = np.random.Generator(np.random.Philox(seed))
+    case = dict(
+        loss=rng.exponential(size=clients), before=rng.exponential(size=clients), count=rng.integers(0, 9, clients),
+        labels=rng.integers(0, 9, (clients, 3)) + 1, last=rng.integers(0, t, clients), square=rng.exponential(size=clients),
+    )  # fmt: skip
+    rule = HeteroSelectV1()
+    gamma, eta = rule.strengths
+    p = softmax(rule.scores(rule.components(state_of(case), t, np.arange(clients))), tau := 2.0 * (1 - 0.5 * min(t / 100, 1)))
+    low = 0 + 0 - 0.5 + ((1 + eta) ** -2 - 1) - rule.a  # V, D, M, F - 1, N - 1 at their smallest
+    high = 1 + 2 + 1.5 + 0 + 0
+    own = np.exp((low + gamma * np.log1p(np.minimum(t - case["last"], 20))) / tau)
+    assert (p >= own / (own + (clients - 1) * math.exp((high + gamma * math.log(21)) / tau))).all()
+
+
+@given(st.lists(st.floats(1e-6, 1e9), min_size=2, max_size=6), st.integers(1, 300), st.integers(0, 99))
+def test_components_stay_in_their_ranges(losses, t, seed):
+    rng = np.random.Generator(np.random.Philox(seed))
+    n = len(losses)
+    case = dict(
+        loss=losses, before=rng.permutation(losses), labels=rng.integers(0, 5, (n, 4)), count=rng.integers(0, 5, n),
+        last=rng.integers(0, t, n), square=rng.exponential(size=n) * 10.0 ** rng.integers(-9, 9, n),
+    )  # fmt: skip
+    parts = HeteroSelectV1().components(state_of(case), t, np.arange(n))
+    ranges = [(0, 1), (0, 2), (-0.5, 1.486615), (1.3**-2, 1), (1, 1 + 0.7 * math.log(21)), (0.5, 1)]
+    for got, (low, high), name in zip(parts, ranges, parts._fields, strict=True):
+        assert (got >= low - 1e-12).all(), name
+        assert (got <= high + 1e-12).all(), name
+
+
+def test_momentum_is_stable_for_a_loss_that_exploded():
+    """q = (1 - 1e300) / 1: exp(-5 q) overflows; the limit is -0.5."""
+    parts = HeteroSelectV1().components(state_of({**A, "loss": (1e300, 1, 1), "before": (1, 1, 0)}), 10, IDS)
+    assert parts.momentum.tolist() == [-0.5, 0.5, 0.5]  # the last: L(w_{t-2}) <= eps, so q = 0
+
+
+def test_unknown_clients_are_neutral():
+    """No loss and no histogram: V and D are the mean of those that have one; N and M are what they are without signals."""
+    state = state_of(A)
+    parts = HeteroSelectV1().components(state, 10, np.arange(4))
+    assert parts.value[3] == pytest.approx(parts.value[:3].mean())
+    assert parts.diversity[3] == pytest.approx(parts.diversity[:3].mean())
+    assert (parts.norm[3], parts.momentum[3], parts.fairness[3]) == (1.0, 0.5, 1.0)
+
+
+def test_ranges_run_over_the_available_only():
+    parts = HeteroSelectV1().components(state_of(A), 10, np.array([1, 2]))
+    np.testing.assert_allclose(parts.value, [1, 0], atol=1e-7)
+    np.testing.assert_allclose(parts.fairness, [1.3**-2, 1.15**-2])
+    np.testing.assert_allclose(parts.norm, [1 - 0.5 * math.tanh(1.5), 1])
+
+
+def test_the_norm_is_squared_and_counts_move_for_everyone_sent_out():
+    selector = Selector(HeteroSelectV1())
+    outcome = np.array([Outcome.ACCEPTED, Outcome.LATE, Outcome.DROPPED, Outcome.REJECTED, Outcome.REHEARSED], np.int8)
+    selector.observe(7, Reports(np.arange(5), outcome, signals={"update_norm": np.full(5, 3.0)}))
+    get = selector.state.clients.get
+    assert get("count", np.arange(5)).tolist() == [1, 1, 1, 1, 0]
+    assert get("last", np.arange(5)).tolist() == [7, 0, 0, 0, 0]
+    np.testing.assert_array_equal(get("square", np.arange(5)), [9, NONE, NONE, NONE, NONE])
+
+
+def test_losses_shift_and_a_non_finite_one_moves_nothing():
+    selector = Selector(HeteroSelectV1())
+    for t, losses in enumerate([(1.0, 5.0), (2.0, math.nan), (3.0, math.inf), (4.0, 6.0)], start=1):
+        selector.observe(t, Reports([0, 1], Outcome.PROBED, signals={"loss": losses}))
+    assert selector.state.clients.get("loss", [0, 1]).tolist() == [4.0, 6.0]
+    assert selector.state.clients.get("before", [0, 1]).tolist() == [3.0, 5.0]
+
+
+def test_last_report_uses_reported_losses_and_asks_nobody():
+    rule = HeteroSelectV1(probed="last_report")
+    selector = Selector(rule)
+    assert not len(selector.probe(1, IDS, 2))
+    selector.observe(1, Reports([1], Outcome.ACCEPTED, signals={"loss": [2.0], "update_norm": [1.0]}))
+    selector.observe(2, Reports(IDS, Outcome.PROBED, signals={"loss": [9.0, 9.0, 9.0]}))  # not its own: ignored
+    np.testing.assert_array_equal(selector.state.clients.get("loss", IDS), [NONE, 2.0, NONE])
+    assert rule.needs().reported == {"loss", "update_norm"}
+    assert not rule.needs().probed
+
+
+def test_needs_and_named_strategies():
+    needs = HeteroSelectV1(probe_batches=3).needs()
+    assert (needs.enrolled, needs.probed, needs.reported) == ({"label_histogram"}, {"loss": 3}, {"update_norm"})
+    assert HeteroSelectV1().strengths == (0.7, 0.3)
+    assert HeteroSelectV1(strategy="exploitative").strengths == (0.05, 0.1)
+    assert HeteroSelectV1(strategy="exploitative", eta=0.0).strengths == (0.05, 0.0)
+
+
+def test_weights_of_the_components():
+    rule = HeteroSelectV1(w_value=0.0, w_diversity=2.0, w_momentum=0.0, w_fairness=0.0, w_staleness=0.5, w_norm=0.0)
+    parts = rule.components(state_of(A), 10, IDS)
+    np.testing.assert_allclose(rule.scores(parts), 2 * parts.diversity + 0.5 * (parts.staleness - 1))
+
+
+def test_divergence_of_worked_pairs():
+    """JS((1,0) || (.5,.5)) = H(.75,.25) - 0/2 - 1/2 = .811278 - .5 = .311278 bits; disjoint distributions: 1 bit."""
+    p = np.array([[1.0, 0.0], [0.5, 0.5], [0.0, 1.0]])
+    np.testing.assert_allclose(jensen_shannon(p, np.array([0.5, 0.5]), entropy(p)), [0.311278, 0, 0.311278], atol=5e-7)
+    np.testing.assert_allclose(jensen_shannon(p, np.array([0.0, 1.0]), entropy(p))[[0, 2]], [1, 0], atol=1e-15)
+    many = np.tile(p, (5000, 1))
+    np.testing.assert_allclose(jensen_shannon(many, p[0], entropy(many))[-3:], jensen_shannon(p, p[0], entropy(p)))
+    np.testing.assert_allclose(column_mean(many), [0.5, 0.5], rtol=1e-12)
+
+
+def test_distributions_refuse_what_is_none():
+    got = distributions(np.array([[1.0, 3.0], [0.0, 0.0], [np.nan, 1.0], [-1.0, 5.0]]))
+    np.testing.assert_array_equal(got, [[0.25, 0.75], [NONE, NONE], [NONE, NONE], [NONE, NONE]])
+
+
+@pytest.mark.parametrize(
+    ("record", "message"),
+    [
+        ({"gamma": -1.0}, "selector: got gamma = -1.0, eta = None; expected numbers of at least 0"),
+        ({"tau0": 0}, "got tau0 = 0.0, eps = 1e-08; expected positive"),
+        ({"eps": float("inf")}, "expected positive numbers"),
+        ({"a": 1.5}, r"got a = 1.5; expected a number in \[0, 1\]"),
+        ({"probe_batches": 0}, "got probe_batches = 0; expected at least 1"),
+        ({"form": "multiplicative", "w_norm": 2.0}, "the multiplicative form has no weights"),
+        ({"w_norm": float("inf")}, "expected finite numbers"),
+        ({"form": "aditive"}, r"selector.form: got 'aditive' \(did you mean 'additive'\?\)"),
+        ({"tau0": float("nan")}, "selector.tau0: got nan; expected a number"),
+        ({"probe": "some"}, "selector.probe: got 'some'; expected one of 'all', 'last_report'"),
+    ],
+)
+def test_bad_options(record, message):
+    with pytest.raises(ConfigError, match=message):
+        build({"name": "hetero_select_v1", **record})
