@@ -27,7 +27,9 @@ def landed_reports(
     """
     lines = landed.timelines
     first = next(iter(results.values()), None)
-    signals = {name: np.full((len(landed), *np.shape(value)), np.nan) for name, value in (first.signals if first else {}).items()}
+    signals = {
+        name: np.full((len(landed), *np.shape(value)), np.nan) for name, value in (first.signals if first else {}).items()
+    }
     for i, trained in results.items():
         for name, value in trained.signals.items():
             signals[name][i] = value

@@ -131,7 +131,9 @@ def test_files_stay_small_and_forbidden_things_stay_out(path: Path) -> None:
         if isinstance(node, ast.Call):
             called = ast.unparse(node.func)
             assert called != "print", f"{path}:{node.lineno}: print in the library"
-            assert called not in ("np.random.seed", "random.seed", "torch.seed", "np.random.default_rng"), f"{path}:{node.lineno}"
+            assert called not in ("np.random.seed", "random.seed", "torch.seed", "np.random.default_rng"), (
+                f"{path}:{node.lineno}"
+            )
             assert not called.startswith(("pickle.", "random.")), f"{path}:{node.lineno}: {called}"
         if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
             assert node.args.kwarg is None, f"{path}:{node.lineno}: **kwargs in a public signature"
@@ -146,7 +148,11 @@ def test_every_public_name_is_typed_and_documented(path: Path) -> None:
             nested = isinstance(node, ast.FunctionDef) and not _is_toplevel_or_method(tree, node)
             assert nested or ast.get_docstring(node), f"{path}:{node.lineno}: {node.name} has no docstring"
             if isinstance(node, ast.FunctionDef):
-                untyped = [a.arg for a in node.args.args + node.args.kwonlyargs if a.annotation is None and a.arg not in ("self", "cls")]
+                untyped = [
+                    a.arg
+                    for a in node.args.args + node.args.kwonlyargs
+                    if a.annotation is None and a.arg not in ("self", "cls")
+                ]
                 assert not untyped, f"{path}:{node.lineno}: {node.name} leaves {untyped} untyped"
                 assert node.returns is not None or nested, f"{path}:{node.lineno}: {node.name} has no return type"
 

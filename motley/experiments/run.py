@@ -1,0 +1,179 @@
+"""Run one experiment in its folder: begin, go on, or see that it is done.
+
+Rows are on disk after every round, a checkpoint every so often, so a kill at any moment loses at most the rounds since the last
+checkpoint, and these come out the same when they are run again.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+
+from motley.core.errors import NumericsError
+from motley.experiments import document
+from motley.experiments.build import build
+from motley.experiments.config import Experiment, load
+from motley.experiments.store import RunFolder, default_folder, describe, ensure_space
+from motley.experiments.tensorboard import Board
+from motley.results.load import Run
+from motley.results.load import load as load_results
+from motley.results.stream import disk_error
+from motley.results.writer import Writer
+from motley.simulation.checkpoint import Checkpoints
+from motley.simulation.simulation import Round, Simulation
+from motley.tasks.base import Task
+from motley.tasks.flat import FlatModule
+
+__all__ = ["as_experiment", "numerics_of", "run"]
+
+Told = Callable[[Round], None]
+
+
+def run(
+    experiment: Experiment | str | Path | Mapping[str, Any],
+    *,
+    out: Path | str | None = None,
+    resume: bool = False,
+    data: Path | str | None = None,
+    overrides: Sequence[str] = (),
+    progress: bool | Told = False,
+    allow_other_numerics: bool = False,
+    task: Task | None = None,
+) -> Run:
+    """Run an experiment to its end and load its results.
+
+    Parameters
+    ----------
+    experiment: an Experiment, its keys, or the path of its TOML file. overrides: settings like ``"local.epochs=2"``.
+    out: the run's folder; ``runs/<name>/<run id>`` by default. resume: go on with an interrupted run; a finished one is only loaded.
+    data: folder to look into first for data packs. progress: True for a bar, or a function that hears of every round.
+    allow_other_numerics: resume although torch, instruction set, threads, engine or device differ; the bits then may, too.
+    task: a federation and module of your own instead of the experiment's ``task`` and ``partition``.
+
+    Raises
+    ------
+    UserError: one sentence about what is wrong; nothing half-written.
+
+    Example
+    -------
+    ``motley.run("exp.toml").tables["evaluations"].to_pandas()``
+    """
+    experiment = as_experiment(experiment, overrides)
+    path = Path(out) if out is not None else default_folder(experiment)
+    folder = RunFolder(path)
+    with folder.lock():
+        state = folder.state(experiment.run_id(), resume)
+        if state == "finished":
+            return load_results(path)
+        before = folder.read() or {}
+        if state == "interrupted":  # "auto" was decided when the run began
+            experiment = experiment.replace({"engine.name": before["numerics"]["engine"]})
+        ensure_space(path)
+        simulation = build(experiment, Path(data) if data is not None else None, task=task)
+        numerics = numerics_of(simulation)
+        if state == "interrupted" and not allow_other_numerics:
+            _check_numerics(before["numerics"], numerics)
+        about = {"metric": simulation.setting.task.metric, "classes": list(simulation.federation.names)}
+        size = {"parameters": simulation.setting.task.layout.size}
+        record = describe(experiment, numerics, about | {"notes": dict(simulation.federation.notes)}, **size)
+        folder.write(record)
+        with _bar(experiment.stop.rounds, progress) as told:
+            _go(experiment, simulation, path, state == "interrupted", told)
+        folder.write({**record, "finished": True})
+        shutil.rmtree(path / "checkpoints", ignore_errors=True)
+    return load_results(path)
+
+
+def as_experiment(experiment: Experiment | str | Path | Mapping[str, Any], overrides: Sequence[str] = ()) -> Experiment:
+    """An experiment from whatever names one."""
+    if isinstance(experiment, str | Path):
+        return load(experiment, overrides)
+    if isinstance(experiment, Mapping):
+        return Experiment(**document.override(experiment, overrides))
+    changes = {path: document.parse_value(text) for path, text in map(document.parse_setting, overrides)}
+    return experiment.replace(changes) if changes else experiment
+
+
+def numerics_of(simulation: Simulation) -> dict[str, Any]:
+    """Under what "the same bits" holds."""
+    setting = simulation.setting
+    device = torch.device(setting.device)
+    on = torch.cuda.get_device_name(device) if device.type == "cuda" else torch.backends.cpu.get_cpu_capability()
+    return {
+        "torch": torch.__version__, "instructions": on, "threads": simulation.engine.threads, "engine": simulation.engine.name,
+        "device": setting.device, "dtype": str(setting.dtype).removeprefix("torch."),
+    }  # fmt: skip
+
+
+def _check_numerics(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    for name in now:
+        if before.get(name) != now[name]:
+            raise NumericsError(
+                f"this run began with {name} = {before.get(name)!r} and would go on with {now[name]!r}, so its bits could differ; "
+                "resume where it began, or give --allow-other-numerics"
+            )
+
+
+def _go(experiment: Experiment, simulation: Simulation, path: Path, resumed: bool, told: Told) -> None:
+    """From wherever the run is to its end."""
+    checkpoints = Checkpoints(path / "checkpoints")
+    saved = checkpoints.load() if resumed else None
+    if saved is not None:
+        simulation.restore(saved)
+    writer = Writer(path, resume_at=(simulation.round if saved else -1) if resumed else None)
+    simulation.writer = writer
+    board = Board(path / "tensorboard", simulation.round) if experiment.log.tensorboard else None
+    every, last_s = experiment.checkpoint, time.monotonic()
+    while not simulation.done:
+        began = time.perf_counter()
+        done = simulation.step()
+        spent = {f"{name}_s": value for name, value in simulation.watch.lap().items()}
+        writer.add("timings", {"round": done.round, "wall_s": time.perf_counter() - began, **spent})
+        writer.flush()
+        if board is not None:
+            board.tell(done)
+        if simulation.version % every.every_rounds == 0 or time.monotonic() - last_s > every.every_s or simulation.done:
+            checkpoints.save(simulation.round, simulation.save())
+            last_s = time.monotonic()
+        told(done)
+    writer.finish()
+    simulation.engine.close()
+    _save_model(simulation, path / "model.safetensors")
+
+
+def _save_model(simulation: Simulation, path: Path) -> None:
+    """The final model under its parameters' names: ``module.load_state_dict(safetensors.torch.load_file(path))``."""
+    flat = FlatModule.of(simulation.setting.task.model, simulation.setting.dtype)
+    flat.load(simulation.server.model)
+    fresh = path.with_suffix(".new")
+    try:
+        save_file({name: value.contiguous().clone() for name, value in flat.module.state_dict().items()}, fresh)
+        fresh.replace(path)
+    except OSError as error:
+        fresh.unlink(missing_ok=True)
+        raise disk_error(error, path) from None
+
+
+@contextmanager
+def _bar(rounds: int | None, progress: bool | Told) -> Iterator[Told]:
+    """Who hears of a round: the caller's function, a progress bar, or nobody."""
+    if callable(progress):
+        yield progress
+    elif not progress:
+        yield lambda done: None
+    else:
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"), TimeRemainingColumn())
+        with Progress(*columns, transient=True) as bar:
+            task = bar.add_task("", total=rounds)
+            yield lambda done: bar.update(
+                task, completed=done.round, description=f"{done.score:.4f}  {done.time_s:.0f} s virtual"
+            )
