@@ -96,7 +96,7 @@ class Ledger:
         """
         _check_word("kind", kind, KINDS)
         _check_word("direction", direction, DIRECTIONS)
-        who = np.atleast_1d(np.asarray(ids, np.int64))
+        who = np.atleast_1d(np.array(ids, np.int64))
         sent = _whole(bits, len(who), "bits")
         if paper_bits is None:
             paper_bits = sent if (kind, direction) == ("upload", "up") else 0

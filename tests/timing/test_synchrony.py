@@ -1,0 +1,152 @@
+"""Synchrony: the synchronous mode, its edges, and that the event loop carries buffered modes too."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from motley.core.errors import ConfigError, ContractError
+from motley.timing import SYNCHRONY
+from motley.timing.clock import Clock
+from motley.timing.planner import plan
+from motley.timing.synchrony import Dispatch, Step, Synchronous, Synchrony, View, Wait
+from motley.timing.timeline import Timelines
+
+
+def sent(arrives, dropped=None):
+    n = len(arrives)
+    drop = np.full(n, np.nan) if dropped is None else np.where(dropped, 1.0, np.nan)
+    return plan(np.arange(n), np.arange(n), 0, 1, 0.0, arrives, 0, np.inf, 0, np.inf, drop)
+
+
+def test_dispatch_wait_step():
+    lines = sent([3.0, 1.0])
+    assert Synchronous().decide(View(0.0, 2, 0, False, Timelines.empty())) == Dispatch(2)
+    assert Synchronous().decide(View(0.0, 2, 0, True, lines)) == Wait(3.0)
+    step = Synchronous().decide(View(3.0, 2, 0, True, lines))
+    assert isinstance(step, Step)
+    assert step.accept.tolist() == [True, True]
+    assert step.cancel.tolist() == [False, False]
+
+
+def test_the_server_waits_until_a_dropped_client_is_gone_and_folds_the_others():
+    lines = sent([1.0, 3.0], [False, True])
+    assert Synchronous().decide(View(1.0, 2, 0, True, lines)) == Wait(3.0)
+    view = View(3.0, 2, 0, True, lines)
+    step = Synchronous().decide(view)
+    assert isinstance(step, Step)
+    assert step.accept.tolist() == [True, False]
+    assert step.stay(view).tolist() == [False, False]
+
+
+def test_everybody_dropped_ends_the_round_with_nobody():
+    view = View(3.0, 2, 0, True, sent([1.0, 3.0], [True, True]))
+    step = Synchronous().decide(view)
+    assert isinstance(step, Step)
+    assert not step.accept.any()
+    assert not step.stay(view).any()
+
+
+def test_nobody_to_ask_takes_idle_time_and_ends():
+    synchrony = Synchronous(idle_s=60)
+    assert synchrony.decide(View(100.0, 2, 4, True, Timelines.empty(), asked_s=100.0)) == Wait(160.0)
+    step = synchrony.decide(View(160.0, 2, 4, True, Timelines.empty(), asked_s=100.0))
+    assert isinstance(step, Step)
+    assert len(step.accept) == 0
+
+
+def test_a_contract_on_steps():
+    view = View(2.0, 2, 0, True, sent([1.0, 3.0]))
+    yes, no = np.array([True, True]), np.array([False, False])
+    with pytest.raises(ContractError, match=r"clients \[1\] are accepted, but have not delivered at 2.0 s"):
+        Step(yes, no).stay(view)
+    with pytest.raises(ContractError, match=r"clients \[0, 1\] are both accepted and cancelled"):
+        Step(yes, yes).stay(view)
+    assert Step(np.array([True, False]), no).stay(view).tolist() == [False, True]
+    assert Step(no, np.array([False, True])).stay(view).tolist() == [True, False]
+
+
+def test_names_and_options():
+    assert SYNCHRONY.build("synchronous") == Synchronous()
+    with pytest.raises(ConfigError, match="'buffered' is known but not built yet"):
+        SYNCHRONY.build("buffered")
+    with pytest.raises(ConfigError, match=r"synchrony: got idle_s = -1.0"):
+        SYNCHRONY.build({"name": "synchronous", "idle_s": -1})
+
+
+# ---------------------------------------------------------------- the same loop, other modes
+
+
+@dataclass(frozen=True)
+class Buffered(Synchrony):
+    """FedBuff's decision, as a later mode would write it: step on ``size`` arrivals, keep ``cohort`` clients in the air."""
+
+    size: int
+    idle_s: float = 1.0
+
+    def decide(self, view):
+        here = np.flatnonzero(view.arrived)
+        if len(here) >= self.size:
+            first = here[np.lexsort((view.flights.dispatch[here], view.flights.arrives_s[here]))][: self.size]
+            return Step(np.isin(np.arange(len(view.flights)), first), np.zeros(len(view.flights), bool))
+        flying = view.flights.arrives_s[view.flights.arrives_s > view.now_s]
+        if len(flying) < view.cohort and not (view.asked and view.asked_s == view.now_s):
+            return Dispatch(view.cohort - len(flying))
+        return Wait(float(flying.min(initial=view.now_s + self.idle_s)))
+
+
+def run(synchrony, cohort, seconds, steps, local, nobody_before=0.0):
+    """The simulation's loop in small: local(x, client) is an update. Returns (time, x, clients, staleness) of each step."""
+    clock, x, version, asked, asked_s, dispatch = Clock(), 0.0, 0, False, 0.0, 0
+    flights, starts, rows = Timelines.empty(), {}, []
+    for _ in range(1000):
+        view = View(clock.now_s, cohort, version, asked, flights, asked_s)
+        decision = synchrony.decide(view)
+        if isinstance(decision, Dispatch):
+            free = np.setdiff1d(np.arange(len(seconds)), flights.client) if clock.now_s >= nobody_before else np.zeros(0, int)
+            who = free[: decision.count]
+            numbers = dispatch + np.arange(len(who))
+            lines = plan(who, numbers, version, 1, clock.now_s, np.asarray(seconds)[who], 0, np.inf, 0, np.inf)
+            flights, asked, asked_s, dispatch = Timelines.concat(flights, lines), True, clock.now_s, dispatch + len(who)
+            starts[version] = x
+        elif isinstance(decision, Wait):
+            assert decision.until_s > clock.now_s
+            clock.advance(decision.until_s)
+        else:
+            stay, folded = decision.stay(view), flights[decision.accept]
+            deltas = [local(starts[int(v)], int(c)) for v, c in zip(folded.version, folded.client, strict=True)]
+            x += float(np.mean(deltas)) if deltas else 0.0
+            rows.append((clock.now_s, x, folded.client.tolist(), (version - folded.version).tolist()))
+            flights, version, asked = flights[stay], version + 1, False
+            if version == steps:
+                return rows
+    raise AssertionError("the loop does not end")
+
+
+def half_way(x, client):
+    return 0.5 * (client - x)
+
+
+@pytest.mark.parametrize("synchrony", [Synchronous(), Buffered(3)], ids=repr)
+def test_equal_durations_make_buffered_the_same_as_synchronous(synchrony):
+    """B1 (i): three clients with targets 0, 1, 2 and update (target - x) / 2, everybody in one second. x moves half the way to
+    the mean target 1 each time: 0.5, 0.75, 0.875, 0.9375, all staleness 0. A server that dispatches replacements between
+    simultaneous arrivals would give 0.5, 0.867851, 1.056543."""
+    rows = run(synchrony, 3, [1.0, 1.0, 1.0], 4, half_way)
+    assert [x for _, x, _, _ in rows] == [0.5, 0.75, 0.875, 0.9375]
+    assert [t for t, _, _, _ in rows] == [1.0, 2.0, 3.0, 4.0]
+    assert all(stale == [0, 0, 0] for _, _, _, stale in rows)
+
+
+def test_staleness_counts_server_steps():
+    """B1 (iii): K = C = 2, a step per arrival, durations 1 and 2.5: client 0 at 1 and 2, client 1 at 2.5, 2 behind."""
+    rows = run(Buffered(1), 2, [1.0, 2.5], 3, half_way)
+    assert [(t, clients, stale) for t, _, clients, stale in rows] == [(1.0, [0], [0]), (2.0, [0], [0]), (2.5, [1], [2])]
+
+
+@pytest.mark.parametrize("synchrony", [Synchronous(idle_s=2.0), Buffered(2, idle_s=2.0)], ids=repr)
+def test_nobody_available_does_not_loop_for_ever(synchrony):
+    """Nobody before 5 s, asked every 2 s: the first who can be asked leave at 6 s and arrive at 7 s."""
+    rows = run(synchrony, 2, [1.0, 1.0], 4, half_way, nobody_before=5.0)
+    first = next(row for row in rows if row[2])
+    assert first[0] == 7.0
