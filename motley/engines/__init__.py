@@ -2,12 +2,41 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from motley.core.components import Catalogue
 
-__all__ = ["ENGINES"]
+if TYPE_CHECKING:
+    from motley.engines.base import Setting
+
+__all__ = ["ENGINES", "resolve_auto"]
 
 ENGINES = Catalogue(
     "engine",
-    {"sequential": "motley.engines.sequential:Sequential"},
+    {
+        "sequential": "motley.engines.sequential:Sequential",
+        "cohort": "motley.engines.cohort:Cohort",
+        "vmap": "motley.engines.cohort:Vmap",
+        "threads": "motley.engines.threads:Threads",
+        "debug": "motley.engines.debug:Debug",
+    },
     planned=("processes", "ray"),
 )
+
+_SMALL = 100_000
+"""Weights up to which batching clients by vmap pays."""
+
+
+def resolve_auto(setting: Setting) -> str:
+    """The engine that ``engine = "auto"`` means here.
+
+    Stacks of linear layers with ReLU: ``cohort``. Other models of at most 10^5 weights without BatchNorm or dropout: ``vmap``.
+    Else ``threads`` on a CPU and ``sequential`` on a GPU (models-and-protocols).
+    """
+    from motley.tasks.flat import construct, layout_of  # torch is not loaded for a list of names
+
+    for name in ("cohort", "vmap"):
+        small = name == "cohort" or layout_of(construct(setting.task.model, 0)).size <= _SMALL
+        if small and ENGINES.get(name).refuses(setting) is None:  # type: ignore[attr-defined]
+            return name
+    return "threads" if setting.device == "cpu" else "sequential"

@@ -87,9 +87,14 @@ class Setting:
 
 
 class Engine(ABC):
-    """How local work is computed."""
+    """How local work is computed. ``threads``: cores it uses, at most ``Setting.threads``."""
 
     name: ClassVar[str]
+    threads: int
+
+    @abstractmethod
+    def __init__(self, setting: Setting) -> None:
+        """Raises ContractError for a setting that it :meth:`refuses`."""
 
     @classmethod
     @abstractmethod

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -15,7 +15,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from motley.algorithms.base import Affine, Context, Loss, Memory, Tensors
 from motley.algorithms.local import Block
-from motley.core.errors import EngineError, UserError
+from motley.core.errors import EngineError, MotleyError
 from motley.core.layout import Layout
 from motley.engines.base import Job, Setting, Trained
 from motley.engines.batches import BatchPlan
@@ -26,12 +26,13 @@ from motley.tasks.nn import set_stream
 
 __all__ = ["Client", "Met", "Watch", "context", "finish"]
 
-Watch = Callable[[int, Tensor, Tensor, Tensor], None]
-"""Called after each step's backward pass with (step, inputs, per-sample losses, flat gradient); the debug engine looks here."""
+Watch = Callable[[Mapping[str, object], Tensor, Tensor], None]
+"""Called after each step's backward pass with what is being done (client, dispatch, steps, step, inputs), the per-sample losses
+and the flat gradient; the debug engine looks here."""
 
 
 class Met(NamedTuple):
-    """Losses met in training: steps taken, mean over steps of the batches' means, root mean square over samples; NaN if none."""
+    """Losses met in training: steps, mean over them of the batches' means, root mean square over samples; NaN without steps."""
 
     steps: int
     loss: float
@@ -59,6 +60,7 @@ class Client:
         self.samples = samples
         self.watch = watch
         self.model = FlatModule.of(setting.task.model, setting.dtype, setting.device)
+        self._doing: dict[str, object] = {}
         self.norms = [m for m in self.model.module.modules() if isinstance(m, _BatchNorm)]
 
     def train(self, job: Job, download: Tensors, memory: Memory | None, want: frozenset[str]) -> Trained:
@@ -66,15 +68,15 @@ class Client:
 
         Raises
         ------
-        EngineError: the model or loss failed for this client; ``context`` carries client, dispatch and steps.
+        EngineError: the model or loss failed for this client; ``context`` carries client, dispatch, step and inputs.
         """
+        self._doing = {"client": job.client, "dispatch": job.dispatch, "steps": job.steps}
         try:
             return self._train(job, download, memory, want)
-        except UserError:
+        except MotleyError:
             raise
-        except (RuntimeError, ValueError, TypeError, IndexError) as error:
-            about: dict[str, object] = {"client": job.client, "dispatch": job.dispatch, "steps": job.steps}
-            raise EngineError(f"the local work of client {job.client} failed: {error}", about) from error
+        except Exception as error:
+            raise EngineError(f"the local work of client {job.client} failed: {error}", dict(self._doing)) from error
 
     def _train(self, job: Job, download: Tensors, memory: Memory | None, want: frozenset[str]) -> Trained:
         setting, model = self.setting, self.model
@@ -101,9 +103,10 @@ class Client:
         losses = []
         for step in range(len(plan)):
             inputs = samples.inputs(rows[step], augment.fold(step) if augment is not None else None)
+            self._doing.update(step=step, inputs=inputs)
             loss = self._gradient(inputs, targets[step], {name: parts[step] for name, parts in extras.items()})
             if self.watch is not None:
-                self.watch(step, inputs, loss, model.g)
+                self.watch(self._doing, loss, model.g)
             setting.solver.step([block], job.lr, affine.pull)
             losses.append(loss)
         return losses

@@ -25,7 +25,7 @@ class Samples:
         data = task.federation
         self.dtype = dtype
         self.transform = task.transform
-        self.x = data.x.to(device)
+        self.x = data.x.to(device) if task.transform is not None else data.x.to(device, dtype)
         self.y = self._cast(data.y.to(device))
         self.labels = self._cast(data.labels.to(device))
         self.rows = torch.from_numpy(data.train.values).to(device)
@@ -34,11 +34,6 @@ class Samples:
 
     def _cast(self, targets: Tensor) -> Tensor:
         return targets.to(self.dtype) if targets.is_floating_point() else targets
-
-    @property
-    def ready(self) -> bool:
-        """Whether stored samples are model inputs as they are."""
-        return self.transform is None and self.x.dtype == self.dtype
 
     def positions(self, clients: NDArray[np.int64]) -> NDArray[np.int64]:
         """Places of these clients' samples in ``rows`` and ``labels``, one client after the other."""
@@ -50,6 +45,4 @@ class Samples:
     def inputs(self, rows: Tensor, key: Key | None = None) -> Tensor:
         """Model inputs ``[len(rows), ...]`` of these rows; ``key`` draws augmentation, None switches it off."""
         raw = self.x.index_select(0, rows)
-        if self.transform is not None:
-            raw = self.transform(raw, key)
-        return raw.to(self.dtype)
+        return raw if self.transform is None else self.transform(raw, key).to(self.dtype)

@@ -1,0 +1,192 @@
+"""Several clients that train together: their jobs, contexts, corrections and tape; and the interface of what runs them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from motley.algorithms.base import Affine, Context, Memory, Tensors
+from motley.algorithms.local import Scale
+from motley.core.layout import Layout
+from motley.engines.base import Job, Setting, Trained
+from motley.engines.batches import BatchPlan
+from motley.engines.client import Met, context, finish
+from motley.engines.samples import Samples
+from motley.engines.tape import Tape
+from motley.tasks.base import ModelState
+
+__all__ = ["Chunk", "Executor", "Step"]
+
+
+_NOTED = 65536
+"""Outputs kept before their losses are reckoned."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One local step of the first ``active`` clients.
+
+    Parameters
+    ----------
+    number: from 0. rows: int64 ``[active * width]``, rows of the pool. targets: ``[active, width, ...]``.
+    weight: ``[active, width]``, or None when every client fills its places and every weight is ``1 / width``.
+    """
+
+    number: int
+    active: int
+    width: int
+    rows: Tensor
+    targets: Tensor
+    weight: Tensor | None
+
+
+class Chunk:
+    """Jobs that run together, longest first.
+
+    Parameters
+    ----------
+    setting, samples, layout: of the run. jobs: ordered by steps, falling. download, memories: as in :meth:`Engine.train`.
+    """
+
+    def __init__(
+        self,
+        setting: Setting,
+        samples: Samples,
+        layout: Layout,
+        jobs: Sequence[Job],
+        download: Tensors,
+        memories: Mapping[int, Memory | None],
+    ) -> None:
+        self.setting, self.samples, self.layout, self.jobs = setting, samples, layout, jobs
+        correction = setting.algorithm.correction
+        self.starts = [correction.start(download, memories.get(job.client)) for job in jobs]
+        self.contexts: list[Context] = []
+        self.affines: list[Affine] = []
+        for job, start in zip(jobs, self.starts, strict=True):
+            ctx, affine = context(setting, job, start, download, memories.get(job.client), layout)
+            self.contexts.append(ctx)
+            self.affines.append(affine)
+        clients = np.array([job.client for job in jobs], dtype=np.int64)
+        self.draws = [
+            BatchPlan.draw(setting.key("batches", job), int(n), setting.work, job.steps)
+            for job, n in zip(jobs, samples.sizes[clients], strict=True)
+        ]
+        self.tape = Tape.of(self.draws, samples.offsets[clients])
+        self._place()
+
+    def _place(self) -> None:
+        """The tape on the device."""
+        tape, samples = self.tape, self.samples
+        places = torch.from_numpy(tape.places).to(samples.rows.device)
+        self.rows = samples.rows[places]
+        self.targets = samples.labels[places]
+        self.weight = torch.from_numpy(tape.weight).to(self.targets.device, self.setting.dtype)
+        self.loss = torch.zeros_like(self.weight)  # [T] per-sample losses met in training
+        self._outputs: list[Tensor] = []
+        self._reckoned = 0
+
+    def __len__(self) -> int:
+        return len(self.jobs)
+
+    def steps(self) -> Iterator[Step]:
+        """One after the other; the losses met are complete when the last is done."""
+        tape = self.tape
+        active, width, even = tape.active.tolist(), tape.width.tolist(), tape.even.tolist()
+        offsets = tape.offsets.tolist()
+        for s, (p, b) in enumerate(zip(active, width, strict=True)):
+            at = slice(offsets[s], offsets[s + 1])
+            targets = self.targets[at].view(p, b, *self.targets.shape[1:])
+            yield Step(s, p, b, self.rows[at], targets, None if even[s] else self.weight[at].view(p, b))
+        self._reckon()
+
+    def inputs(self, step: Step) -> Tensor:
+        """Model inputs of a step, ``[active * width, ...]``; valid until the next step.
+
+        A transform sees each client's own batch with the client's own stream, as it does when the client trains alone."""
+        samples = self.samples
+        if samples.transform is None:
+            return samples.x.index_select(0, step.rows)
+        batches = step.rows.view(step.active, step.width)
+        sizes = [len(draw[step.number]) for draw in self.draws[: step.active]]
+        keys = [self.setting.key("augment", job).fold(step.number) for job in self.jobs[: step.active]]
+        each = [samples.inputs(rows[:n], key) for rows, n, key in zip(batches, sizes, keys, strict=True)]
+        padded = [torch.cat([x, x[:1].expand(step.width - len(x), *x.shape[1:])]) for x in each]
+        return torch.cat(padded)
+
+    def met(self, step: Step, outputs: Tensor) -> None:
+        """Note a step's outputs ``[active, width, ...]``; their losses are reckoned later, many steps at once."""
+        self._outputs.append(outputs.flatten(0, 1))
+        if sum(map(len, self._outputs)) > _NOTED:
+            self._reckon()
+
+    def _reckon(self) -> None:
+        if self._outputs:
+            outputs = torch.cat(self._outputs)
+            at = slice(self._reckoned, self._reckoned + len(outputs))
+            self.loss[at] = self.setting.algorithm.loss.loss(outputs, self.targets[at], {})
+            self._reckoned = at.stop
+            self._outputs.clear()
+
+    @property
+    def received(self) -> Tensor:
+        """Starting models, ``[c, D]``, or ``[1, D]`` when all start from the same."""
+        first = self.starts[0].x
+        if all(start.x is first for start in self.starts):
+            return first.unsqueeze(0)
+        return torch.stack([start.x for start in self.starts])
+
+    @property
+    def shift(self) -> Tensor | None:
+        """Shifts ``[c, D]``, or None when nobody has one."""
+        if all(affine.shift is None for affine in self.affines):
+            return None
+        zero = torch.zeros_like(self.starts[0].x)
+        return torch.stack([zero if affine.shift is None else affine.shift for affine in self.affines])
+
+    @property
+    def lr(self) -> Scale:
+        """Learning rate of all, or of each ``[c]``."""
+        return self._scale([job.lr for job in self.jobs])
+
+    @property
+    def pull(self) -> Scale:
+        """Pull of all, or of each ``[c]``."""
+        return self._scale([affine.pull for affine in self.affines])
+
+    def _scale(self, values: list[float]) -> Scale:
+        if len(set(values)) == 1:
+            return values[0]
+        return torch.tensor(values, dtype=self.setting.dtype, device=self.setting.device)
+
+    def results(self, after: Tensor, want: frozenset[str]) -> list[Trained]:
+        """Uploads and signals from the models after training, ``[c, D]``."""
+        met = self._losses()
+        return [
+            finish(self.setting, job, ctx, ModelState(after[i], start.buffers, start.counters), met[i], want)
+            for i, (job, ctx, start) in enumerate(zip(self.jobs, self.contexts, self.starts, strict=True))
+        ]
+
+    def _losses(self) -> list[Met]:
+        """Losses met in training, per client; padding does not count."""
+        tape, c = self.tape, len(self)
+        filled = tape.weight > 0
+        owner, weight = tape.owner[filled], tape.weight[filled]
+        losses = self.loss.cpu().double().numpy()[filled]
+        steps = np.array([len(draw) for draw in self.draws])
+        samples = np.bincount(owner, minlength=c)
+        mean = np.bincount(owner, weights=weight * losses, minlength=c) / np.maximum(steps, 1)
+        square = np.bincount(owner, weights=losses * losses, minlength=c) / np.maximum(samples, 1)
+        return [Met(int(n), float(a), float(b)) for n, a, b in zip(steps, mean, np.sqrt(square), strict=True)]
+
+
+class Executor(ABC):
+    """Runs a chunk. One per thread: it may keep buffers between chunks."""
+
+    @abstractmethod
+    def run(self, chunk: Chunk) -> Tensor:
+        """Train; the models afterwards, ``[c, D]``. Every step's outputs are handed to :meth:`Chunk.met`."""

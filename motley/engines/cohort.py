@@ -1,0 +1,136 @@
+"""Clients in batches: stacks of linear layers by hand-written matrix products, other small models by vmap.
+
+Jobs are cut into chunks whose weights fit the caches, ordered by planned steps, and each step runs on the prefix of clients
+that still have one. Chunks run on Python threads with one torch thread each. A cohort of any size is worked off in windows,
+so memory does not grow with it; results come in the order of the jobs.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from typing import ClassVar
+
+from motley.algorithms.base import Loss, Memory, Tensors
+from motley.core.errors import EngineError, MotleyError
+from motley.engines.base import Job, Setting, Trained
+from motley.engines.chunk import Chunk, Executor
+from motley.engines.common import LocalEngine, refuses_loss
+from motley.engines.pool import Pool
+from motley.engines.stacked import StackedLinear, layers_of
+from motley.engines.vmapped import Vmapped, refuses_vmap
+from motley.tasks.flat import construct
+
+__all__ = ["Cohort", "Vmap"]
+
+_CHUNK_WEIGHTS = 200_000
+"""Weights of a chunk: about a megabyte in float32, what a core's own cache holds."""
+_WINDOW_WEIGHTS = 64_000_000
+"""Weights of the results that may wait for one another: 256 MB in float32."""
+
+
+class _Batched(LocalEngine):
+    """Chunks on threads; subclasses say what runs a chunk."""
+
+    def __init__(self, setting: Setting) -> None:
+        super().__init__(setting)
+        workers = self.threads if setting.device == "cpu" else 1
+        self._pool = Pool([self._executor() for _ in range(workers)])
+        self._workers = workers
+
+    @abstractmethod
+    def _executor(self) -> Executor:
+        """What runs a chunk; one per thread."""
+
+    def train(
+        self,
+        jobs: Sequence[Job],
+        download: Tensors,
+        memories: Mapping[int, Memory | None],
+        want: frozenset[str] = frozenset(),
+    ) -> Iterator[Trained]:
+        """See :meth:`Engine.train`."""
+        size = self.client.model.layout.size
+        window = max(1, _WINDOW_WEIGHTS // size)
+        for begin in range(0, len(jobs), window):
+            yield from self._window(jobs[begin : begin + window], download, memories, want)
+
+    def _window(
+        self, jobs: Sequence[Job], download: Tensors, memories: Mapping[int, Memory | None], want: frozenset[str]
+    ) -> Iterator[Trained]:
+        order = sorted(range(len(jobs)), key=lambda i: -jobs[i].steps)
+        groups = self._groups(order)
+
+        def work(executor: Executor, group: list[int]) -> list[Trained]:
+            some = [jobs[i] for i in group]
+            try:
+                chunk = Chunk(self.setting, self.samples, self.client.model.layout, some, download, memories)
+                return chunk.results(executor.run(chunk), want)
+            except MotleyError:
+                raise
+            except Exception as error:
+                clients = [job.client for job in some]
+                about: dict[str, object] = {"clients": clients}
+                raise EngineError(f"the local work of clients {clients} failed: {error}", about) from error
+
+        done: dict[int, Trained] = {}
+        for group, results in zip(groups, self._pool.map(work, groups), strict=True):
+            done.update(zip(group, results, strict=True))
+        for i in range(len(jobs)):
+            yield done[i]
+
+    def _groups(self, order: list[int]) -> list[list[int]]:
+        """Chunks of jobs ordered by steps: neighbours where a chunk is a cache full, else dealt out evenly to the workers."""
+        largest = max(1, _CHUNK_WEIGHTS // self.client.model.layout.size)
+        if len(order) <= largest * self._workers:
+            hands = [order[w :: self._workers] for w in range(self._workers)]
+            return [hand for hand in hands if hand]
+        return [order[i : i + largest] for i in range(0, len(order), largest)]
+
+    def close(self) -> None:
+        """End the threads."""
+        self._pool.close()
+
+
+class Cohort(_Batched):
+    """Stacks of linear layers with ReLU between them."""
+
+    name: ClassVar[str] = "cohort"
+
+    @classmethod
+    def refuses(cls, setting: Setting) -> str | None:
+        """Only stacks of linear layers, and losses on outputs alone."""
+        if layers_of(construct(setting.task.model, 0)) is None:
+            return "the model is not a stack of Flatten, Linear and ReLU layers"
+        return refuses_loss(setting) or refuses_extras(setting)
+
+    def _executor(self) -> Executor:
+        layers = layers_of(construct(self.setting.task.model, 0))
+        return StackedLinear(layers or (), self.setting)
+
+
+class Vmap(_Batched):
+    """Any small module without buffers or dropout."""
+
+    name: ClassVar[str] = "vmap"
+
+    @classmethod
+    def refuses(cls, setting: Setting) -> str | None:
+        """No BatchNorm, no dropout, no other buffers; losses on outputs alone."""
+        reason = refuses_vmap(construct(setting.task.model, 0))
+        return (
+            f"the model cannot be batched over clients: {reason}"
+            if reason
+            else refuses_loss(setting) or refuses_extras(setting)
+        )
+
+    def _executor(self) -> Executor:
+        return Vmapped(self.setting)
+
+
+def refuses_extras(setting: Setting) -> str | None:
+    """A loss that prepares something about every sample needs the client's own model before step 0."""
+    loss = setting.algorithm.loss
+    if type(loss).prepare is not Loss.prepare:
+        return f"the loss {type(loss).__name__} prepares something about every sample, which only single clients do"
+    return None

@@ -1,0 +1,57 @@
+"""Clients in parallel Python threads, one torch thread and one reusable module each: what pays for convolutions on a CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import ClassVar
+
+from motley.algorithms.base import Memory, Tensors
+from motley.engines.base import Job, Setting, Trained
+from motley.engines.client import Client
+from motley.engines.common import LocalEngine, refuses_loss
+from motley.engines.pool import Pool
+
+__all__ = ["Threads"]
+
+_WINDOW_WEIGHTS = 64_000_000
+"""Weights of the results that may wait for one another: 256 MB in float32."""
+
+
+class Threads(LocalEngine):
+    """As many clients at a time as there are cores; each is computed exactly as by the sequential engine on one thread."""
+
+    name: ClassVar[str] = "threads"
+
+    def __init__(self, setting: Setting) -> None:
+        super().__init__(setting)
+        self._pool = Pool([self.client, *(Client(setting, self.samples) for _ in range(self.threads - 1))])
+
+    @classmethod
+    def refuses(cls, setting: Setting) -> str | None:
+        """Any module, any loss on outputs; a CPU."""
+        if setting.device != "cpu":
+            return f"it is for CPUs, and the device is {setting.device!r}; use sequential"
+        return refuses_loss(setting)
+
+    def train(
+        self,
+        jobs: Sequence[Job],
+        download: Tensors,
+        memories: Mapping[int, Memory | None],
+        want: frozenset[str] = frozenset(),
+    ) -> Iterator[Trained]:
+        """See :meth:`Engine.train`. Longest jobs start first, within windows whose results fit in memory."""
+
+        def work(client: Client, job: Job) -> Trained:
+            return client.train(job, download, memories.get(job.client), want)
+
+        window = max(2 * self.threads, _WINDOW_WEIGHTS // self.client.model.layout.size)
+        for begin in range(0, len(jobs), window):
+            some = jobs[begin : begin + window]
+            order = sorted(range(len(some)), key=lambda i: -some[i].steps)
+            done = dict(zip(order, self._pool.map(work, [some[i] for i in order]), strict=True))
+            yield from (done[i] for i in range(len(some)))
+
+    def close(self) -> None:
+        """End the threads."""
+        self._pool.close()

@@ -1,0 +1,71 @@
+"""Every engine does what the reference does, in float64, for clients among all sorts of neighbours."""
+
+import pytest
+import torch
+from torch import nn
+
+from motley.algorithms.fedprox import Proximal
+from motley.algorithms.local import SGD, Clip
+from motley.engines.cohort import Cohort, Vmap
+from motley.engines.sequential import Sequential
+from motley.engines.threads import Threads
+
+
+def logistic():
+    return nn.Sequential(nn.Flatten(), nn.Linear(6, 4))
+
+
+def mlp():
+    return nn.Sequential(nn.Linear(6, 9), nn.ReLU(), nn.Linear(9, 7, bias=False), nn.ReLU(), nn.Linear(7, 4))
+
+
+def tanh():
+    return nn.Sequential(nn.Linear(6, 9), nn.Tanh(), nn.LayerNorm(9), nn.Linear(9, 4))
+
+
+def conv():
+    return nn.Sequential(nn.Conv2d(1, 3, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(12, 4))
+
+
+def normed():
+    return nn.Sequential(nn.Conv2d(1, 3, 3), nn.BatchNorm2d(3), nn.ReLU(), nn.Flatten(), nn.Linear(48, 4))
+
+
+MODELS = {
+    "logistic": (logistic, (6,)),
+    "mlp": (mlp, (6,)),
+    "tanh": (tanh, (6,)),
+    "conv": (conv, (1, 6, 6)),
+    "normed": (normed, (1, 6, 6)),
+}
+SOLVERS = {
+    "plain": (SGD(lr=0.1), 0.0),
+    "prox": (SGD(lr=0.1), 0.7),
+    "momentum": (SGD(lr=0.1, momentum=0.9, weight_decay=0.01), 0.7),
+    "clip": (SGD(lr=0.3, momentum=0.9, nesterov=True, clip=Clip(0.5)), 0.3),
+    "clip_gradient": (SGD(lr=0.3, clip=Clip(0.2, "gradient")), 0.3),
+}
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("engine", [Cohort, Vmap, Threads])
+def test_agrees_with_the_reference(setting, jobs, download, engine, model, solver):
+    factory, shape = MODELS[model]
+    sgd, mu = SOLVERS[solver]
+    s = setting(factory, shape, solver=sgd, correction=Proximal(mu), threads=2)
+    if engine.refuses(s):
+        pytest.skip(engine.refuses(s))
+    sent, want = download(s), frozenset({"loss_rms", "update_norm"})
+    work = jobs(s)
+    reference = list(Sequential(s).train(work, sent, {}, want))
+    other = engine(s)
+    for job, a, b in zip(work, reference, other.train(work, sent, {}, want), strict=True):
+        assert a.client == b.client == job.client
+        assert a.steps == b.steps
+        assert a.parts.keys() == b.parts.keys()
+        for name in a.parts:
+            torch.testing.assert_close(b.parts[name].value, a.parts[name].value, rtol=1e-10, atol=1e-12)
+        for name, value in a.signals.items():
+            assert b.signals[name] == pytest.approx(value, rel=1e-10)
+    other.close()
