@@ -276,6 +276,11 @@ def test_writers_are_the_clients():
     assert IID().fixed_population(None) is None
 
 
+def test_another_population_than_the_writers_is_refused():
+    with pytest.raises(ConfigError, match="population: got 5, the data has 3 writers; leave population out or set 3"):
+        ByWriter().split(KEY, np.zeros(4, int), 5, groups=np.array([7, 3, 7, 9]))
+
+
 def test_data_without_writers_is_refused():
     with pytest.raises(ConfigError, match=r"partition\.name: by_writer needs data that says who made each sample"):
         ByWriter().split(KEY, np.zeros(6, int), 3)

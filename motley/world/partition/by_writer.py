@@ -28,7 +28,11 @@ class ByWriter(Partition):
         return len(np.unique(groups))
 
     def split(self, key: Key, labels: Ids, population: int, groups: Ids | None = None) -> Partitioned:
-        """One part per group; ``population`` is not consulted, see :meth:`fixed_population`."""
+        """One part per group. ``population`` is the number of groups, or 0 where nobody said."""
         clients = self.fixed_population(groups)
+        if population not in (0, clients):
+            raise ConfigError(
+                f"got {population}, the data has {clients} writers; leave population out or set {clients}", "population"
+            )
         owner = np.unique(np.asarray(groups), return_inverse=True)[1].astype(np.int64)
         return Partitioned(by_owner(owner, clients), {"by_writer": f"{clients} clients, one per writer of the data"})
