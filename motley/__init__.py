@@ -1,3 +1,122 @@
-"""Motley: federated learning where clients differ."""
+"""Motley: federated learning where clients differ in data, label quality, speed, bandwidth and availability.
+
+>>> import motley
+>>> selector = motley.Selector(motley.selectors.build("uniform").rule, seed=0)
+>>> len(selector.select(1, range(10), m=3).ids)
+3
+
+Names are looked up when they are first used: importing Motley loads neither torch nor scikit-learn.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from motley.core.errors import (
+        CodecError,
+        ConfigError,
+        ContractError,
+        DataError,
+        EngineError,
+        ModelError,
+        MotleyError,
+        NumericsError,
+        StoreError,
+        UserError,
+    )
+    from motley.core.keys import Key
+    from motley.core.layout import Layout
+    from motley.core.paper import Paper
+    from motley.core.records import Ask, Cohort, Needs, Outcome, Report, Reports
+    from motley.core.table import ClientTable
+    from motley.experiments.build import build
+    from motley.experiments.config import Experiment
+    from motley.experiments.run import run
+    from motley.experiments.sweep import compare
+    from motley.results.load import Run, load, load_all
+    from motley.results.report import report
+    from motley.selectors.base import SelectionRule, Selector
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "Ask",
+    "ClientTable",
+    "CodecError",
+    "Cohort",
+    "ConfigError",
+    "ContractError",
+    "DataError",
+    "EngineError",
+    "Experiment",
+    "Key",
+    "Layout",
+    "ModelError",
+    "MotleyError",
+    "Needs",
+    "NumericsError",
+    "Outcome",
+    "Paper",
+    "Report",
+    "Reports",
+    "Run",
+    "SelectionRule",
+    "Selector",
+    "StoreError",
+    "UserError",
+    "build",
+    "compare",
+    "load",
+    "load_all",
+    "report",
+    "run",
+]
+
+_NAMES = {
+    "motley.core.errors": (
+        "CodecError", "ConfigError", "ContractError", "DataError", "EngineError", "ModelError", "MotleyError",
+        "NumericsError", "StoreError", "UserError",
+    ),
+    "motley.core.keys": ("Key",),
+    "motley.core.layout": ("Layout",),
+    "motley.core.paper": ("Paper",),
+    "motley.core.records": ("Ask", "Cohort", "Needs", "Outcome", "Report", "Reports"),
+    "motley.core.table": ("ClientTable",),
+    "motley.experiments.build": ("build",),
+    "motley.experiments.config": ("Experiment",),
+    "motley.experiments.run": ("run",),
+    "motley.experiments.sweep": ("compare",),
+    "motley.results.load": ("Run", "load", "load_all"),
+    "motley.results.report": ("report",),
+    "motley.selectors.base": ("SelectionRule", "Selector"),
+}  # fmt: skip
+_HOME = {name: module for module, names in _NAMES.items() for name in names}
+_ROOMS = frozenset(
+    (
+        "algorithms",
+        "core",
+        "engines",
+        "experiments",
+        "results",
+        "selectors",
+        "simulation",
+        "tasks",
+        "timing",
+        "transport",
+        "world",
+    )
+)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(importlib.import_module(_HOME[name]), name)
+    if name in _ROOMS:
+        return importlib.import_module(f"motley.{name}")
+    raise AttributeError(f"module 'motley' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, *_ROOMS})

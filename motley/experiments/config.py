@@ -78,10 +78,12 @@ class _Table(BaseModel):
 
 
 class Target(_Table):
-    """What is good enough."""
+    """What is good enough, on the global test set where there is one, else on the mean over the clients' own. One is needed."""
 
-    accuracy: Annotated[float, Field(strict=True, gt=0, le=1)]
-    """Share of correct answers: on the global test set where there is one, else the mean over the clients' own."""
+    accuracy: Annotated[float, Field(strict=True, gt=0, le=1)] | None = None
+    """Share of correct answers, reached from below."""
+    loss: Positive | None = None
+    """Mean loss, reached from above (for tasks without accuracy)."""
 
 
 class Stop(_Table):
@@ -316,6 +318,8 @@ class Experiment(BaseModel):
                 )
         if self.local.optimizer.get("clip") is not None:
             raise ConfigError("clipping has a key of its own; write local.clip = { norm = ... }", "local.optimizer.clip")
+        if self.stop.target is not None and not self.stop.target.model_dump(exclude_none=True):
+            raise ConfigError("say what is good enough, e.g. target = { accuracy = 0.9 }", "stop.target")
         if not self.stop.model_dump(exclude_none=True):
             raise ConfigError(f"a run needs an end; give at least one of: {', '.join(Stop.model_fields)}", "stop")
         if self.cohort is not None and self.participation is not None:
@@ -366,10 +370,7 @@ class Experiment(BaseModel):
 
     def replace(self, changes: Mapping[str, Any]) -> Experiment:
         """The experiment with some keys (dotted paths) set to other values over those it was given, checked again."""
-        keys = self._given
-        for path, value in changes.items():
-            keys = document.set_key(keys, path, value)
-        return Experiment(**keys)
+        return Experiment(**document.set_keys(self._given, changes))
 
     def resolved(self) -> dict[str, Any]:
         """Every key but ``grid`` with every default written out, as JSON can hold it; it makes the same Experiment again."""
@@ -412,7 +413,7 @@ def load(path: str | Path, overrides: Iterable[str] = ()) -> Experiment:
     Parameters
     ----------
     path: the file.
-    overrides: settings like ``"local.optimizer.lr=0.05"``, applied in order; values are TOML, or plain text.
+    overrides: settings like ``"local.optimizer.lr=0.05"``; values are TOML, or plain text.
 
     Raises
     ------

@@ -15,7 +15,7 @@ from typing import Any
 
 from motley.core.errors import ConfigError, suggest
 
-__all__ = ["lay_over", "override", "parse_setting", "parse_value", "preset", "presets", "read", "set_key"]
+__all__ = ["lay_over", "override", "parse_setting", "parse_value", "preset", "presets", "read", "set_key", "set_keys"]
 
 _RIVALS = (("cohort", "participation"), ("local.epochs", "local.steps"))
 """Keys of which only one may be given: giving one over a preset, or with ``--set``, takes the other away."""
@@ -116,17 +116,13 @@ def _without(table: Mapping[str, Any], paths: Iterable[str]) -> dict[str, Any]:
 
 
 def override(document: Mapping[str, Any], settings: Iterable[str]) -> dict[str, Any]:
-    """The document after ``--set a.b=c`` for each setting, in order.
+    """The document after ``--set a.b=c`` for each setting.
 
     Raises
     ------
     ConfigError: a setting that is not ``key=value``, or a path through something that is not a table.
     """
-    out = copy.deepcopy(dict(document))
-    for setting in settings:
-        path, text = parse_setting(setting)
-        out = set_key(out, path, parse_value(text))
-    return out
+    return set_keys(document, {path: parse_value(text) for path, text in map(parse_setting, settings)})
 
 
 def parse_setting(setting: str) -> tuple[str, str]:
@@ -147,8 +143,17 @@ def parse_value(text: str) -> Any:
     return document["value"] if set(document) == {"value"} else text
 
 
+def set_keys(document: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """The document with several keys set, names of components first, so that an option meets the component it is meant for."""
+    out = copy.deepcopy(dict(document))
+    for path in sorted(changes, key=lambda path: not path.endswith(".name")):
+        out = set_key(out, path, changes[path])
+    return out
+
+
 def set_key(document: Mapping[str, Any], path: str, value: Any) -> dict[str, Any]:
-    """The document with one key set. Another ``name`` drops the options of the component that was there before."""
+    """The document with one key set. Another ``name`` drops the options of the component that was there before (the engine's
+    ``device`` and ``threads`` are nobody's options, and stay)."""
     *parents, last = path.split(".")
     out = _without(document, [loser for pair in _RIVALS for loser, winner in (pair, pair[::-1]) if winner == path])
     table: dict[str, Any] = out
@@ -162,7 +167,7 @@ def set_key(document: Mapping[str, Any], path: str, value: Any) -> dict[str, Any
             raise ConfigError(f"{'.'.join(parents[: depth + 1])} is {inner!r}, which has no keys of its own", path)
         table[parent] = inner
         table = inner
-    if last == "name" and parents and table.get("name", value) != value:
+    if last == "name" and parents not in ([], ["engine"]) and table.get("name", value) != value:
         table.clear()
     table[last] = value
     return out

@@ -4,7 +4,7 @@
 
     runs/<experiment's name>/<run id>/
         run.json        what was run, by what, and whether it came to its end; replaced whole, never written into
-        .lock           held (flock) by the process that is running it; the lock of a dead process is free
+        .lock           held (flock) while a process is running it; the lock of a dead process is free
         ...             tables (motley.results) and checkpoints (motley.simulation)
 """
 
@@ -19,7 +19,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
@@ -92,28 +92,38 @@ class RunFolder:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Hold the folder; released at the end of the block, or when the process dies.
+        """Hold the folder; let go at the end of the block, or when the process dies. A folder in which nothing was written is
+        taken away again.
 
         Raises
         ------
         StoreError: another run holds it, or the folder cannot be made or written.
         """
+        made = [path for path in (self.path, *self.path.parents) if not path.exists()]
         handle = self._take()
         try:
             yield
         finally:
+            self._lock_file.unlink(missing_ok=True)
             os.close(handle)
+            _remove_empty(made)
+
+    @property
+    def _lock_file(self) -> Path:
+        return self.path / ".lock"
 
     def _take(self) -> int:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            handle = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+            handle = os.open(self._lock_file, os.O_RDWR | os.O_CREAT, 0o644)
         except (FileExistsError, NotADirectoryError):
             raise StoreError(f"{self.path} is, or lies below, a file; choose another output folder") from None
         except OSError as error:
             raise disk_error(error, self.path) from None
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not _same_file(handle, self._lock_file):  # its last holder took the file away in between
+                raise BlockingIOError
             os.ftruncate(handle, 0)
             os.pwrite(handle, str(os.getpid()).encode(), 0)
         except BlockingIOError:
@@ -189,6 +199,21 @@ class RunFolder:
         except OSError as error:
             fresh.unlink(missing_ok=True)
             raise disk_error(error, self.record) from None
+
+
+def _same_file(handle: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(handle), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _remove_empty(folders: Iterable[Path]) -> None:
+    for folder in folders:
+        try:
+            folder.rmdir()
+        except OSError:  # there is something in it, which is as it should be
+            return
 
 
 def ensure_space(path: Path, needed: int = _ROOM) -> None:

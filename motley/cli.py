@@ -1,0 +1,268 @@
+"""The command ``motley``.
+
+Exit codes: 0 done; 2 the user's mistake, in one sentence; 1 ours (``motley --debug`` shows the traceback); 130 interrupted.
+Everything heavy is imported inside the commands, so that ``motley --help`` is quick.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import traceback
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TextIO
+
+import typer
+
+from motley.core.errors import ConfigError, StoreError, UserError
+
+if TYPE_CHECKING:
+    from motley.experiments.sweep import Failure
+    from motley.results.load import Run
+
+__all__ = ["app", "call", "main"]
+
+app = typer.Typer(
+    name="motley", add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None, no_args_is_help=False
+)
+
+# Typer carries its own copy of click in some versions and the real one in others: ask it for the class.
+_UsageError: type[Exception] = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
+
+File = Annotated[Path, typer.Argument(metavar="FILE.toml", help="The experiment.")]
+Settings = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Set a key, e.g. local.epochs=2.")]
+Data = Annotated[Path | None, typer.Option("--data", metavar="DIR", help="Folder of data packs.")]
+Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Where to write.")]
+WithReport = Annotated[bool, typer.Option("--report/--no-report", help="Write the HTML report.")]
+Where = Annotated[Path, typer.Argument(metavar="DIR", help="A run, or a folder of runs.")]
+
+
+def main(argv: Sequence[str] | None = None) -> NoReturn:
+    """Run the command and leave the process with its exit code."""
+    sys.exit(call(sys.argv[1:] if argv is None else argv))
+
+
+def call(argv: Sequence[str]) -> int:
+    """Run the command; the exit code."""
+    command = typer.main.get_command(app)
+    with warnings.catch_warnings():
+        warnings.showwarning = _note
+        try:
+            code = command.main(args=list(argv), prog_name="motley", standalone_mode=False)
+        except _UsageError as error:
+            return _fail(f"{_sentence(error)}; see: motley {_subcommand(argv)}--help")
+        except UserError as error:
+            return _fail(str(error))
+        except (KeyboardInterrupt, typer.Abort):
+            code = 130
+        except Exception as error:
+            return _ours(error, debug="--debug" in argv)
+    if code == 130:
+        _say("interrupted; what was finished is kept: " + _how_to_go_on(argv))
+    return code if isinstance(code, int) else 0
+
+
+def _say(text: str) -> None:
+    typer.echo(f"motley: {text}", err=True)
+
+
+def _fail(text: str) -> int:
+    _say(" ".join(text.split()))
+    return 2
+
+
+def _sentence(error: Exception) -> str:
+    return str(getattr(error, "message", error)).strip().rstrip(".")
+
+
+def _subcommand(argv: Sequence[str]) -> str:
+    names = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    return next((f"{word} " for word in argv if word in names), "")
+
+
+def _ours(error: Exception, debug: bool) -> int:
+    text = "".join(traceback.format_exception(error))
+    if debug:
+        typer.echo(text, err=True)
+    else:
+        with tempfile.NamedTemporaryFile("w", prefix="motley-", suffix=".log", delete=False, encoding="utf-8") as file:
+            file.write(text)
+        text = f"the traceback is in {file.name}, motley --debug shows it"
+        _say(f"this is not your fault: {type(error).__name__}: {error} ({text})")
+    return 1
+
+
+def _how_to_go_on(argv: Sequence[str]) -> str:
+    if "run" in argv and "--resume" not in argv:
+        return "go on with the same command and --resume"
+    return "the same command goes on where it stopped"
+
+
+def _note(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    _say(f"note: {message}")
+
+
+@app.callback(invoke_without_command=True)
+def motley(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error that is ours.")] = False,
+) -> None:
+    """Federated learning where clients differ."""
+    from motley import __version__
+
+    if version:
+        typer.echo(f"motley {__version__}")
+    elif context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+@app.command()
+def run(
+    file: File,
+    set: Settings = None,
+    data: Data = None,
+    out: Out = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run.")] = False,
+    allow_other_numerics: Annotated[
+        bool, typer.Option("--allow-other-numerics", help="Resume under another torch build, thread count, engine or device.")
+    ] = False,
+    report: WithReport = True,
+) -> None:
+    """Run one experiment."""
+    from motley.experiments.run import run as run_experiment
+
+    _check_data(data)
+    done = run_experiment(
+        file, out=out, resume=resume, data=data, overrides=set or [], progress=True, allow_other_numerics=allow_other_numerics
+    )
+    _show([done], done.directory, report)
+
+
+@app.command()
+def compare(
+    file: File,
+    over: Annotated[list[str] | None, typer.Option("--over", metavar="KEY=A,B", help="Values of a key.")] = None,
+    seeds: Annotated[str | None, typer.Option("--seeds", metavar="0,1,2", help="Values of the seed.")] = None,
+    set: Settings = None,
+    data: Data = None,
+    out: Out = None,
+    report: WithReport = True,
+) -> None:
+    """Run an experiment in several variants and compare them. What is finished already is not run again."""
+    from motley.experiments.sweep import compare as compare_experiments
+    from motley.experiments.sweep import parse_over
+
+    _check_data(data)
+    values = dict(parse_over(text) for text in over or [])
+    found = compare_experiments(file, values, _seeds(seeds), out=out, data=data, overrides=set or [], progress=True)
+    if found.runs:
+        _show(found.runs, found.directory, report)
+    _raise_failures(found.failures, len(found.runs))
+
+
+def _seeds(text: str | None) -> list[int] | None:
+    if text is None:
+        return None
+    try:
+        return [int(piece) for piece in text.split(",")]
+    except ValueError:
+        raise ConfigError(f"got {text!r}; expected whole numbers with commas between, e.g. 0,1,2", "--seeds") from None
+
+
+def _check_data(data: Path | None) -> None:
+    if data is not None and not data.is_dir():
+        raise ConfigError(f"there is no folder {str(data)!r}", "--data")
+
+
+def _show(runs: Sequence[Run], directory: Path, with_report: bool) -> None:
+    """The summary on the terminal, and where the report is."""
+    from rich.console import Console
+
+    from motley.results.summary import summary_table
+
+    Console().print(summary_table(runs))
+    if with_report:
+        from motley.results.report import report as write_report
+
+        typer.echo(f"report: {write_report(runs, directory / 'report.html')}")
+    typer.echo(f"tables: {directory}")
+
+
+def _raise_failures(failures: Sequence[Failure], good: int) -> None:
+    """Say which runs failed; the first failure decides the exit code."""
+    for failure in failures:
+        label = f"{failure.point.label} seed {failure.point.experiment.seed}"
+        _say(f"failed: {label}: {failure.error}")
+    if failures:
+        _say(f"{good} runs finished, {len(failures)} failed; the same command tries those again")
+        raise failures[0].error
+
+
+@app.command()
+def report(where: Where, out: Out = None) -> None:
+    """Write the HTML report of a run or of a folder of runs."""
+    from motley.results.load import load_all
+    from motley.results.report import report as write_report
+
+    typer.echo(str(write_report(load_all(where), out or where / "report.html")))
+
+
+@app.command("list")
+def list_(
+    kind: Annotated[str | None, typer.Argument(metavar="KIND", help="selectors, algorithms, partitions, ...")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+) -> None:
+    """What there is of one kind of component; without a kind, the kinds."""
+    from motley.experiments import registry
+
+    rows = registry.listing(kind) if kind else [{"name": name} for name in registry.KINDS]
+    typer.echo(json.dumps(rows, indent=1) if as_json else "\n".join(line for row in rows for line in _lines(row)))
+
+
+def _lines(row: Mapping[str, Any]) -> list[str]:
+    sees = {"sum": "  [sees the sum]", "each": "  [sees each upload]", None: ""}[row.get("sees")]
+    lines = [f"{row['name']:<22} {row.get('about', '')}{sees}".rstrip()]
+    for option in row.get("options", []):
+        default = "must be given" if option["required"] else f"default {json.dumps(option['default'])}"
+        lines.append(f"    {option['name']:<20} {option['accepts']}; {default}")
+    return lines
+
+
+@app.command()
+def cite(where: Where) -> None:
+    """BibTeX of what a run, or a folder of runs, used."""
+    from motley.results.load import load_all
+
+    papers = {paper["key"]: paper["bibtex"] for run in load_all(where) for paper in run.meta.get("citations", [])}
+    typer.echo("\n\n".join(papers[key] for key in sorted(papers)))
+
+
+@app.command()
+def new(
+    kind: Annotated[str, typer.Argument(metavar="KIND", help="selector")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Lower case with underscores, e.g. my_rule.")],
+) -> None:
+    """Write the skeleton of a method of your own, with its test, below the working directory."""
+    from motley.selectors.skeleton import skeleton
+
+    if kind not in ("selector", "selectors"):
+        raise ConfigError(f"got {kind!r}; expected selector", "KIND")
+    files = {Path(path): text for path, text in skeleton(name).items()}
+    taken = [str(path) for path in files if path.exists()]
+    if taken:
+        raise StoreError(f"{taken[0]} is there already and is not overwritten; choose another name")
+    for path, text in files.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        typer.echo(str(path))

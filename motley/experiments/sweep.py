@@ -1,0 +1,170 @@
+"""Many runs from one experiment: every combination of some keys' values, one after the other, in this process.
+
+A run that is finished already is not run again, an interrupted one goes on, and one that fails does not stop the others.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from motley.core.errors import ConfigError
+from motley.experiments import document
+from motley.experiments.config import Experiment
+from motley.experiments.progress import Bar
+from motley.experiments.run import as_experiment, run
+from motley.experiments.store import RunFolder, default_folder, slug
+from motley.results.load import Run, load
+from motley.simulation.simulation import Round
+
+__all__ = ["Comparison", "Failure", "Point", "compare", "expand", "parse_over"]
+
+
+@dataclass(frozen=True)
+class Point:
+    """One run of a sweep: what is different about it, in words, and the whole experiment."""
+
+    label: str
+    experiment: Experiment
+
+    def folder(self, base: Path) -> Path:
+        """Where it is run, below ``base``."""
+        return base / slug(self.label) / self.experiment.run_id()
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A run that did not come to its end."""
+
+    point: Point
+    error: Exception
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What came of a sweep: the runs that are finished, those that failed, and the folder of all."""
+
+    runs: list[Run]
+    failures: list[Failure]
+    directory: Path
+
+
+def expand(
+    experiment: Experiment, over: Mapping[str, Sequence[Any]] | None = None, seeds: Sequence[int] | None = None
+) -> list[Point]:
+    """Every combination of the experiment's ``grid``, ``over`` (which replaces the grid's values of a key) and ``seeds``.
+
+    Raises
+    ------
+    ConfigError: no values for a key, a value the experiment refuses, or the same run twice.
+    """
+    grid: dict[str, Sequence[Any]] = {**experiment.grid, **(over or {})}
+    if seeds is not None:
+        grid = {**{key: values for key, values in grid.items() if key != "seed"}, "seed": seeds}
+    for key, values in grid.items():
+        if not values:
+            raise ConfigError("got no values; give at least one", key)
+    points: dict[str, Point] = {}
+    for combination in itertools.product(*grid.values()):
+        changes = dict(zip(grid, combination, strict=True))
+        point = Point(_label(changes, experiment.name), experiment.replace({**changes, "grid": {}}))
+        twin = points.setdefault(point.experiment.run_id(), point)
+        if twin is not point:
+            raise ConfigError(f"the same run occurs twice ({_words(changes)}); name each value once", "grid")
+    return list(points.values())
+
+
+def _label(changes: Mapping[str, Any], otherwise: str) -> str:
+    return _words({key: value for key, value in changes.items() if key != "seed"}) or otherwise
+
+
+def _words(changes: Mapping[str, Any]) -> str:
+    """``{"selector.name": "uniform", "partition.alpha": 0.1}`` -> ``"uniform alpha=0.1"``."""
+    return " ".join(_say(key.rpartition(".")[2], value) for key, value in changes.items())
+
+
+def _say(key: str, value: Any) -> str:
+    if isinstance(value, Mapping):
+        return " ".join([str(value.get("name", key)), *(_say(k, v) for k, v in value.items() if k != "name")])
+    return str(value) if key == "name" or isinstance(value, str) else f"{key}={value}"
+
+
+def parse_over(text: str) -> tuple[str, list[Any]]:
+    """``"selector.name=uniform,oort"`` -> ``("selector.name", ["uniform", "oort"])``; commas inside brackets and quotes stay.
+
+    Raises
+    ------
+    ConfigError: not ``key=value,value``.
+    """
+    key, values = document.parse_setting(text)
+    pieces, depth, quote = [""], 0, ""
+    for char in values:
+        quote = ("" if char == quote else quote) if quote else (char if char in "\"'" else "")
+        depth += (char in "[{") - (char in "]}") if not quote else 0
+        if char == "," and not depth and not quote:
+            pieces.append("")
+        else:
+            pieces[-1] += char
+    if not all(piece.strip() for piece in pieces):
+        raise ConfigError(f"got {text!r} with an empty value; expected key=value,value", "--over")
+    return key, [document.parse_value(piece.strip()) for piece in pieces]
+
+
+def compare(
+    experiment: Experiment | str | Path | Mapping[str, Any],
+    over: Mapping[str, Sequence[Any]] | None = None,
+    seeds: Sequence[int] | None = None,
+    *,
+    out: Path | None = None,
+    data: Path | None = None,
+    overrides: Sequence[str] = (),
+    progress: bool = False,
+) -> Comparison:
+    """Run one experiment in many variants.
+
+    Parameters
+    ----------
+    experiment: an Experiment, its keys, or the path of its TOML file. over: key path -> values, over the file's ``[grid]``.
+    seeds: values of ``seed``. out: folder of all runs, ``runs/<name>`` by default. data: folder of data packs.
+    overrides: settings like ``"local.epochs=2"``. progress: draw one bar over all runs on standard error.
+
+    Raises
+    ------
+    ConfigError: before anything is run, where any of the variants is not an experiment.
+
+    Example
+    -------
+    ``compare("exp.toml", {"selector.name": ["uniform", "power_of_choice"]}, seeds=[0, 1, 2]).runs``
+    """
+    base_experiment = as_experiment(experiment, overrides)
+    points = expand(base_experiment, over, seeds)
+    base = out or default_folder(base_experiment).parent
+    bar = Bar([point.experiment for point in points]) if progress else None
+    with bar or nullcontext():
+        return _run_all(points, base, data, bar)
+
+
+def _run_all(points: Sequence[Point], base: Path, data: Path | None, bar: Bar | None) -> Comparison:
+    runs: list[Run] = []
+    failures: list[Failure] = []
+    for number, point in enumerate(points):
+        if bar is not None:
+            bar.start(number, f"{point.label} seed {point.experiment.seed}")
+        try:
+            runs.append(_one(point, point.folder(base), data, bar.round if bar is not None else False))
+        except Exception as error:
+            failures.append(Failure(point, error))
+        if bar is not None:
+            bar.end(number)
+    return Comparison(runs, failures, base)
+
+
+def _one(point: Point, folder: Path, data: Path | None, progress: Callable[[Round], None] | bool) -> Run:
+    record = RunFolder(folder).read()
+    if record is not None and record.get("finished") and record.get("run_id") == point.experiment.run_id():
+        return load(folder)
+    return run(point.experiment, out=folder, resume=True, data=data, progress=progress)
