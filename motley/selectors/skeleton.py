@@ -1,0 +1,158 @@
+"""The two files a new selection rule starts from: the rule, and its test. ``motley new selector NAME`` writes them.
+
+What is written works as it is: clients are drawn with probability proportional to their last reported loss, and the contract
+suite passes. Replace the formulas, the state and the choice by those of your paper.
+
+>>> sorted(skeleton("loudest"))
+['loudest.py', 'test_loudest.py']
+"""
+
+from __future__ import annotations
+
+import keyword
+import sys
+from string import Template
+
+from motley.core.errors import ConfigError
+from motley.selectors import CATALOGUE
+
+__all__ = ["skeleton"]
+
+_RULE = Template('''"""$title: one sentence that says whom it asks and why.
+
+Authors: *Title*, venue, year. (The same goes into ``paper`` below.)
+
+    p_k = max(L_k, 0) / sum_j max(L_j, 0)        m successive draws without replacement
+
+Symbols: ``L_k`` the loss client k reported last; the mean of the known ones for a client that never reported.
+State, per client: ``loss``. Needs: ``loss`` reported. Probe cost: none.
+
+Deviations: none. (Say what the paper leaves open and how it is read here, and where code and paper disagree.)
+
+>>> from motley.selectors import Selector
+>>> selector = Selector($rule(), seed=0)
+>>> cohort = selector.select(1, available_ids=range(10), m=3)
+>>> len(cohort.ids)
+3
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+
+from motley.core.errors import ConfigError
+from motley.core.paper import Paper
+from motley.core.records import Ask, Cohort, Needs, Outcome, Reports
+from motley.core.table import ClientTable
+from motley.selectors.base import SelectionRule
+from motley.selectors.parts.sampling import successive_draws
+
+__all__ = ["$rule", "${rule}State"]
+
+
+@dataclass(frozen=True)
+class ${rule}State:
+    """All that is remembered between rounds; arrays and ClientTables, never generators. Column ``loss``, NaN: none yet."""
+
+    clients: ClientTable = field(default_factory=lambda: ClientTable({"loss": np.nan}))
+
+
+@dataclass(frozen=True)
+class $rule(SelectionRule[${rule}State]):
+    """Draws clients in proportion to their last loss.
+
+    Parameters
+    ----------
+    sharpness: exponent on the loss; 0 is uniform.
+    """
+
+    sharpness: float = 1.0
+
+    paper: ClassVar[Paper] = Paper("$name", "Title", ("First Author",), "Venue", 2026)
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.sharpness < float("inf"):
+            raise ConfigError(f"got sharpness = {self.sharpness}; expected a number of at least 0")
+
+    def needs(self) -> Needs:
+        """What clients must measure and send; ``motley.core.records.SIGNALS`` has the list."""
+        return Needs(reported=frozenset({"loss"}))
+
+    def init(self) -> ${rule}State:
+        """Nothing observed."""
+        return ${rule}State()
+
+    def select(self, state: ${rule}State, ask: Ask) -> Cohort:
+        """The cohort. Draw from ``ask.rng`` only; map positions back to ids."""
+        loss = state.clients.get("loss", ask.available)
+        known = loss[~np.isnan(loss)]
+        filled = np.where(np.isnan(loss), known.mean() if len(known) else 1.0, loss)
+        drawn = successive_draws(np.maximum(filled, 0.0) ** self.sharpness, ask.m, ask.rng)
+        return Cohort(ask.available[drawn])
+
+    def observe(self, state: ${rule}State, round: int, reports: Reports) -> ${rule}State:
+        """The next state. Absent and non-finite signals arrive as NaN, which ``put`` leaves out."""
+        done = reports.of(Outcome.ACCEPTED)
+        return ${rule}State(state.clients.put(done.ids, {"loss": done.signal("loss")}))
+''')
+
+_TEST = Template('''"""$title: the contract, and at least two numbers worked out by hand."""
+
+import numpy as np
+import pytest
+
+from $name import $rule
+from motley.core.errors import ConfigError
+from motley.core.records import Outcome, Reports
+from motley.selectors import Selector
+from motley.testing.selectors import check_selector
+
+
+@pytest.mark.parametrize("rule", [$rule(), $rule(sharpness=2.0)], ids=str)
+def test_contract(rule):
+    check_selector(rule)
+
+
+def test_probabilities_worked_by_hand():
+    """Losses (1, 3), m = 1: p = (1/4, 3/4). 2000 draws: standard error .0097."""
+    selector = Selector($rule())
+    selector.observe(1, Reports([5, 8], Outcome.ACCEPTED, signals={"loss": [1.0, 3.0]}))
+    share = np.mean([selector.select(t, [5, 8], 1).ids[0] == 8 for t in range(2, 2002)])
+    assert abs(share - 0.75) < 0.04
+
+
+def test_a_client_without_loss_is_never_drawn_first():
+    selector = Selector($rule())
+    selector.observe(1, Reports([5, 8], Outcome.ACCEPTED, signals={"loss": [0.0, 3.0]}))
+    assert all(selector.select(t, [5, 8], 1).ids.tolist() == [8] for t in range(2, 50))
+
+
+def test_bad_options_are_refused():
+    with pytest.raises(ConfigError, match="got sharpness = -1; expected a number of at least 0"):
+        $rule(sharpness=-1)
+''')
+
+
+def skeleton(name: str) -> dict[str, str]:
+    """File name -> text of a new rule and its test, both to lie in one folder.
+
+    Parameters
+    ----------
+    name: of the rule and its module, in snake_case, e.g. ``"loudest_first"``.
+
+    Raises
+    ------
+    ConfigError: not a module's name, or taken by a rule or by Python.
+    """
+    if not (name.isascii() and name.isidentifier() and name == name.lower()) or keyword.iskeyword(name) or name[0] == "_":
+        raise ConfigError(f"got {name!r}; expected a name in snake_case, such as loudest_first", "name")
+    if name in CATALOGUE.targets or name in CATALOGUE.planned:
+        raise ConfigError(f"got {name!r}, which is the name of a rule of Motley; choose another", "name")
+    if name in sys.stdlib_module_names or name in ("motley", "numpy", "pytest"):
+        raise ConfigError(f"got {name!r}, which is the name of a Python module; choose another, such as {name}_rule", "name")
+    words = [word for word in name.split("_") if word]
+    fill = {"name": name, "title": " ".join(words).capitalize(), "rule": "".join(word.capitalize() for word in words)}
+    return {f"{name}.py": _RULE.substitute(fill), f"test_{name}.py": _TEST.substitute(fill)}

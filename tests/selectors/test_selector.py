@@ -1,0 +1,137 @@
+"""The shell: what it enforces once, so that no rule has to."""
+
+import dataclasses
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from motley.core.errors import CodecError, ConfigError, ContractError
+from motley.core.records import Cohort, Outcome, Report, Reports
+from motley.selectors import CATALOGUE, build
+from motley.selectors.base import SelectionRule, Selector
+from motley.selectors.power_of_choice import PowerOfChoice
+from motley.selectors.uniform import Uniform
+
+
+@dataclass(frozen=True)
+class Told:
+    """Whatever was observed last."""
+
+    reports: Reports | None = None
+
+
+@dataclass(frozen=True)
+class Listens(SelectionRule[Told]):
+    """Chooses what it is told to, remembers what it heard."""
+
+    answer: tuple = ()
+    asked: tuple = ()
+    weights: tuple | None = None
+    paper = Uniform.paper
+
+    def init(self):
+        return Told()
+
+    def probe(self, state, ask):
+        return np.array(self.asked, dtype=np.int64)
+
+    def select(self, state, ask):
+        return Cohort(np.array(self.answer, dtype=np.int64), None if self.weights is None else np.array(self.weights))
+
+    def observe(self, state, round, reports):
+        return Told(reports)
+
+
+@pytest.mark.parametrize(
+    ("rule", "message"),
+    [
+        (Listens((1, 1)), "Listens chose a client twice"),
+        (Listens((1, 9)), "Listens chose a client that is not available"),
+        (Listens((1, -1)), "not available"),
+        (Listens((1, 2, 3)), "Listens announced 2 clients and chose 3"),
+        (Listens((1, 2), weights=(1.0,)), "weights has 1 entries for 2 ids"),
+    ],
+)
+def test_a_cohort_that_breaks_the_contract_is_refused(rule, message):
+    with pytest.raises(ContractError, match=message):
+        Selector(rule).select(1, [1, 2, 3, 4], 2)
+
+
+def test_probes_are_checked_and_sorted():
+    assert Selector(Listens(asked=(3, 1))).probe(1, [1, 2, 3], 1).tolist() == [1, 3]
+    with pytest.raises(ContractError, match="not available"):
+        Selector(Listens(asked=(7,))).probe(1, [1, 2, 3], 1)
+
+
+def test_what_is_asked_is_checked():
+    with pytest.raises(ContractError, match="the same client is available twice"):
+        Selector(Uniform()).select(1, [3, 4, 3], 1)
+    with pytest.raises(ConfigError, match="cohort: got m = -1; expected a cohort size of at least 0"):
+        Selector(Uniform()).select(1, [3, 4], -1)
+    assert len(Selector(Uniform()).select(1, [], 3).ids) == 0
+    assert len(Selector(Uniform()).select(1, [1, 2], 0).ids) == 0
+
+
+def test_non_finite_and_silent_signals_never_reach_a_rule():
+    selector = Selector(Listens())
+    outcome = np.array([Outcome.ACCEPTED, Outcome.LATE, Outcome.DROPPED, Outcome.REJECTED, Outcome.PROBED], np.int8)
+    signals = {
+        "loss": np.array([np.inf, 1, 2, 3, 4.0]),
+        "sketch": np.array([[1, np.nan], [1, 1], [1, 1], [1, 1], [-np.inf, 7]]),
+    }
+    selector.observe(1, Reports([4, 0, 1, 2, 3], outcome, signals=signals))
+    heard = selector.state.reports
+    assert heard.ids.tolist() == [0, 1, 2, 3, 4]  # sorted
+    np.testing.assert_array_equal(heard.signal("loss"), [np.nan, np.nan, np.nan, 4, np.nan])
+    np.testing.assert_array_equal(heard.signal("sketch")[3:], [[np.nan, 7], [1, np.nan]])
+    assert signals["loss"][0] == np.inf  # the caller's arrays are left alone
+
+
+def test_single_reports_are_accepted():
+    selector = Selector(Listens())
+    selector.observe(1, [Report(9, signals={"loss": 1.0}), Report(2)])
+    assert selector.state.reports.ids.tolist() == [2, 9]
+    np.testing.assert_array_equal(selector.state.reports.signal("loss"), [np.nan, 1])
+
+
+def test_same_seed_same_choice_and_each_round_and_dispatch_its_own():
+    def chosen(seed, round, dispatch):
+        return tuple(Selector(Uniform(), seed).select(round, range(1000), 5, dispatch).ids.tolist())
+
+    assert chosen(0, 1, 0) == chosen(0, 1, 0)
+    assert len({chosen(0, 1, 0), chosen(1, 1, 0), chosen(0, 2, 0), chosen(0, 1, 1)}) == 4
+    assert len(chosen(-5, 1, 0)) == 5
+
+
+def test_bytes_of_ours_and_of_your_own():
+    selector = Selector(PowerOfChoice(d=3, ties="lowest_id"), 7, 40)
+    selector.observe(1, Reports([5], Outcome.PROBED, signals={"loss": [1.0]}))
+    again = Selector.from_bytes(selector.to_bytes())
+    assert (again.rule, again.seed, again.horizon) == (selector.rule, 7, 40)
+    assert again.state.clients.get("loss", [5]).tolist() == [1.0]
+    own = Selector(Mine(share=0.25), 1)
+    assert Selector.from_bytes(own.to_bytes(), Mine).rule == Mine(share=0.25)
+    with pytest.raises(CodecError, match="these bytes hold the rule 'Mine', which is not known here; pass rule=YourRule"):
+        Selector.from_bytes(own.to_bytes())
+    with pytest.raises(CodecError, match="hold the rule 'PowerOfChoice'"):
+        Selector.from_bytes(selector.to_bytes(), Mine)
+    with pytest.raises(CodecError, match="truncated or changed"):
+        Selector.from_bytes(selector.to_bytes()[:-1])
+
+
+@dataclass(frozen=True)
+class Mine(Uniform):
+    share: float = 0.5
+
+
+def test_catalogue():
+    assert CATALOGUE.names() == sorted(CATALOGUE.builtin)
+    for name in CATALOGUE.builtin:
+        rule = build(name, horizon=10).rule
+        assert dataclasses.is_dataclass(rule)
+        assert rule.paper.bibtex().startswith("@inproceedings{")
+    with pytest.raises(ConfigError, match=r"selector.name: 'oort' is known but not built yet; built: hetero_select_v1"):
+        build("oort")
+    with pytest.raises(ConfigError, match=r"got 'power_of_choise' \(did you mean 'power_of_choice'\?\)"):
+        build("power_of_choise")
