@@ -69,14 +69,11 @@ class Dirichlet(Partition):
         for redraws in range(REDRAWS + 1):
             owner = self._per_class(key.fold(redraws).numpy(), labels, population)
             if np.bincount(owner, minlength=population).min() >= self.min_size:
-                note = (
-                    {"min_size": f"redrawn {redraws} times until every client had {self.min_size} samples"} if redraws else {}
-                )
-                return Partitioned(by_owner(owner, population), note)
+                note = f"redrawn {redraws} times until every client had {self.min_size} samples"
+                return Partitioned(by_owner(owner, population), {"min_size": note} if redraws else {})
         moved = fill_up(key.fold("fill").numpy(), owner, population, self.min_size)
-        note = {"min_size": f"after {REDRAWS} redraws {moved} samples were moved, one at a time, from the largest client of the"
-                            f" moment to clients with fewer than {self.min_size}"}  # fmt: skip
-        return Partitioned(by_owner(owner, population), note)
+        note = f"after {REDRAWS} redraws {moved} samples were moved, one at a time, from the client that was largest then"
+        return Partitioned(by_owner(owner, population), {"min_size": f"{note} to clients with fewer than {self.min_size}"})
 
     def _per_class(self, rng: np.random.Generator, labels: Ids, population: int) -> Ids:
         """Owner of each row ``[n]``: one Dirichlet cut per class."""
