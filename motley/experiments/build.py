@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from motley import engines
 from motley.algorithms import LOSSES
 from motley.algorithms.aggregators.mean import Mean
 from motley.algorithms.base import Algorithm, Correction
@@ -18,7 +19,6 @@ from motley.algorithms.fedavg import Average
 from motley.algorithms.local import SGD, Clip
 from motley.core.errors import ConfigError
 from motley.core.keys import Streams
-from motley import engines
 from motley.engines.base import REPORTED, Engine, Setting
 from motley.engines.common import MEASURED
 from motley.experiments.config import Experiment

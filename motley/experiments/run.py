@@ -80,9 +80,9 @@ def run(
         numerics = numerics_of(simulation)
         if state == "interrupted" and not allow_other_numerics:
             _check_numerics(before["numerics"], numerics)
-        about = {"metric": simulation.setting.task.metric, "classes": list(simulation.federation.names)}
-        size = {"parameters": simulation.setting.task.layout.size}
-        record = describe(experiment, numerics, about | {"notes": dict(simulation.federation.notes)}, **size)
+        about: dict[str, Any] = {"metric": simulation.setting.task.metric, "classes": list(simulation.federation.names)}
+        about["notes"] = dict(simulation.federation.notes)
+        record = describe(experiment, numerics, about, simulation.setting.task.layout.size)
         folder.write(record)
         with _bar(experiment.stop.rounds, progress) as told:
             _go(experiment, simulation, path, state == "interrupted", told)

@@ -55,7 +55,7 @@ class Channel:
         """What sending ``download`` to these clients, and getting their updates back, takes."""
         held, who = self._holders
         needs = ~np.isin(ids, who) if held == version else np.ones(len(ids), bool)
-        return Sizes(needs * message_bits(download), np.full(len(ids), self.upload_bits))
+        return Sizes(np.where(needs, message_bits(download), 0), np.full(len(ids), self.upload_bits))
 
     def enrol(self, ids: Ids, numbers: int) -> None:
         """Every client tells so many numbers once, before round 1."""

@@ -66,7 +66,8 @@ def examine(engine: Engine, model: ModelState, federation: Federation, per_clien
 def _means(value: Floats, owner: NDArray[np.int64], sizes: NDArray[np.int64]) -> Floats:
     """Mean of each client's rows; NaN for a client without any."""
     sums = np.bincount(owner, weights=value, minlength=len(sizes))
-    return np.divide(sums, sizes, out=np.full(len(sizes), np.nan), where=sizes > 0)
+    out: Floats = np.divide(sums, sizes, out=np.full(len(sizes), np.nan), where=sizes > 0)
+    return out
 
 
 def _by_class(value: Floats, labels: NDArray[np.int64], federation: Federation) -> Floats:
@@ -75,12 +76,13 @@ def _by_class(value: Floats, labels: NDArray[np.int64], federation: Federation) 
     counts = np.bincount(labels, minlength=classes)
     sums = np.bincount(labels, weights=value, minlength=classes)
     of_class = np.divide(sums, counts, out=np.zeros(classes), where=counts > 0)
-    share = federation.histogram(clean=True) * (counts > 0)
+    share: Floats = federation.histogram(clean=True) * (counts > 0)
     total = share.sum(1)
-    return np.divide(share @ of_class, total, out=np.full(len(total), np.nan), where=total > 0)
+    out: Floats = np.divide(share @ of_class, total, out=np.full(len(total), np.nan), where=total > 0)
+    return out
 
 
 def _join(scope: list[str], columns: list[tuple[NDArray[np.int64], NDArray[np.int64], Floats, Floats]]) -> dict[str, Any]:
     names = ("client", "examples", "loss", "accuracy")
-    joined = {name: np.concatenate([c[i] for c in columns]) if columns else [] for i, name in enumerate(names)}
+    joined: dict[str, Any] = {name: np.concatenate([c[i] for c in columns]) if columns else [] for i, name in enumerate(names)}
     return {"scope": scope, **joined}

@@ -33,13 +33,13 @@ def landed_reports(
     for i, trained in results.items():
         for name, value in trained.signals.items():
             signals[name][i] = value
-    there = np.where(lines.dropped, np.nan, 1.0)
+    there: NDArray[np.float64] = np.where(lines.dropped, np.nan, 1.0)
     return Reports(
         lines.client,
         outcome,
         version=lines.version.astype(np.float64),
         num_examples=landed.cargo["examples"],
-        local_steps=lines.steps * there,
+        local_steps=lines.steps.astype(np.float64) * there,
         staleness=staleness.astype(np.float64),
         download_s=lines.downloaded_s - lines.start_s,
         compute_s=(lines.computed_s - lines.downloaded_s) * there,

@@ -231,7 +231,7 @@ class Simulation:
             drop_at=world.failures.drop_at(self._key("fail"), ids, self.round),
         )
         weight = raw_weights(self.plan.weights, cohort, examples, int(self.examples.sum()), len(self.federation))
-        cargo = {
+        cargo: dict[str, Any] = {
             "round": self.round, "examples": examples, "lr": lr, "weight": weight, "rehearsal": cohort.rehearsal,
             "score": np.nan if cohort.scores is None else cohort.scores, "bits_down": bits.down, "bits_up": bits.up,
         }  # fmt: skip

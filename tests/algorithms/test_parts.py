@@ -29,8 +29,8 @@ def _total(deltas: list[list[float]], weights: list[float], mode: str) -> list[f
 
 
 def test_two_clients_under_every_weighting() -> None:
-    """Deltas (1,0) and (0,1), n = (3,1): ratio (.75,.25), uniform (.5,.5); ht with K=4: 2 p_k summed, that is K p_k over the count:
-    sum n = 8 gives 4 (3/8, 1/8) / 2 = (.75, .25), sum n = 16 gives (.375, .125) (optimisation-and-compression A1 test iv)."""
+    """Deltas (1,0) and (0,1), n = (3,1): ratio (.75,.25), uniform (.5,.5); ht with K=4: K p_k over
+    the count: sum n = 8 gives 4 (3/8, 1/8) / 2 = (.75, .25), sum n = 16 gives (.375, .125) (optimisation-and-compression A1 test iv)."""
     cohort, n = Cohort(np.array([0, 1]), scores=np.array([0.2, 0.6])), np.array([3, 1])
     deltas = [[1.0, 0.0], [0.0, 1.0]]
     expected = {
@@ -75,8 +75,8 @@ def test_unknown_weighting_is_refused() -> None:
 
 
 def test_mean_folds_each_part_as_it_declares() -> None:
-    """Weights 1 and 3. mean: (1*2 + 3*6)/4 = 5; sum: 8; convex (buffers): 5; max of counters: 7. Under ``none`` the mean is 20 and
-    the buffers are still convex: a variance must never be extrapolated."""
+    """Weights 1 and 3. mean: (1*2 + 3*6)/4 = 5; sum: 8; convex (buffers): 5; max of counters: 7. Under ``none`` the mean is 20
+    and the buffers are still convex: a variance must never be extrapolated."""
     parts = [
         {"delta": Part(torch.tensor([v]), "mean"), "c": Part(torch.tensor([v]), "sum"),
          "buffers": Part(torch.tensor([v]), "convex"), "counters": Part(torch.tensor([c]), "max")}
@@ -167,5 +167,5 @@ def test_schedules() -> None:
     assert Constant().factor(7, None) == 1.0
     assert [Linear(0.5).factor(t, 100) for t in (20, 100, 150)] == pytest.approx([0.9, 0.5, 0.5])
     assert Exponential(0.5).factor(3, None) == 0.25
-    with pytest.raises(ConfigError, match="stop.rounds"):
+    with pytest.raises(ConfigError, match=r"stop\.rounds"):
         Linear().factor(1, None)
