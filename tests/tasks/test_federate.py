@@ -1,0 +1,164 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from motley.core.errors import ConfigError, DataError
+from motley.core.keys import Key
+from motley.core.ragged import Ragged
+from motley.tasks.base import Federation, Pool
+from motley.tasks.federate import Split, divisible, federate, stratified
+
+
+def pool(n: int, classes: int = 3, test: np.ndarray | None = None, groups: np.ndarray | None = None) -> Pool:
+    y = torch.arange(n) % classes
+    return Pool(torch.arange(n).float()[:, None], y, classes, np.zeros(n, bool) if test is None else test, groups)
+
+
+def dealt(count: int, clients: int) -> Ragged:
+    """Position i to client i mod K."""
+    return Ragged.of([np.arange(k, count, clients) for k in range(clients)])
+
+
+def made(data: Pool, clients: int, split: Split, seed: int = 0) -> Federation:
+    rows = divisible(data, split, Key(seed))
+    return federate(data, rows, dealt(len(rows.divide), clients), split, Key(seed))
+
+
+def test_a_share_of_every_class_is_set_aside_by_hand() -> None:
+    """One owner, classes of 10, 5 and 5 rows, a fifth: 4 rows, exactly 2 + 1 + 1 whatever the key."""
+    labels = np.repeat([0, 1, 2], [10, 5, 5])
+    for seed in range(20):
+        taken = stratified(np.arange(20), np.zeros(20, np.int64), labels, 0.2, Key(seed))
+        assert np.bincount(labels[taken]).tolist() == [2, 1, 1]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    sizes=st.lists(st.integers(1, 40), min_size=1, max_size=8),
+    classes=st.integers(1, 5),
+    share=st.floats(0.01, 0.99),
+    seed=st.integers(0, 1000),
+)
+def test_stratified_counts(sizes: list[int], classes: int, share: float, seed: int) -> None:
+    """ceil(share n_k) rows but never all; every class gives its share rounded down or up."""
+    owner = np.repeat(np.arange(len(sizes)), sizes)
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, classes, len(owner))
+    rows = rng.permutation(len(owner)).astype(np.int64)
+    taken = stratified(rows, owner, labels, share, Key(seed))
+    for k, n in enumerate(sizes):
+        want = min(int(np.ceil(share * n - 1e-6)), n - 1)
+        assert taken[owner == k].sum() == want
+        for c in range(classes):
+            there = (owner == k) & (labels == c)
+            assert abs(taken[there].sum() - want * there.sum() / n) < 1
+
+
+def test_a_client_is_split_the_same_whoever_else_is_there() -> None:
+    rows, labels = np.arange(60), np.arange(60) % 4
+    owner = np.repeat([0, 1, 2], 20)
+    whole = stratified(rows, owner, labels, 0.3, Key(0))
+    alone = stratified(rows[20:40], owner[20:40], labels[20:40], 0.3, Key(0))
+    assert np.array_equal(whole[20:40], alone)
+
+
+def test_parts_are_disjoint_and_complete_and_change_with_the_seed() -> None:
+    data = pool(300)
+    fed = made(data, 7, Split(test_fraction=0.2, validation=0.25))
+    assert len(fed) == 7
+    parts = np.concatenate([fed.train.values, fed.validation.values, fed.test.values])
+    assert np.array_equal(np.sort(parts), np.arange(300))
+    for k in range(7):
+        mine = np.concatenate([fed.train[k], fed.validation[k], fed.test[k]])
+        assert (mine % 7 == k).all()
+    # 43 rows: 9 test, then ceil(34 / 4) = 9 validation
+    assert (fed.test.sizes[0], fed.validation.sizes[0], fed.train.sizes[0]) == (9, 9, 25)
+    assert fed.global_test is None
+    assert torch.equal(fed.labels, data.y[torch.from_numpy(fed.train.values)])
+    again, other = made(data, 7, Split(validation=0.25)), made(data, 7, Split(validation=0.25), seed=1)
+    assert np.array_equal(fed.test.values, again.test.values)
+    assert not np.array_equal(fed.test.values, other.test.values)
+
+
+def test_global_test_is_the_sets_own_half() -> None:
+    test = np.arange(100) >= 80
+    fed = made(pool(100, test=test), 4, Split("global"))
+    assert fed.global_test is not None
+    assert fed.global_test.tolist() == list(range(80, 100))
+    assert fed.test.sizes.tolist() == [0] * 4
+    assert fed.train.sizes.tolist() == [20] * 4
+    assert fed.notes["test"] == "the data set's own test half, common to all"
+
+
+def test_global_test_is_made_where_there_is_none() -> None:
+    fed = made(pool(90), 3, Split("global", test_fraction=0.2))
+    assert fed.global_test is not None
+    assert np.bincount(fed.global_test % 3).tolist() == [6, 6, 6]
+    assert fed.train.sizes.sum() == 72
+
+
+def test_writers_keep_the_test_rows_the_set_gives_them() -> None:
+    groups = np.repeat([5, 9, 11], 20)
+    test = np.tile(np.arange(20) >= 18, 3)
+    data = pool(60, test=test, groups=groups)
+    rows = divisible(data, Split(), Key(0))
+    assert rows.groups is not None
+    whole = Ragged.of([np.flatnonzero(rows.groups == g) for g in (5, 9, 11)])
+    fed = federate(data, rows, whole, Split(test_fraction=0.5), Key(0))
+    assert np.array_equal(fed.test.values, np.flatnonzero(test))
+    mixed = federate(data, rows, dealt(60, 3), Split(test_fraction=0.5), Key(0))
+    assert mixed.test.sizes.tolist() == [10, 10, 10]  # the partition did not keep writers whole
+
+
+def test_noise_reaches_training_and_validation_but_never_test() -> None:
+    data = pool(200, classes=4)
+    rows = divisible(data, Split(validation=0.2), Key(0))
+    asked: list[int] = []
+
+    def flip(labels: np.ndarray, owner: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        asked.append(len(labels))
+        return (labels + 1) % 4, np.full(5, 1.0)
+
+    fed = federate(data, rows, dealt(200, 5), Split(validation=0.2), Key(0), noise=flip)
+    assert asked == [160]  # 200 less the fifth for testing
+    clean = data.y[torch.from_numpy(fed.train.values)]
+    assert torch.equal(fed.labels, (clean + 1) % 4)
+    assert fed.validation_labels is not None
+    assert torch.equal(fed.validation_labels, (data.y[torch.from_numpy(fed.validation.values)] + 1) % 4)
+    assert torch.equal(fed.y, data.y)
+    assert np.array_equal(fed.histogram(clean=True)[:, 0], fed.histogram()[:, 1])
+    assert fed.noise.tolist() == [1.0] * 5
+
+
+def test_tiny_clients_keep_a_training_sample() -> None:
+    fed = made(pool(5), 4, Split(test_fraction=0.9, validation=0.9))  # sizes 2, 1, 1, 1
+    assert fed.train.sizes.tolist() == [1, 1, 1, 1]
+    assert fed.test.sizes.tolist() == [1, 0, 0, 0]
+
+
+def test_ten_thousand_clients() -> None:
+    fed = made(pool(60_000, classes=10), 10_000, Split(validation=0.1))
+    assert len(fed) == 10_000
+    assert fed.train.sizes.min() >= 1
+    assert (fed.test.sizes == 2).all()
+
+
+def test_bad_input_is_one_sentence() -> None:
+    with pytest.raises(ConfigError, match=r"test_fraction: got 1.5; expected a share above 0 and below 1"):
+        Split(test_fraction=1.5)
+    with pytest.raises(ConfigError, match=r"validation: got -0.1"):
+        Split(validation=-0.1)
+    data = pool(10)
+    rows = divisible(data, Split(), Key(0))
+    with pytest.raises(DataError, match=r"1 clients got no samples \(client 1 first\)"):
+        federate(data, rows, Ragged.of([np.arange(5), np.zeros(0, np.int64), np.arange(5, 10)]), Split(), Key(0))
+    with pytest.raises(DataError, match="the same row to two clients"):
+        federate(data, rows, Ragged.of([np.arange(5), np.arange(5)]), Split(), Key(0))
+    regression = Pool(data.x, torch.zeros(10, 1), None, data.test)
+    with pytest.raises(ConfigError, match="label_noise: label noise needs classes"):
+        rows = divisible(regression, Split(), Key(0))
+        federate(regression, rows, dealt(10, 2), Split(), Key(0), noise=lambda labels, owner: (labels, np.zeros(2)))
+    with pytest.raises(DataError, match="no training rows"):
+        divisible(pool(4, test=np.ones(4, bool)), Split("global"), Key(0))
