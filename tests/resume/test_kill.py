@@ -1,0 +1,63 @@
+"""Killed with SIGKILL at random moments and resumed, a run ends with the same tables and the same model bits."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from motley.experiments.run import run
+from tests.resume.conftest import assert_same, make
+
+PROGRAM = """
+import json, sys
+from motley.experiments.run import run
+run(json.loads(sys.argv[1]), out=sys.argv[2], resume=True)
+"""
+KEYS = {"rounds": 400, "checkpoint": {"every_rounds": 5, "every_s": 1000.0}, "examine": {"every": 7}}
+
+
+def _kill_and_resume(tmp_path: Path, kills: int) -> None:
+    experiment = make(**KEYS)
+    whole = run(experiment, out=tmp_path / "whole")
+    assert whole.tables["rounds"].num_rows == KEYS["rounds"]
+    out, moments, died = tmp_path / "killed", random.Random(kills), 0
+    keys = json.dumps(experiment.model_dump(mode="json", exclude_none=True))
+    while died < kills:
+        started = _size(out)
+        with subprocess.Popen([sys.executable, "-c", PROGRAM, keys, str(out)], stderr=subprocess.PIPE, text=True) as child:
+            give_up = time.monotonic() + 120
+            while child.poll() is None and _size(out) == started and time.monotonic() < give_up:
+                time.sleep(0.002)
+            time.sleep(moments.uniform(0.0, 0.6) * moments.random())
+            child.kill()
+            _, complaint = child.communicate()
+        if child.returncode == 0:  # it was done before the blow
+            break
+        assert child.returncode == -9, complaint
+        died += 1
+    assert died > 0
+    assert_same(whole, run(experiment, out=out, resume=True))
+
+
+def _size(out: Path) -> int:
+    """Bytes of the table that grows every round."""
+    try:
+        return (out / "rounds.arrows").stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def test_five_kills(tmp_path: Path) -> None:
+    _kill_and_resume(tmp_path, 5)
+
+
+@pytest.mark.slow
+def test_a_hundred_kills(tmp_path: Path) -> None:
+    """Twenty runs of five kills each would end too early; a kill after few rounds each time makes a hundred in one run."""
+    _kill_and_resume(tmp_path, 100)

@@ -1,0 +1,129 @@
+"""Every point at which a run can break off, reached exactly; what is refused; what is repeated."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from motley.core.errors import NumericsError, StoreError
+from motley.experiments.config import Experiment
+from motley.experiments.run import run
+from motley.experiments.store import RunFolder
+from motley.results.schema import EQUAL_TABLES
+from motley.results.writer import Writer
+from motley.simulation.checkpoint import Checkpoints
+from motley.simulation.simulation import Simulation
+from tests.resume.conftest import assert_same, make
+
+
+class Crash(BaseException):
+    """A blow from outside."""
+
+
+def _crash_after(calls: int, method: Callable[..., Any], before: bool) -> Callable[..., Any]:
+    """``method``, breaking off at its n-th call, just before or just after it does its work."""
+    seen = [0]
+
+    def broken(*args: Any, **kwargs: Any) -> Any:
+        seen[0] += 1
+        if seen[0] == calls and before:
+            raise Crash
+        out = method(*args, **kwargs)
+        if seen[0] == calls:
+            raise Crash
+        return out
+
+    return broken
+
+
+POINTS = [
+    pytest.param(Simulation, "step", 1, True, id="before anything"),
+    pytest.param(Writer, "flush", 2, False, id="before the first checkpoint"),
+    pytest.param(Simulation, "_update", 6, False, id="server stepped, nothing written"),
+    pytest.param(Writer, "flush", 6, True, id="row lost"),
+    pytest.param(Checkpoints, "save", 1, True, id="checkpoint lost"),
+    pytest.param(Checkpoints, "save", 2, False, id="just after a checkpoint"),
+    pytest.param(Writer, "finish", 1, True, id="all rounds done, tables not compacted"),
+    pytest.param(Writer, "finish", 1, False, id="tables compacted, model not saved"),
+    pytest.param(RunFolder, "write", 2, True, id="model saved, run not marked finished"),
+]
+
+
+@pytest.mark.parametrize(("owner", "name", "calls", "before"), POINTS)
+def test_a_blow_at_any_point(
+    owner: type, name: str, calls: int, before: bool, experiment: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = run(experiment, out=tmp_path / "whole")
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, _crash_after(calls, getattr(owner, name), before))
+        with pytest.raises(Crash):
+            run(experiment, out=tmp_path / "broken")
+    assert_same(whole, run(experiment, out=tmp_path / "broken", resume=True))
+
+
+def test_a_truncated_checkpoint_falls_back_to_the_one_before_and_says_so(experiment: Experiment, tmp_path: Path) -> None:
+    whole, out = run(experiment, out=tmp_path / "whole"), tmp_path / "broken"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Writer, "finish", _crash_after(1, Writer.finish, True))
+        with pytest.raises(Crash):
+            run(experiment, out=out)
+    newest = max((out / "checkpoints").glob("*.mtly"))
+    newest.write_bytes(newest.read_bytes()[:-100])
+    with pytest.warns(UserWarning, match=r"checkpoint-00000012.mtly is damaged .*going back to the checkpoint before it"):
+        resumed = run(experiment, out=out, resume=True)
+    assert_same(whole, resumed)
+
+
+def test_resuming_a_finished_run_does_nothing(experiment: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(experiment, out=tmp_path / "r")
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "r").iterdir() if path.name != ".lock"}
+    monkeypatch.setattr(Simulation, "step", _crash_after(1, Simulation.step, True))
+    run(experiment, out=tmp_path / "r", resume=True)
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "r").iterdir() if path.name != ".lock"} == before
+
+
+def test_an_interrupted_run_is_not_begun_again_by_accident(experiment: Experiment, tmp_path: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Writer, "flush", _crash_after(3, Writer.flush, True))
+        with pytest.raises(Crash):
+            run(experiment, out=tmp_path / "r")
+    with pytest.raises(StoreError, match="interrupted; go on with --resume"):
+        run(experiment, out=tmp_path / "r")
+    with pytest.raises(StoreError, match="holds another run"):
+        run(make(rounds=5), out=tmp_path / "r", resume=True)
+
+
+def test_other_numerics_are_refused_unless_allowed(experiment: Experiment, tmp_path: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Writer, "flush", _crash_after(6, Writer.flush, False))
+        with pytest.raises(Crash):
+            run(experiment, out=tmp_path / "r")
+    path = tmp_path / "r" / "run.json"
+    record = json.loads(path.read_text())
+    record["numerics"]["torch"] = "1.0"
+    path.write_text(json.dumps(record))
+    with pytest.raises(NumericsError, match=r"began with torch = '1.0' .* or give --allow-other-numerics"):
+        run(experiment, out=tmp_path / "r", resume=True)
+    assert run(experiment, out=tmp_path / "r", resume=True, allow_other_numerics=True).finished
+
+
+def test_twice_the_same_and_another_seed_is_another_run(experiment: Experiment, tmp_path: Path) -> None:
+    first, second = run(experiment, out=tmp_path / "1"), run(experiment, out=tmp_path / "2")
+    assert_same(first, second)
+    other = run(experiment.replace({"seed": 1}), out=tmp_path / "3")
+    for table in EQUAL_TABLES:
+        assert not first.tables[table].equals(other.tables[table]), f"the seed does not reach {table}"
+
+
+def test_one_purpose_can_be_pinned(tmp_path: Path) -> None:
+    """Another seed with the data's purposes pinned: the same federation, another course."""
+    pin = {"partition": 7, "split": 7, "shift": 7}
+    runs = [run(make(rounds=3, seed=seed, pin=pin), out=tmp_path / str(seed)) for seed in (0, 1)]
+    labels = [r.tables["federation"].column("labels").to_pylist() for r in runs]
+    chosen = [r.tables["clients"].column("client").to_pylist() for r in runs]
+    assert labels[0] == labels[1]
+    assert chosen[0] != chosen[1]
