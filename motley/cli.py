@@ -32,6 +32,9 @@ app = typer.Typer(
 # Typer carries its own copy of click in some versions and the real one in others: ask it for the class.
 _UsageError: type[Exception] = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
 
+_WIDTH = 140
+"""Columns of the summary where no terminal says how wide it is."""
+
 File = Annotated[Path, typer.Argument(metavar="FILE.toml", help="The experiment.")]
 Settings = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Set a key, e.g. local.epochs=2.")]
 Data = Annotated[Path | None, typer.Option("--data", metavar="DIR", help="Folder of data packs.")]
@@ -75,7 +78,8 @@ def _fail(text: str) -> int:
 
 
 def _sentence(error: Exception) -> str:
-    return str(getattr(error, "message", error)).strip().rstrip(".")
+    said = error.format_message() if isinstance(error, typer.BadParameter.__mro__[1]) else str(error)  # type: ignore[attr-defined]
+    return said.strip().rstrip(".")
 
 
 def _subcommand(argv: Sequence[str]) -> str:
@@ -191,7 +195,10 @@ def _show(runs: Sequence[Run], directory: Path, with_report: bool) -> None:
 
     from motley.results.summary import summary_table
 
-    Console().print(summary_table(runs))
+    console = Console()
+    if not console.is_terminal:
+        console.width = _WIDTH
+    console.print(summary_table(runs))
     if with_report:
         from motley.results.report import report as write_report
 

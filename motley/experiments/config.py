@@ -378,6 +378,8 @@ class Experiment(BaseModel):
         for key, built in self._parts.items():
             table, _, last = key.rpartition(".")
             (out[table] if table else out)[last] = {"name": self._record(key)["name"], **registry.plain(built)}
+        if "model" in out["task"]:
+            out["task"]["model"] = _named(out["task"]["model"])
         work = self.local.work()
         out["local"] |= {"epochs": work.epochs, "steps": work.steps}
         return out
@@ -402,6 +404,8 @@ def _build(experiment: Experiment) -> dict[str, Any]:
         record = getattr(experiment, key) if "." not in key else getattr(experiment.local, key.partition(".")[2])
         if record is not None:
             parts[key] = registry.build(kind, record, key)
+    if "model" in experiment.task:  # a nested component, which the task itself makes later
+        registry.build("model", experiment.task["model"], "task.model")
     if experiment.engine.name != "auto":
         registry.catalogue("engine").get(experiment.engine.name, "engine")
     return parts

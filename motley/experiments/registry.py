@@ -30,7 +30,7 @@ _WHERE = {
     "label_noise": "motley.world:LABEL_NOISE",
     "loss": "motley.algorithms:LOSSES",
     "lr_schedule": "motley.algorithms:SCHEDULES",
-    "model": "motley.tasks:MODELS",
+    "model": "motley.tasks.models:MODELS",
     "network": "motley.world:NETWORKS",
     "optimizer": "motley.algorithms:OPTIMIZERS",
     "partition": "motley.world:PARTITIONS",
