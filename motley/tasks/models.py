@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
+import torch
 from torch import nn
 
 from motley.core.components import Catalogue
 from motley.core.errors import ConfigError
-from motley.tasks.flat import construct
 from motley.tasks.nn import Dropout
 from motley.tasks.resnets import resnet9, resnet18
 
@@ -70,7 +70,8 @@ def factory(
     if dropout:
         full.setdefault("dropout", dropout)
     build = partial(MODELS.build(full, "task.model").build, shape, outputs)
-    construct(build, 0)  # a model that does not fit says so now
+    with torch.device("meta"):  # a model that does not fit says so now; nothing is allocated or drawn
+        build()
     return build
 
 

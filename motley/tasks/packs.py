@@ -93,10 +93,12 @@ def arrays(path: Path) -> _Arrays:
     DataError: not an ``.npz`` file, truncated, or holding pickled objects.
     """
     try:
-        with np.load(path, allow_pickle=False) as file:
-            if not isinstance(file, np.lib.npyio.NpzFile):
+        with path.open("rb") as raw:
+            file = np.load(raw, allow_pickle=False)
+            if isinstance(file, np.ndarray):
                 raise DataError(f"{path} holds a single array; expected an .npz file with x and y")
-            return {name: file[name] for name in file.files}
+            with file:
+                return {name: file[name] for name in file.files}
     except DataError:
         raise
     except Exception as error:  # zipfile, zlib and numpy each have their own words for a broken file

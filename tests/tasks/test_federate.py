@@ -157,8 +157,8 @@ def test_bad_input_is_one_sentence() -> None:
     with pytest.raises(DataError, match="the same row to two clients"):
         federate(data, rows, Ragged.of([np.arange(5), np.arange(5)]), Split(), Key(0))
     regression = Pool(data.x, torch.zeros(10, 1), None, data.test)
+    rows = divisible(regression, Split(), Key(0))
     with pytest.raises(ConfigError, match="label_noise: label noise needs classes"):
-        rows = divisible(regression, Split(), Key(0))
         federate(regression, rows, dealt(10, 2), Split(), Key(0), noise=lambda labels, owner: (labels, np.zeros(2)))
     with pytest.raises(DataError, match="no training rows"):
         divisible(pool(4, test=np.ones(4, bool)), Split("global"), Key(0))

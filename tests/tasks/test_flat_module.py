@@ -104,7 +104,7 @@ def test_what_cannot_be_flat_is_refused_by_name() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # some versions of torch call lazy modules new
         lazy = nn.Sequential(nn.LazyLinear(3))
-    with pytest.raises(ModelError, match="'0.weight' has no shape yet"):
+    with pytest.raises(ModelError, match=r"'0.weight' has no shape yet"):
         layout_of(lazy)
 
 

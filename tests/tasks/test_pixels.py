@@ -57,8 +57,11 @@ def test_augmentation_is_keyed_and_off_without_a_key() -> None:
 
 
 def test_the_first_random_numbers_stay() -> None:
-    """Golden bits: the crop of a ramp under Key(0)."""
-    x = torch.arange(16, dtype=torch.float32).view(1, 1, 4, 4) + 1
-    first = crop_flip(x, Key(0), padding=1)
-    assert torch.equal(first, crop_flip(x, Key(0), padding=1))
-    assert first.shape == x.shape
+    """Golden bits: three 3x3 ramps under Key(0). The first is mirrored where it stands; the second is mirrored and moved down
+    by one; the third is moved down by one."""
+    x = torch.arange(1.0, 10.0).view(1, 1, 3, 3).repeat(3, 1, 1, 1)
+    assert crop_flip(x, Key(0), padding=1).flatten(1).int().tolist() == [
+        [3, 2, 1, 6, 5, 4, 9, 8, 7],
+        [0, 0, 0, 3, 2, 1, 6, 5, 4],
+        [0, 0, 0, 1, 2, 3, 4, 5, 6],
+    ]

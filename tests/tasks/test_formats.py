@@ -1,0 +1,224 @@
+import gzip
+import json
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from motley.core.errors import DataError
+from motley.tasks.formats import read
+
+RNG = np.random.default_rng(0)
+
+
+def idx(path: Path, data: np.ndarray) -> None:
+    raw = struct.pack(f">I{data.ndim}I", 0x800 + data.ndim, *data.shape) + data.astype(np.uint8).tobytes()
+    path.write_bytes(gzip.compress(raw) if path.suffix == ".gz" else raw)
+
+
+def mnist(folder: Path, suffix: str = "") -> tuple[np.ndarray, np.ndarray]:
+    x, y = RNG.integers(0, 256, (7, 5, 4)), np.array([0, 1, 2, 0, 1, 2, 2])
+    for name, part in (("train", slice(0, 5)), ("t10k", slice(5, 7))):
+        idx(folder / f"{name}-images-idx3-ubyte{suffix}", x[part])
+        idx(folder / f"{name}-labels-idx1-ubyte{suffix}", y[part])
+    return x, y
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_idx(tmp_path: Path, suffix: str) -> None:
+    x, y = mnist(tmp_path, suffix)
+    pool = read(tmp_path)
+    assert np.array_equal(pool.x.numpy(), x[:, None])
+    assert pool.y.tolist() == y.tolist()
+    assert pool.test.tolist() == [False] * 5 + [True] * 2
+    assert pool.classes == 3
+
+
+def test_idx_troubles(tmp_path: Path) -> None:
+    mnist(tmp_path)
+    images = tmp_path / "train-images-idx3-ubyte"
+    whole = images.read_bytes()
+    images.write_bytes(whole[:-3])
+    with pytest.raises(DataError, match=r"train-images-idx3-ubyte is truncated: 113 bytes for shape \[5, 5, 4\]"):
+        read(tmp_path)
+    images.write_bytes(b"abcdefgh")
+    with pytest.raises(DataError, match="not an IDX file of images"):
+        read(tmp_path)
+    images.write_bytes(whole)
+    (tmp_path / "t10k-labels-idx1-ubyte").unlink()
+    with pytest.raises(DataError, match="2 IDX files of images and 1 of labels"):
+        read(tmp_path)
+
+
+def test_idx_gzip_cut_short(tmp_path: Path) -> None:
+    mnist(tmp_path, ".gz")
+    path = tmp_path / "train-images-idx3-ubyte.gz"
+    path.write_bytes(path.read_bytes()[:-12])
+    with pytest.raises(DataError, match=r"cannot be read .*truncated"):
+        read(tmp_path)
+
+
+def test_cifar10_binary(tmp_path: Path) -> None:
+    rows = np.concatenate([RNG.integers(0, 10, (6, 1)), RNG.integers(0, 256, (6, 3072))], axis=1).astype(np.uint8)
+    rows[:2].tofile(tmp_path / "data_batch_1.bin")
+    rows[2:4].tofile(tmp_path / "data_batch_2.bin")
+    rows[4:].tofile(tmp_path / "test_batch.bin")
+    pool = read(tmp_path)
+    assert pool.y.tolist() == rows[:, 0].tolist()
+    assert np.array_equal(pool.x.numpy(), rows[:, 1:].reshape(6, 3, 32, 32))
+    assert pool.test.tolist() == [False] * 4 + [True] * 2
+    assert pool.classes == 10
+    rows[0, 0] = 77
+    rows[:2].tofile(tmp_path / "data_batch_1.bin")
+    with pytest.raises(DataError, match=r"labels out of range, from \d to 77; expected 0 .. 9"):
+        read(tmp_path)
+    (tmp_path / "test_batch.bin").write_bytes(b"x" * 100)
+    with pytest.raises(DataError, match="has 100 bytes, not a multiple of 3073"):
+        read(tmp_path)
+
+
+def test_cifar100_binary_and_the_pickled_form(tmp_path: Path) -> None:
+    rows = np.zeros((3, 3074), np.uint8)
+    rows[:, 0], rows[:, 1] = 19, [99, 0, 5]
+    rows[:2].tofile(tmp_path / "train.bin")
+    with pytest.raises(DataError, match=r"has no test.bin"):
+        read(tmp_path)
+    rows[2:].tofile(tmp_path / "test.bin")
+    pool = read(tmp_path)
+    assert (pool.y.tolist(), pool.classes) == ([99, 0, 5], 100)
+    other = tmp_path / "py"
+    other.mkdir()
+    (other / "data_batch_1").write_bytes(b"\x80\x04")
+    with pytest.raises(DataError, match="Python pickles, which are never loaded"):
+        read(other)
+
+
+def leaf(path: Path, users: dict[str, int], start: int = 0) -> None:
+    data = {u: {"x": RNG.random((n, 16)).tolist(), "y": [(start + i) % 3 for i in range(n)]} for u, n in users.items()}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"users": list(users), "num_samples": list(users.values()), "user_data": data}))
+
+
+def test_leaf(tmp_path: Path) -> None:
+    leaf(tmp_path / "train" / "a.json", {"f1": 3, "f0": 2})
+    leaf(tmp_path / "train" / "b.json", {"f2": 4})
+    leaf(tmp_path / "test" / "a.json", {"f0": 1, "f1": 1, "f2": 1})
+    pool = read(tmp_path)
+    assert tuple(pool.x.shape) == (12, 1, 4, 4)
+    assert pool.groups is not None
+    assert pool.groups.tolist() == [1, 1, 1, 0, 0, 2, 2, 2, 2, 0, 1, 2]
+    assert pool.test.tolist() == [False] * 9 + [True] * 3
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('{"users": [', "not readable JSON"),
+        ("[]", "no table 'user_data'"),
+        ('{"user_data": {"u": {"x": [[1, 2]]}}}', "user 'u' has no x and y"),
+        ('{"user_data": {"u": {"x": [[1, 2]], "y": [0, 1]}}}', "user 'u' has 1 samples and 2 labels"),
+        ('{"user_data": {"u": {"x": [[1, 2], [1]], "y": [0, 1]}}}', "user 'u' have different lengths"),
+        ('{"user_data": {"u": {"x": ["to be"], "y": [0]}}}', "text is not read"),
+        ('{"user_data": {"u": {"x": [[NaN, 1]], "y": [0]}}}', "NaN or infinity"),
+        ('{"user_data": {"u": {"x": [[1, 1]], "y": [-1]}}}', "labels out of range, from -1 to -1"),
+        ('{"user_data": {}}', "hold no samples"),
+    ],
+)
+def test_leaf_troubles(tmp_path: Path, text: str, words: str) -> None:
+    (tmp_path / "all.json").write_text(text)
+    with pytest.raises(DataError, match=words):
+        read(tmp_path)
+
+
+def picture(path: Path, value: int, size: tuple[int, int] = (6, 5), mode: str = "L") -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new(mode, size, value if mode == "L" else (value, 0, 0)).save(path)
+
+
+def test_pictures_by_class(tmp_path: Path) -> None:
+    for value, name in enumerate(("dog/1.png", "cat/1.png", "cat/2.png")):
+        picture(tmp_path / name, value)
+    pool = read(tmp_path)
+    assert pool.names == ("cat", "dog")
+    assert pool.y.tolist() == [0, 0, 1]
+    assert tuple(pool.x.shape) == (3, 1, 5, 6)
+    assert pool.x[:, 0, 0, 0].tolist() == [1, 2, 0]
+    assert pool.groups is None
+
+
+def test_pictures_by_client_and_class_in_colour(tmp_path: Path) -> None:
+    for value, name in enumerate(("ann/dog/1.png", "ann/cat/1.png", "bob/cat/1.png")):
+        picture(tmp_path / name, value, mode="RGB")
+    pool = read(tmp_path)
+    assert pool.groups is not None
+    assert list(zip(pool.groups.tolist(), pool.y.tolist(), strict=True)) == [(0, 0), (0, 1), (1, 0)]
+    assert pool.x.shape[1] == 3
+
+
+def test_pictures_in_halves_as_tinyimagenet_has_them(tmp_path: Path) -> None:
+    for name in ("train/n1/images/a.png", "train/n2/images/b.png", "val/images/v0.png", "val/images/v1.png"):
+        picture(tmp_path / name, 9)
+    (tmp_path / "val" / "val_annotations.txt").write_text("v0.png\tn2\t0\t0\t1\t1\nv1.png\tn1\t0\t0\t1\t1\n")
+    pool = read(tmp_path)
+    assert pool.y.tolist() == [0, 1, 1, 0]
+    assert pool.test.tolist() == [False, False, True, True]
+
+
+def test_picture_troubles(tmp_path: Path) -> None:
+    picture(tmp_path / "a" / "1.png", 1)
+    picture(tmp_path / "b" / "1.png", 1, size=(9, 5))
+    with pytest.raises(DataError, match=r"1.png is 9 x 5 but the first picture is 6 x 5; resize"):
+        read(tmp_path)
+    (tmp_path / "b" / "1.png").write_bytes(b"no picture")
+    with pytest.raises(DataError, match="cannot be decoded"):
+        read(tmp_path)
+
+
+def test_npz(tmp_path: Path) -> None:
+    path = tmp_path / "d.npz"
+    np.savez(path, x=RNG.integers(0, 256, (4, 8, 8, 3)).astype(np.uint8), y=[0, 1, 1, 2], client=["b", "a", "b", "a"])
+    pool = read(path)
+    assert tuple(pool.x.shape) == (4, 3, 8, 8)
+    assert pool.groups is not None
+    assert pool.groups.tolist() == [1, 0, 1, 0]
+    np.savez(path, x_train=np.zeros((2, 5, 5)), y_train=[0, 1], x_test=np.ones((1, 5, 5)), y_test=[1])
+    pool = read(path)
+    assert tuple(pool.x.shape) == (3, 1, 5, 5)
+    assert pool.test.tolist() == [False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ({"a": np.zeros(3)}, "holds a; expected arrays x and y"),
+        (
+            {"x": np.array([[1.0, np.nan], [0, 1]]), "y": [0, 1]},
+            r"features of 1 samples hold NaN or infinity \(sample 0 first\)",
+        ),
+        ({"x": np.zeros((2, 2)), "y": [0, -3]}, r"labels out of range, from -3 to 0; expected 0 .. C - 1"),
+        ({"x": np.zeros((2, 2)), "y": [0, 5], "classes": ["a", "b"]}, r"labels out of range, from 0 to 5; expected 0 .. 1"),
+        ({"x": np.zeros((2, 2)), "y": [0, 10**9]}, "labels out of range"),
+        ({"x": np.zeros((2, 2)), "y": [0, 0.5]}, "not whole numbers"),
+        ({"x": np.zeros((2, 2)), "y": [0]}, r"labels of shape \[1\] for 2 samples"),
+        ({"x": np.zeros((0, 2)), "y": []}, "there are no samples"),
+        ({"x": np.array(["a", "b"]), "y": [0, 1]}, "expected numbers"),
+        ({"x": np.zeros((2, 2)), "y": [0, 1], "client": [1]}, r"client ids of shape \[1\] for 2 samples"),
+        ({"x": np.zeros((2, 2)), "y": [0, 1], "test": [True]}, r"test flags of shape \[1\] for 2 samples"),
+    ],
+)
+def test_npz_troubles(tmp_path: Path, content: dict[str, np.ndarray], words: str) -> None:
+    np.savez(tmp_path / "d.npz", **content)
+    with pytest.raises(DataError, match=words):
+        read(tmp_path / "d.npz")
+
+
+def test_paths_of_no_known_format(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="does not exist"):
+        read(tmp_path / "no")
+    with pytest.raises(DataError, match="holds no known format"):
+        read(tmp_path)
+    (tmp_path / "a.txt").write_text("hello")
+    with pytest.raises(DataError, match=r"a.txt is of no known format"):
+        read(tmp_path / "a.txt")

@@ -1,0 +1,128 @@
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from pyarrow import parquet
+from torch import nn
+from torch.nn import functional as F
+
+from motley.core.errors import ConfigError, DataError, ModelError
+from motley.tasks.base import Federation
+from motley.tasks.nn import Dropout
+from motley.tasks.own import from_arrays, from_clients, from_files, own_task
+
+RNG = np.random.default_rng(0)
+CLIENTS = [(RNG.normal(size=(n, 3)), np.arange(n) % 2) for n in (10, 20, 5)]
+
+
+@pytest.fixture
+def federation() -> Federation:
+    return from_clients(CLIENTS)
+
+
+def same(one: Federation, two: Federation) -> bool:
+    rows = [
+        torch.equal(one.x[torch.from_numpy(a[k])], two.x[torch.from_numpy(b[k])])
+        for a, b in ((one.train, two.train), (one.test, two.test))
+        for k in range(len(one))
+    ]
+    return all(rows) and torch.equal(one.labels, two.labels)
+
+
+def test_a_list_of_clients(federation: Federation) -> None:
+    assert federation.train.sizes.tolist() == [8, 16, 4]
+    assert federation.test.sizes.tolist() == [2, 4, 1]
+    for k, (x, _) in enumerate(CLIENTS):
+        mine = federation.x[torch.from_numpy(np.sort(np.r_[federation.train[k], federation.test[k]]))]
+        torch.testing.assert_close(mine, torch.from_numpy(x).float())
+
+
+def test_one_array_with_client_ids_is_the_same_federation(federation: Federation) -> None:
+    x, y = (np.concatenate([client[i] for client in CLIENTS]) for i in (0, 1))
+    ids = np.repeat(["a", "b", "c"], [10, 20, 5])
+    assert same(from_arrays(x, y, ids), federation)
+    assert same(from_arrays(torch.from_numpy(x), torch.from_numpy(y), ids), federation)
+
+
+def test_files_and_folders_per_client(federation: Federation, tmp_path: Path) -> None:
+    for k, (x, y) in enumerate(CLIENTS):
+        if k == 0:
+            np.savez(tmp_path / "client0.npz", x=x, y=y)
+        elif k == 1:
+            columns = {f"c{j}": x[:, j] for j in range(3)}
+            parquet.write_table(pa.table({**columns, "label": y}), tmp_path / "client1.parquet")
+        else:
+            (tmp_path / "client2").mkdir()
+            np.savez(tmp_path / "client2" / "a.npz", x=x[:2], y=y[:2])
+            np.savez(tmp_path / "client2" / "b.npz", x=x[2:], y=y[2:])
+    assert same(from_files(tmp_path), federation)
+
+
+def test_regression_global_test_and_validation() -> None:
+    clients = [(x, x.sum(1)) for x, _ in CLIENTS]
+    fed = from_clients(clients, regression=True, test="global", test_fraction=0.2, validation=0.2)
+    assert fed.classes is None
+    assert fed.global_test is not None
+    assert len(fed.global_test) == 7
+    assert fed.train.sizes.sum() + fed.validation.sizes.sum() == 28
+    task = own_task(fed, lambda: nn.Linear(3, 1))
+    assert (task.loss, task.metric) == ("half_squared_error", "loss")
+
+
+@pytest.mark.parametrize(
+    ("clients", "words"),
+    [
+        ([], "there are no clients"),
+        ([([[1.0]], [0]), ([], [])], "client 1 has 0 samples and 0 labels"),
+        ([([[1.0]], [0]), ([[1.0, 2.0]], [0])], r"client 1 has samples of shape \[2\], client 0 of \[1\]"),
+        ([([[1.0], [np.nan]], [0, 1])], "the clients given: the features of 1 samples hold NaN"),
+        ([([[1.0], [2.0]], [0, -1])], "labels out of range, from -1 to 0"),
+        ([([[1.0], [2.0, 3.0]], [0, 1])], "rows of different lengths"),
+    ],
+)
+def test_bad_arrays(clients: list[tuple[list[list[float]], list[int]]], words: str) -> None:
+    with pytest.raises(DataError, match=words):
+        from_clients(clients)
+
+
+def test_bad_folders_and_shares(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="is not a folder"):
+        from_files(tmp_path / "no")
+    with pytest.raises(DataError, match="has no files of clients"):
+        from_files(tmp_path)
+    with pytest.raises(ConfigError, match="test_fraction: got 0"):
+        from_clients(CLIENTS, test_fraction=0)
+
+
+def test_dropout_of_a_module_is_exchanged(federation: Federation) -> None:
+    task = own_task(federation, lambda: nn.Sequential(nn.Linear(3, 8), nn.Dropout(0.5), nn.Linear(8, 2)))
+    assert isinstance(task.model()[1], Dropout)  # type: ignore[index]
+    assert task.layout is not None
+    assert task.layout.size == 50
+
+
+class Secret(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.dropout(self.layer(x), 0.5, self.training)
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        (lambda: nn.Sequential(nn.Linear(3, 2), nn.RReLU()), r"layer '1' \(RReLU\) draws random slopes"),
+        (Secret, "Secret draws from torch's process-wide generator"),
+        (lambda: nn.Linear(4, 2), r"the Linear cannot take a batch of shape \[2, 3\]"),
+        (lambda: nn.Linear(3, 1), r"the Linear gives \[2, 1\] for a batch of 2; expected \[2, 2\]"),
+        (lambda: nn.Identity(), "no trainable parameters"),
+        (nn.Linear(3, 2), "got a module; give a function that makes a fresh one"),
+    ],
+)
+def test_modules_that_cannot_be_used_say_why(federation: Federation, model: object, words: str) -> None:
+    with pytest.raises(ModelError, match=words):
+        own_task(federation, model)  # type: ignore[arg-type]

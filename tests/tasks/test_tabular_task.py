@@ -1,0 +1,88 @@
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from pyarrow import parquet
+
+from motley.core.errors import DataError
+from motley.core.keys import Key
+from motley.tasks import TASKS
+from motley.tasks.base import Pool
+
+
+def pool(**options: object) -> Pool:
+    return TASKS.build({"name": "tabular", **options}).pool(Key(0), 3)
+
+
+@pytest.mark.parametrize(
+    ("data", "shape", "classes"), [("breast_cancer", (569, 30), 2), ("wine", (178, 13), 3), ("iris", (150, 4), 3)]
+)
+def test_builtin_sets(data: str, shape: tuple[int, int], classes: int) -> None:
+    made = pool(data=data)
+    assert (tuple(made.x.shape), made.classes) == (shape, classes)
+    assert made.x.double().mean(0).abs().max().item() < 1e-5
+    source = TASKS.build({"name": "tabular", "data": data})
+    assert source.factory(made)()(made.x[:2]).shape == (2, classes)
+
+
+def test_regression() -> None:
+    source = TASKS.build({"name": "tabular_regression"})
+    made = source.pool(Key(0), 3)
+    assert (source.loss, source.metric, made.classes) == ("half_squared_error", "loss", None)
+    assert tuple(made.y.shape) == (442, 1)
+    assert source.factory(made)()(made.x[:2]).shape == (2, 1)
+    with pytest.raises(DataError, match=r"use task.name = 'tabular_regression'"):
+        pool(data="diabetes")
+
+
+def table() -> pa.Table:
+    columns = {"a": [1.0, 2.0, 3.0], "who": ["p", "q", "p"], "b": [4, 5, 7], "label": ["no", "yes", "no"]}
+    return pa.table(columns)
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv"])
+def test_tables_with_words_as_labels_and_clients(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / f"t.{kind}"
+    if kind == "parquet":
+        parquet.write_table(table(), path)
+    else:
+        path.write_text("a,who,b,label\n1.0,p,4,no\n2.0,q,5,yes\n3.0,p,7,no\n")
+    made = pool(data=str(path), client="who", scale="none")
+    assert made.x.tolist() == [[1.0, 4.0], [2.0, 5.0], [3.0, 7.0]]
+    assert (made.y.tolist(), made.names) == ([0, 1, 0], ("no", "yes"))
+    assert made.groups is not None
+    assert made.groups.tolist() == [0, 1, 0]
+
+
+def test_npz(tmp_path: Path) -> None:
+    np.savez(tmp_path / "t.npz", x=np.eye(3), y=[0, 1, 0], client=[4, 4, 9])
+    made = pool(data=str(tmp_path / "t.npz"), scale="none")
+    assert torch.equal(made.x, torch.eye(3))
+    assert made.groups is not None
+    assert made.groups.tolist() == [0, 0, 1]
+
+
+def test_troubles(tmp_path: Path) -> None:
+    path = tmp_path / "t.parquet"
+    parquet.write_table(table(), path)
+    with pytest.raises(DataError, match=r"task.data: got 'wien' \(did you mean 'wine'\?\)"):
+        pool(data="wien")
+    with pytest.raises(DataError, match=r"no column 'labels' \(did you mean 'label'\?\); its columns: a, who, b, label"):
+        pool(data=str(path), label="labels")
+    with pytest.raises(DataError, match="column 'who' is not of numbers"):
+        pool(data=str(path))
+    path.write_bytes(path.read_bytes()[:-40])
+    with pytest.raises(DataError, match=r"cannot be read as parquet .*truncated"):
+        pool(data=str(path), client="who")
+    (tmp_path / "t.csv").write_text("a,label\n1,0\n,1\n")
+    with pytest.raises(DataError, match=r"features of 1 samples hold NaN or infinity \(sample 1 first\)"):
+        pool(data=str(tmp_path / "t.csv"))
+    (tmp_path / "t.csv").write_text("a,label\n1,0\n2,\n")
+    with pytest.raises(DataError, match="not whole numbers"):
+        pool(data=str(tmp_path / "t.csv"))
+    gaps = pa.table({"a": [1.0, 2.0], "label": ["no", None]})
+    parquet.write_table(gaps, path)
+    with pytest.raises(DataError, match="some labels are missing"):
+        pool(data=str(path))
