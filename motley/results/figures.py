@@ -1,0 +1,117 @@
+"""How a figure looks and becomes SVG: one palette, no pyplot, the same bytes every time, ids that never clash in one page."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["CLASS_COLOURS", "colour", "dash", "mark", "new_figure", "spread_apart", "styled", "to_svg"]
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#5A5A5A")
+"""Okabe and Ito's palette without its yellow (unreadable on white): told apart with every common colour blindness."""
+CLASS_COLOURS = ("#332288", "#88CCEE", "#44AA99", "#117733", "#999933", "#DDCC77", "#CC6677", "#882255", "#AA4499", "#BBBBBB")
+"""Paul Tol's *muted*, for up to ten classes of data."""
+DASHES = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)))
+INK, FAINT = "#222222", "#D9D9D9"
+STYLE: Any = {
+    "text.parse_math": False,
+    "svg.fonttype": "path",
+    "svg.hashsalt": "motley",
+    "font.family": "DejaVu Sans",
+    "font.size": 9.0,
+    "text.color": INK,
+    "axes.labelcolor": INK,
+    "axes.edgecolor": "#888888",
+    "axes.linewidth": 0.8,
+    "axes.titlesize": 10.0,
+    "axes.titlelocation": "left",
+    "axes.titlepad": 10.0,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#ECECEC",
+    "grid.linewidth": 0.8,
+    "xtick.color": "#555555",
+    "ytick.color": "#555555",
+    "xtick.labelsize": 8.0,
+    "ytick.labelsize": 8.0,
+    "lines.linewidth": 1.8,
+    "lines.solid_capstyle": "round",
+}
+
+
+def colour(method: int) -> str:
+    """The colour of the i-th method, the same in every figure of a report."""
+    return COLOURS[method % len(COLOURS)]
+
+
+def dash(method: int) -> Any:
+    """The line style of the i-th method: colours repeat after seven, dashes do not."""
+    return DASHES[method // len(COLOURS) % len(DASHES)]
+
+
+def mark(artist: Any, method: int) -> Any:
+    """Name an artist as belonging to a method, so that the page can hide it."""
+    artist.set_gid(f"method-{method}")
+    return artist
+
+
+@contextmanager
+def styled() -> Iterator[None]:
+    """Motley's style, whatever the user's matplotlibrc says."""
+    import matplotlib as mpl
+
+    with mpl.rc_context():
+        mpl.rcdefaults()
+        mpl.rcParams.update(STYLE)
+        yield
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """An empty figure of inches, laid out without overlaps; belongs to no window."""
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def to_svg(figure: Figure, name: str, description: str) -> str:
+    """The figure as one ``<svg>`` element.
+
+    Parameters
+    ----------
+    name: unique in the page; goes before every id.
+    description: what a reader who cannot see it should know.
+    """
+    sink = io.StringIO()
+    figure.savefig(sink, format="svg", transparent=True, metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
+    svg = sink.getvalue()
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>\s*", "", svg, flags=re.DOTALL)
+    svg = re.sub(r'<g id="(method-\d+)">', r'<g class="\1">', svg)
+    svg = re.sub(r'\bid="', f'id="{name}-', svg)
+    svg = svg.replace('href="#', f'href="#{name}-').replace("url(#", f"url(#{name}-")
+    label = description.replace("&", "&amp;").replace("<", "&lt;").replace('"', "&quot;")
+    return svg.replace("<svg ", f'<svg role="img" aria-label="{label}" ', 1).rstrip()
+
+
+def spread_apart(at: Sequence[float], gap: float) -> list[float]:
+    """Heights as near as they get to ``at`` with at least ``gap`` between neighbours: for labels at the ends of lines."""
+    order = sorted(range(len(at)), key=lambda i: at[i])
+    placed: list[list[float]] = []  # groups of neighbours that touch: [centre, members]
+    for i in order:
+        placed.append([at[i], 1])
+        while len(placed) > 1 and placed[-1][0] - placed[-2][0] < gap * (placed[-1][1] + placed[-2][1]) / 2:
+            (a, n), (b, k) = placed[-2], placed[-1]
+            placed[-2:] = [[(a * n + b * k) / (n + k), n + k]]
+    heights = [c + gap * (j - (n - 1) / 2) for c, n in placed for j in range(int(n))]
+    out = [0.0] * len(at)
+    for i, height in zip(order, heights, strict=True):
+        out[i] = height
+    return out

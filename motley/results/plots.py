@@ -1,0 +1,250 @@
+"""The figures of a report: each function takes runs grouped by method and gives one SVG.
+
+``groups`` maps a method's label to its runs (one per seed), in the order in which methods get their colours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from motley.core.errors import ConfigError
+from motley.results import measures
+from motley.results.figures import CLASS_COLOURS, FAINT, colour, dash, mark, new_figure, spread_apart, styled, to_svg
+from motley.results.load import Run
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["class_distribution", "client_curves", "curves", "headline_bars", "participation_bars"]
+
+Groups = Mapping[str, Sequence[Run]]
+DIRECT = 7
+"""Up to so many methods are written at the ends of their lines; more get a legend."""
+
+
+def curves(groups: Groups, axis: measures.Axis) -> str:
+    """The headline against rounds, virtual time or traffic: mean over seeds, shaded by one standard deviation."""
+    bands = [measures.band([measures.curve(run, axis) for run in runs]) for runs in groups.values()]
+    longest = max((float(b.x[-1]) for b in bands if len(b.x)), default=1.0)
+    scale, label, title = _axis_words(axis, longest)
+    name, percent, _ = _metric(groups)
+    with styled():
+        figure = new_figure(5.6, 3.5)
+        axes = figure.add_subplot()
+        for i, one in enumerate(bands):
+            y = [np.asarray(v) * percent for v in (one.mean, one.low, one.high)]
+            step: Literal["post"] | None = None if axis == "round" else "post"
+            style = {"color": colour(i), "linestyle": dash(i), "drawstyle": "steps-post" if step else "default"}
+            mark(axes.plot(one.x * scale, y[0], **style)[0], i)
+            mark(axes.fill_between(one.x * scale, y[1], y[2], color=colour(i), alpha=0.16, linewidth=0, step=step), i)
+        axes.set(xlabel=label, ylabel=name, title=f"{name.split(' (')[0].capitalize()} {title}")
+        axes.margins(x=0)
+        axes.set_xlim(left=0)
+        _name_lines(axes, list(groups), [(b.x[-1] * scale, b.mean[-1] * percent) if len(b.x) else None for b in bands])
+        return to_svg(figure, f"curve-{axis}", f"{name} {title}, {len(groups)} methods: {', '.join(groups)}")
+
+
+def headline_bars(groups: Groups) -> str:
+    """Peak, final and stable side by side, and the drop from peak to final; whiskers are one standard deviation over seeds."""
+    name, percent, better = _metric(groups)
+    ends = [[measures.ends(measures.curve(run).y, better) for run in runs] for runs in groups.values()]
+    with styled():
+        figure = new_figure(8.4, 3.3)
+        left, right = figure.subplots(1, 2, width_ratios=[3, 1.15])
+        _grouped_bars(left, ends, ("peak", "final", "stable"), percent)
+        left.set(ylabel=name, title="Best, last, and mean of the last ten evaluations")
+        _grouped_bars(right, ends, ("drop",), percent)
+        right.set(ylabel="points" if percent == 100 else name, title="Lost since the peak")
+        figure.legend(*_handles(groups), loc="outside lower left", ncols=min(4, len(groups)), frameon=False)
+        return to_svg(figure, "bars", f"Peak, final, stable and drop of {', '.join(groups)}")
+
+
+def participation_bars(groups: Groups) -> str:
+    """How often each client took part, most often first (mean over seeds at each rank); the dashed line is an even share."""
+    counts = [[measures.participation(run) for run in runs] for runs in groups.values()]
+    columns = min(3, len(groups))
+    rows = -(-len(groups) // columns)
+    with styled():
+        figure = new_figure(8.4, 0.5 + 2.2 * rows)
+        grid = figure.subplots(rows, columns, sharey=True, squeeze=False)
+        for axes in grid.ravel()[len(groups) :]:
+            axes.set_axis_off()
+        for i, (label, axes, one) in enumerate(zip(groups, grid.ravel(), counts, strict=False)):
+            ranked = _mean_of_ragged([np.sort(p.counts)[::-1] for p in one])
+            mark(
+                axes.fill_between(np.arange(len(ranked) + 1), np.append(ranked, 0), step="post", color=colour(i), linewidth=0),
+                i,
+            )
+            axes.axhline(ranked.mean() if len(ranked) else 0, color="#333333", linewidth=1, linestyle=(0, (4, 3)))
+            axes.set_title(f"{_short(label, 28)}\n", fontweight="bold", color=colour(i))
+            spread = f"std {np.mean([p.std for p in one]):.1f}   Gini {np.mean([p.gini for p in one]):.2f}"
+            if len(ranked):
+                axes.text(0, 1.03, spread, transform=axes.transAxes, fontsize=8)
+            axes.margins(x=0)
+            axes.grid(visible=False, axis="x")
+        figure.supxlabel("clients, most often first", fontsize=9)
+        figure.supylabel("rounds taken part in", fontsize=9)
+        return to_svg(figure, "participation", "Participation counts per client: " + ", ".join(groups))
+
+
+def client_curves(groups: Groups) -> str | None:
+    """Each client's own metric from the worst served to the best (mean over seeds at each rank); None without such rows."""
+    name, percent, better = _metric(groups)
+    values = [[measures.client_metric(run) for run in runs] for runs in groups.values()]
+    sorted_values = [_mean_of_ragged([np.sort(v[np.isfinite(v)])[:: 1 if better else -1] for v in one]) for one in values]
+    if not any(len(v) for v in sorted_values):
+        return None
+    with styled():
+        figure = new_figure(5.6, 3.5)
+        axes = figure.add_subplot()
+        axes.axvspan(0, 10, color=FAINT, alpha=0.45, linewidth=0)
+        axes.annotate("worst\ntenth", (1, 0.98), xycoords=("data", "axes fraction"), va="top", fontsize=8, color="#555555")
+        for i, v in enumerate(sorted_values):
+            share = 100 * (np.arange(len(v)) + 0.5) / max(len(v), 1)
+            mark(axes.plot(share, v * percent, color=colour(i), linestyle=dash(i))[0], i)
+        axes.set(
+            xlabel="clients, worst served first (%)", ylabel=f"own {name}", title="How evenly the clients are served at the end"
+        )
+        axes.set_xlim(0, 100)
+        _name_lines(axes, list(groups), [(100.0, float(v[-1]) * percent) if len(v) else None for v in sorted_values])
+        return to_svg(figure, "clients", f"Own {name} of the clients, sorted: {', '.join(groups)}")
+
+
+def class_distribution(run: Run) -> str | None:
+    """What data each client holds: stacked bars for a few clients, a map of class shares for many; None when unlabelled.
+
+    Clients are ordered by the class they hold most of. A strip below shows the share of wrong labels, where there are any.
+    """
+    labels = [row for row in run.tables["federation"]["labels"].to_pylist() if row]
+    if not labels:
+        return None
+    counts = np.asarray(labels, float)  # [N, C]
+    order = np.lexsort((-counts.max(axis=1), counts.argmax(axis=1)))
+    noise = np.nan_to_num(np.asarray(run.column("federation", "noise"), float))[order]
+    counts = counts[order]
+    names = [str(c) for c in (run.meta.get("task") or {}).get("classes") or range(counts.shape[1])]
+    few = len(counts) <= 60 and counts.shape[1] <= len(CLASS_COLOURS)
+    with styled():
+        figure = new_figure(8.4, 3.8 if noise.any() else 3.1)
+        ratios = [4, 1] if noise.any() else [1]
+        rows = figure.subplots(len(ratios), 1, sharex=True, squeeze=False, height_ratios=ratios)[:, 0]
+        (_stacked if few else _class_map)(rows[0], counts, names)
+        if noise.any():
+            rows[1].bar(np.arange(len(counts)), 100 * noise, color="#777777", width=0.85)
+            rows[1].set_ylabel("wrong\nlabels (%)")
+        rows[-1].set_xlabel(f"the {len(counts)} clients, grouped by their largest class")
+        rows[-1].set_xticks([])
+        rows[0].set_title("Who holds what" + (f" (seed {run.seed})" if "seed" in run.meta else ""))
+        return to_svg(figure, "classes", f"Class distribution over {len(counts)} clients")
+
+
+def _stacked(axes: Axes, counts: NDArray[np.float64], names: Sequence[str]) -> None:
+    bottom = np.zeros(len(counts))
+    for c in range(counts.shape[1]):
+        axes.bar(
+            np.arange(len(counts)), counts[:, c], bottom=bottom, width=0.85, color=CLASS_COLOURS[c], label=_short(names[c], 14)
+        )
+        bottom += counts[:, c]
+    axes.set_ylabel("training examples")
+    axes.grid(visible=False, axis="x")
+    axes.legend(title="class", loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False, reverse=True, fontsize=8)
+
+
+def _class_map(axes: Axes, counts: NDArray[np.float64], names: Sequence[str]) -> None:
+    share = 100 * counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    image = axes.imshow(share.T, aspect="auto", cmap="cividis_r", vmin=0, vmax=100, interpolation="nearest", origin="lower")
+    axes.set_ylabel("class")
+    if len(names) <= 20:
+        axes.set_yticks(range(len(names)), [_short(n, 14) for n in names])
+    axes.grid(visible=False)
+    axes.get_figure().colorbar(image, ax=axes, label="share of the client's data (%)", pad=0.01)  # type: ignore[union-attr]
+
+
+def _grouped_bars(axes: Axes, ends: Sequence[Sequence[measures.Ends]], kinds: Sequence[str], percent: float) -> None:
+    width = 0.82 / max(len(ends), 1)
+    for i, runs in enumerate(ends):
+        at = np.arange(len(kinds)) + (i - (len(ends) - 1) / 2) * width
+        spreads = [measures.spread([percent * getattr(e, kind) for e in runs]) for kind in kinds]
+        for x, s in zip(at, spreads, strict=True):
+            if not s.n:
+                continue
+            std = float(np.nan_to_num(s.std))
+            mark(axes.bar(x, s.mean, width * 0.92, color=colour(i)).patches[0], i)
+            if std:
+                mark(axes.plot([x, x], [s.mean - std, s.mean + std], color="#333333", linewidth=1.1)[0], i)
+            if len(ends) <= DIRECT:
+                text = axes.annotate(
+                    f"{s.mean:.3g}", (x, s.mean + std), (0, 2), textcoords="offset points", ha="center", fontsize=7.5
+                )
+                mark(text, i)
+    axes.set_xticks(range(len(kinds)), list(kinds))
+    axes.grid(visible=False, axis="x")
+    axes.margins(y=0.12)
+
+
+def _handles(groups: Groups) -> tuple[list[Any], list[str]]:
+    from matplotlib.patches import Patch
+
+    return [mark(Patch(color=colour(i)), i) for i in range(len(groups))], [_short(label, 34) for label in groups]
+
+
+def _name_lines(axes: Axes, labels: Sequence[str], tips: Sequence[tuple[float, float] | None]) -> None:
+    """Write each method beside the end of its line (or, for many methods, into a legend)."""
+    from matplotlib.lines import Line2D
+
+    if len(labels) > DIRECT:
+        lines = [mark(Line2D([], [], color=colour(i), linestyle=dash(i)), i) for i in range(len(labels))]
+        axes.legend(lines, [_short(s, 30) for s in labels], frameon=False, fontsize=7, loc="lower right")
+        return
+    low, high = axes.get_ylim()
+    known = [(i, tip) for i, tip in enumerate(tips) if tip is not None]
+    right = axes.get_xlim()[1]
+    heights = spread_apart([tip[1] for _, tip in known], 0.07 * (high - low))
+    for (i, _), y in zip(known, heights, strict=True):
+        text = axes.annotate(
+            _short(labels[i], 24), (right, y), (5, 0), textcoords="offset points", va="center", color=colour(i)
+        )
+        text.set_fontsize(8.5)
+        text.set_annotation_clip(False)
+        mark(text, i)
+
+
+def _axis_words(axis: measures.Axis, longest: float) -> tuple[float, str, str]:
+    """(factor on the table's numbers, label with unit, end of the title)."""
+    if axis == "round":
+        return 1.0, "round", "over rounds"
+    if axis == "seconds":
+        unit, size = ("hours", 3600.0) if longest >= 7200 else ("minutes", 60.0) if longest >= 300 else ("seconds", 1.0)
+        return 1 / size, f"virtual time ({unit})", "over virtual time"
+    unit, size = ("GB", 8e9) if longest >= 16e9 else ("MB", 8e6)
+    if axis == "paper_bits":
+        return 1 / size, f"uplink, papers' convention ({unit})", "over uplink traffic"
+    return 1 / size, f"traffic, everything that travels ({unit})", "over traffic"
+
+
+def _metric(groups: Groups) -> tuple[str, float, bool]:
+    """(what the ordinate says, factor, whether more is better); one report compares one metric."""
+    kinds = {measures.metric_of(run) for runs in groups.values() for run in runs}
+    if len(kinds) != 1:
+        names = ", ".join(sorted(name for name, _ in kinds)) or "no runs"
+        raise ConfigError(f"runs are compared in one metric, got {names}; give runs of one task")
+    name, better = kinds.pop()
+    return ("accuracy (%)", 100.0, better) if name == "accuracy" else (name, 1.0, better)
+
+
+def _mean_of_ragged(rows: Sequence[NDArray[Any]]) -> NDArray[np.float64]:
+    """Mean over rows [seeds, n]; where federations differ in size, over those that have the rank."""
+    if not rows or not max(len(row) for row in rows):
+        return np.empty(0)
+    table = np.full((len(rows), max(len(row) for row in rows)), np.nan)
+    for filled, row in zip(table, rows, strict=True):
+        filled[: len(row)] = row
+    return np.asarray(np.nanmean(table, axis=0), float)
+
+
+def _short(text: str, most: int) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"

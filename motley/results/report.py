@@ -1,0 +1,251 @@
+"""One self-contained HTML page about a run or a comparison, made from tables only.
+
+Nothing in the page asks for an address: figures are inline SVG, style and script are in the page, and it reads (and prints)
+without the script.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from motley.core.errors import StoreError
+from motley.results import measures, plots
+from motley.results.figures import colour
+from motley.results.labels import group_runs
+from motley.results.load import Run, load_all
+from motley.results.stream import disk_error
+from motley.results.summary import MB, method_rows, plus_minus, short_number
+
+__all__ = ["report"]
+
+COUNTS = ("rounds", "dispatched", "accepted", "late", "dropped", "rejected", "local_steps")
+AMOUNTS = (("down_bits", MB), ("up_bits", MB), ("probe_bits", MB), ("time_s", 3600.0), ("wall_s", 1.0))
+PHASES = ("select_s", "measure_s", "plan_s", "train_s", "fold_s", "examine_s", "write_s")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell of a table: what is shown and the number it is sorted by."""
+
+    text: str
+    value: float = float("nan")
+
+
+def report(runs: str | Path | Sequence[Run], out: str | Path) -> Path:
+    """Write the page.
+
+    Parameters
+    ----------
+    runs: a folder with runs in or below it, or loaded runs.
+    out: the file to write; folders above it are made.
+
+    Returns
+    -------
+    ``out``.
+
+    Raises
+    ------
+    StoreError: there are no runs, or ``out`` cannot be written. DataError: a run's files are damaged.
+    ConfigError: the runs are measured in different metrics.
+    """
+    loaded = load_all(runs) if isinstance(runs, str | Path) else list(runs)
+    if not loaded:
+        raise StoreError("a report needs at least one run, got none")
+    page = _template().render(**_context(loaded))
+    path = Path(out)
+    new = path.with_name(path.name + ".new")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        new.write_text(page, encoding="utf-8")
+        new.replace(path)
+    except OSError as error:
+        raise disk_error(error, path) from error
+    return path
+
+
+def _template() -> Any:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("motley.results", "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("report.html.j2")
+
+
+def _context(runs: Sequence[Run]) -> dict[str, Any]:
+    groups = group_runs(runs)
+    first = runs[0]
+    metric, better = measures.metric_of(first)
+    own = measures.headline_scope(first) == "mean"
+    return {
+        "title": first.name,
+        "facts": _facts(groups, first),
+        "metric": "accuracy" if metric == "accuracy" else metric,
+        "unit": "%" if metric == "accuracy" else "",
+        "better": better,
+        "scope": "averaged over the clients' own test sets" if own else "on the global test set",
+        "methods": [{"label": label, "colour": colour(i), "index": i} for i, label in enumerate(groups)],
+        "seeds_most": max(len(members) for members in groups.values()),
+        "summary": _summary(groups, better),
+        "pairs": _pairs(groups, better),
+        "curves": [plots.curves(groups, axis) for axis in ("round", "seconds", "bits", "paper_bits")],
+        "bars": plots.headline_bars(groups),
+        "participation": plots.participation_bars(groups),
+        "clients": plots.client_curves(groups),
+        "fairness": _fairness(groups, metric, better),
+        "classes": plots.class_distribution(first),
+        "costs": _costs(groups),
+        "phases": _phases(groups),
+        "warnings": _warnings(groups),
+        "experiments": [(label, _json(members[0].config)) for label, members in groups.items()],
+        "commands": list(dict.fromkeys(str(run.meta["command"]) for run in runs if run.meta.get("command"))),
+        "versions": _shared(runs, "versions"),
+        "numerics": _shared(runs, "numerics"),
+        "citations": list(dict.fromkeys(str(entry) for run in runs for entry in run.meta.get("citations") or [])),
+    }
+
+
+def _facts(groups: Mapping[str, Sequence[Run]], first: Run) -> list[tuple[str, str]]:
+    """The few words under the title: what was learned, by how many."""
+    config = first.config
+    task = config.get("task") or {}
+    learned = ", ".join(str(task[key]) for key in ("data", "model") if task.get(key)) or str(task.get("name", ""))
+    seeds = sorted({run.seed for runs in groups.values() for run in runs})
+    facts = [
+        ("task", learned),
+        ("clients", _whole(config["population"]) if config.get("population") else ""),
+        ("per round", str(config.get("cohort") or config.get("participation") or "")),
+        ("parameters", _whole(first.meta["parameters"]) if first.meta.get("parameters") else ""),
+        ("methods", str(len(groups))),
+        ("seeds", ", ".join(map(str, seeds))),
+    ]
+    return [(name, value) for name, value in facts if value]
+
+
+def _summary(groups: Mapping[str, Sequence[Run]], better: bool) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    sign = 1 if better else -1
+    for method in method_rows(groups):
+        numbers = (method.final, method.peak, method.stable, method.drop, method.participation_std)
+        spent = (method.hours, method.paper_mb, method.traffic_mb, method.wall_s)
+        cells = [Cell(plus_minus(s), s.mean) for s in numbers] + [Cell(short_number(s.mean), s.mean) for s in spent]
+        rows.append({"label": method.label, "cells": cells, "best": set()})
+    for column, direction in ((0, sign), (1, sign), (2, sign), (3, -1)):
+        values = [direction * row["cells"][column].value for row in rows]
+        best = int(np.nanargmax(values)) if len(rows) > 1 and np.isfinite(values).any() else -1
+        if best >= 0:
+            rows[best]["best"].add(column)
+    return rows
+
+
+def _pairs(groups: Mapping[str, Sequence[Run]], better: bool) -> list[dict[str, Any]]:
+    """Every method against the first in stable performance, paired by seed, where they share two seeds or more."""
+    percent = 100.0 if measures.metric_of(next(iter(groups.values()))[0])[0] == "accuracy" else 1.0
+    stable = {
+        label: {run.seed: percent * measures.ends(measures.curve(run).y, better).stable for run in runs}
+        for label, runs in groups.items()
+    }
+    base, *others = stable
+    pairs = []
+    for label in others:
+        seeds = sorted(stable[base].keys() & stable[label].keys())
+        if len(seeds) > 1:
+            got = measures.paired([stable[label][s] for s in seeds], [stable[base][s] for s in seeds])
+            sure = "no clear difference" if got.low <= 0 <= got.high else "better" if (got.mean > 0) == better else "worse"
+            cells = [text.replace("-", "−") for text in (f"{got.mean:+.2f}", f"{got.low:+.2f} to {got.high:+.2f}")]
+            pairs.append({"label": label, "base": base, "mean": cells[0], "interval": cells[1], "n": got.n, "verdict": sure})
+    return pairs
+
+
+def _fairness(groups: Mapping[str, Sequence[Run]], metric: str, better: bool) -> list[dict[str, Any]]:
+    percent = 100.0 if metric == "accuracy" else 1.0
+    rows = []
+    for label, runs in groups.items():
+        each = [measures.fairness(percent * measures.client_metric(run), better) for run in runs]
+        spreads = [measures.spread([getattr(f, kind) for f in each]) for kind in ("mean", "worst_decile", "variance")]
+        if spreads[0].n:
+            rows.append({"label": label, "cells": [Cell(plus_minus(s), s.mean) for s in spreads]})
+    return rows
+
+
+def _costs(groups: Mapping[str, Sequence[Run]]) -> list[dict[str, Any]]:
+    """Means over seeds: rounds, clients sent out and what became of them, local steps, traffic by direction, wall time."""
+    rows = []
+    for label, runs in groups.items():
+        spent = [measures.costs(run) for run in runs]
+        counts = [float(np.mean([getattr(c, kind) for c in spent])) for kind in COUNTS]
+        amounts = [float(np.mean([getattr(c, kind) for c in spent])) / unit for kind, unit in AMOUNTS]
+        cells = [Cell(_whole(n), n) for n in counts] + [Cell(short_number(a), a) for a in amounts]
+        rows.append({"label": label, "cells": cells})
+    return rows
+
+
+def _phases(groups: Mapping[str, Sequence[Run]]) -> list[dict[str, Any]]:
+    """Measured milliseconds a round spends in each phase, mean over rounds and seeds."""
+    rows = []
+    for label, runs in groups.items():
+        columns = [
+            np.concatenate([np.asarray(run.column("timings", kind), float) for run in runs]) for kind in (*PHASES, "wall_s")
+        ]
+        known = [1e3 * float(np.nanmean(c)) if np.isfinite(c).any() else float("nan") for c in columns]
+        if np.isfinite(known).any():
+            rows.append({"label": label, "cells": [Cell(short_number(v), v) for v in known]})
+    return rows
+
+
+def _warnings(groups: Mapping[str, Sequence[Run]]) -> list[str]:
+    """What a reader should know before believing the page."""
+    said = []
+    for label, runs in groups.items():
+        open_runs = [run for run in runs if not run.finished]
+        if open_runs:
+            seeds = ", ".join(str(run.seed) for run in open_runs)
+            said.append(f"{label}: not finished (seed {seeds}); what is shown ends where the run stood.")
+        rejected = sum(measures.costs(run).rejected for run in runs)
+        if rejected:
+            clients = len(
+                {
+                    int(c)
+                    for run in runs
+                    for c in run.column("clients", "client")[run.column("clients", "outcome") == "rejected"]
+                }
+            )
+            times, who = ("once" if rejected == 1 else f"{rejected} times"), f"{clients} client{'s' if clients > 1 else ''}"
+            said.append(
+                f"{label}: an update was rejected {times} ({who}): not finite or of the wrong shape. It was paid for, not used."
+            )
+        if len(runs) == 1:
+            said.append(f"{label}: one seed only; no spread can be told, and small differences mean nothing.")
+        if not any(len(measures.curve(run).x) for run in runs):
+            said.append(f"{label}: no evaluations; set examine.every to see accuracy.")
+    if len({measures.headline_scope(run) for runs in groups.values() for run in runs}) > 1:
+        said.append(
+            "Some runs are tested on the clients' own data and some on a global test set: their headlines differ in meaning."
+        )
+    return said
+
+
+def _whole(number: float) -> str:
+    """A count (or the mean of counts) with thin spaces between thousands and no idle decimals."""
+    return f"{number:,.1f}".removesuffix(".0").replace(",", "\u202f")
+
+
+def _shared(runs: Sequence[Run], key: str) -> list[tuple[str, str]]:
+    """A record of ``run.json`` over all runs: each value, or all of them where they differ."""
+    records = [run.meta.get(key) or {} for run in runs]
+    names = list(dict.fromkeys(name for record in records for name in record))
+    return [(name, " / ".join(dict.fromkeys(str(record[name]) for record in records if name in record))) for name in names]
+
+
+def _json(config: Mapping[str, Any]) -> str:
+    return json.dumps(config, indent=2, ensure_ascii=False, default=str)

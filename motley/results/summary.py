@@ -1,0 +1,109 @@
+"""One row per method: what a report and the terminal both show first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import isfinite
+from typing import TYPE_CHECKING
+
+from motley.results import measures
+from motley.results.labels import group_runs
+from motley.results.load import Run
+from motley.results.measures import Spread
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+__all__ = ["MethodRow", "method_rows", "plus_minus", "short_number", "summary_table"]
+
+MB = 8e6
+"""Bits in a megabyte (decimal, as the papers count)."""
+
+
+@dataclass(frozen=True)
+class MethodRow:
+    """A method over its seeds. Ends are in percent where the metric is an accuracy; traffic is in MB."""
+
+    label: str
+    seeds: tuple[int, ...]
+    final: Spread
+    peak: Spread
+    stable: Spread
+    drop: Spread
+    participation_std: Spread
+    hours: Spread
+    traffic_mb: Spread
+    paper_mb: Spread
+    wall_s: Spread
+    costs: tuple[measures.Costs, ...]
+
+
+def method_rows(groups: Mapping[str, Sequence[Run]]) -> list[MethodRow]:
+    """One row per method of ``groups`` (label to runs), in its order."""
+    return [_row(label, runs) for label, runs in groups.items()]
+
+
+def _row(label: str, runs: Sequence[Run]) -> MethodRow:
+    name, better = measures.metric_of(runs[0])
+    percent = 100.0 if name == "accuracy" else 1.0
+    ends = [measures.ends(measures.curve(run).y, better) for run in runs]
+    spent = tuple(measures.costs(run) for run in runs)
+
+    def end(kind: str) -> Spread:
+        return measures.spread([percent * getattr(e, kind) for e in ends])
+
+    def cost(kind: str, unit: float) -> Spread:
+        return measures.spread([getattr(c, kind) / unit for c in spent])
+
+    return MethodRow(
+        label=label,
+        seeds=tuple(run.seed for run in runs),
+        final=end("final"),
+        peak=end("peak"),
+        stable=end("stable"),
+        drop=end("drop"),
+        participation_std=measures.spread([measures.participation(run).std for run in runs]),
+        hours=cost("time_s", 3600),
+        traffic_mb=cost("total_bits", MB),
+        paper_mb=cost("paper_bits", MB),
+        wall_s=cost("wall_s", 1),
+        costs=spent,
+    )
+
+
+def short_number(value: float, like: float | None = None) -> str:
+    """About four significant digits, thousands apart: ``86.93``, ``1 204``, ``0.012``; a dash when there is none.
+
+    ``like``: another number whose count of decimals is taken, so that a mean and its spread line up.
+    """
+    if not isfinite(value):
+        return "–"
+    size = abs(value if like is None else like)
+    digits = 0 if size >= 1000 else 1 if size >= 100 else 2 if size >= 1 or size == 0 else 3
+    return f"{value:,.{digits}f}".replace(",", "\u202f")
+
+
+def plus_minus(spread: Spread) -> str:
+    """``mean ± standard deviation over seeds``; the mean alone for one seed."""
+    return short_number(spread.mean) + (f" ± {short_number(spread.std, spread.mean)}" if isfinite(spread.std) else "")
+
+
+def summary_table(runs: Sequence[Run]) -> Table:
+    """The methods of ``runs`` as a table for the terminal (needs rich, imported here)."""
+    from rich.table import Table
+    from rich.text import Text
+
+    groups = group_runs(runs)
+    metric = measures.metric_of(runs[0])[0] if runs else "accuracy"
+    unit = " %" if metric == "accuracy" else ""
+    table = Table(title=f"{runs[0].name if runs else 'no runs'}: {metric}{unit}", title_justify="left")
+    table.add_column("method", overflow="fold", min_width=16)
+    for name in ("seeds", "final", "peak", "stable", "drop", "part. std", "virtual h", "traffic MB", "uplink MB", "wall s"):
+        table.add_column(name, justify="right")
+    for row in method_rows(groups):
+        numbers = (row.final, row.peak, row.stable, row.drop, row.participation_std)
+        spent = (row.hours, row.traffic_mb, row.paper_mb, row.wall_s)
+        cells = [plus_minus(n) for n in numbers] + [short_number(n.mean) for n in spent]
+        table.add_row(Text(row.label), str(len(row.seeds)), *cells)
+    return table

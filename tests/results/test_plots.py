@@ -1,0 +1,83 @@
+"""Figures are deterministic, never clash in one page, and say what they show."""
+
+import re
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from motley.core.errors import ConfigError
+from motley.results import plots
+from motley.results.figures import spread_apart
+from motley.results.load import Run, read_table
+from motley.results.schema import TABLES
+
+sys.path.insert(0, str(Path(__file__).parent))
+import fake
+
+
+def loaded(directory, selector, seed, **options):
+    path = fake.write(directory, selector, seed, rounds=12, **options)
+    info = fake.meta(selector, seed)
+    return Run(path, info, {name: read_table(path, name) for name in TABLES})
+
+
+@pytest.fixture(scope="module")
+def groups(tmp_path_factory):
+    root = tmp_path_factory.mktemp("runs")
+    return {s: [loaded(root / f"{s}{k}", s, k) for k in (0, 1)] for s in fake.METHODS}
+
+
+def every(groups):
+    first = next(iter(groups.values()))[0]
+    axes = [plots.curves(groups, axis) for axis in ("round", "seconds", "bits", "paper_bits")]
+    rest = [plots.headline_bars(groups), plots.participation_bars(groups), plots.client_curves(groups)]
+    return [*axes, *rest, plots.class_distribution(first)]
+
+
+def test_the_same_bytes_twice_and_ids_that_never_clash(groups):
+    figures = every(groups)
+    assert figures == every(groups)
+    ids = [name for svg in figures for name in set(re.findall(r'\bid="([^"]+)"', svg))]
+    assert len(ids) == len(set(ids))
+    for svg in figures:
+        own = set(re.findall(r'\bid="([^"]+)"', svg))
+        assert set(re.findall(r'href="#([^"]+)"|url\(#([^)]+)\)', svg)) <= {(i, "") for i in own} | {("", i) for i in own}
+        assert svg.startswith('<svg role="img" aria-label="')
+        assert "metadata" not in svg
+
+
+def test_every_method_can_be_hidden(groups):
+    for svg in every(groups)[:-1]:
+        assert {f"method-{i}" for i in range(3)} == set(re.findall(r'class="(method-\d+)"', svg))
+
+
+def test_empty_runs_are_drawn_empty():
+    groups = {"nothing": [fake.run()]}
+    assert plots.curves(groups, "round").startswith("<svg")
+    assert plots.headline_bars(groups).startswith("<svg")
+    assert plots.participation_bars(groups).startswith("<svg")
+    assert plots.client_curves(groups) is None
+    assert plots.class_distribution(groups["nothing"][0]) is None
+
+
+def test_many_methods_and_many_clients(groups):
+    many = {f"method {i}": groups["uniform"] for i in range(12)}
+    assert len(set(re.findall(r'class="(method-\d+)"', plots.curves(many, "round")))) == 12
+    labels = np.eye(100, dtype=int).tolist()
+    federation = fake.table("federation", client=list(range(100)), labels=labels)
+    assert "<image" in plots.class_distribution(fake.run(federation=federation))
+
+
+def test_one_report_compares_one_metric():
+    with pytest.raises(ConfigError, match="compared in one metric, got accuracy, loss"):
+        plots.headline_bars({"a": [fake.run(task={"metric": "loss"})], "b": [fake.run()]})
+
+
+def test_labels_are_spread_apart():
+    assert spread_apart([1.0, 5.0], 1.0) == [1.0, 5.0]
+    assert spread_apart([2.0, 2.0, 9.0], 1.0) == [1.5, 2.5, 9.0]
+    heights = sorted(spread_apart([0.0, 0.1, 0.2, 1.0], 0.5))
+    assert all(b - a >= 0.5 - 1e-12 for a, b in pairwise(heights))

@@ -1,0 +1,141 @@
+"""The page is whole in one file, asks for nothing, and survives whatever is in the tables."""
+
+import json
+import re
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from motley.core.errors import StoreError
+from motley.results.load import load_all
+from motley.results.measures import Spread
+from motley.results.report import report
+from motley.results.summary import plus_minus, short_number, summary_table
+
+sys.path.insert(0, str(Path(__file__).parent))
+import fake
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    root = tmp_path_factory.mktemp("compare")
+    for selector in ("uniform", "power_of_choice"):
+        for seed in (0, 1):
+            rejected = 2 if (selector, seed) == ("uniform", 1) else 0
+            path = fake.write(root / selector / str(seed), selector, seed, rounds=20, rejected=rejected)
+            (path / "run.json").write_text(json.dumps(fake.meta(selector, seed)))
+    return root
+
+
+@pytest.fixture(scope="module")
+def page(folder):
+    return report(folder, folder / "out" / "report.html").read_text(encoding="utf-8")
+
+
+class Tags(HTMLParser):
+    def __init__(self):
+        super().__init__()
+        self.attributes = []
+        self.open = []
+
+    def handle_starttag(self, tag, attrs):
+        self.attributes += [(tag, *pair) for pair in attrs]
+        if tag not in ("meta", "input", "path", "use", "link", "image", "br"):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.attributes += [(tag, *pair) for pair in attrs]
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def test_nothing_is_fetched(page):
+    """No element loads an address, no style does; links in BibTeX are plain text. Namespaces are names, not addresses."""
+    tags = Tags()
+    tags.feed(page)
+    assert tags.open == []
+    loading = {"src", "href", "xlink:href", "srcset", "data", "action", "poster", "background", "style"}
+    for tag, name, value in tags.attributes:
+        if name in loading:
+            assert "//" not in (value or "") or (value or "").startswith("data:"), (tag, name, value)
+    assert not re.search(r"@import|url\((?!#)", page)
+    assert not re.search(r"<(link|iframe|img|base|object|embed)\b", page)
+    assert not re.search(r"fetch\(|XMLHttpRequest|WebSocket|import\(", page)
+
+
+def test_ids_are_unique(page):
+    ids = re.findall(r'\bid="([^"]+)"', page)
+    assert len(ids) == len(set(ids))
+
+
+def test_it_says_what_is_asked_of_it(page):
+    for words in (
+        "who to ask on digits", "uniform", "power_of_choice", "participation std", "virtual hours", "worst tenth", "rejected 2 times",
+        "McMahan, H. Brendan", "AVX2", "motley compare demo.toml --set seed=1", "&#34;candidates&#34;: 12", "95% interval",
+    ):  # fmt: skip
+        assert words in page, words
+    assert page.count("<svg ") == 8
+    assert 'class="no-script"' in page
+
+
+def test_the_same_page_twice(folder, page):
+    assert report(load_all(folder), folder / "again.html").read_text(encoding="utf-8") == page
+
+
+def test_names_are_escaped(tmp_path, folder):
+    run = load_all(folder)[0]
+    named = type(run)(run.directory, dict(run.meta) | {"name": "<script>alert(1)</script> & $x_1$"}, run.tables)
+    page = report([named], tmp_path / "r.html").read_text(encoding="utf-8")
+    assert "<script>alert" not in page
+    assert "&lt;script&gt;alert(1)" in page
+    Tags().feed(page)
+
+
+def test_an_empty_unfinished_run_has_a_page(tmp_path):
+    run = fake.run()
+    empty = type(run)(run.directory, {"name": "just begun"}, run.tables)
+    page = report([empty], tmp_path / "r.html").read_text(encoding="utf-8")
+    assert "not finished" in page
+    assert "no evaluations" in page
+    assert not re.search(r"\bnan\b", page.replace('data-value="nan"', ""))
+
+
+def test_a_loss_has_no_percent(tmp_path):
+    path = fake.write(tmp_path / "run", rounds=5, metric="loss", per_client=False)
+    (path / "run.json").write_text(json.dumps(fake.meta(metric="loss")))
+    page = report(path, tmp_path / "r.html").read_text(encoding="utf-8")
+    assert "Loss averaged over the clients" in page
+    assert "accuracy" not in page.lower()
+
+
+def test_bad_input_is_one_sentence(tmp_path):
+    with pytest.raises(StoreError, match="there are no runs in"):
+        report(tmp_path, tmp_path / "r.html")
+    with pytest.raises(StoreError, match="needs at least one run"):
+        report([], tmp_path / "r.html")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match=r"cannot write .*file/r.html"):
+        report([fake.run()], tmp_path / "file" / "r.html")
+
+
+def test_the_terminal_shows_every_method(folder):
+    console = Console(width=160, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    console.print(summary_table(load_all(folder)))
+    text = console.export_text()
+    console.file.close()
+    assert "power_of_choice" in text
+    assert "participation" in text or "part. std" in text
+    assert summary_table([]).row_count == 0
+
+
+def test_numbers_line_up():
+    assert short_number(86.934) == "86.93"
+    assert short_number(1204.4) == "1\u202f204"
+    assert short_number(0.01234) == "0.012"
+    assert short_number(float("nan")) == "–"
+    assert plus_minus(Spread(86.934, 0.5678, 3)) == "86.93 ± 0.57"
+    assert plus_minus(Spread(86.934, float("nan"), 1)) == "86.93"
