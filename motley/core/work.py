@@ -22,7 +22,8 @@ class LocalWork:
     epochs: passes over the client's own data; None when ``steps`` is given.
     steps: steps whatever the client's size, passing over the data again as needed; None when ``epochs`` is given.
     max_steps: cap on either.
-    drop_single: drop a last batch of one sample iff the client has at least two batches (models with BatchNorm).
+    drop_single: drop a last batch of one sample iff the client has at least two batches (models with BatchNorm); nothing is
+        dropped with ``batch_size = 1``.
     """
 
     batch_size: int

@@ -177,15 +177,22 @@ class Selector(Generic[S]):
 
         Raises
         ------
-        CodecError: truncated or foreign bytes, or a rule that is not known here.
+        CodecError: truncated or foreign bytes, a rule that is not known here, or one with other options than here.
         """
         from motley.selectors import CATALOGUE  # the catalogue of rules lies in the package that holds this module
 
         saved = codec.decode(data)
+        if not isinstance(saved, dict) or set(saved) != {"rule", "options", "state", "seed", "horizon"}:
+            raise CodecError("these bytes are not of a selector")
         names = {target.partition(":")[2]: name for name, target in CATALOGUE.targets.items()}
         kind = rule or (CATALOGUE.get(names[saved["rule"]]) if saved["rule"] in names else None)
         if kind is None or kind.__qualname__ != saved["rule"]:
             raise CodecError(f"these bytes hold the rule {saved['rule']!r}, which is not known here; pass rule=YourRule")
+        known = {f.name for f in dataclasses.fields(kind)}
+        if set(saved["options"]) != known:
+            raise CodecError(
+                f"{kind.__name__} was written with options {sorted(saved['options'])}, it has {sorted(known)} here"
+            )
         selector: Selector[S] = cls(kind(**saved["options"]), saved["seed"], saved["horizon"])
         selector.state = codec.decode(saved["state"], ClientTable, type(selector.state))
         return selector

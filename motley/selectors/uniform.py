@@ -10,7 +10,7 @@ two weighted schemes). Specification: selectors-baselines 1.
     weighted_wor  m successive draws k ~ p without replacement;  a_k = 1 / m, biased; unbiased: p_k / pi_k
 
 ``p_k = n_k / sum n`` over the available clients, ``K_A`` of them; ``pi_k`` is the inclusion probability (Horvitz-Thompson),
-which is *not* ``m p_k``; it is exact up to 16 available clients, above that Rosen's limit (parts/sampling.py).
+which is *not* ``m p_k``; it is exact up to 12 available clients, above that Rosen's limit (parts/sampling.py).
 The coefficients ``a_k`` are ``Cohort.weights``; they count with ``weights = "selector"``.
 
 State: the sizes. Needs: nothing (``uniform_wor``), ``num_examples`` once (weighted or unbiased). Probe cost: none.

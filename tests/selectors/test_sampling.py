@@ -11,6 +11,8 @@ from scipy import stats
 from motley.core.errors import ContractError
 from motley.core.keys import Key
 from motley.selectors.parts.sampling import (
+    EXACT_LIMIT,
+    _rosen_inclusion,
     gumbel_top_m,
     inclusion_probabilities,
     softmax,
@@ -178,3 +180,13 @@ def test_a_million_candidates():
     drawn = successive_draws(weights, 100, rng("big"))
     assert len(set(drawn.tolist())) == 100
     assert abs(inclusion_probabilities(weights, 100).sum() - 100) < 1e-6
+
+
+def test_the_two_ways_meet_at_the_limit():
+    """Thirteen candidates are one too many for the exact sum, twelve are not; the same weights by both ways differ by < 0.01."""
+    rng_ = rng("limit")
+    weights = rng_.random(EXACT_LIMIT) + 0.1
+    limit = _rosen_inclusion(weights / weights.sum(), 6)
+    exact = inclusion_probabilities(weights, 6)
+    assert 0 < abs(limit - exact).max() < 0.01
+    assert abs(exact.sum() - 6) < 1e-12

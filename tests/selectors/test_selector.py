@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
+from motley.core.codec import decode, encode
 from motley.core.errors import CodecError, ConfigError, ContractError
 from motley.core.records import Cohort, Outcome, Report, Reports
 from motley.selectors import CATALOGUE, build
@@ -116,6 +117,13 @@ def test_bytes_of_ours_and_of_your_own():
         Selector.from_bytes(own.to_bytes())
     with pytest.raises(CodecError, match="hold the rule 'PowerOfChoice'"):
         Selector.from_bytes(selector.to_bytes(), Mine)
+    with pytest.raises(CodecError, match="these bytes are not of a selector"):
+        Selector.from_bytes(encode({"seed": 1}))
+    renamed = {**decode(selector.to_bytes()), "options": {"e": 3}}
+    with pytest.raises(
+        CodecError, match=r"PowerOfChoice was written with options \['e'\], it has \['d', 'ties', 'variant'\] here"
+    ):
+        Selector.from_bytes(encode(renamed))
     with pytest.raises(CodecError, match="truncated or changed"):
         Selector.from_bytes(selector.to_bytes()[:-1])
 

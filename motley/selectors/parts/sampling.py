@@ -34,7 +34,7 @@ Floats = NDArray[np.float64]
 Positions = NDArray[np.int64]
 Ties = Literal["random", "lowest_id"]
 
-EXACT_LIMIT = 16
+EXACT_LIMIT = 12
 """Up to so many candidates :func:`inclusion_probabilities` is exact."""
 
 
@@ -128,7 +128,7 @@ def inclusion_probabilities(weights: Floats, m: int) -> Floats:
 
     Up to :data:`EXACT_LIMIT` candidates exactly, by summing over the sets that can have been drawn: ``P(S + i) += P(S)
     p_i / (1 - p(S))``, which is O(2^K K). Above it by Rosen's limit (Annals of Mathematical Statistics 43, 1972):
-    ``pi_i = 1 - exp(-p_i s)`` with s such that they sum to m; its error vanishes as m and K - m grow.
+    ``pi_i = 1 - exp(-p_i s)`` with s such that they sum to m; its error vanishes as m and K - m grow (below 0.01 here).
 
     Candidates of weight 0 have probability 0, whatever m (those that fill up a short draw are not counted).
     """
