@@ -133,7 +133,9 @@ def to_target(along: Curve, target: float, higher_is_better: bool = True) -> Cen
 
 
 def target_spread(costs: Sequence[Censored]) -> Censored:
-    """The mean over seeds; censored (a lower bound) as soon as one seed is."""
+    """The mean over seeds; censored (a lower bound) as soon as one seed is; NaN and censored for no seeds."""
+    if not costs:
+        return Censored(float("nan"), False)
     return Censored(float(np.mean([c.value for c in costs])), all(c.reached for c in costs))
 
 

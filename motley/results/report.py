@@ -37,13 +37,15 @@ class Cell:
     value: float = float("nan")
 
 
-def report(runs: str | Path | Sequence[Run], out: str | Path) -> Path:
+def report(runs: str | Path | Sequence[Run], out: str | Path, target: float | None = None) -> Path:
     """Write the page.
 
     Parameters
     ----------
     runs: a folder with runs in or below it, or loaded runs.
     out: the file to write; folders above it are made.
+    target: value of the metric (an accuracy as a fraction) for the table of costs to a target; None takes ``stop.target`` of the
+        first experiment, and without one the table is left out.
 
     Returns
     -------
@@ -57,7 +59,7 @@ def report(runs: str | Path | Sequence[Run], out: str | Path) -> Path:
     loaded = load_all(runs) if isinstance(runs, str | Path) else list(runs)
     if not loaded:
         raise StoreError("a report needs at least one run, got none")
-    page = _template().render(**_context(loaded))
+    page = _template().render(**_context(loaded, target))
     path = Path(out)
     new = path.with_name(path.name + ".new")
     try:
@@ -82,10 +84,12 @@ def _template() -> Any:
     return environment.get_template("report.html.j2")
 
 
-def _context(runs: Sequence[Run]) -> dict[str, Any]:
+def _context(runs: Sequence[Run], target: float | None) -> dict[str, Any]:
     groups = group_runs(runs)
     first = runs[0]
     metric, better = measures.metric_of(first)
+    if target is None:
+        target = ((first.config.get("stop") or {}).get("target") or {}).get(metric)
     own = measures.headline_scope(first) == "mean"
     return {
         "title": first.name,
@@ -99,6 +103,8 @@ def _context(runs: Sequence[Run]) -> dict[str, Any]:
         "summary": _summary(groups, better),
         "pairs": _pairs(groups, better),
         "curves": [plots.curves(groups, axis) for axis in ("round", "seconds", "bits", "paper_bits")],
+        "target": "" if target is None else f"{100 * target:g}%" if metric == "accuracy" else f"{target:g}",
+        "to_target": [] if target is None else _to_target(groups, float(target), better),
         "bars": plots.headline_bars(groups),
         "participation": plots.participation_bars(groups),
         "clients": plots.client_curves(groups),
@@ -165,6 +171,21 @@ def _pairs(groups: Mapping[str, Sequence[Run]], better: bool) -> list[dict[str, 
             cells = [text.replace("-", "−") for text in (f"{got.mean:+.2f}", f"{got.low:+.2f} to {got.high:+.2f}")]
             pairs.append({"label": label, "base": base, "mean": cells[0], "interval": cells[1], "n": got.n, "verdict": sure})
     return pairs
+
+
+def _to_target(groups: Mapping[str, Sequence[Run]], target: float, better: bool) -> list[dict[str, Any]]:
+    """Rounds, virtual hours and traffic until the target, means over seeds; a lower bound where a seed never got there."""
+    rows = []
+    units: tuple[tuple[measures.Axis, float], ...] = (("round", 1.0), ("seconds", 3600.0), ("paper_bits", MB), ("bits", MB))
+    for label, runs in groups.items():
+        reached = sum(measures.to_target(measures.curve(run), target, better).reached for run in runs)
+        cells = [Cell(f"{reached} of {len(runs)}", reached)]
+        for axis, unit in units:
+            cost = measures.target_spread([measures.to_target(measures.curve(run, axis), target, better) for run in runs])
+            text = _whole(cost.value) if axis == "round" and np.isfinite(cost.value) else short_number(cost.value / unit)
+            cells.append(Cell(text if cost.reached else f"> {text}", cost.value))
+        rows.append({"label": label, "cells": cells})
+    return rows
 
 
 def _fairness(groups: Mapping[str, Sequence[Run]], metric: str, better: bool) -> list[dict[str, Any]]:

@@ -85,6 +85,7 @@ def test_targets_are_censored_not_dropped():
     assert not m.to_target(m.Curve(np.empty(0), np.empty(0)), 0.5).reached
     assert str(m.target_spread([m.Censored(20.0, True), m.Censored(30.0, False)])) == "> 25"
     assert str(m.target_spread([m.Censored(20.0, True), m.Censored(30.0, True)])) == "25"
+    assert not m.target_spread([]).reached
 
 
 def test_fairness_by_hand():

@@ -104,6 +104,17 @@ def test_an_empty_unfinished_run_has_a_page(tmp_path):
     assert not re.search(r"\bnan\b", page.replace('data-value="nan"', ""))
 
 
+def test_costs_to_a_target_are_censored(tmp_path, folder):
+    """Both methods pass 50% and none 99%: every run of 20 rounds then counts with all of them, as a lower bound."""
+    runs = load_all(folder)
+    page = report(runs, tmp_path / "r.html", target=0.5).read_text(encoding="utf-8")
+    assert "Until 50%" in page
+    assert page.count(">2 of 2<") == 2
+    page = report(runs, tmp_path / "r.html", target=0.99).read_text(encoding="utf-8")
+    assert page.count(">0 of 2<") == 2
+    assert page.count(">&gt; 20<") == 2
+
+
 def test_a_loss_has_no_percent(tmp_path):
     path = fake.write(tmp_path / "run", rounds=5, metric="loss", per_client=False)
     (path / "run.json").write_text(json.dumps(fake.meta(metric="loss")))
