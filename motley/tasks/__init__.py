@@ -1,10 +1,17 @@
-"""Model, loss, data and metric."""
+"""Model, loss, data and metric. Your own data: :func:`from_arrays`, :func:`from_clients`, :func:`from_files`; your own model:
+:func:`own_task` (all in :mod:`motley.tasks.own`, loaded when first used)."""
 
 from __future__ import annotations
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from motley.core.components import Catalogue
 
-__all__ = ["TASKS"]
+if TYPE_CHECKING:
+    from motley.tasks.own import from_arrays, from_clients, from_files, own_task
+
+__all__ = ["TASKS", "from_arrays", "from_clients", "from_files", "own_task"]
 
 TASKS = Catalogue(
     "task",
@@ -16,3 +23,9 @@ TASKS = Catalogue(
         "tabular_regression": "motley.tasks.tabular:TabularRegression",
     },
 )
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        return getattr(importlib.import_module("motley.tasks.own"), name)
+    raise AttributeError(f"module 'motley.tasks' has no attribute {name!r}")

@@ -29,7 +29,7 @@ class Pool:
 
     Parameters
     ----------
-    x: uint8 or float32 ``[n, ...]`` (images ``[n, C, H, W]``).
+    x: uint8 or float ``[n, ...]`` (images ``[n, C, H, W]``).
     y: int64 ``[n]`` classes, or float ``[n, d]`` targets.
     classes: number of classes; None for regression.
     test: bool ``[n]``, the rows of the data set's own test half.

@@ -6,6 +6,7 @@ Loading a model is three copies, reading it three clones; no ``state_dict`` is m
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -21,6 +22,7 @@ from motley.tasks.base import ModelState
 
 __all__ = ["FlatModule", "construct", "initial", "layout_of"]
 
+_BUILDING = threading.Lock()  # torch draws weights from one process-wide generator
 _NORMS = (_NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
 
 
@@ -184,7 +186,7 @@ def _buffers(module: nn.Module) -> tuple[list[_Buffer], list[_Buffer], list[_Buf
 
 def construct(factory: Callable[[], nn.Module], seed: int) -> nn.Module:
     """A fresh module, its weights drawn from ``seed``; torch's process-wide generator is left as it was."""
-    with torch.random.fork_rng(devices=[]):
+    with _BUILDING, torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         return factory()
 

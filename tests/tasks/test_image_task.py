@@ -67,6 +67,10 @@ def test_large_sets_stay_as_they_are_and_are_scaled_by_batch(own: Path, monkeypa
     pool = source.pool(Key(0), 5)
     assert pool.x.dtype == torch.uint8
     torch.testing.assert_close(source.transform(pool)(pool.x, Key(0)), whole.x)
+    digits = TASKS.build({"name": "image"})  # float32 already: scaled whole whatever their size
+    made = digits.pool(Key(0), 5)
+    assert digits.transform(made) is None
+    assert made.x.double().std(correction=0).item() == pytest.approx(1.0, abs=1e-6)
 
 
 def test_bad_options() -> None:

@@ -126,3 +126,11 @@ class Secret(nn.Module):
 def test_modules_that_cannot_be_used_say_why(federation: Federation, model: object, words: str) -> None:
     with pytest.raises(ModelError, match=words):
         own_task(federation, model)  # type: ignore[arg-type]
+
+
+def test_the_names_are_found_in_the_room() -> None:
+    import motley
+
+    assert motley.tasks.from_clients is from_clients
+    with pytest.raises(AttributeError, match="has no attribute 'from_nothing'"):
+        motley.tasks.from_nothing  # noqa: B018
