@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from torch import Tensor
-from torch.nn import functional as F
 
 from motley.algorithms.base import Loss, Tensors
 
@@ -14,18 +13,20 @@ __all__ = ["CrossEntropy", "HalfSquaredError"]
 
 @dataclass(frozen=True)
 class CrossEntropy(Loss):
-    """``-log softmax(outputs)[target]``; outputs ``[..., C]``, targets int64 ``[...]``."""
+    """``-log softmax(outputs)[target]``; outputs ``[..., B, C]``, targets int64 ``[..., B]``.
+
+    Written over the transposed outputs: with few classes, torch's softmax is several times faster along samples.
+    """
 
     def loss(self, outputs: Tensor, targets: Tensor, extra: Tensors) -> Tensor:
         """Per-sample loss, the shape of ``targets``."""
-        flat = F.cross_entropy(outputs.flatten(0, -2), targets.flatten(), reduction="none")
-        return flat.view(targets.shape)
+        return -outputs.mT.log_softmax(-2).gather(-2, targets.unsqueeze(-2)).squeeze(-2)
 
     def gradient(self, outputs: Tensor, targets: Tensor, extra: Tensors) -> Tensor:
         """``softmax(outputs) - onehot(target)``."""
-        out = outputs.softmax(-1)
-        index = targets.unsqueeze(-1)
-        return out.scatter_add_(-1, index, outputs.new_full((1,), -1.0).expand(index.shape))
+        out = outputs.mT.softmax(-2)
+        index = targets.unsqueeze(-2)
+        return out.scatter_add_(-2, index, outputs.new_full((1,), -1.0).expand(index.shape)).mT
 
 
 @dataclass(frozen=True)

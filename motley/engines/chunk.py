@@ -23,7 +23,7 @@ from motley.tasks.base import ModelState
 __all__ = ["Chunk", "Executor", "Step"]
 
 
-_NOTED = 65536
+_NOTED = 262_144
 """Outputs kept before their losses are reckoned."""
 
 
@@ -120,15 +120,17 @@ class Chunk:
 
     def met(self, step: Step, outputs: Tensor) -> None:
         """Note a step's outputs ``[active, width, ...]``; their losses are reckoned later, many steps at once."""
-        self._outputs.append(outputs.flatten(0, 1))
-        if sum(map(len, self._outputs)) > _NOTED:
+        noted = self._outputs
+        if noted and (noted[0].shape[1] != outputs.shape[1] or len(noted) * noted[0].numel() > _NOTED):
             self._reckon()
+        noted.append(outputs)
 
     def _reckon(self) -> None:
         if self._outputs:
-            outputs = torch.cat(self._outputs)
-            at = slice(self._reckoned, self._reckoned + len(outputs))
-            self.loss[at] = self.setting.algorithm.loss.loss(outputs, self.targets[at], {})
+            outputs = torch.cat([some.mT for some in self._outputs]).mT  # [clients of all these steps, width, C]
+            at = slice(self._reckoned, self._reckoned + outputs.shape[0] * outputs.shape[1])
+            targets = self.targets[at].view(*outputs.shape[:2], *self.targets.shape[1:])
+            self.loss[at] = self.setting.algorithm.loss.loss(outputs, targets, {}).flatten()
             self._reckoned = at.stop
             self._outputs.clear()
 

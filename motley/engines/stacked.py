@@ -3,10 +3,11 @@
 Storage is parameter-major: per parameter one contiguous block ``[c, out, in]``. A step is one gather and, per layer, one
 ``baddbmm`` forward, one ``bmm`` for the layer below, and one ``baddbmm`` that computes the weight gradient *into* the weights:
 
-    W <- (1 - lr pull) W - lr/B d^T h,    then    W <- W + lr pull x
+    W <- (1 - lr pull) W - lr/B d h^T,    then    W <- W + lr pull x
 
 which is ``W - lr (g + pull (W - x))``. With momentum, clipping, weight decay, or rates that differ between clients, the
-gradient gets a block of its own and :meth:`SGD.step` does the rest.
+gradient gets a block of its own and :meth:`SGD.step` does the rest. Activations are kept features first, ``[c, features, B]``:
+so thin layers multiply twice as fast.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ def _layers(module: nn.Module, flat: list[nn.Module]) -> tuple[Layer, ...]:
 
 
 Blocks = list[Tensor]
-"""Parameter-major storage, one block per parameter in layout order: weights ``[c, out, in]``, biases ``[c, 1, out]``."""
+"""Parameter-major storage, one block per parameter in layout order: weights ``[c, out, in]``, biases ``[c, out, 1]``."""
 
 
 def _blocks(layout: Layout, rows: Tensor) -> Blocks:
@@ -84,7 +85,7 @@ def _blocks(layout: Layout, rows: Tensor) -> Blocks:
 
 
 def _stored(entry: Entry) -> tuple[int, ...]:
-    return entry.shape if len(entry.shape) > 1 else (1, *entry.shape)
+    return entry.shape if len(entry.shape) > 1 else (*entry.shape, 1)
 
 
 def _rows(layout: Layout, blocks: Blocks) -> Tensor:
@@ -100,18 +101,18 @@ class _Fused:
         self.lr, self.pull = lr, pull
 
     def layer(self, layer: Layer, slope: Tensor, h: Tensor, scale: float) -> None:
-        """One layer's step: ``slope`` ``[p, B, out]`` and the layer's input ``h`` ``[p, B, in]``; the gradient is
-        ``scale slope^T h``."""
+        """One layer's step: ``slope`` ``[p, out, B]`` and the layer's input ``h`` ``[p, in, B]``; the gradient is
+        ``scale slope h^T``."""
         p, keep = len(h), 1.0 - self.lr * self.pull
         weight = self.own[layer.weight][:p]
-        weight.baddbmm_(slope.transpose(1, 2), h, beta=keep, alpha=-self.lr * scale)
+        weight.baddbmm_(slope, h.mT, beta=keep, alpha=-self.lr * scale)
         if self.pull:
             weight.add_(_prefix(self.received[layer.weight], p), alpha=self.lr * self.pull)
         if self.shift is not None:
             weight.add_(_prefix(self.shift[layer.weight], p), alpha=-self.lr)
         if layer.bias is not None:
             shift = None if self.shift is None else _prefix(self.shift[layer.bias], p)
-            gradient = slope.sum(1, keepdim=True).mul_(scale)
+            gradient = slope.sum(2, keepdim=True).mul_(scale)
             descend(Block(self.own[layer.bias][:p], gradient, _prefix(self.received[layer.bias], p), shift), self.lr, self.pull)
 
     def end(self, p: int) -> None:
@@ -130,9 +131,9 @@ class _Gathered:
     def layer(self, layer: Layer, slope: Tensor, h: Tensor, scale: float) -> None:
         """One layer's gradient, see :meth:`_Fused.layer`."""
         p = len(h)
-        torch.bmm(slope.transpose(1, 2), h, out=self.gradient[layer.weight][:p]).mul_(scale)
+        torch.bmm(slope, h.mT, out=self.gradient[layer.weight][:p]).mul_(scale)
         if layer.bias is not None:
-            torch.sum(slope, 1, keepdim=True, out=self.gradient[layer.bias][:p]).mul_(scale)
+            torch.sum(slope, 2, keepdim=True, out=self.gradient[layer.bias][:p]).mul_(scale)
 
     def end(self, p: int) -> None:
         """The step of the first p clients."""
@@ -174,8 +175,8 @@ class StackedLinear(Executor):
         own = [block.expand(len(chunk), *block.shape[1:]).clone(memory_format=torch.contiguous_format) for block in received]
         update = self._update(chunk, own, received)
         for step in chunk.steps():
-            hs = self._forward(own, chunk.inputs(step).view(step.active, step.width, -1))
-            outputs = hs.pop()
+            hs = self._forward(own, chunk.inputs(step).view(step.active, step.width, -1).mT)
+            outputs = hs.pop().mT
             chunk.met(step, outputs)
             slope, scale = self._slope(step, outputs)
             self._backward(own, hs, slope, scale, update)
@@ -190,18 +191,18 @@ class StackedLinear(Executor):
         return _Gathered(own, received, shift, lr, pull, self.solver)
 
     def _slope(self, step: Step, outputs: Tensor) -> tuple[Tensor, float]:
-        """Gradient of the losses by the outputs ``[p, B, C]``, and what is still to be multiplied for the batches' means."""
-        slope = self.loss.gradient(outputs, step.targets, {})
+        """Gradient of the losses by the outputs ``[p, C, B]``, and what is still to be multiplied for the batches' means."""
+        slope = self.loss.gradient(outputs, step.targets, {}).mT
         if step.weight is None:
             return slope, 1.0 / step.width
-        return slope * step.weight.unsqueeze(-1), 1.0
+        return slope * step.weight.unsqueeze(1), 1.0
 
     def _forward(self, own: Blocks, h: Tensor) -> list[Tensor]:
-        """Inputs of every layer ``[p, B, in]``, then the outputs."""
+        """Inputs of every layer ``[p, in, B]``, then the outputs."""
         hs, p = [h], len(h)
         for layer in self.layers:
-            turned = own[layer.weight][:p].transpose(1, 2)
-            h = torch.bmm(h, turned) if layer.bias is None else torch.baddbmm(own[layer.bias][:p], h, turned)
+            weight = own[layer.weight][:p]
+            h = torch.bmm(weight, h) if layer.bias is None else torch.baddbmm(own[layer.bias][:p], weight, h)
             hs.append(h.relu_() if layer.relu else h)
         return hs
 
@@ -210,7 +211,7 @@ class StackedLinear(Executor):
         for at in range(len(self.layers) - 1, -1, -1):
             layer, below = self.layers[at], slope
             if at:
-                below = torch.bmm(slope, own[layer.weight][: len(slope)])
+                below = torch.bmm(own[layer.weight][: len(slope)].mT, slope)
                 if self.layers[at - 1].relu:
                     torch.ops.aten.threshold_backward.grad_input(below, hs[at], 0, grad_input=below)
             update.layer(layer, slope, hs[at], scale)

@@ -1,0 +1,201 @@
+"""How fast the engines are: client steps per second against one plain centralised PyTorch loop on the same machine.
+
+    python benchmarks/engines.py [OUT.json] [--quick] [--only WORKLOAD]
+
+Every workload is run by the engine that ``engine = "auto"`` picks, through its public ``train``, and by a textbook loop with
+the same model, batch size and learning rate on preloaded tensors, on one torch thread and on all. All of them take turns in
+one process; the ratio compares best repetitions (another process on the machine can only slow one down), the medians stand
+beside it. Data are random numbers: no step's cost depends on them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.table import Table
+from torch import nn
+
+from motley.algorithms.aggregators.mean import Mean
+from motley.algorithms.base import Algorithm
+from motley.algorithms.fedavg import Average
+from motley.algorithms.fedprox import Proximal
+from motley.algorithms.local import SGD
+from motley.algorithms.losses import CrossEntropy
+from motley.core.keys import Key, Streams
+from motley.core.ragged import Ragged
+from motley.core.work import LocalWork
+from motley.engines import ENGINES, resolve_auto
+from motley.engines.base import Engine, Job, Setting
+from motley.tasks.base import Federation, Task
+from motley.tasks.flat import construct, initial
+from motley.tasks.models import MODELS
+
+LR = 0.01
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Who trains what: ``sizes`` are the samples of the cohort's clients; ``goal`` the ratio asked for, None: only reported."""
+
+    name: str
+    model: str
+    shape: tuple[int, ...]
+    sizes: tuple[int, ...]
+    work: LocalWork
+    goal: float | None
+    repetitions: int = 7
+
+
+def dirichlet_sizes() -> tuple[int, ...]:
+    """Ten clients as Dirichlet 0.1 makes them out of 100 clients of 60,000 MNIST samples: a few large, many small."""
+    rng = np.random.default_rng(5)
+    shares = rng.dirichlet(np.full(100, 0.1), size=10)
+    return tuple(int(n) for n in np.maximum(10, (shares.sum(0) * 6000).astype(int))[:10])
+
+
+GREY, COLOUR = (1, 28, 28), (3, 32, 32)
+WORKLOADS = (
+    Workload("logistic regression, batch 100", "logistic_regression", GREY, (600,) * 10, LocalWork(100, epochs=10), 3.0, 15),
+    Workload("logistic regression, batch 10", "logistic_regression", GREY, (600,) * 100, LocalWork(10, epochs=1), 8.0, 11),
+    Workload("MLP, equal sizes", "mlp", GREY, (600,) * 10, LocalWork(100, epochs=10), 1.4),
+    Workload("MLP, Dirichlet 0.1 sizes", "mlp", GREY, dirichlet_sizes(), LocalWork(100, epochs=10), 1.2),
+    Workload("two-conv CNN, batch 32", "cnn", COLOUR, (320,) * 6, LocalWork(32, epochs=1), 1.1, 5),
+    Workload("AlexNet, batch 32", "alexnet", COLOUR, (128,) * 4, LocalWork(32, epochs=1), 1.1, 5),
+    Workload("ResNet-18, batch 32", "resnet18", COLOUR, (64,) * 2, LocalWork(32, epochs=1), None, 2),
+)
+
+
+def setting(load: Workload) -> Setting:
+    """A federation of random samples in which the cohort is everybody, under FedProx."""
+    rng = np.random.default_rng(0)
+    n = sum(load.sizes)
+    x = torch.from_numpy(rng.standard_normal((n, *load.shape), dtype=np.float32))
+    y = torch.from_numpy(rng.integers(0, 10, n))
+    train = Ragged(np.concatenate([[0], np.cumsum(load.sizes)]), np.arange(n))
+    none = Ragged(np.zeros(len(load.sizes) + 1, np.int64), np.zeros(0, np.int64))
+    model = MODELS.build(load.model)
+    task = Task(load.name, Federation(x, y, train, y, none, none, None, 10), lambda: model.build(load.shape, 10))
+    return Setting(task, Algorithm(CrossEntropy(), Proximal(0.1), Mean(), Average()), SGD(LR), load.work, Streams(0))
+
+
+def federated(engine: Engine, setting: Setting) -> Callable[[], int]:
+    """A round of the cohort; returns its client steps."""
+    sizes = setting.task.federation.train.sizes
+    steps = setting.work.total(sizes).tolist()
+    state = initial(setting.task.model, Key(0), setting.dtype)
+    sent = {"x": state.x, "buffers": state.buffers, "counters": state.counters}
+    number = iter(range(10**9))
+
+    def once() -> int:
+        jobs = [Job(client, next(number), count, LR) for client, count in enumerate(steps)]
+        return sum(done.steps for done in engine.train(jobs, sent, {}))
+
+    return once
+
+
+def centralised(setting: Setting, threads: int, steps: int) -> Callable[[], int]:
+    """The textbook loop over everybody's samples; returns its steps."""
+    data, batch = setting.task.federation, setting.work.batch_size
+    model = construct(setting.task.model, 0).train()
+    optimizer = torch.optim.SGD(model.parameters(), lr=LR)
+    generator = torch.Generator().manual_seed(0)
+
+    def once() -> int:
+        before = torch.get_num_threads()
+        torch.set_num_threads(threads)
+        done = 0
+        while done < steps:
+            order = torch.randperm(len(data.x), generator=generator)
+            for at in order.split(batch)[: steps - done]:
+                optimizer.zero_grad()
+                nn.functional.cross_entropy(model(data.x[at]), data.y[at]).backward()
+                optimizer.step()
+                done += 1
+        torch.set_num_threads(before)
+        return done
+
+    return once
+
+
+def speeds(runs: dict[str, Callable[[], int]], repetitions: int) -> dict[str, list[float]]:
+    """Steps per second of every run, turn by turn; the first turn only warms up."""
+    out: dict[str, list[float]] = {name: [] for name in runs}
+    for turn in range(repetitions + 1):
+        for name, run in runs.items():
+            begin = time.perf_counter()
+            steps = run()
+            if turn:
+                out[name].append(steps / (time.perf_counter() - begin))
+    return out
+
+
+def measure(load: Workload, repetitions: int) -> dict[str, object]:
+    """One row of the table."""
+    built = setting(load)
+    name = resolve_auto(built)
+    engine = ENGINES.get(name)(built)
+    total = int(built.work.total(built.task.federation.train.sizes).sum())
+    cores = len(os.sched_getaffinity(0))
+    runs = {"engine": federated(engine, built)}
+    runs |= {f"loop, {n} threads": centralised(built, n, max(4, total // 2)) for n in sorted({1, cores})}
+    found = speeds(runs, repetitions)
+    engine.close()
+    best = {key: max(value) for key, value in found.items()}
+    median = {key: statistics.median(value) for key, value in found.items()}
+    loops = [key for key in found if key != "engine"]
+    return {
+        "workload": load.name,
+        "engine": name,
+        "client_steps": total,
+        "best_steps_per_s": best,
+        "median_steps_per_s": median,
+        "ratio": best["engine"] / max(best[key] for key in loops),
+        "median_ratio": median["engine"] / max(median[key] for key in loops),
+        "goal": load.goal,
+    }
+
+
+def table(rows: list[dict[str, object]]) -> Table:
+    """For people."""
+    out = Table(title="Client steps per second, best repetition (median)")
+    for column in ("workload", "engine", "engine /s", "loop 1 thread /s", "loop all threads /s", "ratio", "goal"):
+        out.add_column(column, justify="left" if column in ("workload", "engine") else "right")
+    for row in rows:
+        best, median = row["best_steps_per_s"], row["median_steps_per_s"]
+        cells = [f"{best[key]:,.0f} ({median[key]:,.0f})" if best[key] >= 100 else f"{best[key]:.2f} ({median[key]:.2f})" for key in best]
+        goal = "-" if row["goal"] is None else f">= {row['goal']:.1f}"
+        ratio = f"{row['ratio']:.2f} ({row['median_ratio']:.2f})"
+        out.add_row(row["workload"], row["engine"], cells[0], cells[1], cells[-1], ratio, goal)
+    return out
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Client steps per second of the engines")
+    parser.add_argument("out", nargs="?", default="benchmarks/results/engines.json", type=Path)
+    parser.add_argument("--quick", action="store_true", help="three repetitions of everything")
+    parser.add_argument("--only", default="", help="workloads whose name contains this")
+    options = parser.parse_args()
+    console, rows = Console(width=140), []
+    for load in WORKLOADS:
+        if options.only.lower() in load.name.lower():
+            with console.status(load.name):
+                rows.append(measure(load, min(3, load.repetitions) if options.quick else load.repetitions))
+    console.print(table(rows))
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    report = {"torch": torch.__version__, "cores": len(os.sched_getaffinity(0)), "rows": rows}
+    options.out.write_text(json.dumps(report, indent=2) + "\n")
+    console.print(f"written to {options.out}")
+
+
+if __name__ == "__main__":
+    main()

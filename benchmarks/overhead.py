@@ -1,0 +1,125 @@
+"""What a round costs outside training: selection, planning, clock, ledger, folding, tables; peak memory; import time.
+
+    python benchmarks/overhead.py [OUT.json]
+
+Three questions, each in a fresh process so that memory is its own:
+
+* milliseconds per round outside training and measuring (median), K = 100 and m = 10, K = 100,000 and m = 100, per selector;
+* peak resident memory with K = 10,000 clients and the MLP, and how much of it came after the first rounds;
+* seconds of ``import motley``, and whether torch came with it.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+OUTSIDE = ("select", "plan", "fold", "write")
+CASES = [
+    {"population": population, "cohort": cohort, "selector": selector}
+    for population, cohort in ((100, 10), (100_000, 100))
+    for selector in ("uniform", "power_of_choice", "hetero_select_v1")
+]
+
+
+def overhead(population: int, cohort: int, selector: str, rounds: int = 40) -> dict[str, float]:
+    """Median milliseconds per round by part, on Synthetic data with a logistic regression (its training is left out)."""
+    from motley.experiments.build import build
+    from motley.experiments.config import Experiment
+    from motley.results.writer import Writer
+
+    experiment = Experiment(
+        task={"name": "synthetic", "sizes": "equal", "examples": 10}, partition="by_writer", population=population,
+        cohort=cohort, stop={"rounds": rounds}, selector=selector, probe={"batches": 1},
+        local={"steps": 1, "batch_size": 8}, device={"name": "uniform", "low": 0.1, "high": 1.0},
+        network={"name": "uniform"}, examine={"every": rounds, "per_client": False},
+    )  # fmt: skip
+    with tempfile.TemporaryDirectory() as folder:
+        simulation = build(experiment, writer=Writer(Path(folder)))
+        laps = []
+        while not simulation.done:
+            simulation.step()
+            began = time.perf_counter()
+            simulation.writer.flush()
+            lap = simulation.watch.lap()
+            laps.append({**{name: lap.get(name, 0.0) for name in OUTSIDE}, "flush": time.perf_counter() - began})
+    laps = laps[3:]
+    parts = {name: 1e3 * statistics.median(lap[name] for lap in laps) for name in laps[0]}
+    return {"total": 1e3 * statistics.median(sum(lap.values()) for lap in laps), **parts}
+
+
+def memory(population: int = 10_000, rounds: int = 60) -> dict[str, float]:
+    """Peak resident MiB of a whole run with the MLP on 784 inputs, after 20 rounds and at the end."""
+    from motley.experiments.build import build
+    from motley.experiments.config import Experiment
+    from motley.results.writer import Writer
+
+    experiment = Experiment(
+        task={"name": "image", "data": "mnist", "model": "mlp"}, population=population, cohort=10, stop={"rounds": rounds},
+        partition="iid", local={"epochs": 10, "batch_size": 100}, examine={"every": 20},
+    )  # fmt: skip
+    peak = {}
+    with tempfile.TemporaryDirectory() as folder:
+        simulation = build(experiment, writer=Writer(Path(folder)))
+        while not simulation.done:
+            done = simulation.step()
+            simulation.writer.flush()
+            peak[done.round] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return {"peak_mib": peak[rounds], "grown_after_round_20_mib": peak[rounds] - peak[20]}
+
+
+def importing() -> dict[str, float]:
+    """Best of five fresh interpreters; the bare interpreter's start is taken off."""
+    bare, ours = (min(_start(code) for _ in range(5)) for code in ("pass", "import motley"))
+    loaded = subprocess.run(
+        [sys.executable, "-c", "import motley, sys; sys.exit('torch' in sys.modules)"], check=False
+    ).returncode
+    return {"import_s": ours - bare, "torch_came_along": float(loaded)}
+
+
+def _start(code: str) -> float:
+    began = time.perf_counter()
+    subprocess.run([sys.executable, "-c", code], check=True)
+    return time.perf_counter() - began
+
+
+def _fresh(call: str) -> dict[str, float]:
+    """One of the functions above in a process of its own."""
+    here = str(Path(__file__).parent)
+    code = f"import sys, json; sys.path.insert(0, {here!r}); import overhead; print(json.dumps(overhead.{call}))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    if done.returncode:
+        return {"failed": 1.0, "why": done.stderr.strip().splitlines()[-1]}  # type: ignore[dict-item]
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def main() -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    out = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent / "results" / "overhead.json")
+    table = Table("K", "m", "selector", "total", *OUTSIDE, "flush", title="milliseconds a round, outside training (median)")
+    found: dict[str, object] = {"rounds": []}
+    for case in CASES:
+        ms = _fresh(f"overhead({case['population']}, {case['cohort']}, {case['selector']!r})")
+        found["rounds"].append({**case, **ms})  # type: ignore[attr-defined]
+        shown = [f"{ms[name]:.2f}" for name in ("total", *OUTSIDE, "flush")] if "total" in ms else [str(ms)]
+        table.add_row(f"{case['population']:,}", str(case["cohort"]), case["selector"], *shown)
+    found["memory"], found["import"] = _fresh("memory()"), importing()
+    console = Console()
+    console.print(table)
+    console.print("K = 10,000, MLP:", found["memory"])
+    console.print("import motley:", found["import"])
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(json.dumps(found, indent=1))
+    console.print(f"written to {out}")
+
+
+if __name__ == "__main__":
+    main()
