@@ -143,10 +143,16 @@ class Local(_Table):
         return LocalWork(self.batch_size, epochs, self.steps, self.max_steps, drop_single)
 
 
+def _batches(value: object) -> object:
+    if value is None or value == "all" or (isinstance(value, int) and not isinstance(value, bool) and value >= 1):
+        return value
+    raise ConfigError(f"got {value!r}; expected a whole number of at least 1, or 'all'", "probe.batches")
+
+
 class Probe(_Table):
     """How closely a selector's probe measures."""
 
-    batches: Count | Literal["all"] | None = None
+    batches: Annotated[int | Literal["all"] | None, BeforeValidator(_batches)] = None
     """Batches of the run's batch size per client; ``all``: its whole training data; left out: what the selector asks for."""
 
 

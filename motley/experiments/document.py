@@ -6,7 +6,6 @@ Nothing here knows what a key means, except that a table with a ``name`` is a co
 from __future__ import annotations
 
 import copy
-import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from importlib import resources
@@ -29,7 +28,7 @@ def read(path: Path) -> dict[str, Any]:
     ConfigError: no such file, not text, or not TOML (with the line).
     """
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         near = suggest(path.name, [p.name for p in path.parent.glob("*.toml")])
         raise ConfigError(f"there is no file {str(path)!r}{near}") from None
@@ -39,16 +38,17 @@ def read(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path} is not a text file in UTF-8; expected an experiment file (TOML)") from None
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from None
+    try:
+        return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(_toml_sentence(path, str(error))) from None
+        raise ConfigError(_toml_sentence(path, str(error), text)) from None
 
 
-def _toml_sentence(path: Path, message: str) -> str:
-    found = re.search(r"^(.*) \(at line (\d+), column (\d+)\)$", message, flags=re.DOTALL)
-    if not found:
-        return f"{path}: not valid TOML: {message[:1].lower()}{message[1:]}"
-    what, line, column = found.groups()
-    return f"{path}, line {line}, column {column}: not valid TOML: {what[:1].lower()}{what[1:]}"
+def _toml_sentence(path: Path, message: str, text: str) -> str:
+    """``FILE, line L, column C: not valid TOML: ...`` from tomllib's ``... (at line L, column C)`` or ``(at end of document)``."""
+    what, _, where = message.partition(" (at ")
+    place = where.rstrip(")") if where.startswith("line") else f"line {len(text.splitlines()) or 1}"
+    return f"{path}, {place}: not valid TOML: {what[:1].lower()}{what[1:]}"
 
 
 def presets() -> list[str]:

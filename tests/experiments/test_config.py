@@ -1,0 +1,349 @@
+"""The experiment file: what it accepts, what it makes of it, and the sentence for everything it refuses."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from motley.core.errors import ConfigError
+from motley.experiments import document
+from motley.experiments.config import Experiment, load
+
+PLAIN = {"population": 10, "cohort": 2, "stop": {"rounds": 3}, "task": {"name": "quadratic"}}
+
+DESIGN = """
+name       = "who-to-ask on mnist"
+seed       = 0
+pin        = { partition = 7 }
+population = 100
+cohort     = 10
+stop       = { rounds = 200, virtual_hours = 10, uplink_gb = 1.5, target = { accuracy = 0.9 } }
+task       = { name = "image", data = "mnist", model = "mlp" }
+split      = { test = "client", test_fraction = 0.2, validation = 0.0 }
+partition  = { name = "dirichlet", alpha = 0.1 }
+label_noise = { name = "beta", mean = 0.15 }
+local      = { epochs = 10, batch_size = 100, optimizer = { name = "sgd", lr = 0.01 } }
+algorithm  = { name = "fedprox", mu = 0.1 }
+weights    = "examples"
+selector   = { name = "hetero_select_v1", form = "additive" }
+probe      = { batches = 8 }
+device     = { name = "uniform", low = 0.1, high = 0.5 }
+network    = { name = "uniform", up_mbps = [1, 5] }
+availability = { name = "always" }
+failures   = { name = "none" }
+synchrony  = { name = "synchronous" }
+compressor = { name = "identity" }
+allocator  = { name = "uniform" }
+engine     = "auto"
+dtype      = "float32"
+examine    = { every = 10, per_client = true }
+checkpoint = { every_rounds = 10, every_s = 30 }
+
+[grid]
+"selector.name" = ["uniform", "power_of_choice", "hetero_select_v1"]
+seed            = [0, 1, 2]
+"""
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "exp.toml"
+    path.write_text(text)
+    return path
+
+
+def refused(message: str, **changes: object) -> None:
+    with pytest.raises(ConfigError, match=f"^{re.escape(message)}"):
+        Experiment(**{**PLAIN, **changes})
+
+
+# ------------------------------------------------------------------------------------------------ what is accepted
+
+
+def test_the_file_of_the_design_is_an_experiment(tmp_path: Path) -> None:
+    experiment = load(write(tmp_path, DESIGN))
+    assert experiment.name == "who-to-ask on mnist"
+    assert experiment.part("partition").alpha == 0.1
+    assert experiment.part("selector").form == "additive"
+    assert experiment.part("local.optimizer").lr == 0.01
+    assert experiment.grid["seed"] == [0, 1, 2]
+    assert (experiment.local.work().epochs, experiment.local.work().batch_size) == (10, 100)
+
+
+def test_a_bare_name_is_a_component() -> None:
+    assert Experiment(**{**PLAIN, "task": "quadratic", "engine": "sequential"}).task == {"name": "quadratic"}
+
+
+def test_defaults_are_the_plain_federation() -> None:
+    experiment = Experiment(**PLAIN)
+    names = {key: experiment.resolved()[key]["name"] for key in ("selector", "algorithm", "synchrony", "network", "failures")}
+    assert names == {
+        "selector": "uniform", "algorithm": "fedavg", "synchrony": "synchronous", "network": "none", "failures": "none",
+    }  # fmt: skip
+    assert experiment.engine.name == "auto"
+    assert experiment.local.work().epochs == 1
+
+
+def test_population_may_be_left_out_where_the_data_has_its_own_clients() -> None:
+    natural = {key: value for key, value in PLAIN.items() if key != "population"}
+    assert Experiment(**natural, partition="by_writer").cohort_size(7) == 2
+    refused("population: this key is missing", population=None)
+
+
+@pytest.mark.parametrize(("share", "m"), [(0.1, 10), (0.125, 12), (0.001, 1), (1.0, 100)])
+def test_participation_is_rounded_to_whole_clients(share: float, m: int) -> None:
+    keys = {key: value for key, value in PLAIN.items() if key != "cohort"}
+    assert Experiment(**keys, participation=share).cohort_size(100) == m
+
+
+def test_an_experiment_is_never_changed() -> None:
+    experiment = Experiment(**PLAIN)
+    with pytest.raises(Exception, match="frozen"):
+        experiment.seed = 3  # type: ignore[misc]
+
+
+# ------------------------------------------------------------------------------------------------ what is refused
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"cohorts": 2}, "cohorts: there is no such key (did you mean 'cohort'?); known keys: name, seed"),
+        ({"population": 0}, "population: got 0; expected at least 1"),
+        ({"population": 10.5}, "population: got 10.5; expected a whole number"),
+        ({"population": True}, "population: got True; expected a whole number"),
+        ({"cohort": 11}, "cohort: got 11, more than the population of 10; expected at most 10"),
+        ({"cohort": 0}, "cohort: got 0; expected at least 1"),
+        ({"cohort": "two"}, "cohort: got 'two'; expected a whole number"),
+        ({"cohort": None}, "cohort: got neither cohort nor participation"),
+        ({"participation": 0.2}, "participation: got both cohort and participation"),
+        ({"cohort": None, "participation": 0.0}, "participation: got 0.0; expected above 0"),
+        ({"cohort": None, "participation": 1.5}, "participation: got 1.5; expected at most 1"),
+        ({"seed": "lucky"}, "seed: got 'lucky'; expected a whole number"),
+        ({"name": 3}, "name: got 3; expected a string"),
+        ({"pin": {"partitoin": 1}}, "pin.partitoin: there is no such purpose (did you mean 'partition'?)"),
+        ({"pin": {"partition": "x"}}, "pin.partition: got 'x'; expected a whole number"),
+        ({"stop": {}}, "stop: a run needs an end; give at least one of: rounds, virtual_hours, uplink_gb, target"),
+        ({"stop": 5}, "stop: got 5; expected a table"),
+        ({"stop": {"round": 5}}, "stop.round: there is no such key (did you mean 'rounds'?)"),
+        ({"stop": {"rounds": 0}}, "stop.rounds: got 0; expected at least 1"),
+        ({"stop": {"virtual_hours": float("inf")}}, "stop.virtual_hours: got inf; expected a finite number"),
+        ({"stop": {"target": {"accuracy": 90}}}, "stop.target.accuracy: got 90; expected at most 1"),
+        ({"stop": {"target": {"acuracy": 0.9}}}, "stop.target.acuracy: there is no such key (did you mean 'accuracy'?)"),
+        ({"stop": {"target": {}}}, "stop.target: say what is good enough"),
+        ({"method": "fedprx"}, "method: got 'fedprx' (did you mean 'fedprox'?); expected one of: fedavg, fedprox"),
+        ({"task": "imge"}, "task.name: got 'imge' (did you mean 'image'?)"),
+        ({"task": {"name": "image", "model": "mpl"}}, "task.model.name: got 'mpl' (did you mean 'mlp'?)"),
+        ({"task": {"nam": "image"}}, "task: got no name; expected { name = "),
+        ({"task": 3}, "task: got 3; expected a name, or a table { name = "),
+        ({"split": {"test": "globl"}}, "split.test: got 'globl' (did you mean 'global'?); expected one of: client, global"),
+        ({"split": {"test_fraction": 1.0}}, "split.test_fraction: got 1.0; expected below 1"),
+        ({"partition": {"name": "dirichlet", "alpha": 0}}, "partition: got alpha = 0"),
+        (
+            {"partition": {"name": "dirichlet", "alhpa": 1}},
+            "partition.alhpa: 'dirichlet' has no such option (did you mean 'alpha'?)",
+        ),
+        ({"partition": {"name": "dirichlet", "alpha": "x"}}, "partition.alpha: got 'x'; expected a number"),
+        ({"partition": "shards"}, "partition.name: 'shards' is known but not built yet; built: by_writer"),
+        ({"local": {"epochs": 1, "steps": 5}}, "local: give either epochs or steps, not both"),
+        ({"local": {"epochs": 0}}, "local.epochs: got 0; expected at least 1"),
+        ({"local": {"batchsize": 0}}, "local.batchsize: there is no such key (did you mean 'batch_size'?)"),
+        ({"local": {"optimizer": {"name": "sdg"}}}, "local.optimizer.name: got 'sdg' (did you mean 'sgd'?)"),
+        ({"local": {"optimizer": {"name": "sgd", "lr": "x"}}}, "local.optimizer.lr: got 'x'; expected a number"),
+        ({"local": {"optimizer": {"name": "sgd", "lr": -1}}}, "local.optimizer: got lr = -1"),
+        ({"local": {"optimizer": {"name": "sgd", "clip": {"norm": 1}}}}, "local.optimizer.clip: clipping has a key of its own"),
+        ({"local": {"clip": {"norm": 0}}}, "local.clip.norm: got 0; expected above 0"),
+        ({"local": {"clip": {}}}, "local.clip.norm: this key is missing and has no default"),
+        ({"algorithm": {"name": "fedprox", "mu": -1}}, "algorithm: got mu = -1"),
+        ({"algorithm": "scaffold"}, "algorithm.name: 'scaffold' is known but not built yet"),
+        ({"weights": "exmaples"}, "weights: got 'exmaples' (did you mean 'examples'?); expected one of: examples, uniform, ht"),
+        ({"selector": "unifrom"}, "selector.name: got 'unifrom' (did you mean 'uniform'?)"),
+        ({"selector": {"name": "uniform", "d": 20}}, "selector.d: 'uniform' has no such option"),
+        ({"selector": ["uniform"]}, "selector: got ['uniform']; expected a name, or a table"),
+        ({"probe": {"batches": 0}}, "probe.batches: got 0; expected a whole number of at least 1, or 'all'"),
+        ({"probe": {"batches": "al"}}, "probe.batches: got 'al'"),
+        ({"public": {"data": "x"}}, "public: this key is known but not built yet"),
+        ({"recalibrate": {"batches": 20}}, "recalibrate: this key is known but not built yet"),
+        ({"engine": "sequentail"}, "engine: got 'sequentail' (did you mean 'sequential'?)"),
+        ({"engine": {"name": "auto", "threads": 0}}, "engine.threads: got 0; expected at least 1"),
+        ({"dtype": "float16"}, "dtype: got 'float16' (did you mean 'float64'?); expected one of: float32, float64"),
+        ({"examine": {"per_client": "yes"}}, "examine.per_client: got 'yes'; expected true or false"),
+        ({"checkpoint": {"every_s": 0}}, "checkpoint.every_s: got 0; expected above 0"),
+        ({"grid": {"seed": 3}}, "grid.seed: got 3; expected a list"),
+        (
+            {"stop": {"virtual_hours": 1}, "local": {"lr_schedule": "linear"}},
+            "stop.rounds: a linear schedule must know the last round",
+        ),
+        (
+            {"stop": {"virtual_hours": 1}, "selector": {"name": "power_of_choice", "variant": "adapow_d"}},
+            "stop.rounds: selector 'power_of_choice' anneals towards the last round",
+        ),
+    ],
+)
+def test_every_fault_is_one_sentence_with_its_key(changes: dict[str, object], message: str) -> None:
+    refused(message, **changes)
+
+
+def test_several_faults_are_counted() -> None:
+    with pytest.raises(ConfigError, match=r"^seed: got 'x'; expected a whole number \(and 1 more\)$"):
+        Experiment(**{**PLAIN, "cohort": 0, "seed": "x"})
+
+
+def test_required_keys_are_named() -> None:
+    with pytest.raises(ConfigError, match=r"^task: this key is missing and has no default"):
+        Experiment(population=4, cohort=2, stop={"rounds": 1})  # type: ignore[call-arg, arg-type]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("seed = ", r"exp\.toml, line 1: not valid TOML: invalid value"),
+        ("seed = 1\nseed = 2", r"exp\.toml, line 2: not valid TOML: cannot overwrite a value"),
+        ("[stop\nrounds = 1", r"exp\.toml, line 1, column 6: not valid TOML: expected"),
+    ],
+)
+def test_broken_toml_is_named_with_its_line(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load(write(tmp_path, text))
+
+
+def test_files_that_are_not_there_or_not_text(tmp_path: Path) -> None:
+    write(tmp_path, DESIGN)
+    with pytest.raises(ConfigError, match=r"there is no file '.*exp\.tml' \(did you mean 'exp\.toml'\?\)"):
+        load(tmp_path / "exp.tml")
+    with pytest.raises(ConfigError, match="is a folder; expected an experiment file"):
+        load(tmp_path)
+    (tmp_path / "binary.toml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ConfigError, match="not a text file in UTF-8"):
+        load(tmp_path / "binary.toml")
+
+
+# ------------------------------------------------------------------------------------------------ presets and settings
+
+
+def test_a_preset_lies_under_the_users_keys() -> None:
+    bare = Experiment(**PLAIN, method="hetero_select_v1")
+    assert (bare.weights, bare.part("algorithm").mu, bare.local.epochs) == ("uniform", 0.1, 5)
+    mine = Experiment(**PLAIN, method="hetero_select_v1", algorithm={"mu": 0.5}, selector="uniform", local={"steps": 7})
+    assert mine.part("algorithm").mu == 0.5
+    assert mine.selector == {"name": "uniform"}
+    assert (mine.local.epochs, mine.local.steps) == (None, 7)
+    assert mine.part("local.optimizer").lr == 0.01
+
+
+@pytest.mark.parametrize("name", document.presets())
+def test_every_preset_makes_an_experiment(name: str) -> None:
+    assert Experiment(**PLAIN, method=name).method == name
+
+
+def test_settings_are_toml_or_plain_text(tmp_path: Path) -> None:
+    path = write(tmp_path, DESIGN)
+    experiment = load(path, ["seed=3", "local.optimizer.lr=0.05", "name=other", "network.up_mbps=[2, 3]", 'dtype="float64"'])
+    assert (experiment.seed, experiment.name, experiment.dtype) == (3, "other", "float64")
+    assert experiment.part("local.optimizer").lr == 0.05
+    assert experiment.network["up_mbps"] == [2, 3]
+
+
+def test_another_component_drops_the_options_of_the_old_one(tmp_path: Path) -> None:
+    path = write(tmp_path, DESIGN)
+    assert load(path, ["partition.name=iid"]).partition == {"name": "iid"}
+    assert load(path, ["partition.name=dirichlet"]).partition == {"name": "dirichlet", "alpha": 0.1}
+    assert load(path, ["selector.d=20", "selector.name=power_of_choice"]).selector == {"name": "power_of_choice", "d": 20}
+    assert load(path, ["engine.name=threads", "engine.threads=2"]).engine.threads == 2
+
+
+def test_of_two_keys_that_exclude_each_other_the_setting_wins(tmp_path: Path) -> None:
+    path = write(tmp_path, DESIGN)
+    assert load(path, ["participation=0.5"]).cohort_size(100) == 50
+    assert load(path, ["local.steps=4"]).local.work().steps == 4
+
+
+@pytest.mark.parametrize("setting", ["seed", "=3", "seed=", "a..b=1", ""])
+def test_settings_that_are_none(tmp_path: Path, setting: str) -> None:
+    with pytest.raises(ConfigError, match=r"^--set: got .*; expected key=value"):
+        load(write(tmp_path, DESIGN), [setting])
+
+
+def test_a_setting_through_something_without_keys(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"^seed\.x: seed is 0, which has no keys of its own"):
+        load(write(tmp_path, DESIGN), ["seed.x=1"])
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["name", "rounds", "lr", "x"]), inner, max_size=3)
+    ),
+    max_leaves=5,
+)
+
+
+@given(key=st.sampled_from(sorted(Experiment.model_fields)), value=values)
+@settings(max_examples=300, deadline=None)
+def test_whatever_is_written_there_is_an_experiment_or_a_sentence(key: str, value: object) -> None:
+    with contextlib.suppress(ConfigError):
+        Experiment(**{**PLAIN, key: value})
+
+
+# ------------------------------------------------------------------------------------------------ identity
+
+
+def test_the_resolved_experiment_is_json_and_the_same_run(tmp_path: Path) -> None:
+    experiment = load(write(tmp_path, DESIGN))
+    again = Experiment(**json.loads(json.dumps(experiment.resolved())))
+    assert again.resolved() == experiment.resolved()
+    assert again.run_id() == experiment.run_id()
+    assert experiment.resolved()["selector"]["eps"] == 1e-8
+
+
+@pytest.mark.parametrize("name", document.presets())
+def test_a_resolved_preset_is_the_same_run(name: str) -> None:
+    experiment = Experiment(**PLAIN, method=name, local={"steps": 7})
+    again = Experiment(**experiment.resolved())
+    assert again.resolved() == experiment.resolved()
+
+
+def test_the_run_id_depends_on_what_changes_results_only() -> None:
+    same = Experiment(**PLAIN).run_id()
+    for changes in (
+        {"name": "other"},
+        {"engine": "sequential"},
+        {"checkpoint": {"every_rounds": 3}},
+        {"log": {"tensorboard": True}},
+        {"grid": {"seed": [1]}},
+        {"method": "fedavg", "weights": None},
+        {"selector": {"name": "uniform", "variant": "uniform_wor"}},
+        {"device": {"name": "constant", "seconds": 0.3}},
+    ):
+        assert Experiment(**{**PLAIN, **changes}).run_id() == same, changes
+    for changes in ({"seed": 1}, {"cohort": 3}, {"pin": {"init": 1}}, {"examine": {"every": 1}}, {"dtype": "float64"}):
+        assert Experiment(**{**PLAIN, **changes}).run_id() != same, changes
+
+
+def test_whole_and_broken_numbers_are_the_same_value() -> None:
+    one = Experiment(**PLAIN, partition={"name": "dirichlet", "alpha": 1})
+    assert one.run_id() == Experiment(**PLAIN, partition={"name": "dirichlet", "alpha": 1.0}).run_id()
+
+
+def test_replace_works_on_what_was_given() -> None:
+    experiment = Experiment(**PLAIN, method="fedprox")
+    assert experiment.replace({"method": "hetero_select_v1"}).selector["name"] == "hetero_select_v1"
+    with pytest.raises(ConfigError, match=r"^cohort: got 50"):
+        experiment.replace({"cohort": 50})
+
+
+def test_papers_are_those_of_what_is_used() -> None:
+    papers = Experiment(**PLAIN, algorithm="fedprox", selector="power_of_choice").papers()
+    assert [paper.key for paper in papers] == ["li2020fedprox", "cho2022towards"]
+
+
+def test_the_schema_tells_editors_what_a_component_is() -> None:
+    schema = Experiment.model_json_schema()
+    assert schema["properties"]["selector"]["anyOf"][0] == {"type": "string"}
+    assert schema["properties"]["seed"]["description"]
+    assert schema["additionalProperties"] is False

@@ -1,0 +1,62 @@
+"""The kinds of component and their listings."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from motley.core.errors import ConfigError
+from motley.core.paper import Paper
+from motley.experiments import registry
+
+
+@pytest.mark.parametrize(
+    ("word", "kind"),
+    [("selectors", "selector"), ("Selector", "selector"), ("label-noise", "label_noise"), ("synchronies", "synchrony")],
+)
+def test_kinds_are_found_in_singular_and_plural(word: str, kind: str) -> None:
+    assert registry.kind_of(word) == kind
+
+
+def test_an_unknown_kind_is_refused_with_the_nearest() -> None:
+    with pytest.raises(
+        ConfigError, match=r"there is no kind 'selectrs' \(did you mean 'selectors'\?\); expected one of: aggregator"
+    ):
+        registry.kind_of("selectrs")
+
+
+@pytest.mark.parametrize("kind", registry.KINDS)
+def test_every_kind_has_a_listing_that_json_can_hold(kind: str) -> None:
+    rows = json.loads(json.dumps(registry.listing(kind)))
+    built = [row for row in rows if row["built"]]
+    assert [row["name"] for row in built] == registry.catalogue(kind).names()
+    assert built
+    for row in built:
+        assert row["about"], f"{kind} {row['name']} has no docstring"
+    assert all(not row["options"] for row in rows if not row["built"])
+
+
+def test_a_listing_shows_options_and_what_is_seen() -> None:
+    row = next(row for row in registry.listing("selector") if row["name"] == "power_of_choice")
+    assert row["sees"] in ("sum", "each")
+    assert {"name": "d", "accepts": "a whole number or none", "required": False, "default": None} in row["options"]
+    assert row["paper"]
+    rates = next(row for row in registry.listing("network") if row["name"] == "constant")["options"]
+    assert rates[0]["required"]
+
+
+def test_build_makes_the_component_with_the_default_key() -> None:
+    assert registry.build("selector", "uniform").variant == "uniform_wor"
+    with pytest.raises(ConfigError, match=r"^selector\.name: got 'unifrom'"):
+        registry.build("selector", "unifrom")
+
+
+def test_plain_writes_out_every_option() -> None:
+    assert registry.plain(registry.build("algorithm", "fedprox")) == {"mu": 0.1}
+
+
+def test_papers_come_once_each() -> None:
+    fedprox = registry.build("algorithm", "fedprox")
+    found = registry.papers([fedprox, object(), registry.build("algorithm", {"name": "fedprox", "mu": 1})])
+    assert [type(paper) for paper in found] == [Paper]

@@ -1,0 +1,168 @@
+"""The folder of a run: one holder, one record, nothing half-written."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from motley.core.errors import StoreError
+from motley.experiments.config import Experiment
+from motley.experiments.store import RunFolder, default_folder, describe, ensure_space, slug
+
+PLAIN = Experiment(population=10, cohort=2, stop={"rounds": 3}, task="quadratic")
+HOLDER = """
+import sys, time
+from motley.experiments.store import RunFolder
+with RunFolder(sys.argv[1]).lock():
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "folder"),
+    [
+        ("who-to-ask on mnist", "who-to-ask-on-mnist"),
+        ("../../etc", "etc"),
+        ("a/b", "a-b"),
+        ("", "experiment"),
+        ("alpha=0.1", "alpha=0.1"),
+    ],
+)
+def test_names_become_folders(name: str, folder: str) -> None:
+    assert slug(name) == folder
+
+
+def test_the_default_folder_is_told_by_name_and_id() -> None:
+    assert default_folder(PLAIN) == Path("runs") / "experiment" / PLAIN.run_id()
+    assert default_folder(PLAIN, Path("x")).parts[0] == "x"
+
+
+# ------------------------------------------------------------------------------------------------ one holder at a time
+
+
+def test_a_folder_in_use_is_refused_with_a_sentence(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    with folder.lock(), pytest.raises(StoreError, match=rf"in use by another run \(process {os.getpid()}\)"), folder.lock():
+        pass
+    with folder.lock():
+        pass
+
+
+def test_a_folder_in_use_by_another_process(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    with subprocess.Popen([sys.executable, "-c", HOLDER, str(folder.path)], stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        with pytest.raises(StoreError, match=f"process {holder.pid}"), folder.lock():
+            pass
+        holder.send_signal(signal.SIGKILL)
+        holder.wait()
+    assert (folder.path / ".lock").exists()  # it could not clean up, and it holds nothing any more
+    with folder.lock():
+        pass
+
+
+def test_nothing_stays_where_nothing_was_written(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "runs" / "a" / "b")
+    with pytest.raises(ZeroDivisionError), folder.lock():
+        raise ZeroDivisionError
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_was_written_stays_and_the_lock_goes(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "runs")
+    with folder.lock():
+        folder.write({"run_id": "x"})
+    assert [path.name for path in folder.path.iterdir()] == ["run.json"]
+
+
+def test_a_file_where_a_folder_should_be(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for path in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(StoreError, match="is, or lies below, a file"), RunFolder(path).lock():
+            pass
+
+
+# ------------------------------------------------------------------------------------------------ begin, go on, done
+
+
+def test_states_of_a_folder(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    assert folder.state("a", resume=False) == "new"
+    assert folder.state("a", resume=True) == "new"
+    folder.write({"run_id": "a", "name": "first", "finished": False})
+    assert folder.state("a", resume=True) == "interrupted"
+    with pytest.raises(StoreError, match="holds this run, interrupted; go on with --resume"):
+        folder.state("a", resume=False)
+    with pytest.raises(StoreError, match=r"holds another run \(first, a\); this one is b: choose another output folder"):
+        folder.state("b", resume=True)
+    folder.write({"run_id": "a", "finished": True})
+    assert folder.state("a", resume=False) == folder.state("a", resume=True) == "finished"
+
+
+def test_a_folder_of_other_files_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("")
+    with pytest.raises(StoreError, match=r"holds files that are no run \(thesis\.tex, \.\.\.\); choose a new or empty folder"):
+        RunFolder(tmp_path).state("a", resume=False)
+
+
+@pytest.mark.parametrize("text", ["{", "[1]", ""])
+def test_a_damaged_record_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "run.json").write_text(text)
+    with pytest.raises(StoreError, match=r"run\.json (cannot be read|is not the record)"):
+        RunFolder(tmp_path).read()
+
+
+# ------------------------------------------------------------------------------------------------ the record
+
+
+def test_the_record_says_all_that_is_needed_to_run_it_again() -> None:
+    record = json.loads(
+        json.dumps(describe(PLAIN, {"threads": 2}, {"metric": "loss", "classes": []}, 7, command="motley run x"))
+    )
+    assert set(record) == {
+        "name", "run_id", "seed", "config", "numerics", "versions", "citations", "finished", "task", "parameters", "command", "commit",
+    }  # fmt: skip
+    assert Experiment(**record["config"]).run_id() == record["run_id"]
+    assert record["finished"] is False
+    assert record["command"] == "motley run x"
+    assert {"python", "numpy", "torch"} <= set(record["versions"])
+    assert record["citations"][0]["bibtex"].startswith("@inproceedings{mcmahan2017")
+
+
+def test_no_commit_outside_a_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    assert describe(PLAIN, {}, {}, 0)["commit"] is None
+
+
+def test_a_full_disk_leaves_the_record_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = RunFolder(tmp_path)
+    folder.write({"run_id": "a"})
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(StoreError, match="No space left on device"):
+        folder.write({"run_id": "b"})
+    assert folder.read() == {"run_id": "a"}
+    assert [path.name for path in tmp_path.iterdir()] == ["run.json"]
+
+
+def test_too_little_room_is_said_before_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ensure_space(tmp_path, 1)
+    usage: Any = shutil.disk_usage(tmp_path)._replace(free=3 * 2**20)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+    with pytest.raises(StoreError, match="has 3 MiB free and this run needs about 32"):
+        ensure_space(tmp_path)

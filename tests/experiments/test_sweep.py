@@ -1,0 +1,140 @@
+"""Sweeps: which runs, in which folders, and what happens when one fails."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from motley.core.errors import ConfigError, DataError
+from motley.experiments import sweep
+from motley.experiments.config import Experiment
+from motley.experiments.store import RunFolder
+
+PLAIN = {"name": "small", "population": 6, "cohort": 2, "stop": {"rounds": 2}, "task": "quadratic", "partition": "by_writer"}
+RULES = {"selector.name": ["uniform", "power_of_choice"]}
+
+
+def test_every_combination_becomes_a_run() -> None:
+    points = sweep.expand(Experiment(**PLAIN), {**RULES, "local.epochs": [1, 2]}, seeds=[0, 1])
+    assert len({point.experiment.run_id() for point in points}) == 8
+    assert [(point.label, point.experiment.seed) for point in points[:3]] == [
+        ("uniform epochs=1", 0), ("uniform epochs=1", 1), ("uniform epochs=2", 0),
+    ]  # fmt: skip
+    assert all(point.experiment.grid == {} for point in points)
+
+
+def test_the_grid_of_the_file_is_run_and_may_be_overruled() -> None:
+    experiment = Experiment(**PLAIN, grid={**RULES, "seed": [0, 1, 2]})
+    assert len(sweep.expand(experiment)) == 6
+    assert len(sweep.expand(experiment, {"selector.name": ["uniform"]}, seeds=[5])) == 1
+
+
+def test_without_a_grid_there_is_one_run_called_like_the_experiment() -> None:
+    (point,) = sweep.expand(Experiment(**PLAIN))
+    assert point.label == "small"
+    assert point.folder(Path("runs")) == Path("runs") / "small" / point.experiment.run_id()
+
+
+def test_options_meet_the_component_they_are_meant_for() -> None:
+    points = sweep.expand(Experiment(**PLAIN), {"selector.d": [3, 4], "selector.name": ["power_of_choice"]})
+    assert [point.experiment.selector for point in points] == [{"name": "power_of_choice", "d": d} for d in (3, 4)]
+
+
+def test_whole_components_and_presets_can_be_compared() -> None:
+    points = sweep.expand(Experiment(**PLAIN), {"selector": ["uniform", {"name": "power_of_choice", "d": 3}]})
+    assert [point.label for point in points] == ["uniform", "power_of_choice d=3"]
+    points = sweep.expand(Experiment(**PLAIN), {"method": ["fedavg", "fedprox"]})
+    assert [point.experiment.algorithm["name"] for point in points] == ["fedavg", "fedprox"]
+
+
+@pytest.mark.parametrize(
+    ("over", "message"),
+    [
+        ({"selector.name": []}, r"^selector\.name: got no values"),
+        ({"selector.name": ["uniform", "unifrom"]}, r"^selector\.name: got 'unifrom' \(did you mean 'uniform'\?\)"),
+        ({"selektor.name": ["uniform"]}, r"^selektor: there is no such key \(did you mean 'selector'\?\)"),
+        ({"seed": [1, 1]}, r"^grid: the same run occurs twice \(seed=1\)"),
+        ({"cohort": [2, 7]}, r"^cohort: got 7, more than the population of 6"),
+    ],
+)
+def test_a_wrong_variant_is_refused_before_anything_runs(over: dict[str, list[Any]], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        sweep.compare(PLAIN, over)
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("a.b=x,y", ["x", "y"]),
+        ("a.b=1,2.5,true", [1, 2.5, True]),
+        ("a.b=[1, 5],[1, 10]", [[1, 5], [1, 10]]),
+        ('a.b="x,y"', ["x,y"]),
+        ('a.b={name = "u", d = 2},v', [{"name": "u", "d": 2}, "v"]),
+    ],
+)
+def test_values_are_divided_at_commas_outside_brackets(text: str, values: list[Any]) -> None:
+    assert sweep.parse_over(text) == ("a.b", values)
+
+
+@pytest.mark.parametrize("text", ["a.b", "a.b=", "a.b=1,,2", "a.b=1,"])
+def test_over_needs_key_and_values(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"expected key=value"):
+        sweep.parse_over(text)
+
+
+# ------------------------------------------------------------------------------------------------ running
+
+
+def test_a_comparison_runs_each_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = sweep.compare(PLAIN, RULES, seeds=[0, 1], out=tmp_path, progress=True)
+    assert [run.finished for run in first.runs] == [True] * 4
+    assert not first.failures
+    assert {run.directory.parent.name for run in first.runs} == {"uniform", "power_of_choice"}
+
+    monkeypatch.setattr(sweep, "run", None)  # nothing is run again
+    again = sweep.compare(PLAIN, RULES, seeds=[0, 1], out=tmp_path)
+    assert [run.meta for run in again.runs] == [run.meta for run in first.runs]
+
+
+def test_a_failed_run_does_not_stop_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = sweep.run
+
+    def broken(experiment: Experiment, **options: Any) -> Any:
+        if experiment.seed == 0:
+            raise DataError("the samples of 0 are gone")
+        return real(experiment, **options)
+
+    monkeypatch.setattr(sweep, "run", broken)
+    found = sweep.compare(PLAIN, seeds=[0, 1], out=tmp_path, progress=True)
+    assert [run.seed for run in found.runs] == [1]
+    assert [(failure.point.experiment.seed, str(failure.error)) for failure in found.failures] == [
+        (0, "the samples of 0 are gone")
+    ]
+
+
+def test_an_interrupted_run_is_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, asked = sweep.run, []
+
+    def watched(experiment: Experiment, **options: Any) -> Any:
+        asked.append(options["resume"])
+        return real(experiment, **options)
+
+    monkeypatch.setattr(sweep, "run", watched)
+    (run,) = sweep.compare(PLAIN, out=tmp_path).runs
+    folder = RunFolder(run.directory)
+    folder.write({**(folder.read() or {}), "finished": False})
+    (again,) = sweep.compare(PLAIN, out=tmp_path).runs
+    assert asked == [True, True]
+    assert again.finished
+    assert again.tables["rounds"].equals(run.tables["rounds"])
+
+
+def test_control_c_ends_the_comparison(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stopped(experiment: Experiment, **options: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sweep, "run", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        sweep.compare(PLAIN, seeds=[0, 1], out=tmp_path)
