@@ -146,27 +146,33 @@ def assert_same_cohort(one: Cohort, other: Cohort) -> None:
     for f in dataclasses.fields(Cohort):
         a, b = getattr(one, f.name), getattr(other, f.name)
         same = np.array_equal(a, b) if isinstance(a, np.ndarray) else a == b or repr(a) == repr(b)
-        assert same, f"{f.name} differs: {a} and {b}"
+        _require(same, f"{f.name} differs: {a} and {b}")
 
 
 def assert_same_state(one: object, other: object, where: str = "state") -> None:
     """Both states are equal bit for bit (NaN equals NaN), through dataclasses, tables, mappings and sequences."""
-    assert type(one) is type(other), f"{where} is a {type(one).__name__} here and a {type(other).__name__} there"
+    _require(type(one) is type(other), f"{where} is a {type(one).__name__} here and a {type(other).__name__} there")
     if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
-        assert np.array_equal(one, other, equal_nan=one.dtype.kind == "f"), f"{where} differs"
+        _require(np.array_equal(one, other, equal_nan=one.dtype.kind == "f"), f"{where} differs")
     elif dataclasses.is_dataclass(one) and not isinstance(one, type):
         for f in dataclasses.fields(one):
             assert_same_state(getattr(one, f.name), getattr(other, f.name), f"{where}.{f.name}")
     elif isinstance(one, dict) and isinstance(other, dict):
-        assert one.keys() == other.keys(), f"{where} has other keys"
+        _require(one.keys() == other.keys(), f"{where} has other keys")
         for key in one:
             assert_same_state(one[key], other[key], f"{where}[{key!r}]")
     elif isinstance(one, tuple | list) and isinstance(other, tuple | list):
-        assert len(one) == len(other), f"{where} has another length"
+        _require(len(one) == len(other), f"{where} has another length")
         for i, (a, b) in enumerate(zip(one, other, strict=True)):
             assert_same_state(a, b, f"{where}[{i}]")
     else:
-        assert one == other or (one != one and other != other), f"{where} differs: {one} and {other}"
+        _require(one == other or (one != one and other != other), f"{where} differs: {one} and {other}")
+
+
+def _require(kept: Any, message: str) -> None:
+    """An assertion that also holds under ``python -O``."""
+    if not kept:
+        raise AssertionError(message)
 
 
 def _sizes(rule: SelectionRule[Any], world: Federation) -> None:
@@ -181,17 +187,17 @@ def _sizes(rule: SelectionRule[Any], world: Federation) -> None:
         cohort = selector.select(t, available, m)
         size = rule.size(t, m, len(available)) if m and len(available) else 0
         got = int(cohort.multiplicity.sum()) if cohort.multiplicity is not None else len(cohort.ids)
-        assert got == size, f"{got} clients where {size} were announced (m = {m}, {len(available)} available)"
-        assert np.isin(cohort.ids, available).all(), "a client that is not available"
-        assert len(np.unique(cohort.ids)) == len(cohort.ids), "a client twice"
+        _require(got == size, f"{got} clients where {size} were announced (m = {m}, {len(available)} available)")
+        _require(np.isin(cohort.ids, available).all(), "a client that is not available")
+        _require(len(np.unique(cohort.ids)) == len(cohort.ids), "a client twice")
 
 
 def _columns(rule: SelectionRule[Any], world: Federation) -> None:
     for cohort in world.play(world.selector(rule), range(1, 6)):
         for name in ("weights", "multiplicity", "scores", "local_steps", "upload_ratio", "lr_scale"):
             column = getattr(cohort, name)
-            assert column is None or (len(column) == len(cohort.ids) and np.isfinite(column).all()), f"{name} is {column}"
-        assert all(np.isfinite(value) for value in cohort.notes.values()), f"notes are {cohort.notes}"
+            _require(column is None or (len(column) == len(cohort.ids) and np.isfinite(column).all()), f"{name} is {column}")
+        _require(all(np.isfinite(value) for value in cohort.notes.values()), f"notes are {cohort.notes}")
 
 
 def _twice(rule: SelectionRule[Any], world: Federation) -> None:
@@ -200,8 +206,8 @@ def _twice(rule: SelectionRule[Any], world: Federation) -> None:
     world.bench(selector, 4, world.ids)
     before = selector.to_bytes()
     assert_same_cohort(selector.select(4, world.ids, world.m), selector.select(4, world.ids, world.m))
-    assert np.array_equal(selector.probe(4, world.ids, world.m), selector.probe(4, world.ids, world.m)), "probe differs"
-    assert selector.to_bytes() == before, "probe or select moved the state"
+    _require(np.array_equal(selector.probe(4, world.ids, world.m), selector.probe(4, world.ids, world.m)), "probe differs")
+    _require(selector.to_bytes() == before, "probe or select moved the state")
 
 
 def _order(rule: SelectionRule[Any], world: Federation) -> None:
@@ -209,7 +215,7 @@ def _order(rule: SelectionRule[Any], world: Federation) -> None:
     for t in range(1, 5):
         asked = world.bench(forward, t, world.ids)
         other = backward.probe(t, world.ids[::-1], world.m)
-        assert np.array_equal(asked, other), "whom it probes depends on the order of the ids"
+        _require(np.array_equal(asked, other), "whom it probes depends on the order of the ids")
         if len(other):
             names = sorted(rule.needs().probed)
             backward.observe(t, world.reports(names, t, other[::-1], Outcome.PROBED))
@@ -265,8 +271,8 @@ def _silent(rule: SelectionRule[Any], world: Federation) -> None:
 def _empty(rule: SelectionRule[Any], world: Federation) -> None:
     selector = world.selector(rule)
     world.play(selector, (1, 2))
-    assert len(selector.probe(3, [], world.m)) == 0, "somebody probed where nobody is available"
-    assert len(selector.select(3, [], world.m).ids) == 0, "somebody chosen where nobody is available"
+    _require(len(selector.probe(3, [], world.m)) == 0, "somebody probed where nobody is available")
+    _require(len(selector.select(3, [], world.m).ids) == 0, "somebody chosen where nobody is available")
     selector.observe(3, [])
     selector.observe(4, Reports.empty())
     world.play(selector, (5, 6))
@@ -302,17 +308,17 @@ def _poisoned(reports: Reports, poison: float, round: int, every: int = 2) -> Re
 def _is_sound(cohort: Cohort) -> None:
     for name in ("weights", "scores"):
         column = getattr(cohort, name)
-        assert column is None or np.isfinite(column).all(), f"{name} is {column} after a non-finite signal"
+        _require(column is None or np.isfinite(column).all(), f"{name} is {column} after a non-finite signal")
 
 
 def _bytes(rule: SelectionRule[Any], world: Federation) -> None:
     selector = world.selector(rule)
     world.play(selector, range(1, 5))
     again = Selector.from_bytes(selector.to_bytes(), type(rule))
-    assert again.rule == rule, "other options after a round trip"
-    assert (again.seed, again.horizon) == (selector.seed, selector.horizon), "another seed or horizon after a round trip"
+    _require(again.rule == rule, "other options after a round trip")
+    _require((again.seed, again.horizon) == (selector.seed, selector.horizon), "another seed or horizon after a round trip")
     assert_same_state(again.state, selector.state)
-    assert again.to_bytes() == selector.to_bytes(), "other bytes after a round trip"
+    _require(again.to_bytes() == selector.to_bytes(), "other bytes after a round trip")
 
 
 def _resume(rule: SelectionRule[Any], world: Federation) -> None:
@@ -353,12 +359,12 @@ def _seeds(rule: SelectionRule[Any], world: Federation) -> None:
         return [cohort.ids.tolist() for cohort in world.play(world.selector(rule, seed), range(1, world.horizon + 1))]
 
     first = cohorts(0)
-    assert first == cohorts(0), "the same seed chose others"
+    _require(first == cohorts(0), "the same seed chose others")
     different = any(cohorts(seed) != first for seed in (1, 2, 3))
     if rule.deterministic:
-        assert not different, "declared deterministic, but the seed matters"
+        _require(not different, "declared deterministic, but the seed matters")
     else:
-        assert different, "the seed does not matter, but the rule is not declared deterministic"
+        _require(different, "the seed does not matter, but the rule is not declared deterministic")
 
 
 def _horizon(rule: SelectionRule[Any], world: Federation) -> None:
@@ -372,12 +378,12 @@ def _horizon(rule: SelectionRule[Any], world: Federation) -> None:
 
 
 def _declared(rule: SelectionRule[Any], world: Federation) -> None:
-    assert dataclasses.is_dataclass(rule), "a rule is a frozen dataclass of options"
-    assert type(rule).__dataclass_params__.frozen, "a rule is a frozen dataclass"
-    assert rule.paper.key, "a rule names its paper"
+    params = vars(type(rule)).get("__dataclass_params__")
+    _require(params is not None and params.frozen, "a rule is a frozen dataclass of options")
+    _require(rule.paper.key, "a rule names its paper")
     state = rule.init()
-    assert dataclasses.is_dataclass(state), "a state is a frozen dataclass"
-    assert type(state) is not ClientTable, "a state is a dataclass of its own: its columns are documented there"
+    _require(dataclasses.is_dataclass(state), "a state is a frozen dataclass")
+    _require(type(state) is not ClientTable, "a state is a dataclass of its own: its columns are documented there")
 
 
 CHECKS: dict[str, Callable[[SelectionRule[Any], Federation], None]] = {
