@@ -117,7 +117,8 @@ def _context(runs: Sequence[Run], target: float | None) -> dict[str, Any]:
         "commands": list(dict.fromkeys(str(run.meta["command"]) for run in runs if run.meta.get("command"))),
         "versions": _shared(runs, "versions"),
         "numerics": _shared(runs, "numerics"),
-        "citations": list(dict.fromkeys(str(entry) for run in runs for entry in run.meta.get("citations") or [])),
+        "citations": list(dict.fromkeys(_bibtex(entry) for run in runs for entry in run.meta.get("citations") or [])),
+        "notes": [(str(k), str(v)) for k, v in ((first.meta.get("task") or {}).get("notes") or {}).items()],
     }
 
 
@@ -254,6 +255,11 @@ def _warnings(groups: Mapping[str, Sequence[Run]]) -> list[str]:
             "Some runs are tested on the clients' own data and some on a global test set: their headlines differ in meaning."
         )
     return said
+
+
+def _bibtex(entry: Any) -> str:
+    """A citation is its BibTeX, or a record that carries it."""
+    return str(entry["bibtex"] if isinstance(entry, Mapping) else entry)
 
 
 def _whole(number: float) -> str:

@@ -39,9 +39,9 @@ def meta(selector="uniform", seed=0, finished=True, clients=30, test="client", m
         "config": config,
         "numerics": {"torch": "2.8.0", "isa": "AVX2", "threads": 2, "engine": "cohort", "device": "cpu"},
         "versions": {"motley": "0.1.0", "python": "3.12.3", "torch": "2.8.0", "numpy": "2.4.6"},
-        "citations": [CITATION],
+        "citations": [{"key": "mcmahan2017", "bibtex": CITATION}],
         "finished": finished,
-        "task": {"metric": metric, "classes": [str(c) for c in range(classes)]},
+        "task": {"metric": metric, "classes": [str(c) for c in range(classes)], "notes": {"clients left out": 2}},
         "parameters": 55050,
         "command": f"motley compare demo.toml --set seed={seed}",
     }

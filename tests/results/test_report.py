@@ -76,6 +76,7 @@ def test_it_says_what_is_asked_of_it(page):
     for words in (
         "who to ask on digits", "uniform", "power_of_choice", "participation std", "virtual hours", "worst tenth", "rejected 2 times",
         "McMahan, H. Brendan", "AVX2", "motley compare demo.toml --set seed=1", "&#34;candidates&#34;: 12", "95% interval",
+        "clients left out: 2",
     ):  # fmt: skip
         assert words in page, words
     assert page.count("<svg ") == 8
