@@ -207,13 +207,16 @@ def _show(runs: Sequence[Run], directory: Path, with_report: bool) -> None:
 
 
 def _raise_failures(failures: Sequence[Failure], good: int) -> None:
-    """Say which runs failed; the first failure decides the exit code."""
+    """Say which runs failed; one failure that is ours makes the whole ours."""
     for failure in failures:
-        label = f"{failure.point.label} seed {failure.point.experiment.seed}"
-        _say(f"failed: {label}: {failure.error}")
-    if failures:
-        _say(f"{good} runs finished, {len(failures)} failed; the same command tries those again")
-        raise failures[0].error
+        _say(f"failed: {failure.point.label} seed {failure.point.experiment.seed}: {failure.error}")
+    if not failures:
+        return
+    _say(f"{good} of {good + len(failures)} runs finished; the same command tries the others again")
+    ours = [failure.error for failure in failures if not isinstance(failure.error, UserError)]
+    if ours:
+        raise ours[0]
+    raise typer.Exit(2)
 
 
 @app.command()

@@ -1,0 +1,317 @@
+"""The command line: what it prints, what it leaves behind, and its exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from typer.testing import CliRunner
+
+from motley import __version__
+from motley.cli import app, call
+
+QUADRATIC = """
+name = "small"
+population = 6
+cohort = 2
+stop = { rounds = 2 }
+task = "quadratic"
+partition = "by_writer"
+"""
+DIGITS = """
+population = 10
+cohort = 3
+stop = { rounds = 2 }
+task = { name = "image", data = "digits", model = "digits_mlp" }
+partition = { name = "dirichlet", alpha = 0.5 }
+"""
+
+
+class Said(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+Motley = Callable[..., Said]
+
+
+@pytest.fixture
+def motley(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Motley:
+    """The command, in an empty folder with two experiments."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "q.toml").write_text(QUADRATIC)
+    (tmp_path / "digits.toml").write_text(DIGITS)
+
+    def run(*argv: str) -> Said:
+        code = call(argv)
+        said = capsys.readouterr()
+        assert "Traceback" not in said.out + said.err
+        return Said(code, said.out, said.err)
+
+    return run
+
+
+def refused(said: Said, message: str, folder: Path) -> None:
+    """One sentence on standard error, exit code 2, nothing left behind."""
+    assert said.code == 2, said
+    assert said.err.startswith(f"motley: {message}"), said.err
+    assert said.err.count("\n") == 1
+    assert said.out == ""
+    assert {path.name for path in folder.iterdir()} <= {"q.toml", "digits.toml", "broken.toml"}
+
+
+# ------------------------------------------------------------------------------------------------ the user's mistakes
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["run", "q.tml"], "there is no file 'q.tml' (did you mean 'q.toml'?)"),
+        (["run"], "Missing argument 'FILE.toml'; see: motley run --help"),
+        (["rnu", "q.toml"], "No such command 'rnu'"),
+        (["run", "q.toml", "--sett", "a=1"], "No such option: --sett"),
+        (["--bogus"], "No such option: --bogus"),
+        (["run", "q.toml", "--set", "cohort"], "--set: got 'cohort'; expected key=value"),
+        (["run", "q.toml", "--set", "cohort=7"], "cohort: got 7, more than the population of 6; expected at most 6"),
+        (["run", "q.toml", "--set", "population=0"], "population: got 0; expected at least 1"),
+        (["run", "q.toml", "--set", "cohorts=7"], "cohorts: there is no such key (did you mean 'cohort'?)"),
+        (["run", "q.toml", "--set", "cohort=many"], "cohort: got 'many'; expected a whole number"),
+        (["run", "q.toml", "--set", "selector.name=unifrom"], "selector.name: got 'unifrom' (did you mean 'uniform'?)"),
+        (["run", "q.toml", "--set", "selector.name=oort"], "selector.name: 'oort' is known but not built yet"),
+        (["run", "q.toml", "--data", "nowhere"], "--data: there is no folder 'nowhere'"),
+        (["run", "q.toml", "--out", "q.toml"], "q.toml is, or lies below, a file; choose another output folder"),
+        (["run", "q.toml", "--set", "engine.device=gpu7"], "engine.device: got 'gpu7', which torch cannot use here"),
+        (["run", "digits.toml", "--set", "partition.alpha=0"], "partition: got alpha = 0"),
+        (["run", "digits.toml", "--set", "task.model=mpl"], "task.model.name: got 'mpl' (did you mean 'mlp'?)"),
+        (["run", "digits.toml", "--set", "task.model=alexnet"], ""),
+        (["run", "digits.toml", "--set", "task.data=mnits"], ""),
+        (["run", "digits.toml", "--set", "partition=by_writer"], ""),
+        (["run", "digits.toml", "--set", "population=5000"], ""),
+        (["compare", "q.toml", "--over", "selector.name"], "--set: got 'selector.name'; expected key=value"),
+        (["compare", "q.toml", "--over", "selector.name=uniform,oort"], "selector.name: 'oort' is known but not built yet"),
+        (["compare", "q.toml", "--seeds", "0,x"], "--seeds: got '0,x'; expected whole numbers with commas between"),
+        (["compare", "q.toml", "--seeds", "1,1"], "grid: the same run occurs twice"),
+        (["list", "selectrs"], "there is no kind 'selectrs' (did you mean 'selectors'?)"),
+        (["report", "nowhere"], "there is no folder nowhere"),
+        (["report", "."], "there are no runs in ."),
+        (["cite", "."], "there are no runs in ."),
+        (["new", "engine", "mine"], "KIND: got 'engine'; expected selector"),
+        (["new", "selector", "not-a-name"], ""),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_leaves_nothing(motley: Motley, tmp_path: Path, argv: list[str], message: str) -> None:
+    refused(motley(*argv), message, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("cohort = ", "broken.toml, line 1: not valid TOML"),
+        ("cohort = 2\ncohort = 3\n", "broken.toml, line 2"),
+        (QUADRATIC + 'selector = { name = "uniform", d = 20 }', "selector.d: 'uniform' has no such option"),
+        (QUADRATIC + "participation = 0.5", "participation: got both cohort and participation"),
+        (QUADRATIC + "local = { epochs = 2, steps = 3 }", "local: give either epochs or steps"),
+        (QUADRATIC + 'method = "fedprx"', "method: got 'fedprx' (did you mean 'fedprox'?)"),
+        (QUADRATIC + "public = { data = 'x' }", "public: this key is known but not built yet"),
+        (QUADRATIC.replace("rounds = 2", ""), "stop: a run needs an end"),
+        (QUADRATIC.replace('task = "quadratic"', ""), "task: this key is missing"),
+    ],
+)
+def test_a_broken_file_is_one_sentence(motley: Motley, tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "broken.toml").write_text(text)
+    refused(motley("run", "broken.toml"), message, tmp_path)
+
+
+def test_weights_that_the_selector_does_not_give(motley: Motley) -> None:
+    said = motley("run", "q.toml", "--set", "weights=score")
+    assert said.code == 2
+    assert said.err.endswith('motley: weights: this selector gives no scores; use weights = "examples" or "uniform"\n')
+
+
+def test_a_folder_in_use_is_refused(motley: Motley, tmp_path: Path) -> None:
+    from motley.experiments.store import RunFolder
+
+    with RunFolder(tmp_path / "out").lock():
+        said = motley("run", "q.toml", "--out", "out")
+    assert (said.code, said.err.count("\n")) == (2, 1)
+    assert "out is in use by another run" in said.err
+
+
+def test_the_folder_of_another_run_is_refused(motley: Motley) -> None:
+    assert motley("run", "q.toml", "--out", "out", "--no-report").code == 0
+    said = motley("run", "q.toml", "--out", "out", "--set", "seed=1")
+    assert said.code == 2
+    assert "out holds another run (small, " in said.err
+
+
+# ------------------------------------------------------------------------------------------------ what it does
+
+
+def test_version_and_help(motley: Motley) -> None:
+    assert motley("--version").out == f"motley {__version__}\n"
+    for argv in ([], ["--help"]):
+        assert "compare" in motley(*argv).out
+    assert "--allow-other-numerics" in motley("run", "--help").out
+    assert CliRunner().invoke(app, ["--version"]).output == f"motley {__version__}\n"
+
+
+def test_run_prints_a_summary_and_leaves_a_run(motley: Motley, tmp_path: Path) -> None:
+    said = motley("run", "q.toml", "--out", "out", "--set", "stop.rounds=3", "--no-report")
+    assert said.code == 0, said.err
+    assert "small" in said.out
+    assert said.out.splitlines()[-1] == "tables: out"
+    record = json.loads((tmp_path / "out" / "run.json").read_text())
+    assert record["finished"]
+    assert record["config"]["stop"]["rounds"] == 3
+
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").iterdir()}
+    assert motley("run", "q.toml", "--out", "out", "--set", "stop.rounds=3", "--resume", "--no-report").code == 0
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out").iterdir()} == before  # finished: nothing to do
+
+
+def test_without_out_a_run_goes_below_runs(motley: Motley, tmp_path: Path) -> None:
+    assert motley("run", "q.toml", "--no-report").code == 0
+    (folder,) = (tmp_path / "runs" / "small").iterdir()
+    assert (folder / "run.json").is_file()
+
+
+def test_compare_report_and_cite(motley: Motley, tmp_path: Path) -> None:
+    said = motley("compare", "q.toml", "--over", "selector.name=uniform,power_of_choice", "--seeds", "0,1", "--out", "all")
+    assert said.code == 0, said.err
+    assert "power_of_choice" in said.out
+    assert (tmp_path / "all" / "report.html").is_file()
+    assert "report: all/report.html" in said.out
+
+    said = motley("report", "all", "--out", "mine.html")
+    assert said.out == "mine.html\n"
+    assert (tmp_path / "mine.html").is_file()
+
+    said = motley("cite", "all")
+    assert [line for line in said.out.splitlines() if line.startswith("@")] == [
+        "@inproceedings{cho2022towards,",
+        "@inproceedings{mcmahan2017communication,",
+    ]
+
+
+def test_a_failed_run_of_a_comparison_is_told_and_the_others_kept(motley: Motley, monkeypatch: pytest.MonkeyPatch) -> None:
+    from motley.core.errors import DataError
+    from motley.experiments import sweep
+
+    real = sweep.run
+
+    def broken(experiment: Any, **options: Any) -> Any:
+        if experiment.seed == 0:
+            raise DataError("the samples are gone")
+        return real(experiment, **options)
+
+    monkeypatch.setattr(sweep, "run", broken)
+    said = motley("compare", "q.toml", "--seeds", "0,1", "--out", "all", "--no-report")
+    assert said.code == 2
+    assert "failed: small seed 0: the samples are gone" in said.err
+    assert said.err.endswith("motley: 1 of 2 runs finished; the same command tries the others again\n")
+    assert "tables: all" in said.out
+
+
+def test_list_shows_names_options_and_what_is_planned(motley: Motley) -> None:
+    said = motley("list", "selectors").out
+    assert "uniform" in said
+    assert "[sees" in said
+    assert "oort                   known, not built yet" in said
+    assert "    d                    a whole number or none; default null" in said
+    rows = json.loads(motley("list", "networks", "--json").out)
+    assert {row["name"] for row in rows} >= {"constant", "uniform"}
+    assert "selector" in motley("list").out.split()
+
+
+def test_new_selector_writes_what_is_not_there(motley: Motley, tmp_path: Path) -> None:
+    said = motley("new", "selector", "loudest")
+    assert said.out.split() == ["loudest.py", "test_loudest.py"]
+    text = (tmp_path / "loudest.py").read_text()
+    said = motley("new", "selector", "loudest")
+    assert said.code == 2
+    assert said.err == "motley: loudest.py is there already and is not overwritten; choose another name\n"
+    assert (tmp_path / "loudest.py").read_text() == text
+
+
+# ------------------------------------------------------------------------------------------------ ours, and interrupted
+
+
+def test_our_own_error_is_one_and_says_where_the_traceback_is(
+    motley: Motley, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    from motley.experiments import registry
+
+    monkeypatch.setattr(registry, "listing", lambda _: 1 / 0)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    said = motley("list", "selectors")
+    assert said.code == 1
+    assert said.err.startswith("motley: this is not your fault: ZeroDivisionError: division by zero (the traceback is in ")
+    (log,) = tmp_path.glob("motley-*.log")
+    assert "Traceback" in log.read_text()
+    assert call(["--debug", "list", "selectors"]) == 1
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_an_interruption_says_how_to_go_on(motley: Motley, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stopped(*_: Any, **__: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("motley.experiments.run.run", stopped)
+    said = motley("run", "q.toml")
+    assert said.code == 130
+    assert "go on with the same command and --resume" in said.err
+
+
+def test_a_process_interrupted_and_resumed_ends_like_one_that_was_not(tmp_path: Path) -> None:
+    (tmp_path / "q.toml").write_text(QUADRATIC.replace("rounds = 2", "rounds = 1000"))
+    command = [sys.executable, "-m", "motley", "run", "q.toml", "--out", "out", "--no-report"]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    options: Any = {"cwd": tmp_path, "text": True, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "env": environment}
+    with subprocess.Popen(command, **options) as process:
+        while not list(tmp_path.glob("out/checkpoints/*")) and process.poll() is None:
+            time.sleep(0.005)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert "go on with the same command and --resume" in err
+    assert "Traceback" not in err
+
+    again = subprocess.run([*command, "--resume"], timeout=120, **options)
+    assert again.returncode == 0, again.stderr
+    assert json.loads((tmp_path / "out" / "run.json").read_text())["finished"]
+
+
+# ------------------------------------------------------------------------------------------------ importing
+
+
+def test_importing_motley_is_light() -> None:
+    script = """
+import sys, motley, motley.cli
+heavy = {"torch", "sklearn", "pyarrow", "matplotlib", "scipy", "pydantic"} & set(sys.modules)
+assert not heavy, heavy
+assert sorted(motley.__all__) == motley.__all__
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, cwd=Path(__file__).parents[1], timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_every_public_name_is_there() -> None:
+    import motley as package
+
+    for name in package.__all__:
+        assert getattr(package, name).__doc__, name
+    assert package.selectors.build("uniform").seed == 0
+    assert set(package.__all__) <= set(dir(package))
+    with pytest.raises(AttributeError, match="has no attribute 'nonsense'"):
+        _ = package.nonsense
