@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from motley import engines
 from motley.algorithms import LOSSES
 from motley.algorithms.aggregators.mean import Mean
 from motley.algorithms.base import Algorithm, Correction
@@ -19,6 +18,7 @@ from motley.algorithms.fedavg import Average
 from motley.algorithms.local import SGD, Clip
 from motley.core.errors import ConfigError
 from motley.core.keys import Streams
+from motley.engines import ENGINES, resolve_auto
 from motley.engines.base import REPORTED, Engine, Setting
 from motley.engines.common import MEASURED
 from motley.experiments.config import Experiment
@@ -136,8 +136,8 @@ def _device(name: str) -> str:
 
 
 def _engine(experiment: Experiment, setting: Setting) -> Engine:
-    name = engines.resolve_auto(setting) if experiment.engine.name == "auto" else experiment.engine.name
-    kind: type[Engine] = engines.ENGINES.get(name, "engine")
+    name = resolve_auto(setting) if experiment.engine.name == "auto" else experiment.engine.name
+    kind: type[Engine] = ENGINES.get(name, "engine")
     reason = kind.refuses(setting)
     if reason:
         raise ConfigError(f'{name!r} cannot run this experiment: {reason}; engine = "auto" chooses one that can', "engine")

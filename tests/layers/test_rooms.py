@@ -127,7 +127,8 @@ def test_files_stay_small_and_forbidden_things_stay_out(path: Path) -> None:
     assert _code_lines(path) <= LONGEST
     tree = ast.parse(path.read_text())
     for node in ast.walk(tree):
-        assert not isinstance(node, ast.Assert), f"{path}:{node.lineno}: assert in the library"
+        contract = _room(path) == "testing"  # whose business is to assert
+        assert contract or not isinstance(node, ast.Assert), f"{path}:{node.lineno}: assert in the library"
         if isinstance(node, ast.Call):
             called = ast.unparse(node.func)
             assert called != "print", f"{path}:{node.lineno}: print in the library"

@@ -1,0 +1,250 @@
+"""Whole rounds through the simulation, worked by hand; and what later modes will ask of it: old versions, memories, drop-outs."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from motley.algorithms.base import Context, Correction, Memory, Parts
+from motley.core import codec
+from motley.core.errors import ConfigError
+from motley.core.records import Outcome
+from motley.experiments.build import build
+from motley.experiments.config import Experiment
+from motley.simulation.simulation import Simulation
+from motley.simulation.stop import Stop
+from motley.tasks.base import ModelState
+from motley.timing.synchrony import Dispatch, Step, Synchrony, View, Wait
+from motley.world.base import Failures
+
+
+class Rows:
+    """A writer that keeps what it is given."""
+
+    def __init__(self) -> None:
+        self.tables: dict[str, list[dict[str, Any]]] = {}
+
+    def add(self, table: str, columns: dict[str, Any]) -> None:
+        self.tables.setdefault(table, []).append(columns)
+
+
+def _experiment(**keys: Any) -> Experiment:
+    """Three parabolas in 1000 dimensions with 2, 4 and 8 samples: a model is 32,000 bits, a second down is 2 of them, up is 1."""
+    base = {
+        "task": {"name": "quadratic", "dim": 1000, "examples": [2, 4, 8]}, "partition": "by_writer", "population": 3, "cohort": 3,
+        "stop": {"rounds": 3}, "local": {"batch_size": 1, "optimizer": {"name": "sgd", "lr": 0.1}}, "dtype": "float64",
+        "device": {"name": "constant", "seconds": 0.25}, "network": {"name": "constant", "up_mbps": 0.032, "down_mbps": 0.064},
+        "examine": {"every": 1, "per_client": True}, "engine": "sequential",
+    }  # fmt: skip
+    return Experiment(**{**base, **keys})
+
+
+def test_a_round_of_three_clients_to_the_last_digit() -> None:
+    """Download 32,000 bits at .064 Mb/s: .5 s. Compute 2, 4, 8 steps of .25 s: .5, 1, 2 s. Upload at .032 Mb/s: 1 s.
+    The slowest ends the round at .5 + 2 + 1 = 3.5 s; three models down, three up: 96,000 bits each way."""
+    rows = Rows()
+    simulation = build(_experiment(), writer=rows)
+    assert simulation.step().time_s == 3.5
+    clients, rounds = rows.tables["clients"][0], rows.tables["rounds"][0]
+    assert clients["client"].tolist() == [0, 1, 2]
+    assert clients["download_s"].tolist() == [0.5] * 3
+    assert clients["compute_s"].tolist() == [0.5, 1.0, 2.0]
+    assert clients["upload_s"].tolist() == [1.0] * 3
+    assert (rounds["down_bits"], rounds["up_bits"], rounds["up_paper_bits"]) == (96_000, 96_000, 96_000)
+    assert (rounds["probe_down_bits"], rounds["probe_up_bits"], rounds["total_bits"]) == (0, 0, 192_000)
+    assert simulation.step().time_s == 7.0
+
+
+def test_a_probe_is_charged_and_its_download_is_not_charged_twice() -> None:
+    """Power-of-Choice, d = 3, m = 2, losses on all data: forward passes of 2, 4, 8 batches at a third of .25 s: at most 2/3 s.
+    Candidates download in .5 s and send one number (32 bits, .001 s): the bench takes .5 + 2/3 + .001 s. The chosen two hold the
+    model already, so only computing and the second of upload follow. The sizes told at enrolment: 3 x 32 bits."""
+    rows = Rows()
+    selector = {"name": "power_of_choice", "d": 3}
+    simulation = build(_experiment(cohort=2, selector=selector, probe={"batches": "all"}), writer=rows)
+    end = simulation.step().time_s
+    clients, rounds = rows.tables["clients"][0], rows.tables["rounds"][0]
+    bench = 0.5 + 8 * 0.25 / 3 + 0.001
+    steps = np.array([2, 4, 8])[clients["client"]]
+    assert end == pytest.approx(bench + 0.25 * steps.max() + 1.0, rel=1e-15)
+    assert clients["start_s"].tolist() == [pytest.approx(bench, rel=1e-15)] * 2
+    assert clients["download_s"].tolist() == [0.0, 0.0]
+    assert (rounds["probed"], rounds["probe_down_bits"], rounds["probe_up_bits"]) == (3, 96_000, 96)
+    assert (rounds["down_bits"], rounds["up_bits"]) == (0, 64_000)
+    assert rounds["total_bits"] == 96 + 96_000 + 96 + 64_000
+
+
+def test_traffic_is_conserved() -> None:
+    """What the rounds say adds up to what the ledger says, and a round's clients to the round."""
+    rows = Rows()
+    simulation = build(_experiment(cohort=2, selector="power_of_choice"), writer=rows)
+    while not simulation.done:
+        simulation.step()
+    parts = ("down_bits", "up_bits", "probe_down_bits", "probe_up_bits")
+    enrolled = simulation.channel.ledger.total("enrol")
+    assert sum(row[part] for row in rows.tables["rounds"] for part in parts) + enrolled == simulation.channel.ledger.total_bits
+    for row, clients in zip(rows.tables["rounds"], rows.tables["clients"], strict=True):
+        assert clients["bits_up"].sum() == row["up_bits"]
+        assert clients["bits_down"].sum() == row["down_bits"]
+
+
+@dataclasses.dataclass(frozen=True)
+class TwoAtOnce(Synchrony):
+    """A toy of what buffered modes will do: keep two clients under way, step on every arrival."""
+
+    def decide(self, view: View) -> Dispatch | Wait | Step:
+        if view.arrived.any():
+            return Step(accept=view.arrived, cancel=np.zeros(len(view.flights), bool))
+        if len(view.flights) < 2 and not (view.asked and view.asked_s == view.now_s):
+            return Dispatch(2 - len(view.flights))
+        return Wait(float(view.flights.arrives_s[~view.flights.dropped].min()))
+
+
+@dataclasses.dataclass(frozen=True)
+class Counting(Correction):
+    """A toy of a method with client memory: every client counts its rounds."""
+
+    def memory(self, state: ModelState) -> Memory:
+        return {"rounds": torch.zeros(1, dtype=state.x.dtype)}
+
+    def finish(self, after: ModelState, ctx: Context) -> tuple[Parts, Memory | None]:
+        before = ctx.memory or self.memory(after)
+        return super().finish(after, ctx)[0], {"rounds": before["rounds"] + 1}
+
+
+def _with(simulation: Simulation, **changes: Any) -> Simulation:
+    plan = dataclasses.replace(simulation.plan, **changes)
+    return Simulation(plan, simulation.engine, simulation.selector, simulation.server.model, simulation.writer)
+
+
+def test_updates_of_old_versions_start_from_the_model_they_received() -> None:
+    """Two of three clients under way; the first arrival steps the server, so the second was trained on an older version. Its
+    upload is y(old x) - old x: with lr .1 and n steps from x the update is (1 - .9^n)(m - x) for the x it received."""
+    rows = Rows()
+    simulation = _with(build(_experiment(cohort=2, weights="uniform", stop={"rounds": 6}), writer=rows), synchrony=TwoAtOnce())
+    models, minima = [simulation.server.model.x], None
+    for _ in range(4):
+        simulation.step()
+        models.append(simulation.server.model.x)
+    data = simulation.federation
+    for at, clients in enumerate(rows.tables["clients"]):
+        assert len(clients["client"]) == 1
+        client, version = int(clients["client"][0]), int(clients["version"][0])
+        assert clients["staleness"][0] == at - version
+        minima = data.y[torch.from_numpy(data.train[client])][0]
+        update = (1 - 0.9 ** (2, 4, 8)[client]) * (minima - models[version])
+        torch.testing.assert_close(models[at + 1] - models[at], update, rtol=1e-10, atol=1e-12)
+    assert max(int(c["staleness"][0]) for c in rows.tables["clients"]) >= 1
+
+
+def test_asynchronous_runs_and_client_memories_survive_a_save_between_two_steps() -> None:
+    def fresh() -> Simulation:
+        simulation = build(_experiment(cohort=2, stop={"rounds": 9}))
+        algorithm = dataclasses.replace(simulation.plan.setting.algorithm, correction=Counting())
+        setting = dataclasses.replace(simulation.plan.setting, algorithm=algorithm)
+        changed = _with(simulation, synchrony=TwoAtOnce(), setting=setting)
+        changed.engine = type(simulation.engine)(setting)
+        return changed
+
+    whole, first, second = fresh(), fresh(), fresh()
+    for simulation, steps in ((whole, 7), (first, 4)):
+        for _ in range(steps):
+            simulation.step()
+    saved = codec.decode(codec.encode(first.save()))
+    second.restore(saved)
+    assert len(second.flights) > 0
+    for _ in range(3):
+        second.step()
+    assert torch.equal(whole.server.model.x, second.server.model.x)
+    assert {k: v["rounds"].item() for k, v in whole.memories.items()} == {k: v["rounds"].item() for k, v in second.memories.items()}
+    assert sum(v["rounds"].item() for v in whole.memories.values()) >= 7  # one for every accepted update
+    assert whole.clock.now_s == second.clock.now_s
+
+
+@dataclasses.dataclass(frozen=True)
+class ClientOneLeaves(Failures):
+    def drop_at(self, key: Any, ids: Any, moment: int) -> Any:
+        return np.where(ids == 1, 0.5, np.nan)
+
+
+def test_a_dropped_client_teaches_nothing_costs_its_download_and_keeps_its_memory() -> None:
+    """Client 1 leaves after half of its 4 steps, at .5 + .5 s; nothing of it is folded and no upload is billed."""
+    rows = Rows()
+    simulation = build(_experiment(), writer=rows)
+    world = dataclasses.replace(simulation.plan.world, failures=ClientOneLeaves())
+    simulation = _with(simulation, world=world)
+    done = simulation.step()
+    clients = rows.tables["clients"][0]
+    assert clients["outcome"] == ["accepted", "dropped", "accepted"]
+    assert np.isnan(clients["loss"][1])
+    assert np.isnan(clients["upload_s"][1])
+    assert done.accepted == 2
+    assert rows.tables["rounds"][0]["up_bits"] == 64_000
+    assert rows.tables["rounds"][0]["down_bits"] == 96_000
+    both = _with(build(_experiment(), writer=Rows()), cohort=3)
+    both.step()
+    assert not torch.equal(both.server.model.x, simulation.server.model.x)
+
+
+def test_per_client_figures_and_their_mean() -> None:
+    """The mean row is the unweighted mean of the clients' own test losses: half the squared distance to each minimum."""
+    rows = Rows()
+    simulation = build(_experiment(), writer=rows)
+    simulation.step()
+    last = rows.tables["evaluations"][-1]
+    x, data = simulation.server.model.x, simulation.federation
+    own = [0.5 * (x - data.y[int(data.test[k][0])]).square().sum().item() for k in range(3)]
+    assert last["scope"] == ["mean", "client", "client", "client"]
+    assert last["loss"][1:].tolist() == pytest.approx(own, rel=1e-12)
+    assert last["loss"][0] == pytest.approx(np.mean(own), rel=1e-12)
+    assert simulation.score == last["loss"][0]
+
+
+def test_figures_by_class_mix_under_a_common_test_set() -> None:
+    """sum_c P_k(c) accuracy_c, from the common test rows' hits and the clients' clean class shares."""
+    rows = Rows()
+    keys = {"task": {"name": "image", "data": "digits", "model": "digits_mlp"}, "split": {"test": "global"}, "population": 8,
+            "partition": {"name": "dirichlet", "alpha": 0.3}, "label_noise": {"name": "symmetric", "rate": 0.5},
+            "local": {"batch_size": 32}, "dtype": "float32"}  # fmt: skip
+    simulation = build(_experiment(**keys), writer=rows)
+    simulation.step()
+    data, last = simulation.federation, rows.tables["evaluations"][-1]
+    _, hit = simulation.engine.evaluate(simulation.server.model, data.global_test)
+    labels = data.y[torch.from_numpy(data.global_test)].numpy()
+    of_class = np.array([hit[labels == c].mean() for c in range(10)])
+    for k in range(8):
+        share = np.bincount(data.y[torch.from_numpy(data.train[k])].numpy(), minlength=10) / len(data.train[k])
+        assert last["accuracy"][2 + k] == pytest.approx(share @ of_class, rel=1e-12)
+    assert last["scope"][:2] == ["global", "mean"]
+    assert simulation.score == last["accuracy"][0] == pytest.approx(hit.mean())
+
+
+def test_stop_limits() -> None:
+    stop = Stop(rounds=5, virtual_hours=1.0, uplink_gb=1.0, target={"accuracy": 0.9})
+    assert not stop.reached(4, 3599.0, 7.9e9, float("nan"))
+    assert stop.reached(5, 0.0, 0.0, 0.0)
+    assert stop.reached(0, 3600.0, 0.0, 0.0)
+    assert stop.reached(0, 0.0, 8e9, 0.0)
+    assert stop.reached(0, 0.0, 0.0, 0.9)
+    assert Stop(target={"loss": 0.1}).reached(0, 0.0, 0.0, 0.05)
+
+
+def test_a_run_ends_at_the_first_limit() -> None:
+    simulation = build(_experiment(stop={"rounds": 100, "virtual_hours": 10 / 3600}))
+    while not simulation.done:
+        last = simulation.step()
+    assert (last.round, last.time_s) == (3, 10.5)
+
+
+def test_a_weighting_the_selector_cannot_serve_is_refused_when_built_not_in_round_one() -> None:
+    with pytest.raises(ConfigError, match="weights: "):
+        build(_experiment(weights="score"))
+
+
+@pytest.mark.parametrize("outcome", list(Outcome))
+def test_every_outcome_has_a_word(outcome: Outcome) -> None:
+    assert outcome.name.lower().isalpha()
