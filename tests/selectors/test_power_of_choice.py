@@ -120,6 +120,8 @@ def test_a_loss_of_an_earlier_round_is_not_ranked():
     tell(selector, 1, [10, 20], [99.0, 98.0])
     tell(selector, 2, [30, 40], [1.0, 2.0])
     assert selector.select(2, IDS, 1).ids.tolist() == [40]
+    tell(selector, 3, [10, 20], [np.nan, 0.1])  # not even where this round's is not a number
+    assert selector.select(3, IDS, 1).ids.tolist() == [20]
 
 
 def test_ties():

@@ -89,6 +89,16 @@ def test_weighted_wr_carries_multiplicity():
     assert (cohort.ids.tolist(), cohort.multiplicity.tolist(), cohort.weights.tolist()) == ([4], [3], [1.0])
 
 
+def test_weighted_wr_coefficients_are_multiplicity_over_m():
+    """Not 1 over the number of distinct clients: with m = 3 and a client drawn twice the two differ."""
+    selector = enrolled(Uniform("weighted_wr"))
+    cohorts = [selector.select(t, IDS, 3) for t in range(1, 40)]
+    for cohort in cohorts:
+        assert cohort.multiplicity.sum() == 3
+        np.testing.assert_allclose(cohort.weights, cohort.multiplicity / 3)
+    assert any(sorted(cohort.multiplicity) == [1, 2] for cohort in cohorts)
+
+
 @pytest.mark.parametrize("variant", ["weighted_wr", "weighted_wor"])
 def test_clients_without_data_are_not_drawn_while_others_are_there(variant):
     selector = enrolled(Uniform(variant), sizes=np.array([10.0, 10.0, 0.0]))
