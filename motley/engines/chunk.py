@@ -89,6 +89,7 @@ class Chunk:
         self.loss = torch.zeros_like(self.weight)  # [T] per-sample losses met in training
         self._outputs: list[Tensor] = []
         self._reckoned = 0
+        self._gathered: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.jobs)
@@ -110,7 +111,9 @@ class Chunk:
         A transform sees each client's own batch with the client's own stream, as it does when the client trains alone."""
         samples = self.samples
         if samples.transform is None:
-            return samples.x.index_select(0, step.rows)
+            if self._gathered is None:
+                self._gathered = samples.x.new_empty(int((self.tape.active * self.tape.width).max()), *samples.x.shape[1:])
+            return torch.index_select(samples.x, 0, step.rows, out=self._gathered[: len(step.rows)])
         batches = step.rows.view(step.active, step.width)
         sizes = [len(draw[step.number]) for draw in self.draws[: step.active]]
         keys = [self.setting.key("augment", job).fold(step.number) for job in self.jobs[: step.active]]

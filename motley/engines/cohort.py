@@ -23,8 +23,8 @@ from motley.tasks.flat import construct
 
 __all__ = ["Cohort", "Vmap"]
 
-_CHUNK_WEIGHTS = 200_000
-"""Weights of a chunk: about a megabyte in float32, what a core's own cache holds."""
+_CHUNK_WEIGHTS = 400_000
+"""Weights of a chunk at most: 1.6 megabytes in float32, about what a core's own cache holds."""
 _WINDOW_WEIGHTS = 64_000_000
 """Weights of the results that may wait for one another: 256 MB in float32."""
 
@@ -80,12 +80,16 @@ class _Batched(LocalEngine):
             yield done[i]
 
     def _groups(self, order: list[int]) -> list[list[int]]:
-        """Chunks of jobs ordered by steps: neighbours where a chunk is a cache full, else dealt out evenly to the workers."""
+        """Chunks of jobs ordered by steps, as many for every worker. One each: dealt out evenly. More: neighbours together,
+        for they take nearly the same number of steps, and the longest in the smallest chunks."""
         largest = max(1, _CHUNK_WEIGHTS // self.client.model.layout.size)
-        if len(order) <= largest * self._workers:
+        rounds = -(-len(order) // (largest * self._workers))
+        if rounds <= 1:
             hands = [order[w :: self._workers] for w in range(self._workers)]
             return [hand for hand in hands if hand]
-        return [order[i : i + largest] for i in range(0, len(order), largest)]
+        count = min(rounds * self._workers, len(order))
+        cuts = [i * len(order) // count for i in range(count + 1)]
+        return [order[a:b] for a, b in zip(cuts, cuts[1:], strict=False)]
 
     def close(self) -> None:
         """End the threads."""

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from motley.algorithms.local import SGD, Block, Scale, descend
+from motley.algorithms.local import SGD, Block, Scale
 from motley.core.layout import Entry, Layout
 from motley.engines.base import Setting
 from motley.engines.chunk import Chunk, Executor, Step
@@ -96,64 +96,51 @@ def _rows(layout: Layout, blocks: Blocks) -> Tensor:
 class _Fused:
     """Plain SGD with one rate for all: the weights' gradient never exists, it is multiplied straight into them."""
 
-    def __init__(self, own: Blocks, received: Blocks, shift: Blocks | None, lr: float, pull: float) -> None:
-        self.own, self.received, self.shift = own, received, shift
-        self.lr, self.pull = lr, pull
+    def __init__(self, lr: float, pull: float) -> None:
+        self.lr, self.pull = lr, lr * pull
 
-    def layer(self, layer: Layer, slope: Tensor, h: Tensor, scale: float) -> None:
-        """One layer's step: ``slope`` ``[p, out, B]`` and the layer's input ``h`` ``[p, in, B]``; the gradient is
-        ``scale slope h^T``."""
-        p, keep = len(h), 1.0 - self.lr * self.pull
-        weight = self.own[layer.weight][:p]
-        weight.baddbmm_(slope, h.mT, beta=keep, alpha=-self.lr * scale)
+    def layer(self, weight: Block, bias: Block | None, slope: Tensor, h: Tensor, scale: float) -> None:
+        """One layer's step: ``slope`` ``[p, out, B]``, the layer's input ``h`` ``[p, in, B]``; gradient ``scale slope h^T``."""
+        weight.w.baddbmm_(slope, h.mT, beta=1.0 - self.pull, alpha=-self.lr * scale)
+        self._correct(weight)
+        if bias is not None:
+            if self.pull:
+                bias.w.mul_(1.0 - self.pull)
+            bias.w.add_(slope.sum(2, keepdim=True), alpha=-self.lr * scale)
+            self._correct(bias)
+
+    def _correct(self, block: Block) -> None:
         if self.pull:
-            weight.add_(_prefix(self.received[layer.weight], p), alpha=self.lr * self.pull)
-        if self.shift is not None:
-            weight.add_(_prefix(self.shift[layer.weight], p), alpha=-self.lr)
-        if layer.bias is not None:
-            shift = None if self.shift is None else _prefix(self.shift[layer.bias], p)
-            gradient = slope.sum(2, keepdim=True).mul_(scale)
-            descend(Block(self.own[layer.bias][:p], gradient, _prefix(self.received[layer.bias], p), shift), self.lr, self.pull)
+            block.w.add_(block.x, alpha=self.pull)
+        if block.shift is not None:
+            block.w.add_(block.shift, alpha=-self.lr)
 
-    def end(self, p: int) -> None:
+    def end(self, blocks: list[Block]) -> None:
         """Everything is done already."""
 
 
 class _Gathered:
     """Any SGD: gradients in blocks of their own, then :meth:`SGD.step` over all parameters of a client."""
 
-    def __init__(self, own: Blocks, received: Blocks, shift: Blocks | None, lr: Scale, pull: Scale, solver: SGD) -> None:
-        self.own, self.received, self.shift = own, received, shift
-        self.lr, self.pull, self.solver = lr, pull, solver
-        self.gradient = [torch.zeros_like(block) for block in own]
-        self.velocity = [torch.zeros_like(block) for block in own] if solver.momentum else None
+    def __init__(self, solver: SGD, lr: Scale, pull: Scale) -> None:
+        self.solver, self.lr, self.pull = solver, lr, pull
 
-    def layer(self, layer: Layer, slope: Tensor, h: Tensor, scale: float) -> None:
+    def layer(self, weight: Block, bias: Block | None, slope: Tensor, h: Tensor, scale: float) -> None:
         """One layer's gradient, see :meth:`_Fused.layer`."""
-        p = len(h)
-        torch.bmm(slope, h.mT, out=self.gradient[layer.weight][:p]).mul_(scale)
-        if layer.bias is not None:
-            torch.sum(slope, 2, keepdim=True, out=self.gradient[layer.bias][:p]).mul_(scale)
+        torch.bmm(slope, h.mT, out=weight.g).mul_(scale)
+        if bias is not None:
+            torch.sum(slope, 2, keepdim=True, out=bias.g).mul_(scale)
 
-    def end(self, p: int) -> None:
-        """The step of the first p clients."""
-        blocks = [
-            Block(
-                own[:p],
-                self.gradient[i][:p],
-                _prefix(self.received[i], p),
-                None if self.shift is None else _prefix(self.shift[i], p),
-                None if self.velocity is None else self.velocity[i][:p],
-            )
-            for i, own in enumerate(self.own)
-        ]
-        lr, pull = (s[:p] if isinstance(s, Tensor) else s for s in (self.lr, self.pull))
+    def end(self, blocks: list[Block]) -> None:
+        """The step."""
+        p = len(blocks[0].w)
+        lr, pull = (scale[:p] if isinstance(scale, Tensor) else scale for scale in (self.lr, self.pull))
         self.solver.step(blocks, lr, pull)
 
 
-def _prefix(block: Tensor, p: int) -> Tensor:
-    """The first p clients of a block that may be shared by all."""
-    return block if len(block) == 1 else block[:p]
+def _prefix(block: Block, p: int) -> Block:
+    """The first p clients; what all share stays as it is."""
+    return Block(*(t if t is None or len(t) == 1 else t[:p] for t in block))  # type: ignore[arg-type]
 
 
 class StackedLinear(Executor):
@@ -171,24 +158,35 @@ class StackedLinear(Executor):
 
     def run(self, chunk: Chunk) -> Tensor:
         """See :meth:`Executor.run`."""
-        received = _blocks(chunk.layout, chunk.received)
-        own = [block.expand(len(chunk), *block.shape[1:]).clone(memory_format=torch.contiguous_format) for block in received]
-        update = self._update(chunk, own, received)
+        update = self._update(chunk)
+        everybody = now = self._blocks(chunk, isinstance(update, _Gathered))
         for step in chunk.steps():
-            hs = self._forward(own, chunk.inputs(step).view(step.active, step.width, -1).mT)
+            if step.active != len(now[0].w):
+                now = [_prefix(block, step.active) for block in everybody]
+            hs = self._forward(now, chunk.inputs(step).view(step.active, step.width, -1).mT)
             outputs = hs.pop().mT
             chunk.met(step, outputs)
             slope, scale = self._slope(step, outputs)
-            self._backward(own, hs, slope, scale, update)
-            update.end(step.active)
-        return _rows(chunk.layout, own)
+            self._backward(now, hs, slope, scale, update)
+            update.end(now)
+        return _rows(chunk.layout, [block.w for block in everybody])
 
-    def _update(self, chunk: Chunk, own: Blocks, received: Blocks) -> _Fused | _Gathered:
-        shift = None if chunk.shift is None else _blocks(chunk.layout, chunk.shift)
+    def _update(self, chunk: Chunk) -> _Fused | _Gathered:
         lr, pull = chunk.lr, chunk.pull
         if self.solver.plain and not isinstance(lr, Tensor) and not isinstance(pull, Tensor):
-            return _Fused(own, received, shift, lr, pull)
-        return _Gathered(own, received, shift, lr, pull, self.solver)
+            return _Fused(lr, pull)
+        return _Gathered(self.solver, lr, pull)
+
+    def _blocks(self, chunk: Chunk, gradients: bool) -> list[Block]:
+        """Every client's weights, on their way from the received ones; room for gradients and momentum where needed."""
+        received, shift = _blocks(chunk.layout, chunk.received), chunk.shift
+        shifts = [None] * len(received) if shift is None else _blocks(chunk.layout, shift)
+        out = []
+        for x, shifted in zip(received, shifts, strict=True):
+            w = x.expand(len(chunk), *x.shape[1:]).clone(memory_format=torch.contiguous_format)
+            g = torch.zeros_like(w) if gradients else w
+            out.append(Block(w, g, x, shifted, torch.zeros_like(w) if self.solver.momentum else None))
+        return out
 
     def _slope(self, step: Step, outputs: Tensor) -> tuple[Tensor, float]:
         """Gradient of the losses by the outputs ``[p, C, B]``, and what is still to be multiplied for the batches' means."""
@@ -197,22 +195,23 @@ class StackedLinear(Executor):
             return slope, 1.0 / step.width
         return slope * step.weight.unsqueeze(1), 1.0
 
-    def _forward(self, own: Blocks, h: Tensor) -> list[Tensor]:
+    def _forward(self, blocks: list[Block], h: Tensor) -> list[Tensor]:
         """Inputs of every layer ``[p, in, B]``, then the outputs."""
-        hs, p = [h], len(h)
+        hs = [h]
         for layer in self.layers:
-            weight = own[layer.weight][:p]
-            h = torch.bmm(weight, h) if layer.bias is None else torch.baddbmm(own[layer.bias][:p], weight, h)
+            weight = blocks[layer.weight].w
+            h = torch.bmm(weight, h) if layer.bias is None else torch.baddbmm(blocks[layer.bias].w, weight, h)
             hs.append(h.relu_() if layer.relu else h)
         return hs
 
-    def _backward(self, own: Blocks, hs: list[Tensor], slope: Tensor, scale: float, update: _Fused | _Gathered) -> None:
+    def _backward(self, blocks: list[Block], hs: list[Tensor], slope: Tensor, scale: float, update: _Fused | _Gathered) -> None:
         """From the last layer to the first; what the layer below needs is taken before the weights move."""
         for at in range(len(self.layers) - 1, -1, -1):
             layer, below = self.layers[at], slope
+            weight, bias = blocks[layer.weight], None if layer.bias is None else blocks[layer.bias]
             if at:
-                below = torch.bmm(own[layer.weight][: len(slope)].mT, slope)
+                below = torch.bmm(weight.w.mT, slope)
                 if self.layers[at - 1].relu:
                     torch.ops.aten.threshold_backward.grad_input(below, hs[at], 0, grad_input=below)
-            update.layer(layer, slope, hs[at], scale)
+            update.layer(weight, bias, slope, hs[at], scale)
             slope = below
