@@ -32,7 +32,7 @@ app = typer.Typer(
 # Typer carries its own copy of click in some versions and the real one in others: ask it for the class.
 _UsageError: type[Exception] = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
 
-_WIDTH = 140
+_WIDTH = 160
 """Columns of the summary where no terminal says how wide it is."""
 
 File = Annotated[Path, typer.Argument(metavar="FILE.toml", help="The experiment.")]
@@ -273,6 +273,8 @@ def new(
     if taken:
         raise StoreError(f"{taken[0]} is there already and is not overwritten; choose another name")
     for path, text in files.items():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+        try:
+            path.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise StoreError(f"cannot write {path}: {error.strerror}") from None
         typer.echo(str(path))
