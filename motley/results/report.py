@@ -126,7 +126,9 @@ def _facts(groups: Mapping[str, Sequence[Run]], first: Run) -> list[tuple[str, s
     """The few words under the title: what was learned, by how many."""
     config = first.config
     task = config.get("task") or {}
-    learned = ", ".join(str(task[key]) for key in ("data", "model") if task.get(key)) or str(task.get("name", ""))
+    parts = [task[key] for key in ("data", "model") if task.get(key)]
+    named = [part["name"] if isinstance(part, Mapping) else part for part in parts]
+    learned = ", ".join(str(name) for name in named) or str(task.get("name", ""))
     seeds = sorted({run.seed for runs in groups.values() for run in runs})
     facts = [
         ("task", learned),

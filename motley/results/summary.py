@@ -84,26 +84,33 @@ def short_number(value: float, like: float | None = None) -> str:
     return f"{value:,.{digits}f}".replace(",", "\u202f")
 
 
-def plus_minus(spread: Spread) -> str:
-    """``mean ± standard deviation over seeds``; the mean alone for one seed."""
+def plus_minus(spread: Spread, digits: int | None = None) -> str:
+    """``mean ± standard deviation over seeds``; the mean alone for one seed. ``digits``: decimals, by default as many as tell."""
+    if digits is not None and isfinite(spread.mean):
+        return f"{spread.mean:.{digits}f}" + (f" ± {spread.std:.{digits}f}" if isfinite(spread.std) else "")
     return short_number(spread.mean) + (f" ± {short_number(spread.std, spread.mean)}" if isfinite(spread.std) else "")
 
 
 def summary_table(runs: Sequence[Run]) -> Table:
-    """The methods of ``runs`` as a table for the terminal (needs rich, imported here)."""
+    """The methods of ``runs`` as a table for the terminal (needs rich, imported here): one decimal, so that it fits 100 columns."""
+    from rich import box
     from rich.table import Table
     from rich.text import Text
 
     groups = group_runs(runs)
     metric = measures.metric_of(runs[0])[0] if runs else "accuracy"
-    unit = " %" if metric == "accuracy" else ""
-    table = Table(title=f"{runs[0].name if runs else 'no runs'}: {metric}{unit}", title_justify="left")
-    table.add_column("method", overflow="fold", min_width=16)
-    for name in ("seeds", "final", "peak", "stable", "drop", "part. std", "virtual h", "traffic MB", "uplink MB", "wall s"):
-        table.add_column(name, justify="right")
+    unit = " in %" if metric == "accuracy" else ""
+    seeds = len({run.seed for run in runs})
+    spread = f", mean ± deviation over {seeds} seeds" if seeds > 1 else ""
+    title = f"{runs[0].name if runs else 'no runs'}: {metric}{unit}{spread}"
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("method", overflow="fold", min_width=12)
+    for name in ("final", "peak", "stable", "drop", "asked std", "hours", "MB", "wall s"):
+        table.add_column(name, justify="right", no_wrap=True)
+    digits = 1 if metric == "accuracy" else None
     for row in method_rows(groups):
         numbers = (row.final, row.peak, row.stable, row.drop, row.participation_std)
-        spent = (row.hours, row.traffic_mb, row.paper_mb, row.wall_s)
-        cells = [plus_minus(n) for n in numbers] + [short_number(n.mean) for n in spent]
-        table.add_row(Text(row.label), str(len(row.seeds)), *cells)
+        cells = [plus_minus(number, digits) for number in numbers]
+        spent = [short_number(number.mean) for number in (row.hours, row.traffic_mb, row.wall_s)]
+        table.add_row(Text(row.label), *cells, *spent)
     return table
