@@ -1,0 +1,170 @@
+"""What the pages show runs, and what they list is what there is.
+
+The blocks of a page are run in the order in which a reader meets them, in one namespace and one folder:
+
+``python``                 executed; a block that needs a library we do not require (pandas, ...) is left where it needs it
+``toml``                   checked as an experiment; parts of one are laid over a small whole one; ``title="x.toml"`` writes the file
+``toml title="pyproject"`` only has to be TOML
+``sh``                     ``motley ...`` is run when the files it names are there (the page has made them), else only parsed;
+                           ``make ...`` must be a target, ``python x.py`` a file of the repository
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+import types
+from pathlib import Path
+
+import pytest
+import typer
+
+from motley import cli
+from motley.experiments.config import Experiment
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+FENCE = re.compile(r"^(?P<indent> *)```(?P<info>[^\n`]*)\n(?P<body>.*?)^(?P=indent)```$", re.DOTALL | re.MULTILINE)
+OPTIONAL = {"pandas", "polars", "duckdb"}
+WHOLE = {"task": "image", "population": 10, "cohort": 2, "stop": {"rounds": 1}}
+
+
+def _blocks(page: Path) -> list[tuple[str, str, str]]:
+    """(language, title, text) of every fenced block."""
+    found = []
+    for fence in FENCE.finditer(page.read_text(encoding="utf-8")):
+        language, _, rest = fence["info"].strip().partition(" ")
+        title = re.search(r'title="([^"]+)"', rest)
+        body = re.sub(rf"^{fence['indent']}", "", fence["body"], flags=re.MULTILINE)
+        found.append((language, title[1] if title else "", body))
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_what_a_page_shows_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    module = types.ModuleType(f"page_{page.stem}")  # dataclasses look their module up
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    for number, (language, title, text) in enumerate(_blocks(page)):
+        where = f"{page.name}, block {number}"
+        if language == "python":
+            _python(text, vars(module), where)
+        elif language == "toml":
+            _toml(text, title, where)
+        elif language == "sh":
+            for line in text.replace("\\\n", " ").splitlines():
+                _command(line.strip(), where)
+        else:
+            assert language in ("text", "bibtex", "mermaid"), f"{where}: nobody checks {language!r}"
+
+
+def _python(text: str, names: dict[str, object], where: str) -> None:
+    try:
+        exec(compile(text, where, "exec"), names)  # noqa: S102 - the very point
+    except ModuleNotFoundError as error:
+        if error.name not in OPTIONAL:
+            raise
+
+
+def _toml(text: str, title: str, where: str) -> None:
+    table = tomllib.loads(text)
+    if title == "pyproject.toml":
+        return
+    if title:
+        Path(title).write_text(text, encoding="utf-8")
+    if "stop" in table:
+        Experiment(**table)
+    else:
+        Experiment(
+            **{
+                **({} if "participation" in table else {"cohort": 2}),
+                **{k: v for k, v in WHOLE.items() if k != "cohort"},
+                **table,
+            }
+        )
+
+
+def _command(line: str, where: str) -> None:
+    words = shlex.split(line, comments=True)
+    while words and "=" in words[0]:  # PYTHON=... make test
+        words = words[1:]
+    if not words:
+        return
+    if words[0] == "motley":
+        _motley(words[1:], where)
+    elif words[0] == "make":
+        targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
+        assert set(words[1:]) <= set(targets), f"{where}: {line}"
+    elif words[0] == "python":
+        assert (ROOT / words[1]).is_file(), f"{where}: {line}"
+    else:
+        assert words[0] in ("export", "pip"), f"{where}: nobody checks {line!r}"
+
+
+def _motley(words: list[str], where: str) -> None:
+    command = typer.main.get_command(cli.app)
+    context = command.make_context("motley", list(words))
+    name, sub, rest = command.resolve_command(context, list(words))
+    assert sub is not None, f"{where}: there is no motley {words[0]}"
+    inner = sub.make_context(name, list(rest), parent=context)
+    paths = [value for value in (*inner.params.values(), *context.params.values()) if isinstance(value, Path)]
+    reads = [inner.params[key] for key in ("file", "where") if key in inner.params]
+    assert len(paths) >= len(reads)
+    if all(path.exists() for path in reads):
+        assert cli.call(words) == 0, f"{where}: motley {shlex.join(words)}"
+
+
+def test_the_pages_say_what_the_code_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keys, options, signals and columns on the pages are those of the code; ``python docs/generate.py`` writes them anew."""
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    import generate
+
+    stale = [page.name for page in generate.PAGES if generate.refreshed(page.read_text()) != page.read_text()]
+    assert not stale, f"{stale} are stale; run: python docs/generate.py"
+    made = {found["name"] for page in generate.PAGES for found in generate.BLOCK.finditer(page.read_text())}
+    assert made == set(generate.MAKERS)
+    assert set(generate.ORDER) == set(generate.registry.KINDS)
+
+
+def test_every_key_of_the_experiment_is_shown_in_a_block() -> None:
+    """The page of the experiment file shows each top-level key at least once in a TOML block that is checked."""
+    blocks = [text for kind, _, text in _blocks(ROOT / "docs" / "experiment-file.md") if kind == "toml"]
+    shown = {key for text in blocks for key in tomllib.loads(text)}
+    hidden = {key for key, field in Experiment.model_fields.items() if field.description == "Known, not built yet."}
+    assert set(Experiment.model_fields) - hidden == shown
+
+
+def test_the_api_page_has_every_public_name() -> None:
+    import motley
+
+    page = (ROOT / "docs" / "api.md").read_text()
+    listed = {line.rpartition(".")[2] for line in re.findall(r"^::: (\S+)$", page, flags=re.MULTILINE)}
+    assert set(motley.__all__) <= listed
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    for page in PAGES:
+        for target in re.findall(r"\]\(([^)#\s]+)", page.read_text()):
+            if not target.startswith(("http://", "https://")):
+                assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_every_page_is_in_the_menu() -> None:
+    menu = set(re.findall(r"(\S+\.md)", (ROOT / "mkdocs.yml").read_text()))
+    assert menu == {page.name for page in (ROOT / "docs").glob("*.md")}
+
+
+@pytest.mark.slow
+def test_the_documentation_builds_without_a_warning(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")],
+        cwd=ROOT, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    pages = " ".join(path.read_text() for path in (tmp_path / "site").rglob("*.html"))
+    loaded = re.findall(r'<(?:link|script|img)[^>]*(?:href|src)="(https?://[^"]+)"', pages)
+    assert not [url for url in loaded if "canonical" not in url], "the pages load something from elsewhere"
