@@ -172,7 +172,10 @@ def table(rows: list[dict[str, object]]) -> Table:
         out.add_column(column, justify="left" if column in ("workload", "engine") else "right")
     for row in rows:
         best, median = row["best_steps_per_s"], row["median_steps_per_s"]
-        cells = [f"{best[key]:,.0f} ({median[key]:,.0f})" if best[key] >= 100 else f"{best[key]:.2f} ({median[key]:.2f})" for key in best]
+        cells = [
+            f"{best[key]:,.0f} ({median[key]:,.0f})" if best[key] >= 100 else f"{best[key]:.2f} ({median[key]:.2f})"
+            for key in best
+        ]
         goal = "-" if row["goal"] is None else f">= {row['goal']:.1f}"
         ratio = f"{row['ratio']:.2f} ({row['median_ratio']:.2f})"
         out.add_row(row["workload"], row["engine"], cells[0], cells[1], cells[-1], ratio, goal)

@@ -9,7 +9,10 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import ClassVar
+
+from torch import nn
 
 from motley.algorithms.base import Loss, Memory, Tensors
 from motley.core.errors import EngineError, MotleyError
@@ -89,7 +92,7 @@ class _Batched(LocalEngine):
             return [hand for hand in hands if hand]
         count = min(rounds * self._workers, len(order))
         cuts = [i * len(order) // count for i in range(count + 1)]
-        return [order[a:b] for a, b in zip(cuts, cuts[1:], strict=False)]
+        return [order[a:b] for a, b in pairwise(cuts)]
 
     def close(self) -> None:
         """End the threads."""
@@ -104,8 +107,11 @@ class Cohort(_Batched):
     @classmethod
     def refuses(cls, setting: Setting) -> str | None:
         """Only stacks of linear layers, and losses on outputs alone."""
-        if layers_of(construct(setting.task.model, 0)) is None:
+        module = construct(setting.task.model, 0)
+        if layers_of(module) is None:
             return "the model is not a stack of Flatten, Linear and ReLU layers"
+        if setting.task.federation.x.ndim != 2 and not any(isinstance(m, nn.Flatten) for m in module.modules()):
+            return "the samples are not flat; begin the model with a Flatten layer"
         return refuses_loss(setting) or refuses_extras(setting)
 
     def _executor(self) -> Executor:

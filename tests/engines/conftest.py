@@ -18,7 +18,7 @@ from motley.core.keys import Key, Streams
 from motley.core.ragged import Ragged
 from motley.core.work import LocalWork
 from motley.engines.base import Job, Setting
-from motley.tasks.base import Federation, Task
+from motley.tasks.base import Federation, Task, Transform
 from motley.tasks.flat import initial
 
 SIZES = (7, 1, 23, 12, 4, 16, 5, 9)
@@ -48,9 +48,10 @@ def setting() -> Callable[..., Setting]:
         sizes: tuple[int, ...] = SIZES,
         dtype: torch.dtype = torch.float64,
         threads: int | None = None,
+        transform: Transform | None = None,
     ) -> Setting:
         algorithm = Algorithm(loss or CrossEntropy(), correction or Correction(), Mean(), Average())
-        task = Task("test", federation(shape, sizes), model)
+        task = Task("test", federation(shape, sizes), model, transform=transform)
         return Setting(task, algorithm, solver, work, Streams(3), dtype, threads=threads)
 
     return make

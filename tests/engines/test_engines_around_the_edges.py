@@ -1,0 +1,257 @@
+"""What else every engine promises: order, thread counts, failures, unequal rates, shifts, augmentation, the auto rule."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from motley.algorithms.base import Affine, Correction, Loss
+from motley.algorithms.fedprox import Proximal
+from motley.algorithms.local import SGD
+from motley.algorithms.losses import CrossEntropy
+from motley.core.errors import ConfigError, ContractError, EngineError
+from motley.core.work import LocalWork
+from motley.engines import ENGINES, resolve_auto
+from motley.engines.base import Job
+from motley.engines.cohort import Cohort, Vmap
+from motley.engines.cores import cores
+from motley.engines.debug import Debug
+from motley.engines.sequential import Sequential
+from motley.engines.threads import Threads
+from motley.tasks.nn import Dropout
+
+ALL = [Sequential, Threads, Cohort, Vmap]
+
+
+def mlp():
+    return nn.Sequential(nn.Linear(6, 9), nn.ReLU(), nn.Linear(9, 4))
+
+
+class Varied(Correction):
+    """A pull and a shift that differ from client to client."""
+
+    def affine(self, ctx):
+        return Affine(ctx.num_examples / 50, torch.linspace(-1, 1, len(ctx.x), dtype=ctx.x.dtype) * ctx.num_examples / 100)
+
+
+class Shifted(Correction):
+    """A shift for everybody."""
+
+    def affine(self, ctx):
+        return Affine(0.2, torch.linspace(-1, 1, len(ctx.x), dtype=ctx.x.dtype))
+
+
+def deltas(engine, jobs, sent):
+    out = torch.stack([trained.parts["delta"].value for trained in engine.train(jobs, sent, {})])
+    engine.close()
+    return out
+
+
+@pytest.mark.parametrize("correction", [Varied(), Shifted()])
+@pytest.mark.parametrize("solver", [SGD(lr=0.1), SGD(lr=0.1, momentum=0.5)])
+@pytest.mark.parametrize("engine", ALL[1:])
+def test_rates_pulls_and_shifts_may_differ_between_clients(setting, jobs, download, engine, solver, correction):
+    s = setting(mlp, correction=correction, solver=solver, threads=2)
+    sent = download(s)
+    varied = [Job(j.client, j.dispatch, j.steps, 0.02 * (1 + j.client)) for j in jobs(s)]
+    for work in (jobs(s), varied):
+        torch.testing.assert_close(deltas(engine(s), work, sent), deltas(Sequential(s), work, sent), rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("engine", ALL)
+def test_fedprox_at_zero_is_fedavg_bit_for_bit(setting, jobs, download, engine):
+    plain, prox = setting(mlp, dtype=torch.float32), setting(mlp, correction=Proximal(0.0), dtype=torch.float32)
+    assert torch.equal(deltas(engine(plain), jobs(plain), download(plain)), deltas(engine(prox), jobs(prox), download(prox)))
+
+
+@pytest.mark.parametrize("engine", ALL)
+def test_the_same_twice_bit_for_bit(setting, jobs, download, engine):
+    s = setting(mlp, dtype=torch.float32)
+    assert torch.equal(deltas(engine(s), jobs(s), download(s)), deltas(engine(s), jobs(s), download(s)))
+
+
+@pytest.mark.parametrize("engine", [*ALL, Debug])
+def test_torch_threads_are_left_as_they_were(setting, jobs, download, engine):
+    before = torch.get_num_threads()
+    s = setting(mlp, threads=1)
+    run = engine(s)
+    for _ in run.train(jobs(s), download(s), {}):
+        assert torch.get_num_threads() == before
+    run.measure(np.arange(8), download(s), {}, {"loss": 1}, s.streams.key("probe"))
+    run.close()
+    assert torch.get_num_threads() == before
+
+
+def test_cores_are_at_most_what_is_allowed():
+    assert cores(1) == 1
+    assert cores(10**6) == cores() >= 1
+
+
+@pytest.mark.parametrize("engine", ALL)
+def test_a_client_that_diverges_is_marked_and_harms_nobody(setting, jobs, download, engine):
+    s = setting(mlp, work=LocalWork(5, epochs=3))
+    sent = download(s)
+    good = jobs(s)
+    bad = [Job(j.client, j.dispatch, j.steps, 1e300 if j.client == 5 else j.lr) for j in good]
+    run = engine(s)
+    found = {t.client: t for t in run.train(bad, sent, {})}
+    run.close()
+    assert [client for client, trained in found.items() if not trained.finite] == [5]
+    for trained in Sequential(s).train(good, sent, {}):
+        if trained.client != 5:
+            mine = found[trained.client].parts["delta"].value
+            torch.testing.assert_close(mine, trained.parts["delta"].value, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("engine", ALL)
+def test_no_jobs_and_no_steps(setting, download, engine):
+    s = setting(mlp, sizes=(3, 0, 2))
+    run = engine(s)
+    assert list(run.train([], download(s), {})) == []
+    (idle, busy) = run.train([Job(1, 0, 0, 0.1), Job(2, 1, 1, 0.1)], download(s), {})
+    run.close()
+    assert idle.steps == 0
+    assert idle.finite
+    assert not idle.parts["delta"].value.any()
+    assert busy.steps == 1
+    assert busy.parts["delta"].value.any()
+
+
+@pytest.mark.parametrize("engine", [Threads, Cohort])
+def test_augmentation_belongs_to_the_job_not_to_the_engine(setting, jobs, download, engine):
+    def jitter(x, key):
+        return x if key is None else x + 0.1 * torch.from_numpy(key.numpy().normal(size=x.shape)).float()
+
+    s = setting(mlp, threads=2, transform=jitter)
+    torch.testing.assert_close(
+        deltas(engine(s), jobs(s), download(s)), deltas(Sequential(s), jobs(s), download(s)), rtol=1e-10, atol=1e-12
+    )
+    still = setting(mlp)
+    assert not torch.allclose(
+        deltas(Sequential(s), jobs(s), download(s)), deltas(Sequential(still), jobs(still), download(still))
+    )
+
+
+def test_dropout_belongs_to_the_job(setting, jobs, download):
+    s = setting(lambda: nn.Sequential(nn.Linear(6, 30), Dropout(0.5), nn.Linear(30, 4)), threads=2)
+    work = jobs(s)
+    whole = deltas(Sequential(s), work, download(s))
+    assert torch.equal(deltas(Sequential(s), work[3:4], download(s))[0], whole[3])
+    torch.testing.assert_close(deltas(Threads(s), work, download(s)), whole, rtol=1e-10, atol=1e-12)
+
+
+def test_batchnorm_statistics_are_each_clients_own(setting, jobs, download):
+    """Running mean after one step with momentum 0.1 from 0 is a tenth of the batch mean; a batch of one moves nothing."""
+    s = setting(lambda: nn.Sequential(nn.BatchNorm1d(6), nn.Linear(6, 4)), work=LocalWork(50, epochs=1))
+    data = s.task.federation
+    for trained in Sequential(s).train(jobs(s), download(s), {}):
+        rows = torch.from_numpy(data.train[trained.client])
+        alone = len(rows) == 1
+        wanted = torch.zeros(6) if alone else data.x[rows].double().mean(0) / 10
+        torch.testing.assert_close(trained.parts["buffers"].value[:6], wanted.double(), rtol=1e-10, atol=1e-12)
+        assert trained.parts["counters"].value.tolist() == [0 if alone else 1]
+        assert trained.finite
+
+
+class Prepared(CrossEntropy):
+    """Weighs every sample by the received model's confidence in its label."""
+
+    def prepare(self, ctx, forward, inputs, targets):
+        return {"confidence": forward(inputs).softmax(-1).gather(-1, targets.unsqueeze(-1)).squeeze(-1)}
+
+    def loss(self, outputs, targets, extra):
+        return super().loss(outputs, targets, extra) * extra.get("confidence", torch.ones(()))
+
+
+def test_a_loss_may_prepare_itself_per_sample(setting, jobs, download):
+    s = setting(mlp, loss=Prepared(), threads=2)
+    sent = download(s)
+    ours, plain = deltas(Sequential(s), jobs(s), sent), deltas(Sequential(setting(mlp)), jobs(s), sent)
+    assert not torch.allclose(ours, plain)
+    torch.testing.assert_close(deltas(Threads(s), jobs(s), sent), ours, rtol=1e-10, atol=1e-12)
+    assert "prepares something about every sample" in Cohort.refuses(s)
+    assert resolve_auto(s) == "threads"
+
+
+class WholeModel(Loss):
+    whole_model = True
+
+    def loss(self, outputs, targets, extra):
+        return outputs.sum(-1)
+
+
+@pytest.mark.parametrize("engine", ALL)
+def test_what_an_engine_refuses_it_does_not_run(setting, engine):
+    s = setting(mlp, loss=WholeModel())
+    assert "WholeModel needs more than the model's outputs" in engine.refuses(s)
+    with pytest.raises(ContractError, match="was given a setting it refuses"):
+        engine(s)
+
+
+def test_debug_says_where_a_number_stopped_being_finite(setting, jobs, download):
+    s = setting(mlp)
+    work = [Job(j.client, j.dispatch, j.steps, 1e300) for j in jobs(s)]
+    with pytest.raises(EngineError, match="of step 1 of client 2 is not finite") as caught:
+        list(Debug(s).train(work, download(s), {}))
+    assert caught.value.context["client"] == 2
+    assert caught.value.context["step"] == 1
+    assert caught.value.context["inputs"].shape == (5, 6)
+
+
+class Broken(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(6, 4)
+
+    def forward(self, x):
+        if len(x) == 3:
+            raise ValueError("three is a crowd")
+        return self.inner(x)
+
+
+@pytest.mark.parametrize("engine", [Sequential, Threads])
+def test_a_module_that_fails_names_the_client(setting, jobs, download, engine):
+    s = setting(Broken, threads=2)
+    run = engine(s)
+    with pytest.raises(EngineError, match="client 2 failed: three is a crowd") as caught:
+        list(run.train(jobs(s, clients=(2,)), download(s), {}))
+    run.close()
+    assert caught.value.context["step"] == 4  # 23 samples are four batches of five, and three
+    assert len(caught.value.context["inputs"]) == 3
+
+
+@pytest.mark.parametrize(
+    ("model", "shape", "wanted"),
+    [
+        (mlp, (6,), "cohort"),
+        (lambda: nn.Sequential(nn.Flatten(), nn.Linear(6, 4)), (2, 3), "cohort"),
+        (lambda: nn.Linear(6, 4), (6,), "cohort"),
+        (lambda: nn.Sequential(nn.Linear(6, 9), nn.Tanh(), nn.Linear(9, 4)), (6,), "vmap"),
+        (lambda: nn.Sequential(nn.Linear(6, 4), nn.ReLU()), (6,), "cohort"),
+        (lambda: nn.Sequential(nn.Linear(6, 400), nn.Tanh(), nn.Linear(400, 400)), (6,), "threads"),
+        (lambda: nn.Sequential(nn.Linear(6, 9), nn.BatchNorm1d(9), nn.Linear(9, 4)), (6,), "threads"),
+        (lambda: nn.Sequential(nn.Linear(6, 9), Dropout(0.1), nn.Linear(9, 4)), (6,), "threads"),
+        (lambda: nn.Sequential(nn.Linear(6, 9), Dropout(0.0), nn.Linear(9, 4)), (6,), "cohort"),
+    ],
+)
+def test_the_auto_rule(setting, model, shape, wanted):
+    assert resolve_auto(setting(model, shape)) == wanted
+
+
+def test_a_stack_whose_inputs_are_not_flat_is_no_stack(setting):
+    assert "not flat" in Cohort.refuses(setting(lambda: nn.Linear(3, 4), (2, 3)))
+
+
+def test_engines_have_names():
+    assert ENGINES.names() == ["cohort", "debug", "sequential", "threads", "vmap"]
+    assert all(ENGINES.get(name).name == name for name in ENGINES.names())
+    with pytest.raises(ConfigError, match="known but not built yet"):
+        ENGINES.get("ray")
+
+
+def test_large_cohorts_are_worked_off_in_windows(setting, jobs, download, monkeypatch):
+    s = setting(mlp, threads=2)
+    whole = deltas(Cohort(s), jobs(s), download(s))
+    monkeypatch.setattr("motley.engines.cohort._WINDOW_WEIGHTS", 3 * whole.shape[1])
+    monkeypatch.setattr("motley.engines.cohort._CHUNK_WEIGHTS", whole.shape[1])
+    torch.testing.assert_close(deltas(Cohort(s), jobs(s), download(s)), whole, rtol=1e-10, atol=1e-12)
