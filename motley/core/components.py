@@ -82,7 +82,7 @@ class Catalogue:
                 default = f.default if f.default is not dataclasses.MISSING else ...
                 if f.default_factory is not dataclasses.MISSING:
                     default = f.default_factory()
-                out.append(Option(_key(f), describe(hints[f.name]), default))
+                out.append(Option(f.name, describe(hints[f.name]), default))
         return out
 
     def build(self, record: str | Mapping[str, Any], key: str | None = None) -> Any:
@@ -102,7 +102,7 @@ class Catalogue:
         if not isinstance(name, str):
             raise ConfigError(f"got {name!r}; expected one of: {', '.join(self.names())}", f"{where}.name")
         cls = self.get(name, f"{where}.name")
-        allowed = {_key(f): f for f in dataclasses.fields(cls) if f.init}
+        allowed = {f.name: f for f in dataclasses.fields(cls) if f.init}
         hints = typing.get_type_hints(cls)
         values = {}
         for option, value in record.items():
@@ -111,20 +111,15 @@ class Catalogue:
                 raise ConfigError(
                     f"{name!r} has no such option{suggest(option, allowed)}; its options: {known}", f"{where}.{option}"
                 )
-            values[allowed[option].name] = check_option(value, hints[allowed[option].name], f"{where}.{option}")
+            values[option] = check_option(value, hints[option], f"{where}.{option}")
         for option, f in allowed.items():
             missing = f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
-            if missing and f.name not in values:
-                raise ConfigError(f"{name!r} needs this option ({describe(hints[f.name])})", f"{where}.{option}")
+            if missing and option not in values:
+                raise ConfigError(f"{name!r} needs this option ({describe(hints[option])})", f"{where}.{option}")
         try:
             return cls(**values)
         except ConfigError as error:
             raise ConfigError(str(error), where) from None
-
-
-def _key(option: dataclasses.Field[Any]) -> str:
-    """The option's key in the experiment file: its name, or ``metadata={"key": ...}`` where a method needs the name itself."""
-    return str(option.metadata.get("key", option.name))
 
 
 def describe(hint: Any) -> str:

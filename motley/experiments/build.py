@@ -55,7 +55,8 @@ def build(
     task = task or task_of(experiment, streams, data)
     setting = _setting(experiment, task, streams)
     selector = Selector(experiment.part("selector"), streams.key("select").words()[0] >> 1, experiment.stop.rounds)
-    _check_signals(experiment, selector, task.federation)
+    weights: Any = experiment.weights or setting.algorithm.weights or "examples"
+    _check_selector(experiment, selector, weights, task.federation)
     stop = experiment.stop.model_dump(exclude_none=True)
     plan = Plan(
         setting=setting,
@@ -63,7 +64,7 @@ def build(
         synchrony=experiment.part("synchrony"),
         cohort=experiment.cohort_size(len(task.federation)),
         stop=Stop(**stop),
-        weights=experiment.weights or setting.algorithm.weights or "examples",  # type: ignore[arg-type]
+        weights=weights,
         schedule=experiment.part("local.lr_schedule"),
         examine=Examine(experiment.examine.every, experiment.examine.per_client),
         probe_batches=0 if experiment.probe.batches == "all" else experiment.probe.batches,
@@ -144,11 +145,14 @@ def _engine(experiment: Experiment, setting: Setting) -> Engine:
     return kind(setting)
 
 
-def _check_signals(experiment: Experiment, selector: Selector[Any], federation: Federation) -> None:
-    """Refuse a selector that wants to know what nobody can tell it here."""
+def _check_selector(experiment: Experiment, selector: Selector[Any], weights: str, federation: Federation) -> None:
+    """Refuse a selector that wants to know what nobody can tell it here, or gives less than the weighting needs."""
     needs, name = selector.rule.needs(), experiment.selector["name"]
     for wanted, known in ((needs.probed, MEASURED | set(SYSTEM)), (needs.reported, REPORTED)):
         for signal in sorted(set(wanted) - set(known)):
             raise ConfigError(f"{name!r} needs the signal {signal!r}, which is not built yet", "selector")
+    wanted_column = {"score": "scores", "selector": "weights", "selector_ratio": "weights"}.get(weights)
+    if wanted_column is not None and wanted_column not in selector.rule.gives():
+        raise ConfigError(f'got {weights!r}, but {name!r} gives no {wanted_column}; use "examples" or "uniform"', "weights")
     if "label_histogram" in needs.enrolled and federation.classes is None:
         raise ConfigError(f"{name!r} needs label histograms, and this task has no classes", "selector")

@@ -86,8 +86,7 @@ def build(kind: str, record: str | Mapping[str, Any], key: str | None = None) ->
 
 def plain(component: Any) -> dict[str, Any]:
     """All options of a component, defaults included, as values that JSON can hold."""
-    options = [f for f in dataclasses.fields(component) if f.init]
-    return {str(f.metadata.get("key", f.name)): _json(getattr(component, f.name)) for f in options}
+    return {f.name: _json(getattr(component, f.name)) for f in dataclasses.fields(component) if f.init}
 
 
 def _json(value: Any) -> Any:

@@ -16,10 +16,11 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
-from motley.core.errors import NumericsError
+from motley.core.errors import NumericsError, UserError
 from motley.experiments import document
 from motley.experiments.build import build
 from motley.experiments.config import Experiment, load
+from motley.experiments.progress import Bar
 from motley.experiments.store import RunFolder, default_folder, describe, ensure_space
 from motley.experiments.tensorboard import Board
 from motley.results.load import Run
@@ -84,8 +85,13 @@ def run(
         about["notes"] = dict(simulation.federation.notes)
         record = describe(experiment, numerics, about, simulation.setting.task.layout.size)
         folder.write(record)
-        with _bar(experiment.stop.rounds, progress) as told:
-            _go(experiment, simulation, path, state == "interrupted", told)
+        try:
+            with _bar(experiment, progress) as told:
+                _go(experiment, simulation, path, state == "interrupted", told)
+        except UserError:
+            if simulation.version == 0 and state == "new":  # it never began: nothing is left behind
+                _clear(path)
+            raise
         folder.write({**record, "finished": True})
         shutil.rmtree(path / "checkpoints", ignore_errors=True)
     return load_results(path)
@@ -99,6 +105,13 @@ def as_experiment(experiment: Experiment | str | Path | Mapping[str, Any], overr
         return Experiment(**document.override(experiment, overrides))
     changes = {path: document.parse_value(text) for path, text in map(document.parse_setting, overrides)}
     return experiment.replace(changes) if changes else experiment
+
+
+def _clear(path: Path) -> None:
+    """Take away what a run that never began has written."""
+    for file in path.iterdir():
+        if file.name != ".lock":
+            shutil.rmtree(file) if file.is_dir() else file.unlink()
 
 
 def numerics_of(simulation: Simulation) -> dict[str, Any]:
@@ -162,18 +175,13 @@ def _save_model(simulation: Simulation, path: Path) -> None:
 
 
 @contextmanager
-def _bar(rounds: int | None, progress: bool | Told) -> Iterator[Told]:
+def _bar(experiment: Experiment, progress: bool | Told) -> Iterator[Told]:
     """Who hears of a round: the caller's function, a progress bar, or nobody."""
     if callable(progress):
         yield progress
     elif not progress:
         yield lambda done: None
     else:
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-        columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"), TimeRemainingColumn())
-        with Progress(*columns, transient=True) as bar:
-            task = bar.add_task("", total=rounds)
-            yield lambda done: bar.update(
-                task, completed=done.round, description=f"{done.score:.4f}  {done.time_s:.0f} s virtual"
-            )
+        with Bar([experiment]) as bar:
+            bar.start(0, experiment.name)
+            yield bar.round

@@ -52,6 +52,10 @@ class SelectionRule(ABC, Generic[S]):
         """What must be measured and sent; follows the options."""
         return Needs()
 
+    def gives(self) -> frozenset[str]:
+        """Which columns of :class:`~motley.core.records.Cohort` a weighting may count on: ``"weights"``, ``"scores"``."""
+        return frozenset()
+
     @abstractmethod
     def init(self) -> S:
         """The state before anything was observed: a frozen dataclass of numbers, arrays and ClientTables."""
@@ -60,7 +64,7 @@ class SelectionRule(ABC, Generic[S]):
         """How many clients this rule takes; FLASH's first round is everybody."""
         return min(m, available)
 
-    def probe(self, state: S, ask: Ask) -> Ids:
+    def candidates(self, state: S, ask: Ask) -> Ids:
         """Whom to measure before the choice; default nobody."""
         return np.zeros(0, np.int64)
 
@@ -123,7 +127,7 @@ class Selector(Generic[S]):
         ask = self._ask("probe", round, available_ids, m, dispatch)
         if not len(ask.available) or not ask.m:
             return np.zeros(0, np.int64)
-        ids = self.rule.probe(self.state, ask)
+        ids = self.rule.candidates(self.state, ask)
         ids = ids if _rising(ids) else np.sort(ids)
         self._check_within(ids, ask)
         return ids

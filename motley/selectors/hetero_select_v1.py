@@ -36,7 +36,7 @@ Deviations and readings
   signal keeps the number before it.
 
 >>> from motley.selectors import Selector
->>> selector = Selector(HeteroSelectV1(strategy="exploitative", probed="last_report"), seed=0)
+>>> selector = Selector(HeteroSelectV1(strategy="exploitative", probe="last_report"), seed=0)
 >>> cohort = selector.select(1, available_ids=range(12), m=6)
 >>> len(cohort.ids), round(cohort.notes["tau"], 6), round(cohort.notes["cv_probability"], 6)
 (6, 1.99, 0.0)
@@ -104,7 +104,7 @@ class HeteroSelectV1(SelectionRule[HeteroSelectV1State]):
     a: strength of the norm penalty, in [0, 1].
     eps: guards the two quotients.
     w_value, w_diversity, w_momentum, w_fairness, w_staleness, w_norm: weights of the additive form.
-    probed: whose loss is measured before the choice; ``probe = ...`` in an experiment file.
+    probe: whose loss is measured before the choice.
     probe_batches: batches of that measurement.
     """
 
@@ -121,7 +121,7 @@ class HeteroSelectV1(SelectionRule[HeteroSelectV1State]):
     w_fairness: float = 1.0
     w_staleness: float = 1.0
     w_norm: float = 1.0
-    probed: Literal["all", "last_report"] = field(default="all", metadata={"key": "probe"})
+    probe: Literal["all", "last_report"] = "all"
     probe_batches: int = 8
 
     sees: ClassVar[Literal["sum", "each"]] = "each"
@@ -162,17 +162,21 @@ class HeteroSelectV1(SelectionRule[HeteroSelectV1State]):
     def needs(self) -> Needs:
         """Label histograms, update norms, and losses probed or reported."""
         labels = frozenset({"label_histogram"})
-        if self.probed == "all":
+        if self.probe == "all":
             return Needs(labels, {"loss": self.probe_batches}, frozenset({"update_norm"}))
         return Needs(labels, {}, frozenset({"update_norm", "loss"}))
+
+    def gives(self) -> frozenset[str]:
+        """Plain-mean coefficients 1/m, and the probabilities as scores."""
+        return frozenset({"weights", "scores"})
 
     def init(self) -> HeteroSelectV1State:
         """Nobody seen."""
         return HeteroSelectV1State()
 
-    def probe(self, state: HeteroSelectV1State, ask: Ask) -> Ids:
+    def candidates(self, state: HeteroSelectV1State, ask: Ask) -> Ids:
         """Everybody available, or nobody."""
-        return ask.available if self.probed == "all" else np.zeros(0, np.int64)
+        return ask.available if self.probe == "all" else np.zeros(0, np.int64)
 
     def components(self, state: HeteroSelectV1State, round: int, available: Ids) -> Components:
         """The six components of these clients (sorted ids) in this round."""
@@ -211,7 +215,7 @@ class HeteroSelectV1(SelectionRule[HeteroSelectV1State]):
         """Labels at enrolment, losses from the probe or the reports, counts from whoever was sent out."""
         clients = _enrol(state.clients, reports.of(Outcome.ENROLLED))
         done = reports.of(Outcome.ACCEPTED)
-        measured = reports.of(Outcome.PROBED) if self.probed == "all" else done
+        measured = reports.of(Outcome.PROBED) if self.probe == "all" else done
         clients = _shift_losses(clients, measured.ids, measured.signal("loss"))
         sent = reports.of(Outcome.ACCEPTED, Outcome.LATE, Outcome.DROPPED, Outcome.REJECTED)
         clients = clients.add("count", sent.ids) if len(sent) else clients

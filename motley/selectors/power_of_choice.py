@@ -98,11 +98,15 @@ class PowerOfChoice(SelectionRule[PowerOfChoiceState]):
             return Needs(enrolled=sizes, reported=frozenset({"loss"}))
         return Needs(sizes, {"loss": 1 if self.variant == "cpow_d" else None}, horizon=self.variant == "adapow_d")
 
+    def gives(self) -> frozenset[str]:
+        """Plain-mean coefficients 1/m."""
+        return frozenset({"weights"})
+
     def init(self) -> PowerOfChoiceState:
         """Nothing measured."""
         return PowerOfChoiceState()
 
-    def candidates(self, ask: Ask) -> int:
+    def width(self, ask: Ask) -> int:
         """d of this round, within ``[m, K_A]``."""
         if self.variant == "adapow_d":
             early = ask.horizon is not None and 2 * ask.round <= ask.horizon
@@ -110,9 +114,9 @@ class PowerOfChoice(SelectionRule[PowerOfChoiceState]):
         wanted = 2 * ask.m if self.d is None else self.d
         return min(max(wanted, ask.m), len(ask.available))
 
-    def probe(self, state: PowerOfChoiceState, ask: Ask) -> Ids:
+    def candidates(self, state: PowerOfChoiceState, ask: Ask) -> Ids:
         """The candidates; nobody where no loss has to be asked for."""
-        d = self.candidates(ask)
+        d = self.width(ask)
         if self.variant == "rpow_d" or d == ask.m:
             return np.zeros(0, np.int64)
         return self._draw(state, ask, ask.available, d)
@@ -120,7 +124,7 @@ class PowerOfChoice(SelectionRule[PowerOfChoiceState]):
     def select(self, state: PowerOfChoiceState, ask: Ask) -> Cohort:
         """The m highest losses, topped up by p."""
         if self.variant == "rpow_d":
-            pool = self._draw(state, ask, ask.available, self.candidates(ask))
+            pool = self._draw(state, ask, ask.available, self.width(ask))
             loss = state.clients.get("loss", pool)
             ids = pool[top_m(np.where(np.isnan(loss), np.inf, loss), ask.m, ask.rng, self.ties)]
         else:

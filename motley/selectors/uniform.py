@@ -80,6 +80,10 @@ class Uniform(SelectionRule[UniformState]):
         sized = self.unbiased or self.variant != "uniform_wor"
         return Needs(enrolled=frozenset({SIZE}) if sized else frozenset())
 
+    def gives(self) -> frozenset[str]:
+        """Coefficients, where the variant defines them."""
+        return frozenset({"weights"}) if self.unbiased or self.variant != "uniform_wor" else frozenset()
+
     def init(self) -> UniformState:
         """No sizes."""
         return UniformState()

@@ -93,7 +93,8 @@ class Simulation:
 
     Example
     -------
-    >>> from motley.experiments import Experiment, build
+    >>> from motley.experiments.build import build
+    >>> from motley.experiments.config import Experiment
     >>> experiment = Experiment(task="quadratic", population=4, cohort=2, stop={"rounds": 2}, partition="by_writer")
     >>> simulation = build(experiment)
     >>> while not simulation.done:

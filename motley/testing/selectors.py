@@ -194,6 +194,8 @@ def _sizes(rule: SelectionRule[Any], world: Federation) -> None:
 
 def _columns(rule: SelectionRule[Any], world: Federation) -> None:
     for cohort in world.play(world.selector(rule), range(1, 6)):
+        for name in sorted(rule.gives()):
+            _require(getattr(cohort, name) is not None, f"it says it gives {name}, and does not")
         for name in ("weights", "multiplicity", "scores", "local_steps", "upload_ratio", "lr_scale"):
             column = getattr(cohort, name)
             _require(column is None or (len(column) == len(cohort.ids) and np.isfinite(column).all()), f"{name} is {column}")

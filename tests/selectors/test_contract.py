@@ -26,9 +26,9 @@ RULES = [
     PowerOfChoice("rpow_d"),
     PowerOfChoice("adapow_d"),
     HeteroSelectV1(),
-    HeteroSelectV1(probed="last_report", strategy="exploitative"),
+    HeteroSelectV1(probe="last_report", strategy="exploitative"),
     HeteroSelectV1("multiplicative"),
-    HeteroSelectV1("multiplicative", probed="last_report"),
+    HeteroSelectV1("multiplicative", probe="last_report"),
 ]
 
 

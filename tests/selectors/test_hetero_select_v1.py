@@ -220,7 +220,7 @@ def test_losses_shift_and_a_non_finite_one_moves_nothing():
 
 
 def test_last_report_uses_reported_losses_and_asks_nobody():
-    rule = HeteroSelectV1(probed="last_report")
+    rule = HeteroSelectV1(probe="last_report")
     selector = Selector(rule)
     assert not len(selector.probe(1, IDS, 2))
     selector.observe(1, Reports([1], Outcome.ACCEPTED, signals={"loss": [2.0], "update_norm": [1.0]}))

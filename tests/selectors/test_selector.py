@@ -34,7 +34,7 @@ class Listens(SelectionRule[Told]):
     def init(self):
         return Told()
 
-    def probe(self, state, ask):
+    def candidates(self, state, ask):
         return np.array(self.asked, dtype=np.int64)
 
     def select(self, state, ask):

@@ -160,7 +160,9 @@ def test_asynchronous_runs_and_client_memories_survive_a_save_between_two_steps(
     for _ in range(3):
         second.step()
     assert torch.equal(whole.server.model.x, second.server.model.x)
-    assert {k: v["rounds"].item() for k, v in whole.memories.items()} == {k: v["rounds"].item() for k, v in second.memories.items()}
+    assert {k: v["rounds"].item() for k, v in whole.memories.items()} == {
+        k: v["rounds"].item() for k, v in second.memories.items()
+    }
     assert sum(v["rounds"].item() for v in whole.memories.values()) >= 7  # one for every accepted update
     assert whole.clock.now_s == second.clock.now_s
 

@@ -31,7 +31,7 @@ def _run(**keys: object) -> torch.Tensor:
 
 
 def test_fedavg_stands_still_where_its_closed_form_says() -> None:
-    """tau = (2, 20), lr .01, weights (.5, .5): the fixed point is 9.014818, not the minimum 5 (optimisation-and-compression A1 test 0).
+    """tau = (2, 20), lr .01, weights (.5, .5): the fixed point is 9.014818, not the minimum 5 (A1 test 0).
     A round contracts by (.99^2 + .99^20) / 2 = .899, so 300 rounds leave 1e-14 of the way."""
     x = _run().item()
     want = float(fedavg_fixed_point([0.5, 0.5], [1, 1], [0, 10], [2, 20], lr=0.01))
@@ -39,7 +39,9 @@ def test_fedavg_stands_still_where_its_closed_form_says() -> None:
     assert x == pytest.approx(9.014818, abs=5e-7)
 
 
-@pytest.mark.parametrize(("weights", "p"), [("uniform", [0.5, 0.5]), ("examples", [2 / 22, 20 / 22]), ("ht", [2 / 22, 20 / 22])])
+@pytest.mark.parametrize(
+    ("weights", "p"), [("uniform", [0.5, 0.5]), ("examples", [2 / 22, 20 / 22]), ("ht", [2 / 22, 20 / 22])]
+)
 def test_one_round_equals_its_closed_form_under_every_weighting(weights: str, p: list[float]) -> None:
     """With everybody taking part ``ht`` (K p_k / M, M = K) and ``examples`` are the same."""
     start = _simulation().server.model.x.item()
