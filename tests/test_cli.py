@@ -134,7 +134,7 @@ def test_a_broken_file_is_one_sentence(motley: Motley, tmp_path: Path, text: str
 def test_weights_that_the_selector_does_not_give(motley: Motley) -> None:
     said = motley("run", "q.toml", "--set", "weights=score")
     assert said.code == 2
-    assert said.err.endswith('motley: weights: this selector gives no scores; use weights = "examples" or "uniform"\n')
+    assert said.err.endswith('motley: weights: got \'score\', but \'uniform\' gives no scores; use "examples" or "uniform"\n')
 
 
 def test_a_folder_in_use_is_refused(motley: Motley, tmp_path: Path) -> None:
