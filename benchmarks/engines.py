@@ -118,7 +118,8 @@ def centralised(setting: Setting, threads: int, steps: int) -> Callable[[], int]
             order = torch.randperm(len(data.x), generator=generator)
             for at in order.split(batch)[: steps - done]:
                 optimizer.zero_grad()
-                nn.functional.cross_entropy(model(data.x[at]), data.y[at]).backward()
+                x, y = data.x.index_select(0, at), data.y.index_select(0, at)
+                nn.functional.cross_entropy(model(x), y).backward()
                 optimizer.step()
                 done += 1
         torch.set_num_threads(before)

@@ -61,6 +61,7 @@ class Client:
         self.watch = watch
         self.model = FlatModule.of(setting.task.model, setting.dtype, setting.device)
         self._doing: dict[str, object] = {}
+        self._channels_last = _bears_channels_last(self.model.module, samples)
         self.norms = [m for m in self.model.module.modules() if isinstance(m, _BatchNorm)]
 
     def train(self, job: Job, download: Tensors, memory: Memory | None, want: frozenset[str]) -> Trained:
@@ -116,7 +117,7 @@ class Client:
         alone = bool(self.norms) and len(inputs) == 1
         if alone:  # a batch of one has no variance: normalise with the running statistics and leave them
             _set_training(self.norms, False)
-        loss = self.setting.algorithm.loss.loss(self.model.module(inputs), targets, extra)
+        loss = self.setting.algorithm.loss.loss(self._outputs(inputs), targets, extra)
         self.model.g.zero_()
         loss.mean().backward()  # type: ignore[no-untyped-call]
         if alone:
@@ -141,7 +142,12 @@ class Client:
         """Outputs of the loaded model in eval mode, without gradients."""
         self.model.module.eval()
         with torch.no_grad():
-            outputs: Tensor = self.model.module(inputs)
+            return self._outputs(inputs)
+
+    def _outputs(self, inputs: Tensor) -> Tensor:
+        if self._channels_last:
+            inputs = inputs.contiguous(memory_format=torch.channels_last)
+        outputs: Tensor = self.model.module(inputs)
         return outputs
 
 
@@ -173,6 +179,24 @@ def finish(setting: Setting, job: Job, ctx: Context, after: ModelState, met: Met
     floats = (part.value for part in parts.values() if part.value.is_floating_point())
     finite = (not met.steps or math.isfinite(met.loss)) and all(bool(value.isfinite().all()) for value in floats)
     return Trained(job.client, parts, memory, met.steps, signals, finite)
+
+
+def _bears_channels_last(module: nn.Module, samples: Samples) -> bool:
+    """Whether a module convolves images and works on them stored channels last, which convolves a quarter faster on a CPU.
+
+    A module that calls ``view`` on its activations does not; ``flatten`` and ``reshape`` do. Tried on two samples."""
+    if not any(isinstance(m, nn.Conv2d) for m in module.modules()) or not len(samples.rows):
+        return False
+    module.eval()
+    with torch.no_grad():
+        inputs = samples.inputs(samples.rows[:2])
+        if inputs.ndim != 4:
+            return False
+        try:
+            module(inputs.contiguous(memory_format=torch.channels_last))
+        except RuntimeError:  # if it fails for another reason, it will fail where its error can be told
+            return False
+    return True
 
 
 def _set_training(modules: list[_BatchNorm], mode: bool) -> None:

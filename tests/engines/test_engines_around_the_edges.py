@@ -255,3 +255,24 @@ def test_large_cohorts_are_worked_off_in_windows(setting, jobs, download, monkey
     monkeypatch.setattr("motley.engines.cohort._WINDOW_WEIGHTS", 3 * whole.shape[1])
     monkeypatch.setattr("motley.engines.cohort._CHUNK_WEIGHTS", whole.shape[1])
     torch.testing.assert_close(deltas(Cohort(s), jobs(s), download(s)), whole, rtol=1e-10, atol=1e-12)
+
+
+class Viewing(nn.Module):
+    """Calls ``view`` on activations, which images stored channels last do not allow."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.out = nn.Conv2d(2, 3, 3), nn.Linear(48, 4)
+
+    def forward(self, x):
+        x = self.conv(x)
+        return self.out(x.view(len(x), -1))
+
+
+def test_modules_that_view_their_activations_run_too(setting, jobs, download):
+    viewing = setting(Viewing, (2, 6, 6))
+    usual = setting(lambda: nn.Sequential(nn.Conv2d(2, 3, 3), nn.Flatten(), nn.Linear(48, 4)), (2, 6, 6))
+    sent = download(usual)
+    torch.testing.assert_close(
+        deltas(Sequential(viewing), jobs(usual), sent), deltas(Sequential(usual), jobs(usual), sent), rtol=1e-10, atol=1e-12
+    )
