@@ -25,7 +25,8 @@ from motley.experiments.config import Experiment
 from motley.results.writer import Writer
 from motley.selectors.base import Selector
 from motley.simulation.examiner import Examine
-from motley.simulation.simulation import SYSTEM, Plan, Simulation
+from motley.simulation.plan import SYSTEM, Plan
+from motley.simulation.simulation import Simulation
 from motley.simulation.stop import Stop
 from motley.tasks.base import Federation, Pool, Task, TaskSource
 from motley.tasks.federate import Divisible, Split, divisible, federate

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from motley.experiments.config import Experiment
-from motley.simulation.simulation import Round
+from motley.simulation.plan import Round
 
 __all__ = ["Bar"]
 

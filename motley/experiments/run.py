@@ -28,7 +28,8 @@ from motley.results.load import load as load_results
 from motley.results.stream import disk_error
 from motley.results.writer import Writer
 from motley.simulation.checkpoint import Checkpoints
-from motley.simulation.simulation import Round, Simulation
+from motley.simulation.plan import Round
+from motley.simulation.simulation import Simulation
 from motley.tasks.base import Task
 from motley.tasks.flat import FlatModule
 

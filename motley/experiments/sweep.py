@@ -19,7 +19,7 @@ from motley.experiments.progress import Bar
 from motley.experiments.run import as_experiment, run
 from motley.experiments.store import RunFolder, default_folder, slug
 from motley.results.load import Run, load
-from motley.simulation.simulation import Round
+from motley.simulation.plan import Round
 
 __all__ = ["Comparison", "Failure", "Point", "compare", "expand", "parse_over"]
 

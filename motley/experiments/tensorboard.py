@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from motley.core.errors import ConfigError
-from motley.simulation.simulation import Round
+from motley.simulation.plan import Round
 
 __all__ = ["Board"]
 

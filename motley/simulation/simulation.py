@@ -8,79 +8,35 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from motley.algorithms.base import Memory, Room, Tensors, Upload
-from motley.algorithms.schedules import Constant, Schedule
-from motley.algorithms.weights import Weighting, divide_by, raw_weights
+from motley.algorithms.weights import divide_by, raw_weights
 from motley.core.keys import Key
 from motley.core.records import Cohort, Outcome, Reports
-from motley.engines.base import Engine, Job, Setting, Trained
+from motley.engines.base import Engine, Job, Trained
 from motley.results.writer import Writer
 from motley.selectors.base import Selector
 from motley.simulation import rows
 from motley.simulation.channel import Channel
 from motley.simulation.checkpoint import pack_server, pack_tensors, unpack_server, unpack_tensors
-from motley.simulation.examiner import Examine, examine
+from motley.simulation.examiner import examine
 from motley.simulation.flights import Flights
-from motley.simulation.stop import Stop
+from motley.simulation.plan import SYSTEM, Plan, Round
 from motley.simulation.stopwatch import Stopwatch
 from motley.tasks.base import ModelState
 from motley.timing.clock import Clock
 from motley.timing.planner import plan, probe_s
-from motley.timing.synchrony import Dispatch, Step, Synchrony, View, Wait
+from motley.timing.synchrony import Dispatch, Step, View, Wait
 from motley.transport.ledger import Ledger
-from motley.world.base import World
 
-__all__ = ["Plan", "Round", "Simulation"]
+__all__ = ["Simulation"]
 
 Ids = NDArray[np.int64]
 Floats = NDArray[np.float64]
-SYSTEM = ("uplink_mbps", "compute_estimate_s")
-"""Signals the planner knows; the others are measured by the engine."""
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What is fixed about a run.
-
-    Parameters
-    ----------
-    setting: what is trained. world, synchrony: under which conditions, and when the server steps. cohort: m. stop: when it ends.
-    weights: how much each update counts. schedule: factor on the learning rate by round. examine: when to look.
-    probe_batches: batches a probe measures per candidate instead of what the rule asks for; 0 means all.
-    """
-
-    setting: Setting
-    world: World
-    synchrony: Synchrony
-    cohort: int
-    stop: Stop
-    weights: Weighting = "examples"
-    schedule: Schedule = field(default_factory=Constant)
-    examine: Examine = field(default_factory=Examine)
-    probe_batches: int | None = None
-
-    def probed(self, selector: Selector[Any]) -> dict[str, int | None]:
-        """Signals measured before a choice, and on how many batches (None: all data)."""
-        asked = dict(selector.rule.needs().probed)
-        return asked if self.probe_batches is None else dict.fromkeys(asked, self.probe_batches or None)
-
-
-@dataclass(frozen=True)
-class Round:
-    """What a caller sees of one server step: its number, the clock, how many took part, their loss, and the newest headline
-    figure (accuracy, or loss in regression)."""
-
-    round: int
-    time_s: float
-    accepted: int
-    train_loss: float
-    score: float
 
 
 class Simulation:
@@ -148,10 +104,9 @@ class Simulation:
         """Before round 1: what every client tells once, billed; the table of the federation; a look at the untrained model."""
         needs = self.selector.rule.needs().enrolled
         ids = np.arange(len(self.federation))
-        told = {"label_histogram": self.federation.histogram, "num_examples": lambda: self.examples[:, None].astype(float)}
-        signals = {name: told[name]() for name in sorted(needs)}
-        self.channel.enrol(ids, sum(value.shape[1] for value in signals.values()))
-        signals = {name: value[:, 0] if name == "num_examples" else value for name, value in signals.items()}
+        known = {"label_histogram": self.federation.histogram(), "num_examples": self.examples.astype(np.float64)}
+        signals = {name: known[name] for name in sorted(needs)}
+        self.channel.enrol(ids, sum(int(np.prod(value.shape[1:])) for value in signals.values()))
         self.selector.observe(0, Reports(ids, Outcome.ENROLLED, num_examples=self.examples, signals=signals))  # type: ignore[arg-type]
         if self.writer is not None:
             up = self.plan.world.network.uplink_mbps(self._key("network"), ids, 1)

@@ -1,0 +1,59 @@
+"""What is fixed about a run, and what a caller sees of a round."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from motley.algorithms.schedules import Constant, Schedule
+from motley.algorithms.weights import Weighting
+from motley.engines.base import Setting
+from motley.selectors.base import Selector
+from motley.simulation.examiner import Examine
+from motley.simulation.stop import Stop
+from motley.timing.synchrony import Synchrony
+from motley.world.base import World
+
+__all__ = ["SYSTEM", "Plan", "Round"]
+
+SYSTEM = ("uplink_mbps", "compute_estimate_s")
+"""Signals the planner knows; the others are measured by the engine."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is fixed about a run.
+
+    Parameters
+    ----------
+    setting: what is trained. world, synchrony: under which conditions, and when the server steps. cohort: m. stop: when it ends.
+    weights: how much each update counts. schedule: factor on the learning rate by round. examine: when to look.
+    probe_batches: batches a probe measures per candidate instead of what the rule asks for; 0 means all.
+    """
+
+    setting: Setting
+    world: World
+    synchrony: Synchrony
+    cohort: int
+    stop: Stop
+    weights: Weighting = "examples"
+    schedule: Schedule = field(default_factory=Constant)
+    examine: Examine = field(default_factory=Examine)
+    probe_batches: int | None = None
+
+    def probed(self, selector: Selector[Any]) -> dict[str, int | None]:
+        """Signals measured before a choice, and on how many batches (None: all data)."""
+        asked = dict(selector.rule.needs().probed)
+        return asked if self.probe_batches is None else dict.fromkeys(asked, self.probe_batches or None)
+
+
+@dataclass(frozen=True)
+class Round:
+    """What a caller sees of one server step: its number, the clock, how many took part, their loss, and the newest headline
+    figure (accuracy, or loss in regression)."""
+
+    round: int
+    time_s: float
+    accepted: int
+    train_loss: float
+    score: float
