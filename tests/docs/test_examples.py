@@ -1,0 +1,59 @@
+"""The examples run, and the files beside the code say the same version."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+import yaml
+
+import motley
+from motley.experiments.config import load
+from motley.experiments.sweep import expand
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def _example(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, ROOT / "examples" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.toml")), ids=lambda path: path.name)
+def test_experiments_are_experiments(path: Path) -> None:
+    assert expand(load(path))
+
+
+def test_a_selector_alone_serves_the_worst_better_than_chance() -> None:
+    example = _example("selector_alone")
+    largest = {name: example.loss(example.main(name), np.arange(20)).max() for name in ("uniform", "power_of_choice")}
+    assert largest["power_of_choice"] < largest["uniform"]
+
+
+def test_own_data_and_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    accuracy = _example("own_data").main(rounds=8)
+    assert set(accuracy) == {"uniform", "power_of_choice"}
+    assert min(accuracy.values()) > 0.5
+
+
+def test_the_citation_file_is_valid_and_of_this_version() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert {"cff-version", "message", "title", "authors", "version", "license"} <= set(citation)
+    assert citation["cff-version"] == "1.2.0"
+    assert citation["version"] == motley.__version__
+    assert all({"name"} <= set(author) or {"family-names", "given-names"} <= set(author) for author in citation["authors"])
+
+
+def test_the_newest_entry_of_the_changelog_is_this_version() -> None:
+    found = re.search(r"^## (\d+\.\d+\.\d+)", (ROOT / "CHANGELOG.md").read_text(), flags=re.MULTILINE)
+    assert found is not None
+    assert found[1] == motley.__version__
