@@ -54,7 +54,9 @@ def raw_weights(
     n = examples.astype(np.float64)
     if mode in ("selector", "selector_ratio"):
         if cohort.weights is None:
-            raise ConfigError('this selector gives no coefficients of its own; use weights = "examples" or "uniform"', "weights")
+            raise ConfigError(
+                'this selector gives no coefficients of its own; use weights = "examples" or "uniform"', "weights"
+            )
         return np.asarray(cohort.weights, dtype=np.float64)
     if mode == "score":
         if cohort.scores is None:
