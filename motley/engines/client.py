@@ -61,6 +61,8 @@ class Client:
         self.watch = watch
         self.model = FlatModule.of(setting.task.model, setting.dtype, setting.device)
         self._doing: dict[str, object] = {}
+        self.parameters = [p for p in self.model.module.parameters() if p.requires_grad]
+        self._direct = setting.solver.plain and watch is None  # gradients are read once: no need to gather them in a flat row
         self._channels_last = _bears_channels_last(self.model.module, samples)
         self.norms = [m for m in self.model.module.modules() if isinstance(m, _BatchNorm)]
 
@@ -98,37 +100,48 @@ class Client:
         targets = torch.split(samples.labels[mine][order], sizes)
         extras = {name: torch.split(value[order], sizes) for name, value in self._extras(ctx, mine).items()}
         augment = setting.key("augment", job) if samples.transform is not None else None
-        block = self._block(ctx, affine)
+        blocks = self._blocks(ctx, affine)
         set_stream(model.module, setting.key("dropout", job))
         model.module.train()
         losses = []
         for step in range(len(plan)):
             inputs = samples.inputs(rows[step], augment.fold(step) if augment is not None else None)
             self._doing.update(step=step, inputs=inputs)
-            loss = self._gradient(inputs, targets[step], {name: parts[step] for name, parts in extras.items()})
+            extra = {name: parts[step] for name, parts in extras.items()}
+            loss, blocks = self._gradient(inputs, targets[step], extra, blocks)
             if self.watch is not None:
                 self.watch(self._doing, loss, model.g)
-            setting.solver.step([block], job.lr, affine.pull)
+            setting.solver.step(blocks, job.lr, affine.pull)
             losses.append(loss)
         return losses
 
-    def _gradient(self, inputs: Tensor, targets: Tensor, extra: Tensors) -> Tensor:
-        """Fill the flat gradient of the batch's mean loss; the per-sample losses, detached."""
+    def _gradient(self, inputs: Tensor, targets: Tensor, extra: Tensors, blocks: list[Block]) -> tuple[Tensor, list[Block]]:
+        """The per-sample losses, detached, and the blocks with the gradient of the batch's mean loss in them."""
         alone = bool(self.norms) and len(inputs) == 1
         if alone:  # a batch of one has no variance: normalise with the running statistics and leave them
             _set_training(self.norms, False)
         loss = self.setting.algorithm.loss.loss(self._outputs(inputs), targets, extra)
-        self.model.g.zero_()
-        loss.mean().backward()  # type: ignore[no-untyped-call]
+        if self._direct:
+            found = torch.autograd.grad(loss.mean(), self.parameters, materialize_grads=True)
+            blocks = [block._replace(g=g.unsqueeze(0)) for block, g in zip(blocks, found, strict=True)]
+        else:
+            self.model.gradient(loss.mean())
         if alone:
             _set_training(self.norms, True)
-        return loss.detach()
+        return loss.detach(), blocks
 
-    def _block(self, ctx: Context, affine: Affine) -> Block:
-        model, shift = self.model, affine.shift
+    def _blocks(self, ctx: Context, affine: Affine) -> list[Block]:
+        """What a step works on: one block for the whole flat vector, or, where gradients are used as they come, one each."""
+        model = self.model
         velocity = torch.zeros_like(model.w) if self.setting.solver.momentum else None
-        rows = [None if t is None else t.unsqueeze(0) for t in (shift, velocity)]
-        return Block(model.w.unsqueeze(0), model.g.unsqueeze(0), ctx.x.unsqueeze(0), *rows)
+        flat = [None if t is None else t.unsqueeze(0) for t in (affine.shift, velocity)]
+        whole = Block(model.w.unsqueeze(0), model.g.unsqueeze(0), ctx.x.unsqueeze(0), *flat)
+        if not self._direct:
+            return [whole]
+        return [
+            Block(*(None if t is None else t[:, entry.slice].view(1, *entry.shape) for t in whole))  # type: ignore[arg-type]
+            for entry in model.layout
+        ]
 
     def _extras(self, ctx: Context, mine: slice) -> Tensors:
         """What the loss wants to know about each of the client's samples before step 0."""
