@@ -27,6 +27,7 @@ from motley.core.keys import PURPOSES
 from motley.core.records import SIGNALS
 from motley.experiments import config, document, registry
 from motley.results.schema import TABLES
+from motley.testing.selectors import CHECKS
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -212,6 +213,11 @@ def signals() -> str:
     return table(("signal", "kind", "shape", "at which model", "on which data", "mode", "what it is"), rows)
 
 
+def contract() -> str:
+    """The points that the contract suite of selectors checks."""
+    return "\n".join(f"- {name}" for name in CHECKS)
+
+
 def columns() -> str:
     """The columns of every table of a run."""
     rows = [(f"`{name}`", ", ".join(f"`{field.name}`" for field in schema)) for name, schema in TABLES.items()]
@@ -219,7 +225,7 @@ def columns() -> str:
 
 
 MAKERS: dict[str, Callable[[], str]] = {
-    maker.__name__: maker for maker in (keys, purposes, presets, components, contents, signals, columns)
+    maker.__name__: maker for maker in (keys, purposes, presets, components, contents, signals, contract, columns)
 }
 
 
