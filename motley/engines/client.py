@@ -189,9 +189,13 @@ def finish(setting: Setting, job: Job, ctx: Context, after: ModelState, met: Met
         signals["loss_rms"] = met.loss_rms
     if "update_norm" in want:
         signals["update_norm"] = float((after.x - ctx.x).double().norm())
-    floats = (part.value for part in parts.values() if part.value.is_floating_point())
-    finite = (not met.steps or math.isfinite(met.loss)) and all(bool(value.isfinite().all()) for value in floats)
+    finite = (not met.steps or math.isfinite(met.loss)) and all(_finite(part.value) for part in parts.values())
     return Trained(job.client, parts, memory, met.steps, signals, finite)
+
+
+def _finite(value: Tensor) -> bool:
+    """Whether all is finite, in one pass: minimum and maximum carry NaN and infinity along."""
+    return not value.numel() or all(math.isfinite(float(end)) for end in value.aminmax())
 
 
 def _bears_channels_last(module: nn.Module, samples: Samples) -> bool:

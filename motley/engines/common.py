@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from motley.algorithms import LOSSES
 from motley.algorithms.base import Loss, Memory, Tensors
@@ -21,8 +21,11 @@ from motley.tasks.base import ModelState
 
 __all__ = ["MEASURED", "LocalEngine", "refuses_loss"]
 
-CHUNK = 1024
-"""Samples that go through the model together when nothing is trained."""
+CHUNK = {False: 1024, True: 256}
+"""Samples that go through the model together when nothing is trained; fewer where convolutions keep whole images of features."""
+
+SMALL = 100_000
+"""Weights up to which a model without convolutions is computed on one torch thread: its operations are too short to share."""
 
 MEASURED = frozenset({"loss"})
 """Signals a probe can measure."""
@@ -50,6 +53,9 @@ class LocalEngine(Engine):
         self.threads = cores(setting.threads)
         self.samples = Samples(setting.task, setting.dtype, setting.device)
         self.client = Client(setting, self.samples, watch)
+        self.convolves = any(isinstance(m, nn.Conv2d) for m in self.client.model.module.modules())
+        small = self.client.model.layout.size <= SMALL and not self.convolves
+        self.inner = 1 if small else self.threads  # torch threads inside one operation
         self.plain_loss: Loss = LOSSES.build(setting.task.loss)
 
     def measure(
@@ -114,8 +120,9 @@ class LocalEngine(Engine):
         classes = self.setting.task.federation.classes
         losses = [torch.zeros(0)]
         hits = [torch.zeros(0)]
-        with torch_threads(self.threads), torch.no_grad():
-            for some, wanted in zip(torch.split(rows, CHUNK), torch.split(targets, CHUNK), strict=True):
+        chunk = CHUNK[self.convolves]
+        with torch_threads(self.inner), torch.no_grad():
+            for some, wanted in zip(torch.split(rows, chunk), torch.split(targets, chunk), strict=True):
                 if not len(some):
                     continue
                 outputs = self.client.forward(self.samples.inputs(some))

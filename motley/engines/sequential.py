@@ -1,4 +1,4 @@
-"""The reference engine: one client after the other, any module, all cores inside each operation."""
+"""The reference engine: one client after the other, any module, all cores inside each operation that is long enough."""
 
 from __future__ import annotations
 
@@ -32,6 +32,6 @@ class Sequential(LocalEngine):
     ) -> Iterator[Trained]:
         """See :meth:`Engine.train`."""
         for job in jobs:
-            with torch_threads(self.threads):
+            with torch_threads(self.inner):
                 trained = self.client.train(job, download, memories.get(job.client), want)
             yield trained
