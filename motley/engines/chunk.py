@@ -186,11 +186,12 @@ class Chunk:
         samples = np.bincount(owner, minlength=c)
         mean = np.bincount(owner, weights=weight * losses, minlength=c) / np.maximum(steps, 1)
         square = np.bincount(owner, weights=losses * losses, minlength=c) / np.maximum(samples, 1)
-        return [Met(int(n), float(a), float(b)) for n, a, b in zip(steps, mean, np.sqrt(square), strict=True)]
+        found = zip(steps, mean, np.sqrt(square), strict=True)
+        return [Met(int(n), float(a), float(b)) if n else Met.of([]) for n, a, b in found]
 
 
 class Executor(ABC):
-    """Runs a chunk. One per thread: it may keep buffers between chunks."""
+    """Runs a chunk. One per thread."""
 
     @abstractmethod
     def run(self, chunk: Chunk) -> Tensor:

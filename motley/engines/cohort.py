@@ -28,6 +28,8 @@ __all__ = ["Cohort", "Vmap"]
 
 _CHUNK_WEIGHTS = 400_000
 """Weights of a chunk at most: 1.6 megabytes in float32, about what a core's own cache holds."""
+_TAPE_PLACES = 4_000_000
+"""Samples on a chunk's tape at most, padding included: about 100 MB while it is made."""
 _WINDOW_WEIGHTS = 64_000_000
 """Weights of the results that may wait for one another: 256 MB in float32."""
 
@@ -62,7 +64,7 @@ class _Batched(LocalEngine):
         self, jobs: Sequence[Job], download: Tensors, memories: Mapping[int, Memory | None], want: frozenset[str]
     ) -> Iterator[Trained]:
         order = sorted(range(len(jobs)), key=lambda i: -jobs[i].steps)
-        groups = self._groups(order)
+        groups = [part for group in self._groups(order) for part in self._bounded(group, jobs)]
 
         def work(executor: Executor, group: list[int]) -> list[Trained]:
             some = [jobs[i] for i in group]
@@ -93,6 +95,16 @@ class _Batched(LocalEngine):
         count = min(rounds * self._workers, len(order))
         cuts = [i * len(order) // count for i in range(count + 1)]
         return [order[a:b] for a, b in pairwise(cuts)]
+
+    def _bounded(self, group: list[int], jobs: Sequence[Job]) -> Iterator[list[int]]:
+        """A chunk, halved until its tape, as long as its longest job for everybody, fits in memory."""
+        places = jobs[group[0]].steps * len(group) * self.setting.work.batch_size
+        if len(group) == 1 or places <= _TAPE_PLACES:
+            yield group
+        else:
+            middle = len(group) // 2
+            yield from self._bounded(group[:middle], jobs)
+            yield from self._bounded(group[middle:], jobs)
 
     def close(self) -> None:
         """End the threads."""

@@ -112,6 +112,7 @@ def test_no_jobs_and_no_steps(setting, download, engine):
     run.close()
     assert idle.steps == 0
     assert idle.finite
+    assert np.isnan(idle.signals["loss"])
     assert not idle.parts["delta"].value.any()
     assert busy.steps == 1
     assert busy.parts["delta"].value.any()
@@ -276,3 +277,15 @@ def test_modules_that_view_their_activations_run_too(setting, jobs, download):
     torch.testing.assert_close(
         deltas(Sequential(viewing), jobs(usual), sent), deltas(Sequential(usual), jobs(usual), sent), rtol=1e-10, atol=1e-12
     )
+
+
+def test_one_long_job_does_not_make_a_long_tape_for_everybody(setting, jobs, download, monkeypatch):
+    s = setting(mlp, threads=1)
+    whole = deltas(Cohort(s), jobs(s), download(s))
+    monkeypatch.setattr("motley.engines.cohort._TAPE_PLACES", 60)
+    engine = Cohort(s)
+    work = sorted(jobs(s), key=lambda job: -job.steps)
+    parts = list(engine._bounded(list(range(8)), work))
+    assert [i for part in parts for i in part] == list(range(8))
+    assert all(len(part) == 1 or work[part[0]].steps * len(part) * 5 <= 60 for part in parts)
+    torch.testing.assert_close(deltas(engine, jobs(s), download(s)), whole, rtol=1e-10, atol=1e-12)
