@@ -28,10 +28,10 @@ def main(rounds: int = 20) -> dict[str, float]:
     accuracy = {}
     for name in ("uniform", "power_of_choice"):
         experiment = motley.Experiment(
-            name="clinics", task="tabular", partition="by_writer", cohort=3, stop={"rounds": rounds}, selector=name,
+            name="clinics", task="own", cohort=3, stop={"rounds": rounds}, selector=name,
             local={"epochs": 2, "batch_size": 16, "optimizer": {"name": "sgd", "lr": 0.1}},
         )  # fmt: skip
-        run = motley.run(experiment, task=task, out=f"runs/clinics/{name}")
+        run = motley.run(experiment, task=task)
         mean = run.column("evaluations", "scope") == "mean"
         accuracy[name] = float(run.column("evaluations", "accuracy")[mean][-1])
     return accuracy

@@ -44,7 +44,7 @@ def build(
     Parameters
     ----------
     experiment: checked keys, or a mapping of them. data: folder to look into first for data packs.
-    writer: where table rows go; None keeps none. task: a task of your own instead of the experiment's ``task`` and ``partition``.
+    writer: where table rows go; None keeps none. task: data and model of your own, for ``task = "own"``.
 
     Raises
     ------
@@ -54,6 +54,9 @@ def build(
         experiment = Experiment(**experiment)
     streams = Streams(experiment.seed, experiment.pin)
     task = task or task_of(experiment, streams, data)
+    if experiment.population not in (None, len(task.federation)):
+        got = f"got {experiment.population}; the data has {len(task.federation)} clients of its own"
+        raise ConfigError(f"{got}, leave this key out", "population")
     setting = _setting(experiment, task, streams)
     selector = Selector(experiment.part("selector"), streams.key("select").words()[0] >> 1, experiment.stop.rounds)
     weights: Any = experiment.weights or setting.algorithm.weights or "examples"

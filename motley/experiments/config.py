@@ -302,6 +302,9 @@ class Experiment(BaseModel):
         given = copy.deepcopy(dict(data)) if isinstance(data, Mapping) else {}
         if isinstance(data, Mapping) and isinstance(data.get("method"), str):
             data = document.lay_over(document.preset(data["method"]), data)
+        task = _named(data.get("task")) if isinstance(data, Mapping) else None
+        if isinstance(task, Mapping) and task.get("name") == "own":  # its clients are the data's own
+            data = {"partition": "by_writer", **data}
         try:
             self = handler(data)
         except ValidationError as error:

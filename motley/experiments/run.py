@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
-from motley.core.errors import NumericsError, UserError
+from motley.core.errors import ConfigError, NumericsError, UserError
 from motley.experiments import document
 from motley.experiments.build import build
 from motley.experiments.config import Experiment, load
@@ -32,8 +32,9 @@ from motley.simulation.plan import Round
 from motley.simulation.simulation import Simulation
 from motley.tasks.base import Task
 from motley.tasks.flat import FlatModule
+from motley.tasks.own import fingerprint
 
-__all__ = ["as_experiment", "numerics_of", "run"]
+__all__ = ["as_experiment", "numerics_of", "run", "with_own"]
 
 Told = Callable[[Round], None]
 
@@ -57,7 +58,7 @@ def run(
     out: the run's folder; ``runs/<name>/<run id>`` by default. resume: go on with an interrupted run; a finished one is only loaded.
     data: folder to look into first for data packs. progress: True for a bar, or a function that hears of every round.
     allow_other_numerics: resume although torch, instruction set, threads, engine or device differ; the bits then may, too.
-    task: a federation and module of your own instead of the experiment's ``task`` and ``partition``.
+    task: a federation and module of your own (:func:`motley.tasks.own_task`); the experiment says ``task = "own"`` or leaves it out.
 
     Raises
     ------
@@ -67,7 +68,7 @@ def run(
     -------
     ``motley.run("exp.toml").tables["evaluations"].to_pandas()``
     """
-    experiment = as_experiment(experiment, overrides)
+    experiment = as_experiment(experiment if task is None else with_own(experiment, task), overrides)
     path = Path(out) if out is not None else default_folder(experiment)
     folder = RunFolder(path)
     with folder.lock():
@@ -113,6 +114,21 @@ def _clear(path: Path) -> None:
     for file in path.iterdir():
         if file.name != ".lock":
             shutil.rmtree(file) if file.is_dir() else file.unlink()
+
+
+def with_own(experiment: Experiment | str | Path | Mapping[str, Any], task: Task) -> Experiment:
+    """The experiment with a task of one's own in it: its fingerprint, its clients, its kind of test set.
+
+    Raises
+    ------
+    ConfigError: the experiment names another task.
+    """
+    test = {"test": "client" if task.federation.global_test is None else "global"}
+    keys = dict(experiment) if isinstance(experiment, Mapping) else {}
+    checked = Experiment(**{"task": "own", **keys}) if keys else as_experiment(experiment)
+    if checked.task["name"] != "own":
+        raise ConfigError(f'got {checked.task["name"]!r} and a task of your own beside it; write task = "own"', "task.name")
+    return checked.replace({"task.fingerprint": fingerprint(task), "split": test})
 
 
 def numerics_of(simulation: Simulation) -> dict[str, Any]:

@@ -17,6 +17,7 @@ TASKS = Catalogue(
     "task",
     {
         "image": "motley.tasks.image:Image",
+        "own": "motley.tasks.own:Own",
         "quadratic": "motley.tasks.quadratic:Quadratic",
         "synthetic": "motley.tasks.synthetic:Synthetic",
         "tabular": "motley.tasks.tabular:Tabular",

@@ -11,7 +11,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,18 +22,52 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
-from motley.core.errors import DataError, ModelError
+from motley.core.errors import ConfigError, DataError, ModelError
 from motley.core.keys import Key
 from motley.core.ragged import Ragged
-from motley.tasks.base import Federation, Pool, Task, Transform
+from motley.tasks.base import Federation, Pool, Task, TaskSource, Transform
 from motley.tasks.federate import Split, divisible, federate
 from motley.tasks.flat import construct, layout_of
 from motley.tasks.nn import replace_stochastic, require_keyed
 from motley.tasks.tables import make_pool, read_columns
 
-__all__ = ["from_arrays", "from_clients", "from_files", "own_task"]
+__all__ = ["Own", "fingerprint", "from_arrays", "from_clients", "from_files", "own_task"]
 
 Where = Literal["client", "global"]
+
+
+@dataclass(frozen=True)
+class Own(TaskSource):
+    """Data and a model made in Python, given beside the experiment: ``motley.run(experiment, task=own_task(...))``.
+
+    Parameters
+    ----------
+    fingerprint: of the data and the model's parameters; filled in by ``motley.run``, so that the run's id covers them.
+    """
+
+    fingerprint: str = ""
+
+    def pool(self, key: Key, population: int, folder: Path | None = None) -> Pool:
+        """Nothing to read: refused with the line that helps."""
+        raise ConfigError(
+            "this task's data and model are Python objects; use motley.run(experiment, task=own_task(...))", "task"
+        )
+
+    def factory(self, pool: Pool) -> Callable[[], nn.Module]:
+        """As :meth:`pool`."""
+        raise ConfigError(
+            "this task's data and model are Python objects; use motley.run(experiment, task=own_task(...))", "task"
+        )
+
+
+def fingerprint(task: Task) -> str:
+    """Twelve hex digits of a hash over the samples, whose they are, and the names and shapes of the parameters (not the code)."""
+    digest = hashlib.blake2b(repr((task.loss, task.metric, task.layout)).encode(), digest_size=6)
+    data = task.federation
+    ragged = [part for parts in (data.train, data.validation, data.test) for part in (parts.offsets, parts.values)]
+    for array in (data.x, data.y, data.labels, *ragged, *([] if data.global_test is None else [data.global_test])):
+        digest.update(np.ascontiguousarray(np.asarray(array)).data)
+    return digest.hexdigest()
 
 
 def from_arrays(
