@@ -183,7 +183,9 @@ def context(
 
 def finish(setting: Setting, job: Job, ctx: Context, after: ModelState, met: Met, want: frozenset[str]) -> Trained:
     """Upload, memory and signals from the model after local work and the losses met on the way."""
-    parts, memory = setting.algorithm.correction.finish(after, ctx)
+    sent, kept = setting.algorithm.correction.finish(after, ctx)
+    parts = {name: part._replace(value=part.value.cpu()) for name, part in sent.items()}
+    memory = None if kept is None else {name: value.cpu() for name, value in kept.items()}
     signals: dict[str, float | NDArray[np.float64]] = {"loss": met.loss}
     if "loss_rms" in want:
         signals["loss_rms"] = met.loss_rms

@@ -55,6 +55,7 @@ class _Batched(LocalEngine):
         want: frozenset[str] = frozenset(),
     ) -> Iterator[Trained]:
         """See :meth:`Engine.train`."""
+        download, memories = self.placed(download, memories, [job.client for job in jobs])
         size = self.client.model.layout.size
         window = max(1, _WINDOW_WEIGHTS // size)
         for begin in range(0, len(jobs), window):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import torch
@@ -34,6 +34,10 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 
+def _on(tensors: Tensors, device: str) -> Tensors:
+    return {name: value.to(device) for name, value in tensors.items()}
+
+
 def refuses_loss(setting: Setting) -> str | None:
     """A loss over the whole model (features of several models) has no engine yet."""
     loss = setting.algorithm.loss
@@ -58,6 +62,14 @@ class LocalEngine(Engine):
         self.inner = 1 if small else self.threads  # torch threads inside one operation
         self.plain_loss: Loss = LOSSES.build(setting.task.loss)
 
+    def placed(
+        self, download: Tensors, memories: Mapping[int, Memory | None], clients: Iterable[int]
+    ) -> tuple[Tensors, dict[int, Memory | None]]:
+        """What these clients received and kept, on the device; nothing is copied where it lies there already."""
+        device = self.setting.device
+        kept = {client: memories[client] for client in clients if client in memories}
+        return _on(download, device), {client: None if m is None else _on(m, device) for client, m in kept.items()}
+
     def measure(
         self,
         clients: Ints,
@@ -71,6 +83,7 @@ class LocalEngine(Engine):
         if unknown:
             raise ContractError(f"cannot measure {', '.join(sorted(unknown))}; a probe measures: {', '.join(sorted(MEASURED))}")
         clients = np.asarray(clients, dtype=np.int64)
+        download, memories = self.placed(download, memories, clients.tolist() if memories else ())
         return {name: self._probe_loss(clients, download, memories, batches, key) for name, batches in want.items()}
 
     def _probe_loss(

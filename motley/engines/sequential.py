@@ -31,6 +31,7 @@ class Sequential(LocalEngine):
         want: frozenset[str] = frozenset(),
     ) -> Iterator[Trained]:
         """See :meth:`Engine.train`."""
+        download, memories = self.placed(download, memories, [job.client for job in jobs])
         for job in jobs:
             with torch_threads(self.inner):
                 trained = self.client.train(job, download, memories.get(job.client), want)
