@@ -12,11 +12,13 @@ __all__ = ["cores", "torch_threads"]
 
 
 def cores(limit: int | None = None) -> int:
-    """Cores this process may run on (its affinity, not the machine's count), at most ``limit``, at least 1."""
+    """Cores this process may run on (its affinity, not the machine's count), at most ``limit`` and ``OMP_NUM_THREADS``, at least 1."""
     try:
         allowed = len(os.sched_getaffinity(0))
     except AttributeError:  # not every system has affinities
         allowed = os.cpu_count() or 1
+    told = os.environ.get("OMP_NUM_THREADS", "")
+    allowed = min(allowed, int(told)) if told.isdigit() else allowed
     return max(1, allowed if limit is None else min(limit, allowed))
 
 

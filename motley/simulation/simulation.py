@@ -18,6 +18,7 @@ from motley.algorithms.weights import divide_by, raw_weights
 from motley.core.keys import Key
 from motley.core.records import Cohort, Outcome, Reports
 from motley.engines.base import Engine, Job, Trained
+from motley.engines.cores import torch_threads
 from motley.results.writer import Writer
 from motley.selectors.base import Selector
 from motley.simulation import rows
@@ -85,8 +86,12 @@ class Simulation:
 
     def step(self) -> Round:
         """Run until the server has stepped once, also when there was nothing to fold. The first call enrols everybody first."""
-        if self.round == 0:
-            self._enrol()
+        with torch_threads(1):  # what is not the engine's is short, and short work on two threads waits for busy neighbours
+            if self.round == 0:
+                self._enrol()
+            return self._until_the_server_steps()
+
+    def _until_the_server_steps(self) -> Round:
         while True:
             lines = self.flights.timelines
             view = View(self.clock.now_s, self.plan.cohort, self.version, self.asked, lines, self.asked_s)
