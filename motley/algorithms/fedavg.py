@@ -23,18 +23,9 @@ from typing import ClassVar
 
 from motley.algorithms.base import Algorithm, Method, Room, Server, ServerState, Tensors, step_model
 from motley.core.errors import ConfigError
-from motley.core.paper import Paper
+from motley.core.paper import MCMAHAN_2017, Paper
 
 __all__ = ["Average", "FedAvg"]
-
-PAPER = Paper(
-    "mcmahan2017communication",
-    "Communication-Efficient Learning of Deep Networks from Decentralized Data",
-    ("H. Brendan McMahan", "Eider Moore", "Daniel Ramage", "Seth Hampson", 'Blaise Ag{\\"u}era y Arcas'),
-    "International Conference on Artificial Intelligence and Statistics (AISTATS)",
-    2017,
-    "https://arxiv.org/abs/1602.05629",
-)
 
 
 @dataclass(frozen=True)
@@ -56,7 +47,7 @@ class Average(Server):
 class FedAvg(Method):
     """Federated averaging, option ``server_lr`` (1.0)."""
 
-    paper: ClassVar[Paper] = PAPER
+    paper: ClassVar[Paper] = MCMAHAN_2017
     server_lr: float = 1.0
 
     def __post_init__(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["Paper"]
+__all__ = ["MCMAHAN_2017", "Paper"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,3 +34,14 @@ class Paper:
         if self.url:
             lines.append(f"  url       = {{{self.url}}},")
         return "\n".join([*lines, "}"])
+
+
+MCMAHAN_2017 = Paper(
+    "mcmahan2017communication",
+    "Communication-Efficient Learning of Deep Networks from Decentralized Data",
+    ("H. Brendan McMahan", "Eider Moore", "Daniel Ramage", "Seth Hampson", "Blaise Ag{\\"u}era y Arcas"),
+    "International Conference on Artificial Intelligence and Statistics (AISTATS)",
+    2017,
+    "https://arxiv.org/abs/1602.05629",
+)
+"""Shared by the algorithm and by uniform selection."""

@@ -36,7 +36,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from motley.core.paper import Paper
+from motley.core.paper import MCMAHAN_2017, Paper
 from motley.core.records import Ask, Cohort, Needs, Reports
 from motley.core.table import ClientTable
 from motley.selectors.base import SelectionRule
@@ -66,14 +66,7 @@ class Uniform(SelectionRule[UniformState]):
     variant: Literal["uniform_wor", "weighted_wr", "weighted_wor"] = "uniform_wor"
     unbiased: bool = False
 
-    paper: ClassVar[Paper] = Paper(
-        "mcmahan2017communication",
-        "Communication-Efficient Learning of Deep Networks from Decentralized Data",
-        ("H. Brendan McMahan", "Eider Moore", "Daniel Ramage", "Seth Hampson", 'Blaise Ag{\\"u}era y Arcas'),
-        "International Conference on Artificial Intelligence and Statistics (AISTATS)",
-        2017,
-        "https://arxiv.org/abs/1602.05629",
-    )
+    paper: ClassVar[Paper] = MCMAHAN_2017
 
     def needs(self) -> Needs:
         """Sizes, unless every client is alike to this variant."""
