@@ -69,9 +69,9 @@ WORKLOADS = (
     Workload("logistic regression, batch 10", "logistic_regression", GREY, (600,) * 100, LocalWork(10, epochs=1), 8.0, 11),
     Workload("MLP, equal sizes", "mlp", GREY, (600,) * 10, LocalWork(100, epochs=10), 1.4),
     Workload("MLP, Dirichlet 0.1 sizes", "mlp", GREY, dirichlet_sizes(), LocalWork(100, epochs=10), 1.2),
-    Workload("two-conv CNN, batch 32", "cnn", COLOUR, (320,) * 6, LocalWork(32, epochs=1), 1.1, 5),
-    Workload("AlexNet, batch 32", "alexnet", COLOUR, (128,) * 4, LocalWork(32, epochs=1), 1.1, 5),
-    Workload("ResNet-18, batch 32", "resnet18", COLOUR, (64,) * 2, LocalWork(32, epochs=1), None, 2),
+    Workload("two-conv CNN, batch 32", "cnn", COLOUR, (640,) * 6, LocalWork(32, epochs=1), 1.1, 5),
+    Workload("AlexNet, batch 32", "alexnet", COLOUR, (640,) * 4, LocalWork(32, epochs=1), 1.1, 5),
+    Workload("ResNet-18, batch 32", "resnet18", COLOUR, (128,) * 4, LocalWork(32, epochs=1), None, 2),
 )
 
 

@@ -39,7 +39,7 @@ class Paper:
 MCMAHAN_2017 = Paper(
     "mcmahan2017communication",
     "Communication-Efficient Learning of Deep Networks from Decentralized Data",
-    ("H. Brendan McMahan", "Eider Moore", "Daniel Ramage", "Seth Hampson", "Blaise Ag{\\"u}era y Arcas"),
+    ("H. Brendan McMahan", "Eider Moore", "Daniel Ramage", "Seth Hampson", 'Blaise Ag{\\"u}era y Arcas'),
     "International Conference on Artificial Intelligence and Statistics (AISTATS)",
     2017,
     "https://arxiv.org/abs/1602.05629",
