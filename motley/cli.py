@@ -59,6 +59,10 @@ def call(argv: Sequence[str]) -> int:
             return _fail(f"{_sentence(error)}; see: motley {_subcommand(argv)}--help")
         except UserError as error:
             return _fail(str(error))
+        except MemoryError as error:
+            return _fail(
+                f"there is not enough memory for this experiment ({error}); choose a smaller model, population or batch"
+            )
         except (KeyboardInterrupt, typer.Abort):
             code = 130
         except Exception as error:
@@ -185,20 +189,31 @@ def _seeds(text: str | None) -> list[int] | None:
 
 
 def _check_data(data: Path | None) -> None:
-    if data is not None and not data.is_dir():
+    if data is not None and not _is_folder(data):
         raise ConfigError(f"there is no folder {str(data)!r}", "--data")
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except OSError:  # a name too long, a folder that may not be looked into
+        return False
 
 
 def _show(runs: Sequence[Run], directory: Path, with_report: bool) -> None:
     """The summary on the terminal, and where the report is."""
     from rich.console import Console
 
+    from motley.results.measures import costs
     from motley.results.summary import summary_table
 
     console = Console()
     if not console.is_terminal:
         console.width = _WIDTH
     console.print(summary_table(runs))
+    rejected = sum(costs(run).rejected for run in runs)
+    if rejected:
+        _say(f"note: {rejected} updates were rejected (not finite or of the wrong shape): paid for, not used")
     if with_report:
         from motley.results.report import report as write_report
 

@@ -90,13 +90,31 @@ def refused(said: Said, message: str, folder: Path) -> None:
         (["run", "q.toml", "--data", "nowhere"], "--data: there is no folder 'nowhere'"),
         (["run", "q.toml", "--out", "q.toml"], "q.toml is, or lies below, a file; choose another output folder"),
         (["run", "q.toml", "--set", "engine.device=gpu7"], "engine.device: got 'gpu7', which torch cannot use here"),
+        (["run", "q.toml", "--set", "engine.device=meta"], "engine.device: got 'meta', which torch cannot use here"),
+        (
+            ["run", "q.toml", "--set", "population=99999999999999999999"],
+            "population: got 99999999999999999999; expected at most",
+        ),
+        (["run", "q.toml", "--set", "local.optimizer.lr=-1"], "local.optimizer: got lr = -1.0; expected a positive number"),
+        (["run", "q.toml", "--set", 'algorithm={name="fedprox",mu=inf}'], "algorithm: got mu = inf; expected a finite number"),
+        (
+            ["run", "q.toml", "--set", "loss=cross_entropy"],
+            "loss: got 'cross_entropy', but the targets of this task are numbers",
+        ),
+        (["run", "q.toml", "--set", "stop.target.accuracy=0.9"], "stop.target.accuracy: this task has no accuracy"),
+        (["run", "q.toml", "--out", "a" * 300], "cannot write aaa"),
+        (["run", "q.toml", "--data", "a" * 300], "--data: there is no folder"),
+        (
+            ["run", "digits.toml", "--set", "task.model=logistic"],
+            "task.model.name: got 'logistic' (did you mean 'logistic_regression'?)",
+        ),
         (["run", "digits.toml", "--set", "partition.alpha=0"], "partition: got alpha = 0"),
         (["run", "digits.toml", "--set", "task.model=mpl"], "task.model.name: got 'mpl' (did you mean 'mlp'?)"),
         (["run", "digits.toml", "--set", "task.model=alexnet"], ""),
         (["run", "digits.toml", "--set", "task.data=mnits"], ""),
         (["run", "digits.toml", "--set", "partition=by_writer"], ""),
         (["run", "digits.toml", "--set", "population=5000"], ""),
-        (["compare", "q.toml", "--over", "selector.name"], "--set: got 'selector.name'; expected key=value"),
+        (["compare", "q.toml", "--over", "selector.name"], "--over: got 'selector.name'; expected key=value"),
         (["compare", "q.toml", "--over", "selector.name=uniform,oort"], "selector.name: 'oort' is known but not built yet"),
         (["compare", "q.toml", "--seeds", "0,x"], "--seeds: got '0,x'; expected whole numbers with commas between"),
         (["compare", "q.toml", "--seeds", "1,1"], "grid: the same run occurs twice"),
@@ -134,7 +152,38 @@ def test_a_broken_file_is_one_sentence(motley: Motley, tmp_path: Path, text: str
 def test_weights_that_the_selector_does_not_give(motley: Motley) -> None:
     said = motley("run", "q.toml", "--set", "weights=score")
     assert said.code == 2
-    assert said.err.endswith('motley: weights: got \'score\', but \'uniform\' gives no scores; use "examples" or "uniform"\n')
+    assert said.err.endswith("motley: weights: got 'score', but 'uniform' gives no scores; use \"examples\" or \"uniform\"\n")
+
+
+def test_updates_that_are_not_finite_are_rejected_counted_and_told(motley: Motley, tmp_path: Path) -> None:
+    said = motley("run", "digits.toml", "--out", "out", "--set", "local.optimizer.lr=1e30")
+    assert said.code == 0, said.err
+    assert said.err.endswith("note: 6 updates were rejected (not finite or of the wrong shape): paid for, not used\n")
+    assert "an update was rejected 6 times" in (tmp_path / "out" / "report.html").read_text()
+
+
+def test_a_damaged_record_is_one_sentence(motley: Motley, tmp_path: Path) -> None:
+    assert motley("run", "q.toml", "--out", "out", "--no-report").code == 0
+    for text, words in (("{", "cannot be read"), ("[]", "run.json"), ('{"citations": 3}', "holds 3 under 'citations'")):
+        (tmp_path / "out" / "run.json").write_text(text)
+        for command in ("report", "cite"):
+            said = motley(command, "out")
+            assert (said.code, said.err.count("\n")) == (2, 1)
+            assert words in said.err
+
+
+def test_too_little_memory_is_one_sentence(motley: Motley, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def greedy(*_: Any, **__: Any) -> Any:
+        raise MemoryError("Unable to allocate 745. GiB")
+
+    monkeypatch.setattr("motley.tasks.quadratic.Quadratic.pool", greedy)
+    message = "there is not enough memory for this experiment (Unable to allocate 745. GiB); choose a smaller model"
+    refused(motley("run", "q.toml"), message, tmp_path)
+
+
+def test_a_byte_order_mark_is_forgiven(motley: Motley, tmp_path: Path) -> None:
+    (tmp_path / "q.toml").write_text("\ufeff" + QUADRATIC)
+    assert motley("run", "q.toml", "--no-report").code == 0
 
 
 def test_a_folder_in_use_is_refused(motley: Motley, tmp_path: Path) -> None:

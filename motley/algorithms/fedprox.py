@@ -55,8 +55,8 @@ class FedProx(Method):
     mu: float = 0.1
 
     def __post_init__(self) -> None:
-        if not self.mu >= 0:
-            raise ConfigError(f"got mu = {self.mu}; expected a number of at least 0")
+        if not 0 <= self.mu < float("inf"):
+            raise ConfigError(f"got mu = {self.mu}; expected a finite number of at least 0")
 
     def change(self, plain: Algorithm) -> Algorithm:
         """Plain averaging with the proximal pull."""

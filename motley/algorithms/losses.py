@@ -11,6 +11,10 @@ from motley.algorithms.base import Loss, Tensors
 __all__ = ["CrossEntropy", "HalfSquaredError"]
 
 
+FITS = {"cross_entropy": "classes", "half_squared_error": "numbers"}
+"""Catalogue name -> the kind of targets it is made for; a loss that is not named here takes any."""
+
+
 @dataclass(frozen=True)
 class CrossEntropy(Loss):
     """``-log softmax(outputs)[target]``; outputs ``[..., B, C]``, targets int64 ``[..., B]``.

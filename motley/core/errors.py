@@ -88,5 +88,7 @@ class ContractError(MotleyError):
 
 def suggest(got: str, allowed: Iterable[str]) -> str:
     """``" (did you mean 'uniform'?)"`` for the nearest allowed spelling, or the empty string."""
-    near = difflib.get_close_matches(got, list(allowed), n=1, cutoff=0.6)
+    words = list(allowed)
+    begun = [word for word in words if len(got) > 2 and word.startswith(got)]
+    near = difflib.get_close_matches(got, words, n=1, cutoff=0.6) or begun
     return f" (did you mean {near[0]!r}?)" if near else ""

@@ -46,7 +46,8 @@ def layers_of(module: nn.Module) -> tuple[Layer, ...] | None:
     if not linear or set(kinds) - {nn.Linear, nn.ReLU, nn.Flatten, nn.Identity}:
         return None
     wrong = any(kind is nn.Flatten for kind in kinds[first:]) or any(kind is nn.ReLU for kind in kinds[:first])
-    twice = len({id(m) for m in flat if type(m) is nn.Linear}) != len(linear)
+    own = [id(p) for m in flat for p in m.parameters()]
+    twice = len(set(own)) != len(own)  # a layer, or a parameter of it, that is used in two places
     frozen = any(not p.requires_grad for p in module.parameters())
     if wrong or twice or frozen or any(m.start_dim != 1 or m.end_dim != -1 for m in flat if isinstance(m, nn.Flatten)):
         return None

@@ -16,6 +16,7 @@ from motley.algorithms.aggregators.mean import Mean
 from motley.algorithms.base import Algorithm, Correction
 from motley.algorithms.fedavg import Average
 from motley.algorithms.local import SGD, Clip
+from motley.algorithms.losses import FITS
 from motley.core.errors import ConfigError
 from motley.core.keys import Streams
 from motley.engines import ENGINES, resolve_auto
@@ -57,6 +58,7 @@ def build(
     if experiment.population not in (None, len(task.federation)):
         got = f"got {experiment.population}; the data has {len(task.federation)} clients of its own"
         raise ConfigError(f"{got}, leave this key out", "population")
+    _check_task(experiment, task)
     setting = _setting(experiment, task, streams)
     selector = Selector(experiment.part("selector"), streams.key("select").words()[0] >> 1, experiment.stop.rounds)
     weights: Any = experiment.weights or setting.algorithm.weights or "examples"
@@ -132,11 +134,10 @@ def _algorithm(experiment: Experiment, task: Task) -> Algorithm:
 
 def _device(name: str) -> str:
     try:
-        torch.empty(0, device=name)
+        torch.zeros(1, device=name).item()
     except (RuntimeError, AssertionError) as error:
-        raise ConfigError(
-            f"got {name!r}, which torch cannot use here ({str(error).splitlines()[0]}); try 'cpu'", "engine.device"
-        ) from None
+        reason = str(error).splitlines()[0].partition(". ")[0]
+        raise ConfigError(f"got {name!r}, which torch cannot use here ({reason}); try 'cpu'", "engine.device") from None
     return name
 
 
@@ -147,6 +148,17 @@ def _engine(experiment: Experiment, setting: Setting) -> Engine:
     if reason:
         raise ConfigError(f'{name!r} cannot run this experiment: {reason}; engine = "auto" chooses one that can', "engine")
     return kind(setting)
+
+
+def _check_task(experiment: Experiment, task: Task) -> None:
+    """Refuse a loss or a target that this task's outputs cannot be held against."""
+    kind = "numbers" if task.federation.classes is None else "classes"
+    key, loss = ("loss", experiment.loss["name"]) if experiment.loss is not None else ("task", task.loss)
+    if FITS.get(loss, kind) != kind:
+        fit = next(name for name, wanted in FITS.items() if wanted == kind)
+        raise ConfigError(f"got {loss!r}, but the targets of this task are {kind}; use {fit!r}", key)
+    if task.metric == "loss" and experiment.stop.target is not None and experiment.stop.target.accuracy is not None:
+        raise ConfigError("this task has no accuracy; give a target of its loss", "stop.target.accuracy")
 
 
 def _check_selector(experiment: Experiment, selector: Selector[Any], weights: str, federation: Federation) -> None:

@@ -54,7 +54,7 @@ __all__ = [
 ]
 
 Whole = Annotated[int, Field(strict=True)]
-Count = Annotated[int, Field(strict=True, ge=1)]
+Count = Annotated[int, Field(strict=True, ge=1, le=10**9)]
 Positive = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)]
 Flag = Annotated[bool, Field(strict=True)]
 Weights = Literal["examples", "uniform", "ht", "score", "selector", "selector_ratio"]
@@ -62,6 +62,11 @@ Weights = Literal["examples", "uniform", "ht", "score", "selector", "selector_ra
 
 def _named(value: object) -> object:
     return {"name": value} if isinstance(value, str) else value
+
+
+def _sgd(value: object) -> object:
+    """An optimiser's options without a name are SGD's, so that ``--set local.optimizer.lr=0.05`` is enough."""
+    return {"name": "sgd", **value} if isinstance(value, Mapping) else _named(value)
 
 
 _RECORD = WithJsonSchema(
@@ -130,7 +135,9 @@ class Local(_Table):
     """Samples per step; the last short batch of an epoch is kept."""
     max_steps: Count | None = None
     """Cap on the steps of a round."""
-    optimizer: Record = Field(default_factory=lambda: {"name": "sgd", "lr": 0.01})
+    optimizer: Annotated[dict[str, Any], BeforeValidator(_sgd), _RECORD] = Field(
+        default_factory=lambda: {"name": "sgd", "lr": 0.01}
+    )
     """The local optimiser."""
     clip: Clip | None = None
     """Gradient clipping; none by default."""
@@ -344,7 +351,8 @@ class Experiment(BaseModel):
     def _check_parts(self) -> None:
         """Clients must be counted by somebody, and whatever anneals towards the last round must know it."""
         natural = type(self._parts["partition"]).fixed_population is not Partition.fixed_population
-        if self.population is None and not natural:
+        made = getattr(type(self._parts["task"]), "makes_clients", False)
+        if self.population is None and (made or not natural):
             raise ConfigError("this key is missing; say how many clients there are, e.g. population = 100", "population")
         rounds = self.stop.rounds
         self._parts["local.lr_schedule"].factor(1, rounds)

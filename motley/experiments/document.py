@@ -28,7 +28,7 @@ def read(path: Path) -> dict[str, Any]:
     ConfigError: no such file, not text, or not TOML (with the line).
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")  # editors that put a byte order mark first are forgiven
     except FileNotFoundError:
         near = suggest(path.name, [p.name for p in path.parent.glob("*.toml")])
         raise ConfigError(f"there is no file {str(path)!r}{near}") from None
@@ -125,12 +125,12 @@ def override(document: Mapping[str, Any], settings: Iterable[str]) -> dict[str, 
     return set_keys(document, {path: parse_value(text) for path, text in map(parse_setting, settings)})
 
 
-def parse_setting(setting: str) -> tuple[str, str]:
-    """``"a.b=c"`` to ``("a.b", "c")``."""
+def parse_setting(setting: str, option: str = "--set") -> tuple[str, str]:
+    """``"a.b=c"`` to ``("a.b", "c")``; ``option`` is named where it is neither."""
     path, equals, text = setting.partition("=")
     path, text = path.strip(), text.strip()
     if not equals or not path or not text or not all(path.split(".")):
-        raise ConfigError(f"got {setting!r}; expected key=value, e.g. local.optimizer.lr=0.05", "--set")
+        raise ConfigError(f"got {setting!r}; expected key=value, e.g. local.optimizer.lr=0.05", option)
     return path, text
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
-from motley.core.errors import ConfigError, NumericsError, UserError
+from motley.core.errors import ConfigError, NumericsError
 from motley.experiments import document
 from motley.experiments.build import build
 from motley.experiments.config import Experiment, load
@@ -90,7 +90,7 @@ def run(
         try:
             with _bar(experiment, progress) as told:
                 _go(experiment, simulation, path, state == "interrupted", told)
-        except UserError:
+        except Exception:
             if simulation.version == 0 and state == "new":  # it never began: nothing is left behind
                 _clear(path)
             raise
@@ -101,9 +101,15 @@ def run(
 
 def as_experiment(experiment: Experiment | str | Path | Mapping[str, Any], overrides: Sequence[str] = ()) -> Experiment:
     """An experiment from whatever names one."""
+    overrides = [overrides] if isinstance(overrides, str) else overrides
     if isinstance(experiment, str | Path):
         return load(experiment, overrides)
+    if not isinstance(experiment, Experiment | Mapping):
+        raise ConfigError(f"got {experiment!r}; expected an Experiment, its keys, or the path of a TOML file", "experiment")
     if isinstance(experiment, Mapping):
+        strange = [key for key in experiment if not isinstance(key, str)]
+        if strange:
+            raise ConfigError(f"got the key {strange[0]!r}; expected names of keys", "experiment")
         return Experiment(**document.override(experiment, overrides))
     changes = {path: document.parse_value(text) for path, text in map(document.parse_setting, overrides)}
     return experiment.replace(changes) if changes else experiment
@@ -123,6 +129,8 @@ def with_own(experiment: Experiment | str | Path | Mapping[str, Any], task: Task
     ------
     ConfigError: the experiment names another task.
     """
+    if not isinstance(task, Task):
+        raise ConfigError(f"got {task!r}; expected a Task, e.g. motley.tasks.own_task(federation, model)", "task")
     test = {"test": "client" if task.federation.global_test is None else "global"}
     keys = dict(experiment) if isinstance(experiment, Mapping) else {}
     checked = Experiment(**{"task": "own", **keys}) if keys else as_experiment(experiment)

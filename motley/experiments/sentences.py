@@ -56,6 +56,8 @@ def _sentence(fault: Mapping[str, Any], model: type[BaseModel]) -> str:
         word, bound = _BOUNDS[kind]
         return f"got {got!r}; expected {word} {context[bound]:g}"
     wanted = _WANTED.get(kind, str(fault["msg"]))
+    if kind == "dict_type" and fault["loc"] in (("pin",), ("grid",)):
+        wanted = _WANTED["model_type"]
     return f"got {got!r}; expected {wanted}"
 
 

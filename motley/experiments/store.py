@@ -99,7 +99,7 @@ class RunFolder:
         ------
         StoreError: another run holds it, or the folder cannot be made or written.
         """
-        made = [path for path in (self.path, *self.path.parents) if not path.exists()]
+        made = self._missing()
         handle = self._take()
         try:
             yield
@@ -107,6 +107,13 @@ class RunFolder:
             self._lock_file.unlink(missing_ok=True)
             os.close(handle)
             _remove_empty(made)
+
+    def _missing(self) -> list[Path]:
+        """The folders that :meth:`lock` will have to make, innermost first."""
+        try:
+            return [path for path in (self.path, *self.path.parents) if not path.exists()]
+        except OSError as error:
+            raise disk_error(error, self.path) from None
 
     @property
     def _lock_file(self) -> Path:
@@ -146,7 +153,7 @@ class RunFolder:
         """
         try:
             record = json.loads(self.record.read_text(encoding="utf-8"))
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
         except (OSError, ValueError) as error:
             raise StoreError(f"{self.record} cannot be read ({error}); remove the folder or choose another one") from None

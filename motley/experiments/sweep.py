@@ -6,7 +6,7 @@ A run that is finished already is not run again, an interrupted one goes on, and
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,7 +66,9 @@ def expand(
     if seeds is not None:
         grid = {**{key: values for key, values in grid.items() if key != "seed"}, "seed": seeds}
     for key, values in grid.items():
-        if not values:
+        if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+            raise ConfigError(f"got {values!r}; expected a list of values", key)
+        if not list(values):
             raise ConfigError("got no values; give at least one", key)
     points: dict[str, Point] = {}
     for combination in itertools.product(*grid.values()):
@@ -100,7 +102,7 @@ def parse_over(text: str) -> tuple[str, list[Any]]:
     ------
     ConfigError: not ``key=value,value``.
     """
-    key, values = document.parse_setting(text)
+    key, values = document.parse_setting(text, "--over")
     pieces, depth, quote = [""], 0, ""
     for char in values:
         quote = ("" if char == quote else quote) if quote else (char if char in "\"'" else "")

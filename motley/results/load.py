@@ -127,6 +127,9 @@ def _read_json(path: Path) -> Mapping[str, Any]:
         raise DataError(f"{path} cannot be read as JSON ({error}); the run's record is damaged") from error
     if not isinstance(meta, dict):
         raise DataError(f"{path} holds {type(meta).__name__}, not an object with the run's record")
+    for key, kind in (("config", dict), ("citations", list), ("seed", int), ("task", dict)):
+        if key in meta and not isinstance(meta[key], kind):
+            raise DataError(f"{path} holds {meta[key]!r} under {key!r}; the run's record is damaged")
     return meta
 
 

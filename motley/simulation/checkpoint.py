@@ -45,9 +45,9 @@ class Checkpoints:
         ------
         StoreError: the disk is full; the checkpoints before are untouched.
         """
-        self.directory.mkdir(parents=True, exist_ok=True)
         fresh = self.directory / "checkpoint.new"
         try:
+            self.directory.mkdir(parents=True, exist_ok=True)
             with fresh.open("wb") as file:
                 file.write(codec.encode(dict(state)))
                 file.flush()
@@ -60,7 +60,10 @@ class Checkpoints:
                     f"the disk is full: the checkpoint of round {round} does not fit in {self.directory}; "
                     "free some room and run again with --resume"
                 ) from None
-            raise
+            raise StoreError(
+                f"cannot write the checkpoint of round {round} in {self.directory}: {error.strerror}; "
+                "mend that and run again with --resume"
+            ) from None
         for old in self._files()[2:]:
             old.unlink()
 

@@ -149,6 +149,8 @@ class TaskSource(ABC):
 
     loss: ClassVar[str] = "cross_entropy"
     metric: ClassVar[Literal["accuracy", "loss"]] = "accuracy"
+    makes_clients: ClassVar[bool] = False
+    """Whether the data is made for as many clients as the experiment's ``population`` says."""
 
     @abstractmethod
     def pool(self, key: Key, population: int, folder: Path | None = None) -> Pool:

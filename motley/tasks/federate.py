@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from motley.core.errors import ConfigError, DataError
+from motley.core.errors import ConfigError, DataError, suggest
 from motley.core.keys import Key
 from motley.core.ragged import Ragged
 from motley.tasks.base import Federation, Pool
@@ -48,6 +48,13 @@ class Split:
     validation: float = 0.0
 
     def __post_init__(self) -> None:
+        if self.test not in ("client", "global"):
+            raise ConfigError(
+                f"test: got {self.test!r}{suggest(str(self.test), ('client', 'global'))}; expected client or global"
+            )
+        for name, value in (("test_fraction", self.test_fraction), ("validation", self.validation)):
+            if not isinstance(value, int | float):
+                raise ConfigError(f"{name}: got {value!r}; expected a number")
         if not 0.0 < self.test_fraction < 1.0:
             raise ConfigError(f"test_fraction: got {self.test_fraction}; expected a share above 0 and below 1")
         if not 0.0 <= self.validation < 1.0:

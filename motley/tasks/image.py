@@ -51,6 +51,8 @@ class Image(TaskSource):
     def pool(self, key: Key, population: int, folder: Path | None = None) -> Pool:
         """The images: float32 and scaled when they fit and nothing is augmented, else as stored."""
         pool = self._read(folder)
+        if pool.test.all():
+            raise DataError(f"{self.data} has test samples only; there is nothing to train on")
         floating = pool.x.dtype == torch.float32  # scaled, it takes no more memory than it does
         if self.augment == "none" and (floating or pool.x.numel() * 4 < _WHOLE_LIMIT):
             return dataclasses.replace(pool, x=self._scaling(pool)(pool.x))

@@ -29,7 +29,7 @@ from motley.tasks.base import Federation, Pool, Task, TaskSource, Transform
 from motley.tasks.federate import Split, divisible, federate
 from motley.tasks.flat import construct, layout_of
 from motley.tasks.nn import replace_stochastic, require_keyed
-from motley.tasks.tables import make_pool, read_columns
+from motley.tasks.tables import feature_names, make_pool, read_columns
 
 __all__ = ["Own", "fingerprint", "from_arrays", "from_clients", "from_files", "own_task"]
 
@@ -107,7 +107,7 @@ def from_clients(
     seed: int = 0,
 ) -> Federation:
     """A federation from a list of ``(x, y)``, client 0 first; the rest as :func:`from_arrays`."""
-    parts = [(_array(x), _array(y), f"client {k}") for k, (x, y) in enumerate(clients)]
+    parts = [(*_pair(pair, k), f"client {k}") for k, pair in enumerate(clients)]
     return _federation(_joined(parts, regression), Split(test, test_fraction, validation), seed)
 
 
@@ -129,7 +129,10 @@ def from_files(
     label: the column of targets in ``.parquet`` and ``.csv``. The rest as :func:`from_arrays`.
     """
     root = Path(folder)
-    parts = [(x, y, name) for name, paths in _client_files(root) for x, y, _ in (read_columns(path, label) for path in paths)]
+    files = [(name, path) for name, paths in _client_files(root) for path in paths]
+    first = next((path for _, path in files if path.suffix != ".npz"), None)
+    like = feature_names(first, label) if first is not None else []
+    parts = [(*read_columns(path, label, like=like)[:2], name) for name, path in files]
     return _federation(_joined(parts, regression), Split(test, test_fraction, validation), seed)
 
 
@@ -156,39 +159,73 @@ def own_task(
     if isinstance(model, nn.Module):
         raise ModelError("got a module; give a function that makes a fresh one, e.g. lambda: copy.deepcopy(module)")
 
+    if not callable(model):
+        raise ModelError(f"got {model!r}; give a function that makes a fresh module")
+
     def make() -> nn.Module:
-        return replace_stochastic(model())
+        made = model()
+        if not isinstance(made, nn.Module):
+            raise ModelError(f"the function that makes the model gave {type(made).__name__}; expected a torch.nn.Module")
+        return replace_stochastic(made)
 
     module = construct(make, 0)
     layout = layout_of(module)
-    _try(module, federation, transform)
+    _try(make, federation, transform)
     regression = federation.classes is None
     default = "half_squared_error" if regression else "cross_entropy"
     return Task(name, federation, make, loss or default, "loss" if regression else "accuracy", transform, layout)
 
 
-def _try(module: nn.Module, federation: Federation, transform: Transform | None) -> None:
-    """Two samples through the module in training mode."""
+def _try(make: Callable[[], nn.Module], federation: Federation, transform: Transform | None) -> None:
+    """Two samples through two fresh modules in training mode: the same weights must say the same."""
+    batch = _two_samples(federation, transform)
+    want = federation.classes or federation.y.shape[1]
+    first, second = (_outputs(construct(make, 0), batch, want) for _ in range(2))
+    if not torch.allclose(first, second, equal_nan=True):
+        raise ModelError(
+            "two modules of the same weights give different outputs for the same batch: something in them draws random numbers "
+            "(numpy.random, random); use a motley.tasks.nn.Dropout layer instead"
+        )
+
+
+def _two_samples(federation: Federation, transform: Transform | None) -> Tensor:
     batch = federation.x[torch.from_numpy(federation.train.values[:2])]
-    batch = transform(batch, None) if transform else batch
-    batch = (batch if len(batch) > 1 else batch.repeat(2, *(1,) * (batch.dim() - 1))).float()
-    shapes: list[Any] = []
+    shape = list(batch.shape)
+    try:
+        batch = transform(batch, None) if transform else batch
+        return (batch if len(batch) > 1 else batch.repeat(2, *(1,) * (batch.dim() - 1))).float()
+    except Exception as error:  # whatever a user's transform may raise, or give
+        raise ModelError(f"the transform cannot take a batch of shape {shape}: {_reason(error)}") from error
+
+
+def _outputs(module: nn.Module, batch: Tensor, want: int) -> Tensor:
+    """What the module makes of a batch, ``[B, want]`` or wider."""
+    found: list[Any] = []
 
     def forward(fresh: nn.Module) -> None:
-        out = fresh(batch)
-        shapes.append(tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__)
+        with torch.enable_grad():
+            found.append(fresh(batch))
 
+    kind = type(module).__name__
     try:
         require_keyed(module, forward)
-    except (RuntimeError, TypeError, ValueError, IndexError) as error:
-        reason = str(error).splitlines()[0]
-        raise ModelError(f"the {type(module).__name__} cannot take a batch of shape {list(batch.shape)}: {reason}") from error
-    want = federation.classes or federation.y.shape[1]
-    if not isinstance(shapes[0], tuple) or len(shapes[0]) != 2 or shapes[0][0] != len(batch) or shapes[0][1] < want:
-        got = list(shapes[0]) if isinstance(shapes[0], tuple) else shapes[0]
-        raise ModelError(
-            f"the {type(module).__name__} gives {got} for a batch of {len(batch)}; expected [{len(batch)}, {want}]"
-        )
+    except ModelError:
+        raise
+    except Exception as error:  # whatever a user's forward may raise
+        raise ModelError(f"the {kind} cannot take a batch of shape {list(batch.shape)}: {_reason(error)}") from error
+    out = found[0]
+    if not isinstance(out, Tensor) or out.dim() != 2 or len(out) != len(batch) or out.shape[1] < want:
+        got = list(out.shape) if isinstance(out, Tensor) else type(out).__name__
+        raise ModelError(f"the {kind} gives {got} for a batch of {len(batch)}; expected [{len(batch)}, {want}]")
+    if not out.requires_grad:
+        raise ModelError(f"the outputs of the {kind} do not depend on its parameters (detach, no_grad, whole numbers)")
+    return out.detach()
+
+
+def _reason(error: Exception) -> str:
+    first = (str(error).splitlines() or [""])[0]
+    plain = first and isinstance(error, RuntimeError | TypeError | ValueError)
+    return first if plain else f"{type(error).__name__} {first}".strip()
 
 
 def _array(values: ArrayLike) -> NDArray[Any]:
@@ -196,6 +233,16 @@ def _array(values: ArrayLike) -> NDArray[Any]:
         return values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
     except ValueError:
         raise DataError("got rows of different lengths; expected an array of numbers with one row per sample") from None
+
+
+def _pair(pair: Any, k: int) -> tuple[NDArray[Any], NDArray[Any]]:
+    """One client's samples and labels."""
+    if not isinstance(pair, tuple | list) or len(pair) != 2:
+        raise DataError(f"client {k} is a {type(pair).__name__}; expected a pair (x, y) of arrays")
+    x, y = _array(pair[0]), _array(pair[1])
+    if not x.ndim or not y.ndim:
+        raise DataError(f"client {k} has a single number for x or y; expected arrays with one row per sample")
+    return x, y
 
 
 def _joined(parts: Sequence[tuple[NDArray[Any], NDArray[Any], str]], regression: bool) -> Pool:

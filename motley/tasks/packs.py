@@ -104,7 +104,8 @@ def arrays(path: Path) -> _Arrays:
     except Exception as error:  # zipfile, zlib and numpy each have their own words for a broken file
         if "allow_pickle" in str(error) or "Object arrays" in str(error):
             raise DataError(
-                f"{path} holds pickled Python objects, which are never loaded; save plain arrays of numbers"
+                f"{path} holds pickled Python objects, which are never loaded, or is no .npz file at all; "
+                "save plain arrays of numbers"
             ) from None
         raise DataError(f"{path} cannot be read as .npz ({error}); it may be truncated or of another format") from None
 

@@ -43,6 +43,7 @@ class Quadratic(TaskSource):
 
     loss: ClassVar[str] = "half_squared_error"
     metric: ClassVar[Literal["accuracy", "loss"]] = "loss"
+    makes_clients: ClassVar[bool] = True
 
     dim: int = 1
     curvatures: tuple[float, ...] = ()

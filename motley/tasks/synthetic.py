@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -41,6 +41,8 @@ class Synthetic(TaskSource):
 
     The first nine tenths of a client's samples (rounded down) are for training, the rest is its own test part.
     """
+
+    makes_clients: ClassVar[bool] = True
 
     alpha: float = 1.0
     beta: float = 1.0

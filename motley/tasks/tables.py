@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from motley.tasks.base import Pool
 from motley.tasks.formats.checks import class_labels, features, grouped
 from motley.tasks.packs import arrays
 
-__all__ = ["BUILTIN", "Columns", "make_pool", "read_columns", "read_table", "standardised"]
+__all__ = ["BUILTIN", "Columns", "feature_names", "make_pool", "read_columns", "read_table", "standardised"]
 
 BUILTIN = ("breast_cancer", "diabetes", "iris", "wine")
 """Sets that scikit-learn carries; ``diabetes`` has a number as its target."""
@@ -77,8 +78,17 @@ def _builtin(name: str, classes: bool) -> Pool:
     return make_pool(data.data, data.target, None, classes, f"scikit-learn's {name}")
 
 
-def read_columns(path: Path, label: str = "y", client: str | None = None) -> Columns:
+def feature_names(path: Path, label: str) -> list[str]:
+    """The columns of a Parquet or CSV file that are features, in their order; none for other files."""
+    if path.suffix not in (".parquet", ".csv"):
+        return []
+    return [name for name in _arrow(path).column_names if name != label]
+
+
+def read_columns(path: Path, label: str = "y", client: str | None = None, like: Sequence[str] = ()) -> Columns:
     """Features, targets and client ids of one file; every column that is neither label nor client is a feature.
+
+    ``like``: the features wanted, in this order (those of another client's file); empty for those that are there.
 
     Raises
     ------
@@ -93,11 +103,17 @@ def read_columns(path: Path, label: str = "y", client: str | None = None) -> Col
         raise DataError(f"{path.name} is of no known kind; expected .npz, .parquet or .csv")
     table = _arrow(path)
     names = list(table.column_names)
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        raise DataError(f"{path} has several columns {twice[0]!r}; give each a name of its own")
     for column in (label, *([client] if client else [])):
         if column not in names:
             raise DataError(f"{path} has no column {column!r}{suggest(column, names)}; its columns: {', '.join(names)}")
     values = {name: table.column(name).to_numpy() for name in names}
     inputs = [name for name in names if name not in (label, client)]
+    if like and sorted(like) != sorted(inputs):
+        raise DataError(f"{path} has the features {', '.join(inputs)}, another client's file has {', '.join(like)}")
+    inputs = list(like) or inputs
     for name in inputs:
         if values[name].dtype.kind not in "biuf":
             raise DataError(f"{path}: column {name!r} is not of numbers ({values[name].dtype}); encode or drop it")

@@ -146,7 +146,7 @@ def test_upload_is_after_minus_before() -> None:
 @pytest.mark.parametrize(
     ("record", "message"),
     [
-        ({"name": "fedprox", "mu": -1}, "algorithm: got mu = -1.0; expected a number of at least 0"),
+        ({"name": "fedprox", "mu": -1}, "algorithm: got mu = -1.0; expected a finite number of at least 0"),
         ({"name": "fedprx"}, "algorithm.name: got 'fedprx' .did you mean 'fedprox'.."),
         ({"name": "scaffold"}, "known but not built yet"),
         ({"name": "fedavg", "server_lr": 0}, "expected a positive number"),

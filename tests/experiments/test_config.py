@@ -91,7 +91,9 @@ def test_defaults_are_the_plain_federation() -> None:
 
 def test_population_may_be_left_out_where_the_data_has_its_own_clients() -> None:
     natural = {key: value for key, value in PLAIN.items() if key != "population"}
-    assert Experiment(**natural, partition="by_writer").cohort_size(7) == 2
+    writers = {**natural, "task": {"name": "image", "data": "femnist"}, "partition": "by_writer"}
+    assert Experiment(**writers).cohort_size(7) == 2
+    refused("population: this key is missing", population=None, partition="by_writer")  # made for as many as are asked for
     refused("population: this key is missing", population=None)
 
 
@@ -117,6 +119,14 @@ def test_an_experiment_is_never_changed() -> None:
         ({"population": 0}, "population: got 0; expected at least 1"),
         ({"population": 10.5}, "population: got 10.5; expected a whole number"),
         ({"population": True}, "population: got True; expected a whole number"),
+        ({"population": 10**20}, "population: got 100000000000000000000; expected at most 1e+09"),
+        ({"pin": 3}, "pin: got 3; expected a table"),
+        ({"grid": 3}, "grid: got 3; expected a table"),
+        ({"local": {"optimizer": {"lr": -1}}}, "local.optimizer: got lr = -1.0; expected a positive number"),
+        (
+            {"local": {"optimizer": {"moment": 0.9}}},
+            "local.optimizer.moment: 'sgd' has no such option (did you mean 'momentum'?)",
+        ),
         ({"cohort": 11}, "cohort: got 11, more than the population of 10; expected at most 10"),
         ({"cohort": 0}, "cohort: got 0; expected at least 1"),
         ({"cohort": "two"}, "cohort: got 'two'; expected a whole number"),

@@ -201,6 +201,12 @@ def test_npz(tmp_path: Path) -> None:
         ({"x": np.zeros((2, 2)), "y": [0, 5], "classes": ["a", "b"]}, r"labels out of range, from 0 to 5; expected 0 .. 1"),
         ({"x": np.zeros((2, 2)), "y": [0, 10**9]}, "labels out of range"),
         ({"x": np.zeros((2, 2)), "y": [0, 0.5]}, "not whole numbers"),
+        ({"x": np.zeros((2, 2)), "y": [0, np.nan]}, "1 labels are NaN or infinite"),
+        (
+            {"x": np.zeros((2, 2)), "y": np.array([0, 2**64 - 1], np.uint64)},
+            "labels out of range, from 0 to 18446744073709551615",
+        ),
+        ({"x": np.zeros((2, 2)), "y": [0, 1], "client": [0.0, np.nan]}, "some client ids are missing"),
         ({"x": np.zeros((2, 2)), "y": [0]}, r"labels of shape \[1\] for 2 samples"),
         ({"x": np.zeros((0, 2)), "y": []}, "there are no samples"),
         ({"x": np.array(["a", "b"]), "y": [0, 1]}, "expected numbers"),

@@ -79,6 +79,11 @@ def test_regression_global_test_and_validation() -> None:
         ([([[1.0]], [0]), ([[1.0, 2.0]], [0])], r"client 1 has samples of shape \[2\], client 0 of \[1\]"),
         ([([[1.0], [np.nan]], [0, 1])], "the clients given: the features of 1 samples hold NaN"),
         ([([[1.0], [2.0]], [0, -1])], "labels out of range, from -1 to 0"),
+        ([3], r"client 0 is a int; expected a pair \(x, y\) of arrays"),
+        ([([[1.0]], [0], 0)], "client 0 is a tuple; expected a pair"),
+        ([(3.0, [0])], "client 0 has a single number for x or y"),
+        ([([[1.0], [2.0]], [0, np.inf])], "the clients given: 1 labels are NaN or infinite"),
+        ([([[1e300], [2.0]], [0, 1])], r"features of up to 1e\+300; expected at most 3.4e\+38"),
         ([([[1.0], [2.0, 3.0]], [0, 1])], "rows of different lengths"),
     ],
 )
@@ -94,6 +99,27 @@ def test_bad_folders_and_shares(tmp_path: Path) -> None:
         from_files(tmp_path)
     with pytest.raises(ConfigError, match="test_fraction: got 0"):
         from_clients(CLIENTS, test_fraction=0)
+    with pytest.raises(ConfigError, match="test_fraction: got 'a fifth'; expected a number"):
+        from_clients(CLIENTS, test_fraction="a fifth")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"test: got 'globl' \(did you mean 'global'\?\); expected client or global"):
+        from_clients(CLIENTS, test="globl")  # type: ignore[arg-type]
+
+
+def test_client_ids_that_are_none() -> None:
+    x, y = np.zeros((4, 2)), [0, 1, 0, 1]
+    with pytest.raises(DataError, match="some client ids are missing"):
+        from_arrays(x, y, [0.0, 1.0, np.nan, 1.0])
+    with pytest.raises(DataError, match="some client ids are neither numbers nor strings"):
+        from_arrays(x, y, np.array(["a", None, "b", "a"], dtype=object))
+
+
+def test_files_of_other_columns_are_refused_and_another_order_is_mended(tmp_path: Path) -> None:
+    (tmp_path / "0.csv").write_text("a,b,label\n1,2,0\n1,2,1\n")
+    (tmp_path / "1.csv").write_text("b,label,a\n2,0,1\n2,1,1\n")
+    assert from_files(tmp_path).x.tolist() == [[1.0, 2.0]] * 4
+    (tmp_path / "1.csv").write_text("a,c,label\n1,2,0\n1,2,1\n")
+    with pytest.raises(DataError, match=r"1.csv has the features a, c, another client's file has a, b"):
+        from_files(tmp_path)
 
 
 def test_dropout_of_a_module_is_exchanged(federation: Federation) -> None:
@@ -112,6 +138,21 @@ class Secret(nn.Module):
         return F.dropout(self.layer(x), 0.5, self.training)
 
 
+class Elsewhere(Secret):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x) + float(np.random.default_rng().uniform())
+
+
+class Detached(Secret):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x).detach()
+
+
+class Broken(Secret):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layers(x)
+
+
 @pytest.mark.parametrize(
     ("model", "words"),
     [
@@ -120,6 +161,11 @@ class Secret(nn.Module):
         (lambda: nn.Linear(4, 2), r"the Linear cannot take a batch of shape \[2, 3\]"),
         (lambda: nn.Linear(3, 1), r"the Linear gives \[2, 1\] for a batch of 2; expected \[2, 2\]"),
         (lambda: nn.Identity(), "no trainable parameters"),
+        (Elsewhere, "two modules of the same weights give different outputs"),
+        (Detached, r"the outputs of the Detached do not depend on its parameters \(detach"),
+        (Broken, "the Broken cannot take a batch .* AttributeError 'Broken' object has no attribute 'layers'"),
+        (3, "got 3; give a function that makes a fresh module"),
+        (lambda: None, "gave NoneType; expected a torch.nn.Module"),
         (nn.Linear(3, 2), "got a module; give a function that makes a fresh one"),
     ],
 )
@@ -134,3 +180,21 @@ def test_the_names_are_found_in_the_room() -> None:
     assert motley.tasks.from_clients is from_clients
     with pytest.raises(AttributeError, match="has no attribute 'from_nothing'"):
         motley.tasks.from_nothing  # noqa: B018
+
+
+def tied() -> nn.Module:
+    module = nn.Sequential(nn.Linear(3, 3, bias=False), nn.ReLU(), nn.Linear(3, 3, bias=False), nn.Linear(3, 2))
+    module[2].weight = module[0].weight
+    return module
+
+
+def test_tied_layers_are_trained_together_and_the_fast_stack_leaves_them_alone(federation: Federation, tmp_path: Path) -> None:
+    import motley
+
+    keys = {"cohort": 2, "stop": {"rounds": 2}, "task": "own", "partition": "by_writer"}
+    auto = motley.run(keys, task=own_task(federation, tied), out=tmp_path / "auto")
+    assert auto.finished
+    assert auto.meta["numerics"]["engine"] != "cohort"
+    with pytest.raises(ConfigError, match="engine: 'cohort' cannot run this experiment"):
+        motley.run({**keys, "engine": "cohort"}, task=own_task(federation, tied), out=tmp_path / "cohort")
+    assert not (tmp_path / "cohort").exists()

@@ -80,7 +80,10 @@ def test_troubles(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"features of 1 samples hold NaN or infinity \(sample 1 first\)"):
         pool(data=str(tmp_path / "t.csv"))
     (tmp_path / "t.csv").write_text("a,label\n1,0\n2,\n")
-    with pytest.raises(DataError, match="not whole numbers"):
+    with pytest.raises(DataError, match="1 labels are NaN or infinite; fill or drop these rows"):
+        pool(data=str(tmp_path / "t.csv"))
+    (tmp_path / "t.csv").write_text("a,a,label\n1,2,0\n")
+    with pytest.raises(DataError, match=r"t.csv has several columns 'a'; give each a name of its own"):
         pool(data=str(tmp_path / "t.csv"))
     gaps = pa.table({"a": [1.0, 2.0], "label": ["no", None]})
     parquet.write_table(gaps, path)

@@ -32,6 +32,9 @@ def features(x: ArrayLike, where: str) -> Tensor:
             f"{where}: the features of {int(bad.sum())} samples hold NaN or infinity (sample {int(bad.argmax())} first); "
             "fill or drop them"
         )
+    limit = float(np.finfo(np.float32).max)
+    if data.dtype.kind == "f" and float(np.abs(data).max()) > limit:
+        raise DataError(f"{where}: features of up to {np.abs(data).max():.3g}; expected at most {limit:.3g} (float32)")
     kept = data if data.dtype == np.uint8 else data.astype(np.float32)
     return torch.from_numpy(np.ascontiguousarray(kept).copy())
 
@@ -48,11 +51,13 @@ def class_labels(y: ArrayLike, where: str, count: int, classes: int | None = Non
         labels = labels[:, 0]
     if labels.shape != (count,):
         raise DataError(f"{where}: labels of shape {list(labels.shape)} for {count} samples; expected one class per sample")
-    whole = labels.dtype.kind in "biu" or (labels.dtype.kind == "f" and bool((labels == np.floor(labels)).all()))
-    if not whole:
+    floating = labels.dtype.kind == "f"
+    if floating and not np.isfinite(labels).all():
+        raise DataError(f"{where}: {int((~np.isfinite(labels)).sum())} labels are NaN or infinite; fill or drop these rows")
+    if not (labels.dtype.kind in "biu" or (floating and bool((labels == np.floor(labels)).all()))):
         raise DataError(f"{where}: labels are {labels.dtype}, not whole numbers; expected classes 0 .. C - 1")
-    labels = labels.astype(np.int64)
     low, high = int(labels.min()), int(labels.max())
+    labels = labels.astype(np.int64)
     top = classes if classes is not None else max(count, 2)
     if low < 0 or high >= top:
         said = f"0 .. {top - 1}" if classes is not None else "0 .. C - 1"
@@ -70,6 +75,12 @@ def grouped(client: ArrayLike, where: str, count: int) -> NDArray[np.int64]:
     ids: NDArray[Any] = np.asarray(client)
     if ids.shape != (count,):
         raise DataError(f"{where}: client ids of shape {list(ids.shape)} for {count} samples; expected one per sample")
+    if ids.dtype.kind not in "biuUSO" and not (ids.dtype.kind == "f" and np.isfinite(ids).all()):
+        raise DataError(f"{where}: some client ids are missing ({ids.dtype}); expected a number or a string per sample")
+    if ids.dtype.kind == "O":
+        if not all(isinstance(one, str | int | np.integer) for one in ids):
+            raise DataError(f"{where}: some client ids are neither numbers nor strings; expected one of these per sample")
+        ids = ids.astype(str)
     return np.unique(ids, return_inverse=True)[1].astype(np.int64)
 
 

@@ -62,7 +62,7 @@ def _users(path: Path) -> list[tuple[str, NDArray[Any], NDArray[Any]]]:
     """Name, samples and labels of every user of one file who has any."""
     try:
         content = json.loads(path.read_text())
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
         raise DataError(f"{path} is not readable JSON ({error}); it may be truncated") from None
     data = content.get("user_data") if isinstance(content, dict) else None
     if not isinstance(data, dict):
@@ -71,6 +71,10 @@ def _users(path: Path) -> list[tuple[str, NDArray[Any], NDArray[Any]]]:
     for user, samples in data.items():
         if not isinstance(samples, dict) or not {"x", "y"} <= set(samples):
             raise DataError(f"{path}: user {user!r} has no x and y")
+        if not isinstance(samples["x"], list) or not isinstance(samples["y"], list):
+            raise DataError(f"{path}: x and y of user {user!r} are no lists")
+        if any(isinstance(label, list) for label in samples["y"]):
+            raise DataError(f"{path}: user {user!r} has labels that are lists; expected one class per sample")
         if len(samples["x"]) != len(samples["y"]):
             raise DataError(f"{path}: user {user!r} has {len(samples['x'])} samples and {len(samples['y'])} labels")
         if len(samples["y"]):
