@@ -224,8 +224,48 @@ def columns() -> str:
     return table(("table", "columns"), rows)
 
 
+# ---------------------------------------------------------------------------------------------------- what was measured
+
+
+def speed() -> str:
+    """Client steps per second and their ratio to the plain loop, from ``benchmarks/measured/engines.json``."""
+    found = _measured("engines")
+    rows = []
+    for row in found["rows"]:
+        best = row["best_steps_per_s"]
+        loop = max(value for name, value in best.items() if name != "engine")
+        goal = f">= {row['goal']:g}" if row["goal"] else "-"
+        ratio = f"{row['ratio']:.2f} ({row['median_ratio']:.2f})"
+        rows.append((row["workload"], f"`{row['engine']}`", _rate(best["engine"]), _rate(loop), ratio, goal))
+    head = ("workload", "engine", "client steps / s", "plain loop", "ratio: best (median)", "goal")
+    return f"{found['cores']} cores, torch {found['torch']}.\n\n{table(head, rows)}"
+
+
+def _rate(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def overhead() -> str:
+    """Milliseconds a round outside training, peak memory, import time, from ``benchmarks/measured/overhead.json``."""
+    found = _measured("overhead")
+    rows = [(f"{r['population']:,}", str(r["cohort"]), f"`{r['selector']}`", f"{r['total']:.1f}") for r in found["rounds"]]
+    memory, start = found["memory"], found["import"]
+    text = (
+        f"A whole run with 10,000 clients and the MLP (MNIST) peaks at {memory['peak_mib']:.0f} MiB, "
+        f"{memory['grown_after_round_20_mib']:.1f} MiB of them after round 20. "
+        f"`import motley` takes {1000 * start['import_s']:.0f} ms, without torch."
+    )
+    return f"{table(('clients', 'cohort', 'selector', 'ms a round'), rows)}\n\n{text}"
+
+
+def _measured(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((ROOT / "benchmarks" / "measured" / f"{name}.json").read_text(encoding="utf-8"))
+    return found
+
+
 MAKERS: dict[str, Callable[[], str]] = {
-    maker.__name__: maker for maker in (keys, purposes, presets, components, contents, signals, contract, columns)
+    maker.__name__: maker
+    for maker in (keys, purposes, presets, components, contents, signals, contract, columns, speed, overhead)
 }
 
 
