@@ -38,7 +38,8 @@ _WIDTH = 160
 File = Annotated[Path, typer.Argument(metavar="FILE.toml", help="The experiment.")]
 Settings = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Set a key, e.g. local.epochs=2.")]
 Data = Annotated[Path | None, typer.Option("--data", metavar="DIR", help="Folder of data packs.")]
-Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Where to write.")]
+Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Where to write; below runs/ unless given.")]
+Page = Annotated[Path | None, typer.Option("--out", metavar="FILE", help="The page; report.html in DIR unless given.")]
 WithReport = Annotated[bool, typer.Option("--report/--no-report", help="Write the HTML report.")]
 Where = Annotated[Path, typer.Argument(metavar="DIR", help="A run, or a folder of runs.")]
 
@@ -235,7 +236,7 @@ def _raise_failures(failures: Sequence[Failure], good: int) -> None:
 
 
 @app.command()
-def report(where: Where, out: Out = None) -> None:
+def report(where: Where, out: Page = None) -> None:
     """Write the HTML report of a run or of a folder of runs."""
     from motley.results.load import load_all
     from motley.results.report import report as write_report

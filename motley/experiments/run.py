@@ -183,6 +183,8 @@ def _go(experiment: Experiment, simulation: Simulation, path: Path, resumed: boo
         told(done)
     writer.finish()
     simulation.engine.close()
+    if board is not None:
+        board.close()
     _save_model(simulation, path / "model.safetensors")
 
 

@@ -34,3 +34,7 @@ class Board:
         for name in ("train_loss", "score", "accepted", "time_s"):
             self._writer.add_scalar(name, getattr(done, name), done.round)
         self._writer.flush()
+
+    def close(self) -> None:
+        """Let go of the event file."""
+        self._writer.close()
