@@ -88,7 +88,7 @@ class SGD:
     ConfigError: an option outside its range.
     """
 
-    lr: float = 0.1
+    lr: float = 0.01
     momentum: float = 0.0
     weight_decay: float = 0.0
     nesterov: bool = False

@@ -122,6 +122,9 @@ class Catalogue:
             raise ConfigError(str(error), where) from None
 
 
+_PLURAL = {int: "whole numbers", float: "numbers", str: "strings"}
+
+
 def describe(hint: Any) -> str:
     """An annotation in words, e.g. ``a number or none``."""
     origin, args = typing.get_origin(hint), typing.get_args(hint)
@@ -132,7 +135,7 @@ def describe(hint: Any) -> str:
     if origin in (tuple, list, Sequence):
         inner = [a for a in args if a is not ...]
         if ... in args or origin is not tuple:
-            return f"a list of {describe(inner[0])}" if inner else "a list"
+            return f"a list of {_PLURAL.get(inner[0]) or describe(inner[0])}" if inner else "a list"
         return f"a list of {len(inner)}: " + ", ".join(describe(a) for a in inner)
     names = {int: "a whole number", float: "a number", bool: "true or false", str: "a string", type(None): "none"}
     return names.get(hint, "a table" if origin in (dict, Mapping) else getattr(hint, "__name__", str(hint)))

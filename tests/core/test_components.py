@@ -60,7 +60,7 @@ def test_options_in_words(toys):
     assert words["colour"] == ("one of 'red', 'blue'", "red")
     assert words["holes"] == ("a whole number or none", None)
     assert words["range"] == ("a list of 2: a number, a number", (0.0, 1.0))
-    assert words["tags"] == ("a list of a string", ())
+    assert words["tags"] == ("a list of strings", ())
     assert words["extra"] == ("a table", {})
     assert words["soft"] == ("true or false", False)
     assert "throw" in words
@@ -93,7 +93,7 @@ def test_options_in_words(toys):
         ({"name": "ball", "size": 1, "holes": True}, "toy.holes: got True"),
         ({"name": "ball", "size": 1, "range": [1]}, r"toy.range: got \[1\]; expected a list of 2"),
         ({"name": "ball", "size": 1, "range": 1}, "toy.range: got 1; expected a list of 2"),
-        ({"name": "ball", "size": 1, "tags": "a"}, "toy.tags: got 'a'; expected a list of a string"),
+        ({"name": "ball", "size": 1, "tags": "a"}, "toy.tags: got 'a'; expected a list of strings"),
         ({"name": "ball", "size": 1, "extra": 3}, "toy.extra: got 3; expected a table"),
         ({"name": "ball", "size": 1, "soft": 1}, "toy.soft: got 1; expected true or false"),
     ],
