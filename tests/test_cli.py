@@ -162,6 +162,15 @@ def test_updates_that_are_not_finite_are_rejected_counted_and_told(motley: Motle
     assert "an update was rejected 6 times" in (tmp_path / "out" / "report.html").read_text()
 
 
+def test_a_report_that_cannot_be_put_there_leaves_nothing(motley: Motley, tmp_path: Path) -> None:
+    assert motley("run", "q.toml", "--out", "out", "--no-report").code == 0
+    (tmp_path / "page").mkdir()
+    said = motley("report", "out", "--out", "page")
+    assert (said.code, said.err.count("\n")) == (2, 1)
+    assert said.err.startswith("motley: cannot write page: ")
+    assert {path.name for path in tmp_path.iterdir()} == {"out", "page", "q.toml", "digits.toml"}
+
+
 def test_a_damaged_record_is_one_sentence(motley: Motley, tmp_path: Path) -> None:
     assert motley("run", "q.toml", "--out", "out", "--no-report").code == 0
     for text, words in (("{", "cannot be read"), ("[]", "run.json"), ('{"citations": 3}', "holds 3 under 'citations'")):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -67,6 +68,8 @@ def report(runs: str | Path | Sequence[Run], out: str | Path, target: float | No
         new.write_text(page, encoding="utf-8")
         new.replace(path)
     except OSError as error:
+        with suppress(OSError):  # half a page is no page
+            new.unlink(missing_ok=True)
         raise disk_error(error, path) from error
     return path
 

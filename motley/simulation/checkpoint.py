@@ -10,6 +10,7 @@ import errno
 import os
 import warnings
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,8 @@ class Checkpoints:
                 os.fsync(file.fileno())
             fresh.replace(self.directory / f"checkpoint-{round:08d}.mtly")
         except OSError as error:
-            fresh.unlink(missing_ok=True)
+            with suppress(OSError):
+                fresh.unlink(missing_ok=True)
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise StoreError(
                     f"the disk is full: the checkpoint of round {round} does not fit in {self.directory}; "

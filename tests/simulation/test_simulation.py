@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,11 @@ import torch
 
 from motley.algorithms.base import Context, Correction, Memory, Parts
 from motley.core import codec
-from motley.core.errors import ConfigError
+from motley.core.errors import ConfigError, StoreError
 from motley.core.records import Outcome
 from motley.experiments.build import build
 from motley.experiments.config import Experiment
+from motley.simulation.checkpoint import Checkpoints
 from motley.simulation.simulation import Simulation
 from motley.simulation.stop import Stop
 from motley.tasks.base import ModelState
@@ -250,3 +252,9 @@ def test_a_weighting_the_selector_cannot_serve_is_refused_when_built_not_in_roun
 @pytest.mark.parametrize("outcome", list(Outcome))
 def test_every_outcome_has_a_word(outcome: Outcome) -> None:
     assert outcome.name.lower().isalpha()
+
+
+def test_a_checkpoint_that_cannot_be_written_says_where(tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("a file")
+    with pytest.raises(StoreError, match=r"cannot write the checkpoint of round 3 in .*taken: .*run again with --resume"):
+        Checkpoints(tmp_path / "taken").save(3, {})

@@ -123,6 +123,9 @@ def test_leaf(tmp_path: Path) -> None:
         ('{"user_data": {"u": {"x": ["to be"], "y": [0]}}}', "text is not read"),
         ('{"user_data": {"u": {"x": [[NaN, 1]], "y": [0]}}}', "NaN or infinity"),
         ('{"user_data": {"u": {"x": [[1, 1]], "y": [-1]}}}', "labels out of range, from -1 to -1"),
+        ('{"user_data": {"u": {"x": 3, "y": 4}}}', "x and y of user 'u' are no lists"),
+        ('{"user_data": {"u": {"x": [[1, 1]], "y": [[0]]}}}', "user 'u' has labels that are lists"),
+        ("[" * 100_000, "not readable JSON"),
         ('{"user_data": {}}', "hold no samples"),
     ],
 )
