@@ -13,9 +13,10 @@ import torch
 from motley.algorithms.base import Context, Correction, Memory, Parts
 from motley.core import codec
 from motley.core.errors import ConfigError, StoreError
-from motley.core.records import Outcome
+from motley.core.records import Ask, Cohort, Outcome, Reports
 from motley.experiments.build import build
 from motley.experiments.config import Experiment
+from motley.selectors.base import SelectionRule, Selector
 from motley.simulation.checkpoint import Checkpoints
 from motley.simulation.simulation import Simulation
 from motley.simulation.stop import Stop
@@ -258,3 +259,51 @@ def test_a_checkpoint_that_cannot_be_written_says_where(tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("a file")
     with pytest.raises(StoreError, match=r"cannot write the checkpoint of round 3 in .*taken: .*run again with --resume"):
         Checkpoints(tmp_path / "taken").save(3, {})
+
+
+@dataclasses.dataclass(frozen=True)
+class Everything(SelectionRule[int]):
+    """A toy of joint methods: it sets steps, learning rates and coefficients, and its first round is a rehearsal."""
+
+    def init(self) -> int:
+        return 0
+
+    def gives(self) -> frozenset[str]:
+        return frozenset({"weights"})
+
+    def select(self, state: int, ask: Ask) -> Cohort:
+        return Cohort(
+            ask.available,
+            weights=np.array([0.0, 0.25, 0.5]),
+            local_steps=np.array([1, 2, 100]),
+            lr_scale=np.array([1.0, 2.0, 1.0]),
+            rehearsal=ask.round == 1,
+            notes={"round": float(ask.round)},
+        )
+
+    def observe(self, state: int, round: int, reports: Reports) -> int:
+        return state + int((reports.outcome == Outcome.REHEARSED).sum())
+
+
+def test_everything_a_cohort_can_say_is_done() -> None:
+    """Round 1 is a rehearsal: trained, measured and billed, the model stays. In round 2 client k moves by
+    (1 - (1 - lr_k)^steps_k)(m_k - x) with steps (1, 2, 8: a client never does more than its whole work) and rates (.1, .2, .1),
+    and the server adds 0, .25 and .5 of that, undivided."""
+    rows = Rows()
+    simulation = build(_experiment(stop={"rounds": 2}), writer=rows)
+    plan = dataclasses.replace(simulation.plan, weights="selector")
+    simulation = Simulation(plan, simulation.engine, Selector(Everything()), simulation.server.model, rows)
+    x, data = simulation.server.model.x.clone(), simulation.federation
+    simulation.step()
+    assert torch.equal(simulation.server.model.x, x)
+    assert simulation.selector.state == 3
+    assert rows.tables["clients"][0]["outcome"] == ["rehearsed"] * 3
+    assert rows.tables["rounds"][0]["up_bits"] == 96_000
+    simulation.step()
+    moved = torch.zeros_like(x)
+    for k, (rate, steps, weight) in enumerate([(0.1, 1, 0.0), (0.2, 2, 0.25), (0.1, 8, 0.5)]):
+        minimum = data.y[torch.from_numpy(data.train[k])][0]
+        moved += weight * (1 - (1 - rate) ** steps) * (minimum - x)
+    torch.testing.assert_close(simulation.server.model.x - x, moved, rtol=1e-12, atol=1e-14)
+    assert rows.tables["rounds"][1]["notes"] == '{"round": 2.0}'
+    assert rows.tables["clients"][1]["local_steps"].tolist() == [1, 2, 8]
