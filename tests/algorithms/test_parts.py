@@ -90,6 +90,24 @@ def test_mean_folds_each_part_as_it_declares() -> None:
     assert total["counters"].dtype == torch.int64
 
 
+def test_buffers_are_folded_with_weights_of_at_least_zero_only() -> None:
+    """Coefficients 3 and -1 would give (3 * 0.5 - 1 * 2) / 2 = -0.25, which is no variance."""
+    variances = [Part(torch.tensor([v]), "convex") for v in (0.5, 2.0)]
+    uploads = [Upload({"buffers": part}, weight) for part, weight in zip(variances, (3.0, -1.0), strict=True)]
+    assert Mean().fold(uploads, "none")["buffers"].item() == 0.5
+
+
+def test_updates_without_any_weight_leave_the_model_and_its_buffers() -> None:
+    """The one client left has score 0 (the others were rejected): a variance of 0 must not come of it."""
+    parts = {"delta": Part(torch.ones(2), "mean"), "buffers": Part(torch.ones(1), "convex")}
+    total = Mean().fold([Upload(parts, 0.0)], "weight")
+    model = ModelState(torch.tensor([1.0, 2.0]), torch.tensor([0.7]), torch.tensor([3]))
+    room = Room(Layout((Entry("w", "", (2,), 0),)), population=4, accepted=1)
+    after = Average().update(ServerState(model), total, room).model
+    assert torch.equal(after.x, model.x)
+    assert torch.equal(after.buffers, model.buffers)
+
+
 def test_nothing_to_fold_is_an_empty_total() -> None:
     assert Mean().fold([], "weight") == {}
 
