@@ -133,7 +133,7 @@ class Cohort(_Batched):
 
 
 class Vmap(_Batched):
-    """Any small module without buffers or dropout."""
+    """Any small module without buffers, dropout or hooks."""
 
     name: ClassVar[str] = "vmap"
 

@@ -22,7 +22,7 @@ from motley.algorithms.local import SGD, Block, Scale
 from motley.core.layout import Entry, Layout
 from motley.engines.base import Setting
 from motley.engines.chunk import Chunk, Executor, Step
-from motley.tasks.flat import layout_of
+from motley.tasks.flat import hooked, layout_of
 from motley.tasks.nn import Dropout
 
 __all__ = ["Layer", "StackedLinear", "layers_of"]
@@ -38,7 +38,8 @@ class Layer:
 
 
 def layers_of(module: nn.Module) -> tuple[Layer, ...] | None:
-    """The layers of a stack of ``Flatten``, ``Linear``, ``ReLU`` (nested ``Sequential`` allowed); None for any other module."""
+    """The layers of a stack of ``Flatten``, ``Linear``, ``ReLU`` (nested ``Sequential`` allowed); None for any other module, also
+    for one with hooks (``weight_norm`` is one)."""
     flat = list(_leaves(module))
     kinds = [type(m) for m in flat]
     linear = [i for i, kind in enumerate(kinds) if kind is nn.Linear]
@@ -49,7 +50,13 @@ def layers_of(module: nn.Module) -> tuple[Layer, ...] | None:
     own = [id(p) for m in flat for p in m.parameters()]
     twice = len(set(own)) != len(own)  # a layer, or a parameter of it, that is used in two places
     frozen = any(not p.requires_grad for p in module.parameters())
-    if wrong or twice or frozen or any(m.start_dim != 1 or m.end_dim != -1 for m in flat if isinstance(m, nn.Flatten)):
+    if (
+        wrong
+        or twice
+        or frozen
+        or hooked(module)
+        or any(m.start_dim != 1 or m.end_dim != -1 for m in flat if isinstance(m, nn.Flatten))
+    ):
         return None
     return _layers(module, flat)
 

@@ -1,6 +1,7 @@
 """Other small models, many clients at once: ``torch.func.vmap`` over the gradient of one client's weighted mean loss.
 
-No BatchNorm (its running statistics change in place) and no dropout (its masks would not be those of a client training alone).
+No BatchNorm (its running statistics change in place), no dropout (its masks would not be those of a client training alone), no
+hooks (they would see many clients at once).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from motley.algorithms.local import Block
 from motley.core.layout import Entry, Layout
 from motley.engines.base import Setting
 from motley.engines.chunk import Chunk, Executor
-from motley.tasks.flat import construct
+from motley.tasks.flat import construct, hooked
 from motley.tasks.nn import stochastic_layers
 
 __all__ = ["Vmapped", "refuses_vmap"]
@@ -29,13 +30,15 @@ def refuses_vmap(module: nn.Module) -> str | None:
         return f"layer {norms[0]!r} keeps statistics that change while training"
     if stochastic_layers(module):
         return "it has dropout, whose masks are drawn client by client"
+    if hooked(module):
+        return "it has hooks, which would see many clients at once"
     if any(True for _ in module.buffers()):
         return "it has buffers"
     return None
 
 
 class Vmapped(Executor):
-    """Runs chunks of any module without buffers or random layers.
+    """Runs chunks of any module without buffers, random layers or hooks.
 
     Parameters
     ----------

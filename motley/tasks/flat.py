@@ -20,7 +20,7 @@ from motley.core.keys import Key
 from motley.core.layout import Entry, Layout
 from motley.tasks.base import ModelState
 
-__all__ = ["FlatModule", "construct", "initial", "layout_of"]
+__all__ = ["FlatModule", "construct", "hooked", "initial", "layout_of"]
 
 _BUILDING = threading.Lock()  # torch draws weights from one process-wide generator
 _NORMS = (_NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
@@ -182,6 +182,11 @@ def _buffers(module: nn.Module) -> tuple[list[_Buffer], list[_Buffer], list[_Buf
         kinds[kind].append(_Buffer(module.get_submodule(layer), short, place, value.shape))
         ends[kind] = place.stop
     return kinds
+
+
+def hooked(module: nn.Module) -> bool:
+    """Whether some layer does more when called than its type says: forward hooks, ``weight_norm`` among them."""
+    return any(m._forward_hooks or m._forward_pre_hooks for m in module.modules())
 
 
 def construct(factory: Callable[[], nn.Module], seed: int) -> nn.Module:

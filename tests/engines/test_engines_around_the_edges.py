@@ -239,6 +239,21 @@ def test_the_auto_rule(setting, model, shape, wanted):
     assert resolve_auto(setting(model, shape)) == wanted
 
 
+def tripled():
+    module = nn.Sequential(nn.Linear(6, 4))
+    module[0].register_forward_hook(lambda module, inputs, outputs: 3 * outputs)
+    return module
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm.*:FutureWarning")
+@pytest.mark.parametrize("model", [tripled, lambda: nn.Sequential(nn.utils.weight_norm(nn.Linear(6, 4)))])
+def test_layers_that_do_more_than_their_type_says_are_no_stack(setting, jobs, download, model):
+    s = setting(model)
+    assert "not a stack" in Cohort.refuses(s)
+    engine = ENGINES.get(resolve_auto(s))(s)
+    torch.testing.assert_close(deltas(engine, jobs(s), download(s)), deltas(Sequential(s), jobs(s), download(s)))
+
+
 def test_a_stack_whose_inputs_are_not_flat_is_no_stack(setting):
     assert "not flat" in Cohort.refuses(setting(lambda: nn.Linear(3, 4), (2, 3)))
 
