@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from motley.algorithms import LOSSES
-from motley.algorithms.base import Loss, Memory, Tensors
+from motley.algorithms.base import Correction, Loss, Memory, Tensors
 from motley.core.errors import ContractError
 from motley.core.keys import Key
 from motley.engines.base import Engine, Setting
@@ -91,7 +91,8 @@ class LocalEngine(Engine):
     ) -> Floats:
         """Mean per-sample loss of each client's starting model, ``[len(clients)]``; NaN without samples."""
         positions, owner = self._drawn(clients, batches, key)
-        alone = np.array([memories.get(int(client)) is not None for client in clients], dtype=bool)
+        own = type(self.setting.algorithm.correction).start is not Correction.start  # else memories do not change the model
+        alone = np.array([own and memories.get(int(client)) is not None for client in clients], dtype=bool)
         losses = np.empty(len(positions))
         groups = [np.flatnonzero(~alone), *np.flatnonzero(alone)[:, None]]
         for group in groups:

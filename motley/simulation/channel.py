@@ -27,7 +27,7 @@ class Sizes(NamedTuple):
 
 
 class Channel:
-    """Sizes messages and posts them to the ledger.
+    """Sizes messages and posts them to the ledger; the ledger's rounds are server steps (what was posted before which step).
 
     Parameters
     ----------

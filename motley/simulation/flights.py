@@ -14,7 +14,6 @@ from motley.timing.timeline import Timelines
 __all__ = ["CARGO", "Flights"]
 
 CARGO: Mapping[str, type] = {
-    "round": np.int64,  # round in which it was asked
     "examples": np.int64,
     "lr": np.float64,
     "weight": np.float64,  # raw weight of its update

@@ -51,10 +51,10 @@ def landed_reports(
 
 
 def client_rows(landed: Flights, reports: Reports) -> dict[str, Any]:
-    """Rows of the table ``clients``."""
+    """Rows of the table ``clients``, without their round: the one in which the flights ended."""
     lines, cargo = landed.timelines, landed.cargo
     return {
-        "round": cargo["round"], "dispatch": lines.dispatch, "client": reports.ids,
+        "dispatch": lines.dispatch, "client": reports.ids,
         "outcome": [Outcome(int(o)).name.lower() for o in reports.outcome],
         "version": lines.version, "staleness": reports.staleness.astype(np.int64), "num_examples": cargo["examples"],
         "local_steps": lines.steps, "weight": cargo["weight"], "score": cargo["score"],

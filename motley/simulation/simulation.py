@@ -72,6 +72,7 @@ class Simulation:
         self.channel = Channel.between(self.algorithm.correction, self.server, plan.setting.task.layout)
         self.clock, self.watch = Clock(), Stopwatch()
         self.memories: dict[int, Memory] = {}
+        self.first_memory = self.algorithm.correction.memory(model)
         self.downloads: dict[int, Tensors] = {}
         self.flights = Flights.empty()
         self.round = self.version = self.dispatch = 0
@@ -121,9 +122,8 @@ class Simulation:
     # ------------------------------------------------------------------------------------- gate, bench, choice, drawing board
 
     def _send_out(self, count: int) -> None:
+        self._begin_round()
         self.asked, self.asked_s = True, self.clock.now_s
-        self.round += 1
-        self.start_s = self.clock.now_s
         with self.watch("select"):
             available = self._available()
         self.downloads.setdefault(self.version, self.algorithm.correction.download(self.server))
@@ -133,7 +133,14 @@ class Simulation:
         with self.watch("plan"):
             self._dispatch(cohort)
         notes = json.dumps({name: float(value) for name, value in cohort.notes.items()}) if cohort.notes else None
-        self._tally |= {"available": len(available), "selected": len(cohort.ids), "notes": notes}
+        selected = self._tally.get("selected", 0) + len(cohort.ids)
+        self._tally |= {"available": len(available), "selected": selected, "notes": notes}
+
+    def _begin_round(self) -> None:
+        """A round is a call of ``select``, or a server step without one since the last. The first since a step starts its time."""
+        self.round += 1
+        if not self.asked:
+            self.start_s = self.clock.now_s
 
     def _available(self) -> Ids:
         """Who can be asked now: online, with data, not under way already."""
@@ -146,7 +153,7 @@ class Simulation:
         """Measure the candidates a rule names before it chooses; forward passes, seconds and bits are all charged."""
         with self.watch("select"):
             ids = self.selector.probe(self.round, available, count, self.dispatch)
-        self._tally["probed"] = len(ids)
+        self._tally["probed"] = self._tally.get("probed", 0) + len(ids)
         if not len(ids):
             return
         wanted = self.plan.probed(self.selector)
@@ -154,13 +161,14 @@ class Simulation:
         download, signals = self.downloads[self.version], {}
         with self.watch("measure"):
             if learning:
-                signals = self.engine.measure(ids, download, self.memories, learning, self._key("probe").fold(self.round))
+                key = self._key("probe").fold(self.round)
+                signals = self.engine.measure(ids, download, self._memories(ids), learning, key)
         with self.watch("plan"):
             step_s, network = self._step_s(ids), self.plan.world.network
             up, down = (speed(self._key("network"), ids, self.round) for speed in (network.uplink_mbps, network.downlink_mbps))
             known = {"uplink_mbps": up, "compute_estimate_s": step_s * self.full_steps[ids]}
             signals |= {name: known[name] for name in wanted if name in SYSTEM}
-            bits = self.channel.probe(ids, download, self.version, self.round, len(learning))
+            bits = self.channel.probe(ids, download, self.version, self.version + 1, len(learning))
             whole = self.setting.work.batches(self.examples[ids])
             passes = [whole if b is None else np.minimum(b, whole) for b in learning.values()]
             batches = np.max(passes, axis=0) if passes else np.zeros_like(whole)
@@ -193,23 +201,25 @@ class Simulation:
         )
         weight = raw_weights(self.plan.weights, cohort, examples, int(self.examples.sum()), len(self.federation))
         cargo: dict[str, Any] = {
-            "round": self.round, "examples": examples, "lr": lr, "weight": weight, "rehearsal": cohort.rehearsal,
+            "examples": examples, "lr": lr, "weight": weight, "rehearsal": cohort.rehearsal,
             "score": np.nan if cohort.scores is None else cohort.scores, "bits_down": bits.down, "bits_up": bits.up,
         }  # fmt: skip
         self.flights = self.flights.plus(lines, cargo)
-        self.channel.send(ids, bits.down, self.round)
+        self.channel.send(ids, bits.down, self.version + 1)
         self.dispatch += len(ids)
 
     # ------------------------------------------------------------------------------------- workshop, scales, update, reports
 
     def _fold(self, decision: Step, stay: NDArray[np.bool_]) -> Round:
+        if not self.asked:
+            self._begin_round()
         gone = np.flatnonzero(~stay)
         gone = gone[np.argsort(self.flights.timelines.client[gone], kind="stable")]
         landed = self.flights.take(gone)
         self.flights = self.flights.take(np.flatnonzero(stay))
         outcome = np.where(decision.accept[gone], Outcome.ACCEPTED, Outcome.LATE).astype(np.int8)
         outcome[landed.timelines.dropped] = Outcome.DROPPED
-        self.channel.receive(landed.timelines.client, landed.cargo["bits_up"], outcome != Outcome.DROPPED, self.round)
+        self.channel.receive(landed.timelines.client, landed.cargo["bits_up"], outcome != Outcome.DROPPED, self.version + 1)
         results: dict[int, Trained] = {}
         with self.watch("fold"):
             uploads = self._uploads(landed, np.flatnonzero(outcome == Outcome.ACCEPTED), results)
@@ -238,7 +248,7 @@ class Simulation:
             chosen = accepted[versions == version]
             lines, lr = landed.timelines[chosen], landed.cargo["lr"][chosen]
             jobs = [Job(int(c), int(d), int(s), float(r)) for c, d, s, r in zip(lines.client, lines.dispatch, lines.steps, lr)]  # noqa: B905
-            stream = self.engine.train(jobs, self.downloads[int(version)], self.memories, want)
+            stream = self.engine.train(jobs, self.downloads[int(version)], self._memories(lines.client), want)
             for i, trained in zip(chosen.tolist(), self.watch.iterate("train", stream), strict=True):
                 results[i] = Trained(trained.client, {}, trained.memory, trained.steps, trained.signals, trained.finite)
                 if trained.finite:
@@ -265,7 +275,7 @@ class Simulation:
         with self.watch("write"):
             self._write("rounds", {**stamp, "time_s": self.clock.now_s, **row, **self._tally, **self.channel.round_row()})
             if len(landed):
-                self._write("clients", rows.client_rows(landed, reports))
+                self._write("clients", {"round": self.round, **rows.client_rows(landed, reports)})
         self._tally = {}
         if self.version % self.plan.examine.every == 0 or self.done:
             self._examine()
@@ -291,6 +301,12 @@ class Simulation:
 
     def _key(self, purpose: str) -> Key:
         return self.setting.streams.key(purpose)
+
+    def _memories(self, ids: Ids) -> dict[int, Memory | None]:
+        """What these clients keep; the method's first memory for who was never accepted. Empty for a method without memory."""
+        if self.first_memory is None:
+            return {}
+        return {client: self.memories.get(client, self.first_memory) for client in ids.tolist()}
 
     def _step_s(self, ids: Ids) -> Floats:
         device = self.plan.world.device

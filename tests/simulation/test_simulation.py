@@ -115,8 +115,8 @@ class Counting(Correction):
         return {"rounds": torch.zeros(1, dtype=state.x.dtype)}
 
     def finish(self, after: ModelState, ctx: Context) -> tuple[Parts, Memory | None]:
-        before = ctx.memory or self.memory(after)
-        return super().finish(after, ctx)[0], {"rounds": before["rounds"] + 1}
+        assert ctx.memory is not None, "a client's first round begins with the memory that the method says"
+        return super().finish(after, ctx)[0], {"rounds": ctx.memory["rounds"] + 1}
 
 
 def _with(simulation: Simulation, **changes: Any) -> Simulation:
@@ -142,6 +142,63 @@ def test_updates_of_old_versions_start_from_the_model_they_received() -> None:
         update = (1 - 0.9 ** (2, 4, 8)[client]) * (minima - models[version])
         torch.testing.assert_close(models[at + 1] - models[at], update, rtol=1e-10, atol=1e-12)
     assert max(int(c["staleness"][0]) for c in rows.tables["clients"]) >= 1
+
+
+@dataclasses.dataclass(frozen=True)
+class OneByOne(TwoAtOnce):
+    """Of several that arrive together one is folded at a time."""
+
+    def decide(self, view: View) -> Dispatch | Wait | Step:
+        decision = super().decide(view)
+        if isinstance(decision, Step):
+            decision.accept[np.flatnonzero(decision.accept)[1:]] = False
+        return decision
+
+
+@dataclasses.dataclass(frozen=True)
+class Buffer(Synchrony):
+    """A toy of FedBuff: two on their way at any time, a step for every two that have arrived."""
+
+    def decide(self, view: View) -> Dispatch | Wait | Step:
+        under_way = len(view.flights) - int(view.arrived.sum())
+        if view.arrived.sum() >= 2:
+            return Step(accept=view.arrived, cancel=np.zeros(len(view.flights), bool))
+        if under_way < 2 and not (view.asked and view.asked_s == view.now_s):
+            return Dispatch(2 - under_way)
+        return Wait(float(view.flights.arrives_s[~view.arrived].min()))
+
+
+def test_a_step_tells_of_all_that_was_sent_out_since_the_last() -> None:
+    """Five clients, several dispatches before a step: traffic and cohorts of each are in its row, and time begins with the first."""
+    rows = Rows()
+    task = {"name": "quadratic", "dim": 1000, "examples": [2, 4, 8, 3, 5]}
+    experiment = _experiment(task=task, cohort=2, population=5, selector="power_of_choice", stop={"rounds": 6})
+    simulation = _with(build(experiment, writer=rows), synchrony=Buffer())
+    while not simulation.done:
+        simulation.step()
+    table, ledger = rows.tables["rounds"], simulation.channel.ledger
+    assert simulation.round > simulation.version
+    assert sum(row["selected"] for row in table) == simulation.dispatch
+    for kind, direction, column in (
+        ("model", "down", "down_bits"),
+        ("probe", "up", "probe_up_bits"),
+        ("upload", "up", "up_bits"),
+    ):
+        assert sum(row[column] for row in table) == ledger.total(kind, direction)
+    assert [row["start_s"] for row in table] == [0.0, *(row["time_s"] for row in table[:-1])]
+
+
+def test_rows_are_written_in_the_round_that_made_them_so_that_a_resumed_run_can_cut_them() -> None:
+    """Clients of equal speed arrive together and are folded in two steps: two rounds, the second without a dispatch. An update
+    that lands is a row of the round in which it lands, whenever it was asked."""
+    rows = Rows()
+    task = {"name": "quadratic", "dim": 1000, "examples": [4, 4, 4]}
+    simulation = _with(build(_experiment(task=task, cohort=2), writer=rows), synchrony=OneByOne())
+    numbers = [simulation.step().round for _ in range(6)]
+    assert numbers == sorted(set(numbers))
+    assert [row["round"] for row in rows.tables["rounds"]] == numbers
+    assert [row["round"] for row in rows.tables["clients"]] == numbers
+    assert [row["round"] for row in rows.tables["evaluations"]] == [0, *numbers]
 
 
 def test_asynchronous_runs_and_client_memories_survive_a_save_between_two_steps() -> None:
