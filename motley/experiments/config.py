@@ -332,6 +332,9 @@ class Experiment(BaseModel):
                 raise ConfigError(
                     f"there is no such purpose{suggest(purpose, PURPOSES)}; expected one of: {known}", f"pin.{purpose}"
                 )
+        for key, seed in {"seed": self.seed, **{f"pin.{purpose}": seed for purpose, seed in self.pin.items()}}.items():
+            if not -(2**63) <= seed < 2**63:
+                raise ConfigError(f"got {seed}; expected a whole number of at most 64 bits", key)
         if self.local.optimizer.get("clip") is not None:
             raise ConfigError("clipping has a key of its own; write local.clip = { norm = ... }", "local.optimizer.clip")
         if self.stop.target is not None and not self.stop.target.model_dump(exclude_none=True):

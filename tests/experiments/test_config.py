@@ -135,6 +135,11 @@ def test_an_experiment_is_never_changed() -> None:
         ({"cohort": None, "participation": 0.0}, "participation: got 0.0; expected above 0"),
         ({"cohort": None, "participation": 1.5}, "participation: got 1.5; expected at most 1"),
         ({"seed": "lucky"}, "seed: got 'lucky'; expected a whole number"),
+        ({"seed": 2**200}, f"seed: got {2**200}; expected a whole number of at most 64 bits"),
+        (
+            {"pin": {"partition": -(2**63) - 1}},
+            f"pin.partition: got {-(2**63) - 1}; expected a whole number of at most 64 bits",
+        ),
         ({"name": 3}, "name: got 3; expected a string"),
         ({"pin": {"partitoin": 1}}, "pin.partitoin: there is no such purpose (did you mean 'partition'?)"),
         ({"pin": {"partition": "x"}}, "pin.partition: got 'x'; expected a whole number"),
