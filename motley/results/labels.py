@@ -9,7 +9,7 @@ from motley.results.load import Run
 
 __all__ = ["group_runs", "label_runs"]
 
-IGNORED = ("name", "seed", "pin", "grid", "engine", "checkpoint", "examine")
+IGNORED = ("name", "seed", "pin", "method", "grid", "engine", "checkpoint", "examine", "log")
 """Top-level keys of an experiment that do not make another method."""
 
 

@@ -161,20 +161,21 @@ def _summary(groups: Mapping[str, Sequence[Run]], better: bool) -> list[dict[str
 
 
 def _pairs(groups: Mapping[str, Sequence[Run]], better: bool) -> list[dict[str, Any]]:
-    """Every method against the first in stable performance, paired by seed, where they share two seeds or more."""
-    percent = 100.0 if measures.metric_of(next(iter(groups.values()))[0])[0] == "accuracy" else 1.0
+    """Every method against the first in stable performance, paired by seed, where two seeds or more are finished in both."""
+    accuracy = measures.metric_of(next(iter(groups.values()))[0])[0] == "accuracy"
+    percent, digits = (100.0, "+.2f") if accuracy else (1.0, "+.3g")
     stable = {
-        label: {run.seed: percent * measures.ends(measures.curve(run).y, better).stable for run in runs}
+        label: {run.seed: percent * measures.ends(measures.curve(run).y, better).stable for run in runs if run.finished}
         for label, runs in groups.items()
     }
     base, *others = stable
     pairs = []
     for label in others:
         seeds = sorted(stable[base].keys() & stable[label].keys())
-        if len(seeds) > 1:
-            got = measures.paired([stable[label][s] for s in seeds], [stable[base][s] for s in seeds])
+        got = measures.paired([stable[label][s] for s in seeds], [stable[base][s] for s in seeds])
+        if got.n > 1:
             sure = "no clear difference" if got.low <= 0 <= got.high else "better" if (got.mean > 0) == better else "worse"
-            cells = [text.replace("-", "−") for text in (f"{got.mean:+.2f}", f"{got.low:+.2f} to {got.high:+.2f}")]
+            cells = [text.replace("-", "−") for text in (f"{got.mean:{digits}}", f"{got.low:{digits}} to {got.high:{digits}}")]
             pairs.append({"label": label, "base": base, "mean": cells[0], "interval": cells[1], "n": got.n, "verdict": sure})
     return pairs
 
@@ -253,8 +254,11 @@ def _warnings(groups: Mapping[str, Sequence[Run]]) -> list[str]:
             )
         if len(runs) == 1:
             said.append(f"{label}: one seed only; no spread can be told, and small differences mean nothing.")
-        if not any(len(measures.curve(run).x) for run in runs):
+        evaluations = [len(measures.curve(run).x) for run in runs]
+        if not any(evaluations):
             said.append(f"{label}: no evaluations; set examine.every to see accuracy.")
+        elif min(evaluations) < measures.STABLE:
+            said.append(f"{label}: fewer than ten evaluations: stable is the mean of all of them, the first included.")
     if len({measures.headline_scope(run) for runs in groups.values() for run in runs}) > 1:
         said.append(
             "Some runs are tested on the clients' own data and some on a global test set: their headlines differ in meaning."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import isfinite
+from math import floor, isfinite, log10
 from typing import TYPE_CHECKING
 
 from motley.results import measures
@@ -73,14 +73,17 @@ def _row(label: str, runs: Sequence[Run]) -> MethodRow:
 
 
 def short_number(value: float, like: float | None = None) -> str:
-    """About four significant digits, thousands apart: ``86.93``, ``1 204``, ``0.012``; a dash when there is none.
+    """About four significant digits, thousands apart: ``86.93``, ``1 204``, ``0.012``; small numbers keep two; a dash when there
+    is none.
 
     ``like``: another number whose count of decimals is taken, so that a mean and its spread line up.
     """
     if not isfinite(value):
         return "–"
     size = abs(value if like is None else like)
-    digits = 0 if size >= 1000 else 1 if size >= 100 else 2 if size >= 1 or size == 0 else 3
+    if 0 < size < 1e-4:
+        return f"{value:.1e}"
+    digits = 0 if size >= 1000 else 1 if size >= 100 else 2 if size >= 1 or size == 0 else max(3, 1 - floor(log10(size)))
     return f"{value:,.{digits}f}".replace(",", "\u202f")
 
 
@@ -105,7 +108,7 @@ def summary_table(runs: Sequence[Run]) -> Table:
     title = f"{runs[0].name if runs else 'no runs'}: {metric}{unit}{spread}"
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("method", overflow="fold", min_width=12)
-    for name in ("final", "peak", "stable", "drop", "asked std", "hours", "MB", "wall s"):
+    for name in ("final", "peak", "stable", "drop", "took part std", "hours", "MB", "wall s"):
         table.add_column(name, justify="right", no_wrap=True)
     digits = 1 if metric == "accuracy" else None
     for row in method_rows(groups):

@@ -37,6 +37,12 @@ def test_nothing_differs():
     assert labels({"cohort": 5, "seed": 0}, {"cohort": 5, "seed": 1}) == ["by hand", "by hand"]
 
 
+def test_what_cannot_change_results_makes_no_other_method():
+    plain = {"method": None, "log": {"tensorboard": False}, "selector": {"name": "uniform"}}
+    logged = plain | {"method": "fedavg", "log": {"tensorboard": True}}
+    assert labels(plain, logged) == ["by hand", "by hand"]
+
+
 def test_groups_are_ordered_by_seed():
     runs = [fake.run({"cohort": c}, seed=s) for c, s in ((5, 2), (10, 0), (5, 1))]
     assert {label: [run.seed for run in members] for label, members in group_runs(runs).items()} == {

@@ -105,6 +105,49 @@ def test_an_empty_unfinished_run_has_a_page(tmp_path):
     assert not re.search(r"\bnan\b", page.replace('data-value="nan"', ""))
 
 
+def with_curve(method, seed, values, metric="accuracy", finished=True):
+    """A run with these values of the metric on a global test set, one a round."""
+    rounds = list(range(len(values)))
+    columns = {"round": rounds, "scope": ["global"] * len(values), "client": [-1] * len(values), metric: values}
+    made = fake.run({"selector": {"name": method}}, {"metric": metric}, seed, evaluations=fake.table("evaluations", **columns))
+    return type(made)(made.directory, {**made.meta, "finished": finished}, made.tables)
+
+
+def test_the_difference_is_a_paired_t_interval(tmp_path):
+    """Differences of stable: 10, 12, 14 points; mean 12, deviation 2, t(.975, 2) = 4.302653: 12 -+ 4.9683."""
+    ours = [with_curve("ours", seed, [0.5 + gain] * 10) for seed, gain in enumerate((0.10, 0.12, 0.14))]
+    runs = [*(with_curve("base", seed, [0.5] * 10) for seed in range(3)), *ours]
+    page = report(runs, tmp_path / "r.html").read_text(encoding="utf-8")
+    assert "<td>+12.00</td><td>+7.03 to +16.97</td><td>3</td><td>better</td>" in page
+
+
+def test_no_verdict_without_two_finished_pairs(tmp_path):
+    """One seed is not finished, or has no evaluations: one pair is left, and one pair has no interval."""
+    base = [with_curve("base", seed, [0.5] * 10) for seed in (0, 1)]
+    for second in (with_curve("ours", 1, [0.1] * 10, finished=False), with_curve("ours", 1, [])):
+        runs = [*base, with_curve("ours", 0, [0.9] * 10), second]
+        page = report(runs, tmp_path / "r.html").read_text(encoding="utf-8")
+        assert "Is the difference more than the seeds?" not in page
+
+
+def test_small_differences_keep_their_digits(tmp_path):
+    """Losses of 1e-4 and 3e-4: the difference is not 0.00."""
+    runs = [
+        with_curve(name, seed, [loss + seed * 1e-7] * 10, "loss")
+        for name, loss in (("a", 3e-4), ("b", 1e-4))
+        for seed in (0, 1)
+    ]
+    page = report(runs, tmp_path / "r.html").read_text(encoding="utf-8")
+    assert "<td>−0.0002</td>" in page
+
+
+def test_few_evaluations_are_said(tmp_path):
+    page = report([with_curve("a", 0, [0.5] * 4)], tmp_path / "r.html").read_text(encoding="utf-8")
+    assert "fewer than ten evaluations: stable is the mean of all of them, the first included" in page
+    page = report([with_curve("a", 0, [0.5] * 10)], tmp_path / "r.html").read_text(encoding="utf-8")
+    assert "fewer than ten" not in page
+
+
 def test_costs_to_a_target_are_censored(tmp_path, folder):
     """Both methods pass 50% and none 99%: every run of 20 rounds then counts with all of them, as a lower bound."""
     runs = load_all(folder)
@@ -140,7 +183,7 @@ def test_the_terminal_shows_every_method(folder):
     text = console.export_text()
     console.file.close()
     assert "power_of_choice" in text
-    assert "asked std" in text
+    assert "took part std" in text
     assert summary_table([]).row_count == 0
 
 
@@ -148,6 +191,9 @@ def test_numbers_line_up():
     assert short_number(86.934) == "86.93"
     assert short_number(1204.4) == "1\u202f204"
     assert short_number(0.01234) == "0.012"
+    assert short_number(0.0) == "0.00"
+    assert short_number(0.000345) == "0.00034"
+    assert short_number(-1.26e-7) == "-1.3e-07"
     assert short_number(float("nan")) == "–"
     assert plus_minus(Spread(86.934, 0.5678, 3)) == "86.93 ± 0.57"
     assert plus_minus(Spread(86.934, float("nan"), 1)) == "86.93"
