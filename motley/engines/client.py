@@ -123,17 +123,15 @@ class Client:
 
     def _gradient(self, inputs: Tensor, targets: Tensor, extra: Tensors, blocks: list[Block]) -> tuple[Tensor, list[Block]]:
         """The per-sample losses, detached, and the blocks with the gradient of the batch's mean loss in them."""
-        alone = bool(self.norms) and len(inputs) == 1
-        if alone:  # a batch of one has no variance: normalise with the running statistics and leave them
-            _set_training(self.norms, False)
+        alone = [m for m in self.norms if m.training] if len(inputs) == 1 else []
+        _set_training(alone, False)  # a batch of one has no variance: normalise with the running statistics and leave them
         loss = self.setting.algorithm.loss.loss(self._outputs(inputs), targets, extra)
         if self._direct:
             found = torch.autograd.grad(loss.mean(), self.parameters, materialize_grads=True)
             blocks = [block._replace(g=g.unsqueeze(0)) for block, g in zip(blocks, found, strict=True)]
         else:
             self.model.gradient(loss.mean())
-        if alone:
-            _set_training(self.norms, True)
+        _set_training(alone, True)
         return loss.detach(), blocks
 
     def _blocks(self, ctx: Context, affine: Affine) -> list[Block]:

@@ -154,6 +154,22 @@ def test_batchnorm_statistics_are_each_clients_own(setting, jobs, download):
         assert trained.finite
 
 
+class Frozen(nn.BatchNorm1d):
+    """Fine-tuning's habit: statistics that are never moved."""
+
+    def train(self, mode=True):
+        return super().train(False)
+
+
+def test_a_frozen_normalisation_stays_frozen_after_a_batch_of_one(setting, jobs, download):
+    """23 samples in batches of 11 and twice over: the third batch of each epoch is a single sample."""
+    s = setting(lambda: nn.Sequential(Frozen(6), nn.Linear(6, 4)), work=LocalWork(11, epochs=2))
+    (trained,) = Sequential(s).train(jobs(s, clients=(2,)), download(s), {})
+    assert trained.steps == 6
+    assert trained.parts["counters"].value.tolist() == [0]
+    assert trained.parts["buffers"].value.tolist() == [0.0] * 6 + [1.0] * 6
+
+
 class Prepared(CrossEntropy):
     """Weighs every sample by the received model's confidence in its label."""
 
