@@ -6,10 +6,14 @@ per client) and ``mean`` (their unweighted mean, FedCVR-Bolt's metric).
 A client is examined on its own test part. In a federation with only a common test set, client k's figure is
 ``sum_c P_k(c) accuracy_c`` with ``P_k`` the clean class shares of its training data: what it would see on test data of its own mix
 (INTERPRETATION of "the same per-client class law for client test splits", optimisation-and-compression D).
+
+Where a method lets clients start from a model of their own (FedBN's normalisation), each is examined on that one; ``global`` is
+the server's model as it is.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,8 +36,12 @@ class Examine:
     per_client: bool = True
 
 
-def examine(engine: Engine, model: ModelState, federation: Federation, per_client: bool) -> dict[str, Any]:
-    """Columns ``scope, client, examples, loss, accuracy`` of one evaluation; accuracy is NaN in regression."""
+def examine(
+    engine: Engine, model: ModelState, federation: Federation, per_client: bool, own: Callable[[int], ModelState] | None = None
+) -> dict[str, Any]:
+    """Columns ``scope, client, examples, loss, accuracy`` of one evaluation; accuracy is NaN in regression.
+
+    ``own``: the model that a client starts from; None: ``model`` for everybody."""
     scope: list[str] = []
     columns: list[tuple[NDArray[np.int64], NDArray[np.int64], Floats, Floats]] = []
     common = federation.global_test
@@ -43,13 +51,21 @@ def examine(engine: Engine, model: ModelState, federation: Federation, per_clien
         scope.append("global")
         columns.append((one, np.array([len(common)]), np.array([loss.mean()]), np.array([hit.mean()])))
     if len(federation.test.values):
-        loss, hit = engine.evaluate(model, federation.test.values)
+        if own is None:
+            loss, hit = engine.evaluate(model, federation.test.values)
+        else:
+            parts = [engine.evaluate(own(k), rows) for k, rows in enumerate(federation.test)]
+            loss, hit = (np.concatenate(values) for values in zip(*parts, strict=True))
         sizes = federation.test.sizes
         each_loss, each_hit = (_means(value, federation.test.owner, sizes) for value in (loss, hit))
     elif common is not None and federation.classes is not None:
         labels = federation.y[common].cpu().numpy()
         sizes = federation.train.sizes
         each_loss, each_hit = (_by_class(value, labels, federation) for value in (loss, hit))
+        if own is not None:
+            for k in range(len(federation)):
+                found = engine.evaluate(own(k), common)
+                each_loss[k], each_hit[k] = (_by_class(value, labels, federation)[k] for value in found)
     else:
         return _join(scope, columns)
     known = np.flatnonzero(sizes > 0)

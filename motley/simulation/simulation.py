@@ -7,13 +7,13 @@ rows. Time is planned before learning, so what will be thrown away is never trai
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from motley.algorithms.base import Memory, Room, Tensors, Upload
+from motley.algorithms.base import Correction, Memory, Room, Tensors, Upload
 from motley.algorithms.weights import divide_by, raw_weights
 from motley.core.keys import Key
 from motley.core.records import Cohort, Outcome, Reports
@@ -283,7 +283,7 @@ class Simulation:
 
     def _examine(self) -> None:
         with self.watch("examine"):
-            found = examine(self.engine, self.server.model, self.federation, self.plan.examine.per_client)
+            found = examine(self.engine, self.server.model, self.federation, self.plan.examine.per_client, self._own_models())
         if not found["scope"]:
             return
         head = found["scope"].index("mean" if self.federation.global_test is None else "global")
@@ -301,6 +301,14 @@ class Simulation:
 
     def _key(self, purpose: str) -> Key:
         return self.setting.streams.key(purpose)
+
+    def _own_models(self) -> Callable[[int], ModelState] | None:
+        """The model each client would start from now; None where that is the server's for everybody."""
+        correction = self.algorithm.correction
+        if type(correction).start is Correction.start:
+            return None
+        download = correction.download(self.server)
+        return lambda client: correction.start(download, self.memories.get(client, self.first_memory))
 
     def _memories(self, ids: Ids) -> dict[int, Memory | None]:
         """What these clients keep; the method's first memory for who was never accepted. Empty for a method without memory."""

@@ -266,6 +266,46 @@ def test_per_client_figures_and_their_mean() -> None:
     assert simulation.score == last["loss"][0]
 
 
+@dataclasses.dataclass(frozen=True)
+class OwnBias(Correction):
+    """A toy of FedBN: every client keeps the last weights of its own model (of both classes' biases here)."""
+
+    def memory(self, state: ModelState) -> Memory:
+        return {"bias": state.x[-2:].clone()}
+
+    def start(self, download: Any, memory: Any) -> ModelState:
+        x = download["x"].clone()
+        x[-2:] = memory["bias"]
+        return ModelState(x, download["buffers"], download["counters"])
+
+    def finish(self, after: ModelState, ctx: Context) -> tuple[Parts, Memory | None]:
+        return super().finish(after, ctx)[0], {"bias": after.x[-2:].clone()}
+
+
+@pytest.mark.parametrize("test", ["client", "global"])
+def test_a_client_is_examined_on_the_model_it_starts_from(test: str) -> None:
+    keys = {"task": {"name": "tabular"}, "split": {"test": test}, "partition": {"name": "dirichlet", "alpha": 0.3}}
+    rows = Rows()
+    simulation = build(_experiment(population=4, local={"batch_size": 32}, **keys), writer=rows)
+    algorithm = dataclasses.replace(simulation.plan.setting.algorithm, correction=OwnBias())
+    setting = dataclasses.replace(simulation.plan.setting, algorithm=algorithm)
+    simulation.engine = type(simulation.engine)(setting)
+    simulation = _with(simulation, setting=setting)
+    simulation.step()
+    data, last = simulation.federation, rows.tables["evaluations"][-1]
+    found = [loss for loss, scope in zip(last["loss"], last["scope"], strict=True) if scope == "client"]
+    download = algorithm.correction.download(simulation.server)
+    assert len(found) == 4
+    for k in range(4):
+        own = algorithm.correction.start(download, simulation.memories.get(k, simulation.first_memory))
+        where = data.test[k] if test == "client" else data.global_test
+        loss, _ = simulation.engine.evaluate(own, where)
+        labels = data.y[torch.from_numpy(where)].numpy()
+        share = np.bincount(data.y[torch.from_numpy(data.train[k])].numpy(), minlength=2) / len(data.train[k])
+        wanted = loss.mean() if test == "client" else sum(share[c] * loss[labels == c].mean() for c in range(2))
+        assert found[k] == pytest.approx(wanted, rel=1e-12)
+
+
 def test_figures_by_class_mix_under_a_common_test_set() -> None:
     """sum_c P_k(c) accuracy_c, from the common test rows' hits and the clients' clean class shares."""
     rows = Rows()
