@@ -89,7 +89,7 @@ def _template() -> Any:
 
 def _context(runs: Sequence[Run], target: float | None) -> dict[str, Any]:
     groups = group_runs(runs)
-    first = runs[0]
+    first = next(iter(groups.values()))[0]
     metric, better = measures.metric_of(first)
     if target is None:
         target = ((first.config.get("stop") or {}).get("target") or {}).get(metric)
@@ -118,10 +118,10 @@ def _context(runs: Sequence[Run], target: float | None) -> dict[str, Any]:
         "warnings": _warnings(groups),
         "experiments": [(label, _json(members[0].config)) for label, members in groups.items()],
         "commands": list(dict.fromkeys(str(run.meta["command"]) for run in runs if run.meta.get("command"))),
-        "versions": _shared(runs, "versions"),
-        "numerics": _shared(runs, "numerics"),
+        "versions": _shared([run.meta.get("versions") for run in runs]),
+        "numerics": _shared([run.meta.get("numerics") for run in runs]),
         "citations": list(dict.fromkeys(_bibtex(entry) for run in runs for entry in run.meta.get("citations") or [])),
-        "notes": [(str(k), str(v)) for k, v in ((first.meta.get("task") or {}).get("notes") or {}).items()],
+        "notes": _shared([(run.meta.get("task") or {}).get("notes") for run in runs]),
     }
 
 
@@ -276,9 +276,9 @@ def _whole(number: float) -> str:
     return f"{number:,.1f}".removesuffix(".0").replace(",", "\u202f")
 
 
-def _shared(runs: Sequence[Run], key: str) -> list[tuple[str, str]]:
-    """A record of ``run.json`` over all runs: each value, or all of them where they differ."""
-    records = [run.meta.get(key) or {} for run in runs]
+def _shared(found: Sequence[Mapping[str, Any] | None]) -> list[tuple[str, str]]:
+    """The same record of every run: each value, or all of them where they differ."""
+    records = [record or {} for record in found]
     names = list(dict.fromkeys(name for record in records for name in record))
     return [(name, " / ".join(dict.fromkeys(str(record[name]) for record in records if name in record))) for name in names]
 

@@ -141,6 +141,14 @@ def test_small_differences_keep_their_digits(tmp_path):
     assert "<td>−0.0002</td>" in page
 
 
+def test_notes_of_all_runs_are_shown(tmp_path):
+    runs = [with_curve("a", seed, [0.5] * 10) for seed in (0, 1)]
+    for seed, run in enumerate(runs):
+        run.meta["task"]["notes"] = {"data": "MNIST", "min_size": f"redrawn {seed} times"}
+    page = report(runs, tmp_path / "r.html").read_text(encoding="utf-8")
+    assert "<li>data: MNIST</li><li>min_size: redrawn 0 times / redrawn 1 times</li>" in page
+
+
 def test_few_evaluations_are_said(tmp_path):
     page = report([with_curve("a", 0, [0.5] * 4)], tmp_path / "r.html").read_text(encoding="utf-8")
     assert "fewer than ten evaluations: stable is the mean of all of them, the first included" in page
