@@ -132,8 +132,8 @@ def with_own(experiment: Experiment | str | Path | Mapping[str, Any], task: Task
     if not isinstance(task, Task):
         raise ConfigError(f"got {task!r}; expected a Task, e.g. motley.tasks.own_task(federation, model)", "task")
     test = {"test": "client" if task.federation.global_test is None else "global"}
-    keys = dict(experiment) if isinstance(experiment, Mapping) else {}
-    checked = Experiment(**{"task": "own", **keys}) if keys else as_experiment(experiment)
+    keys = document.read(Path(experiment)) if isinstance(experiment, str | Path) else experiment
+    checked = as_experiment({"task": "own", **keys} if isinstance(keys, Mapping) else keys)
     if checked.task["name"] != "own":
         raise ConfigError(f'got {checked.task["name"]!r} and a task of your own beside it; write task = "own"', "task.name")
     return checked.replace({"task.fingerprint": fingerprint(task), "split": test})

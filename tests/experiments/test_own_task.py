@@ -27,8 +27,17 @@ def _task(seed: int = 0, test: Any = "client") -> Task:
 def test_the_task_may_be_left_out_or_called_own(tmp_path: Path) -> None:
     left_out = run(KEYS, task=_task(), out=tmp_path / "1")
     named = run(Experiment(task="own", **KEYS), task=_task(), out=tmp_path / "2")
-    assert left_out.tables["evaluations"].equals(named.tables["evaluations"])
-    assert left_out.meta["run_id"] == named.meta["run_id"]
+    file = tmp_path / "exp.toml"
+    file.write_text("cohort = 2\nstop = { rounds = 2 }\nexamine = { every = 1 }\n")
+    written = run(file, task=_task(), out=tmp_path / "3")
+    for other in (named, written):
+        assert left_out.tables["evaluations"].equals(other.tables["evaluations"])
+        assert left_out.meta["run_id"] == other.meta["run_id"]
+
+
+def test_an_empty_experiment_misses_its_stop_only(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"^stop: this key is missing and has no default$"):
+        run({}, task=_task(), out=tmp_path)
 
 
 def test_other_data_is_another_run(tmp_path: Path) -> None:
