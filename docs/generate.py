@@ -237,7 +237,7 @@ def speed() -> str:
         goal = f">= {row['goal']:g}" if row["goal"] else "-"
         ratio = f"{row['ratio']:.2f} ({row['median_ratio']:.2f})"
         rows.append((row["workload"], f"`{row['engine']}`", _rate(best["engine"]), _rate(loop), ratio, goal))
-    head = ("workload", "engine", "client steps / s", "plain loop", "ratio: best (median)", "goal")
+    head = ("workload", "engine", "client steps / s", "plain loop", "ratio of the best (of the medians)", "goal")
     return f"{found['cores']} cores, torch {found['torch']}.\n\n{table(head, rows)}"
 
 
