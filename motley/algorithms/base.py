@@ -16,6 +16,7 @@ from typing import ClassVar, Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from motley.algorithms.local import SGD
 from motley.core.layout import Layout
 from motley.core.paper import Paper
 from motley.tasks.base import ModelState
@@ -100,7 +101,14 @@ class Context:
     layout: Layout
 
 
-class Loss(ABC):
+class _Piece(ABC):  # noqa: B024 - what the four parts of a method share
+    def refuses(self, algorithm: Algorithm, solver: SGD, weights: str) -> str | None:
+        """Why this part cannot go with the others, the local solver or the weighting; None when it can. Asked when an
+        experiment is built."""
+        return None
+
+
+class Loss(_Piece):
     """What a client minimises. Subclasses are frozen dataclasses of options."""
 
     paper: ClassVar[Paper | None] = None
@@ -123,7 +131,7 @@ class Loss(ABC):
         return {}
 
 
-class Correction(ABC):  # noqa: B024 - every method has a default: the identity is plain local SGD
+class Correction(_Piece):
     """How the local gradient is corrected, what travels, and what a client keeps. The default is plain local training."""
 
     def memory(self, state: ModelState) -> Memory | None:
@@ -152,12 +160,8 @@ class Correction(ABC):  # noqa: B024 - every method has a default: the identity 
         }
         return parts, ctx.memory
 
-    def refuses(self, algorithm: Algorithm) -> str | None:
-        """Why this part cannot go with the others, or None."""
-        return None
 
-
-class Aggregator(ABC):
+class Aggregator(_Piece):
     """How uploads become one total. ``sees`` says whether single uploads must be known (``each``) or their sum is enough."""
 
     paper: ClassVar[Paper | None] = None
@@ -194,7 +198,7 @@ class Room:
     validation: tuple[Tensor, Tensor] | None = None
 
 
-class Server(ABC):
+class Server(_Piece):
     """How the server steps on a total."""
 
     def init(self, model: ModelState, population: int) -> ServerState:

@@ -62,6 +62,7 @@ def build(
     setting = _setting(experiment, task, streams)
     selector = Selector(experiment.part("selector"), streams.key("select").words()[0] >> 1, experiment.stop.rounds)
     weights: Any = experiment.weights or setting.algorithm.weights or "examples"
+    _check_algorithm(setting, weights)
     _check_selector(experiment, selector, weights, task.federation)
     stop = experiment.stop.model_dump(exclude_none=True)
     plan = Plan(
@@ -126,10 +127,17 @@ def _algorithm(experiment: Experiment, task: Task) -> Algorithm:
     plain = Algorithm(LOSSES.build(task.loss), Correction(), Mean(), Average())
     method = experiment.part("algorithm").change(plain)
     algorithm: Algorithm = method.replace(**{kind: experiment.part(kind) for kind in ("loss", "aggregator", "server")})
-    reason = algorithm.correction.refuses(algorithm)
-    if reason:
-        raise ConfigError(reason, "algorithm")
     return algorithm
+
+
+def _check_algorithm(setting: Setting, weights: str) -> None:
+    """Ask each part whether it can go with the others, the local solver and the weighting."""
+    algorithm = setting.algorithm
+    parts = {"algorithm": algorithm.correction, "loss": algorithm.loss, "aggregator": algorithm.aggregator}
+    for key, part in {**parts, "server": algorithm.server}.items():
+        reason = part.refuses(algorithm, setting.solver, weights)
+        if reason:
+            raise ConfigError(reason, key)
 
 
 def _device(name: str) -> str:

@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from motley.algorithms.base import Context, Correction, Memory, Parts
+from motley.algorithms.aggregators.mean import Mean
+from motley.algorithms.base import Algorithm, Context, Correction, Memory, Parts
+from motley.algorithms.local import SGD
 from motley.core import codec
 from motley.core.errors import ConfigError, StoreError
 from motley.core.records import Ask, Cohort, Outcome, Reports
@@ -345,6 +347,25 @@ def test_a_run_ends_at_the_first_limit() -> None:
 def test_a_weighting_the_selector_cannot_serve_is_refused_when_built_not_in_round_one() -> None:
     with pytest.raises(ConfigError, match="weights: "):
         build(_experiment(weights="score"))
+
+
+@dataclasses.dataclass(frozen=True)
+class Choosy(Mean):
+    """A toy of what robust aggregators and control variates will refuse."""
+
+    def refuses(self, algorithm: Algorithm, solver: SGD, weights: str) -> str | None:
+        return (
+            f"sizes can be forged; use weights = 'uniform', not {weights!r}"
+            if weights != "uniform" or solver.momentum
+            else None
+        )
+
+
+def test_a_part_refuses_the_weighting_or_solver_it_cannot_go_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("motley.experiments.build.Mean", Choosy)
+    build(_experiment(weights="uniform"))
+    with pytest.raises(ConfigError, match="aggregator: sizes can be forged; use weights = 'uniform', not 'examples'"):
+        build(_experiment())
 
 
 @pytest.mark.parametrize("outcome", list(Outcome))
