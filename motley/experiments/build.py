@@ -19,6 +19,7 @@ from motley.algorithms.local import SGD, Clip
 from motley.algorithms.losses import FITS
 from motley.core.errors import ConfigError
 from motley.core.keys import Streams
+from motley.core.records import SIGNALS
 from motley.engines import ENGINES, resolve_auto
 from motley.engines.base import REPORTED, Engine, Setting
 from motley.engines.common import MEASURED
@@ -35,6 +36,8 @@ from motley.tasks.flat import initial
 from motley.world.base import World
 
 __all__ = ["build", "task_of"]
+
+ENROLLED = frozenset(name for name, signal in SIGNALS.items() if signal.kind == "enrolment")
 
 
 def build(
@@ -172,9 +175,10 @@ def _check_task(experiment: Experiment, task: Task) -> None:
 def _check_selector(experiment: Experiment, selector: Selector[Any], weights: str, federation: Federation) -> None:
     """Refuse a selector that wants to know what nobody can tell it here, or gives less than the weighting needs."""
     needs, name = selector.rule.needs(), experiment.selector["name"]
-    for wanted, known in ((needs.probed, MEASURED | set(SYSTEM)), (needs.reported, REPORTED)):
-        for signal in sorted(set(wanted) - set(known)):
-            raise ConfigError(f"{name!r} needs the signal {signal!r}, which is not built yet", "selector")
+    told = {"enrolled": ENROLLED, "probed": MEASURED | set(SYSTEM), "reported": REPORTED}
+    for when, known in told.items():
+        for signal in sorted(set(getattr(needs, when)) - known):
+            raise ConfigError(f"{name!r} needs the signal {signal!r} {when}, which is not built yet", "selector")
     wanted_column = {"score": "scores", "selector": "weights", "selector_ratio": "weights"}.get(weights)
     if wanted_column is not None and wanted_column not in selector.rule.gives():
         raise ConfigError(f'got {weights!r}, but {name!r} gives no {wanted_column}; use "examples" or "uniform"', "weights")

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import json
+from typing import Literal
 
 import pytest
 
 from motley.core.errors import ConfigError
 from motley.core.paper import Paper
+from motley.core.records import Needs
 from motley.experiments import registry
+from motley.experiments.build import build
+from motley.experiments.config import Experiment
+from motley.selectors import CATALOGUE
+from motley.selectors.uniform import Uniform
 
 
 @pytest.mark.parametrize(
@@ -60,3 +68,30 @@ def test_papers_come_once_each() -> None:
     fedprox = registry.build("algorithm", "fedprox")
     found = registry.papers([fedprox, object(), registry.build("algorithm", {"name": "fedprox", "mu": 1})])
     assert [type(paper) for paper in found] == [Paper]
+
+
+@dataclasses.dataclass(frozen=True)
+class Wants(Uniform):
+    """A rule that wants to be told one signal at one moment."""
+
+    signal: str = "loss"
+    when: Literal["enrolled", "probed", "reported"] = "reported"
+
+    def needs(self) -> Needs:
+        return Needs(**{self.when: {self.signal: None} if self.when == "probed" else frozenset({self.signal})})
+
+
+@pytest.mark.parametrize(
+    ("signal", "when", "told"),
+    [
+        ("label_histogram", "enrolled", True), ("uplink_mbps", "enrolled", False), ("loss", "enrolled", False),
+        ("loss", "probed", True), ("uplink_mbps", "probed", True), ("gradient", "probed", False),
+        ("update_norm", "reported", True), ("sketch", "reported", False),
+    ],
+)  # fmt: skip
+def test_a_signal_nobody_can_tell_is_refused(signal: str, when: str, told: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(CATALOGUE.targets, "wants", f"{__name__}:Wants")
+    keys = {"task": {"name": "synthetic"}, "population": 4, "cohort": 2, "stop": {"rounds": 1}, "partition": "by_writer"}
+    experiment = Experiment(**keys, selector={"name": "wants", "signal": signal, "when": when})
+    with contextlib.nullcontext() if told else pytest.raises(ConfigError, match=f"'wants' needs the signal '{signal}' {when}"):
+        build(experiment)
