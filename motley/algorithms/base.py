@@ -116,7 +116,9 @@ class Loss(_Piece):
 
     @abstractmethod
     def loss(self, outputs: Tensor, targets: Tensor, extra: Tensors) -> Tensor:
-        """Per-sample loss ``[..., B]`` of outputs ``[..., B, C]`` and targets ``[..., B]`` (or ``[..., B, d]``)."""
+        """Per-sample loss ``[..., B]`` of outputs ``[..., B, C]`` and targets ``[..., B]`` (or ``[..., B, d]``).
+
+        ``extra``: what :meth:`prepare` gave for these samples; empty in a probe and where nothing is prepared."""
 
     def gradient(self, outputs: Tensor, targets: Tensor, extra: Tensors) -> Tensor:
         """Gradient of each sample's loss by its outputs, the shape of ``outputs``. By autograd; override with the closed form."""
@@ -135,7 +137,8 @@ class Correction(_Piece):
     """How the local gradient is corrected, what travels, and what a client keeps. The default is plain local training."""
 
     def memory(self, state: ModelState) -> Memory | None:
-        """What a client holds before its first round; None for a method without client memory."""
+        """What a client holds before its first round, ``state`` the initial model; None for a method without client memory. The
+        same tensors for all clients, so never changed in place."""
         return None
 
     def download(self, server: ServerState) -> Tensors:

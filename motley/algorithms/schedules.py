@@ -1,4 +1,4 @@
-"""Learning-rate schedules: a factor on the local learning rate, by round.
+"""Learning-rate schedules: a factor on the local learning rate, by round (the server step that the work is for).
 
 >>> Linear(end=0.5).factor(50, horizon=100)
 0.75

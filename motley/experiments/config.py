@@ -95,7 +95,7 @@ class Stop(_Table):
     """When a run ends: at the first of the limits given. At least one is needed."""
 
     rounds: Count | None = None
-    """Rounds (calls of select)."""
+    """Rounds (server steps)."""
     virtual_hours: Positive | None = None
     """Hours of virtual time; the run ends with the first server step at or after it."""
     uplink_gb: Positive | None = None

@@ -1,8 +1,9 @@
 """The tables of a run. Long, one directory per run; the unit is in the column name; what is absent (or NaN) is null.
 
 ====================  ==============================================================================================
-``rounds``            one row per round (one call of ``select``) and its server step
-``clients``           one row per client sent out and round
+``rounds``            one row per server step and the calls of ``select`` since the last: one, in synchronous runs, and as many
+                      as clients were asked again in others; ``round`` is the number of the last
+``clients``           one row per client sent out, in the round in which its flight ended
 ``evaluations``       one row per (evaluation, scope, client). Scope ``mean`` (client -1): the headline, which for
                       ``split.test = "client"`` is the unweighted mean over the clients' own test sets; ``global``
                       (client -1): the one test set, where there is one; ``client``: a row per client, if asked for

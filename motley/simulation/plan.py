@@ -27,7 +27,7 @@ class Plan:
     Parameters
     ----------
     setting: what is trained. world, synchrony: under which conditions, and when the server steps. cohort: m. stop: when it ends.
-    weights: how much each update counts. schedule: factor on the learning rate by round. examine: when to look.
+    weights: how much each update counts. schedule: factor on the learning rate by server step. examine: when to look.
     probe_batches: batches a probe measures per candidate instead of what the rule asks for; 0 means all.
     """
 

@@ -183,7 +183,7 @@ class Simulation:
         examples, steps = self.examples[ids], self.full_steps[ids]
         if cohort.local_steps is not None:
             steps = np.clip(cohort.local_steps, 1, steps)
-        lr = np.full(len(ids), self.setting.solver.lr * self.plan.schedule.factor(self.round, self.selector.horizon))
+        lr = np.full(len(ids), self.setting.solver.lr * self.plan.schedule.factor(self.version + 1, self.selector.horizon))
         lr = lr if cohort.lr_scale is None else lr * cohort.lr_scale
         bits = self.channel.sizes(self.downloads[self.version], ids, self.version)
         lines = plan(

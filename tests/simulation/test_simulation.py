@@ -349,6 +349,19 @@ def test_a_weighting_the_selector_cannot_serve_is_refused_when_built_not_in_roun
         build(_experiment(weights="score"))
 
 
+def test_learning_rates_follow_the_server_steps_not_the_calls_of_select() -> None:
+    """A straight line from 1 to 0 over 6 server steps: who starts from version v has 1 - (v + 1) / 6 of the rate .1."""
+    task = {"name": "quadratic", "dim": 1000, "examples": [2, 4, 8, 3, 5]}
+    local = {"batch_size": 1, "optimizer": {"name": "sgd", "lr": 0.1}, "lr_schedule": {"name": "linear", "end": 0.0}}
+    simulation = build(_experiment(task=task, cohort=2, population=5, local=local, stop={"rounds": 6}))
+    simulation = _with(simulation, synchrony=Buffer())
+    for _ in range(4):
+        simulation.step()
+        flights = simulation.flights
+        assert flights.cargo["lr"] == pytest.approx(0.1 * (1 - (flights.timelines.version + 1) / 6))
+    assert simulation.round > 4
+
+
 @dataclasses.dataclass(frozen=True)
 class Choosy(Mean):
     """A toy of what robust aggregators and control variates will refuse."""
