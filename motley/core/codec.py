@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import hashlib
+import io
 import json
 import math
 import struct
@@ -33,9 +34,9 @@ def encode(value: object) -> bytes:
     ------
     CodecError: a value of any other type.
     """
-    blobs: list[bytes] = []
+    blobs = io.BytesIO()
     body = json.dumps(_pack(value, blobs), separators=(",", ":")).encode()
-    raw = b"".join([_HEAD.pack(_MAGIC, FORMAT, len(body)), body, *blobs])
+    raw = b"".join([_HEAD.pack(_MAGIC, FORMAT, len(body)), body, blobs.getbuffer()])
     return raw + hashlib.blake2b(raw, digest_size=16).digest()
 
 
@@ -61,7 +62,7 @@ def decode(data: bytes, *types: type) -> Any:
         raise CodecError(f"these {len(data)} bytes cannot be read: {error}") from error
 
 
-def _pack(value: Any, blobs: list[bytes]) -> Any:
+def _pack(value: Any, blobs: io.BytesIO) -> Any:
     if isinstance(value, enum.Enum):
         value = value.value
     if value is None or isinstance(value, bool | int | str):
@@ -87,10 +88,8 @@ def _pack(value: Any, blobs: list[bytes]) -> Any:
     raise CodecError(f"cannot encode a {type(value).__name__}")
 
 
-def _blob(raw: bytes, blobs: list[bytes]) -> list[int]:
-    start = sum(len(blob) for blob in blobs)
-    blobs.append(raw)
-    return [start, len(raw)]
+def _blob(raw: bytes, blobs: io.BytesIO) -> list[int]:
+    return [blobs.tell(), blobs.write(raw)]
 
 
 def _unpack(node: Any, data: memoryview, types: Mapping[str, type]) -> Any:
