@@ -67,6 +67,8 @@ STRATEGIES = {"explorative": (0.7, 0.3), "exploitative": (0.05, 0.1)}
 """Table III's named strategies: (gamma, eta)."""
 RAMP = 100
 STALENESS_CAP = 20
+LARGEST = 1e150
+"""Norms above it, of runs that diverge, count as it: sums of their squares stay finite."""
 _DEFAULTS = {
     "loss": np.nan, "before": np.nan, "count": 0.0, "last": 0.0, "square": np.nan, "labels": np.nan, "entropy": np.nan,
 }  # fmt: skip
@@ -220,7 +222,9 @@ class HeteroSelectV1(SelectionRule[HeteroSelectV1State]):
         sent = reports.of(Outcome.ACCEPTED, Outcome.LATE, Outcome.DROPPED, Outcome.REJECTED)
         clients = clients.add("count", sent.ids) if len(sent) else clients
         if len(done):
-            clients = clients.put(done.ids, {"last": float(round), "square": done.signal("update_norm") ** 2})
+            clients = clients.put(
+                done.ids, {"last": float(round), "square": np.minimum(done.signal("update_norm"), LARGEST) ** 2}
+            )
         return HeteroSelectV1State(clients)
 
     def _value(self, loss: Floats) -> Floats:
@@ -232,8 +236,9 @@ class HeteroSelectV1(SelectionRule[HeteroSelectV1State]):
 
     def _momentum(self, loss: Floats, before: Floats) -> Floats:
         usable = (before > self.eps) & ~np.isnan(loss)  # NaN compares false
-        q = np.divide(before - loss, before, out=np.zeros(len(loss)), where=usable)
-        q *= 2.5
+        with np.errstate(over="ignore"):  # an infinite q is as good as a large one
+            q = np.divide(before - loss, before, out=np.zeros(len(loss)), where=usable)
+            q *= 2.5
         return np.asarray(0.5 + np.tanh(q, out=q))  # 2 / (1 + e^-5q) - 0.5, for q of any size
 
 

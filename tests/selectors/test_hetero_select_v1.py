@@ -277,3 +277,14 @@ def test_distributions_refuse_what_is_none():
 def test_bad_options(record, message):
     with pytest.raises(ConfigError, match=message):
         build({"name": "hetero_select_v1", **record})
+
+
+def test_a_diverging_client_is_penalised_without_a_warning():
+    """Norms 1e200 and 1: u / mean u = 2 and 0 (to 1e-300), N = 1 - .5 tanh(3) and 1. Loss 1e-7 -> 1e305: q = -inf, M = -.5."""
+    selector = Selector(HeteroSelectV1(), seed=0)
+    selector.observe(1, Reports([0, 1], Outcome.PROBED, signals={"loss": [1e-7, 1.0]}))
+    selector.observe(1, Reports([0, 1], Outcome.ACCEPTED, signals={"update_norm": [1e200, 1.0]}))
+    selector.observe(2, Reports([0, 1], Outcome.PROBED, signals={"loss": [1e305, 1.0]}))
+    found = selector.rule.components(selector.state, 2, np.array([0, 1]))
+    assert found.norm == pytest.approx([1 - 0.5 * np.tanh(3.0), 1.0])
+    assert found.momentum.tolist() == [-0.5, 0.5]
