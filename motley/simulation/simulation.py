@@ -38,6 +38,8 @@ __all__ = ["Simulation"]
 
 Ids = NDArray[np.int64]
 Floats = NDArray[np.float64]
+LONG = 1_000_000
+"""Parameters from which updates are folded on all threads."""
 
 
 class Simulation:
@@ -70,6 +72,8 @@ class Simulation:
         self.full_steps = plan.setting.work.total(self.examples)
         self.server = self.algorithm.server.init(model, len(self.federation))
         self.channel = Channel.between(self.algorithm.correction, self.server, plan.setting.task.layout)
+        # outside the engine work is short, and short work on two threads waits for busy neighbours; long vectors are worth it
+        self.threads = 1 if plan.setting.task.layout.size < LONG else engine.threads
         self.clock, self.watch = Clock(), Stopwatch()
         self.memories: dict[int, Memory] = {}
         self.first_memory = self.algorithm.correction.memory(model)
@@ -87,7 +91,7 @@ class Simulation:
 
     def step(self) -> Round:
         """Run until the server has stepped once, also when there was nothing to fold. The first call enrols everybody first."""
-        with torch_threads(1):  # what is not the engine's is short, and short work on two threads waits for busy neighbours
+        with torch_threads(self.threads):
             if self.round == 0:
                 self._enrol()
             return self._until_the_server_steps()
