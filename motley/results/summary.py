@@ -108,7 +108,7 @@ def summary_table(runs: Sequence[Run]) -> Table:
     title = f"{runs[0].name if runs else 'no runs'}: {metric}{unit}{spread}"
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("method", overflow="fold", min_width=12)
-    for name in ("final", "peak", "stable", "drop", "took part std", "hours", "MB", "wall s"):
+    for name in ("final", "peak", "stable", "drop", "took part std", "virtual h", "MB", "wall s"):
         table.add_column(name, justify="right", no_wrap=True)
     digits = 1 if metric == "accuracy" else None
     for row in method_rows(groups):
