@@ -116,7 +116,7 @@ class Simulation:
         ids = np.arange(len(self.federation))
         known = {"label_histogram": self.federation.histogram(), "num_examples": self.examples.astype(np.float64)}
         signals = {name: known[name] for name in sorted(needs)}
-        self.channel.enrol(ids, sum(int(np.prod(value.shape[1:])) for value in signals.values()))
+        self.channel.enrol(ids, _numbers(signals))
         self.selector.observe(0, Reports(ids, Outcome.ENROLLED, num_examples=self.examples, signals=signals))  # type: ignore[arg-type]
         if self.writer is not None:
             up = self.plan.world.network.uplink_mbps(self._key("network"), ids, 1)
@@ -171,8 +171,8 @@ class Simulation:
             step_s, network = self._step_s(ids), self.plan.world.network
             up, down = (speed(self._key("network"), ids, self.round) for speed in (network.uplink_mbps, network.downlink_mbps))
             known = {"uplink_mbps": up, "compute_estimate_s": step_s * self.full_steps[ids]}
+            bits = self.channel.probe(ids, download, self.version, self.version + 1, _numbers(signals))
             signals |= {name: known[name] for name in wanted if name in SYSTEM}
-            bits = self.channel.probe(ids, download, self.version, self.version + 1, len(learning))
             whole = self.setting.work.batches(self.examples[ids])
             passes = [whole if b is None else np.minimum(b, whole) for b in learning.values()]
             batches = np.max(passes, axis=0) if passes else np.zeros_like(whole)
@@ -352,3 +352,8 @@ class Simulation:
         self.clock = Clock(saved["now_s"])
         self.round, self.version, self.dispatch = saved["round"], saved["version"], saved["dispatch"]
         self.start_s, self.asked_s, self.score = saved["start_s"], saved["asked_s"], saved["score"]
+
+
+def _numbers(signals: Mapping[str, NDArray[Any]]) -> int:
+    """How many numbers a client sends with these signals, ``[n]`` or ``[n, d]`` each."""
+    return sum(int(np.prod(value.shape[1:])) for value in signals.values())

@@ -15,7 +15,7 @@ from motley.algorithms.base import Algorithm, Context, Correction, Memory, Parts
 from motley.algorithms.local import SGD
 from motley.core import codec
 from motley.core.errors import ConfigError, StoreError
-from motley.core.records import Ask, Cohort, Outcome, Reports
+from motley.core.records import Ask, Cohort, Needs, Outcome, Reports
 from motley.experiments.build import build
 from motley.experiments.config import Experiment
 from motley.selectors.base import SelectionRule, Selector
@@ -438,3 +438,30 @@ def test_everything_a_cohort_can_say_is_done() -> None:
     torch.testing.assert_close(simulation.server.model.x - x, moved, rtol=1e-12, atol=1e-14)
     assert rows.tables["rounds"][1]["notes"] == '{"round": 2.0}'
     assert rows.tables["clients"][1]["local_steps"].tolist() == [1, 2, 8]
+
+
+@dataclasses.dataclass(frozen=True)
+class AsksForLosses(SelectionRule[int]):
+    """A toy that probes everybody."""
+
+    def needs(self) -> Needs:
+        return Needs(probed={"loss": 1})
+
+    def init(self) -> int:
+        return 0
+
+    def candidates(self, state: int, ask: Ask) -> Any:
+        return ask.available
+
+    def select(self, state: int, ask: Ask) -> Cohort:
+        return Cohort(ask.available)
+
+
+def test_a_probed_vector_is_billed_by_its_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three clients each send a signal of 64 numbers: 3 x 64 x 32 bits."""
+    rows = Rows()
+    simulation = build(_experiment(), writer=rows)
+    simulation.selector = Selector(AsksForLosses())
+    monkeypatch.setattr(simulation.engine, "measure", lambda ids, *_: {"loss": np.zeros((len(ids), 64))})
+    simulation.step()
+    assert rows.tables["rounds"][0]["probe_up_bits"] == 3 * 64 * 32
