@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 OUTSIDE = ("select", "plan", "fold", "write")
 CASES = [
@@ -89,13 +90,13 @@ def _start(code: str) -> float:
     return time.perf_counter() - began
 
 
-def _fresh(call: str) -> dict[str, float]:
+def _fresh(call: str) -> dict[str, Any]:
     """One of the functions above in a process of its own."""
     here = str(Path(__file__).parent)
     code = f"import sys, json; sys.path.insert(0, {here!r}); import overhead; print(json.dumps(overhead.{call}))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     if done.returncode:
-        return {"failed": 1.0, "why": done.stderr.strip().splitlines()[-1]}  # type: ignore[dict-item]
+        return {"failed": 1.0, "why": done.stderr.strip().splitlines()[-1]}
     return json.loads(done.stdout.strip().splitlines()[-1])
 
 
@@ -105,10 +106,10 @@ def main() -> None:
 
     out = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent / "results" / "overhead.json")
     table = Table("K", "m", "selector", "total", *OUTSIDE, "flush", title="milliseconds a round, outside training (median)")
-    found: dict[str, object] = {"rounds": []}
+    found: dict[str, Any] = {"rounds": []}
     for case in CASES:
         ms = _fresh(f"overhead({case['population']}, {case['cohort']}, {case['selector']!r})")
-        found["rounds"].append({**case, **ms})  # type: ignore[attr-defined]
+        found["rounds"].append({**case, **ms})
         shown = [f"{ms[name]:.2f}" for name in ("total", *OUTSIDE, "flush")] if "total" in ms else [str(ms)]
         table.add_row(f"{case['population']:,}", str(case["cohort"]), case["selector"], *shown)
     found["memory"], found["import"] = _fresh("memory()"), importing()

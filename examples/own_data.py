@@ -38,4 +38,4 @@ def main(rounds: int = 20) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    print(main())  # noqa: T201
+    print(main())

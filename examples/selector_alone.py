@@ -33,4 +33,4 @@ def main(name: str, rounds: int = 60) -> np.ndarray:
 if __name__ == "__main__":
     for name in ("uniform", "power_of_choice"):
         losses = loss(main(name), np.arange(20))
-        print(f"{name}: mean loss {losses.mean():.2f}, largest {losses.max():.2f}")  # noqa: T201
+        print(f"{name}: mean loss {losses.mean():.2f}, largest {losses.max():.2f}")

@@ -83,7 +83,7 @@ def _fail(text: str) -> int:
 
 
 def _sentence(error: Exception) -> str:
-    said = error.format_message() if isinstance(error, typer.BadParameter.__mro__[1]) else str(error)  # type: ignore[attr-defined]
+    said = error.format_message() if isinstance(error, _UsageError) else str(error)  # type: ignore[attr-defined]
     return said.strip().rstrip(".")
 
 
