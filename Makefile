@@ -1,9 +1,9 @@
 # Every target builds the virtual environment it needs. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-slow check bench docs clean
+.PHONY: help install demo test test-slow check bench bench-selectors docs clean
 
 help:  ## list these targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
 
 install:  ## build .venv with pinned versions
 	@scripts/install
@@ -22,6 +22,9 @@ check: install  ## ruff and mypy
 
 bench: install  ## speed against a plain PyTorch loop; writes benchmarks/results/*.json
 	@scripts/bench
+
+bench-selectors: install  ## time and memory of every selector, 10^3 to 10^6 clients
+	@scripts/bench-selectors
 
 docs: install  ## build the documentation into site/
 	@scripts/docs
