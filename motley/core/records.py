@@ -273,8 +273,25 @@ class Cohort:
     local_steps: at most so many steps (PyramidFL).
     upload_ratio: share of the update to send (PyramidFL); honoured by the allocator ``from_selector``.
     lr_scale: factor on the local learning rate (HeteRo-Select v2, published variant).
-    rehearsal: trained, measured and billed, but the server does not move (FedCor).
+    rehearsal: the cohort trains and is billed as ever, its aggregate makes a model that is thrown away, and the server does not
+        move (FedCor); see below.
     notes: diagnostics for the tables.
+
+    Rehearsals
+    ----------
+    A rehearsal is a round of its own (it counts in ``stop.rounds``, schedules and ``round``). What a rule sees of it, in order:
+
+    1. ``observe(t, ...)`` with outcome ``PROBED``: the candidates at the server's model, as in any round that probes.
+    2. ``select`` returns a cohort with ``rehearsal = True``; it trains, and the algorithm's server rule makes a model of its uploads.
+    3. ``observe(t, ...)`` with outcome ``PROBED`` *again*, with the same ``t``: the candidates of 1, the signals of
+       ``needs().probed`` on the same samples, measured at the rehearsed model. A rule tells the two apart by having seen the
+       first. Billed and timed like any probe, the rehearsed model sent down to everybody. Left out when nobody was probed in 1
+       or no upload was accepted.
+    4. ``observe(t, ...)`` with the cohort's own reports, outcome ``REHEARSED`` where an upload was folded. Then all is as it was
+       before: model, server state and client memories; only time has passed and bits were sent.
+
+    So ``y_k`` of a client is its loss in 3 minus its loss in 1. In rounds that are no rehearsal, the loss after the step is that
+    of the next round's probe.
     """
 
     ids: Ids

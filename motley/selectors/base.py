@@ -74,7 +74,8 @@ class SelectionRule(ABC, Generic[S]):
 
     def observe(self, state: S, round: int, reports: Reports) -> S:
         """The next state. Called once after a probe (outcome ``PROBED``), once for enrolments (``ENROLLED``, round 0), and
-        exactly once per round after the server step, also without reports."""
+        exactly once per round after the server step, also without reports. In a round whose cohort was a rehearsal, a second
+        time with outcome ``PROBED`` before the last call (see :class:`~motley.core.records.Cohort`)."""
         return state
 
 
