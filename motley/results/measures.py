@@ -7,6 +7,7 @@ whether the metric is an accuracy or a loss.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -30,6 +31,7 @@ __all__ = [
     "Spread",
     "band",
     "client_metric",
+    "concentration",
     "costs",
     "curve",
     "ends",
@@ -173,11 +175,14 @@ def fairness(values: ArrayLike, higher_is_better: bool = True) -> Fairness:
 
 @dataclass(frozen=True)
 class Participation:
-    """How often each client took part (accepted): ``counts`` [N] in order of id, their standard deviation and Gini index."""
+    """How often each client took part (accepted): ``counts`` [N] in order of id, their standard deviation and Gini index, how
+    many took part at all, and the round after which everybody had (NaN if that never came)."""
 
     counts: NDArray[np.int64]
     std: float
     gini: float
+    seen: int
+    all_seen: float
 
 
 def participation(run: Run) -> Participation:
@@ -189,7 +194,22 @@ def participation(run: Run) -> Participation:
         ids = np.arange(max(int(run.config.get("population") or 0), int(clients.max(initial=-1)) + 1))
     ids = np.union1d(ids, clients)
     counts = np.bincount(np.searchsorted(ids, clients), minlength=len(ids)).astype(np.int64)
-    return Participation(counts, float(counts.std()) if len(counts) else float("nan"), gini(counts))
+    seen = int(np.count_nonzero(counts))
+    first = np.unique(clients, return_index=True)[1]  # rows lie in order of rounds
+    rounds = np.asarray(run.column("clients", "round")[took_part], float)
+    all_seen = float(rounds[first].max()) if seen and seen == len(counts) else float("nan")
+    return Participation(counts, float(counts.std()) if len(counts) else float("nan"), gini(counts), seen, all_seen)
+
+
+def concentration(run: Run) -> Curve:
+    """How uneven the selection probabilities were, round by round: their standard deviation over their mean, 0 when all alike.
+
+    Rules that draw by explicit probabilities note it as ``cv_probability``; for others the curve is empty.
+    """
+    notes = [json.loads(note).get("cv_probability") if note else None for note in run.tables["rounds"]["notes"].to_pylist()]
+    known = np.array([value is not None for value in notes], bool)
+    values = np.array([value for value in notes if value is not None], float)
+    return Curve(np.asarray(run.column("rounds", "round"), float)[known], values)
 
 
 def gini(counts: ArrayLike) -> float:

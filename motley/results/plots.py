@@ -19,7 +19,7 @@ from motley.results.load import Run
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["class_distribution", "client_curves", "curves", "headline_bars", "participation_bars"]
+__all__ = ["class_distribution", "client_curves", "concentration", "curves", "headline_bars", "participation_bars"]
 
 Groups = Mapping[str, Sequence[Run]]
 DIRECT = 7
@@ -33,7 +33,7 @@ def curves(groups: Groups, axis: measures.Axis) -> str:
     scale, label, title = _axis_words(axis, longest)
     name, percent, _ = _metric(groups)
     with styled():
-        figure = new_figure(5.6, 3.5)
+        figure = new_figure(5.6, _height(3.5, groups))
         axes = figure.add_subplot()
         for i, one in enumerate(bands):
             y = [np.asarray(v) * percent for v in (one.mean, one.low, one.high)]
@@ -53,7 +53,7 @@ def headline_bars(groups: Groups) -> str:
     name, percent, better = _metric(groups)
     ends = [[measures.ends(measures.curve(run).y, better) for run in runs] for runs in groups.values()]
     with styled():
-        figure = new_figure(8.4, 3.3)
+        figure = new_figure(8.4, _height(3.3, groups))
         left, right = figure.subplots(1, 2, width_ratios=[3, 1.15])
         _grouped_bars(left, ends, ("peak", "final", "stable"), percent)
         left.set(ylabel=name, title="Best, last, and mean of the last ten evaluations")
@@ -91,6 +91,23 @@ def participation_bars(groups: Groups) -> str:
         return to_svg(figure, "participation", "Participation counts per client: " + ", ".join(groups))
 
 
+def concentration(groups: Groups) -> str | None:
+    """How uneven the selection probabilities were over the rounds (mean over seeds); None when no rule drew by any."""
+    bands = [measures.band([measures.concentration(run) for run in runs]) for runs in groups.values()]
+    if not any(len(b.x) for b in bands):
+        return None
+    with styled():
+        figure = new_figure(5.6, _height(3.5, groups))
+        axes = figure.add_subplot()
+        for i, one in enumerate(bands):
+            mark(axes.plot(one.x, one.mean, color=colour(i), linestyle=dash(i))[0], i)
+        axes.set(xlabel="round", ylabel="std / mean of the probabilities", title="How concentrated the choice was")
+        axes.margins(x=0)
+        axes.set_ylim(bottom=0)
+        _name_lines(axes, list(groups), [(b.x[-1], b.mean[-1]) if len(b.x) else None for b in bands])
+        return to_svg(figure, "concentration", f"Concentration of the selection probabilities: {', '.join(groups)}")
+
+
 def client_curves(groups: Groups) -> str | None:
     """Each client's own metric from the worst served to the best (mean over seeds at each rank); None without such rows."""
     name, percent, better = _metric(groups)
@@ -99,7 +116,7 @@ def client_curves(groups: Groups) -> str | None:
     if not any(len(v) for v in sorted_values):
         return None
     with styled():
-        figure = new_figure(5.6, 3.5)
+        figure = new_figure(5.6, _height(3.5, groups))
         axes = figure.add_subplot()
         axes.axvspan(0, 10, color=FAINT, alpha=0.45, linewidth=0)
         axes.annotate("worst\ntenth", (1, 0.98), xycoords=("data", "axes fraction"), va="top", fontsize=8, color="#555555")
@@ -198,7 +215,10 @@ def _name_lines(axes: Axes, labels: Sequence[str], tips: Sequence[tuple[float, f
 
     if len(labels) > DIRECT:
         lines = [mark(Line2D([], [], color=colour(i), linestyle=dash(i)), i) for i in range(len(labels))]
-        axes.legend(lines, [_short(s, 30) for s in labels], frameon=False, fontsize=7, loc="lower right")
+        figure = axes.get_figure(root=True)
+        names = [_short(s, 24) for s in labels]
+        if figure is not None:
+            figure.legend(lines, names, frameon=False, fontsize=7, loc="outside lower center", ncols=4)
         return
     low, high = axes.get_ylim()
     known = [(i, tip) for i, tip in enumerate(tips) if tip is not None]
@@ -211,6 +231,11 @@ def _name_lines(axes: Axes, labels: Sequence[str], tips: Sequence[tuple[float, f
         text.set_fontsize(8.5)
         text.set_annotation_clip(False)
         mark(text, i)
+
+
+def _height(inches: float, groups: Groups) -> float:
+    """Room for the legend below where there are too many methods to name their lines."""
+    return inches + (0.16 * -(-len(groups) // 4) if len(groups) > DIRECT else 0.0)
 
 
 def _axis_words(axis: measures.Axis, longest: float) -> tuple[float, str, str]:

@@ -110,6 +110,8 @@ def _context(runs: Sequence[Run], target: float | None) -> dict[str, Any]:
         "to_target": [] if target is None else _to_target(groups, float(target), better),
         "bars": plots.headline_bars(groups),
         "participation": plots.participation_bars(groups),
+        "shares": _shares(groups),
+        "concentration": plots.concentration(groups),
         "clients": plots.client_curves(groups),
         "fairness": _fairness(groups, metric, better),
         "classes": plots.class_distribution(first),
@@ -191,6 +193,22 @@ def _to_target(groups: Mapping[str, Sequence[Run]], target: float, better: bool)
             cost = measures.target_spread([measures.to_target(measures.curve(run, axis), target, better) for run in runs])
             text = _whole(cost.value) if axis == "round" and np.isfinite(cost.value) else short_number(cost.value / unit)
             cells.append(Cell(text if cost.reached else f"> {text}", cost.value))
+        rows.append({"label": label, "cells": cells})
+    return rows
+
+
+def _shares(groups: Mapping[str, Sequence[Run]]) -> list[dict[str, Any]]:
+    """Who took part, in numbers, and what choosing took; means over seeds."""
+    rows = []
+    for label, runs in groups.items():
+        each = [measures.participation(run) for run in runs]
+        evenness = [float(np.mean([getattr(p, kind) for p in each])) for kind in ("std", "gini", "seen", "all_seen")]
+        drawn = [np.mean(c.y) for c in map(measures.concentration, runs) if len(c.y)]
+        select = np.concatenate([np.asarray(run.column("timings", "select_s"), float) for run in runs])
+        took = 1e3 * float(np.nanmean(select)) if np.isfinite(select).any() else float("nan")
+        values = [*evenness, float(np.mean(drawn)) if drawn else float("nan"), took]
+        digits = (".2f", ".2f", ".0f", ".0f", ".2f", ".2f")
+        cells = [Cell(f"{v:{d}}" if np.isfinite(v) else "–", v) for v, d in zip(values, digits, strict=True)]
         rows.append({"label": label, "cells": cells})
     return rows
 

@@ -188,3 +188,25 @@ def test_steps_and_bands_by_hand():
     alone = m.band([a])
     assert (alone.low == alone.mean).all()
     assert m.band([]).n == 0
+
+
+def test_concentration_is_read_from_the_notes():
+    notes = ['{"cv_probability": 0.5, "tau": 1.0}', None, '{"tau": 1.0}', '{"cv_probability": 2.0}']
+    along = m.concentration(fake.run(rounds=fake.table("rounds", round=[1, 2, 3, 4], notes=notes)))
+    assert along.x.tolist() == [1.0, 4.0]
+    assert along.y.tolist() == [0.5, 2.0]
+    assert len(m.concentration(fake.run()).x) == 0
+
+
+def test_participation_says_when_everybody_had_been_asked():
+    """Three clients, taken in rounds 1: {0, 1}, 2: {0}, 3: {0, 2}: everybody after round 3; before it never."""
+
+    def taken(pairs):
+        rounds, who = zip(*pairs, strict=True)
+        clients = fake.table("clients", round=list(rounds), client=list(who), outcome=["accepted"] * len(who))
+        return m.participation(fake.run(clients=clients, federation=fake.table("federation", client=[0, 1, 2])))
+
+    pairs = [(1, 0), (1, 1), (2, 0), (3, 0), (3, 2)]
+    assert (taken(pairs).seen, taken(pairs).all_seen) == (3, 3.0)
+    assert taken(pairs[:3]).seen == 2
+    assert isnan(taken(pairs[:3]).all_seen)
