@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from motley.core.records import Ids, Outcome, Reports
 from motley.core.table import ClientTable
 
-__all__ = ["SIZE", "put_sizes", "shares"]
+__all__ = ["SIZE", "put_sizes", "shares", "sizes"]
 
 SIZE = "num_examples"
 
@@ -26,16 +26,20 @@ def put_sizes(table: ClientTable, reports: Reports) -> ClientTable:
     return table.put(enrolled.ids, {SIZE: np.where(np.isfinite(sizes) & (sizes >= 0), sizes, np.nan)})
 
 
-def shares(table: ClientTable, ids: Ids) -> NDArray[np.float64]:
-    """``p_k = n_k / sum n`` over these ids, ``[len(ids)]``; sums to 1.
+def sizes(table: ClientTable, ids: Ids) -> NDArray[np.float64]:
+    """``n_k`` of these ids, ``[len(ids)]``.
 
-    INTERPRETATION-D: a client that never enrolled counts as the mean of those that did, so with nobody enrolled (or
-    everybody without data) all shares are equal.
+    INTERPRETATION-D: a client that never enrolled counts as the mean of those that did; with nobody enrolled all have 1.
     """
-    sizes = table.get(SIZE, ids)
-    missing = np.isnan(sizes)
-    if missing.any():
-        known = sizes[~missing]
-        sizes = np.where(missing, known.mean() if len(known) else 1.0, sizes)
-    total = sizes.sum()
-    return sizes / total if total > 0 else np.full(len(ids), 1.0 / max(len(ids), 1))
+    known = table.get(SIZE, ids)
+    missing = np.isnan(known)
+    if not missing.any():
+        return known
+    return np.where(missing, 1.0 if missing.all() else known[~missing].mean(), known)
+
+
+def shares(table: ClientTable, ids: Ids) -> NDArray[np.float64]:
+    """``p_k = n_k / sum n`` over these ids, ``[len(ids)]``; sums to 1. Equal where nobody has data."""
+    n = sizes(table, ids)
+    total = n.sum()
+    return n / total if total > 0 else np.full(len(ids), 1.0 / max(len(ids), 1))
