@@ -206,11 +206,8 @@ def contents() -> str:
 
 def signals() -> str:
     """The table of signals."""
-    rows = [
-        (f"`{name}`", s.kind, s.shape, s.model, s.data, s.mode, s.text + ("" if s.built else " *(not built yet)*"))
-        for name, s in SIGNALS.items()
-    ]
-    return table(("signal", "kind", "shape", "at which model", "on which data", "mode", "what it is"), rows)
+    rows = [(f"`{name}`", s.kind, ", ".join(s.when), s.shape, s.model, s.data, s.mode, s.text) for name, s in SIGNALS.items()]
+    return table(("signal", "kind", "when", "shape", "at which model", "on which data", "mode", "what it is"), rows)
 
 
 def contract() -> str:

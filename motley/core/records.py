@@ -35,48 +35,70 @@ class Outcome(enum.IntEnum):
     REHEARSED = 6  # trained and measured, but the server does not move
 
 
+When = Literal["enrolled", "probed", "reported"]
+
+
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """One thing a server may learn about a client; the docs' table of signals is made of these."""
+    """One thing a server may learn about a client; the docs' table of signals is made of these.
+
+    ``when``: at which occasions it can be had: ``enrolled``, ``probed``, ``reported``.
+    """
 
     kind: Literal["learning", "system", "channel", "enrolment"]
+    when: tuple[When, ...]
     shape: str
     model: str
     data: str
     mode: str
     text: str
-    built: bool = True
 
 
+_CLIENT: tuple[When, ...] = ("probed", "reported")
+_PLANNER: tuple[When, ...] = ("enrolled", "probed")
 SIGNALS: Mapping[str, Signal] = MappingProxyType(
     {
-        "loss": Signal("learning", "scalar", "received", "training samples of the client", "eval",
+        "loss": Signal("learning", _CLIENT, "scalar", "received", "training samples of the client", "eval",
                        "mean per-sample loss of the received model; probed: on so many batches; "
                        "reported: over the local steps, as trained"),
-        "loss_rms": Signal("learning", "scalar", "local, while training", "training batches", "train",
+        "arrival_loss": Signal("learning", ("reported",), "scalar", "received", "all training samples", "eval",
+                               "mean per-sample loss of the received model before training (ActiveFL)"),
+        "loss_rms": Signal("learning", ("reported",), "scalar", "local, while training", "training batches", "train",
                            "root mean square of the per-sample losses met in training (Oort)"),
-        "grad_norm": Signal("learning", "scalar", "received", "training samples", "eval",
-                            "norm of the mean gradient", built=False),
-        "max_grad_norm": Signal("learning", "scalar", "local, while training", "training batches", "train",
-                                "largest batch-gradient norm met in training", built=False),
-        "robust_loss": Signal("learning", "scalar", "received", "training samples", "eval",
-                              "the noise-robust loss (FLASH)", built=False),
-        "val_loss": Signal("learning", "scalar", "received", "validation samples", "eval",
-                           "mean loss on the client's validation part", built=False),
-        "update_norm": Signal("learning", "scalar", "after training", "-", "-",
+        "robust_loss": Signal("learning", _CLIENT, "scalar", "received", "training samples", "eval",
+                              "mean noise-robust loss (FLASH), its pseudo labels the received model's own softmax; "
+                              "reported: before training, on all of them"),
+        "val_loss": Signal("learning", _CLIENT, "scalar", "received", "validation samples", "eval",
+                           "mean loss of the task (not the algorithm's) on the client's validation part, labels as the client "
+                           "has them; reported: before training; needs `split.validation`"),
+        "grad_norm": Signal("learning", _CLIENT, "scalar", "received", "training samples", "eval",
+                            "norm of the mean gradient; reported: before training, on all of them"),
+        "gradient": Signal("learning", _CLIENT, "[D]", "received", "training samples", "eval",
+                           "mean gradient; reported: the pseudo-gradient `-update / (steps * lr)`, made from the upload"),
+        "gradient_sketch": Signal("learning", _CLIENT, "[256]", "received", "training samples", "eval",
+                                  "random projection of `gradient`, probed and reported alike"),
+        "max_grad_norm": Signal("learning", ("reported",), "scalar", "local, while training", "training batches", "train",
+                                "largest norm of a batch's mean gradient met in training, before correction and clipping"),
+        "update_norm": Signal("learning", ("reported",), "scalar", "after training", "-", "-",
                               "Euclidean norm of the update (its square is HeteRo-Select v1's u_k)"),
-        "gradient": Signal("learning", "[D]", "received", "training samples", "eval", "mean gradient", built=False),
-        "sketch": Signal("learning", "[64]", "after training", "-", "-", "random projection of the update", built=False),
-        "last_layer": Signal("learning", "[d]", "after training", "-", "-",
-                             "weights and bias of the last linear layer", built=False),
-        "uplink_mbps": Signal("system", "scalar", "-", "-", "-", "the client's uplink in this round, megabits a second"),
-        "compute_estimate_s": Signal("system", "scalar", "-", "-", "-",
+        "uplink_mbps": Signal("system", _PLANNER, "scalar", "-", "-", "-",
+                              "the client's uplink in this round, megabits a second"),
+        "download_estimate_s": Signal("system", _PLANNER, "scalar", "-", "-", "-",
+                                      "seconds the whole model would take on its way down in this round"),
+        "compute_estimate_s": Signal("system", _PLANNER, "scalar", "-", "-", "-",
                                      "seconds the full local work would take, as the device model has it"),
-        "cosine": Signal("channel", "scalar", "-", "-", "-",
-                         "cosine of the decoded upload to the running consensus", built=False),
-        "label_histogram": Signal("enrolment", "[C]", "-", "training labels, as the client has them (noisy)", "-",
+        "upload_estimate_s": Signal("system", _PLANNER, "scalar", "-", "-", "-",
+                                    "seconds a whole update would take on its way up in this round"),
+        "sketch": Signal("channel", ("reported",), "[64]", "after training", "-", "-", "random projection of the decoded update"),
+        "last_layer": Signal("channel", ("enrolled", "reported"), "[d]", "after training", "-", "-",
+                             "weights and bias of the last linear layer, from the model sent and the decoded update; enrolled: the "
+                             "initial model's, the same for all"),
+        "cosine": Signal("channel", ("reported",), "scalar", "after training", "-", "-",
+                         "cosine of the decoded update to the consensus of the rounds before, `0.9 old + 0.1 new` over the "
+                         "aggregated updates; absent before the first"),
+        "label_histogram": Signal("enrolment", ("enrolled",), "[C]", "-", "training labels, as the client has them (noisy)", "-",
                                   "counts per class, 32 bits each, sent once"),
-        "num_examples": Signal("enrolment", "scalar", "-", "training samples", "-", "their number, sent once"),
+        "num_examples": Signal("enrolment", ("enrolled",), "scalar", "-", "training samples", "-", "their number, sent once"),
     }
 )  # fmt: skip
 """Every signal a rule may ask for, and what exactly it is."""
@@ -311,7 +333,7 @@ class Needs:
 
     Parameters
     ----------
-    enrolled: signals sent once, before round 1 (``label_histogram``, ``num_examples``).
+    enrolled: signals told once, before round 1 (``label_histogram``, ``num_examples``, estimates of the planner).
     probed: signal -> batches measured before the choice (None: all local training data).
     reported: signals that come back with the update.
     horizon: whether the rule must know the number of planned rounds.
