@@ -13,13 +13,18 @@ __all__ = ["CATALOGUE", "SelectionRule", "Selector", "build"]
 CATALOGUE = Catalogue(
     "selector",
     {
+        "active_fl": "motley.selectors.active_fl:ActiveFL",
+        "adasample": "motley.selectors.adasample:AdaSample",
+        "delta": "motley.selectors.delta:DELTA",
+        "feel": "motley.selectors.feel:FEEL",
+        "hetero_select": "motley.selectors.hetero_select:HeteroSelect",
         "hetero_select_v1": "motley.selectors.hetero_select_v1:HeteroSelectV1",
         "power_of_choice": "motley.selectors.power_of_choice:PowerOfChoice",
         "uniform": "motley.selectors.uniform:Uniform",
     },
     planned=(
-        "active_fl", "oort", "pyramidfl", "fedcor", "feel", "restless_bandit", "neural_bandit", "ucb1", "linucb", "divfl",
-        "fedcg", "adasample", "delta", "fedcbs", "fedstas", "flash", "fedcvr_bolt", "hetero_select", "tifl", "fedcs",
+        "oort", "pyramidfl", "fedcor", "restless_bandit", "neural_bandit", "ucb1", "linucb", "divfl",
+        "fedcg", "fedcbs", "fedstas", "flash", "fedcvr_bolt", "tifl", "fedcs",
     ),
 )  # fmt: skip
 

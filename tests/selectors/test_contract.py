@@ -9,6 +9,11 @@ import pytest
 
 from motley.core.records import Cohort, Outcome
 from motley.selectors import CATALOGUE
+from motley.selectors.active_fl import ActiveFL
+from motley.selectors.adasample import AdaSample
+from motley.selectors.delta import DELTA
+from motley.selectors.feel import FEEL
+from motley.selectors.hetero_select import HeteroSelect
 from motley.selectors.hetero_select_v1 import HeteroSelectV1
 from motley.selectors.power_of_choice import PowerOfChoice
 from motley.selectors.uniform import Uniform
@@ -25,10 +30,26 @@ RULES = [
     PowerOfChoice("cpow_d", d=6),
     PowerOfChoice("rpow_d"),
     PowerOfChoice("adapow_d"),
+    HeteroSelect(),
+    HeteroSelect("sketch"),
+    HeteroSelect(lr="score_adaptive", as_published="code"),
+    HeteroSelect("sketch", w_direction=0.0),
     HeteroSelectV1(),
     HeteroSelectV1(probe="last_report", strategy="exploitative"),
     HeteroSelectV1("multiplicative"),
     HeteroSelectV1("multiplicative", probe="last_report"),
+    ActiveFL(),
+    ActiveFL(alpha1=0.8, alpha2=1.0, alpha3=0.0),
+    ActiveFL(cold_start="unseen_low"),
+    AdaSample(),
+    AdaSample(c0=1.0, refresh=2),
+    AdaSample(pilots=True, pilot_rounds=3),
+    AdaSample(pilots=True, pilot_rounds=2, refresh=3),
+    DELTA(),
+    DELTA(b=1.0, vector="gradient", probe_batches=1),
+    FEEL(),
+    FEEL(rho=1.0, scaled=False, cap=10.0),
+    FEEL(norm_source="stale"),
 ]
 
 

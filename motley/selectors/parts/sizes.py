@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from motley.core.records import Ids, Outcome, Reports
 from motley.core.table import ClientTable
+from motley.selectors.parts.missing import filled
 
 __all__ = ["SIZE", "put_sizes", "shares", "sizes"]
 
@@ -31,11 +32,7 @@ def sizes(table: ClientTable, ids: Ids) -> NDArray[np.float64]:
 
     INTERPRETATION-D: a client that never enrolled counts as the mean of those that did; with nobody enrolled all have 1.
     """
-    known = table.get(SIZE, ids)
-    missing = np.isnan(known)
-    if not missing.any():
-        return known
-    return np.where(missing, 1.0 if missing.all() else known[~missing].mean(), known)
+    return filled(table.get(SIZE, ids))
 
 
 def shares(table: ClientTable, ids: Ids) -> NDArray[np.float64]:

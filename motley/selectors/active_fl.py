@@ -1,0 +1,175 @@
+"""ActiveFL: clients drawn with a probability exponential in a cached valuation, loss times the root of the size.
+
+Goetz, Malik, Bui, Moon, Liu, Kumar: *Active Federated Learning*, arXiv:1909.12641, 2019. (Not *agnostic* federated learning,
+which is also abbreviated AFL.) Specification: selectors-baselines 3.
+
+    v_k = sqrt(n_k) L_k                                 valuation, L_k the mean loss of a received model on all training data
+    n_soft = floor((1 - alpha3) m),  n_drop = min(floor(alpha1 K_A), K_A - n_soft)
+    E      the available clients without the n_drop smallest v
+    P_k    = exp(alpha2 (v_k - max v)) / sum over E, 0 outside E
+    S1     n_soft successive draws from P;   S2  m - n_soft uniformly from all available outside S1;   cohort S1, S2
+
+Symbols: ``alpha1`` share of clients that are dropped, ``alpha2`` inverse temperature, ``alpha3`` share drawn uniformly, ``n_k``
+samples, ``K_A`` available. Defaults (0.75, 0.01, 0.1); FedCVR-Bolt's comparison takes (0.8, 1, 0).
+
+State, per client: ``num_examples``; ``loss``, the last one known, NaN before (valuation -inf).
+Needs: ``num_examples`` once; reported ``arrival_loss``: the received model before any local step, which costs each chosen client
+one forward pass. Probe cost: ``cold_start = "eval_all"``: in round 1 everybody available downloads the model and evaluates it;
+``"unseen_low"``: none. ``Cohort.notes``: ``max_probability``, ``cv_probability`` of P over the available, ``eligible`` = |E|.
+
+Deviations and readings
+-----------------------
+* INTERPRETATION-R the paper's 1 / sqrt(n_k) multiplies the client's *summed* loss, hence sqrt(n_k) times the mean. A public
+  code multiplies the mean by 1 / sqrt(n_k), which reverses the order, and adds 0.01 to every probability, which voids alpha1;
+  another keeps the alpha1 best instead of dropping the alpha1 worst; others value the loss met in, or after, training.
+* INTERPRETATION-D n_drop is capped so that n_soft clients stay (12 clients, m = 6, alpha1 = 0.75 would leave 3).
+* INTERPRETATION-D with ``eval_all``, a client that comes later than round 1, or whose loss did not come back, is treated as in
+  ``unseen_low``: it enters through S2, or where fewer than n_soft clients of E have a valuation (then uniformly among the
+  others of E; with no valuation at all everything is uniform).
+* Equal valuations at the edge of E are dropped at random. A loss that is not a number keeps the valuation before it; valuations
+  of clients that are not asked grow stale. A client that never enrolled has the mean size. ``Cohort.weights`` is not filled.
+
+>>> from motley.selectors import Selector
+>>> from motley.core.records import Outcome, Reports
+>>> selector = Selector(ActiveFL(alpha1=0.5, alpha3=0.0), seed=0)
+>>> ids = selector.probe(1, available_ids=range(10, 20), m=5)
+>>> selector.observe(1, Reports(ids, Outcome.PROBED, signals={"loss": ids / 10.0}))
+>>> sorted(selector.select(1, available_ids=range(10, 20), m=5).ids.tolist())
+[15, 16, 17, 18, 19]
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from motley.core.errors import ConfigError
+from motley.core.paper import Paper
+from motley.core.records import Ask, Cohort, Ids, Needs, Outcome, Reports
+from motley.core.table import ClientTable
+from motley.selectors.base import SelectionRule
+from motley.selectors.parts.sampling import Ties, gumbel_top_m, softmax
+from motley.selectors.parts.sizes import SIZE, put_sizes, sizes
+
+__all__ = ["ActiveFL", "ActiveFLState"]
+
+Floats = NDArray[np.float64]
+LARGEST = 1e150
+"""Losses above it, of runs that diverge, count as it: valuations stay finite."""
+
+
+@dataclass(frozen=True)
+class ActiveFLState:
+    """Columns ``num_examples`` and ``loss`` (NaN: none yet)."""
+
+    clients: ClientTable = field(default_factory=lambda: ClientTable({SIZE: np.nan, "loss": np.nan}))
+
+
+@dataclass(frozen=True)
+class ActiveFL(SelectionRule[ActiveFLState]):
+    """Softmax over cached valuations.
+
+    Parameters
+    ----------
+    alpha1: share of the available that is dropped, lowest valuations first; in [0, 1).
+    alpha2: inverse temperature of the softmax; 0 is uniform over who is left.
+    alpha3: share of the cohort that is drawn uniformly; in [0, 1].
+    cold_start: ``"eval_all"``: everybody evaluates the first model in round 1; ``"unseen_low"``: unseen clients come last.
+    ties: at the edge of the dropped: ``"random"``, or ``"lowest_id"`` stays, for tests.
+    """
+
+    alpha1: float = 0.75
+    alpha2: float = 0.01
+    alpha3: float = 0.1
+    cold_start: Literal["eval_all", "unseen_low"] = "eval_all"
+    ties: Ties = "random"
+
+    paper: ClassVar[Paper] = Paper(
+        "goetz2019active",
+        "Active Federated Learning",
+        ("Jack Goetz", "Kshitiz Malik", "Duc Bui", "Seungwhan Moon", "Honglei Liu", "Anuj Kumar"),
+        "arXiv preprint arXiv:1909.12641",
+        2019,
+        "https://arxiv.org/abs/1909.12641",
+    )
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.alpha1 < 1:
+            raise ConfigError(
+                f"got alpha1 = {self.alpha1}; expected a share in [0, 1): of the clients, the one that is dropped"
+            )
+        if not 0 <= self.alpha2 < math.inf:
+            raise ConfigError(f"got alpha2 = {self.alpha2}; expected a number of at least 0 (0 is uniform over who is left)")
+        if not 0 <= self.alpha3 <= 1:
+            raise ConfigError(f"got alpha3 = {self.alpha3}; expected a share in [0, 1]: of the cohort, the one drawn uniformly")
+
+    def needs(self) -> Needs:
+        """Sizes, the loss at arrival, and the first model's loss everywhere with ``eval_all``."""
+        first: dict[str, int | None] = {"loss": None} if self.cold_start == "eval_all" else {}
+        return Needs(frozenset({SIZE}), first, frozenset({"arrival_loss"}))
+
+    def init(self) -> ActiveFLState:
+        """Nobody valued."""
+        return ActiveFLState()
+
+    def candidates(self, state: ActiveFLState, ask: Ask) -> Ids:
+        """Everybody in round 1 with ``eval_all``."""
+        first = self.cold_start == "eval_all" and ask.round == 1
+        return ask.available if first else np.zeros(0, np.int64)
+
+    def valuations(self, state: ActiveFLState, available: Ids) -> Floats:
+        """``v_k = sqrt(n_k) L_k``, ``[K_A]``; ``-inf`` without a loss."""
+        value = np.sqrt(sizes(state.clients, available)) * state.clients.get("loss", available)
+        value[np.isnan(value)] = -np.inf
+        return value
+
+    def parts(self, m: int, available: int) -> tuple[int, int]:
+        """n_soft and n_drop for a cohort of m."""
+        n_soft = math.floor((1.0 - self.alpha3) * m + 1e-9)
+        return n_soft, min(math.floor(self.alpha1 * available + 1e-9), available - n_soft)
+
+    def log_weights(self, value: Floats) -> Floats:
+        """Logarithm of P over the eligible, not normalised, for gumbel_top_m and softmax; the same for all without valuations."""
+        valued = value > -np.inf
+        if not valued.any():
+            return np.zeros(len(value))
+        out = np.full(len(value), -np.inf)
+        return np.asarray(np.multiply(self.alpha2, value - value.max(), out=out, where=valued))
+
+    def select(self, state: ActiveFLState, ask: Ask) -> Cohort:
+        """n_soft by valuation among the eligible, the rest uniformly among all the others."""
+        n_soft, n_drop = self.parts(ask.m, len(ask.available))
+        value = self.valuations(state, ask.available)
+        eligible = _largest(value, len(value) - n_drop, ask.rng, self.ties)
+        log_weights = self.log_weights(value[eligible])
+        soft = eligible[gumbel_top_m(log_weights, n_soft, ask.rng)]
+        others = np.delete(ask.available, soft)
+        uniform = ask.rng.choice(others, ask.m - n_soft, replace=False, shuffle=False)
+        p = np.zeros(len(value))
+        p[eligible] = softmax(log_weights)
+        notes = {"max_probability": p.max(), "cv_probability": p.std() * len(p), "eligible": len(eligible)}
+        return Cohort(np.concatenate([ask.available[soft], uniform]), notes={name: float(n) for name, n in notes.items()})
+
+    def observe(self, state: ActiveFLState, round: int, reports: Reports) -> ActiveFLState:
+        """Sizes at enrolment, losses of the first evaluation, then losses at arrival."""
+        clients = put_sizes(state.clients, reports)
+        for part, name in ((reports.of(Outcome.PROBED), "loss"), (reports.of(Outcome.ACCEPTED), "arrival_loss")):
+            if len(part):
+                clients = clients.put(part.ids, {"loss": np.minimum(part.signal(name), LARGEST)})
+        return ActiveFLState(clients)
+
+
+def _largest(value: Floats, count: int, rng: np.random.Generator, ties: Ties) -> NDArray[np.int64]:
+    """Positions (ascending) of the ``count`` largest: a set, so nothing is sorted."""
+    if count >= len(value):
+        return np.arange(len(value))
+    edge = np.partition(value, len(value) - count)[len(value) - count] if count else np.inf
+    inside = value > edge
+    tied = np.flatnonzero(value == edge)
+    wanted = count - int(np.count_nonzero(inside))
+    inside[tied[:wanted] if ties == "lowest_id" else rng.choice(tied, wanted, replace=False, shuffle=False)] = True
+    return np.flatnonzero(inside)

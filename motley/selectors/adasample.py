@@ -1,0 +1,322 @@
+"""AdaSample: one sampling distribution that minimises the rounds to a target times the seconds of a round.
+
+Luo, Xiao, Wang, Huang, Tassiulas: *Tackling System and Statistical Heterogeneity for Federated Learning with Adaptive Client
+Sampling*, INFOCOM 2022 (arXiv:2112.11256; journal version arXiv:2404.13804). Specification: selectors-baselines 13.
+
+    min over q:  f(q) = (sum q_k tau_k) (sum B_k / q_k + c0),   B_k = p_k^2 G_k^2,  sum q = 1
+    q_k ~ sqrt(B_k / (tau_k + mu)),  mu in (-min tau, 0];   c0 = 0: mu = 0, q_k ~ p_k G_k / sqrt(tau_k)
+    each round m draws from q with replacement;   a_k = multiplicity_k p_k / (m q_k)           Cohort.weights
+    pilots: R_u rounds with q = 1 / K and R_w rounds with q = p that reach the same loss give
+    c0 = (R_w N - R_u M) / (R_u - R_w),   M = sum p_k G_k^2,   N = K sum p_k^2 G_k^2
+
+Symbols: ``G_k`` largest stochastic-gradient norm; ``tau_k`` seconds of compute and upload; ``p_k`` share of the data; ``c0``
+beta / alpha of the convergence bound. The coefficients are unbiased, and count with ``weights = "selector"``.
+
+State: ``phase``; ``c0``; the loss after each pilot round; per client ``num_examples``, ``norm`` (G_k), ``seconds`` (mean tau_k),
+``count`` (durations in it), ``q`` (NaN: not solved yet).
+Needs: ``num_examples`` once. Without pilots: probed ``grad_norm``, ``compute_estimate_s`` and ``upload_estimate_s`` in round 1, and
+reported ``max_grad_norm`` where ``refresh`` is set. With pilots: reported ``max_grad_norm`` and ``arrival_loss``.
+Probe cost: without pilots everybody available in round 1 downloads the model and takes one gradient over its data, later
+nothing. With pilots none, but the pilot rounds are rounds of the run: they train, are timed and billed, and count.
+``Cohort.notes``: ``max_probability``, ``cv_probability`` over the available, ``max_weight``, ``phase``, ``c0``.
+
+Deviations and readings
+-----------------------
+* INTERPRETATION-R the bound behind f; f, c0 and the coefficients are those of the released code, which solves by a generic
+  solver. Its draw *without* replacement with these coefficients is biased and not offered.
+* INTERPRETATION-D without pilots (default): c0 = 0 unless given, G from one gradient at the first model.
+* READING the paper's pilots start twice from the first model; here the weighted pilot goes on where the uniform one ended, and
+  nothing learned is thrown away. Both are compared by how much they raise 1 / loss: the bound has loss ~ (alpha X + beta) / R, so
+  equal starts give the published count of rounds to equal losses, and only the ratio R_w : R_u enters c0. It takes the loss's
+  optimum as 0. ``c0`` is the mean over 5 levels, from losses smoothed by a Gaussian of 5 rounds, interpolated between rounds.
+* The pilot's loss is ``arrival_loss`` averaged over those who report, with weights p_k / q_k. R_u = R_w at all levels, or nothing
+  learned in a pilot: c0 = 0. c0 < 0: 0. G of 0 counts as 0.001 max G.
+* INTERPRETATION-D G, or tau, of a client that never told is the mean of the others. A client that came after q was solved has
+  the mean q per share of data. q is renormalised over the available. A norm or duration that is not a number is left out.
+* The released notebook divides c0 by m before use, the derivation does not (unresolved): ``c0_divisor``.
+* INTERPRETATION-D as in ``uniform``'s weighted_wr there are ``min(m, K_A)`` draws also where that is everybody.
+
+>>> import numpy as np
+>>> q, mu = solve(np.array([0.25, 0.09, 0.16]), np.array([1.0, 2.0, 4.0]), c0=1.0)
+>>> q.round(4).tolist(), round(mu, 4)
+([0.6301, 0.1996, 0.1703], -0.6136)
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.ndimage import gaussian_filter1d
+from scipy.optimize import minimize_scalar
+
+from motley.core.errors import ConfigError
+from motley.core.paper import Paper
+from motley.core.records import Ask, Cohort, Ids, Needs, Outcome, Reports
+from motley.core.table import ClientTable
+from motley.selectors.base import SelectionRule
+from motley.selectors.parts.missing import filled
+from motley.selectors.parts.sampling import with_replacement
+from motley.selectors.parts.sizes import SIZE, put_sizes, shares
+
+__all__ = ["AdaSample", "AdaSampleState", "bound_constant", "pilot_constant", "solve"]
+
+Floats = NDArray[np.float64]
+Phase = Literal["uniform", "weighted", "solved"]
+LARGEST = 1e140
+"""Norms above it, of runs that diverge, count as it: f stays finite."""
+FLOOR = 1e-7
+LEVELS = 5
+SMOOTHING = 5.0
+_GRID = 100
+_DEFAULTS = {SIZE: np.nan, "norm": np.nan, "seconds": np.nan, "count": 0.0, "q": np.nan}
+
+
+@dataclass(frozen=True)
+class AdaSampleState:
+    """Where the rule is, and what it knows.
+
+    Parameters
+    ----------
+    phase: the pilot under way, or ``"solved"`` (draws from q).
+    c0: in use once solved.
+    uniform, weighted: the loss met in each round of the two pilots, ``[rounds]``.
+    clients: columns as named in the module's docstring.
+    """
+
+    phase: Phase
+    c0: float = 0.0
+    uniform: Floats = field(default_factory=lambda: np.zeros(0))
+    weighted: Floats = field(default_factory=lambda: np.zeros(0))
+    clients: ClientTable = field(default_factory=lambda: ClientTable(_DEFAULTS))
+
+
+@dataclass(frozen=True)
+class AdaSample(SelectionRule[AdaSampleState]):
+    """Independent draws from one optimal distribution.
+
+    Parameters
+    ----------
+    pilots: estimate c0, G and tau in two pilots, which are the run's first rounds; otherwise probe G and tau in round 1.
+    c0: beta / alpha of the bound, where it is known; not with pilots, which estimate it.
+    pilot_fall: the uniform pilot ends when the loss has fallen by this share; the weighted when 1 / loss has risen as much.
+    pilot_rounds: neither pilot lasts longer.
+    refresh: solve anew every so many rounds, with the norms and durations reported since; None: q is fixed, as published.
+    c0_divisor: c0 is divided by it; the released notebook has the cohort size here.
+    """
+
+    pilots: bool = False
+    c0: float = 0.0
+    pilot_fall: float = 0.5
+    pilot_rounds: int = 50
+    refresh: int | None = None
+    c0_divisor: float = 1.0
+
+    sees: ClassVar[Literal["sum", "each"]] = "each"
+    paper: ClassVar[Paper] = Paper(
+        "luo2022tackling",
+        "Tackling System and Statistical Heterogeneity for Federated Learning with Adaptive Client Sampling",
+        ("Bing Luo", "Wenli Xiao", "Shiqiang Wang", "Jianwei Huang", "Leandros Tassiulas"),
+        "IEEE Conference on Computer Communications (INFOCOM)",
+        2022,
+        "https://arxiv.org/abs/2112.11256",
+    )
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.c0 < math.inf or not 0 < self.c0_divisor < math.inf:
+            raise ConfigError(f"got c0 = {self.c0}, c0_divisor = {self.c0_divisor}; expected c0 >= 0 and c0_divisor > 0")
+        if self.pilots and self.c0:
+            raise ConfigError(f"got c0 = {self.c0}, but pilots estimate c0; leave it out or take pilots = false")
+        if not 0 < self.pilot_fall < 1:
+            raise ConfigError(f"got pilot_fall = {self.pilot_fall}; expected a share of the first loss in (0, 1)")
+        if self.pilot_rounds < 2:
+            raise ConfigError(f"got pilot_rounds = {self.pilot_rounds}; expected at least 2 (some tens for a usable estimate)")
+        if self.refresh is not None and self.refresh < 1:
+            raise ConfigError(f"got refresh = {self.refresh}; expected at least 1 round, or none to solve once")
+
+    def needs(self) -> Needs:
+        """Sizes; norms and durations from pilots or from a probe in round 1; norms again where q is refreshed."""
+        if self.pilots:
+            return Needs(frozenset({SIZE}), {}, frozenset({"max_grad_norm", "arrival_loss"}))
+        probed: dict[str, int | None] = {"grad_norm": None, "compute_estimate_s": None, "upload_estimate_s": None}
+        return Needs(frozenset({SIZE}), probed, frozenset({"max_grad_norm"} if self.refresh else ()))
+
+    def gives(self) -> frozenset[str]:
+        """The unbiased coefficients."""
+        return frozenset({"weights"})
+
+    def init(self) -> AdaSampleState:
+        """The first pilot, or all equal until the probe."""
+        return AdaSampleState("uniform" if self.pilots else "solved", 0.0 if self.pilots else self.c0)
+
+    def candidates(self, state: AdaSampleState, ask: Ask) -> Ids:
+        """Everybody in round 1, unless pilots do it."""
+        return ask.available if not self.pilots and ask.round == 1 else np.zeros(0, np.int64)
+
+    def probabilities(self, state: AdaSampleState, available: Ids) -> Floats:
+        """q over the available, ``[K_A]``, sums to 1."""
+        if state.phase == "uniform":
+            return np.full(len(available), 1.0 / len(available))
+        p = shares(state.clients, available)
+        if state.phase == "weighted":
+            return p
+        q = state.clients.get("q", available)
+        missing = np.isnan(q)
+        if missing.any():
+            there = float(p[~missing].sum())
+            q = np.where(missing, p * (float(q[~missing].sum()) / there if there > 0 else 1.0), q)
+        return np.asarray(q / q.sum())
+
+    def select(self, state: AdaSampleState, ask: Ask) -> Cohort:
+        """m independent draws, their multiplicity and unbiased coefficients."""
+        q = self.probabilities(state, ask.available)
+        at, counts = with_replacement(q, ask.m, ask.rng)
+        weights = counts * shares(state.clients, ask.available)[at] / (ask.m * q[at])
+        notes = {
+            "max_probability": q.max(), "cv_probability": q.std() * len(q), "max_weight": weights.max(),
+            "phase": ("uniform", "weighted", "solved").index(state.phase), "c0": state.c0,
+        }  # fmt: skip
+        return Cohort(ask.available[at], weights, counts, notes={name: float(value) for name, value in notes.items()})
+
+    def observe(self, state: AdaSampleState, round: int, reports: Reports) -> AdaSampleState:
+        """Sizes at enrolment; the probe solves; pilots collect losses, norms and durations; a refresh solves anew."""
+        clients = put_sizes(state.clients, reports)
+        asked, done = reports.of(Outcome.PROBED), reports.of(Outcome.ACCEPTED)
+        if len(asked):
+            seconds = asked.signal("compute_estimate_s") + asked.signal("upload_estimate_s")
+            return self._solved(replace(state, clients=_heard(clients, asked.ids, asked.signal("grad_norm"), seconds)))
+        if len(done) and (state.phase != "solved" or self.refresh):
+            norm = done.signal("max_grad_norm") if state.phase == "uniform" or self.refresh else np.full(len(done), np.nan)
+            clients = _heard(clients, done.ids, norm, done.compute_s + done.upload_s, measured=True)
+        state = replace(state, clients=clients)
+        if len(reports.of(Outcome.ENROLLED)):  # not the end of a round
+            return state
+        if state.phase != "solved":
+            return self._pilot(state, done)
+        return self._solved(state) if self.refresh and round % self.refresh == 0 else state
+
+    def _pilot(self, state: AdaSampleState, done: Reports) -> AdaSampleState:
+        """One more round of a pilot; the second one's end solves."""
+        losses = state.uniform if state.phase == "uniform" else state.weighted
+        loss = done.signal("arrival_loss")
+        told = done.ids[~np.isnan(loss)]
+        if len(told):
+            weight = shares(state.clients, told) if state.phase == "uniform" else np.ones(len(told))
+            weight = weight if weight.any() else np.ones(len(told))
+            losses = np.append(losses, np.average(loss[~np.isnan(loss)], weights=weight))
+        elif len(losses):
+            losses = np.append(losses, losses[-1])  # a round without reports: it took its time, and nothing was learned
+        else:
+            return state
+        rise, long = _rise(losses), len(losses) >= self.pilot_rounds
+        if state.phase == "uniform":
+            over = long or rise[-1] >= self.pilot_fall / (1.0 - self.pilot_fall) * _inverse(losses)[0]
+            return replace(state, uniform=losses, phase="weighted" if over else "uniform")
+        state = replace(state, weighted=losses)
+        if not (long or rise[-1] >= _rise(state.uniform)[-1] > 0):
+            return state
+        p = shares(state.clients, state.clients.ids)
+        c0 = pilot_constant(p, filled(state.clients.get("norm", state.clients.ids)), state.uniform, losses)
+        return self._solved(replace(state, phase="solved", c0=c0))
+
+    def _solved(self, state: AdaSampleState) -> AdaSampleState:
+        """q of every client known so far."""
+        clients, ids = state.clients, state.clients.ids
+        if not len(ids):
+            return state
+        norm = filled(clients.get("norm", ids))
+        bound = (shares(clients, ids) * np.maximum(norm, 1e-3 * norm.max(initial=0.0))) ** 2
+        q, _ = solve(bound, filled(clients.get("seconds", ids)), state.c0 / self.c0_divisor)
+        return replace(state, clients=clients.put(ids, {"q": q}))
+
+
+def solve(bound: Floats, tau: Floats, c0: float) -> tuple[Floats, float]:
+    """The q that minimises ``(sum q tau) (sum B / q + c0)``, and its mu.
+
+    The minimum lies in the family ``q ~ sqrt(B / (tau + mu))``. Along it f needs two sums only: with ``r = sqrt(tau + mu)``,
+    ``S = sum sqrt(B) / r`` and ``U = sum sqrt(B) r`` it is ``(U - mu S) / S * (S U + c0)``. f varies slowly in log u, where
+    ``mu = -min tau (1 - u)``: 100 points of u in [1e-9, 1], then a bounded search around the best.
+
+    Parameters
+    ----------
+    bound: B ``[K]``, at least 0. tau: ``[K]``, at least 0 (0 counts as a billionth of the largest). c0: at least 0.
+    """
+    root = np.sqrt(bound)
+    if not root.any():
+        return np.full(len(bound), 1.0 / max(len(bound), 1)), 0.0
+    root = root / (size := float(root.sum()))
+    unit = float(tau.max()) or 1.0
+    tau = np.maximum(tau / unit, 1e-9) if tau.any() else np.ones(len(tau))
+    low = float(tau.min())
+    above, constant = tau - low, c0 / size / size
+
+    def along(log_u: float) -> float:
+        x = low * math.exp(log_u)
+        r = np.sqrt(above + x)
+        s, u = float((root / r).sum()), float(root @ r)
+        return math.log((u + (low - x) * s) / s) + math.log(s * u + constant)
+
+    best = 0.0
+    if constant > 0 and above.any():
+        grid = np.linspace(math.log(1e-9), 0.0, _GRID)
+        at = int(np.argmin([along(point) for point in grid]))
+        edges = grid[max(at - 1, 0)], grid[min(at + 1, _GRID - 1)]
+        found = minimize_scalar(along, bounds=edges, method="bounded", options={"xatol": 1e-10})
+        best = min(float(found.x), 0.0, key=along)
+    x = low * math.exp(best)
+    q = root / np.sqrt(above + x)
+    floor = min(FLOOR, 0.1 / len(q))
+    q = np.clip(q / q.sum(), floor, 1.0 - floor)
+    return q / q.sum(), (x - low) * unit
+
+
+def bound_constant(p: Floats, norm: Floats, rounds_uniform: Floats, rounds_weighted: Floats) -> Floats:
+    """``c0 = (R_w N - R_u M) / (R_u - R_w)``, one for each pair of round counts ``[n]``; NaN where they are equal.
+
+    Parameters
+    ----------
+    p, norm: shares and G of the clients ``[K]``.
+    """
+    square = p * norm**2
+    m, n = square.sum(), len(p) * (p * square).sum()
+    gap = rounds_uniform - rounds_weighted
+    return np.asarray(np.divide(rounds_weighted * n - rounds_uniform * m, gap, out=np.full(len(gap), np.nan), where=gap != 0))
+
+
+def pilot_constant(p: Floats, norm: Floats, uniform: Floats, weighted: Floats) -> float:
+    """c0 from the losses after 0, 1, 2, .. rounds of the two pilots ``[rounds]``; 0 where they do not tell."""
+    rises = [np.maximum.accumulate(_rise(losses)) for losses in (uniform, weighted)]
+    top = min(rise[-1] for rise in rises)
+    if not top > 0:
+        return 0.0
+    levels = top * np.arange(1, LEVELS + 1) / LEVELS
+    rounds = []
+    for rise in rises:
+        after = np.minimum(np.searchsorted(rise, levels), len(rise) - 1)  # first round at or above each level, from 1
+        rounds.append(after - (rise[after] - levels) / (rise[after] - rise[after - 1]))
+    found = bound_constant(p, norm, *rounds)
+    found = found[np.isfinite(found)]
+    return max(float(found.mean()), 0.0) if len(found) else 0.0
+
+
+def _inverse(losses: Floats) -> Floats:
+    """1 / loss, of the smoothed losses."""
+    return np.asarray(1.0 / np.maximum(gaussian_filter1d(losses, SMOOTHING, mode="nearest"), 1e-12))
+
+
+def _rise(losses: Floats) -> Floats:
+    return np.asarray(_inverse(losses) - _inverse(losses)[0])
+
+
+def _heard(clients: ClientTable, ids: Ids, norm: Floats, seconds: Floats, measured: bool = False) -> ClientTable:
+    """Largest norms; mean durations, where the first measured one replaces the estimate."""
+    seconds = np.where(np.isfinite(seconds) & (seconds >= 0), seconds, np.nan)
+    new = {"norm": np.fmax(clients.get("norm", ids), np.minimum(np.abs(norm), LARGEST)), "seconds": seconds}
+    if measured:
+        old, count = clients.get("seconds", ids), clients.get("count", ids)
+        new["seconds"] = np.where(count > 0, old + (seconds - old) / (count + 1.0), seconds)
+        new["count"] = count + ~np.isnan(seconds)
+    return clients.put(ids, new)

@@ -1,0 +1,157 @@
+"""DELTA, as released: draws by loss and by the distance of a client's gradient from the mean gradient.
+
+Wang, Guo, Lin, Tang: *DELTA: Diverse Client Sampling for Fasting Federated Learning*, NeurIPS 2023 (code: L3030/DELTA_FL).
+Specification: selectors-baselines 14 (contrast note), 0.3.9.
+
+    u_k = b l_k / sum l * ||g_k - mean g|| + (1 - b) sqrt(l_k / sum l)
+    cohort: m successive draws without replacement, probabilities proportional to u_k
+    a_k = p_k / pi_k                                                   Cohort.weights
+
+Symbols: ``l_k`` loss and ``g_k`` gradient of the received model on the client's data, sums and the mean over the available;
+``b`` in [0, 1]; ``p_k`` share of the data, ``pi_k`` the inclusion probability, *not* m u_k (exact up to 12 available clients,
+above that Rosen's limit). Diversity is distance from the mean here; in ``divfl`` it is coverage.
+
+State, per client: ``num_examples``, ``loss`` and ``distance`` as last measured, NaN before.
+Needs: ``num_examples`` once; probed ``loss`` and ``gradient_sketch`` (or ``gradient``). Probe cost: every available client
+downloads the model, takes its loss and gradient over all its data (or ``probe_batches``) and sends the gradient's numbers up,
+each round: 256 of a sketch, whose distances are approximate, or as many as the model has.
+``Cohort.notes``: ``max_probability``, ``cv_probability`` over the available, ``max_weight``.
+
+Deviations and readings
+-----------------------
+* The paper samples by ``sqrt(a1 zeta_k^2 + a2 sigma_k^2)``, where zeta_k = ||grad F_k - grad F|| and sigma_k^2 is the local
+  variance of stochastic gradients (INTERPRETATION-R). It is not offered: no signal tells sigma_k^2.
+* INTERPRETATION-D unbiased coefficients by inclusion probability, because DELTA is defined by unbiased sampling; what the code
+  weighs by is not known. They count with ``weights = "selector"``; the plain code's draw is any other weighting.
+* INTERPRETATION-D b = 0.5 (not known). Loss and distance that never came are the mean of the others; one that is not a number
+  keeps the one before it. A negative loss counts as 0; all losses 0: equal shares of the loss.
+* Fewer than m positive u_k: all of them, the rest uniformly (and pi_k accordingly).
+
+>>> import numpy as np
+>>> from motley.selectors import Selector
+>>> from motley.core.records import Outcome, Reports
+>>> selector = Selector(DELTA(b=1.0), seed=0)
+>>> ids = selector.probe(1, available_ids=[3, 5, 9], m=1)
+>>> gradients = np.array([[0.0, 0.0], [3.0, 0.0], [0.0, 3.0]])
+>>> selector.observe(1, Reports(ids, Outcome.PROBED, signals={"loss": np.ones(3), "gradient_sketch": gradients}))
+>>> round(selector.select(1, available_ids=[3, 5, 9], m=1).notes["max_probability"], 4)
+0.3799
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from motley.core.errors import ConfigError
+from motley.core.paper import Paper
+from motley.core.records import Ask, Cohort, Ids, Needs, Outcome, Reports
+from motley.core.table import ClientTable
+from motley.selectors.base import SelectionRule
+from motley.selectors.parts.missing import filled
+from motley.selectors.parts.sampling import inclusion_probabilities, successive_draws
+from motley.selectors.parts.sizes import SIZE, put_sizes, shares
+
+__all__ = ["DELTA", "DELTAState"]
+
+Floats = NDArray[np.float64]
+LARGEST = 1e140
+"""Losses and gradients above it, of runs that diverge, count as it: sums of squares stay finite."""
+
+
+@dataclass(frozen=True)
+class DELTAState:
+    """Columns ``num_examples``, ``loss`` and ``distance`` (NaN: never measured)."""
+
+    clients: ClientTable = field(default_factory=lambda: ClientTable({SIZE: np.nan, "loss": np.nan, "distance": np.nan}))
+
+
+@dataclass(frozen=True)
+class DELTA(SelectionRule[DELTAState]):
+    """Draws by loss and gradient diversity.
+
+    Parameters
+    ----------
+    b: weight of the diversity against the loss alone, in [0, 1].
+    vector: what the distance is taken between: a random projection of the gradient, or the gradient itself.
+    probe_batches: batches of the measurement; None means all local training data.
+    """
+
+    b: float = 0.5
+    vector: Literal["gradient_sketch", "gradient"] = "gradient_sketch"
+    probe_batches: int | None = None
+
+    sees: ClassVar[Literal["sum", "each"]] = "each"
+    paper: ClassVar[Paper] = Paper(
+        "wang2023delta",
+        "DELTA: Diverse Client Sampling for Fasting Federated Learning",
+        ("Lin Wang", "YongXin Guo", "Tao Lin", "Xiaoying Tang"),
+        "Advances in Neural Information Processing Systems (NeurIPS)",
+        2023,
+        "https://arxiv.org/abs/2205.13925",
+    )
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.b <= 1:
+            raise ConfigError(f"got b = {self.b}; expected a number in [0, 1] (0 draws by the root of the loss alone)")
+        if self.probe_batches is not None and self.probe_batches < 1:
+            raise ConfigError(f"got probe_batches = {self.probe_batches}; expected at least 1, or none for all data")
+
+    def needs(self) -> Needs:
+        """Sizes; losses and gradients of everybody."""
+        return Needs(frozenset({SIZE}), {"loss": self.probe_batches, self.vector: self.probe_batches})
+
+    def gives(self) -> frozenset[str]:
+        """The unbiased coefficients."""
+        return frozenset({"weights"})
+
+    def init(self) -> DELTAState:
+        """Nothing measured."""
+        return DELTAState()
+
+    def candidates(self, state: DELTAState, ask: Ask) -> Ids:
+        """Everybody available."""
+        return ask.available
+
+    def probabilities(self, state: DELTAState, available: Ids) -> Floats:
+        """``u_k``, normalised, ``[K_A]``."""
+        loss = np.maximum(filled(state.clients.get("loss", available)), 0.0)
+        share = loss / loss.sum() if loss.any() else np.full(len(loss), 1.0 / len(loss))
+        distance = filled(state.clients.get("distance", available))
+        u = self.b * share * distance + (1.0 - self.b) * np.sqrt(share)
+        return u / u.sum() if u.any() else np.full(len(u), 1.0 / len(u))
+
+    def select(self, state: DELTAState, ask: Ask) -> Cohort:
+        """m successive draws."""
+        u = self.probabilities(state, ask.available)
+        at = successive_draws(u, ask.m, ask.rng)
+        chance = inclusion_probabilities(u, ask.m)
+        fill, left_out = ask.m - np.count_nonzero(u), u == 0
+        if fill > 0:
+            chance[left_out] = fill / np.count_nonzero(left_out)
+        weights = shares(state.clients, ask.available)[at] / chance[at]
+        notes = {"max_probability": u.max(), "cv_probability": u.std() * len(u), "max_weight": weights.max()}
+        return Cohort(ask.available[at], weights, notes={name: float(value) for name, value in notes.items()})
+
+    def observe(self, state: DELTAState, round: int, reports: Reports) -> DELTAState:
+        """Sizes at enrolment; losses and distances from the mean of whoever was probed together."""
+        clients = put_sizes(state.clients, reports)
+        asked = reports.of(Outcome.PROBED)
+        if len(asked):
+            gradients = asked.signal(self.vector).reshape(len(asked), -1)
+            loss = np.minimum(asked.signal("loss"), LARGEST)
+            clients = clients.put(asked.ids, {"loss": loss, "distance": _from_mean(gradients)})
+        return DELTAState(clients)
+
+
+def _from_mean(gradients: Floats) -> Floats:
+    """``||g_k - mean g||``, ``[n, D]`` to ``[n]``; NaN, and not in the mean, where an entry is not a number."""
+    out = np.full(len(gradients), np.nan)
+    whole = ~np.isnan(gradients).any(axis=1)
+    if whole.any():
+        known = np.clip(gradients[whole], -LARGEST, LARGEST)
+        out[whole] = np.linalg.norm(known - known.mean(axis=0), axis=1)
+    return out

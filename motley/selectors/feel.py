@@ -1,0 +1,216 @@
+"""FEEL: importance- and channel-aware scheduling with unbiased, ordered coefficients.
+
+Ren, He, Wen, Yu, Huang, Guo: *Scheduling for Cellular Federated Edge Learning With Importance and Channel Awareness*, IEEE
+Transactions on Wireless Communications 19(11), 2020 (arXiv:2004.00490). Specification: selectors-baselines 7.
+
+    c_k = (n_k / n) ||g_k||                                            n = sum over the available
+    min over p:  rho sum c_k^2 / p_k + (1 - rho) sum p_k T_k
+    p_k = c_k sqrt(rho / ((1 - rho) T_k + lam)),  lam such that sum p = 1
+    y_1 .. y_m successive draws from p;   q_i = p_{y_i} / (1 - sum_{j < i} p_{y_j})
+    a_{y_i} = n_{y_i} / (m n) (1 / q_i + m - i)                        Cohort.weights
+
+Symbols: ``g_k`` gradient of the received model on the client's data; ``T_k`` its upload seconds; ``rho`` importance (1) against
+channel (towards 0). The order of the draws matters; the coefficients sum to 1 only in expectation, and sum a_k g_k is unbiased.
+They count with ``weights = "selector"``; otherwise the aggregator weights the cohort and FEEL is a plain draw, as in FLASH.
+
+State, per client: ``num_examples``, ``norm`` (||g_k||), ``upload_s`` (T_k); the last ones known, NaN before.
+Needs: ``num_examples`` once; probed ``upload_estimate_s``; probed ``grad_norm`` ("fresh") or reported ``update_norm`` ("stale").
+Probe cost: ``fresh``: every available client downloads the model and takes a gradient over all its data (or ``probe_batches``),
+each round; ``stale``: none, the planner knows the channel. The paper uploads one after another in shared spectrum; here the
+round lasts as long as the world's network says (in parallel, FLASH's maximum).
+``Cohort.notes``: ``max_probability``, ``cv_probability`` over the available, ``max_weight``.
+
+Deviations and readings
+-----------------------
+* INTERPRETATION-R all formulas (the abstract confirms the frame: unbiased, closed form, successive draws); that p is optimal and
+  the estimator unbiased was verified numerically.
+* INTERPRETATION-D the update stands for -eta g_k. ``scaled``: c to sum 1 and T to mean 1 over the available, rho = 0.5;
+  otherwise the trade-off depends on units. ``scaled = False`` takes both as they are, as written.
+* INTERPRETATION-D ``stale``: ||g_k|| = last ||Delta_k|| / steps (a common learning rate cancels with ``scaled``). A client without
+  a norm has the largest known, without T the mean T. A norm or T that is not a number keeps the one before it.
+* A client with c = 0 is never drawn (its gradient is 0); with fewer than m others the rest is uniform, weighing n_k / (n m). All
+  c = 0: uniform draws. With everybody in the cohort the order is still drawn, and the coefficients still are the ordered ones.
+* Not a_k = n_k / (n m p_k), which is biased for draws without replacement. ``cap`` bounds the coefficients, and biases.
+
+>>> import numpy as np
+>>> p, lam = schedule(np.array([0.25, 0.5, 0.5]), np.array([1.0, 2.0, 4.0]), rho=0.5)
+>>> p.round(6).tolist(), round(lam, 6)
+([0.334465, 0.400487, 0.265048], -0.22065)
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from motley.core.errors import ConfigError
+from motley.core.paper import Paper
+from motley.core.records import Ask, Cohort, Ids, Needs, Outcome, Reports
+from motley.core.table import ClientTable
+from motley.selectors.base import SelectionRule
+from motley.selectors.parts.missing import filled
+from motley.selectors.parts.sampling import successive_draws
+from motley.selectors.parts.sizes import SIZE, put_sizes, shares
+
+__all__ = ["FEEL", "FEELState", "ordered_weights", "schedule"]
+
+Floats = NDArray[np.float64]
+LARGEST = 1e150
+"""Norms above it, of runs that diverge, count as it: sums of their squares stay finite."""
+_NEWTON_STEPS = 60
+
+
+@dataclass(frozen=True)
+class FEELState:
+    """Columns ``num_examples``, ``norm`` and ``upload_s`` (NaN: never known)."""
+
+    clients: ClientTable = field(default_factory=lambda: ClientTable({SIZE: np.nan, "norm": np.nan, "upload_s": np.nan}))
+
+
+@dataclass(frozen=True)
+class FEEL(SelectionRule[FEELState]):
+    """Draws that trade the variance of the gradient against upload time.
+
+    Parameters
+    ----------
+    rho: importance against channel, in (0, 1]; 1 ignores the channel.
+    norm_source: ``"fresh"``: everybody measures its gradient norm before the choice; ``"stale"``: the last update's norm.
+    scaled: importance to sum 1 and upload times to mean 1, so that rho means the same in any unit.
+    cap: coefficients are at most cap / m (10 is usual; it breaks unbiasedness); None leaves them.
+    probe_batches: batches of the fresh measurement; None means all local training data.
+    """
+
+    rho: float = 0.5
+    norm_source: Literal["fresh", "stale"] = "fresh"
+    scaled: bool = True
+    cap: float | None = None
+    probe_batches: int | None = None
+
+    sees: ClassVar[Literal["sum", "each"]] = "each"
+    paper: ClassVar[Paper] = Paper(
+        "ren2020scheduling",
+        "Scheduling for Cellular Federated Edge Learning With Importance and Channel Awareness",
+        ("Jinke Ren", "Yinghui He", "Dingzhu Wen", "Guanding Yu", "Kaibin Huang", "Dongning Guo"),
+        "IEEE Transactions on Wireless Communications",
+        2020,
+        "https://arxiv.org/abs/2004.00490",
+    )
+
+    def __post_init__(self) -> None:
+        if not 0 < self.rho <= 1:
+            raise ConfigError(f"got rho = {self.rho}; expected a number in (0, 1] (0.01 is nearly the fastest client alone)")
+        if self.cap is not None and not 0 < self.cap < math.inf:
+            raise ConfigError(f"got cap = {self.cap}; expected a positive number, or none for unbiased coefficients")
+        if self.probe_batches is not None and self.probe_batches < 1:
+            raise ConfigError(f"got probe_batches = {self.probe_batches}; expected at least 1, or none for all data")
+        if self.probe_batches is not None and self.norm_source == "stale":
+            raise ConfigError("norm_source = 'stale' measures nothing; leave probe_batches out or take 'fresh'")
+
+    def needs(self) -> Needs:
+        """Sizes, upload times, and gradient norms probed or update norms reported."""
+        if self.norm_source == "stale":
+            return Needs(frozenset({SIZE}), {"upload_estimate_s": None}, frozenset({"update_norm"}))
+        return Needs(frozenset({SIZE}), {"grad_norm": self.probe_batches, "upload_estimate_s": None})
+
+    def gives(self) -> frozenset[str]:
+        """The ordered coefficients."""
+        return frozenset({"weights"})
+
+    def init(self) -> FEELState:
+        """Nothing measured."""
+        return FEELState()
+
+    def candidates(self, state: FEELState, ask: Ask) -> Ids:
+        """Everybody available."""
+        return ask.available
+
+    def probabilities(self, state: FEELState, available: Ids) -> Floats:
+        """p of the first draw, ``[K_A]``; all zero where no importance is positive."""
+        norm = filled(state.clients.get("norm", available), "max")
+        upload = filled(state.clients.get("upload_s", available))
+        importance = shares(state.clients, available) * norm
+        if self.scaled:
+            importance /= importance.sum() or 1.0
+            upload = upload / (upload.mean() or 1.0)
+        return schedule(importance, upload, self.rho)[0]
+
+    def select(self, state: FEELState, ask: Ask) -> Cohort:
+        """m successive draws, in order, with their coefficients."""
+        p = self.probabilities(state, ask.available)
+        at = successive_draws(p, ask.m, ask.rng)
+        weights = ordered_weights(shares(state.clients, ask.available)[at], p, at)
+        if self.cap is not None:
+            weights = np.minimum(weights, self.cap / ask.m)
+        law = p if p.any() else np.full(len(p), 1.0 / len(p))
+        notes = {"max_probability": law.max(), "cv_probability": law.std() * len(law), "max_weight": weights.max()}
+        return Cohort(ask.available[at], weights, notes={name: float(value) for name, value in notes.items()})
+
+    def observe(self, state: FEELState, round: int, reports: Reports) -> FEELState:
+        """Sizes at enrolment, norms and upload times of the probe, or norms of the updates."""
+        clients = put_sizes(state.clients, reports)
+        asked, done = reports.of(Outcome.PROBED), reports.of(Outcome.ACCEPTED)
+        if len(asked):
+            seconds = np.clip(asked.signal("upload_estimate_s"), 0.0, LARGEST)
+            clients = clients.put(asked.ids, {"norm": _norms(asked.signal("grad_norm")), "upload_s": seconds})
+        if self.norm_source == "stale" and len(done):
+            steps = np.where(done.local_steps > 0, done.local_steps, np.nan)
+            clients = clients.put(done.ids, {"norm": _norms(done.signal("update_norm") / steps)})
+        return FEELState(clients)
+
+
+def schedule(importance: Floats, upload_s: Floats, rho: float) -> tuple[Floats, float]:
+    """The probabilities ``p_k = c_k sqrt(rho / ((1 - rho) T_k + lam))`` that sum to 1, and lam.
+
+    With x = lam + min (1 - rho) T over c_k > 0, ``S(x) = sum c_k sqrt(rho / (d_k + x))`` falls from infinity to 0 and ``S^-2`` is
+    concave (a power mean of order -1/2), so Newton's steps on ``S^-2 = 1`` from below never overshoot and end in about five passes.
+    They begin at ``max(rho c_k^2 - d_k)``, where one client alone has all the mass.
+
+    Parameters
+    ----------
+    importance: c ``[K]``, at least 0; all zero gives zeros. upload_s: T ``[K]``, at least 0. rho: in (0, 1].
+    """
+    scale = float(importance.sum())
+    if not scale > 0:
+        return np.zeros(len(importance)), 0.0
+    c = importance / scale  # p stays the same when c is divided by s and T by s^2, and lam is divided by s^2
+    with np.errstate(over="ignore"):
+        cost = np.minimum((1.0 - rho) * upload_s / scale / scale, LARGEST)
+    low = float(cost.min(where=c > 0, initial=np.inf))
+    d = np.maximum(cost - low, 0.0)  # clients with c = 0 may be faster; they have no mass anyway
+    x = float((rho * c * c - d).max())
+    for _ in range(_NEWTON_STEPS):
+        gap = d + x
+        p = c * np.sqrt(rho / gap)
+        total = float(p.sum())
+        slope = float((p / gap).sum()) / total**3  # of S^-2
+        step = (1.0 - total**-2) / slope
+        x += step
+        if abs(total - 1.0) < 1e-10 or step <= 1e-15 * x:
+            break
+    return p / total, (x - low) * scale * scale
+
+
+def ordered_weights(share: Floats, p: Floats, at: NDArray[np.int64]) -> Floats:
+    """The unbiased coefficients of successive draws, ``[m]``, in the order of drawing.
+
+    Parameters
+    ----------
+    share: ``n_k / n`` of the drawn ``[m]``. p: probabilities ``[K]`` of the first draw. at: the positions drawn ``[m]``.
+    """
+    m = len(at)
+    drawn = p[at]
+    rest = p.copy()
+    rest[at] = 0.0
+    left = rest.sum() + np.cumsum(drawn[::-1])[::-1]  # mass before each draw: exact also where it is tiny
+    if not left[0] > 0:  # uniform draws: p = 1 / K
+        drawn, left = np.ones(m), np.arange(len(p), len(p) - m, -1.0)
+    by_chance = np.divide(left, drawn, out=np.zeros(m), where=drawn > 0) + np.arange(m - 1, -1, -1)
+    return np.asarray(share / m * np.where(drawn > 0, by_chance, 1.0))
+
+
+def _norms(norm: Floats) -> Floats:
+    return np.asarray(np.minimum(np.abs(norm), LARGEST))
