@@ -8,26 +8,49 @@ __all__ = ["AGGREGATORS", "CATALOGUE", "LOSSES", "OPTIMIZERS", "SCHEDULES", "SER
 
 CATALOGUE = Catalogue(
     "algorithm",
-    {"fedavg": "motley.algorithms.fedavg:FedAvg", "fedprox": "motley.algorithms.fedprox:FedProx"},
-    planned=(
-        "scaffold", "fednova", "fedbn", "moon", "qfedavg", "fedavgm", "fedadagrad", "fedadam", "fedyogi", "feddyn",
-        "feddf", "fedbio", "rhfl", "flash_robust",
-    ),
-)  # fmt: skip
+    {
+        "fedadagrad": "motley.algorithms.fedopt:FedAdagrad",
+        "fedadam": "motley.algorithms.fedopt:FedAdam",
+        "fedavg": "motley.algorithms.fedavg:FedAvg",
+        "fedavgm": "motley.algorithms.fedavgm:FedAvgM",
+        "feddyn": "motley.algorithms.feddyn:FedDyn",
+        "fednova": "motley.algorithms.fednova:FedNova",
+        "fedprox": "motley.algorithms.fedprox:FedProx",
+        "fedyogi": "motley.algorithms.fedopt:FedYogi",
+        "scaffold": "motley.algorithms.scaffold:Scaffold",
+    },
+    planned=("fedbn", "moon", "qfedavg", "feddf", "fedbio", "rhfl", "flash_robust"),
+)
 LOSSES = Catalogue(
     "loss",
     {
         "cross_entropy": "motley.algorithms.losses:CrossEntropy",
         "half_squared_error": "motley.algorithms.losses:HalfSquaredError",
+        "flash_robust": "motley.algorithms.flash_robust:FlashRobust",
     },
-    planned=("flash_robust", "symmetric"),
+    planned=("symmetric",),
 )
 AGGREGATORS = Catalogue(
     "aggregator",
-    {"mean": "motley.algorithms.aggregators.mean:Mean"},
-    planned=("median", "trimmed_mean", "krum", "multi_krum", "norm_bound"),
+    {
+        "krum": "motley.algorithms.aggregators.robust:Krum",
+        "mean": "motley.algorithms.aggregators.mean:Mean",
+        "median": "motley.algorithms.aggregators.robust:Median",
+        "multi_krum": "motley.algorithms.aggregators.robust:MultiKrum",
+        "norm_bound": "motley.algorithms.aggregators.robust:NormBound",
+        "trimmed_mean": "motley.algorithms.aggregators.robust:TrimmedMean",
+    },
 )
-SERVERS = Catalogue("server", {"average": "motley.algorithms.fedavg:Average"}, planned=("momentum", "adam", "yogi"))
+SERVERS = Catalogue(
+    "server",
+    {
+        "adagrad": "motley.algorithms.fedopt:Adagrad",
+        "adam": "motley.algorithms.fedopt:Adam",
+        "average": "motley.algorithms.fedavg:Average",
+        "momentum": "motley.algorithms.fedavgm:Momentum",
+        "yogi": "motley.algorithms.fedopt:Yogi",
+    },
+)
 OPTIMIZERS = Catalogue("optimizer", {"sgd": "motley.algorithms.local:SGD"}, planned=("adam",))
 SCHEDULES = Catalogue(
     "lr_schedule",

@@ -134,7 +134,12 @@ class Loss(_Piece):
 
 
 class Correction(_Piece):
-    """How the local gradient is corrected, what travels, and what a client keeps. The default is plain local training."""
+    """How the local gradient is corrected, what travels, and what a client keeps. The default is plain local training.
+
+    ``uploads`` names the ``mean`` and ``sum`` parts of an upload: an aggregator that judges single uploads asks for ``delta`` alone.
+    """
+
+    uploads: ClassVar[frozenset[str]] = frozenset({"delta"})
 
     def memory(self, state: ModelState) -> Memory | None:
         """What a client holds before its first round, ``state`` the initial model; None for a method without client memory. The
@@ -169,6 +174,11 @@ class Aggregator(_Piece):
 
     paper: ClassVar[Paper | None] = None
     sees: ClassVar[Literal["sum", "each"]] = "sum"
+
+    @property
+    def least(self) -> int:
+        """Fewest uploads for which it is defined: a smaller cohort is refused, and a round with fewer leaves the model as it was."""
+        return 1
 
     @abstractmethod
     def fold(self, uploads: Iterable[Upload], divide: Literal["weight", "count", "none"]) -> dict[str, Tensor]:

@@ -292,7 +292,7 @@ class Cohort:
     weights: raw coefficients on updates; need not sum to 1 and are never renormalised unless ``weights = "selector_ratio"``.
     multiplicity: draws with replacement: trained once, counted so often (ignored where weights are given).
     scores: normalised informativeness, for an allocator or a weighting that asks for it.
-    local_steps: at most so many steps (PyramidFL).
+    local_steps: so many steps instead of the experiment's (PyramidFL).
     upload_ratio: share of the update to send (PyramidFL); honoured by the allocator ``from_selector``.
     lr_scale: factor on the local learning rate (HeteRo-Select v2, published variant).
     rehearsal: the cohort trains and is billed as ever, its aggregate makes a model that is thrown away, and the server does not

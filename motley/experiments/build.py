@@ -22,7 +22,7 @@ from motley.core.keys import Streams
 from motley.core.records import SIGNALS
 from motley.engines import ENGINES, resolve_auto
 from motley.engines.base import REPORTED, Engine, Setting
-from motley.engines.common import MEASURED
+from motley.engines.prober import MEASURED
 from motley.experiments.config import Experiment
 from motley.results.writer import Writer
 from motley.selectors.base import Selector
@@ -65,7 +65,7 @@ def build(
     setting = _setting(experiment, task, streams)
     selector = Selector(experiment.part("selector"), streams.key("select").words()[0] >> 1, experiment.stop.rounds)
     weights: Any = experiment.weights or setting.algorithm.weights or "examples"
-    _check_algorithm(setting, weights)
+    _check_algorithm(setting, weights, experiment.cohort_size(len(task.federation)))
     _check_selector(experiment, selector, weights, task.federation)
     stop = experiment.stop.model_dump(exclude_none=True)
     plan = Plan(
@@ -133,14 +133,20 @@ def _algorithm(experiment: Experiment, task: Task) -> Algorithm:
     return algorithm
 
 
-def _check_algorithm(setting: Setting, weights: str) -> None:
-    """Ask each part whether it can go with the others, the local solver and the weighting."""
+def _check_algorithm(setting: Setting, weights: str, cohort: int) -> None:
+    """Ask each part whether it can go with the others, the local solver and the weighting; and the aggregator, how many it needs."""
     algorithm = setting.algorithm
     parts = {"algorithm": algorithm.correction, "loss": algorithm.loss, "aggregator": algorithm.aggregator}
     for key, part in {**parts, "server": algorithm.server}.items():
         reason = part.refuses(algorithm, setting.solver, weights)
         if reason:
             raise ConfigError(reason, key)
+    least = algorithm.aggregator.least
+    if cohort < least:
+        name = type(algorithm.aggregator).__name__
+        raise ConfigError(
+            f"{name} needs at least {least} uploads in a round, and the cohort is {cohort}; ask more clients", "cohort"
+        )
 
 
 def _device(name: str) -> str:

@@ -186,7 +186,7 @@ class Simulation:
         ids, world = cohort.ids, self.plan.world
         examples, steps = self.examples[ids], self.full_steps[ids]
         if cohort.local_steps is not None:
-            steps = np.clip(cohort.local_steps, 1, steps)
+            steps = np.maximum(cohort.local_steps, 1)
         lr = np.full(len(ids), self.setting.solver.lr * self.plan.schedule.factor(self.version + 1, self.selector.horizon))
         lr = lr if cohort.lr_scale is None else lr * cohort.lr_scale
         bits = self.channel.sizes(self.downloads[self.version], ids, self.version)
@@ -232,7 +232,7 @@ class Simulation:
             counted = outcome == Outcome.ACCEPTED
             if landed.cargo["rehearsal"].any():
                 outcome[counted] = Outcome.REHEARSED
-            elif counted.any():
+            elif total:
                 self._update(landed, counted, total, results)
         staleness = self.version - landed.timelines.version
         self.version += 1

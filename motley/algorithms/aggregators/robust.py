@@ -1,0 +1,228 @@
+"""Robust aggregators: some uploads may be broken or hostile, so each is looked at. ``Delta_k`` below is what was decoded.
+
+Yin, Chen, Kannan, Bartlett: *Byzantine-Robust Distributed Learning: Towards Optimal Statistical Rates*, ICML 2018 (median,
+trimmed mean). Blanchard, El Mhamdi, Guerraoui, Stainer: *Machine Learning with Adversaries: Byzantine Tolerant Gradient
+Descent*, NeurIPS 2017 (Krum). Sun, Kairouz, Suresh, McMahan: *Can You Really Backdoor Federated Learning?*, 2019 (norm
+bounding). Specification: optimisation-and-compression A14.
+
+    median           coordinate by coordinate; an even count takes the mean of the two middle values
+    trimmed_mean(b)  coordinate by coordinate, without the floor(b M) smallest and largest
+    krum(f)          the Delta_k whose M - f - 2 nearest others are nearest (sum of squared distances)
+    multi_krum(f, k) the mean of the k best by that score (default k = M - f)
+    norm_bound(c)    the mean of Delta_k min(1, c / ||Delta_k||)
+
+Symbols: M uploads of the round, f of which may be hostile. State: none. Cost: all M uploads in memory at once (M D numbers); Krum
+M^2 D operations. They need every single upload, which secure aggregation forbids.
+
+Deviations and readings
+-----------------------
+* Unweighted: ``weights = "uniform"`` is asked for, since a client can forge its size. None is unbiased.
+* With M < 2 f + 3 Krum is not defined: a smaller cohort is refused, and a round in which fewer uploads arrive leaves the model
+  as it was.
+* Ties by client id. Buffers go the same way as the update; under norm_bound their plain mean is taken.
+* INTERPRETATION-R for the constants (b = 0.1).
+
+>>> import torch
+>>> from motley.algorithms.base import Part, Upload
+>>> uploads = [Upload({"delta": Part(torch.tensor([d]), "mean")}, 1.0) for d in (0.0, 1.0, 50.0)]
+>>> Median().fold(uploads, "weight")["delta"].tolist()
+[1.0]
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from motley.algorithms.aggregators.mean import Mean
+from motley.algorithms.base import Aggregator, Algorithm, Part, Upload
+from motley.algorithms.local import SGD
+from motley.core.errors import ConfigError
+from motley.core.paper import Paper
+
+__all__ = ["Krum", "Median", "MultiKrum", "NormBound", "TrimmedMean"]
+
+YIN_2018 = Paper(
+    "yin2018byzantine",
+    "Byzantine-Robust Distributed Learning: Towards Optimal Statistical Rates",
+    ("Dong Yin", "Yudong Chen", "Ramchandran Kannan", "Peter Bartlett"),
+    "International Conference on Machine Learning (ICML)",
+    2018,
+    "https://arxiv.org/abs/1803.01498",
+)
+BLANCHARD_2017 = Paper(
+    "blanchard2017krum",
+    "Machine Learning with Adversaries: Byzantine Tolerant Gradient Descent",
+    ("Peva Blanchard", "El Mahdi El Mhamdi", "Rachid Guerraoui", "Julien Stainer"),
+    "Advances in Neural Information Processing Systems (NeurIPS)",
+    2017,
+    "https://proceedings.neurips.cc/paper/2017/hash/f4b9ec30ad9f68f89b29639786cb62ef-Abstract.html",
+)
+SUN_2019 = Paper(
+    "sun2019backdoor",
+    "Can You Really Backdoor Federated Learning?",
+    ("Ziteng Sun", "Peter Kairouz", "Ananda Theertha Suresh", "H. Brendan McMahan"),
+    "arXiv preprint arXiv:1911.07963",
+    2019,
+    "https://arxiv.org/abs/1911.07963",
+)
+_BLOCK = 1 << 18
+"""Coordinates that are sorted together."""
+
+
+class _Robust(Aggregator):
+    """What these aggregators share: uniform weights, plain updates, all uploads at once."""
+
+    sees: ClassVar[Literal["sum", "each"]] = "each"
+
+    def refuses(self, algorithm: Algorithm, solver: SGD, weights: str) -> str | None:
+        """Weights that a client could forge, and uploads of more than an update."""
+        name = type(self).__name__
+        if weights != "uniform":
+            return f'{name} counts every client once, since a size can be forged; got weights = "{weights}", use "uniform"'
+        more = sorted(algorithm.correction.uploads - {"delta"})
+        if more:
+            return f"{name} judges plain updates, but {type(algorithm.correction).__name__} also uploads {', '.join(more)}; use mean"
+        return None
+
+    def fold(self, uploads: Iterable[Upload], divide: Literal["weight", "count", "none"]) -> dict[str, Tensor]:
+        """The total by part name; ``divide`` does not matter, every upload counts once."""
+        kept = list(uploads)
+        return self.judge(kept) if len(kept) >= self.least else {}
+
+    @abstractmethod
+    def judge(self, uploads: Sequence[Upload]) -> dict[str, Tensor]:
+        """The total of at least ``least`` uploads."""
+
+
+class _Coordinates(_Robust):
+    """One rule for every coordinate."""
+
+    @abstractmethod
+    def middle(self, ranked: Tensor) -> Tensor:
+        """``[M, n]`` sorted along the clients to ``[n]``."""
+
+    def judge(self, uploads: Sequence[Upload]) -> dict[str, Tensor]:
+        """Every part but counters, in blocks of coordinates."""
+        total = {}
+        for name, (first, fold) in uploads[0].parts.items():
+            rows = [upload.parts[name].value for upload in uploads]
+            if fold == "max":
+                total[name] = torch.stack(rows).amax(0)
+                continue
+            pieces = [
+                self.middle(torch.stack([row[at : at + _BLOCK] for row in rows]).double().sort(0).values)
+                for at in range(0, len(first), _BLOCK)
+            ]
+            total[name] = torch.cat(pieces) if pieces else first.double()
+        return total
+
+
+@dataclass(frozen=True)
+class Median(_Coordinates):
+    """The median of every coordinate."""
+
+    paper: ClassVar[Paper | None] = YIN_2018
+
+    def middle(self, ranked: Tensor) -> Tensor:
+        """The middle value, or the mean of the two middle ones."""
+        half = len(ranked) // 2
+        return ranked[half] if len(ranked) % 2 else (ranked[half - 1] + ranked[half]) / 2
+
+
+@dataclass(frozen=True)
+class TrimmedMean(_Coordinates):
+    """The mean of every coordinate without its extremes: option ``trim`` (0.1 at either end)."""
+
+    paper: ClassVar[Paper | None] = YIN_2018
+    trim: float = 0.1
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.trim < 0.5:
+            raise ConfigError(f"got trim = {self.trim}; expected at least 0 and less than 0.5")
+
+    def middle(self, ranked: Tensor) -> Tensor:
+        """The mean of what is left."""
+        cut = int(self.trim * len(ranked) + 1e-6)
+        return ranked[cut : len(ranked) - cut].mean(0)
+
+
+@dataclass(frozen=True)
+class Krum(_Robust):
+    """The upload that lies closest to the others: option ``f`` (1), how many may be hostile."""
+
+    paper: ClassVar[Paper | None] = BLANCHARD_2017
+    f: int = 1
+
+    def __post_init__(self) -> None:
+        if self.f < 0:
+            raise ConfigError(f"got f = {self.f}; expected at least 0")
+
+    @property
+    def least(self) -> int:
+        """``2 f + 3``."""
+        return 2 * self.f + 3
+
+    def scores(self, updates: Tensor) -> Tensor:
+        """Sum of squared distances to the ``M - f - 2`` nearest others, ``[M, D]`` to ``[M]``; M at least ``2 f + 3``."""
+        count = len(updates)
+        square = torch.stack([(updates - one).square().sum(1) for one in updates])
+        square.fill_diagonal_(torch.inf)
+        return square.sort(1).values[:, : count - self.f - 2].sum(1)
+
+    def chosen(self, uploads: Sequence[Upload]) -> Tensor:
+        """Positions of the best, best first; ties in order of client id."""
+        updates = torch.stack([upload.parts["delta"].value for upload in uploads]).double()
+        return torch.argsort(self.scores(updates), stable=True)[:1]
+
+    def judge(self, uploads: Sequence[Upload]) -> dict[str, Tensor]:
+        """The mean of the chosen, buffers and all."""
+        return Mean().fold([uploads[i]._replace(weight=1.0) for i in sorted(self.chosen(uploads).tolist())], "weight")
+
+
+@dataclass(frozen=True)
+class MultiKrum(Krum):
+    """The mean of the ``k`` uploads that lie closest to the others (None: all but f)."""
+
+    k: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.k is not None and self.k < 1:
+            raise ConfigError(f"got k = {self.k}; expected at least 1, or none for all but f")
+
+    def chosen(self, uploads: Sequence[Upload]) -> Tensor:
+        """Positions of the k best."""
+        updates = torch.stack([upload.parts["delta"].value for upload in uploads]).double()
+        return torch.argsort(self.scores(updates), stable=True)[: len(uploads) - self.f if self.k is None else self.k]
+
+
+@dataclass(frozen=True)
+class NormBound(_Robust):
+    """No update counts for more than the length ``c``, which depends on the model and has no default."""
+
+    paper: ClassVar[Paper | None] = SUN_2019
+    c: float
+
+    def __post_init__(self) -> None:
+        if not 0 < self.c < float("inf"):
+            raise ConfigError(f"got c = {self.c}; expected a positive length")
+
+    def fold(self, uploads: Iterable[Upload], divide: Literal["weight", "count", "none"]) -> dict[str, Tensor]:
+        """The mean of the shortened updates, one after the other."""
+        return Mean().fold((self._shortened(upload) for upload in uploads), "weight")
+
+    def judge(self, uploads: Sequence[Upload]) -> dict[str, Tensor]:
+        """The same."""
+        return self.fold(uploads, "weight")
+
+    def _shortened(self, upload: Upload) -> Upload:
+        delta = upload.parts["delta"].value
+        length = float(delta.double().norm())
+        factor = 1.0 if length <= self.c else self.c / length
+        return Upload({**upload.parts, "delta": Part(delta * factor, "mean")}, 1.0)

@@ -1,0 +1,128 @@
+"""FedDyn: a dynamic regulariser aligns the clients' optima with the global one.
+
+Acar, Zhao, Matas Navarro, Mattina, Whatmough, Saligrama: *Federated Learning Based on Dynamic Regularization*, ICLR 2021.
+Specification: optimisation-and-compression A12.
+
+    client:  w_k = argmin F_k(w) - <g_k, w> + alpha/2 ||w - x||^2       (steps along grad F_k - g_k + alpha (w - x))
+             g_k <- g_k - alpha (w_k - x)
+    server:  h <- h - alpha/K sum_S (w_k - x);      x <- mean_S w_k - h / alpha
+
+Symbols: K all clients; ``alpha`` (0.01 in the paper's CIFAR example). State: server ``h`` [D], each client ``g_k`` [D], from 0;
+``h`` is the mean of the ``g_k`` of all clients. Traffic as FedAvg.
+
+Deviations and readings
+-----------------------
+* The argmin is approached by the experiment's local steps; it diverges when these are crude or alpha is small.
+* Uniform weights as published; others are refused. The authors' code scales alpha per client by 1 / (K p_k), not done here.
+* x is not a mean of models (it is shifted by h / alpha): judge it late, or by the mean of the cohort's models.
+
+>>> from motley.algorithms.feddyn import FedDyn
+>>> FedDyn(alpha=0.1).alpha
+0.1
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+
+from motley.algorithms.base import (
+    Affine,
+    Algorithm,
+    Context,
+    Correction,
+    Memory,
+    Method,
+    Part,
+    Room,
+    Server,
+    ServerState,
+    Tensors,
+    step_model,
+)
+from motley.algorithms.local import SGD
+from motley.core.errors import ConfigError
+from motley.core.paper import Paper
+from motley.tasks.base import ModelState
+
+__all__ = ["Dynamic", "DynamicServer", "FedDyn"]
+
+
+@dataclass(frozen=True)
+class Dynamic(Correction):
+    """``g - g_k + alpha (w - x)``."""
+
+    alpha: float = 0.01
+
+    def memory(self, state: ModelState) -> Memory:
+        """g_k = 0."""
+        return {"g": torch.zeros_like(state.x)}
+
+    def affine(self, ctx: Context) -> Affine:
+        """Pull toward x, and the client's own linear term."""
+        return Affine(pull=self.alpha, shift=-self._own(ctx))
+
+    def finish(self, after: ModelState, ctx: Context) -> tuple[Mapping[str, Part], Memory]:
+        """The plain update; g_k follows it."""
+        parts, _ = super().finish(after, ctx)
+        return parts, {"g": self._own(ctx) - self.alpha * parts["delta"].value}
+
+    @staticmethod
+    def _own(ctx: Context) -> torch.Tensor:
+        return torch.zeros_like(ctx.x) if ctx.memory is None else ctx.memory["g"]
+
+    def refuses(self, algorithm: Algorithm, solver: SGD, weights: str) -> str | None:
+        """Other weights than uniform ones, and another server rule."""
+        if weights != "uniform":
+            return f'FedDyn averages uniformly, else h is not the mean of the g_k; got weights = "{weights}", use "uniform"'
+        if not isinstance(algorithm.server, DynamicServer):
+            return (
+                f"FedDyn's server keeps h, which the server rule {type(algorithm.server).__name__} does not; leave server out"
+            )
+        return None
+
+
+@dataclass(frozen=True)
+class DynamicServer(Server):
+    """``h <- h - alpha M/K mean delta;  x <- x + mean delta - h / alpha``."""
+
+    alpha: float = 0.01
+
+    def init(self, model: ModelState, population: int) -> ServerState:
+        """h = 0."""
+        return ServerState(model, {"h": torch.zeros_like(model.x, dtype=torch.float64)})
+
+    def update(self, state: ServerState, total: Tensors, room: Room) -> ServerState:
+        """One server step."""
+        delta = total["delta"]
+        h = state.extra["h"] - self.alpha * room.accepted / room.population * delta
+        return ServerState(step_model(state, delta - h / self.alpha, total), {"h": h})
+
+
+@dataclass(frozen=True)
+class FedDyn(Method):
+    """Dynamic regularisation: option ``alpha`` (0.01)."""
+
+    paper: ClassVar[Paper] = Paper(
+        "acar2021feddyn",
+        "Federated Learning Based on Dynamic Regularization",
+        (
+            "Durmus Alp Emre Acar", "Yue Zhao", "Ramon Matas Navarro", "Matthew Mattina", "Paul N. Whatmough",
+            "Venkatesh Saligrama",
+        ),
+        "International Conference on Learning Representations (ICLR)",
+        2021,
+        "https://openreview.net/forum?id=B7v4QMR6Z9w",
+    )  # fmt: skip
+    alpha: float = 0.01
+
+    def __post_init__(self) -> None:
+        if not 0 < self.alpha < float("inf"):
+            raise ConfigError(f"got alpha = {self.alpha}; expected a positive number")
+
+    def change(self, plain: Algorithm) -> Algorithm:
+        """Regularised local steps, uniform weights, the server that keeps h."""
+        return plain.replace(correction=Dynamic(self.alpha), server=DynamicServer(self.alpha), weights="uniform")

@@ -1,0 +1,85 @@
+"""Robust aggregators on five updates, one of them far away (optimisation-and-compression A14)."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from motley.algorithms.aggregators.mean import Mean
+from motley.algorithms.aggregators.robust import Krum, Median, MultiKrum, NormBound, TrimmedMean
+from motley.algorithms.base import Part, Upload
+
+DELTAS = [(0.0, 0.0), (1.0, 0.0), (0.0, 1.0), (1.0, 1.0), (10.0, 10.0)]
+
+
+def uploads(deltas=DELTAS):
+    variances = [0.5 + i for i in range(len(deltas))]
+    return [
+        Upload({"delta": Part(torch.tensor(d), "mean"), "buffers": Part(torch.tensor([v]), "convex"),
+                "counters": Part(torch.tensor([i]), "max")}, 1.0)
+        for i, (d, v) in enumerate(zip(deltas, variances, strict=True))
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("rule", "want"),
+    [
+        (Mean(), (2.4, 2.4)),
+        (Median(), (1.0, 1.0)),
+        (TrimmedMean(0.2), (2 / 3, 2 / 3)),  # of 0 0 1 1 10 the ends go: (0 + 1 + 1) / 3
+        (Krum(1), (0.0, 0.0)),  # scores (2, 2, 2, 2, 343): the first of the tied
+        (MultiKrum(1, 4), (0.5, 0.5)),
+        (MultiKrum(1), (0.5, 0.5)),  # all but f
+    ],
+    ids=str,
+)
+def test_five_updates(rule, want):
+    assert rule.fold(uploads(), "weight")["delta"].tolist() == pytest.approx(want)
+
+
+def test_krum_scores_by_hand():
+    """M = 5, f = 1: the two nearest others. Corners of the unit square have two neighbours at distance 1: 1 + 1. The far one is
+    nearest to (1, 1), 81 + 81 = 162, then to (1, 0) or (0, 1), 81 + 100 = 181: 343."""
+    assert Krum(1).scores(torch.tensor(DELTAS).double()).tolist() == [2, 2, 2, 2, 343]
+    assert Krum(2).least == 7
+
+
+def test_an_even_count_takes_the_mean_of_the_two_middle_values():
+    """torch.median would take the lower one: (0, 0) instead of (.5, .5)."""
+    assert Median().fold(uploads(DELTAS[:4]), "weight")["delta"].tolist() == [0.5, 0.5]
+
+
+def test_trimming_counts_decimals_as_they_are_meant():
+    """.07 of 100 is 7.000000000000001 and .29 of 100 is 28.999999999999996 in binary: 7 and 29 go at either end."""
+    values = [(float(i) ** 2,) for i in range(100)]
+    for trim, cut in ((0.07, 7), (0.29, 29)):
+        want = sum(i**2 for i in range(cut, 100 - cut)) / (100 - 2 * cut)
+        assert TrimmedMean(trim).fold(uploads(values), "weight")["delta"].item() == pytest.approx(want)
+
+
+def test_norm_bound_shortens_the_long_only():
+    """(10, 10) has length 14.142: bounded at 2 it becomes (1.41421, 1.41421); the others stay."""
+    total = NormBound(2.0).fold(uploads(), "weight")["delta"]
+    assert total.tolist() == pytest.approx([(2 + 2**0.5) / 5] * 2, rel=1e-6)
+
+
+def test_buffers_go_the_same_way_and_counters_are_the_largest():
+    assert Median().fold(uploads(), "weight")["buffers"].item() == 2.5
+    assert Krum(1).fold(uploads(), "weight")["buffers"].item() == 0.5
+    assert Median().fold(uploads(), "weight")["counters"].item() == 4
+
+
+def test_sizes_do_not_count():
+    heavy = [u._replace(weight=1000.0) if i == 4 else u for i, u in enumerate(uploads())]
+    for rule in (Median(), TrimmedMean(0.2), Krum(1), MultiKrum(1), NormBound(2.0)):
+        assert torch.equal(rule.fold(heavy, "weight")["delta"], rule.fold(uploads(), "weight")["delta"])
+
+
+def test_too_few_for_krum_fold_to_nothing():
+    """f = 1 needs five: with four the model stays, rather than an update that nobody can vouch for."""
+    assert Krum(1).fold(uploads(DELTAS[:4]), "weight") == {}
+
+
+def test_nothing_to_fold():
+    for rule in (Median(), TrimmedMean(), Krum(), NormBound(1.0)):
+        assert rule.fold([], "weight") == {}

@@ -1,0 +1,219 @@
+"""What theory says of each algorithm, on parabolas, through the whole simulation; the specification's worked numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from motley.core.errors import ConfigError
+from motley.experiments.build import build
+from motley.experiments.config import Experiment
+from motley.simulation.simulation import Simulation
+
+ALL = ["fedavg", "fedprox", "scaffold", "fednova", "fedavgm", "fedadagrad", "fedadam", "fedyogi", "feddyn"]
+
+
+def simulate(minima=(0.0, 10.0), taus=(2, 20), lr=0.01, rounds=1, start=None, **keys) -> Simulation:
+    """Parabolas of curvature 1; client k takes ``taus[k]`` full-gradient steps; the model starts at ``start``."""
+    base = {
+        "task": {"name": "quadratic", "minima": list(minima), "examples": list(taus)}, "population": len(minima),
+        "cohort": len(minima), "partition": "by_writer", "stop": {"rounds": rounds},
+        "local": {"batch_size": 1, "optimizer": {"name": "sgd", "lr": lr}}, "dtype": "float64", "engine": "sequential",
+        "examine": {"every": 10_000, "per_client": False}, "weights": "uniform",
+    }  # fmt: skip
+    simulation = build(Experiment(**{**base, **keys}))
+    if start is not None:
+        simulation.server.model.x.fill_(start)
+    return simulation
+
+
+def run(**keys) -> float:
+    simulation = simulate(**keys)
+    while not simulation.done:
+        simulation.step()
+    return simulation.server.model.x.item()
+
+
+def test_scaffold_two_clients_two_rounds() -> None:
+    """F_1 = (w-1)^2/2, F_2 = (w-3)^2/2, x = 0, lr .1, two steps, option II (A3 iv). Round 1: y = (.19, .57), c_k = -y / .2 =
+    (-.95, -2.85), x = .38, c = -1.9. Round 2: y = (.6783, .6973), c_k = (-.5415, -2.5365), x = .6878, c = -1.539."""
+    simulation = simulate(minima=(1.0, 3.0), taus=(2, 2), lr=0.1, start=0.0, rounds=2, algorithm="scaffold")
+    simulation.step()
+    assert simulation.server.model.x.item() == pytest.approx(0.38, rel=1e-12)
+    assert simulation.server.extra["c"].item() == pytest.approx(-1.9, rel=1e-12)
+    assert [simulation.memories[k]["c"].item() for k in (0, 1)] == pytest.approx([-0.95, -2.85], rel=1e-12)
+    simulation.step()
+    assert simulation.server.model.x.item() == pytest.approx(0.6878, rel=1e-12)
+    assert simulation.server.extra["c"].item() == pytest.approx(-1.539, rel=1e-12)
+    assert [simulation.memories[k]["c"].item() for k in (0, 1)] == pytest.approx([-0.5415, -2.5365], rel=1e-12)
+
+
+def test_scaffold_begins_as_uniform_averaging() -> None:
+    assert run(algorithm="scaffold") == pytest.approx(run(algorithm="fedavg"), rel=1e-14)
+
+
+def test_scaffold_reaches_the_optimum_where_averaging_stays_away() -> None:
+    """Steps (2, 20): FedAvg stands at 9.014818; with control variates the minimum of the mean, 5, is the only fixed point."""
+    assert run(rounds=300) == pytest.approx(9.014818, abs=1e-6)
+    assert run(algorithm="scaffold", rounds=3000) == pytest.approx(5.0, abs=1e-8)
+
+
+def test_scaffold_divides_by_the_whole_population() -> None:
+    """Two of four clients a round: c moves by (1/K) of the sum, K = 4, and stays the mean of all c_k, of whoever took part."""
+    simulation = simulate(minima=(0.0, 10.0, 4.0, -3.0), taus=(2, 5, 3, 4), rounds=25, algorithm="scaffold", cohort=2, lr=0.05)
+    while not simulation.done:
+        simulation.step()
+        own = [simulation.memories[k]["c"].item() if k in simulation.memories else 0.0 for k in range(4)]
+        assert simulation.server.extra["c"].item() == pytest.approx(np.mean(own), rel=1e-12, abs=1e-14)
+
+
+def test_scaffold_under_momentum_is_not_inflated() -> None:
+    """Momentum .9, ten steps: tau in place of ||a||_1 would make c_k 4.138106 times too long. With a constant gradient g
+    (far from the minimum, tiny steps) option II must give c_k = g."""
+    local = {"batch_size": 1, "optimizer": {"name": "sgd", "lr": 1e-9, "momentum": 0.9}}
+    simulation = simulate(minima=(-100.0, -100.0), taus=(10, 10), start=0.0, algorithm="scaffold", local=local)
+    simulation.step()
+    assert simulation.memories[0]["c"].item() == pytest.approx(100.0, rel=1e-6)
+
+
+def test_a_dropped_client_keeps_its_variate() -> None:
+    """Client 1's second upload is rejected: its variate stays as it was."""
+    simulation = simulate(taus=(2, 2), rounds=3, algorithm="scaffold", lr=0.1)
+    simulation.step()
+    before = simulation.memories[1]["c"].clone()
+    lost = simulation.engine.train
+
+    def failing(jobs, *rest):
+        for job, done in zip(jobs, lost(jobs, *rest), strict=True):
+            yield done if job.client == 0 else type(done)(done.client, done.parts, done.memory, done.steps, done.signals, False)
+
+    simulation.engine.train = failing
+    simulation.step()
+    assert torch.equal(simulation.memories[1]["c"], before)
+
+
+def test_fednova_by_hand() -> None:
+    """m = (0, 10), p = .5 each, x = 4, lr .1, steps (2, 4): y = (3.24, 6.0634), d = (3.8, -5.1585), tau_eff = 3:
+    x = 4 - .1 * 3 * (-.67925) = 4.203775; plain averaging gives 4.6517 (A4 ii)."""
+    keys = {"taus": (2, 4), "lr": 0.1, "start": 4.0}
+    assert run(algorithm="fednova", **keys) == pytest.approx(4.203775, abs=5e-7)
+    assert run(**keys) == pytest.approx(4.6517, abs=5e-6)
+
+
+@pytest.mark.parametrize(("lr", "rounds", "want"), [(0.01, 400, 4.778178), (0.1, 200, 3.161589), (0.001, 4000, 4.977530)])
+def test_fednova_bias_vanishes_with_the_step(lr: float, rounds: int, want: float) -> None:
+    """Fixed points with steps (2, 20); the target is 5 (A4 iii). FedAvg's is 9.014818 however small the step."""
+    assert run(algorithm="fednova", lr=lr, rounds=rounds) == pytest.approx(want, abs=1e-6)
+
+
+def test_fednova_with_equal_work_is_averaging() -> None:
+    assert run(algorithm="fednova", taus=(7, 7), lr=0.1) == pytest.approx(run(taus=(7, 7), lr=0.1), rel=1e-13)
+
+
+@pytest.mark.parametrize(
+    ("momentum", "mu", "norm"), [(0.9, 0.0, 5.61), (0.0, 1.0, 2.71), (0.9, 1.0, 5.14)], ids=["momentum", "proximal", "both"]
+)
+def test_fednova_counts_what_the_solver_did(momentum: float, mu: float, norm: float) -> None:
+    """Three steps at lr .1, so lr mu = .1: ||a||_1 = 5.61, 2.71, 5.14 (A4). The uploaded direction is delta over it."""
+    local = {"batch_size": 1, "optimizer": {"name": "sgd", "lr": 0.1, "momentum": momentum}}
+    keys = {"minima": (1.0, 1.0), "taus": (3, 3), "start": 0.0, "local": local}
+    simulation = simulate(algorithm={"name": "fednova", "mu": mu}, **keys)
+    seen = {}
+    fold = simulation.algorithm.aggregator.fold
+
+    class Spy(type(simulation.algorithm.aggregator)):
+        def fold(self, uploads, divide):
+            kept = list(uploads)
+            seen.update({name: part.value.item() for name, part in kept[0].parts.items() if part.value.numel()})
+            return fold(kept, divide)
+
+    object.__setattr__(simulation.algorithm, "aggregator", Spy())
+    simulation.step()
+    assert seen["solver_norm"] == pytest.approx(norm, abs=5e-7)
+    assert seen["delta"] * norm == pytest.approx(simulation.server.model.x.item(), rel=1e-12)
+
+
+def test_feddyn_by_hand() -> None:
+    """m = (0, 10), alpha = 1, x = 3, exact local solves: w = (1.5, 6.5), g = (1.5, -3.5), h = -1, x = 4 + 1 = 5 (A12).
+    Solved by 400 steps of .1, which leave .8^400 of the way."""
+    simulation = simulate(taus=(400, 400), lr=0.1, start=3.0, algorithm={"name": "feddyn", "alpha": 1.0})
+    simulation.step()
+    assert [simulation.memories[k]["g"].item() for k in (0, 1)] == pytest.approx([1.5, -3.5], rel=1e-12)
+    assert simulation.server.extra["h"].item() == pytest.approx(-1.0, rel=1e-12)
+    assert simulation.server.model.x.item() == pytest.approx(5.0, rel=1e-12)
+
+
+def test_feddyn_reaches_the_optimum_and_h_is_the_mean_of_g() -> None:
+    keys = {"minima": (0.0, 10.0, 4.0), "taus": (20, 40, 30), "lr": 0.05, "algorithm": {"name": "feddyn", "alpha": 1.0}}
+    simulation = simulate(rounds=300, cohort=2, **keys)
+    while not simulation.done:
+        simulation.step()
+        own = [simulation.memories[k]["g"].item() if k in simulation.memories else 0.0 for k in range(3)]
+        assert simulation.server.extra["h"].item() == pytest.approx(np.mean(own), rel=1e-10, abs=1e-12)
+    assert simulation.server.model.x.item() == pytest.approx(14 / 3, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "step", "v"),
+    [("fedadagrad", 0.00990050, 0.010001), ("fedadam", 0.00905028, 0.00010099), ("fedyogi", 0.00904988, 0.000101)],
+)
+def test_adaptive_servers_by_hand(name: str, step: float, v: float) -> None:
+    """Total .1, server rate .01, fresh state v = 1e-6: Adagrad (beta1 0) .01 * .1 / (sqrt(.010001) + .001), Adam and Yogi with
+    beta1 = .9, beta2 = .99 (A8 ii). One client from 0 with its minimum at 1 and one step of .1 has delta = .1."""
+    simulation = simulate(minima=(1.0,), taus=(1,), lr=0.1, start=0.0, algorithm=name)
+    simulation.step()
+    assert simulation.server.model.x.item() == pytest.approx(step, abs=5e-9)
+    assert simulation.server.extra["v"].item() == pytest.approx(v, rel=1e-5)
+
+
+def test_adagrad_with_momentum_by_hand() -> None:
+    algorithm = {"name": "fedadagrad", "beta1": 0.9}
+    assert run(minima=(1.0,), taus=(1,), lr=0.1, start=0.0, algorithm=algorithm) == pytest.approx(0.00099005, abs=5e-9)
+
+
+def test_yogi_lets_v_fall_slowly() -> None:
+    """v = 1, total = .1: Adam forgets to .9901; Yogi takes off .01 * .01 = .0001 only."""
+    from motley.algorithms.fedopt import Adam, Yogi
+
+    v, square = torch.tensor(1.0).double(), torch.tensor(0.01).double()
+    assert Adam().second(v, square).item() == pytest.approx(0.9901)
+    assert Yogi().second(v, square).item() == pytest.approx(0.9999)
+
+
+def test_server_momentum_grows_to_its_limit() -> None:
+    """A constant total gives steps of 1, 1.9, 2.71, ...: total / (1 - beta) in the end (A8 iii); beta = 0 is FedAvg."""
+    keys = {"minima": (1e9,), "taus": (1,), "lr": 1e-9, "start": 0.0}
+    assert run(rounds=3, algorithm="fedavgm", **keys) == pytest.approx(1 + 1.9 + 2.71, rel=1e-6)
+    last = run(rounds=200, algorithm="fedavgm", **keys) - run(rounds=199, algorithm="fedavgm", **keys)
+    assert last == pytest.approx(10.0, rel=1e-4)
+    assert run(rounds=5, algorithm={"name": "fedavgm", "momentum": 0.0}) == run(rounds=5)
+
+
+@pytest.mark.parametrize("engine", ["threads", "cohort", "vmap", "debug"])
+@pytest.mark.parametrize("name", ALL)
+def test_every_engine_agrees_with_the_reference(name: str, engine: str) -> None:
+    """Unequal steps, three rounds, two of three clients, float64 to 1e-9."""
+    keys = {"minima": (0.0, 10.0, 4.0), "taus": (2, 7, 3), "lr": 0.05, "cohort": 2, "rounds": 3, "algorithm": name}
+    assert run(engine=engine, **keys) == pytest.approx(run(**keys), rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"algorithm": "scaffold", "weights": "examples"}, 'algorithm: SCAFFOLD averages uniformly.*use "uniform"'),
+        ({"algorithm": "scaffold", "server": "momentum"}, "SCAFFOLD's server keeps c, which the server rule Momentum does not"),
+        ({"algorithm": "feddyn", "weights": "examples"}, "FedDyn averages uniformly"),
+        ({"algorithm": "fednova", "weights": "ht"}, "two weighted means, whose weights must sum to 1"),
+        ({"algorithm": "fednova", "server": "adam"}, "FedNova's updates are normalised"),
+        ({"algorithm": "scaffold", "aggregator": "median"}, "Median judges plain updates, but Controlled also uploads dc"),
+        ({"aggregator": "krum", "weights": "examples"}, 'Krum counts every client once.*use "uniform"'),
+        ({"aggregator": {"name": "krum", "f": 1}}, "needs at least 5 uploads in a round, and the cohort is 2"),
+        ({"algorithm": {"name": "fedadam", "beta2": 1.0}}, "got beta2 = 1.0; expected at least 0 and less than 1"),
+        ({"algorithm": {"name": "feddyn", "alpha": 0.0}}, "got alpha = 0.0; expected a positive number"),
+        ({"aggregator": "norm_bound"}, "aggregator.c: 'norm_bound' needs this option"),
+    ],
+)
+def test_what_cannot_go_together_is_refused_with_its_reason(keys: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        simulate(**keys)
