@@ -58,6 +58,7 @@ from motley.core.table import ClientTable
 from motley.selectors.base import SelectionRule
 from motley.selectors.parts.divergence import column_mean, distributions, entropy, jensen_shannon
 from motley.selectors.parts.sampling import gumbel_top_m, softmax
+from motley.selectors.parts.scales import fill_absent, known_mean, loss_value
 
 __all__ = ["STRATEGIES", "Components", "HeteroSelectV1", "HeteroSelectV1State"]
 
@@ -187,12 +188,12 @@ class HeteroSelectV1(SelectionRule[HeteroSelectV1State]):
         count, square = get("count", available), get("square", available)
         quiet = np.minimum(round - get("last", available), STALENESS_CAP)
         return Components(
-            value=self._value(get("loss", available)),
+            value=loss_value(get("loss", available), self.eps),
             diversity=_diversity(state.clients, available) * (2.0 * _ramp(round)),
             momentum=self._momentum(get("loss", available), get("before", available)),
             fairness=(1.0 + eta * _ratio(count, count.max())) ** -2,
             staleness=1.0 + gamma * np.log1p(np.maximum(quiet, 0.0)),
-            norm=1.0 - self.a * np.tanh(1.5 * _ratio(square, _mean(square))),  # 2 / (1 + e^-3r) - 1 = tanh(1.5 r)
+            norm=1.0 - self.a * np.tanh(1.5 * _ratio(square, known_mean(square))),  # 2 / (1 + e^-3r) - 1 = tanh(1.5 r)
         )
 
     def scores(self, components: Components) -> Floats:
@@ -227,13 +228,6 @@ class HeteroSelectV1(SelectionRule[HeteroSelectV1State]):
             )
         return HeteroSelectV1State(clients)
 
-    def _value(self, loss: Floats) -> Floats:
-        known = loss[~np.isnan(loss)] if np.isnan(loss).any() else loss
-        if not len(known):
-            return np.zeros(len(loss))
-        low = known.min()
-        return _fill((loss - low) / (known.max() - low + self.eps))
-
     def _momentum(self, loss: Floats, before: Floats) -> Floats:
         usable = (before > self.eps) & ~np.isnan(loss)  # NaN compares false
         with np.errstate(over="ignore"):  # an infinite q is as good as a large one
@@ -251,18 +245,6 @@ def _ratio(values: Floats, scale: float) -> Floats:
     return np.nan_to_num(values / scale) if scale > 0 else np.zeros(len(values))
 
 
-def _mean(values: Floats) -> float:
-    """Mean of those present; 0 when none is."""
-    known = values[~np.isnan(values)]
-    return float(known.mean()) if len(known) else 0.0
-
-
-def _fill(values: Floats) -> Floats:
-    """Absent numbers become the mean of the others."""
-    missing = np.isnan(values)
-    return np.where(missing, _mean(values), values) if missing.any() else values
-
-
 def _diversity(clients: ClientTable, available: Ids) -> Floats:
     """Base-2 Jensen-Shannon divergence of each client's labels from the mean of the available, in [0, 1]."""
     labels = clients.get("labels", available)
@@ -270,7 +252,7 @@ def _diversity(clients: ClientTable, available: Ids) -> Floats:
     if labels.ndim == 1 or not known.any():
         return np.zeros(len(available))
     mean = column_mean(labels if known.all() else labels[known])
-    return _fill(jensen_shannon(labels, mean, clients.get("entropy", available)))
+    return fill_absent(jensen_shannon(labels, mean, clients.get("entropy", available)))
 
 
 def _enrol(clients: ClientTable, enrolled: Reports) -> ClientTable:

@@ -1,0 +1,312 @@
+"""HeteRo-Select v2: the worked numbers of methods 6 (a, b, c) as far as scores, choice and weights go, and what must hold."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from motley.core.errors import ConfigError
+from motley.core.records import Outcome, Reports
+from motley.selectors import build
+from motley.selectors.base import Selector
+from motley.selectors.hetero_select import HeteroSelect, HeteroSelectState, _away, _shares
+
+IDS = np.arange(4)
+T = 100
+A_LOSS, A_D, A_COUNT, A_LAST = (2, 1.5, 1, 0.5), np.array([0.6, 0.2, 0.5, 0.9]), (3, 2, 2, 1), (19, 15, 10, 4)
+A_S, A_P = np.array([1, 0.508505, 0.142452, 0]), np.array([0.435912, 0.252481, 0.168108, 0.143499])
+
+
+def state_a():
+    """The state of (a): both ways to know a direction say D = (.6, .2, .5, .9). A sketch of length 1 whose first entry is 1 - D
+    has that cosine with (1, 0)."""
+    columns = {"loss": A_LOSS, "count": A_COUNT, "last": A_LAST, "cosine": 1 - A_D}
+    empty = HeteroSelectState()
+    sketch = np.stack([1 - A_D, np.sqrt(1 - (1 - A_D) ** 2)], axis=1)
+    return HeteroSelectState(empty.clients.put(IDS, columns), empty.uploads.put(IDS, {"sketch": sketch}), np.array([7.0, 0.0]))
+
+
+def selector_of(rule, state=None, seed=0):
+    selector = Selector(rule, seed, T)
+    selector.state = state or selector.state
+    return selector
+
+
+def probe(selector, t, losses, ids=IDS):
+    selector.observe(t, Reports(np.asarray(ids), Outcome.PROBED, signals={"loss": np.asarray(losses, float)}))
+
+
+def accept(selector, t, ids, outcome=Outcome.ACCEPTED, **signals):
+    signals = {name: np.asarray(value, float) for name, value in signals.items()}
+    selector.observe(t, Reports(np.asarray(ids), outcome, signals=signals))
+
+
+@pytest.mark.parametrize("direction", ["cosine", "sketch"])
+def test_worked_a(direction):
+    rule = HeteroSelect(direction)
+    parts = rule.components(state_a(), 20, IDS)
+    np.testing.assert_allclose(parts.value, (1, 0.666667, 0.333333, 0), atol=6e-7)
+    np.testing.assert_allclose(parts.direction, A_D, atol=1e-12)
+    np.testing.assert_allclose(parts.fairness, (-0.5, 0, 0, 0.5), atol=1e-12)
+    np.testing.assert_allclose(parts.staleness, (0, 0.513354, 0.796587, 1), atol=6e-7)
+    raw = np.array(parts).T @ rule.weights
+    np.testing.assert_allclose(raw, (1.08, 0.829338, 0.642651, 0.57), atol=6e-7)
+    np.testing.assert_allclose(rule.scores(state_a(), 20, IDS), A_S, atol=6e-7)
+    cohort = selector_of(rule, state_a()).select(20, IDS, 4)
+    assert cohort.notes["tau"] == pytest.approx(0.9)
+    assert cohort.notes["max_probability"] == pytest.approx(A_P.max(), abs=6e-7)
+    assert cohort.notes["cv_probability"] == pytest.approx(A_P.std() / A_P.mean(), abs=1e-5)
+    np.testing.assert_allclose(cohort.scores, A_S[cohort.ids], atol=6e-7)
+    np.testing.assert_allclose(cohort.weights, (A_S / A_S.sum())[cohort.ids], atol=6e-7)
+
+
+def cohort_of_a(rule=None, wanted=(0, 1, 3)):
+    """A draw of (a) in which exactly these were chosen."""
+    selector = selector_of(rule or HeteroSelect(), state_a())
+    draws = (selector.select(20, IDS, len(wanted), dispatch=d) for d in range(200))
+    return next(cohort for cohort in draws if set(cohort.ids.tolist()) == set(wanted))
+
+
+def test_worked_a_weights_of_a_cohort():
+    """{0, 1, 3} chosen: (.662908, .337092, 0). Scores made anew among the three would give client 1 another weight; client 3,
+    the lowest of the four, weighs nothing."""
+    cohort = cohort_of_a()
+    order = np.argsort(cohort.ids)
+    np.testing.assert_allclose(cohort.weights[order], (0.662908, 0.337092, 0), atol=6e-7)
+    np.testing.assert_allclose(cohort.scores[order], A_S[[0, 1, 3]], atol=6e-7)
+    assert cohort.lr_scale is None
+
+
+def test_worked_b_weights():
+    """S = (1, 0, .5): shares of 1.5. S = (0, 0, 0): uniform."""
+    np.testing.assert_allclose(_shares(np.array([1, 0, 0.5])), (2 / 3, 0, 1 / 3))
+    np.testing.assert_allclose(_shares(np.zeros(3)), 1 / 3)
+
+
+def test_the_lowest_score_alone_still_has_a_weight():
+    """Of (a) client 3 alone: its S is 0, so the cohort's sum is 0 and its weight 1."""
+    cohort = cohort_of_a(wanted=(3,))
+    assert (cohort.scores.tolist(), cohort.weights.tolist()) == ([0.0], [1.0])
+
+
+@pytest.mark.parametrize("direction", ["cosine", "sketch"])
+def test_worked_c_cold_start(direction):
+    selector = selector_of(HeteroSelect(direction))
+    assert selector.probe(1, IDS, 2).tolist() == [0, 1, 2, 3]
+    probe(selector, 1, (2.4, 2.2, 2.3, 2.3))
+    np.testing.assert_allclose(selector.rule.components(selector.state, 1, IDS).direction, 0.5)
+    cohort = selector.select(1, IDS, 4)
+    np.testing.assert_allclose(cohort.scores, np.array([1, 0, 0.5, 0.5])[cohort.ids], atol=1e-6)
+    p = np.array([0.388191, 0.142092, 0.234859, 0.234859])
+    assert cohort.notes["tau"] == pytest.approx(0.995)
+    assert cohort.notes["cv_probability"] == pytest.approx(p.std() / p.mean(), abs=1e-5)
+    counts, n = np.zeros(4), 2000
+    for dispatch in range(n):
+        counts[selector.select(1, IDS, 1, dispatch=dispatch).ids] += 1
+    assert (abs(counts / n - p) < 4.5 * np.sqrt(p * (1 - p) / n)).all()
+
+
+def test_worked_c_running_mean_of_the_server_step():
+    """(a)'s cohort {0, 1, 3} sends (1,0,0,-2), (0,1,0,0), (4,0,2,0): the mean is (.662908, .337092, 0, -1.325816), the third
+    discarded. By hand for the second step: client 0 alone sends (0,0,3,0), so 0.9 old + 0.1 (0,0,3,0) = (.596617, .303383, .3, -1.193234)."""
+    selector = selector_of(
+        HeteroSelect("sketch"), dataclasses.replace(state_a(), uploads=HeteroSelectState().uploads, mean=np.zeros(0))
+    )
+    selector.state = dataclasses.replace(selector.state, clients=selector.state.clients.put(IDS, {"last": A_LAST}))
+    # with no mean yet every D is .5: let the score of round 20 be the worked one
+    selector.state = dataclasses.replace(selector.state, clients=selector.state.clients.put(IDS, {"score": A_S}))
+    accept(selector, 20, [0, 1, 3], sketch=[[1, 0, 0, -2], [0, 1, 0, 0], [4, 0, 2, 0]])
+    np.testing.assert_allclose(selector.state.mean, (0.662908, 0.337092, 0, -1.325816), atol=1e-6)
+    accept(selector, 21, [0], sketch=[[0, 0, 3, 0]])
+    np.testing.assert_allclose(selector.state.mean, (0.596617, 0.303383, 0.3, -1.193234), atol=1e-6)
+
+
+def test_the_running_mean_takes_the_scores_of_the_choice():
+    """The whole way: losses of round 1 give S = (1, 0, .5, .5); clients 0, 2, 3 send unit vectors, so the mean is (.5, .25, .25).
+    Scores recomputed after the step (counts moved: F of 0, 2, 3 falls below that of 1) or plain weights would give another."""
+    selector = selector_of(HeteroSelect("sketch"))
+    probe(selector, 1, (2.4, 2.2, 2.3, 2.3))
+    scores = dict(zip(*(column.tolist() for column in (lambda c: (c.ids, c.scores))(selector.select(1, IDS, 4))), strict=True))
+    accept(selector, 1, [0, 2, 3], sketch=np.eye(3))
+    np.testing.assert_allclose(selector.state.mean, (0.5, 0.25, 0.25), atol=1e-6)
+    total = scores[0] + scores[2] + scores[3]
+    np.testing.assert_allclose(selector.state.mean, [scores[k] / total for k in (0, 2, 3)], rtol=1e-12)
+
+
+def test_worked_c_directions():
+    """D of (1,2,0) against (2,1,1) is 1 - 4 / sqrt(30) = .269703; of (-1,-2,0) it is clipped to 1."""
+    selector = selector_of(HeteroSelect("sketch"), dataclasses.replace(HeteroSelectState(), mean=np.array([2.0, 1, 1])))
+    accept(selector, 1, [0, 1], sketch=[[1, 2, 0], [-1, -2, 0]])
+    state = dataclasses.replace(selector.state, mean=np.array([2.0, 1, 1]))
+    np.testing.assert_allclose(selector.rule.components(state, 2, IDS).direction, (0.269703, 1, 0.5, 0.5), atol=5e-7)
+    cosine = 4 / np.sqrt(30)
+    np.testing.assert_allclose(_away(np.array([cosine, -cosine, np.nan, 1.5])), (0.269703, 1, 0.5, 0), atol=5e-7)
+
+
+def test_a_sketch_follows_the_mean_and_a_cosine_stays():
+    """Client 0 sends (1,0) in round 1, client 1 sends (0,1) in rounds 2 to 30: D of client 0 rises towards 1 without a new upload.
+    The cosine told once, .9, gives D = .1 for good."""
+    moving, still = selector_of(HeteroSelect("sketch")), selector_of(HeteroSelect("cosine"))
+    accept(moving, 1, [0], sketch=[[1, 0]])
+    accept(still, 1, [0], cosine=[0.9])
+    before = moving.rule.components(moving.state, 2, IDS).direction[0]
+    for t in range(2, 31):
+        accept(moving, t, [1], sketch=[[0, 1]])
+        accept(still, t, [1], cosine=[0.2])
+    assert before == pytest.approx(0.0, abs=1e-12)
+    # the mean is (.9^29, 1 - .9^29) = (.047101, .952899): cos = .047101 / .954062 = .049369
+    assert moving.rule.components(moving.state, 31, IDS).direction[0] == pytest.approx(0.950631, abs=1e-6)
+    np.testing.assert_allclose(still.rule.components(still.state, 31, IDS).direction, (0.1, 0.8, 0.5, 0.5), atol=1e-12)
+
+
+def test_available_only():
+    """Minima, maxima and means run over the available: of (a) without client 3, L in (1, 2), h mean 7 / 3, quiet in (1, 10)."""
+    parts = HeteroSelect().components(state_a(), 20, IDS[:3])
+    np.testing.assert_allclose(parts.value, (1, 0.5, 0), atol=1e-7)
+    np.testing.assert_allclose(parts.fairness, (1 - 9 / 7, 1 / 7, 1 / 7), atol=1e-12)
+    # log 2, log 6, log 11: (log 6 - log 2) / (log 11 - log 2) = 1.098612 / 1.704748 = .644442
+    np.testing.assert_allclose(parts.staleness, (0, 0.644442, 1), atol=1e-6)
+    for direction in ("cosine", "sketch"):
+        some = HeteroSelect(direction).components(state_a(), 20, np.array([1, 3, 77]))
+        np.testing.assert_allclose(some.direction, (0.2, 0.9, 0.5), atol=1e-12)
+
+
+def test_staleness_is_bounded_and_its_half_cancels():
+    state = HeteroSelectState()
+    state = dataclasses.replace(state, clients=state.clients.put([0, 1], {"last": [99_999.0, 0.0]}))
+    np.testing.assert_allclose(HeteroSelect().components(state, 100_000, np.array([0, 1])).staleness, (0, 1))
+    np.testing.assert_allclose(HeteroSelect().components(HeteroSelectState(), 7, IDS).staleness, 0)
+
+
+def test_temperature_halves_by_the_horizon_and_stays():
+    selector = selector_of(HeteroSelect(tau0=3.0), state_a())
+    taus = [selector.select(t, IDS, 1).notes["tau"] for t in (1, 50, 100, 500)]
+    assert taus == pytest.approx([2.985, 2.25, 1.5, 1.5])
+
+
+@pytest.mark.parametrize(("published", "equal"), [("text", 0.5), ("code", 1.0)])
+def test_equal_scores(published, equal):
+    rule = HeteroSelect(as_published=published, lr="score_adaptive")
+    selector = selector_of(rule)
+    probe(selector, 1, (2.0, 2.0, 2.0, 2.0))
+    cohort = selector.select(1, IDS, 2)
+    assert cohort.scores.tolist() == [equal, equal]
+    assert cohort.weights.tolist() == [0.5, 0.5]
+    assert cohort.lr_scale.tolist() == [1 + equal, 1 + equal]
+    assert cohort.notes["cv_probability"] == pytest.approx(0.0, abs=1e-12)
+
+
+def test_score_adaptive_rate_is_one_plus_the_score():
+    cohort = cohort_of_a(HeteroSelect(lr="score_adaptive"))
+    np.testing.assert_array_equal(cohort.lr_scale, 1 + cohort.scores)
+
+
+@pytest.mark.parametrize("direction", ["cosine", "sketch"])
+def test_who_is_late_only_counts(direction):
+    selector = selector_of(HeteroSelect(direction))
+    accept(selector, 3, [0, 1], **{direction: [0.3, 0.4] if direction == "cosine" else np.eye(2)})
+    before = selector.state
+    for t, outcome in enumerate((Outcome.LATE, Outcome.DROPPED, Outcome.REJECTED), start=4):
+        accept(selector, t, [0], outcome, **{direction: [0.9] if direction == "cosine" else [[3.0, 3.0]]})
+    after = selector.state
+    assert after.clients.get("count", [0, 1]).tolist() == [4.0, 1.0]
+    assert after.clients.get("last", [0, 1]).tolist() == [3.0, 3.0]
+    np.testing.assert_array_equal(after.clients.get("cosine", [0, 1]), before.clients.get("cosine", [0, 1]))
+    np.testing.assert_array_equal(after.mean, before.mean)
+    np.testing.assert_array_equal(after.uploads.get("sketch", [0, 1]), before.uploads.get("sketch", [0, 1]))
+
+
+def test_an_update_without_a_direction_leaves_the_old_one():
+    selector = selector_of(HeteroSelect("sketch"))
+    accept(selector, 1, [0, 1], sketch=[[1.0, 0.0], [0.0, 2.0]])
+    accept(selector, 2, [0, 1], sketch=[[0.0, 0.0], [np.nan, 1.0]])  # zeros count in the mean, a NaN row does not
+    np.testing.assert_allclose(selector.state.uploads.get("sketch", [0, 1]), [[1, 0], [0, 1]])
+    np.testing.assert_allclose(selector.state.mean, (0.9 * 0.5, 0.9 * 1.0))
+    accept(selector, 3, [2], sketch=[[1e300, -1e300]])  # a run that diverges: no warning, no infinity
+    assert np.isfinite(selector.state.mean).all()
+    np.testing.assert_allclose(selector.state.uploads.get("sketch", [2]), [[np.sqrt(0.5), -np.sqrt(0.5)]])
+    cosine = selector_of(HeteroSelect())
+    accept(cosine, 1, [0], cosine=[0.25])
+    accept(cosine, 2, [0], cosine=[np.inf])
+    assert cosine.state.clients.get("cosine", [0])[0] == 0.25
+
+
+def test_without_any_loss_and_with_some():
+    """Nobody told a loss: V = 0. One did not: it has the mean V of the others, (1 + 0 + .5) / 3."""
+    rule = HeteroSelect()
+    np.testing.assert_array_equal(rule.components(rule.init(), 1, IDS).value, 0)
+    selector = selector_of(rule)
+    probe(selector, 1, (3.0, 1.0, 2.0, np.nan))
+    np.testing.assert_allclose(rule.components(selector.state, 1, IDS).value, (1, 0, 0.5, 0.5), atol=1e-7)
+
+
+def test_terms_can_be_left_out():
+    """Only V: S = V's own minmax, (1, 2/3, 1/3, 0); nothing is reported then."""
+    rule = HeteroSelect("sketch", w_direction=0, w_fairness=0, w_staleness=0)
+    np.testing.assert_allclose(rule.scores(state_a(), 20, IDS), (1, 2 / 3, 1 / 3, 0), atol=1e-7)
+    assert rule.needs().reported == frozenset()
+    selector = selector_of(rule)
+    probe(selector, 1, A_LOSS)
+    accept(selector, 1, [0, 1], sketch=np.eye(2))
+    assert len(selector.state.uploads) == 0
+    assert "score" not in selector.state.clients.columns
+
+
+def test_needs_follow_the_direction():
+    assert HeteroSelect().needs().reported == frozenset({"cosine"})
+    assert HeteroSelect("sketch", probe_batches=3).needs().reported == frozenset({"sketch"})
+    assert HeteroSelect(probe_batches=3).needs().probed == {"loss": 3}
+    with pytest.raises(ConfigError, match="must know it"):
+        Selector(HeteroSelect())
+
+
+def test_sketches_are_kept_of_participants_alone():
+    """100,000 clients probed, 10 took part: 10 rows of 64 numbers, and five columns of the rest."""
+    selector, ids = selector_of(HeteroSelect("sketch")), np.arange(100_000)
+    for t in (1, 2):
+        probe(selector, t, np.cos(ids), ids)
+        chosen = np.sort(selector.select(t, ids, 5).ids)
+        accept(selector, t, chosen, sketch=np.random.default_rng(t).normal(size=(5, 64)))
+    assert selector.state.uploads.columns["sketch"].shape == (10, 64)
+    assert len(selector.to_bytes()) / len(ids) < 60
+
+
+@given(st.data())
+def test_what_must_hold(data):
+    """S and D in [0, 1], weights a distribution, whatever was told; both clients at the ends of S are there."""
+    n = data.draw(st.integers(2, 8))
+    number = st.floats(-1e6, 1e6)
+    state = HeteroSelectState()
+    columns = {
+        "loss": data.draw(st.lists(st.one_of(st.just(np.nan), number), min_size=n, max_size=n)),
+        "count": data.draw(st.lists(st.integers(0, 50), min_size=n, max_size=n)),
+        "last": data.draw(st.lists(st.integers(0, 60), min_size=n, max_size=n)),
+        "cosine": data.draw(st.lists(st.one_of(st.just(np.nan), st.floats(-1.1, 1.1)), min_size=n, max_size=n)),
+    }
+    state = dataclasses.replace(state, clients=state.clients.put(np.arange(n), columns))
+    rule, t = HeteroSelect(), data.draw(st.integers(1, 60))
+    parts = rule.components(state, t, np.arange(n))
+    assert ((parts.direction >= 0) & (parts.direction <= 1)).all()
+    assert ((parts.staleness >= 0) & (parts.staleness <= 1)).all()
+    assert (abs(parts.fairness) <= 1).all()
+    scores = rule.scores(state, t, np.arange(n))
+    assert (scores == 0.5).all() or (scores.min(), scores.max()) == (0.0, 1.0)
+    cohort = selector_of(rule, state).select(t, np.arange(n), data.draw(st.integers(1, n)))
+    assert cohort.weights.sum() == pytest.approx(1.0)
+    assert (cohort.weights >= 0).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"tau0": 0.0}, "tau0 = 0.0; expected a positive number"),
+        ({"w_direction": -0.3}, "expected numbers of at least 0"),
+        ({"w_value": float("inf")}, "expected numbers of at least 0"),
+        ({"probe_batches": 0}, "probe_batches = 0; expected at least 1"),
+    ],
+)
+def test_mistakes_are_told(options, message):
+    with pytest.raises(ConfigError, match=message):
+        build({"name": "hetero_select", **options}, horizon=T)
