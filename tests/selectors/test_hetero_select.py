@@ -110,13 +110,10 @@ def test_worked_c_cold_start(direction):
 
 def test_worked_c_running_mean_of_the_server_step():
     """(a)'s cohort {0, 1, 3} sends (1,0,0,-2), (0,1,0,0), (4,0,2,0): the mean is (.662908, .337092, 0, -1.325816), the third
-    discarded. By hand for the second step: client 0 alone sends (0,0,3,0), so 0.9 old + 0.1 (0,0,3,0) = (.596617, .303383, .3, -1.193234)."""
-    selector = selector_of(
-        HeteroSelect("sketch"), dataclasses.replace(state_a(), uploads=HeteroSelectState().uploads, mean=np.zeros(0))
-    )
-    selector.state = dataclasses.replace(selector.state, clients=selector.state.clients.put(IDS, {"last": A_LAST}))
-    # with no mean yet every D is .5: let the score of round 20 be the worked one
-    selector.state = dataclasses.replace(selector.state, clients=selector.state.clients.put(IDS, {"score": A_S}))
+    is discarded. By hand for the second step: client 0 alone sends (0,0,3,0), so the mean becomes
+    0.9 (.662908, .337092, 0, -1.325816) + 0.1 (0,0,3,0) = (.596617, .303383, .3, -1.193234)."""
+    empty = HeteroSelectState()
+    selector = selector_of(HeteroSelect("sketch"), dataclasses.replace(empty, clients=empty.clients.put(IDS, {"score": A_S})))
     accept(selector, 20, [0, 1, 3], sketch=[[1, 0, 0, -2], [0, 1, 0, 0], [4, 0, 2, 0]])
     np.testing.assert_allclose(selector.state.mean, (0.662908, 0.337092, 0, -1.325816), atol=1e-6)
     accept(selector, 21, [0], sketch=[[0, 0, 3, 0]])
@@ -128,7 +125,8 @@ def test_the_running_mean_takes_the_scores_of_the_choice():
     Scores recomputed after the step (counts moved: F of 0, 2, 3 falls below that of 1) or plain weights would give another."""
     selector = selector_of(HeteroSelect("sketch"))
     probe(selector, 1, (2.4, 2.2, 2.3, 2.3))
-    scores = dict(zip(*(column.tolist() for column in (lambda c: (c.ids, c.scores))(selector.select(1, IDS, 4))), strict=True))
+    cohort = selector.select(1, IDS, 4)
+    scores = dict(zip(cohort.ids.tolist(), cohort.scores.tolist(), strict=True))
     accept(selector, 1, [0, 2, 3], sketch=np.eye(3))
     np.testing.assert_allclose(selector.state.mean, (0.5, 0.25, 0.25), atol=1e-6)
     total = scores[0] + scores[2] + scores[3]
