@@ -17,6 +17,7 @@ CATALOGUE = Catalogue(
         "adasample": "motley.selectors.adasample:AdaSample",
         "delta": "motley.selectors.delta:DELTA",
         "feel": "motley.selectors.feel:FEEL",
+        "flash": "motley.selectors.flash:FLASH",
         "hetero_select": "motley.selectors.hetero_select:HeteroSelect",
         "hetero_select_v1": "motley.selectors.hetero_select_v1:HeteroSelectV1",
         "power_of_choice": "motley.selectors.power_of_choice:PowerOfChoice",
@@ -24,7 +25,7 @@ CATALOGUE = Catalogue(
     },
     planned=(
         "oort", "pyramidfl", "fedcor", "restless_bandit", "neural_bandit", "ucb1", "linucb", "divfl",
-        "fedcg", "fedcbs", "fedstas", "flash", "fedcvr_bolt", "tifl", "fedcs",
+        "fedcg", "fedcbs", "fedstas", "fedcvr_bolt", "tifl", "fedcs",
     ),
 )  # fmt: skip
 

@@ -13,6 +13,7 @@ from motley.selectors.active_fl import ActiveFL
 from motley.selectors.adasample import AdaSample
 from motley.selectors.delta import DELTA
 from motley.selectors.feel import FEEL
+from motley.selectors.flash import FLASH
 from motley.selectors.hetero_select import HeteroSelect
 from motley.selectors.hetero_select_v1 import HeteroSelectV1
 from motley.selectors.power_of_choice import PowerOfChoice
@@ -50,6 +51,10 @@ RULES = [
     FEEL(),
     FEEL(rho=1.0, scaled=False, cap=10.0),
     FEEL(norm_source="stale"),
+    FLASH(),
+    FLASH(probe="last_report", tau="seconds"),
+    FLASH(tau="round", drop="duration", schedule="analysis"),
+    FLASH(first_round="cohort", drop="val_loss", schedule="constant", g=0),
 ]
 
 
