@@ -9,7 +9,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from types import MappingProxyType
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -21,9 +22,26 @@ from motley.core.keys import Key, Streams
 from motley.core.work import LocalWork
 from motley.tasks.base import ModelState, Task
 
-__all__ = ["REPORTED", "Engine", "Job", "Setting", "Trained"]
+__all__ = ["ARRIVAL", "MEASURED", "REPORTED", "Engine", "Job", "Setting", "Trained"]
 
-REPORTED = frozenset({"loss", "loss_rms", "update_norm"})
+MEASURED: Mapping[str, tuple[Literal["training", "validation"], Literal["forward", "gradient"]]] = MappingProxyType(
+    {
+        "loss": ("training", "forward"),
+        "robust_loss": ("training", "forward"),
+        "val_loss": ("validation", "forward"),
+        "grad_norm": ("training", "gradient"),
+        "gradient": ("training", "gradient"),
+        "gradient_sketch": ("training", "gradient"),
+    }
+)
+"""Learning signals a probe can measure: on which samples of a client, by which kind of pass."""
+
+ARRIVAL: Mapping[str, str] = MappingProxyType(
+    {"arrival_loss": "loss", "robust_loss": "robust_loss", "val_loss": "val_loss", "grad_norm": "grad_norm"}
+)
+"""Reported signals that are measured on the received model before training, and the probed signals that they are."""
+
+REPORTED = frozenset({"loss", "loss_rms", "update_norm", "max_grad_norm", *ARRIVAL})
 """Learning signals that every engine returns with an update."""
 
 
@@ -124,8 +142,9 @@ class Engine(ABC):
         want: Mapping[str, int | None],
         key: Key,
     ) -> dict[str, NDArray[np.float64]]:
-        """Probe: each wanted signal, ``[len(clients)]``, of the received model in eval mode on so many batches of each client's
-        own (possibly noisy) training data, drawn without replacement by ``key``; None: on all of it."""
+        """Probe: each wanted signal of :data:`MEASURED`, ``[len(clients)]`` or ``[len(clients), d]``, of the received model in eval
+        mode on so many batches of each client's own (possibly noisy) data, drawn without replacement by ``key``; None: on all of
+        it. NaN for a client without samples."""
 
     @abstractmethod
     def evaluate(self, model: ModelState, rows: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from motley.algorithms.base import Affine, Context, Memory, Tensors
@@ -15,7 +16,7 @@ from motley.algorithms.local import Scale
 from motley.core.layout import Layout
 from motley.engines.base import Job, Setting, Trained
 from motley.engines.batches import BatchPlan
-from motley.engines.client import Met, context, finish
+from motley.engines.client import Met, context, finish, squares
 from motley.engines.samples import Samples
 from motley.engines.tape import Tape
 from motley.tasks.base import ModelState
@@ -35,6 +36,7 @@ class Step:
     ----------
     number: from 0. rows: int64 ``[active * width]``, rows of the pool. targets: ``[active, width, ...]``.
     weight: ``[active, width]``, or None when every client fills its places and every weight is ``1 / width``.
+    extra: what the loss prepared about these samples, ``[active, width, ...]`` each.
     """
 
     number: int
@@ -43,6 +45,7 @@ class Step:
     rows: Tensor
     targets: Tensor
     weight: Tensor | None
+    extra: Tensors
 
 
 class Chunk:
@@ -50,7 +53,8 @@ class Chunk:
 
     Parameters
     ----------
-    setting, samples, layout: of the run. jobs: ordered by steps, falling. download, memories: as in :meth:`Engine.train`.
+    setting, samples, layout: of the run. jobs: ordered by steps, falling. download, memories, want: as in :meth:`Engine.train`.
+    extras: what the loss prepared about each client's samples; empty where it prepares nothing.
     """
 
     def __init__(
@@ -61,6 +65,8 @@ class Chunk:
         jobs: Sequence[Job],
         download: Tensors,
         memories: Mapping[int, Memory | None],
+        want: frozenset[str] = frozenset(),
+        extras: Sequence[Tensors] = (),
     ) -> None:
         self.setting, self.samples, self.layout, self.jobs = setting, samples, layout, jobs
         correction = setting.algorithm.correction
@@ -78,6 +84,19 @@ class Chunk:
         ]
         self.tape = Tape.of(self.draws, samples.offsets[clients])
         self._place()
+        self.extras = self._placed(extras, clients)
+        wants_norm = "max_grad_norm" in want
+        self.steepest = torch.zeros(len(jobs), dtype=torch.float64, device=samples.rows.device) if wants_norm else None
+
+    def _placed(self, extras: Sequence[Tensors], clients: NDArray[np.int64]) -> Tensors:
+        """What was prepared about each sample, at the sample's places on the tape."""
+        if not extras or not extras[0]:
+            return {}
+        tape, samples = self.tape, self.samples
+        sizes = samples.sizes[clients]
+        begins = np.cumsum(sizes) - sizes  # where each client's samples begin among those of these clients
+        at = torch.from_numpy(tape.places + (begins - samples.offsets[clients])[tape.owner]).to(samples.rows.device)
+        return {name: torch.cat([extra[name] for extra in extras])[at] for name in extras[0]}
 
     def _place(self) -> None:
         """The tape on the device."""
@@ -102,8 +121,12 @@ class Chunk:
         for s, (p, b) in enumerate(zip(active, width, strict=True)):
             at = slice(offsets[s], offsets[s + 1])
             targets = self.targets[at].view(p, b, *self.targets.shape[1:])
-            yield Step(s, p, b, self.rows[at], targets, None if even[s] else self.weight[at].view(p, b))
+            weight = None if even[s] else self.weight[at].view(p, b)
+            yield Step(s, p, b, self.rows[at], targets, weight, self._extra(at, p, b))
         self._reckon()
+
+    def _extra(self, at: slice, clients: int, width: int) -> Tensors:
+        return {name: value[at].view(clients, width, *value.shape[1:]) for name, value in self.extras.items()}
 
     def inputs(self, step: Step) -> Tensor:
         """Model inputs of a step, ``[active * width, ...]``; valid until the next step.
@@ -128,12 +151,20 @@ class Chunk:
             self._reckon()
         noted.append(outputs)
 
+    def met_gradient(self, gradients: Iterable[Tensor]) -> None:
+        """Note the norms of a step's gradients ``[active, ...]``, where somebody wants to know the largest."""
+        if self.steepest is not None:
+            now = squares(gradients)
+            most = self.steepest[: len(now)]
+            torch.maximum(most, now, out=most)
+
     def _reckon(self) -> None:
         if self._outputs:
             outputs = torch.cat([some.mT for some in self._outputs]).mT  # [clients of all these steps, width, C]
             at = slice(self._reckoned, self._reckoned + outputs.shape[0] * outputs.shape[1])
             targets = self.targets[at].view(*outputs.shape[:2], *self.targets.shape[1:])
-            self.loss[at] = self.setting.algorithm.loss.loss(outputs, targets, {}).flatten()
+            extra = self._extra(at, *outputs.shape[:2])
+            self.loss[at] = self.setting.algorithm.loss.loss(outputs, targets, extra).flatten()
             self._reckoned = at.stop
             self._outputs.clear()
 
@@ -186,8 +217,9 @@ class Chunk:
         samples = np.bincount(owner, minlength=c)
         mean = np.bincount(owner, weights=weight * losses, minlength=c) / np.maximum(steps, 1)
         square = np.bincount(owner, weights=losses * losses, minlength=c) / np.maximum(samples, 1)
-        found = zip(steps, mean, np.sqrt(square), strict=True)
-        return [Met(int(n), float(a), float(b)) if n else Met.of([]) for n, a, b in found]
+        steepest = np.full(c, np.nan) if self.steepest is None else self.steepest.sqrt().cpu().numpy()
+        found = zip(steps, mean, np.sqrt(square), steepest, strict=True)
+        return [Met(int(n), float(a), float(b), float(g)) if n else Met.of([], []) for n, a, b, g in found]
 
 
 class Executor(ABC):
@@ -195,4 +227,5 @@ class Executor(ABC):
 
     @abstractmethod
     def run(self, chunk: Chunk) -> Tensor:
-        """Train; the models afterwards, ``[c, D]``. Every step's outputs are handed to :meth:`Chunk.met`."""
+        """Train; the models afterwards, ``[c, D]``. Every step's outputs are handed to :meth:`Chunk.met`, its gradients (before
+        correction and clipping) to :meth:`Chunk.met_gradient` where ``steepest`` is not None."""

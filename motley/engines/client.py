@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -25,7 +25,7 @@ from motley.tasks.base import ModelState
 from motley.tasks.flat import FlatModule
 from motley.tasks.nn import set_stream
 
-__all__ = ["Client", "Met", "Watch", "context", "finish"]
+__all__ = ["CHUNK", "Client", "Met", "Watch", "context", "finish", "squares"]
 
 Watch = Callable[[Mapping[str, object], Tensor, Tensor], None]
 """Called after each step's backward pass with what is being done (client, dispatch, steps, step, inputs), the per-sample losses
@@ -33,20 +33,27 @@ and the flat gradient; the debug engine looks here."""
 
 
 class Met(NamedTuple):
-    """Losses met in training: steps, mean over them of the batches' means, root mean square over samples; NaN without steps."""
+    """What was met in training: steps, mean over them of the batches' mean losses, root mean square of the losses over samples,
+    largest norm of a batch's gradient (NaN unless wanted). NaN without steps."""
 
     steps: int
     loss: float
     loss_rms: float
+    max_grad_norm: float = math.nan
 
     @classmethod
-    def of(cls, losses: list[Tensor]) -> Met:
-        """From the per-sample losses of every step."""
+    def of(cls, losses: list[Tensor], norms: list[Tensor]) -> Met:
+        """From the per-sample losses of every step, and the gradient's norm in each, if that is wanted."""
         if not losses:
             return cls(0, math.nan, math.nan)
         mean = torch.stack([loss.mean() for loss in losses]).double().mean()
-        return cls(len(losses), float(mean), float(torch.cat(losses).double().square().mean().sqrt()))
+        square = torch.cat(losses).double().square().mean()
+        largest = float(torch.stack(norms).max()) if norms else math.nan
+        return cls(len(losses), float(mean), float(square.sqrt()), largest)
 
+
+CHUNK = {False: 1024, True: 256}
+"""Samples that go through the model together when nothing is trained; fewer where convolutions keep whole images of features."""
 
 _LARGE = 2**16
 """Weights from which a convolution is stored channels last while it is trained."""
@@ -70,6 +77,8 @@ class Client:
         self._direct = setting.solver.plain and watch is None  # gradients are read once: no need to gather them in a flat row
         self._channels_last = _bears_channels_last(self.model.module, samples)
         self.norms = [m for m in self.model.module.modules() if isinstance(m, _BatchNorm)]
+        self.convolves = any(isinstance(m, nn.Conv2d) for m in self.model.module.modules())
+        self.chunk = CHUNK[self.convolves]
 
     def train(self, job: Job, download: Tensors, memory: Memory | None, want: frozenset[str]) -> Trained:
         """Receive, take ``job.steps`` steps, hand back.
@@ -91,13 +100,24 @@ class Client:
         start = setting.algorithm.correction.start(download, memory)
         model.load(start)
         ctx, affine = context(setting, job, start, download, memory, model.layout)
-        losses = self._steps(job, ctx, affine)
-        return finish(setting, job, ctx, model.state(), Met.of(losses), want)
+        met = self._steps(job, ctx, affine, "max_grad_norm" in want)
+        return finish(setting, job, ctx, model.state(), met, want)
 
-    def _steps(self, job: Job, ctx: Context, affine: Affine) -> list[Tensor]:
-        """Take the steps; the per-sample losses of each."""
+    def prepare(self, job: Job, download: Tensors, memory: Memory | None) -> Tensors:
+        """What the loss wants to know about each of the client's samples before step 0."""
+        setting = self.setting
+        start = setting.algorithm.correction.start(download, memory)
+        self.model.load(start)
+        ctx, _ = context(setting, job, start, download, memory, self.model.layout)
+        return self._extras(ctx, self._mine(job))
+
+    def _mine(self, job: Job) -> slice:
+        return slice(int(self.samples.offsets[job.client]), int(self.samples.offsets[job.client + 1]))
+
+    def _steps(self, job: Job, ctx: Context, affine: Affine, measured: bool) -> Met:
+        """Take the steps; what was met, gradient norms where they are to be ``measured``."""
         setting, samples, model = self.setting, self.samples, self.model
-        mine = slice(int(samples.offsets[job.client]), int(samples.offsets[job.client + 1]))
+        mine = self._mine(job)
         plan = BatchPlan.draw(setting.key("batches", job), mine.stop - mine.start, setting.work, job.steps)
         order = torch.from_numpy(plan.order).to(samples.rows.device)
         sizes = plan.sizes.tolist()
@@ -107,7 +127,8 @@ class Client:
         augment = setting.key("augment", job) if samples.transform is not None else None
         set_stream(model.module, setting.key("dropout", job))
         model.module.train()
-        losses = []
+        losses: list[Tensor] = []
+        norms: list[Tensor] = []
         with _stored_channels_last(self.parameters if self._direct and self._channels_last else []):
             blocks = self._blocks(ctx, affine)
             for step in range(len(plan)):
@@ -117,9 +138,11 @@ class Client:
                 loss, blocks = self._gradient(inputs, targets[step], extra, blocks)
                 if self.watch is not None:
                     self.watch(self._doing, loss, model.g)
+                if measured:
+                    norms.append(squares([block.g for block in blocks])[0].sqrt())
                 setting.solver.step(blocks, job.lr, affine.pull)
                 losses.append(loss)
-        return losses
+        return Met.of(losses, norms)
 
     def _gradient(self, inputs: Tensor, targets: Tensor, extra: Tensors, blocks: list[Block]) -> tuple[Tensor, list[Block]]:
         """The per-sample losses, detached, and the blocks with the gradient of the batch's mean loss in them."""
@@ -157,11 +180,22 @@ class Client:
         inputs = self.samples.inputs(self.samples.rows[mine])
         return loss.prepare(ctx, self.forward, inputs, self.samples.labels[mine])
 
+    def mean_gradient(self, rows: Tensor, targets: Tensor) -> Tensor:
+        """Gradient of the mean loss over these samples at the loaded model in eval mode, ``[D]``; overwritten by the next."""
+        self.model.module.eval()
+        self.model.g.zero_()
+        for some, wanted in zip(torch.split(rows, self.chunk), torch.split(targets, self.chunk), strict=True):
+            outputs = self._outputs(self.samples.inputs(some))
+            loss = self.setting.algorithm.loss.loss(outputs, wanted, {}).sum() / len(rows)
+            loss.backward()  # type: ignore[no-untyped-call]
+        return self.model.g
+
     def forward(self, inputs: Tensor) -> Tensor:
-        """Outputs of the loaded model in eval mode, without gradients."""
+        """Outputs of the loaded model in eval mode, without gradients; chunk by chunk."""
         self.model.module.eval()
         with torch.no_grad():
-            return self._outputs(inputs)
+            parts = [self._outputs(some) for some in torch.split(inputs, self.chunk)]
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     def _outputs(self, inputs: Tensor) -> Tensor:
         if self._channels_last:
@@ -195,10 +229,17 @@ def finish(setting: Setting, job: Job, ctx: Context, after: ModelState, met: Met
     signals: dict[str, float | NDArray[np.float64]] = {"loss": met.loss}
     if "loss_rms" in want:
         signals["loss_rms"] = met.loss_rms
+    if "max_grad_norm" in want:
+        signals["max_grad_norm"] = met.max_grad_norm
     if "update_norm" in want:
         signals["update_norm"] = float((after.x - ctx.x).double().norm())
     finite = (not met.steps or math.isfinite(met.loss)) and all(_finite(part.value) for part in parts.values())
     return Trained(job.client, parts, memory, met.steps, signals, finite)
+
+
+def squares(gradients: Iterable[Tensor]) -> Tensor:
+    """Squared Euclidean norm of each client's gradient, float64 ``[c]``, from blocks ``[c, ...]``."""
+    return torch.stack([torch.linalg.vector_norm(g.flatten(1), dim=1, dtype=torch.float64).square() for g in gradients]).sum(0)
 
 
 def _finite(value: Tensor) -> bool:

@@ -19,6 +19,7 @@ from motley.core.errors import EngineError, MotleyError
 from motley.engines.base import Job, Setting, Trained
 from motley.engines.chunk import Chunk, Executor
 from motley.engines.common import LocalEngine, refuses_loss
+from motley.engines.cores import torch_threads
 from motley.engines.pool import Pool
 from motley.engines.stacked import StackedLinear, layers_of
 from motley.engines.vmapped import Vmapped, refuses_vmap
@@ -30,8 +31,6 @@ _CHUNK_WEIGHTS = 400_000
 """Weights of a chunk at most: 1.6 megabytes in float32, about what a core's own cache holds."""
 _TAPE_PLACES = 4_000_000
 """Samples on a chunk's tape at most, padding included: about 100 MB while it is made."""
-_WINDOW_WEIGHTS = 64_000_000
-"""Weights of the results that may wait for one another: 256 MB in float32."""
 
 
 class _Batched(LocalEngine):
@@ -47,37 +46,27 @@ class _Batched(LocalEngine):
     def _executor(self) -> Executor:
         """What runs a chunk; one per thread."""
 
-    def train(
-        self,
-        jobs: Sequence[Job],
-        download: Tensors,
-        memories: Mapping[int, Memory | None],
-        want: frozenset[str] = frozenset(),
-    ) -> Iterator[Trained]:
-        """See :meth:`Engine.train`."""
-        download, memories = self.placed(download, memories, [job.client for job in jobs])
-        size = self.client.model.layout.size
-        window = max(1, _WINDOW_WEIGHTS // size)
-        for begin in range(0, len(jobs), window):
-            yield from self._window(jobs[begin : begin + window], download, memories, want)
-
-    def _window(
+    def _work(
         self, jobs: Sequence[Job], download: Tensors, memories: Mapping[int, Memory | None], want: frozenset[str]
     ) -> Iterator[Trained]:
         order = sorted(range(len(jobs)), key=lambda i: -jobs[i].steps)
         groups = [part for group in self._groups(order) for part in self._bounded(group, jobs)]
+        prepares = type(self.setting.algorithm.loss).prepare is not Loss.prepare
+        with torch_threads(self.inner):
+            extras = [self.client.prepare(job, download, memories.get(job.client)) for job in jobs] if prepares else []
 
         def work(executor: Executor, group: list[int]) -> list[Trained]:
             some = [jobs[i] for i in group]
             try:
-                chunk = Chunk(self.setting, self.samples, self.client.model.layout, some, download, memories)
+                about = [extras[i] for i in group] if prepares else []
+                layout = self.client.model.layout
+                chunk = Chunk(self.setting, self.samples, layout, some, download, memories, want, about)
                 return chunk.results(executor.run(chunk), want)
             except MotleyError:
                 raise
             except Exception as error:
                 clients = [job.client for job in some]
-                about: dict[str, object] = {"clients": clients}
-                raise EngineError(f"the local work of clients {clients} failed: {error}", about) from error
+                raise EngineError(f"the local work of clients {clients} failed: {error}", {"clients": clients}) from error
 
         done: dict[int, Trained] = {}
         for group, results in zip(groups, self._pool.map(work, groups), strict=True):
@@ -125,7 +114,7 @@ class Cohort(_Batched):
             return "the model is not a stack of Flatten, Linear and ReLU layers"
         if setting.task.federation.x.ndim != 2 and not any(isinstance(m, nn.Flatten) for m in module.modules()):
             return "the samples are not flat; begin the model with a Flatten layer"
-        return refuses_loss(setting) or refuses_extras(setting)
+        return refuses_loss(setting)
 
     def _executor(self) -> Executor:
         layers = layers_of(construct(self.setting.task.model, 0))
@@ -141,19 +130,7 @@ class Vmap(_Batched):
     def refuses(cls, setting: Setting) -> str | None:
         """No BatchNorm, no dropout, no other buffers; losses on outputs alone."""
         reason = refuses_vmap(construct(setting.task.model, 0))
-        return (
-            f"the model cannot be batched over clients: {reason}"
-            if reason
-            else refuses_loss(setting) or refuses_extras(setting)
-        )
+        return f"the model cannot be batched over clients: {reason}" if reason else refuses_loss(setting)
 
     def _executor(self) -> Executor:
         return Vmapped(self.setting)
-
-
-def refuses_extras(setting: Setting) -> str | None:
-    """A loss that prepares something about every sample needs the client's own model before step 0."""
-    loss = setting.algorithm.loss
-    if type(loss).prepare is not Loss.prepare:
-        return f"the loss {type(loss).__name__} prepares something about every sample, which only single clients do"
-    return None

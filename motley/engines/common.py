@@ -1,34 +1,34 @@
-"""What all engines do alike: probe clients and evaluate models. Written once, here."""
+"""What all engines do alike: receive, measure and evaluate. Written once, here."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import dataclasses
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
 
-from motley.algorithms import LOSSES
-from motley.algorithms.base import Correction, Loss, Memory, Tensors
+from motley.algorithms.base import Memory, Tensors
 from motley.core.errors import ContractError
 from motley.core.keys import Key
-from motley.engines.base import Engine, Setting
+from motley.engines.base import ARRIVAL, Engine, Job, Setting, Trained
 from motley.engines.client import Client, Watch
-from motley.engines.cores import cores, torch_threads
+from motley.engines.cores import cores
+from motley.engines.prober import Prober
 from motley.engines.samples import Samples
 from motley.tasks.base import ModelState
 
-__all__ = ["MEASURED", "LocalEngine", "refuses_loss"]
+__all__ = ["LocalEngine", "refuses_loss"]
 
-CHUNK = {False: 1024, True: 256}
-"""Samples that go through the model together when nothing is trained; fewer where convolutions keep whole images of features."""
+_NO_KEY = Key(0)  # all samples are measured: nothing is drawn
 
 SMALL = 100_000
 """Weights up to which a model without convolutions is computed on one torch thread: its operations are too short to share."""
 
-MEASURED = frozenset({"loss"})
-"""Signals a probe can measure."""
+_WINDOW_WEIGHTS = 64_000_000
+"""Weights of the results that may wait for one another: 256 MB in float32."""
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -57,10 +57,9 @@ class LocalEngine(Engine):
         self.threads = cores(setting.threads)
         self.samples = Samples(setting.task, setting.dtype, setting.device)
         self.client = Client(setting, self.samples, watch)
-        self.convolves = any(isinstance(m, nn.Conv2d) for m in self.client.model.module.modules())
-        small = self.client.model.layout.size <= SMALL and not self.convolves
+        small = self.client.model.layout.size <= SMALL and not self.client.convolves
         self.inner = 1 if small else self.threads  # torch threads inside one operation
-        self.plain_loss: Loss = LOSSES.build(setting.task.loss)
+        self.prober = Prober(setting, self.samples, self.client, self.inner)
 
     def placed(
         self, download: Tensors, memories: Mapping[int, Memory | None], clients: Iterable[int]
@@ -69,6 +68,32 @@ class LocalEngine(Engine):
         device = self.setting.device
         kept = {client: memories[client] for client in clients if client in memories}
         return _on(download, device), {client: None if m is None else _on(m, device) for client, m in kept.items()}
+
+    def train(
+        self,
+        jobs: Sequence[Job],
+        download: Tensors,
+        memories: Mapping[int, Memory | None],
+        want: frozenset[str] = frozenset(),
+    ) -> Iterator[Trained]:
+        """See :meth:`Engine.train`. Worked off in windows whose results fit in memory; what is wanted of the received model is
+        measured first, for a window together."""
+        download, memories = self.placed(download, memories, [job.client for job in jobs])
+        arrival = {probed: None for reported, probed in ARRIVAL.items() if reported in want}
+        window = max(2 * self.threads, _WINDOW_WEIGHTS // self.client.model.layout.size)
+        for begin in range(0, len(jobs), window):
+            some = jobs[begin : begin + window]
+            clients = np.array([job.client for job in some], dtype=np.int64)
+            met = self.prober.measure(clients, download, memories, arrival, _NO_KEY) if arrival else {}
+            for i, trained in enumerate(self._work(some, download, memories, want)):
+                found = {name: float(met[ARRIVAL[name]][i]) for name in want if name in ARRIVAL}
+                yield dataclasses.replace(trained, signals={**trained.signals, **found}) if found else trained
+
+    @abstractmethod
+    def _work(
+        self, jobs: Sequence[Job], download: Tensors, memories: Mapping[int, Memory | None], want: frozenset[str]
+    ) -> Iterator[Trained]:
+        """Run jobs; results in their order. What is received lies on the device already."""
 
     def measure(
         self,
@@ -79,68 +104,11 @@ class LocalEngine(Engine):
         key: Key,
     ) -> dict[str, Floats]:
         """See :meth:`Engine.measure`. Clients that start from the same model go through it together."""
-        unknown = set(want) - MEASURED
-        if unknown:
-            raise ContractError(f"cannot measure {', '.join(sorted(unknown))}; a probe measures: {', '.join(sorted(MEASURED))}")
         clients = np.asarray(clients, dtype=np.int64)
         download, memories = self.placed(download, memories, clients.tolist() if memories else ())
-        return {name: self._probe_loss(clients, download, memories, batches, key) for name, batches in want.items()}
-
-    def _probe_loss(
-        self, clients: Ints, download: Tensors, memories: Mapping[int, Memory | None], batches: int | None, key: Key
-    ) -> Floats:
-        """Mean per-sample loss of each client's starting model, ``[len(clients)]``; NaN without samples."""
-        positions, owner = self._drawn(clients, batches, key)
-        own = type(self.setting.algorithm.correction).start is not Correction.start  # else memories do not change the model
-        alone = np.array([own and memories.get(int(client)) is not None for client in clients], dtype=bool)
-        losses = np.empty(len(positions))
-        groups = [np.flatnonzero(~alone), *np.flatnonzero(alone)[:, None]]
-        for group in groups:
-            chosen = np.flatnonzero(np.isin(owner, group)) if len(groups) > 1 else np.arange(len(owner))
-            if len(chosen):
-                memory = memories.get(int(clients[group[0]]))
-                state = self.setting.algorithm.correction.start(download, memory)
-                rows = torch.from_numpy(positions[chosen]).to(self.samples.rows.device)
-                targets = self.samples.labels[rows]
-                losses[chosen], _ = self._forward(state, self.samples.rows[rows], targets, self.setting.algorithm.loss)
-        counts = np.bincount(owner, minlength=len(clients))
-        sums = np.bincount(owner, weights=losses, minlength=len(clients))
-        means: Floats = np.divide(sums, counts, out=np.full(len(clients), np.nan), where=counts > 0)
-        return means
-
-    def _drawn(self, clients: Ints, batches: int | None, key: Key) -> tuple[Ints, Ints]:
-        """Training samples to measure, as places in ``samples.rows``, and whose (an index into ``clients``) each is.
-
-        Every sample has one uniform number, a function of the key and its place; a client's batches are its samples with the
-        smallest numbers, whoever else is measured."""
-        positions = self.samples.positions(clients)
-        sizes = self.samples.sizes[clients]
-        owner = np.repeat(np.arange(len(clients)), sizes)
-        if batches is None or (sizes <= batches * self.setting.work.batch_size).all():
-            return positions, owner
-        ranked = np.lexsort((key.uniform(positions)[:, 0], owner))
-        rank = np.arange(len(owner)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-        kept = np.sort(ranked[rank < batches * self.setting.work.batch_size])
-        return positions[kept], owner[kept]
+        return self.prober.measure(clients, download, memories, want, key)
 
     def evaluate(self, model: ModelState, rows: Ints) -> tuple[Floats, Floats]:
         """See :meth:`Engine.evaluate`. The loss is the task's own, whatever the algorithm minimises."""
         index = torch.from_numpy(np.asarray(rows, dtype=np.int64)).to(self.samples.rows.device)
-        return self._forward(model, index, self.samples.y[index], self.plain_loss)
-
-    def _forward(self, state: ModelState, rows: Tensor, targets: Tensor, loss: Loss) -> tuple[Floats, Floats]:
-        """Per-sample loss and hit, in eval mode, chunk by chunk."""
-        self.client.model.load(state)
-        classes = self.setting.task.federation.classes
-        losses = [torch.zeros(0)]
-        hits = [torch.zeros(0)]
-        chunk = CHUNK[self.convolves]
-        with torch_threads(self.inner), torch.no_grad():
-            for some, wanted in zip(torch.split(rows, chunk), torch.split(targets, chunk), strict=True):
-                if not len(some):
-                    continue
-                outputs = self.client.forward(self.samples.inputs(some))
-                losses.append(loss.loss(outputs, wanted, {}).cpu())
-                hit = outputs.argmax(-1) == wanted if classes is not None else torch.full((len(some),), torch.nan)
-                hits.append(hit.cpu())
-        return torch.cat(losses).double().numpy(), torch.cat(hits).double().numpy()
+        return self.prober.forward(model, index, self.samples.y[index], self.prober.plain_loss)

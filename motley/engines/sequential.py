@@ -23,15 +23,9 @@ class Sequential(LocalEngine):
         """Any module, any loss on outputs."""
         return refuses_loss(setting)
 
-    def train(
-        self,
-        jobs: Sequence[Job],
-        download: Tensors,
-        memories: Mapping[int, Memory | None],
-        want: frozenset[str] = frozenset(),
+    def _work(
+        self, jobs: Sequence[Job], download: Tensors, memories: Mapping[int, Memory | None], want: frozenset[str]
     ) -> Iterator[Trained]:
-        """See :meth:`Engine.train`."""
-        download, memories = self.placed(download, memories, [job.client for job in jobs])
         for job in jobs:
             with torch_threads(self.inner):
                 trained = self.client.train(job, download, memories.get(job.client), want)

@@ -176,12 +176,14 @@ class StackedLinear(Executor):
             chunk.met(step, outputs)
             slope, scale = self._slope(step, outputs)
             self._backward(now, hs, slope, scale, update)
+            chunk.met_gradient(block.g for block in now)
             update.end(now)
         return _rows(chunk.layout, [block.w for block in everybody])
 
     def _update(self, chunk: Chunk) -> _Fused | _Gathered:
         lr, pull = chunk.lr, chunk.pull
-        if self.solver.plain and not isinstance(lr, Tensor) and not isinstance(pull, Tensor):
+        known = chunk.steepest is None  # nobody wants to see the gradients
+        if self.solver.plain and known and not isinstance(lr, Tensor) and not isinstance(pull, Tensor):
             return _Fused(lr, pull)
         return _Gathered(self.solver, lr, pull)
 
@@ -198,7 +200,7 @@ class StackedLinear(Executor):
 
     def _slope(self, step: Step, outputs: Tensor) -> tuple[Tensor, float]:
         """Gradient of the losses by the outputs ``[p, C, B]``, and what is still to be multiplied for the batches' means."""
-        slope = self.loss.gradient(outputs, step.targets, {}).mT
+        slope = self.loss.gradient(outputs, step.targets, step.extra).mT
         if step.weight is None:
             return slope, 1.0 / step.width
         return slope * step.weight.unsqueeze(1), 1.0

@@ -13,9 +13,6 @@ from motley.engines.pool import Pool
 
 __all__ = ["Threads"]
 
-_WINDOW_WEIGHTS = 64_000_000
-"""Weights of the results that may wait for one another: 256 MB in float32."""
-
 
 class Threads(LocalEngine):
     """As many clients at a time as there are cores; each is computed exactly as by the sequential engine on one thread."""
@@ -33,24 +30,17 @@ class Threads(LocalEngine):
             return f"it is for CPUs, and the device is {setting.device!r}; use sequential"
         return refuses_loss(setting)
 
-    def train(
-        self,
-        jobs: Sequence[Job],
-        download: Tensors,
-        memories: Mapping[int, Memory | None],
-        want: frozenset[str] = frozenset(),
+    def _work(
+        self, jobs: Sequence[Job], download: Tensors, memories: Mapping[int, Memory | None], want: frozenset[str]
     ) -> Iterator[Trained]:
-        """See :meth:`Engine.train`. Longest jobs start first, within windows whose results fit in memory."""
+        """Longest jobs start first."""
 
         def work(client: Client, job: Job) -> Trained:
             return client.train(job, download, memories.get(job.client), want)
 
-        window = max(2 * self.threads, _WINDOW_WEIGHTS // self.client.model.layout.size)
-        for begin in range(0, len(jobs), window):
-            some = jobs[begin : begin + window]
-            order = sorted(range(len(some)), key=lambda i: -some[i].steps)
-            done = dict(zip(order, self._pool.map(work, [some[i] for i in order]), strict=True))
-            yield from (done[i] for i in range(len(some)))
+        order = sorted(range(len(jobs)), key=lambda i: -jobs[i].steps)
+        done = dict(zip(order, self._pool.map(work, [jobs[i] for i in order]), strict=True))
+        yield from (done[i] for i in range(len(jobs)))
 
     def close(self) -> None:
         """End the threads."""

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 from torch.nn.modules.batchnorm import _NormBase
 
+from motley.algorithms.base import Tensors
 from motley.algorithms.local import Block
 from motley.core.layout import Entry, Layout
 from motley.engines.base import Setting
@@ -53,10 +54,12 @@ class Vmapped(Executor):
             grad_and_value(self._objective, has_aux=True)
         )
 
-    def _objective(self, weights: dict[str, Tensor], inputs: Tensor, targets: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
+    def _objective(
+        self, weights: dict[str, Tensor], inputs: Tensor, targets: Tensor, share: Tensor, extra: Tensors
+    ) -> tuple[Tensor, Tensor]:
         """One client's loss and its outputs; ``share`` ``[B]`` sums to 1 over the client's own batch."""
         outputs = functional_call(self.module, weights, (inputs,))
-        return (self.loss.loss(outputs, targets, {}) * share).sum(), outputs
+        return (self.loss.loss(outputs, targets, extra) * share).sum(), outputs
 
     def run(self, chunk: Chunk) -> Tensor:
         """See :meth:`Executor.run`."""
@@ -71,8 +74,10 @@ class Vmapped(Executor):
             inputs = chunk.inputs(step)
             inputs = inputs.view(p, step.width, *inputs.shape[1:])
             share = inputs.new_full((p, step.width), 1.0 / step.width) if step.weight is None else step.weight
-            gradient, (_, outputs) = self.slopes({name: w[:p] for name, w in own.items()}, inputs, step.targets, share)
+            now = {name: w[:p] for name, w in own.items()}
+            gradient, (_, outputs) = self.slopes(now, inputs, step.targets, share, step.extra)
             chunk.met(step, outputs)
+            chunk.met_gradient(gradient.values())
             blocks = [
                 Block(
                     w[:p],

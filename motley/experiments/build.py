@@ -21,23 +21,21 @@ from motley.core.errors import ConfigError
 from motley.core.keys import Streams
 from motley.core.records import SIGNALS
 from motley.engines import ENGINES, resolve_auto
-from motley.engines.base import REPORTED, Engine, Setting
-from motley.engines.prober import MEASURED
+from motley.engines.base import Engine, Setting
 from motley.experiments.config import Experiment
 from motley.results.writer import Writer
 from motley.selectors.base import Selector
 from motley.simulation.examiner import Examine
-from motley.simulation.plan import SYSTEM, Plan
+from motley.simulation.plan import Plan
 from motley.simulation.simulation import Simulation
 from motley.simulation.stop import Stop
 from motley.tasks.base import Federation, Pool, Task, TaskSource
 from motley.tasks.federate import Divisible, Split, divisible, federate
 from motley.tasks.flat import initial
+from motley.timing.synchrony import Synchrony
 from motley.world.base import World
 
 __all__ = ["build", "task_of"]
-
-ENROLLED = frozenset(name for name, signal in SIGNALS.items() if signal.kind == "enrolment")
 
 
 def build(
@@ -66,6 +64,7 @@ def build(
     selector = Selector(experiment.part("selector"), streams.key("select").words()[0] >> 1, experiment.stop.rounds)
     weights: Any = experiment.weights or setting.algorithm.weights or "examples"
     _check_algorithm(setting, weights, experiment.cohort_size(len(task.federation)))
+    _check_synchrony(experiment.part("synchrony"), setting, weights)
     _check_selector(experiment, selector, weights, task.federation)
     stop = experiment.stop.model_dump(exclude_none=True)
     plan = Plan(
@@ -149,6 +148,18 @@ def _check_algorithm(setting: Setting, weights: str, cohort: int) -> None:
         )
 
 
+def _check_synchrony(synchrony: Synchrony, setting: Setting, weights: str) -> None:
+    """Whether the server can ever step, and the algorithm goes with how it does."""
+    clients = len(setting.task.federation)
+    if clients < synchrony.least:
+        raise ConfigError(
+            f"got a buffer of {synchrony.least} updates for {clients} clients; expected at most as many", "synchrony"
+        )
+    reason = synchrony.refuses(setting.algorithm.correction.uploads, weights)
+    if reason:
+        raise ConfigError(reason, "synchrony")
+
+
 def _device(name: str) -> str:
     try:
         torch.zeros(1, device=name).item()
@@ -181,10 +192,18 @@ def _check_task(experiment: Experiment, task: Task) -> None:
 def _check_selector(experiment: Experiment, selector: Selector[Any], weights: str, federation: Federation) -> None:
     """Refuse a selector that wants to know what nobody can tell it here, or gives less than the weighting needs."""
     needs, name = selector.rule.needs(), experiment.selector["name"]
-    told = {"enrolled": ENROLLED, "probed": MEASURED | set(SYSTEM), "reported": REPORTED}
-    for when, known in told.items():
-        for signal in sorted(set(getattr(needs, when)) - known):
-            raise ConfigError(f"{name!r} needs the signal {signal!r} {when}, which is not built yet", "selector")
+    asked = {when: sorted(getattr(needs, when)) for when in ("enrolled", "probed", "reported")}
+    for when, signals in asked.items():
+        for signal in signals:
+            if when not in SIGNALS[signal].when:
+                can = " or ".join(SIGNALS[signal].when)
+                raise ConfigError(f"{name!r} needs the signal {signal!r} {when}, which can only be had {can}", "selector")
+    wanted = {signal for signals in asked.values() for signal in signals}
+    if "val_loss" in wanted and not len(federation.validation.values):
+        said = f"{name!r} needs the loss on each client's validation samples, and none are held out"
+        raise ConfigError(f"{said}; write split = {{ validation = 0.2 }}", "split.validation")
+    if "robust_loss" in wanted and federation.classes is None:
+        raise ConfigError(f"{name!r} needs the noise-robust loss, and this task has no classes", "selector")
     wanted_column = {"score": "scores", "selector": "weights", "selector_ratio": "weights"}.get(weights)
     if wanted_column is not None and wanted_column not in selector.rule.gives():
         raise ConfigError(f'got {weights!r}, but {name!r} gives no {wanted_column}; use "examples" or "uniform"', "weights")

@@ -57,6 +57,10 @@ class Channel:
         needs = ~np.isin(ids, who) if held == version else np.ones(len(ids), bool)
         return Sizes(np.where(needs, message_bits(download), 0), np.full(len(ids), self.upload_bits))
 
+    def whole(self, download: Tensors) -> tuple[int, int]:
+        """Bits down of a client that holds nothing yet, and bits up of a whole update."""
+        return message_bits(download), self.upload_bits
+
     def enrol(self, ids: Ids, numbers: int) -> None:
         """Every client tells so many numbers once, before round 1."""
         self.ledger.post("enrol", "up", ids, VALUE_BITS * numbers, round=0)

@@ -14,10 +14,7 @@ from motley.simulation.stop import Stop
 from motley.timing.synchrony import Synchrony
 from motley.world.base import World
 
-__all__ = ["SYSTEM", "Plan", "Round"]
-
-SYSTEM = ("uplink_mbps", "compute_estimate_s")
-"""Signals the planner knows; the others are measured by the engine."""
+__all__ = ["Plan", "Round"]
 
 
 @dataclass(frozen=True)

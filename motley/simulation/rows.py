@@ -26,10 +26,8 @@ def landed_reports(
     landed: ``[n]`` flights. outcome, staleness: ``[n]``. results: row of ``landed`` -> what came of training it.
     """
     lines = landed.timelines
-    first = next(iter(results.values()), None)
-    signals = {
-        name: np.full((len(landed), *np.shape(value)), np.nan) for name, value in (first.signals if first else {}).items()
-    }
+    shapes = {name: np.shape(value) for trained in results.values() for name, value in trained.signals.items()}
+    signals = {name: np.full((len(landed), *shape), np.nan) for name, shape in shapes.items()}
     for i, trained in results.items():
         for name, value in trained.signals.items():
             signals[name][i] = value

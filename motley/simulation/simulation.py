@@ -6,6 +6,7 @@ rows. Time is planned before learning, so what will be thrown away is never trai
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -13,24 +14,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from motley.algorithms.base import Correction, Memory, Room, Tensors, Upload
+from motley.algorithms.base import Correction, Memory, Room, ServerState, Tensors, Upload
 from motley.algorithms.weights import divide_by, raw_weights
 from motley.core.keys import Key
-from motley.core.records import Cohort, Outcome, Reports
-from motley.engines.base import Engine, Job, Trained
+from motley.core.records import SIGNALS, Cohort, Outcome, Reports
+from motley.engines.base import REPORTED, Engine, Job, Trained
 from motley.engines.cores import torch_threads
 from motley.results.writer import Writer
 from motley.selectors.base import Selector
-from motley.simulation import rows
+from motley.simulation import bench, rows
 from motley.simulation.channel import Channel
 from motley.simulation.checkpoint import pack_server, pack_tensors, unpack_server, unpack_tensors
+from motley.simulation.decoded import Decoded
 from motley.simulation.examiner import examine
 from motley.simulation.flights import Flights
-from motley.simulation.plan import SYSTEM, Plan, Round
+from motley.simulation.plan import Plan, Round
 from motley.simulation.stopwatch import Stopwatch
 from motley.tasks.base import ModelState
 from motley.timing.clock import Clock
-from motley.timing.planner import plan, probe_s
+from motley.timing.planner import FORWARD, plan, probe_s
 from motley.timing.synchrony import Dispatch, Step, View, Wait
 from motley.transport.ledger import Ledger
 
@@ -82,6 +84,8 @@ class Simulation:
         self.round = self.version = self.dispatch = 0
         self.asked = False
         self.start_s, self.asked_s, self.score = 0.0, 0.0, float("nan")
+        self.candidates = np.zeros(0, np.int64)  # who was probed last
+        self.decoded = Decoded(selector.rule.needs().reported, plan.setting)
         self._tally: dict[str, Any] = {}
 
     @property
@@ -114,9 +118,10 @@ class Simulation:
         """Before round 1: what every client tells once, billed; the table of the federation; a look at the untrained model."""
         needs = self.selector.rule.needs().enrolled
         ids = np.arange(len(self.federation))
-        known = {"label_histogram": self.federation.histogram(), "num_examples": self.examples.astype(np.float64)}
+        known = bench.told(self.federation, self.server.model, self.setting.task.layout)
+        known |= self._estimates(ids, self.algorithm.correction.download(self.server))
         signals = {name: known[name] for name in sorted(needs)}
-        self.channel.enrol(ids, _numbers(signals))
+        self.channel.enrol(ids, bench.numbers({name: signals[name] for name in needs & bench.ENROLLED}))
         self.selector.observe(0, Reports(ids, Outcome.ENROLLED, num_examples=self.examples, signals=signals))  # type: ignore[arg-type]
         if self.writer is not None:
             up = self.plan.world.network.uplink_mbps(self._key("network"), ids, 1)
@@ -157,29 +162,31 @@ class Simulation:
         """Measure the candidates a rule names before it chooses; forward passes, seconds and bits are all charged."""
         with self.watch("select"):
             ids = self.selector.probe(self.round, available, count, self.dispatch)
+        self.candidates = ids
+        self._probe(self.downloads[self.version], self.version)
+
+    def _probe(self, download: Tensors, version: float) -> None:
+        """Measure the candidates on a model, tell the selector, and charge it."""
+        ids, wanted = self.candidates, self.plan.probed(self.selector)
         self._tally["probed"] = self._tally.get("probed", 0) + len(ids)
         if not len(ids):
             return
-        wanted = self.plan.probed(self.selector)
-        learning = {name: batches for name, batches in wanted.items() if name not in SYSTEM}
-        download, signals = self.downloads[self.version], {}
+        learning = {name: batches for name, batches in wanted.items() if SIGNALS[name].kind != "system"}
+        signals: dict[str, Floats] = {}
         with self.watch("measure"):
             if learning:
                 key = self._key("probe").fold(self.round)
                 signals = self.engine.measure(ids, download, self._memories(ids), learning, key)
         with self.watch("plan"):
-            step_s, network = self._step_s(ids), self.plan.world.network
-            up, down = (speed(self._key("network"), ids, self.round) for speed in (network.uplink_mbps, network.downlink_mbps))
-            known = {"uplink_mbps": up, "compute_estimate_s": step_s * self.full_steps[ids]}
-            bits = self.channel.probe(ids, download, self.version, self.version + 1, _numbers(signals))
-            signals |= {name: known[name] for name in wanted if name in SYSTEM}
-            whole = self.setting.work.batches(self.examples[ids])
-            passes = [whole if b is None else np.minimum(b, whole) for b in learning.values()]
-            batches = np.max(passes, axis=0) if passes else np.zeros_like(whole)
-            took = probe_s(bits.down, down, batches, step_s, bits.up, up)
+            up, down = self._speeds(ids)
+            known = self._estimates(ids, download)
+            bits = self.channel.probe(ids, download, self.version, self.version + 1, bench.numbers(signals))
+            signals |= {name: known[name] for name in wanted.keys() - learning.keys()}
+            batches = bench.passes(learning, self.federation, self.setting.work, ids)
+            took = probe_s(bits.down, down, batches, self._step_s(ids), bits.up, up)
             self.clock.advance(self.clock.now_s + float(took.max(initial=0.0)))
         with self.watch("select"):
-            self.selector.observe(self.round, Reports(ids, Outcome.PROBED, version=self.version, signals=signals))  # type: ignore[arg-type]
+            self.selector.observe(self.round, Reports(ids, Outcome.PROBED, version=version, signals=signals))  # type: ignore[arg-type]
 
     def _dispatch(self, cohort: Cohort) -> None:
         """Plan the flights of a cohort, and send it the model."""
@@ -187,20 +194,29 @@ class Simulation:
         examples, steps = self.examples[ids], self.full_steps[ids]
         if cohort.local_steps is not None:
             steps = np.maximum(cohort.local_steps, 1)
+        step_s = self._step_s(ids)
+        up, down = (
+            speed(self._key("network"), ids, self.round) for speed in (world.network.uplink_mbps, world.network.downlink_mbps)
+        )
+        bits = self.channel.sizes(self.downloads[self.version], ids, self.version)
+        steps = self.plan.synchrony.steps(steps, -(transfer_s(bits.down, down) + transfer_s(bits.up, up)), step_s)
         lr = np.full(len(ids), self.setting.solver.lr * self.plan.schedule.factor(self.version + 1, self.selector.horizon))
         lr = lr if cohort.lr_scale is None else lr * cohort.lr_scale
         bits = self.channel.sizes(self.downloads[self.version], ids, self.version)
+        up, down = self._speeds(ids)
+        first = bench.arrival(self.selector.rule.needs().reported)  # takes the time of its passes, before the first step
+        before = bench.passes(first, self.federation, self.setting.work, ids) * FORWARD / np.maximum(steps, 1)
         lines = plan(
             client=ids,
             dispatch=self.dispatch + np.arange(len(ids)),
             version=self.version,
             steps=steps,
             start_s=self.clock.now_s,
-            step_s=self._step_s(ids),
+            step_s=self._step_s(ids) * (1.0 + before),
             bits_down=bits.down,
-            down_mbps=world.network.downlink_mbps(self._key("network"), ids, self.round),
+            down_mbps=down,
             bits_up=bits.up,
-            up_mbps=world.network.uplink_mbps(self._key("network"), ids, self.round),
+            up_mbps=up,
             drop_at=world.failures.drop_at(self._key("fail"), ids, self.round),
         )
         weight = raw_weights(self.plan.weights, cohort, examples, int(self.examples.sum()), len(self.federation))
@@ -223,15 +239,20 @@ class Simulation:
         self.flights = self.flights.take(np.flatnonzero(stay))
         outcome = np.where(decision.accept[gone], Outcome.ACCEPTED, Outcome.LATE).astype(np.int8)
         outcome[landed.timelines.dropped] = Outcome.DROPPED
-        self.channel.receive(landed.timelines.client, landed.cargo["bits_up"], outcome != Outcome.DROPPED, self.version + 1)
+        sent = ~landed.timelines.dropped & (landed.timelines.arrives_s <= self.clock.now_s)  # what is cancelled is not sent
+        self.channel.receive(landed.timelines.client, landed.cargo["bits_up"], sent, self.version + 1)
         results: dict[int, Trained] = {}
         with self.watch("fold"):
             uploads = self._uploads(landed, np.flatnonzero(outcome == Outcome.ACCEPTED), results)
-            total = self.algorithm.aggregator.fold(uploads, divide_by(self.plan.weights))
+            if decision.scale is not None:
+                uploads = self._scaled(uploads, landed, decision.scale[gone], decision.mix)
+            total = self.algorithm.aggregator.fold((upload for _, upload in uploads), divide_by(self.plan.weights))
             outcome[[i for i, trained in results.items() if not trained.finite]] = Outcome.REJECTED
             counted = outcome == Outcome.ACCEPTED
             if landed.cargo["rehearsal"].any():
                 outcome[counted] = Outcome.REHEARSED
+                if counted.any():
+                    self._probe(self.algorithm.correction.download(self._moved(total, counted)), np.nan)
             elif total:
                 self._update(landed, counted, total, results)
         staleness = self.version - landed.timelines.version
@@ -243,28 +264,51 @@ class Simulation:
             self.selector.observe(self.round, reports)
         return self._tell(landed, reports, float(landed.cargo["weight"][counted].sum()))
 
-    def _uploads(self, landed: Flights, accepted: Ids, results: dict[int, Trained]) -> Iterator[Upload]:
-        """Train the accepted, version by version, and yield what is finite in order of client id (one version streams)."""
-        want = self.selector.rule.needs().reported | {"loss", "update_norm"}
+    def _uploads(self, landed: Flights, accepted: Ids, results: dict[int, Trained]) -> Iterator[tuple[int, Upload]]:
+        """Train the accepted, version by version, and yield what is finite, and its row of ``landed``, in order of client id (one
+        version streams)."""
+        want = (self.selector.rule.needs().reported & REPORTED) | {"loss", "update_norm"}
         versions = landed.timelines.version[accepted]
         kept: dict[int, Upload] = {}
         for version in np.unique(versions):
             chosen = accepted[versions == version]
             lines, lr = landed.timelines[chosen], landed.cargo["lr"][chosen]
             jobs = [Job(int(c), int(d), int(s), float(r)) for c, d, s, r in zip(lines.client, lines.dispatch, lines.steps, lr)]  # noqa: B905
-            stream = self.engine.train(jobs, self.downloads[int(version)], self._memories(lines.client), want)
-            for i, trained in zip(chosen.tolist(), self.watch.iterate("train", stream), strict=True):
-                results[i] = Trained(trained.client, {}, trained.memory, trained.steps, trained.signals, trained.finite)
+            download = self.downloads[int(version)]
+            stream = self.engine.train(jobs, download, self._memories(lines.client), want)
+            for i, rate, trained in zip(chosen.tolist(), lr.tolist(), self.watch.iterate("train", stream), strict=True):
+                made = self.decoded.signals(trained.parts, download["x"], rate * trained.steps) if trained.finite else {}
+                results[i] = dataclasses.replace(trained, parts={}, signals={**trained.signals, **made})
                 if trained.finite:
                     kept[i] = Upload(trained.parts, float(landed.cargo["weight"][i]))
                     if len(chosen) == len(accepted):
-                        yield kept.pop(i)
+                        yield i, kept.pop(i)
         for i in sorted(kept):
-            yield kept[i]
+            yield i, kept[i]
+
+    def _moved(self, total: Tensors, counted: NDArray[np.bool_]) -> ServerState:
+        room = Room(self.setting.task.layout, len(self.federation), int(counted.sum()))
+        return self.algorithm.server.update(self.server, total, room)
+
+    def _scaled(
+        self, uploads: Iterator[tuple[int, Upload]], landed: Flights, scale: Floats, mix: bool
+    ) -> Iterator[tuple[int, Upload]]:
+        """Updates times their staleness factor; under ``mix`` the way from the newest model to the client's, buffers likewise."""
+        model = self.server.model
+        for i, upload in uploads:
+            factor, parts = float(scale[i]), dict(upload.parts)
+            delta = parts["delta"]
+            value = delta.value.double()
+            if mix:
+                value = value + self.downloads[int(landed.timelines.version[i])]["x"].double().cpu() - model.x.double().cpu()
+                theirs = parts["buffers"].value
+                parts["buffers"] = Part(factor * theirs + (1.0 - factor) * model.buffers.to(theirs), "convex")
+            parts["delta"] = delta._replace(value=(factor * value).to(delta.value.dtype))
+            yield i, Upload(parts, upload.weight, factor)
 
     def _update(self, landed: Flights, counted: NDArray[np.bool_], total: Tensors, results: Mapping[int, Trained]) -> None:
-        room = Room(self.setting.task.layout, len(self.federation), int(counted.sum()))
-        self.server = self.algorithm.server.update(self.server, total, room)
+        self.server = self._moved(total, counted)
+        self.decoded.step(total)
         for i in np.flatnonzero(counted):
             memory = results[int(i)].memory
             if memory is not None:
@@ -324,6 +368,17 @@ class Simulation:
         device = self.plan.world.device
         return device.step_s(self._key("device"), ids, max(self.round, 1), self.examples[ids], self.full_steps[ids])
 
+    def _speeds(self, ids: Ids) -> tuple[Floats, Floats]:
+        """Megabits a second up and down in this round; at enrolment those of round 1."""
+        network, key, now = self.plan.world.network, self._key("network"), max(self.round, 1)
+        return network.uplink_mbps(key, ids, now), network.downlink_mbps(key, ids, now)
+
+    def _estimates(self, ids: Ids, download: Tensors) -> dict[str, Floats]:
+        """What the planner knows of these clients."""
+        up, down = self._speeds(ids)
+        down_bits, up_bits = self.channel.whole(download)
+        return bench.estimates(down_bits, down, self._step_s(ids) * self.full_steps[ids], up_bits, up)
+
     def _forget_versions(self) -> None:
         under_way = set(self.flights.timelines.version.tolist())
         self.downloads = {version: sent for version, sent in self.downloads.items() if version in under_way}
@@ -339,6 +394,7 @@ class Simulation:
             "flights": self.flights.save(), "selector": self.selector.to_bytes(), "ledger": self.channel.ledger.save(),
             "now_s": self.clock.now_s, "round": self.round, "version": self.version, "dispatch": self.dispatch,
             "start_s": self.start_s, "asked_s": self.asked_s, "score": self.score,
+            "candidates": self.candidates, "decoded": self.decoded.save(),
         }  # fmt: skip
 
     def restore(self, saved: Mapping[str, Any]) -> None:
@@ -352,8 +408,5 @@ class Simulation:
         self.clock = Clock(saved["now_s"])
         self.round, self.version, self.dispatch = saved["round"], saved["version"], saved["dispatch"]
         self.start_s, self.asked_s, self.score = saved["start_s"], saved["asked_s"], saved["score"]
-
-
-def _numbers(signals: Mapping[str, NDArray[Any]]) -> int:
-    """How many numbers a client sends with these signals, ``[n]`` or ``[n, d]`` each."""
-    return sum(int(np.prod(value.shape[1:])) for value in signals.values())
+        self.candidates = saved["candidates"]
+        self.decoded.restore(saved["decoded"])

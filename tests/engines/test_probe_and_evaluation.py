@@ -49,7 +49,7 @@ def test_a_probe_does_not_depend_on_who_else_is_asked(setting, download):
 
 def test_batches_are_drawn_without_replacement(setting):
     engine = Sequential(setting(mlp))
-    places, owner = engine._drawn(np.array([2, 0, 1]), 2, KEY)
+    places, owner = engine.prober.drawn(engine.samples.training, np.array([2, 0, 1]), 2, KEY)
     assert np.bincount(owner).tolist() == [10, 7, 1]  # two batches of five, or all there are
     assert len(set(places.tolist())) == len(places)
     offsets = engine.samples.offsets
@@ -112,5 +112,5 @@ def test_nobody_and_nothing(setting, download):
 
 def test_unknown_signals_are_refused(setting, download):
     s = setting(mlp)
-    with pytest.raises(ContractError, match="cannot measure sketch; a probe measures: loss"):
+    with pytest.raises(ContractError, match="cannot measure sketch; a probe measures: grad_norm, gradient"):
         Sequential(s).measure(np.arange(2), download(s), {}, {"sketch": 1}, KEY)

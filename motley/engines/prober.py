@@ -1,0 +1,143 @@
+"""What a client is asked about the model it received: losses and gradients in eval mode, on so many batches or on all it has.
+
+A forward pass is shared by all clients that start from the same model; a gradient is one client's own. Whatever is asked, whoever
+else is asked: a client's numbers are the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from motley.algorithms import LOSSES
+from motley.algorithms.base import Correction, Loss, Memory, Tensors
+from motley.core.errors import ContractError
+from motley.core.keys import Key
+from motley.core.sketch import Sketch
+from motley.engines.base import MEASURED, Setting
+from motley.engines.client import Client
+from motley.engines.cores import torch_threads
+from motley.engines.samples import Part, Samples
+from motley.tasks.base import ModelState
+
+__all__ = ["Prober"]
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+class Prober:
+    """Measures with one client's module.
+
+    Parameters
+    ----------
+    setting, samples: of the run. client: whose module is used. inner: torch threads inside one operation.
+    """
+
+    def __init__(self, setting: Setting, samples: Samples, client: Client, inner: int) -> None:
+        self.setting, self.samples, self.client, self.inner = setting, samples, client, inner
+        self.plain_loss: Loss = LOSSES.build(setting.task.loss)
+        robust: Loss = LOSSES.build("flash_robust")
+        own = setting.algorithm.loss
+        self.robust_loss = own if isinstance(own, type(robust)) else robust
+
+    def measure(
+        self, clients: Ints, download: Tensors, memories: Mapping[int, Memory | None], want: Mapping[str, int | None], key: Key
+    ) -> dict[str, Floats]:
+        """See :meth:`Engine.measure`; NaN for a client without samples."""
+        unknown = set(want) - set(MEASURED)
+        if unknown:
+            raise ContractError(f"cannot measure {', '.join(sorted(unknown))}; a probe measures: {', '.join(sorted(MEASURED))}")
+        starts = list(self._starts(clients, download, memories))
+        found = {}
+        with torch_threads(self.inner):
+            slopes = {name: batches for name, batches in want.items() if MEASURED[name][1] == "gradient"}
+            for name in want.keys() - slopes.keys():
+                found[name] = self._mean_loss(name, clients, starts, want[name], key)
+            for batches in set(slopes.values()):
+                names = {name for name in slopes if slopes[name] == batches}
+                found |= self._gradients(names, clients, starts, batches, key)
+        return {name: found[name] for name in want}
+
+    def _starts(
+        self, clients: Ints, download: Tensors, memories: Mapping[int, Memory | None]
+    ) -> Iterator[tuple[Ints, ModelState]]:
+        """Clients (as indices into ``clients``) that start from one model, and this model."""
+        correction = self.setting.algorithm.correction
+        own = type(correction).start is not Correction.start  # else memories do not change the model
+        alone = np.array([own and memories.get(int(client)) is not None for client in clients], dtype=bool)
+        for group in [np.flatnonzero(~alone), *np.flatnonzero(alone)[:, None]]:
+            if len(group):
+                yield group, correction.start(download, memories.get(int(clients[group[0]])))
+
+    def _mean_loss(
+        self, name: str, clients: Ints, starts: list[tuple[Ints, ModelState]], batches: int | None, key: Key
+    ) -> Floats:
+        """Mean per-sample loss of each client's starting model, ``[len(clients)]``."""
+        loss = {"val_loss": self.plain_loss, "robust_loss": self.robust_loss}.get(name, self.setting.algorithm.loss)
+        held = MEASURED[name][0] == "validation"
+        part = self.samples.validation if held else self.samples.training
+        positions, owner = self.drawn(part, clients, batches, key.fold("validation") if held else key)
+        losses = np.empty(len(positions))
+        for group, state in starts:
+            chosen = np.flatnonzero(np.isin(owner, group)) if len(starts) > 1 else np.arange(len(owner))
+            places = torch.from_numpy(positions[chosen]).to(part.rows.device)
+            losses[chosen], _ = self.forward(state, part.rows[places], part.labels[places], loss)
+        counts = np.bincount(owner, minlength=len(clients))
+        sums = np.bincount(owner, weights=losses, minlength=len(clients))
+        means: Floats = np.divide(sums, counts, out=np.full(len(clients), np.nan), where=counts > 0)
+        return means
+
+    def _gradients(
+        self, names: set[str], clients: Ints, starts: list[tuple[Ints, ModelState]], batches: int | None, key: Key
+    ) -> dict[str, Floats]:
+        """Each client's mean gradient, its norm or its sketch; one gradient serves all of them."""
+        part, size = self.samples.training, self.client.model.layout.size
+        sketch = Sketch.signal("gradient_sketch", self.setting.streams, size)
+        widths = {"grad_norm": (), "gradient": (size,), "gradient_sketch": (sketch.width,)}
+        found = {name: np.full((len(clients), *widths[name]), np.nan) for name in names}
+        positions, owner = self.drawn(part, clients, batches, key)
+        ends = np.searchsorted(owner, np.arange(len(clients) + 1))
+        for group, state in starts:
+            self.client.model.load(state)
+            for i in group[ends[group + 1] > ends[group]]:
+                places = torch.from_numpy(positions[ends[i] : ends[i + 1]]).to(part.rows.device)
+                g = self.client.mean_gradient(part.rows[places], part.labels[places]).cpu()
+                for name in names:
+                    found[name][i] = g.double().norm() if name == "grad_norm" else g if name == "gradient" else sketch.of(g)
+        return found
+
+    def drawn(self, part: Part, clients: Ints, batches: int | None, key: Key) -> tuple[Ints, Ints]:
+        """Samples to measure, as places in ``part.rows``, and whose (an index into ``clients``) each is.
+
+        Every sample has one uniform number, a function of the key and its place; a client's batches are its samples with the
+        smallest numbers, whoever else is measured."""
+        positions, sizes = part.positions(clients), part.sizes[clients]
+        owner = np.repeat(np.arange(len(clients)), sizes)
+        if batches is None or (sizes <= batches * self.setting.work.batch_size).all():
+            return positions, owner
+        ranked = np.lexsort((key.uniform(positions)[:, 0], owner))
+        rank = np.arange(len(owner)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        kept = np.sort(ranked[rank < batches * self.setting.work.batch_size])
+        return positions[kept], owner[kept]
+
+    def forward(self, state: ModelState, rows: Tensor, targets: Tensor, loss: Loss) -> tuple[Floats, Floats]:
+        """Per-sample loss and hit (NaN in regression) of one model, in eval mode, chunk by chunk."""
+        self.client.model.load(state)
+        classes = self.setting.task.federation.classes
+        losses = [torch.zeros(0)]
+        hits = [torch.zeros(0)]
+        chunk = self.client.chunk
+        with torch_threads(self.inner), torch.no_grad():
+            for some, wanted in zip(torch.split(rows, chunk), torch.split(targets, chunk), strict=True):
+                if not len(some):
+                    continue
+                outputs = self.client.forward(self.samples.inputs(some))
+                losses.append(loss.loss(outputs, wanted, {}).cpu())
+                hit = outputs.argmax(-1) == wanted if classes is not None else torch.full((len(some),), torch.nan)
+                hits.append(hit.cpu())
+        return torch.cat(losses).double().numpy(), torch.cat(hits).double().numpy()
