@@ -16,6 +16,7 @@ CATALOGUE = Catalogue(
         "active_fl": "motley.selectors.active_fl:ActiveFL",
         "adasample": "motley.selectors.adasample:AdaSample",
         "delta": "motley.selectors.delta:DELTA",
+        "fedcbs": "motley.selectors.fedcbs:FedCBS",
         "feel": "motley.selectors.feel:FEEL",
         "flash": "motley.selectors.flash:FLASH",
         "hetero_select": "motley.selectors.hetero_select:HeteroSelect",
@@ -25,7 +26,7 @@ CATALOGUE = Catalogue(
     },
     planned=(
         "oort", "pyramidfl", "fedcor", "restless_bandit", "neural_bandit", "ucb1", "linucb", "divfl",
-        "fedcg", "fedcbs", "fedstas", "fedcvr_bolt", "tifl", "fedcs",
+        "fedcg", "fedstas", "fedcvr_bolt", "tifl", "fedcs",
     ),
 )  # fmt: skip
 

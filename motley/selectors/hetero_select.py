@@ -64,8 +64,9 @@ from motley.core.paper import Paper
 from motley.core.records import Ask, Cohort, Ids, Needs, Outcome, Reports
 from motley.core.table import ClientTable
 from motley.selectors.base import SelectionRule
+from motley.selectors.parts.missing import filled
 from motley.selectors.parts.sampling import gumbel_top_m, softmax
-from motley.selectors.parts.scales import fill_absent, loss_value
+from motley.selectors.parts.scales import loss_value
 
 __all__ = ["Components", "HeteroSelect", "HeteroSelectState"]
 
@@ -262,7 +263,7 @@ def _remember(uploads: ClientTable, mean: Floats, done: Reports, score: Floats) 
     sketch, ids = np.clip(sketch[good], -LARGEST, LARGEST), done.ids[good]
     if not len(ids):
         return uploads, mean
-    step = _shares(fill_absent(score[good])) @ sketch
+    step = _shares(filled(score[good])) @ sketch
     mean = step if not len(mean) else KEEP * mean + (1.0 - KEEP) * step
     length = np.linalg.norm(sketch, axis=1)
     moved = length > 0

@@ -57,8 +57,9 @@ from motley.core.records import Ask, Cohort, Ids, Needs, Outcome, Reports
 from motley.core.table import ClientTable
 from motley.selectors.base import SelectionRule
 from motley.selectors.parts.divergence import column_mean, distributions, entropy, jensen_shannon
+from motley.selectors.parts.missing import filled
 from motley.selectors.parts.sampling import gumbel_top_m, softmax
-from motley.selectors.parts.scales import fill_absent, known_mean, loss_value
+from motley.selectors.parts.scales import known_mean, loss_value
 
 __all__ = ["STRATEGIES", "Components", "HeteroSelectV1", "HeteroSelectV1State"]
 
@@ -252,7 +253,7 @@ def _diversity(clients: ClientTable, available: Ids) -> Floats:
     if labels.ndim == 1 or not known.any():
         return np.zeros(len(available))
     mean = column_mean(labels if known.all() else labels[known])
-    return fill_absent(jensen_shannon(labels, mean, clients.get("entropy", available)))
+    return filled(jensen_shannon(labels, mean, clients.get("entropy", available)))
 
 
 def _enrol(clients: ClientTable, enrolled: Reports) -> ClientTable:

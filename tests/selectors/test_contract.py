@@ -12,6 +12,7 @@ from motley.selectors import CATALOGUE
 from motley.selectors.active_fl import ActiveFL
 from motley.selectors.adasample import AdaSample
 from motley.selectors.delta import DELTA
+from motley.selectors.fedcbs import FedCBS
 from motley.selectors.feel import FEEL
 from motley.selectors.flash import FLASH
 from motley.selectors.hetero_select import HeteroSelect
@@ -31,6 +32,8 @@ RULES = [
     PowerOfChoice("cpow_d", d=6),
     PowerOfChoice("rpow_d"),
     PowerOfChoice("adapow_d"),
+    FedCBS(),
+    FedCBS(beta=3.0, exploration=0.0),
     HeteroSelect(),
     HeteroSelect("sketch"),
     HeteroSelect(lr="score_adaptive", as_published="code"),
