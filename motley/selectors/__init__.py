@@ -21,11 +21,13 @@ CATALOGUE = Catalogue(
         "flash": "motley.selectors.flash:FLASH",
         "hetero_select": "motley.selectors.hetero_select:HeteroSelect",
         "hetero_select_v1": "motley.selectors.hetero_select_v1:HeteroSelectV1",
+        "linucb": "motley.selectors.linucb:LinUCB",
         "power_of_choice": "motley.selectors.power_of_choice:PowerOfChoice",
+        "ucb1": "motley.selectors.ucb1:UCB1",
         "uniform": "motley.selectors.uniform:Uniform",
     },
     planned=(
-        "oort", "pyramidfl", "fedcor", "restless_bandit", "neural_bandit", "ucb1", "linucb", "divfl",
+        "oort", "pyramidfl", "fedcor", "restless_bandit", "neural_bandit", "divfl",
         "fedcg", "fedstas", "fedcvr_bolt", "tifl", "fedcs",
     ),
 )  # fmt: skip

@@ -17,7 +17,9 @@ from motley.selectors.feel import FEEL
 from motley.selectors.flash import FLASH
 from motley.selectors.hetero_select import HeteroSelect
 from motley.selectors.hetero_select_v1 import HeteroSelectV1
+from motley.selectors.linucb import LinUCB
 from motley.selectors.power_of_choice import PowerOfChoice
+from motley.selectors.ucb1 import UCB1
 from motley.selectors.uniform import Uniform
 from motley.testing.selectors import CHECKS, check_selector
 
@@ -58,6 +60,13 @@ RULES = [
     FLASH(probe="last_report", tau="seconds"),
     FLASH(tau="round", drop="duration", schedule="analysis"),
     FLASH(first_round="cohort", drop="val_loss", schedule="constant", g=0),
+    LinUCB(),
+    LinUCB(disjoint=True, schedule="analysis"),
+    LinUCB(probe="last_report", schedule="algorithm", drop="reward"),
+    LinUCB(first_round="cohort", tau="round"),
+    UCB1(),
+    UCB1(tau="seconds", first_round="cohort"),
+    UCB1(tau="round"),
 ]
 
 

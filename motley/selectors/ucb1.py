@@ -1,0 +1,137 @@
+"""UCB1: the m largest means plus a bonus for being seldom asked; no context.
+
+Auer, Cesa-Bianchi, Fischer: *Finite-time Analysis of the Multiarmed Bandit Problem*, Machine Learning 47, 2002.
+Specification: selectors-baselines 10.
+
+    y_k     = |L_k(now) - L_k(last time)| / tau_k             FLASH's reward with the client's own loss
+    index_k = mean_k + sqrt(2 ln t / N_k),  +inf while N_k = 0;   cohort: the m largest
+
+Symbols: ``L_k`` the loss of the model that client k received, on its training data, before it trains; ``tau_k`` its duration;
+``N_k`` how often it took part; ``mean_k`` the mean of its rewards, mapped to [0, 1] by the smallest and largest reward of all so far.
+
+State, per client: ``loss``, ``duration`` and its ``round``, ``count`` (N), ``rewards`` (how many), ``total`` (their sum): 48 bytes.
+Needs: reported ``arrival_loss`` (one forward pass over the training data of each chosen client) and durations. Probe cost: none.
+``Cohort.notes``: ``unseen``, how many available have N = 0; ``mean`` and ``bonus`` averaged over the chosen that have been seen.
+
+Deviations and readings
+-----------------------
+* INTERPRETATION-D rewards are mapped by the running extremes of all raw rewards, past ones too, so a mean is that of mapped
+  rewards; while all rewards are equal they are 0. A batch of m plays a round is a heuristic extension.
+* INTERPRETATION-D the first report has nothing to be compared with and gives no reward, but counts in N, as does a report
+  without a finite loss. A client without any reward yet takes the mean of the available that have one.
+* Round 1 takes everybody, as FLASH does, for a fair comparison; ``first_round = "cohort"`` takes m of those never seen.
+
+>>> from motley.core.records import Outcome, Reports
+>>> from motley.selectors import Selector
+>>> selector = Selector(UCB1(), seed=0)
+>>> for t, losses in ((1, [2.0, 2.0, 2.0]), (2, [1.0, 1.9, 1.5])):
+...     selector.observe(t, Reports([0, 1, 2], Outcome.ACCEPTED, compute_s=[1, 1, 1], signals={"arrival_loss": losses}))
+>>> selector.select(3, [0, 1, 2], m=2).ids.tolist()
+[0, 2]
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from motley.core.paper import Paper
+from motley.core.records import Ask, Cohort, Ids, Needs, Outcome, Reports
+from motley.core.table import ClientTable
+from motley.selectors.base import SelectionRule
+from motley.selectors.parts.context import FirstRound, Tau, first_size, own_columns, own_rewards
+from motley.selectors.parts.missing import filled
+from motley.selectors.parts.sampling import Ties, top_m
+
+__all__ = ["UCB1", "UCB1State"]
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class UCB1State:
+    """Columns as named in the module's docstring; the smallest and largest reward so far."""
+
+    clients: ClientTable = field(
+        default_factory=lambda: ClientTable(own_columns() | {"count": 0.0, "rewards": 0.0, "total": 0.0})
+    )
+    smallest: float = math.inf
+    largest: float = -math.inf
+
+
+@dataclass(frozen=True)
+class UCB1(SelectionRule[UCB1State]):
+    """Mean reward plus bonus.
+
+    Parameters
+    ----------
+    tau: the duration that rewards are divided by: the client's over the mean of all, in seconds, or the last round's longest.
+    first_round: ``"all"``, or ``"cohort"``: m clients at random.
+    ties: ``"random"``, or ``"lowest_id"`` for tests.
+    """
+
+    tau: Tau = "mean"
+    first_round: FirstRound = "all"
+    ties: Ties = "random"
+
+    paper: ClassVar[Paper] = Paper(
+        "auer2002finite",
+        "Finite-time Analysis of the Multiarmed Bandit Problem",
+        ("Peter Auer", "Nicolo Cesa-Bianchi", "Paul Fischer"),
+        "Machine Learning",
+        2002,
+        "https://doi.org/10.1023/A:1013689704352",
+    )
+
+    def needs(self) -> Needs:
+        """The loss at arrival."""
+        return Needs(reported=frozenset({"arrival_loss"}))
+
+    def init(self) -> UCB1State:
+        """Nobody asked."""
+        return UCB1State()
+
+    def size(self, round: int, m: int, available: int) -> int:
+        """Everybody in round 1."""
+        return first_size(self.first_round, round, m, available)
+
+    def means(self, state: UCB1State, ids: Ids) -> Floats:
+        """Mean rewards in [0, 1], ``[n]``."""
+        rewards, span = state.clients.get("rewards", ids), state.largest - state.smallest
+        if not span > 0:
+            return np.zeros(len(ids))
+        mean = np.divide(state.clients.get("total", ids), rewards, out=np.full(len(ids), np.nan), where=rewards > 0)
+        mean -= state.smallest
+        mean /= span
+        return np.asarray(filled(mean, nobody=0.0))
+
+    def select(self, state: UCB1State, ask: Ask) -> Cohort:
+        """The m largest indices."""
+        count = state.clients.get("count", ask.available)
+        mean = self.means(state, ask.available)
+        bonus = np.full(len(count), np.inf)
+        np.divide(2.0 * math.log(ask.round), count, out=bonus, where=count > 0)
+        np.sqrt(bonus, out=bonus)
+        at = top_m(mean + bonus, ask.m, ask.rng, self.ties)
+        notes = {"unseen": float(np.count_nonzero(count == 0))}
+        seen = at[count[at] > 0]
+        if len(seen):
+            notes |= {"mean": float(mean[seen].mean()), "bonus": float(bonus[seen].mean())}
+        return Cohort(ask.available[at], notes=notes)
+
+    def observe(self, state: UCB1State, round: int, reports: Reports) -> UCB1State:
+        """Counts of whoever reported, and rewards where there are any."""
+        done = reports.of(Outcome.ACCEPTED)
+        if not len(done):
+            return state
+        clients, y = own_rewards(state.clients, round, done, "arrival_loss", self.tau)
+        clients, known = clients.add("count", done.ids), ~np.isnan(y)
+        if not known.any():
+            return UCB1State(clients, state.smallest, state.largest)
+        ids, y = done.ids[known], y[known]
+        clients = clients.add("rewards", ids).add("total", ids, y)
+        return UCB1State(clients, min(state.smallest, float(y.min())), max(state.largest, float(y.max())))
