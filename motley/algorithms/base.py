@@ -60,10 +60,12 @@ Parts = Mapping[str, Part]
 
 
 class Upload(NamedTuple):
-    """What one accepted client sent, and its raw weight in this round."""
+    """What one accepted client sent, and its raw weight in this round. ``scale`` is the staleness factor: the update holds it
+    already, ``convex`` parts are weighed by it."""
 
     parts: Parts
     weight: float
+    scale: float = 1.0
 
 
 @dataclass(frozen=True)

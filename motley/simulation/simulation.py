@@ -29,10 +29,11 @@ from motley.simulation.decoded import Decoded
 from motley.simulation.examiner import examine
 from motley.simulation.flights import Flights
 from motley.simulation.plan import Plan, Round
+from motley.simulation.scales import weighed
 from motley.simulation.stopwatch import Stopwatch
 from motley.tasks.base import ModelState
 from motley.timing.clock import Clock
-from motley.timing.planner import FORWARD, plan, probe_s
+from motley.timing.planner import FORWARD, plan, probe_s, transfer_s
 from motley.timing.synchrony import Dispatch, Step, View, Wait
 from motley.transport.ledger import Ledger
 
@@ -194,16 +195,11 @@ class Simulation:
         examples, steps = self.examples[ids], self.full_steps[ids]
         if cohort.local_steps is not None:
             steps = np.maximum(cohort.local_steps, 1)
-        step_s = self._step_s(ids)
-        up, down = (
-            speed(self._key("network"), ids, self.round) for speed in (world.network.uplink_mbps, world.network.downlink_mbps)
-        )
-        bits = self.channel.sizes(self.downloads[self.version], ids, self.version)
-        steps = self.plan.synchrony.steps(steps, -(transfer_s(bits.down, down) + transfer_s(bits.up, up)), step_s)
         lr = np.full(len(ids), self.setting.solver.lr * self.plan.schedule.factor(self.version + 1, self.selector.horizon))
         lr = lr if cohort.lr_scale is None else lr * cohort.lr_scale
         bits = self.channel.sizes(self.downloads[self.version], ids, self.version)
-        up, down = self._speeds(ids)
+        (up, down), step_s = self._speeds(ids), self._step_s(ids)
+        steps = self.plan.synchrony.steps(steps, -(transfer_s(bits.down, down) + transfer_s(bits.up, up)), step_s)
         first = bench.arrival(self.selector.rule.needs().reported)  # takes the time of its passes, before the first step
         before = bench.passes(first, self.federation, self.setting.work, ids) * FORWARD / np.maximum(steps, 1)
         lines = plan(
@@ -212,12 +208,12 @@ class Simulation:
             version=self.version,
             steps=steps,
             start_s=self.clock.now_s,
-            step_s=self._step_s(ids) * (1.0 + before),
+            step_s=step_s * (1.0 + before),
             bits_down=bits.down,
             down_mbps=down,
             bits_up=bits.up,
             up_mbps=up,
-            drop_at=world.failures.drop_at(self._key("fail"), ids, self.round),
+            drop_at=np.where(steps > 0, world.failures.drop_at(self._key("fail"), ids, self.round), 0.0),
         )
         weight = raw_weights(self.plan.weights, cohort, examples, int(self.examples.sum()), len(self.federation))
         cargo: dict[str, Any] = {
@@ -243,10 +239,9 @@ class Simulation:
         self.channel.receive(landed.timelines.client, landed.cargo["bits_up"], sent, self.version + 1)
         results: dict[int, Trained] = {}
         with self.watch("fold"):
-            uploads = self._uploads(landed, np.flatnonzero(outcome == Outcome.ACCEPTED), results)
-            if decision.scale is not None:
-                uploads = self._scaled(uploads, landed, decision.scale[gone], decision.mix)
-            total = self.algorithm.aggregator.fold((upload for _, upload in uploads), divide_by(self.plan.weights))
+            made = self._uploads(landed, np.flatnonzero(outcome == Outcome.ACCEPTED), results)
+            uploads = weighed(made, decision, gone, landed, self.server.model, self.downloads)
+            total = self.algorithm.aggregator.fold(uploads, divide_by(self.plan.weights))
             outcome[[i for i, trained in results.items() if not trained.finite]] = Outcome.REJECTED
             counted = outcome == Outcome.ACCEPTED
             if landed.cargo["rehearsal"].any():
@@ -289,22 +284,6 @@ class Simulation:
     def _moved(self, total: Tensors, counted: NDArray[np.bool_]) -> ServerState:
         room = Room(self.setting.task.layout, len(self.federation), int(counted.sum()))
         return self.algorithm.server.update(self.server, total, room)
-
-    def _scaled(
-        self, uploads: Iterator[tuple[int, Upload]], landed: Flights, scale: Floats, mix: bool
-    ) -> Iterator[tuple[int, Upload]]:
-        """Updates times their staleness factor; under ``mix`` the way from the newest model to the client's, buffers likewise."""
-        model = self.server.model
-        for i, upload in uploads:
-            factor, parts = float(scale[i]), dict(upload.parts)
-            delta = parts["delta"]
-            value = delta.value.double()
-            if mix:
-                value = value + self.downloads[int(landed.timelines.version[i])]["x"].double().cpu() - model.x.double().cpu()
-                theirs = parts["buffers"].value
-                parts["buffers"] = Part(factor * theirs + (1.0 - factor) * model.buffers.to(theirs), "convex")
-            parts["delta"] = delta._replace(value=(factor * value).to(delta.value.dtype))
-            yield i, Upload(parts, upload.weight, factor)
 
     def _update(self, landed: Flights, counted: NDArray[np.bool_], total: Tensors, results: Mapping[int, Trained]) -> None:
         self.server = self._moved(total, counted)

@@ -8,6 +8,10 @@ __all__ = ["SYNCHRONY"]
 
 SYNCHRONY = Catalogue(
     "synchrony",
-    {"synchronous": "motley.timing.synchrony:Synchronous"},
-    planned=("deadline", "buffered", "asynchronous"),
+    {
+        "asynchronous": "motley.timing.asynchronous:Asynchronous",
+        "buffered": "motley.timing.buffered:Buffered",
+        "deadline": "motley.timing.deadline:Deadline",
+        "synchronous": "motley.timing.synchrony:Synchronous",
+    },
 )

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from motley.core.errors import ConfigError, ContractError
 from motley.timing.timeline import Timelines
 
-__all__ = ["Dispatch", "Step", "Synchronous", "Synchrony", "View", "Wait"]
+__all__ = ["Dispatch", "Step", "Synchronous", "Synchrony", "View", "Wait", "fill_up"]
 
 
 @dataclass(frozen=True)
@@ -72,10 +72,15 @@ class Step:
 
     The dropped whose moment has come leave the view too, without a mark. The others stay under way. Nobody accepted: the model
     stays as it is and the round counts.
+
+    ``scale`` ``[n]``, if given, is a factor on each update (staleness; not in the divisor of the mean). ``mix``: the update is
+    ``scale`` times the way from the *newest* model to the client's model, and buffers are mixed likewise.
     """
 
     accept: NDArray[np.bool_]
     cancel: NDArray[np.bool_]
+    scale: NDArray[np.float64] | None = None
+    mix: bool = False
 
     def stay(self, view: View) -> NDArray[np.bool_]:
         """Who is under way still, ``[n]``.
@@ -98,9 +103,33 @@ class Step:
 class Synchrony(ABC):
     """A frozen dataclass of options and one decision."""
 
+    @property
+    def least(self) -> int:
+        """Fewest clients in the federation with which the server ever steps."""
+        return 1
+
+    def refuses(self, uploads: frozenset[str], weights: str) -> str | None:
+        """Why it cannot go with what this algorithm uploads or with this weighting; None when it can."""
+        return None
+
+    def steps(self, whole: NDArray[np.int64], spare_s: NDArray[np.float64], step_s: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Local steps each client of a cohort takes, ``[n]``; 0 for one that will not make it. ``spare_s``: minus its transfers."""
+        return whole
+
     @abstractmethod
     def decide(self, view: View) -> Dispatch | Wait | Step:
         """What to do now; a pure function of the view."""
+
+
+def fill_up(view: View, idle_s: float) -> Dispatch | Wait | Step:
+    """Keep ``view.cohort`` clients under way: ask for as many as are missing, else wait for the next arrival. Nobody under way and
+    nobody to ask: after ``idle_s`` a round without an update, so that a run ends."""
+    flying = view.flights.arrives_s[view.flights.arrives_s > view.now_s]
+    if len(flying) < view.cohort and not (view.asked and view.asked_s == view.now_s):
+        return Dispatch(view.cohort - len(flying))
+    end = float(flying.min()) if len(flying) else view.asked_s + idle_s
+    nobody = np.zeros(len(view.flights), bool)
+    return Wait(end) if end > view.now_s else Step(nobody, nobody)
 
 
 @dataclass(frozen=True)

@@ -1,15 +1,14 @@
 """Synchrony: the synchronous mode, its edges, and that the event loop carries buffered modes too."""
 
-from dataclasses import dataclass
-
 import numpy as np
 import pytest
 
 from motley.core.errors import ConfigError, ContractError
 from motley.timing import SYNCHRONY
+from motley.timing.buffered import Buffered
 from motley.timing.clock import Clock
 from motley.timing.planner import plan
-from motley.timing.synchrony import Dispatch, Step, Synchronous, Synchrony, View, Wait
+from motley.timing.synchrony import Dispatch, Step, Synchronous, View, Wait
 from motley.timing.timeline import Timelines
 
 
@@ -68,31 +67,12 @@ def test_a_contract_on_steps():
 
 def test_names_and_options():
     assert SYNCHRONY.build("synchronous") == Synchronous()
-    with pytest.raises(ConfigError, match="'buffered' is known but not built yet"):
-        SYNCHRONY.build("buffered")
+    assert SYNCHRONY.build({"name": "buffered", "buffer": 3}) == Buffered(3)
     with pytest.raises(ConfigError, match=r"synchrony: got idle_s = -1.0"):
         SYNCHRONY.build({"name": "synchronous", "idle_s": -1})
 
 
 # ---------------------------------------------------------------- the same loop, other modes
-
-
-@dataclass(frozen=True)
-class Buffered(Synchrony):
-    """FedBuff's decision, as a later mode would write it: step on ``size`` arrivals, keep ``cohort`` clients in the air."""
-
-    size: int
-    idle_s: float = 1.0
-
-    def decide(self, view):
-        here = np.flatnonzero(view.arrived)
-        if len(here) >= self.size:
-            first = here[np.lexsort((view.flights.dispatch[here], view.flights.arrives_s[here]))][: self.size]
-            return Step(np.isin(np.arange(len(view.flights)), first), np.zeros(len(view.flights), bool))
-        flying = view.flights.arrives_s[view.flights.arrives_s > view.now_s]
-        if len(flying) < view.cohort and not (view.asked and view.asked_s == view.now_s):
-            return Dispatch(view.cohort - len(flying))
-        return Wait(float(flying.min(initial=view.now_s + self.idle_s)))
 
 
 def run(synchrony, cohort, seconds, steps, local, nobody_before=0.0):

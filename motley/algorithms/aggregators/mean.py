@@ -25,7 +25,7 @@ class Mean(Aggregator):
         folds: dict[str, Fold] = {}
         weight, positive, count = 0.0, 0.0, 0
         for upload in uploads:
-            share = max(upload.weight, 0.0)
+            share = max(upload.weight * upload.scale, 0.0)
             weight, positive, count = weight + upload.weight, positive + share, count + 1
             for name, (value, fold) in upload.parts.items():
                 folds[name] = fold

@@ -225,4 +225,4 @@ class NormBound(_Robust):
         delta = upload.parts["delta"].value
         length = float(delta.double().norm())
         factor = 1.0 if length <= self.c else self.c / length
-        return Upload({**upload.parts, "delta": Part(delta * factor, "mean")}, 1.0)
+        return Upload({**upload.parts, "delta": Part(delta * factor, "mean")}, 1.0, upload.scale)

@@ -1,0 +1,280 @@
+"""Deadline, buffered and asynchronous rounds: the specification's worked numbers, and what must coincide."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from motley.algorithms.aggregators.mean import Mean
+from motley.algorithms.base import Part, Upload
+from motley.core.errors import ConfigError
+from motley.experiments.build import build
+from motley.experiments.config import Experiment
+from motley.simulation.scales import mixed, scaled
+from motley.simulation.simulation import Simulation
+from motley.tasks.base import ModelState
+from motley.timing.asynchronous import Asynchronous
+from motley.timing.buffered import Buffered
+from motley.timing.deadline import Deadline
+from motley.timing.planner import plan
+from motley.timing.staleness import discount
+from motley.timing.synchrony import Dispatch, Step, View, Wait
+
+
+def flights(seconds, drop_at=np.nan, version=0):
+    n = len(seconds)
+    return plan(np.arange(n), np.arange(n), version, 1, 0.0, np.asarray(seconds, float), 0, np.inf, 0, np.inf, drop_at)
+
+
+def view(lines, now, cohort=3, version=0, asked=True):
+    return View(now, cohort, version, asked, lines, 0.0)
+
+
+# ---------------------------------------------------------------- decisions
+
+
+def test_over_selection_keeps_the_first_m():
+    """T = (4, 7, 9, 12, 30), ask 5, keep 3: the round takes 9 s and has clients 0, 1, 2 (B3)."""
+    sync, lines = Deadline(over_select=5 / 3), flights([4, 7, 9, 12, 30])
+    assert sync.decide(view(lines[:0], 0.0, asked=False)) == Dispatch(5)
+    assert sync.decide(view(lines, 0.0)) == Wait(9.0)
+    step = sync.decide(view(lines, 9.0))
+    assert step.accept.tolist() == [True, True, True, False, False]
+    assert step.cancel.tolist() == [False, False, False, True, True]
+
+
+def test_a_hard_deadline_is_waited_for_since_nobody_says_that_he_is_late():
+    """D = 10 with everybody asked for: the same three, but after 10 s; with D = 40 the last one's 30 s (B3)."""
+    sync, lines = Deadline(seconds=10.0), flights([4, 7, 9, 12, 30])
+    assert sync.decide(view(lines, 0.0, cohort=5)) == Wait(10.0)
+    assert sync.decide(view(lines, 10.0, cohort=5)).accept.tolist() == [True, True, True, False, False]
+    assert Deadline(seconds=40.0).decide(view(lines, 0.0, cohort=5)) == Wait(30.0)
+
+
+def test_over_selection_counts_decimals_as_they_are_meant():
+    """1.1 * 50 is 55.00000000000001 in binary: 55 are asked, not 56."""
+    assert Deadline(over_select=1.1).decide(view(flights([1])[:0], 0.0, cohort=50, asked=False)) == Dispatch(55)
+
+
+def test_who_is_gone_looks_like_who_is_late():
+    """Client 1 fails after 2 s of 4: without a deadline the server steps when the others are in, with one it waits for it."""
+    lines = flights([3, 4], drop_at=[np.nan, 0.5])
+    assert Deadline().decide(view(lines, 0.0, cohort=2)) == Wait(3.0)
+    assert Deadline(seconds=10.0).decide(view(lines, 0.0, cohort=2)) == Wait(10.0)
+
+
+def test_too_few_abandon_the_round():
+    step = Deadline(seconds=5.0, least=2).decide(view(flights([4, 7, 9]), 5.0))
+    assert not step.accept.any()
+    assert step.cancel.all()
+
+
+def test_partial_work_by_hand():
+    """A second a step, 2 s of transfers, D = 10: 8 steps; 9 s of transfers leave one, 10 none. A step of .1 s fits 7 times into
+    .7 s although .7 / .1 is 6.999999999999999."""
+    sync = Deadline(seconds=10.0, late="partial")
+    steps = sync.steps(np.array([20, 20, 20, 5]), -np.array([2.0, 9.0, 10.0, 2.0]), np.ones(4))
+    assert steps.tolist() == [8, 1, 0, 5]
+    assert Deadline(seconds=0.7, late="partial").steps(np.array([99]), np.zeros(1), np.array([0.1])).tolist() == [7]
+
+
+def test_discounts():
+    """Polynomial 1/2: 1, .707107, .577350, .5, .447214. Hinge(10, 4): 1 to tau = 4, then 1/11 and 1/21; times alpha = .6."""
+    tau = np.arange(7)
+    assert discount("polynomial", tau[:5], 0.5, 4).tolist() == pytest.approx([1, 0.707107, 0.577350, 0.5, 0.447214], abs=5e-7)
+    alphas = 0.6 * discount("polynomial", tau[:5], 0.5, 4)
+    assert alphas.tolist() == pytest.approx([0.6, 0.424264, 0.346410, 0.3, 0.268328], abs=5e-7)
+    hinge = 0.6 * discount("hinge", tau, 10, 4)
+    assert hinge.tolist() == pytest.approx([0.6] * 5 + [0.0545455, 0.0285714], abs=5e-8)
+    assert discount("constant", tau, 0.5, 4).tolist() == [1.0] * 7
+
+
+def test_the_buffer_is_divided_by_its_size_and_not_by_the_discounts():
+    """x = 1, K_b = 2, updates .2 (fresh) and .4 (3 behind): 1 + (.2 + .5 * .4) / 2 = 1.2; dividing by 1.5 gives 1.266667 (B1 ii).
+    Running variances 1 and 4 are averaged with s / sum s: (1 + .5 * 4) / 1.5 = 2."""
+    uploads = [
+        (
+            i,
+            Upload(
+                {"delta": Part(torch.tensor([d], dtype=torch.float64), "mean"), "buffers": Part(torch.tensor([v]), "convex")},
+                1.0,
+            ),
+        )
+        for i, (d, v) in enumerate([(0.2, 1.0), (0.4, 4.0)])
+    ]
+    total = Mean().fold((u for _, u in scaled(iter(uploads), discount("polynomial", np.array([0, 3]), 0.5, 4))), "weight")
+    assert 1 + total["delta"].item() == pytest.approx(1.2, rel=1e-12)
+    assert total["buffers"].item() == pytest.approx(2.0)
+
+
+def test_mixing_goes_to_the_model_of_the_client_not_along_its_update():
+    """x = 2 now, the client started from 0 and moved by 1: alpha .5 goes half the way to its model 1, so to 1.5 (adding half its
+    update would give 2.5). Buffers .5 * 4 + .5 * 2 = 3."""
+    newest = ModelState(torch.tensor([2.0]), torch.tensor([2.0]), torch.zeros(0, dtype=torch.int64))
+    upload = Upload({"delta": Part(torch.tensor([1.0]), "mean"), "buffers": Part(torch.tensor([4.0]), "convex")}, 7.0)
+    ((_, got),) = mixed(iter([(0, upload)]), np.array([0.5]), newest, {0: torch.tensor([0.0])})
+    total = Mean().fold([got], "weight")
+    assert 2.0 + total["delta"].item() == 1.5
+    assert total["buffers"].item() == 3.0
+
+
+def test_the_stale_are_discarded():
+    lines = flights([1, 1, 1])
+    step = Buffered(buffer=1, max_staleness=2).decide(view(lines, 1.0, version=3))
+    assert not isinstance(step, Step)  # nobody fresh enough to step on
+    step = Asynchronous(max_staleness=2).decide(view(lines, 1.0, version=3))
+    assert (step.accept.sum(), step.cancel.sum()) == (0, 1)
+
+
+# ---------------------------------------------------------------- through the simulation
+
+
+def simulate(rounds=4, seconds=1.0, **keys) -> Simulation:
+    """Three clients with minima 0, 1, 2 and one step of 1/2: update (minimum - x) / 2."""
+    base = {
+        "task": {"name": "quadratic", "minima": [0.0, 1.0, 2.0], "examples": [1, 1, 1]}, "population": 3, "cohort": 3,
+        "partition": "by_writer", "stop": {"rounds": rounds}, "dtype": "float64", "engine": "sequential", "weights": "uniform",
+        "local": {"batch_size": 1, "optimizer": {"name": "sgd", "lr": 0.5}}, "examine": {"every": 1000, "per_client": False},
+        "device": {"name": "constant", "seconds": seconds},
+    }  # fmt: skip
+    simulation = build(Experiment(**{**base, **keys}))
+    simulation.server.model.x.fill_(0.0)
+    return simulation
+
+
+def path(simulation: Simulation) -> list[float]:
+    models = []
+    while not simulation.done:
+        simulation.step()
+        models.append(simulation.server.model.x.item())
+    return models
+
+
+def test_buffer_as_large_as_the_concurrency_is_synchronous_averaging():
+    """B1 (i): .5, .75, .875, .9375, staleness 0; serving simultaneous arrivals one by one would give .867851 second."""
+    want = [0.5, 0.75, 0.875, 0.9375]
+    for sync in ({"name": "buffered", "buffer": 3}, "synchronous", {"name": "deadline"}, {"name": "deadline", "seconds": 5.0}):
+        assert path(simulate(synchrony=sync)) == pytest.approx(want, rel=1e-12), sync
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+def test_equal_durations_see_the_batches_of_the_synchronous_run(batch):
+    """Bit for bit, with several steps on shuffled batches: streams follow the number of dispatch, not the mode."""
+    keys = {"task": {"name": "quadratic", "minima": [0.0, 1.0, 2.0], "examples": [5, 5, 5]}, "rounds": 6}
+    keys["local"] = {"batch_size": batch, "epochs": 2, "optimizer": {"name": "sgd", "lr": 0.1}}
+    assert path(simulate(synchrony={"name": "buffered", "buffer": 3}, **keys)) == path(simulate(**keys))
+
+
+def test_asynchronous_by_hand():
+    """alpha = 1/2, everybody in one second, from x = 0: models m / 2. Three arrivals at one moment are three steps in order of
+    dispatch, staleness 0, 1, 2: x goes .5, .5/sqrt 2 and .5/sqrt 3 of the way to each model (for the order 0, 1, 2: 0, .176777,
+    .414421)."""
+    simulation = simulate(rounds=3, synchrony={"name": "asynchronous", "alpha": 0.5})
+    simulation.writer = rows = Rows()
+    models = path(simulation)
+    order = [int(c["client"][0]) for c in rows.tables["clients"]]
+    assert [int(c["staleness"][0]) for c in rows.tables["clients"]] == [0, 1, 2]
+    x, want = 0.0, []
+    for tau, client in enumerate(order):
+        x += 0.5 / (1 + tau) ** 0.5 * (client / 2 - x)
+        want.append(x)
+    assert models == pytest.approx(want, rel=1e-12)
+    assert sorted(order) == [0, 1, 2]
+
+
+def test_alpha_one_takes_a_fresh_model_as_it_is():
+    """One client under way at a time: x becomes its model, (x + m) / 2."""
+    simulation = simulate(rounds=1, cohort=1, synchrony={"name": "asynchronous", "alpha": 1.0})
+    simulation.server.model.x.fill_(5.0)
+    x = path(simulation)[0]
+    assert min(abs(x - (5.0 + m) / 2) for m in (0.0, 1.0, 2.0)) < 1e-12
+
+
+class Rows:
+    """Keeps what a writer would write."""
+
+    def __init__(self):
+        self.tables = {}
+
+    def add(self, table, columns):
+        self.tables.setdefault(table, []).append(columns)
+
+    def flush(self):
+        """Nothing to do."""
+
+
+def test_what_is_cancelled_is_not_billed_up_and_what_is_late_keeps_its_memory():
+    """Everybody is asked, one is kept: three downloads of 32 bits, one upload; the others' c_k stay unset."""
+    keys = {"cohort": 1, "synchrony": {"name": "deadline", "over_select": 3.0}, "algorithm": "scaffold", "rounds": 1}
+    simulation = simulate(device={"name": "uniform", "low": 1.0, "high": 2.0}, **keys)
+    simulation.writer = rows = Rows()
+    simulation.step()
+    ledger = simulation.channel.ledger
+    assert ledger.total("model", "down") == 3 * 64  # x and c
+    assert ledger.total("upload", "up") == 64
+    assert sorted(rows.tables["clients"][0]["outcome"]) == ["accepted", "late", "late"]
+    assert len(simulation.memories) == 1
+
+
+def test_partial_work_takes_the_steps_there_is_time_for():
+    """Steps of 1, 2 and 4 s cannot be told apart by constant devices, so one device: 3 s a step, D = 10, ten steps wanted: 3."""
+    keys = {"task": {"name": "quadratic", "minima": [1.0, 1.0, 1.0], "examples": [10, 10, 10]}, "rounds": 1, "seconds": 3.0}
+    sync = {"name": "deadline", "seconds": 10.0, "late": "partial"}
+    simulation = simulate(synchrony=sync, **keys)
+    assert path(simulation)[0] == pytest.approx(1 - 0.5**3, rel=1e-12)
+    assert simulation.clock.now_s == 9.0
+    hopeless = simulate(synchrony={**sync, "seconds": 2.0}, **keys)
+    hopeless.step()
+    assert hopeless.server.model.x.item() == 0.0
+    assert hopeless.clock.now_s == 2.0  # nobody says that he cannot make it
+
+
+@pytest.mark.parametrize(
+    "sync", [{"name": "buffered", "buffer": 2}, {"name": "asynchronous"}, {"name": "deadline", "seconds": 1.5}]
+)
+def test_a_run_goes_on_from_any_step(sync):
+    """Save after each of six steps and go on: the same models."""
+    keys = {"synchrony": sync, "device": {"name": "uniform", "low": 0.5, "high": 3.0}, "rounds": 6, "cohort": 2}
+    whole = path(simulate(**keys))
+    for cut in range(1, 6):
+        first = simulate(**keys)
+        for _ in range(cut):
+            first.step()
+        second = simulate(**keys)
+        second.restore(first.save())
+        assert path(second) == whole[cut:]
+
+
+def test_slow_clients_teach_less_often_in_asynchronous_runs():
+    """One client ten times slower: of 60 buffered steps it is in few, and its staleness is high."""
+    rows = Rows()
+    simulation = simulate(rounds=60, synchrony={"name": "buffered", "buffer": 1}, device={"name": "constant", "seconds": 1.0})
+    simulation.writer = rows
+    simulation._step_s = lambda ids: np.where(ids == 2, 10.0, 1.0)
+    path(simulation)
+    who = np.concatenate([c["client"] for c in rows.tables["clients"]])
+    stale = np.concatenate([c["staleness"] for c in rows.tables["clients"]])
+    assert np.bincount(who)[2] < 6
+    assert stale[who == 2].min() > stale[who != 2].max()
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"synchrony": {"name": "deadline", "late": "partial"}}, "without a deadline; set seconds"),
+        ({"synchrony": {"name": "deadline", "over_select": 0.5}}, "got over_select = 0.5; expected at least 1"),
+        ({"synchrony": {"name": "deadline", "seconds": 0.0}}, "got seconds = 0.0; expected a positive number"),
+        ({"synchrony": {"name": "buffered", "buffer": 4}}, "synchrony: got a buffer of 4 updates for 3 clients"),
+        ({"synchrony": {"name": "buffered", "staleness": "linear"}}, "expected .*'hinge'"),
+        ({"synchrony": {"name": "asynchronous", "alpha": 1.5}}, "got alpha = 1.5; expected more than 0 and at most 1"),
+        (
+            {"synchrony": "asynchronous", "algorithm": "scaffold"},
+            "synchrony: asynchronous mixing.*also uploads dc; use buffered",
+        ),
+        ({"synchrony": "asynchronous", "weights": "ht"}, "asynchronous mixing has its own alpha"),
+    ],
+)
+def test_bad_input_is_refused_in_a_sentence(keys, message):
+    with pytest.raises(ConfigError, match=message):
+        simulate(**keys)
