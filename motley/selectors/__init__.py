@@ -17,18 +17,20 @@ CATALOGUE = Catalogue(
         "adasample": "motley.selectors.adasample:AdaSample",
         "delta": "motley.selectors.delta:DELTA",
         "fedcbs": "motley.selectors.fedcbs:FedCBS",
+        "fedstas": "motley.selectors.fedstas:FedSTaS",
         "feel": "motley.selectors.feel:FEEL",
         "flash": "motley.selectors.flash:FLASH",
         "hetero_select": "motley.selectors.hetero_select:HeteroSelect",
         "hetero_select_v1": "motley.selectors.hetero_select_v1:HeteroSelectV1",
         "linucb": "motley.selectors.linucb:LinUCB",
         "power_of_choice": "motley.selectors.power_of_choice:PowerOfChoice",
+        "restless_bandit": "motley.selectors.restless_bandit:RestlessBandit",
         "ucb1": "motley.selectors.ucb1:UCB1",
         "uniform": "motley.selectors.uniform:Uniform",
     },
     planned=(
-        "oort", "pyramidfl", "fedcor", "restless_bandit", "neural_bandit", "divfl",
-        "fedcg", "fedstas", "fedcvr_bolt", "tifl", "fedcs",
+        "oort", "pyramidfl", "fedcor", "neural_bandit", "divfl",
+        "fedcg", "fedcvr_bolt", "tifl", "fedcs",
     ),
 )  # fmt: skip
 

@@ -164,12 +164,12 @@ class FLASH(SelectionRule[FLASHState]):
         known = max(len(state.clients), len(ask.available))
         g = self.exploration.at(max(ask.round - 2, 0), len(state.b), known)
         theta = draw(factor(state.v), state.b, g, ask.rng.standard_normal(len(state.b)))
-        scores = np.nan_to_num(self.contexts.features(state.clients, ask.available)) @ theta
+        scores = self.contexts.features(state.clients, ask.available) @ theta
         notes = {"g": g} | {f"theta_{name}": float(t) for name, t in zip(self.contexts.names, theta, strict=True)}
         return Cohort(ask.available[top_m(scores, ask.m, ask.rng, self.ties)], notes=notes)
 
     def observe(self, state: FLASHState, round: int, reports: Reports) -> FLASHState:
         """Contexts, and (x, r) of those who took part into V and b."""
         clients, news = self.contexts.observe(state.clients, round, reports)
-        v, b = learn(state.v, state.b, np.nan_to_num(news.x), news.rewards)
+        v, b = learn(state.v, state.b, news.x, news.rewards)
         return FLASHState(clients, v, b)

@@ -143,7 +143,7 @@ class LinUCB(SelectionRule[LinUCBState]):
 
     def bounds(self, state: LinUCBState, ids: Ids) -> tuple[Floats, Floats]:
         """Means ``theta . x`` and widths ``sqrt(x^T V^-1 x)`` of these clients, each ``[n]``."""
-        x = np.nan_to_num(self.contexts.features(state.clients, ids))
+        x = self.contexts.features(state.clients, ids)
         if self.disjoint:
             return _own_bounds(state.clients, ids, x, self.lam)
         lower = factor(state.v)
@@ -164,7 +164,6 @@ class LinUCB(SelectionRule[LinUCBState]):
     def observe(self, state: LinUCBState, round: int, reports: Reports) -> LinUCBState:
         """Contexts, and (x, y) of those who took part into V and b."""
         clients, news = self.contexts.observe(state.clients, round, reports)
-        news = news._replace(x=np.nan_to_num(news.x))
         if self.disjoint:
             return LinUCBState(_learn_own(clients, news), state.v, state.b)
         return LinUCBState(clients, *learn(state.v, state.b, news.x, news.rewards))

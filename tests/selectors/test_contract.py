@@ -13,12 +13,14 @@ from motley.selectors.active_fl import ActiveFL
 from motley.selectors.adasample import AdaSample
 from motley.selectors.delta import DELTA
 from motley.selectors.fedcbs import FedCBS
+from motley.selectors.fedstas import FedSTaS
 from motley.selectors.feel import FEEL
 from motley.selectors.flash import FLASH
 from motley.selectors.hetero_select import HeteroSelect
 from motley.selectors.hetero_select_v1 import HeteroSelectV1
 from motley.selectors.linucb import LinUCB
 from motley.selectors.power_of_choice import PowerOfChoice
+from motley.selectors.restless_bandit import RestlessBandit
 from motley.selectors.ucb1 import UCB1
 from motley.selectors.uniform import Uniform
 from motley.testing.selectors import CHECKS, check_selector
@@ -36,6 +38,9 @@ RULES = [
     PowerOfChoice("adapow_d"),
     FedCBS(),
     FedCBS(beta=3.0, exploration=0.0),
+    FedSTaS(),
+    FedSTaS(strata=2, every=3),
+    FedSTaS(probe="last_report"),
     HeteroSelect(),
     HeteroSelect("sketch"),
     HeteroSelect(lr="score_adaptive", as_published="code"),
@@ -67,6 +72,10 @@ RULES = [
     UCB1(),
     UCB1(tau="seconds", first_round="cohort"),
     UCB1(tau="round"),
+    RestlessBandit(),
+    RestlessBandit(first_round="all", tau="seconds"),
+    RestlessBandit("filter"),
+    RestlessBandit("filter", stay=(0.9, 0.8), sigma=1.0),
 ]
 
 

@@ -110,16 +110,6 @@ def _rewards(clients: ClientTable, ids: Ids, loss: Floats, tau: Tau) -> Floats:
     return np.asarray(np.minimum(out, LARGEST, out=out))  # NaN stays
 
 
-def _ratio(now: Floats, first: Floats) -> Floats:
-    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-        out = now / first
-    np.minimum(out, LARGEST, out=out)
-    bad = ~(first > 0)
-    if bad.any():
-        out[bad] = np.nan
-    return np.asarray(out)
-
-
 class Learned(NamedTuple):
     """Contexts ``[n, d]`` and rewards ``[n]`` of one round that belong together: those of clients that took part."""
 
@@ -136,12 +126,14 @@ class Contexts:
     ----------
     tau: which duration. probe: who is measured before the choice. drop: one element to leave out of the context.
     batches: how many the robust loss is measured on by a probe; None is all training data.
+    absent: what stands in the context for a ratio that is not known.
     """
 
     tau: Tau = "mean"
     probe: Probe = "all"
     drop: Drop = "none"
     batches: int | None = None
+    absent: float = 0.0
 
     def __post_init__(self) -> None:
         if self.batches is not None and self.batches < 1:
@@ -198,14 +190,23 @@ class Contexts:
         return clients, Learned(took, self.features(clients, took), clients.get("reward", took))
 
     def features(self, clients: ClientTable, ids: Ids) -> Floats:
-        """Contexts of these clients, ``[n, d]``; NaN where a ratio is absent."""
+        """Contexts of these clients, ``[n, d]``."""
         get = clients.get
         out = np.empty((len(self.names), len(ids)))  # one element after the other lies together
         for row, name in zip(out, self.names, strict=True):
             if name == "robust_loss":
-                row[:] = _ratio(get("loss", ids), get("first_loss", ids))
+                row[:] = self._ratio(get("loss", ids), get("first_loss", ids))
             elif name == "val_loss":
-                row[:] = _ratio(get("val", ids), get("first_val", ids))
+                row[:] = self._ratio(get("val", ids), get("first_val", ids))
             else:
                 row[:] = taus(clients, ids, self.tau) if name == "duration" else get("before", ids)
         return out.T
+
+    def _ratio(self, now: Floats, first: Floats) -> Floats:
+        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+            out = now / first
+        np.minimum(out, LARGEST, out=out)
+        absent = ~(first > 0) | np.isnan(now)
+        if absent.any():
+            out[absent] = self.absent
+        return np.asarray(out)
