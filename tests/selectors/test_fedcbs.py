@@ -77,16 +77,13 @@ def test_second_pick_by_hand():
 def test_greedy_misses_what_sampling_finds():
     """The paper's example: from C1, greedy takes C2 and then C3 (QCID .014815); the optimum {1, 3, 4} has 0. Sampling takes C3 or C4
     second with probability 2 / 27, and then the other for certain."""
-    greedy = enrolled(FedCBS(beta=1e4, exploration=0))
-    assert greedy.select(1, IDS, 3).ids.tolist() == [1, 2, 3] or greedy.select(1, IDS, 3).ids.tolist() == [1, 2, 4]
-    assert qcid(np.array([C[k] for k in (1, 2, 3)], float)) < qcid(np.array([C[k] for k in (1, 2, 4)], float))
     selector = enrolled(FedCBS(exploration=0))
     best = [set(selector.select(1, IDS, 3, dispatch=d).ids.tolist()) == {1, 3, 4} for d in range(2000)]
     assert abs(np.mean(best) - 2 / 27) < 4.5 * np.sqrt(2 / 27 * 25 / 27 / 2000)
 
 
 def test_greedy_from_c1_is_deterministic():
-    """{1, 2}: with C3 .014815, with C4 (21, 21, 21, 11, 11, 5) / 90 gives .029630; a hundred thousandfold exponent takes C3 always."""
+    """{1, 2}: with C3 .014815, with C4 (21, 21, 21, 11, 11, 5) / 90 .029630: a huge exponent takes C3 always."""
     greedy = enrolled(FedCBS(beta=1e4, exploration=0))
     assert {tuple(greedy.select(1, IDS, 3, dispatch=d).ids.tolist()) for d in range(50)} == {(1, 2, 3)}
 
