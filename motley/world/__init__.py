@@ -12,15 +12,19 @@ PARTITIONS = Catalogue(
         "by_writer": "motley.world.partition.by_writer:ByWriter",
         "dirichlet": "motley.world.partition.dirichlet:Dirichlet",
         "iid": "motley.world.partition.iid:IID",
+        "label_count": "motley.world.partition.label_count:LabelCount",
+        "missing_classes": "motley.world.partition.missing_classes:MissingClasses",
         "psi": "motley.world.partition.psi:Psi",
+        "quantity": "motley.world.partition.quantity:Quantity",
+        "shards": "motley.world.partition.shards:Shards",
         "skewed_share": "motley.world.partition.skewed_share:SkewedShare",
     },
-    planned=("missing_classes", "quantity", "shards"),
 )
 LABEL_NOISE = Catalogue(
     "label_noise",
     {
         "beta": "motley.world.shift.label_noise:Beta",
+        "label_flip": "motley.world.shift.label_noise:LabelFlip",
         "none": "motley.world.shift.label_noise:Clean",
         "pair_flip": "motley.world.shift.label_noise:PairFlip",
         "symmetric": "motley.world.shift.label_noise:Symmetric",
@@ -32,6 +36,7 @@ DEVICES = Catalogue(
         "constant": "motley.world.devices:Constant",
         "log_normal": "motley.world.devices:LogNormal",
         "shifted_exponential": "motley.world.devices:ShiftedExponential",
+        "trace": "motley.world.devices:Trace",
         "uniform": "motley.world.devices:Uniform",
     },
 )
@@ -41,13 +46,27 @@ NETWORKS = Catalogue(
         "constant": "motley.world.network:Constant",
         "log_normal": "motley.world.network:LogNormal",
         "none": "motley.world.network:Free",
+        "trace": "motley.world.network:Trace",
         "uniform": "motley.world.network:Uniform",
     },
     planned=("inverted",),
 )
 AVAILABILITY = Catalogue(
     "availability",
-    {"always": "motley.world.availability:Always"},
-    planned=("bernoulli", "markov", "day_night", "trace"),
+    {
+        "always": "motley.world.availability:Always",
+        "bernoulli": "motley.world.availability:Bernoulli",
+        "day_night": "motley.world.availability:DayNight",
+        "markov": "motley.world.availability:Markov",
+        "trace": "motley.world.availability:Trace",
+    },
 )
-FAILURES = Catalogue("failures", {"none": "motley.world.failures:Never"}, planned=("drop_out", "crash"))
+FAILURES = Catalogue(
+    "failures",
+    {
+        "crash": "motley.world.failures:Crash",
+        "drop_out": "motley.world.failures:DropOut",
+        "none": "motley.world.failures:Never",
+    },
+    planned=("corrupted", "non_finite"),
+)

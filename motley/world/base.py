@@ -8,6 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,10 +24,13 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Partitioned:
-    """Whose each row is: row numbers per client (sorted within a client), and what the partition did, in words."""
+    """Whose each row is: row numbers per client (sorted within a client), and what the partition did, in words.
+
+    ``overlap``: a row may be given to several clients (never twice to one)."""
 
     rows: Ragged
     notes: Mapping[str, str] = field(default_factory=dict)
+    overlap: bool = False
 
 
 class Partition(ABC):
@@ -60,7 +64,11 @@ class Device(ABC):
 
 
 class Network(ABC):
-    """How fast a client sends and receives, in megabits (10^6 bits) a second."""
+    """How fast a client sends and receives, in megabits (10^6 bits) a second.
+
+    ``coupled``: the uplink also takes the losses of all clients (the one declared exception to a world without learning)."""
+
+    coupled: ClassVar[bool] = False
 
     @abstractmethod
     def uplink_mbps(self, key: Key, ids: Ids, moment: int) -> Floats:
@@ -79,12 +87,16 @@ class Availability(ABC):
         """One flag per client."""
 
 
-class Failures(ABC):
-    """Who breaks off after being asked."""
+class Failures(ABC):  # noqa: B024  (each kind says only what fails; nothing is the default)
+    """Who breaks off after being asked, and whose update is not what it should be."""
 
-    @abstractmethod
     def drop_at(self, key: Key, ids: Ids, moment: int) -> Floats:
-        """Share of the local work after which the client is gone, in [0, 1]; NaN: it stays."""
+        """Share of the local work after which the client is gone, in [0, 1]; NaN (the default): it stays."""
+        return np.full(len(ids), np.nan)
+
+    def upload_factor(self, key: Key, ids: Ids, moment: int) -> Floats:
+        """What the client's update is multiplied by before it is sent; 1 (the default): it is honest. NaN spoils it."""
+        return np.ones(len(ids))
 
 
 @dataclass(frozen=True)

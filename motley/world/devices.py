@@ -9,11 +9,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from motley.core.errors import DataError
 from motley.core.keys import Key
 from motley.world.base import Device, Floats, Ids
 from motley.world.draws import Per, at, check_per, check_positive, check_range, log_normal, uniform
+from motley.world.traces import Assign, assigned, check_assign, columns
 
-__all__ = ["Constant", "LogNormal", "ShiftedExponential", "Uniform"]
+__all__ = ["Constant", "LogNormal", "ShiftedExponential", "Trace", "Uniform"]
 
 
 @dataclass(frozen=True)
@@ -89,3 +91,32 @@ class ShiftedExponential(Device):
         """The whole time divided by the full local steps; 0 for a client without work."""
         per_sample = self.a_t + self.lambda_t * at(key, self.per, moment).exponential(ids)[:, 0]
         return np.asarray(per_sample * examples / np.maximum(steps, 1), np.float64)
+
+
+@dataclass(frozen=True)
+class Trace(Device):
+    """Measured speeds that stay as they are.
+
+    Parameters
+    ----------
+    file: CSV or Parquet with a row per device and a column ``step_s``, seconds per local step (from FedScale's profiles:
+        ``3 * batch size * milliseconds per sample / 1000``).
+    assign: which client has which row, see :mod:`motley.world.traces`.
+    """
+
+    file: str
+    assign: Assign = "in_turn"
+
+    def __post_init__(self) -> None:
+        check_assign(self.assign)
+        values = self._seconds()
+        if not ((values >= 0) & np.isfinite(values)).all():
+            raise DataError(f"{self.file}: column 'step_s' must be finite and at least 0 seconds")
+
+    def step_s(self, key: Key, ids: Ids, moment: int, examples: Ids, steps: Ids) -> Floats:
+        """That of the client's row."""
+        values = self._seconds()
+        return values[assigned(key, ids, len(values), self.assign)]
+
+    def _seconds(self) -> Floats:
+        return columns(self.file, ("step_s",))["step_s"]

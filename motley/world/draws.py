@@ -10,7 +10,7 @@ from motley.core.errors import ConfigError
 from motley.core.keys import Key
 from motley.world.base import Floats, Ids
 
-__all__ = ["Per", "at", "check_per", "check_positive", "check_range", "log_normal", "uniform"]
+__all__ = ["Per", "at", "check_per", "check_positive", "check_range", "check_share", "log_normal", "uniform"]
 
 Per = Literal["client", "round"]
 
@@ -46,3 +46,9 @@ def check_range(name: str, low: float, high: float, unit: str) -> None:
     """Refuse a range that is not 0 < low <= high < infinity."""
     if not 0 < low <= high < np.inf:
         raise ConfigError(f"got {name} = [{low}, {high}]; expected 0 < low <= high, finite, {unit}")
+
+
+def check_share(name: str, value: float, zero: bool = True) -> None:
+    """Refuse what is not in [0, 1] (without ``zero``: in (0, 1])."""
+    if not (0 < value <= 1 or (zero and value == 0)):
+        raise ConfigError(f"got {name} = {value}; expected a share in {'[0' if zero else '(0'}, 1]")

@@ -7,14 +7,17 @@ time; its bits are billed all the same. Up and down are independent draws.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar, Literal
 
 import numpy as np
 
+from motley.core.errors import ConfigError, DataError
 from motley.core.keys import Key
 from motley.world.base import Floats, Ids, Network
 from motley.world.draws import Per, at, check_per, check_positive, check_range, log_normal, uniform
+from motley.world.traces import Assign, assigned, check_assign, columns
 
-__all__ = ["Constant", "Free", "LogNormal", "Uniform"]
+__all__ = ["Constant", "Free", "Inverted", "LogNormal", "Trace", "Uniform"]
 
 _UNIT = "megabits a second"
 
@@ -110,3 +113,91 @@ class LogNormal(Network):
         if self.down_mbps is None:
             return np.full(len(ids), np.inf)
         return log_normal(at(key, self.per, moment).fold("down"), ids, self.down_mbps, self.sigma)
+
+
+@dataclass(frozen=True)
+class Inverted(Network):
+    """The stress test of HeteRo-Select v2: who has most to tell has the thinnest link; drawn anew each round.
+
+    ``law = "published"`` (its code): ``B_k = B_min + (B_max - B_min) (1 - L_k / max_j L_j)`` of the losses L of the current global
+    model. Losses are ratios to the largest, so where they are alike *everybody* is slow: a uniform slowdown more than an
+    anti-correlation. ``law = "rank"`` (INTERPRETATION, to be reported beside it): uniform draws, sorted and dealt in reverse order of
+    loss, which keeps the law of the links. Ties go by the key.
+
+    The losses are the one thing a world model takes from learning. They are those of everybody at once, because a link depends on
+    all of them: ask for the whole population, then take the rows you need. INTERPRETATION: an unknown loss (NaN) counts as the mean
+    of the known, an infinite one as the largest of the finite; without any, links are plain uniform draws.
+
+    Parameters
+    ----------
+    law: see above. up_mbps: lowest and highest uplink.
+
+    Example
+    -------
+    >>> Inverted().uplink_mbps(Key(0), np.arange(3), 1, np.array([4.0, 3.0, 1.0])).tolist()
+    [1.0, 2.0, 4.0]
+    """
+
+    law: Literal["published", "rank"] = "published"
+    up_mbps: tuple[float, float] = (1.0, 5.0)
+    coupled: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if self.law not in ("published", "rank"):
+            raise ConfigError(f"got law = {self.law!r}; expected 'published' or 'rank'")
+        check_range("up_mbps", *self.up_mbps, _UNIT)
+
+    def uplink_mbps(self, key: Key, ids: Ids, moment: int, losses: Floats | None = None) -> Floats:
+        """Of everybody (``ids`` is the whole population) given everybody's ``losses`` ``[len(ids)]``."""
+        drawn = uniform(at(key, "round", moment).fold("up"), ids, *self.up_mbps)
+        if losses is None or np.isnan(losses).all():
+            return drawn
+        known = _known(np.asarray(losses, np.float64))
+        if self.law == "rank":
+            out = np.empty(len(ids))
+            out[np.lexsort((at(key, "round", moment).fold("tie").uniform(ids)[:, 0], -known))] = np.sort(drawn)
+            return out
+        low, high = self.up_mbps
+        largest = known.max()
+        share = np.clip(known / largest, 0.0, 1.0) if largest > 0 else np.ones(len(ids))
+        return np.asarray(low + (high - low) * (1 - share), np.float64)
+
+
+def _known(losses: Floats) -> Floats:
+    """Losses without gaps."""
+    finite = losses[np.isfinite(losses)]
+    largest, mean = (finite.max(), finite.mean()) if len(finite) else (1.0, 1.0)
+    return np.where(np.isnan(losses), mean, np.minimum(losses, largest))
+
+
+@dataclass(frozen=True)
+class Trace(Network):
+    """Measured links that stay as they are.
+
+    Parameters
+    ----------
+    file: CSV or Parquet with a row per device: ``up_mbps`` and, where downloads are to take time, ``down_mbps``.
+    assign: which client has which row, see :mod:`motley.world.traces`.
+    """
+
+    file: str
+    assign: Assign = "in_turn"
+
+    def __post_init__(self) -> None:
+        check_assign(self.assign)
+        for name, values in self._columns().items():
+            if not (values > 0).all():
+                raise DataError(f"{self.file}: column {name!r} must be above 0 {_UNIT}")
+
+    def uplink_mbps(self, key: Key, ids: Ids, moment: int) -> Floats:
+        """That of the client's row."""
+        values = self._columns()["up_mbps"]
+        return values[assigned(key, ids, len(values), self.assign)]
+
+    def downlink_mbps(self, key: Key, ids: Ids, moment: int) -> Floats:
+        """That of the client's row, or infinity."""
+        values = self._columns().get("down_mbps")
+        return np.full(len(ids), np.inf) if values is None else values[assigned(key, ids, len(values), self.assign)]
+
+    def _columns(self) -> dict[str, Floats]:
+        return columns(self.file, ("up_mbps",), ("down_mbps",))

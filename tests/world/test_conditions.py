@@ -1,11 +1,11 @@
-"""Devices, networks, availability, failures: laws, purity, units."""
+"""Devices and networks: laws, purity, units."""
 
 import numpy as np
 import pytest
 
-from motley.core.errors import ConfigError
+from motley.core.errors import ConfigError, DataError
 from motley.core.keys import Streams
-from motley.world import AVAILABILITY, DEVICES, FAILURES, NETWORKS, devices, network
+from motley.world import DEVICES, FAILURES, NETWORKS, devices, network
 
 KEY = Streams(0).key("device")
 MANY = np.arange(20_000)
@@ -116,17 +116,129 @@ def test_constant_and_free_links():
     assert np.isinf(network.Free().uplink_mbps(KEY, MANY[:2], 1)).all()
 
 
-def test_always_there_and_never_gone():
-    assert AVAILABILITY.build("always").online(KEY, MANY[:3], 1, 0.0).tolist() == [True] * 3
-    assert np.isnan(FAILURES.build("none").drop_at(KEY, MANY[:3], 1)).all()
-
-
 def test_tenfold_spread_from_a_file():
     device = DEVICES.build({"name": "uniform", "low": 0.05, "high": 0.5})
     link = NETWORKS.build({"name": "uniform", "up_mbps": [1, 10], "down_mbps": [2, 20], "per": "client"})
     drawn = seconds(device)
     assert drawn.max() / drawn.min() == pytest.approx(10, rel=0.01)
     assert link.up_mbps == (1.0, 10.0)
+
+
+# ---------------------------------------------------------------- inverted links
+
+INVERTED, RANKED = network.Inverted(), network.Inverted(law="rank")
+
+
+def test_inverted_links_by_hand():
+    """B = 1 + 4 (1 - L / max L): losses 4, 3, 1, 0 are 1, 3/4, 1/4, 0 of the largest: 1, 2, 4, 5 Mb/s."""
+    assert INVERTED.uplink_mbps(KEY, MANY[:4], 1, np.array([4.0, 3.0, 1.0, 0.0])).tolist() == [1.0, 2.0, 4.0, 5.0]
+
+
+def test_alike_losses_make_everybody_slow_as_published():
+    """D13: with losses within 0.25 to 0.75 % of the largest, links are 1 + 4 (0.0025 to 0.0075) = 1.01 to 1.03 Mb/s."""
+    losses = np.concatenate([np.linspace(2.3 * 0.9925, 2.3 * 0.9975, 9), [2.3]])
+    links = INVERTED.uplink_mbps(KEY, MANY[:10], 1, losses)
+    assert links[:9].min() == pytest.approx(1.01)
+    assert links[:9].max() == pytest.approx(1.03)
+
+
+def test_ranked_links_keep_their_law_and_turn_the_order_around():
+    losses = KEY.exponential(MANY)[:, 0]
+    links = RANKED.uplink_mbps(KEY, MANY, 1, losses)
+    assert (np.diff(links[np.argsort(losses)]) <= 0).all()
+    assert (np.sort(links) == np.sort(RANKED.uplink_mbps(KEY, MANY, 1))).all()
+    assert within(links, 3, 16 / 12)
+
+
+def test_ties_of_losses_go_by_the_key():
+    first, second = (RANKED.uplink_mbps(KEY, MANY, moment, np.ones(len(MANY))) for moment in (1, 2))
+    assert abs(np.corrcoef(first, MANY)[0, 1]) < 4 / np.sqrt(len(MANY))
+    assert (first != second).any()
+
+
+@pytest.mark.parametrize("link", [INVERTED, RANKED], ids=repr)
+def test_inverted_links_of_unknown_losses(link):
+    """Nothing known: plain draws; NaN counts as the mean, infinity as the largest; all zero is all the same."""
+    assert within(link.uplink_mbps(KEY, MANY, 1, np.full(len(MANY), np.nan)), 3, 16 / 12)
+    odd = np.array([np.inf, 2.0, np.nan, 1.0])
+    assert (
+        link.uplink_mbps(KEY, MANY[:4], 1, odd).tolist()
+        == link.uplink_mbps(KEY, MANY[:4], 1, np.array([2, 2, 1.5, 1])).tolist()
+    )
+    assert np.isfinite(link.uplink_mbps(KEY, MANY[:3], 1, np.zeros(3))).all()
+    assert link.coupled
+    assert not network.Uniform().coupled
+
+
+# ---------------------------------------------------------------- measured devices and links
+
+
+def written(path, rows):
+    path.write_text(rows)
+    return str(path)
+
+
+def test_a_measured_device_by_hand(tmp_path):
+    file = written(tmp_path / "speed.csv", "device,step_s\na,0.5\nb,0.1\nc,2\n")
+    assert seconds(devices.Trace(file), np.arange(5)).tolist() == [0.5, 0.1, 2.0, 0.5, 0.1]
+
+
+def test_a_measured_link_from_parquet(tmp_path):
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    file = str(tmp_path / "links.parquet")
+    parquet.write_table(pa.table({"up_mbps": [1.0, 2.0], "down_mbps": [8, 16]}), file)
+    link = network.Trace(file)
+    assert link.uplink_mbps(KEY, np.arange(3), 7).tolist() == [1.0, 2.0, 1.0]
+    assert link.downlink_mbps(KEY, np.arange(3), 7).tolist() == [8.0, 16.0, 8.0]
+
+
+def test_measured_rows_drawn_at_random(tmp_path):
+    """3 rows, 20 000 clients: each Binomial(20 000, 1/3); a client's row does not depend on the others."""
+    link = network.Trace(written(tmp_path / "up.csv", "up_mbps\n1\n2\n3\n"), assign="random")
+    up = link.uplink_mbps(KEY, MANY, 1)
+    assert within(up, 2, 2 / 3)
+    assert (link.uplink_mbps(KEY, np.array([9, 4]), 2) == up[[9, 4]]).all()
+    assert np.isinf(link.downlink_mbps(KEY, MANY[:2], 1)).all()
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ("step\n1\n", r"there is no column 'step_s' \(did you mean 'step'\?\); its columns: step"),
+        ("step_s\n", "it has no rows"),
+        ("step_s\n1\nfast\n", "column 'step_s' holds something that is no number"),
+        ("a,step_s\n1,1\n2,\n", "column 'step_s' has no number in row 2"),
+        ("step_s\n-1\n", "must be finite and at least 0 seconds"),
+        ("a,step_s\n1\n", "cannot be read"),
+    ],
+)
+def test_a_bad_file_is_named_with_what_is_wrong(tmp_path, rows, message):
+    with pytest.raises(DataError, match=f"speed.csv.*{message}"):
+        devices.Trace(written(tmp_path / "speed.csv", rows))
+
+
+def test_a_missing_file_and_a_strange_one(tmp_path):
+    with pytest.raises(DataError, match=r"got 'nowhere.csv'; expected the path of a .csv or .parquet file that exists"):
+        DEVICES.build({"name": "trace", "file": "nowhere.csv"})
+    with pytest.raises(DataError, match=r"expected a .csv or a .parquet file"):
+        network.Trace(written(tmp_path / "links.txt", "up_mbps\n1\n"))
+    with pytest.raises(DataError, match="column 'up_mbps' must be above 0 megabits a second"):
+        network.Trace(written(tmp_path / "links.csv", "up_mbps\n0\n"))
+    with pytest.raises(ConfigError, match="got assign = 'turn'; expected 'in_turn'"):
+        network.Trace("x.csv", assign="turn")
+
+
+def test_a_changed_file_is_read_anew(tmp_path):
+    import os
+
+    file = written(tmp_path / "speed.csv", "step_s\n1\n")
+    device = devices.Trace(file)
+    assert seconds(device, np.arange(1)).tolist() == [1.0]
+    written(tmp_path / "speed.csv", "step_s\n2\n")
+    os.utime(file, ns=(1, 1))
+    assert seconds(device, np.arange(1)).tolist() == [2.0]
 
 
 @pytest.mark.parametrize(
@@ -145,8 +257,7 @@ def test_tenfold_spread_from_a_file():
         (NETWORKS, {"name": "constant", "up_mbps": 0}, "got up_mbps = 0.0; expected a finite number above 0 megabits a second"),
         (NETWORKS, {"name": "log_normal", "sigma": -1}, "got sigma = -1.0"),
         (NETWORKS, {"name": "inverted"}, "known but not built yet"),
-        (AVAILABILITY, {"name": "markov"}, "known but not built yet"),
-        (FAILURES, {"name": "crash"}, "known but not built yet"),
+        (FAILURES, {"name": "corrupted"}, "known but not built yet"),
     ],
 )
 def test_bad_options_are_named(catalogue, record, message):

@@ -6,7 +6,7 @@ import pytest
 from motley.core.errors import ConfigError
 from motley.core.keys import Streams
 from motley.world import LABEL_NOISE
-from motley.world.shift.label_noise import Beta, Clean, PairFlip, Symmetric
+from motley.world.shift.label_noise import Beta, Clean, LabelFlip, PairFlip, Symmetric
 
 KEY = Streams(0).key("shift")
 OWNER = np.repeat(np.arange(30), 400)
@@ -121,3 +121,18 @@ def test_bad_options_are_named(record, message):
 def test_one_class_is_refused():
     with pytest.raises(ConfigError, match="at least 2 classes, the data has 1"):
         PairFlip(0.1).apply(KEY, np.zeros(4, int), np.zeros(4, int), 1, 1)
+
+
+def test_label_flip_turns_whole_clients_around():
+    """round(0.3 * 30) = 9 clients, y becomes 9 - y; with 10 classes none maps to itself."""
+    labels, rates = noisy(LabelFlip(0.3))
+    assert (rates > 0).sum() == 9
+    assert (wrong_share(labels) == rates).all()
+    assert (labels[labels != LABELS] == 9 - LABELS[labels != LABELS]).all()
+    assert set(rates) == {0.0, 1.0}
+
+
+def test_label_flip_leaves_the_middle_of_an_odd_number():
+    labels, rates = LabelFlip(1.0).apply(KEY, np.array([0, 1, 2, 1]), np.array([0, 0, 0, 1]), 3, 2)
+    assert labels.tolist() == [2, 1, 0, 1]
+    assert rates.tolist() == [2 / 3, 0.0]

@@ -9,10 +9,15 @@ from motley.core.errors import ConfigError
 from motley.core.keys import Key, Streams
 from motley.world import PARTITIONS
 from motley.world.partition.by_writer import ByWriter
+from motley.world.partition.deal import cut, topped_up
 from motley.world.partition.dirichlet import Dirichlet
 from motley.world.partition.iid import IID
+from motley.world.partition.label_count import LabelCount
+from motley.world.partition.missing_classes import MissingClasses
 from motley.world.partition.mixture import draw_counts
 from motley.world.partition.psi import Psi, dealt_counts
+from motley.world.partition.quantity import Quantity
+from motley.world.partition.shards import Shards
 from motley.world.partition.skewed_share import SkewedShare
 
 KEY = Streams(0).key("partition")
@@ -22,8 +27,11 @@ WHOLE = [  # these use every sample
     Dirichlet(0.1, mask=True, min_size=1),
     Dirichlet(0.1, law="per_client", min_size=1),
     Psi(0.4, variant="clean"),
+    Quantity(min_size=1),
+    Quantity("log_normal", sigma=1.0, alpha=0.5, min_size=1),
+    Shards(1),
 ]
-SOME = [Psi(0.4), Psi(0.0), SkewedShare()]
+SOME = [Psi(0.4), Psi(0.0), SkewedShare(), LabelCount(2), MissingClasses(1)]
 
 
 def balanced(classes, each):
@@ -242,6 +250,155 @@ def test_clean_psi_balances_dominant_classes_and_keeps_sizes():
     assert abs(counts.max(axis=1).mean() / 100 - 0.7) < 4 * np.sqrt(0.21 / 5000) + 0.02
 
 
+# ---------------------------------------------------------------- missing classes, label count, shards
+
+
+def test_missing_classes_as_released():
+    """D4: CIFAR-100 with 40 of 100 missing, K = 100: (100 - 40) floor(500 / 100) = 300 samples each, 30 000 draws of 50 000; the
+    pool is never emptied, so clients overlap: by chance about 50 000 (1 - (1 - 1/100)^60) = 22 642 different samples."""
+    labels = balanced(100, 500)
+    split = MissingClasses(40, variant="code").split(KEY, labels, 100)
+    counts = histogram(split, labels, 100)
+    assert split.overlap
+    assert (split.rows.sizes == 300).all()
+    assert set(np.unique(counts)) == {0, 5}
+    assert abs(len(np.unique(split.rows.values)) - 22_642) < 400
+    assert all((np.diff(part) > 0).all() for part in split.rows)
+    assert "30000 draws" in split.notes["missing_classes"]
+
+
+def test_missing_classes_without_overlap():
+    """Tiny-ImageNet's 80 of 200 missing: every class goes in equal pieces to its about 60 holders."""
+    labels = balanced(200, 500)
+    split = MissingClasses(80).split(KEY, labels, 100)
+    counts = histogram(split, labels, 200)
+    assert not split.overlap
+    assert ((counts > 0).sum(axis=1) == 120).all()
+    assert split.rows.sizes.sum() == 100_000
+    held = np.where(counts > 0, counts, 10**6)
+    assert (np.where(counts > 0, counts, 0).max(axis=0) - held.min(axis=0) <= 1).all()
+
+
+def test_what_is_left_of_even_pieces_does_not_always_go_to_the_first():
+    """10 samples of each of 50 classes for 4 holders: 2 each and 2 more, which begin at a random holder: client 0 gets one of them
+    with chance 1/2."""
+    counts = histogram(LabelCount(50).split(KEY, balanced(50, 10), 4), balanced(50, 10), 50)
+    assert set(np.unique(counts)) == {2, 3}
+    assert abs((counts[0] == 3).mean() - 0.5) < 4 * np.sqrt(0.25 / 50)
+
+
+def test_a_class_that_nobody_has_is_noted():
+    """2 clients with 1 of 5 classes each hold classes 0 and 1; the other 3 x 10 samples are left over."""
+    split = LabelCount(1).split(KEY, balanced(5, 10), 2)
+    assert split.rows.sizes.tolist() == [10, 10]
+    assert "30 of 50 samples are of classes that nobody has" in split.notes["label_count"]
+
+
+def test_label_count_gives_client_i_class_i_mod_c():
+    labels = balanced(10, 100)
+    counts = histogram(LabelCount(3).split(KEY, labels, 30), labels, 10)
+    assert ((counts > 0).sum(axis=1) == 3).all()
+    assert (counts[np.arange(30), np.arange(30) % 10] > 0).all()
+
+
+def test_all_missing_or_too_many_labels_are_refused():
+    with pytest.raises(ConfigError, match="got missing = 3, the data has 3 classes; expected at most 2"):
+        MissingClasses(3).split(KEY, balanced(3, 10), 2)
+    with pytest.raises(ConfigError, match="got labels = 4, the data has 3 classes"):
+        LabelCount(4).split(KEY, balanced(3, 10), 2)
+    with pytest.raises(ConfigError, match="set population to at most 10, or use variant 'disjoint'"):
+        MissingClasses(1, variant="code").split(KEY, balanced(3, 10), 20)
+
+
+def test_shards_of_mcmahan():
+    """200 shards of 300 digits for 100 clients: class sizes are multiples of 300, so nobody has more than 2 classes."""
+    labels = balanced(10, 6000)
+    split = Shards(2).split(KEY, labels, 100)
+    counts = histogram(split, labels, 10)
+    assert (split.rows.sizes == 600).all()
+    assert (counts > 0).sum(axis=1).max() == 2
+    assert set(np.unique(counts)) == {0, 300, 600}
+
+
+def test_shards_of_what_does_not_divide():
+    """100 samples in 3 x 2 shards: 17, 17, 17, 17, 16, 16; clients get 32 to 34."""
+    sizes = Shards(2).split(KEY, balanced(4, 25), 3).rows.sizes
+    assert sizes.sum() == 100
+    assert (sizes >= 32).all()
+    assert (sizes <= 34).all()
+
+
+def test_more_shards_than_samples_are_refused():
+    with pytest.raises(
+        ConfigError, match="10 clients with 5 shards each need 50 samples, the data has 30; set shards to at most 3"
+    ):
+        Shards(5).split(KEY, balanced(3, 10), 10)
+
+
+# ---------------------------------------------------------------- quantity
+
+
+def test_dirichlet_sizes():
+    """q ~ Dir(beta 1_K): mean 1/K, variance (K - 1) / (K^2 (K beta + 1)); K = 20, beta = 0.5 over 200 seeds."""
+    shares = np.concatenate(
+        [Quantity(beta=0.5, min_size=0).split(Key(seed), np.zeros(10_000, int), 20).rows.sizes / 10_000 for seed in range(200)]
+    )
+    variance = 19 / (400 * 11)
+    assert shares.mean() == pytest.approx(0.05)
+    assert abs(shares.var() / variance - 1) < 0.2
+
+
+def test_log_normal_sizes():
+    """log n_k = log(n / K) + sigma Z up to a common constant; n / K = 1000, so rounding is small."""
+    sizes = Quantity("log_normal", sigma=0.3).split(KEY, np.zeros(1_000_000, int), 1000).rows.sizes
+    assert sizes.sum() == 1_000_000
+    assert abs(np.log(sizes).std() - 0.3) < 4 * 0.3 / np.sqrt(2 * 1000)
+
+
+def test_equal_limits():
+    labels = balanced(2, 5000)
+    assert np.abs(Quantity(beta=1e9).split(KEY, labels, 10).rows.sizes - 1000).max() <= 1
+    assert np.abs(Quantity("log_normal", sigma=0.0).split(KEY, labels, 10).rows.sizes - 1000).max() <= 1
+
+
+def test_both_skews_at_once():
+    """Sizes follow their own law whatever alpha says; at alpha = 0.01 nearly all of a client is one class."""
+    labels = balanced(10, 5000)
+    even, skewed = (Quantity("log_normal", sigma=1.0, alpha=alpha).split(KEY, labels, 20) for alpha in (None, 0.01))
+    assert even.rows.sizes.tolist() == skewed.rows.sizes.tolist()
+    largest = [histogram(split, labels, 10).max(axis=1) / split.rows.sizes for split in (even, skewed)]
+    assert largest[0].mean() < 0.2
+    assert np.median(largest[1]) > 0.6
+
+
+def test_quantity_min_size_is_met_and_noted():
+    split = Quantity(beta=0.05).split(KEY, np.zeros(2000, int), 100)
+    assert split.rows.sizes.min() == 10
+    assert "after 10 redraws" in split.notes["quantity"]
+
+
+@given(sizes=st.lists(st.integers(0, 30), min_size=1, max_size=12), lowest=st.integers(0, 10))
+@settings(max_examples=60, deadline=None, derandomize=True)
+def test_topping_up_is_one_sample_at_a_time_from_the_largest(sizes, lowest):
+    sizes = np.array(sizes)
+    if len(sizes) * lowest > sizes.sum():
+        return
+    slow = sizes.copy()
+    while (slow < lowest).any():
+        slow[np.argmax(slow)] -= 1
+        slow[np.argmin(slow)] += 1
+    fast = topped_up(sizes, lowest)
+    assert fast.sum() == sizes.sum()
+    assert fast.min() >= min(lowest, sizes.min()) if lowest == 0 else fast.min() >= lowest
+    assert sorted(fast) == sorted(slow)
+
+
+def test_cut_by_hand():
+    """0.25, 0.25, 0.5 of 10: cut points floor(2.5) = 2, floor(5) = 5, and the rest."""
+    assert cut(np.array([0.25, 0.25, 0.5]), 10).tolist() == [2, 3, 5]
+    assert cut(np.full(10, 0.1), 10).tolist() == [1] * 10
+
+
 # ---------------------------------------------------------------- skewed share, writers
 
 
@@ -299,7 +456,15 @@ def test_data_without_writers_is_refused():
         ({"name": "dirichlet", "min_size": -1}, "got min_size = -1"),
         ({"name": "psi", "psi": 1.5}, "got psi = 1.5; expected a share"),
         ({"name": "skewed_share", "dominant": -0.1}, "got dominant = -0.1"),
-        ({"name": "shards"}, "'shards' is known but not built yet"),
+        ({"name": "shards", "shards": 0}, "got shards = 0; expected at least 1 per client"),
+        ({"name": "missing_classes", "missing": -1}, "got missing = -1; expected a number of classes"),
+        ({"name": "missing_classes", "missing": 1, "variant": "disjunct"}, "did you mean 'disjoint'"),
+        ({"name": "label_count", "labels": 0}, "got labels = 0; expected at least 1 class"),
+        ({"name": "quantity", "beta": 0}, "got beta = 0.0; expected a finite number above 0"),
+        ({"name": "quantity", "sigma": -1}, "got sigma = -1.0"),
+        ({"name": "quantity", "alpha": 0}, "got alpha = 0.0"),
+        ({"name": "quantity", "min_size": -1}, "got min_size = -1"),
+        ({"name": "quantity", "law": "lognormal"}, "did you mean 'log_normal'"),
         ({"name": "dirchlet"}, "did you mean 'dirichlet'"),
     ],
 )
@@ -320,6 +485,6 @@ def test_targets_that_are_no_classes_are_refused():
 
 
 def test_every_name_builds():
-    assert {type(PARTITIONS.build(name)).__name__ for name in PARTITIONS.names()} == {
-        "ByWriter", "Dirichlet", "IID", "Psi", "SkewedShare",
+    assert {PARTITIONS.get(name).__name__ for name in PARTITIONS.names()} == {
+        "ByWriter", "Dirichlet", "IID", "LabelCount", "MissingClasses", "Psi", "Quantity", "Shards", "SkewedShare",
     }  # fmt: skip

@@ -8,9 +8,24 @@ from numpy.typing import ArrayLike, NDArray
 from motley.core.errors import ConfigError
 from motley.core.ragged import Ragged
 
-__all__ = ["assign", "by_owner", "check", "even_sizes", "pools_of"]
+__all__ = [
+    "REDRAWS",
+    "assign",
+    "by_owner",
+    "check",
+    "cut",
+    "even_sizes",
+    "note_unused",
+    "pools_of",
+    "shared_evenly",
+    "topped_up",
+]
 
 Ids = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+REDRAWS = 10
+"""How often a law is drawn again before samples are moved instead."""
 
 
 def check(labels: ArrayLike, population: int, min_size: int = 1) -> Ids:
@@ -67,3 +82,49 @@ def by_owner(owner: Ids, population: int) -> Ragged:
     values = order[np.count_nonzero(owner < 0) :]
     sizes = np.bincount(owner[values], minlength=population)
     return Ragged(np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)]), values.astype(np.int64))
+
+
+def cut(shares: Floats, n: int) -> Ids:
+    """``n`` samples in these shares ``[K]`` (together 1): cut points at the floor of the running sum; all n are given."""
+    ends = np.minimum(np.floor(np.cumsum(shares) * n + 1e-6), n).astype(np.int64)
+    ends[-1] = n
+    return np.diff(ends, prepend=0)
+
+
+def shared_evenly(rng: np.random.Generator, held: NDArray[np.bool_], available: Ids) -> Ids:
+    """Samples of each class for each client ``[K, C]`` where the holders of a class share it evenly.
+
+    Parameters
+    ----------
+    held: who has which class ``[K, C]``. available: samples of each class ``[C]``.
+
+    The samples left after even division go one each to holders that follow each other from a random one on.
+    """
+    holders = held.sum(axis=0)
+    each, more = np.divmod(available, np.maximum(holders, 1))
+    turn = np.cumsum(held, axis=0) - 1 + rng.integers(np.maximum(holders, 1))
+    return np.where(held, each + (turn % np.maximum(holders, 1) < more), 0).astype(np.int64)
+
+
+def note_unused(owner: Ids) -> str:
+    """What to add to a note where rows are nobody's; nothing where there are none."""
+    unused = np.count_nonzero(owner < 0)
+    return f"; {unused} of {len(owner)} samples are of classes that nobody has" if unused else ""
+
+
+def topped_up(sizes: Ids, min_size: int) -> Ids:
+    """Sizes ``[K]`` of at least ``min_size``, what is missing taken one sample at a time from whoever is largest then.
+
+    That is a ceiling on all sizes, with the last few samples taken from the first clients that reach it. Needs
+    ``len(sizes) * min_size <= sizes.sum()``.
+    """
+    filled = np.maximum(sizes, min_size)
+    missing = int(filled.sum() - sizes.sum())
+    low, high = min_size, int(filled.max())
+    while low < high:  # the lowest ceiling that takes no more than is missing
+        middle = (low + high) // 2
+        low, high = (low, middle) if np.maximum(filled - middle, 0).sum() <= missing else (middle + 1, high)
+    rest = missing - int(np.maximum(filled - low, 0).sum())
+    capped = np.minimum(filled, low)
+    capped[np.flatnonzero(capped == low)[:rest]] -= 1
+    return capped

@@ -23,12 +23,10 @@ import numpy as np
 from motley.core.errors import ConfigError
 from motley.core.keys import Key
 from motley.world.base import Ids, Partition, Partitioned
-from motley.world.partition.deal import assign, by_owner, check, even_sizes, pools_of
+from motley.world.partition.deal import REDRAWS, assign, by_owner, check, cut, even_sizes, pools_of
 from motley.world.partition.mixture import draw_counts
 
 __all__ = ["Dirichlet"]
-
-REDRAWS = 10
 
 
 @dataclass(frozen=True)
@@ -84,9 +82,7 @@ class Dirichlet(Partition):
             share = rng.dirichlet(np.full(population, self.alpha))
             free = np.where(sizes >= len(labels) / population, 0.0, share) if self.mask else share
             share = free / free.sum() if free.sum() > 0 else share
-            ends = np.minimum(np.floor(np.cumsum(share) * len(rows) + 1e-6), len(rows)).astype(np.int64)
-            ends[-1] = len(rows)
-            counts[:, c] = np.diff(ends, prepend=0)
+            counts[:, c] = cut(share, len(rows))
             sizes += counts[:, c]
         return assign(pools, counts, len(labels))
 

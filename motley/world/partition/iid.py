@@ -7,9 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from motley.core.keys import Key
-from motley.core.ragged import Ragged
 from motley.world.base import Ids, Partition, Partitioned
-from motley.world.partition.deal import check, even_sizes
+from motley.world.partition.deal import by_owner, check, even_sizes
 
 __all__ = ["IID"]
 
@@ -21,5 +20,6 @@ class IID(Partition):
     def split(self, key: Key, labels: Ids, population: int, groups: Ids | None = None) -> Partitioned:
         """Shuffle and cut; labels are only counted."""
         n = len(check(np.zeros(len(labels), np.int64), population))
-        ends = np.cumsum(even_sizes(n, population))
-        return Partitioned(Ragged.of([np.sort(rows) for rows in np.split(key.numpy().permutation(n), ends[:-1])]))
+        owner = np.empty(n, np.int64)
+        owner[key.numpy().permutation(n)] = np.repeat(np.arange(population), even_sizes(n, population))
+        return Partitioned(by_owner(owner, population))

@@ -2,6 +2,7 @@
 
 * symmetric: a label becomes each of the other C - 1 classes with chance rate / (C - 1) (RHFL's code);
 * pair_flip: a label becomes the next class (C - 1 becomes 0) with chance rate;
+* label_flip: every label y of a share of the clients becomes C - 1 - y (clients that attack with their data);
 * beta: symmetric, with a rate per client drawn from Beta(100 mean, 100 - 100 mean) (FLASH: 15 % noise is mean 0.15, deviation
   0.0355. The kind of noise is not stated there: symmetric is an INTERPRETATION).
 
@@ -22,7 +23,7 @@ from motley.core.errors import ConfigError
 from motley.core.keys import Key
 from motley.world.base import Floats, Ids, LabelNoise
 
-__all__ = ["Beta", "Clean", "PairFlip", "Symmetric"]
+__all__ = ["Beta", "Clean", "LabelFlip", "PairFlip", "Symmetric"]
 
 Mode = Literal["exact", "bernoulli"]
 
@@ -115,6 +116,36 @@ class PairFlip(LabelNoise):
         _check_classes(classes)
         rates = np.where(_noisy(key, self.share, population), self.rate, 0.0)
         return np.where(_hit(key, rates, owner, self.mode), (labels + 1) % classes, labels), rates
+
+
+@dataclass(frozen=True)
+class LabelFlip(LabelNoise):
+    """Clients that turn all their labels around: y becomes C - 1 - y, for robustness studies.
+
+    With an odd number of classes the middle one stays what it is; the rates say how much of each client is wrong.
+
+    Parameters
+    ----------
+    share: of the clients, ``round(share K)`` of them chosen by the key.
+
+    Example
+    -------
+    >>> labels, rates = LabelFlip(1.0).apply(Key(0), np.array([0, 1, 2]), np.array([0, 0, 1]), 3, 2)
+    >>> labels.tolist(), rates.tolist()
+    ([2, 1, 0], [0.5, 1.0])
+    """
+
+    share: float = 0.3
+
+    def __post_init__(self) -> None:
+        _check("exact", share=self.share)
+
+    def apply(self, key: Key, labels: Ids, owner: Ids, classes: int, population: int) -> tuple[Ids, Floats]:
+        """The labels, turned around for those clients, and the share of labels that this makes wrong."""
+        _check_classes(classes)
+        flipped = np.where(_noisy(key, self.share, population)[owner], classes - 1 - labels, labels)
+        wrong = np.bincount(owner, flipped != labels, minlength=population)
+        return flipped, wrong / np.maximum(np.bincount(owner, minlength=population), 1)
 
 
 def _check(mode: str, **shares: float) -> None:

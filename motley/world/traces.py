@@ -1,0 +1,81 @@
+"""Measured worlds: columns of a CSV or Parquet file, read once and checked.
+
+A file is looked for where the program runs, unless its path is absolute. Rows are given to clients in turn (client id modulo the
+number of rows, as FedScale does) or at random (``assign = "random"``: each client draws a row by its key).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from motley.core.errors import ConfigError, DataError, suggest
+from motley.core.keys import Key
+from motley.world.base import Floats, Ids
+
+__all__ = ["Assign", "assigned", "check_assign", "columns"]
+
+Assign = Literal["in_turn", "random"]
+
+
+def columns(file: str, needed: Sequence[str], optional: Sequence[str] = ()) -> dict[str, Floats]:
+    """Columns of numbers, float64 ``[rows]`` each; the optional ones only where the file has them.
+
+    Raises
+    ------
+    DataError: no such file, not a CSV or Parquet file, a needed column missing (with what there is), no rows, or what is no number.
+    """
+    path = Path(file).expanduser()
+    if not file or not path.is_file():
+        raise DataError(f"got {file!r}; expected the path of a .csv or .parquet file that exists")
+    try:
+        return _read(str(path.resolve()), path.stat().st_mtime_ns, tuple(needed), tuple(optional))
+    except DataError as error:
+        raise DataError(f"{file}: {error}") from None
+
+
+@lru_cache(maxsize=16)
+def _read(path: str, changed_ns: int, needed: tuple[str, ...], optional: tuple[str, ...]) -> dict[str, Floats]:
+    """Read anew only when the file has changed."""
+    from pyarrow import ArrowException, csv, parquet
+
+    if not path.endswith((".csv", ".parquet")):
+        raise DataError("expected a .csv or a .parquet file")
+    try:
+        table = csv.read_csv(path) if path.endswith(".csv") else parquet.read_table(path)
+    except (ArrowException, OSError) as error:
+        raise DataError(f"cannot be read ({str(error).splitlines()[0]})") from None
+    for name in needed:
+        if name not in table.column_names:
+            there = ", ".join(table.column_names) or "none"
+            raise DataError(f"there is no column {name!r}{suggest(name, table.column_names)}; its columns: {there}")
+    if not table.num_rows:
+        raise DataError("it has no rows")
+    out = {}
+    for name in (*needed, *(name for name in optional if name in table.column_names)):
+        try:
+            values = np.array(table[name].to_numpy(), np.float64)
+        except (TypeError, ValueError):
+            raise DataError(f"column {name!r} holds something that is no number") from None
+        if np.isnan(values).any():
+            raise DataError(f"column {name!r} has no number in row {int(np.flatnonzero(np.isnan(values))[0]) + 1}")
+        values.flags.writeable = False  # the same arrays are handed out again
+        out[name] = values
+    return out
+
+
+def assigned(key: Key, ids: Ids, rows: int, assign: Assign) -> Ids:
+    """The row of each client ``[len(ids)]``, in [0, rows)."""
+    if assign == "in_turn":
+        return np.asarray(ids, np.int64) % rows
+    return (key.fold("trace").uniform(ids)[:, 0] * rows).astype(np.int64)
+
+
+def check_assign(assign: str) -> None:
+    """Refuse anything but the two words."""
+    if assign not in ("in_turn", "random"):
+        raise ConfigError(f"got assign = {assign!r}; expected 'in_turn' (client id modulo the rows) or 'random'")
