@@ -23,13 +23,14 @@ CATALOGUE = Catalogue(
         "hetero_select": "motley.selectors.hetero_select:HeteroSelect",
         "hetero_select_v1": "motley.selectors.hetero_select_v1:HeteroSelectV1",
         "linucb": "motley.selectors.linucb:LinUCB",
+        "neural_bandit": "motley.selectors.neural_bandit:NeuralBandit",
         "power_of_choice": "motley.selectors.power_of_choice:PowerOfChoice",
         "restless_bandit": "motley.selectors.restless_bandit:RestlessBandit",
         "ucb1": "motley.selectors.ucb1:UCB1",
         "uniform": "motley.selectors.uniform:Uniform",
     },
     planned=(
-        "oort", "pyramidfl", "fedcor", "neural_bandit", "divfl",
+        "oort", "pyramidfl", "fedcor", "divfl",
         "fedcg", "fedcvr_bolt", "tifl", "fedcs",
     ),
 )  # fmt: skip

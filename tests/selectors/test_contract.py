@@ -19,6 +19,7 @@ from motley.selectors.flash import FLASH
 from motley.selectors.hetero_select import HeteroSelect
 from motley.selectors.hetero_select_v1 import HeteroSelectV1
 from motley.selectors.linucb import LinUCB
+from motley.selectors.neural_bandit import NeuralBandit
 from motley.selectors.power_of_choice import PowerOfChoice
 from motley.selectors.restless_bandit import RestlessBandit
 from motley.selectors.ucb1 import UCB1
@@ -76,6 +77,8 @@ RULES = [
     RestlessBandit(first_round="all", tau="seconds"),
     RestlessBandit("filter"),
     RestlessBandit("filter", stay=(0.9, 0.8), sigma=1.0),
+    NeuralBandit(),
+    NeuralBandit(hidden=8, buffer=2, probe="last_report", first_round="all"),
 ]
 
 

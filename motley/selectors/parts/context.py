@@ -164,13 +164,17 @@ class Contexts:
         first = {"first_loss": np.nan, "val": np.nan, "first_val": np.nan}
         return own_columns() | first | {"reward": 0.0, "before": 0.0, "due": 0.0}
 
+    def measured(self, reports: Reports) -> Reports:
+        """Those of the reports that carry the losses of a context."""
+        return reports.of(Outcome.ACCEPTED if self.probe == "last_report" else Outcome.PROBED)
+
     def observe(self, clients: ClientTable, round: int, reports: Reports) -> tuple[ClientTable, Learned]:
         """The table after these reports, and what there is to learn from them."""
         clients = known_clients(clients, reports)
         done = reports.of(Outcome.ACCEPTED)
         if len(done):
             clients = _put_durations(clients, round, done).put(done.ids, {"due": 1.0})
-        measured = done if self.probe == "last_report" else reports.of(Outcome.PROBED)
+        measured = self.measured(reports)
         if not len(measured):
             return clients, Learned(measured.ids, np.zeros((0, len(self.names))), np.zeros(0))
         return self._measure(clients, measured)
