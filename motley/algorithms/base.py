@@ -170,6 +170,10 @@ class Correction(_Piece):
         }
         return parts, ctx.memory
 
+    def update(self, parts: Parts) -> Tensor:
+        """``[D]``, by how much the client's model moved, as a server reads it from an upload."""
+        return parts["delta"].value
+
 
 class Aggregator(_Piece):
     """How uploads become one total. ``sees`` says whether single uploads must be known (``each``) or their sum is enough."""

@@ -33,6 +33,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
+from torch import Tensor
 
 from motley.algorithms.base import (
     Affine,
@@ -42,6 +43,7 @@ from motley.algorithms.base import (
     Memory,
     Method,
     Part,
+    Parts,
     Room,
     Server,
     ServerState,
@@ -74,6 +76,10 @@ class Normalised(Correction):
         delta = parts["delta"].value / norm if norm else parts["delta"].value
         told = torch.full((1,), norm, dtype=delta.dtype, device=delta.device)
         return {**parts, "delta": Part(delta, "mean"), "solver_norm": Part(told, "mean")}, memory
+
+    def update(self, parts: Parts) -> Tensor:
+        """The mean direction times ``||a||_1``; zero without a step."""
+        return parts["delta"].value * parts["solver_norm"].value
 
     def refuses(self, algorithm: Algorithm, solver: SGD, weights: str) -> str | None:
         """Weights that do not sum to 1, and a server that does not know the normalisation."""

@@ -157,6 +157,9 @@ class Selector(Generic[S]):
         silent = np.isin(reports.outcome, [int(o) for o in _SILENT])
         clean = {}
         for name, value in reports.signals.items():
+            if len(value) and not value.strides[0] and not silent.any() and np.isfinite(value[0]).all():
+                clean[name] = value  # one row repeated: it stays so
+                continue
             bad = ~np.isfinite(value)
             bad[silent] = True
             clean[name] = np.where(bad, np.nan, value) if bad.any() else value

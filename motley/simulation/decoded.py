@@ -6,8 +6,8 @@
     last_layer        (x + update), its last linear layer
     cosine            <update, c> / (|update| |c|),         c the consensus of the steps before: c <- 0.9 c + 0.1 total
 
-where update is the decoded ``delta`` of one upload, x the model sent for it, and total the aggregated delta of a server step; the
-first step's is taken as it is.
+where update is what one client's model moved by, as its decoded upload tells, x the model sent for it, and total the aggregated
+delta of a server step; the first step's is taken as it is.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Decoded:
         """The wanted signals of one upload; ``x`` the model that was sent, ``rates`` the sum of its steps' learning rates."""
         if not self.wanted:
             return {}
-        update = parts["delta"].value.cpu().double()
+        update = self.setting.algorithm.correction.update(parts).cpu().double()
         return {name: _MADE[name](self, update, x, rates) for name in self.wanted}
 
     def step(self, total: Tensors) -> None:

@@ -246,7 +246,7 @@ class Simulation:
             counted = outcome == Outcome.ACCEPTED
             if landed.cargo["rehearsal"].any():
                 outcome[counted] = Outcome.REHEARSED
-                if counted.any():
+                if total:
                     self._probe(self.algorithm.correction.download(self._moved(total, counted)), np.nan)
             elif total:
                 self._update(landed, counted, total, results)

@@ -84,9 +84,9 @@ class Wants(Uniform):
 @pytest.mark.parametrize(
     ("signal", "when", "told"),
     [
-        ("label_histogram", "enrolled", True), ("uplink_mbps", "enrolled", False), ("loss", "enrolled", False),
-        ("loss", "probed", True), ("uplink_mbps", "probed", True), ("gradient", "probed", False),
-        ("update_norm", "reported", True), ("sketch", "reported", False),
+        ("label_histogram", "enrolled", True), ("uplink_mbps", "enrolled", True), ("loss", "enrolled", False),
+        ("loss", "probed", True), ("uplink_mbps", "probed", True), ("gradient", "probed", True), ("sketch", "probed", False),
+        ("update_norm", "reported", True), ("sketch", "reported", True), ("uplink_mbps", "reported", False),
     ],
 )  # fmt: skip
 def test_a_signal_nobody_can_tell_is_refused(signal: str, when: str, told: bool, monkeypatch: pytest.MonkeyPatch) -> None:
