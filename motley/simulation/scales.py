@@ -20,7 +20,12 @@ Numbered = Iterator[tuple[int, Upload]]
 
 
 def weighed(
-    uploads: Numbered, step: Step, gone: NDArray[np.int64], landed: Flights, newest: ModelState, downloads: Mapping[int, Tensors]
+    uploads: Numbered,
+    step: Step,
+    gone: NDArray[np.int64],
+    landed: Flights,
+    newest: ModelState,
+    downloads: Mapping[int, Tensors],
 ) -> Iterator[Upload]:
     """The uploads as the step wants them. ``gone``: which flights of the step have landed, in the order of ``landed``."""
     if step.scale is not None and step.mix:
