@@ -183,17 +183,21 @@ def upload_ratios(compute_s: Floats, upload_s: Floats, budget: float, least: flo
     tau, u = compute_s[known], upload_s[known]
 
     def ratios(finish_s: float) -> Floats:
-        free = np.divide(finish_s - tau, u, out=np.full(len(u), np.inf), where=u > 0)  # a link that takes no time sends all
+        with np.errstate(over="ignore"):  # a link that takes no time, or next to none, sends all
+            free = np.divide(finish_s - tau, u, out=np.full(len(u), np.inf), where=u > 0)
         return np.asarray(np.clip(free, least, 1.0))
 
     def total(finish_s: float) -> float:
         return float(ratios(finish_s).sum())
 
-    low, need = float((tau + least * u).max()), budget * len(tau)
+    low, need = (
+        float((tau + least * u).max()),
+        budget * len(tau) * (1.0 - 1e-12),
+    )  # so that rounding does not put it out of reach
     if total(low) < need:
         corners = np.unique(np.concatenate([[low], tau + least * u, tau + u]))
         corners = corners[corners >= low]
-        after = min(bisect_left(corners, need, key=total), len(corners) - 1)
+        after = bisect_left(corners, need, key=total)
         before, reached = float(corners[after - 1]), total(float(corners[after - 1]))
         rise = total(float(corners[after])) - reached
         low = before + (need - reached) / rise * float(corners[after] - before)

@@ -1,0 +1,306 @@
+"""FedCor: losses of all clients as a Gaussian; greedily those whose training should lower the global loss most.
+
+Tang, Ning, Wang, Sun, Wang, Li, Chen: *FedCor: Correlation-Based Active Client Selection Strategy for Heterogeneous Federated
+Learning*, CVPR 2022 (arXiv:2103.13822). Specification: selectors-baselines 6.
+
+    y_k      = L_k(after) - L_k(before), of one aggregation                       a row of [K] per Gaussian-process round
+    y        ~ N(mu, Sigma),  Sigma = X^T X + noise^2 I,  X [d, K] (state and code keep its transpose, a row per client)
+    mu_k     = sum_e g^(t - e) y_e,k / sum_e g^(t - e)
+    training : Adam on -sum_e g^(t - e) log N(y_e; mu, Sigma) over X
+    greedy   : k* = argmax alpha_k (Sigma p)_k / sqrt(Sigma_kk);  Sigma <- Sigma - Sigma_:k* Sigma_k*: / Sigma_k*k*;  m times
+    annealing: alpha_k <- beta alpha_k whenever k is chosen; alpha <- 1 when the Gaussian is trained again
+
+Symbols: ``e``, ``t`` epochs, that is server steps before; ``g`` discount; ``p_k`` share of the data over all clients known; ``d``
+``dimension``. With X the likelihood and its gradient cost O(K d^2), by A = X X^T + noise^2 I_d: Sigma^-1 X^T = X^T A^-1, and
+logdet Sigma = logdet A + 2 (K - d) log noise. Conditioned on the picks, Sigma stays X^T C X + noise^2 I among the others, with
+C [d, d]: the greedy costs O(m K d), and is the downdate of the whole matrix, pick for pick.
+
+Schedule: rounds 1 .. warmup + 1 draw uniformly, and round warmup + 2 trains the Gaussian first; then greedy. After each epoch
+that is a multiple of ``interval`` a round is a rehearsal: a uniform cohort trains and its average is measured, then thrown away.
+
+State, per client: ``num_examples``, ``before`` (loss in the probe of round ``measured``), ``alpha``, ``embedding`` [d], ``changes``
+[rounds] (y, NaN: not measured); ``epochs`` of the changes. About 16 (d + rounds kept) bytes per client.
+Needs: ``num_examples`` once; probed ``loss`` on all training data. Probe cost: every available client downloads the model and
+evaluates all its data in each round up to warmup + 2; a rehearsal costs two such probes and m trainings more. Nothing otherwise.
+
+Published settings (warmup, interval, history, discount, annealing; m / K): CIFAR-10 20, 50, 500, 0.99, 0.9; 5 / 100 (the default,
+INTERPRETATION-D), FMNIST 15, 10, 100, 0.95, 0.95; 5 / 100, command line 25, 5, 10, 0.8, 0.9; 10 / 100.
+
+``Cohort.notes``: ``greedy`` (1, or 0 for a uniform cohort), ``score`` of the first pick, ``min_alpha``, ``changes`` kept.
+
+Deviations and readings
+-----------------------
+* A rehearsal is a round of its own here (:class:`~motley.core.records.Cohort`), in the code part of the round before: it counts in
+  ``stop.rounds``. Losses are of the training data, the code's of a held-out fifth: ``measured = "val_loss"``. The project's
+  aggregator weighs the cohort, the code does not.
+* READING Adam starts afresh at each training. X begins as N(0, 1) / sqrt(d), drawn from ``embedding_seed`` and the client's id:
+  an unseen client has its row before it is known. Only the rows of clients with a change are trained.
+* INTERPRETATION-D who is not available stays in p and Sigma, but is no candidate. A missing loss takes its coordinate out of y_e
+  (the marginal Gaussian). Without any training yet (nobody measured) cohorts stay uniform.
+* INTERPRETATION-D whoever was sent out is annealed, also if it was late or dropped: it would be chosen for ever otherwise.
+* Scores may be negative: the largest is taken all the same. Of equal scores the lowest id wins, as in the code. mu and the scale
+  of Sigma do not matter to the choice. Other kernels, an untracked mean and the leave-one-out likelihood are not offered.
+
+>>> import numpy as np
+>>> sigma = np.array([[1, 0.8, 0], [0.8, 1, 0], [0, 0, 0.5]])
+>>> embedding = np.linalg.cholesky(sigma - 1e-4 * np.eye(3))
+>>> at, scores = greedy(embedding, 0.01, np.array([0.35, 0.25, 0.4]), np.ones(3), np.ones(3, bool), m=2)
+>>> at.tolist(), scores.round(6).tolist()
+([0, 2], [0.55, 0.282843])
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from motley.core.errors import ConfigError
+from motley.core.keys import Key
+from motley.core.paper import Paper
+from motley.core.records import Ask, Cohort, Ids, Needs, Outcome, Reports
+from motley.core.table import ClientTable
+from motley.selectors.base import SelectionRule
+from motley.selectors.parts.sizes import SIZE, put_sizes, shares
+
+__all__ = ["FedCor", "FedCorState", "fit", "greedy", "negative_log_likelihood"]
+
+Floats = NDArray[np.float64]
+
+LARGEST = 1e9
+"""Losses beyond it, of runs that diverge, count as it."""
+_DEFAULTS = {SIZE: np.nan, "before": np.nan, "alpha": 1.0, "embedding": np.nan, "changes": np.nan}
+_SENT = (Outcome.ACCEPTED, Outcome.LATE, Outcome.DROPPED, Outcome.REJECTED)
+
+
+@dataclass(frozen=True)
+class FedCorState:
+    """One row per client; columns as named in the module's docstring.
+
+    epochs: of the columns of ``changes``. measured: the round that ``before`` is of, 0: none.
+    """
+
+    clients: ClientTable = field(default_factory=lambda: ClientTable(_DEFAULTS))
+    epochs: Ids = field(default_factory=lambda: np.zeros(0, np.int64))
+    measured: int = 0
+
+
+@dataclass(frozen=True)
+class FedCor(SelectionRule[FedCorState]):
+    """The m clients whose training should lower the global loss most, without those that others stand for.
+
+    Parameters
+    ----------
+    warmup: epochs of uniform cohorts, less one.
+    interval: epochs between rehearsals.
+    history: changes older than so many epochs are forgotten.
+    discount: g, in (0, 1]: weight of a change against one an epoch younger.
+    annealing: beta, in (0, 1].
+    dimension: numbers in a client's embedding.
+    noise: standard deviation of what the embedding does not explain.
+    rate: of Adam.
+    first_iterations, iterations: of Adam, in the first training and in later ones.
+    measured: the loss on all training data, or on the validation part.
+    embedding_seed: of the embedding before any training.
+    """
+
+    warmup: int = 20
+    interval: int = 50
+    history: int = 500
+    discount: float = 0.99
+    annealing: float = 0.9
+    dimension: int = 15
+    noise: float = 0.01
+    rate: float = 0.01
+    first_iterations: int = 1000
+    iterations: int = 100
+    measured: Literal["loss", "val_loss"] = "loss"
+    embedding_seed: int = 0
+
+    paper: ClassVar[Paper] = Paper(
+        "tang2022fedcor",
+        "FedCor: Correlation-Based Active Client Selection Strategy for Heterogeneous Federated Learning",
+        ("Minxue Tang", "Xuefei Ning", "Yitu Wang", "Jingwei Sun", "Yu Wang", "Hai Li", "Yiran Chen"),
+        "IEEE/CVF Conference on Computer Vision and Pattern Recognition (CVPR)",
+        2022,
+        "https://arxiv.org/abs/2103.13822",
+    )
+
+    def __post_init__(self) -> None:
+        if self.warmup < 0 or self.interval < 1 or self.history < 0:
+            raise ConfigError(
+                f"got warmup = {self.warmup}, interval = {self.interval}, history = {self.history}; "
+                "expected at least 0, 1 and 0 epochs"
+            )
+        if not 0 < self.discount <= 1 or not 0 < self.annealing <= 1:
+            raise ConfigError(f"got discount = {self.discount}, annealing = {self.annealing}; expected numbers in (0, 1]")
+        if not 0 < self.noise < np.inf or not 0 < self.rate < np.inf:
+            raise ConfigError(f"got noise = {self.noise}, rate = {self.rate}; expected positive numbers")
+        if min(self.dimension, self.first_iterations, self.iterations) < 1:
+            raise ConfigError(
+                f"got dimension = {self.dimension}, first_iterations = {self.first_iterations}, "
+                f"iterations = {self.iterations}; expected at least 1"
+            )
+
+    def needs(self) -> Needs:
+        """Sizes, and everybody's loss in warm-up and rehearsals."""
+        return Needs(frozenset({SIZE}), {self.measured: None})
+
+    def init(self) -> FedCorState:
+        """Nothing measured, nothing trained."""
+        return FedCorState()
+
+    def schedule(self, round: int) -> tuple[int, bool]:
+        """Epoch of a round, and whether the round is a rehearsal (its epoch is then that of the round before)."""
+        first = self.interval * (self.warmup // self.interval + 1) + 2
+        if round < first:
+            return round - 1, False
+        cycle, within = divmod(round - first, self.interval + 1)
+        return first - 2 + cycle * self.interval + within, within == 0
+
+    def candidates(self, state: FedCorState, ask: Ask) -> Ids:
+        """Everybody available, up to the round after the warm-up and in rehearsals."""
+        wanted = ask.round <= self.warmup + 2 or self.schedule(ask.round)[1]
+        return ask.available if wanted else np.zeros(0, np.int64)
+
+    def select(self, state: FedCorState, ask: Ask) -> Cohort:
+        """A uniform cohort in warm-up and rehearsals, the greedy picks in order otherwise."""
+        epoch, rehearsal = self.schedule(ask.round)
+        clients, kept = state.clients, float(len(state.epochs))
+        if epoch <= self.warmup or rehearsal or "embedding" not in clients.columns:
+            ids = ask.rng.choice(ask.available, ask.m, replace=False)
+            return Cohort(ids, rehearsal=rehearsal, notes={"greedy": 0.0, "changes": kept})
+        everybody = np.union1d(clients.ids, ask.available)
+        alpha = clients.get("alpha", everybody)
+        there = np.isin(everybody, ask.available, assume_unique=True)
+        p = shares(clients, everybody)
+        at, scores = greedy(self._embedding(clients, everybody), self.noise, p, alpha, there, ask.m)
+        notes = {"greedy": 1.0, "score": float(scores[0]), "min_alpha": float(alpha.min()), "changes": kept}
+        return Cohort(everybody[at], notes=notes)
+
+    def observe(self, state: FedCorState, round: int, reports: Reports) -> FedCorState:
+        """Sizes at enrolment, losses of the probes, annealing of the chosen."""
+        epoch, rehearsal = self.schedule(round)
+        state = dataclasses.replace(state, clients=put_sizes(state.clients, reports))
+        asked, sent = reports.of(Outcome.PROBED), reports.of(*_SENT)
+        if len(asked):
+            state = self._measure(state, round, asked)
+        if rehearsal:
+            clients = state.clients.put(state.clients.ids, {"alpha": 1.0})
+        elif len(sent) and epoch > self.warmup:
+            clients = state.clients.put(sent.ids, {"alpha": self.annealing * state.clients.get("alpha", sent.ids)})
+        else:
+            return state
+        return dataclasses.replace(state, clients=clients)
+
+    def _measure(self, state: FedCorState, round: int, asked: Reports) -> FedCorState:
+        """A change, if these clients were measured one server step (or one rehearsal) ago; else what the next is compared with."""
+        epoch, rehearsal = self.schedule(round)
+        loss = np.clip(asked.signal(self.measured), -LARGEST, LARGEST)
+        again = rehearsal and state.measured == round
+        if again or (not rehearsal and round > 1 and state.measured == round - 1):
+            change = loss - state.clients.get("before", asked.ids)
+            state = self._learn(state, asked.ids, change, epoch if rehearsal else epoch - 1, round > self.warmup + 1)
+        if again:
+            return state
+        clients = state.clients.put(state.clients.ids, {"before": np.nan}, keep_nan=True)
+        return dataclasses.replace(state, clients=clients.put(asked.ids, {"before": loss}), measured=round)
+
+    def _learn(self, state: FedCorState, ids: Ids, change: Floats, epoch: int, train: bool) -> FedCorState:
+        """One more change, those too old forgotten, and the Gaussian trained on them if it is time."""
+        keep = state.epochs + self.history >= epoch
+        clients = state.clients.grow(ids)
+        old = clients.get("changes", clients.ids).reshape(len(clients), -1)[:, : len(keep)][:, keep]
+        new = np.full(len(clients), np.nan)
+        new[np.searchsorted(clients.ids, ids)] = change
+        changes, epochs = np.column_stack([old, new]), np.append(state.epochs[keep], epoch)
+        if train:
+            seen = ~np.isnan(changes).all(axis=1)
+            first = "embedding" not in clients.columns
+            start = self._embedding(clients, clients.ids)[seen]
+            weights = self.discount ** (epoch - epochs).astype(np.float64)
+            steps = self.first_iterations if first else self.iterations
+            clients = clients.put(
+                clients.ids[seen], {"embedding": fit(start, changes[seen], weights, self.noise, self.rate, steps)}
+            )
+        clients = dataclasses.replace(clients, columns={**clients.columns, "changes": changes})
+        return dataclasses.replace(state, clients=clients, epochs=epochs)
+
+    def _embedding(self, clients: ClientTable, ids: Ids) -> Floats:
+        """Rows of X^T ``[n, d]``: trained, or as they are drawn."""
+        drawn = Key(self.embedding_seed).fold("fedcor").normal(ids, self.dimension) / np.sqrt(self.dimension)
+        trained = clients.get("embedding", ids).reshape(len(ids), -1)
+        return np.where(np.isnan(trained), drawn, trained)
+
+
+def greedy(
+    embedding: Floats, noise: float, p: Floats, alpha: Floats, there: NDArray[np.bool_], m: int
+) -> tuple[NDArray[np.int64], Floats]:
+    """Positions picked, in order, and the score of each when it was picked, ``[m]``.
+
+    Parameters
+    ----------
+    embedding: X^T ``[K, d]``. noise: with it Sigma = X^T X + noise^2 I. p, alpha: ``[K]``. there: candidates, ``[K]``. m: picks,
+    at most as many as there are candidates.
+    """
+    square = noise**2
+    within = np.eye(embedding.shape[1])  # C: the embedding's covariance, given the picks
+    own = np.einsum("kd,kd->k", embedding, embedding) + square  # Sigma_kk
+    pull = embedding @ (p @ embedding) + square * p  # Sigma p; rows of picked clients are not kept up
+    blocked = np.where(there, 0.0, -np.inf)
+    at, scores = np.empty(m, np.int64), np.empty(m)
+    for i in range(m):
+        score = alpha * pull / np.sqrt(np.maximum(own, square)) + blocked
+        k = at[i] = int(np.argmax(score))
+        scores[i], blocked[k] = score[k], -np.inf
+        along = within @ embedding[k]
+        pivot = float(embedding[k] @ along) + square
+        column = embedding @ along  # Sigma_:k of the others
+        pull -= column * (pull[k] / pivot)
+        own -= column * column / pivot
+        within -= np.outer(along, along) / pivot
+    return at, scores
+
+
+def negative_log_likelihood(embedding: Floats, residuals: Floats, weights: Floats, noise: float) -> tuple[float, Floats]:
+    """``-sum_e w_e log N(r_e; 0, X^T X + noise^2 I)`` and its gradient in X^T, ``[K, d]``; O(K d^2) for each set of clients.
+
+    Parameters
+    ----------
+    embedding: X^T ``[K, d]``. residuals: r ``[K, n]``; an entry that is NaN is not part of its Gaussian. weights: ``[n]``.
+    """
+    square, value, slope = noise**2, 0.0, np.zeros_like(embedding)
+    known = ~np.isnan(residuals)
+    sets, of = np.unique(known.T, axis=0, return_inverse=True)
+    for i, rows in enumerate(sets):
+        whole = rows.all()
+        x, r, w = (embedding if whole else embedding[rows]), residuals[rows][:, of == i], weights[of == i]
+        inner = x.T @ x + square * np.eye(x.shape[1])
+        solved = x @ np.linalg.inv(inner)  # Sigma^-1 X^T
+        white = (r - solved @ (x.T @ r)) / square  # Sigma^-1 r
+        logdet = np.linalg.slogdet(inner)[1] + (len(x) - x.shape[1]) * np.log(square)
+        value += 0.5 * float(w.sum() * (logdet + len(x) * np.log(2.0 * np.pi)) + (w * r * white).sum())
+        slope[rows] += w.sum() * solved - (white * w) @ (r.T @ solved)
+    return value, slope
+
+
+def fit(embedding: Floats, changes: Floats, weights: Floats, noise: float, rate: float, iterations: int) -> Floats:
+    """X^T after so many steps of Adam (0.9, 0.999, 1e-8) on the likelihood of the changes around their weighted mean.
+
+    Parameters
+    ----------
+    embedding: ``[K, d]``. changes: ``[K, n]``, every client with at least one number. weights: ``[n]``.
+    """
+    known = ~np.isnan(changes)
+    mean = np.where(known, changes, 0.0) @ weights / np.maximum(known @ weights, np.finfo(float).tiny)
+    residuals = changes - mean[:, None]
+    x, first, second = embedding.copy(), np.zeros_like(embedding), np.zeros_like(embedding)
+    for i in range(1, iterations + 1):
+        slope = negative_log_likelihood(x, residuals, weights, noise)[1]
+        first += 0.1 * (slope - first)
+        second += 0.001 * (slope * slope - second)
+        x -= rate * (first / (1.0 - 0.9**i)) / (np.sqrt(second / (1.0 - 0.999**i)) + 1e-8)
+    return x
