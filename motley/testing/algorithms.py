@@ -1,0 +1,281 @@
+"""The contract of every algorithm, as one function: :func:`check_algorithm`.
+
+Eight clients of unequal size, three of which take part in a round, train a small network with the method, with and without
+BatchNorm, on every engine that accepts it. A method of your own is tested by one line:
+
+>>> from motley.algorithms.fedprox import FedProx
+>>> check_algorithm(FedProx(mu=0.1))
+
+Each point of the contract is a function of its own below, named in :data:`CHECKS`; a failure is an ``AssertionError`` that
+begins with the point's name. Everything is in float64 and takes a second per method.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from motley.algorithms import AGGREGATORS, LOSSES, SERVERS
+from motley.algorithms.base import Algorithm, Correction, Memory, Method, Room, ServerState, Upload
+from motley.algorithms.local import SGD
+from motley.algorithms.weights import Weighting, divide_by
+from motley.core.keys import Key, Streams
+from motley.core.ragged import Ragged
+from motley.core.work import LocalWork
+from motley.engines import ENGINES
+from motley.engines.base import Engine, Job, Setting, Trained
+from motley.tasks.base import Federation, Task
+from motley.tasks.flat import initial
+
+__all__ = ["CHECKS", "Play", "check_algorithm"]
+
+SIZES = (7, 1, 23, 12, 4, 16, 5, 9)
+COHORTS = ((2, 0, 5), (1, 2, 7), (5, 6, 3), (2, 4, 0))
+"""Who takes part: some come back, some never do."""
+BATCHED = ("threads", "cohort", "vmap", "debug")
+
+
+def mlp() -> nn.Module:
+    """Without buffers: every engine takes it."""
+    return nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 4))
+
+
+def normed() -> nn.Module:
+    """With floating and integer buffers."""
+    return nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5), nn.ReLU(), nn.Linear(5, 4))
+
+
+MODELS: Mapping[str, Callable[[], nn.Module]] = {"an MLP": mlp, "an MLP with BatchNorm": normed}
+
+
+def _federation() -> Federation:
+    count, key = sum(SIZES), Key(0).fold("contract")
+    x = torch.from_numpy(key.normal(np.arange(count), 6))
+    y = torch.from_numpy((4 * key.fold("labels").uniform(np.arange(count))[:, 0]).astype(np.int64))
+    train = Ragged(np.concatenate([[0], np.cumsum(SIZES)]), key.fold("order").numpy().permutation(count))
+    empty = Ragged(np.zeros(len(SIZES) + 1, np.int64), np.zeros(0, np.int64))
+    return Federation(x, y, train, y[torch.from_numpy(train.values)].clone(), empty, empty, None, 4)
+
+
+@dataclass
+class Play:
+    """A small federation that plays a method round by round, without clock, channel or selector.
+
+    Parameters
+    ----------
+    method: what is played. weights: how updates count. solver: local optimiser. model: of :data:`MODELS`. engine: by name.
+    """
+
+    method: Method
+    weights: Weighting
+    solver: SGD
+    model: str = "an MLP"
+    engine: str = "sequential"
+    server: ServerState = field(init=False)
+    memories: dict[int, Memory] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        task = Task("contract", _federation(), MODELS[self.model])
+        plain = Algorithm(LOSSES.build("cross_entropy"), Correction(), AGGREGATORS.build("mean"), SERVERS.build("average"))
+        self.algorithm = self.method.change(plain)
+        work = LocalWork(batch_size=5, epochs=2)
+        self.setting = Setting(task, self.algorithm, self.solver, work, Streams(3), torch.float64, threads=2)
+        model = initial(task.model, Key(1), torch.float64)
+        self.server = self.algorithm.server.init(model, len(SIZES))
+        self.first = self.algorithm.correction.memory(model)
+
+    def refuses(self) -> str | None:
+        """Why the engine does not take this method."""
+        kind: type[Engine] = ENGINES.get(self.engine)
+        return kind.refuses(self.setting)
+
+    def jobs(self, number: int, cohort: tuple[int, ...]) -> list[Job]:
+        """The whole work of each, except that the last of the cohort is cut short."""
+        steps = self.setting.work.total(np.array([SIZES[c] for c in cohort]))
+        steps[-1] = max(1, steps[-1] - 1)
+        return [Job(c, 10 * number + i, int(s), 0.1) for i, (c, s) in enumerate(zip(cohort, steps, strict=True))]
+
+    def kept(self, cohort: tuple[int, ...]) -> dict[int, Memory | None]:
+        """What the cohort holds."""
+        return {} if self.first is None else {c: self.memories.get(c, self.first) for c in cohort}
+
+    def train(self, number: int, cohort: tuple[int, ...]) -> list[Trained]:
+        """The local work of one round, in order of client id."""
+        kind: type[Engine] = ENGINES.get(self.engine)
+        engine = kind(self.setting)
+        download = self.algorithm.correction.download(self.server)
+        ordered = tuple(sorted(cohort))
+        done = list(engine.train(self.jobs(number, ordered), download, self.kept(ordered), frozenset()))
+        engine.close()
+        return done
+
+    def round(self, number: int, cohort: tuple[int, ...]) -> list[Trained]:
+        """One round: train, fold, step, remember."""
+        done = self.train(number, cohort)
+        uploads = [Upload(t.parts, float(SIZES[t.client]) if self.weights == "examples" else 1.0) for t in done]
+        total = self.algorithm.aggregator.fold(iter(uploads), divide_by(self.weights))
+        self.server = self.algorithm.server.update(self.server, total, Room(self.setting.task.layout, len(SIZES), len(done)))
+        self.memories |= {t.client: t.memory for t in done if t.memory is not None}
+        return done
+
+    def run(self) -> Play:
+        """All of :data:`COHORTS`."""
+        for number, cohort in enumerate(COHORTS):
+            self.round(number, cohort)
+        return self
+
+
+def _require(true: bool, message: str) -> None:
+    if not true:
+        raise AssertionError(message)
+
+
+def _state(play: Play) -> dict[str, Tensor]:
+    """Everything that evolves, by name."""
+    model = play.server.model
+    out = {"x": model.x, "buffers": model.buffers, "counters": model.counters, **play.server.extra}
+    for client, memory in sorted(play.memories.items()):
+        out |= {f"client {client}: {name}": value for name, value in memory.items()}
+    return out
+
+
+def _same(got: Mapping[str, Tensor], want: Mapping[str, Tensor], what: str, rtol: float = 0.0) -> None:
+    _require(got.keys() == want.keys(), f"{what}: {sorted(got.keys() ^ want.keys())} on one side only")
+    for name, value in want.items():
+        if value.is_floating_point():
+            scale = max(float(value.abs().max()) if value.numel() else 0.0, 1e-12)
+            far = float((got[name] - value).abs().max()) / scale if value.numel() else 0.0
+            _require(far <= rtol, f"{what}: {name} differs by {far:.2g} of its size")
+        else:
+            _require(bool(torch.equal(got[name], value)), f"{what}: {name} differs")
+
+
+def _declared(method: Method, weights: Weighting, solver: SGD) -> None:
+    params = vars(type(method)).get("__dataclass_params__")
+    _require(params is not None and params.frozen, "a method is a frozen dataclass of options")
+    _require(bool(method.paper.key), "a method names its paper")
+    algorithm = Play(method, weights, solver).algorithm
+    for part in (algorithm.loss, algorithm.correction, algorithm.aggregator, algorithm.server):
+        _require(dataclasses.is_dataclass(part) or type(part) is Correction, f"{type(part).__name__} is no frozen dataclass")
+        reason = part.refuses(algorithm, solver, weights)
+        _require(reason is None, f"the method refuses itself: {reason}")
+
+
+def _uploads(method: Method, weights: Weighting, solver: SGD) -> None:
+    for model in MODELS:
+        play = Play(method, weights, solver, model)
+        sizes = set()
+        for trained in play.round(0, COHORTS[0]):
+            named = {name for name, part in trained.parts.items() if part.fold in ("mean", "sum")}
+            declared = play.algorithm.correction.uploads
+            _require(named == declared, f"uploads {sorted(named)}, but declares {sorted(declared)}")
+            sizes.add(tuple(sorted((name, part.value.numel()) for name, part in trained.parts.items())))
+        _require(len(sizes) == 1, "uploads of different lengths: what is billed would depend on the client")
+
+
+def _engines(method: Method, weights: Weighting, solver: SGD) -> None:
+    for model in MODELS:
+        reference = _state(Play(method, weights, solver, model).run())
+        for engine in BATCHED:
+            play = Play(method, weights, solver, model, engine)
+            if play.refuses() is None:
+                _same(_state(play.run()), reference, f"{engine} against the reference, {model}", rtol=1e-9)
+
+
+def _memories(method: Method, weights: Weighting, solver: SGD) -> None:
+    for model in MODELS:
+        play = Play(method, weights, solver, model)
+        for number, cohort in enumerate(COHORTS):
+            before = copy.deepcopy(play.memories)
+            first = copy.deepcopy(play.first)
+            play.round(number, cohort)
+            for client, memory in before.items():
+                if client not in cohort:
+                    _same(play.memories[client], memory, f"client {client} was not asked, but its memory moved")
+            if first is not None and play.first is not None:
+                _same(play.first, first, "the first memory, which all clients share, was changed in place")
+
+
+def _values(method: Method, weights: Weighting, solver: SGD) -> None:
+    play = Play(method, weights, solver, "an MLP with BatchNorm")
+    play.round(0, COHORTS[0])
+    server, sent = copy.deepcopy(play.server), play.algorithm.correction.download(play.server)
+    kept, before = copy.deepcopy(dict(sent)), play.server
+    play.round(1, COHORTS[1])
+    _same(sent, kept, "a download was changed by training")
+    _same(
+        {"x": before.model.x, **before.extra},
+        {"x": server.model.x, **server.extra},
+        "an old server state was changed by a step",
+    )
+
+
+def _resume(method: Method, weights: Weighting, solver: SGD) -> None:
+    whole = _state(Play(method, weights, solver, "an MLP with BatchNorm").run())
+    for cut in range(1, len(COHORTS)):
+        first = Play(method, weights, solver, "an MLP with BatchNorm")
+        for number in range(cut):
+            first.round(number, COHORTS[number])
+        second = Play(method, weights, solver, "an MLP with BatchNorm")
+        second.server, second.memories = copy.deepcopy(first.server), copy.deepcopy(first.memories)
+        for number in range(cut, len(COHORTS)):
+            second.round(number, COHORTS[number])
+        _same(_state(second), whole, f"went on after round {cut}")
+
+
+def _buffers(method: Method, weights: Weighting, solver: SGD) -> None:
+    play = Play(method, weights, solver, "an MLP with BatchNorm")
+    size, kind = play.server.model.buffers.numel(), play.server.model.counters.dtype
+    for number, cohort in enumerate(COHORTS):
+        play.round(number, cohort)
+        variance = play.server.model.buffers[size // 2 :]  # mean, then variance
+        _require(bool((variance >= 0).all()), f"a running variance below 0 after round {number + 1}")
+        _require(play.server.model.counters.dtype == kind, "integer buffers lost their type")
+
+
+def _finite(method: Method, weights: Weighting, solver: SGD) -> None:
+    play = Play(method, weights, solver).run()
+    for name, value in _state(play).items():
+        _require(bool(torch.isfinite(value.double()).all()), f"{name} is not finite")
+    plain = play.setting.task.layout.size
+    _require(play.server.model.x.numel() == plain, "the model changed its length")
+
+
+CHECKS: dict[str, Callable[[Method, Weighting, SGD], None]] = {
+    "options are frozen dataclasses, parts go together": _declared,
+    "uploads are what was declared, and of one length": _uploads,
+    "memories of the others stay": _memories,
+    "states are values": _values,
+    "resume in mid-run": _resume,
+    "buffers stay what they are": _buffers,
+    "every engine that accepts it agrees": _engines,
+    "finite": _finite,
+}
+"""The points of the contract: what is checked, and how."""
+
+
+def check_algorithm(method: Method, weights: Weighting | None = None, solver: SGD | None = None) -> None:
+    """Play the whole contract.
+
+    Parameters
+    ----------
+    method: an instance, its options set. weights: how updates count; None: the method's own, else ``examples``.
+    solver: local optimiser; None: SGD with learning rate 0.1.
+
+    Raises
+    ------
+    AssertionError: a point of the contract is broken; the message begins with its name.
+    """
+    plain = Algorithm(LOSSES.build("cross_entropy"), Correction(), AGGREGATORS.build("mean"), SERVERS.build("average"))
+    wanted: Weighting = weights or method.change(plain).weights or "examples"  # type: ignore[assignment]
+    for name, check in CHECKS.items():
+        try:
+            check(method, wanted, solver or SGD(lr=0.1))
+        except AssertionError as error:
+            raise AssertionError(f"{name}: {error}") from error

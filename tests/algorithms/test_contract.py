@@ -1,0 +1,102 @@
+"""Every method keeps the contract: a new method joins by one row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pytest
+import torch
+
+from motley.algorithms import CATALOGUE
+from motley.algorithms.base import Part
+from motley.algorithms.fedavg import FedAvg
+from motley.algorithms.fedavgm import FedAvgM
+from motley.algorithms.feddyn import FedDyn
+from motley.algorithms.fednova import FedNova
+from motley.algorithms.fedopt import FedAdagrad, FedAdam, FedYogi
+from motley.algorithms.fedprox import FedProx
+from motley.algorithms.local import SGD, Clip
+from motley.algorithms.scaffold import Controlled, Scaffold
+from motley.testing.algorithms import CHECKS, check_algorithm
+
+MOMENTUM = SGD(lr=0.1, momentum=0.9, weight_decay=0.01)
+ROWS = [
+    (FedAvg(), None, None),
+    (FedAvg(server_lr=0.5), "uniform", MOMENTUM),
+    (FedProx(mu=0.5), None, SGD(lr=0.1, clip=Clip(1.0))),
+    (FedAvgM(), None, None),
+    (FedAdagrad(), None, None),
+    (FedAdam(), None, None),
+    (FedYogi(), None, None),
+    (FedNova(), None, None),
+    (FedNova(mu=0.1, server_momentum=0.5), None, MOMENTUM),
+    (Scaffold(), None, None),
+    (Scaffold(server_lr=0.5), None, SGD(lr=0.1, momentum=0.9, clip=Clip(1.0, "gradient"))),
+    (FedDyn(alpha=0.1), None, None),
+]
+
+
+@pytest.mark.parametrize(("method", "weights", "solver"), ROWS, ids=lambda value: type(value).__name__)
+def test_method_keeps_the_contract(method, weights, solver):
+    check_algorithm(method, weights, solver)
+
+
+def test_every_method_of_the_catalogue_has_a_row():
+    assert {type(method) for method, _, _ in ROWS} >= {CATALOGUE.get(name) for name in CATALOGUE.builtin}
+
+
+# ---- the suite itself: each broken method below must be caught, by the check that is there for it ----
+
+
+@dataclass(frozen=True)
+class Aliased(Controlled):
+    """Writes into the variate that all new clients share."""
+
+    def finish(self, after, ctx):
+        parts, memory = super().finish(after, ctx)
+        ctx.memory["c"].copy_(memory["c"])
+        return parts, memory
+
+
+@dataclass(frozen=True)
+class Talkative(Controlled):
+    """Uploads what it does not declare."""
+
+    def finish(self, after, ctx):
+        parts, memory = super().finish(after, ctx)
+        return {**parts, "more": Part(torch.zeros(3), "sum")}, memory
+
+
+@dataclass(frozen=True)
+class Extrapolates(Controlled):
+    """Sends a variance that is none: buffers scaled as if they were an update."""
+
+    def finish(self, after, ctx):
+        parts, memory = super().finish(after, ctx)
+        buffers = parts["buffers"].value
+        return {**parts, "buffers": Part(buffers - 2 * ctx.download["buffers"], "convex")}, memory
+
+
+@dataclass(frozen=True)
+class Broken(Scaffold):
+    """SCAFFOLD with another correction."""
+
+    kind: str = "Aliased"
+    kinds: ClassVar = {"Aliased": Aliased, "Talkative": Talkative, "Extrapolates": Extrapolates}
+
+    def change(self, plain):
+        return super().change(plain).replace(correction=self.kinds[self.kind]())
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [("Aliased", "memor"), ("Talkative", "uploads are what was declared"), ("Extrapolates", "running variance below 0")],
+)
+def test_broken_methods_are_caught(kind, message):
+    with pytest.raises(AssertionError, match=message):
+        check_algorithm(Broken(kind=kind))
+
+
+def test_each_point_has_a_name_and_is_told():
+    assert len(CHECKS) >= 8
