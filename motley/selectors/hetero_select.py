@@ -16,10 +16,10 @@ Symbols: ``L_k`` loss of the received model; ``h_k`` times selected; ``l_k`` las
 rounds. ``minmax`` is ``(x - min) / (max - min)``. Minima, maxima and means run over the available clients. "Update" is the
 decoded upload; the running mean is 0.9 old + 0.1 new of the server's means, begun at the first.
 
-State, per client: ``loss``, ``count`` (h), ``last`` (l), ``cosine``. With ``direction = "sketch"`` also the ``score`` at the last
-probe, in a table of participants alone the ``sketch`` of each one's last update at length 1, and the running ``mean`` sketch.
-Needs: ``loss`` probed, ``cosine`` or ``sketch`` reported, the horizon. Probe cost: every available client downloads the model and
-evaluates ``probe_batches`` batches, each round.
+State, per client: ``loss``, ``count`` (h), ``last`` (l), ``cosine``. With ``direction = "sketch"`` also the ``score`` at the
+last probe, in a table of participants alone the ``sketch`` of each one's last update at length 1, and the running ``mean`` sketch.
+Needs: ``loss`` probed, ``cosine`` or ``sketch`` reported, the horizon. Probe cost: every available client downloads the model
+and evaluates ``probe_batches`` batches, each round.
 
 ``Cohort.scores`` are the S_k of the chosen, ``Cohort.weights`` the a_k. Set ``weights = "score"`` or ``"selector_ratio"``: they
 then sum to 1 also when somebody drops out. ``Cohort.notes``: ``tau``, ``max_probability``, ``cv_probability``.
@@ -27,17 +27,17 @@ then sum to 1 also when somebody drops out. ``Cohort.notes``: ``tau``, ``max_pro
 Deviations and readings
 -----------------------
 * READING 0.9 and 0.1 are the authors' code's (optimisation-and-compression G 8); the text gives no constants.
-* The text compares the last update with the running mean of *now*. ``"cosine"`` (default) is the exact cosine at the time of the
-  upload, with the mean of the rounds before; ``"sketch"`` keeps the mean current but estimates the cosine from 64 numbers.
+* The text compares the last update with the running mean of *now*. ``"cosine"`` (default) is the exact cosine at the time of
+  the upload, with the mean of the rounds before; ``"sketch"`` keeps the mean current but estimates the cosine from 64 numbers.
   Softmax regression, 100 clients, 10 a round, updates cut to a fifth: D's mean error is 0.04 and 0.08 at a spread of 0.06,
-  its rank correlation 0.5 and 0.4. The cosine also takes 8 bytes a client in place of 520, and follows the server's real
-  mean whatever its weights, while the sketch presumes the a_k above, over those accepted.
+  its rank correlation 0.5 and 0.4 (a slow test plays it). The cosine also takes 8 bytes a client in place of 520, and
+  follows the server's real mean whatever its weights, while the sketch presumes the a_k above, over those accepted.
 * A cosine is absent before the first server step: clients of the first round keep D = 0.5 until their next upload.
 * INTERPRETATION-D an update of zeros, or one that is not finite, leaves D as it was. In the running mean a client that was
   never probed has the mean score of the others.
 * READING a client without a loss takes the mean V of those that have one; without any loss V is 0.
 * A late, dropped or rejected client's ``h`` moves, its ``l`` and direction do not (selectors-baselines 0.3.7).
-* ``as_published = "code"``: S = 1 where all are equal (G 13). Of the code's differences it is the only one that reaches a score;
+* ``as_published = "code"``: S = 1 where all are equal (G 13). Of the code's differences only this one reaches a score;
   ``lr = "score_adaptive"`` is the code's 1 + S_k (G 4). Its cap of 0.15 on the rate never binds from 0.05 down.
 * READING the score normalised over the available is used throughout: the lowest has S = 0 and, if drawn, weight 0.
 
@@ -94,7 +94,7 @@ class Components(NamedTuple):
 
 @dataclass(frozen=True)
 class HeteroSelectState:
-    """``clients``: one row each. ``uploads``: column ``sketch`` [64], length 1, of participants. ``mean``: [64], or [0] at first."""
+    """``clients``: one row each. ``uploads``: column ``sketch`` [64] of participants, length 1. ``mean``: [64]; [0] at first."""
 
     clients: ClientTable = field(default_factory=lambda: ClientTable(_DEFAULTS))
     uploads: ClientTable = field(default_factory=lambda: ClientTable({"sketch": np.nan}))

@@ -308,3 +308,55 @@ def test_what_must_hold(data):
 def test_mistakes_are_told(options, message):
     with pytest.raises(ConfigError, match=message):
         build({"name": "hetero_select", **options}, horizon=T)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("alpha", [0.1, 100.0])
+def test_why_the_cosine_is_the_default(alpha):
+    """Softmax regression on ten Gaussian classes, Dirichlet labels, 100 clients, 10 a round, 50 local steps with mu = 0.1, updates
+    cut to their largest fifth. D by the text's own words, from whole updates, against both options: the cosine of the upload is
+    nearer and orders the clients better than 64 numbers can."""
+    rng = np.random.default_rng(0)
+    classes, width, clients, m, rounds, mu = 10, 200, 100, 10, 60, 0.1
+    size = classes * width
+    centres = 0.25 * rng.normal(size=(classes, width))
+    labels = np.array([rng.choice(classes, 100, p=rng.dirichlet(np.full(classes, alpha))) for _ in range(clients)])
+    data = centres[labels] + rng.normal(size=(clients, 100, width))
+    project = rng.normal(size=(size, 64)) / 8
+    told = {name: selector_of(HeteroSelect(name)) for name in ("cosine", "sketch")}
+    model, momentum, mean, last, found = np.zeros((classes, width)), np.zeros(size), np.zeros(size), {}, []
+
+    def update(k):
+        w = model.copy()
+        for _ in range(50):
+            batch = rng.integers(0, 100, 20)
+            p = np.exp(data[k, batch] @ w.T)
+            p /= p.sum(axis=1, keepdims=True)
+            p[np.arange(20), labels[k, batch]] -= 1
+            w -= 0.05 * (p.T @ data[k, batch] / 20 + mu * (w - model))
+        delta = (w - model).ravel()
+        return np.where(abs(delta) >= np.quantile(abs(delta), 0.8), delta, 0.0)
+
+    for t in range(1, rounds + 1):
+        seen = np.array(sorted(last))
+        if t > 10:
+            exact = np.clip([1 - _cosine(last[k], mean) for k in seen], 0, 1)
+            got = {name: one.rule.components(one.state, t, seen).direction for name, one in told.items()}
+            found.append([[abs(d - exact).mean(), np.corrcoef(d, exact)[0, 1]] for d in got.values()])
+        ids = np.sort(rng.choice(clients, m, replace=False))
+        deltas = np.array([update(k) for k in ids])
+        if t > 1:
+            accept(told["cosine"], t, ids, cosine=[_cosine(delta, mean) for delta in deltas])
+        accept(told["sketch"], t, ids, sketch=deltas @ project)
+        step = deltas.mean(axis=0)
+        mean = step if t == 1 else 0.9 * mean + 0.1 * step
+        last.update(zip(ids.tolist(), deltas, strict=True))
+        momentum = 0.5 * momentum + step
+        model = model + momentum.reshape(model.shape)
+    (cosine_error, cosine_order), (sketch_error, sketch_order) = np.mean(found, axis=0)
+    assert cosine_error < 0.7 * sketch_error
+    assert cosine_order > sketch_order
+
+
+def _cosine(a, b):
+    return a @ b / (np.linalg.norm(a) * np.linalg.norm(b))
