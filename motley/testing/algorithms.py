@@ -250,10 +250,10 @@ def _finite(method: Method, weights: Weighting, solver: SGD) -> None:
 CHECKS: dict[str, Callable[[Method, Weighting, SGD], None]] = {
     "options are frozen dataclasses, parts go together": _declared,
     "uploads are what was declared, and of one length": _uploads,
+    "buffers stay what they are": _buffers,
     "memories of the others stay": _memories,
     "states are values": _values,
     "resume in mid-run": _resume,
-    "buffers stay what they are": _buffers,
     "every engine that accepts it agrees": _engines,
     "finite": _finite,
 }
