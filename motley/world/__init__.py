@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from motley.core.components import Catalogue
 
-__all__ = ["AVAILABILITY", "DEVICES", "FAILURES", "LABEL_NOISE", "NETWORKS", "PARTITIONS"]
+__all__ = [
+    "AVAILABILITY",
+    "CONCEPT_SHIFT",
+    "DEVICES",
+    "DRIFT",
+    "FAILURES",
+    "FEATURE_SHIFT",
+    "LABEL_NOISE",
+    "NETWORKS",
+    "PARTITIONS",
+]
 
 PARTITIONS = Catalogue(
     "partition",
@@ -28,6 +38,26 @@ LABEL_NOISE = Catalogue(
         "none": "motley.world.shift.label_noise:Clean",
         "pair_flip": "motley.world.shift.label_noise:PairFlip",
         "symmetric": "motley.world.shift.label_noise:Symmetric",
+    },
+)
+FEATURE_SHIFT = Catalogue(
+    "feature_shift",
+    {
+        "domains": "motley.world.shift.feature_shift:Domains",
+        "noise": "motley.world.shift.feature_shift:Noise",
+        "none": "motley.world.shift.feature_shift:Plain",
+        "transform": "motley.world.shift.feature_shift:Transform",
+    },
+)
+CONCEPT_SHIFT = Catalogue(
+    "concept_shift", {"none": "motley.world.shift.concept_shift:Same", "swap": "motley.world.shift.concept_shift:Swap"}
+)
+DRIFT = Catalogue(
+    "drift",
+    {
+        "none": "motley.world.shift.drift:Still",
+        "swap": "motley.world.shift.drift:SwapLater",
+        "window": "motley.world.shift.drift:Window",
     },
 )
 DEVICES = Catalogue(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import ClassVar
 
 import numpy as np
@@ -16,7 +16,20 @@ from numpy.typing import NDArray
 from motley.core.keys import Key
 from motley.core.ragged import Ragged
 
-__all__ = ["Availability", "Device", "Failures", "LabelNoise", "Network", "Partition", "Partitioned", "World"]
+__all__ = [
+    "Availability",
+    "ConceptShift",
+    "Device",
+    "Drift",
+    "Failures",
+    "FeatureShift",
+    "LabelNoise",
+    "Looks",
+    "Network",
+    "Partition",
+    "Partitioned",
+    "World",
+]
 
 Ids = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -53,6 +66,83 @@ class LabelNoise(ABC):
     @abstractmethod
     def apply(self, key: Key, labels: Ids, owner: Ids, classes: int, population: int) -> tuple[Ids, Floats]:
         """New labels ``[n]`` and the share of labels meant to be wrong per client ``[population]``."""
+
+
+@dataclass(frozen=True)
+class Looks:
+    """One look per row, ``[n]`` each.
+
+    Parameters
+    ----------
+    degrees: counter-clockwise. blur: deviation in pixels. contrast, brightness: factors. noise: deviation, white being 1.
+    """
+
+    degrees: Floats
+    blur: Floats
+    contrast: Floats
+    brightness: Floats
+    noise: Floats
+
+    @classmethod
+    def plain(cls, n: int) -> Looks:
+        """Nothing changed."""
+        zero, one = np.zeros(n), np.ones(n)
+        return cls(zero, zero, one, one, zero)
+
+    def __getitem__(self, which: Ids | slice) -> Looks:
+        return Looks(*(getattr(self, f.name)[which] for f in fields(self)))
+
+    @property
+    def pictures_only(self) -> bool:
+        """Whether something asks for more than noise, which any features can have."""
+        plain = Looks.plain(len(self.noise))
+        return any((getattr(self, f.name) != getattr(plain, f.name)).any() for f in fields(self) if f.name != "noise")
+
+
+class FeatureShift(ABC):
+    """Features that look different at every client, drawn once; see :func:`motley.world.shift.feature_shift.shifted`."""
+
+    def group(self, key: Key, ids: Ids, population: int) -> Ids:
+        """The domain of each client, by which figures can be told; all 0 (the default) where there is nothing to tell."""
+        return np.zeros(len(ids), np.int64)
+
+    @abstractmethod
+    def looks(self, key: Key, ids: Ids, population: int) -> Looks:
+        """What each client's samples look like ``[len(ids)]``."""
+
+
+class ConceptShift(ABC):
+    """Labels that mean something else at other clients: true ones, for training and testing alike."""
+
+    def group(self, key: Key, ids: Ids) -> Ids:
+        """The cluster of each client; all 0 by default."""
+        return np.zeros(len(ids), np.int64)
+
+    @abstractmethod
+    def tables(self, key: Key, classes: int) -> Ids:
+        """What each cluster calls each class ``[J, C]``."""
+
+    def apply(self, key: Key, labels: Ids, owner: Ids, classes: int, population: int) -> tuple[Ids, Ids]:
+        """New labels ``[n]`` and the cluster of each client ``[population]``."""
+        cluster = self.group(key, np.arange(population))
+        return self.tables(key, classes)[cluster[owner], labels], cluster
+
+
+class Drift(ABC):  # noqa: B024  (each kind says only what moves; nothing does by default)
+    """A distribution that moves with time. Data is ordered once, then every dispatch asks for its window and its tables."""
+
+    def order(self, key: Key, labels: Ids, owner: Ids, classes: int, population: int) -> Ids:
+        """Places of the training samples, client by client, in the order in which windows pass over them."""
+        return np.argsort(owner, kind="stable")
+
+    def window(self, key: Key, ids: Ids, sizes: Ids, moment: int, time_s: float) -> tuple[Ids, Ids]:
+        """The part of its samples that a client sees now: first place and how many, modulo its size ``[len(ids)]`` each. How many
+        never changes with time."""
+        return np.zeros(len(ids), np.int64), sizes
+
+    def tables(self, key: Key, ids: Ids, classes: int, moment: int, time_s: float) -> Ids:
+        """What each client calls each class now ``[len(ids), C]``."""
+        return np.broadcast_to(np.arange(classes), (len(ids), classes))
 
 
 class Device(ABC):

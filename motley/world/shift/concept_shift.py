@@ -1,0 +1,77 @@
+"""The same features mean different classes at different clients (optimisation-and-compression D9, INTERPRETATION).
+
+Every client belongs to one of J clusters, each drawn with the same chance. Cluster 0 keeps its labels; cluster j > 0 calls y
+``pi_j(y)``, where ``pi_j`` swaps ``floor(share C / 2)`` disjoint pairs of classes. Nothing is wrong about these labels: they hold for
+training, validation and the client's own test samples. One model cannot fit all clusters, so the highest global accuracy falls:
+report by cluster, and look at the clients' own test sets, not at a common one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from motley.core.errors import ConfigError
+from motley.core.keys import Key
+from motley.world.base import ConceptShift, Ids
+from motley.world.draws import check_share
+
+__all__ = ["Same", "Swap", "swapped"]
+
+
+@dataclass(frozen=True)
+class Same(ConceptShift):
+    """Everybody means the same."""
+
+    def tables(self, key: Key, classes: int) -> Ids:
+        """One cluster that keeps its labels."""
+        return np.arange(classes)[None]
+
+
+@dataclass(frozen=True)
+class Swap(ConceptShift):
+    """Clusters of clients that take pairs of classes for each other.
+
+    Parameters
+    ----------
+    clusters: J, at least 2. share: of the classes that a cluster swaps, in (0, 1].
+
+    Example
+    -------
+    >>> Swap(2, share=1.0).tables(Key(0), 2).tolist()
+    [[0, 1], [1, 0]]
+    """
+
+    clusters: int = 2
+    share: float = 0.5
+
+    def __post_init__(self) -> None:
+        if self.clusters < 2:
+            raise ConfigError(f'got clusters = {self.clusters}; expected at least 2 (1 is concept_shift = "none")')
+        check_share("share", self.share, zero=False)
+
+    def group(self, key: Key, ids: Ids) -> Ids:
+        """The cluster of each client: uniform, its own draw."""
+        return (key.fold("cluster").uniform(ids)[:, 0] * self.clusters).astype(np.int64)
+
+    def tables(self, key: Key, classes: int) -> Ids:
+        """``pi_j`` as rows ``[J, C]``."""
+        moved = [swapped(key.fold("pairs", j), self.share, classes) for j in range(1, self.clusters)]
+        return np.stack([np.arange(classes), *moved])
+
+
+def swapped(key: Key, share: float, classes: int) -> Ids:
+    """A table ``[C]`` that swaps ``floor(share C / 2)`` disjoint pairs of classes.
+
+    Raises
+    ------
+    ConfigError: that is no pair at all.
+    """
+    pairs = int(np.floor(share * classes / 2 + 1e-6))
+    if not pairs:
+        raise ConfigError(f"got share = {share}, which swaps no pair of {classes} classes; expected at least {2 / classes:g}")
+    one, other = key.numpy().permutation(classes)[: 2 * pairs].reshape(2, pairs)
+    table = np.arange(classes)
+    table[one], table[other] = other, one
+    return table
