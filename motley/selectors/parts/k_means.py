@@ -35,7 +35,9 @@ def k_means(points: Floats, count: int, key: Key) -> tuple[Labels, float]:
 
 def nearest(x: Floats, centres: Floats) -> Labels:
     """The position of the nearest centre for each row of x; the first of several."""
-    return np.asarray(square_distances(x, centres).argmin(axis=1))
+    closeness = x @ centres.T  # |x|^2 is the same for every centre
+    closeness -= 0.5 * np.einsum("kd,kd->k", centres, centres)
+    return np.asarray(closeness.argmax(axis=1))
 
 
 def square_distances(x: Floats, y: Floats) -> Floats:
