@@ -307,8 +307,8 @@ class Cohort:
     2. ``select`` returns a cohort with ``rehearsal = True``; it trains, and the algorithm's server rule makes a model of its uploads.
     3. ``observe(t, ...)`` with outcome ``PROBED`` *again*, with the same ``t``: the candidates of 1, the signals of
        ``needs().probed`` on the same samples, measured at the rehearsed model. A rule tells the two apart by having seen the
-       first. Billed and timed like any probe, the rehearsed model sent down to everybody. Left out when nobody was probed in 1
-       or no upload was accepted.
+       first, or by ``version``, which is absent in the second. Billed and timed like any probe, the rehearsed model sent down to
+       everybody. Left out when nobody was probed in 1 or no upload was accepted.
     4. ``observe(t, ...)`` with the cohort's own reports, outcome ``REHEARSED`` where an upload was folded. Then all is as it was
        before: model, server state and client memories; only time has passed and bits were sent.
 

@@ -254,3 +254,13 @@ def test_pseudo_labels_stay_those_of_the_received_model(setting, jobs, download)
         for trained in engine(s).train(jobs(s), sent, {}):
             if trained.client == 3:
                 torch.testing.assert_close(trained.parts["delta"].value, wanted, rtol=1e-9, atol=1e-12)
+
+
+def test_clients_without_samples_prepare_nothing(setting, jobs, download):
+    s = setting(MODELS["mlp"][0], sizes=(3, 0, 2), loss=FlashRobust())
+    sent = download(s)
+    for engine in (Sequential, Threads, Cohort, Vmap):
+        trained = list(engine(s).train(jobs(s, clients=(0, 1, 2)), sent, {}, REPORTED))
+        assert [t.steps for t in trained] == [2, 0, 2]
+        assert [t.finite for t in trained] == [True] * 3
+        assert not trained[1].parts["delta"].value.any()

@@ -330,3 +330,40 @@ def test_a_million_enrolled_last_layers_cost_nothing() -> None:
     rows = np.broadcast_to(np.ones(10_000), (1_000_000, 10_000))
     selector = Selector(Curious(enrolled=("last_layer",)))
     selector.observe(0, Reports(np.arange(1_000_000), Outcome.ENROLLED, signals={"last_layer": rows}))  # type: ignore[arg-type]
+
+
+def test_a_client_whose_numbers_overflow_tells_nothing_and_hurts_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Client 0 comes first and is rejected: its signals are absent, the others' are there."""
+    simulation, seen, _ = _watched(Curious(reported=("sketch", "cosine", "last_layer", "gradient")))
+    train = simulation.engine.train
+
+    def broken(*what: Any) -> Any:
+        for trained in train(*what):
+            yield dataclasses.replace(trained, finite=False) if trained.client == 0 else trained
+
+    monkeypatch.setattr(simulation.engine, "train", broken)
+    simulation.step()
+    simulation.step()
+    reports = seen[-1][1]
+    assert reports.outcome.tolist() == [Outcome.REJECTED, Outcome.ACCEPTED, Outcome.ACCEPTED]
+    for name in ("sketch", "cosine", "last_layer", "gradient"):
+        assert np.isnan(reports.signal(name)[0]).all()
+        assert np.isfinite(reports.signal(name)[1:]).all()
+
+
+def test_every_client_of_two_samples_holds_one_out() -> None:
+    """A share of 1 % is at least one sample, but never the only one; which one is a function of the seed."""
+    task = {"name": "synthetic", "dim": 5, "classes": 3}
+    keys = {
+        "task": task,
+        "partition": "by_writer",
+        "population": 8,
+        "cohort": 8,
+        "split": {"validation": 0.01, "test": "global"},
+    }
+    data = build(_experiment(**keys)).federation
+    assert (data.validation.sizes >= 1).all()
+    assert (data.train.sizes >= 1).all()
+    again, other = build(_experiment(**keys)).federation, build(_experiment(**keys, pin={"split": 5})).federation
+    assert (again.validation.values == data.validation.values).all()
+    assert not np.array_equal(other.validation.values, data.validation.values)
