@@ -16,7 +16,10 @@ CATALOGUE = Catalogue(
         "active_fl": "motley.selectors.active_fl:ActiveFL",
         "adasample": "motley.selectors.adasample:AdaSample",
         "delta": "motley.selectors.delta:DELTA",
+        "divfl": "motley.selectors.divfl:DivFL",
         "fedcbs": "motley.selectors.fedcbs:FedCBS",
+        "fedcg": "motley.selectors.fedcg:FedCG",
+        "fedcor": "motley.selectors.fedcor:FedCor",
         "fedstas": "motley.selectors.fedstas:FedSTaS",
         "feel": "motley.selectors.feel:FEEL",
         "flash": "motley.selectors.flash:FLASH",
@@ -30,8 +33,7 @@ CATALOGUE = Catalogue(
         "uniform": "motley.selectors.uniform:Uniform",
     },
     planned=(
-        "oort", "pyramidfl", "fedcor", "divfl",
-        "fedcg", "fedcvr_bolt", "tifl", "fedcs",
+        "oort", "pyramidfl", "fedcvr_bolt", "tifl", "fedcs",
     ),
 )  # fmt: skip
 

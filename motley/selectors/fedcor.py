@@ -53,7 +53,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,7 +66,9 @@ from motley.core.table import ClientTable
 from motley.selectors.base import SelectionRule
 from motley.selectors.parts.sizes import SIZE, put_sizes, shares
 
-__all__ = ["FedCor", "FedCorState", "fit", "greedy", "negative_log_likelihood"]
+__all__ = [
+    "FedCor", "FedCorState", "Gaussian", "discounted_mean", "fit", "gaussians", "greedy", "negative_log_likelihood",
+]  # fmt: skip
 
 Floats = NDArray[np.float64]
 
@@ -74,6 +76,14 @@ LARGEST = 1e9
 """Losses beyond it, of runs that diverge, count as it."""
 _DEFAULTS = {SIZE: np.nan, "before": np.nan, "alpha": 1.0, "embedding": np.nan, "changes": np.nan}
 _SENT = (Outcome.ACCEPTED, Outcome.LATE, Outcome.DROPPED, Outcome.REJECTED)
+
+
+class Gaussian(NamedTuple):
+    """Rounds in which the same clients were measured: their rows, residuals ``[rows, n]`` and weights ``[n]``."""
+
+    rows: Ids | slice
+    residuals: Floats
+    weights: Floats
 
 
 @dataclass(frozen=True)
@@ -265,25 +275,28 @@ def greedy(
     return at, scores
 
 
-def negative_log_likelihood(embedding: Floats, residuals: Floats, weights: Floats, noise: float) -> tuple[float, Floats]:
-    """``-sum_e w_e log N(r_e; 0, X^T X + noise^2 I)`` and its gradient in X^T, ``[K, d]``; O(K d^2) for each set of clients.
+def gaussians(residuals: Floats, weights: Floats) -> list[Gaussian]:
+    """The rounds ``[K, n]`` grouped by who was measured: an entry that is NaN is not part of its Gaussian."""
+    sets, of = np.unique(~np.isnan(residuals.T), axis=0, return_inverse=True)
+    groups = [(slice(None) if rows.all() else np.flatnonzero(rows), of == i) for i, rows in enumerate(sets) if rows.any()]
+    return [Gaussian(rows, residuals[:, which][rows], weights[which]) for rows, which in groups]
 
-    Parameters
-    ----------
-    embedding: X^T ``[K, d]``. residuals: r ``[K, n]``; an entry that is NaN is not part of its Gaussian. weights: ``[n]``.
-    """
+
+def negative_log_likelihood(embedding: Floats, parts: list[Gaussian], noise: float) -> tuple[float, Floats]:
+    """``-sum_e w_e log N(r_e; 0, X^T X + noise^2 I)`` and its gradient in X^T, ``[K, d]``; O(K d^2) for each part."""
     square, value, slope = noise**2, 0.0, np.zeros_like(embedding)
-    known = ~np.isnan(residuals)
-    sets, of = np.unique(known.T, axis=0, return_inverse=True)
-    for i, rows in enumerate(sets):
-        whole = rows.all()
-        x, r, w = (embedding if whole else embedding[rows]), residuals[rows][:, of == i], weights[of == i]
-        inner = x.T @ x + square * np.eye(x.shape[1])
-        solved = x @ np.linalg.inv(inner)  # Sigma^-1 X^T
-        white = (r - solved @ (x.T @ r)) / square  # Sigma^-1 r
-        logdet = np.linalg.slogdet(inner)[1] + (len(x) - x.shape[1]) * np.log(square)
-        value += 0.5 * float(w.sum() * (logdet + len(x) * np.log(2.0 * np.pi)) + (w * r * white).sum())
-        slope[rows] += w.sum() * solved - (white * w) @ (r.T @ solved)
+    for rows, r, w in parts:
+        x = embedding[rows]
+        inverse = np.linalg.inv(x.T @ x + square * np.eye(x.shape[1]))  # of A
+        along = x.T @ r  # [d, n]
+        solved = inverse @ along  # X Sigma^-1 r
+        logdet = (len(x) - x.shape[1]) * np.log(square) - np.linalg.slogdet(inverse)[1]
+        fits = (np.einsum("kn,kn->n", r, r) - np.einsum("dn,dn->n", along, solved)) / square  # r^T Sigma^-1 r
+        value += 0.5 * float(w.sum() * (logdet + len(x) * np.log(2.0 * np.pi)) + w @ fits)
+        pulled = (
+            w[:, None] * solved.T / square
+        )  # Sigma^-1 (I - sum w r r^T Sigma^-1) X^T, in products of [K, d] and [K, n] only
+        slope[rows] += x @ (w.sum() * inverse + solved @ pulled) - r @ pulled
     return value, slope
 
 
@@ -294,13 +307,17 @@ def fit(embedding: Floats, changes: Floats, weights: Floats, noise: float, rate:
     ----------
     embedding: ``[K, d]``. changes: ``[K, n]``, every client with at least one number. weights: ``[n]``.
     """
-    known = ~np.isnan(changes)
-    mean = np.where(known, changes, 0.0) @ weights / np.maximum(known @ weights, np.finfo(float).tiny)
-    residuals = changes - mean[:, None]
+    parts = gaussians(changes - discounted_mean(changes, weights)[:, None], weights)
     x, first, second = embedding.copy(), np.zeros_like(embedding), np.zeros_like(embedding)
     for i in range(1, iterations + 1):
-        slope = negative_log_likelihood(x, residuals, weights, noise)[1]
+        slope = negative_log_likelihood(x, parts, noise)[1]
         first += 0.1 * (slope - first)
         second += 0.001 * (slope * slope - second)
-        x -= rate * (first / (1.0 - 0.9**i)) / (np.sqrt(second / (1.0 - 0.999**i)) + 1e-8)
+        x -= rate / (1.0 - 0.9**i) * first / (np.sqrt(second / (1.0 - 0.999**i)) + 1e-8)
     return x
+
+
+def discounted_mean(changes: Floats, weights: Floats) -> Floats:
+    """mu ``[K]``: each client's weighted mean of the changes ``[K, n]`` that are known of it."""
+    known = ~np.isnan(changes)
+    return np.asarray(np.where(known, changes, 0.0) @ weights / np.maximum(known @ weights, np.finfo(np.float64).tiny))

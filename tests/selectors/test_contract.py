@@ -12,7 +12,10 @@ from motley.selectors import CATALOGUE
 from motley.selectors.active_fl import ActiveFL
 from motley.selectors.adasample import AdaSample
 from motley.selectors.delta import DELTA
+from motley.selectors.divfl import DivFL
 from motley.selectors.fedcbs import FedCBS
+from motley.selectors.fedcg import FedCG
+from motley.selectors.fedcor import FedCor
 from motley.selectors.fedstas import FedSTaS
 from motley.selectors.feel import FEEL
 from motley.selectors.flash import FLASH
@@ -37,6 +40,16 @@ RULES = [
     PowerOfChoice("cpow_d", d=6),
     PowerOfChoice("rpow_d"),
     PowerOfChoice("adapow_d"),
+    DivFL(),
+    DivFL("ideal", coefficients="clusters"),
+    DivFL(start="random"),
+    DivFL(vectors="gradient", greedy="stochastic"),
+    FedCG(),
+    FedCG(time_aware=True),
+    FedCG(start="unknown", vectors="gradient"),
+    FedCor(),
+    FedCor(warmup=2, interval=3, dimension=3, first_iterations=20, iterations=5),
+    FedCor(warmup=0, interval=1, history=0, measured="val_loss", first_iterations=5, iterations=5),
     FedCBS(),
     FedCBS(beta=3.0, exploration=0.0),
     FedSTaS(),
