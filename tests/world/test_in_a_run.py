@@ -1,0 +1,89 @@
+"""Availability and failures in a run: rounds with nobody, clients that break off, labels turned around."""
+
+import numpy as np
+import pytest
+import torch
+
+from motley.experiments.build import build
+from motley.experiments.config import Experiment
+
+
+class Rows:
+    """A writer that keeps what it is given."""
+
+    def __init__(self):
+        self.tables = {}
+
+    def add(self, table, columns):
+        self.tables.setdefault(table, []).append(columns)
+
+
+def run(rounds=6, **keys):
+    rows = Rows()
+    base = {
+        "task": {"name": "quadratic", "dim": 3, "examples": [2] * 12}, "partition": "by_writer", "population": 12, "cohort": 4,
+        "stop": {"rounds": rounds}, "local": {"batch_size": 1}, "device": {"name": "constant", "seconds": 1.0},
+        "engine": "sequential", "dtype": "float64",
+    }  # fmt: skip
+    simulation = build(Experiment(**{**base, **keys}), writer=rows)
+    models = [simulation.server.model.x.clone()]
+    while not simulation.done:
+        simulation.step()
+        models.append(simulation.server.model.x.clone())
+    return rows.tables, models
+
+
+def test_at_night_nobody_is_asked_the_model_stays_and_time_goes_on():
+    """One time zone, days of 200 s of which the first half is online, rounds of 2 s or 60 idle ones: rounds 1 to 50 end at 2 .. 100 s,
+    two idle rounds take it to 220 s, the next is at work again."""
+    night = {"name": "day_night", "spread": 0.0, "day_s": 200.0}
+    tables, models = run(53, availability=night)
+    rows = tables["rounds"]
+    assert [row["available"] for row in rows] == [12] * 50 + [0, 0] + [12]
+    assert [row["time_s"] for row in rows[49:]] == [100.0, 160.0, 220.0, 222.0]
+    assert torch.equal(models[50], models[52])
+    assert not torch.equal(models[52], models[53])
+
+
+@pytest.mark.parametrize("availability", [{"name": "bernoulli", "p": 0.5}, {"name": "markov", "p": 0.3, "q": 0.3}], ids=str)
+def test_only_who_is_online_is_asked(availability):
+    tables, _ = run(30, availability=availability)
+    available = [row["available"] for row in tables["rounds"]]
+    assert 0 < min(available) < max(available) <= 12
+    assert abs(np.mean(available) - 6) < 3
+    assert all(row["selected"] == min(4, row["available"]) for row in tables["rounds"])
+
+
+def test_everybody_breaking_off_leaves_the_model_unchanged_and_the_run_goes_on():
+    tables, models = run(3, failures={"name": "drop_out", "rate": 1.0, "at": 0.5})
+    assert [row["accepted"] for row in tables["rounds"]] == [0, 0, 0]
+    assert [row["time_s"] for row in tables["rounds"]] == [1.0, 2.0, 3.0]  # half of two steps of a second
+    assert torch.equal(models[0], models[3])
+
+
+def test_crashed_clients_never_deliver_again():
+    tables, _ = run(40, failures={"name": "crash", "rate": 0.1})
+    gone = set()
+    for row in tables["clients"]:
+        for client, outcome in zip(np.asarray(row["client"]).tolist(), row["outcome"], strict=True):
+            assert outcome == "dropped" or client not in gone
+            if outcome == "dropped":
+                gone.add(client)
+    assert len(gone) >= 8
+
+
+def test_a_run_on_traces(tmp_path):
+    (tmp_path / "who.csv").write_text("trace,active_s,inactive_s,finish_s\n0,0,10,40\n1,20,30,40\n")
+    (tmp_path / "speed.csv").write_text("step_s\n1\n2\n3\n")
+    (tmp_path / "links.csv").write_text("up_mbps\n1\n")
+    tables, _ = run(
+        8,
+        availability={"name": "trace", "file": str(tmp_path / "who.csv")},
+        device={"name": "trace", "file": str(tmp_path / "speed.csv")},
+        network={"name": "trace", "file": str(tmp_path / "links.csv")},
+    )
+    for row in tables["rounds"]:
+        client = np.concatenate([c["client"] for c in tables["clients"] if c["round"] == row["round"]] or [np.zeros(0)])
+        inside = row["start_s"] % 40
+        assert row["available"] == (6 if inside <= 10 or 20 <= inside <= 30 else 0)
+        assert set(client % 2) <= ({0} if inside <= 10 else {1})
