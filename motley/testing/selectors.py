@@ -111,16 +111,26 @@ class Federation:
         available: Callable[[int], Ids] | None = None,
     ) -> list[Cohort]:
         """Whole rounds: probe, choice, reports with these outcomes (default: all accepted). The cohorts, in order."""
-        names = sorted(selector.rule.needs().reported)
         cohorts = []
         for t in rounds:
             there = self.ids if available is None else available(t)
-            self.bench(selector, t, there)
+            asked = self.bench(selector, t, there)
             cohort = selector.select(t, there, self.m)
             became = np.full(len(cohort.ids), Outcome.ACCEPTED) if outcome is None else outcome(t, cohort.ids)
-            selector.observe(t, self.reports(names, t, cohort.ids, became.astype(np.int8)))
+            self.land(selector, t, asked, cohort, became.astype(np.int8))
             cohorts.append(cohort)
         return cohorts
+
+    def land(self, selector: Selector[Any], round: int, asked: Ids, cohort: Cohort, became: NDArray[np.int8]) -> None:
+        """Tell the selector what became of a cohort; after a rehearsal, first what ``asked`` measures at the rehearsed model."""
+        needs = selector.rule.needs()
+        if cohort.rehearsal and (became == Outcome.ACCEPTED).any():
+            became = np.where(became == Outcome.ACCEPTED, Outcome.REHEARSED, became).astype(np.int8)
+            if len(asked):
+                again = self.reports(sorted(needs.probed), round, asked, Outcome.PROBED)
+                other = {name: self.signal(name, -round, asked) for name in needs.probed}
+                selector.observe(round, dataclasses.replace(again, signals=other))
+        selector.observe(round, self.reports(sorted(needs.reported), round, cohort.ids, became))
 
 
 def check_selector(rule: SelectionRule[Any], federation: Federation | None = None) -> None:
@@ -334,8 +344,7 @@ def _resume(rule: SelectionRule[Any], world: Federation) -> None:
         selector = Selector.from_bytes(selector.to_bytes(), type(rule)) if len(asked) else selector  # between probe and choice
         cohort = selector.select(stop + 1, world.ids, world.m)
         assert_same_cohort(cohort, expected[stop])
-        names = sorted(rule.needs().reported)
-        selector.observe(stop + 1, world.reports(names, stop + 1, cohort.ids, _mixed(stop + 1, cohort.ids)))
+        world.land(selector, stop + 1, asked, cohort, _mixed(stop + 1, cohort.ids))
         for cohort, other in zip(world.play(selector, range(stop + 2, 9), _mixed), expected[stop + 1 :], strict=True):
             assert_same_cohort(cohort, other)
         assert_same_state(selector.state, whole.state)
