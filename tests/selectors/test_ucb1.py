@@ -107,5 +107,5 @@ def test_needs_and_size():
 
 
 def test_bad_options():
-    with pytest.raises(ConfigError, match="selector.first_round: got 'some'"):
+    with pytest.raises(ConfigError, match=r"selector\.first_round: got 'some'"):
         build({"name": "ucb1", "first_round": "some"})
