@@ -264,3 +264,14 @@ def test_clients_without_samples_prepare_nothing(setting, jobs, download):
         assert [t.steps for t in trained] == [2, 0, 2]
         assert [t.finite for t in trained] == [True] * 3
         assert not trained[1].parts["delta"].value.any()
+
+
+@pytest.mark.parametrize("engine", [Threads, Cohort])
+def test_windows_keep_signals_with_their_clients(setting, jobs, download, monkeypatch, engine):
+    """Two windows of four clients: what is measured on arrival, prepared and met stays in the order of the jobs."""
+    s = with_validation(setting(MODELS["mlp"][0], loss=FlashRobust(), threads=2))
+    sent = download(s)
+    whole = [t.signals for t in Sequential(s).train(jobs(s), sent, {}, REPORTED)]
+    monkeypatch.setattr("motley.engines.common._WINDOW_WEIGHTS", 1)
+    for a, b in zip(whole, engine(s).train(jobs(s), sent, {}, REPORTED), strict=True):
+        assert b.signals == pytest.approx(a, rel=1e-9, nan_ok=True)
