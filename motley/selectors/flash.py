@@ -1,7 +1,7 @@
 """FLASH: linear contextual Thompson sampling over client contexts.
 
-Chang, Ahmed, Krishnamurthy, Guler, Swami, Oymak, Roy-Chowdhury: *FLASH: Federated Learning Across Simultaneous Heterogeneities*,
-arXiv:2402.08769, 2024. Specification: methods 2. (Its noise-robust local loss is an algorithm's part, not this rule's.)
+Chang, Ahmed, Krishnamurthy, Guler, Swami, Oymak, Roy-Chowdhury: *FLASH: Federated Learning Across Simultaneous
+Heterogeneities*, arXiv:2402.08769, 2024. Specification: methods 2. (Its noise-robust local loss is an algorithm's part.)
 
     x_t(i) = [ L_robust^t / L_robust^1,  CE^t(V_i) / CE^1(V_i),  tau(i),  r_(t-1)(i) ]        context, d = 4
     r_t(i) = | L_robust^t - L_robust^(t-1) | / tau(i)                                         reward
@@ -12,8 +12,8 @@ arXiv:2402.08769, 2024. Specification: methods 2. (Its noise-robust local loss i
 One theta is shared by all clients. ``V = L L^T`` (Cholesky), ``theta = theta_hat + g L^-T z``, z standard normal: no inverse.
 
 In what order: round 1 takes everybody and measures nobody. From round t = 2 on, the model that came out of round t - 1 is
-evaluated by everybody available. That gives x and r of one paper round, s = t - 2: the (x, r) of those who took part enter V and
-b, and the same x of all clients are scored for the cohort of round t.
+evaluated by everybody available. That gives x and r of one paper round, s = t - 2: the (x, r) of those who took part enter V
+and b, and the same x of all clients are scored for the cohort of round t.
 
 State, per client: the columns of :class:`~motley.selectors.parts.context.Contexts`, 72 bytes; ``v`` [d, d] and ``b`` [d].
 Needs: ``robust_loss`` and ``val_loss``, probed, or reported with ``probe = "last_report"``; durations of those who took part.
@@ -28,11 +28,11 @@ Deviations and readings
   duration over the mean of all clients'. ``tau = "seconds"`` takes it in seconds; ``"round"`` takes the longest of the last
   round, one number for everybody, as the paper's Section IV-B defines it.
 * READING the reward is the formula of Section II-C, not the change of pseudo-label loss its text speaks of.
-* INTERPRETATION-D a client that took part and is not there to be measured enters V and b when it is measured next; its reward is
-  then the change over these rounds. What was never measured is 0 in the context, an unknown duration is the mean.
+* INTERPRETATION-D a client that took part and is not there to be measured enters V and b when it is measured next; its reward
+  is then the change over these rounds. What was never measured is 0 in the context, an unknown duration is the mean.
 * INTERPRETATION-D K counts the clients that are known: enrolled, measured or available.
-* ``schedule = "analysis"`` takes the g of the regret bound, ``R sqrt(d log((1 + s L^2 / lambda) / delta)) + sqrt(lambda) S``, which
-  is not the one of Algorithm 1; ``"constant"`` takes ``g``, and 0 is greedy.
+* ``schedule = "analysis"`` takes the g of the regret bound, ``R sqrt(d log((1 + s L^2 / lambda) / delta)) + sqrt(lambda) S``,
+  which is not the one of Algorithm 1; ``"constant"`` takes ``g``, and 0 is greedy.
 
 >>> from motley.core.records import Outcome, Reports
 >>> from motley.selectors import Selector

@@ -6,14 +6,15 @@ Li, Chu, Langford, Schapire: *A Contextual-Bandit Approach to Personalized News 
     V = lambda I + sum x x^T,  b = sum y x,  theta = V^-1 b
     score_k = theta . x_k + a sqrt(x_k^T V^-1 x_k);   cohort: the m largest
 
-x and y are FLASH's context and reward (:mod:`motley.selectors.parts.context`), measured and learnt in FLASH's order, so that the
-two differ in nothing but this: FLASH draws theta where LinUCB adds a width. All m of a round are scored against the same V.
+x and y are FLASH's context and reward (:mod:`motley.selectors.parts.context`), measured and learnt in FLASH's order; the two
+differ in nothing but this: FLASH draws theta where LinUCB adds a width. All m of a round are scored against the same V.
 
 Symbols: ``a`` a constant, or FLASH's g_s with s = t - 2 (``schedule``). ``disjoint``: one V and b for each client, from that
 client's own rounds, as FLASH's analysis has it; a client without any has theta = 0 and width ``a |x| / sqrt(lambda)``.
 
 State: the columns of the contexts, 72 bytes per client; ``v`` [d, d] and ``b`` [d], or with ``disjoint`` per client the columns
-``v``, the lower triangle of its ``sum x x^T``, and ``b`` (112 bytes more, and one small factorisation per client and round).
+``v``, the lower triangle of its ``sum x x^T``, and ``b`` (112 bytes more, and one small factorisation per available client
+and round: half a second for a million).
 Needs and probe cost are FLASH's: ``robust_loss`` and ``val_loss`` of everybody available from round 2 on, or of the reporters.
 ``Cohort.notes``: ``a``; ``width``, the mean width of the chosen; theta by element where it is shared.
 

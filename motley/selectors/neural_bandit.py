@@ -1,7 +1,7 @@
 """Neural bandit: a small network predicts the reward, its gradients say how sure it is.
 
-Cao, Pan, Zhu, Liu: *Birds of a Feather Help: Context-aware Client Selection for Federated Learning*, FL-AAAI workshop 2022; base
-learner NeuralUCB: Zhou, Li, Gu, *Neural Contextual Bandits with UCB-based Exploration*, ICML 2020 (arXiv:1911.04462).
+Cao, Pan, Zhu, Liu: *Birds of a Feather Help: Context-aware Client Selection for Federated Learning*, FL-AAAI workshop 2022;
+base learner NeuralUCB: Zhou, Li, Gu, *Neural Contextual Bandits with UCB-based Exploration*, ICML 2020 (arXiv:1911.04462).
 Specification: selectors-baselines 9.
 
     f(x) = W2 relu(W1 x + b1) + b2                                       h hidden units, P = (d + 2) h + 1 parameters
@@ -22,11 +22,11 @@ Needs and probe cost are FLASH's: ``robust_loss`` and ``val_loss`` of everybody 
 Deviations and readings
 -----------------------
 * INTERPRETATION-D context, reward and grouping of Cao et al. are not confirmed; these are FLASH's, and nothing is grouped.
-* NeuralUCB's released code is taken: a diagonal U, ``lambda nu`` inside the root, no 1/h, which the paper has. The code adds to U
-  when it selects one arm; here all reporters are added when their (x, y) comes in, before the training.
-* INTERPRETATION-D contexts are standardised by the mean and deviation of all so far, an absent element is 0 after it, rewards are
-  divided by the deviation of all so far. They are cut off at 3 and at 10: steps of a fixed
-  rate diverge on outliers.
+* NeuralUCB's released code is taken: a diagonal U, ``lambda nu`` inside the root, no 1/h, which the paper has. The code adds
+  to U when it selects one arm; here all reporters are added when their (x, y) comes in, before the training.
+* INTERPRETATION-D contexts are standardised by the mean and deviation of all so far, an absent element is 0 after it; rewards
+  are divided by the deviation of all so far. They are cut off at 3 and at 10: steps of a fixed rate diverge on outliers, and
+  if they do nevertheless the network stays as it was.
 * INTERPRETATION-D weights start uniform within 1 / sqrt(inputs of the layer). They and the order of training follow ``seed``,
   not the selector's seed, which decides the random first round and ties.
 * Round 1 takes m clients at random; ``first_round = "all"`` gives it FLASH's first round.
@@ -227,7 +227,7 @@ def bonus(g: Floats, u: Floats, lam: float, nu: float) -> Floats:
 
 
 def train(weights: Floats, x: Floats, y: Floats, decay: float, rng: np.random.Generator) -> Floats:
-    """Parameters ``[P]`` after stochastic gradient descent on ``(f(x) - y)^2``, one row a step; as they were, if it diverged."""
+    """Parameters ``[P]`` after stochastic gradient descent on ``(f(x) - y)^2``, a row a step; as they were, if it diverged."""
     out, steps = weights.copy(), 0
     while True:
         total = 0.0

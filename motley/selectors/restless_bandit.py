@@ -10,26 +10,29 @@ INTERPRETATION-D.
         A_kj += [k = j] - 1/r;  c_k += y_k - mean y,  for k, j in R_t;     u = (A + lambda I)^-1 c
         X_t = {k : N_k < D ln(t + 1)};   cohort: of X_t up to m, least N first; the other seats by largest u
     filter: belief b over two states, transition P, emission means mu_(k,z), deviation sigma
-        b <- b * exp(-(mean y - mean mu_z)^2 / (2 sigma^2)), normalised;  mu_(k,z) running means of y_k weighted by b_z;  b <- b P
+        b <- b * exp(-(mean y - mean mu_z)^2 / (2 sigma^2)), normalised;  b <- b P after the round
+        mu_(k,z): running means of y_k weighted by b_z
         cohort: N_k = 0 first, then the largest sum_z b_z mu_(k,z)
 
-Symbols: ``N_k`` how often k took part; ``D`` is ``explore``; ``R_t`` the reporters with a reward; ``P`` has ``stay`` on its diagonal.
+Symbols: ``N_k`` how often k took part; ``D`` is ``explore``; ``R_t`` the reporters with a reward; ``P`` has ``stay`` on its
+diagonal.
 
 A is never formed. It is ``diag(n) - sum over rounds of 1_R 1_R^T / r``, n_k the rounds in which k was compared: the cohorts are
 kept, and the system is solved by conjugate gradients, preconditioned by the diagonal and started from the u before.
 
-State, per client: ``loss``, ``duration``, ``round``, ``count`` (N), and ``compared`` (n), ``c``, ``u``, or, of the filter, the means
-``mu0``, ``mu1`` and their weights ``w0``, ``w1``: at most 64 bytes. Differencing adds 8 bytes for every reward ever compared:
-``members``, the cohorts one after the other, and ``starts``, where each begins. (A dense A would be 8 K^2 bytes.)
-Needs: reported ``arrival_loss`` (one forward pass over the training data of each chosen client) and durations. Probe cost: none.
+State, per client ever seen: ``loss``, ``duration``, ``round``, ``count`` (N), and ``compared`` (n), ``c``, ``u``, or, of the
+filter, the means ``mu0``, ``mu1`` and their weights ``w0``, ``w1``: at most 64 bytes. Differencing adds 8 bytes for every
+reward ever compared: ``members``, the cohorts one after the other, and ``starts``, where each begins. (A would take 8 K^2.)
+Needs: reported ``arrival_loss`` (one forward pass over the training data of each chosen client) and durations. Probe cost:
+none.
 ``Cohort.notes``: ``explored``, seats given to clients asked too seldom; filter: ``belief``, of the state with the higher mean.
 
 Deviations and readings
 -----------------------
 * A first report has no reward, and neither has one without a finite loss: such a reporter counts in N and is not compared.
-* r < 2: nothing is compared. A client that was never compared has u = 0, and so has the mean of any group only compared within.
-* Filter: sigma is the deviation of all rewards so far where it is not given (1 until it is positive); mu starts at their mean plus and
-  minus sigma with the weight of one reward (from the first reward alone both states would have the same mean).
+* r < 2: nothing is compared. A client that was never compared has u = 0; so has, on average, a group only compared within.
+* Filter: sigma is the deviation of all rewards so far where it is not given (1 until it is positive); mu starts at their mean
+  plus and minus sigma with the weight of one reward (from the first reward alone both states would have the same mean).
 * ``first_round = "all"`` gives it FLASH's first round.
 
 FLASH reports this arm near random selection: expect no gain.

@@ -6,12 +6,14 @@ Specification: selectors-baselines 10.
     y_k     = |L_k(now) - L_k(last time)| / tau_k             FLASH's reward with the client's own loss
     index_k = mean_k + sqrt(2 ln t / N_k),  +inf while N_k = 0;   cohort: the m largest
 
-Symbols: ``L_k`` the loss of the model that client k received, on its training data, before it trains; ``tau_k`` its duration;
-``N_k`` how often it took part; ``mean_k`` the mean of its rewards, mapped to [0, 1] by the smallest and largest reward of all so far.
+Symbols: ``L_k`` the loss of the model that client k received, on its training data, before it trains; ``tau_k`` its
+duration; ``N_k`` how often it took part; ``mean_k`` the mean of its rewards, mapped to [0, 1] by the smallest and the largest
+reward of all so far.
 
-State, per client: ``loss``, ``duration`` and its ``round``, ``count`` (N), ``rewards`` (how many), ``total`` (their sum): 48 bytes.
-Needs: reported ``arrival_loss`` (one forward pass over the training data of each chosen client) and durations. Probe cost: none.
-``Cohort.notes``: ``unseen``, how many available have N = 0; ``mean`` and ``bonus`` averaged over the chosen that have been seen.
+State, per client: ``loss``, ``duration`` and its ``round``, ``count`` (N), ``rewards`` (how many), ``total`` (their sum), 48
+bytes. Needs: reported ``arrival_loss`` (one forward pass over the training data of each chosen client) and durations. Probe
+cost: none. ``Cohort.notes``: ``unseen``, how many available have N = 0; ``mean`` and ``bonus``, averaged over those of the
+chosen that have been seen.
 
 Deviations and readings
 -----------------------

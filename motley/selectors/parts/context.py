@@ -1,4 +1,4 @@
-"""FLASH's contexts and rewards, made of probes and reports: what the bandit rules learn from (methods 2, selectors-baselines 8 - 10).
+"""FLASH's contexts and rewards, made of probes and reports: what the bandit rules learn from (methods 2).
 
     r_t(i) = |L^t - L^(t-1)| / tau(i)                                            reward
     x_t(i) = [ L^t / L^1,  CE^t(V_i) / CE^1(V_i),  tau(i),  r_(t-1)(i) ]         context
@@ -66,7 +66,7 @@ def known_clients(clients: ClientTable, reports: Reports) -> ClientTable:
 
 
 def own_columns() -> dict[str, float]:
-    """Defaults of the columns of :func:`own_rewards`: ``loss`` and ``duration``, the last known; ``round``, of that duration."""
+    """Defaults of the columns of :func:`own_rewards`: ``loss``, ``duration``, the last known; ``round``, of that duration."""
     return dict(_OWN)
 
 

@@ -30,7 +30,7 @@ def learn(v: Floats, b: Floats, x: Floats, rewards: Floats) -> tuple[Floats, Flo
 
 
 def factor(v: Floats) -> Floats:
-    """L of ``V = L L^T``, lower triangular; of one V ``[d, d]`` or of many ``[n, d, d]``. Only the lower triangle of V is read."""
+    """L of ``V = L L^T``, lower triangular, of one V ``[d, d]`` or of many ``[n, d, d]``; reads V's lower triangle."""
     return np.asarray(np.linalg.cholesky(v), dtype=np.float64)
 
 
