@@ -30,8 +30,8 @@ def with_contexts(rule, x, v, b):
 
 
 def test_worked_numbers_a_draw_and_greedy():
-    """d = 2, x = (1, .5), (1, 2), r = (.4, .1): V = I + [[2, 2.5], [2.5, 4.25]], b = (.5, .2 + .2), and the solution of V theta = b
-    by Cramer: det = 3 * 5.25 - 6.25 = 9.5, theta = ((.5 * 5.25 - .4 * 2.5) / 9.5, (3 * .4 - 2.5 * .5) / 9.5)."""
+    """d = 2, x = (1, .5), (1, 2), r = (.4, .1): V = I + [[2, 2.5], [2.5, 4.25]], b = (.5, .2 + .2), and the solution of V theta
+    = b by Cramer: det = 3 * 5.25 - 6.25 = 9.5, theta = ((.5 * 5.25 - .4 * 2.5) / 9.5, (3 * .4 - 2.5 * .5) / 9.5)."""
     v, b = learn(np.eye(2), np.zeros(2), np.array([[1, 0.5], [1, 2]]), np.array([0.4, 0.1]))
     assert v.tolist() == [[3, 2.5], [2.5, 5.25]]
     np.testing.assert_allclose(b, [0.5, 0.4])
@@ -87,9 +87,9 @@ def test_worked_numbers_b_second_choice():
 
 def test_context_and_reward_of_one_round_belong_together():
     """Durations 2 and 6: tau = (.5, 1.5). Evaluations of client 0: 6, 4.5, 3; of client 1: 6, 6, 9. Client 0 alone takes part
-    in round 2. What round 3 measures: x_0 = (4.5/6, 2/2, .5, 0), r_0 = 1.5/.5 = 3. Nothing of client 1 enters. Then client 1 alone
-    takes part in round 3, and round 4 measures x_1 = (9/6, 4/4, 1.5, r_3(1) = 0), r_1 = 3/1.5 = 2; client 0 has r_3 = 3 as context.
-    With x of the round before, the first element would be 1 in both."""
+    in round 2. What round 3 measures: x_0 = (4.5/6, 2/2, .5, 0), r_0 = 1.5/.5 = 3. Nothing of client 1 enters. Then client 1
+    alone takes part in round 3, and round 4 measures x_1 = (9/6, 4/4, 1.5, r_3(1) = 0), r_1 = 3/1.5 = 2; client 0 has r_3 = 3
+    as context. With x of the round before, the first element would be 1 in both."""
     selector, ids = Selector(FLASH()), np.arange(2)
     selector.observe(1, back(ids, [2, 6]))
     selector.observe(2, probed(ids, [6, 6], [2, 4]))
@@ -192,9 +192,9 @@ def test_greedy_takes_the_largest_posterior_means():
 
 
 def test_regret_grows_sublinearly():
-    """A linear environment played through the rule's own signals: client i's validation ratio is v_i and its duration fixed, and its
-    loss moves by tau_i r with r = .6 v_i - .1 tau_i plus noise, so E r = theta . x with theta = (0, .6, -.1, 0). The second half of
-    300 rounds costs less than half of the first, and the whole much less than uniform choice."""
+    """A linear environment played through the rule's own signals: client i's validation ratio is v_i and its duration fixed,
+    and its loss moves by tau_i r with r = .6 v_i - .1 tau_i plus noise, so E r = theta . x with theta = (0, .6, -.1, 0). The
+    second half of 300 rounds costs less than half of the first, and the whole much less than uniform choice."""
     rng, K, m, T = np.random.default_rng(0), 30, 5, 300
     v, seconds = rng.uniform(1, 5, K), rng.uniform(1, 3, K)
     tau = seconds / seconds.mean()

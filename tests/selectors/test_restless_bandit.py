@@ -103,8 +103,8 @@ def test_each_client_is_asked_once_before_anybody_twice():
 
 
 def test_exploration_set_by_hand():
-    """N = (2, 1, 3, 5), t = 6: log 7 = 1.9459, so X = {1}, and u decides the other seat: (0, 0, 1, 2) gives client 3. With D = 2,
-    2 log 7 = 3.89, X = {0, 1, 2}: least first, 1 then 0, and client 3 with the largest u is not asked."""
+    """N = (2, 1, 3, 5), t = 6: log 7 = 1.9459, so X = {1}, and u decides the other seat: (0, 0, 1, 2) gives client 3. With D =
+    2, 2 log 7 = 3.89, X = {0, 1, 2}: least first, 1 then 0, and client 3 with the largest u is not asked."""
     ids, columns = np.arange(4), {"count": [2.0, 1.0, 3.0, 5.0], "u": [0.0, 0.0, 1.0, 2.0]}
     for explore, m, expected in ((1.0, 2, [1, 3]), (2.0, 2, [1, 0]), (2.0, 4, [1, 0, 2, 3])):
         rule = RestlessBandit(explore=explore, ties="lowest_id")
@@ -115,8 +115,8 @@ def test_exploration_set_by_hand():
 
 
 def test_rewards_through_the_selector():
-    """Durations 1: losses 9, 9, 9 then 8, 7, 6: rewards 1, 2, 3, so c = (-1, 0, 1) and A = I - 1/3: A has eigenvalue 1 on vectors
-    of sum 0, so u = c / 1.1. A lone reporter, and one without a loss, count but compare nothing."""
+    """Durations 1: losses 9, 9, 9 then 8, 7, 6: rewards 1, 2, 3, so c = (-1, 0, 1) and A = I - 1/3: A has eigenvalue 1 on
+    vectors of sum 0, so u = c / 1.1. A lone reporter, and one without a loss, count but compare nothing."""
     selector = Selector(RestlessBandit())
     selector.observe(1, back(IDS, [1, 1, 1], arrival_loss=[9, 9, 9]))
     assert len(selector.state.members) == 0
@@ -160,8 +160,8 @@ def test_filter_works_with_the_mean_reward_of_the_cohort():
 
 
 def test_filter_starts_at_the_pooled_mean():
-    """Rewards 1, 2, 3: mean 2, deviation sqrt(2/3). States start at 2 plus and minus it; with the mean reward in the middle the belief
-    stays even; each mean moves by .5 / 1.5 of its distance to the reward."""
+    """Rewards 1, 2, 3: mean 2, deviation sqrt(2/3). States start at 2 plus and minus it; with the mean reward in the middle the
+    belief stays even; each mean moves by .5 / 1.5 of its distance to the reward."""
     rule = RestlessBandit("filter")
     state = rule.filter(rule.init(), IDS, np.array([1.0, 2.0, 3.0]))
     s = (2 / 3) ** 0.5

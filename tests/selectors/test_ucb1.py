@@ -32,8 +32,8 @@ def test_worked_numbers():
 
 
 def test_rewards_by_hand():
-    """Durations (2, 4, 6): tau = (.5, 1, 1.5). Losses 6, 6, 6, then 4.5, 5, 6: rewards 3, 1, 0, mapped by (y - 0) / 3 to 1, 1/3, 0.
-    Then 10 alone reports 4.5 again: reward 0, mean 1.5, mapped 1/2. The largest reward so far rises to 4 by 20's next,
+    """Durations (2, 4, 6): tau = (.5, 1, 1.5). Losses 6, 6, 6, then 4.5, 5, 6: rewards 3, 1, 0, mapped by (y - 0) / 3 to 1,
+    1/3, 0. Then 10 alone reports 4.5 again: reward 0, mean 1.5, mapped 1/2. The largest reward so far rises to 4 by 20's next,
     5 -> 9 with tau 1: its mean is (1 + 4) / 2, mapped 5/8, and that of 10 becomes 1.5 / 4: past rewards are mapped anew."""
     selector = Selector(UCB1())
     assert len(selector.select(1, IDS, 1).ids) == 3
@@ -83,7 +83,8 @@ def test_duration_divides_the_reward():
 
 
 def test_finds_the_better_arms():
-    """Changes of loss of 1 to 10 a round, noise-free, equal durations: the best three of ten are asked most, and ever more so."""
+    """Changes of loss of 1 to 10 a round, noise-free, equal durations: the best three of ten are asked most, and ever more
+    so."""
     selector, loss, ids, taken = Selector(UCB1()), np.zeros(10), np.arange(10), []
     for t in range(1, 401):
         cohort = selector.select(t, ids, 3).ids
