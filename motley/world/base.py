@@ -8,7 +8,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -154,15 +153,20 @@ class Device(ABC):
 
 
 class Network(ABC):
-    """How fast a client sends and receives, in megabits (10^6 bits) a second.
-
-    ``coupled``: the uplink also takes the losses of all clients (the one declared exception to a world without learning)."""
-
-    coupled: ClassVar[bool] = False
+    """How fast a client sends and receives, in megabits (10^6 bits) a second."""
 
     @abstractmethod
     def uplink_mbps(self, key: Key, ids: Ids, moment: int) -> Floats:
         """Uplink ``[len(ids)]``; infinity is allowed."""
+
+    def wants(self) -> Mapping[str, int | None]:
+        """Signals of all clients at the current model that links depend on, and on how many batches (None: all data); nothing is
+        the default. The one declared exception to a world that knows nothing of learning."""
+        return {}
+
+    def coupled_mbps(self, key: Key, ids: Ids, moment: int, losses: Floats) -> Floats:
+        """Uplink of the whole population ``ids`` given everybody's losses ``[len(ids)]``, NaN where unknown."""
+        return self.uplink_mbps(key, ids, moment)
 
     def downlink_mbps(self, key: Key, ids: Ids, moment: int) -> Floats:
         """Downlink ``[len(ids)]``; infinity (the default): the download is free in time; its bytes are billed."""

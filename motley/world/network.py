@@ -7,7 +7,7 @@ time; its bits are billed all the same. Up and down are independent draws.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -130,27 +130,38 @@ class Inverted(Network):
 
     Parameters
     ----------
-    law: see above. up_mbps: lowest and highest uplink.
+    law: see above. up_mbps: lowest and highest uplink. batches: of its training data on which a client's loss is measured, for the
+    world's use alone (nobody is charged for it); None: all.
 
     Example
     -------
-    >>> Inverted().uplink_mbps(Key(0), np.arange(3), 1, np.array([4.0, 3.0, 1.0])).tolist()
+    >>> Inverted().coupled_mbps(Key(0), np.arange(3), 1, np.array([4.0, 3.0, 1.0])).tolist()
     [1.0, 2.0, 4.0]
     """
 
     law: Literal["published", "rank"] = "published"
     up_mbps: tuple[float, float] = (1.0, 5.0)
-    coupled: ClassVar[bool] = True
+    batches: int | None = 8
 
     def __post_init__(self) -> None:
         if self.law not in ("published", "rank"):
             raise ConfigError(f"got law = {self.law!r}; expected 'published' or 'rank'")
         check_range("up_mbps", *self.up_mbps, _UNIT)
+        if self.batches is not None and self.batches < 1:
+            raise ConfigError(f"got batches = {self.batches}; expected at least 1, or none for all data")
 
-    def uplink_mbps(self, key: Key, ids: Ids, moment: int, losses: Floats | None = None) -> Floats:
+    def wants(self) -> dict[str, int | None]:
+        """The clients' losses."""
+        return {"loss": self.batches}
+
+    def uplink_mbps(self, key: Key, ids: Ids, moment: int) -> Floats:
+        """Plain uniform draws: what is known before any loss is."""
+        return uniform(at(key, "round", moment).fold("up"), ids, *self.up_mbps)
+
+    def coupled_mbps(self, key: Key, ids: Ids, moment: int, losses: Floats) -> Floats:
         """Of everybody (``ids`` is the whole population) given everybody's ``losses`` ``[len(ids)]``."""
-        drawn = uniform(at(key, "round", moment).fold("up"), ids, *self.up_mbps)
-        if losses is None or np.isnan(losses).all():
+        drawn = self.uplink_mbps(key, ids, moment)
+        if np.isnan(losses).all():
             return drawn
         known = _known(np.asarray(losses, np.float64))
         if self.law == "rank":

@@ -131,27 +131,27 @@ INVERTED, RANKED = network.Inverted(), network.Inverted(law="rank")
 
 def test_inverted_links_by_hand():
     """B = 1 + 4 (1 - L / max L): losses 4, 3, 1, 0 are 1, 3/4, 1/4, 0 of the largest: 1, 2, 4, 5 Mb/s."""
-    assert INVERTED.uplink_mbps(KEY, MANY[:4], 1, np.array([4.0, 3.0, 1.0, 0.0])).tolist() == [1.0, 2.0, 4.0, 5.0]
+    assert INVERTED.coupled_mbps(KEY, MANY[:4], 1, np.array([4.0, 3.0, 1.0, 0.0])).tolist() == [1.0, 2.0, 4.0, 5.0]
 
 
 def test_alike_losses_make_everybody_slow_as_published():
     """D13: with losses within 0.25 to 0.75 % of the largest, links are 1 + 4 (0.0025 to 0.0075) = 1.01 to 1.03 Mb/s."""
     losses = np.concatenate([np.linspace(2.3 * 0.9925, 2.3 * 0.9975, 9), [2.3]])
-    links = INVERTED.uplink_mbps(KEY, MANY[:10], 1, losses)
+    links = INVERTED.coupled_mbps(KEY, MANY[:10], 1, losses)
     assert links[:9].min() == pytest.approx(1.01)
     assert links[:9].max() == pytest.approx(1.03)
 
 
 def test_ranked_links_keep_their_law_and_turn_the_order_around():
     losses = KEY.exponential(MANY)[:, 0]
-    links = RANKED.uplink_mbps(KEY, MANY, 1, losses)
+    links = RANKED.coupled_mbps(KEY, MANY, 1, losses)
     assert (np.diff(links[np.argsort(losses)]) <= 0).all()
     assert (np.sort(links) == np.sort(RANKED.uplink_mbps(KEY, MANY, 1))).all()
     assert within(links, 3, 16 / 12)
 
 
 def test_ties_of_losses_go_by_the_key():
-    first, second = (RANKED.uplink_mbps(KEY, MANY, moment, np.ones(len(MANY))) for moment in (1, 2))
+    first, second = (RANKED.coupled_mbps(KEY, MANY, moment, np.ones(len(MANY))) for moment in (1, 2))
     assert abs(np.corrcoef(first, MANY)[0, 1]) < 4 / np.sqrt(len(MANY))
     assert (first != second).any()
 
@@ -159,15 +159,16 @@ def test_ties_of_losses_go_by_the_key():
 @pytest.mark.parametrize("link", [INVERTED, RANKED], ids=repr)
 def test_inverted_links_of_unknown_losses(link):
     """Nothing known: plain draws; NaN counts as the mean, infinity as the largest; all zero is all the same."""
-    assert within(link.uplink_mbps(KEY, MANY, 1, np.full(len(MANY), np.nan)), 3, 16 / 12)
+    assert within(link.coupled_mbps(KEY, MANY, 1, np.full(len(MANY), np.nan)), 3, 16 / 12)
     odd = np.array([np.inf, 2.0, np.nan, 1.0])
     assert (
-        link.uplink_mbps(KEY, MANY[:4], 1, odd).tolist()
-        == link.uplink_mbps(KEY, MANY[:4], 1, np.array([2, 2, 1.5, 1])).tolist()
+        link.coupled_mbps(KEY, MANY[:4], 1, odd).tolist()
+        == link.coupled_mbps(KEY, MANY[:4], 1, np.array([2, 2, 1.5, 1])).tolist()
     )
-    assert np.isfinite(link.uplink_mbps(KEY, MANY[:3], 1, np.zeros(3))).all()
-    assert link.coupled
-    assert not network.Uniform().coupled
+    assert np.isfinite(link.coupled_mbps(KEY, MANY[:3], 1, np.zeros(3))).all()
+    assert link.wants() == {"loss": 8}
+    assert network.Uniform().wants() == {}
+    assert (LINKS[0].coupled_mbps(KEY, MANY, 1, np.ones(len(MANY))) == LINKS[0].uplink_mbps(KEY, MANY, 1)).all()
 
 
 # ---------------------------------------------------------------- measured devices and links
