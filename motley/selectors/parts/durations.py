@@ -1,4 +1,4 @@
-"""How long a client's turn took, as every rule counts it."""
+"""How long a client takes: download, local work and upload, one after the other, in seconds."""
 
 from __future__ import annotations
 
@@ -7,14 +7,35 @@ from numpy.typing import NDArray
 
 from motley.core.records import Reports
 
-__all__ = ["durations"]
+__all__ = ["ESTIMATES", "PARTS", "estimated_s", "measured_s", "seconds"]
+
+Floats = NDArray[np.float64]
+
+PARTS = ("download", "compute", "upload")
+ESTIMATES = frozenset(f"{part}_estimate_s" for part in PARTS)
+"""The planner's estimates: system signals, free of bits."""
 
 
-def durations(reports: Reports) -> NDArray[np.float64]:
-    """Compute plus upload in seconds, ``[n]`` (selectors-baselines 0.1); a part that is absent counts as 0.
+def seconds(values: Floats) -> Floats:
+    """The same where it can be a duration; NaN where it is negative, infinite or absent."""
+    return np.where((values >= 0) & (values < np.inf), values, np.nan)
 
-    NaN where neither part is told, or the sum is not a positive finite number: nothing is divided by it.
-    """
-    parts = np.stack([reports.compute_s, reports.upload_s])
-    total = np.nansum(parts, axis=0)
-    return np.where(np.isfinite(total) & (total > 0), total, np.nan)
+
+def measured_s(reports: Reports) -> Floats:
+    """What each client took, ``[n]``."""
+    return _total([getattr(reports, f"{part}_s") for part in PARTS])
+
+
+def estimated_s(reports: Reports) -> Floats:
+    """What the planner expects each client to take, ``[n]``."""
+    return _total([reports.signal(f"{part}_estimate_s") for part in PARTS])
+
+
+def _total(parts: list[Floats]) -> Floats:
+    """The sum; an absent part counts nothing, but NaN where all are absent or one cannot be a duration."""
+    whole, known = np.zeros(len(parts[0])), np.zeros(len(parts[0]), bool)
+    for part in parts:
+        there = ~np.isnan(part)
+        known |= there
+        whole += np.where(there, np.where(part >= 0, part, np.inf), 0.0)
+    return np.where(known & (whole < np.inf), whole, np.nan)
