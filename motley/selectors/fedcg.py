@@ -31,8 +31,10 @@ Deviations and readings
 * INTERPRETATION-D an unknown vector is the mean of the known, as in DivFL. All unknown then count as one: with ``"unknown"``
   hardly more than one client a round is met for the first time.
 * INTERPRETATION-D ties of the greedy are drawn, as in DivFL: without ``time_aware`` diversity alone decides, not speed.
-* INTERPRETATION-D ``time_aware``: up to 3 times, drop who cannot finish by 1.5 T* even with ``least``, pick and solve again, until
-  the cohort repeats. The m fastest always stay.
+* READING ``time_aware``: up to 3 times, drop who cannot finish by 1.5 T0 even with ``least``, pick and solve again, until nobody is
+  dropped; the m fastest always stay. T0 is the T* of the cohort without ``least`` and T_low: when its fast clients alone would have
+  sent the budget. With T* itself nothing could ever change, since no pick finishes after T*, and the greedy's picks stay its
+  picks when others are dropped.
 * A client whose probe of this round lacks an estimate (a dead link) is not available. One that was never probed sends ``budget``
   and stays out of the program.
 
@@ -67,7 +69,9 @@ Floats = NDArray[np.float64]
 RUNS = 3
 """Times that the coupling picks again."""
 PATIENCE = 1.5
-"""The coupling drops who needs more than so many T*."""
+"""The coupling drops who needs more than so many times what the cohort's fast clients need."""
+NEGLIGIBLE = 1e-9
+"""Uploads that take less than this share of the longest path are sent whole."""
 _DEFAULTS = {"vector": np.nan, "compute_s": np.nan, "upload_s": np.nan, "probed": 0.0}
 
 
@@ -149,13 +153,20 @@ class FedCG(SelectionRule[FedCGState]):
             found = cover(far[:, left] if run else far, ask.m, rank[left])
             chosen = left[found.at]
             theta, finish_s = upload_ratios(compute_s[chosen], upload_s[chosen], self.budget, self.least)
-            in_time = floor[left] <= max(PATIENCE * finish_s, np.partition(floor[left], len(chosen) - 1)[len(chosen) - 1])
+            in_time = floor[left] <= self._patience(compute_s[chosen], upload_s[chosen], floor[left])
             if in_time.all():
                 break
             left = left[in_time]
         notes = {"finish_s": finish_s, "mean_ratio": theta.mean(), "distance": found.objective[-1] / len(everybody)}
         notes |= {"known": known.mean(), "runs": run + 1}
         return Cohort(pool[chosen], upload_ratio=theta, notes={name: float(value) for name, value in notes.items()})
+
+    def _patience(self, compute_s: Floats, upload_s: Floats, floor: Floats) -> float:
+        """Seconds after which a candidate is not waited for; at least those of the m fastest."""
+        known = ~np.isnan(compute_s + upload_s)
+        tau, u = compute_s[known], upload_s[known]
+        limit = PATIENCE * _root(tau, _measurable(tau, u), self.budget, 0.0) if known.any() else np.inf
+        return max(limit, float(np.partition(floor, len(known) - 1)[len(known) - 1]))
 
     def observe(self, state: FedCGState, round: int, reports: Reports) -> FedCGState:
         """Estimates of the probe, vectors of those who took part."""
@@ -167,7 +178,7 @@ class FedCG(SelectionRule[FedCGState]):
 
 
 def upload_ratios(compute_s: Floats, upload_s: Floats, budget: float, least: float) -> tuple[Floats, float]:
-    """The program's ratios ``[m]`` and T*, exactly: the root lies between two corners of the piecewise linear h.
+    """The program's ratios ``[m]`` and T*, exact but for rounding.
 
     Parameters
     ----------
@@ -181,25 +192,33 @@ def upload_ratios(compute_s: Floats, upload_s: Floats, budget: float, least: flo
     if not known.any():
         return theta, 0.0
     tau, u = compute_s[known], upload_s[known]
+    slow = _measurable(tau, u)
+    finish_s = max(float((tau + least * slow).max()), _root(tau, slow, budget, least))
+    theta[known] = np.where(slow > u, 1.0, _ratios(finish_s, tau, slow, least))
+    return theta, finish_s
 
-    def ratios(finish_s: float) -> Floats:
-        with np.errstate(over="ignore"):  # a link that takes no time, or next to none, sends all
-            free = np.divide(finish_s - tau, u, out=np.full(len(u), np.inf), where=u > 0)
-        return np.asarray(np.clip(free, least, 1.0))
+
+def _measurable(tau: Floats, u: Floats) -> Floats:
+    """``u``, at least a negligible share of the longest path, so that no sum of ratios jumps where a link takes no time."""
+    return np.maximum(u, NEGLIGIBLE * float((tau + u).max()) or 1.0)
+
+
+def _ratios(finish_s: float, tau: Floats, u: Floats, least: float) -> Floats:
+    return np.asarray(np.clip((finish_s - tau) / u, least, 1.0))
+
+
+def _root(tau: Floats, u: Floats, budget: float, least: float) -> float:
+    """The least T with sum theta(T) = m budget, 0 if ``least`` alone is more: it lies between two corners of the sum."""
 
     def total(finish_s: float) -> float:
-        return float(ratios(finish_s).sum())
+        return float(_ratios(finish_s, tau, u, least).sum())
 
-    low, need = (
-        float((tau + least * u).max()),
-        budget * len(tau) * (1.0 - 1e-12),
-    )  # so that rounding does not put it out of reach
-    if total(low) < need:
-        corners = np.unique(np.concatenate([[low], tau + least * u, tau + u]))
-        corners = corners[corners >= low]
-        after = bisect_left(corners, need, key=total)
-        before, reached = float(corners[after - 1]), total(float(corners[after - 1]))
-        rise = total(float(corners[after])) - reached
-        low = before + (need - reached) / rise * float(corners[after] - before)
-    theta[known] = ratios(low)
-    return theta, low
+    need = budget * len(tau)
+    corners = np.unique(np.concatenate([tau + least * u, tau + u]))
+    after = bisect_left(corners, need, key=total)
+    if after == 0:
+        return 0.0
+    if after == len(corners):  # by rounding alone
+        return float(corners[-1])
+    before, reached = float(corners[after - 1]), total(float(corners[after - 1]))
+    return before + (need - reached) / (total(float(corners[after])) - reached) * float(corners[after] - before)
