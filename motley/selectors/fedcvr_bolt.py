@@ -1,0 +1,354 @@
+"""FedCVR-Bolt: coalitions of similar clients, and from each the one that tells most about the whole.
+
+Licciardi, Raineri, Proskurnikov, Rondoni, Zino: *Sociodynamics-inspired Adaptive Coalition and Client Selection in Federated
+Learning*, arXiv:2506.02897v1, 2025. Specification: methods 3.
+
+    1. W_kj = exp(-g |theta~_k - theta~_j|^2), theta~ = theta / |theta|, rows normalised, (W + W^T) / 2     similarity
+    2. spectral clustering of W into P = m coalitions
+    3. v_k = sum_d (C^d alpha)_k^2 / C^d_kk                      how much of Var(global model) knowing theta_k removes
+    4. from each coalition one client, with probability proportional to exp(beta v_k)
+    5. the chosen train; the others keep theta_k
+    6. thbar_k = rho_kj theta_j for the others, j the chosen one of k's coalition,  rho_kj = C_kj / sqrt(C_kk C_jj)
+    7. C^d <- (1 - 1/t) C^d + (1/t) e^d (e^d)^T,  e = theta - thbar
+    8. a_k = n_k / sum of n over the chosen
+
+The first ``warm_up`` rounds choose uniformly. Symbols: ``theta_k`` [D'] last model of client k that the server saw, on a
+fixed set of coordinates d of the last linear layer; ``thbar_k`` its predicted mean; ``e_k`` its innovation; ``C^d`` [K, K]
+covariance of the innovations; ``alpha_k`` = n_k / n. With weights 1/t, C is the plain mean of all rounds' ``e e^T``.
+
+State, per client: ``num_examples``; ``theta``, ``mean`` (thbar), ``weighted`` (C n, so C alpha times the sum of sizes) and
+``variance`` (diag C), all [D']; ``label``, its coalition in the next round. The matrices C^d are never made: steps 3 and 7
+need C alpha and diag C, which follow their own recursions in O(K D'), and step 6 one entry C_kj per client and coordinate,
+which is ``1/t sum_s e_s[k] e_s[j]`` from the stored ``innovations`` (float32, rounds x K x D'; a warm-up round only the m
+rows that moved). Above ``memory_mb`` older ones are folded into half as many combinations;
+``Cohort.notes["folded"]`` is the share of C's trace that the entries C_kj have lost by it (v never loses anything). ``rho =
+"cosine"`` needs and stores none. A checkpoint holds the stored innovations too, and encoding it takes about four times
+their size for a moment.
+
+Needs: ``last_layer`` once (the initial model's, known to the server) and with every update; ``num_examples`` once. Probe
+cost: none. ``Cohort.weights``: step 8. ``Cohort.notes``: ``max_probability``, ``cv_probability`` (of being chosen, over the
+available), ``largest_coalition`` (share of the available), ``folded``.
+
+Deviations and readings
+-----------------------
+* READING Gaussian on the normalised vectors with g = 1 (Eq. 4 has the raw models: ``similarity = "gaussian"``; Algorithm 1
+  lines 3 to 5 the cosine: ``"cosine"``). Embedding and k-means: see ``parts/coalitions.py``; a fixed key starts them, so
+  coalitions are a function of the models alone. Empty and identical coalitions: the largest gives up the later half of its
+  members, until there are m.
+* READING rho is Pearson's (Eqs. 9, 16); ``"cosine"`` is Algorithm 1's letter, ``"regression"`` C_kj / C_jj Proposition 2's
+  predictor.
+* READING a chosen client keeps the mean predicted before it was seen, so its innovation is not zero; ``literal_means`` sets
+  its mean to itself (Algorithm 1 line 13).
+* READING theta(1) = thbar(1) = the initial model, C(1) = 0. In the warm-up rounds, and in a coalition none of whose chosen
+  clients reported, an unobserved client's mean is its own last model (innovation 0).
+* A relative ridge keeps C_kk > 0: v = rho = 0 where a client or coordinate has no variance.
+* INTERPRETATION: coalitions are made of all known clients, the unavailable too (they are unobserved like others); only
+  available ones are drawn. P is the number of clients asked for; when a round took another number than the one before,
+  coalitions are made anew for it. Where a coalition has several observed clients, the nearest one predicts.
+* INTERPRETATION: t counts rounds in which somebody was observed; others move nothing. A client never heard of starts at
+  theta(1); where no initial model was enrolled, the mean of the first models reported stands for it.
+* Coordinates are limited to 1e15 in size, for runs that diverge.
+
+>>> from motley.selectors import Selector
+>>> from motley.core.records import Outcome, Reports
+>>> selector = Selector(FedCvrBolt(warm_up=1), seed=0)
+>>> ids, models = np.arange(4), np.array([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.1, 1.0]])
+>>> selector.observe(1, Reports(ids, Outcome.ACCEPTED, signals={"last_layer": models}))
+>>> sorted(k // 2 for k in selector.select(2, ids, m=2).ids.tolist())  # one of {0, 1} and one of {2, 3}
+[0, 1]
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from motley.core.errors import ConfigError, ContractError
+from motley.core.keys import Key
+from motley.core.paper import Paper
+from motley.core.records import Ask, Cohort, Ids, Needs, Outcome, Reports
+from motley.core.table import ClientTable
+from motley.selectors.base import SelectionRule
+from motley.selectors.parts.coalitions import coalitions, fill, nearest, unit_rows
+from motley.selectors.parts.innovations import Block, append, fold, paired_products
+from motley.selectors.parts.sizes import SIZE, put_sizes, shares, sizes
+
+__all__ = ["FedCvrBolt", "FedCvrBoltState"]
+
+Floats = NDArray[np.float64]
+
+LARGEST = 1e15
+_SENT = (Outcome.ACCEPTED, Outcome.LATE, Outcome.DROPPED, Outcome.REJECTED)
+_DEFAULTS = {SIZE: np.nan, "theta": np.nan, "mean": np.nan, "weighted": np.nan, "variance": np.nan, "label": -1.0}
+
+
+@dataclass(frozen=True)
+class FedCvrBoltState:
+    """One row per client, columns as named in the module's docstring, and
+
+    ``initial`` theta(1) [D'], empty while unknown; ``rounds`` observed, t - 1; ``innovations``: ids and rows of each round;
+    ``lost``: trace of t C given up by folding; ``coalitions``: how many the labels tell apart, 0 before the first.
+    """
+
+    clients: ClientTable = field(default_factory=lambda: ClientTable(_DEFAULTS))
+    initial: Floats = field(default_factory=lambda: np.zeros(0))
+    rounds: int = 0
+    innovations: tuple[Block, ...] = ()
+    lost: float = 0.0
+    coalitions: int = 0
+
+
+@dataclass(frozen=True)
+class FedCvrBolt(SelectionRule[FedCvrBoltState]):
+    """One client from each of m coalitions, for variance reduction.
+
+    Parameters
+    ----------
+    similarity: of two clients' models, step 1.
+    g: width of the Gaussian.
+    beta: 0 draws uniformly within a coalition, inf takes the largest v.
+    recluster_every: rounds between two clusterings.
+    rho: how a coalition's chosen client predicts the others.
+    literal_means: a chosen client's mean is its own model.
+    warm_up: rounds of uniform choice at the start.
+    whole: last layers of up to so many numbers are used whole (the paper's MNIST MLP).
+    coordinates: how many of a larger layer, drawn once.
+    ridge: added to C_kk, relative to its mean over the clients.
+    exact_up_to: clients up to which the similarity is a full matrix; above it a factor is used.
+    landmarks: of that factor (Gaussian), at least 2m.
+    memory_mb: MiB of stored innovations before older ones are folded; at least seven rounds are kept.
+    key: of the coordinates' draw and the clustering's start, the same in runs of any seed.
+    """
+
+    similarity: Literal["gaussian_normalised", "gaussian", "cosine"] = "gaussian_normalised"
+    g: float = 1.0
+    beta: float = 1.0
+    recluster_every: int = 1
+    rho: Literal["pearson", "cosine", "regression"] = "pearson"
+    literal_means: bool = False
+    warm_up: int = 30
+    whole: int = 2010
+    coordinates: int = 300
+    ridge: float = 1e-9
+    exact_up_to: int = 1000
+    landmarks: int = 200
+    memory_mb: float = 1024.0
+    key: int = 0
+
+    sees: ClassVar[Literal["sum", "each"]] = "each"
+    paper: ClassVar[Paper] = Paper(
+        "licciardi2025sociodynamics",
+        "Sociodynamics-inspired Adaptive Coalition and Client Selection in Federated Learning",
+        ("Alessandro Licciardi", "Roberta Raineri", "Anton Proskurnikov", "Lamberto Rondoni", "Lorenzo Zino"),
+        "arXiv preprint arXiv:2506.02897v1",
+        2025,
+        "https://arxiv.org/abs/2506.02897v1",
+    )
+
+    def __post_init__(self) -> None:
+        if not 0 < self.g < math.inf:
+            raise ConfigError(f"got g = {self.g}; expected a positive number")
+        if not self.beta >= 0:
+            raise ConfigError(f"got beta = {self.beta}; expected at least 0 (inf takes the largest v of each coalition)")
+        if not 0 <= self.ridge < math.inf:
+            raise ConfigError(f"got ridge = {self.ridge}; expected a number of at least 0")
+        if not self.memory_mb > 0:
+            raise ConfigError(f"got memory_mb = {self.memory_mb}; expected a positive number of MiB")
+        if self.warm_up < 0 or self.whole < 0 or self.exact_up_to < 0:
+            got = f"warm_up = {self.warm_up}, whole = {self.whole}, exact_up_to = {self.exact_up_to}"
+            raise ConfigError(f"got {got}; expected numbers of at least 0")
+        if self.recluster_every < 1 or self.coordinates < 1 or self.landmarks < 1:
+            got = f"recluster_every = {self.recluster_every}, coordinates = {self.coordinates}, landmarks = {self.landmarks}"
+            raise ConfigError(f"got {got}; expected numbers of at least 1")
+
+    def needs(self) -> Needs:
+        """The last layer, before the first round and with every update, and the sizes."""
+        return Needs(frozenset({SIZE, "last_layer"}), {}, frozenset({"last_layer"}))
+
+    def gives(self) -> frozenset[str]:
+        """Shares of the data within the cohort."""
+        return frozenset({"weights"})
+
+    def init(self) -> FedCvrBoltState:
+        """Nobody seen."""
+        return FedCvrBoltState()
+
+    # ------------------------------------------------------------------------------------- steps 1 to 4
+
+    def points(self, theta: Floats) -> Floats:
+        """What the similarity compares, ``[K, D']``."""
+        return theta if self.similarity == "gaussian" else unit_rows(theta)
+
+    def labels(self, state: FedCvrBoltState, count: int) -> Ids:
+        """Coalition of every known client, ``[K]``, ``min(count, K)`` of them: the kept one, or anew where none is kept."""
+        kept = state.clients.get("label", state.clients.ids)
+        if count == state.coalitions and not (kept < 0).any():
+            return kept.astype(np.int64)
+        kernel: Literal["gaussian", "cosine"] = "cosine" if self.similarity == "cosine" else "gaussian"
+        points, key = self.points(state.clients.get("theta", state.clients.ids)), Key(self.key).fold("fedcvr_bolt")
+        return coalitions(points, count, kernel, self.g, key, self.exact_up_to, self.landmarks)
+
+    def value(self, state: FedCvrBoltState, ids: Ids) -> Floats:
+        """``v_k = sum_d (C^d alpha)_k^2 / C^d_kk``, ``[len(ids)]``."""
+        clients = state.clients
+        total = sizes(clients, clients.ids).sum()
+        if not total:
+            return np.zeros(len(ids))
+        squares = (clients.get("weighted", ids) / total) ** 2
+        return np.asarray(_divide(squares, clients.get("variance", ids) + self._ridge(clients)).sum(axis=1))
+
+    def probabilities(self, value: Floats, group: Ids) -> Floats:
+        """Of being drawn from one's group, ``[K]``: ``exp(beta v)``, normalised in each of the groups 0 .. m - 1."""
+        best = np.full(int(group.max()) + 1, -np.inf)
+        np.maximum.at(best, group, value)
+        behind = value - best[group]
+        weight = np.exp(self.beta * behind) if math.isfinite(self.beta) else (behind == 0).astype(np.float64)
+        return np.asarray(weight / np.bincount(group, weight)[group])
+
+    def select(self, state: FedCvrBoltState, ask: Ask) -> Cohort:
+        """Uniform at first, then one client of each coalition."""
+        if ask.round <= self.warm_up or not len(state.initial):
+            group = np.zeros(len(ask.available), np.int64)
+            at = ask.rng.choice(len(group), ask.m, replace=False)
+            p = np.full(len(group), ask.m / len(group))
+        else:
+            state = _join(state, ask.available)
+            rows = np.searchsorted(state.clients.ids, ask.available)
+            group = fill(self.labels(state, ask.m)[rows], ask.m)
+            p = self.probabilities(self.value(state, ask.available), group)
+            with np.errstate(divide="ignore"):
+                arrow = np.log(p) - np.log(ask.rng.standard_exponential(len(p)))  # Gumbel: the largest of a group has the law p
+            order = np.lexsort((arrow, group))
+            at = order[np.flatnonzero(np.diff(group[order], append=ask.m))]
+        whole = state.rounds * float(state.clients.get("variance", state.clients.ids).sum()) if state.lost else 1.0
+        notes = {
+            "max_probability": float(p.max()), "cv_probability": float(p.std() / p.mean()),
+            "largest_coalition": float(np.bincount(group).max() / len(group)), "folded": state.lost / whole,
+        }  # fmt: skip
+        ids = ask.available[at]
+        return Cohort(ids, shares(state.clients, ids), notes=notes)
+
+    # ------------------------------------------------------------------------------------- steps 5 to 7
+
+    def observe(self, state: FedCvrBoltState, round: int, reports: Reports) -> FedCvrBoltState:
+        """Sizes and theta(1) at enrolment; after a round means, innovations, C, and the coalitions of the next round."""
+        if len(reports.of(Outcome.ENROLLED)):
+            return self._enrol(state, reports)
+        sent = reports.of(*_SENT)
+        done, models = self._models(reports.of(Outcome.ACCEPTED))
+        if not len(done):
+            return state
+        if not len(state.initial):
+            state = replace(state, initial=models.mean(axis=0))
+        if models.shape[1] != len(state.initial):
+            raise ContractError(
+                f"last_layer has {models.shape[1]} coordinates in round {round}, {len(state.initial)} before; "
+                "expected the same layer of the same model in every round"
+            )
+        state = _join(state, done)
+        leader = self._leaders(state, done, len(sent)) if round > self.warm_up else np.arange(len(state.clients))
+        state = self._learn(state, done, models, leader)
+        if round < self.warm_up:
+            return state
+        if len(sent) != state.coalitions or (round - self.warm_up) % self.recluster_every == 0:
+            fresh = self.labels(replace(state, coalitions=0), len(sent))
+            state = replace(state, coalitions=len(sent), clients=_write(state.clients, label=fresh.astype(np.float64)))
+        return state
+
+    def _learn(self, state: FedCvrBoltState, done: Ids, models: Floats, leader: Ids) -> FedCvrBoltState:
+        """Steps 5 to 7. ``leader``: position of the client that predicts each, ``[K]``; its own where nobody does."""
+        ids, columns, t = state.clients.ids, state.clients.columns, state.rounds + 1
+        seen = np.searchsorted(ids, done)
+        led = np.flatnonzero(leader != np.arange(len(ids)))
+        theta = columns["theta"].copy()
+        theta[seen] = models
+        mean = theta.copy()
+        if not self.literal_means:
+            mean[seen] = columns["mean"][seen]
+        if len(led):
+            mean[led] = self._rho(state, leader, led) * theta[leader[led]]
+        e = theta - mean
+        weighted = columns["weighted"] * (1.0 - 1.0 / t)
+        weighted += e * ((sizes(state.clients, ids) @ e) / t)
+        variance = columns["variance"] * (1.0 - 1.0 / t)
+        variance += e * e / t
+        blocks, lost = state.innovations, 0.0
+        if self.rho != "cosine":
+            blocks, lost = fold(append(blocks, ids, e), self.memory_mb * 2**20)
+        clients = _write(state.clients, theta=theta, mean=mean, weighted=weighted, variance=variance)
+        return replace(state, clients=clients, rounds=t, innovations=blocks, lost=state.lost + lost)
+
+    def _rho(self, state: FedCvrBoltState, leader: Ids, led: Ids) -> Floats:
+        """``rho_kj`` of the led clients, ``[n, D']`` (cosine: ``[n, 1]``), from C and the models before this round."""
+        columns, of = state.clients.columns, leader[led]
+        if self.rho == "cosine":
+            unit = unit_rows(columns["theta"])
+            return np.asarray(np.einsum("kd,kd->k", unit[led], unit[of])[:, None])
+        together = paired_products(state.innovations, state.clients.ids, leader, len(state.initial))[led] / max(state.rounds, 1)
+        spread = columns["variance"] + self._ridge(state.clients)
+        if self.rho == "regression":
+            return _divide(together, spread[of])
+        return np.clip(_divide(together, np.sqrt(spread[led] * spread[of])), -1.0, 1.0)
+
+    def _leaders(self, state: FedCvrBoltState, done: Ids, count: int) -> Ids:
+        """Position of the observed client that predicts each client, ``[K]``; its own for who is observed or has none."""
+        labels, seen = self.labels(state, count), np.searchsorted(state.clients.ids, done)
+        observed = np.bincount(labels[seen], minlength=int(labels.max()) + 1)
+        of = np.full(len(observed), -1)
+        of[labels[seen]] = seen
+        leader = np.where(observed[labels] > 0, of[labels], np.arange(len(labels)))
+        for crowded in np.flatnonzero(observed > 1):
+            members, mates = np.flatnonzero(labels == crowded), seen[labels[seen] == crowded]
+            points = self.points(state.clients.get("theta", state.clients.ids[members]))
+            leader[members] = mates[nearest(points, points[np.searchsorted(members, mates)])]
+        leader[seen] = seen
+        return leader
+
+    def _enrol(self, state: FedCvrBoltState, reports: Reports) -> FedCvrBoltState:
+        first = self._models(reports.of(Outcome.ENROLLED))[1]
+        if not len(state.initial) and len(first):
+            state = replace(state, initial=first[0].copy())
+        return _join(replace(state, clients=put_sizes(state.clients, reports)), reports.ids)
+
+    def _models(self, reports: Reports) -> tuple[Ids, Floats]:
+        """Who sent a whole model, and its chosen coordinates ``[n, D']``."""
+        if "last_layer" not in reports.signals:
+            return reports.ids[:0], np.zeros((0, 0))
+        layer = reports.signals["last_layer"]
+        layer = layer[:, None] if layer.ndim == 1 else layer
+        if layer.shape[1] > max(self.whole, self.coordinates):
+            draw = Key(self.key).fold("fedcvr_bolt", "coordinates").uniform(np.arange(layer.shape[1]))[:, 0]
+            layer = layer[:, np.sort(np.argsort(draw, kind="stable")[: self.coordinates])]
+        whole = ~np.isnan(layer).any(axis=1)
+        return reports.ids[whole], np.clip(layer[whole], -LARGEST, LARGEST)
+
+    def _ridge(self, clients: ClientTable) -> Floats:
+        """What is added to every C^d_kk, ``[D']``."""
+        return np.asarray(self.ridge * clients.columns["variance"].mean(axis=0))
+
+
+def _divide(above: NDArray[np.floating], below: Floats) -> Floats:
+    """The quotient; 0 where ``below`` is."""
+    return np.asarray(np.divide(above, below, out=np.zeros(below.shape), where=below > 0))
+
+
+def _write(clients: ClientTable, **columns: Floats) -> ClientTable:
+    """Whole columns replaced."""
+    return replace(clients, columns={**clients.columns, **columns})
+
+
+def _join(state: FedCvrBoltState, ids: Ids) -> FedCvrBoltState:
+    """These clients in the table; who has no model there starts at theta(1), once that is known, without a history."""
+    clients = state.clients.grow(ids)
+    width = len(state.initial)
+    fresh = np.isnan(clients.columns["theta"][:, 0]) if "theta" in clients.columns else np.ones(len(clients), bool)
+    if not width or not fresh.any():
+        return state if clients is state.clients else replace(state, clients=clients)
+    start = np.broadcast_to(state.initial, (int(fresh.sum()), width))
+    zero = np.zeros(start.shape)
+    columns = {"theta": start, "mean": start, "weighted": zero, "variance": zero}
+    return replace(state, clients=clients.put(clients.ids[fresh], columns))

@@ -1,0 +1,156 @@
+"""Spectral clustering of clients into coalitions, deterministic, with a factor form for many clients.
+
+Symbols: K clients, p coordinates, P coalitions; ``x_k`` a client's vector, ``W`` the similarity ``[K, K]``.
+
+    gaussian   G_kj = exp(-g |x_k - x_j|^2),  W = (R + R^T) / 2 with R = G / its row sums
+    cosine     W = <x_k, x_j>, of unit vectors
+    embedding  the P leading eigenvectors of S^-1/2 W S^-1/2, S the row sums of W (cosine: of W itself, whose row sums may be
+               negative), each row scaled to unit length (Ng, Jordan, Weiss, NeurIPS 2001)
+    coalitions k-means of the embedding; k-means++ from a fixed key, so the same vectors give the same coalitions
+
+Above ``exact_up_to`` clients no K x K matrix is made. Cosine: W = X X^T is a factor already. Gaussian: Nystroem's factor
+``G ~ F F^T``, ``F = G_KL G_LL^(-1/2)`` of L landmarks, drawn by the key among clients with distinct vectors (Williams,
+Seeger, NeurIPS 2001).
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg, sparse
+
+from motley.core.keys import Key
+
+__all__ = ["Kernel", "coalitions", "embedding", "fill", "nearest", "similarity", "unit_rows"]
+
+Floats = NDArray[np.float64]
+Labels = NDArray[np.int64]
+Kernel = Literal["gaussian", "cosine"]
+
+_RESTARTS = 8  # of k-means, where the exact form is affordable
+_STEPS = 40
+_SMALL = 1e-12  # relative: eigenvalues below it are rounding
+_TINY = np.finfo(np.float64).tiny
+
+
+def unit_rows(x: Floats) -> Floats:
+    """Rows scaled to Euclidean length 1; zero rows stay zero."""
+    length = np.sqrt(np.einsum("kd,kd->k", x, x))[:, None]
+    return np.asarray(np.divide(x, length, out=np.zeros(x.shape), where=length > 0))
+
+
+def similarity(x: Floats, kernel: Kernel, g: float = 1.0) -> Floats:
+    """``W``, ``[K, K]``, as defined above."""
+    if kernel == "cosine":
+        return np.asarray(x @ x.T)
+    affinity = np.exp(-g * _square_distances(x, x))
+    np.fill_diagonal(affinity, 1.0)
+    affinity /= affinity.sum(axis=1, keepdims=True)
+    return np.asarray(0.5 * (affinity + affinity.T))
+
+
+def embedding(x: Floats, count: int, kernel: Kernel, g: float, key: Key, exact_up_to: int, landmarks: int) -> Floats:
+    """One unit row per client, ``[K, <= count]``."""
+    if len(x) <= exact_up_to:
+        w = similarity(x, kernel, g)
+        if kernel == "gaussian":
+            scale = 1.0 / np.sqrt(w.sum(axis=1))
+            w *= scale[:, None] * scale
+        first = max(len(w) - count, 0)
+        return unit_rows(linalg.eigh(w, subset_by_index=[first, len(w) - 1])[1])
+    if kernel == "cosine":
+        return unit_rows(_leading(x, np.eye(x.shape[1]), count))
+    f = _nystroem(x, g, key, max(landmarks, 2 * count))
+    column = f.sum(axis=0)
+    r = f / np.maximum(f @ column, _TINY)[:, None]  # R = r f^T
+    scale = np.sqrt(2.0 / np.maximum(r @ column + f @ r.sum(axis=0), _TINY))[:, None]
+    half = 0.5 * np.eye(f.shape[1])
+    return unit_rows(_leading(np.hstack([r, f]) * scale, np.kron([[0.0, 1.0], [1.0, 0.0]], half), count))
+
+
+def coalitions(
+    x: Floats, count: int, kernel: Kernel, g: float, key: Key, exact_up_to: int = 1000, landmarks: int = 200
+) -> Labels:
+    """``min(count, K)`` coalitions, none empty: a label per client, ``[K]``. A function of the arguments alone."""
+    if count >= len(x):
+        return np.arange(len(x))
+    if count <= 1:
+        return np.zeros(len(x), np.int64)
+    points = embedding(x, count, kernel, g, key.fold("landmarks"), exact_up_to, landmarks)
+    restarts = _RESTARTS if len(x) <= exact_up_to else 1
+    tries = [_k_means(points, count, key.fold("k-means", i)) for i in range(restarts)]
+    return fill(min(tries, key=lambda found: found[1])[0], count)
+
+
+def fill(labels: Labels, count: int) -> Labels:
+    """The groups numbered 0 .. count - 1, none empty: for each one that is missing the largest gives up the later half of its
+    members. Needs ``count <= len(labels)`` and not more than ``count`` groups."""
+    labels = np.unique(labels, return_inverse=True)[1]
+    for missing in range(int(labels.max(initial=-1)) + 1, count):
+        members = np.flatnonzero(labels == np.bincount(labels).argmax())
+        labels[members[(len(members) + 1) // 2 :]] = missing
+    return labels
+
+
+def nearest(x: Floats, centres: Floats) -> Labels:
+    """The position of the nearest centre for each row of x; the first of several."""
+    return np.asarray(_square_distances(x, centres).argmin(axis=1))
+
+
+def _square_distances(x: Floats, y: Floats) -> Floats:
+    out = x @ y.T
+    out *= -2.0
+    out += np.einsum("kd,kd->k", x, x)[:, None]
+    out += np.einsum("kd,kd->k", y, y)
+    return np.asarray(np.maximum(out, 0.0, out=out))
+
+
+def _nystroem(x: Floats, g: float, key: Key, landmarks: int) -> Floats:
+    """F ``[K, <= landmarks]`` with ``G ~ F F^T``."""
+    shadow = x @ key.fold("shadow").normal(np.arange(x.shape[1]))[:, 0]  # equal vectors have equal shadows
+    distinct = np.unique(shadow, return_index=True)[1]
+    draw = key.uniform(distinct)[:, 0]
+    chosen = np.sort(distinct[np.argsort(draw, kind="stable")[:landmarks]])
+    across = np.exp(-g * _square_distances(x, x[chosen]))
+    values, vectors = np.linalg.eigh(across[chosen])
+    good = values > _SMALL * values[-1]
+    return np.asarray(across @ (vectors[:, good] / np.sqrt(values[good])))
+
+
+def _leading(z: Floats, middle: Floats, count: int) -> Floats:
+    """The leading eigenvectors of ``Z M Z^T``, ``[K, <= count]``, through matrices of Z's width."""
+    squares, v = np.linalg.eigh(z.T @ z)
+    good = squares > _SMALL * squares[-1]
+    size, v = np.sqrt(squares[good]), v[:, good]  # Z = U size V^T
+    inner = (size[:, None] * v.T) @ middle @ (v * size)
+    top = np.linalg.eigh(inner)[1][:, -count:]
+    return np.asarray(z @ ((v / size) @ top))
+
+
+def _k_means(points: Floats, count: int, key: Key) -> tuple[Labels, float]:
+    """Labels and their sum of squared distances; k-means++ (Arthur, Vassilvitskii, 2007), then Lloyd's steps."""
+    centres = points[_plus_plus(points, count, key)]
+    labels = np.full(len(points), -1)
+    for _ in range(_STEPS):
+        before, labels = labels, nearest(points, centres)
+        if np.array_equal(labels, before):
+            break
+        size = np.bincount(labels, minlength=count)[:, None]
+        members = sparse.csr_array((np.ones(len(points)), (labels, np.arange(len(points)))), shape=(count, len(points)))
+        centres = np.where(size > 0, (members @ points) / np.maximum(size, 1), centres)
+    return labels, float(((points - centres[labels]) ** 2).sum())
+
+
+def _plus_plus(points: Floats, count: int, key: Key) -> Labels:
+    """Positions of the first centres: each next one with probability proportional to the squared distance from those before."""
+    draws = key.uniform(np.arange(count))[:, 0]
+    chosen = np.empty(count, np.int64)
+    far = np.ones(len(points))
+    for i, draw in enumerate(draws):
+        edges = np.cumsum(far)
+        chosen[i] = min(int(np.searchsorted(edges, draw * edges[-1], side="right")), len(points) - 1)
+        apart = _square_distances(points, points[chosen[i : i + 1]])[:, 0]
+        far = apart if i == 0 else np.minimum(far, apart)
+    return chosen

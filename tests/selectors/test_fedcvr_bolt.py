@@ -1,0 +1,492 @@
+"""FedCVR-Bolt: the worked numbers of methods 6, the factor form against a dense reference, and "What must hold" of methods 3."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from motley.core.errors import ConfigError, ContractError
+from motley.core.keys import Key
+from motley.core.records import Ask, Outcome, Reports
+from motley.core.table import ClientTable
+from motley.selectors import build
+from motley.selectors.base import Selector
+from motley.selectors.fedcvr_bolt import FedCvrBolt, FedCvrBoltState
+from motley.selectors.parts.coalitions import coalitions, embedding, fill, similarity, unit_rows
+from motley.selectors.parts.innovations import append, fold, paired_products
+
+C1 = np.array([[4, 2, 0.5], [2, 2, 0.2], [0.5, 0.2, 1]])
+C2 = np.array([[1, -0.3, 0.1], [-0.3, 2, 0.4], [0.1, 0.4, 0.5]])
+N = np.array([50.0, 30.0, 20.0])
+THETA, MEAN = np.array([[1.0], [0.8], [-0.5]]), np.array([[0.9], [0.7], [-0.4]])
+
+
+def state_of(covariances, theta=THETA, mean=MEAN, sizes=N, t=4, label=(0, 0, 1)):
+    """A state before round t whose C^d are these: t - 1 times C = L L^T, so the columns of sqrt(t - 1) L are innovations."""
+    c = np.stack(covariances)  # [D', K, K]
+    factor = math.sqrt(t - 1) * np.linalg.cholesky(c)
+    ids = np.arange(c.shape[1])
+    columns = {
+        "num_examples": sizes, "theta": theta, "mean": mean, "label": np.array(label, float),
+        "weighted": np.einsum("dkj,j->kd", c, sizes), "variance": np.einsum("dkk->kd", c),
+    }  # fmt: skip
+    table = FedCvrBolt().init().clients
+    blocks = tuple((ids, factor[:, :, s].T.astype(np.float32)) for s in range(c.shape[1]))
+    return FedCvrBoltState(ClientTable(table.defaults, ids, columns), theta[0], t - 1, blocks, 0.0, len(set(label)))
+
+
+def covariance(state):
+    """C^d as matrices, [D', K, K], from the stored innovations."""
+    ids = state.clients.ids
+    total = np.zeros((len(state.initial), len(ids), len(ids)))
+    for who, rows in state.innovations:
+        e = np.zeros((len(ids), rows.shape[1]))
+        e[np.searchsorted(ids, who)] = rows
+        total += np.einsum("kd,jd->dkj", e, e)
+    return total / state.rounds
+
+
+def enrolled(rule, ids, initial, sizes=None, seed=0):
+    selector = Selector(rule, seed)
+    sizes = np.ones(len(ids)) if sizes is None else sizes
+    first = np.tile(initial, (len(ids), 1))
+    selector.observe(0, Reports(ids, Outcome.ENROLLED, signals={"num_examples": sizes, "last_layer": first}))
+    return selector
+
+
+def tell(selector, t, ids, models, outcome=Outcome.ACCEPTED):
+    selector.observe(t, Reports(np.asarray(ids), outcome, signals={"last_layer": np.asarray(models, float)}))
+
+
+# ---- worked numbers ----
+
+
+def test_value_and_probabilities_a():
+    """(a) C alpha = (4 .5 + 2 .3 + .5 .2, ...) = (2.7, 1.64, .51); v_0 = 2.7^2 / 4 = 1.8225, v_1 = 1.64^2 / 2, v_2 = .51^2 / 1.
+    In {0, 1} p_0 = 1 / (1 + e^-(1.8225 - 1.3448)) = .617205."""
+    rule, state, ids = FedCvrBolt(), state_of([C1]), np.arange(3)
+    np.testing.assert_allclose(state.clients.get("weighted", ids)[:, 0] / 100, [2.7, 1.64, 0.51])
+    v = rule.value(state, ids)
+    np.testing.assert_allclose(v, [1.8225, 1.3448, 0.2601], atol=1e-6)
+    group = np.array([0, 0, 1])
+    np.testing.assert_allclose(rule.probabilities(v, group), [0.617205, 0.382795, 1], atol=1e-6)
+    np.testing.assert_allclose(FedCvrBolt(beta=0.5).probabilities(v, group), [0.559430, 0.440570, 1], atol=1e-6)
+    assert FedCvrBolt(beta=math.inf).probabilities(v, group).tolist() == [1, 0, 1]
+    assert FedCvrBolt(beta=0).probabilities(v, group).tolist() == [0.5, 0.5, 1]
+
+
+def observed(rule):
+    """(b) round 4: of the coalitions {0, 1} and {2}, client 0 sends 1.2 and client 2 sends -.7."""
+    selector = Selector(rule)
+    selector.state = state_of([C1])
+    tell(selector, 4, [0, 2], [[1.2], [-0.7]])
+    return selector.state
+
+
+def test_one_round_b():
+    """(b) rho_10 = 2 / sqrt(2 4) = .707107, thbar_1 = .848528; e = (1.2 - .9, .8 - .848528, -.7 + .4); C = .75 C + .25 e e^T."""
+    rule = FedCvrBolt(warm_up=0)
+    state = observed(rule)
+    np.testing.assert_allclose(state.clients.columns["theta"][:, 0], [1.2, 0.8, -0.7])
+    np.testing.assert_allclose(state.clients.columns["mean"][:, 0], [0.9, 0.848528, -0.4], atol=1e-6)
+    expected = [[3.0225, 1.496360, 0.3525], [1.496360, 1.500589, 0.153640], [0.3525, 0.153640, 0.7725]]
+    np.testing.assert_allclose(covariance(state)[0], expected, atol=1e-6)
+    np.testing.assert_allclose(state.clients.columns["weighted"][:, 0] / 100, [2.030658, 1.229085, 0.376842], atol=1e-6)
+    np.testing.assert_allclose(state.clients.columns["variance"][:, 0], np.diag(expected), atol=1e-6)
+    np.testing.assert_allclose(rule.value(state, np.arange(3)), [1.364292, 1.006704, 0.183831], atol=1e-6)
+    assert state.rounds == 4
+
+
+def test_variants_of_b():
+    """literal_means: e = (0, -.048528, 0). Regression: 2 / 4 * 1.2 = .6. Cosine of one positive coordinate each: 1, so 1.2."""
+    literal = observed(FedCvrBolt(warm_up=0, literal_means=True))
+    expected = [[3, 1.5, 0.375], [1.5, 1.500589, 0.15], [0.375, 0.15, 0.75]]
+    np.testing.assert_allclose(covariance(literal)[0], expected, atol=1e-6)
+    regression = observed(FedCvrBolt(warm_up=0, rho="regression"))
+    np.testing.assert_allclose(regression.clients.columns["mean"][:, 0], [0.9, 0.6, -0.4], atol=1e-6)
+    cosine = observed(FedCvrBolt(warm_up=0, rho="cosine"))
+    np.testing.assert_allclose(cosine.clients.columns["mean"][:, 0], [0.9, 1.2, -0.4])
+
+
+def test_aggregate_of_b():
+    """n = (50, 30, 20): (50 * 1.2 - 20 * .7) / 70 = .657143, the cohort's weights on the models sent."""
+    selector = Selector(FedCvrBolt(warm_up=0, beta=math.inf))
+    selector.state = state_of([C1])
+    cohort = selector.select(4, np.arange(3), 2)
+    assert cohort.ids.tolist() == [0, 2]
+    assert cohort.weights @ [1.2, -0.7] == pytest.approx(0.657143, abs=1e-6)
+
+
+def test_second_coordinate_c():
+    """(c) v adds over coordinates; one coalition of all, and {1, 2}."""
+    rule, ids = FedCvrBolt(), np.arange(3)
+    np.testing.assert_allclose(rule.value(state_of([C2]), ids), [0.1849, 0.140450, 0.1458], atol=1e-6)
+    v = rule.value(state_of([C1, C2], np.tile(THETA, 2), np.tile(MEAN, 2)), ids)
+    np.testing.assert_allclose(v, [2.0074, 1.485250, 0.4059], atol=1e-6)
+    np.testing.assert_allclose(rule.probabilities(v, np.zeros(3, int)), [0.557153, 0.330528, 0.112319], atol=1e-6)
+    np.testing.assert_allclose(rule.probabilities(v, np.array([0, 1, 1]))[1:], [0.746371, 0.253629], atol=1e-6)
+
+
+def test_similarities_of_c():
+    x = np.array([[1.0, 0], [0.8, 0.6], [0, 1]])
+    w = similarity(x, "gaussian")
+    np.testing.assert_allclose(w[np.triu_indices(3, 1)], [0.343737, 0.080177, 0.247766], atol=1e-6)
+    np.testing.assert_allclose(np.diag(w), [0.553816, 0.471776, 0.631049], atol=1e-6)
+    np.testing.assert_allclose(similarity(x, "cosine")[np.triu_indices(3, 1)], [0.8, 0, 0.6], atol=1e-12)
+    np.testing.assert_allclose(unit_rows(5 * x), x)
+
+
+@given(st.integers(0, 10**6), st.integers(2, 6))
+def test_value_is_the_variance_that_knowing_a_client_removes(seed, K):
+    """Proposition 1 with A = {k}: Var(glob) - E Var(glob | theta_k), the conditional covariance being C - c_k c_k^T / C_kk."""
+    rng = np.random.default_rng(seed)
+    factor = rng.normal(size=(2, K, K))
+    c, n = factor @ factor.transpose(0, 2, 1) + 0.1 * np.eye(K), rng.integers(1, 9, K).astype(float)
+    zero = np.zeros((K, 2))
+    v = FedCvrBolt(ridge=0).value(state_of(c, zero, zero, n, label=(0,) * K), np.arange(K))
+    a = n / n.sum()
+    for k in range(K):
+        left = c - c[:, :, [k]] * c[:, [k], :] / c[:, [k], [k]][:, None]
+        assert v[k] == pytest.approx((a @ c @ a).sum() - (a @ left @ a).sum(), rel=1e-6, abs=1e-9)
+
+
+# ---- the factor form against matrices ----
+
+
+def dense_round(rule, c, theta, mean, alpha, labels, done, models, t, warm):
+    """Steps 5 to 7 as they stand, with C [D', K, K]; ``done`` has at most one client per coalition."""
+    width, K, _ = c.shape
+    new, thbar = theta.copy(), theta.copy()
+    new[done] = models
+    thbar[:] = new
+    spread = np.einsum("dkk->dk", c)
+    spread = spread + rule.ridge * spread.mean(axis=1, keepdims=True)
+    for j in done:
+        thbar[j] = new[j] if rule.literal_means else mean[j]
+        for k in np.flatnonzero(labels == labels[j]) if not warm else ():
+            if k in done:
+                continue
+            for d in range(width):
+                below = {"pearson": math.sqrt(spread[d, k] * spread[d, j]), "regression": spread[d, j], "cosine": 1.0}[rule.rho]
+                above = c[d, k, j]
+                if rule.rho == "cosine":
+                    above = theta[k] @ theta[j] / np.linalg.norm(theta[k]) / np.linalg.norm(theta[j])
+                thbar[k, d] = (above / below if below else 0.0) * new[j, d]
+    e = new - thbar
+    return (1 - 1 / t) * c + np.einsum("kd,jd->dkj", e, e) / t, new, thbar
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        FedCvrBolt(warm_up=4),
+        FedCvrBolt(warm_up=4, rho="regression", similarity="gaussian"),
+        FedCvrBolt(warm_up=4, rho="cosine", similarity="cosine"),
+        FedCvrBolt(warm_up=4, literal_means=True, recluster_every=3),
+        FedCvrBolt(warm_up=4, exact_up_to=20),
+    ],
+    ids=str,
+)
+def test_factor_form_equals_dense_form_at_100_clients(rule):
+    """16 rounds of 10 from K = 100, D' = 4, some clients silent: means, C alpha, diag C, C and v agree to 1e-5."""
+    K, m, width = 100, 10, 4
+    rng = np.random.default_rng(1)
+    ids, sizes, start = 2 * np.arange(K), rng.integers(5, 50, K).astype(float), rng.normal(size=width)
+    home = rng.normal(size=(5, width))[np.arange(K) % 5]
+    selector = enrolled(rule, ids, start, sizes)
+    c, theta, mean, t = np.zeros((width, K, K)), np.tile(start, (K, 1)), np.tile(start, (K, 1)), 0
+    for r in range(1, 17):
+        cohort = np.sort(selector.select(r, ids, m).ids)
+        labels = rule.labels(selector.state, m)
+        silent = rng.random(m) < 0.1
+        models = home[cohort // 2] * (1 + 0.05 * r) + 0.1 * rng.normal(size=(m, width))
+        outcome = np.where(silent, Outcome.DROPPED, Outcome.ACCEPTED)
+        tell(selector, r, cohort, models, outcome.astype(np.int8))
+        t += 1
+        done = cohort[~silent] // 2
+        c, theta, mean = dense_round(rule, c, theta, mean, sizes, labels, done, models[~silent], t, r <= rule.warm_up)
+    state = selector.state
+    assert state.rounds == t
+    scale = np.abs(c).max()
+    np.testing.assert_allclose(state.clients.columns["mean"], mean, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(state.clients.columns["theta"], theta)
+    np.testing.assert_allclose(state.clients.columns["variance"].T, np.einsum("dkk->dk", c), atol=1e-5 * scale)
+    np.testing.assert_allclose(state.clients.columns["weighted"].T / sizes.sum(), c @ sizes / sizes.sum(), atol=1e-5 * scale)
+    if rule.rho == "cosine":
+        assert state.innovations == ()
+    else:
+        np.testing.assert_allclose(covariance(state), c, atol=1e-5 * scale)
+    spread = np.einsum("dkk->kd", c)
+    ridge = spread + rule.ridge * spread.mean(axis=0)
+    v = np.divide((c @ sizes / sizes.sum()).T ** 2, ridge, out=np.zeros_like(ridge), where=ridge > 0).sum(axis=1)
+    np.testing.assert_allclose(rule.value(state, ids), v, rtol=1e-5, atol=1e-5 * v.max())
+
+
+def blocks_of(rng, rounds, K, width, common=0.0):
+    blocks, base = (), rng.normal(size=(3, K, width))
+    for _ in range(rounds):
+        e = np.einsum("i,ikd->kd", rng.normal(size=3), base) + common * rng.normal(size=(K, width))
+        blocks = append(blocks, np.arange(K), e)
+    return blocks
+
+
+def test_paired_products_are_entries_of_the_sum():
+    rng, ids = np.random.default_rng(0), np.arange(0, 900, 3)
+    blocks, full = (), np.zeros((300, 2, 300))
+    for share in (1.0, 0.1, 0.7, 0.02):
+        e = rng.normal(size=(300, 2)) * (rng.random(300) < share)[:, None]
+        blocks = append(blocks, ids, e)
+        full += np.einsum("kd,jd->kdj", e, e)
+    blocks = (*blocks, *append((), ids[:200], np.ones((200, 2))))  # of a time with fewer clients
+    full[:200, :, :200] += 1
+    assert [len(b[0]) < 300 for b in blocks] == [False, True, False, True, True]
+    mate = rng.integers(0, 300, 300)
+    expected = full[np.arange(300)[:, None], np.arange(2), mate[:, None]]
+    np.testing.assert_allclose(paired_products(blocks, ids, mate, 2), expected, rtol=1e-5, atol=1e-5)
+    assert append((), ids, np.zeros((300, 2))) == ()
+
+
+@pytest.mark.parametrize("common", [0.0, 0.3])
+def test_fold_loses_the_trace_it_reports_and_bounds_every_entry(common):
+    """Three common directions in all: nothing is lost. With noise: trace and, for every entry, |error| <= sqrt(lost_kk lost_jj)."""
+    K, width = 40, 3
+    blocks = blocks_of(np.random.default_rng(2), 16, K, width, common)
+    size = sum(rows.nbytes for _, rows in blocks)
+    same, none = fold(blocks, size)
+    assert same is blocks
+    assert none == 0.0
+    folded, lost = fold(blocks, size - 1)
+    assert len(folded) == 12
+    before, after = (sum(np.einsum("kd,jd->dkj", r.astype(float), r.astype(float)) for _, r in b) for b in (blocks, folded))
+    error = before - after
+    assert np.einsum("dkk->", error) == pytest.approx(lost, abs=1e-4 * np.einsum("dkk->", before))
+    gone = np.maximum(np.einsum("dkk->dk", error), 0)
+    assert (np.abs(error) <= np.sqrt(gone[:, :, None] * gone[:, None, :]) + 1e-3).all()
+    assert (lost > 1) == (common > 0)
+
+
+def test_memory_limit_is_kept_and_its_error_is_told():
+    K, width, ids = 64, 16, np.arange(64)
+    rng = np.random.default_rng(0)
+    block = K * width * 4
+    rule = FedCvrBolt(warm_up=1, memory_mb=12 * block / 2**20)
+    selector, whole = enrolled(rule, ids, np.ones(width)), enrolled(FedCvrBolt(warm_up=1), ids, np.ones(width))
+    for t in range(1, 40):
+        who = np.sort(whole.select(t, ids, 8).ids)
+        models = rng.normal(size=(8, width))
+        for each in (selector, whole):
+            tell(each, t, who, models)
+        assert sum(rows.nbytes for _, rows in selector.state.innovations) <= 13 * block
+    notes = selector.select(40, ids, 8).notes
+    assert 0 < notes["folded"] < 1
+    assert whole.select(40, ids, 8).notes["folded"] == 0
+    kept = np.einsum("dkk->", covariance(selector.state))
+    assert 1 - kept / selector.state.clients.columns["variance"].sum() == pytest.approx(notes["folded"], abs=1e-5)
+
+
+# ---- traps ----
+
+
+def test_a_chosen_clients_innovation_is_not_zero():
+    """Algorithm 1 line 13 read literally sets the mean of a chosen client to itself: its variance decays to 0 and it is never
+    worth choosing again. Here client 0 is chosen for ever: C_00 stays the mean of (1 - 0)^2."""
+    kept, literal = (enrolled(FedCvrBolt(warm_up=99, literal_means=flag), np.arange(3), np.zeros(1)) for flag in (False, True))
+    for t in range(1, 11):
+        for selector in (kept, literal):
+            tell(selector, t, [0], [[1.0]])
+    assert kept.state.clients.columns["variance"][:, 0].tolist() == pytest.approx([1.0, 0.0, 0.0])
+    assert literal.state.clients.columns["variance"][:, 0].tolist() == [0.0, 0.0, 0.0]
+
+
+def test_an_unobserved_client_of_a_warm_up_round_has_no_innovation():
+    selector = enrolled(FedCvrBolt(warm_up=5), np.arange(3), np.zeros(1))
+    tell(selector, 1, [0], [[2.0]])
+    tell(selector, 2, [1], [[3.0]])  # client 0 keeps 2 and is expected at 2
+    assert selector.state.clients.columns["mean"][:, 0].tolist() == [2.0, 0.0, 0.0]
+    assert covariance(selector.state)[0].tolist() == [[2.0, 0.0, 0.0], [0.0, 4.5, 0.0], [0.0, 0.0, 0.0]]
+
+
+def test_rho_is_of_the_covariance_before_the_update():
+    """In (b), C after the update has rho_10 = 1.496360 / sqrt(3.0225 * 1.500589) = .702622: another mean."""
+    assert observed(FedCvrBolt(warm_up=0)).clients.columns["mean"][1, 0] / 1.2 == pytest.approx(0.707107, abs=1e-6)
+
+
+def test_a_coalition_whose_chosen_client_is_lost_learns_nothing():
+    selector = Selector(FedCvrBolt(warm_up=0))
+    selector.state = state_of([C1])
+    tell(selector, 4, [0, 2], [[9.0], [-0.7]], np.array([Outcome.LATE, Outcome.ACCEPTED], np.int8))
+    assert selector.state.clients.columns["theta"][:, 0].tolist() == [1.0, 0.8, -0.7]
+    assert selector.state.clients.columns["mean"][:2, 0].tolist() == [1.0, 0.8]
+    before = selector.state
+    tell(selector, 5, [0, 2], [[9.0], [9.0]], Outcome.DROPPED)
+    assert selector.state is before
+
+
+def test_no_variance_is_no_value_and_no_prediction():
+    selector = enrolled(FedCvrBolt(warm_up=0), np.arange(4), np.ones(2))
+    assert selector.rule.value(selector.state, np.arange(4)).tolist() == [0.0] * 4
+    tell(selector, 1, [0, 3], [[2.0, 1.0], [1.0, 3.0]])  # C(1) = 0: the others are predicted 0
+    assert set(selector.state.clients.columns["mean"][1:3].ravel().tolist()) == {0.0}
+
+
+# ---- what must hold ----
+
+
+def planted(K, seed=0, width=6):
+    rng = np.random.default_rng(seed)
+    return np.where(np.arange(K)[:, None] % 2, 1.0, -1.0) * np.linspace(1, 2, width) + 0.1 * rng.normal(size=(K, width))
+
+
+@pytest.mark.parametrize("similar", ["gaussian_normalised", "gaussian", "cosine"])
+@pytest.mark.parametrize("exact_up_to", [1000, 10])
+def test_two_planted_groups_are_recovered(similar, exact_up_to):
+    rule = FedCvrBolt(similarity=similar, warm_up=1, exact_up_to=exact_up_to, landmarks=15)
+    ids = np.arange(60)
+    selector = enrolled(rule, ids, np.ones(6))
+    tell(selector, 1, ids, planted(60))
+    labels = rule.labels(selector.state, 2)
+    assert (labels == labels[ids % 2]).all()
+    assert labels[0] != labels[1]
+    for seed in range(5):
+        assert sorted(rule.select(selector.state, ask(2, ids, 2, seed)).ids % 2) == [0, 1]
+
+
+def ask(t, ids, m, seed=0):
+    return Ask(t, 0, np.asarray(ids), m, Key(seed).fold("select", t).numpy())
+
+
+def test_all_landmarks_give_the_exact_subspace():
+    """With every client a landmark the factor is the matrix: both embeddings span the same space, up to rotation."""
+    x = unit_rows(np.random.default_rng(0).normal(size=(40, 5)))
+    for kernel in ("gaussian", "cosine"):
+        exact, factor = (embedding(x, 3, kernel, 1.0, Key(0), limit, 40) for limit in (100, 0))
+        np.testing.assert_allclose(exact @ exact.T, factor @ factor.T, atol=1e-6)
+
+
+@given(st.integers(1, 25), st.integers(1, 25), st.integers(0, 3), st.booleans(), st.booleans())
+def test_exactly_m_coalitions_none_empty(K, m, kinds, big, cosine):
+    """Also of identical models (few kinds of them, or all zero)."""
+    x = unit_rows(np.random.default_rng(K).normal(size=(kinds + 1, 3))[np.arange(K) % (kinds + 1)] * (kinds > 0))
+    kernel = "cosine" if cosine else "gaussian"
+    labels = coalitions(x, m, kernel, 1.0, Key(0), 0 if big else 1000, 10)
+    assert sorted(set(labels.tolist())) == list(range(min(m, K)))
+
+
+def test_fill_halves_the_largest():
+    assert fill(np.array([5, 5, 5, 5, 2]), 4).tolist() == [1, 3, 2, 2, 0]
+    assert fill(np.zeros(0, np.int64), 0).tolist() == []
+
+
+def test_one_client_per_coalition_and_beta_0_is_uniform_within():
+    """24 available of 40 clients, 6 coalitions; 600 draws within 4.5 standard errors of 1 / size."""
+    rule, ids, there = FedCvrBolt(warm_up=1, beta=0), np.arange(40), np.arange(0, 40, 5)
+    selector = enrolled(rule, ids, np.ones(6))
+    tell(selector, 1, ids, planted(40))
+    there = np.setdiff1d(ids, there)[:24]
+    kept = rule.labels(selector.state, 6)
+    clients = selector.state.clients.put(ids, {"label": kept})
+    selector.state = dataclasses.replace(selector.state, clients=clients, coalitions=6)
+    group = fill(kept[there], 6)
+    counts, n = np.zeros(len(there)), 600
+    for seed in range(n):
+        chosen = np.searchsorted(there, rule.select(selector.state, ask(2, there, 6, seed)).ids)
+        assert sorted(group[chosen].tolist()) == list(range(6))
+        counts[chosen] += 1
+    p = 1 / np.bincount(group)[group]
+    assert (abs(counts / n - p) <= 4.5 * np.sqrt(p * (1 - p) / n) + 1e-9).all()
+
+
+def test_warm_up_is_uniform_and_then_clusters_are_ready():
+    selector = enrolled(FedCvrBolt(warm_up=2), np.arange(6), np.ones(2))
+    cohort = selector.select(2, np.arange(6), 3)
+    assert cohort.notes["cv_probability"] == 0
+    assert cohort.notes["max_probability"] == 0.5
+    tell(selector, 1, cohort.ids, np.ones((3, 2)))
+    assert selector.state.coalitions == 0
+    tell(selector, 2, cohort.ids, np.eye(3, 2) + 1)
+    assert selector.state.coalitions == 3
+
+
+def test_recluster_every_keeps_the_coalitions():
+    rng, ids = np.random.default_rng(0), np.arange(20)
+    selector = enrolled(FedCvrBolt(warm_up=1, recluster_every=3), ids, np.ones(4))
+    seen = []
+    for t in range(1, 9):
+        who = np.sort(selector.select(t, ids, 5).ids)
+        tell(selector, t, who, rng.normal(size=(5, 4)))
+        seen.append(selector.state.clients.get("label", ids).tolist())
+    changed = [t for t in range(2, 9) if seen[t - 1] != seen[t - 2]]
+    assert set(changed) <= {4, 7}
+    assert changed
+
+
+def test_the_nearest_of_several_observed_clients_predicts():
+    """Only {0, 1, 2} of four are there and m = 2, so a coalition may give two clients; who is unobserved follows the nearer."""
+    selector = Selector(FedCvrBolt(warm_up=0, rho="cosine"))
+    theta = np.array([[1.0, 0], [0, 1], [0.1, 1], [1, 0.1]])
+    selector.state = state_of([np.eye(4)] * 2, theta, theta, np.ones(4), label=(0, 0, 0, 1))
+    tell(selector, 4, [0, 1], [[2.0, 0], [0, 3]])
+    assert selector.state.clients.columns["mean"][2, 1] == pytest.approx(3 * 1 / math.sqrt(1.01))
+    assert selector.state.clients.columns["mean"][3].tolist() == [1, 0.1]  # nobody of its coalition was observed
+
+
+def test_coordinates_are_drawn_once_from_layers_that_are_too_large():
+    rule = FedCvrBolt(whole=50, coordinates=20)
+    selector = enrolled(rule, np.arange(2), np.arange(60.0))
+    chosen = selector.state.initial
+    assert len(set(chosen.tolist())) == 20
+    tell(selector, 1, [1], [np.arange(60.0) + 100])
+    assert (selector.state.clients.columns["theta"][1] == chosen + 100).all()
+    other = enrolled(dataclasses.replace(rule, key=1), np.arange(2), np.arange(60.0)).state.initial
+    assert not np.array_equal(chosen, other)
+    assert len(enrolled(rule, np.arange(2), np.arange(50.0)).state.initial) == 50
+    assert len(enrolled(FedCvrBolt(), np.arange(2), np.zeros(2010)).state.initial) == 2010
+    assert len(enrolled(FedCvrBolt(), np.arange(2), np.zeros(2011)).state.initial) == 300
+    with pytest.raises(ContractError, match="last_layer has 10 coordinates in round 2, 20 before"):
+        tell(selector, 2, [0], [np.ones(10)])
+
+
+def test_without_an_initial_model_the_first_reports_stand_for_it():
+    selector = Selector(FedCvrBolt(warm_up=1))
+    tell(selector, 1, [4, 7], [[1.0], [3.0]])
+    assert selector.state.initial.tolist() == [2.0]
+    assert selector.state.clients.columns["variance"][:, 0].tolist() == [1.0, 1.0]
+    assert len(selector.select(2, [4, 5, 7], 3).ids) == 3  # 5 is new, and starts there too
+
+
+def test_a_diverging_run_stays_finite():
+    selector, ids = enrolled(FedCvrBolt(warm_up=1), np.arange(6), np.zeros(3)), np.arange(6)
+    for t in range(1, 6):
+        cohort = selector.select(t, ids, 2)
+        assert np.isfinite(list(cohort.notes.values())).all()
+        tell(selector, t, np.sort(cohort.ids), np.full((2, 3), 10.0 ** (60 * t)) * [[1], [-1]])
+    assert all(np.isfinite(column).all() for column in selector.state.clients.columns.values())
+
+
+def test_needs_gives_and_sees():
+    rule = FedCvrBolt()
+    assert rule.needs().enrolled == {"num_examples", "last_layer"}
+    assert rule.needs().reported == {"last_layer"}
+    assert not rule.needs().probed
+    assert rule.gives() == {"weights"}
+    assert rule.sees == "each"
+
+
+@pytest.mark.parametrize(
+    ("record", "message"),
+    [
+        ({"g": 0.0}, "got g = 0.0; expected a positive number"),
+        ({"beta": -1.0}, "got beta = -1.0; expected at least 0"),
+        ({"ridge": -1.0}, "got ridge"),
+        ({"memory_mb": 0.0}, "got memory_mb"),
+        ({"warm_up": -1}, "got warm_up = -1"),
+        ({"recluster_every": 0}, "got recluster_every = 0"),
+        ({"rho": "spearman"}, "selector.rho: got 'spearman'"),
+    ],
+)
+def test_bad_options(record, message):
+    with pytest.raises(ConfigError, match=message):
+        build({"name": "fedcvr_bolt", **record})
