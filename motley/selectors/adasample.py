@@ -9,13 +9,13 @@ Sampling*, INFOCOM 2022 (arXiv:2112.11256; journal version arXiv:2404.13804). Sp
     pilots: R_u rounds with q = 1 / K and R_w rounds with q = p that reach the same loss give
     c0 = (R_w N - R_u M) / (R_u - R_w),   M = sum p_k G_k^2,   N = K sum p_k^2 G_k^2
 
-Symbols: ``G_k`` largest stochastic-gradient norm; ``tau_k`` seconds of compute and upload; ``p_k`` share of the data; ``c0``
-beta / alpha of the convergence bound. The coefficients are unbiased, and count with ``weights = "selector"``.
+Symbols: ``G_k`` largest stochastic-gradient norm; ``tau_k`` seconds of download, compute and upload; ``p_k`` share of the data;
+``c0`` beta / alpha of the convergence bound. The coefficients are unbiased, and count with ``weights = "selector"``.
 
 State: ``phase``; ``c0``; the loss after each pilot round; per client ``num_examples``, ``norm`` (G_k), ``seconds`` (mean tau_k),
 ``count`` (durations in it), ``q`` (NaN: not solved yet).
-Needs: ``num_examples`` once. Without pilots: probed ``grad_norm``, ``compute_estimate_s`` and ``upload_estimate_s`` in round 1, and
-reported ``max_grad_norm`` where ``refresh`` is set. With pilots: reported ``max_grad_norm`` and ``arrival_loss``.
+Needs: ``num_examples`` once. Without pilots: probed ``grad_norm`` and the planner's estimates of download, compute and upload in
+round 1, and reported ``max_grad_norm`` where ``refresh`` is set. With pilots: reported ``max_grad_norm`` and ``arrival_loss``.
 Probe cost: without pilots everybody available in round 1 downloads the model and takes one gradient over its data, later
 nothing. With pilots none, but the pilot rounds are rounds of the run: they train, are timed and billed, and count.
 ``Cohort.notes``: ``max_probability``, ``cv_probability`` over the available, ``max_weight``, ``phase``, ``c0``.
@@ -58,6 +58,7 @@ from motley.core.paper import Paper
 from motley.core.records import Ask, Cohort, Ids, Needs, Outcome, Reports
 from motley.core.table import ClientTable
 from motley.selectors.base import SelectionRule
+from motley.selectors.parts.durations import ESTIMATES, estimated_s, measured_s
 from motley.selectors.parts.missing import filled
 from motley.selectors.parts.sampling import with_replacement
 from motley.selectors.parts.sizes import SIZE, put_sizes, shares
@@ -141,7 +142,7 @@ class AdaSample(SelectionRule[AdaSampleState]):
         """Sizes; norms and durations from pilots or from a probe in round 1; norms again where q is refreshed."""
         if self.pilots:
             return Needs(frozenset({SIZE}), {}, frozenset({"max_grad_norm", "arrival_loss"}))
-        probed: dict[str, int | None] = {"grad_norm": None, "compute_estimate_s": None, "upload_estimate_s": None}
+        probed: dict[str, int | None] = dict.fromkeys(("grad_norm", *sorted(ESTIMATES)))
         return Needs(frozenset({SIZE}), probed, frozenset({"max_grad_norm"} if self.refresh else ()))
 
     def gives(self) -> frozenset[str]:
@@ -186,11 +187,11 @@ class AdaSample(SelectionRule[AdaSampleState]):
         clients = put_sizes(state.clients, reports)
         asked, done = reports.of(Outcome.PROBED), reports.of(Outcome.ACCEPTED)
         if len(asked):
-            seconds = asked.signal("compute_estimate_s") + asked.signal("upload_estimate_s")
-            return self._solved(replace(state, clients=_heard(clients, asked.ids, asked.signal("grad_norm"), seconds)))
+            heard = _heard(clients, asked.ids, asked.signal("grad_norm"), estimated_s(asked))
+            return self._solved(replace(state, clients=heard))
         if len(done) and (state.phase != "solved" or self.refresh):
             norm = done.signal("max_grad_norm") if state.phase == "uniform" or self.refresh else np.full(len(done), np.nan)
-            clients = _heard(clients, done.ids, norm, done.compute_s + done.upload_s, measured=True)
+            clients = _heard(clients, done.ids, norm, measured_s(done), measured=True)
         state = replace(state, clients=clients)
         if len(reports.of(Outcome.ENROLLED)):  # not the end of a round
             return state
@@ -313,7 +314,6 @@ def _rise(losses: Floats) -> Floats:
 
 def _heard(clients: ClientTable, ids: Ids, norm: Floats, seconds: Floats, measured: bool = False) -> ClientTable:
     """Largest norms; mean durations, where the first measured one replaces the estimate."""
-    seconds = np.where(np.isfinite(seconds) & (seconds >= 0), seconds, np.nan)
     new = {"norm": np.fmax(clients.get("norm", ids), np.minimum(np.abs(norm), LARGEST)), "seconds": seconds}
     if measured:
         old, count = clients.get("seconds", ids), clients.get("count", ids)
