@@ -35,8 +35,8 @@ Deviations and readings
   dropped; the m fastest always stay. T0 is the T* of the cohort without ``least`` and T_low: when its fast clients alone would have
   sent the budget. With T* itself nothing could ever change, since no pick finishes after T*, and the greedy's picks stay its
   picks when others are dropped.
-* A client whose probe of this round lacks an estimate (a dead link) is not available. One that was never probed sends ``budget``
-  and stays out of the program.
+* A client whose probe of this round lacks an estimate (a dead link) is not available: the cohort may be smaller. One that was never
+  probed sends ``budget`` and stays out of the program.
 
 >>> import numpy as np
 >>> theta, finish_s = upload_ratios(np.array([5.0, 10, 12]), np.array([40.0, 10, 20]), budget=0.4, least=0.05)
@@ -104,6 +104,7 @@ class FedCG(SelectionRule[FedCGState]):
     ties: Ties = "random"
 
     sees: ClassVar[Literal["sum", "each"]] = "each"
+    takes_fewer: ClassVar[bool] = True
     paper: ClassVar[Paper] = Paper(
         "jiang2023heterogeneity",
         "Heterogeneity-Aware Federated Learning with Adaptive Client Selection and Gradient Compression",

@@ -123,13 +123,12 @@ class Federation:
 
     def land(self, selector: Selector[Any], round: int, asked: Ids, cohort: Cohort, became: NDArray[np.int8]) -> None:
         """Tell the selector what became of a cohort; after a rehearsal, first what ``asked`` measures at the rehearsed model."""
-        needs = selector.rule.needs()
-        if cohort.rehearsal and (became == Outcome.ACCEPTED).any():
-            became = np.where(became == Outcome.ACCEPTED, Outcome.REHEARSED, became).astype(np.int8)
+        needs, back = selector.rule.needs(), became == Outcome.ACCEPTED
+        if cohort.rehearsal and back.any():
+            became = np.where(back, Outcome.REHEARSED, became).astype(np.int8)
             if len(asked):
-                again = self.reports(sorted(needs.probed), round, asked, Outcome.PROBED)
-                other = {name: self.signal(name, -round, asked) for name in needs.probed}
-                selector.observe(round, dataclasses.replace(again, signals=other))
+                again = {name: self.signal(name, -round, asked) for name in needs.probed}
+                selector.observe(round, Reports(asked, np.full(len(asked), Outcome.PROBED, np.int8), signals=again))
         selector.observe(round, self.reports(sorted(needs.reported), round, cohort.ids, became))
 
 
@@ -187,10 +186,8 @@ def _require(kept: Any, message: str) -> None:
 
 def _sizes(rule: SelectionRule[Any], world: Federation) -> None:
     few = world.ids[:3]
-    cases = [(world.ids, m) for m in (0, 1, world.clients - 1, world.clients, world.clients + 5)] + [
-        (few, world.m),
-        (few[:0], world.m),
-    ]
+    cases = [(world.ids, m) for m in (0, 1, world.clients - 1, world.clients, world.clients + 5)]
+    cases += [(few, world.m), (few[:0], world.m)]
     for t, (available, m) in enumerate(cases, start=1):
         selector = world.selector(rule)
         world.bench(selector, t, available, m)
@@ -229,8 +226,7 @@ def _order(rule: SelectionRule[Any], world: Federation) -> None:
         other = backward.probe(t, world.ids[::-1], world.m)
         _require(np.array_equal(asked, other), "whom it probes depends on the order of the ids")
         if len(other):
-            names = sorted(rule.needs().probed)
-            backward.observe(t, world.reports(names, t, other[::-1], Outcome.PROBED))
+            backward.observe(t, world.reports(sorted(rule.needs().probed), t, other[::-1], Outcome.PROBED))
         cohort = forward.select(t, world.ids, world.m)
         assert_same_cohort(cohort, backward.select(t, world.ids[::-1], world.m))
         reports = world.reports(sorted(rule.needs().reported), t, cohort.ids, Outcome.ACCEPTED)
@@ -309,11 +305,8 @@ def _non_finite(rule: SelectionRule[Any], world: Federation) -> None:
 
 def _poisoned(reports: Reports, poison: float, round: int, every: int = 2) -> Reports:
     """The reports with every second value of every signal replaced."""
-    signals = {}
-    for name, value in reports.signals.items():
-        bad = value.copy()
-        bad[round % every :: every] = poison
-        signals[name] = bad
+    bad = np.arange(len(reports)) % every == round % every
+    signals = {name: np.where(bad.reshape(-1, *[1] * (v.ndim - 1)), poison, v) for name, v in reports.signals.items()}
     return dataclasses.replace(reports, signals=signals)
 
 
