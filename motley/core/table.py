@@ -98,7 +98,8 @@ class ClientTable:
         """
         wanted = np.atleast_1d(np.asarray(ids, dtype=np.int64))
         grown = self.grow(wanted)
-        at, _ = grown._rows(wanted) if len(wanted) else (wanted, True)
+        whole = grown is self and len(wanted) == len(self.ids) and np.array_equal(wanted, self.ids)
+        at = slice(None) if whole else grown._rows(wanted)[0] if len(wanted) else wanted
         columns = dict(grown.columns)
         for name, value in values.items():
             new = np.asarray(value, dtype=np.float64)
