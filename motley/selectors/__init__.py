@@ -20,6 +20,7 @@ CATALOGUE = Catalogue(
         "fedcbs": "motley.selectors.fedcbs:FedCBS",
         "fedcg": "motley.selectors.fedcg:FedCG",
         "fedcor": "motley.selectors.fedcor:FedCor",
+        "fedcvr_bolt": "motley.selectors.fedcvr_bolt:FedCvrBolt",
         "fedstas": "motley.selectors.fedstas:FedSTaS",
         "feel": "motley.selectors.feel:FEEL",
         "flash": "motley.selectors.flash:FLASH",
@@ -33,7 +34,7 @@ CATALOGUE = Catalogue(
         "uniform": "motley.selectors.uniform:Uniform",
     },
     planned=(
-        "oort", "pyramidfl", "fedcvr_bolt", "tifl", "fedcs",
+        "oort", "pyramidfl", "tifl", "fedcs",
     ),
 )  # fmt: skip
 

@@ -16,6 +16,7 @@ from motley.selectors.divfl import DivFL
 from motley.selectors.fedcbs import FedCBS
 from motley.selectors.fedcg import FedCG
 from motley.selectors.fedcor import FedCor
+from motley.selectors.fedcvr_bolt import FedCvrBolt
 from motley.selectors.fedstas import FedSTaS
 from motley.selectors.feel import FEEL
 from motley.selectors.flash import FLASH
@@ -59,6 +60,11 @@ RULES = [
     HeteroSelect("sketch"),
     HeteroSelect(lr="score_adaptive", as_published="code"),
     HeteroSelect("sketch", w_direction=0.0),
+    FedCvrBolt(),
+    FedCvrBolt(warm_up=0),
+    FedCvrBolt(warm_up=1, similarity="gaussian", rho="regression", beta=0.0, recluster_every=2),
+    FedCvrBolt(warm_up=1, similarity="cosine", rho="cosine", literal_means=True),
+    FedCvrBolt(warm_up=1, exact_up_to=0, landmarks=4, coordinates=3, whole=3, memory_mb=1e-4),
     HeteroSelectV1(),
     HeteroSelectV1(probe="last_report", strategy="exploitative"),
     HeteroSelectV1("multiplicative"),
