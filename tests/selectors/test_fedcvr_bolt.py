@@ -156,9 +156,9 @@ def test_value_is_the_variance_that_knowing_a_client_removes(seed, K):
 # ---- the factor form against matrices ----
 
 
-def dense_round(rule, c, theta, mean, alpha, labels, done, models, t, warm):
+def dense_round(rule, c, theta, mean, labels, done, models, t, warm):
     """Steps 5 to 7 as they stand, with C [D', K, K]; ``done`` has at most one client per coalition."""
-    width, K, _ = c.shape
+    width = len(c)
     new, thbar = theta.copy(), theta.copy()
     new[done] = models
     thbar[:] = new
@@ -207,7 +207,7 @@ def test_factor_form_equals_dense_form_at_100_clients(rule):
         tell(selector, r, cohort, models, outcome.astype(np.int8))
         t += 1
         done = cohort[~silent] // 2
-        c, theta, mean = dense_round(rule, c, theta, mean, sizes, labels, done, models[~silent], t, r <= rule.warm_up)
+        c, theta, mean = dense_round(rule, c, theta, mean, labels, done, models[~silent], t, r <= rule.warm_up)
     state = selector.state
     assert state.rounds == t
     scale = np.abs(c).max()

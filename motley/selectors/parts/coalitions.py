@@ -66,8 +66,8 @@ def embedding(x: Floats, count: int, kernel: Kernel, g: float, key: Key, exact_u
     column = f.sum(axis=0)
     r = f / np.maximum(f @ column, _TINY)[:, None]  # R = r f^T
     scale = np.sqrt(2.0 / np.maximum(r @ column + f @ r.sum(axis=0), _TINY))[:, None]
-    half = 0.5 * np.eye(f.shape[1])
-    return unit_rows(_leading(np.hstack([r, f]) * scale, np.kron([[0.0, 1.0], [1.0, 0.0]], half), count))
+    swap = 0.5 * np.roll(np.eye(2 * f.shape[1]), f.shape[1], axis=0)  # W = Z M Z^T, Z = (r, f), M = [[0, I], [I, 0]] / 2
+    return unit_rows(_leading(np.hstack([r, f]) * scale, swap, count))
 
 
 def coalitions(
