@@ -13,8 +13,8 @@ Symbols: ``alpha1`` share of clients that are dropped, ``alpha2`` inverse temper
 samples, ``K_A`` available. Defaults (0.75, 0.01, 0.1); FedCVR-Bolt's comparison takes (0.8, 1, 0).
 
 State, per client: ``num_examples``; ``loss``, the last one known, NaN before (valuation -inf).
-Needs: ``num_examples`` once; reported ``arrival_loss``: the received model before any local step, which costs each chosen client
-one forward pass. Probe cost: ``cold_start = "eval_all"``: in round 1 everybody available downloads the model and evaluates it;
+Needs: ``num_examples`` once; reported ``arrival_loss``: the received model before any local step, which costs each chosen
+client one forward pass. Probe cost: ``cold_start = "eval_all"``: in round 1 everybody available downloads the model and evaluates it;
 ``"unseen_low"``: none. ``Cohort.notes``: ``max_probability``, ``cv_probability`` of P over the available, ``eligible`` = |E|.
 
 Deviations and readings
@@ -133,7 +133,7 @@ class ActiveFL(SelectionRule[ActiveFLState]):
         return n_soft, min(math.floor(self.alpha1 * available + 1e-9), available - n_soft)
 
     def log_weights(self, value: Floats) -> Floats:
-        """Logarithm of P over the eligible, not normalised, for gumbel_top_m and softmax; the same for all without valuations."""
+        """Logarithm of P over the eligible, not normalised, for gumbel_top_m and softmax; equal for all without valuations."""
         valued = value > -np.inf
         if not valued.any():
             return np.zeros(len(value))

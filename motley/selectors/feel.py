@@ -165,8 +165,9 @@ class FEEL(SelectionRule[FEELState]):
 def schedule(importance: Floats, upload_s: Floats, rho: float) -> tuple[Floats, float]:
     """The probabilities ``p_k = c_k sqrt(rho / ((1 - rho) T_k + lam))`` that sum to 1, and lam.
 
-    With x = lam + min (1 - rho) T over c_k > 0, ``S(x) = sum c_k sqrt(rho / (d_k + x))`` falls from infinity to 0 and ``S^-2`` is
-    concave (a power mean of order -1/2), so Newton's steps on ``S^-2 = 1`` from below never overshoot and end in about five passes.
+    With x = lam + min (1 - rho) T over c_k > 0, ``S(x) = sum c_k sqrt(rho / (d_k + x))`` falls from infinity to 0 and
+    ``S^-2`` is concave (a power mean of order -1/2), so Newton's steps on ``S^-2 = 1`` from below never overshoot
+    and end in about five passes.
     They begin at ``max(rho c_k^2 - d_k)``, where one client alone has all the mass.
 
     Parameters

@@ -1,0 +1,123 @@
+"""ActiveFL: the worked numbers of selectors-baselines 3, and the traps of its public re-implementations."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from motley.core.errors import ConfigError
+from motley.core.records import Outcome, Reports
+from motley.selectors import build
+from motley.selectors.active_fl import ActiveFL
+from motley.selectors.base import Selector
+from motley.selectors.parts.sampling import softmax
+
+IDS = np.array([10, 20, 30, 40])
+SIZES, LOSSES = np.array([100.0, 400, 25, 100]), np.array([1.0, 0.6, 2.2, 0.1])
+
+
+def valued(rule, sizes=SIZES, losses=LOSSES, ids=IDS, seed=0):
+    selector = Selector(rule, seed)
+    selector.observe(0, Reports(ids, Outcome.ENROLLED, signals={"num_examples": np.asarray(sizes, float)}))
+    selector.observe(1, Reports(ids, Outcome.PROBED, signals={"loss": np.asarray(losses, float)}))
+    return selector
+
+
+def test_valuations():
+    """v = sqrt(n) L = (10 * 1, 20 * .6, 5 * 2.2, 10 * .1).
+
+    The mean divided by sqrt(n), (.1, .03, .44, .01), would put client 2 first."""
+    selector = valued(ActiveFL())
+    np.testing.assert_allclose(selector.rule.valuations(selector.state, IDS), [10, 12, 11, 1])
+
+
+@pytest.mark.parametrize(("alpha2", "expected"), [(0.01, 0.502500), (1.0, 0.731059), (0.0, 0.5)])
+def test_probabilities(alpha2, expected):
+    """alpha1 = .5 drops clients 3 and 0 (v = 1 and 10); over (12, 11): P = 1 / (1 + exp(-alpha2))."""
+    rule = ActiveFL(0.5, alpha2, 0.0)
+    p = softmax(rule.log_weights(np.array([12.0, 11.0])))
+    np.testing.assert_allclose(p, [expected, 1 - expected], atol=5e-7)
+    selector = valued(rule)
+    taken = [int(selector.select(t, IDS, 1).ids[0]) for t in range(1, 1001)]
+    assert set(taken) == {20, 30}
+    assert abs(taken.count(20) / 1000 - expected) < 4.5 * 0.5 / 1000**0.5
+    assert selector.select(1, IDS, 1).notes["max_probability"] == pytest.approx(expected, abs=5e-7)
+
+
+def test_drop_is_capped():
+    """K = 12, m = 6, alpha1 = .75, alpha3 = .1: 3 would stay where n_soft = floor(5.4) = 5 are drawn; so 7 are dropped, not 9."""
+    assert ActiveFL().parts(6, 12) == (5, 7)
+    selector = valued(ActiveFL(), np.ones(12), np.arange(12.0), np.arange(12))
+    for t in range(1, 20):
+        assert {7, 8, 9, 10, 11} <= set(selector.select(t, np.arange(12), 6).ids.tolist())
+
+
+def test_floor_is_of_decimals():
+    """(1 - .9) * 10 is .99999 in binary; floor must be 1."""
+    assert ActiveFL(alpha3=0.9).parts(10, 100)[0] == 1
+
+
+def test_dropped_clients_return_through_the_uniform_part_only():
+    never, sometimes = (valued(ActiveFL(0.5, 1.0, alpha3)) for alpha3 in (0.0, 0.5))
+    assert not any({10, 40} & set(never.select(t, IDS, 2).ids.tolist()) for t in range(1, 200))
+    assert any({10, 40} & set(sometimes.select(t, IDS, 2).ids.tolist()) for t in range(1, 50))
+
+
+def test_valuation_is_the_loss_at_arrival_and_others_stay_stale():
+    selector = valued(ActiveFL())
+    told = {"arrival_loss": np.array([5.0, np.nan]), "loss": np.array([99.0, 99.0])}  # the training loss is a trap
+    selector.observe(1, Reports([10, 20], Outcome.ACCEPTED, signals=told))
+    selector.observe(1, Reports([30], Outcome.LATE, signals={"arrival_loss": np.array([7.0])}))
+    np.testing.assert_allclose(selector.rule.valuations(selector.state, IDS), [50, 12, 11, 1])
+
+
+def test_cold_starts():
+    everybody, nobody = Selector(ActiveFL()), Selector(ActiveFL(cold_start="unseen_low"))
+    assert [len(everybody.probe(t, IDS, 2)) for t in (1, 2)] == [4, 0]
+    assert not len(nobody.probe(1, IDS, 2))
+    assert not nobody.rule.needs().probed
+    assert everybody.rule.needs().reported == {"arrival_loss"}
+
+
+def test_unseen_clients_come_last_and_all_unseen_is_uniform():
+    rule = ActiveFL(0.0, 1.0, 0.0, "unseen_low")
+    selector, counts = Selector(rule), np.zeros(4)
+    for t in range(1, 801):
+        counts[np.searchsorted(IDS, selector.select(t, IDS, 2).ids)] += 1
+    assert (abs(counts / 800 - 0.5) < 4.5 * 0.5 / 800**0.5).all()
+    selector.observe(1, Reports([20, 30], Outcome.ACCEPTED, signals={"arrival_loss": np.array([0.0, -1.0])}))
+    assert all(set(selector.select(t, IDS, 2).ids.tolist()) == {20, 30} for t in range(1, 30))
+
+
+def test_equal_signals_select_uniformly():
+    ids, n, counts = np.arange(10) * 3, 1500, np.zeros(10)
+    selector = valued(ActiveFL(), np.ones(10), np.ones(10), ids)
+    for t in range(1, n + 1):
+        counts[selector.select(t, ids, 4).ids // 3] += 1
+    assert (abs(counts / n - 0.4) < 4.5 * (0.24 / n) ** 0.5).all()
+    fixed = valued(ActiveFL(alpha1=0.5, alpha3=0.0, ties="lowest_id"), np.ones(10), np.ones(10), ids)
+    assert set(fixed.select(1, ids, 5).ids.tolist()) == {0, 3, 6, 9, 12}
+
+
+@given(st.lists(st.floats(0, 50), min_size=3, max_size=8), st.integers(0, 2), st.floats(0.1, 9), st.floats(0, 3))
+def test_raising_one_loss_never_lowers_its_weight(losses, who, more, alpha2):
+    def p(values):
+        return softmax(ActiveFL(alpha2=alpha2).log_weights(np.array(values)))[who]
+
+    raised = list(losses)
+    raised[who] += more
+    assert p(raised) >= p(losses) - 1e-12
+
+
+def test_huge_losses_do_not_overflow():
+    selector = valued(ActiveFL(alpha2=10.0), SIZES, [1e300, 1.0, 2.0, 3.0])
+    assert 10 in selector.select(1, IDS, 2).ids
+
+
+@pytest.mark.parametrize(
+    ("record", "message"),
+    [({"alpha1": 1.0}, "got alpha1 = 1.0; expected"), ({"alpha2": -1.0}, "got alpha2"), ({"alpha3": 1.5}, "got alpha3")],
+)
+def test_bad_options(record, message):
+    with pytest.raises(ConfigError, match=message):
+        build({"name": "active_fl", **record})

@@ -1,0 +1,92 @@
+"""DELTA: the released form by hand, its coefficients by enumeration, what is missing (selectors-baselines 14)."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from motley.core.errors import ConfigError
+from motley.core.records import Outcome, Reports
+from motley.selectors import build
+from motley.selectors.base import Selector
+from motley.selectors.delta import DELTA
+from motley.selectors.parts.sampling import inclusion_probabilities
+
+IDS = np.array([4, 7, 9])
+LOSSES, GRADIENTS = np.array([1.0, 1, 2]), np.array([[0.0, 0], [3, 0], [0, 3]])
+SIZES = np.array([100.0, 100, 200])
+
+
+def told(rule, losses=LOSSES, gradients=GRADIENTS, seed=0):
+    selector = Selector(rule, seed)
+    selector.observe(0, Reports(IDS, Outcome.ENROLLED, signals={"num_examples": SIZES}))
+    signals = {"loss": np.asarray(losses, float), rule.vector: np.asarray(gradients, float)}
+    selector.observe(1, Reports(IDS, Outcome.PROBED, signals=signals))
+    return selector
+
+
+@pytest.mark.parametrize(
+    ("b", "u"),
+    [
+        (1.0, [0.25 * 2**0.5, 0.25 * 5**0.5, 0.5 * 5**0.5]),
+        (0.0, [0.5, 0.5, 0.5**0.5]),
+        (0.5, [0.5 * (0.25 * 2**0.5 + 0.5), 0.5 * (0.25 * 5**0.5 + 0.5), 0.5 * (0.5 * 5**0.5 + 0.5**0.5)]),
+    ],
+)
+@pytest.mark.parametrize("vector", ["gradient_sketch", "gradient"])
+def test_probabilities_by_hand(b, u, vector):
+    """l / sum l = (.25, .25, .5). The mean gradient is (1, 1): distances sqrt 2, sqrt(4 + 1), sqrt(1 + 4)."""
+    selector = told(DELTA(b, vector))
+    np.testing.assert_allclose(selector.rule.probabilities(selector.state, IDS), np.array(u) / sum(u))
+
+
+def test_distance_is_from_the_mean_and_not_the_length():
+    """All gradients equal and long: no diversity, whatever their norm; with b = 1 the draw is uniform."""
+    selector = told(DELTA(1.0), [1, 5, 9], np.full((3, 2), 7.0))
+    np.testing.assert_allclose(selector.rule.probabilities(selector.state, IDS), np.full(3, 1 / 3))
+
+
+def test_unbiased_by_enumeration():
+    """Sum over ordered draws of two of three; p = (.25, .25, .5), v = (3, -1, 2): 1.5. With m u_k instead of pi_k it is not."""
+    selector = told(DELTA())
+    u, v, p = selector.rule.probabilities(selector.state, IDS), np.array([3.0, -1, 2]), SIZES / SIZES.sum()
+    chance, got, naive = inclusion_probabilities(u, 2), 0.0, 0.0
+    for i, j in itertools.permutations(range(3), 2):
+        drawn = u[i] * u[j] / (1 - u[i])
+        got += drawn * (p[i] * v[i] / chance[i] + p[j] * v[j] / chance[j])
+        naive += drawn * (p[i] * v[i] / u[i] + p[j] * v[j] / u[j]) / 2
+    assert got == pytest.approx(1.5)
+    assert abs(naive - 1.5) > 1e-3
+    cohort = selector.select(1, IDS, 2)
+    at = np.searchsorted(IDS, cohort.ids)
+    np.testing.assert_allclose(cohort.weights, p[at] / chance[at])
+
+
+def test_short_draws_are_filled():
+    """With b = 1 a client at the mean is not drawn while others can be: here u = (0, .5, .5) and all three are taken, pi = 1."""
+    selector = told(DELTA(1.0), [1, 1, 1], [[1, 1], [2, 1], [0, 1]])
+    assert all(set(selector.select(t, IDS, 2).ids.tolist()) == {7, 9} for t in range(1, 20))
+    cohort = selector.select(1, IDS, 3)
+    np.testing.assert_allclose(cohort.weights, (SIZES / SIZES.sum())[np.searchsorted(IDS, cohort.ids)])
+
+
+def test_a_broken_gradient_is_neither_ranked_nor_in_the_mean():
+    selector = told(DELTA(1.0), [1, 1, 1], [[0, 0], [2, 0], [np.nan, 1e9]])
+    np.testing.assert_allclose(selector.state.clients.get("distance", IDS), [1, 1, np.nan])
+    np.testing.assert_allclose(selector.rule.probabilities(selector.state, IDS), np.full(3, 1 / 3))
+
+
+def test_no_loss_at_all_is_equal_shares():
+    selector = told(DELTA(0.0), [0, -1, 0])
+    np.testing.assert_allclose(selector.rule.probabilities(selector.state, IDS), np.full(3, 1 / 3))
+
+
+def test_everybody_is_probed_every_round():
+    assert [len(Selector(DELTA()).probe(t, IDS, 1)) for t in (1, 5)] == [3, 3]
+    assert DELTA(probe_batches=2).needs().probed == {"loss": 2, "gradient_sketch": 2}
+
+
+@pytest.mark.parametrize(("record", "message"), [({"b": 2.0}, "got b = 2.0"), ({"probe_batches": 0}, "got probe_batches")])
+def test_bad_options(record, message):
+    with pytest.raises(ConfigError, match=message):
+        build({"name": "delta", **record})
