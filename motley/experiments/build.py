@@ -34,6 +34,7 @@ from motley.tasks.federate import Divisible, Split, divisible, federate
 from motley.tasks.flat import initial
 from motley.timing.synchrony import Synchrony
 from motley.world.base import World
+from motley.world.shift.feature_shift import shifted
 
 __all__ = ["build", "task_of"]
 
@@ -103,8 +104,23 @@ def _federation(
     def noisy(labels: Any, owner: Any) -> Any:
         return noise.apply(key, labels, owner, pool.classes, len(parted.rows))
 
-    wanted = None if experiment.label_noise["name"] == "none" else noisy
-    return federate(pool, rows, parted.rows, split, streams.key("split"), wanted, parted.notes)
+    concepts, looks = experiment.part("concept_shift"), experiment.part("feature_shift")
+    clients = np.arange(len(parted.rows))
+
+    def meant(labels: Any, owner: Any) -> Any:
+        return concepts.apply(streams.key("shift").fold("concept"), labels, owner, pool.classes, len(parted.rows))
+
+    def seen(x: Any, owner: Any, numbers: Any) -> Any:
+        look = streams.key("shift").fold("feature")
+        return shifted(looks, look, x, owner, len(clients), *pool.tones, numbers), looks.group(look, clients, len(clients))
+
+    def asked(key: str, function: Any) -> Any:
+        return None if getattr(experiment, key)["name"] == "none" else function
+
+    return federate(
+        pool, rows, parted.rows, split, streams.key("split"), asked("label_noise", noisy), parted.notes,
+        asked("concept_shift", meant), asked("feature_shift", seen), parted.overlap,
+    )  # fmt: skip
 
 
 def _setting(experiment: Experiment, task: Task, streams: Streams) -> Setting:

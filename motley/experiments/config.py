@@ -200,11 +200,11 @@ class Log(_Table):
 
 
 _COMPONENTS = (
-    "task", "partition", "label_noise", "algorithm", "loss", "aggregator", "server", "selector", "device", "network",
-    "availability", "failures", "synchrony", "compressor", "allocator",
+    "task", "partition", "label_noise", "feature_shift", "concept_shift", "algorithm", "loss", "aggregator", "server",
+    "selector", "device", "network", "availability", "failures", "synchrony", "compressor", "allocator",
 )  # fmt: skip
 _LOCAL = {"local.optimizer": "optimizer", "local.lr_schedule": "lr_schedule"}
-_NOT_BUILT = ("feature_shift", "concept_shift", "public", "recalibrate")
+_NOT_BUILT = ("public", "recalibrate")
 _NO_RESULT = ("name", "method", "engine", "checkpoint", "log")
 
 
@@ -248,10 +248,10 @@ class Experiment(BaseModel):
     """How samples are divided among clients."""
     label_noise: Record = Field(default_factory=lambda: {"name": "none"})
     """Wrong training labels."""
-    feature_shift: Any = None
-    """Known, not built yet."""
-    concept_shift: Any = None
-    """Known, not built yet."""
+    feature_shift: Record = Field(default_factory=lambda: {"name": "none"})
+    """Features that look different at every client."""
+    concept_shift: Record = Field(default_factory=lambda: {"name": "none"})
+    """Labels that mean something else at some clients."""
     local: Local = Field(default_factory=Local)
     """The local work of a client in a round."""
     algorithm: Record = Field(default_factory=lambda: {"name": "fedavg"})

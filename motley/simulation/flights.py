@@ -21,6 +21,7 @@ CARGO: Mapping[str, type] = {
     "bits_down": np.int64,
     "bits_up": np.int64,
     "rehearsal": np.bool_,
+    "factor": np.float64,  # on the update it sends; 1: honest
 }
 
 

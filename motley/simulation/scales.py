@@ -1,19 +1,22 @@
-"""Updates that arrive late: times their staleness factor, or as the way to the client's model."""
+"""Updates that are not what they were: late ones, times their staleness factor or as the way to the client's model; corrupted ones."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from motley.algorithms.base import Part, Tensors, Upload
+from motley.engines.base import Trained
 from motley.simulation.flights import Flights
 from motley.tasks.base import ModelState
 from motley.timing.synchrony import Step
 
-__all__ = ["mixed", "scaled", "weighed"]
+__all__ = ["corrupted", "mixed", "scaled", "weighed"]
 
 Numbered = Iterator[tuple[int, Upload]]
 """An upload and the row of its flight."""
@@ -56,3 +59,18 @@ def mixed(uploads: Numbered, scale: NDArray[np.float64], newest: ModelState, rec
             "buffers": Part(blend, "convex"),
         }
         yield i, Upload(parts, upload.weight)
+
+
+def corrupted(stream: Iterable[Trained], factor: NDArray[np.float64]) -> Iterator[Trained]:
+    """What clients send whose updates are multiplied by ``factor`` ``[n]``; 1 changes nothing. INTERPRETATION: the update alone, its
+    buffers, counters and control variates are as training made them. The norm that a client tells follows."""
+    for trained, by in zip(stream, factor.tolist(), strict=True):
+        if by == 1.0 or not trained.finite:
+            yield trained
+            continue
+        delta, told = trained.parts["delta"], {}
+        value = by * delta.value
+        if "update_norm" in trained.signals:
+            told = {"update_norm": abs(by) * trained.signals["update_norm"]}
+        parts, finite = {**trained.parts, "delta": delta._replace(value=value)}, bool(torch.isfinite(value).all())
+        yield dataclasses.replace(trained, parts=parts, signals={**trained.signals, **told}, finite=finite)

@@ -28,8 +28,9 @@ from motley.simulation.checkpoint import pack_server, pack_tensors, unpack_serve
 from motley.simulation.decoded import Decoded
 from motley.simulation.examiner import examine
 from motley.simulation.flights import Flights
+from motley.simulation.links import Links
 from motley.simulation.plan import Plan, Round
-from motley.simulation.scales import weighed
+from motley.simulation.scales import corrupted, weighed
 from motley.simulation.stopwatch import Stopwatch
 from motley.tasks.base import ModelState
 from motley.timing.clock import Clock
@@ -78,6 +79,7 @@ class Simulation:
         # outside the engine work is short, and short work on two threads waits for busy neighbours; long vectors are worth it
         self.threads = 1 if plan.setting.task.layout.size < LONG else engine.threads
         self.clock, self.watch = Clock(), Stopwatch()
+        self.links = Links(plan.world.network, self._key("network"), self.full_steps > 0)
         self.memories: dict[int, Memory] = {}
         self.first_memory = self.algorithm.correction.memory(model)
         self.downloads: dict[int, Tensors] = {}
@@ -103,8 +105,7 @@ class Simulation:
 
     def _until_the_server_steps(self) -> Round:
         while True:
-            lines = self.flights.timelines
-            view = View(self.clock.now_s, self.plan.cohort, self.version, self.asked, lines, self.asked_s)
+            view = View(self.clock.now_s, self.plan.cohort, self.version, self.asked, self.flights.timelines, self.asked_s)
             decision = self.plan.synchrony.decide(view)
             if isinstance(decision, Dispatch):
                 self._send_out(decision.count)
@@ -125,8 +126,7 @@ class Simulation:
         self.channel.enrol(ids, bench.numbers({name: signals[name] for name in needs & bench.ENROLLED}))
         self.selector.observe(0, Reports(ids, Outcome.ENROLLED, num_examples=self.examples, signals=signals))  # type: ignore[arg-type]
         if self.writer is not None:
-            up = self.plan.world.network.uplink_mbps(self._key("network"), ids, 1)
-            self._write("federation", rows.federation_rows(self.federation, self._step_s(ids), up))
+            self._write("federation", rows.federation_rows(self.federation, self._step_s(ids), self._speeds(ids)[0]))
         self._examine()
 
     # ------------------------------------------------------------------------------------- gate, bench, choice, drawing board
@@ -219,6 +219,7 @@ class Simulation:
         cargo: dict[str, Any] = {
             "examples": examples, "lr": lr, "weight": weight, "rehearsal": cohort.rehearsal,
             "score": np.nan if cohort.scores is None else cohort.scores, "bits_down": bits.down, "bits_up": bits.up,
+            "factor": world.failures.upload_factor(self._key("fail"), ids, self.round),
         }  # fmt: skip
         self.flights = self.flights.plus(lines, cargo)
         self.channel.send(ids, bits.down, self.version + 1)
@@ -270,7 +271,9 @@ class Simulation:
             lines, lr = landed.timelines[chosen], landed.cargo["lr"][chosen]
             jobs = [Job(int(c), int(d), int(s), float(r)) for c, d, s, r in zip(lines.client, lines.dispatch, lines.steps, lr)]  # noqa: B905
             download = self.downloads[int(version)]
-            stream = self.engine.train(jobs, download, self._memories(lines.client), want)
+            stream = corrupted(
+                self.engine.train(jobs, download, self._memories(lines.client), want), landed.cargo["factor"][chosen]
+            )
             for i, rate, trained in zip(chosen.tolist(), lr.tolist(), self.watch.iterate("train", stream), strict=True):
                 made = self.decoded.signals(trained.parts, download["x"], rate * trained.steps) if trained.finite else {}
                 results[i] = dataclasses.replace(trained, parts={}, signals={**trained.signals, **made})
@@ -344,13 +347,12 @@ class Simulation:
         return {client: self.memories.get(client, self.first_memory) for client in ids.tolist()}
 
     def _step_s(self, ids: Ids) -> Floats:
-        device = self.plan.world.device
-        return device.step_s(self._key("device"), ids, max(self.round, 1), self.examples[ids], self.full_steps[ids])
+        now, step_s = max(self.round, 1), self.plan.world.device.step_s
+        return step_s(self._key("device"), ids, now, self.examples[ids], self.full_steps[ids])
 
     def _speeds(self, ids: Ids) -> tuple[Floats, Floats]:
         """Megabits a second up and down in this round; at enrolment those of round 1."""
-        network, key, now = self.plan.world.network, self._key("network"), max(self.round, 1)
-        return network.uplink_mbps(key, ids, now), network.downlink_mbps(key, ids, now)
+        return self.links.mbps(ids, self.round, self.version, self.engine, self.downloads.get(self.version), self._memories)
 
     def _estimates(self, ids: Ids, download: Tensors) -> dict[str, Floats]:
         """What the planner knows of these clients."""
@@ -359,8 +361,9 @@ class Simulation:
         return bench.estimates(down_bits, down, self._step_s(ids) * self.full_steps[ids], up_bits, up)
 
     def _forget_versions(self) -> None:
-        under_way = set(self.flights.timelines.version.tolist())
-        self.downloads = {version: sent for version, sent in self.downloads.items() if version in under_way}
+        self.downloads = {
+            version: sent for version, sent in self.downloads.items() if version in self.flights.timelines.version
+        }
 
     # ------------------------------------------------------------------------------------- everything that evolves
 

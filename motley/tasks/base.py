@@ -36,6 +36,7 @@ class Pool:
     groups: int64 ``[n]``, the natural client of each row (writer), or None.
     names: class names, for plots.
     notes: what the loader wants a reader of the results to know.
+    tones: what black and white are in the units of ``x``, a number each or one per channel ``[C]``.
     """
 
     x: Tensor
@@ -45,6 +46,7 @@ class Pool:
     groups: NDArray[np.int64] | None = None
     names: tuple[str, ...] = ()
     notes: Mapping[str, str] = field(default_factory=dict)
+    tones: tuple[NDArray[np.float64] | float, NDArray[np.float64] | float] = (0.0, 1.0)
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,7 @@ class Federation:
     noise: share of labels each client was given wrong on purpose, ``[K]``.
     validation_labels: ``[len(validation.values)]`` targets aligned with ``validation.values``, noisy like ``labels``;
     None when they are the clean ones.
+    domain, cluster: ``[K]``, what each client's features look like and what its labels mean, as numbers; all 0 without such a shift.
     """
 
     x: Tensor
@@ -76,6 +79,8 @@ class Federation:
     noise: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
     notes: Mapping[str, str] = field(default_factory=dict)
     validation_labels: Tensor | None = None
+    domain: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    cluster: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
 
     def __len__(self) -> int:
         """K, the population."""

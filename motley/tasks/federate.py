@@ -24,11 +24,17 @@ from motley.core.keys import Key
 from motley.core.ragged import Ragged
 from motley.tasks.base import Federation, Pool
 
-__all__ = ["Divisible", "Noise", "Split", "divisible", "federate", "stratified"]
+__all__ = ["Concept", "Divisible", "Look", "Noise", "Split", "divisible", "federate", "stratified"]
 
 Ints = NDArray[np.int64]
 Noise = Callable[[Ints, Ints], tuple[Ints, NDArray[np.float64]]]
 """Clean labels ``[n]`` and their owners ``[n]`` to noisy labels ``[n]`` and the share meant to be wrong per client ``[K]``."""
+
+Concept = Callable[[Ints, Ints], tuple[Ints, Ints]]
+"""Labels ``[n]`` and their owners ``[n]`` to what these clients call them ``[n]`` and the cluster of each client ``[K]``."""
+
+Look = Callable[[NDArray[np.float32], Ints, Ints], tuple[NDArray[np.float32], Ints]]
+"""Features ``[n, ...]``, owners and row numbers ``[n]`` to features as these clients see them and the domain of each ``[K]``."""
 
 
 @dataclass(frozen=True)
@@ -133,6 +139,9 @@ def federate(
     key: Key,
     noise: Noise | None = None,
     notes: Mapping[str, str] | None = None,
+    concept: Concept | None = None,
+    look: Look | None = None,
+    overlap: bool = False,
 ) -> Federation:
     """The federation of a partition.
 
@@ -149,8 +158,18 @@ def federate(
     DataError: a client without a training sample, or a row given to two clients.
     """
     values, owner = rows.divide[parts.values], parts.owner
-    _check_parts(values, parts)
+    _check_parts(values, parts, overlap)
+    if overlap and split.test == "client":
+        raise ConfigError(
+            "with this partition clients share samples, so that one would test on what another trains on; set split.test = 'global'",
+            "split.test",
+        )
     labels = rows.labels[parts.values]
+    cluster, domain = np.zeros((2, len(parts)), np.int64)
+    if concept is not None:
+        if pool.classes is None:
+            raise ConfigError("a concept shift needs classes; this task is a regression", "concept_shift")
+        labels, cluster = concept(labels, owner)
     said = {**pool.notes, **rows.notes, **(notes or {})}
     test = np.zeros(len(values), bool)
     if split.test == "client" and _has_own_test(pool, values, owner, len(parts)):
@@ -162,26 +181,47 @@ def federate(
     validation = np.zeros(len(values), bool)
     validation[rest] = stratified(values[rest], owner[rest], labels[rest], split.validation, key.fold("validation"))
     train = ~test & ~validation
-    y = pool.y
-    noisy, share = _noisy(pool, values, owner, labels, ~test, noise, len(parts))
+    x, y, held, place = pool.x, pool.y, rows.held, values
+    if overlap:
+        x, y, held, place = _copies(x, y, held, values)
+    at = torch.from_numpy(place)
+    if concept is not None:
+        y = y.index_copy(0, at, torch.from_numpy(labels))
+    if look is not None:
+        if not x.is_floating_point():
+            x = x.to(torch.float32)
+        shown, domain = look(x[at].to(torch.float32).numpy(), owner, values)
+        x = x.index_copy(0, at, torch.from_numpy(shown).to(x.dtype))
+    noisy, share = _noisy(pool, y[at], owner, labels, ~test, noise, len(parts))
     return Federation(
-        x=pool.x,
+        x=x,
         y=y,
-        train=_take(values, owner, train, len(parts)),
+        train=_take(place, owner, train, len(parts)),
         labels=noisy[torch.from_numpy(np.flatnonzero(train))],
-        validation=_take(values, owner, validation, len(parts)),
-        test=_take(values, owner, test, len(parts)),
-        global_test=rows.held,
+        validation=_take(place, owner, validation, len(parts)),
+        test=_take(place, owner, test, len(parts)),
+        global_test=held,
         classes=pool.classes,
         names=pool.names,
         noise=share,
         notes=said,
         validation_labels=None if noise is None else noisy[torch.from_numpy(np.flatnonzero(validation))],
+        domain=domain,
+        cluster=cluster,
     )
 
 
-def _check_parts(values: Ints, parts: Ragged) -> None:
-    if len(np.unique(values)) != len(values):
+def _copies(
+    x: torch.Tensor, y: torch.Tensor, held: Ints | None, values: Ints
+) -> tuple[torch.Tensor, torch.Tensor, Ints | None, Ints]:
+    """A copy of each given row, then the common test rows; where those are, and where the given ones."""
+    rows = torch.from_numpy(values if held is None else np.concatenate([values, held]))
+    place = np.arange(len(rows))
+    return x[rows], y[rows], None if held is None else place[len(values) :], place[: len(values)]
+
+
+def _check_parts(values: Ints, parts: Ragged, overlap: bool) -> None:
+    if not overlap and len(np.unique(values)) != len(values):
         raise DataError("a partition gave the same row to two clients")
     empty = np.flatnonzero(parts.sizes == 0)
     if len(empty):
@@ -201,11 +241,11 @@ def _has_own_test(pool: Pool, values: Ints, owner: Ints, population: int) -> boo
 
 
 def _noisy(
-    pool: Pool, values: Ints, owner: Ints, labels: Ints, seen: NDArray[np.bool_], noise: Noise | None, population: int
+    pool: Pool, targets: torch.Tensor, owner: Ints, labels: Ints, seen: NDArray[np.bool_], noise: Noise | None, population: int
 ) -> tuple[torch.Tensor, NDArray[np.float64]]:
     """Targets of all rows as the clients have them, and the share meant to be wrong per client."""
     if noise is None:
-        return pool.y[torch.from_numpy(values)], np.zeros(population)
+        return targets, np.zeros(population)
     if pool.classes is None:
         raise ConfigError("label noise needs classes; this task is a regression", "label_noise")
     out = labels.copy()

@@ -18,7 +18,7 @@ from motley.tasks.base import Pool, TaskSource, Transform
 from motley.tasks.formats import read
 from motley.tasks.models import factory
 from motley.tasks.packs import PACKS, places, read_pack
-from motley.tasks.pixels import Scaling, Shown
+from motley.tasks.pixels import Scaling, Shown, top
 
 __all__ = ["Image", "digits"]
 
@@ -55,8 +55,10 @@ class Image(TaskSource):
             raise DataError(f"{self.data} has test samples only; there is nothing to train on")
         floating = pool.x.dtype == torch.float32  # scaled, it takes no more memory than it does
         if self.augment == "none" and (floating or pool.x.numel() * 4 < _WHOLE_LIMIT):
-            return dataclasses.replace(pool, x=self._scaling(pool)(pool.x))
-        return pool
+            scaling = self._scaling(pool)
+            black, white = ((v - scaling.shift.double().numpy()) / scaling.scale.double().numpy() for v in (0.0, top(pool.x)))
+            return dataclasses.replace(pool, x=scaling(pool.x), tones=(black, white))
+        return dataclasses.replace(pool, tones=(0.0, top(pool.x)))
 
     def _read(self, folder: Path | None) -> Pool:
         if self.data == "digits":

@@ -11,7 +11,12 @@ from torch import Tensor
 
 from motley.core.keys import Key
 
-__all__ = ["Scaling", "Shown", "crop_flip", "statistics"]
+__all__ = ["Scaling", "Shown", "crop_flip", "statistics", "top"]
+
+
+def top(x: Tensor) -> float:
+    """What white is in stored units."""
+    return 255.0 if x.dtype == torch.uint8 else 1.0
 
 
 def statistics(x: Tensor, rows: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
@@ -42,8 +47,7 @@ class Scaling:
     @classmethod
     def unit(cls, x: Tensor) -> Scaling:
         """Pixels to [0, 1]: uint8 divided by 255, floats left as they are."""
-        top = 255.0 if x.dtype == torch.uint8 else 1.0
-        return cls(torch.zeros(x.shape[1]), torch.full((x.shape[1],), top))
+        return cls(torch.zeros(x.shape[1]), torch.full((x.shape[1],), top(x)))
 
     @classmethod
     def standard(cls, x: Tensor, rows: NDArray[np.int64]) -> Scaling:

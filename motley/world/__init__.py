@@ -74,12 +74,12 @@ NETWORKS = Catalogue(
     "network",
     {
         "constant": "motley.world.network:Constant",
+        "inverted": "motley.world.network:Inverted",
         "log_normal": "motley.world.network:LogNormal",
         "none": "motley.world.network:Free",
         "trace": "motley.world.network:Trace",
         "uniform": "motley.world.network:Uniform",
     },
-    planned=("inverted",),
 )
 AVAILABILITY = Catalogue(
     "availability",
@@ -94,9 +94,10 @@ AVAILABILITY = Catalogue(
 FAILURES = Catalogue(
     "failures",
     {
+        "corrupted": "motley.world.failures:Corrupted",
         "crash": "motley.world.failures:Crash",
         "drop_out": "motley.world.failures:DropOut",
+        "non_finite": "motley.world.failures:NonFinite",
         "none": "motley.world.failures:Never",
     },
-    planned=("corrupted", "non_finite"),
 )

@@ -17,6 +17,7 @@ from motley.experiments.build import _check_selector, build
 from motley.experiments.config import Experiment
 from motley.selectors.base import SelectionRule, Selector
 from motley.simulation.simulation import Simulation
+from motley.world.base import Failures
 
 from .test_simulation import Rows
 
@@ -239,7 +240,7 @@ def test_a_rehearsal_of_nobody_is_not_measured() -> None:
     assert [set(reports.outcome.tolist()) for _, reports in seen[1:]] == [{Outcome.PROBED}, {Outcome.DROPPED}]
 
 
-class _Gone:
+class _Gone(Failures):
     """Everybody breaks off at once."""
 
     def drop_at(self, key: Any, ids: Any, round: int) -> Any:

@@ -5,7 +5,7 @@ import pytest
 
 from motley.core.errors import ConfigError, DataError
 from motley.core.keys import Streams
-from motley.world import DEVICES, FAILURES, NETWORKS, devices, network
+from motley.world import DEVICES, NETWORKS, devices, network
 
 KEY = Streams(0).key("device")
 MANY = np.arange(20_000)
@@ -257,8 +257,8 @@ def test_a_changed_file_is_read_anew(tmp_path):
         (NETWORKS, {"name": "constant"}, "network.up_mbps: 'constant' needs this option"),
         (NETWORKS, {"name": "constant", "up_mbps": 0}, "got up_mbps = 0.0; expected a finite number above 0 megabits a second"),
         (NETWORKS, {"name": "log_normal", "sigma": -1}, "got sigma = -1.0"),
-        (NETWORKS, {"name": "inverted"}, "known but not built yet"),
-        (FAILURES, {"name": "corrupted"}, "known but not built yet"),
+        (NETWORKS, {"name": "inverted", "law": "ranks"}, "did you mean 'rank'"),
+        (NETWORKS, {"name": "inverted", "batches": 0}, "got batches = 0; expected at least 1"),
     ],
 )
 def test_bad_options_are_named(catalogue, record, message):

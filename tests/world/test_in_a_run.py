@@ -87,3 +87,57 @@ def test_a_run_on_traces(tmp_path):
         inside = row["start_s"] % 40
         assert row["available"] == (6 if inside <= 10 or 20 <= inside <= 30 else 0)
         assert set(client % 2) <= ({0} if inside <= 10 else {1})
+
+
+def test_a_client_that_turns_its_sign_is_folded_with_it():
+    """One client, mean of one: the step is the negative of the honest one; buffers and counters do not exist here."""
+    _, honest = run(1, population=1, cohort=1, task={"name": "quadratic", "dim": 3, "examples": [2]})
+    corrupted = {"name": "corrupted", "share": 1.0, "scale": 2.0}
+    tables, turned = run(1, population=1, cohort=1, task={"name": "quadratic", "dim": 3, "examples": [2]}, failures=corrupted)
+    assert torch.allclose(turned[1] - turned[0], -2.0 * (honest[1] - honest[0]), rtol=1e-12)
+    assert tables["rounds"][0]["accepted"] == 1
+
+
+def test_updates_that_blew_up_are_rejected_counted_and_paid_for():
+    tables, models = run(2, failures={"name": "non_finite", "rate": 1.0})
+    assert [row["accepted"] for row in tables["rounds"]] == [0, 0]
+    assert all(outcome == "rejected" for row in tables["clients"] for outcome in row["outcome"])
+    assert tables["rounds"][0]["up_bits"] > 0
+    assert torch.equal(models[0], models[2])
+
+
+def test_some_blow_up_and_the_others_go_on():
+    tables, models = run(20, failures={"name": "non_finite", "rate": 0.3})
+    accepted = [row["accepted"] for row in tables["rounds"]]
+    assert 0 < sum(accepted) < 80
+    assert torch.isfinite(models[-1]).all()
+
+
+@pytest.mark.parametrize("law", ["published", "rank"])
+def test_inverted_links_slow_down_who_has_most_to_tell(law):
+    """All 12 clients take part: upload times are bits over 1 to 5 Mb/s, longest for the largest loss of the arriving model."""
+    tables, _ = run(
+        1, cohort=12, network={"name": "inverted", "law": law, "batches": None}, selector={"name": "power_of_choice", "d": 12}
+    )
+    row = tables["clients"][0]
+    order = np.argsort(row["client"])
+    upload = np.asarray(row["upload_s"])[order]
+    losses = build_losses()
+    assert (np.argsort(-losses) == np.argsort(-upload)).all() if law == "rank" else np.argmax(upload) == np.argmax(losses)
+    rate = np.asarray(row["bits_up"])[order] / upload / 1e6
+    if law == "published":
+        assert np.allclose(rate, 1 + 4 * (1 - losses / losses.max()))
+    assert (rate >= 1 - 1e-9).all()
+    assert (rate <= 5 + 1e-9).all()
+
+
+def build_losses():
+    """The untrained model's loss at each client."""
+    simulation = build(
+        Experiment(
+            task={"name": "quadratic", "dim": 3, "examples": [2] * 12}, partition="by_writer", population=12, cohort=4,
+            stop={"rounds": 1}, local={"batch_size": 1}, engine="sequential", dtype="float64",
+        )
+    )  # fmt: skip
+    download = simulation.algorithm.correction.download(simulation.server)
+    return simulation.engine.measure(np.arange(12), download, {}, {"loss": None}, simulation._key("network"))["loss"]
