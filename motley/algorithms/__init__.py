@@ -51,7 +51,7 @@ SERVERS = Catalogue(
         "yogi": "motley.algorithms.fedopt:Yogi",
     },
 )
-OPTIMIZERS = Catalogue("optimizer", {"sgd": "motley.algorithms.local:SGD"}, planned=("adam",))
+OPTIMIZERS = Catalogue("optimizer", {"adam": "motley.algorithms.local:Adam", "sgd": "motley.algorithms.local:SGD"})
 SCHEDULES = Catalogue(
     "lr_schedule",
     {

@@ -16,7 +16,7 @@ from typing import ClassVar, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from motley.algorithms.local import SGD
+from motley.algorithms.local import Solver
 from motley.core.layout import Layout
 from motley.core.paper import Paper
 from motley.tasks.base import ModelState
@@ -104,7 +104,7 @@ class Context:
 
 
 class _Piece(ABC):  # noqa: B024 - what the four parts of a method share
-    def refuses(self, algorithm: Algorithm, solver: SGD, weights: str) -> str | None:
+    def refuses(self, algorithm: Algorithm, solver: Solver, weights: str) -> str | None:
         """Why this part cannot go with the others, the local solver or the weighting; None when it can. Asked when an
         experiment is built."""
         return None

@@ -43,7 +43,7 @@ from motley.algorithms.base import (
     Tensors,
     step_model,
 )
-from motley.algorithms.local import SGD
+from motley.algorithms.local import Solver
 from motley.core.errors import ConfigError
 from motley.core.paper import Paper
 from motley.tasks.base import ModelState
@@ -74,7 +74,7 @@ class Dynamic(Correction):
     def _own(ctx: Context) -> torch.Tensor:
         return torch.zeros_like(ctx.x) if ctx.memory is None else ctx.memory["g"]
 
-    def refuses(self, algorithm: Algorithm, solver: SGD, weights: str) -> str | None:
+    def refuses(self, algorithm: Algorithm, solver: Solver, weights: str) -> str | None:
         """Other weights than uniform ones, and another server rule."""
         if weights != "uniform":
             return f'FedDyn averages uniformly, else h is not the mean of the g_k; got weights = "{weights}", use "uniform"'

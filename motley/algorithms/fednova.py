@@ -50,7 +50,7 @@ from motley.algorithms.base import (
     Tensors,
     step_model,
 )
-from motley.algorithms.local import SGD
+from motley.algorithms.local import Solver
 from motley.core.errors import ConfigError
 from motley.core.paper import Paper
 from motley.tasks.base import ModelState
@@ -81,7 +81,7 @@ class Normalised(Correction):
         """The mean direction times ``||a||_1``; zero without a step."""
         return parts["delta"].value * parts["solver_norm"].value
 
-    def refuses(self, algorithm: Algorithm, solver: SGD, weights: str) -> str | None:
+    def refuses(self, algorithm: Algorithm, solver: Solver, weights: str) -> str | None:
         """Weights that do not sum to 1, and a server that does not know the normalisation."""
         if weights in ("ht", "selector"):
             return f'FedNova multiplies two weighted means, whose weights must sum to 1; weights = "{weights}" do not. Use "examples"'

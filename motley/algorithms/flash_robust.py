@@ -59,8 +59,8 @@ class FlashRobust(Loss):
     Example
     -------
     >>> import torch
-    >>> outputs, z = torch.tensor([[0.7, 0.2, 0.1]]).double().log(), torch.tensor([[0.6, 0.3, 0.1]]).double()
-    >>> round(FlashRobust().loss(outputs, torch.tensor([0]), {"pseudo": z}).item(), 6)
+    >>> p, z = torch.tensor([[[0.7, 0.2, 0.1]], [[0.6, 0.3, 0.1]]], dtype=torch.float64)
+    >>> round(FlashRobust().loss(p.log(), torch.tensor([0]), {"pseudo": z}).item(), 6)
     5.249384
     """
 

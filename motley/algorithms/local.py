@@ -9,23 +9,32 @@ One step of :class:`SGD`, in this order (gradient ``g`` of the batch's mean loss
     v <- momentum v + g                        v starts at 0 in every round
     w <- w - lr v                              nesterov: w - lr (g + momentum v)
 
+:class:`Adam` takes the same ``g``, decay included, and then steps along its moments (so a proximal pull enters before them, A0):
+
+    v <- beta1 v + (1 - beta1) g;   s <- beta2 s + (1 - beta2) g^2;   both start at 0 in every round
+    w <- w - lr (v / (1 - beta1^t)) / (sqrt(s / (1 - beta2^t)) + eps)                          t = 1, 2, ... in the round
+
+Kingma, Ba: *Adam: A Method for Stochastic Optimization*, ICLR 2015; its decay is the plain L2 term, not AdamW's.
+
 A step works on *blocks*: tensors whose first axis is the client. A flat vector is one block ``[1, D]``; a batched engine passes
 one block ``[c, *shape]`` per parameter. So every engine runs the same arithmetic (optimisation-and-compression A1, A2).
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
-from motley.core.errors import ConfigError
+from motley.core.errors import ConfigError, ContractError
+from motley.core.paper import Paper
 
-__all__ = ["SGD", "Block", "Clip", "Scale", "add_scaled", "correct"]
+__all__ = ["SGD", "Adam", "Block", "Clip", "Scale", "Solver", "add_scaled", "correct"]
 
 Scale = float | Tensor
 """One number for all clients of a block, or one per client ``[c]``."""
@@ -37,7 +46,8 @@ class Block(NamedTuple):
     Parameters
     ----------
     w: ``[c, ...]`` weights, changed in place. g: ``[c, ...]`` gradient, used as scratch. x: ``[1, ...]`` or ``[c, ...]`` the
-    received model. shift: ``[1, ...]`` or ``[c, ...]``, or None. v: ``[c, ...]`` momentum buffer, or None.
+    received model. shift: ``[1, ...]`` or ``[c, ...]``, or None. v, s: ``[c, ...]`` what the solver keeps from step to step
+    (momentum or first moment; second moment), or None.
     """
 
     w: Tensor
@@ -45,6 +55,7 @@ class Block(NamedTuple):
     x: Tensor
     shift: Tensor | None = None
     v: Tensor | None = None
+    s: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -75,8 +86,55 @@ class Clip:
             block.g.mul_(_wide(factor, block.g))
 
 
+class Solver(ABC):
+    """How a client steps. Subclasses are frozen dataclasses of options, ``lr`` (learning rate) and ``clip`` among them.
+
+    ``linear``: whether an update is a weighted sum of the gradients, ``lr sum a_s g_s`` with weights known beforehand.
+    """
+
+    linear: ClassVar[bool] = True
+    lr: float
+    clip: Clip | None
+
+    @property
+    def plain(self) -> bool:
+        """Whether a step is ``w - lr (g + correction)`` and nothing more, so that engines may fuse it."""
+        return False
+
+    @abstractmethod
+    def fresh(self, w: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        """A block's ``v`` and ``s`` at the beginning of a round, in the shape of its weights; None for what is not kept."""
+
+    @abstractmethod
+    def step(self, blocks: Sequence[Block], lr: Scale, pull: Scale, number: int = 0) -> None:
+        """One step of every client, in place; ``g`` is overwritten. ``number``: from 0 in every round."""
+
+    @abstractmethod
+    def solver_norm(self, steps: int, pull: float = 0.0, lr: float | None = None) -> float:
+        """FedNova's ``||a||_1``: the sum of the coefficients with which the update weighs its gradients."""
+
+    def _corrected(self, blocks: Sequence[Block], pull: Scale, weight_decay: float) -> None:
+        """Clipping, correction and decay, in place in ``g``."""
+        if self.clip is not None and self.clip.of == "gradient":
+            self.clip.apply(blocks)
+        for block in blocks:
+            correct(block, pull)
+        if self.clip is not None and self.clip.of == "corrected":
+            self.clip.apply(blocks)
+        if weight_decay:
+            for block in blocks:
+                block.g.add_(block.w, alpha=weight_decay)
+
+
+def _check_rates(lr: float, weight_decay: float) -> None:
+    if not 0 < lr < float("inf"):
+        raise ConfigError(f"got lr = {lr}; expected a positive number")
+    if not 0 <= weight_decay < float("inf"):
+        raise ConfigError(f"got weight_decay = {weight_decay}; expected a number of at least 0")
+
+
 @dataclass(frozen=True)
-class SGD:
+class SGD(Solver):
     """Stochastic gradient descent with momentum, weight decay and clipping.
 
     Parameters
@@ -95,39 +153,33 @@ class SGD:
     clip: Clip | None = None
 
     def __post_init__(self) -> None:
-        if not 0 < self.lr < float("inf"):
-            raise ConfigError(f"got lr = {self.lr}; expected a positive number")
+        _check_rates(self.lr, self.weight_decay)
         if not 0 <= self.momentum < 1:
             raise ConfigError(f"got momentum = {self.momentum}; expected at least 0 and less than 1")
-        if not 0 <= self.weight_decay < float("inf"):
-            raise ConfigError(f"got weight_decay = {self.weight_decay}; expected a number of at least 0")
         if self.nesterov and not self.momentum:
             raise ConfigError("got nesterov = true with momentum = 0; give a momentum, e.g. 0.9, or leave nesterov out")
 
     @property
     def plain(self) -> bool:
-        """Whether a step is ``w - lr (g + correction)`` and nothing more, so that engines may fuse it."""
+        """See :attr:`Solver.plain`."""
         return not self.momentum and not self.weight_decay and self.clip is None
 
-    def step(self, blocks: Sequence[Block], lr: Scale, pull: Scale) -> None:
-        """One step of every client, in place; ``g`` is overwritten."""
+    def fresh(self, w: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        """A momentum buffer of zeros where there is a momentum."""
+        return (torch.zeros_like(w) if self.momentum else None), None
+
+    def step(self, blocks: Sequence[Block], lr: Scale, pull: Scale, number: int = 0) -> None:
+        """See :meth:`Solver.step`."""
         if self.plain:
             for block in blocks:
                 descend(block, lr, pull)
             return
-        if self.clip is not None and self.clip.of == "gradient":
-            self.clip.apply(blocks)
-        for block in blocks:
-            correct(block, pull)
-        if self.clip is not None and self.clip.of == "corrected":
-            self.clip.apply(blocks)
+        self._corrected(blocks, pull, self.weight_decay)
         for block in blocks:
             add_scaled(block.w, self._direction(block), lr, -1.0)
 
     def _direction(self, block: Block) -> Tensor:
-        if self.weight_decay:
-            block.g.add_(block.w, alpha=self.weight_decay)
-        if block.v is None or not self.momentum:
+        if block.v is None:
             return block.g
         block.v.mul_(self.momentum).add_(block.g)
         return block.g.add_(block.v, alpha=self.momentum) if self.nesterov else block.v
@@ -142,6 +194,74 @@ class SGD:
         5.61
         """
         return _solver_norm(steps, self.momentum, self.nesterov, (self.lr if lr is None else lr) * pull)
+
+
+@dataclass(frozen=True)
+class Adam(Solver):
+    """Adam: steps along running moments of the gradient, which begin anew in every round.
+
+    Parameters
+    ----------
+    lr: learning rate. beta1, beta2: how much of the old moments is kept, in [0, 1). eps: added to the root of the second
+    moment. weight_decay: at least 0. clip: None for no clipping.
+
+    Raises
+    ------
+    ConfigError: an option outside its range.
+
+    Example
+    -------
+    >>> w, g = torch.zeros(1, 2), torch.tensor([[0.5, -8.0]])
+    >>> Adam(lr=0.1).step([Block(w, g, w.clone(), None, *Adam().fresh(w))], 0.1, 0.0)
+    >>> w.tolist()  # the first step is lr in the direction of the sign
+    [[-0.10000000149011612, 0.10000000149011612]]
+    """
+
+    paper: ClassVar[Paper] = Paper(
+        "kingma2015adam",
+        "Adam: A Method for Stochastic Optimization",
+        ("Diederik P. Kingma", "Jimmy Ba"),
+        "International Conference on Learning Representations (ICLR)",
+        2015,
+        "https://arxiv.org/abs/1412.6980",
+    )
+    linear: ClassVar[bool] = False
+    lr: float = 0.001
+    beta1: float = 0.9
+    beta2: float = 0.999
+    eps: float = 1e-8
+    weight_decay: float = 0.0
+    clip: Clip | None = None
+
+    def __post_init__(self) -> None:
+        _check_rates(self.lr, self.weight_decay)
+        for name in ("beta1", "beta2"):
+            value = getattr(self, name)
+            if not 0 <= value < 1:
+                raise ConfigError(f"got {name} = {value}; expected at least 0 and less than 1")
+        if not 0 < self.eps < float("inf"):
+            raise ConfigError(f"got eps = {self.eps}; expected a positive number")
+
+    def fresh(self, w: Tensor) -> tuple[Tensor, Tensor]:
+        """Both moments are 0."""
+        return torch.zeros_like(w), torch.zeros_like(w)
+
+    def step(self, blocks: Sequence[Block], lr: Scale, pull: Scale, number: int = 0) -> None:
+        """See :meth:`Solver.step`."""
+        self._corrected(blocks, pull, self.weight_decay)
+        first, second = 1.0 - self.beta1 ** (number + 1), 1.0 - self.beta2 ** (number + 1)
+        for block in blocks:
+            v, s = block.v, block.s
+            if v is None or s is None:
+                raise ContractError("a block without moments was given to Adam; make it with Adam.fresh")
+            v.mul_(self.beta1).add_(block.g, alpha=1.0 - self.beta1)
+            s.mul_(self.beta2).addcmul_(block.g, block.g, value=1.0 - self.beta2)
+            root = torch.div(s, second, out=block.g).sqrt_().add_(self.eps)
+            add_scaled(block.w, torch.div(v, root, out=root), lr / first, -1.0)
+
+    def solver_norm(self, steps: int, pull: float = 0.0, lr: float | None = None) -> float:
+        """The number of steps: Adam's update is no weighted sum of its gradients (INTERPRETATION-D, A4)."""
+        return float(steps)
 
 
 def correct(block: Block, pull: Scale) -> None:

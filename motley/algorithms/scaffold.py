@@ -48,7 +48,7 @@ from motley.algorithms.base import (
     step_model,
 )
 from motley.algorithms.fedavg import Average
-from motley.algorithms.local import SGD
+from motley.algorithms.local import Solver
 from motley.core.paper import Paper
 from motley.tasks.base import ModelState
 
@@ -84,7 +84,7 @@ class Controlled(Correction):
     def _own(ctx: Context) -> torch.Tensor:
         return torch.zeros_like(ctx.x) if ctx.memory is None else ctx.memory["c"]
 
-    def refuses(self, algorithm: Algorithm, solver: SGD, weights: str) -> str | None:
+    def refuses(self, algorithm: Algorithm, solver: Solver, weights: str) -> str | None:
         """Other weights than uniform ones, clipping of the corrected gradient, and another server rule."""
         if weights != "uniform":
             return f'SCAFFOLD averages uniformly, else c is not the mean of the c_k; got weights = "{weights}", use "uniform"'

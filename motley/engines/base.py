@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 from motley.algorithms.base import Algorithm, Memory, Parts, Tensors
-from motley.algorithms.local import SGD
+from motley.algorithms.local import Solver
 from motley.core.keys import Key, Streams
 from motley.core.work import LocalWork
 from motley.tasks.base import ModelState, Task
@@ -92,7 +92,7 @@ class Setting:
 
     task: Task
     algorithm: Algorithm
-    solver: SGD
+    solver: Solver
     work: LocalWork
     streams: Streams = field(default_factory=Streams)
     dtype: torch.dtype = torch.float32

@@ -140,7 +140,7 @@ class Client:
                     self.watch(self._doing, loss, model.g)
                 if measured:
                     norms.append(squares([block.g for block in blocks])[0].sqrt())
-                setting.solver.step(blocks, job.lr, affine.pull)
+                setting.solver.step(blocks, job.lr, affine.pull, step)
                 losses.append(loss)
         return Met.of(losses, norms)
 
@@ -160,16 +160,15 @@ class Client:
     def _blocks(self, ctx: Context, affine: Affine) -> list[Block]:
         """What a step works on: one block for the whole flat vector, or, where gradients are used as they come, one each."""
         model = self.model
-        velocity = torch.zeros_like(model.w) if self.setting.solver.momentum else None
-        flat = [None if t is None else t.unsqueeze(0) for t in (affine.shift, velocity)]
+        flat = [None if t is None else t.unsqueeze(0) for t in (affine.shift, *self.setting.solver.fresh(model.w))]
         whole = Block(model.w.unsqueeze(0), model.g.unsqueeze(0), ctx.x.unsqueeze(0), *flat)
         if not self._direct:
             return [whole]
         blocks = []
         for entry, parameter in zip(model.layout, self.parameters, strict=True):
             views = (None if t is None else t[0, entry.slice].view(entry.shape) for t in whole)
-            _, g, x, shift, v = (None if t is None else _stored_like(t, parameter).unsqueeze(0) for t in views)
-            blocks.append(Block(parameter.data.unsqueeze(0), g, x, shift, v))  # type: ignore[arg-type]
+            _, *others = (None if t is None else _stored_like(t, parameter).unsqueeze(0) for t in views)
+            blocks.append(Block(parameter.data.unsqueeze(0), *others))  # type: ignore[arg-type]
         return blocks
 
     def _extras(self, ctx: Context, mine: slice) -> Tensors:

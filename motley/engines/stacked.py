@@ -6,7 +6,7 @@ Storage is parameter-major: per parameter one contiguous block ``[c, out, in]``.
     W <- (1 - lr pull) W - lr/B d h^T,    then    W <- W + lr pull x
 
 which is ``W - lr (g + pull (W - x))``. With momentum, clipping, weight decay, or rates that differ between clients, the
-gradient gets a block of its own and :meth:`SGD.step` does the rest. Activations are kept features first, ``[c, features, B]``:
+gradient gets a block of its own and :meth:`Solver.step` does the rest. Activations are kept features first, ``[c, features, B]``:
 so thin layers multiply twice as fast.
 """
 
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from motley.algorithms.local import SGD, Block, Scale
+from motley.algorithms.local import Block, Scale, Solver
 from motley.core.layout import Entry, Layout
 from motley.engines.base import Setting
 from motley.engines.chunk import Chunk, Executor, Step
@@ -123,14 +123,14 @@ class _Fused:
         if block.shift is not None:
             block.w.add_(block.shift, alpha=-self.lr)
 
-    def end(self, blocks: list[Block]) -> None:
+    def end(self, blocks: list[Block], number: int) -> None:
         """Everything is done already."""
 
 
 class _Gathered:
-    """Any SGD: gradients in blocks of their own, then :meth:`SGD.step` over all parameters of a client."""
+    """Any solver: gradients in blocks of their own, then :meth:`Solver.step` over all parameters of a client."""
 
-    def __init__(self, solver: SGD, lr: Scale, pull: Scale) -> None:
+    def __init__(self, solver: Solver, lr: Scale, pull: Scale) -> None:
         self.solver, self.lr, self.pull = solver, lr, pull
 
     def layer(self, weight: Block, bias: Block | None, slope: Tensor, h: Tensor, scale: float) -> None:
@@ -139,11 +139,11 @@ class _Gathered:
         if bias is not None:
             torch.sum(slope, 2, keepdim=True, out=bias.g).mul_(scale)
 
-    def end(self, blocks: list[Block]) -> None:
+    def end(self, blocks: list[Block], number: int) -> None:
         """The step."""
         p = len(blocks[0].w)
         lr, pull = (scale[:p] if isinstance(scale, Tensor) else scale for scale in (self.lr, self.pull))
-        self.solver.step(blocks, lr, pull)
+        self.solver.step(blocks, lr, pull, number)
 
 
 def _prefix(block: Block, p: int) -> Block:
@@ -177,7 +177,7 @@ class StackedLinear(Executor):
             slope, scale = self._slope(step, outputs)
             self._backward(now, hs, slope, scale, update)
             chunk.met_gradient(block.g for block in now)
-            update.end(now)
+            update.end(now, step.number)
         return _rows(chunk.layout, [block.w for block in everybody])
 
     def _update(self, chunk: Chunk) -> _Fused | _Gathered:
@@ -188,14 +188,14 @@ class StackedLinear(Executor):
         return _Gathered(self.solver, lr, pull)
 
     def _blocks(self, chunk: Chunk, gradients: bool) -> list[Block]:
-        """Every client's weights, on their way from the received ones; room for gradients and momentum where needed."""
+        """Every client's weights, on their way from the received ones; room for gradients and the solver's own where needed."""
         received, shift = _blocks(chunk.layout, chunk.received), chunk.shift
         shifts = [None] * len(received) if shift is None else _blocks(chunk.layout, shift)
         out = []
         for x, shifted in zip(received, shifts, strict=True):
             w = x.expand(len(chunk), *x.shape[1:]).clone(memory_format=torch.contiguous_format)
             g = torch.zeros_like(w) if gradients else w
-            out.append(Block(w, g, x, shifted, torch.zeros_like(w) if self.solver.momentum else None))
+            out.append(Block(w, g, x, shifted, *self.solver.fresh(w)))
         return out
 
     def _slope(self, step: Step, outputs: Tensor) -> tuple[Tensor, float]:

@@ -67,7 +67,7 @@ class Vmapped(Executor):
         received = _blocks(layout, chunk.received)
         own = {name: x.expand(c, *x.shape[1:]).clone(memory_format=torch.contiguous_format) for name, x in received.items()}
         shift = None if chunk.shift is None else _blocks(layout, chunk.shift)
-        velocity = {name: torch.zeros_like(w) for name, w in own.items()} if self.solver.momentum else None
+        kept = {name: self.solver.fresh(w) for name, w in own.items()}
         lr, pull = chunk.lr, chunk.pull
         for step in chunk.steps():
             p = step.active
@@ -84,11 +84,12 @@ class Vmapped(Executor):
                     gradient[name].contiguous(),
                     received[name] if len(received[name]) == 1 else received[name][:p],
                     None if shift is None else shift[name][:p],
-                    None if velocity is None else velocity[name][:p],
+                    *(None if t is None else t[:p] for t in kept[name]),
                 )
                 for name, w in own.items()
             ]
-            self.solver.step(blocks, *(s[:p] if isinstance(s, Tensor) else s for s in (lr, pull)))
+            rate, drawn = (scale[:p] if isinstance(scale, Tensor) else scale for scale in (lr, pull))
+            self.solver.step(blocks, rate, drawn, step.number)
         return torch.cat([own[entry.name].flatten(1) for entry in layout], dim=1)
 
 

@@ -15,7 +15,7 @@ from motley.algorithms import LOSSES
 from motley.algorithms.aggregators.mean import Mean
 from motley.algorithms.base import Algorithm, Correction
 from motley.algorithms.fedavg import Average
-from motley.algorithms.local import SGD, Clip
+from motley.algorithms.local import Clip, Solver
 from motley.algorithms.losses import FITS
 from motley.core.errors import ConfigError
 from motley.core.keys import Streams
@@ -125,7 +125,7 @@ def _federation(
 
 def _setting(experiment: Experiment, task: Task, streams: Streams) -> Setting:
     norm = any(isinstance(module, _BatchNorm) for module in task.model().modules())
-    solver: SGD = experiment.part("local.optimizer")
+    solver: Solver = experiment.part("local.optimizer")
     if experiment.local.clip is not None:
         solver = dataclasses.replace(solver, clip=Clip(**experiment.local.clip.model_dump()))
     return Setting(

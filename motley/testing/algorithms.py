@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from motley.algorithms import AGGREGATORS, LOSSES, SERVERS
 from motley.algorithms.base import Algorithm, Correction, Memory, Method, Room, ServerState, Upload
-from motley.algorithms.local import SGD
+from motley.algorithms.local import SGD, Solver
 from motley.algorithms.weights import Weighting, divide_by
 from motley.core.keys import Key, Streams
 from motley.core.ragged import Ragged
@@ -74,7 +74,7 @@ class Play:
 
     method: Method
     weights: Weighting
-    solver: SGD
+    solver: Solver
     model: str = "an MLP"
     engine: str = "sequential"
     server: ServerState = field(init=False)
@@ -156,7 +156,7 @@ def _same(got: Mapping[str, Tensor], want: Mapping[str, Tensor], what: str, rtol
             _require(bool(torch.equal(got[name], value)), f"{what}: {name} differs")
 
 
-def _declared(method: Method, weights: Weighting, solver: SGD) -> None:
+def _declared(method: Method, weights: Weighting, solver: Solver) -> None:
     params = vars(type(method)).get("__dataclass_params__")
     _require(params is not None and params.frozen, "a method is a frozen dataclass of options")
     _require(bool(method.paper.key), "a method names its paper")
@@ -167,7 +167,7 @@ def _declared(method: Method, weights: Weighting, solver: SGD) -> None:
         _require(reason is None, f"the method refuses itself: {reason}")
 
 
-def _uploads(method: Method, weights: Weighting, solver: SGD) -> None:
+def _uploads(method: Method, weights: Weighting, solver: Solver) -> None:
     for model in MODELS:
         play = Play(method, weights, solver, model)
         sizes = set()
@@ -179,7 +179,7 @@ def _uploads(method: Method, weights: Weighting, solver: SGD) -> None:
         _require(len(sizes) == 1, "uploads of different lengths: what is billed would depend on the client")
 
 
-def _engines(method: Method, weights: Weighting, solver: SGD) -> None:
+def _engines(method: Method, weights: Weighting, solver: Solver) -> None:
     for model in MODELS:
         reference = _state(Play(method, weights, solver, model).run())
         for engine in BATCHED:
@@ -188,7 +188,7 @@ def _engines(method: Method, weights: Weighting, solver: SGD) -> None:
                 _same(_state(play.run()), reference, f"{engine} against the reference, {model}", rtol=1e-9)
 
 
-def _memories(method: Method, weights: Weighting, solver: SGD) -> None:
+def _memories(method: Method, weights: Weighting, solver: Solver) -> None:
     for model in MODELS:
         play = Play(method, weights, solver, model)
         for number, cohort in enumerate(COHORTS):
@@ -202,7 +202,7 @@ def _memories(method: Method, weights: Weighting, solver: SGD) -> None:
                 _same(play.first, first, "the first memory, which all clients share, was changed in place")
 
 
-def _values(method: Method, weights: Weighting, solver: SGD) -> None:
+def _values(method: Method, weights: Weighting, solver: Solver) -> None:
     play = Play(method, weights, solver, "an MLP with BatchNorm")
     play.round(0, COHORTS[0])
     server, sent = copy.deepcopy(play.server), play.algorithm.correction.download(play.server)
@@ -216,7 +216,7 @@ def _values(method: Method, weights: Weighting, solver: SGD) -> None:
     )
 
 
-def _resume(method: Method, weights: Weighting, solver: SGD) -> None:
+def _resume(method: Method, weights: Weighting, solver: Solver) -> None:
     whole = _state(Play(method, weights, solver, "an MLP with BatchNorm").run())
     for cut in range(1, len(COHORTS)):
         first = Play(method, weights, solver, "an MLP with BatchNorm")
@@ -229,7 +229,7 @@ def _resume(method: Method, weights: Weighting, solver: SGD) -> None:
         _same(_state(second), whole, f"went on after round {cut}")
 
 
-def _buffers(method: Method, weights: Weighting, solver: SGD) -> None:
+def _buffers(method: Method, weights: Weighting, solver: Solver) -> None:
     play = Play(method, weights, solver, "an MLP with BatchNorm")
     size, kind = play.server.model.buffers.numel(), play.server.model.counters.dtype
     for number, cohort in enumerate(COHORTS):
@@ -239,7 +239,7 @@ def _buffers(method: Method, weights: Weighting, solver: SGD) -> None:
         _require(play.server.model.counters.dtype == kind, "integer buffers lost their type")
 
 
-def _finite(method: Method, weights: Weighting, solver: SGD) -> None:
+def _finite(method: Method, weights: Weighting, solver: Solver) -> None:
     play = Play(method, weights, solver).run()
     for name, value in _state(play).items():
         _require(bool(torch.isfinite(value.double()).all()), f"{name} is not finite")
@@ -247,7 +247,7 @@ def _finite(method: Method, weights: Weighting, solver: SGD) -> None:
     _require(play.server.model.x.numel() == plain, "the model changed its length")
 
 
-CHECKS: dict[str, Callable[[Method, Weighting, SGD], None]] = {
+CHECKS: dict[str, Callable[[Method, Weighting, Solver], None]] = {
     "options are frozen dataclasses, parts go together": _declared,
     "uploads are what was declared, and of one length": _uploads,
     "buffers stay what they are": _buffers,
@@ -260,7 +260,7 @@ CHECKS: dict[str, Callable[[Method, Weighting, SGD], None]] = {
 """The points of the contract: what is checked, and how."""
 
 
-def check_algorithm(method: Method, weights: Weighting | None = None, solver: SGD | None = None) -> None:
+def check_algorithm(method: Method, weights: Weighting | None = None, solver: Solver | None = None) -> None:
     """Play the whole contract.
 
     Parameters

@@ -1,9 +1,9 @@
-"""Local SGD: goldens of FedNova's ||a||_1, blocks against flat vectors, clipping, and what is refused."""
+"""Local solvers: goldens of FedNova's ||a||_1 and of Adam, blocks against flat vectors, clipping, and what is refused."""
 
 import pytest
 import torch
 
-from motley.algorithms.local import SGD, Block, Clip, correct
+from motley.algorithms.local import SGD, Adam, Block, Clip, correct
 from motley.algorithms.random import generator
 from motley.core.errors import ConfigError
 from motley.core.keys import Key
@@ -34,27 +34,77 @@ def test_solver_norm_is_what_the_solver_does():
         assert w.item() == pytest.approx(0.1 * solver.solver_norm(5, 2.0), rel=1e-12)
 
 
-SOLVERS = [SGD(0.1), SGD(0.1, 0.9, 0.01), SGD(0.1, 0.9, nesterov=True, clip=Clip(0.7)), SGD(0.1, clip=Clip(0.5, "gradient"))]
+SOLVERS = [
+    SGD(0.1), SGD(0.1, 0.9, 0.01), SGD(0.1, 0.9, nesterov=True, clip=Clip(0.7)), SGD(0.1, clip=Clip(0.5, "gradient")),
+    Adam(0.1, weight_decay=0.01, clip=Clip(0.7)),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_blocks_of_clients_and_flat_rows_are_the_same_arithmetic(solver):
     rng = generator(Key(0))
-    g, x, w, v, shift = (torch.randn(3, 8, dtype=torch.float64, generator=rng) for _ in range(5))
+    first, second, x, w, shift = (torch.randn(3, 8, dtype=torch.float64, generator=rng) for _ in range(5))
     lr, pull = torch.tensor([0.1, 0.2, 0.3]).double(), torch.tensor([0.0, 0.5, 1.0]).double()
 
     def split(t):
         t = t.clone()
         return t[:, :6].reshape(3, 2, 3).contiguous(), t[:, 6:].contiguous()
 
-    parts = list(zip(*(split(t) for t in (w, g, x, shift, v)), strict=True))
-    solver.step([Block(*part) for part in parts], lr, pull)
-    for i in range(3):
-        row = w[i : i + 1].clone()
-        block = Block(row, g[i : i + 1].clone(), x[i : i + 1], shift[i : i + 1], v[i : i + 1].clone())
-        solver.step([block], float(lr[i]), float(pull[i]))
-        mine = torch.cat([parts[0][0][i].flatten(), parts[1][0][i]])
-        torch.testing.assert_close(mine, row[0], rtol=1e-12, atol=1e-12)
+    def blocks(*parts):
+        return [Block(*part, *solver.fresh(part[0])) for part in parts]
+
+    cut = blocks(*zip(*(split(t) for t in (w, first, x, shift)), strict=True))
+    rows = [blocks([t[i : i + 1].clone() for t in (w, first, x, shift)])[0] for i in range(3)]
+    for number, g in enumerate((first, second)):
+        solver.step([b._replace(g=part) for b, part in zip(cut, split(g), strict=True)], lr, pull, number)
+        for i, row in enumerate(rows):
+            solver.step([row._replace(g=g[i : i + 1].clone())], float(lr[i]), float(pull[i]), number)
+    for i, row in enumerate(rows):
+        mine = torch.cat([cut[0].w[i].flatten(), cut[1].w[i]])
+        torch.testing.assert_close(mine, row.w[0], rtol=1e-12, atol=1e-12)
+
+
+def _adam(options, gradients, w=0.0, pull=0.0):
+    """Where Adam goes with these gradients of one number."""
+    solver = Adam(**options)
+    at = torch.full((1, 1), w, dtype=torch.float64)
+    block = Block(at, at, at.clone(), None, *solver.fresh(at))
+    path = []
+    for number, g in enumerate(gradients):
+        solver.step([block._replace(g=torch.full_like(at, g))], solver.lr, pull, number)
+        path.append(at.item())
+    return path
+
+
+def test_adam_by_hand():
+    """lr .1, beta1 .5, beta2 .75, gradients 3 and 1 from w = 0. Step 1: v = 1.5, s = 2.25, corrected 3 and 9: w = -.1.
+    Step 2: v = 1.25, s = 1.9375, corrected 1.25 / .75 = 5/3 and 1.9375 / .4375 = 31/7: w = -.1 - .1 (5/3) / sqrt(31/7)."""
+    path = _adam({"lr": 0.1, "beta1": 0.5, "beta2": 0.75}, [3.0, 1.0])
+    assert path == pytest.approx([-0.1, -0.1 - 0.1 * (5 / 3) / (31 / 7) ** 0.5], rel=1e-8)
+
+
+@pytest.mark.parametrize("weight_decay", [0.0, 0.3])
+def test_adam_is_torchs(weight_decay):
+    w = torch.tensor([[0.7]], dtype=torch.float64, requires_grad=True)
+    theirs = torch.optim.Adam([w], lr=0.05, weight_decay=weight_decay)
+    gradients, path = [0.3, -1.0, 2.0, 0.0, 0.01], []
+    for g in gradients:
+        w.grad = torch.full_like(w, g)
+        theirs.step()
+        path.append(w.item())
+    assert _adam({"lr": 0.05, "weight_decay": weight_decay}, gradients, w=0.7) == pytest.approx(path, rel=1e-12)
+
+
+def test_the_pull_goes_through_adams_moments():
+    """A pull added after them would keep the first step at lr; the second sees g + mu (w - x) = -1 + 5 * .1 = -.5 (A0):
+    v = (.1 * 1 * .9 + .1 * .5) / .19, s = (.001 * .999 + .001 * .25) / .001999."""
+    path = _adam({"lr": 0.1}, [-1.0, -1.0], pull=5.0)
+    second = 0.1 * ((0.09 + 0.05) / 0.19) / ((0.000999 + 0.00025) / 0.001999) ** 0.5
+    assert path == pytest.approx([0.1, 0.1 + second], rel=1e-7)
+
+
+def test_adams_norm_is_its_number_of_steps():
+    assert Adam(lr=0.1).solver_norm(7, pull=2.0) == 7.0
 
 
 def test_no_pull_leaves_the_gradient_alone_bit_for_bit():
@@ -88,6 +138,20 @@ def test_a_zero_gradient_is_not_clipped_into_nan():
 def test_refused(options, message):
     with pytest.raises(ConfigError, match=message):
         SGD(**options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"lr": -1.0}, "got lr = -1.0; expected a positive number"),
+        ({"beta2": 1.0}, "got beta2 = 1.0; expected at least 0 and less than 1"),
+        ({"eps": 0.0}, "got eps = 0.0; expected a positive number"),
+        ({"weight_decay": float("nan")}, "got weight_decay = nan"),
+    ],
+)
+def test_adam_refused(options, message):
+    with pytest.raises(ConfigError, match=message):
+        Adam(**options)
 
 
 def test_clip_refused():

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from motley.algorithms.fedprox import Proximal
-from motley.algorithms.local import SGD, Clip
+from motley.algorithms.local import SGD, Adam, Clip
 from motley.engines.cohort import Cohort, Vmap
 from motley.engines.sequential import Sequential
 from motley.engines.threads import Threads
@@ -43,6 +43,7 @@ SOLVERS = {
     "prox": (SGD(lr=0.1), 0.7),
     "momentum": (SGD(lr=0.1, momentum=0.9, weight_decay=0.01), 0.7),
     "clip": (SGD(lr=0.3, momentum=0.9, nesterov=True, clip=Clip(0.5)), 0.3),
+    "adam": (Adam(lr=0.01, weight_decay=0.01, clip=Clip(0.5)), 0.7),
     "clip_gradient": (SGD(lr=0.3, clip=Clip(0.2, "gradient")), 0.3),
 }
 

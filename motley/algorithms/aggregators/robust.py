@@ -41,7 +41,7 @@ from torch import Tensor
 
 from motley.algorithms.aggregators.mean import Mean
 from motley.algorithms.base import Aggregator, Algorithm, Part, Upload
-from motley.algorithms.local import SGD
+from motley.algorithms.local import Solver
 from motley.core.errors import ConfigError
 from motley.core.paper import Paper
 
@@ -80,7 +80,7 @@ class _Robust(Aggregator):
 
     sees: ClassVar[Literal["sum", "each"]] = "each"
 
-    def refuses(self, algorithm: Algorithm, solver: SGD, weights: str) -> str | None:
+    def refuses(self, algorithm: Algorithm, solver: Solver, weights: str) -> str | None:
         """Weights that a client could forge, and uploads of more than an update."""
         name = type(self).__name__
         if weights != "uniform":
