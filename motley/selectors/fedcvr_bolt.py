@@ -22,8 +22,9 @@ need C alpha and diag C, which follow their own recursions in O(K D'), and step 
 which is ``1/t sum_s e_s[k] e_s[j]`` from the stored ``innovations`` (float32, rounds x K x D'; a warm-up round only the m
 rows that moved). Above ``memory_mb`` older ones are folded into half as many combinations;
 ``Cohort.notes["folded"]`` is the share of C's trace that the entries C_kj have lost by it (v never loses anything). ``rho =
-"cosine"`` needs and stores none. A checkpoint holds the stored innovations too, and encoding it takes about four times
-their size for a moment.
+"cosine"`` needs and stores none. A checkpoint holds the stored innovations too, and encoding it takes four times their
+size for a moment. At K = 10,000 and D' = 300 a round is 12 MB: 200 rounds kept whole (``memory_mb = 4000``) take 2.4 GB in
+all, the default folds after some 110 rounds and stays at 1.7 GB (share folded after 200 of a made-up run: 0.5 %).
 
 Needs: ``last_layer`` once (the initial model's, known to the server) and with every update; ``num_examples`` once. Probe
 cost: none. ``Cohort.weights``: step 8. ``Cohort.notes``: ``max_probability``, ``cv_probability`` (of being chosen, over the
