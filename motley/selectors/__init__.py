@@ -20,6 +20,7 @@ CATALOGUE = Catalogue(
         "fedcbs": "motley.selectors.fedcbs:FedCBS",
         "fedcg": "motley.selectors.fedcg:FedCG",
         "fedcor": "motley.selectors.fedcor:FedCor",
+        "fedcs": "motley.selectors.fedcs:FedCS",
         "fedcvr_bolt": "motley.selectors.fedcvr_bolt:FedCvrBolt",
         "fedstas": "motley.selectors.fedstas:FedSTaS",
         "feel": "motley.selectors.feel:FEEL",
@@ -28,14 +29,14 @@ CATALOGUE = Catalogue(
         "hetero_select_v1": "motley.selectors.hetero_select_v1:HeteroSelectV1",
         "linucb": "motley.selectors.linucb:LinUCB",
         "neural_bandit": "motley.selectors.neural_bandit:NeuralBandit",
+        "oort": "motley.selectors.oort:Oort",
         "power_of_choice": "motley.selectors.power_of_choice:PowerOfChoice",
+        "pyramidfl": "motley.selectors.pyramidfl:PyramidFL",
         "restless_bandit": "motley.selectors.restless_bandit:RestlessBandit",
+        "tifl": "motley.selectors.tifl:TiFL",
         "ucb1": "motley.selectors.ucb1:UCB1",
         "uniform": "motley.selectors.uniform:Uniform",
     },
-    planned=(
-        "oort", "pyramidfl", "tifl", "fedcs",
-    ),
 )  # fmt: skip
 
 

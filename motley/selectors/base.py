@@ -41,12 +41,14 @@ class SelectionRule(ABC, Generic[S]):
     """Whom to ask. Subclasses are frozen dataclasses of options; variants of one paper are a ``Literal`` option.
 
     ``sees`` says whether the rule needs something of each single upload (``"each"``) or nothing that secure aggregation
-    would forbid (``"sum"``). ``deterministic`` declares that seeds do not matter.
+    would forbid (``"sum"``). ``deterministic`` declares that seeds do not matter, ``takes_fewer`` that a cohort may be smaller
+    than ``size`` announces, down to nobody: an abandoned round.
     """
 
     paper: ClassVar[Paper]
     sees: ClassVar[Literal["sum", "each"]] = "sum"
     deterministic: ClassVar[bool] = False
+    takes_fewer: ClassVar[bool] = False
 
     def needs(self) -> Needs:
         """What must be measured and sent; follows the options."""

@@ -194,7 +194,8 @@ def _sizes(rule: SelectionRule[Any], world: Federation) -> None:
         cohort = selector.select(t, available, m)
         size = rule.size(t, m, len(available)) if m and len(available) else 0
         got = int(cohort.multiplicity.sum()) if cohort.multiplicity is not None else len(cohort.ids)
-        _require(got == size, f"{got} clients where {size} were announced (m = {m}, {len(available)} available)")
+        fits = got <= size if rule.takes_fewer else got == size
+        _require(fits, f"{got} clients where {size} were announced (m = {m}, {len(available)} available)")
         _require(np.isin(cohort.ids, available).all(), "a client that is not available")
         _require(len(np.unique(cohort.ids)) == len(cohort.ids), "a client twice")
 

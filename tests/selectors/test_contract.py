@@ -16,6 +16,7 @@ from motley.selectors.divfl import DivFL
 from motley.selectors.fedcbs import FedCBS
 from motley.selectors.fedcg import FedCG
 from motley.selectors.fedcor import FedCor
+from motley.selectors.fedcs import FedCS
 from motley.selectors.fedcvr_bolt import FedCvrBolt
 from motley.selectors.fedstas import FedSTaS
 from motley.selectors.feel import FEEL
@@ -24,8 +25,11 @@ from motley.selectors.hetero_select import HeteroSelect
 from motley.selectors.hetero_select_v1 import HeteroSelectV1
 from motley.selectors.linucb import LinUCB
 from motley.selectors.neural_bandit import NeuralBandit
+from motley.selectors.oort import Oort
 from motley.selectors.power_of_choice import PowerOfChoice
+from motley.selectors.pyramidfl import PyramidFL
 from motley.selectors.restless_bandit import RestlessBandit
+from motley.selectors.tifl import TiFL
 from motley.selectors.ucb1 import UCB1
 from motley.selectors.uniform import Uniform
 from motley.testing.selectors import CHECKS, check_selector
@@ -56,6 +60,17 @@ RULES = [
     FedSTaS(),
     FedSTaS(strata=2, every=3),
     FedSTaS(probe="last_report"),
+    FedCS(),
+    FedCS(deadline=3.0),
+    FedCS(deadline=4.0, share=0.5),
+    FedCS(deadline=5.0, fill=True, share=0.7),
+    Oort(),
+    Oort(batch_size=10, blacklist=2, pacer="paper", window=2, norm_pool="code"),
+    Oort(form="raw", explore="speed", late="mean", widen=2, threshold=100.0),
+    PyramidFL(),
+    PyramidFL(batch_size=10, beta=0.5, window=2),
+    TiFL(),
+    TiFL(tiers=2, interval=2, retier=3, credits=4),
     HeteroSelect(),
     HeteroSelect("sketch"),
     HeteroSelect(lr="score_adaptive", as_published="code"),

@@ -1,0 +1,350 @@
+"""Oort: a bandit over clients whose reward is what they can still teach, discounted by how slow they are.
+
+Lai, Zhu, Madhyastha, Chowdhury: *Oort: Efficient Federated Learning via Guided Participant Selection*, OSDI 2021.
+Specification: selectors-baselines 4.
+
+    U_k = |B_k| sqrt(mean of squared losses over B_k),   |B_k| = min(n_k, local steps * batch size)      utility, as reported
+    base_k = (min(U_k, clip) - lo) / rg,   lo = .999 min U,   rg = max(max U - lo, 1e-4),   clip = the q-quantile of U
+    score_k = [base_k + sqrt(.1 ln t / L_k)] g_k,   g_k = (T / tau_k)^alpha where tau_k > T, else 1
+    T = the thr-th percentile of all known durations, infinite for thr = 100
+
+    explore  eps_t = max(.9 * .98^(t - 1), .2) by number of selections;  n_xpt = min(m - floor(m eps_t), explored clients)
+    exploit  of the explored with score >= c * (score at rank n_xpt, from 0), n_xpt drawn in proportion to their score
+    explore  of the unexplored, the 5 n_e heaviest by e_k = min(n_k, local steps * batch size) g_k; n_e drawn in proportion
+    pacer    every W rounds from 2W on, with h the mean U of the exploited: last = sum h[-2W:-W], cur = sum h[-W:]
+             |cur - last| <= .1 last: thr + step;   |cur - last| >= 5 last: thr - step, at least step
+
+Symbols: ``L_k`` the last *round* in which k reported, not a count, so that long silence raises the bonus; ``tau_k`` download +
+local work + upload; ``c`` cut-off. Minima, maxima and quantiles run over the available, explored clients of positive utility
+that are not blacklisted. The first selection is uniform. Over-commitment belongs to the synchrony, not to the rule.
+
+State, per client: ``num_examples``, ``utility``, ``last`` (0: unexplored), ``count`` (times selected), ``duration``, ``steps``
+(of the full local work); over all: ``selections``, ``pace`` (thr), ``history`` (h, the last 2W).
+Needs: sizes and the planner's estimates of all durations once; ``loss_rms`` and durations from whoever took part. Probe cost: none.
+
+``Cohort.notes``: ``epsilon``, ``exploited``, ``explored``, ``preferred_s`` (T, where finite), ``max_probability`` and
+``cv_probability`` of the first draw over the available (both draws mixed in proportion to their number).
+
+Deviations and readings
+-----------------------
+* n_xpt, pivot, pool and pacer are the public code's; constants the paper's where it states them.
+* INTERPRETATION-D: the normalisation pool holds explored clients only; ``norm_pool = "code"`` adds the unexplored with e_k.
+* ``form = "raw"`` is the paper's ``min(U, clip) + bonus``, next to which the bonus vanishes; the code normalises.
+* ``pacer = "paper"``: ``last > cur`` raises T by ``step`` *seconds*, nothing lowers it. READING: it starts at percentile ``thr``.
+* ``explore = "speed"``: the paper samples the unexplored by speed. READING: in proportion to 1 / tau_k.
+* INTERPRETATION-D: what is still missing is filled with the highest scores not chosen, blacklisted clients last.
+* INTERPRETATION-D: late, dropped and rejected clients only count as selected. ``late = "mean"`` is the code's: a client that
+  was cut off gets the mean utility of the round's participants, weighted by samples, and counts as explored.
+* A client that never enrolled has the mean size, one without a duration is not slowed; one that took part without a usable loss
+  keeps its utility, or stays unexplored. Negative scores cannot come up: base_k is at least 0.
+* INTERPRETATION-D: who reports and was explored before counts as exploited in h; a round without any has h = 0.
+
+>>> from motley.selectors import Selector
+>>> from motley.core.records import Outcome, Reports
+>>> selector = Selector(Oort(exploration=0.0, exploration_min=0.0), seed=0)
+>>> selector.observe(0, Reports(range(4), Outcome.ENROLLED, num_examples=[10, 10, 10, 10]))
+>>> selector.observe(1, Reports(range(4), Outcome.ACCEPTED, compute_s=[1, 1, 1, 9], signals={"loss_rms": [1, 2, 3, 3]}))
+>>> selector.select(2, available_ids=range(4), m=1).ids.tolist()
+[2]
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from motley.core.errors import ConfigError
+from motley.core.paper import Paper
+from motley.core.records import Ask, Cohort, Ids, Needs, Outcome, Reports
+from motley.core.table import ClientTable
+from motley.selectors.base import SelectionRule
+from motley.selectors.parts.durations import ESTIMATES, estimated_s, measured_s
+from motley.selectors.parts.sampling import Ties, successive_draws, top_m
+from motley.selectors.parts.sizes import SIZE, put_sizes, sizes
+
+__all__ = ["Oort", "OortState"]
+
+Floats = NDArray[np.float64]
+_DEFAULTS = {SIZE: np.nan, "utility": np.nan, "last": 0.0, "count": 0.0, "duration": np.nan, "steps": np.nan}
+_BARELY = 1e-9
+"""Added before rounding down: (1 - .9) * 10 is 1, not 0."""
+
+
+@dataclass(frozen=True)
+class OortState:
+    """Columns and numbers as named in the module's docstring."""
+
+    clients: ClientTable = field(default_factory=lambda: ClientTable(_DEFAULTS))
+    selections: int = 0
+    pace: float = 0.0
+    history: Floats = field(default_factory=lambda: np.zeros(0))
+
+
+@dataclass(frozen=True)
+class Oort(SelectionRule[OortState]):
+    """Utility, staleness bonus and speed in one score; a shrinking share of the cohort explores.
+
+    Parameters
+    ----------
+    exploration, exploration_decay, exploration_min: eps_0, its factor per selection, its end.
+    cutoff: c. clip: the quantile q at which utilities are cut. alpha: strength of the speed penalty; 0 ignores speed.
+    bonus: the constant under the root of the staleness bonus.
+    pacer: the code's (percentage points) or the paper's (seconds). window: W. step: what the pacer adds.
+    threshold: thr at the start, in percent; the higher, the slower clients may be.
+    blacklist: clients selected more often than this are not exploited; None: no blacklist. blacklist_share: at most this share.
+    sample_window: unexplored clients in the draw, per client to be drawn.
+    batch_size: of the local work, where it takes steps and not whole epochs; None: every client trains on all its samples.
+    norm_pool, form, explore, late: variants, see above.
+    widen: FedScale's 10: lower-scored clients join the pool until it has more than so many times n_xpt; 0: they do not.
+    ties: ``"random"``, or ``"lowest_id"`` for tests.
+    """
+
+    exploration: float = 0.9
+    exploration_decay: float = 0.98
+    exploration_min: float = 0.2
+    cutoff: float = 0.95
+    clip: float = 0.95
+    alpha: float = 2.0
+    bonus: float = 0.1
+    pacer: Literal["code", "paper"] = "code"
+    window: int = 20
+    step: float = 5.0
+    threshold: float = 30.0
+    blacklist: int | None = None
+    blacklist_share: float = 0.3
+    sample_window: float = 5.0
+    batch_size: int | None = None
+    norm_pool: Literal["explored", "code"] = "explored"
+    form: Literal["normalised", "raw"] = "normalised"
+    explore: Literal["samples", "speed"] = "samples"
+    late: Literal["ignored", "mean"] = "ignored"
+    widen: int = 0
+    ties: Ties = "random"
+
+    paper: ClassVar[Paper] = Paper(
+        "lai2021oort",
+        "Oort: Efficient Federated Learning via Guided Participant Selection",
+        ("Fan Lai", "Xiangfeng Zhu", "Harsha V. Madhyastha", "Mosharaf Chowdhury"),
+        "USENIX Symposium on Operating Systems Design and Implementation (OSDI)",
+        2021,
+        "https://www.usenix.org/conference/osdi21/presentation/lai",
+    )
+
+    def __post_init__(self) -> None:
+        for name in ("exploration", "exploration_decay", "exploration_min", "cutoff", "clip", "blacklist_share"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ConfigError(f"got {name} = {getattr(self, name)}; expected a share in [0, 1]")
+        for name in ("alpha", "bonus", "step", "widen"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ConfigError(f"got {name} = {getattr(self, name)}; expected a number of at least 0")
+        if not 0 < self.threshold <= 100:
+            raise ConfigError(
+                f"got threshold = {self.threshold}; expected a percentile in (0, 100] (100: no preferred duration)"
+            )
+        if self.window < 1:
+            raise ConfigError(f"got window = {self.window}; expected at least 1 round")
+        if not 1 <= self.sample_window < math.inf:
+            raise ConfigError(f"got sample_window = {self.sample_window}; expected at least 1, or too few could be drawn")
+        if self.blacklist is not None and self.blacklist < 1:
+            raise ConfigError(
+                f"got blacklist = {self.blacklist}; expected at least 1 selection (leave it out for no blacklist)"
+            )
+        if self.batch_size is not None and self.batch_size < 1:
+            raise ConfigError(f"got batch_size = {self.batch_size}; expected at least 1 (leave it out for whole epochs)")
+
+    def needs(self) -> Needs:
+        """Sizes and estimated durations once, the root mean square loss from participants."""
+        return Needs(enrolled=ESTIMATES | {SIZE}, reported=frozenset({"loss_rms"}))
+
+    def init(self) -> OortState:
+        """Everybody unexplored."""
+        return OortState(pace=self.threshold if self.pacer == "code" else 0.0)
+
+    # ------------------------------------------------------------------------------------- the formulas
+
+    def epsilon(self, state: OortState) -> float:
+        """Share that explores in the next selection; it shrinks once per selection after the first."""
+        return max(self.exploration * self.exploration_decay**state.selections, self.exploration_min)
+
+    def preferred_s(self, state: OortState) -> float:
+        """T: who takes longer is discounted."""
+        durations = state.clients.get("duration", state.clients.ids)
+        durations = durations[~np.isnan(durations)]
+        percent, more = (state.pace, 0.0) if self.pacer == "code" else (self.threshold, state.pace)
+        if percent >= 100 or not len(durations):
+            return math.inf
+        at = min(_floor(len(durations) * percent / 100), len(durations) - 1)
+        return float(np.partition(durations, at)[at]) + more
+
+    def samples(self, clients: ClientTable, ids: Ids, steps: Floats) -> Floats:
+        """``|B_k|``: on how many samples these clients train in so many steps (NaN: on all), ``[n]``."""
+        n = sizes(clients, ids)
+        return n if self.batch_size is None else np.fmin(n, steps * self.batch_size)
+
+    def speed(self, state: OortState, ids: Ids, preferred_s: float) -> Floats:
+        """``g_k``, ``[n]``; 1 where the duration is not known."""
+        tau = state.clients.get("duration", ids)
+        speed, slow = np.ones(len(tau)), np.flatnonzero(tau > preferred_s)
+        speed[slow] = (preferred_s / tau[slow]) ** self.alpha
+        return speed
+
+    def scores(self, state: OortState, round: int, ids: Ids) -> Floats:
+        """Scores of these clients (sorted ids) in this round, ``[n]``; NaN where unexplored."""
+        last, speed = state.clients.get("last", ids), self.speed(state, ids, self.preferred_s(state))
+        return self._scores(state, round, ids, last > 0, speed, self._barred(state, ids))
+
+    def _scores(
+        self, state: OortState, round: int, ids: Ids, explored: NDArray[np.bool_], speed: Floats, barred: NDArray[np.bool_]
+    ) -> Floats:
+        utility = state.clients.get("utility", ids)
+        pool = utility[explored & ~barred & (utility > 0)]
+        if self.norm_pool == "code":
+            fresh = ids[~explored]
+            pool = np.concatenate([pool, self.samples(state.clients, fresh, state.clients.get("steps", fresh))])
+        bonus = np.sqrt(self.bonus * math.log(max(round, 1)) / np.maximum(state.clients.get("last", ids), 1.0))
+        score = (self._base(utility, pool) + bonus) * speed
+        score[~explored] = np.nan
+        return score
+
+    def _base(self, utility: Floats, pool: Floats) -> Floats:
+        """Utilities clipped and, in the normalised form, mapped to about [0, 1]; 0 where there is none."""
+        if not len(pool):
+            return np.zeros(len(utility))
+        at = min(_floor(self.clip * len(pool)), len(pool) - 1)
+        clipped = np.minimum(utility, np.partition(pool, at)[at])
+        if self.form == "normalised":
+            low = 0.999 * pool.min()
+            clipped = (clipped - low) / max(pool.max() - low, 1e-4)
+        return np.asarray(np.maximum(np.nan_to_num(clipped), 0.0))
+
+    def _barred(self, state: OortState, ids: Ids) -> NDArray[np.bool_]:
+        """Who is blacklisted, ``[n]``: the most frequently selected, at most a share of all that are known."""
+        if self.blacklist is None:
+            return np.zeros(len(ids), bool)
+        everybody = state.clients.ids
+        count = state.clients.get("count", everybody)
+        over = np.flatnonzero(count > self.blacklist)
+        most = _floor(self.blacklist_share * len(everybody))
+        return np.isin(ids, everybody[over[np.argsort(-count[over], kind="stable")[:most]]])
+
+    def paced(self, pace: float, history: Floats) -> float:
+        """The pacer: ``pace`` (percentile, or seconds) after a look at the last 2W entries of h."""
+        last, now = history[-2 * self.window : -self.window].sum(), history[-self.window :].sum()
+        if self.pacer == "paper":
+            return pace + self.step if last > now else pace
+        if abs(now - last) <= 0.1 * last:
+            return min(100.0, pace + self.step)
+        return max(self.step, pace - self.step) if abs(now - last) >= 5.0 * last else pace
+
+    # ------------------------------------------------------------------------------------- choice
+
+    def select(self, state: OortState, ask: Ask) -> Cohort:
+        """Exploit, explore, fill."""
+        ids, m = ask.available, ask.m
+        if not state.selections:
+            notes = {"epsilon": 1.0, "exploited": 0.0, "explored": float(m)}
+            notes |= {"max_probability": 1.0 / len(ids), "cv_probability": 0.0}
+            return Cohort(ids[ask.rng.choice(len(ids), m, replace=False)], notes=notes)
+        epsilon, preferred_s = self.epsilon(state), self.preferred_s(state)
+        explored, barred = state.clients.get("last", ids) > 0, self._barred(state, ids)
+        speed = self.speed(state, ids, preferred_s)
+        scores = self._scores(state, ask.round, ids, explored, speed, barred)
+        known, fresh = np.flatnonzero(explored & ~barred), np.flatnonzero(~explored)
+        n_xpt = min(m - _floor(m * epsilon), len(known))
+        n_e = min(len(fresh), m - n_xpt)
+        chance = np.zeros(len(ids))
+        chosen = [
+            self._draw(known, scores[known], self._pool(scores[known], n_xpt, ask.rng), n_xpt, chance, ask.rng),
+            self._explore(state, ids, fresh, speed, n_e, chance, ask.rng),
+        ]
+        short = m - n_xpt - n_e
+        if short:
+            free = explored.copy()
+            free[chosen[0]] = False
+            for group in (np.flatnonzero(free & ~barred), np.flatnonzero(free & barred)):
+                chosen.append(group[top_m(scores[group], short, ask.rng, self.ties)])
+                short -= len(chosen[-1])
+        notes = {"epsilon": epsilon, "exploited": float(n_xpt), "explored": float(n_e)}
+        if n_xpt + n_e:
+            chance /= n_xpt + n_e
+            notes |= {"max_probability": float(chance.max()), "cv_probability": float(chance.std() * len(ids))}
+        if preferred_s < math.inf:
+            notes["preferred_s"] = preferred_s
+        return Cohort(ids[np.concatenate(chosen)], notes=notes)
+
+    def _pool(self, scores: Floats, n_xpt: int, rng: np.random.Generator) -> Ids:
+        """Whom to exploit: positions of scores that are not far below the one at rank n_xpt (the last rank, if there are fewer)."""
+        if not n_xpt:
+            return np.zeros(0, np.int64)
+        at = len(scores) - 1 - min(n_xpt, len(scores) - 1)
+        pool = np.flatnonzero(scores >= self.cutoff * np.partition(scores, at)[at])
+        return pool if len(pool) > self.widen * n_xpt else top_m(scores, self.widen * n_xpt + 1, rng, self.ties)
+
+    def _explore(
+        self, state: OortState, ids: Ids, fresh: Ids, speed: Floats, count: int, chance: Floats, rng: np.random.Generator
+    ) -> Ids:
+        """Unexplored clients: the heaviest few times as many, then a draw."""
+        if not count:
+            return fresh[:0]
+        if self.explore == "speed":
+            tau = state.clients.get("duration", ids[fresh])
+            mean = tau[~np.isnan(tau)].mean() if not np.isnan(tau).all() else 1.0
+            weight = 1.0 / np.maximum(np.where(np.isnan(tau), mean, tau), np.finfo(np.float32).tiny)
+        else:
+            weight = self.samples(state.clients, ids[fresh], state.clients.get("steps", ids[fresh])) * speed[fresh]
+        heaviest = top_m(weight, _floor(self.sample_window * count), rng, self.ties)
+        return self._draw(fresh, weight, heaviest, count, chance, rng)
+
+    def _draw(self, group: Ids, weight: Floats, pool: Ids, count: int, chance: Floats, rng: np.random.Generator) -> Ids:
+        """``count`` of the pool (positions in the group) in proportion to weight; adds ``count`` x probability to ``chance``."""
+        w = weight[pool]
+        if count:
+            total = w.sum()
+            chance[group[pool]] += count * (w / total if total > 0 else 1.0 / len(w))
+        return np.asarray(group[pool[successive_draws(w, count, rng)]])
+
+    # ------------------------------------------------------------------------------------- what is learned
+
+    def observe(self, state: OortState, round: int, reports: Reports) -> OortState:
+        """Sizes and estimates at enrolment; utility, duration and round of participants; then the pacer."""
+        clients = put_sizes(state.clients, reports)
+        enrolled = reports.of(Outcome.ENROLLED)
+        if len(enrolled):
+            clients = clients.put(enrolled.ids, {**self.durations(clients, enrolled), "steps": _steps(enrolled)})
+        sent = reports.of(Outcome.ACCEPTED, Outcome.LATE, Outcome.DROPPED, Outcome.REJECTED)
+        if not len(sent):
+            return replace(state, clients=clients)
+        done, late = sent.of(Outcome.ACCEPTED), sent.of(Outcome.LATE)
+        before = clients.get("last", done.ids) > 0
+        samples = self.samples(clients, done.ids, done.local_steps)
+        utility = samples * np.maximum(done.signal("loss_rms"), 0.0)
+        taught = ~np.isnan(utility)
+        fresh = {"utility": utility, "last": np.where(taught | before, float(round), np.nan)}
+        clients = clients.add("count", sent.ids).put(done.ids, {**fresh, **self.durations(clients, done)})
+        if self.late == "mean" and len(late) and samples[taught].sum() > 0:
+            mean = np.average(utility[taught], weights=samples[taught])
+            clients = clients.put(late.ids, {"utility": mean, "last": float(round)})
+        rewards = clients.get("utility", done.ids[before])
+        history = np.append(state.history, rewards.mean() if len(rewards) else 0.0)[-2 * self.window :]
+        pace, following = state.pace, round + 1
+        if following >= 2 * self.window and following % self.window == 0:
+            pace = self.paced(pace, history)
+        return OortState(clients, state.selections + 1, pace, history)
+
+    def durations(self, clients: ClientTable, reports: Reports) -> dict[str, Floats]:
+        """Columns about time that these reports fill, all enrolled or all accepted; NaN leaves what is known."""
+        enrolled = len(reports) > 0 and reports.outcome[0] == Outcome.ENROLLED
+        return {"duration": estimated_s(reports) if enrolled else measured_s(reports)}
+
+
+def _floor(value: float) -> int:
+    return math.floor(value + _BARELY)
+
+
+def _steps(reports: Reports) -> Floats:
+    """Steps of the full local work, where the enrolment tells them."""
+    return np.where(reports.local_steps > 0, reports.local_steps, np.nan)

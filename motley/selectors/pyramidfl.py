@@ -1,0 +1,191 @@
+"""PyramidFL: Oort between clients; inside the cohort, idle time becomes local steps, and what teaches little is sent in part.
+
+Li, Zeng, Zhang, Cao: *PyramidFL: A Fine-grained Client Selection Framework for Efficient Federated Learning*, MobiCom 2022.
+Specification: selectors-baselines 5.
+
+    whom           as Oort, score for score (:mod:`motley.selectors.oort`)
+    GU_k = ||Delta_k|| |B_k| / 100                      gradient utility of the last report; n_k where there is none
+    r_k            position of GU_k in descending order in the cohort, 0 the largest; equal values share the first position
+    dr_k = low + r_k (high - low) / m                   share of the upload that is dropped; Cohort.upload_ratio = 1 - dr_k
+    tau_k = download + compute_k + (1 - dr_k) upload_k,   T_R = max tau_k over the cohort
+    rho_k = 1 + min(10, beta floor((T_R - tau_k) / (compute_k / E_k)) / E_k)
+    Cohort.local_steps = min(floor(E_k rho_k), max(E_k, 5 * batches per local epoch))
+
+Symbols: ``E_k`` steps of the full local work; ``compute_k``, ``upload_k`` seconds of the full local work and the full upload;
+``|B_k| = min(n_k, steps taken * batch size)``, in Oort's utility too.
+
+State, per client: Oort's, ``gain`` (GU), ``download``, ``compute``, ``upload`` and ``bits`` of a full upload.
+Needs: Oort's, ``update_norm`` reported, ``uplink_mbps`` once. Probe cost: none. The ratio counts with the allocator
+``from_selector``. ``Cohort.notes``: Oort's, ``round_s`` (T_R) and ``mean_rho``.
+
+Deviations and readings
+-----------------------
+* INTERPRETATION-D: ``||Delta_k||`` is the norm of the update; the public code takes it of update minus model, mostly the model.
+* E_k is told at enrolment (``Reports.local_steps``). Where nobody's is known, the first cohort gets no ``local_steps``, and its
+  reports tell; who has none then counts as the mean of those that have one.
+* INTERPRETATION-D: a report's seconds are scaled back to the full work, ``compute_s E_k / steps taken`` and ``upload_s bits /
+  bits sent`` (``bits`` from the estimate and the uplink), and Oort's duration is their sum: idle time that was filled does not
+  make a client look slow. The download, free in the paper, counts to tau_k.
+* ``batch_size = None`` (whole epochs): batches per epoch are not known, and rho_k <= 11 is the only cap.
+* A client whose compute time is not known sets no T_R and takes E_k steps. Both adaptations are off in the code's defaults and on
+  in its experiments: ``beta = 0`` and ``drop_low = drop_high = 0`` switch them off.
+
+>>> from motley.selectors import Selector
+>>> from motley.core.records import Outcome, Reports
+>>> selector = Selector(PyramidFL(), seed=0)
+>>> times = {"compute_estimate_s": [4, 2, 1], "upload_estimate_s": [6, 4, 2]}
+>>> told = Reports(range(3), Outcome.ENROLLED, num_examples=[5, 9, 1], local_steps=[10, 10, 10], signals=times)
+>>> selector.observe(0, told)
+>>> cohort = selector.select(1, available_ids=range(3), m=3)
+>>> dict(zip(cohort.ids.tolist(), cohort.local_steps.tolist())) == {0: 10, 1: 24, 2: 72}
+True
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from motley.core.errors import ConfigError
+from motley.core.paper import Paper
+from motley.core.records import Ask, Cohort, Ids, Needs, Outcome, Reports
+from motley.core.table import ClientTable
+from motley.selectors.oort import Oort, OortState
+from motley.selectors.parts.durations import PARTS, measured_s, seconds
+from motley.selectors.parts.sizes import sizes
+
+__all__ = ["PyramidFL"]
+
+Floats = NDArray[np.float64]
+LARGEST_EXTRA = 10.0
+EPOCHS = 5
+_BARELY = 1e-9
+
+
+@dataclass(frozen=True)
+class PyramidFL(Oort):
+    """Oort's choice, with steps and uploads fitted to each client of the cohort.
+
+    Parameters
+    ----------
+    beta: share of the idle time that is filled with local steps; 0 leaves the steps as they are.
+    drop_low, drop_high: shares of the upload dropped, of the most and (almost) of the least useful client.
+    """
+
+    beta: float = 1.0
+    drop_low: float = 0.1
+    drop_high: float = 0.6
+
+    sees: ClassVar[Literal["sum", "each"]] = "each"
+    paper: ClassVar[Paper] = Paper(
+        "li2022pyramidfl",
+        "PyramidFL: A Fine-grained Client Selection Framework for Efficient Federated Learning",
+        ("Chenning Li", "Xiao Zeng", "Mi Zhang", "Zhichao Cao"),
+        "ACM International Conference on Mobile Computing and Networking (MobiCom)",
+        2022,
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.beta <= 1:
+            raise ConfigError(
+                f"got beta = {self.beta}; expected a share in [0, 1]: above 1 a filled client outlasts the slowest"
+            )
+        if not 0 <= self.drop_low <= self.drop_high < 1:
+            raise ConfigError(
+                f"got drop_low = {self.drop_low}, drop_high = {self.drop_high}; expected 0 <= drop_low <= drop_high < 1"
+            )
+
+    def needs(self) -> Needs:
+        """Oort's, the uplink once, update norms."""
+        needs = super().needs()
+        return Needs(enrolled=needs.enrolled | {"uplink_mbps"}, reported=needs.reported | {"update_norm"})
+
+    def init(self) -> OortState:
+        """Everybody unexplored; columns of its own."""
+        state, own = super().init(), dict.fromkeys((*PARTS, "bits", "gain"), np.nan)
+        return replace(state, clients=ClientTable({**state.clients.defaults, **own}))
+
+    # ------------------------------------------------------------------------------------- inside the cohort
+
+    def drops(self, clients: ClientTable, ids: Ids) -> Floats:
+        """``dr_k``, ``[m]``."""
+        gain = clients.get("gain", ids)
+        gain = np.where(np.isnan(gain), sizes(clients, ids), gain)
+        rank = np.searchsorted(np.sort(-gain), -gain, side="left")
+        return np.asarray(self.drop_low + rank * (self.drop_high - self.drop_low) / max(len(ids), 1))
+
+    def full_steps(self, clients: ClientTable, ids: Ids) -> Floats | None:
+        """``E_k``, ``[m]``; None where nobody's is known."""
+        steps = clients.get("steps", ids)
+        if not np.isnan(steps).any():
+            return steps
+        known = clients.get("steps", clients.ids)
+        known = known[~np.isnan(known)]
+        return np.where(np.isnan(steps), np.round(known.mean()), steps) if len(known) else None
+
+    def predicted_s(self, clients: ClientTable, ids: Ids, drops: Floats) -> Floats:
+        """``tau_k`` with ``E_k`` steps, ``[m]``; NaN where the compute time is not known."""
+        upload = np.nan_to_num(clients.get("upload", ids)) * (1.0 - drops)
+        return np.asarray(np.nan_to_num(clients.get("download", ids)) + clients.get("compute", ids) + upload)
+
+    def steps(self, clients: ClientTable, ids: Ids, full: Floats, tau: Floats) -> NDArray[np.int64]:
+        """Local steps that fill what the slowest client leaves idle, ``[m]``."""
+        compute, idle = clients.get("compute", ids), np.max(tau, initial=0.0, where=~np.isnan(tau)) - tau
+        fill = np.divide(idle * full, compute, out=np.full(len(ids), np.inf), where=compute > 0)
+        extra = np.minimum(LARGEST_EXTRA, self.beta * np.floor(fill + _BARELY) / full) if self.beta else np.zeros(len(ids))
+        wanted = np.floor(full * (1.0 + np.where(idle > 0, extra, 0.0)) + _BARELY)
+        if self.batch_size is not None:
+            batches = np.ceil(sizes(clients, ids) / self.batch_size)
+            wanted = np.minimum(wanted, np.maximum(full, EPOCHS * batches))
+        return wanted.astype(np.int64)
+
+    def select(self, state: OortState, ask: Ask) -> Cohort:
+        """Oort's cohort, and what each of it is to do."""
+        cohort = super().select(state, ask)
+        drops, full = self.drops(state.clients, cohort.ids), self.full_steps(state.clients, cohort.ids)
+        tau = self.predicted_s(state.clients, cohort.ids, drops)
+        steps = None if full is None else self.steps(state.clients, cohort.ids, full, tau)
+        notes = dict(cohort.notes)
+        if not np.isnan(tau).all():
+            notes["round_s"] = float(np.nanmax(tau))
+        if full is not None and steps is not None:
+            notes["mean_rho"] = float(np.mean(steps / full))
+        return replace(cohort, local_steps=steps, upload_ratio=1.0 - drops, notes=notes)
+
+    # ------------------------------------------------------------------------------------- what is learned
+
+    def observe(self, state: OortState, round: int, reports: Reports) -> OortState:
+        """As Oort; the gradient utility too, and the steps of the full work where nobody told them."""
+        untold = np.isnan(state.clients.get("steps", state.clients.ids)).all()
+        state, done = super().observe(state, round, reports), reports.of(Outcome.ACCEPTED)
+        if not len(done):
+            return state
+        samples = self.samples(state.clients, done.ids, done.local_steps)
+        fresh = {"gain": done.signal("update_norm") * samples / 100.0}
+        if untold:
+            fresh["steps"] = np.where(done.local_steps > 0, done.local_steps, np.nan)
+        return replace(state, clients=state.clients.put(done.ids, fresh))
+
+    def durations(self, clients: ClientTable, reports: Reports) -> dict[str, Floats]:
+        """Seconds of each part, at full local work and full upload, and their sum."""
+        if len(reports) and reports.outcome[0] == Outcome.ENROLLED:
+            parts = {part: seconds(reports.signal(f"{part}_estimate_s")) for part in PARTS}
+            bits = parts["upload"] * reports.signal("uplink_mbps") * 1e6
+            return {**super().durations(clients, reports), **parts, "bits": np.where(bits > 0, bits, np.nan)}
+        done = replace(
+            reports,
+            compute_s=reports.compute_s * _quotient(clients.get("steps", reports.ids), reports.local_steps),
+            upload_s=reports.upload_s * _quotient(clients.get("bits", reports.ids), reports.bits_up),
+        )
+        return {"duration": measured_s(done), **{part: seconds(getattr(done, f"{part}_s")) for part in PARTS}}
+
+
+def _quotient(whole: Floats, part: Floats) -> Floats:
+    """``whole / part``; 1 where either is not known or nothing was done."""
+    usable = (whole > 0) & (part > 0) & (part < math.inf)
+    return np.asarray(np.divide(whole, part, out=np.ones(len(whole)), where=usable))
