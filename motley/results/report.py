@@ -251,12 +251,16 @@ def _phases(groups: Mapping[str, Sequence[Run]]) -> list[dict[str, Any]]:
 
 def _warnings(groups: Mapping[str, Sequence[Run]]) -> list[str]:
     """What a reader should know before believing the page."""
-    said = []
+    said: dict[str, list[str]] = {}  # what is to be said -> of which methods
+
+    def say(label: str, text: str) -> None:
+        said.setdefault(text, []).append(label)
+
     for label, runs in groups.items():
         open_runs = [run for run in runs if not run.finished]
         if open_runs:
             seeds = ", ".join(str(run.seed) for run in open_runs)
-            said.append(f"{label}: not finished (seed {seeds}); what is shown ends where the run stood.")
+            say(label, f"not finished (seed {seeds}); what is shown ends where the run stood.")
         rejected = sum(measures.costs(run).rejected for run in runs)
         if rejected:
             clients = len(
@@ -267,21 +271,21 @@ def _warnings(groups: Mapping[str, Sequence[Run]]) -> list[str]:
                 }
             )
             times, who = ("once" if rejected == 1 else f"{rejected} times"), f"{clients} client{'s' if clients > 1 else ''}"
-            said.append(
-                f"{label}: an update was rejected {times} ({who}): not finite or of the wrong shape. It was paid for, not used."
-            )
+            say(label, f"an update was rejected {times} ({who}): not finite or of the wrong shape. It was paid for, not used.")
         if len(runs) == 1:
-            said.append(f"{label}: one seed only; no spread can be told, and small differences mean nothing.")
+            say(label, "one seed only; no spread can be told, and small differences mean nothing.")
         evaluations = [len(measures.curve(run).x) for run in runs]
         if not any(evaluations):
-            said.append(f"{label}: no evaluations; set examine.every to see accuracy.")
+            say(label, "no evaluations; set examine.every to see accuracy.")
         elif min(evaluations) < measures.STABLE:
-            said.append(f"{label}: fewer than ten evaluations: stable is the mean of all of them, the first included.")
+            say(label, "fewer than ten evaluations: stable is the mean of all of them, the first included.")
+    whose = {text: "all methods" if len(names) == len(groups) > 1 else ", ".join(names) for text, names in said.items()}
+    lines = [f"{names}: {text}" for text, names in whose.items()]
     if len({measures.headline_scope(run) for runs in groups.values() for run in runs}) > 1:
-        said.append(
+        lines.append(
             "Some runs are tested on the clients' own data and some on a global test set: their headlines differ in meaning."
         )
-    return said
+    return lines
 
 
 def _bibtex(entry: Any) -> str:

@@ -205,3 +205,13 @@ def test_numbers_line_up():
     assert short_number(float("nan")) == "–"
     assert plus_minus(Spread(86.934, 0.5678, 3)) == "86.93 ± 0.57"
     assert plus_minus(Spread(86.934, float("nan"), 1)) == "86.93"
+
+
+def test_what_holds_of_all_methods_is_said_once(tmp_path):
+    """Three methods of one seed each are one line, not three."""
+    runs = [with_curve(method, 0, [0.1 * i for i in range(12)]) for method in fake.METHODS]
+    text = report(runs, tmp_path / "report.html").read_text(encoding="utf-8")
+    assert text.count("one seed only") == 1
+    assert "all methods: one seed only" in text
+    text = report([*runs, with_curve("uniform", 1, [0.1] * 12)], tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "power_of_choice, hetero_select_v1: one seed only" in text
