@@ -8,29 +8,34 @@ Parts that travel are named tensors; a :class:`Part` of an upload also says how 
 from __future__ import annotations
 
 import dataclasses
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 from motley.algorithms.local import Solver
+from motley.core.keys import Key
 from motley.core.layout import Layout
 from motley.core.paper import Paper
-from motley.tasks.base import ModelState
+from motley.tasks.base import ModelState, Slope
 
 __all__ = [
     "Affine",
     "Aggregator",
     "Algorithm",
+    "Arrival",
     "Context",
     "Correction",
+    "Exchange",
     "Fold",
     "Loss",
     "Memory",
     "Method",
+    "Network",
     "Part",
     "Parts",
     "Room",
@@ -61,11 +66,12 @@ Parts = Mapping[str, Part]
 
 class Upload(NamedTuple):
     """What one accepted client sent, and its raw weight in this round. ``scale`` is the staleness factor: the update holds it
-    already, ``convex`` parts are weighed by it."""
+    already, ``convex`` parts are weighed by it. ``client``: whose it is, for rules that keep something by client."""
 
     parts: Parts
     weight: float
     scale: float = 1.0
+    client: int = -1
 
 
 @dataclass(frozen=True)
@@ -81,6 +87,20 @@ class Affine:
     shift: Tensor | None = None
 
 
+class Arrival(NamedTuple):
+    """What was measured of the received model before the first step, over all of the client's training samples, in eval mode, with
+    the loss that is trained with; only what :attr:`Correction.arrival` names.
+
+    Parameters
+    ----------
+    loss: mean loss. gradient: ``[D]``, gradient of that mean; in eval mode too, so normalisation uses the received statistics
+    and nothing moves.
+    """
+
+    loss: float = math.nan
+    gradient: Tensor | None = None
+
+
 @dataclass(frozen=True)
 class Context:
     """What a correction or loss may know about the job it serves; never an id, never a time.
@@ -90,7 +110,7 @@ class Context:
     x: ``[D]`` the received model. download: everything received. memory: what the client kept, None if nothing.
     steps: local steps of this job. lr: learning rate used in it. num_examples: the client's training samples.
     solver_norm: FedNova's ``||a||_1`` of the local solver over these steps.
-    layout: where parameters lie in the flat vector.
+    layout: where parameters lie in the flat vector. arrival: what the correction wanted to have measured beforehand.
     """
 
     x: Tensor
@@ -101,12 +121,17 @@ class Context:
     num_examples: int
     solver_norm: float
     layout: Layout
+    arrival: Arrival = Arrival()
 
 
 class _Piece(ABC):  # noqa: B024 - what the four parts of a method share
     def refuses(self, algorithm: Algorithm, solver: Solver, weights: str) -> str | None:
         """Why this part cannot go with the others, the local solver or the weighting; None when it can. Asked when an
         experiment is built."""
+        return None
+
+    def warns(self) -> str | None:
+        """What a user should know who lets some clients be corrupted on purpose (wrong labels, broken updates); None: nothing."""
         return None
 
 
@@ -142,6 +167,12 @@ class Correction(_Piece):
     """
 
     uploads: ClassVar[frozenset[str]] = frozenset({"delta"})
+    shared: ClassVar[bool] = True  # False: there is no model for everybody, each client keeps its own
+
+    @property
+    def arrival(self) -> frozenset[Literal["loss", "gradient"]]:
+        """What must be measured of the received model before training; it costs the client a pass over its data."""
+        return frozenset()
 
     def memory(self, state: ModelState) -> Memory | None:
         """What a client holds before its first round, ``state`` the initial model; None for a method without client memory. The
@@ -202,23 +233,65 @@ class ServerState:
     extra: Tensors = field(default_factory=dict)
 
 
+class Network(Protocol):
+    """The task's network as a function of a model state, for whatever the server computes with it."""
+
+    def outputs(self, state: ModelState, inputs: Tensor) -> Tensor:
+        """Outputs ``[B, ...]`` in eval mode, without gradients, chunk by chunk."""
+
+    def slope(self, state: ModelState, inputs: Tensor, loss: Callable[[Tensor], Tensor], training: Key | None = None) -> Slope:
+        """A scalar ``loss`` of the outputs, and its gradient; in eval mode, or in training mode with dropout drawn by a key."""
+
+
+class Exchange(NamedTuple):
+    """What the server rule asks of every participant beyond download, local work and upload; billed, and part of its time.
+
+    Parameters
+    ----------
+    up, down: numbers sent each way. own: forward passes over all its training samples. batches: forward passes over one batch of
+    public samples (a training step on one counts three).
+    """
+
+    up: int = 0
+    down: int = 0
+    own: float = 0.0
+    batches: float = 0.0
+
+
 @dataclass(frozen=True)
 class Room:
     """What a server rule may use beyond the total: the layout, the population, the number folded, and what the experiment gives it.
 
-    ``forward`` maps (flat vector, inputs) to outputs; ``public`` is unlabelled data (FedDF, RHFL); ``validation`` labelled.
+    Parameters
+    ----------
+    network: the task's, to compute with; ``criterion`` its own loss. public: unlabelled model inputs ``[n, ...]``.
+    validation: inputs and labels that the server holds; never test data. key: draws what this step draws.
+    losses: asks clients for the mean loss of a model each on their own training samples, in eval mode, with the algorithm's loss.
     """
 
     layout: Layout
     population: int
     accepted: int
-    forward: Callable[[Tensor, Tensor], Tensor] | None = None
+    network: Network | None = None
     public: Tensor | None = None
     validation: tuple[Tensor, Tensor] | None = None
+    criterion: Loss | None = None
+    key: Key = field(default_factory=lambda: Key(0))
+    losses: Callable[[Sequence[int], Sequence[ModelState]], Tensor] | None = None
 
 
 class Server(_Piece):
-    """How the server steps on a total."""
+    """How the server steps on a total. What it computes takes wall time, never virtual time."""
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """What it cannot do without: ``public`` samples, ``validation`` samples of the server, ``classes``. Asked when an experiment
+        is built."""
+        return frozenset()
+
+    def exchange(self, public: int, outputs: int) -> Exchange:
+        """What it asks of every participant in a round, with so many public samples and outputs."""
+        return Exchange()
 
     def init(self, model: ModelState, population: int) -> ServerState:
         """State before round 1."""
@@ -227,6 +300,13 @@ class Server(_Piece):
     @abstractmethod
     def update(self, state: ServerState, total: Tensors, room: Room) -> ServerState:
         """The next state. Never called with an empty total: a round without uploads leaves everything as it was."""
+
+    def settle(
+        self, state: ServerState, total: Tensors, kept: Mapping[int, Memory], room: Room
+    ) -> tuple[ServerState, Mapping[int, Memory]]:
+        """The end of a round: the next state, and what the accepted clients keep, ``kept`` when there is nothing to tell them. One
+        that is left out keeps what it had before the round."""
+        return self.update(state, total, room), kept
 
 
 def step_model(state: ServerState, step: Tensor, total: Tensors) -> ModelState:

@@ -31,7 +31,7 @@ __all__ = ["PURPOSES", "Key", "Streams"]
 
 PURPOSES = (
     "init", "partition", "split", "shift", "device", "network", "available", "fail",
-    "select", "probe", "batches", "local", "augment", "dropout", "compress", "data",
+    "select", "probe", "batches", "local", "augment", "dropout", "compress", "data", "server",
 )  # fmt: skip
 """What randomness may be spent on. One purpose's seed can be pinned: ``pin = { partition = 7 }``."""
 

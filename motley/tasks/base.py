@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -20,7 +20,7 @@ from motley.core.keys import Key
 from motley.core.layout import Layout
 from motley.core.ragged import Ragged
 
-__all__ = ["Federation", "ModelState", "Pool", "Task", "TaskSource", "Transform"]
+__all__ = ["Federation", "ModelState", "Pool", "Slope", "Task", "TaskSource", "Transform"]
 
 
 @dataclass(frozen=True)
@@ -109,6 +109,14 @@ class ModelState:
     x: Tensor
     buffers: Tensor
     counters: Tensor
+
+
+class Slope(NamedTuple):
+    """A scalar loss at a model, its gradient ``[D]``, and the model after the pass, whose buffers move in training mode."""
+
+    loss: float
+    gradient: Tensor
+    state: ModelState
 
 
 Transform = Callable[[Tensor, Key | None], Tensor]

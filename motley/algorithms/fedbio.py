@@ -1,0 +1,189 @@
+"""FedBiO as a column of aggregators: the clients' weights are learned on the server's validation samples (instance A).
+
+Li, Huang, Huang: *Communication-Efficient Federated Bilevel Optimization with Local and Global Lower Level Problems*, NeurIPS 2023
+(arXiv:2302.06701). Specification: optimisation-and-compression A10.
+
+The bilevel problem chooses upper variables psi so that the model trained with them does well on validation data. Here psi are the
+logits of the clients' weights, and the lower level is one aggregation, ``w(psi) = x + sum_k p_k Delta_k`` with ``p = softmax(psi)``:
+
+    J(psi) = L_val(w(psi)),    G = grad L_val(w(psi)),
+    dJ/dpsi_k = p_k (<G, Delta_k> - sum_j p_j <G, Delta_j>)
+    R times:   psi <- psi - lambda dJ/dpsi,   G met anew and scaled so that max_k |<G, Delta_k>| = 1 (all zero: stop)
+    x <- w(psi)
+
+Symbols: M accepted clients; R ``steps``, lambda ``rate``. ``p_k >= floor / M`` (then renormalised) keeps the weights from
+collapsing onto one client. psi_k begins at the logarithm of the client's weight, log n_k with ``weights = "examples"`` (so that
+lambda = 0 is FedAvg), and stays with the client at the server; ``reset`` begins anew every round.
+
+State: ``psi`` [K], NaN before a client's first participation. Needs: labelled validation samples of the server
+(``split.server``), never test data. Gives: a convex combination. Cost: R gradients on the validation samples and M D numbers of
+memory at the server; traffic as FedAvg. Server work takes wall time and no virtual time. Every single upload is seen.
+
+Deviations and readings
+-----------------------
+* INTERPRETATION-D throughout: the papers' per-sample upper variables are another instance; this is the one that fits a table of
+  aggregators. Constants R = 5, lambda = 1, floor 0.1.
+* READING L_val is the task's own loss on samples that the server holds with their clean labels. The paper's validation sets lie with
+  the clients, and are as noisy as they are.
+* L_val is taken in eval mode with the buffers averaged by p.
+
+>>> from motley.algorithms.fedbio import FedBiO
+>>> FedBiO(steps=3).rate
+1.0
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from motley.algorithms.aggregators.gather import Gather, needs_gather
+from motley.algorithms.base import Algorithm, Method, Room, Server, ServerState, Tensors, step_model
+from motley.algorithms.local import Solver
+from motley.core.errors import ConfigError
+from motley.core.paper import Paper
+from motley.tasks.base import ModelState
+
+__all__ = ["FedBiO", "LearnedWeights"]
+
+PAPER = Paper(
+    "li2023fedbio",
+    "Communication-Efficient Federated Bilevel Optimization with Local and Global Lower Level Problems",
+    ("Junyi Li", "Feihu Huang", "Heng Huang"),
+    "Advances in Neural Information Processing Systems (NeurIPS)",
+    2023,
+    "https://arxiv.org/abs/2302.06701",
+)
+_CHUNK = 256
+"""Validation samples that go through the model together."""
+
+
+@dataclass(frozen=True)
+class LearnedWeights(Server):
+    """The options of :class:`FedBiO`."""
+
+    steps: int = 5
+    rate: float = 1.0
+    floor: float = 0.1
+    rescale: bool = True
+    reset: bool = False
+
+    def __post_init__(self) -> None:
+        if self.steps < 0:
+            raise ConfigError(f"got steps = {self.steps}; expected at least 0")
+        if not 0 <= self.rate < float("inf"):
+            raise ConfigError(f"got rate = {self.rate}; expected a finite number of at least 0")
+        if not 0 <= self.floor < 1:
+            raise ConfigError(f"got floor = {self.floor}; expected at least 0 (off) and less than 1, in units of 1 / M")
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """Validation samples."""
+        return frozenset({"validation"})
+
+    def refuses(self, algorithm: Algorithm, solver: Solver, weights: str) -> str | None:
+        """Weights that it would not know how to begin from, and an aggregator that folds what must be seen."""
+        if weights not in ("examples", "uniform"):
+            return f'FedBiO learns the weights, from n_k or from equal ones; got weights = "{weights}", use "examples" or "uniform"'
+        return needs_gather("FedBiO", algorithm)
+
+    def init(self, model: ModelState, population: int) -> ServerState:
+        """No client has taken part."""
+        return ServerState(model, {"psi": torch.full((population,), torch.nan, dtype=torch.float64)})
+
+    def update(self, state: ServerState, total: Tensors, room: Room) -> ServerState:
+        """R steps on psi, then the model."""
+        if room.network is None or room.validation is None or room.criterion is None:
+            raise ConfigError("FedBiO was given no network, or no validation samples of the server")
+        deltas, clients = total["each.delta"], total["each.client"]
+        psi = total["each.weight"].log()
+        if not self.reset:
+            known = state.extra["psi"][clients]
+            psi = torch.where(known.isnan(), psi, known)
+        for _ in range(self.steps):
+            p = self.shares(psi)
+            g = _validation_gradient(room, self._mixed(state, total, p)).to(deltas.device)
+            inner = torch.stack([delta.double() @ g for delta in deltas])
+            psi, moved = self.stepped(psi, p, inner)
+            if not moved:
+                break
+        extra = state.extra["psi"].clone()
+        extra[clients] = psi
+        return ServerState(self._mixed(state, total, self.shares(psi)), {"psi": extra})
+
+    def shares(self, psi: Tensor) -> Tensor:
+        """``[M]``, p with its floor."""
+        p = psi.softmax(0)
+        if self.floor:
+            p = p.clamp(min=self.floor / len(p))
+            p = p / p.sum()
+        return p
+
+    def stepped(self, psi: Tensor, p: Tensor, inner: Tensor) -> tuple[Tensor, bool]:
+        """The next psi from ``inner[k] = <G, Delta_k>``, and whether there was a direction to go."""
+        top = float(inner.abs().max())
+        if not 0 < top < float("inf"):
+            return psi, False
+        if self.rescale:
+            inner = inner / top
+        return psi - self.rate * p * (inner - p @ inner), True
+
+    @staticmethod
+    def _mixed(state: ServerState, total: Tensors, p: Tensor) -> ModelState:
+        """``x + sum p_k Delta_k``, buffers likewise."""
+        folded = {name: _weighted(total[f"each.{name}"], p) for name in ("delta", "buffers") if f"each.{name}" in total}
+        return step_model(state, folded["delta"], {**total, **folded})
+
+
+def _weighted(rows: Tensor, p: Tensor) -> Tensor:
+    """``sum p_k rows[k]`` in float64, in order."""
+    out = torch.zeros_like(rows[0], dtype=torch.float64)
+    for row, share in zip(rows, p.tolist(), strict=True):
+        out.add_(row, alpha=share)
+    return out
+
+
+def _validation_gradient(room: Room, model: ModelState) -> Tensor:
+    """Gradient of the mean validation loss in eval mode, float64 ``[D]``."""
+    inputs, labels = room.validation  # type: ignore[misc]  # asked for by needs
+    total = torch.zeros_like(model.x, dtype=torch.float64)
+    for some, wanted in zip(torch.split(inputs, _CHUNK), torch.split(labels, _CHUNK), strict=True):
+        slope = room.network.slope(model, some, _mean_loss(room, wanted))  # type: ignore[union-attr]
+        total.add_(slope.gradient.to(total.device), alpha=len(some) / len(inputs))
+    return total
+
+
+def _mean_loss(room: Room, labels: Tensor) -> Callable[[Tensor], Tensor]:
+    return lambda outputs: room.criterion.loss(outputs, labels, {}).mean()  # type: ignore[union-attr]
+
+
+@dataclass(frozen=True)
+class FedBiO(Method):
+    """Weights of the clients learned on validation samples.
+
+    Parameters
+    ----------
+    steps: R, steps on the weights in a round. rate: lambda. floor: a client weighs at least ``floor / M``; 0: off.
+    rescale: scale the gradient so that the largest inner product is 1. reset: begin anew every round.
+    """
+
+    paper: ClassVar[Paper] = PAPER
+    steps: int = 5
+    rate: float = 1.0
+    floor: float = 0.1
+    rescale: bool = True
+    reset: bool = False
+
+    def __post_init__(self) -> None:
+        self._server()
+
+    def change(self, plain: Algorithm) -> Algorithm:
+        """Plain local training; the server looks at every upload and weighs it."""
+        return plain.replace(aggregator=Gather(), server=self._server())
+
+    def _server(self) -> LearnedWeights:
+        return LearnedWeights(self.steps, self.rate, self.floor, self.rescale, self.reset)

@@ -1,0 +1,46 @@
+"""Adam on one flat vector, for what a server computes (Kingma, Ba: *Adam: A Method for Stochastic Optimization*, ICLR 2015)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+__all__ = ["FlatAdam", "clipped"]
+
+_BETA1, _BETA2, _TINY = 0.9, 0.999, 1e-8
+
+
+class FlatAdam(NamedTuple):
+    """Moments of the gradient and the steps taken; a value, every step gives the next.
+
+    Example
+    -------
+    >>> w, adam = FlatAdam.fresh(torch.zeros(2)).step(torch.zeros(2), torch.tensor([3.0, -0.1]), lr=0.5)
+    >>> [round(value, 4) for value in w.tolist()]
+    [-0.5, 0.5]
+    """
+
+    mean: Tensor
+    square: Tensor
+    steps: int = 0
+
+    @classmethod
+    def fresh(cls, like: Tensor) -> FlatAdam:
+        """Before the first step."""
+        return cls(torch.zeros_like(like), torch.zeros_like(like))
+
+    def step(self, w: Tensor, g: Tensor, lr: float) -> tuple[Tensor, FlatAdam]:
+        """``w - lr m^ / (sqrt(v^) + 1e-8)`` with bias-corrected moments, and the next state."""
+        t = self.steps + 1
+        mean = torch.lerp(self.mean, g, 1.0 - _BETA1)
+        square = (_BETA2 * self.square).addcmul_(g, g, value=1.0 - _BETA2)
+        deviation = (square / (1.0 - _BETA2**t)).sqrt_().add_(_TINY)
+        return torch.addcdiv(w, mean, deviation, value=-lr / (1.0 - _BETA1**t)), FlatAdam(mean, square, t)
+
+
+def clipped(g: Tensor, norm: float) -> Tensor:
+    """``g min(1, norm / ||g||)``."""
+    length = float(g.norm())
+    return g * (norm / length) if length > norm else g

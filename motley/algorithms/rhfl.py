@@ -1,0 +1,319 @@
+"""RHFL: clients with noisy labels learn from one another through what their models say about public samples.
+
+Fang, Ye: *Robust Federated Learning With Noisy and Heterogeneous Clients*, CVPR 2022. Specification: optimisation-and-compression A11.
+
+Three parts, on a cohort S of M clients:
+
+    SL    symmetric loss of the local work, lambda CE + RCE                                    (the loss ``symmetric``)
+    CCR   L_k  the loss of k's model on its own training samples,     F_k = (L_k^prev - L_k) / L_k
+          w_k = 1/(M-1) + beta F_k / sum_S F,      W = softmax(w)                              client confidence re-weighting
+    HFL   R_k = softmax of k's outputs on a batch of public samples;
+          every k takes an Adam step on sum_{i != k} W_i KL(R_i || R_k), R_i held fixed        feedback alignment
+
+``mode = "agg"``, FLASH's column: local training from a common model; L_k of the trained models y_k; W; one pass of HFL over the public
+samples, all models at the server, outputs exchanged batch by batch; ``x <- x + sum_S W_k (y_k - x)``, buffers likewise.
+
+``mode = "kd"``, the paper's: there is no common model. Each client trains its own; once a round the cohort's outputs on all public
+samples go up, and the one soft label ``sum_{i != k} W_i R_i`` comes back, which has the same gradient; the client then makes its pass.
+``exchange = "batch"`` exchanges outputs anew for every batch, as the authors do: the same traffic, more latency, not the same numbers.
+
+Symbols: beta ``beta``; ``L^prev`` is of the client's last participation. Adam 1e-3 on batches of 256 (``lr``, ``batch_size``), the
+last short batch left out; ``adam = "fresh"`` begins it anew for every batch, as the authors' code does (each step is about lr times
+a sign), ``"kept"`` lets it run through the pass.
+
+State: server ``loss`` [K], L at each client's last participation (NaN: none); in kd each client keeps its model. Needs: public
+samples (not with ``align = false``), uniform weights. Gives: W, a convex combination. Cost: one number up per client; in kd also
+n C numbers of soft outputs each way instead of the model, and 4 passes over the public samples in the client's time. In agg the
+server's work takes wall time and no virtual time. Every single upload is seen.
+
+Deviations and readings
+-----------------------
+* INTERPRETATION-D L_k is taken in eval mode and leaves the buffers alone (the authors' code: train mode); so is HFL, whose public
+  samples come from elsewhere: identical models then lose exactly 0.
+* INTERPRETATION-D sum F <= 0: F counts as equal. First-timers get the mean F of the others; with no L^prev in the cohort W is
+  uniform, 1/M in agg (so that it sums to 1) and 1/(M-1) in kd (the authors'). One upload: no HFL, W = 1. A client whose L is not
+  finite neither teaches, learns nor counts. With partial participation the cohort takes the place of all clients.
+* In kd a round is local work, CCR, HFL, which is the published order begun elsewhere; the published pre-training (40 epochs) is left
+  to the local work of the first rounds. The answer's seconds are counted with the download.
+* Local epochs are the experiment's; the authors' code takes max(floor(n / n_k), 1), local Adam 1e-3, batches of 256.
+
+>>> [round(w, 6) for w in confidence([1.0, 1.5, 1.8, 2.0], [2.0] * 4, beta=0.5, first=0.25).tolist()]
+[0.308979, 0.245305, 0.227143, 0.218573]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor
+
+from motley.algorithms import LOSSES
+from motley.algorithms.aggregators.gather import Gather, client_models, needs_gather
+from motley.algorithms.base import (
+    Algorithm,
+    Context,
+    Correction,
+    Exchange,
+    Memory,
+    Method,
+    Network,
+    Part,
+    Room,
+    Server,
+    ServerState,
+    Tensors,
+    step_model,
+)
+from motley.algorithms.flat_adam import FlatAdam
+from motley.algorithms.local import Solver
+from motley.core.errors import ConfigError
+from motley.core.paper import Paper
+from motley.tasks.base import ModelState
+
+__all__ = ["RHFL", "Alignment", "Confident", "OwnModel", "confidence", "feedback"]
+
+PAPER = Paper(
+    "fang2022rhfl",
+    "Robust Federated Learning With Noisy and Heterogeneous Clients",
+    ("Xiuwen Fang", "Mang Ye"),
+    "IEEE/CVF Conference on Computer Vision and Pattern Recognition (CVPR)",
+    2022,
+    "https://openaccess.thecvf.com/content/CVPR2022/html/Fang_Robust_Federated_Learning_With_Noisy_and_Heterogeneous_Clients_CVPR_2022_paper.html",
+)
+
+
+def confidence(loss: ArrayLike, before: ArrayLike, beta: float, first: float) -> Tensor:
+    """``W`` [M] from the losses now and at the last participation (NaN: none); ``first`` each when no client has one."""
+    now, then = torch.as_tensor(loss, dtype=torch.float64), torch.as_tensor(before, dtype=torch.float64)
+    count, known = len(now), torch.isfinite(then)
+    if count == 1:
+        return torch.ones(1, dtype=torch.float64)
+    if not bool(known.any()):
+        return torch.full((count,), first, dtype=torch.float64)
+    gain = (then - now) / now.clamp(min=1e-12)
+    gain[~known] = gain[known].mean()
+    total = float(gain.sum())
+    share = gain / total if total > 0 else torch.full_like(gain, 1.0 / count)
+    return torch.softmax(1.0 / (count - 1) + beta * share, 0)
+
+
+def feedback(soft: Tensor, weights: Tensor, k: int) -> Callable[[Tensor], Tensor]:
+    """``logits -> sum_{i != k} W_i KL(R_i || softmax(logits))``, mean over the batch; ``soft`` is R ``[M, B, C]``."""
+    others = weights.to(soft.dtype).clone()
+    others[k] = 0.0
+    label = torch.einsum("m,mbc->bc", others, soft)
+    entropy = torch.special.entr(soft).sum(-1).mean(-1) @ others
+
+    def loss(logits: Tensor) -> Tensor:
+        return -torch.mean((label * torch.log_softmax(logits, -1)).sum(-1)) - entropy
+
+    return loss
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """HFL: one pass of every model over the public samples.
+
+    Parameters
+    ----------
+    lr, batch_size: of Adam. adam: ``fresh`` for every batch, or ``kept`` through the pass. exchange: outputs anew for every ``batch``,
+    or once a ``round``.
+    """
+
+    lr: float = 1e-3
+    batch_size: int = 256
+    adam: Literal["fresh", "kept"] = "fresh"
+    exchange: Literal["batch", "round"] = "round"
+
+    def __post_init__(self) -> None:
+        if not 0 < self.lr < float("inf"):
+            raise ConfigError(f"got lr = {self.lr}; expected a positive number")
+        if self.batch_size < 1:
+            raise ConfigError(f"got batch_size = {self.batch_size}; expected at least 1")
+
+    def batches(self, count: int) -> tuple[int, int]:
+        """How many batches of how many of ``count`` samples; the last short one is left out unless it is the only one."""
+        size = min(self.batch_size, count)
+        return count // size, size
+
+    def __call__(self, models: Sequence[ModelState], weights: Tensor, room: Room) -> list[ModelState]:
+        """The models after it, buffers as they were."""
+        network, public = room.network, room.public
+        if network is None or public is None:
+            raise ConfigError("RHFL was given no network or no public samples")
+        count, size = self.batches(len(public))
+        order = torch.from_numpy(room.key.fold("public").numpy().permutation(len(public)))[: count * size]
+        now = list(models)
+        adams = [FlatAdam.fresh(model.x) for model in now]
+        told = _soft(network, now, public[order]) if self.exchange == "round" else None
+        for at in range(0, count * size, size):
+            inputs = public[order[at : at + size]]
+            soft = _soft(network, now, inputs) if told is None else told[:, at : at + size]
+            for k, model in enumerate(now):
+                g = network.slope(model, inputs, feedback(soft, weights.to(soft.device), k)).gradient.to(model.x.device)
+                x, after = (FlatAdam.fresh(model.x) if self.adam == "fresh" else adams[k]).step(model.x, g, self.lr)
+                now[k], adams[k] = ModelState(x, model.buffers, model.counters), after
+        return now
+
+
+def _soft(network: Network, models: Sequence[ModelState], inputs: Tensor) -> Tensor:
+    """``[M, B, C]`` softmax outputs."""
+    return torch.stack([network.outputs(model, inputs).softmax(-1) for model in models])
+
+
+@dataclass(frozen=True)
+class OwnModel(Correction):
+    """Every client goes on with its own model: nothing of it is sent down or up."""
+
+    uploads: ClassVar[frozenset[str]] = frozenset()
+    shared: ClassVar[bool] = False
+
+    def memory(self, state: ModelState) -> Memory:
+        """The initial model."""
+        return {"x": state.x, "buffers": state.buffers, "counters": state.counters}
+
+    def download(self, server: ServerState) -> Tensors:
+        """Nothing; the soft label is an exchange of the server rule."""
+        return {}
+
+    def start(self, download: Tensors, memory: Memory | None) -> ModelState:
+        """Its own."""
+        if memory is None:
+            raise ConfigError("a client of RHFL has no model of its own")
+        return ModelState(memory["x"], memory["buffers"], memory["counters"])
+
+    def finish(self, after: ModelState, ctx: Context) -> tuple[Mapping[str, Part], Memory]:
+        """Nothing up; the model stays."""
+        return {}, {"x": after.x, "buffers": after.buffers, "counters": after.counters}
+
+
+@dataclass(frozen=True)
+class Confident(Server):
+    """CCR and HFL; see the options of :class:`RHFL`."""
+
+    own: bool = False
+    beta: float = 0.5
+    align: bool = True
+    alignment: Alignment = Alignment()
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.beta < float("inf"):
+            raise ConfigError(f"got beta = {self.beta}; expected a finite number of at least 0")
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """Public samples, unless nothing is aligned."""
+        return frozenset({"public", "classes"}) if self.align else frozenset({"classes"})
+
+    def exchange(self, public: int, outputs: int) -> Exchange:
+        """L_k up; in kd the outputs on all public samples both ways, a pass forward and a pass of training over them."""
+        if not self.own:
+            return Exchange(up=1, own=1.0)
+        count, size = self.alignment.batches(public)
+        values = count * size * outputs
+        return Exchange(up=1 + values, down=values, own=1.0, batches=4.0 * count)
+
+    def init(self, model: ModelState, population: int) -> ServerState:
+        """No client has told its loss."""
+        return ServerState(model, {"loss": torch.full((population,), torch.nan, dtype=torch.float64)})
+
+    def refuses(self, algorithm: Algorithm, solver: Solver, weights: str) -> str | None:
+        """Other weights than its own, and an aggregator that folds what must be seen."""
+        if weights != "uniform":
+            return f'RHFL weighs clients by its own confidence; got weights = "{weights}", use "uniform" or leave the key out'
+        return needs_gather("RHFL", algorithm)
+
+    def update(self, state: ServerState, total: Tensors, room: Room) -> ServerState:
+        """``x + sum W_k (y_k - x)``; in kd there is nothing to move."""
+        if self.own:
+            return state
+        models, clients = client_models(state, total), total["each.client"]
+        weights, extra, good = self._weigh(state, clients, models, room)
+        chosen = [models[i] for i in good]
+        if self.align and len(chosen) > 1:
+            chosen = self.alignment(chosen, weights, room)
+        step = torch.zeros_like(state.model.x, dtype=torch.float64)
+        buffers = torch.zeros_like(state.model.buffers, dtype=torch.float64)
+        for weight, i, model in zip(weights.tolist(), good, chosen, strict=True):
+            moved = total["each.delta"][i].double() + (model.x.double() - models[i].x.double())
+            step.add_(moved, alpha=weight)
+            buffers.add_(model.buffers, alpha=weight)
+        return (
+            ServerState(step_model(state, step, {**total, "buffers": buffers}), extra)
+            if good
+            else ServerState(state.model, extra)
+        )
+
+    def settle(
+        self, state: ServerState, total: Tensors, kept: Mapping[int, Memory], room: Room
+    ) -> tuple[ServerState, Mapping[int, Memory]]:
+        """In kd the cohort's models learn from one another; one whose loss is not finite goes back to what it was."""
+        if not self.own:
+            return super().settle(state, total, kept, room)
+        clients = total["each.client"]
+        models = [ModelState(m["x"], m["buffers"], m["counters"]) for m in (kept[c] for c in clients.tolist())]
+        weights, extra, good = self._weigh(state, clients, models, room)
+        chosen = [models[i] for i in good]
+        if self.align and len(chosen) > 1:
+            chosen = self.alignment(chosen, weights, room)
+        told = {
+            int(clients[i]): {"x": model.x, "buffers": model.buffers, "counters": model.counters}
+            for i, model in zip(good, chosen, strict=True)
+        }
+        return ServerState(state.model, extra), told
+
+    def _weigh(
+        self, state: ServerState, clients: Tensor, models: Sequence[ModelState], room: Room
+    ) -> tuple[Tensor, Tensors, list[int]]:
+        """W of the clients whose loss is finite, the server's next memory, and which these are."""
+        if room.losses is None:
+            raise ConfigError("RHFL was given nobody to ask for losses")
+        loss = room.losses(clients.tolist(), models).double()
+        good = torch.isfinite(loss).nonzero().flatten()
+        first = 1.0 / max(len(good) - 1 if self.own else len(good), 1)
+        weights = confidence(loss[good], state.extra["loss"][clients[good]], self.beta, first)
+        extra = state.extra["loss"].clone()
+        extra[clients[good]] = loss[good]
+        return weights, {"loss": extra}, good.tolist()
+
+
+@dataclass(frozen=True)
+class RHFL(Method):
+    """Symmetric loss, client confidence, feedback alignment.
+
+    Parameters
+    ----------
+    mode: ``agg``: a common model, as a column of aggregators; ``kd``: each client its own, as published.
+    beta: how much a client's progress counts. align: whether HFL is done.
+    lr, batch_size, adam: of HFL. exchange: in kd, outputs once a ``round`` or for every ``batch``.
+    """
+
+    paper: ClassVar[Paper] = PAPER
+    mode: Literal["agg", "kd"] = "agg"
+    beta: float = 0.5
+    align: bool = True
+    lr: float = 1e-3
+    batch_size: int = 256
+    adam: Literal["fresh", "kept"] = "fresh"
+    exchange: Literal["round", "batch"] = "round"
+
+    def __post_init__(self) -> None:
+        if self.mode == "agg" and self.exchange == "batch":
+            raise ConfigError(
+                'got exchange = "batch" with mode = "agg", where the server has all models; leave it out or use mode = "kd"'
+            )
+        self._server()
+
+    def change(self, plain: Algorithm) -> Algorithm:
+        """The symmetric loss, uniform weights, and the server that weighs and aligns."""
+        own = OwnModel() if self.mode == "kd" else None
+        loss = LOSSES.build("symmetric")
+        return plain.replace(loss=loss, correction=own, aggregator=Gather(), server=self._server(), weights="uniform")
+
+    def _server(self) -> Confident:
+        exchange: Literal["round", "batch"] = "batch" if self.mode == "agg" else self.exchange
+        return Confident(self.mode == "kd", self.beta, self.align, Alignment(self.lr, self.batch_size, self.adam, exchange))
