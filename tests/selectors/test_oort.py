@@ -304,8 +304,8 @@ def test_a_slower_client_never_scores_higher(durations, more, threshold):
 @given(st.integers(1, 12), st.integers(0, 12), st.integers(2, 60), st.integers(0, 2**31))
 def test_every_cohort_is_full_and_its_law_sums_to_one(m, heard, t, seed):
     selector = enrolled(Oort(blacklist=1), range(12), np.arange(1, 13), seed=seed)
-    for round in (1, 2):
-        report(selector, round, range(heard), np.arange(heard) % 4, np.arange(heard) % 3 + 1.0)
+    for t0 in (1, 2):
+        report(selector, t0, range(heard), np.arange(heard) % 4, np.arange(heard) % 3 + 1.0)
     cohort = selector.select(t, range(12), m)
     assert len(set(cohort.ids.tolist())) == m
     assert 0 <= cohort.notes.get("max_probability", 0.0) <= 1 + 1e-12
