@@ -139,7 +139,5 @@ def test_catalogue():
         rule = build(name, horizon=10).rule
         assert dataclasses.is_dataclass(rule)
         assert rule.paper.bibtex().startswith("@inproceedings{")
-    with pytest.raises(ConfigError, match=r"selector.name: 'oort' is known but not built yet; built: hetero_select_v1"):
-        build("oort")
     with pytest.raises(ConfigError, match=r"got 'power_of_choise' \(did you mean 'power_of_choice'\?\)"):
         build("power_of_choise")
