@@ -25,7 +25,7 @@ from pydantic.fields import FieldInfo
 
 from motley.core.keys import PURPOSES
 from motley.core.records import SIGNALS
-from motley.experiments import config, document, registry
+from motley.experiments import config, document, registry, tables
 from motley.results.schema import TABLES
 from motley.testing.selectors import CHECKS
 
@@ -144,7 +144,7 @@ def _default(field: FieldInfo) -> str:
     if field.is_required():
         return "must be given"
     value = field.get_default(call_default_factory=True, validated_data={})
-    if isinstance(value, config.EngineChoice):
+    if isinstance(value, tables.EngineChoice):
         return f"`{code(value.name)}`"
     if isinstance(value, BaseModel) or value in (None, {}):
         return "-"

@@ -3,9 +3,8 @@
 Every fault is a :class:`~motley.core.errors.ConfigError` that names the key, what was got, what is allowed and the nearest
 spelling. Components (``{ name = "...", option = ... }``) are checked against the dataclass they name, through the catalogues.
 
->>> from motley.experiments.config import Stop
->>> Stop(rounds=200).rounds
-200
+>>> Experiment(task="quadratic", population=10, participation=0.5, stop={"rounds": 1}).cohort_size(10)
+5
 """
 
 from __future__ import annotations
@@ -25,179 +24,32 @@ from pydantic import (
     ModelWrapValidatorHandler,
     PrivateAttr,
     ValidationError,
-    WithJsonSchema,
     model_validator,
 )
 
 from motley.core.errors import ConfigError, suggest
 from motley.core.keys import PURPOSES
 from motley.core.paper import Paper
-from motley.core.work import LocalWork
 from motley.experiments import document, registry
 from motley.experiments.sentences import config_error
+from motley.experiments.tables import (
+    Checkpointing,
+    Count,
+    EngineChoice,
+    Examination,
+    Local,
+    Log,
+    Probe,
+    Record,
+    Split,
+    Stop,
+    Weights,
+    Whole,
+    named,
+)
 from motley.world.base import Partition
 
-__all__ = [
-    "Checkpointing",
-    "Clip",
-    "EngineChoice",
-    "Examination",
-    "Experiment",
-    "Local",
-    "Log",
-    "Probe",
-    "Split",
-    "Stop",
-    "Target",
-    "Weights",
-    "load",
-]
-
-Whole = Annotated[int, Field(strict=True)]
-Count = Annotated[int, Field(strict=True, ge=1, le=10**9)]
-Positive = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)]
-Flag = Annotated[bool, Field(strict=True)]
-Weights = Literal["examples", "uniform", "ht", "score", "selector", "selector_ratio"]
-
-
-def _named(value: object) -> object:
-    return {"name": value} if isinstance(value, str) else value
-
-
-def _sgd(value: object) -> object:
-    """An optimiser's options without a name are SGD's, so that ``--set local.optimizer.lr=0.05`` is enough."""
-    return {"name": "sgd", **value} if isinstance(value, Mapping) else _named(value)
-
-
-_RECORD = WithJsonSchema(
-    {"anyOf": [{"type": "string"}, {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}]}
-)
-Record = Annotated[dict[str, Any], BeforeValidator(_named), _RECORD]
-"""A component: ``{ name = "...", option = ... }``, or its bare name."""
-
-
-class _Table(BaseModel):
-    """A table of the experiment file: no key that is not known, nothing changed after it was made."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
-
-
-class Target(_Table):
-    """What is good enough, on the global test set where there is one, else on the mean over the clients' own. One is needed."""
-
-    accuracy: Annotated[float, Field(strict=True, gt=0, le=1)] | None = None
-    """Share of correct answers, reached from below."""
-    loss: Positive | None = None
-    """Mean loss, reached from above (for tasks without accuracy)."""
-
-
-class Stop(_Table):
-    """When a run ends: at the first of the limits given. At least one is needed."""
-
-    rounds: Count | None = None
-    """Rounds (server steps)."""
-    virtual_hours: Positive | None = None
-    """Hours of virtual time; the run ends with the first server step at or after it."""
-    uplink_gb: Positive | None = None
-    """Uploaded traffic in 10^9 bytes."""
-    target: Target | None = None
-    """End as soon as an examination reaches this."""
-
-
-class Split(_Table):
-    """Which samples train, validate and test."""
-
-    test: Literal["client", "global"] = "client"
-    """``client``: halves are merged, each client tests on ``test_fraction`` of its own; ``global``: the data's test half."""
-    test_fraction: Annotated[float, Field(strict=True, gt=0, lt=1)] = 0.2
-    """Share of each client's samples that tests (``test = "client"``)."""
-    validation: Annotated[float, Field(strict=True, ge=0, lt=1)] = 0.0
-    """Share of each client's training samples that is set aside."""
-
-
-class Clip(_Table):
-    """Clipping of local gradients."""
-
-    norm: Positive
-    """Largest Euclidean norm of a step's gradient."""
-    of: Literal["gradient", "corrected"] = "corrected"
-    """Before the algorithm's correction is added, or after."""
-
-
-class Local(_Table):
-    """The local work of a client in a round: either ``epochs`` or ``steps`` (neither given: one epoch)."""
-
-    epochs: Count | None = None
-    """Passes over the client's own data."""
-    steps: Count | None = None
-    """Steps whatever the client's size."""
-    batch_size: Count = 32
-    """Samples per step; the last short batch of an epoch is kept."""
-    max_steps: Count | None = None
-    """Cap on the steps of a round."""
-    optimizer: Annotated[dict[str, Any], BeforeValidator(_sgd), _RECORD] = Field(
-        default_factory=lambda: {"name": "sgd", "lr": 0.01}
-    )
-    """The local optimiser."""
-    clip: Clip | None = None
-    """Gradient clipping; none by default."""
-    lr_schedule: Record = Field(default_factory=lambda: {"name": "constant"})
-    """Factor on the local learning rate, by round."""
-
-    def work(self, drop_single: bool = False) -> LocalWork:
-        """The same as plain numbers for planner and engines."""
-        epochs = 1 if self.epochs is None and self.steps is None else self.epochs
-        return LocalWork(self.batch_size, epochs, self.steps, self.max_steps, drop_single)
-
-
-def _batches(value: object) -> object:
-    if value is None or value == "all" or (isinstance(value, int) and not isinstance(value, bool) and value >= 1):
-        return value
-    raise ConfigError(f"got {value!r}; expected a whole number of at least 1, or 'all'", "probe.batches")
-
-
-class Probe(_Table):
-    """How closely a selector's probe measures."""
-
-    batches: Annotated[int | Literal["all"] | None, BeforeValidator(_batches)] = None
-    """Batches of the run's batch size per client; ``all``: its whole training data; left out: what the selector asks for."""
-
-
-class EngineChoice(_Table):
-    """How local work is computed. Never changes what is learned beyond rounding, so it is not part of the run's id."""
-
-    name: str = "auto"
-    """``auto``, or the name of an engine."""
-    device: str = "cpu"
-    """Where: ``cpu``, ``cuda``, ``cuda:1``, ``mps``."""
-    threads: Count | None = None
-    """Cores this run may use; left out: all the process may."""
-
-
-class Examination(_Table):
-    """When the model is examined: every so many server steps, and at the end."""
-
-    every: Count = 10
-    """Server steps between examinations."""
-    per_client: Flag = True
-    """One row per client, too."""
-
-
-class Checkpointing(_Table):
-    """When a checkpoint is written: at the first round where either is due."""
-
-    every_rounds: Count = 10
-    """Rounds between checkpoints."""
-    every_s: Positive = 30.0
-    """Wall seconds between checkpoints."""
-
-
-class Log(_Table):
-    """Where else numbers go."""
-
-    tensorboard: Flag = False
-    """Write the evaluations and round figures for TensorBoard into the run's folder (needs ``motley-fl[tensorboard]``)."""
-
+__all__ = ["Experiment", "load"]
 
 _COMPONENTS = (
     "task", "partition", "label_noise", "feature_shift", "concept_shift", "algorithm", "loss", "aggregator", "server",
@@ -205,7 +57,7 @@ _COMPONENTS = (
 )  # fmt: skip
 _LOCAL = {"local.optimizer": "optimizer", "local.lr_schedule": "lr_schedule"}
 _NOT_BUILT = ("public", "recalibrate")
-_NO_RESULT = ("name", "method", "engine", "checkpoint", "log")
+_NO_RESULT = ("name", "method", "engine", "memory", "checkpoint", "log")
 
 
 class Experiment(BaseModel):
@@ -286,12 +138,14 @@ class Experiment(BaseModel):
     """Known, not built yet."""
     recalibrate: Any = None
     """Known, not built yet."""
-    engine: Annotated[EngineChoice, BeforeValidator(_named)] = Field(default_factory=EngineChoice)
+    engine: Annotated[EngineChoice, BeforeValidator(named)] = Field(default_factory=EngineChoice)
     """How local work is computed; a bare name will do."""
     dtype: Literal["float32", "float64"] = "float32"
     """Of parameters and arithmetic; traffic always counts 32-bit values."""
     examine: Examination = Field(default_factory=Examination)
     """When the model is examined."""
+    memory: Literal["ram", "disk"] = "ram"
+    """Where lies what clients keep between rounds; changes no result."""
     checkpoint: Checkpointing = Field(default_factory=Checkpointing)
     """When a checkpoint is written."""
     log: Log = Field(default_factory=Log)
@@ -309,7 +163,7 @@ class Experiment(BaseModel):
         given = copy.deepcopy(dict(data)) if isinstance(data, Mapping) else {}
         if isinstance(data, Mapping) and isinstance(data.get("method"), str):
             data = document.lay_over(document.preset(data["method"]), data)
-        task = _named(data.get("task")) if isinstance(data, Mapping) else None
+        task = named(data.get("task")) if isinstance(data, Mapping) else None
         if isinstance(task, Mapping) and task.get("name") == "own":  # its clients are the data's own
             data = {"partition": "by_writer", **data}
         try:
@@ -399,13 +253,14 @@ class Experiment(BaseModel):
             table, _, last = key.rpartition(".")
             (out[table] if table else out)[last] = {"name": self._record(key)["name"], **registry.plain(built)}
         if "model" in out["task"]:
-            out["task"]["model"] = _named(out["task"]["model"])
+            out["task"]["model"] = named(out["task"]["model"])
         work = self.local.work()
         out["local"] |= {"epochs": work.epochs, "steps": work.steps}
         return out
 
     def run_id(self) -> str:
-        """Twelve hex digits of a hash of everything that changes results: not name, method, engine, checkpoint, log or grid."""
+        """Twelve hex digits of a hash of everything that changes results: not name, method, engine, memory, checkpoint,
+        log or grid."""
         telling = {key: value for key, value in self.resolved().items() if key not in _NO_RESULT}
         text = json.dumps(telling, sort_keys=True, separators=(",", ":"))
         return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()

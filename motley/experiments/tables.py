@@ -1,0 +1,181 @@
+"""The small tables of the experiment file, and what their values may be.
+
+>>> from motley.experiments.tables import Stop
+>>> Stop(rounds=200).rounds
+200
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+
+from motley.core.errors import ConfigError
+from motley.core.work import LocalWork
+
+__all__ = [
+    "Checkpointing",
+    "Clip",
+    "Count",
+    "EngineChoice",
+    "Examination",
+    "Local",
+    "Log",
+    "Positive",
+    "Probe",
+    "Record",
+    "Split",
+    "Stop",
+    "Target",
+    "Weights",
+    "Whole",
+    "named",
+]
+
+Whole = Annotated[int, Field(strict=True)]
+Count = Annotated[int, Field(strict=True, ge=1, le=10**9)]
+Positive = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)]
+Flag = Annotated[bool, Field(strict=True)]
+Weights = Literal["examples", "uniform", "ht", "score", "selector", "selector_ratio"]
+
+
+def named(value: object) -> object:
+    """A bare name as a component."""
+    return {"name": value} if isinstance(value, str) else value
+
+
+def _sgd(value: object) -> object:
+    """An optimiser's options without a name are SGD's, so that ``--set local.optimizer.lr=0.05`` is enough."""
+    return {"name": "sgd", **value} if isinstance(value, Mapping) else named(value)
+
+
+_RECORD = WithJsonSchema(
+    {"anyOf": [{"type": "string"}, {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}]}
+)
+Record = Annotated[dict[str, Any], BeforeValidator(named), _RECORD]
+"""A component: ``{ name = "...", option = ... }``, or its bare name."""
+
+
+class Table(BaseModel):
+    """A table of the experiment file: no key that is not known, nothing changed after it was made."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
+class Target(Table):
+    """What is good enough, on the global test set where there is one, else on the mean over the clients' own. One is needed."""
+
+    accuracy: Annotated[float, Field(strict=True, gt=0, le=1)] | None = None
+    """Share of correct answers, reached from below."""
+    loss: Positive | None = None
+    """Mean loss, reached from above (for tasks without accuracy)."""
+
+
+class Stop(Table):
+    """When a run ends: at the first of the limits given. At least one is needed."""
+
+    rounds: Count | None = None
+    """Rounds (server steps)."""
+    virtual_hours: Positive | None = None
+    """Hours of virtual time; the run ends with the first server step at or after it."""
+    uplink_gb: Positive | None = None
+    """Uploaded traffic in 10^9 bytes."""
+    target: Target | None = None
+    """End as soon as an examination reaches this."""
+
+
+class Split(Table):
+    """Which samples train, validate and test."""
+
+    test: Literal["client", "global"] = "client"
+    """``client``: halves are merged, each client tests on ``test_fraction`` of its own; ``global``: the data's test half."""
+    test_fraction: Annotated[float, Field(strict=True, gt=0, lt=1)] = 0.2
+    """Share of each client's samples that tests (``test = "client"``)."""
+    validation: Annotated[float, Field(strict=True, ge=0, lt=1)] = 0.0
+    """Share of each client's training samples that is set aside."""
+
+
+class Clip(Table):
+    """Clipping of local gradients."""
+
+    norm: Positive
+    """Largest Euclidean norm of a step's gradient."""
+    of: Literal["gradient", "corrected"] = "corrected"
+    """Before the algorithm's correction is added, or after."""
+
+
+class Local(Table):
+    """The local work of a client in a round: either ``epochs`` or ``steps`` (neither given: one epoch)."""
+
+    epochs: Count | None = None
+    """Passes over the client's own data."""
+    steps: Count | None = None
+    """Steps whatever the client's size."""
+    batch_size: Count = 32
+    """Samples per step; the last short batch of an epoch is kept."""
+    max_steps: Count | None = None
+    """Cap on the steps of a round."""
+    optimizer: Annotated[dict[str, Any], BeforeValidator(_sgd), _RECORD] = Field(
+        default_factory=lambda: {"name": "sgd", "lr": 0.01}
+    )
+    """The local optimiser."""
+    clip: Clip | None = None
+    """Gradient clipping; none by default."""
+    lr_schedule: Record = Field(default_factory=lambda: {"name": "constant"})
+    """Factor on the local learning rate, by round."""
+
+    def work(self, drop_single: bool = False) -> LocalWork:
+        """The same as plain numbers for planner and engines."""
+        epochs = 1 if self.epochs is None and self.steps is None else self.epochs
+        return LocalWork(self.batch_size, epochs, self.steps, self.max_steps, drop_single)
+
+
+def _batches(value: object) -> object:
+    if value is None or value == "all" or (isinstance(value, int) and not isinstance(value, bool) and value >= 1):
+        return value
+    raise ConfigError(f"got {value!r}; expected a whole number of at least 1, or 'all'", "probe.batches")
+
+
+class Probe(Table):
+    """How closely a selector's probe measures."""
+
+    batches: Annotated[int | Literal["all"] | None, BeforeValidator(_batches)] = None
+    """Batches of the run's batch size per client; ``all``: its whole training data; left out: what the selector asks for."""
+
+
+class EngineChoice(Table):
+    """How local work is computed. Never changes what is learned beyond rounding, so it is not part of the run's id."""
+
+    name: str = "auto"
+    """``auto``, or the name of an engine."""
+    device: str = "cpu"
+    """Where: ``cpu``, ``cuda``, ``cuda:1``, ``mps``."""
+    threads: Count | None = None
+    """Cores this run may use; left out: all the process may."""
+
+
+class Examination(Table):
+    """When the model is examined: every so many server steps, and at the end."""
+
+    every: Count = 10
+    """Server steps between examinations."""
+    per_client: Flag = True
+    """One row per client, too."""
+
+
+class Checkpointing(Table):
+    """When a checkpoint is written: at the first round where either is due."""
+
+    every_rounds: Count = 10
+    """Rounds between checkpoints."""
+    every_s: Positive = 30.0
+    """Wall seconds between checkpoints."""
+
+
+class Log(Table):
+    """Where else numbers go."""
+
+    tensorboard: Flag = False
+    """Write the evaluations and round figures for TensorBoard into the run's folder (needs ``motley-fl[tensorboard]``)."""
