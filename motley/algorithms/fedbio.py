@@ -15,7 +15,7 @@ Symbols: M accepted clients; R ``steps``, lambda ``rate``. ``p_k >= floor / M`` 
 collapsing onto one client. psi_k begins at the logarithm of the client's weight, log n_k with ``weights = "examples"`` (so that
 lambda = 0 is FedAvg), and stays with the client at the server; ``reset`` begins anew every round.
 
-State: ``psi`` [K], NaN before a client's first participation. Needs: labelled validation samples of the server
+State: ``psi`` [K], and ``seen`` [K], whether a client took part before. Needs: labelled validation samples of the server
 (``split.server``), never test data. Gives: a convex combination. Cost: R gradients on the validation samples and M D numbers of
 memory at the server; traffic as FedAvg. Server work takes wall time and no virtual time. Every single upload is seen.
 
@@ -93,7 +93,9 @@ class LearnedWeights(Server):
 
     def init(self, model: ModelState, population: int) -> ServerState:
         """No client has taken part."""
-        return ServerState(model, {"psi": torch.full((population,), torch.nan, dtype=torch.float64)})
+        return ServerState(
+            model, {"psi": torch.zeros(population, dtype=torch.float64), "seen": torch.zeros(population, dtype=torch.bool)}
+        )
 
     def update(self, state: ServerState, total: Tensors, room: Room) -> ServerState:
         """R steps on psi, then the model."""
@@ -102,8 +104,7 @@ class LearnedWeights(Server):
         deltas, clients = total["each.delta"], total["each.client"]
         psi = total["each.weight"].log()
         if not self.reset:
-            known = state.extra["psi"][clients]
-            psi = torch.where(known.isnan(), psi, known)
+            psi = torch.where(state.extra["seen"][clients], state.extra["psi"][clients], psi)
         for _ in range(self.steps):
             p = self.shares(psi)
             g = _validation_gradient(room, self._mixed(state, total, p)).to(deltas.device)
@@ -111,9 +112,9 @@ class LearnedWeights(Server):
             psi, moved = self.stepped(psi, p, inner)
             if not moved:
                 break
-        extra = state.extra["psi"].clone()
-        extra[clients] = psi
-        return ServerState(self._mixed(state, total, self.shares(psi)), {"psi": extra})
+        extra = {name: value.clone() for name, value in state.extra.items()}
+        extra["psi"][clients], extra["seen"][clients] = psi, True
+        return ServerState(self._mixed(state, total, self.shares(psi)), extra)
 
     def shares(self, psi: Tensor) -> Tensor:
         """``[M]``, p with its floor."""

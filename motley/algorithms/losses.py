@@ -11,7 +11,7 @@ from motley.algorithms.base import Loss, Tensors
 __all__ = ["CrossEntropy", "HalfSquaredError"]
 
 
-FITS = {"cross_entropy": "classes", "half_squared_error": "numbers", "flash_robust": "classes"}
+FITS = {"cross_entropy": "classes", "half_squared_error": "numbers", "flash_robust": "classes", "symmetric": "classes"}
 """Catalogue name -> the kind of targets it is made for; a loss that is not named here takes any."""
 
 

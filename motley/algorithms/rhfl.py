@@ -21,10 +21,10 @@ Symbols: beta ``beta``; ``L^prev`` is of the client's last participation. Adam 1
 last short batch left out; ``adam = "fresh"`` begins it anew for every batch, as the authors' code does (each step is about lr times
 a sign), ``"kept"`` lets it run through the pass.
 
-State: server ``loss`` [K], L at each client's last participation (NaN: none); in kd each client keeps its model. Needs: public
-samples (not with ``align = false``), uniform weights. Gives: W, a convex combination. Cost: one number up per client; in kd also
-n C numbers of soft outputs each way instead of the model, and 4 passes over the public samples in the client's time. In agg the
-server's work takes wall time and no virtual time. Every single upload is seen.
+State: server ``loss`` [K], L at each client's last participation, and ``told`` [K], whether there was one; in kd each client keeps
+its model. Needs: public samples (not with ``align = false``), uniform weights. Gives: W, a convex combination. Cost: one number up per
+client; in kd also n C numbers of soft outputs each way instead of the model, and 4 passes over the public samples in the client's
+time. In agg the server's work takes wall time and no virtual time. Every single upload is seen.
 
 Deviations and readings
 -----------------------
@@ -106,10 +106,11 @@ def feedback(soft: Tensor, weights: Tensor, k: int) -> Callable[[Tensor], Tensor
     others = weights.to(soft.dtype).clone()
     others[k] = 0.0
     label = torch.einsum("m,mbc->bc", others, soft)
-    entropy = torch.special.entr(soft).sum(-1).mean(-1) @ others
+    entropy: Tensor = torch.special.entr(soft).sum(-1).mean(-1) @ others
 
     def loss(logits: Tensor) -> Tensor:
-        return -torch.mean((label * torch.log_softmax(logits, -1)).sum(-1)) - entropy
+        cross: Tensor = -(label * torch.log_softmax(logits, -1)).sum(-1).mean()
+        return cross - entropy
 
     return loss
 
@@ -219,7 +220,9 @@ class Confident(Server):
 
     def init(self, model: ModelState, population: int) -> ServerState:
         """No client has told its loss."""
-        return ServerState(model, {"loss": torch.full((population,), torch.nan, dtype=torch.float64)})
+        return ServerState(
+            model, {"loss": torch.zeros(population, dtype=torch.float64), "told": torch.zeros(population, dtype=torch.bool)}
+        )
 
     def refuses(self, algorithm: Algorithm, solver: Solver, weights: str) -> str | None:
         """Other weights than its own, and an aggregator that folds what must be seen."""
@@ -275,10 +278,11 @@ class Confident(Server):
         loss = room.losses(clients.tolist(), models).double()
         good = torch.isfinite(loss).nonzero().flatten()
         first = 1.0 / max(len(good) - 1 if self.own else len(good), 1)
-        weights = confidence(loss[good], state.extra["loss"][clients[good]], self.beta, first)
-        extra = state.extra["loss"].clone()
-        extra[clients[good]] = loss[good]
-        return weights, {"loss": extra}, good.tolist()
+        who = clients[good]
+        before = torch.where(state.extra["told"][who], state.extra["loss"][who], torch.nan)
+        extra = {name: value.clone() for name, value in state.extra.items()}
+        extra["loss"][who], extra["told"][who] = loss[good], True
+        return confidence(loss[good], before, self.beta, first), extra, good.tolist()
 
 
 @dataclass(frozen=True)

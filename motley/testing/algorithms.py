@@ -16,6 +16,7 @@ import copy
 import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import torch
@@ -29,9 +30,11 @@ from motley.core.keys import Key, Streams
 from motley.core.ragged import Ragged
 from motley.core.work import LocalWork
 from motley.engines import ENGINES
+from motley.engines.asked import own_losses
 from motley.engines.base import Engine, Job, Setting, Trained
 from motley.tasks.base import Federation, Task
 from motley.tasks.flat import initial
+from motley.tasks.network import FlatNetwork
 
 __all__ = ["CHECKS", "Play", "check_algorithm"]
 
@@ -118,11 +121,30 @@ class Play:
     def round(self, number: int, cohort: tuple[int, ...]) -> list[Trained]:
         """One round: train, fold, step, remember."""
         done = self.train(number, cohort)
-        uploads = [Upload(t.parts, float(SIZES[t.client]) if self.weights == "examples" else 1.0) for t in done]
+        counted = {t.client: float(SIZES[t.client]) if self.weights == "examples" else 1.0 for t in done}
+        uploads = [Upload(t.parts, counted[t.client], client=t.client) for t in done]
         total = self.algorithm.aggregator.fold(iter(uploads), divide_by(self.weights))
-        self.server = self.algorithm.server.update(self.server, total, Room(self.setting.task.layout, len(SIZES), len(done)))
-        self.memories |= {t.client: t.memory for t in done if t.memory is not None}
+        kept = {t.client: t.memory for t in done if t.memory is not None}
+        self.server, kept_after = self.algorithm.server.settle(self.server, total, kept, self.room(number, len(done)))
+        self.memories |= kept_after
         return done
+
+    def room(self, number: int, accepted: int) -> Room:
+        """What the server may use in a round: the network, public samples, validation samples of its own, clients to ask."""
+        setting, some = self.setting, np.arange(60)
+        task, key = setting.task, Key(4)
+        engine = ENGINES.get("sequential")(setting)
+        return Room(
+            task.layout,
+            len(SIZES),
+            accepted,
+            FlatNetwork(task.model, setting.dtype),
+            torch.from_numpy(key.fold("public").normal(some, 6)),
+            (torch.from_numpy(key.fold("held").normal(some, 6)), torch.from_numpy(some % 4)),
+            LOSSES.build(task.loss),
+            key.fold(number),
+            partial(own_losses, engine),
+        )
 
     def run(self) -> Play:
         """All of :data:`COHORTS`."""

@@ -23,8 +23,8 @@ ALLOWED: dict[str, set[str]] = {
     "results": {"core"},
     "testing": {"core", "selectors", "algorithms", "engines", "tasks", "world", "timing", "transport"},
     "simulation": {
-        "core", "algorithms.base", "algorithms.schedules", "algorithms.weights", "selectors.base", "engines.base",
-        "engines.cores", "tasks.base", "timing", "world.base", "transport.ledger", "results.writer",
+        "core", "algorithms.base", "algorithms.schedules", "algorithms.weights", "selectors.base", "engines.asked",
+        "engines.base", "engines.cores", "tasks.base", "timing", "world.base", "transport.ledger", "results.writer",
     },
 }  # fmt: skip
 TORCH_FREE = {"core", "selectors", "world", "timing", "results", "cli"}
