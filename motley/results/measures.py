@@ -30,6 +30,7 @@ __all__ = [
     "Participation",
     "Spread",
     "band",
+    "by_group",
     "client_metric",
     "concentration",
     "costs",
@@ -152,14 +153,29 @@ class Fairness:
 
 def client_metric(run: Run, metric: str | None = None) -> Floats:
     """The metric of every client [n] at the last evaluation that has clients, in order of id; empty when none has."""
+    return _last_of_clients(run, metric)[1]
+
+
+def _last_of_clients(run: Run, metric: str | None) -> tuple[NDArray[np.int64], Floats]:
     scope = run.column("evaluations", "scope") == "client"
     rounds = run.column("evaluations", "round")[scope]
     if not len(rounds):
-        return np.empty(0)
+        return np.empty(0, np.int64), np.empty(0)
     last = rounds == rounds.max()
     values = np.asarray(run.column("evaluations", metric or metric_of(run)[0]), float)[scope][last]
-    order = np.argsort(run.column("evaluations", "client")[scope][last], kind="stable")
-    return np.asarray(values[order], float)
+    clients = np.asarray(run.column("evaluations", "client")[scope][last], np.int64)
+    order = np.argsort(clients, kind="stable")
+    return clients[order], np.asarray(values[order], float)
+
+
+def by_group(run: Run, column: Literal["domain", "cluster"]) -> dict[int, float]:
+    """Mean of the clients' own metric at the last evaluation, per group of the table ``federation``; empty without groups."""
+    clients, values = _last_of_clients(run, None)
+    kinds = np.nan_to_num(np.asarray(run.column("federation", column), float)).astype(np.int64)
+    group_of = dict(zip(run.column("federation", "client").tolist(), kinds.tolist(), strict=True))
+    groups = np.array([group_of.get(client, 0) for client in clients.tolist()], np.int64)
+    known = np.isfinite(values)
+    return {int(g): float(values[known & (groups == g)].mean()) for g in np.unique(groups[known])}
 
 
 def fairness(values: ArrayLike, higher_is_better: bool = True) -> Fairness:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -114,6 +114,7 @@ def _context(runs: Sequence[Run], target: float | None) -> dict[str, Any]:
         "concentration": plots.concentration(groups),
         "clients": plots.client_curves(groups),
         "fairness": _fairness(groups, metric, better),
+        "kinds": [_by_group(groups, column, metric) for column in ("domain", "cluster")],
         "classes": plots.class_distribution(first),
         "costs": _costs(groups),
         "phases": _phases(groups),
@@ -222,6 +223,18 @@ def _fairness(groups: Mapping[str, Sequence[Run]], metric: str, better: bool) ->
         if spreads[0].n:
             rows.append({"label": label, "cells": [Cell(plus_minus(s), s.mean) for s in spreads]})
     return rows
+
+
+def _by_group(groups: Mapping[str, Sequence[Run]], column: Literal["domain", "cluster"], metric: str) -> dict[str, Any]:
+    """The clients' own metric per domain of features or cluster of concepts, means over seeds; no rows where all are of one kind."""
+    percent = 100.0 if metric == "accuracy" else 1.0
+    each = {label: [measures.by_group(run, column) for run in runs] for label, runs in groups.items()}
+    kinds = sorted({kind for runs in each.values() for one in runs for kind in one})
+    rows = []
+    for label, runs in each.items():
+        spreads = [measures.spread([percent * one.get(kind, float("nan")) for one in runs]) for kind in kinds]
+        rows.append({"label": label, "cells": [Cell(plus_minus(s), s.mean) for s in spreads]})
+    return {"name": column, "heads": [f"{column} {kind}" for kind in kinds], "rows": rows if len(kinds) > 1 else []}
 
 
 def _costs(groups: Mapping[str, Sequence[Run]]) -> list[dict[str, Any]]:

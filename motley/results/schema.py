@@ -7,7 +7,7 @@
 ``evaluations``       one row per (evaluation, scope, client). Scope ``mean`` (client -1): the headline, which for
                       ``split.test = "client"`` is the unweighted mean over the clients' own test sets; ``global``
                       (client -1): the one test set, where there is one; ``client``: a row per client, if asked for
-``federation``        one row per client, written once: sizes, label counts, noise, speed
+``federation``        one row per client, written once: sizes, label counts, noise, speed, what its features and labels are like
 ``timings``           measured wall times of a round; equality of two runs never covers this table
 ====================  ==============================================================================================
 
@@ -48,7 +48,7 @@ TABLES: dict[str, pa.Schema] = {
     "federation": pa.schema(
         [
             ("client", _i), ("num_train", _i), ("num_validation", _i), ("num_test", _i), ("noise", _f),
-            ("step_s", _f), ("up_mbps", _f), ("labels", pa.list_(_i)),
+            ("step_s", _f), ("up_mbps", _f), ("domain", _i), ("cluster", _i), ("labels", pa.list_(_i)),
         ]
     ),
     "timings": pa.schema(

@@ -80,4 +80,5 @@ def federation_rows(data: Federation, step_s: NDArray[np.float64], up_mbps: NDAr
         "client": np.arange(len(data)), "num_train": data.train.sizes, "num_validation": data.validation.sizes,
         "num_test": data.test.sizes, "noise": data.noise if len(data.noise) else np.zeros(len(data)),
         "step_s": step_s, "up_mbps": up_mbps, "labels": data.histogram().astype(np.int64),
+        "domain": data.domain if len(data.domain) else 0, "cluster": data.cluster if len(data.cluster) else 0,
     }  # fmt: skip

@@ -210,3 +210,19 @@ def test_participation_says_when_everybody_had_been_asked():
     assert (taken(pairs).seen, taken(pairs).all_seen) == (3, 3.0)
     assert taken(pairs[:3]).seen == 2
     assert isnan(taken(pairs[:3]).all_seen)
+
+
+def test_figures_by_domain_are_of_the_last_evaluation():
+    """Clients 0, 1, 2 in domains 1, 0, 1: round 2 has .2, .4, .8, so domain 0 has .4 and domain 1 the mean of .2 and .8."""
+    rows = fake.table(
+        "evaluations",
+        round=[1, 1, 1, 2, 2, 2],
+        scope=["client"] * 6,
+        client=[0, 1, 2, 2, 1, 0],
+        accuracy=[0.0, 0.0, 0.0, 0.8, 0.4, 0.2],
+    )
+    federation = fake.table("federation", client=[0, 1, 2], domain=[1, 0, 1], cluster=[0, 0, 0])
+    run = fake.run(evaluations=rows, federation=federation)
+    assert m.by_group(run, "domain") == pytest.approx({0: 0.4, 1: 0.5})
+    assert m.by_group(run, "cluster") == pytest.approx({0: 1.4 / 3})
+    assert m.by_group(fake.run(), "domain") == {}
