@@ -17,6 +17,7 @@ CATALOGUE = Catalogue(
         "fednova": "motley.algorithms.fednova:FedNova",
         "fedprox": "motley.algorithms.fedprox:FedProx",
         "fedyogi": "motley.algorithms.fedopt:FedYogi",
+        "qfedavg": "motley.algorithms.qfedavg:QFedAvg",
         "scaffold": "motley.algorithms.scaffold:Scaffold",
     },
     planned=("fedbn", "moon", "qfedavg", "feddf", "fedbio", "rhfl", "flash_robust"),

@@ -121,7 +121,7 @@ class Context:
     num_examples: int
     solver_norm: float
     layout: Layout
-    arrival: Arrival = Arrival()
+    arrival: Arrival = field(default_factory=Arrival)
 
 
 class _Piece(ABC):  # noqa: B024 - what the four parts of a method share

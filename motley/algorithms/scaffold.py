@@ -4,7 +4,8 @@ Karimireddy, Kale, Mohri, Reddi, Stich, Suresh: *SCAFFOLD: Stochastic Controlled
 ICML 2020 (arXiv:1910.06378). Specification: optimisation-and-compression A3.
 
     receive x, c;   w <- x;   tau times:  w <- w - lr (g(w) - c_k + c)
-    option II:  c_k+ = c_k - c + (x - w) / (||a||_1 lr)
+    option I:   c_k+ = grad F_k(x)                           over all training samples, at the received x
+    option II:  c_k+ = c_k - c + (x - w) / (||a||_1 lr)      (the default)
     send        delta_k = w - x,   dc_k = c_k+ - c_k
     server:     x <- x + lr_server / M sum_S delta_k,     c <- c + 1/K sum_S dc_k
 
@@ -13,13 +14,18 @@ it under momentum (``tau`` there would inflate c_k, 4.138106 times at momentum 0
 ``c_k+`` is the mean of the gradients met on the way.
 
 State: server ``c`` [D] and, with each client, ``c_k`` [D], both from 0. A client's variate moves only when its upload is
-accepted. Cost: twice the traffic both ways; one vector per client that ever took part.
+accepted. Cost: twice the traffic both ways; one vector per client that ever took part; option I also one pass of gradients over
+the client's data before it trains, which takes the time of an epoch.
 
 Deviations and readings
 -----------------------
 * Uniform weights, as published: with others ``c`` would not stay the mean of the ``c_k``, and they are refused.
 * INTERPRETATION-D clipping shortens g alone, before the correction is added; clipping the corrected gradient is refused.
 * The variates cover trainable parameters only; buffers are averaged (0.3).
+* Option II reads a gradient off the path, which Adam's path does not hold (its entries are near 1 or -1): it is refused there,
+  option I is not (A0). The correction enters before the moments.
+* READING option I's gradient is taken in eval mode: BatchNorm uses the received statistics, nothing moves. Trained steps use
+  those of the batch, so under BatchNorm c_k is not quite the mean of what the steps meet.
 
 >>> from motley.algorithms.scaffold import Scaffold
 >>> Scaffold().server_lr
@@ -30,7 +36,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 
@@ -49,6 +55,7 @@ from motley.algorithms.base import (
 )
 from motley.algorithms.fedavg import Average
 from motley.algorithms.local import Solver
+from motley.core.errors import ConfigError
 from motley.core.paper import Paper
 from motley.tasks.base import ModelState
 
@@ -57,9 +64,21 @@ __all__ = ["Controlled", "ControlledAverage", "Scaffold"]
 
 @dataclass(frozen=True)
 class Controlled(Correction):
-    """``g - c_k + c``, option II."""
+    """``g - c_k + c``, and how c_k follows: ``option`` I or II."""
 
     uploads: ClassVar[frozenset[str]] = frozenset({"delta", "dc"})
+    option: Literal["I", "II"] = "II"
+
+    def __post_init__(self) -> None:
+        if self.option not in ("I", "II"):
+            raise ConfigError(
+                f"got option = {self.option!r}; expected 'I' (a gradient at the received model) or 'II' (the path)"
+            )
+
+    @property
+    def arrival(self) -> frozenset[Literal["loss", "gradient"]]:
+        """Option I's gradient."""
+        return frozenset({"gradient"} if self.option == "I" else ())
 
     def memory(self, state: ModelState) -> Memory:
         """c_k = 0."""
@@ -74,10 +93,13 @@ class Controlled(Correction):
         return Affine(shift=ctx.download["c"] - self._own(ctx))
 
     def finish(self, after: ModelState, ctx: Context) -> tuple[Mapping[str, Part], Memory]:
-        """The update, and how c_k moved; a job without steps leaves it."""
+        """The update, and how c_k moved; under option II a job without steps leaves it."""
         parts, _ = super().finish(after, ctx)
         own, path = self._own(ctx), ctx.solver_norm * ctx.lr
-        moved = -ctx.download["c"] - parts["delta"].value / path if path else torch.zeros_like(own)
+        if ctx.arrival.gradient is not None:
+            moved = ctx.arrival.gradient - own
+        else:
+            moved = -ctx.download["c"] - parts["delta"].value / path if path else torch.zeros_like(own)
         return {**parts, "dc": Part(moved, "sum")}, {"c": own + moved}
 
     @staticmethod
@@ -85,9 +107,14 @@ class Controlled(Correction):
         return torch.zeros_like(ctx.x) if ctx.memory is None else ctx.memory["c"]
 
     def refuses(self, algorithm: Algorithm, solver: Solver, weights: str) -> str | None:
-        """Other weights than uniform ones, clipping of the corrected gradient, and another server rule."""
+        """Other weights than uniform ones, option II under Adam, clipping of the corrected gradient, and another server rule."""
         if weights != "uniform":
             return f'SCAFFOLD averages uniformly, else c is not the mean of the c_k; got weights = "{weights}", use "uniform"'
+        if self.option == "II" and not solver.linear:
+            return (
+                f"SCAFFOLD's option II divides the way a client went into gradients, which {type(solver).__name__} did not step "
+                'along; use algorithm = { name = "scaffold", option = "I" }'
+            )
         if solver.clip is not None and solver.clip.of == "corrected":
             return 'SCAFFOLD clips the gradient before it is corrected; use clip = { norm = ..., of = "gradient" }'
         if not isinstance(algorithm.server, ControlledAverage):
@@ -113,7 +140,7 @@ class ControlledAverage(Average):
 
 @dataclass(frozen=True)
 class Scaffold(Method):
-    """SCAFFOLD, option II: option ``server_lr`` (1.0)."""
+    """SCAFFOLD: options ``server_lr`` (1.0) and ``option`` ("II"), how a client's variate follows."""
 
     paper: ClassVar[Paper] = Paper(
         "karimireddy2020scaffold",
@@ -127,10 +154,12 @@ class Scaffold(Method):
         "https://arxiv.org/abs/1910.06378",
     )  # fmt: skip
     server_lr: float = 1.0
+    option: Literal["I", "II"] = "II"
 
     def __post_init__(self) -> None:
         ControlledAverage(self.server_lr)
+        Controlled(self.option)
 
     def change(self, plain: Algorithm) -> Algorithm:
         """Controlled local steps, uniform weights, the server that keeps c."""
-        return plain.replace(correction=Controlled(), server=ControlledAverage(self.server_lr), weights="uniform")
+        return plain.replace(correction=Controlled(self.option), server=ControlledAverage(self.server_lr), weights="uniform")

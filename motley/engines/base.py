@@ -16,13 +16,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from motley.algorithms.base import Algorithm, Memory, Parts, Tensors
+from motley.algorithms.base import Algorithm, Arrival, Memory, Parts, Tensors
 from motley.algorithms.local import Solver
 from motley.core.keys import Key, Streams
 from motley.core.work import LocalWork
 from motley.tasks.base import ModelState, Task
 
-__all__ = ["ARRIVAL", "MEASURED", "REPORTED", "Engine", "Job", "Setting", "Trained"]
+__all__ = ["ARRIVAL", "MEASURED", "REPORTED", "Engine", "Job", "Received", "Setting", "Trained"]
 
 MEASURED: Mapping[str, tuple[Literal["training", "validation"], Literal["forward", "gradient"]]] = MappingProxyType(
     {
@@ -59,6 +59,20 @@ class Job:
     dispatch: int
     steps: int
     lr: float
+
+
+@dataclass(frozen=True)
+class Received:
+    """What jobs of one version begin with, on the device.
+
+    Parameters
+    ----------
+    download: what all of them received. memories: what each client kept. arrivals: what was measured beforehand for each.
+    """
+
+    download: Tensors
+    memories: Mapping[int, Memory | None]
+    arrivals: Mapping[int, Arrival] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

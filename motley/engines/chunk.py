@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,10 +11,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from motley.algorithms.base import Affine, Context, Memory, Tensors
+from motley.algorithms.base import Tensors
 from motley.algorithms.local import Scale
 from motley.core.layout import Layout
-from motley.engines.base import Job, Setting, Trained
+from motley.engines.base import Job, Received, Setting, Trained
 from motley.engines.batches import BatchPlan
 from motley.engines.client import Met, context, finish, squares
 from motley.engines.samples import Samples
@@ -53,7 +53,8 @@ class Chunk:
 
     Parameters
     ----------
-    setting, samples, layout: of the run. jobs: ordered by steps, falling. download, memories, want: as in :meth:`Engine.train`.
+    setting, samples: of the run. jobs: ordered by steps, falling. received: what they begin with. want: as in
+    :meth:`Engine.train`.
     extras: what the loss prepared about each client's samples; empty where it prepares nothing.
     """
 
@@ -61,22 +62,16 @@ class Chunk:
         self,
         setting: Setting,
         samples: Samples,
-        layout: Layout,
         jobs: Sequence[Job],
-        download: Tensors,
-        memories: Mapping[int, Memory | None],
+        received: Received,
         want: frozenset[str] = frozenset(),
         extras: Sequence[Tensors] = (),
     ) -> None:
-        self.setting, self.samples, self.layout, self.jobs = setting, samples, layout, jobs
-        correction = setting.algorithm.correction
-        self.starts = [correction.start(download, memories.get(job.client)) for job in jobs]
-        self.contexts: list[Context] = []
-        self.affines: list[Affine] = []
-        for job, start in zip(jobs, self.starts, strict=True):
-            ctx, affine = context(setting, job, start, download, memories.get(job.client), layout)
-            self.contexts.append(ctx)
-            self.affines.append(affine)
+        self.setting, self.samples, self.jobs = setting, samples, jobs
+        self.layout: Layout = setting.task.layout
+        made = [context(setting, job, received) for job in jobs]
+        self.starts: list[ModelState] = [start for start, _, _ in made]
+        self.contexts, self.affines = [ctx for _, ctx, _ in made], [affine for _, _, affine in made]
         clients = np.array([job.client for job in jobs], dtype=np.int64)
         self.draws = [
             BatchPlan.draw(setting.key("batches", job), int(n), setting.work, job.steps)

@@ -14,11 +14,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from motley.algorithms.base import Affine, Context, Loss, Memory, Tensors
+from motley.algorithms.base import Affine, Arrival, Context, Loss, Tensors
 from motley.algorithms.local import Block
 from motley.core.errors import EngineError, MotleyError
-from motley.core.layout import Layout
-from motley.engines.base import Job, Setting, Trained
+from motley.engines.base import Job, Received, Setting, Trained
 from motley.engines.batches import BatchPlan
 from motley.engines.samples import Samples
 from motley.tasks.base import ModelState
@@ -80,7 +79,7 @@ class Client:
         self.convolves = any(isinstance(m, nn.Conv2d) for m in self.model.module.modules())
         self.chunk = CHUNK[self.convolves]
 
-    def train(self, job: Job, download: Tensors, memory: Memory | None, want: frozenset[str]) -> Trained:
+    def train(self, job: Job, received: Received, want: frozenset[str]) -> Trained:
         """Receive, take ``job.steps`` steps, hand back.
 
         Raises
@@ -89,26 +88,23 @@ class Client:
         """
         self._doing = {"client": job.client, "dispatch": job.dispatch, "steps": job.steps}
         try:
-            return self._train(job, download, memory, want)
+            return self._train(job, received, want)
         except MotleyError:
             raise
         except Exception as error:
             raise EngineError(f"the local work of client {job.client} failed: {error}", dict(self._doing)) from error
 
-    def _train(self, job: Job, download: Tensors, memory: Memory | None, want: frozenset[str]) -> Trained:
+    def _train(self, job: Job, received: Received, want: frozenset[str]) -> Trained:
         setting, model = self.setting, self.model
-        start = setting.algorithm.correction.start(download, memory)
+        start, ctx, affine = context(setting, job, received)
         model.load(start)
-        ctx, affine = context(setting, job, start, download, memory, model.layout)
         met = self._steps(job, ctx, affine, "max_grad_norm" in want)
         return finish(setting, job, ctx, model.state(), met, want)
 
-    def prepare(self, job: Job, download: Tensors, memory: Memory | None) -> Tensors:
+    def prepare(self, job: Job, received: Received) -> Tensors:
         """What the loss wants to know about each of the client's samples before step 0."""
-        setting = self.setting
-        start = setting.algorithm.correction.start(download, memory)
+        start, ctx, _ = context(self.setting, job, received)
         self.model.load(start)
-        ctx, _ = context(setting, job, start, download, memory, self.model.layout)
         return self._extras(ctx, self._mine(job))
 
     def _mine(self, job: Job) -> slice:
@@ -203,21 +199,22 @@ class Client:
         return outputs
 
 
-def context(
-    setting: Setting, job: Job, start: ModelState, download: Tensors, memory: Memory | None, layout: Layout
-) -> tuple[Context, Affine]:
-    """What the correction may know about a job, and the correction it chose.
+def context(setting: Setting, job: Job, received: Received) -> tuple[ModelState, Context, Affine]:
+    """The model a client starts from, what the correction may know about its job, and the correction it chose.
 
     ``Context.x`` is the model the client starts from: the received one, with what the correction's ``start`` put in its place.
     """
+    download, memory = received.download, received.memories.get(job.client)
+    start = setting.algorithm.correction.start(download, memory)
     offsets = setting.task.federation.train.offsets
     examples = int(offsets[job.client + 1] - offsets[job.client])
     norm = setting.solver.solver_norm(job.steps, 0.0, job.lr)
-    ctx = Context(start.x, download, memory, job.steps, job.lr, examples, norm, layout)
+    arrival = received.arrivals.get(job.client, Arrival())
+    ctx = Context(start.x, download, memory, job.steps, job.lr, examples, norm, setting.task.layout, arrival)
     affine = setting.algorithm.correction.affine(ctx)
     if affine.pull:
         ctx = dataclasses.replace(ctx, solver_norm=setting.solver.solver_norm(job.steps, affine.pull, job.lr))
-    return ctx, affine
+    return start, ctx, affine
 
 
 def finish(setting: Setting, job: Job, ctx: Context, after: ModelState, met: Met, want: frozenset[str]) -> Trained:

@@ -8,15 +8,15 @@ so memory does not grow with it; results come in the order of the jobs.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import ClassVar
 
 from torch import nn
 
-from motley.algorithms.base import Loss, Memory, Tensors
+from motley.algorithms.base import Loss
 from motley.core.errors import EngineError, MotleyError
-from motley.engines.base import Job, Setting, Trained
+from motley.engines.base import Job, Received, Setting, Trained
 from motley.engines.chunk import Chunk, Executor
 from motley.engines.common import LocalEngine, refuses_loss
 from motley.engines.cores import torch_threads
@@ -46,21 +46,18 @@ class _Batched(LocalEngine):
     def _executor(self) -> Executor:
         """What runs a chunk; one per thread."""
 
-    def _work(
-        self, jobs: Sequence[Job], download: Tensors, memories: Mapping[int, Memory | None], want: frozenset[str]
-    ) -> Iterator[Trained]:
+    def _work(self, jobs: Sequence[Job], received: Received, want: frozenset[str]) -> Iterator[Trained]:
         order = sorted(range(len(jobs)), key=lambda i: -jobs[i].steps)
         groups = [part for group in self._groups(order) for part in self._bounded(group, jobs)]
         prepares = type(self.setting.algorithm.loss).prepare is not Loss.prepare
         with torch_threads(self.inner):
-            extras = [self.client.prepare(job, download, memories.get(job.client)) for job in jobs] if prepares else []
+            extras = [self.client.prepare(job, received) for job in jobs] if prepares else []
 
         def work(executor: Executor, group: list[int]) -> list[Trained]:
             some = [jobs[i] for i in group]
             try:
                 about = [extras[i] for i in group] if prepares else []
-                layout = self.client.model.layout
-                chunk = Chunk(self.setting, self.samples, layout, some, download, memories, want, about)
+                chunk = Chunk(self.setting, self.samples, some, received, want, about)
                 return chunk.results(executor.run(chunk), want)
             except MotleyError:
                 raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -10,10 +11,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from motley.algorithms.base import Memory, Tensors
+from motley.algorithms.base import Arrival, Memory, Tensors
 from motley.core.errors import ContractError
 from motley.core.keys import Key
-from motley.engines.base import ARRIVAL, Engine, Job, Setting, Trained
+from motley.engines.base import ARRIVAL, Engine, Job, Received, Setting, Trained
 from motley.engines.client import Client, Watch
 from motley.engines.cores import cores
 from motley.engines.prober import Prober
@@ -76,23 +77,30 @@ class LocalEngine(Engine):
         memories: Mapping[int, Memory | None],
         want: frozenset[str] = frozenset(),
     ) -> Iterator[Trained]:
-        """See :meth:`Engine.train`. Worked off in windows whose results fit in memory; what is wanted of the received model is
-        measured first, for a window together."""
+        """See :meth:`Engine.train`. Worked off in windows whose results fit in memory; what selector and correction want to know of
+        the received model is measured first, for a window together."""
         download, memories = self.placed(download, memories, [job.client for job in jobs])
-        arrival = {probed: None for reported, probed in ARRIVAL.items() if reported in want}
-        window = max(2 * self.threads, _WINDOW_WEIGHTS // self.client.model.layout.size)
+        first = self.setting.algorithm.correction.arrival
+        arrival = dict.fromkeys({probed for reported, probed in ARRIVAL.items() if reported in want} | first)
+        each = self.client.model.layout.size * (4 if "gradient" in first else 1)  # a float64 row, and a copy, beside the result
+        window = max(2 * self.threads, _WINDOW_WEIGHTS // each)
         for begin in range(0, len(jobs), window):
             some = jobs[begin : begin + window]
             clients = np.array([job.client for job in some], dtype=np.int64)
             met = self.prober.measure(clients, download, memories, arrival, _NO_KEY) if arrival else {}
-            for i, trained in enumerate(self._work(some, download, memories, want)):
+            arrivals = {job.client: self._arrival(met, i) for i, job in enumerate(some)} if first else {}
+            for i, trained in enumerate(self._work(some, Received(download, memories, arrivals), want)):
                 found = {name: float(met[ARRIVAL[name]][i]) for name in want if name in ARRIVAL}
                 yield dataclasses.replace(trained, signals={**trained.signals, **found}) if found else trained
 
+    def _arrival(self, met: Mapping[str, Floats], i: int) -> Arrival:
+        """What the correction may know of a client's received model."""
+        first, setting = self.setting.algorithm.correction.arrival, self.setting
+        gradient = torch.from_numpy(met["gradient"][i]).to(setting.device, setting.dtype) if "gradient" in first else None
+        return Arrival(float(met["loss"][i]) if "loss" in first else math.nan, gradient)
+
     @abstractmethod
-    def _work(
-        self, jobs: Sequence[Job], download: Tensors, memories: Mapping[int, Memory | None], want: frozenset[str]
-    ) -> Iterator[Trained]:
+    def _work(self, jobs: Sequence[Job], received: Received, want: frozenset[str]) -> Iterator[Trained]:
         """Run jobs; results in their order. What is received lies on the device already."""
 
     def measure(

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
-from motley.algorithms.base import Memory, Tensors
-from motley.engines.base import Job, Setting, Trained
+from motley.engines.base import Job, Received, Setting, Trained
 from motley.engines.common import LocalEngine, refuses_loss
 from motley.engines.cores import torch_threads
 
@@ -23,10 +22,8 @@ class Sequential(LocalEngine):
         """Any module, any loss on outputs."""
         return refuses_loss(setting)
 
-    def _work(
-        self, jobs: Sequence[Job], download: Tensors, memories: Mapping[int, Memory | None], want: frozenset[str]
-    ) -> Iterator[Trained]:
+    def _work(self, jobs: Sequence[Job], received: Received, want: frozenset[str]) -> Iterator[Trained]:
         for job in jobs:
             with torch_threads(self.inner):
-                trained = self.client.train(job, download, memories.get(job.client), want)
+                trained = self.client.train(job, received, want)
             yield trained

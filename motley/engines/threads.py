@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
-from motley.algorithms.base import Memory, Tensors
-from motley.engines.base import Job, Setting, Trained
+from motley.engines.base import Job, Received, Setting, Trained
 from motley.engines.client import Client
 from motley.engines.common import LocalEngine, refuses_loss
 from motley.engines.pool import Pool
@@ -30,13 +29,11 @@ class Threads(LocalEngine):
             return f"it is for CPUs, and the device is {setting.device!r}; use sequential"
         return refuses_loss(setting)
 
-    def _work(
-        self, jobs: Sequence[Job], download: Tensors, memories: Mapping[int, Memory | None], want: frozenset[str]
-    ) -> Iterator[Trained]:
+    def _work(self, jobs: Sequence[Job], received: Received, want: frozenset[str]) -> Iterator[Trained]:
         """Longest jobs start first."""
 
         def work(client: Client, job: Job) -> Trained:
-            return client.train(job, download, memories.get(job.client), want)
+            return client.train(job, received, want)
 
         order = sorted(range(len(jobs)), key=lambda i: -jobs[i].steps)
         done = dict(zip(order, self._pool.map(work, [jobs[i] for i in order]), strict=True))

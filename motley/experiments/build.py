@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,7 @@ from motley.tasks.base import Federation, Pool, Task, TaskSource
 from motley.tasks.federate import Divisible, Split, divisible, federate
 from motley.tasks.flat import initial
 from motley.timing.synchrony import Synchrony
-from motley.world.base import World
+from motley.world.base import Failures, World
 from motley.world.shift.feature_shift import shifted
 
 __all__ = ["build", "task_of"]
@@ -64,7 +65,9 @@ def build(
     setting = _setting(experiment, task, streams)
     selector = Selector(experiment.part("selector"), streams.key("select").words()[0] >> 1, experiment.stop.rounds)
     weights: Any = experiment.weights or setting.algorithm.weights or "examples"
-    _check_algorithm(setting, weights, experiment.cohort_size(len(task.federation)))
+    broken = type(experiment.part("failures")).upload_factor is not Failures.upload_factor
+    corrupted = broken or bool(task.federation.noise.any())
+    _check_algorithm(setting, weights, experiment.cohort_size(len(task.federation)), corrupted)
     _check_synchrony(experiment.part("synchrony"), setting, weights)
     _check_selector(experiment, selector, weights, task.federation)
     stop = experiment.stop.model_dump(exclude_none=True)
@@ -148,7 +151,7 @@ def _algorithm(experiment: Experiment, task: Task) -> Algorithm:
     return algorithm
 
 
-def _check_algorithm(setting: Setting, weights: str, cohort: int) -> None:
+def _check_algorithm(setting: Setting, weights: str, cohort: int, corrupted: bool) -> None:
     """Ask each part whether it can go with the others, the local solver and the weighting; and the aggregator, how many it needs."""
     algorithm = setting.algorithm
     parts = {"algorithm": algorithm.correction, "loss": algorithm.loss, "aggregator": algorithm.aggregator}
@@ -156,6 +159,9 @@ def _check_algorithm(setting: Setting, weights: str, cohort: int) -> None:
         reason = part.refuses(algorithm, setting.solver, weights)
         if reason:
             raise ConfigError(reason, key)
+        caution = part.warns() if corrupted else None
+        if caution:
+            warnings.warn(caution, stacklevel=2)
     least = algorithm.aggregator.least
     if cohort < least:
         name = type(algorithm.aggregator).__name__

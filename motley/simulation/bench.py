@@ -60,9 +60,9 @@ def passes(want: Mapping[str, int | None], federation: Federation, work: LocalWo
     return total
 
 
-def arrival(reported: Iterable[str]) -> dict[str, int | None]:
-    """What is measured on the received model, on all samples, to report these signals."""
-    return {ARRIVAL[name]: None for name in sorted(reported) if name in ARRIVAL}
+def arrival(reported: Iterable[str], correction: Iterable[str] = ()) -> dict[str, int | None]:
+    """What is measured on the received model, on all samples, to report these signals and for the correction to know."""
+    return dict.fromkeys(sorted({ARRIVAL[name] for name in reported if name in ARRIVAL} | set(correction)))
 
 
 def numbers(signals: Mapping[str, Floats]) -> int:

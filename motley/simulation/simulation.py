@@ -200,7 +200,8 @@ class Simulation:
         bits = self.channel.sizes(self.downloads[self.version], ids, self.version)
         (up, down), step_s = self._speeds(ids), self._step_s(ids)
         steps = self.plan.synchrony.steps(steps, -(transfer_s(bits.down, down) + transfer_s(bits.up, up)), step_s)
-        first = bench.arrival(self.selector.rule.needs().reported)  # takes the time of its passes, before the first step
+        # what is measured on arrival takes the time of its passes, before the first step
+        first = bench.arrival(self.selector.rule.needs().reported, self.algorithm.correction.arrival)
         before = bench.passes(first, self.federation, self.setting.work, ids) * FORWARD / np.maximum(steps, 1)
         lines = plan(
             client=ids,

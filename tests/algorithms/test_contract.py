@@ -12,11 +12,15 @@ from motley.algorithms import CATALOGUE
 from motley.algorithms.base import Part
 from motley.algorithms.fedavg import FedAvg
 from motley.algorithms.fedavgm import FedAvgM
+from motley.algorithms.fedbio import FedBiO
+from motley.algorithms.feddf import FedDF
 from motley.algorithms.feddyn import FedDyn
 from motley.algorithms.fednova import FedNova
 from motley.algorithms.fedopt import FedAdagrad, FedAdam, FedYogi
 from motley.algorithms.fedprox import FedProx
-from motley.algorithms.local import SGD, Clip
+from motley.algorithms.local import SGD, Adam, Clip
+from motley.algorithms.qfedavg import QFedAvg
+from motley.algorithms.rhfl import RHFL
 from motley.algorithms.scaffold import Controlled, Scaffold
 from motley.testing.algorithms import CHECKS, check_algorithm
 
@@ -33,7 +37,19 @@ ROWS = [
     (FedNova(mu=0.1, server_momentum=0.5), None, MOMENTUM),
     (Scaffold(), None, None),
     (Scaffold(server_lr=0.5), None, SGD(lr=0.1, momentum=0.9, clip=Clip(1.0, "gradient"))),
+    (Scaffold(option="I"), None, Adam(lr=0.1)),
     (FedDyn(alpha=0.1), None, None),
+    (FedDF(steps=6, every=2, patience=4, batch_size=16), None, None),
+    (FedBiO(), None, None),
+    (FedBiO(reset=True, floor=0.0), "uniform", MOMENTUM),
+    (RHFL(batch_size=16), None, None),
+    (RHFL(mode="kd", batch_size=16), None, None),
+    (RHFL(mode="kd", batch_size=16, exchange="batch", adam="kept"), None, MOMENTUM),
+    (FedDyn(alpha=0.1), None, Adam(lr=0.1)),
+    (FedNova(mu=0.1), None, Adam(lr=0.1)),
+    (FedProx(mu=0.5), None, Adam(lr=0.1)),
+    (QFedAvg(), None, None),
+    (QFedAvg(q=0.5), None, MOMENTUM),
 ]
 
 

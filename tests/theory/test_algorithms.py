@@ -6,12 +6,19 @@ import numpy as np
 import pytest
 import torch
 
+from motley.algorithms.base import Arrival, Context
+from motley.algorithms.qfedavg import Fair
 from motley.core.errors import ConfigError
+from motley.core.layout import Layout
 from motley.experiments.build import build
 from motley.experiments.config import Experiment
 from motley.simulation.simulation import Simulation
+from motley.tasks.base import ModelState
 
-ALL = ["fedavg", "fedprox", "scaffold", "fednova", "fedavgm", "fedadagrad", "fedadam", "fedyogi", "feddyn"]
+ALL = [
+    "fedavg", "fedprox", "scaffold", {"name": "scaffold", "option": "I"}, "fednova", "fedavgm", "fedadagrad", "fedadam",
+    "fedyogi", "feddyn", "qfedavg",
+]  # fmt: skip
 
 
 def simulate(minima=(0.0, 10.0), taus=(2, 20), lr=0.01, rounds=1, start=None, **keys) -> Simulation:
@@ -47,6 +54,95 @@ def test_scaffold_two_clients_two_rounds() -> None:
     assert simulation.server.model.x.item() == pytest.approx(0.6878, rel=1e-12)
     assert simulation.server.extra["c"].item() == pytest.approx(-1.539, rel=1e-12)
     assert [simulation.memories[k]["c"].item() for k in (0, 1)] == pytest.approx([-0.5415, -2.5365], rel=1e-12)
+
+
+def test_scaffold_with_gradients_at_the_received_model() -> None:
+    """The same clients under option I: round 1 as before, x = .38, and c_k = grad F_k(0) = (-1, -3), c = -2. In round 2 both
+    step along (w - m_k) - c_k + c = w - 2: y = .542, then .6878, for both. c_k = grad F_k(.38) = (-.62, -2.62)."""
+    option = {"name": "scaffold", "option": "I"}
+    simulation = simulate(minima=(1.0, 3.0), taus=(2, 2), lr=0.1, start=0.0, rounds=2, algorithm=option)
+    simulation.step()
+    assert simulation.server.model.x.item() == pytest.approx(0.38, rel=1e-12)
+    assert [simulation.memories[k]["c"].item() for k in (0, 1)] == pytest.approx([-1.0, -3.0], rel=1e-12)
+    assert simulation.server.extra["c"].item() == pytest.approx(-2.0, rel=1e-12)
+    simulation.step()
+    assert simulation.server.model.x.item() == pytest.approx(0.6878, rel=1e-12)
+    assert [simulation.memories[k]["c"].item() for k in (0, 1)] == pytest.approx([-0.62, -2.62], rel=1e-12)
+
+
+@pytest.mark.parametrize("optimizer", [{"name": "sgd", "lr": 0.05}, {"name": "adam", "lr": 0.01}])
+def test_scaffold_option_one_reaches_the_optimum(optimizer: dict[str, object]) -> None:
+    """Also under Adam, up to its step: near the optimum the corrected gradients of all clients are small together."""
+    keys = {"local": {"batch_size": 1, "optimizer": optimizer}, "rounds": 150}
+    found = run(algorithm={"name": "scaffold", "option": "I"}, **keys)
+    assert found == pytest.approx(5.0, abs=1e-8 if optimizer["name"] == "sgd" else 0.05)
+
+
+def test_what_is_measured_on_arrival_takes_time() -> None:
+    """Three steps of a second; a loss over three batches takes a third of a step each, a gradient a whole step each."""
+    keys = {"taus": (3, 3), "device": {"name": "constant", "seconds": 1.0}}
+    took = {}
+    for name, option in {"fedavg": {}, "qfedavg": {}, "scaffold": {"option": "I"}}.items():
+        simulation = simulate(algorithm={"name": name, **option}, **keys)
+        simulation.step()
+        took[name] = simulation.clock.now_s
+    assert took == pytest.approx({"fedavg": 3.0, "qfedavg": 4.0, "scaffold": 6.0})
+
+
+@pytest.mark.parametrize(("q", "want"), [(0.0, 0.4), (1.0, 26 / 90), (2.0, 98 / 466)])
+def test_qfedavg_by_hand(q: float, want: float) -> None:
+    """x = 0, lr .1, so L = 10. F_1 = (w - 1)^2 and F_2 = 2.25 (w - 4/3)^2: F(0) = (1, 4), one step gives w = (.2, .6) and
+    u = (-2, -6). q = 1: Delta = (-2, -24), h = 1 * 4 + 10, 1 * 36 + 40 = (14, 76): x = 26/90 = .288889. q = 2: Delta =
+    (-2, -96), h = 2 * 4 + 10, 8 * 36 + 160 = (18, 448): 98/466 = .210300. q = 0: 8/20 = .4, plain averaging (A7 ii)."""
+    task = {"name": "quadratic", "minima": [1.0, 4 / 3], "curvatures": [2.0, 4.5]}
+    simulation = simulate(minima=(1.0, 4 / 3), task=task, lr=0.1, start=0.0, algorithm={"name": "qfedavg", "q": q})
+    simulation.step()
+    assert simulation.server.model.x.item() == pytest.approx(want, rel=1e-9)
+
+
+def test_qfedavg_stands_where_the_powers_of_the_losses_balance() -> None:
+    """Curvatures 1 and 4, minima 0 and 10, one step each, q = 1: sum F F' = x^3 / 2 - 8 (10 - x)^3 = 0, so x / (10 - x) is the
+    cube root of 16 and x = 7.158915; q = 0 stands at 8, which suits the second client more."""
+    keys = {"task": {"name": "quadratic", "minima": [0.0, 10.0], "curvatures": [1.0, 4.0]}, "rounds": 80, "lr": 0.1}
+    ratio = 16 ** (1 / 3)
+    assert run(algorithm="qfedavg", **keys) == pytest.approx(10 * ratio / (1 + ratio), abs=1e-6)
+    assert run(algorithm={"name": "qfedavg", "q": 0.0}, **keys) == pytest.approx(8.0, abs=1e-6)
+
+
+def test_losses_times_a_factor_leave_the_shares_of_clients() -> None:
+    """All F times c: F^q of one client over another's stays, and the step changes its length only (A7 iii)."""
+    fair, shares = Fair(q=2.0), []
+    for c in (1.0, 7.0):
+        sent = []
+        for loss in (1.0, 4.0):
+            ctx = Context(torch.zeros(1), {}, None, 1, 0.1, 1, 1.0, Layout(()), Arrival(loss=c * loss))
+            sent.append(fair.finish(ModelState(torch.ones(1), torch.zeros(0), torch.zeros(0)), ctx)[0])
+        assert fair.update(sent[0]).tolist() == pytest.approx([1.0], rel=1e-6)
+        shares.append(sent[1]["scale"].value.item() / sent[0]["scale"].value.item())
+    assert shares == pytest.approx([16.0, 16.0], rel=1e-8)
+
+
+def test_qfedavg_uses_each_clients_own_loss() -> None:
+    """One loss of 2.5 for both clients of the worked example would give .222222 (A7.9): no reweighting, only a shorter step."""
+    parts = []
+    for loss, w in ((2.5, 0.2), (2.5, 0.6)):
+        ctx = Context(torch.zeros(1), {}, None, 1, 0.1, 1, 1.0, Layout(()), Arrival(loss=loss))
+        parts.append(Fair(q=1.0).finish(ModelState(torch.tensor([w]), torch.zeros(0), torch.zeros(0)), ctx)[0])
+    wrong = sum(p["delta"].value.item() for p in parts) / sum(p["h"].value.item() for p in parts)
+    assert wrong == pytest.approx(0.222222, abs=1e-6)
+    test_qfedavg_by_hand(1.0, 26 / 90)
+
+
+def test_a_corrupted_federation_is_told_about_fairness() -> None:
+    keys = {
+        "task": "synthetic", "population": 4, "cohort": 2, "partition": "by_writer", "stop": {"rounds": 1},
+        "label_noise": {"name": "symmetric", "rate": 0.3},
+    }  # fmt: skip
+    with pytest.warns(UserWarning, match=r"q-FedAvg \(q = 1\) turns to clients with a high loss"):
+        build(Experiment(**keys, algorithm="qfedavg"))
+    build(Experiment(**keys, algorithm={"name": "qfedavg", "q": 0.0}))  # warnings are errors here
+    build(Experiment(**keys))
+    build(Experiment(**{**keys, "label_noise": "none"}, algorithm="qfedavg"))
 
 
 def test_scaffold_begins_as_uniform_averaging() -> None:
@@ -191,7 +287,7 @@ def test_server_momentum_grows_to_its_limit() -> None:
 
 
 @pytest.mark.parametrize("engine", ["threads", "cohort", "vmap", "debug"])
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", ALL, ids=str)
 def test_every_engine_agrees_with_the_reference(name: str, engine: str) -> None:
     """Unequal steps, three rounds, two of three clients, float64 to 1e-9."""
     keys = {"minima": (0.0, 10.0, 4.0), "taus": (2, 7, 3), "lr": 0.05, "cohort": 2, "rounds": 3, "algorithm": name}
@@ -203,6 +299,15 @@ def test_every_engine_agrees_with_the_reference(name: str, engine: str) -> None:
     [
         ({"algorithm": "scaffold", "weights": "examples"}, 'algorithm: SCAFFOLD averages uniformly.*use "uniform"'),
         ({"algorithm": "scaffold", "server": "momentum"}, "SCAFFOLD's server keeps c, which the server rule Momentum does not"),
+        (
+            {"algorithm": "scaffold", "local": {"batch_size": 1, "optimizer": "adam"}},
+            'option II divides the way.*Adam did not step along.*option = "I"',
+        ),
+        ({"algorithm": {"name": "scaffold", "option": "III"}}, "algorithm.option: got 'III'.*expected one of 'I', 'II'"),
+        ({"algorithm": "qfedavg", "weights": "examples"}, 'q-FedAvg weighs clients by their loss alone.*use "uniform"'),
+        ({"algorithm": "qfedavg", "server": "adam"}, "divides by the sum of the h_k, which the server rule Adam does not"),
+        ({"algorithm": "qfedavg", "aggregator": "median"}, "Median judges plain updates, but Fair also uploads h"),
+        ({"algorithm": {"name": "qfedavg", "q": -1}}, "got q = -1.0; expected a finite number of at least 0"),
         ({"algorithm": "feddyn", "weights": "examples"}, "FedDyn averages uniformly"),
         ({"algorithm": "fednova", "weights": "ht"}, "two weighted means, whose weights must sum to 1"),
         ({"algorithm": "fednova", "server": "adam"}, "FedNova's updates are normalised"),

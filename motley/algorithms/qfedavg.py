@@ -1,0 +1,145 @@
+"""q-FedAvg: clients with a high loss count more, so that accuracy is spread more evenly.
+
+Li, Sanjabi, Beirami, Smith: *Fair Resource Allocation in Federated Learning*, ICLR 2020 (arXiv:1905.10497). Specification:
+optimisation-and-compression A7.
+
+It minimises ``sum_k p_k F_k^(q+1) / (q+1)``. With L = 1 / lr, and F_k the loss of the *received* model x over all of the client's
+training samples, before it trains:
+
+    client:  u_k = L (x - w_k),   Delta_k = F_k^q u_k,   h_k = q F_k^(q-1) ||u_k||^2 + L F_k^q
+    server:  x <- x - sum_S Delta_k / sum_S h_k
+
+Symbols: ``q`` how much fairness, 0 is uniform averaging; w_k the model after local work. ``p_k`` does not occur in the step: it enters
+through sampling, so the weights are uniform. State: none. Cost: a forward pass over the client's data before it trains, charged
+in virtual time, and two scalars more up. One local step (``local = { steps = 1 }``) makes it q-FedSGD.
+
+Deviations and readings
+-----------------------
+* The upload is ``delta = L F_k^q (w_k - x)``, that is -Delta_k, since clients send after minus before; ``scale = L F_k^q`` rides
+  along, so that the server can tell by how much the client's model moved. Both scalars are float64: F^q may be very small.
+* F + 1e-10 stands for F, as in the authors' code, which keeps F^(q-1) finite for q < 1; with F near 0 take q >= 1.
+* F_k is the loss that is trained with (a noise-robust one too), without any regulariser, in eval mode. Every client's own: one loss
+  for all of them would only shorten the step.
+* L follows the learning rate of the round. Buffers are averaged uniformly.
+* A client whose *labels* are wrong has a high loss as well, and q-FedAvg turns to it. Where an experiment corrupts clients on
+  purpose, building it says so.
+
+>>> from motley.algorithms.qfedavg import QFedAvg
+>>> QFedAvg(q=2.0).q
+2.0
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from motley.algorithms.base import (
+    Algorithm,
+    Context,
+    Correction,
+    Memory,
+    Method,
+    Part,
+    Parts,
+    Room,
+    Server,
+    ServerState,
+    Tensors,
+    step_model,
+)
+from motley.algorithms.local import Solver
+from motley.core.errors import ConfigError
+from motley.core.paper import Paper
+from motley.tasks.base import ModelState
+
+__all__ = ["Fair", "FairAverage", "QFedAvg"]
+
+LEAST_LOSS = 1e-10
+"""Added to every F."""
+
+
+@dataclass(frozen=True)
+class Fair(Correction):
+    """The update times ``L F^q``, that factor, and ``h``."""
+
+    uploads: ClassVar[frozenset[str]] = frozenset({"delta", "scale", "h"})
+    q: float = 1.0
+
+    @property
+    def arrival(self) -> frozenset[Literal["loss", "gradient"]]:
+        """F, whatever q is."""
+        return frozenset({"loss"})
+
+    def finish(self, after: ModelState, ctx: Context) -> tuple[Mapping[str, Part], Memory | None]:
+        """See the top of this file."""
+        parts, memory = super().finish(after, ctx)
+        delta, slope = parts["delta"].value, 1.0 / ctx.lr
+        loss = ctx.arrival.loss + LEAST_LOSS
+        scale = slope * loss**self.q
+        steep = self.q * loss ** (self.q - 1.0) * float((slope * delta.double()).square().sum())
+        told = torch.tensor([[scale], [steep + scale]], dtype=torch.float64, device=delta.device)
+        return {
+            **parts,
+            "delta": Part(scale * delta, "mean"),
+            "scale": Part(told[0], "mean"),
+            "h": Part(told[1], "mean"),
+        }, memory
+
+    def update(self, parts: Parts) -> Tensor:
+        """The upload over its factor."""
+        return parts["delta"].value / parts["scale"].value
+
+    def refuses(self, algorithm: Algorithm, solver: Solver, weights: str) -> str | None:
+        """Weights that would count sizes or scores again, and a server that does not divide by the h."""
+        if weights != "uniform":
+            return f'q-FedAvg weighs clients by their loss alone; got weights = "{weights}", use "uniform"'
+        if not isinstance(algorithm.server, FairAverage):
+            name = type(algorithm.server).__name__
+            return f"q-FedAvg divides by the sum of the h_k, which the server rule {name} does not; leave server out"
+        return None
+
+    def warns(self) -> str | None:
+        """What a user should know who corrupts clients on purpose."""
+        if not self.q:
+            return None
+        return (
+            f"q-FedAvg (q = {self.q:g}) turns to clients with a high loss, and clients with wrong labels or broken updates are among "
+            "them: look at their share of the step before calling the result fair, or use a robust loss or aggregator"
+        )
+
+
+@dataclass(frozen=True)
+class FairAverage(Server):
+    """``x <- x + sum delta / sum h``; means serve as well as sums."""
+
+    def update(self, state: ServerState, total: Tensors, room: Room) -> ServerState:
+        """One server step."""
+        return ServerState(step_model(state, total["delta"] / total["h"], total), state.extra)
+
+
+@dataclass(frozen=True)
+class QFedAvg(Method):
+    """Fair averaging: option ``q`` (1; 0 is uniform averaging; the paper tunes it from 0.001 to 5)."""
+
+    paper: ClassVar[Paper] = Paper(
+        "li2020qffl",
+        "Fair Resource Allocation in Federated Learning",
+        ("Tian Li", "Maziar Sanjabi", "Ahmad Beirami", "Virginia Smith"),
+        "International Conference on Learning Representations (ICLR)",
+        2020,
+        "https://arxiv.org/abs/1905.10497",
+    )
+    q: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.q < float("inf"):
+            raise ConfigError(f"got q = {self.q}; expected a finite number of at least 0")
+
+    def change(self, plain: Algorithm) -> Algorithm:
+        """Updates weighed by powers of the loss, uniform weights, and the server that divides by the h."""
+        return plain.replace(correction=Fair(self.q), server=FairAverage(), weights="uniform")
