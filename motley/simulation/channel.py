@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from motley.algorithms.base import Context, Correction, ServerState, Tensors
+from motley.algorithms.base import Context, Correction, Exchange, ServerState, Tensors
 from motley.core.layout import Layout
 from motley.transport.ledger import VALUE_BITS, Ledger, message_bits, paper_bits
 
@@ -32,34 +32,40 @@ class Channel:
     Parameters
     ----------
     upload_bits: of one client's update, buffers and counters included. paper_bits: 32 for each of its ``mean`` and ``sum`` values.
-    ledger: to go on with.
+    answer_bits: what every participant is sent beside the model. ledger: to go on with.
     """
 
-    def __init__(self, upload_bits: int, paper_bits: int, ledger: Ledger | None = None) -> None:
-        self.upload_bits, self.paper_bits = upload_bits, paper_bits
+    def __init__(self, upload_bits: int, paper_bits: int, answer_bits: int = 0, ledger: Ledger | None = None) -> None:
+        self.upload_bits, self.paper_bits, self.answer_bits = upload_bits, paper_bits, answer_bits
         self.ledger = ledger or Ledger()
         self._holders: tuple[int, Ids] = (-1, np.zeros(0, np.int64))  # a version, and who was sent it in this round
 
     @classmethod
-    def between(cls, correction: Correction, server: ServerState, layout: Layout) -> Channel:
-        """The channel for a method's messages: an upload's size is that of an update of zero, which no client's differs from."""
+    def between(cls, correction: Correction, server: ServerState, layout: Layout, exchange: Exchange) -> Channel:
+        """The channel for a method's messages: an upload's size is that of an update of zero, which no client's differs from, and of
+        what the server rule asks beside it."""
         model = server.model
         download = correction.download(server)
         start = correction.start(download, correction.memory(model))
         ctx = Context(model.x, download, correction.memory(model), 1, 1.0, 1, 1.0, layout)
         parts, _ = correction.finish(start, ctx)
         update = {name: part.value for name, part in parts.items() if part.fold in ("mean", "sum")}
-        return cls(message_bits({name: part.value for name, part in parts.items()}), paper_bits(update))
+        more, answer = VALUE_BITS * exchange.up, VALUE_BITS * exchange.down
+        return cls(message_bits({name: part.value for name, part in parts.items()}) + more, paper_bits(update) + more, answer)
 
     def sizes(self, download: Tensors, ids: Ids, version: int) -> Sizes:
-        """What sending ``download`` to these clients, and getting their updates back, takes."""
+        """What sending ``download`` and the server's answer to these clients, and getting their updates back, takes."""
+        return Sizes(self._model(download, ids, version) + self.answer_bits, np.full(len(ids), self.upload_bits))
+
+    def _model(self, download: Tensors, ids: Ids, version: int) -> Ids:
+        """Bits of the model to who does not hold it."""
         held, who = self._holders
         needs = ~np.isin(ids, who) if held == version else np.ones(len(ids), bool)
-        return Sizes(np.where(needs, message_bits(download), 0), np.full(len(ids), self.upload_bits))
+        return np.where(needs, message_bits(download), 0)
 
     def whole(self, download: Tensors) -> tuple[int, int]:
         """Bits down of a client that holds nothing yet, and bits up of a whole update."""
-        return message_bits(download), self.upload_bits
+        return message_bits(download) + self.answer_bits, self.upload_bits
 
     def enrol(self, ids: Ids, numbers: int) -> None:
         """Every client tells so many numbers once, before round 1."""
@@ -67,7 +73,7 @@ class Channel:
 
     def probe(self, ids: Ids, download: Tensors, version: int, round: int, numbers: int) -> Sizes:
         """Bill a probe: so many numbers measured on the model by each and sent up, the model first sent to who does not hold it."""
-        down = self.sizes(download, ids, version).down if numbers else np.zeros(len(ids), np.int64)
+        down = self._model(download, ids, version) if numbers else np.zeros(len(ids), np.int64)
         up = np.full(len(ids), VALUE_BITS * numbers)
         self.ledger.post("probe", "down", ids, down, round)
         self.ledger.post("probe", "up", ids, up, round)

@@ -44,12 +44,12 @@ class Decoded:
         self.setting, self.layout = setting, setting.task.layout
         self.consensus: Tensor | None = None
 
-    def signals(self, parts: Parts, x: Tensor, rates: float) -> dict[str, Value]:
-        """The wanted signals of one upload; ``x`` the model that was sent, ``rates`` the sum of its steps' learning rates."""
+    def signals(self, parts: Parts, download: Tensors, rates: float) -> dict[str, Value]:
+        """The wanted signals of one upload; ``download`` what was sent, ``rates`` the sum of its steps' learning rates."""
         if not self.wanted:
             return {}
         update = self.setting.algorithm.correction.update(parts).cpu().double()
-        return {name: _MADE[name](self, update, x, rates) for name in self.wanted}
+        return {name: _MADE[name](self, update, download["x"], rates) for name in self.wanted}
 
     def step(self, total: Tensors) -> None:
         """Take a server step into the consensus."""

@@ -8,7 +8,7 @@ A client is examined on its own test part. In a federation with only a common te
 (INTERPRETATION of "the same per-client class law for client test splits", optimisation-and-compression D).
 
 Where a method lets clients start from a model of their own (FedBN's normalisation), each is examined on that one; ``global`` is
-the server's model as it is.
+the server's model as it is, and left out where clients share none (RHFL's own models).
 """
 
 from __future__ import annotations
@@ -37,16 +37,22 @@ class Examine:
 
 
 def examine(
-    engine: Engine, model: ModelState, federation: Federation, per_client: bool, own: Callable[[int], ModelState] | None = None
+    engine: Engine,
+    model: ModelState,
+    federation: Federation,
+    per_client: bool,
+    own: Callable[[int], ModelState] | None = None,
+    shared: bool = True,
 ) -> dict[str, Any]:
     """Columns ``scope, client, examples, loss, accuracy`` of one evaluation; accuracy is NaN in regression.
 
-    ``own``: the model that a client starts from; None: ``model`` for everybody."""
+    ``own``: the model that a client starts from; None: ``model`` for everybody. ``shared``: whether ``model`` is anybody's; where it
+    is not, there is no ``global`` row."""
     scope: list[str] = []
     columns: list[tuple[NDArray[np.int64], NDArray[np.int64], Floats, Floats]] = []
     common = federation.global_test
     one = np.full(1, -1, dtype=np.int64)
-    if common is not None:
+    if common is not None and shared:
         loss, hit = engine.evaluate(model, common)
         scope.append("global")
         columns.append((one, np.array([len(common)]), np.array([loss.mean()]), np.array([hit.mean()])))
@@ -61,11 +67,12 @@ def examine(
     elif common is not None and federation.classes is not None:
         labels = federation.y[common].cpu().numpy()
         sizes = federation.train.sizes
-        each_loss, each_hit = (_by_class(value, labels, federation) for value in (loss, hit))
-        if own is not None:
-            for k in range(len(federation)):
-                found = engine.evaluate(own(k), common)
-                each_loss[k], each_hit[k] = (_by_class(value, labels, federation)[k] for value in found)
+        if own is None:
+            each_loss, each_hit = (_by_class(value, labels, federation) for value in (loss, hit))
+        else:
+            found = [engine.evaluate(own(k), common) for k in range(len(federation))]
+            each = [[_by_class(value, labels, federation)[k] for value in pair] for k, pair in enumerate(found)]
+            each_loss, each_hit = np.array(each).T
     else:
         return _join(scope, columns)
     known = np.flatnonzero(sizes > 0)

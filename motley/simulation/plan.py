@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from motley.algorithms.base import Room
 from motley.algorithms.schedules import Constant, Schedule
 from motley.algorithms.weights import Weighting
 from motley.engines.base import Setting
@@ -26,6 +27,7 @@ class Plan:
     setting: what is trained. world, synchrony: under which conditions, and when the server steps. cohort: m. stop: when it ends.
     weights: how much each update counts. schedule: factor on the learning rate by server step. examine: when to look.
     probe_batches: batches a probe measures per candidate instead of what the rule asks for; 0 means all.
+    room: what the server rule may use beside uploads (network, public and validation samples); None: nothing.
     """
 
     setting: Setting
@@ -37,6 +39,7 @@ class Plan:
     schedule: Schedule = field(default_factory=Constant)
     examine: Examine = field(default_factory=Examine)
     probe_batches: int | None = None
+    room: Room | None = None
 
     def probed(self, selector: Selector[Any]) -> dict[str, int | None]:
         """Signals measured before a choice, and on how many batches (None: all data)."""

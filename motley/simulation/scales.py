@@ -43,7 +43,7 @@ def scaled(uploads: Numbered, scale: NDArray[np.float64]) -> Numbered:
     """Each update times its factor (FedBuff); the aggregator weighs buffers by it. ``scale``: by row."""
     for i, upload in uploads:
         factor, delta = float(scale[i]), upload.parts["delta"]
-        yield i, Upload({**upload.parts, "delta": delta._replace(value=factor * delta.value)}, upload.weight, factor)
+        yield i, upload._replace(parts={**upload.parts, "delta": delta._replace(value=factor * delta.value)}, scale=factor)
 
 
 def mixed(uploads: Numbered, scale: NDArray[np.float64], newest: ModelState, received: dict[int, Tensor]) -> Numbered:
@@ -58,7 +58,7 @@ def mixed(uploads: Numbered, scale: NDArray[np.float64], newest: ModelState, rec
             "delta": delta._replace(value=(factor * way).to(delta.value)),
             "buffers": Part(blend, "convex"),
         }
-        yield i, Upload(parts, upload.weight)
+        yield i, upload._replace(parts=parts)
 
 
 def corrupted(stream: Iterable[Trained], factor: NDArray[np.float64]) -> Iterator[Trained]:

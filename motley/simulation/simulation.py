@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from motley.algorithms.base import Correction, Memory, Room, ServerState, Tensors, Upload
+from motley.algorithms.base import Correction, Memory, ServerState, Tensors, Upload
 from motley.algorithms.weights import divide_by, raw_weights
 from motley.core.keys import Key
 from motley.core.records import SIGNALS, Cohort, Outcome, Reports
@@ -31,6 +31,7 @@ from motley.simulation.flights import Flights
 from motley.simulation.links import Links
 from motley.simulation.plan import Plan, Round
 from motley.simulation.scales import corrupted, weighed
+from motley.simulation.servers import exchange_of, room_at
 from motley.simulation.stopwatch import Stopwatch
 from motley.tasks.base import ModelState
 from motley.timing.clock import Clock
@@ -75,7 +76,8 @@ class Simulation:
         self.examples = self.federation.train.sizes
         self.full_steps = plan.setting.work.total(self.examples)
         self.server = self.algorithm.server.init(model, len(self.federation))
-        self.channel = Channel.between(self.algorithm.correction, self.server, plan.setting.task.layout)
+        self.exchange = exchange_of(plan)
+        self.channel = Channel.between(self.algorithm.correction, self.server, plan.setting.task.layout, self.exchange)
         # outside the engine work is short, and short work on two threads waits for busy neighbours; long vectors are worth it
         self.threads = 1 if plan.setting.task.layout.size < LONG else engine.threads
         self.clock, self.watch = Clock(), Stopwatch()
@@ -202,7 +204,8 @@ class Simulation:
         steps = self.plan.synchrony.steps(steps, -(transfer_s(bits.down, down) + transfer_s(bits.up, up)), step_s)
         # what is measured on arrival takes the time of its passes, before the first step
         first = bench.arrival(self.selector.rule.needs().reported, self.algorithm.correction.arrival)
-        before = bench.passes(first, self.federation, self.setting.work, ids) * FORWARD / np.maximum(steps, 1)
+        asked = self.exchange.own * self.setting.work.batches(examples) + self.exchange.batches
+        before = (bench.passes(first, self.federation, self.setting.work, ids) + asked) * FORWARD / np.maximum(steps, 1)
         lines = plan(
             client=ids,
             dispatch=self.dispatch + np.arange(len(ids)),
@@ -251,7 +254,7 @@ class Simulation:
                 if total:
                     self._probe(self.algorithm.correction.download(self._moved(total, counted)), np.nan)
             elif total:
-                self._update(landed, counted, total, results)
+                self._update(counted, total, results)
         staleness = self.version - landed.timelines.version
         self.version += 1
         self.asked = False
@@ -276,26 +279,26 @@ class Simulation:
                 self.engine.train(jobs, download, self._memories(lines.client), want), landed.cargo["factor"][chosen]
             )
             for i, rate, trained in zip(chosen.tolist(), lr.tolist(), self.watch.iterate("train", stream), strict=True):
-                made = self.decoded.signals(trained.parts, download["x"], rate * trained.steps) if trained.finite else {}
+                made = self.decoded.signals(trained.parts, download, rate * trained.steps) if trained.finite else {}
                 results[i] = dataclasses.replace(trained, parts={}, signals={**trained.signals, **made})
                 if trained.finite:
-                    kept[i] = Upload(trained.parts, float(landed.cargo["weight"][i]))
+                    kept[i] = Upload(trained.parts, float(landed.cargo["weight"][i]), client=trained.client)
                     if len(chosen) == len(accepted):
                         yield i, kept.pop(i)
         for i in sorted(kept):
             yield i, kept[i]
 
     def _moved(self, total: Tensors, counted: NDArray[np.bool_]) -> ServerState:
-        room = Room(self.setting.task.layout, len(self.federation), int(counted.sum()))
+        room = room_at(self.plan, self.engine, self.version, int(counted.sum()))
         return self.algorithm.server.update(self.server, total, room)
 
-    def _update(self, landed: Flights, counted: NDArray[np.bool_], total: Tensors, results: Mapping[int, Trained]) -> None:
-        self.server = self._moved(total, counted)
+    def _update(self, counted: NDArray[np.bool_], total: Tensors, results: Mapping[int, Trained]) -> None:
+        room = room_at(self.plan, self.engine, self.version, int(counted.sum()))
+        memories = {results[i].client: results[i].memory for i in np.flatnonzero(counted).tolist()}
+        kept = {client: memory for client, memory in memories.items() if memory is not None}
+        self.server, after = self.algorithm.server.settle(self.server, total, kept, room)
         self.decoded.step(total)
-        for i in np.flatnonzero(counted):
-            memory = results[int(i)].memory
-            if memory is not None:
-                self.memories[int(landed.timelines.client[i])] = memory
+        self.memories.update(after)
 
     # ------------------------------------------------------------------------------------- examiner, rows
 
@@ -314,10 +317,11 @@ class Simulation:
 
     def _examine(self) -> None:
         with self.watch("examine"):
-            found = examine(self.engine, self.server.model, self.federation, self.plan.examine.per_client, self._own_models())
+            each, shared = self.plan.examine.per_client, self.algorithm.correction.shared
+            found = examine(self.engine, self.server.model, self.federation, each, self._own_models(), shared)
         if not found["scope"]:
             return
-        head = found["scope"].index("mean" if self.federation.global_test is None else "global")
+        head = found["scope"].index("global" if "global" in found["scope"] else "mean")
         self.score = float(found["accuracy" if self.setting.task.metric == "accuracy" else "loss"][head])
         ledger = self.channel.ledger
         stamp = {"round": self.round, "version": self.version, "time_s": self.clock.now_s}
