@@ -55,6 +55,9 @@ __all__ = ["FedCBS", "FedCBSState", "qcid"]
 
 Floats = NDArray[np.float64]
 
+LARGEST = 1e15
+"""Counts above it count as it, and histograms that sum to less than its inverse as empty: squares stay finite and above 0."""
+
 
 @dataclass(frozen=True)
 class FedCBSState:
@@ -135,8 +138,8 @@ class FedCBS(SelectionRule[FedCBSState]):
         clients = state.clients
         enrolled = reports.of(Outcome.ENROLLED)
         if len(enrolled) and "label_histogram" in enrolled.signals:
-            labels = enrolled.signals["label_histogram"]
-            good = (labels >= 0).all(axis=1, keepdims=True) & (labels.sum(axis=1, keepdims=True) > 0)
+            labels = np.minimum(enrolled.signals["label_histogram"], LARGEST)
+            good = (labels >= 0).all(axis=1, keepdims=True) & (labels.sum(axis=1, keepdims=True) > 1.0 / LARGEST)
             clients = clients.put(enrolled.ids, {"labels": np.where(good, labels, np.nan)})
         sent = reports.of(Outcome.ACCEPTED, Outcome.LATE, Outcome.DROPPED, Outcome.REJECTED)
         return FedCBSState(clients.add("count", sent.ids) if len(sent) else clients)

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from motley.core.records import Outcome, Reports
 from motley.core.table import ClientTable
+from motley.selectors.parts import facility
 from motley.selectors.parts.facility import EXACT, cover, distances, known_vectors, put_vectors
 
 LINE = np.array([0.0, 1, 3, 10, 12, 13, 20])[:, None]
@@ -145,7 +146,10 @@ def test_nobody_known_is_everybody_at_one_place():
     assert not known.any()
 
 
-def test_vectors_of_a_run_that_diverges_stay_finite():
+@pytest.mark.parametrize("exact", [facility.EXACT, 0])
+def test_vectors_of_a_run_that_diverges_stay_finite(monkeypatch, exact):
+    """In a large federation too, where the products are float32."""
+    monkeypatch.setattr(facility, "EXACT", exact)
     wild = Reports(np.arange(3), Outcome.PROBED, signals={"gradient": np.array([[1e300, 1], [-1e300, 1], [0, 1]])})
     table = put_vectors(ClientTable({"vector": np.nan}), "vector", wild, "gradient")
     far = distances(known_vectors(table, "vector", np.arange(3))[0], np.arange(3))

@@ -291,6 +291,21 @@ def test_diverging_clients_do_not_break_the_factor():
         selector.observe(t, back(ids, np.where(ids % 3, 1e-9, 1e9)))
 
 
+@pytest.mark.parametrize("tau", ["mean", "seconds", "round"])
+@pytest.mark.parametrize("probe", ["all", "last_report"])
+def test_durations_at_the_ends_of_the_floats(tau, probe):
+    """1e-300 and 1.7e308 seconds: their sum, their square and the quotient of the two are not numbers a posterior is made of."""
+    selector, ids = Selector(FLASH(tau=tau, probe=probe)), np.arange(6)
+    for t in range(1, 8):
+        if len(selector.probe(t, ids, 3)):
+            selector.observe(t, probed(ids, ids + t % 3, ids + 1.0))
+        cohort = selector.select(t, ids, 3)
+        assert np.isfinite(list(cohort.notes.values())).all()
+        signals = {"robust_loss": cohort.ids + t % 3, "val_loss": cohort.ids + 1.0}
+        selector.observe(t, back(cohort.ids, np.where((cohort.ids + t) % 2, 1e-300, 1.7e308), **signals))
+    assert np.isfinite(selector.state.v).all()
+
+
 def test_state_is_small():
     state = FLASH().init()
     assert isinstance(state.clients, ClientTable)

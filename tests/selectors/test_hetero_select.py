@@ -240,6 +240,13 @@ def test_without_any_loss_and_with_some():
     np.testing.assert_allclose(rule.components(selector.state, 1, IDS).value, (1, 0, 0.5, 0.5), atol=1e-7)
 
 
+def test_losses_at_the_ends_of_the_floats():
+    """max - min would overflow: V is still (1, 0, .5)."""
+    selector = selector_of(HeteroSelect())
+    probe(selector, 1, (1.7e308, -1.7e308, 0.0), IDS[:3])
+    np.testing.assert_allclose(selector.rule.components(selector.state, 1, IDS[:3]).value, (1, 0, 0.5))
+
+
 def test_terms_can_be_left_out():
     """Only V: S = V's own minmax, (1, 2/3, 1/3, 0); nothing is reported then."""
     rule = HeteroSelect("sketch", w_direction=0, w_fairness=0, w_staleness=0)

@@ -132,6 +132,11 @@ def test_sizes_of_the_unknown_are_the_mean():
     assert shares(table, IDS[:0]).tolist() == []
 
 
+def test_sizes_beyond_reason_are_bounded():
+    selector = enrolled(Uniform("weighted_wr"), sizes=np.array([1.7e308, 1.7e308, 1.0]))
+    assert shares(selector.state.clients, IDS).tolist() == pytest.approx([0.5, 0.5, 0])
+
+
 def test_sizes_come_from_enrolment_alone_signal_or_column():
     table = UniformState().clients
     table = put_sizes(table, Reports.from_rows([Report(1, Outcome.ENROLLED, num_examples=8), Report(2, num_examples=99)]))

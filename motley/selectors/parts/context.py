@@ -51,6 +51,8 @@ FirstRound = Literal["all", "cohort"]
 Feature = Literal["robust_loss", "val_loss", "duration", "reward"]
 Drop = Literal["none", "robust_loss", "val_loss", "duration", "reward"]
 LARGEST = 1e3
+SHORTEST = 1e-15
+"""Seconds below it count as it: a share of the mean duration stays above 0."""
 _OWN = {"loss": np.nan, "duration": np.nan, "round": 0.0}
 
 
@@ -98,7 +100,7 @@ def _put_durations(clients: ClientTable, round: int, done: Reports) -> ClientTab
     if not len(done):
         return clients
     seconds = measured_s(done)
-    seconds = np.where(seconds > 0, seconds, np.nan)  # nothing is divided by 0
+    seconds = np.where(seconds > 0, np.maximum(seconds, SHORTEST), np.nan)  # nothing is divided by 0
     return clients.put(done.ids, {"duration": seconds, "round": np.where(np.isnan(seconds), np.nan, float(round))})
 
 

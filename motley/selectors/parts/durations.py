@@ -14,11 +14,13 @@ Floats = NDArray[np.float64]
 PARTS = ("download", "compute", "upload")
 ESTIMATES = frozenset(f"{part}_estimate_s" for part in PARTS)
 """The planner's estimates: system signals, free of bits."""
+LONGEST = 1e15
+"""Seconds beyond it count as it: sums and squares of durations stay finite."""
 
 
 def seconds(values: Floats) -> Floats:
-    """The same where it can be a duration; NaN where it is negative, infinite or absent."""
-    return np.where((values >= 0) & (values < np.inf), values, np.nan)
+    """The same where it can be a duration, at most :data:`LONGEST`; NaN where it is negative, infinite or absent."""
+    return np.where((values >= 0) & (values < np.inf), np.minimum(values, LONGEST), np.nan)
 
 
 def measured_s(reports: Reports) -> Floats:
@@ -37,5 +39,5 @@ def _total(parts: list[Floats]) -> Floats:
     for part in parts:
         there = ~np.isnan(part)
         known |= there
-        whole += np.where(there, np.where(part >= 0, part, np.inf), 0.0)
-    return np.where(known & (whole < np.inf), whole, np.nan)
+        whole += np.where(there, seconds(part), 0.0)
+    return np.where(known, whole, np.nan)

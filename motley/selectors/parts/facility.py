@@ -25,8 +25,8 @@ Floats = NDArray[np.float64]
 Positions = NDArray[np.int64]
 Vectors = Literal["gradient_sketch", "gradient"]
 
-LARGEST = 1e30
-"""Entries beyond it, of runs that diverge, count as it: distances stay finite in float32."""
+LARGEST = 1e15
+"""Entries beyond it, of runs that diverge, count as it: squared distances stay finite in float32."""
 TIE = 1e-6
 """Gains closer than this share of the largest distance are ties: rounding does not decide between equals."""
 EXACT = 1e9

@@ -23,5 +23,5 @@ def loss_value(loss: Floats, eps: float) -> Floats:
     known = loss[~np.isnan(loss)] if np.isnan(loss).any() else loss
     if not len(known):
         return np.zeros(len(loss))
-    low = known.min()
-    return filled((loss - low) / (known.max() - low + eps))
+    low, high = 0.5 * known.min(), 0.5 * known.max()  # halved, which is exact, no difference overflows
+    return filled((0.5 * loss - low) / (high - low + 0.5 * eps))

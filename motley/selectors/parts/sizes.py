@@ -12,6 +12,8 @@ from motley.selectors.parts.missing import filled
 __all__ = ["SIZE", "put_sizes", "shares", "sizes"]
 
 SIZE = "num_examples"
+LARGEST = 1e15
+"""Sizes beyond it count as it: their sums stay finite."""
 
 
 def put_sizes(table: ClientTable, reports: Reports) -> ClientTable:
@@ -24,7 +26,8 @@ def put_sizes(table: ClientTable, reports: Reports) -> ClientTable:
         return table
     signal = enrolled.signal(SIZE)
     sizes = np.where(np.isnan(signal), enrolled.num_examples, signal)
-    return table.put(enrolled.ids, {SIZE: np.where(np.isfinite(sizes) & (sizes >= 0), sizes, np.nan)})
+    sizes = np.where(np.isfinite(sizes) & (sizes >= 0), np.minimum(sizes, LARGEST), np.nan)
+    return table.put(enrolled.ids, {SIZE: sizes})
 
 
 def sizes(table: ClientTable, ids: Ids) -> NDArray[np.float64]:
