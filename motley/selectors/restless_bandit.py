@@ -67,7 +67,7 @@ __all__ = ["RestlessBandit", "RestlessBanditState", "compared_means"]
 
 Floats = NDArray[np.float64]
 TOLERANCE = 1e-11
-"""Of the residual against c, where conjugate gradients stop."""
+"""Of the residual against c, or against the first residual where c has all but cancelled, at which conjugate gradients stop."""
 LONGEST = 1000
 """Their steps, should rounding keep the residual above it."""
 
@@ -243,11 +243,11 @@ def compared_means(diagonal: Floats, c: Floats, members: NDArray[np.int64], star
 
     u = guess.copy()
     residual = c - times(u)
-    enough = TOLERANCE * float(np.linalg.norm(c))
+    enough = TOLERANCE * max(float(np.linalg.norm(c)), float(np.linalg.norm(residual)))
     direction = residual / diagonal
     height = float(residual @ direction)
     for _ in range(LONGEST):
-        if np.linalg.norm(residual) <= enough:
+        if np.linalg.norm(residual) <= enough or not height > 0:  # below what a float can square there is nothing to do
             break
         image = times(direction)
         step = height / float(direction @ image)
