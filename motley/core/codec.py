@@ -9,18 +9,17 @@ from __future__ import annotations
 import dataclasses
 import enum
 import hashlib
-import io
 import json
 import math
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from motley.core.errors import CodecError
 
-__all__ = ["FORMAT", "decode", "encode"]
+__all__ = ["FORMAT", "decode", "encode", "pieces"]
 
 FORMAT = 1
 _MAGIC = b"MTLY"
@@ -34,20 +33,43 @@ def encode(value: object) -> bytes:
     ------
     CodecError: a value of any other type.
     """
-    blobs = io.BytesIO()
+    return b"".join(pieces(value))
+
+
+def pieces(value: object) -> Iterator[bytes | memoryview]:
+    """The bytes of :func:`encode` one after the other, arrays where they lie, to be written without a second copy."""
+    blobs = _Blobs()
     body = json.dumps(_pack(value, blobs), separators=(",", ":")).encode()
-    raw = b"".join([_HEAD.pack(_MAGIC, FORMAT, len(body)), body, blobs.getbuffer()])
-    return raw + hashlib.blake2b(raw, digest_size=16).digest()
+    digest = hashlib.blake2b(digest_size=16)
+    for piece in (_HEAD.pack(_MAGIC, FORMAT, len(body)), body, *blobs.parts):
+        digest.update(piece)
+        yield piece
+    yield digest.digest()
 
 
-def decode(data: bytes, *types: type) -> Any:
+class _Blobs:
+    """Raw bytes in the order in which they were met."""
+
+    def __init__(self) -> None:
+        self.parts: list[bytes | memoryview] = []
+        self.end = 0
+
+    def add(self, raw: bytes | memoryview) -> list[int]:
+        """Where these come to lie: offset and length."""
+        self.parts.append(raw)
+        self.end += len(raw)
+        return [self.end - len(raw), len(raw)]
+
+
+def decode(data: bytes | memoryview, *types: type) -> Any:
     """The value again. Every dataclass that may occur is named in ``types``: bytes cannot make anything else.
 
     Raises
     ------
     CodecError: truncated or changed bytes, another format, or a type that was not named.
     """
-    raw, digest = data[:-16], data[-16:]
+    view = memoryview(data)
+    raw, digest = view[:-16], view[-16:]
     if len(raw) < _HEAD.size or raw[:4] != _MAGIC:
         raise CodecError("these bytes were not written by motley")
     if hashlib.blake2b(raw, digest_size=16).digest() != digest:
@@ -56,13 +78,13 @@ def decode(data: bytes, *types: type) -> Any:
     if version != FORMAT:
         raise CodecError(f"got format {version}, this motley reads format {FORMAT}")
     try:
-        body = json.loads(raw[_HEAD.size : _HEAD.size + length])
-        return _unpack(body, memoryview(raw)[_HEAD.size + length :], {t.__qualname__: t for t in types})
+        body = json.loads(bytes(raw[_HEAD.size : _HEAD.size + length]))
+        return _unpack(body, raw[_HEAD.size + length :], {t.__qualname__: t for t in types})
     except (KeyError, IndexError, TypeError, ValueError) as error:  # a sound checksum around a body we never write
         raise CodecError(f"these {len(data)} bytes cannot be read: {error}") from error
 
 
-def _pack(value: Any, blobs: io.BytesIO) -> Any:
+def _pack(value: Any, blobs: _Blobs) -> Any:
     if isinstance(value, enum.Enum):
         value = value.value
     if value is None or isinstance(value, bool | int | str):
@@ -72,12 +94,12 @@ def _pack(value: Any, blobs: io.BytesIO) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else {"f": repr(value)}
     if isinstance(value, bytes):
-        return {"b": _blob(value, blobs)}
+        return {"b": blobs.add(value)}
     if isinstance(value, np.ndarray):
         if value.dtype.kind not in "biuf":
             raise CodecError(f"cannot encode an array of dtype {value.dtype}")
         plain = np.ascontiguousarray(value)
-        return {"a": _blob(plain.tobytes(), blobs), "t": plain.dtype.str, "s": list(value.shape)}
+        return {"a": blobs.add(plain.reshape(-1).view(np.uint8).data), "t": plain.dtype.str, "s": list(value.shape)}
     if isinstance(value, tuple | list):
         return {"l" if isinstance(value, list) else "u": [_pack(item, blobs) for item in value]}
     if isinstance(value, Mapping):
@@ -86,10 +108,6 @@ def _pack(value: Any, blobs: io.BytesIO) -> Any:
         items = {f.name: _pack(getattr(value, f.name), blobs) for f in dataclasses.fields(value)}
         return {"c": type(value).__qualname__, "v": items}
     raise CodecError(f"cannot encode a {type(value).__name__}")
-
-
-def _blob(raw: bytes, blobs: io.BytesIO) -> list[int]:
-    return [blobs.tell(), blobs.write(raw)]
 
 
 def _unpack(node: Any, data: memoryview, types: Mapping[str, type]) -> Any:

@@ -7,6 +7,7 @@ checkpoints are all bad starts again from nothing rather than from something wro
 from __future__ import annotations
 
 import errno
+import mmap
 import os
 import warnings
 from collections.abc import Mapping
@@ -21,7 +22,10 @@ from motley.core import codec
 from motley.core.errors import CodecError, StoreError
 from motley.tasks.base import ModelState
 
-__all__ = ["Checkpoints", "pack_server", "pack_tensors", "unpack_server", "unpack_tensors"]
+__all__ = ["KEPT", "Checkpoints", "pack_server", "pack_tensors", "unpack_server", "unpack_tensors"]
+
+KEPT = 2
+"""Checkpoints that are kept, the newest among them."""
 
 
 class Checkpoints:
@@ -50,7 +54,7 @@ class Checkpoints:
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
             with fresh.open("wb") as file:
-                file.write(codec.encode(dict(state)))
+                file.writelines(codec.pieces(dict(state)))
                 file.flush()
                 os.fsync(file.fileno())
             fresh.replace(self.directory / f"checkpoint-{round:08d}.mtly")
@@ -66,19 +70,27 @@ class Checkpoints:
                 f"cannot write the checkpoint of round {round} in {self.directory}: {error.strerror}; "
                 "mend that and run again with --resume"
             ) from None
-        for old in self._files()[2:]:
+        for old in self._files()[KEPT:]:
             old.unlink()
 
     def load(self) -> dict[str, Any] | None:
         """The newest good checkpoint, or None when there is none."""
         for path in self._files():
             try:
-                state: dict[str, Any] = codec.decode(path.read_bytes())
+                state: dict[str, Any] = codec.decode(_mapped(path))
             except CodecError as error:
                 warnings.warn(f"{path.name} is damaged ({error}); going back to the checkpoint before it", stacklevel=2)
                 continue
             return state
         return None
+
+
+def _mapped(path: Path) -> memoryview:
+    """The bytes of a file; they take no memory beside what is made of them."""
+    if not path.stat().st_size:
+        return memoryview(b"")
+    with path.open("rb") as file:
+        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 
 
 def pack_tensors(tensors: Tensors) -> dict[str, Any]:
