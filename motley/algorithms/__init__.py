@@ -13,14 +13,17 @@ CATALOGUE = Catalogue(
         "fedadam": "motley.algorithms.fedopt:FedAdam",
         "fedavg": "motley.algorithms.fedavg:FedAvg",
         "fedavgm": "motley.algorithms.fedavgm:FedAvgM",
+        "fedbio": "motley.algorithms.fedbio:FedBiO",
+        "feddf": "motley.algorithms.feddf:FedDF",
         "feddyn": "motley.algorithms.feddyn:FedDyn",
         "fednova": "motley.algorithms.fednova:FedNova",
         "fedprox": "motley.algorithms.fedprox:FedProx",
         "fedyogi": "motley.algorithms.fedopt:FedYogi",
         "qfedavg": "motley.algorithms.qfedavg:QFedAvg",
+        "rhfl": "motley.algorithms.rhfl:RHFL",
         "scaffold": "motley.algorithms.scaffold:Scaffold",
     },
-    planned=("fedbn", "moon", "qfedavg", "feddf", "fedbio", "rhfl", "flash_robust"),
+    planned=("fedbn", "moon", "flash_robust"),
 )
 LOSSES = Catalogue(
     "loss",
@@ -28,8 +31,8 @@ LOSSES = Catalogue(
         "cross_entropy": "motley.algorithms.losses:CrossEntropy",
         "half_squared_error": "motley.algorithms.losses:HalfSquaredError",
         "flash_robust": "motley.algorithms.flash_robust:FlashRobust",
+        "symmetric": "motley.algorithms.symmetric:Symmetric",
     },
-    planned=("symmetric",),
 )
 AGGREGATORS = Catalogue(
     "aggregator",
