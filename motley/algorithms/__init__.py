@@ -14,6 +14,7 @@ CATALOGUE = Catalogue(
         "fedavg": "motley.algorithms.fedavg:FedAvg",
         "fedavgm": "motley.algorithms.fedavgm:FedAvgM",
         "fedbio": "motley.algorithms.fedbio:FedBiO",
+        "fedbn": "motley.algorithms.fedbn:FedBN",
         "feddf": "motley.algorithms.feddf:FedDF",
         "feddyn": "motley.algorithms.feddyn:FedDyn",
         "fednova": "motley.algorithms.fednova:FedNova",

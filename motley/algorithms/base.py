@@ -174,6 +174,14 @@ class Correction(_Piece):
         """What must be measured of the received model before training; it costs the client a pass over its data."""
         return frozenset()
 
+    def bound(self, layout: Layout) -> Correction:
+        """This correction, knowing where parameters and buffers lie; asked once, when a run's setting is made."""
+        return self
+
+    def sent(self, model: ModelState) -> ModelState:
+        """What of a model the server keeps, steps and sends; the rest is the clients' own. The default: all of it."""
+        return model
+
     def memory(self, state: ModelState) -> Memory | None:
         """What a client holds before its first round, ``state`` the initial model; None for a method without client memory. The
         same tensors for all clients, so never changed in place."""

@@ -1,4 +1,4 @@
-"""Layout: where each parameter of a model lies in the flat vector. Knows names and shapes, never tensors."""
+"""Layout: where each parameter and buffer of a model lies in its flat vector. Knows names and shapes, never tensors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ __all__ = ["Entry", "Layout"]
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One parameter tensor: its name, its layer (the module's dotted name), shape, and whether a normalisation owns it."""
+    """One parameter or buffer: its name, its layer (the module's dotted name), shape, where it begins, whether a normalisation owns
+    it, whether a linear layer does, and whether this normalisation is a BatchNorm; by the layer's type, not by its name."""
 
     name: str
     layer: str
@@ -19,6 +20,7 @@ class Entry:
     start: int
     norm: bool = False
     linear: bool = False
+    batch_norm: bool = False
 
     @property
     def size(self) -> int:
@@ -33,7 +35,8 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The trainable parameters of a model in ``named_parameters()`` order, contiguous and not padded.
+    """The trainable parameters of a model in ``named_parameters()`` order, contiguous and not padded; beside them, each in a vector
+    of their own, floating ``buffers`` and integer ``counters``. Iterating is over parameters.
 
     Example
     -------
@@ -43,6 +46,8 @@ class Layout:
     """
 
     entries: tuple[Entry, ...]
+    buffers: tuple[Entry, ...] = ()
+    counters: tuple[Entry, ...] = ()
 
     @property
     def size(self) -> int:

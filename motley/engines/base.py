@@ -102,6 +102,8 @@ class Setting:
     task: model, data, loss name. algorithm: the four parts. solver: local optimiser. work: how much of it.
     streams: seeds; a job's stream for a purpose is ``streams.key(purpose).fold(dispatch, client)``.
     dtype: of parameters and arithmetic. device: where. threads: cores this run may use (None: all the process may).
+
+    The algorithm's correction is bound to the task's layout here.
     """
 
     task: Task
@@ -112,6 +114,10 @@ class Setting:
     dtype: torch.dtype = torch.float32
     device: str = "cpu"
     threads: int | None = None
+
+    def __post_init__(self) -> None:
+        bound = self.algorithm.correction.bound(self.task.layout)
+        object.__setattr__(self, "algorithm", self.algorithm.replace(correction=bound))
 
     def key(self, purpose: str, job: Job) -> Key:
         """The stream of one job for one purpose."""

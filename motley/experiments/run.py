@@ -191,7 +191,7 @@ def _go(experiment: Experiment, simulation: Simulation, path: Path, resumed: boo
 def _save_model(simulation: Simulation, path: Path) -> None:
     """The final model under its parameters' names: ``module.load_state_dict(safetensors.torch.load_file(path))``."""
     flat = FlatModule.of(simulation.setting.task.model, simulation.setting.dtype)
-    flat.load(simulation.server.model)
+    flat.load(simulation.newcomer())
     fresh = path.with_suffix(".new")
     try:
         save_file({name: value.contiguous().clone() for name, value in flat.module.state_dict().items()}, fresh)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from motley.algorithms.base import Context, Correction, Exchange, ServerState, Tensors
 from motley.core.layout import Layout
+from motley.tasks.base import ModelState
 from motley.transport.ledger import VALUE_BITS, Ledger, message_bits, paper_bits
 
 __all__ = ["Channel", "Sizes"]
@@ -41,13 +42,12 @@ class Channel:
         self._holders: tuple[int, Ids] = (-1, np.zeros(0, np.int64))  # a version, and who was sent it in this round
 
     @classmethod
-    def between(cls, correction: Correction, server: ServerState, layout: Layout, exchange: Exchange) -> Channel:
+    def between(cls, correction: Correction, server: ServerState, first: ModelState, layout: Layout, exchange: Exchange) -> Channel:
         """The channel for a method's messages: an upload's size is that of an update of zero, which no client's differs from, and of
-        what the server rule asks beside it."""
-        model = server.model
-        download = correction.download(server)
-        start = correction.start(download, correction.memory(model))
-        ctx = Context(model.x, download, correction.memory(model), 1, 1.0, 1, 1.0, layout)
+        what the server rule asks beside it. ``first``: the model that clients begin with."""
+        download, memory = correction.download(server), correction.memory(first)
+        start = correction.start(download, memory)
+        ctx = Context(start.x, download, memory, 1, 1.0, 1, 1.0, layout)
         parts, _ = correction.finish(start, ctx)
         update = {name: part.value for name, part in parts.items() if part.fold in ("mean", "sum")}
         more, answer = VALUE_BITS * exchange.up, VALUE_BITS * exchange.down

@@ -49,7 +49,8 @@ class Decoded:
         if not self.wanted:
             return {}
         update = self.setting.algorithm.correction.update(parts).cpu().double()
-        return {name: _MADE[name](self, update, download["x"], rates) for name in self.wanted}
+        x = self.setting.algorithm.correction.start(download, None).x
+        return {name: _MADE[name](self, update, x, rates) for name in self.wanted}
 
     def step(self, total: Tensors) -> None:
         """Take a server step into the consensus."""

@@ -75,9 +75,9 @@ class Simulation:
         self.federation = plan.setting.task.federation
         self.examples = self.federation.train.sizes
         self.full_steps = plan.setting.work.total(self.examples)
-        self.server = self.algorithm.server.init(model, len(self.federation))
+        self.server = self.algorithm.server.init(self.algorithm.correction.sent(model), len(self.federation))
         self.exchange = exchange_of(plan)
-        self.channel = Channel.between(self.algorithm.correction, self.server, plan.setting.task.layout, self.exchange)
+        self.channel = Channel.between(self.algorithm.correction, self.server, model, plan.setting.task.layout, self.exchange)
         # outside the engine work is short, and short work on two threads waits for busy neighbours; long vectors are worth it
         self.threads = 1 if plan.setting.task.layout.size < LONG else engine.threads
         self.clock, self.watch = Clock(), Stopwatch()
@@ -122,7 +122,7 @@ class Simulation:
         """Before round 1: what every client tells once, billed; the table of the federation; a look at the untrained model."""
         needs = self.selector.rule.needs().enrolled
         ids = np.arange(len(self.federation))
-        known = bench.told(self.federation, self.server.model, self.setting.task.layout)
+        known = bench.told(self.federation, self.newcomer(), self.setting.task.layout)
         known |= self._estimates(ids, self.algorithm.correction.download(self.server))
         signals = {name: known[name] for name in sorted(needs)}
         self.channel.enrol(ids, bench.numbers({name: signals[name] for name in needs & bench.ENROLLED}))
@@ -336,6 +336,10 @@ class Simulation:
 
     def _key(self, purpose: str) -> Key:
         return self.setting.streams.key(purpose)
+
+    def newcomer(self) -> ModelState:
+        """The model that a client which never took part would start from now."""
+        return self.algorithm.correction.start(self.algorithm.correction.download(self.server), self.first_memory)
 
     def _own_models(self) -> Callable[[int], ModelState] | None:
         """The model each client would start from now; None where that is the server's for everybody."""

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 from torch.nn.parameter import UninitializedParameter
 
 from motley.core.errors import ModelError
@@ -47,14 +47,19 @@ def layout_of(module: nn.Module) -> Layout:
         if parameter.requires_grad:
             layer = name.rpartition(".")[0]
             owner = module.get_submodule(layer)
-            norm, linear = isinstance(owner, _NORMS), isinstance(owner, nn.Linear)
-            entries.append(Entry(name, layer, tuple(parameter.shape), start, norm, linear))
+            entries.append(_entry(name, owner, parameter.shape, start))
             memory.append((parameter.data_ptr(), parameter.data_ptr() + parameter.nbytes, name))
             start += parameter.numel()
     if not start:
         raise ModelError(f"the {type(module).__name__} has no trainable parameters")
     _refuse_overlap(sorted(memory))
-    return Layout(tuple(entries))
+    floating, whole, loose = ([_entry(b.full, b.owner, b.shape, b.place.start) for b in kind] for kind in _buffers(module))
+    return Layout(tuple(entries), tuple(floating), (*whole, *loose))
+
+
+def _entry(name: str, owner: nn.Module, shape: torch.Size, start: int) -> Entry:
+    kinds = (isinstance(owner, _NORMS), isinstance(owner, nn.Linear), isinstance(owner, _BatchNorm))
+    return Entry(name, name.rpartition(".")[0], tuple(shape), start, *kinds)
 
 
 def _refuse_overlap(memory: list[tuple[int, int, str]]) -> None:
@@ -64,10 +69,11 @@ def _refuse_overlap(memory: list[tuple[int, int, str]]) -> None:
 
 
 class _Buffer(NamedTuple):
-    """A registered buffer: who owns it, under what name, and its place in the flat vector."""
+    """A registered buffer: who owns it, under what name, in the module ``full``, and its place in the flat vector."""
 
     owner: nn.Module
     name: str
+    full: str
     place: slice
     shape: torch.Size
 
@@ -179,7 +185,7 @@ def _buffers(module: nn.Module) -> tuple[list[_Buffer], list[_Buffer], list[_Buf
         kind = 0 if value.is_floating_point() else 1 if value.dtype == torch.int64 else 2
         layer, _, short = name.rpartition(".")
         place = slice(ends[kind], ends[kind] + value.numel())
-        kinds[kind].append(_Buffer(module.get_submodule(layer), short, place, value.shape))
+        kinds[kind].append(_Buffer(module.get_submodule(layer), short, name, place, value.shape))
         ends[kind] = place.stop
     return kinds
 

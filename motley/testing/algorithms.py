@@ -86,11 +86,12 @@ class Play:
     def __post_init__(self) -> None:
         task = Task("contract", _federation(), MODELS[self.model])
         plain = Algorithm(LOSSES.build("cross_entropy"), Correction(), AGGREGATORS.build("mean"), SERVERS.build("average"))
-        self.algorithm = self.method.change(plain)
+        algorithm = self.method.change(plain)
         work = LocalWork(batch_size=5, epochs=2)
-        self.setting = Setting(task, self.algorithm, self.solver, work, Streams(3), torch.float64, threads=2)
+        self.setting = Setting(task, algorithm, self.solver, work, Streams(3), torch.float64, threads=2)
+        self.algorithm = self.setting.algorithm  # bound to the model
         model = initial(task.model, Key(1), torch.float64)
-        self.server = self.algorithm.server.init(model, len(SIZES))
+        self.server = self.algorithm.server.init(self.algorithm.correction.sent(model), len(SIZES))
         self.first = self.algorithm.correction.memory(model)
 
     def refuses(self) -> str | None:

@@ -13,6 +13,7 @@ from motley.algorithms.base import Part
 from motley.algorithms.fedavg import FedAvg
 from motley.algorithms.fedavgm import FedAvgM
 from motley.algorithms.fedbio import FedBiO
+from motley.algorithms.fedbn import FedBN
 from motley.algorithms.feddf import FedDF
 from motley.algorithms.feddyn import FedDyn
 from motley.algorithms.fednova import FedNova
@@ -33,6 +34,8 @@ ROWS = [
     (FedAdagrad(), None, None),
     (FedAdam(), None, None),
     (FedYogi(), None, None),
+    (FedBN(), None, None),
+    (FedBN(), "uniform", MOMENTUM),
     (FedNova(), None, None),
     (FedNova(mu=0.1, server_momentum=0.5), None, MOMENTUM),
     (Scaffold(), None, None),
