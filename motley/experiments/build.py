@@ -24,8 +24,10 @@ from motley.core.records import SIGNALS
 from motley.engines import ENGINES, resolve_auto
 from motley.engines.base import Engine, Setting
 from motley.experiments.config import Experiment
+from motley.experiments.server_side import held_back, room_of
 from motley.results.writer import Writer
 from motley.selectors.base import Selector
+from motley.simulation.decoded import DECODED
 from motley.simulation.examiner import Examine
 from motley.simulation.plan import Plan
 from motley.simulation.simulation import Simulation
@@ -69,7 +71,7 @@ def build(
     corrupted = broken or bool(task.federation.noise.any())
     _check_algorithm(setting, weights, experiment.cohort_size(len(task.federation)), corrupted)
     _check_synchrony(experiment.part("synchrony"), setting, weights)
-    _check_selector(experiment, selector, weights, task.federation)
+    _check_selector(experiment, selector, weights, task.federation, setting.algorithm.correction.uploads)
     stop = experiment.stop.model_dump(exclude_none=True)
     plan = Plan(
         setting=setting,
@@ -81,6 +83,7 @@ def build(
         schedule=experiment.part("local.lr_schedule"),
         examine=Examine(experiment.examine.every, experiment.examine.per_client),
         probe_batches=0 if experiment.probe.batches == "all" else experiment.probe.batches,
+        room=room_of(setting),
     )
     model = initial(task.model, streams.key("init"), setting.dtype)
     return Simulation(plan, _engine(experiment, setting), selector, model, writer)
@@ -93,8 +96,10 @@ def task_of(experiment: Experiment, streams: Streams | None = None, data: Path |
     pool = source.pool(streams.key("data"), experiment.population or 0, data)
     split = Split(**experiment.split.model_dump())
     rows = divisible(pool, split, streams.key("split"))
+    rows, kept = held_back(experiment, streams, source, pool, rows, data)
     population = experiment.population or (len(np.unique(rows.groups)) if rows.groups is not None else 0)
-    return source.task(experiment.task["name"], pool, _federation(experiment, streams, pool, split, rows, population))
+    federation = dataclasses.replace(_federation(experiment, streams, pool, split, rows, population), **kept)
+    return source.task(experiment.task["name"], pool, federation)
 
 
 def _federation(
@@ -211,7 +216,9 @@ def _check_task(experiment: Experiment, task: Task) -> None:
         raise ConfigError("this task has no accuracy; give a target of its loss", "stop.target.accuracy")
 
 
-def _check_selector(experiment: Experiment, selector: Selector[Any], weights: str, federation: Federation) -> None:
+def _check_selector(
+    experiment: Experiment, selector: Selector[Any], weights: str, federation: Federation, uploads: frozenset[str]
+) -> None:
     """Refuse a selector that wants to know what nobody can tell it here, or gives less than the weighting needs."""
     needs, name = selector.rule.needs(), experiment.selector["name"]
     asked = {when: sorted(getattr(needs, when)) for when in ("enrolled", "probed", "reported")}
@@ -226,6 +233,9 @@ def _check_selector(experiment: Experiment, selector: Selector[Any], weights: st
         raise ConfigError(f"{said}; write split = {{ validation = 0.2 }}", "split.validation")
     if "robust_loss" in wanted and federation.classes is None:
         raise ConfigError(f"{name!r} needs the noise-robust loss, and this task has no classes", "selector")
+    if wanted & DECODED and "delta" not in uploads:
+        said = f"{name!r} needs {sorted(wanted & DECODED)[0]!r}, which the server makes of uploaded updates"
+        raise ConfigError(f"{said}, and this algorithm uploads none", "selector")
     wanted_column = {"score": "scores", "selector": "weights", "selector_ratio": "weights"}.get(weights)
     if wanted_column is not None and wanted_column not in selector.rule.gives():
         raise ConfigError(f'got {weights!r}, but {name!r} gives no {wanted_column}; use "examples" or "uniform"', "weights")

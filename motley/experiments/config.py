@@ -40,6 +40,7 @@ from motley.experiments.tables import (
     Local,
     Log,
     Probe,
+    PublicKey,
     Record,
     Split,
     Stop,
@@ -56,7 +57,7 @@ _COMPONENTS = (
     "selector", "device", "network", "availability", "failures", "synchrony", "compressor", "allocator",
 )  # fmt: skip
 _LOCAL = {"local.optimizer": "optimizer", "local.lr_schedule": "lr_schedule"}
-_NOT_BUILT = ("public", "recalibrate")
+_NOT_BUILT = ("recalibrate",)
 _NO_RESULT = ("name", "method", "engine", "memory", "checkpoint", "log")
 
 
@@ -134,8 +135,8 @@ class Experiment(BaseModel):
     """What an upload becomes on its way."""
     allocator: Record = Field(default_factory=lambda: {"name": "uniform"})
     """Who may send how much."""
-    public: Any = None
-    """Known, not built yet."""
+    public: PublicKey = None
+    """Samples without labels that everybody may see."""
     recalibrate: Any = None
     """Known, not built yet."""
     engine: Annotated[EngineChoice, BeforeValidator(named)] = Field(default_factory=EngineChoice)
@@ -195,6 +196,8 @@ class Experiment(BaseModel):
             raise ConfigError("say what is good enough, e.g. target = { accuracy = 0.9 }", "stop.target")
         if not self.stop.model_dump(exclude_none=True):
             raise ConfigError(f"a run needs an end; give at least one of: {', '.join(Stop.model_fields)}", "stop")
+        if self.public is not None and (self.public.share is None) == (self.public.data is None):
+            raise ConfigError("say where the samples come from: either a share or data, e.g. public = 0.1", "public")
         if self.cohort is not None and self.participation is not None:
             raise ConfigError("got both cohort and participation; give one of them", "participation")
         if self.cohort is None and self.participation is None:

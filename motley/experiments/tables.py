@@ -25,6 +25,8 @@ __all__ = [
     "Log",
     "Positive",
     "Probe",
+    "Public",
+    "PublicKey",
     "Record",
     "Split",
     "Stop",
@@ -95,6 +97,28 @@ class Split(Table):
     """Share of each client's samples that tests (``test = "client"``)."""
     validation: Annotated[float, Field(strict=True, ge=0, lt=1)] = 0.0
     """Share of each client's training samples that is set aside."""
+    server: Annotated[float, Field(strict=True, ge=0, lt=1)] = 0.0
+    """Share of the samples to divide that the server keeps, with clean labels, to validate with (``feddf``, ``fedbio``)."""
+
+
+def _share(value: object) -> object:
+    """A bare number as a share."""
+    return {"share": value} if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+
+class Public(Table):
+    """Samples without labels that everybody sees (``feddf``, ``rhfl``): a ``share`` of the task's own, or other ``data``."""
+
+    share: Annotated[float, Field(strict=True, gt=0, lt=1)] | None = None
+    """Share of the samples to divide that is held back; a bare number will do."""
+    data: str | None = None
+    """Another data set of the same shape, scaled like the task's: its training half."""
+    examples: Count = 5000
+    """At most so many of ``data``, drawn at random."""
+
+
+PublicKey = Annotated[Public | None, BeforeValidator(_share)]
+"""``public = 0.1`` or ``public = { data = "cifar100", examples = 5000 }``."""
 
 
 class Clip(Table):

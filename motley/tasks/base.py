@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from motley.core.errors import ConfigError
 from motley.core.keys import Key
 from motley.core.layout import Layout
 from motley.core.ragged import Ragged
@@ -64,6 +65,8 @@ class Federation:
     noise: share of labels each client was given wrong on purpose, ``[K]``.
     validation_labels: ``[len(validation.values)]`` targets aligned with ``validation.values``, noisy like ``labels``;
     None when they are the clean ones.
+    server: samples the server validates with, as stored, and their clean targets; None where it holds none. public: unlabelled
+    samples, as stored, that everybody may see; None where there are none. No client and no test set has any of these.
     domain, cluster: ``[K]``, what each client's features look like and what its labels mean, as numbers; all 0 without such a shift.
     """
 
@@ -79,6 +82,8 @@ class Federation:
     noise: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
     notes: Mapping[str, str] = field(default_factory=dict)
     validation_labels: Tensor | None = None
+    server: tuple[Tensor, Tensor] | None = None
+    public: Tensor | None = None
     domain: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     cluster: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
 
@@ -171,6 +176,14 @@ class TaskSource(ABC):
         ``folder`` is looked into first for data packs.
 
         Raises DataError (missing, corrupt or strange data) and ConfigError (options that do not fit the data)."""
+
+    def public(self, pool: Pool, data: str, examples: int, key: Key, folder: Path | None = None) -> Tensor:
+        """So many samples of another data set, drawn by ``key``, stored and scaled like this pool's ``x``; their labels are left.
+
+        Raises ConfigError where there is no such set or it does not fit."""
+        raise ConfigError(
+            "this task knows no other data sets; hold back a share of its own samples, public = 0.1", "public.data"
+        )
 
     @abstractmethod
     def factory(self, pool: Pool) -> Callable[[], nn.Module]:

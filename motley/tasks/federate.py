@@ -47,24 +47,28 @@ class Split:
         ``"global"``: the set's own test half (or a stratified share, where it has none) is common, only the rest is divided.
     test_fraction: share of a client's rows (of all rows, when a global test set must be made) that are for testing, in (0, 1).
     validation: share of what is left that a client keeps for validation, in [0, 1).
+    server: share of the rows to divide that the server keeps for itself, in [0, 1); see :mod:`motley.tasks.reserve`.
     """
 
     test: Literal["client", "global"] = "client"
     test_fraction: float = 0.2
     validation: float = 0.0
+    server: float = 0.0
 
     def __post_init__(self) -> None:
         if self.test not in ("client", "global"):
             raise ConfigError(
                 f"test: got {self.test!r}{suggest(str(self.test), ('client', 'global'))}; expected client or global"
             )
-        for name, value in (("test_fraction", self.test_fraction), ("validation", self.validation)):
+        shares = {"validation": self.validation, "server": self.server}
+        for name, value in {"test_fraction": self.test_fraction, **shares}.items():
             if not isinstance(value, int | float):
                 raise ConfigError(f"{name}: got {value!r}; expected a number")
         if not 0.0 < self.test_fraction < 1.0:
             raise ConfigError(f"test_fraction: got {self.test_fraction}; expected a share above 0 and below 1")
-        if not 0.0 <= self.validation < 1.0:
-            raise ConfigError(f"validation: got {self.validation}; expected a share of at least 0 and below 1")
+        for name, value in shares.items():
+            if not 0.0 <= value < 1.0:
+                raise ConfigError(f"{name}: got {value}; expected a share of at least 0 and below 1")
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from motley.core.errors import DataError, suggest
+from motley.core.errors import ConfigError, DataError, suggest
 from motley.core.keys import Key
 from motley.tasks.base import Pool, TaskSource, Transform
 from motley.tasks.formats import read
@@ -75,6 +75,17 @@ class Image(TaskSource):
             "or the path of a folder or .npz file that exists"
         )
 
+    def public(self, pool: Pool, data: str, examples: int, key: Key, folder: Path | None = None) -> Tensor:
+        """Images of another set's training half, under this task's scaling (READING: its own statistics)."""
+        mine, other = self._read(folder), dataclasses.replace(self, data=data)._read(folder)
+        if other.x.shape[1:] != mine.x.shape[1:]:
+            got, want = ("x".join(str(side) for side in x.shape[1:]) for x in (other.x, mine.x))
+            raise ConfigError(f"the images of {data!r} are {got} and the task's {want}; expected the same shape", "public.data")
+        rows = np.flatnonzero(~other.test)
+        some = np.sort(key.numpy().permutation(rows)[:examples])
+        x = _like(other.x[torch.from_numpy(some)], mine.x.dtype)
+        return self._scaling(mine)(x) if pool.x.dtype == torch.float32 else x
+
     def _scaling(self, pool: Pool) -> Scaling:
         if self.scale == "unit":
             return Scaling.unit(pool.x)
@@ -89,6 +100,13 @@ class Image(TaskSource):
     def factory(self, pool: Pool) -> Callable[[], nn.Module]:
         """Modules for this data's shape and classes."""
         return factory(self.model, tuple(pool.x.shape[1:]), pool.classes or 1, self.dropout)
+
+
+def _like(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """Pixels in 0..255 (uint8) or [0, 1] (float), as ``dtype`` has them."""
+    if x.dtype == dtype:
+        return x
+    return (x * 255.0).round().to(torch.uint8) if dtype == torch.uint8 else x.to(dtype) / 255.0
 
 
 def digits() -> Pool:

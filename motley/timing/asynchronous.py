@@ -58,6 +58,8 @@ class Asynchronous(Synchrony):
 
     def refuses(self, uploads: frozenset[str], weights: str) -> str | None:
         """Uploads of more than an update, and coefficients that would scale the mixing."""
+        if "delta" not in uploads:
+            return "asynchronous mixing is defined for models, and this algorithm uploads none; use synchronous or deadline"
         more = sorted(uploads - {"delta"})
         if more:
             return f"asynchronous mixing is defined for models, but this algorithm also uploads {', '.join(more)}; use buffered"

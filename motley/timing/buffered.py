@@ -64,6 +64,12 @@ class Buffered(Synchrony):
         """A buffer's worth: a client waits in the buffer at most once."""
         return self.buffer
 
+    def refuses(self, uploads: frozenset[str], weights: str) -> str | None:
+        """Clients that send no update which could be discounted."""
+        if "delta" not in uploads:
+            return "a buffer discounts late updates, and this algorithm uploads none; use synchronous or deadline"
+        return None
+
     def decide(self, view: View) -> Dispatch | Wait | Step:
         """Step when the buffer is full, else fill up who is under way, else wait for the next arrival."""
         flights = view.flights
