@@ -5,10 +5,7 @@ Compression*, IEEE INFOCOM 2023 (arXiv:2212.09483); journal form IEEE Transactio
 selectors-baselines 12, optimisation-and-compression C8.
 
     cohort: facility location on the last known update vectors, exactly as DivFL's
-    min T  s.t.  tau_k + theta_k u_k <= T,   sum_k theta_k >= m budget,   least <= theta_k <= 1
-    h(T)   = sum_k clip((T - tau_k) / u_k, least, 1)                rises from m least to m, piecewise linear
-    T_low  = max_k (tau_k + least u_k)
-    T*     = T_low if h(T_low) >= m budget, else the root of h(T) = m budget
+    min T  s.t.  tau_k + theta_k u_k <= T,   sum_k theta_k >= m budget,   least <= theta_k <= 1     motley.core.finishing
     theta_k = clip((T* - tau_k) / u_k, least, 1)                    Cohort.upload_ratio
 
 Symbols: ``tau_k`` seconds of the client's local work; ``u_k = s / B_k`` seconds of an uncompressed upload (s = 32 D bits);
@@ -38,15 +35,14 @@ Deviations and readings
 * A client whose probe of this round lacks an estimate (a dead link) is not available: the cohort may be smaller. One that was never
   probed sends ``budget`` and stays out of the program.
 
->>> import numpy as np
->>> theta, finish_s = upload_ratios(np.array([5.0, 10, 12]), np.array([40.0, 10, 20]), budget=0.4, least=0.05)
->>> theta.round(6).tolist(), round(finish_s, 6)
-([0.292857, 0.671429, 0.235714], 16.714286)
+>>> from motley.selectors import Selector
+>>> selector = Selector(FedCG(start="unknown"), seed=0)
+>>> selector.select(1, available_ids=range(4), m=2).upload_ratio.tolist()
+[0.2, 0.2]
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
@@ -54,6 +50,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from motley.core.errors import ConfigError
+from motley.core.finishing import time_for, upload_ratios
 from motley.core.paper import Paper
 from motley.core.records import Ask, Cohort, Ids, Needs, Outcome, Reports
 from motley.core.table import ClientTable
@@ -62,7 +59,7 @@ from motley.selectors.parts.durations import seconds
 from motley.selectors.parts.facility import Vectors, cover, distances, known_vectors, put_vectors
 from motley.selectors.parts.sampling import Ties
 
-__all__ = ["FedCG", "FedCGState", "upload_ratios"]
+__all__ = ["FedCG", "FedCGState"]
 
 Floats = NDArray[np.float64]
 
@@ -70,8 +67,6 @@ RUNS = 3
 """Times that the coupling picks again."""
 PATIENCE = 1.5
 """The coupling drops who needs more than so many times what the cohort's fast clients need."""
-NEGLIGIBLE = 1e-9
-"""Uploads that take less than this share of the longest path are sent whole."""
 _DEFAULTS = {"vector": np.nan, "compute_s": np.nan, "upload_s": np.nan, "probed": 0.0}
 
 
@@ -166,7 +161,7 @@ class FedCG(SelectionRule[FedCGState]):
         """Seconds after which a candidate is not waited for; at least those of the m fastest."""
         known = ~np.isnan(compute_s + upload_s)
         tau, u = compute_s[known], upload_s[known]
-        limit = PATIENCE * _root(tau, _measurable(tau, u), self.budget, 0.0) if known.any() else np.inf
+        limit = PATIENCE * time_for(tau, u, self.budget, 0.0) if known.any() else np.inf
         return max(limit, float(np.partition(floor, len(known) - 1)[len(known) - 1]))
 
     def observe(self, state: FedCGState, round: int, reports: Reports) -> FedCGState:
@@ -176,50 +171,3 @@ class FedCG(SelectionRule[FedCGState]):
             fresh = {f"{part}_s": seconds(asked.signal(f"{part}_estimate_s")) for part in ("compute", "upload")}
             clients = clients.put(asked.ids, {**fresh, "probed": np.full(len(asked), float(round))}, keep_nan=True)
         return FedCGState(put_vectors(clients, "vector", reports.of(Outcome.ACCEPTED), self.vectors))
-
-
-def upload_ratios(compute_s: Floats, upload_s: Floats, budget: float, least: float) -> tuple[Floats, float]:
-    """The program's ratios ``[m]`` and T*, exact but for rounding.
-
-    Parameters
-    ----------
-    compute_s, upload_s: tau and u, ``[m]``, at least 0; NaN: unknown, the ratio is ``budget`` and the program goes without.
-    budget, least: mean and smallest ratio, in (0, 1].
-
-    T* is 0 where nothing is known.
-    """
-    known = ~np.isnan(compute_s + upload_s)
-    theta = np.full(len(known), budget)
-    if not known.any():
-        return theta, 0.0
-    tau, u = compute_s[known], upload_s[known]
-    slow = _measurable(tau, u)
-    finish_s = max(float((tau + least * slow).max()), _root(tau, slow, budget, least))
-    theta[known] = np.where(slow > u, 1.0, _ratios(finish_s, tau, slow, least))
-    return theta, finish_s
-
-
-def _measurable(tau: Floats, u: Floats) -> Floats:
-    """``u``, at least a negligible share of the longest path, so that no sum of ratios jumps where a link takes no time."""
-    return np.maximum(u, NEGLIGIBLE * float((tau + u).max()) or 1.0)
-
-
-def _ratios(finish_s: float, tau: Floats, u: Floats, least: float) -> Floats:
-    return np.asarray(np.clip((finish_s - tau) / u, least, 1.0))
-
-
-def _root(tau: Floats, u: Floats, budget: float, least: float) -> float:
-    """The least T with sum theta(T) = m budget, 0 if ``least`` alone is more: it lies between two corners of the sum."""
-
-    def total(finish_s: float) -> float:
-        return float(_ratios(finish_s, tau, u, least).sum())
-
-    need = budget * len(tau)
-    corners = np.unique(np.concatenate([tau + least * u, tau + u]))
-    after = bisect_left(corners, need, key=total)
-    if after == 0:
-        return 0.0
-    if after == len(corners):  # by rounding alone
-        return float(corners[-1])
-    before, reached = float(corners[after - 1]), total(float(corners[after - 1]))
-    return before + (need - reached) / (total(float(corners[after])) - reached) * float(corners[after] - before)

@@ -1,0 +1,88 @@
+"""Uploads cut so that all finish together: a linear program in closed form (optimisation-and-compression C8, FedCG).
+
+    min T  s.t.  tau_k + theta_k u_k <= T,   sum_k w_k theta_k >= budget sum_k w_k,   least <= theta_k <= 1
+    h(T)   = sum_k w_k clip((T - tau_k) / u_k, least, 1)            never falls, piecewise linear
+    T_low  = max_k (tau_k + least u_k)
+    T*     = T_low if h(T_low) >= budget sum_k w_k, else the root of h(T) = budget sum_k w_k
+    theta_k = clip((T* - tau_k) / u_k, least, 1)
+
+Symbols: ``tau_k`` seconds of the client's local work; ``u_k`` seconds of an uncompressed upload; ``theta_k`` share of the update
+sent; ``w_k`` weight of its error, modelled as ``1 - theta_k``; ``budget`` the weighted mean of the shares. The optimum in theta
+is not unique: given are the largest shares that T* allows.
+
+>>> theta, finish_s = upload_ratios(np.array([5.0, 10, 12]), np.array([40.0, 10, 20]), budget=0.4, least=0.05)
+>>> theta.round(6).tolist(), round(finish_s, 6)
+([0.292857, 0.671429, 0.235714], 16.714286)
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["ratios_by", "time_for", "upload_ratios"]
+
+Floats = NDArray[np.float64]
+
+NEGLIGIBLE = 1e-9
+"""Uploads that take less than this share of the longest path are sent whole."""
+
+
+def upload_ratios(
+    compute_s: Floats, upload_s: Floats, budget: float, least: float, weights: Floats | None = None
+) -> tuple[Floats, float]:
+    """The program's ratios ``[m]`` and T*, exact but for rounding.
+
+    Parameters
+    ----------
+    compute_s, upload_s: tau and u, ``[m]``, at least 0; NaN: unknown, the ratio is ``budget`` and the program goes without.
+    budget, least: mean and smallest ratio, in (0, 1].
+    weights: w, ``[m]``, at least 0 and not all of them 0; None: all the same.
+
+    T* is 0 where nothing is known.
+    """
+    known = ~np.isnan(compute_s + upload_s)
+    theta = np.full(len(known), budget)
+    if not known.any():
+        return theta, 0.0
+    tau, u = compute_s[known], upload_s[known]
+    low = float((tau + least * _measurable(tau, u)).max())
+    finish_s = max(low, time_for(tau, u, budget, least, None if weights is None else weights[known]))
+    theta[known] = ratios_by(finish_s, tau, u, least)
+    return theta, finish_s
+
+
+def time_for(tau: Floats, u: Floats, budget: float, least: float, weights: Floats | None = None) -> float:
+    """The root of ``h(T) = budget sum w``; 0 if ``least`` alone is more. It lies between two corners of h."""
+    u = _measurable(tau, u)
+    w = np.ones(len(tau)) if weights is None else weights
+
+    def total(finish_s: float) -> float:
+        return float((w * _clipped(finish_s, tau, u, least)).sum())
+
+    need = budget * float(w.sum())
+    corners = np.unique(np.concatenate([tau + least * u, tau + u]))
+    after = bisect_left(corners, need, key=total)
+    if after == 0:
+        return 0.0
+    if after == len(corners):  # by rounding alone
+        return float(corners[-1])
+    before, reached = float(corners[after - 1]), total(float(corners[after - 1]))
+    return before + (need - reached) / (total(float(corners[after])) - reached) * float(corners[after] - before)
+
+
+def ratios_by(finish_s: float, tau: Floats, u: Floats, least: float) -> Floats:
+    """The largest shares with which everybody who can is done by ``finish_s``; uploads that take no time are whole."""
+    slow = _measurable(tau, u)
+    return np.where(slow > u, 1.0, _clipped(finish_s, tau, slow, least))
+
+
+def _measurable(tau: Floats, u: Floats) -> Floats:
+    """``u``, at least a negligible share of the longest path, so that no sum of ratios jumps where a link takes no time."""
+    return np.maximum(u, NEGLIGIBLE * float((tau + u).max()) or 1.0)
+
+
+def _clipped(finish_s: float, tau: Floats, u: Floats, least: float) -> Floats:
+    return np.asarray(np.clip((finish_s - tau) / u, least, 1.0))
