@@ -1,0 +1,122 @@
+"""What an allocator is asked and what it answers: of the round's budget, how much may each client of the cohort send?
+
+An allocator is a frozen dataclass of options and pure functions of (state, load): the same question has the same answer. Its
+state, where it has any, is a dict of plain arrays, and only ``observe`` moves it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from motley.core.errors import ConfigError
+from motley.core.records import Ids, Outcome, Reports
+from motley.core.table import ClientTable
+from motley.transport.allocators.schedules import Budget
+from motley.transport.ledger import VALUE_BITS
+
+__all__ = ["LEAST", "Allocator", "Floats", "Load", "State", "check_least", "last_errors", "remember_errors"]
+
+Floats = NDArray[np.float64]
+State: TypeAlias = Mapping[str, NDArray[Any]]
+
+LEAST = 0.005
+"""Smallest share of an update; the authors' code of HeteRo-Select v2 has it."""
+LARGEST = 1e100
+"""Norms above it, of runs that diverge, count as it: their squares are numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """A cohort and its updates, before anybody trains. Columns are ``[m]`` float64, in the order of the cohort.
+
+    Parameters
+    ----------
+    ids: the cohort.
+    theta: budget of the round, theta_t. average: theta_avg. warm: whether the round belongs to the warm-up.
+    size: D, numbers in an update.
+    examples: training samples. steps: local steps. compute_s: seconds they take. uplink_mbps: 10^6 bits a second; infinite: free.
+    scores, upload_ratio: the selector's, None where it gives none.
+    """
+
+    ids: Ids
+    theta: float
+    average: float
+    warm: bool
+    size: int
+    examples: Floats
+    steps: Floats
+    compute_s: Floats
+    uplink_mbps: Floats
+    scores: Floats | None = None
+    upload_ratio: Floats | None = None
+
+    @property
+    def whole_s(self) -> Floats:
+        """Seconds of a whole update on its way up, 32 bits a number: ``32 D / B``; infinite on a dead link."""
+        with np.errstate(divide="ignore"):
+            return np.asarray(VALUE_BITS * self.size / (1e6 * self.uplink_mbps), np.float64)
+
+    @property
+    def shares(self) -> Floats:
+        """Each client's share of the cohort's samples, p_k."""
+        return np.asarray(self.examples / self.examples.sum(), np.float64)
+
+
+class Allocator(ABC):
+    """Who may send how much. ``wants`` names the columns of :class:`Load` without which it makes no sense: ``"scores"`` and
+    ``"upload_ratio"`` of the selector, ``"uplink_mbps"`` of a network in which uploads take time."""
+
+    wants: ClassVar[frozenset[str]] = frozenset()
+
+    def refuses(self, budget: Budget) -> str | None:
+        """Why this budget makes no sense here, in one sentence with the way out; None: it does."""
+        return None
+
+    def init(self) -> State:
+        """The state before round 1."""
+        return {}
+
+    @abstractmethod
+    def ratios(self, state: State, load: Load) -> Floats:
+        """Share of the update that each client may send, ``[m]``, in (0, 1]."""
+
+    def observe(self, state: State, budget: Budget, reports: Reports, step_norm: float) -> State:
+        """The state after a server step.
+
+        Parameters
+        ----------
+        reports: of the step's clients, with the signal ``update_norm``.
+        step_norm: Euclidean norm of the weighted mean of the decoded updates; NaN when nothing was folded.
+        """
+        return state
+
+
+def check_least(least: float) -> None:
+    """Refuse a smallest share that is none."""
+    if not 0 < least <= 1:
+        raise ConfigError(f"got least = {least}; expected a share in (0, 1]")
+
+
+def remember_errors(state: State, reports: Reports) -> State:
+    """State ``ids`` and ``square`` with the squared norms of these updates: A_k, what sending nothing would lose."""
+    done = reports.of(Outcome.ACCEPTED)
+    norm = np.minimum(done.signal("update_norm"), LARGEST)
+    good = np.isfinite(norm)
+    if not good.any():
+        return state
+    table = ClientTable({"square": np.nan}, state["ids"], {"square": state["square"]})
+    table = table.put(done.ids[good], {"square": norm[good] ** 2})
+    return {"ids": table.ids, "square": table.columns["square"]}
+
+
+def last_errors(state: State, ids: Ids) -> Floats:
+    """A_k over their mean, ``[m]``; 1 for a client that was never heard, and for all while nobody was."""
+    square = ClientTable({"square": np.nan}, state["ids"], {"square": state["square"]}).get("square", ids)
+    mean = square[~np.isnan(square)].mean() if not np.isnan(square).all() else 0.0
+    return np.nan_to_num(square / mean, nan=1.0) if mean > 0 else np.ones(len(ids))

@@ -1,0 +1,107 @@
+"""HeteRo-Select v2: who scores higher may send more, up to what the link carries in the time of a round.
+
+Masud, Jahin, Hasan: *HeteRo-Select: Informativeness as the Participation Driver in Federated Learning*, arXiv:2508.06692v2,
+equation 8. Specification: methods 4 and 6, optimisation-and-compression C7 and G.
+
+    theta_k  = clip(min(S_k / mean S  theta_t, cap_k), least, 1)          mean over the cohort
+    cap_k    = B_k T_b / (32 D)
+    T_b      = theta_avg 32 D / B_mean + H c_mean
+    theta_k  = 1 in the warm-up
+
+Symbols: ``S_k`` the selector's score; ``theta_t`` budget of the round; ``B_k`` uplink; ``D`` numbers in an update; ``H`` local
+steps; ``c_mean`` seconds per step. Shares are not made up for after clipping: where the ceiling or ``least`` binds, their mean is
+not theta_t.
+
+Deviations and readings
+-----------------------
+* ``least``, ``B_mean`` = 3 Mb/s and ``c_mean`` = 0.3 s are the authors' code's, whose log of a run on CIFAR-10 they reproduce.
+* The ceiling spends all of T_b on the upload though T_b has the compute time in it: AlexNet's is 0.24 at 1 Mb/s and no ceiling at
+  5, logistic regression's never binds. ``cap = "upload_only"`` (INTERPRETATION-D) is ``B_k max(T_b - compute_s, 0) / (32 D)``.
+* Text and code differ in the warm-up: ``as_published = "code"`` scales and caps it like any other round (G 5). The code's cosine is
+  an option of the budget.
+* All scores (near) 0: theta_t for everybody, ceiling and least as ever. A client of score 0 sends ``least``.
+* READING where clients differ in steps, H is the cohort's mean.
+
+>>> load = Load(np.arange(4), theta=0.2, average=0.2, warm=False, size=7850, examples=np.ones(4), steps=np.full(4, 50.0),
+...             compute_s=np.full(4, 15.0), uplink_mbps=np.full(4, 3.0), scores=np.array([1, 0.5, 0.3, 0.2]))
+>>> ByScore().ratios({}, load).round(6).tolist()
+[0.4, 0.2, 0.12, 0.08]
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from motley.core.errors import ConfigError, ContractError
+from motley.transport.allocators.base import LEAST, Allocator, Floats, Load, State, check_least
+from motley.transport.ledger import VALUE_BITS
+
+__all__ = ["ByScore"]
+
+NOTHING = 1e-8
+"""A mean score below it is none."""
+
+
+@dataclass(frozen=True)
+class ByScore(Allocator):
+    """Shares proportional to the selector's scores, with a ceiling by bandwidth.
+
+    Parameters
+    ----------
+    as_published: what the warm-up does, see above.
+    cap: ``"published"``, ``"upload_only"`` (only the time that is left for the upload), or ``"none"``.
+    least: smallest share. mean_mbps, mean_step_s: B_mean and c_mean, of which T_b is made.
+    time_budget_s: T_b in seconds; None: as above.
+    """
+
+    as_published: Literal["text", "code"] = "text"
+    cap: Literal["published", "upload_only", "none"] = "published"
+    least: float = LEAST
+    mean_mbps: float = 3.0
+    mean_step_s: float = 0.3
+    time_budget_s: float | None = None
+
+    wants: ClassVar[frozenset[str]] = frozenset({"scores"})
+
+    def __post_init__(self) -> None:
+        check_least(self.least)
+        for name in ("mean_mbps", "mean_step_s", "time_budget_s"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < math.inf:
+                raise ConfigError(f"got {name} = {value}; expected a positive number")
+
+    def ratios(self, state: State, load: Load) -> Floats:
+        """Equation 8.
+
+        Raises
+        ------
+        ContractError: the selector gives no scores.
+        """
+        if load.scores is None:
+            raise ContractError("this selector gives no scores; use another allocator")
+        if load.warm and self.as_published == "text":
+            return np.ones(len(load.ids))
+        mean = float(load.scores.mean()) if len(load.ids) else 0.0
+        relative = load.scores / mean if mean >= NOTHING else np.ones(len(load.ids))
+        return np.clip(np.minimum(relative * load.theta, self.ceiling(load)), self.least, 1.0)
+
+    def round_s(self, load: Load) -> float:
+        """T_b."""
+        if self.time_budget_s is not None:
+            return self.time_budget_s
+        steps = float(load.steps.mean()) if len(load.ids) else 0.0
+        return load.average * VALUE_BITS * load.size / (1e6 * self.mean_mbps) + steps * self.mean_step_s
+
+    def ceiling(self, load: Load) -> Floats:
+        """cap_k ``[m]``, infinite where there is none."""
+        if self.cap == "none":
+            return np.full(len(load.ids), np.inf)
+        left = np.full(len(load.ids), self.round_s(load))
+        if self.cap == "upload_only":
+            left = np.maximum(left - load.compute_s, 0.0)
+        whole_s = load.whole_s
+        return np.where(whole_s > 0, left / np.where(whole_s > 0, whole_s, 1.0), np.inf)

@@ -1,0 +1,91 @@
+"""FedCG's shares for any selector's cohort: all finish together, the earlier the larger the error that is allowed.
+
+Jiang, Xu, Xu, Wang, Qian: *Heterogeneity-Aware Federated Learning with Adaptive Client Selection and Gradient Compression*,
+IEEE INFOCOM 2023 (arXiv:2212.09483). Specification: optimisation-and-compression C8.
+
+    min T  s.t.  a_k + theta_k r_k <= T,   sum_k w_k (1 - theta_k) <= eps,   least <= theta_k <= 1
+
+Symbols: ``a_k`` seconds of local work; ``r_k = 32 D / B_k``; ``w_k`` weight of the error, sum 1; ``eps = 1 - theta_t``, so with equal
+weights the mean share is the budget. Solved in closed form by :mod:`motley.core.finishing`.
+
+State, plain arrays, with ``weights = "last_update"`` only: ``ids`` [n] and ``square`` [n], the squared norm of each client's last
+accepted update, renewed with every server step. It holds those who took part.
+
+Deviations and readings
+-----------------------
+* INTERPRETATION-D the program; the paper's constants were not at hand. Its optimum in theta is not unique: given are the largest
+  shares that T* allows. Where the slowest client's ``least`` decides T*, more than the budget is sent.
+* ``weights = "last_update"`` is p_k A_k, where a client never heard has the mean A_k of the others.
+* INTERPRETATION-D a dead link (B_k = 0) sends ``least`` and stays out of the program; a free one sends all.
+* FedCG itself chooses clients too, and runs without error feedback: the selector ``fedcg`` with ``allocator = "from_selector"``.
+
+>>> load = Load(np.arange(3), theta=0.7, average=0.7, warm=False, size=2_812_500, examples=np.array([50, 30, 20]), steps=np.ones(3),
+...             compute_s=np.array([5.0, 15, 25]), uplink_mbps=np.array([5.0, 3, 1]))
+>>> FedCGProgram(weights="examples", least=0.02).ratios({}, load).round(6).tolist()
+[1.0, 0.606061, 0.090909]
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from motley.core.finishing import upload_ratios
+from motley.core.records import Reports
+from motley.transport.allocators.base import (
+    LEAST,
+    Allocator,
+    Floats,
+    Load,
+    State,
+    check_least,
+    last_errors,
+    remember_errors,
+)
+from motley.transport.allocators.schedules import Budget
+
+__all__ = ["FedCGProgram"]
+
+
+@dataclass(frozen=True)
+class FedCGProgram(Allocator):
+    """Shares with which all finish together.
+
+    Parameters
+    ----------
+    weights: of the errors: ``"equal"``, ``"examples"`` (p_k), or ``"last_update"`` (p_k A_k). least: smallest share.
+    """
+
+    weights: Literal["equal", "examples", "last_update"] = "equal"
+    least: float = LEAST
+
+    wants: ClassVar[frozenset[str]] = frozenset({"uplink_mbps"})
+
+    def __post_init__(self) -> None:
+        check_least(self.least)
+
+    def init(self) -> State:
+        """Nobody heard."""
+        return {"ids": np.zeros(0, np.int64), "square": np.zeros(0)} if self.weights == "last_update" else {}
+
+    def ratios(self, state: State, load: Load) -> Floats:
+        """The program's."""
+        theta = np.full(len(load.ids), self.least)
+        upload_s = load.whole_s
+        alive = np.isfinite(upload_s)
+        if alive.any():
+            weights = self._weights(state, load)[alive]
+            weights = weights if weights.any() else np.ones(len(weights))
+            theta[alive] = upload_ratios(load.compute_s[alive], upload_s[alive], load.theta, self.least, weights)[0]
+        return theta
+
+    def _weights(self, state: State, load: Load) -> Floats:
+        if self.weights == "equal":
+            return np.ones(len(load.ids))
+        return load.shares * (last_errors(state, load.ids) if self.weights == "last_update" else 1.0)
+
+    def observe(self, state: State, budget: Budget, reports: Reports, step_norm: float) -> State:
+        """Norms of the updates, where they count."""
+        return remember_errors(state, reports) if self.weights == "last_update" else state

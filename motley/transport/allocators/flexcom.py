@@ -1,0 +1,122 @@
+"""FlexCom: who pays more to send, sends less.
+
+Li, Shi, Yu, Liu, Hong, Bai, Wang, Chen: *To Talk or to Work: Flexible Communication Compression for Energy Efficient Federated
+Learning over Heterogeneous Mobile Edge Devices*, IEEE INFOCOM 2021 (arXiv:2012.11804). Specification:
+optimisation-and-compression C7.
+
+    min  sum_k e_k theta_k     s.t.   sum_k p_k A_k theta_k^-a <= eps,    least <= theta_k <= 1
+    theta_k = clip(c g_k, least, 1),    g_k = (p_k A_k / e_k)^(1 / (1 + a))
+
+Symbols: ``e_k = 32 D / B_k`` energy of a whole upload (a client's power does not differ and cancels); ``p_k`` share of the cohort's
+samples; ``A_k`` size of its error. ``c`` is what meets the target: ``meet = "traffic"``: the mean share is the budget theta_t;
+``meet = "error"``: eps is the error of theta_t for everybody, so at the same error less energy is spent.
+
+State, plain arrays, with ``error = "last_update"`` only: ``ids`` [n] and ``square`` [n], the squared norm of each client's last
+accepted update, renewed with every server step. It holds those who took part.
+
+Deviations and readings
+-----------------------
+* INTERPRETATION-D all of it: only the paper's abstract was at hand (compression by client, least energy for computing and sending
+  under a bound on convergence). The energy of computing does not depend on theta and drops out. Clients are drawn uniformly:
+  choose ``selector = "uniform"``.
+* ``error = "alike"`` (default) is A_k = 1. INTERPRETATION-D ``"last_update"``: a client never heard has the mean A_k of the others.
+* INTERPRETATION-D a dead link (B_k = 0) sends ``least`` and stays out; a free one costs next to nothing; with free links alone
+  e_k = 1.
+
+>>> load = Load(np.arange(2), theta=0.2, average=0.2, warm=False, size=10**6, examples=np.ones(2), steps=np.ones(2),
+...             compute_s=np.ones(2), uplink_mbps=np.array([1.0, 4.0]))
+>>> FlexCom().ratios({}, load).round(6).tolist()
+[0.133333, 0.266667]
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from motley.core.errors import ConfigError
+from motley.core.finishing import ratios_by, time_for
+from motley.core.records import Reports
+from motley.transport.allocators.base import (
+    LEAST,
+    Allocator,
+    Floats,
+    Load,
+    State,
+    check_least,
+    last_errors,
+    remember_errors,
+)
+from motley.transport.allocators.schedules import Budget
+
+__all__ = ["FlexCom"]
+
+HALVINGS = 100
+"""Of the interval in which the factor c lies."""
+SMALL = 1e-12
+"""An error or an energy that is less, beside the cohort's largest, counts as so much: nobody gets nothing, nobody everything."""
+
+
+@dataclass(frozen=True)
+class FlexCom(Allocator):
+    """Shares by the energy of an upload.
+
+    Parameters
+    ----------
+    meet: see above. a: exponent of the error model, positive. error: what A_k is. least: smallest share.
+    """
+
+    meet: Literal["traffic", "error"] = "traffic"
+    a: float = 1.0
+    error: Literal["alike", "last_update"] = "alike"
+    least: float = LEAST
+
+    wants: ClassVar[frozenset[str]] = frozenset({"uplink_mbps"})
+
+    def __post_init__(self) -> None:
+        check_least(self.least)
+        if not 0 < self.a < math.inf:
+            raise ConfigError(f"got a = {self.a}; expected a positive exponent")
+
+    def init(self) -> State:
+        """Nobody heard."""
+        return {"ids": np.zeros(0, np.int64), "square": np.zeros(0)} if self.error == "last_update" else {}
+
+    def ratios(self, state: State, load: Load) -> Floats:
+        """Of least energy."""
+        energy = load.whole_s
+        alive = np.isfinite(energy)
+        theta = np.full(len(load.ids), self.least)
+        if not alive.any():
+            return theta
+        error = load.shares * (last_errors(state, load.ids) if self.error == "last_update" else 1.0)
+        error, energy = error[alive], energy[alive]
+        error = np.maximum(error, SMALL * error.max())
+        energy = np.maximum(energy, SMALL * energy.max()) if energy.max() > 0 else np.ones(len(energy))
+        gain = (error / energy) ** (1.0 / (1.0 + self.a))
+        theta[alive] = self._by_traffic(gain, load.theta) if self.meet == "traffic" else self._by_error(gain, error, load.theta)
+        return theta
+
+    def _by_traffic(self, gain: Floats, theta: float) -> Floats:
+        """``clip(c g_k)`` is what a client without local work whose upload takes 1 / g_k sends by the moment c."""
+        idle = np.zeros(len(gain))
+        return ratios_by(time_for(idle, 1.0 / gain, theta, self.least), idle, 1.0 / gain, self.least)
+
+    def _by_error(self, gain: Floats, error: Floats, theta: float) -> Floats:
+        """The smallest c whose error is at most that of ``theta`` for everybody."""
+        allowed = error.sum() * theta**-self.a
+        if theta >= 1.0:
+            return np.ones(len(gain))
+        low, high = math.log(self.least / gain.max()), math.log(1.0 / gain.min())
+        for _ in range(HALVINGS):
+            middle = (low + high) / 2
+            reached = error @ np.clip(math.exp(middle) * gain, self.least, 1.0) ** -self.a
+            low, high = (low, middle) if reached <= allowed else (middle, high)
+        return np.clip(math.exp(high) * gain, self.least, 1.0)
+
+    def observe(self, state: State, budget: Budget, reports: Reports, step_norm: float) -> State:
+        """Norms of the updates, where they count."""
+        return remember_errors(state, reports) if self.error == "last_update" else state

@@ -1,0 +1,46 @@
+"""The selector has decided who sends how much: ``theta_k`` is ``Cohort.upload_ratio`` (FedCG, PyramidFL).
+
+The round's budget is not looked at, and one that is not the default is refused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from motley.core.errors import ContractError
+from motley.transport.allocators.base import LEAST, Allocator, Floats, Load, State, check_least
+from motley.transport.allocators.schedules import Budget, Constant
+
+__all__ = ["FromSelector"]
+
+
+@dataclass(frozen=True)
+class FromSelector(Allocator):
+    """The selector's ratios, at least ``least``."""
+
+    least: float = LEAST
+
+    wants: ClassVar[frozenset[str]] = frozenset({"upload_ratio"})
+
+    def __post_init__(self) -> None:
+        check_least(self.least)
+
+    def refuses(self, budget: Budget) -> str | None:
+        """The selector has its own."""
+        if budget == Constant():
+            return None
+        return 'the selector\'s ratios would not follow this budget; leave it out, or use the allocator "uniform"'
+
+    def ratios(self, state: State, load: Load) -> Floats:
+        """As the selector says.
+
+        Raises
+        ------
+        ContractError: the selector said nothing.
+        """
+        if load.upload_ratio is None:
+            raise ContractError("this selector gives no upload_ratio; use another allocator")
+        return np.clip(load.upload_ratio, self.least, 1.0)

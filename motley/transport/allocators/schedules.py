@@ -1,0 +1,107 @@
+"""The budget of a round: theta_t, the mean share of an update that a client of the cohort may send.
+
+HeteRo-Select v2, equation 7 (methods 4; optimisation-and-compression C7 and G 6):
+
+    theta_t = max(theta_avg (1 + a cos(pi (t - 1) / (T - 1))), floor);    1 while t <= warm_up
+
+Symbols: ``t`` the round from 1; ``T`` the planned rounds; ``theta_avg`` the ``average``; ``a`` the ``amplitude``.
+Without a warm-up and a floor that binds, the mean over t = 1..T is ``average`` exactly.
+
+Deviations and readings
+-----------------------
+* The text's cosine begins in round 1 though round 1 is overruled by the warm-up: with 100 rounds the mean is 0.207200.
+  ``as_published = "code"`` begins after the warm-up: 0.2 over t >= 2, 0.208 over all.
+* Rounds after T (modes that overlap) stay at the budget of T.
+
+>>> [round(Cosine().ratio(t, horizon=100), 6) for t in (1, 2, 20, 51, 100)]
+[1.0, 0.27996, 0.265894, 0.198731, 0.12]
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Literal
+
+from motley.core.errors import ConfigError
+
+__all__ = ["Budget", "Constant", "Cosine"]
+
+
+@dataclass(frozen=True)
+class Budget(ABC):
+    """A frozen dataclass of options and one function of the round.
+
+    Parameters
+    ----------
+    average: theta_avg, in (0, 1]. warm_up: first rounds in which everybody sends everything.
+    """
+
+    average: float = 1.0
+    warm_up: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.average <= 1:
+            raise ConfigError(f"got average = {self.average}; expected a share in (0, 1] (1 sends whole updates)")
+        if self.warm_up < 0:
+            raise ConfigError(f"got warm_up = {self.warm_up}; expected a number of rounds, at least 0")
+
+    def warm(self, round: int) -> bool:
+        """Whether this round belongs to the warm-up."""
+        return round <= self.warm_up
+
+    def ratio(self, round: int, horizon: int | None) -> float:
+        """theta_t of round ``round`` (from 1) in a run of ``horizon`` rounds."""
+        return 1.0 if self.warm(round) else self.after(round, horizon)
+
+    @abstractmethod
+    def after(self, round: int, horizon: int | None) -> float:
+        """theta_t as it is without a warm-up."""
+
+
+@dataclass(frozen=True)
+class Constant(Budget):
+    """The same in every round."""
+
+    def after(self, round: int, horizon: int | None) -> float:
+        """The average."""
+        return self.average
+
+
+@dataclass(frozen=True)
+class Cosine(Budget):
+    """Much at the start, little at the end.
+
+    Parameters
+    ----------
+    average, warm_up: see :class:`Budget`. amplitude: a, in [0, 1], such that ``average (1 + amplitude)`` is at most 1.
+    floor: theta_t is never less; at most ``average``. as_published: where the cosine begins, see above.
+    """
+
+    average: float = 0.2
+    warm_up: int = 1
+    amplitude: float = 0.4
+    floor: float = 0.08
+    as_published: Literal["text", "code"] = "text"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.amplitude <= 1:
+            raise ConfigError(f"got amplitude = {self.amplitude}; expected a number from 0 (constant) to 1")
+        if self.average * (1 + self.amplitude) > 1:
+            most = 1 / self.average - 1
+            raise ConfigError(
+                f"got average = {self.average} and amplitude = {self.amplitude}: more than whole updates at the start; "
+                f"expected an amplitude of at most {most:g}"
+            )
+        if not 0 <= self.floor <= self.average:
+            raise ConfigError(f"got floor = {self.floor}; expected a share from 0 to average = {self.average}")
+
+    def after(self, round: int, horizon: int | None) -> float:
+        """Half a period of a cosine; needs the number of planned rounds."""
+        if horizon is None:
+            raise ConfigError("a cosine budget must know the last round; set stop = { rounds = ... }", "stop.rounds")
+        late = self.warm_up if self.as_published == "code" else 0
+        along = min(max(round - late - 1, 0) / max(horizon - late - 1, 1), 1.0)
+        return max(self.average * (1 + self.amplitude * math.cos(math.pi * along)), self.floor)
