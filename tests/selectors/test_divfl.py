@@ -116,6 +116,13 @@ def test_unavailable_clients_are_covered_but_not_chosen():
     assert measured(ids=ids[:3], vectors=values[:3]).select(1, ids[:3], 1).ids.tolist() == [1]
 
 
+def test_who_is_there_need_not_come_first():
+    """The same with the available last: rows of the distances are clients, its columns candidates."""
+    ids, values = np.arange(6), [10.0, 10, 10, 0, 4, 5]
+    assert measured(ids=ids, vectors=values).select(1, ids[3:], 1).ids.tolist() == [5]
+    assert measured(ids=ids, vectors=values).select(1, ids[4:], 1).notes["distance"] == pytest.approx(21 / 6)
+
+
 def test_zero_gradients_are_ties():
     selector = measured(vectors=np.zeros((7, 4)))
     assert len({tuple(selector.select(t, IDS, 3).ids) for t in range(1, 30)}) > 10

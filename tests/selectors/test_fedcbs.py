@@ -74,6 +74,16 @@ def test_second_pick_by_hand():
     assert (abs(got - p) < 4.5 * np.sqrt(p * (1 - p) / n)).all()
 
 
+def test_later_picks_have_no_bonus():
+    """With a bonus that drowns all weights the first pick is uniform; after C1 the second is still (25, 1, 1) / 27."""
+    selector, n = enrolled(FedCBS(exploration=1e9)), 2000
+    picks = [selector.select(9, IDS, 2, dispatch=d).ids.tolist() for d in range(n)]
+    second = np.array([b for a, b in picks if a == 1])
+    assert abs(len(second) / n - 0.25) < 4.5 * np.sqrt(0.25 * 0.75 / n)
+    p = np.array([25, 1, 1]) / 27
+    assert (abs((second[:, None] == IDS[1:]).mean(axis=0) - p) < 4.5 * np.sqrt(p * (1 - p) / len(second))).all()
+
+
 def test_greedy_misses_what_sampling_finds():
     """The paper's example: from C1, greedy takes C2 and then C3 (QCID .014815); the optimum {1, 3, 4} has 0. Sampling takes C3 or C4
     second with probability 2 / 27, and then the other for certain."""

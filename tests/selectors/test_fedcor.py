@@ -1,5 +1,7 @@
 """FedCor: the worked numbers of selectors-baselines 6, the Gaussian against dense algebra, the schedule and its rehearsals."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -295,6 +297,47 @@ def test_unavailable_clients_count_in_the_sum_but_are_not_chosen():
     p, there = np.full(4, 0.25), np.array([True, False, False, True])
     assert greedy(x, NOISE, p, np.ones(4), there, 1)[0].tolist() == [0]
     assert greedy(x[there], NOISE, p[there], np.ones(2), there[there], 1)[0].tolist() == [1]
+
+
+def told_sigma(rule, alpha=(1.0, 1.0, 1.0)):
+    """A selector that has learned SIGMA, of clients 4, 7, 9 with sizes in the proportions P."""
+    selector, ids = Selector(rule), np.array([4, 7, 9])
+    selector.observe(0, Reports(ids, Outcome.ENROLLED, signals={"num_examples": 100 * P}))
+    clients = selector.state.clients.put(ids, {"embedding": embedding_of(SIGMA), "alpha": np.array(alpha)})
+    selector.state = dataclasses.replace(selector.state, clients=clients)
+    return selector, ids
+
+
+def test_the_worked_picks_through_the_selector():
+    """p_k comes from the sizes enrolled, alpha from the state; ids are not positions."""
+    for alpha, picks, score in (((1.0, 1, 1), [4, 9], 0.55), ((0.5, 1, 1), [7, 9], 0.53)):
+        selector, ids = told_sigma(FedCor(warmup=0, dimension=3), alpha)
+        cohort = selector.select(9, ids, 2)
+        assert cohort.ids.tolist() == picks
+        assert cohort.notes["score"] == pytest.approx(score, abs=5e-7)
+
+
+def test_who_is_away_still_counts_in_the_sum_through_the_selector():
+    """Without client 4: client 7 keeps .8 x .35 + .25 = .53, of which .28 is what it says of client 4."""
+    selector, ids = told_sigma(FedCor(warmup=0, dimension=3))
+    cohort = selector.select(9, ids[1:], 1)
+    assert cohort.ids.tolist() == [7]
+    assert cohort.notes["score"] == pytest.approx(0.53, abs=5e-7)
+
+
+def test_trainings_are_discounted_and_as_long_as_asked():
+    """Epochs 0, 1, 2 in the first training (after two epochs: g^2, g, 1; 30 steps), and those and 4 in the second (7 steps), which
+    starts where the first ended."""
+    world, g = World(FedCor(warmup=2, interval=2, discount=0.5, dimension=3, first_iterations=30, iterations=7)), 0.5
+    for t in range(1, 7):
+        world.round(t)
+        if t == 4:
+            first = world.column("embedding")
+    drawn = world.selector.rule._embedding(world.selector.rule.init().clients, world.ids)
+    changes = world.column("changes")
+    np.testing.assert_allclose(first, fit(drawn, changes[:, :3], g ** np.array([2.0, 1, 0]), NOISE, 0.01, 30))
+    again = fit(first, changes, g ** np.array([4.0, 3, 2, 0]), NOISE, 0.01, 7)
+    np.testing.assert_allclose(world.column("embedding"), again)
 
 
 def test_newcomers_have_an_embedding_of_their_own():

@@ -354,6 +354,17 @@ def test_two_planted_groups_are_recovered(similar, exact_up_to):
         assert sorted(rule.select(selector.state, ask(2, ids, 2, seed)).ids % 2) == [0, 1]
 
 
+def test_models_are_compared_by_direction_unless_asked_otherwise():
+    """Raw models (1, 0), (10, 0), (0, 1), (0, 10): the two short ones lie together, normalised ones pair along the axes."""
+    for similar, mate in (("gaussian_normalised", 1), ("cosine", 1), ("gaussian", 2)):
+        rule = FedCvrBolt(similarity=similar, warm_up=1)
+        selector = enrolled(rule, np.arange(4), np.ones(2))
+        tell(selector, 1, np.arange(4), [[1, 0], [10, 0], [0, 1], [0, 10]])
+        labels = rule.labels(selector.state, 2)
+        assert labels[0] == labels[mate]
+        assert labels[0] != labels[3 - mate]
+
+
 def ask(t, ids, m, seed=0):
     return Ask(t, 0, np.asarray(ids), m, Key(seed).fold("select", t).numpy())
 

@@ -184,6 +184,22 @@ def test_temperature_halves_by_the_horizon_and_stays():
     assert taus == pytest.approx([2.985, 2.25, 1.5, 1.5])
 
 
+def test_temperature_follows_the_horizon():
+    """T = 40: round 10 is a quarter of the way."""
+    selector = Selector(HeteroSelect(), 0, horizon=40)
+    assert [selector.select(t, IDS, 1).notes["tau"] for t in (10, 40, 70)] == [0.875, 0.5, 0.5]
+
+
+def test_the_draw_is_tempered():
+    """S = (1, 0, .5, .5), tau = .2 (1 - .005) = .199: weights e^(S / .199) = (152.2, 1, 12.34, 12.34), p_0 = .8557."""
+    selector, n = selector_of(HeteroSelect(tau0=0.2)), 1500
+    probe(selector, 1, (2.4, 2.2, 2.3, 2.3))
+    p = selector.select(1, IDS, 1).notes["max_probability"]
+    assert p == pytest.approx(0.8557, abs=1e-4)
+    first = [selector.select(1, IDS, 1, dispatch=d).ids[0] == 0 for d in range(n)]
+    assert abs(np.mean(first) - p) < 4.5 * np.sqrt(p * (1 - p) / n)
+
+
 @pytest.mark.parametrize(("published", "equal"), [("text", 0.5), ("code", 1.0)])
 def test_equal_scores(published, equal):
     rule = HeteroSelect(as_published=published, lr="score_adaptive")

@@ -66,6 +66,15 @@ def test_first_choice_through_the_selector():
     assert scheduled.select(2, IDS, 2).notes["a"] == pytest.approx(4.461637, abs=5e-7)
 
 
+@pytest.mark.parametrize("a", [0.0, 0.3, 30.0])
+def test_a_weighs_the_width_against_the_mean(a):
+    robust, val, seconds = world(2, 9, 6)
+    selector, ids = Selector(LinUCB(a=a)), np.arange(9)
+    play(selector, range(1, 6), ids, 3, robust, val, seconds)
+    mean, width = selector.rule.bounds(selector.state, ids)
+    assert selector.select(6, ids, 9).ids.tolist() == np.argsort(-(mean + a * width)).tolist()
+
+
 def test_learns_the_same_as_flash():
     """Same contexts, same rewards, same V and b where the same clients take part: the arms differ in the score alone."""
     robust, val, seconds = world(0, 8, 6)

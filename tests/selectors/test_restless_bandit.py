@@ -128,6 +128,13 @@ def test_exploration_set_by_hand():
     assert cohort.notes["explored"] == 3
 
 
+def test_exploration_grows_with_the_logarithm_of_the_next_round():
+    """N = (2, 3), u = (0, 1): log 7 = 1.95 in round 6 is enough, log 8 = 2.08 in round 7 sends client 0 once more."""
+    rule = RestlessBandit(ties="lowest_id")
+    state = type(rule.init())(rule.init().clients.put(np.arange(2), {"count": [2.0, 3.0], "u": [0.0, 1.0]}))
+    assert [rule.select(state, ask(t, np.arange(2), 1)).ids.tolist() for t in (6, 7)] == [[1], [0]]
+
+
 def test_rewards_through_the_selector():
     """Durations 1: losses 9, 9, 9 then 8, 7, 6: rewards 1, 2, 3, so c = (-1, 0, 1) and A = I - 1/3: A has eigenvalue 1 on
     vectors of sum 0, so u = c / 1.1. A lone reporter, and one without a loss, count but compare nothing."""
