@@ -438,6 +438,13 @@ def test_errors_of_the_last_updates_weigh():
     np.testing.assert_allclose(rule.ratios(little, load), FedCGProgram().ratios({}, load))
 
 
+def test_nothing_to_lose():
+    """The one client with an error has a dead link: the others weigh the same."""
+    rule, load = FedCGProgram("last_update"), load_of(3, 0.2, uplink_mbps=[0, 3, 3])
+    state = rule.observe(rule.init(), Constant(), heard([0, 1, 2], [1, 0, 0]), 1.0)
+    np.testing.assert_allclose(rule.ratios(state, load), [0.005, 0.2, 0.2])
+
+
 # ----------------------------------------------------------------------------------------- options
 
 
