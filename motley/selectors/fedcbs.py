@@ -138,7 +138,7 @@ class FedCBS(SelectionRule[FedCBSState]):
         clients = state.clients
         enrolled = reports.of(Outcome.ENROLLED)
         if len(enrolled) and "label_histogram" in enrolled.signals:
-            labels = np.minimum(enrolled.signals["label_histogram"], LARGEST)
+            labels = np.clip(enrolled.signals["label_histogram"], -1.0, LARGEST)  # -1: no histogram
             good = (labels >= 0).all(axis=1, keepdims=True) & (labels.sum(axis=1, keepdims=True) > 1.0 / LARGEST)
             clients = clients.put(enrolled.ids, {"labels": np.where(good, labels, np.nan)})
         sent = reports.of(Outcome.ACCEPTED, Outcome.LATE, Outcome.DROPPED, Outcome.REJECTED)

@@ -126,12 +126,12 @@ def test_who_told_no_labels_counts_as_the_mean():
 
 
 def test_counts_that_cannot_be_are_bounded():
-    """Squares of 1e308 overflow, those of 1e-310 are 0: one counts as 10^15, the other as no histogram, and nothing is NaN."""
-    selector = enrolled(FedCBS(), {1: (1e308, 0, 1e308), 2: (1e-310, 0, 0), 3: (4, 0, 0), 4: (0, 3, 0)})
+    """Squares of 1e308 overflow, those of 1e-310 are 0: one counts as 10^15, the other as no histogram, like a negative one."""
+    selector = enrolled(FedCBS(), {1: (1e308, 0, 1e308), 2: (1e-310, 0, 0), 3: (4, 0, 0), 4: (-1e308, 3, -1e308)})
     cohort = selector.select(2, IDS, 4)
     assert sorted(cohort.ids.tolist()) == [1, 2, 3, 4]
     assert np.isfinite(list(cohort.notes.values())).all()
-    assert np.isnan(selector.state.clients.get("labels", [2])).all()
+    assert np.isnan(selector.state.clients.get("labels", [2, 4])).all()
 
 
 @given(st.data())
