@@ -111,7 +111,8 @@ class HeteroSelect(SelectionRule[HeteroSelectState]):
     lr: ``"score_adaptive"`` multiplies the local learning rate by 1 + S_k (``Cohort.lr_scale``), as in the paper's main table.
     as_published: ``"code"`` gives S = 1 in place of 0.5 where all scores are equal.
     tau0: temperature at the start; half of it at the end.
-    w_value, w_direction, w_fairness, w_staleness: weights; 0 leaves a term out (without the direction nothing is reported).
+    w_value, w_direction, w_fairness, w_staleness: weights; 0 leaves a term out (without the direction nothing is reported, without
+        the value nobody is probed, unless sketches want the scores of the choice).
     probe_batches: batches of the measurement.
     """
 
@@ -153,10 +154,15 @@ class HeteroSelect(SelectionRule[HeteroSelectState]):
         """Whether sketches are kept."""
         return self.direction == "sketch" and self.w_direction > 0
 
+    @property
+    def probes(self) -> bool:
+        """Whether anybody is measured before the choice."""
+        return self.w_value > 0 or self.sketches
+
     def needs(self) -> Needs:
         """Losses of everybody, and what became of each update's direction."""
         reported = frozenset({self.direction} if self.w_direction else ())
-        return Needs(probed={"loss": self.probe_batches}, reported=reported, horizon=True)
+        return Needs(probed={"loss": self.probe_batches} if self.probes else {}, reported=reported, horizon=True)
 
     def gives(self) -> frozenset[str]:
         """The score, and its share of the cohort's."""
@@ -167,8 +173,8 @@ class HeteroSelect(SelectionRule[HeteroSelectState]):
         return HeteroSelectState()
 
     def candidates(self, state: HeteroSelectState, ask: Ask) -> Ids:
-        """Everybody available."""
-        return ask.available
+        """Everybody available, or nobody."""
+        return ask.available if self.probes else ask.available[:0]
 
     def components(self, state: HeteroSelectState, round: int, available: Ids) -> Components:
         """The four components of these clients (sorted ids) in this round."""

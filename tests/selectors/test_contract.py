@@ -75,6 +75,7 @@ RULES = [
     HeteroSelect("sketch"),
     HeteroSelect(lr="score_adaptive", as_published="code"),
     HeteroSelect("sketch", w_direction=0.0),
+    HeteroSelect(w_value=0.0),
     FedCvrBolt(),
     FedCvrBolt(warm_up=0),
     FedCvrBolt(warm_up=1, similarity="gaussian", rho="regression", beta=0.0, recluster_every=2),

@@ -275,6 +275,14 @@ def test_terms_can_be_left_out():
     assert "score" not in selector.state.clients.columns
 
 
+def test_nobody_is_probed_for_a_term_that_is_left_out():
+    rule = HeteroSelect(w_value=0)
+    assert not rule.needs().probed
+    assert not len(selector_of(rule).probe(1, IDS, 2))
+    assert len(selector_of(rule).select(1, IDS, 2).ids) == 2
+    assert HeteroSelect("sketch", w_value=0).needs().probed == {"loss": 8}  # the scores of the choice weigh the running mean
+
+
 def test_needs_follow_the_direction():
     assert HeteroSelect().needs().reported == frozenset({"cosine"})
     assert HeteroSelect("sketch", probe_batches=3).needs().reported == frozenset({"sketch"})
