@@ -31,7 +31,7 @@ Deviations and readings
 * READING ``time_aware``: up to 3 times, drop who cannot finish by 1.5 T0 even with ``least``, pick and solve again, until nobody is
   dropped; the m fastest always stay. T0 is the T* of the cohort without ``least`` and T_low: when its fast clients alone would have
   sent the budget. With T* itself nothing could ever change, since no pick finishes after T*, and the greedy's picks stay its
-  picks when others are dropped.
+  picks when others are dropped. With m budget <= 1 T0 is the fastest pick's own time, so the choice may shrink to the m fastest.
 * A client whose probe of this round lacks an estimate (a dead link) is not available: the cohort may be smaller. One that was never
   probed sends ``budget`` and stays out of the program.
 

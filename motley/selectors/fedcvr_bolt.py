@@ -46,6 +46,7 @@ Deviations and readings
 * INTERPRETATION: coalitions are made of all known clients, the unavailable too (they are unobserved like others); only
   available ones are drawn. P is the number of clients asked for; when a round took another number than the one before,
   coalitions are made anew for it. Where a coalition has several observed clients, the nearest one predicts.
+* Whoever was sent out is to be told of, the lost as ``DROPPED``: how many they are is the number of coalitions of the round.
 * INTERPRETATION: t counts rounds in which somebody was observed; others move nothing. A client never heard of starts at
   theta(1); where no initial model was enrolled, the mean of the first models reported stands for it.
 * Coordinates are limited to 1e15 in size, for runs that diverge.
