@@ -68,7 +68,7 @@ def ensemble(teachers: Sequence[ModelState], inputs: Tensor, network: Network, t
     for teacher in teachers:
         logits = network.outputs(teacher, inputs).double()
         if bool(torch.isfinite(logits).all()):
-            total, count = logits if total is None else total.add_(logits), count + 1
+            total, count = logits if total is None else total + logits, count + 1
     if total is None:
         return None
     return torch.softmax(total / (count * temperature), -1)
