@@ -14,7 +14,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from motley.algorithms import LOSSES
 from motley.algorithms.aggregators.mean import Mean
-from motley.algorithms.base import Algorithm, Correction
+from motley.algorithms.base import Algorithm, Correction, Memory
 from motley.algorithms.fedavg import Average
 from motley.algorithms.local import Clip, Solver
 from motley.algorithms.losses import FITS
@@ -32,6 +32,7 @@ from motley.simulation.examiner import Examine
 from motley.simulation.plan import Plan
 from motley.simulation.simulation import Simulation
 from motley.simulation.stop import Stop
+from motley.simulation.vault import Vault, open_vault
 from motley.tasks.base import Federation, Pool, Task, TaskSource
 from motley.tasks.federate import Divisible, Split, divisible, federate
 from motley.tasks.flat import initial
@@ -43,7 +44,11 @@ __all__ = ["build", "task_of"]
 
 
 def build(
-    experiment: Experiment | Mapping[str, Any], data: Path | None = None, writer: Writer | None = None, task: Task | None = None
+    experiment: Experiment | Mapping[str, Any],
+    data: Path | None = None,
+    writer: Writer | None = None,
+    task: Task | None = None,
+    folder: Path | None = None,
 ) -> Simulation:
     """A simulation, ready for its first step.
 
@@ -51,6 +56,7 @@ def build(
     ----------
     experiment: checked keys, or a mapping of them. data: folder to look into first for data packs.
     writer: where table rows go; None keeps none. task: data and model of your own, for ``task = "own"``.
+    folder: where client memories on disk go.
 
     Raises
     ------
@@ -86,7 +92,18 @@ def build(
         room=room_of(setting),
     )
     model = initial(task.model, streams.key("init"), setting.dtype)
-    return Simulation(plan, _engine(experiment, setting), selector, model, writer)
+    memories = _vault(experiment, plan, selector, setting.algorithm.correction.memory(model), folder)
+    return Simulation(plan, _engine(experiment, setting), selector, model, writer, memories)
+
+
+def _vault(experiment: Experiment, plan: Plan, selector: Selector[Any], first: Memory | None, folder: Path | None) -> Vault:
+    """Where client memories lie; refused where not all that may come to be kept has room."""
+    population, rounds = len(plan.setting.task.federation), experiment.stop.rounds
+    step = max(plan.cohort, plan.synchrony.least)  # accepted at one server step
+    begin = selector.rule.size(1, plan.cohort, population)
+    reached = population if rounds is None else min(population, begin + step * rounds)
+    moved = begin + step * experiment.checkpoint.every_rounds
+    return open_vault(experiment.memory, first, population, reached, moved, folder)
 
 
 def task_of(experiment: Experiment, streams: Streams | None = None, data: Path | None = None) -> Task:

@@ -79,7 +79,7 @@ def run(
         if state == "interrupted":  # "auto" was decided when the run began
             experiment = experiment.replace({"engine.name": before["numerics"]["engine"]})
         ensure_space(path)
-        simulation = build(experiment, Path(data) if data is not None else None, task=task)
+        simulation = build(experiment, Path(data) if data is not None else None, task=task, folder=path / "checkpoints")
         numerics = numerics_of(simulation)
         if state == "interrupted" and not allow_other_numerics:
             _check_numerics(before["numerics"], numerics)

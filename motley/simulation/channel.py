@@ -5,19 +5,23 @@ A client that already holds the model of this version (it was probed in this rou
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from motley.algorithms.base import Context, Correction, Exchange, ServerState, Tensors
+from motley.algorithms.base import Context, Correction, Exchange, Parts, ServerState, Tensors
 from motley.core.layout import Layout
+from motley.engines.base import Trained
 from motley.tasks.base import ModelState
 from motley.transport.ledger import VALUE_BITS, Ledger, message_bits, paper_bits
 
 __all__ = ["Channel", "Sizes"]
 
 Ids = NDArray[np.int64]
+Shapes = Mapping[str, tuple[int, ...]]
 
 
 class Sizes(NamedTuple):
@@ -33,16 +37,20 @@ class Channel:
     Parameters
     ----------
     upload_bits: of one client's update, buffers and counters included. paper_bits: 32 for each of its ``mean`` and ``sum`` values.
-    answer_bits: what every participant is sent beside the model. ledger: to go on with.
+    answer_bits: what every participant is sent beside the model. shapes: of an upload's parts, by name. ledger: to go on with.
     """
 
-    def __init__(self, upload_bits: int, paper_bits: int, answer_bits: int = 0, ledger: Ledger | None = None) -> None:
-        self.upload_bits, self.paper_bits, self.answer_bits = upload_bits, paper_bits, answer_bits
+    def __init__(
+        self, upload_bits: int, paper_bits: int, answer_bits: int, shapes: Shapes, ledger: Ledger | None = None
+    ) -> None:
+        self.upload_bits, self.paper_bits, self.answer_bits, self.shapes = upload_bits, paper_bits, answer_bits, shapes
         self.ledger = ledger or Ledger()
         self._holders: tuple[int, Ids] = (-1, np.zeros(0, np.int64))  # a version, and who was sent it in this round
 
     @classmethod
-    def between(cls, correction: Correction, server: ServerState, first: ModelState, layout: Layout, exchange: Exchange) -> Channel:
+    def between(
+        cls, correction: Correction, server: ServerState, first: ModelState, layout: Layout, exchange: Exchange
+    ) -> Channel:
         """The channel for a method's messages: an upload's size is that of an update of zero, which no client's differs from, and of
         what the server rule asks beside it. ``first``: the model that clients begin with."""
         download, memory = correction.download(server), correction.memory(first)
@@ -51,7 +59,13 @@ class Channel:
         parts, _ = correction.finish(start, ctx)
         update = {name: part.value for name, part in parts.items() if part.fold in ("mean", "sum")}
         more, answer = VALUE_BITS * exchange.up, VALUE_BITS * exchange.down
-        return cls(message_bits({name: part.value for name, part in parts.items()}) + more, paper_bits(update) + more, answer)
+        up = message_bits({name: part.value for name, part in parts.items()}) + more
+        return cls(up, paper_bits(update) + more, answer, _shapes(parts))
+
+    def checked(self, stream: Iterable[Trained]) -> Iterator[Trained]:
+        """What clients send; an upload with other parts or shapes than the method's is rejected like one that is not finite."""
+        for trained in stream:
+            yield trained if _shapes(trained.parts) == self.shapes else dataclasses.replace(trained, finite=False)
 
     def sizes(self, download: Tensors, ids: Ids, version: int) -> Sizes:
         """What sending ``download`` and the server's answer to these clients, and getting their updates back, takes."""
@@ -99,3 +113,7 @@ class Channel:
             "up_paper_bits": ledger.round_paper_bits, "total_bits": ledger.total_bits,
             "total_up_bits": ledger.total(direction="up"), "total_up_paper_bits": ledger.paper_bits,
         }  # fmt: skip
+
+
+def _shapes(parts: Parts) -> Shapes:
+    return {name: tuple(part.value.shape) for name, part in parts.items()}

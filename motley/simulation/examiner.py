@@ -20,10 +20,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from motley.algorithms.base import Correction, ServerState
 from motley.engines.base import Engine
+from motley.simulation.vault import Vault
 from motley.tasks.base import Federation, ModelState
 
-__all__ = ["Examine", "examine"]
+__all__ = ["Examine", "examine", "own_models"]
 
 Floats = NDArray[np.float64]
 
@@ -84,6 +86,14 @@ def examine(
         scope += ["client"] * len(known)
         columns.append((known.astype(np.int64), sizes[known], each_loss[known], each_hit[known]))
     return _join(scope, columns)
+
+
+def own_models(correction: Correction, server: ServerState, memories: Vault) -> Callable[[int], ModelState] | None:
+    """The model each client would start from now; None where that is the server's for everybody."""
+    if type(correction).start is Correction.start:
+        return None
+    download = correction.download(server)
+    return lambda client: correction.start(download, memories.of([client]).get(client))
 
 
 def _means(value: Floats, owner: NDArray[np.int64], sizes: NDArray[np.int64]) -> Floats:

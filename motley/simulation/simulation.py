@@ -6,15 +6,14 @@ rows. Time is planned before learning, so what will be thrown away is never trai
 
 from __future__ import annotations
 
-import dataclasses
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from motley.algorithms.base import Correction, Memory, ServerState, Tensors, Upload
+from motley.algorithms.base import Correction, Memory, ServerState, Tensors
 from motley.algorithms.weights import divide_by, raw_weights
 from motley.core.keys import Key
 from motley.core.records import SIGNALS, Cohort, Outcome, Reports
@@ -26,13 +25,15 @@ from motley.simulation import bench, rows
 from motley.simulation.channel import Channel
 from motley.simulation.checkpoint import pack_server, pack_tensors, unpack_server, unpack_tensors
 from motley.simulation.decoded import Decoded
-from motley.simulation.examiner import examine
+from motley.simulation.examiner import examine, own_models
 from motley.simulation.flights import Flights
 from motley.simulation.links import Links
 from motley.simulation.plan import Plan, Round
-from motley.simulation.scales import corrupted, weighed
+from motley.simulation.scales import weighed
 from motley.simulation.servers import exchange_of, room_at
 from motley.simulation.stopwatch import Stopwatch
+from motley.simulation.vault import Vault
+from motley.simulation.workshop import uploads
 from motley.tasks.base import ModelState
 from motley.timing.clock import Clock
 from motley.timing.planner import FORWARD, plan, probe_s, transfer_s
@@ -53,7 +54,7 @@ class Simulation:
     Parameters
     ----------
     plan: what is fixed. engine: how local work is computed. selector: whom to ask. model: the initial model.
-    writer: where rows go, or None to keep none.
+    writer: where rows go, or None to keep none. memories: where what clients keep lies; None: in RAM.
 
     Example
     -------
@@ -68,7 +69,13 @@ class Simulation:
     """
 
     def __init__(
-        self, plan: Plan, engine: Engine, selector: Selector[Any], model: ModelState, writer: Writer | None = None
+        self,
+        plan: Plan,
+        engine: Engine,
+        selector: Selector[Any],
+        model: ModelState,
+        writer: Writer | None = None,
+        memories: Vault | None = None,
     ) -> None:
         self.plan, self.engine, self.selector, self.writer = plan, engine, selector, writer
         self.setting, self.algorithm = plan.setting, plan.setting.algorithm
@@ -82,8 +89,7 @@ class Simulation:
         self.threads = 1 if plan.setting.task.layout.size < LONG else engine.threads
         self.clock, self.watch = Clock(), Stopwatch()
         self.links = Links(plan.world.network, self._key("network"), self.full_steps > 0)
-        self.memories: dict[int, Memory] = {}
-        self.first_memory = self.algorithm.correction.memory(model)
+        self.memories = Vault(self.algorithm.correction.memory(model)) if memories is None else memories
         self.downloads: dict[int, Tensors] = {}
         self.flights = Flights.empty()
         self.round = self.version = self.dispatch = 0
@@ -179,7 +185,7 @@ class Simulation:
         with self.watch("measure"):
             if learning:
                 key = self._key("probe").fold(self.round)
-                signals = self.engine.measure(ids, download, self._memories(ids), learning, key)
+                signals = self.engine.measure(ids, download, self._starts(ids), learning, key)
         with self.watch("plan"):
             up, down = self._speeds(ids)
             known = self._estimates(ids, download)
@@ -244,9 +250,10 @@ class Simulation:
         self.channel.receive(landed.timelines.client, landed.cargo["bits_up"], sent, self.version + 1)
         results: dict[int, Trained] = {}
         with self.watch("fold"):
-            made = self._uploads(landed, np.flatnonzero(outcome == Outcome.ACCEPTED), results)
-            uploads = weighed(made, decision, gone, landed, self.server.model, self.downloads)
-            total = self.algorithm.aggregator.fold(uploads, divide_by(self.plan.weights))
+            accepted = np.flatnonzero(outcome == Outcome.ACCEPTED)
+            made = uploads(landed, accepted, self.downloads, self._train, self.decoded, results)
+            folded = weighed(made, decision, gone, landed, self.server.model, self.downloads)
+            total = self.algorithm.aggregator.fold(folded, divide_by(self.plan.weights))
             outcome[[i for i, trained in results.items() if not trained.finite]] = Outcome.REJECTED
             counted = outcome == Outcome.ACCEPTED
             if landed.cargo["rehearsal"].any():
@@ -264,29 +271,11 @@ class Simulation:
             self.selector.observe(self.round, reports)
         return self._tell(landed, reports, float(landed.cargo["weight"][counted].sum()))
 
-    def _uploads(self, landed: Flights, accepted: Ids, results: dict[int, Trained]) -> Iterator[tuple[int, Upload]]:
-        """Train the accepted, version by version, and yield what is finite, and its row of ``landed``, in order of client id (one
-        version streams)."""
+    def _train(self, jobs: Sequence[Job], download: Tensors) -> Iterator[Trained]:
+        """What the clients of these jobs send, checked as it comes in."""
         want = (self.selector.rule.needs().reported & REPORTED) | {"loss", "update_norm"}
-        versions = landed.timelines.version[accepted]
-        kept: dict[int, Upload] = {}
-        for version in np.unique(versions):
-            chosen = accepted[versions == version]
-            lines, lr = landed.timelines[chosen], landed.cargo["lr"][chosen]
-            jobs = [Job(int(c), int(d), int(s), float(r)) for c, d, s, r in zip(lines.client, lines.dispatch, lines.steps, lr)]  # noqa: B905
-            download = self.downloads[int(version)]
-            stream = corrupted(
-                self.engine.train(jobs, download, self._memories(lines.client), want), landed.cargo["factor"][chosen]
-            )
-            for i, rate, trained in zip(chosen.tolist(), lr.tolist(), self.watch.iterate("train", stream), strict=True):
-                made = self.decoded.signals(trained.parts, download, rate * trained.steps) if trained.finite else {}
-                results[i] = dataclasses.replace(trained, parts={}, signals={**trained.signals, **made})
-                if trained.finite:
-                    kept[i] = Upload(trained.parts, float(landed.cargo["weight"][i]), client=trained.client)
-                    if len(chosen) == len(accepted):
-                        yield i, kept.pop(i)
-        for i in sorted(kept):
-            yield i, kept[i]
+        memories = self.memories.of(job.client for job in jobs)
+        return self.watch.iterate("train", self.channel.checked(self.engine.train(jobs, download, memories, want)))
 
     def _moved(self, total: Tensors, counted: NDArray[np.bool_]) -> ServerState:
         room = room_at(self.plan, self.engine, self.version, int(counted.sum()))
@@ -298,7 +287,8 @@ class Simulation:
         kept = {client: memory for client, memory in memories.items() if memory is not None}
         self.server, after = self.algorithm.server.settle(self.server, total, kept, room)
         self.decoded.step(total)
-        self.memories.update(after)
+        for client, memory in after.items():
+            self.memories.put(client, memory)
 
     # ------------------------------------------------------------------------------------- examiner, rows
 
@@ -318,7 +308,14 @@ class Simulation:
     def _examine(self) -> None:
         with self.watch("examine"):
             each, shared = self.plan.examine.per_client, self.algorithm.correction.shared
-            found = examine(self.engine, self.server.model, self.federation, each, self._own_models(), shared)
+            found = examine(
+                self.engine,
+                self.server.model,
+                self.federation,
+                each,
+                own_models(self.algorithm.correction, self.server, self.memories),
+                shared,
+            )
         if not found["scope"]:
             return
         head = found["scope"].index("global" if "global" in found["scope"] else "mean")
@@ -339,21 +336,12 @@ class Simulation:
 
     def newcomer(self) -> ModelState:
         """The model that a client which never took part would start from now."""
-        return self.algorithm.correction.start(self.algorithm.correction.download(self.server), self.first_memory)
+        return self.algorithm.correction.start(self.algorithm.correction.download(self.server), self.memories.first)
 
-    def _own_models(self) -> Callable[[int], ModelState] | None:
-        """The model each client would start from now; None where that is the server's for everybody."""
-        correction = self.algorithm.correction
-        if type(correction).start is Correction.start:
-            return None
-        download = correction.download(self.server)
-        return lambda client: correction.start(download, self.memories.get(client, self.first_memory))
-
-    def _memories(self, ids: Ids) -> dict[int, Memory | None]:
-        """What these clients keep; the method's first memory for who was never accepted. Empty for a method without memory."""
-        if self.first_memory is None:
-            return {}
-        return {client: self.memories.get(client, self.first_memory) for client in ids.tolist()}
+    def _starts(self, ids: Ids) -> dict[int, Memory | None]:
+        """What these clients keep, where what is measured of a model depends on it."""
+        own = type(self.algorithm.correction).start is not Correction.start or self.algorithm.loss.whole_model
+        return self.memories.of(ids) if own else {}
 
     def _step_s(self, ids: Ids) -> Floats:
         now, step_s = max(self.round, 1), self.plan.world.device.step_s
@@ -361,7 +349,7 @@ class Simulation:
 
     def _speeds(self, ids: Ids) -> tuple[Floats, Floats]:
         """Megabits a second up and down in this round; at enrolment those of round 1."""
-        return self.links.mbps(ids, self.round, self.version, self.engine, self.downloads.get(self.version), self._memories)
+        return self.links.mbps(ids, self.round, self.version, self.engine, self.downloads.get(self.version), self._starts)
 
     def _estimates(self, ids: Ids, download: Tensors) -> dict[str, Floats]:
         """What the planner knows of these clients."""
@@ -380,7 +368,7 @@ class Simulation:
         """Everything that evolves, as plain values and arrays; between two steps."""
         return {
             "server": pack_server(self.server),
-            "memories": {client: pack_tensors(memory) for client, memory in self.memories.items()},
+            "memories": self.memories.save(),
             "downloads": {version: pack_tensors(sent) for version, sent in self.downloads.items()},
             "flights": self.flights.save(), "selector": self.selector.to_bytes(), "ledger": self.channel.ledger.save(),
             "now_s": self.clock.now_s, "round": self.round, "version": self.version, "dispatch": self.dispatch,
@@ -391,7 +379,7 @@ class Simulation:
     def restore(self, saved: Mapping[str, Any]) -> None:
         """Go on from :meth:`save`."""
         self.server = unpack_server(saved["server"])
-        self.memories = {client: unpack_tensors(memory) for client, memory in saved["memories"].items()}
+        self.memories.restore(saved["memories"])
         self.downloads = {version: unpack_tensors(sent) for version, sent in saved["downloads"].items()}
         self.flights = Flights.restore(saved["flights"])
         self.selector = Selector.from_bytes(saved["selector"], type(self.selector.rule))

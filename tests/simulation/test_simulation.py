@@ -299,7 +299,7 @@ def test_a_client_is_examined_on_the_model_it_starts_from(test: str) -> None:
     download = algorithm.correction.download(simulation.server)
     assert len(found) == 4
     for k in range(4):
-        own = algorithm.correction.start(download, simulation.memories.get(k, simulation.first_memory))
+        own = algorithm.correction.start(download, simulation.memories.of([k])[k])
         where = data.test[k] if test == "client" else data.global_test
         loss, _ = simulation.engine.evaluate(own, where)
         labels = data.y[torch.from_numpy(where)].numpy()

@@ -1,0 +1,49 @@
+"""The workshop: the jobs of the accepted, each on its own version, with its own memory and batches, and what they send."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from motley.algorithms.base import Tensors, Upload
+from motley.engines.base import Job, Trained
+from motley.simulation.decoded import Decoded
+from motley.simulation.flights import Flights
+from motley.simulation.scales import Numbered, corrupted
+
+__all__ = ["Train", "uploads"]
+
+Train = Callable[[Sequence[Job], Tensors], Iterator[Trained]]
+"""Jobs of one version and what they received -> what they send, in their order."""
+
+
+def uploads(
+    landed: Flights,
+    accepted: NDArray[np.int64],
+    downloads: Mapping[int, Tensors],
+    train: Train,
+    decoded: Decoded,
+    results: dict[int, Trained],
+) -> Numbered:
+    """Train the accepted (rows of ``landed``), version by version, and yield what is sound, and its row, in order of client id (one
+    version streams). ``results`` takes in what came of each row, without its upload."""
+    versions = landed.timelines.version[accepted]
+    kept: dict[int, Upload] = {}
+    for version in np.unique(versions):
+        chosen = accepted[versions == version]
+        lines, lr = landed.timelines[chosen], landed.cargo["lr"][chosen]
+        jobs = [Job(int(c), int(d), int(s), float(r)) for c, d, s, r in zip(lines.client, lines.dispatch, lines.steps, lr)]  # noqa: B905
+        download = downloads[int(version)]
+        stream = corrupted(train(jobs, download), landed.cargo["factor"][chosen])
+        for i, rate, done in zip(chosen.tolist(), lr.tolist(), stream, strict=True):
+            made = decoded.signals(done.parts, download, rate * done.steps) if done.finite else {}
+            results[i] = dataclasses.replace(done, parts={}, signals={**done.signals, **made})
+            if done.finite:
+                kept[i] = Upload(done.parts, float(landed.cargo["weight"][i]), client=done.client)
+                if len(chosen) == len(accepted):
+                    yield i, kept.pop(i)
+    for i in sorted(kept):
+        yield i, kept[i]
