@@ -78,6 +78,14 @@ def test_value_and_probabilities_a():
     assert FedCvrBolt(beta=0).probabilities(v, group).tolist() == [0.5, 0.5, 1]
 
 
+def test_alpha_is_the_share_of_all_clients_also_where_some_are_away():
+    """v of {0, 1} beside each other: as in (a), not with the sizes of these two as the whole (which would make it 1 / .64 as large)."""
+    np.testing.assert_allclose(FedCvrBolt().value(state_of([C1]), np.arange(2)), [1.8225, 1.3448], atol=1e-6)
+    selector = Selector(FedCvrBolt(warm_up=0))
+    selector.state = state_of([C1], label=(0, 0, 0))
+    assert selector.select(4, np.arange(2), 1).notes["max_probability"] == pytest.approx(0.617205, abs=1e-6)
+
+
 def observed(rule):
     """(b) round 4: of the coalitions {0, 1} and {2}, client 0 sends 1.2 and client 2 sends -.7."""
     selector = Selector(rule)
