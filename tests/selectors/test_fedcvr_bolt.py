@@ -79,7 +79,7 @@ def test_value_and_probabilities_a():
 
 
 def test_alpha_is_the_share_of_all_clients_also_where_some_are_away():
-    """v of {0, 1} beside each other: as in (a), not with the sizes of these two as the whole (which would make it 1 / .64 as large)."""
+    """v of {0, 1} beside each other is as in (a); with the sizes of these two as the whole it would be 1 / .64 of that."""
     np.testing.assert_allclose(FedCvrBolt().value(state_of([C1]), np.arange(2)), [1.8225, 1.3448], atol=1e-6)
     selector = Selector(FedCvrBolt(warm_up=0))
     selector.state = state_of([C1], label=(0, 0, 0))
