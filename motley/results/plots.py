@@ -23,7 +23,9 @@ __all__ = ["class_distribution", "client_curves", "concentration", "curves", "he
 
 Groups = Mapping[str, Sequence[Run]]
 DIRECT = 7
-"""Up to so many methods are written at the ends of their lines; more get a legend."""
+"""Up to so many methods share one picture and are named at the ends of their lines; more get a panel or a row each."""
+PANELS = 5
+"""Small panels beside each other."""
 
 
 def curves(groups: Groups, axis: measures.Axis) -> str:
@@ -32,8 +34,10 @@ def curves(groups: Groups, axis: measures.Axis) -> str:
     longest = max((float(b.x[-1]) for b in bands if len(b.x)), default=1.0)
     scale, label, title = _axis_words(axis, longest)
     name, percent, _ = _metric(groups)
+    if len(groups) > DIRECT:
+        return _panels(groups, bands, scale, label, f"{name.split(' (')[0].capitalize()} {title}", axis)
     with styled():
-        figure = new_figure(5.6, _height(3.5, groups))
+        figure = new_figure(5.6, 3.5)
         axes = figure.add_subplot()
         for i, one in enumerate(bands):
             y = [np.asarray(v) * percent for v in (one.mean, one.low, one.high)]
@@ -48,12 +52,62 @@ def curves(groups: Groups, axis: measures.Axis) -> str:
         return to_svg(figure, f"curve-{axis}", f"{name} {title}, {len(groups)} methods: {', '.join(groups)}")
 
 
+def _panels(groups: Groups, bands: Sequence[measures.Band], scale: float, label: str, title: str, axis: measures.Axis) -> str:
+    """One small panel for each of many methods: its curve in colour, those of all others in grey."""
+    name, percent, _ = _metric(groups)
+    rows = -(-len(groups) // PANELS)
+    step = "default" if axis == "round" else "steps-post"
+    with styled():
+        figure = new_figure(8.4, 0.7 + 1.25 * rows)
+        grid = figure.subplots(rows, PANELS, sharex=True, sharey=True, squeeze=False).ravel()
+        for axes in grid[len(groups) :]:
+            axes.set_axis_off()
+        for i, (method, axes) in enumerate(zip(groups, grid, strict=False)):
+            for other in bands:
+                axes.plot(other.x * scale, other.mean * percent, color=FAINT, linewidth=0.7, drawstyle=step)
+            own = bands[i]
+            mark(axes.plot(own.x * scale, own.mean * percent, color=colour(i), linewidth=1.6, drawstyle=step)[0], i)
+            axes.set_title(_short(method, 20), fontsize=8, fontweight="bold", color=colour(i), pad=3)
+            axes.tick_params(labelsize=7)
+            axes.margins(x=0)
+        figure.suptitle(title, x=0.01, ha="left", fontsize=10)
+        figure.supxlabel(label, fontsize=9)
+        figure.supylabel(name, fontsize=9)
+        return to_svg(figure, f"curve-{axis}", f"{title}, one panel for each of {', '.join(groups)}")
+
+
+def _dots(groups: Groups, ends: Sequence[Sequence[measures.Ends]], name: str, percent: float, better: bool) -> str:
+    """Many methods as rows, best stable first: mean of the last ten evaluations with its whisker, beside peak and final."""
+    stable = [measures.spread([percent * e.stable for e in one]) for one in ends]
+    order = sorted(range(len(groups)), key=lambda i: np.nan_to_num(-stable[i].mean if better else stable[i].mean, nan=np.inf))
+    labels = list(groups)
+    with styled():
+        figure = new_figure(8.4, 0.9 + 0.22 * len(groups))
+        axes = figure.add_subplot()
+        for y, i in enumerate(order):
+            final, peak = (measures.spread([percent * getattr(e, kind) for e in ends[i]]).mean for kind in ("final", "peak"))
+            std = float(np.nan_to_num(stable[i].std))
+            mark(
+                axes.plot([stable[i].mean - std, stable[i].mean + std], [y, y], color=colour(i), linewidth=3, alpha=0.35)[0], i
+            )
+            mark(axes.plot(stable[i].mean, y, "o", color=colour(i), markersize=6)[0], i)
+            mark(axes.plot(final, y, "|", color=colour(i), markersize=9, markeredgewidth=1.6)[0], i)
+            mark(axes.plot(peak, y, ">", color=colour(i), markersize=4, fillstyle="none")[0], i)
+        axes.set_yticks(range(len(order)), [_short(labels[i], 28) for i in order], fontsize=8)
+        axes.invert_yaxis()
+        axes.grid(visible=False, axis="y")
+        axes.set(xlabel=name, title="Mean of the last ten evaluations (dot, one standard deviation), last (|) and best (>)")
+        return to_svg(figure, "bars", f"Stable, final and peak of {', '.join(groups)}")
+
+
 def headline_bars(groups: Groups) -> str:
     """Peak, final and stable side by side, and the drop from peak to final; whiskers are one standard deviation over seeds."""
     name, percent, better = _metric(groups)
     ends = [[measures.ends(measures.curve(run).y, better) for run in runs] for runs in groups.values()]
+    if len(groups) > DIRECT:
+        return _dots(groups, ends, name, percent, better)
     with styled():
-        figure = new_figure(8.4, _height(3.3, groups))
+        figure = new_figure(8.4, 3.3)
         left, right = figure.subplots(1, 2, width_ratios=[3, 1.15])
         _grouped_bars(left, ends, ("peak", "final", "stable"), percent)
         left.set(ylabel=name, title="Best, last, and mean of the last ten evaluations")
@@ -66,10 +120,10 @@ def headline_bars(groups: Groups) -> str:
 def participation_bars(groups: Groups) -> str:
     """How often each client took part, most often first (mean over seeds at each rank); the dashed line is an even share."""
     counts = [[measures.participation(run) for run in runs] for runs in groups.values()]
-    columns = min(3, len(groups))
+    columns = PANELS if len(groups) > DIRECT else min(3, len(groups))
     rows = -(-len(groups) // columns)
     with styled():
-        figure = new_figure(8.4, 0.5 + 2.2 * rows)
+        figure = new_figure(8.4, 0.5 + (1.5 if len(groups) > DIRECT else 2.2) * rows)
         grid = figure.subplots(rows, columns, sharey=True, squeeze=False)
         for axes in grid.ravel()[len(groups) :]:
             axes.set_axis_off()
@@ -80,10 +134,10 @@ def participation_bars(groups: Groups) -> str:
                 i,
             )
             axes.axhline(ranked.mean() if len(ranked) else 0, color="#333333", linewidth=1, linestyle=(0, (4, 3)))
-            axes.set_title(f"{_short(label, 28)}\n", fontweight="bold", color=colour(i))
+            axes.set_title(f"{_short(label, 28 if columns < PANELS else 16)}\n", fontweight="bold", color=colour(i))
             spread = f"std {np.mean([p.std for p in one]):.1f}   Gini {np.mean([p.gini for p in one]):.2f}"
             if len(ranked):
-                axes.text(0, 1.03, spread, transform=axes.transAxes, fontsize=8)
+                axes.text(0, 1.03, spread, transform=axes.transAxes, fontsize=8 if columns < PANELS else 6.5)
             axes.margins(x=0)
             axes.grid(visible=False, axis="x")
         figure.supxlabel("clients, most often first", fontsize=9)

@@ -30,6 +30,10 @@ AMOUNTS = (("down_bits", MB), ("up_bits", MB), ("probe_bits", MB), ("time_s", 36
 PHASES = ("select_s", "measure_s", "plan_s", "train_s", "fold_s", "examine_s", "write_s")
 
 
+REFERENCES = ("uniform", "fedavg")
+"""What a method is compared with, where it is among the runs."""
+
+
 @dataclass(frozen=True)
 class Cell:
     """A cell of a table: what is shown and the number it is sorted by."""
@@ -105,6 +109,7 @@ def _context(runs: Sequence[Run], target: float | None) -> dict[str, Any]:
         "seeds_most": max(len(members) for members in groups.values()),
         "summary": _summary(groups, better),
         "pairs": _pairs(groups, better),
+        "many": len(groups) > plots.DIRECT,
         "curves": [plots.curves(groups, axis) for axis in ("round", "seconds", "bits", "paper_bits")],
         "target": "" if target is None else f"{100 * target:g}%" if metric == "accuracy" else f"{target:g}",
         "to_target": [] if target is None else _to_target(groups, float(target), better),
@@ -164,14 +169,16 @@ def _summary(groups: Mapping[str, Sequence[Run]], better: bool) -> list[dict[str
 
 
 def _pairs(groups: Mapping[str, Sequence[Run]], better: bool) -> list[dict[str, Any]]:
-    """Every method against the first in stable performance, paired by seed, where two seeds or more are finished in both."""
+    """Every method against the reference (:data:`REFERENCES`, else the first) in stable performance, paired by seed, where two seeds
+    or more are finished in both."""
     accuracy = measures.metric_of(next(iter(groups.values()))[0])[0] == "accuracy"
     percent, digits = (100.0, "+.2f") if accuracy else (1.0, "+.3g")
     stable = {
         label: {run.seed: percent * measures.ends(measures.curve(run).y, better).stable for run in runs if run.finished}
         for label, runs in groups.items()
     }
-    base, *others = stable
+    base = next((label for label in stable if label in REFERENCES), next(iter(stable)))
+    others = [label for label in stable if label != base]
     pairs = []
     for label in others:
         seeds = sorted(stable[base].keys() & stable[label].keys())

@@ -121,6 +121,11 @@ def test_the_difference_is_a_paired_t_interval(tmp_path):
     assert "<td>+12.00</td><td>+7.03 to +16.97</td><td>3</td><td>better</td>" in page
 
 
+def test_methods_are_compared_with_the_reference_whatever_their_order(tmp_path):
+    runs = [with_curve(method, seed, [0.5] * 10) for method in ("active_fl", "uniform") for seed in (0, 1)]
+    assert "stable accuracy against uniform" in report(runs, tmp_path / "r.html").read_text(encoding="utf-8")
+
+
 def test_no_verdict_without_two_finished_pairs(tmp_path):
     """One seed is not finished, or has no evaluations: one pair is left, and one pair has no interval."""
     base = [with_curve("base", seed, [0.5] * 10) for seed in (0, 1)]
