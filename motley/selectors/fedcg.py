@@ -114,6 +114,8 @@ class FedCG(SelectionRule[FedCGState]):
             raise ConfigError(f"got budget = {self.budget}; expected a mean ratio in (0, 1] (1 sends whole updates)")
         if not 0 < self.least <= 1:
             raise ConfigError(f"got least = {self.least}; expected a ratio in (0, 1]")
+        if self.least > self.budget:
+            raise ConfigError(f"got least = {self.least}, budget = {self.budget}; expected a smallest ratio not above the mean")
 
     def needs(self) -> Needs:
         """Both estimates before the choice, vectors with the updates."""

@@ -74,6 +74,7 @@ Floats = NDArray[np.float64]
 
 LARGEST = 1e9
 """Losses beyond it, of runs that diverge, count as it."""
+LEAST_NOISE = 1e-6
 _DEFAULTS = {SIZE: np.nan, "before": np.nan, "alpha": 1.0, "embedding": np.nan, "changes": np.nan}
 _SENT = (Outcome.ACCEPTED, Outcome.LATE, Outcome.DROPPED, Outcome.REJECTED)
 
@@ -147,8 +148,11 @@ class FedCor(SelectionRule[FedCorState]):
             )
         if not 0 < self.discount <= 1 or not 0 < self.annealing <= 1:
             raise ConfigError(f"got discount = {self.discount}, annealing = {self.annealing}; expected numbers in (0, 1]")
-        if not 0 < self.noise < np.inf or not 0 < self.rate < np.inf:
-            raise ConfigError(f"got noise = {self.noise}, rate = {self.rate}; expected positive numbers")
+        if not LEAST_NOISE <= self.noise < np.inf or not 0 < self.rate < np.inf:
+            raise ConfigError(
+                f"got noise = {self.noise}, rate = {self.rate}; expected a noise of at least {LEAST_NOISE}, below which Sigma cannot "
+                "be solved in double precision, and a positive rate"
+            )
         if min(self.dimension, self.first_iterations, self.iterations) < 1:
             raise ConfigError(
                 f"got dimension = {self.dimension}, first_iterations = {self.first_iterations}, "

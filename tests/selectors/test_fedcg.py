@@ -147,6 +147,7 @@ def test_needs_cost_nothing():
         ({"budget": 1.2}, r"got budget = 1.2; expected a mean ratio in \(0, 1\]"),
         ({"budget": 0.0}, "got budget = 0.0"),
         ({"least": 0.0}, "got least = 0.0"),
+        ({"least": 0.3}, "least = 0.3, budget = 0.2; expected a smallest ratio not above the mean"),
         ({"time_aware": 1}, "selector.time_aware: got 1"),
     ],
 )

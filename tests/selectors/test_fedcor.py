@@ -374,6 +374,7 @@ def test_needs():
         ({"discount": 0.0}, r"discount = 0.0, annealing = 0.9; expected numbers in \(0, 1\]"),
         ({"annealing": 1.5}, "annealing = 1.5"),
         ({"noise": 0.0}, "noise = 0.0"),
+        ({"noise": 1e-200}, "at least 1e-06, below which Sigma cannot be solved"),
         ({"dimension": 0}, "dimension = 0"),
         ({"measured": "losses"}, "selector.measured: got 'losses'"),
     ],
