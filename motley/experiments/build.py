@@ -89,7 +89,7 @@ def build(
         schedule=experiment.part("local.lr_schedule"),
         examine=Examine(experiment.examine.every, experiment.examine.per_client),
         probe_batches=0 if experiment.probe.batches == "all" else experiment.probe.batches,
-        room=room_of(setting),
+        room=room_of(setting, experiment.algorithm["name"]),
     )
     model = initial(task.model, streams.key("init"), setting.dtype)
     memories = _vault(experiment, plan, selector, setting.algorithm.correction.memory(model), folder)

@@ -62,8 +62,8 @@ def held_back(
     return dataclasses.replace(rows, notes=notes), given
 
 
-def room_of(setting: Setting) -> Room | None:
-    """What the server rule may use beside uploads; None for a rule that needs nothing.
+def room_of(setting: Setting, name: str) -> Room | None:
+    """What the server rule may use beside uploads; None for a rule that needs nothing. ``name``: the algorithm's, for messages.
 
     Raises
     ------
@@ -81,8 +81,8 @@ def room_of(setting: Setting) -> Room | None:
     there = {"public": public is not None, "validation": held is not None, "classes": data.classes is not None}
     for what in sorted(needs):
         if not there[what]:
-            key, remedy, name = _MISSING[what]
-            raise ConfigError(f"{type(server).__name__} needs {name}, {remedy}", key)
+            key, remedy, thing = _MISSING[what]
+            raise ConfigError(f"{name!r} needs {thing}, {remedy}", key)
     network = FlatNetwork(task.model, setting.dtype, setting.device)
     return Room(task.layout, len(data), 0, network, public, held, LOSSES.build(task.loss))
 
