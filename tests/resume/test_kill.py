@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,9 +23,12 @@ run(json.loads(sys.argv[1]), out=sys.argv[2], resume=True)
 KEYS = {"checkpoint": {"every_rounds": 5, "every_s": 1000.0}, "examine": {"every": 7}}
 
 
-def _kill_and_resume(tmp_path: Path, kills: int, rounds: int) -> None:
+MEMORY = {"selector": "uniform", "algorithm": "scaffold"}
+
+
+def _kill_and_resume(tmp_path: Path, kills: int, rounds: int, **more: Any) -> None:
     """Each life gets through some rounds, and dies a random while (up to a quarter of a second) after its first new row."""
-    experiment = make(rounds, **KEYS)
+    experiment = make(rounds, **KEYS, **more)
     whole = run(experiment, out=tmp_path / "whole")
     assert whole.tables["rounds"].num_rows == rounds
     out, moments, died = tmp_path / "killed", random.Random(kills), 0
@@ -55,6 +59,17 @@ def test_five_kills(tmp_path: Path) -> None:
     _kill_and_resume(tmp_path, kills=5, rounds=600)
 
 
+@pytest.mark.parametrize("memory", ["ram", "disk"])
+def test_five_kills_of_clients_with_memories(memory: str, tmp_path: Path) -> None:
+    _kill_and_resume(tmp_path, kills=5, rounds=600, memory=memory, **MEMORY)
+
+
 @pytest.mark.slow
 def test_a_hundred_kills(tmp_path: Path) -> None:
     _kill_and_resume(tmp_path, kills=100, rounds=8000)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algorithm", ["scaffold", "feddyn"])
+def test_fifty_kills_with_rows_on_disk(algorithm: str, tmp_path: Path) -> None:
+    _kill_and_resume(tmp_path, kills=50, rounds=4000, memory="disk", selector="uniform", algorithm=algorithm)

@@ -17,6 +17,7 @@ from motley.results.schema import EQUAL_TABLES
 from motley.results.writer import Writer
 from motley.simulation.checkpoint import Checkpoints
 from motley.simulation.simulation import Simulation
+from motley.simulation.vault import DiskVault
 from tests.resume.conftest import assert_same, make
 
 
@@ -63,6 +64,50 @@ def test_a_blow_at_any_point(
         with pytest.raises(Crash):
             run(experiment, out=tmp_path / "broken")
     assert_same(whole, run(experiment, out=tmp_path / "broken", resume=True))
+
+
+MEMORIES = [
+    pytest.param(DiskVault, "put", 1, True, id="before the first row"),
+    pytest.param(DiskVault, "put", 2, False, id="between two rows of the first round"),
+    pytest.param(DiskVault, "put", 18, False, id="between two rows after a checkpoint"),
+    pytest.param(DiskVault, "save", 1, False, id="rows durable, the first checkpoint lost"),
+    pytest.param(DiskVault, "save", 2, False, id="rows durable, the second checkpoint lost"),
+    pytest.param(Checkpoints, "save", 2, False, id="just after a checkpoint"),
+]
+
+
+@pytest.mark.parametrize(("owner", "name", "calls", "before"), MEMORIES)
+@pytest.mark.parametrize("algorithm", ["scaffold", "feddyn"])
+def test_a_blow_at_any_point_around_a_row(
+    algorithm: str, owner: type, name: str, calls: int, before: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On disk it ends as a run in RAM that nothing happened to."""
+    experiment = make(rounds=12, selector="uniform", algorithm=algorithm)
+    whole = run(experiment, out=tmp_path / "whole")
+    on_disk = experiment.replace({"memory": "disk"})
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, _crash_after(calls, getattr(owner, name), before))
+        with pytest.raises(Crash):
+            run(on_disk, out=tmp_path / "broken")
+    assert_same(whole, run(on_disk, out=tmp_path / "broken", resume=True))
+    assert not (tmp_path / "broken" / "checkpoints").exists()
+
+
+@pytest.mark.parametrize(("first", "second"), [("ram", "ram"), ("disk", "disk"), ("ram", "disk")])
+def test_rows_of_the_checkpoint_before_are_there_when_the_newest_is_damaged(first: str, second: str, tmp_path: Path) -> None:
+    """Three rounds after the checkpoint of round 8 that of round 8 is cut, so round 4's counts: whoever took part since has moved.
+    A run may go on on disk that began in RAM (the other way round is refused, tests/simulation/test_vault.py)."""
+    experiment = make(rounds=12, selector="uniform", algorithm="scaffold")
+    whole, out = run(experiment, out=tmp_path / "whole"), tmp_path / "broken"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Writer, "flush", _crash_after(11, Writer.flush, False))
+        with pytest.raises(Crash):
+            run(experiment.replace({"memory": first}), out=out)
+    newest = max((out / "checkpoints").glob("*.mtly"))
+    newest.write_bytes(newest.read_bytes()[:-100])
+    with pytest.warns(UserWarning, match=r"checkpoint-00000008.mtly is damaged"):
+        resumed = run(experiment.replace({"memory": second}), out=out, resume=True)
+    assert_same(whole, resumed)
 
 
 def test_a_truncated_checkpoint_falls_back_to_the_one_before_and_says_so(experiment: Experiment, tmp_path: Path) -> None:
