@@ -1,0 +1,73 @@
+"""A chain: first which values travel, then in how few bits.
+
+Specification: optimisation-and-compression C3: the quantiser gets the chosen values alone, and error feedback keeps what is left of
+the *quantised* values.
+
+>>> import torch
+>>> from motley.core.keys import Key
+>>> from motley.core.layout import Entry, Layout
+>>> from motley.transport.compressors.qsgd import QSGD
+>>> from motley.transport.compressors.topk import TopK
+>>> both = Chain(TopK(), QSGD(levels=1, bucket=0))
+>>> import torch
+>>> from motley.core.keys import Key
+>>> from motley.core.layout import Entry, Layout
+>>> from motley.transport.compressors.qsgd import QSGD
+>>> from motley.transport.compressors.topk import TopK
+>>> both.compress(torch.tensor([0.5, -4.0]), 0.5, Layout((Entry("w", "", (2,), 0),)), Key(0)).dense().tolist()
+[0.0, -4.0]
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from motley.core.errors import ConfigError
+from motley.core.keys import Key
+from motley.core.layout import Layout
+from motley.transport.compressors.base import NONE, Compressor, Quantiser, Sparsifier, Tensors, require_finite
+from motley.transport.packet import Form, Packet
+
+__all__ = ["Chain"]
+
+
+@dataclass(frozen=True)
+class Chain(Compressor):
+    """A sparsifier, then a quantiser."""
+
+    budgeted: ClassVar[bool] = True
+    sparsifier: Sparsifier
+    quantiser: Quantiser
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.sparsifier, Sparsifier) or not isinstance(self.quantiser, Quantiser):
+            raise ConfigError(
+                f"got {type(self.sparsifier).__name__} then {type(self.quantiser).__name__}; expected one that chooses values "
+                "(topk, randomk, tensor_drop), then one that shortens them (qsgd, fedpaq, signs, terngrad)"
+            )
+
+    def form(self, theta: float, layout: Layout, key: Key, dtype: torch.dtype = torch.float32) -> Form:
+        """The sparsifier's places, the quantiser's codes."""
+        return self.quantiser.coded(self.sparsifier.form(theta, layout, key, dtype), self.quantiser.width[1])
+
+    def compress(self, v: Tensor, theta: float, layout: Layout, key: Key, extras: Tensors = NONE) -> Packet:
+        """Chosen, then quantised."""
+        packet = self.sparsifier.choose(require_finite(v), theta, layout, key, extras)
+        codes = self.quantiser.quantise(packet.numbers(), self.quantiser.width[1], key.fold("coins"))
+        return Packet(packet.size, codes, packet.places, packet.drawn_at)
+
+    def wants(self, theta: float, layout: Layout, key: Key, memory: Tensors | None) -> tuple[str, ...]:
+        """What the sparsifier wants."""
+        return self.sparsifier.wants(theta, layout, key, memory)
+
+    def remember(self, packet: Packet, layout: Layout) -> Tensors:
+        """What the sparsifier keeps."""
+        return self.sparsifier.remember(packet, layout)
+
+    def bad_with_feedback(self) -> str | None:
+        """Whichever of the two objects."""
+        return self.sparsifier.bad_with_feedback() or self.quantiser.bad_with_feedback()

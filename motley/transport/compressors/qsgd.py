@@ -1,0 +1,123 @@
+"""QSGD: every value becomes one of a few levels, rounded up or down by a coin so that the mean is right.
+
+Alistarh, Grubic, Li, Tomioka, Vojnovic: *QSGD: Communication-Efficient SGD via Gradient Quantization and Encoding*, NeurIPS 2017.
+Specification: optimisation-and-compression C3.
+
+    Q(v)_i = n sgn(v_i) xi_i,   r_i = s |v_i| / n,   xi_i = (floor(r_i) + Bernoulli(r_i - floor(r_i))) / s,   n = ||v||_2
+    E Q(v) = v,   variance (n^2 / s^2) sum f_i (1 - f_i),  f_i = frac(r_i),  at most min(N / s^2, sqrt(N) / s) ||v||^2
+
+Symbols: ``s`` levels; N values of a bucket, each with its own norm. State: none.
+On the wire: 1 + ceil(log2(s + 1)) bits per value and 32 per bucket, always; Elias codes are estimates
+(:mod:`motley.transport.estimates`), their length depends on values.
+
+Deviations and readings
+-----------------------
+* Norms are rounded up to 32 bits, so that r_i <= s holds of the number that travels; a bucket of one is exact.
+* ``norm = "max"``: the largest absolute value in place of the Euclidean norm, as several implementations have it.
+* INTERPRETATION ``levels = 127`` (8 bits a value) and ``bucket = 512`` are the defaults; ``bucket = 0`` is one norm for all.
+
+>>> import torch
+>>> from motley.core.keys import Key
+>>> from motley.core.layout import Layout
+>>> QSGD(levels=4, bucket=0).compress(torch.tensor([0.0, -2.0]), 1.0, Layout(()), Key(0)).dense().tolist()
+[0.0, -2.0]
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from motley.core.errors import CodecError, ConfigError
+from motley.core.keys import Key
+from motley.core.paper import Paper
+from motley.transport.compressors.base import Quantiser, coins
+from motley.transport.packet import Codes, group_sizes
+
+__all__ = ["QSGD", "rounded"]
+
+
+@dataclass(frozen=True)
+class QSGD(Quantiser):
+    """``levels`` levels on either side of zero.
+
+    Parameters
+    ----------
+    levels: s. bucket: values that share a norm, 0: all. norm: of a bucket.
+    """
+
+    paper: ClassVar[Paper] = Paper(
+        "alistarh2017qsgd",
+        "QSGD: Communication-Efficient SGD via Gradient Quantization and Encoding",
+        ("Dan Alistarh", "Demjan Grubic", "Jerry Li", "Ryota Tomioka", "Milan Vojnovic"),
+        "Advances in Neural Information Processing Systems (NeurIPS)",
+        2017,
+        "https://arxiv.org/abs/1610.02132",
+    )
+    levels: int = 127
+    bucket: int = 512
+    norm: Literal["l2", "max"] = "l2"
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.levels < 2**24:
+            raise ConfigError(f"got levels = {self.levels}; expected 1 to 16777215, e.g. 127 for 8 bits a value")
+        if self.bucket < 0:
+            raise ConfigError(f"got bucket = {self.bucket}; expected values per norm, or 0 for one norm")
+        if self.norm not in ("l2", "max"):
+            raise ConfigError(f"got norm = {self.norm!r}; expected 'l2' or 'max'")
+
+    @property
+    def width(self) -> tuple[int, int]:
+        """``levels`` and ``bucket``."""
+        return self.levels, self.bucket
+
+    def quantise(self, values: Tensor, group: int | tuple[int, ...], key: Key) -> Codes:
+        """Levels, rounded by coins."""
+        sizes = group_sizes(len(values), group).tolist()
+        rows = _rows(values, sizes)
+        if self.norm == "max":
+            scales = torch.stack([row.abs().amax(-1) for row in rows]) if isinstance(rows, list) else rows.abs().amax(-1)
+        else:
+            exact = (
+                [torch.linalg.vector_norm(row, dim=-1, dtype=torch.float64) for row in rows] if isinstance(rows, list) else None
+            )
+            scales = _up(
+                torch.stack(exact) if exact else torch.linalg.vector_norm(rows, dim=-1, dtype=torch.float64), values.dtype
+            )
+        return rounded(values, scales, self.levels, group, key)
+
+
+def _rows(values: Tensor, sizes: list[int]) -> Tensor | list[Tensor]:
+    """Buckets as rows, the last filled with zeros; or a list of them where sizes differ otherwise."""
+    if not sizes:
+        return values.new_zeros(0, 1)
+    if any(n != sizes[0] for n in sizes[:-1]) or sizes[-1] > sizes[0]:
+        return list(torch.split(values, sizes))
+    short = sizes[0] * len(sizes) - len(values)
+    return torch.cat([values, values.new_zeros(short)]).view(len(sizes), -1) if short else values.view(len(sizes), -1)
+
+
+def _up(exact: Tensor, dtype: torch.dtype) -> Tensor:
+    """The nearest numbers of ``dtype`` that are not smaller."""
+    near = exact.to(dtype)
+    up = torch.where(near.double() < exact, torch.nextafter(near, torch.full_like(near, torch.inf)), near)
+    if not torch.isfinite(up).all():
+        raise CodecError("the norm of an update does not fit a number of its own dtype")
+    return up
+
+
+def rounded(values: Tensor, scales: Tensor, levels: int, group: int | tuple[int, ...], key: Key) -> Codes:
+    """``levels |value| / scale`` rounded up or down by a coin each, unbiased; ``|value| <= scale``, a scale of 0 gives 0."""
+    sizes = group_sizes(len(values), group)
+    safe = torch.where(scales > 0, scales, torch.ones_like(scales))
+    each = safe if len(sizes) <= 1 else torch.repeat_interleave(safe, torch.from_numpy(sizes), output_size=len(values))
+    r = values.abs()
+    r = (r.div_(each) if len(values) else r).mul_(levels)
+    q = r.floor()
+    r -= q
+    q += torch.from_numpy(coins(key, len(values))) < r
+    q.clamp_(max=levels).mul_(values.sign())
+    return Codes(q.to(torch.int8 if levels < 2**7 else torch.int16 if levels < 2**15 else torch.int32), levels, scales, group)

@@ -1,0 +1,69 @@
+"""Random-k: a random subset of the coordinates; both ends draw it from one seed, so no index travels.
+
+Stich, Cordonnier, Jaggi: *Sparsified SGD with Memory*, NeurIPS 2018. Specification: optimisation-and-compression C4.
+
+    I uniform among the subsets of kept = max(1, min(D, ceil(theta D - 1e-6)))
+    unbiased     D / kept * v_I     E = v,  variance (D / kept - 1) ||v||^2
+    plain        v_I                contraction 1 - kept / D; the form for error feedback
+
+Cost: a hash per coordinate. On the wire: 64 bits of seed and the values.
+
+Deviations and readings: ``unbiased = true`` is the default without memory; with error feedback the factor must go (C4), and the
+combination is refused.
+
+>>> import torch
+>>> from motley.core.keys import Key
+>>> from motley.core.layout import Layout
+>>> packet = RandomK().compress(torch.tensor([1.0, 2.0, 3.0]), 0.3, Layout(()), Key(3))
+>>> float(packet.dense().sum()) in (3.0, 6.0, 9.0)
+True
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from motley.core.keys import Key
+from motley.core.layout import Layout
+from motley.core.paper import Paper
+from motley.transport.compressors.base import Sparsifier, Tensors, coding_of, kept_of
+from motley.transport.compressors.topk import TopK
+from motley.transport.packet import Form, Packet, drawn
+
+__all__ = ["RandomK"]
+
+
+@dataclass(frozen=True)
+class RandomK(Sparsifier):
+    """A random ``theta D`` of the coordinates.
+
+    Parameters
+    ----------
+    unbiased: whether values are scaled up so that nothing is lost on average.
+    """
+
+    paper: ClassVar[Paper] = TopK.paper
+    unbiased: bool = True
+
+    def form(self, theta: float, layout: Layout, key: Key, dtype: torch.dtype = torch.float32) -> Form:
+        """So many of D, by a seed."""
+        return Form(layout.size, kept_of(theta, layout.size), "seed", coding=coding_of(dtype))
+
+    def choose(self, v: Tensor, theta: float, layout: Layout, key: Key, extras: Tensors) -> Packet:
+        """The drawn coordinates."""
+        kept, seed = kept_of(theta, len(v)), Key(key.fold("places").words()[0])
+        at = drawn(seed, len(v), kept)
+        values = v[at]
+        if self.unbiased and kept:
+            values *= len(v) / kept
+        return Packet(len(v), values, seed, at)
+
+    def bad_with_feedback(self) -> str | None:
+        """Scaled values overshoot: what is left over grows without bound."""
+        return (
+            "random-k scales its values up, which error feedback would pile up; set unbiased = false" if self.unbiased else None
+        )

@@ -1,0 +1,74 @@
+"""Signs: one bit a coordinate, and one scale.
+
+Bernstein, Wang, Azizzadenesheli, Anandkumar: *signSGD: Compressed Optimisation for Non-Convex Problems*, ICML 2018; with the scale
+Karimireddy, Rebjock, Stich, Jaggi: *Error Feedback Fixes SignSGD and other Gradient Compression Schemes*, ICML 2019.
+Specification: optimisation-and-compression C4.
+
+    mean   C(v) = (||v||_1 / N) sgn(v)        contraction 1 - ||v||_1^2 / (N ||v||^2); for error feedback
+    unit   C(v) = sgn(v)                      signSGD; the server takes the majority, x <- x + lr sign(sum C(v_k)), a tie is 0
+
+Deviations and readings: INTERPRETATION ``sgn(0) = +1``. The majority is a server's business: a server's momentum or mean of unit
+signs is what stands there unless it says otherwise. ``unit`` is biased without bound and refused under error feedback.
+
+>>> import torch
+>>> from motley.core.keys import Key
+>>> from motley.core.layout import Layout
+>>> Signs().compress(torch.tensor([2.0, -1.0, 0.0]), 1.0, Layout(()), Key(0)).dense().tolist()
+[1.0, -1.0, 1.0]
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from motley.core.errors import ConfigError
+from motley.core.keys import Key
+from motley.core.paper import Paper
+from motley.transport.compressors.base import Quantiser
+from motley.transport.packet import Codes, group_sizes
+
+__all__ = ["Signs"]
+
+
+@dataclass(frozen=True)
+class Signs(Quantiser):
+    """One bit a coordinate; ``scale``: what a sign is multiplied by."""
+
+    paper: ClassVar[Paper] = Paper(
+        "bernstein2018signsgd",
+        "signSGD: Compressed Optimisation for Non-Convex Problems",
+        ("Jeremy Bernstein", "Yu-Xiang Wang", "Kamyar Azizzadenesheli", "Animashree Anandkumar"),
+        "International Conference on Machine Learning (ICML)",
+        2018,
+        "https://arxiv.org/abs/1802.04434",
+    )
+    scale: Literal["mean", "unit"] = "mean"
+
+    def __post_init__(self) -> None:
+        if self.scale not in ("mean", "unit"):
+            raise ConfigError(f"got scale = {self.scale!r}; expected 'mean' (the mean absolute value) or 'unit'")
+
+    @property
+    def width(self) -> tuple[int, int]:
+        """Signs alone, one group."""
+        return 0, 0
+
+    def quantise(self, values: Tensor, group: int | tuple[int, ...], key: Key) -> Codes:
+        """The signs."""
+        sizes = group_sizes(len(values), group).tolist()
+        parts = torch.split(values, sizes) if sizes else ()
+        if self.scale == "unit":
+            scales = values.new_ones(len(sizes))
+        else:
+            scales = torch.tensor([float(part.abs().sum(dtype=torch.float64)) / max(len(part), 1) for part in parts])
+            scales = scales.to(values.dtype)
+        q = (values >= 0).to(torch.int8).mul_(2).sub_(1)
+        return Codes(q, 0, scales, group)
+
+    def bad_with_feedback(self) -> str | None:
+        """Unit signs do not contract."""
+        return 'signs without a scale do not contract; set scale = "mean"' if self.scale == "unit" else None

@@ -1,0 +1,89 @@
+"""TernGrad: -1, 0 or +1 times the largest value, drawn so that the mean is right.
+
+Wen, Xu, Yan, Wu, Wang, Chen, Li: *TernGrad: Ternary Gradients to Reduce Communication in Distributed Deep Learning*, NeurIPS 2017.
+Specification: optimisation-and-compression C4.
+
+    v <- clip(v, -c sigma, c sigma)     c = 2.5, sigma the standard deviation of the layer
+    S = max |v|,    Q_i = S sgn(v_i) Bernoulli(|v_i| / S)       unbiased for the clipped v, variance sum (S |v_i| - v_i^2)
+
+On the wire: 2 bits a value (1.584963 would do), 32 per layer and 64 for its length.
+
+Deviations and readings
+-----------------------
+* READING "layer" is a parameter tensor, as in the paper's code; ``per = "vector"`` is one scale for all, and what a chain takes.
+* INTERPRETATION sigma is about the layer's own mean, over all its values; a tensor of one value is not clipped.
+
+>>> import torch
+>>> from motley.core.keys import Key
+>>> from motley.core.layout import Entry, Layout
+>>> TernGrad(clip=None).compress(torch.tensor([0.0, -2.0]), 1.0, Layout((Entry("w", "", (2,), 0),)), Key(0)).dense().tolist()
+[0.0, -2.0]
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from motley.core.errors import ConfigError
+from motley.core.keys import Key
+from motley.core.layout import Layout
+from motley.core.paper import Paper
+from motley.transport.compressors.base import Quantiser, tensor_sizes
+from motley.transport.compressors.qsgd import rounded
+from motley.transport.packet import Codes, group_sizes
+
+__all__ = ["TernGrad"]
+
+
+@dataclass(frozen=True)
+class TernGrad(Quantiser):
+    """Three values a coordinate.
+
+    Parameters
+    ----------
+    clip: in standard deviations, None: not clipped. per: what shares a scale.
+    """
+
+    paper: ClassVar[Paper] = Paper(
+        "wen2017terngrad",
+        "TernGrad: Ternary Gradients to Reduce Communication in Distributed Deep Learning",
+        ("Wei Wen", "Cong Xu", "Feng Yan", "Chunpeng Wu", "Yandan Wang", "Yiran Chen", "Hai Li"),
+        "Advances in Neural Information Processing Systems (NeurIPS)",
+        2017,
+        "https://arxiv.org/abs/1705.07878",
+    )
+    clip: float | None = 2.5
+    per: Literal["layer", "vector"] = "layer"
+
+    def __post_init__(self) -> None:
+        if self.clip is not None and not 0 < self.clip < math.inf:
+            raise ConfigError(f"got clip = {self.clip}; expected standard deviations, 2.5 in the paper, or none")
+        if self.per not in ("layer", "vector"):
+            raise ConfigError(f"got per = {self.per!r}; expected 'layer' or 'vector'")
+
+    @property
+    def width(self) -> tuple[int, int]:
+        """One level, one group."""
+        return 1, 0
+
+    def groups(self, layout: Layout) -> int | tuple[int, ...]:
+        """One group for each tensor, or one."""
+        return tensor_sizes(layout) if self.per == "layer" else 0
+
+    def quantise(self, values: Tensor, group: int | tuple[int, ...], key: Key) -> Codes:
+        """Clipped, then one level rounded by coins."""
+        sizes = group_sizes(len(values), group).tolist()
+        parts = [self._clipped(part) for part in (torch.split(values, sizes) if sizes else ())]
+        scales = torch.stack([part.abs().max() if len(part) else part.new_zeros(()) for part in parts]) if parts else values[:0]
+        return rounded(torch.cat(parts) if parts else values, scales, 1, group, key)
+
+    def _clipped(self, part: Tensor) -> Tensor:
+        if self.clip is None or len(part) < 2:
+            return part
+        bound = self.clip * float(part.std(correction=0))
+        return part.clamp(-bound, bound) if bound else part

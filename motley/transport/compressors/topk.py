@@ -1,0 +1,181 @@
+"""Top-k: the coordinates that matter most travel whole, the rest waits in the error memory.
+
+Stich, Cordonnier, Jaggi: *Sparsified SGD with Memory*, NeurIPS 2018 (magnitude); Masud, Jahin, Hasan: *HeteRo-Select:
+Informativeness as the Participation Driver in Federated Learning*, arXiv:2508.06692v2 (curvature). Specification:
+optimisation-and-compression C1, C5; methods 4.
+
+    kept = max(1, min(D, ceil(theta D - 1e-6)));   the coordinates of the largest s_i travel, ties to the lowest index
+    magnitude   s_i = v_i^2
+    curvature   s_i = v_i^2 / (|H_ii| + eps)  on Q layers of the client,  v_i^2 elsewhere;  all layers in one top-k
+    rescale     on those layers s_i times  sum v^2 / sum (v^2 / (|H| + eps)):  a layer keeps its total score
+    p_l = (1 - lambda) q_l / sum q + lambda / L          Q layers, drawn without replacement, one after the other
+
+Symbols: ``v`` update plus error memory ``[D]``; ``H_ii`` one Hutchinson probe at the client's final model (``extras``, by layer);
+``q_l`` share of layer l that the client's previous mask picked (``density``), or the layer's share of the mask (``count``).
+
+State, per client: ``picked`` ``[L]``, coordinates of each layer in the previous mask. No mask, or an empty one: uniform layers.
+Cost: O(D); under curvature a double backward pass over one batch.
+
+Deviations and readings
+-----------------------
+* READING a layer is a module with parameters of its own (weight and bias together), in the order of the flat vector.
+* Literal scores inflate the Q layers where |H| is well below 1 (C5); that is the paper's method and the default.
+* Compared are roots, ``|v| / sqrt(|H| + eps)``: the same order, and squares of small updates cannot underflow into ties.
+* ``guard = "clamp"`` is the authors' code (G 2): ``max(|H|, 1e-6)`` for ``|H| + eps``; ``rounding = "floor"`` is its
+  ``kept = max(1, floor(theta D))`` (G 1).
+* A layer whose curvature was not measured (a kernel without double backward) competes with v^2. No curvature is wanted at
+  theta = 1, where it could not matter.
+* INTERPRETATION eps = 1e-6 (the text names none; the code's clamp has this value).
+
+>>> import torch
+>>> from motley.core.keys import Key
+>>> from motley.core.layout import Entry, Layout
+>>> v, h = torch.tensor([3.0, -2.0, 1.0, 0.5]), {"a": torch.tensor([10.0, 1.0])}
+>>> layout = Layout((Entry("a.weight", "a", (2,), 0), Entry("b.weight", "b", (2,), 2)))
+>>> TopK().compress(v, 0.5, layout, Key(0)).indices().tolist()
+[0, 1]
+>>> TopK(criterion="curvature").compress(v, 0.5, layout, Key(0), h).indices().tolist()
+[1, 2]
+>>> TopK(criterion="curvature", rescale=True).compress(v, 0.5, layout, Key(0), h).indices().tolist()
+[0, 1]
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from motley.core.errors import ConfigError, ContractError
+from motley.core.keys import Key
+from motley.core.layout import Layout
+from motley.core.paper import Paper
+from motley.transport.compressors.base import Sparsifier, Tensors, coding_of, kept_of
+from motley.transport.compressors.largest import largest
+from motley.transport.packet import Form, Packet
+
+__all__ = ["TopK"]
+
+
+@dataclass(frozen=True)
+class TopK(Sparsifier):
+    """The ``theta D`` largest coordinates.
+
+    Parameters
+    ----------
+    criterion: what large means. layers: Q, layers whose curvature is measured. uniform: lambda, share of the layer draw that is
+    uniform. share: what of the previous mask draws a layer. rescale, guard, rounding, eps: see the module.
+    """
+
+    paper: ClassVar[Paper] = Paper(
+        "stich2018sparsified",
+        "Sparsified SGD with Memory",
+        ("Sebastian U. Stich", "Jean-Baptiste Cordonnier", "Martin Jaggi"),
+        "Advances in Neural Information Processing Systems (NeurIPS)",
+        2018,
+        "https://arxiv.org/abs/1809.07599",
+    )
+    criterion: Literal["magnitude", "curvature"] = "magnitude"
+    rescale: bool = False
+    layers: int = 3
+    uniform: float = 0.2
+    share: Literal["density", "count"] = "density"
+    guard: Literal["add", "clamp"] = "add"
+    rounding: Literal["ceil", "floor"] = "ceil"
+    eps: float = 1e-6
+
+    def __post_init__(self) -> None:
+        for name, allowed in (
+            ("criterion", ("magnitude", "curvature")), ("share", ("density", "count")),
+            ("guard", ("add", "clamp")), ("rounding", ("ceil", "floor")),
+        ):  # fmt: skip
+            if getattr(self, name) not in allowed:
+                raise ConfigError(f"got {name} = {getattr(self, name)!r}; expected {allowed[0]!r} or {allowed[1]!r}")
+        if self.layers < 1:
+            raise ConfigError(f'got layers = {self.layers}; expected at least 1 (no layers at all is criterion = "magnitude")')
+        if not 0 <= self.uniform <= 1:
+            raise ConfigError(f"got uniform = {self.uniform}; expected a share between 0 and 1, 0.2 in the paper")
+        if not 0 < self.eps < math.inf:
+            raise ConfigError(f"got eps = {self.eps}; expected a small positive number, it keeps flat directions finite")
+
+    def kept(self, theta: float, size: int) -> int:
+        """How many coordinates travel."""
+        if self.rounding == "floor" and theta < 1:
+            return max(min(size, 1), math.floor(theta * size + 1e-6))
+        return kept_of(theta, size)
+
+    def form(self, theta: float, layout: Layout, key: Key, dtype: torch.dtype = torch.float32) -> Form:
+        """So many of D, by their indices."""
+        return Form(layout.size, self.kept(theta, layout.size), "indices", coding=coding_of(dtype))
+
+    def choose(self, v: Tensor, theta: float, layout: Layout, key: Key, extras: Tensors) -> Packet:
+        """The coordinates of the largest scores."""
+        kept = self.kept(theta, len(v))
+        if kept == len(v):
+            return Packet(len(v), v, torch.arange(len(v)))
+        at = torch.from_numpy(largest(self.roots(v, layout, extras).numpy(), kept))
+        return Packet(len(v), v[at], at)
+
+    def roots(self, v: Tensor, layout: Layout, extras: Tensors) -> Tensor:
+        """Roots of the scores, ``[D]``."""
+        out = v.abs()
+        if self.criterion == "magnitude":
+            return out
+        for layer, place in layout.layers.items():
+            if layer in extras:
+                out[place] = self._curved(v[place], extras[layer].cpu())
+        return out
+
+    def _curved(self, v: Tensor, diagonal: Tensor) -> Tensor:
+        """Roots of one layer's scores; in float64 on the way, as one over eps may be large."""
+        if diagonal.shape != v.shape:
+            raise ContractError(f"got a curvature of shape {list(diagonal.shape)} for a layer of {len(v)} parameters")
+        h = torch.nan_to_num(diagonal.double().abs(), nan=0.0, posinf=math.inf)
+        root = v.double().abs() / (h.clamp(min=self.eps) if self.guard == "clamp" else h + self.eps).sqrt()
+        if self.rescale:
+            mine, total = float(root.square().sum()), float(v.double().square().sum())
+            root *= math.sqrt(total / mine) if mine else 1.0
+        return root.to(v.dtype)
+
+    def wants(self, theta: float, layout: Layout, key: Key, memory: Tensors | None) -> tuple[str, ...]:
+        """Q layers drawn by the Markov rule, in the order of the layout."""
+        if self.criterion == "magnitude" or self.kept(theta, layout.size) == layout.size:
+            return ()
+        names = list(layout.layers)
+        p = self.layer_probabilities(layout, memory)
+        with np.errstate(divide="ignore"):
+            times = key.fold("layers").exponential(np.arange(len(names)))[:, 0] / p  # the first Q to ring: successive draws
+        return tuple(names[i] for i in np.sort(np.argsort(times, kind="stable")[: self.layers]))
+
+    def layer_probabilities(self, layout: Layout, memory: Tensors | None) -> NDArray[np.float64]:
+        """First-draw probabilities of the layers ``[L]``."""
+        sizes = _layer_sizes(layout)
+        q = np.zeros(len(sizes)) if memory is None or "picked" not in memory else memory["picked"].double().numpy()
+        if self.share == "density":
+            q = q / np.maximum(sizes, 1)
+        if not q.sum() > 0:
+            return np.full(len(sizes), 1.0 / len(sizes))
+        mixed: NDArray[np.float64] = (1.0 - self.uniform) * q / q.sum() + self.uniform / len(sizes)
+        return mixed
+
+    def remember(self, packet: Packet, layout: Layout) -> Tensors:
+        """``picked``; nothing under magnitude."""
+        if self.criterion == "magnitude":
+            return {}
+        ends = np.cumsum(_layer_sizes(layout))
+        below = np.searchsorted(packet.indices().numpy(), ends)
+        return {"picked": torch.from_numpy(np.diff(below, prepend=0).astype(np.float64))}
+
+
+def _layer_sizes(layout: Layout) -> NDArray[np.int64]:
+    """Parameters of each layer; layers lie one after the other."""
+    places = list(layout.layers.values())
+    starts = [0, *(place.stop for place in places)]
+    if [place.start for place in places] != starts[:-1] or starts[-1] != layout.size:
+        raise ContractError("the model's layers do not lie one after the other in the flat vector; use criterion = 'magnitude'")
+    return np.array([place.stop - place.start for place in places])

@@ -1,0 +1,209 @@
+"""What travels of one vector: which places, and what stands there. Knows tensors, not bytes (those are :mod:`motley.transport.wire`).
+
+A :class:`Packet` holds ``kept`` values of a vector of ``size``; the others are zero. Places and values are independent:
+
+    places   everywhere (None) | ascending indices | runs, half-open intervals (whole tensors) | a seed from which both ends draw
+    values   numbers in float32, float64 or int64 | :class:`Codes`, whole levels times a scale per group
+
+Its :class:`Form` is all of that but the numbers themselves. A form is known before training, and so is its length in bytes.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from motley.core.errors import CodecError, ContractError
+from motley.core.keys import Key
+
+__all__ = ["CODINGS", "PLACES", "Codes", "Coding", "Form", "Packet", "Places", "Runs", "drawn", "group_sizes"]
+
+Runs = tuple[tuple[int, int], ...]
+Places = Literal["all", "indices", "runs", "seed"]
+Coding = Literal["float32", "float64", "int64", "codes32", "codes64"]
+
+PLACES: tuple[Places, ...] = ("all", "indices", "runs", "seed")
+CODINGS: dict[Coding, torch.dtype] = {
+    "float32": torch.float32,
+    "float64": torch.float64,
+    "int64": torch.int64,
+    "codes32": torch.float32,
+    "codes64": torch.float64,
+}
+"""How values are written, and the dtype of the numbers in it (of the scales, where there are codes)."""
+
+_CHUNK = 1 << 17
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """A packet without its numbers.
+
+    Parameters
+    ----------
+    size: of the vector. kept: values that travel. places: how they are named; ``indices`` lets the wire take the cheaper of a list
+    and a bitmap. runs: how many there are. coding: of the values. levels, group: of :class:`Codes`.
+    """
+
+    size: int
+    kept: int
+    places: Places = "all"
+    runs: int = 0
+    coding: Coding = "float32"
+    levels: int = 0
+    group: int | tuple[int, ...] = 0
+
+    @property
+    def width(self) -> int:
+        """Bits of one value."""
+        if self.coding.startswith("codes"):
+            return 1 + self.levels.bit_length()  # bit_length(s) = ceil(log2(s + 1)); signs alone have s = 0
+        return 64 if self.coding.endswith("64") else 32
+
+    @property
+    def scale_bits(self) -> int:
+        """Bits of the scales."""
+        if not self.coding.startswith("codes"):
+            return 0
+        return len(group_sizes(self.kept, self.group)) * (64 if self.coding == "codes64" else 32)
+
+    def values_bits(self, theta: float | None = None) -> int:
+        """Bits of the values alone, as papers count them: places are free. ``theta``: of ``theta * size`` values, not rounded up."""
+        count = self.kept if theta is None else theta * self.size
+        return round(count * self.width) + self.scale_bits
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Codes:
+    """Whole levels ``q`` in ``-s..s``: the values are ``scale q / s``; with ``s = 0`` they are ``scale sign(q)``, q never zero.
+
+    Parameters
+    ----------
+    q: int8, int16 or int32 ``[kept]``. levels: s. scales: one for each group of values. group: values per group (the last may be
+    shorter), 0 for a single one, or the sizes of all groups.
+    """
+
+    q: Tensor
+    levels: int
+    scales: Tensor
+    group: int | tuple[int, ...] = 0
+
+    def values(self) -> Tensor:
+        """The numbers, in the dtype of the scales."""
+        share = self.q.to(self.scales.dtype)
+        if self.levels > 1:
+            share /= self.levels
+        sizes = group_sizes(len(share), self.group)
+        if len(sizes) == 1:
+            return share.mul_(self.scales[0])
+        return share.mul_(torch.repeat_interleave(self.scales, torch.from_numpy(sizes), output_size=len(share)))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Packet:
+    """What travels of one vector.
+
+    Parameters
+    ----------
+    size: of the vector. values: ``[kept]`` or :class:`Codes`. places: see the module. drawn_at: the places drawn from a seed, where
+    they are at hand; they do not travel.
+
+    Example
+    -------
+    >>> import torch
+    >>> Packet(4, torch.tensor([3.0, -1.0]), torch.tensor([0, 2])).dense().tolist()
+    [3.0, 0.0, -1.0, 0.0]
+    """
+
+    size: int
+    values: Tensor | Codes
+    places: Tensor | Runs | Key | None = None
+    drawn_at: Tensor | None = None
+
+    @property
+    def kept(self) -> int:
+        """How many values travel."""
+        return len(self.values.q if isinstance(self.values, Codes) else self.values)
+
+    @property
+    def form(self) -> Form:
+        """Everything but the numbers."""
+        places, runs = self._placed()
+        coding, levels, group = self._coded()
+        return Form(self.size, self.kept, places, runs, coding, levels, group)
+
+    def numbers(self) -> Tensor:
+        """The values that travel, decoded, ``[kept]``."""
+        return self.values.values() if isinstance(self.values, Codes) else self.values
+
+    def indices(self) -> Tensor:
+        """Their places, ascending, ``[kept]``."""
+        if self.places is None:
+            return torch.arange(self.size)
+        if isinstance(self.places, Tensor):
+            return self.places
+        if isinstance(self.places, Key):
+            return drawn(self.places, self.size, self.kept) if self.drawn_at is None else self.drawn_at
+        return torch.cat([torch.arange(a, b) for a, b in self.places] or [torch.zeros(0, dtype=torch.int64)])
+
+    def dense(self) -> Tensor:
+        """The whole vector, zero where nothing was sent, ``[size]``."""
+        numbers = self.numbers()
+        if self.places is None:
+            return numbers
+        out = numbers.new_zeros(self.size)
+        if isinstance(self.places, tuple):
+            for (a, b), part in zip(self.places, torch.split(numbers, [b - a for a, b in self.places]), strict=True):
+                out[a:b] = part
+            return out
+        return out.index_copy_(0, self.indices(), numbers)
+
+    def _placed(self) -> tuple[Places, int]:
+        if self.places is None:
+            return "all", 0
+        if isinstance(self.places, tuple):
+            return "runs", len(self.places)
+        return ("seed" if isinstance(self.places, Key) else "indices"), 0
+
+    def _coded(self) -> tuple[Coding, int, int | tuple[int, ...]]:
+        if isinstance(self.values, Codes):
+            double = self.values.scales.dtype == torch.float64
+            return "codes64" if double else "codes32", self.values.levels, self.values.group
+        for coding in ("float32", "float64", "int64"):
+            if CODINGS[coding] == self.values.dtype:
+                return coding, 0, 0
+        raise CodecError(f"got values of {self.values.dtype}; expected float32, float64 or int64")
+
+
+def group_sizes(kept: int, group: int | tuple[int, ...]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """Values in each group."""
+    if isinstance(group, tuple):
+        return np.asarray(group, np.int64)
+    if group == 0 or group >= kept:
+        return np.full(min(kept, 1), kept, np.int64)
+    sizes = np.full(math.ceil(kept / group), group, np.int64)
+    sizes[-1] = kept - group * (len(sizes) - 1)
+    return sizes
+
+
+def drawn(key: Key, size: int, kept: int) -> Tensor:
+    """A uniform subset of ``kept`` of ``size`` places, ascending: the smallest of one hashed number per place.
+
+    The hash is :class:`~motley.core.keys.Key`'s own, so both ends of a wire draw alike whatever versions they run.
+    """
+    if not 0 <= kept <= size:
+        raise ContractError(f"got {kept} of {size} places; expected at most all of them")
+    if kept == size:
+        return torch.arange(size)
+    if kept == 0:
+        return torch.zeros(0, dtype=torch.int64)
+    luck = np.empty(size)
+    for start in range(0, size, _CHUNK):  # chunks that stay in the cache
+        stop = min(start + _CHUNK, size)
+        luck[start:stop] = key.uniform(np.arange(start, stop))[:, 0]
+    return torch.from_numpy(np.sort(np.argpartition(luck, kept - 1)[:kept]))

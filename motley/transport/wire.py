@@ -1,0 +1,383 @@
+"""The wire: a message of named packets as real bytes, and back. No length depends on values.
+
+    head     b"MTLW", version (u8), number of parts (u16), length of everything (u64)
+    parts    each: name (u8 length, UTF-8), places (u8), coding (u8), levels (u32), size, kept, group, runs or groups (u64 each)
+    bodies   each: places, then scales, then values
+    digest   blake2b of all before it, 8 bytes
+
+Little-endian. Places: nothing where all are sent; for ``indices`` the cheaper of a list (``ceil(log2 size)`` bits each) and a
+bitmap (``size`` bits), or, for plain numbers, all values with zeros between where even that is cheaper; 16 bytes for each run;
+8 bytes for a seed. Codes of b bits: the sign, then the level. Codes and indices are packed in planes: whole bytes first, what is
+left bit by bit, each plane filled up to a byte.
+
+What must hold: ``len(encode(message)) == length({name: packet.form})``, so a form is billed before anybody trains.
+``decode(encode(message))`` gives the same vectors, bit for bit; bytes that are cut off, changed or hold a number that is not finite
+give a :class:`~motley.core.errors.CodecError`, never a vector.
+
+>>> import torch
+>>> data = encode({"delta": Packet(8, torch.tensor([0.5, -2.0]), torch.tensor([1, 6]))})
+>>> decode(data)["delta"].dense().tolist()
+[0.0, 0.5, 0.0, 0.0, 0.0, 0.0, -2.0, 0.0]
+>>> len(data) == length({"delta": Form(8, 2, "indices")})
+True
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import struct
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from motley.core.errors import CodecError
+from motley.core.keys import Key
+from motley.transport.packet import CODINGS, PLACES, Codes, Form, Packet, group_sizes
+
+__all__ = ["VERSION", "decode", "encode", "length", "places_bytes"]
+
+VERSION = 1
+_MAGIC = b"MTLW"
+_HEAD = struct.Struct("<4sBHQ")
+_PART = struct.Struct("<BBIQQQQ")
+_DIGEST = 8
+_CODINGS = tuple(CODINGS)
+_FLOATS = ("float32", "float64", "codes32", "codes64")
+
+
+def encode(message: Mapping[str, Packet]) -> bytes:
+    """The bytes of a message.
+
+    Raises
+    ------
+    CodecError: values that are not finite or of another dtype, places out of order, parts that contradict themselves.
+    """
+    forms = {name: packet.form for name, packet in message.items()}
+    total = length(forms)
+    pieces = [_HEAD.pack(_MAGIC, VERSION, len(message), total)]
+    for name, form in forms.items():
+        raw = _name(name)
+        count = form.runs if form.places == "runs" else len(form.group) if isinstance(form.group, tuple) else 0
+        group = form.group if isinstance(form.group, int) else 2**64 - 1
+        if form.places == "runs" and isinstance(form.group, tuple):
+            raise CodecError(f"part {name!r} has runs and groups of unequal size; expected one of the two")
+        kinds = PLACES.index(form.places), _CODINGS.index(form.coding)
+        pieces += [bytes([len(raw)]), raw, _PART.pack(*kinds, form.levels, form.size, form.kept, group, count)]
+    for name, packet in message.items():
+        pieces += _body(name, packet, forms[name])
+    data = b"".join(pieces)
+    return data + _digest(data)
+
+
+def decode(data: bytes) -> dict[str, Packet]:
+    """The message again.
+
+    Raises
+    ------
+    CodecError: bytes that were cut off or changed, of another version, or that hold what :func:`encode` never writes.
+    """
+    forms, at = _open(data)
+    reader = _Reader(memoryview(data), at)
+    return {name: _packet(name, form, reader) for name, form in forms.items()}
+
+
+def length(forms: Mapping[str, Form]) -> int:
+    """Bytes of a message of these forms."""
+    heads = _HEAD.size + _DIGEST + sum(1 + len(_name(name)) + _PART.size for name in forms)
+    return heads + sum(_body_bytes(form) for form in forms.values())
+
+
+def places_bytes(size: int, kept: int) -> tuple[int, int]:
+    """Bytes of an index list, and of a bitmap, of so many places."""
+    return _packed(kept, _index_width(size)), math.ceil(size / 8)
+
+
+# ------------------------------------------------------------------------------------- lengths
+
+
+def _name(name: str) -> bytes:
+    raw = name.encode()
+    if not 0 < len(raw) < 256:
+        raise CodecError(f"got a part's name of {len(raw)} bytes; expected 1 to 255")
+    return raw
+
+
+def _index_width(size: int) -> int:
+    return (size - 1).bit_length() if size > 1 else 0
+
+
+def _packed(n: int, width: int) -> int:
+    return n * (width // 8) + (width % 8) * math.ceil(n / 8)
+
+
+def _filled(form: Form) -> bool:
+    """Whether plain numbers with their zeros are no longer than numbers with their places."""
+    if form.places != "indices":
+        return False
+    if form.kept == form.size:
+        return True
+    plain = not form.coding.startswith("codes")
+    return plain and (form.size - form.kept) * form.width // 8 <= min(places_bytes(form.size, form.kept))
+
+
+def _body_bytes(form: Form) -> int:
+    count = form.size if _filled(form) else form.kept
+    values = _packed(count, form.width) if form.coding.startswith("codes") else count * form.width // 8
+    groups = 8 * len(form.group) if isinstance(form.group, tuple) else 0
+    places = {"all": 0, "indices": 0 if _filled(form) else min(places_bytes(form.size, form.kept))}
+    places |= {"runs": 16 * form.runs, "seed": 8}
+    return places[form.places] + groups + form.scale_bits // 8 + values
+
+
+# ------------------------------------------------------------------------------------- writing
+
+
+def _digest(data: bytes | memoryview) -> bytes:
+    return hashlib.blake2b(data, digest_size=_DIGEST).digest()
+
+
+def _body(name: str, packet: Packet, form: Form) -> Iterator[Any]:
+    values = packet.values.scales if isinstance(packet.values, Codes) else packet.values
+    if not _finite(values):
+        raise CodecError(f"part {name!r} holds a number that is not finite; such an update is rejected, never sent")
+    _check(name, form)
+    if _filled(form):
+        yield _plain(packet.dense()) if not isinstance(packet.values, Codes) else b""
+    else:
+        yield from _written_places(name, packet, form)
+    if isinstance(packet.values, Codes):
+        yield from _written_codes(name, packet.values)
+    elif not _filled(form):
+        yield _plain(values)
+
+
+def _written_places(name: str, packet: Packet, form: Form) -> Iterator[Any]:
+    places = packet.places
+    if isinstance(places, Tensor):
+        at = places.numpy()
+        _check_order(name, at, form.size)
+        listed, mapped = places_bytes(form.size, form.kept)
+        if listed <= mapped:
+            yield from _planes(at, _index_width(form.size))
+        else:
+            mask = np.zeros(form.size, bool)
+            mask[at] = True
+            yield np.packbits(mask).data
+    elif isinstance(places, tuple):
+        runs = np.asarray(places, np.int64).reshape(-1, 2)
+        _check_runs(name, runs, form)
+        yield runs.astype("<i8").tobytes()
+    elif isinstance(places, Key):
+        if places.path or not 0 <= places.seed < 2**64:
+            raise CodecError(f"part {name!r} draws its places from {places}; expected Key(seed), a seed of 64 bits")
+        yield int(places.seed).to_bytes(8, "little")
+
+
+def _written_codes(name: str, codes: Codes) -> Iterator[Any]:
+    q = codes.q.numpy()
+    largest = max(codes.levels, 1)
+    if q.size and not (-largest <= q.min() and q.max() <= largest and (codes.levels or q.all())):
+        raise CodecError(f"part {name!r} has levels outside -{codes.levels}..{codes.levels}")
+    sizes = group_sizes(len(q), codes.group)
+    if len(codes.scales) != len(sizes) or sizes.sum() != len(q):
+        raise CodecError(f"part {name!r} has {len(codes.scales)} scales and groups {sizes[:4].tolist()}... for {len(q)} values")
+    if isinstance(codes.group, tuple):
+        yield sizes.astype("<i8").tobytes()
+    yield _plain(codes.scales)
+    negative = (q < 0).view(np.uint8)
+    if codes.levels == 0:
+        yield np.packbits(negative).data
+        return
+    width = codes.levels.bit_length()
+    unsigned = np.abs(q).astype(_unsigned(width + 1))
+    unsigned |= negative.astype(unsigned.dtype) << width
+    yield from _planes(unsigned, width + 1)
+
+
+def _unsigned(width: int) -> Any:
+    return np.uint8 if width <= 8 else np.uint16 if width <= 16 else np.uint32 if width <= 32 else np.uint64
+
+
+def _planes(codes: NDArray[Any], width: int) -> Iterator[Any]:
+    """Whole bytes, least first, then the bits that are left."""
+    for byte in range(width // 8):
+        yield (codes >> (8 * byte)).astype(np.uint8).data
+    rest = (codes >> (8 * (width // 8))).astype(np.uint8) if width % 8 else codes
+    for bit in range(width % 8):
+        yield np.packbits(rest & np.uint8(1 << bit)).data
+
+
+def _plain(values: Tensor) -> Any:
+    array = values.contiguous().numpy()
+    return array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
+
+
+def _finite(values: Tensor) -> bool:
+    return not values.numel() or not values.is_floating_point() or all(math.isfinite(float(v)) for v in values.aminmax())
+
+
+# ------------------------------------------------------------------------------------- reading
+
+
+class _Reader:
+    """Walks through bytes whose length is known to be right."""
+
+    def __init__(self, data: memoryview, at: int) -> None:
+        self.data, self.at = data, at
+
+    def take(self, n: int) -> memoryview:
+        piece = self.data[self.at : self.at + n]
+        self.at += n
+        return piece
+
+    def array(self, dtype: str, n: int) -> NDArray[Any]:
+        kind = np.dtype(dtype)
+        return np.frombuffer(self.take(n * kind.itemsize), kind).astype(kind.newbyteorder("="))
+
+    def planes(self, n: int, width: int) -> NDArray[Any]:
+        out = np.zeros(n, _unsigned(max(width, 1)))
+        for byte in range(width // 8):
+            out |= np.frombuffer(self.take(n), np.uint8).astype(out.dtype) << (8 * byte)
+        rest = np.zeros(n, np.uint8)
+        for bit in range(width % 8):
+            rest |= self.bits(n) << bit
+        if width % 8:
+            out |= rest.astype(out.dtype) << (8 * (width // 8))
+        return out
+
+    def bits(self, n: int) -> NDArray[np.uint8]:
+        return np.unpackbits(np.frombuffer(self.take(math.ceil(n / 8)), np.uint8), count=n)
+
+
+def _open(data: bytes) -> tuple[dict[str, Form], int]:
+    """The forms, and where the bodies begin; everything that can be checked before a body is read."""
+    if data[:4] != _MAGIC[: len(data[:4])] or not data:
+        raise CodecError("these bytes are not a message of motley")
+    if len(data) < _HEAD.size + _DIGEST:
+        raise CodecError(f"these {len(data)} bytes are a message that was cut off in its head")
+    _, version, parts, total = _HEAD.unpack_from(data)
+    if version != VERSION:
+        raise CodecError(f"got a message of version {version}, this motley reads version {VERSION}")
+    if total != len(data):
+        raise CodecError(f"got {len(data)} bytes of a message of {total}: cut off, or changed on the way")
+    if _digest(memoryview(data)[:-_DIGEST]) != data[-_DIGEST:]:
+        raise CodecError(f"these {len(data)} bytes were changed on the way (checksum differs)")
+    try:
+        forms, at = _forms(data, parts)
+        expected = length(forms)
+    except (
+        struct.error,
+        IndexError,
+        UnicodeDecodeError,
+        OverflowError,
+        MemoryError,
+    ) as error:  # sound sum, never written by us
+        raise CodecError(f"these {len(data)} bytes cannot be read: {error}") from error
+    if expected != total:
+        raise CodecError(f"these {len(data)} bytes announce parts of {expected} bytes in all")
+    return forms, at
+
+
+def _forms(data: bytes, parts: int) -> tuple[dict[str, Form], int]:
+    forms: dict[str, Form] = {}
+    at = _HEAD.size
+    for _ in range(parts):
+        end = at + 1 + data[at]
+        name = data[at + 1 : end].decode()
+        places, coding, levels, size, kept, group, count = _PART.unpack_from(data, end)
+        at = end + _PART.size
+        if name in forms or size > 2**48 or kept > 8 * len(data) or levels > 2**31 - 1:
+            raise CodecError(f"part {name!r} comes twice or has impossible sizes")
+        unequal = group == 2**64 - 1
+        if unequal and 8 * count > len(data):
+            raise CodecError(f"part {name!r} announces {count} groups")
+        groups: int | tuple[int, ...] = (0,) * count if unequal else group
+        runs = count if PLACES[places] == "runs" else 0
+        forms[name] = Form(size, kept, PLACES[places], runs, _CODINGS[coding], levels, groups)
+        _check(name, forms[name])
+    return forms, at
+
+
+def _packet(name: str, form: Form, reader: _Reader) -> Packet:
+    plain = not form.coding.startswith("codes")
+    if plain and _filled(form):
+        return Packet(form.size, _numbers(name, reader, form.coding, form.size))
+    places = None if _filled(form) else _read_places(name, form, reader)
+    if plain:
+        return Packet(form.size, _numbers(name, reader, form.coding, form.kept), places)
+    return Packet(form.size, _read_codes(name, form, reader), places)
+
+
+def _numbers(name: str, reader: _Reader, coding: str, n: int) -> Tensor:
+    kind = {"float32": "<f4", "codes32": "<f4", "float64": "<f8", "codes64": "<f8", "int64": "<i8"}[coding]
+    values = torch.from_numpy(reader.array(kind, n))
+    if not _finite(values):
+        raise CodecError(f"part {name!r} holds a number that is not finite")
+    return values
+
+
+def _read_places(name: str, form: Form, reader: _Reader) -> Any:
+    if form.places == "all":
+        return None
+    if form.places == "seed":
+        return Key(int.from_bytes(reader.take(8), "little"))
+    if form.places == "runs":
+        runs = reader.array("<i8", 2 * form.runs).reshape(-1, 2)
+        _check_runs(name, runs, form)
+        return tuple((int(a), int(b)) for a, b in runs)
+    listed, mapped = places_bytes(form.size, form.kept)
+    if listed <= mapped:
+        at = reader.planes(form.kept, _index_width(form.size)).astype(np.int64)
+    else:
+        at = np.flatnonzero(reader.bits(form.size))
+    if len(at) != form.kept:
+        raise CodecError(f"part {name!r} announces {form.kept} values and names {len(at)} places")
+    _check_order(name, at, form.size)
+    return torch.from_numpy(at)
+
+
+def _read_codes(name: str, form: Form, reader: _Reader) -> Codes:
+    group = form.group
+    if isinstance(group, tuple):
+        sizes = reader.array("<i8", len(group))
+        if (sizes < 0).any() or int(sizes.sum()) != form.kept:
+            raise CodecError(f"part {name!r} has groups that do not hold its {form.kept} values")
+        group = tuple(int(n) for n in sizes)
+    scales = _numbers(name, reader, form.coding, len(group_sizes(form.kept, group)))
+    kind = np.int8 if form.levels < 2**7 else np.int16 if form.levels < 2**15 else np.int32
+    if form.levels == 0:
+        return Codes(torch.from_numpy(1 - 2 * reader.bits(form.kept).astype(kind)), 0, scales, group)
+    width = form.levels.bit_length()
+    raw = reader.planes(form.kept, width + 1)
+    level = raw & raw.dtype.type((1 << width) - 1)
+    if level.size and int(level.max()) > form.levels:
+        raise CodecError(f"part {name!r} has a level above {form.levels}")
+    q = level.astype(kind)
+    np.negative(q, out=q, where=(raw >> width).astype(bool))
+    return Codes(torch.from_numpy(q), form.levels, scales, group)
+
+
+# ------------------------------------------------------------------------------------- checks of both ends
+
+
+def _check(name: str, form: Form) -> None:
+    whole = form.places == "all"
+    if form.kept > form.size or (whole and form.kept != form.size):
+        raise CodecError(f"part {name!r} sends {form.kept} of {form.size} values as {form.places!r}")
+
+
+def _check_order(name: str, at: NDArray[Any], size: int) -> None:
+    if len(at) and not (at[0] >= 0 and at[-1] < size and (at[1:] > at[:-1]).all()):
+        raise CodecError(f"part {name!r} names places that are not ascending or not below {size}")
+
+
+def _check_runs(name: str, runs: NDArray[Any], form: Form) -> None:
+    bounds = runs.reshape(-1)
+    ordered = bool((bounds[1:] >= bounds[:-1]).all()) and (not len(bounds) or bool(bounds[0] >= 0 and bounds[-1] <= form.size))
+    if not ordered or int((runs[:, 1] - runs[:, 0]).sum()) != form.kept:
+        raise CodecError(f"part {name!r} has runs that do not hold its {form.kept} values")
