@@ -36,7 +36,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -173,6 +173,7 @@ class FedBiO(Method):
     """
 
     paper: ClassVar[Paper] = PAPER
+    sees: ClassVar[Literal["sum", "each"]] = "each"
     steps: int = 5
     rate: float = 1.0
     floor: float = 0.1

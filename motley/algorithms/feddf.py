@@ -36,7 +36,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -179,6 +179,7 @@ class FedDF(Method):
     """
 
     paper: ClassVar[Paper] = PAPER
+    sees: ClassVar[Literal["sum", "each"]] = "each"
     steps: int = 10_000
     patience: int = 1_000
     every: int = 100

@@ -297,6 +297,7 @@ class RHFL(Method):
     """
 
     paper: ClassVar[Paper] = PAPER
+    sees: ClassVar[Literal["sum", "each"]] = "each"
     mode: Literal["agg", "kd"] = "agg"
     beta: float = 0.5
     align: bool = True
