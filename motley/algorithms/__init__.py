@@ -20,11 +20,12 @@ CATALOGUE = Catalogue(
         "fednova": "motley.algorithms.fednova:FedNova",
         "fedprox": "motley.algorithms.fedprox:FedProx",
         "fedyogi": "motley.algorithms.fedopt:FedYogi",
+        "flash_robust": "motley.algorithms.flash_robust:RobustTraining",
+        "moon": "motley.algorithms.moon:Moon",
         "qfedavg": "motley.algorithms.qfedavg:QFedAvg",
         "rhfl": "motley.algorithms.rhfl:RHFL",
         "scaffold": "motley.algorithms.scaffold:Scaffold",
     },
-    planned=("fedbn", "moon", "flash_robust"),
 )
 LOSSES = Catalogue(
     "loss",

@@ -41,6 +41,7 @@ __all__ = [
     "Room",
     "Server",
     "ServerState",
+    "Targets",
     "Tensors",
     "Upload",
     "step_model",
@@ -51,6 +52,7 @@ Memory = Mapping[str, Tensor]
 """What a client keeps between rounds, by name."""
 
 Fold = Literal["mean", "sum", "convex", "max"]
+Targets = Literal["classes", "numbers"]
 
 
 class Part(NamedTuple):
@@ -139,7 +141,9 @@ class Loss(_Piece):
     """What a client minimises. Subclasses are frozen dataclasses of options."""
 
     paper: ClassVar[Paper | None] = None
-    whole_model: ClassVar[bool] = False  # True: the loss needs more than outputs and defines ``loss_model``
+    kind: ClassVar[Targets | None] = None  # the targets it is made for; None: any
+    whole_model: ClassVar[bool] = False  # True: the loss compares features of several models, see ``frozen`` and ``compare``
+    passes: ClassVar[int] = 0  # forward passes of a local step beside the model's own
 
     @abstractmethod
     def loss(self, outputs: Tensor, targets: Tensor, extra: Tensors) -> Tensor:
@@ -158,6 +162,19 @@ class Loss(_Piece):
         """Per-sample extras ``[n, ...]`` computed with the received model in eval mode before step 0 (FLASH's pseudo labels).
         Called only when overridden; rows are the client's training samples in order."""
         return {}
+
+    def within(self) -> Loss:
+        """The loss that this one is built around; itself where it is built around none."""
+        return self
+
+    def frozen(self, ctx: Context) -> tuple[ModelState, ...]:
+        """Models in eval mode whose features a ``whole_model`` loss compares with in this job; none: :meth:`loss` is all."""
+        return ()
+
+    def compare(self, outputs: Tensor, targets: Tensor, extra: Tensors, features: Tensor, others: tuple[Tensor, ...]) -> Tensor:
+        """Per-sample loss ``[B]`` of a ``whole_model`` loss. ``features`` ``[B, d]``: what the last linear layer of the model in
+        training is given; ``others``: the same of each frozen model, on the same inputs."""
+        raise NotImplementedError(f"{type(self).__name__} compares no features")
 
 
 class Correction(_Piece):

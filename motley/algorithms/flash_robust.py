@@ -16,6 +16,7 @@ client's data in eval mode.
 Deviations and readings
 -----------------------
 READING: the defaults 0.1 and 4 are the first pair that the paper tries on CIFAR-10, for it names no winner; on FEMNIST take 1 and 8.
+As an algorithm it is plain averaging of clients that train with this loss; under another algorithm write ``loss = "flash_robust"``.
 INTERPRETATION: in a probe the measured model *is* the received one, so z is its own softmax.
 """
 
@@ -27,11 +28,11 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from motley.algorithms.base import Context, Loss, Tensors
+from motley.algorithms.base import Algorithm, Context, Loss, Method, Targets, Tensors
 from motley.core.errors import ConfigError
 from motley.core.paper import Paper
 
-__all__ = ["FlashRobust"]
+__all__ = ["FlashRobust", "RobustTraining"]
 
 PAPER = Paper(
     "chang2024flash",
@@ -65,6 +66,7 @@ class FlashRobust(Loss):
     """
 
     paper: ClassVar[Paper | None] = PAPER
+    kind: ClassVar[Targets | None] = "classes"
     alpha: float = 0.1
     beta: float = 4.0
 
@@ -97,3 +99,19 @@ class FlashRobust(Loss):
     @staticmethod
     def _pseudo(outputs: Tensor, extra: Tensors) -> Tensor:
         return extra["pseudo"] if extra else outputs.detach().softmax(-1)
+
+
+@dataclass(frozen=True)
+class RobustTraining(Method):
+    """FLASH's local training under plain averaging: options ``alpha`` (0.1) and ``beta`` (4) of the noise-robust loss."""
+
+    paper: ClassVar[Paper] = PAPER
+    alpha: float = 0.1
+    beta: float = 4.0
+
+    def __post_init__(self) -> None:
+        FlashRobust(self.alpha, self.beta)
+
+    def change(self, plain: Algorithm) -> Algorithm:
+        """The loss, and nothing else."""
+        return plain.replace(loss=FlashRobust(self.alpha, self.beta))

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor
 
-from motley.algorithms.base import Loss, Tensors
+from motley.algorithms.base import Loss, Targets, Tensors
 
 __all__ = ["CrossEntropy", "HalfSquaredError"]
-
-
-FITS = {"cross_entropy": "classes", "half_squared_error": "numbers", "flash_robust": "classes", "symmetric": "classes"}
-"""Catalogue name -> the kind of targets it is made for; a loss that is not named here takes any."""
 
 
 @dataclass(frozen=True)
@@ -21,6 +18,8 @@ class CrossEntropy(Loss):
 
     Written over the transposed outputs: with few classes, torch's softmax is several times faster along samples.
     """
+
+    kind: ClassVar[Targets | None] = "classes"
 
     def loss(self, outputs: Tensor, targets: Tensor, extra: Tensors) -> Tensor:
         """Per-sample loss, the shape of ``targets``."""
@@ -36,6 +35,8 @@ class CrossEntropy(Loss):
 @dataclass(frozen=True)
 class HalfSquaredError(Loss):
     """``||outputs - target||^2 / 2``; outputs and targets ``[..., d]``."""
+
+    kind: ClassVar[Targets | None] = "numbers"
 
     def loss(self, outputs: Tensor, targets: Tensor, extra: Tensors) -> Tensor:
         """Per-sample loss ``[...]``."""

@@ -25,7 +25,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from motley.algorithms.base import Loss, Tensors
+from motley.algorithms.base import Loss, Targets, Tensors
 from motley.core.errors import ConfigError
 from motley.core.paper import Paper
 
@@ -48,6 +48,7 @@ class Symmetric(Loss):
     """Cross-entropy times ``weight`` (0.1, RHFL's lambda) and reverse cross-entropy; outputs ``[..., B, C]``, targets ``[..., B]``."""
 
     paper: ClassVar[Paper | None] = PAPER
+    kind: ClassVar[Targets | None] = "classes"
     weight: float = 0.1
 
     def __post_init__(self) -> None:

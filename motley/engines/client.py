@@ -19,6 +19,7 @@ from motley.algorithms.local import Block
 from motley.core.errors import EngineError, MotleyError
 from motley.engines.base import Job, Received, Setting, Trained
 from motley.engines.batches import BatchPlan
+from motley.engines.features import Frozen, Tap
 from motley.engines.samples import Samples
 from motley.tasks.base import ModelState
 from motley.tasks.flat import FlatModule
@@ -78,6 +79,9 @@ class Client:
         self.norms = [m for m in self.model.module.modules() if isinstance(m, _BatchNorm)]
         self.convolves = any(isinstance(m, nn.Conv2d) for m in self.model.module.modules())
         self.chunk = CHUNK[self.convolves]
+        compares = setting.algorithm.loss.whole_model
+        self.frozen = Frozen(setting) if compares else None
+        self._tap = Tap(self.model.module, self.model.layout) if compares else None
 
     def train(self, job: Job, received: Received, want: frozenset[str]) -> Trained:
         """Receive, take ``job.steps`` steps, hand back.
@@ -122,6 +126,8 @@ class Client:
         extras = {name: torch.split(value[order], sizes) for name, value in self._extras(ctx, mine).items()}
         augment = setting.key("augment", job) if samples.transform is not None else None
         set_stream(model.module, setting.key("dropout", job))
+        if self.frozen is not None:
+            self.frozen.load(setting.algorithm.loss.frozen(ctx))
         model.module.train()
         losses: list[Tensor] = []
         norms: list[Tensor] = []
@@ -144,7 +150,7 @@ class Client:
         """The per-sample losses, detached, and the blocks with the gradient of the batch's mean loss in them."""
         alone = [m for m in self.norms if m.training] if len(inputs) == 1 else []
         _set_training(alone, False)  # a batch of one has no variance: normalise with the running statistics and leave them
-        loss = self.setting.algorithm.loss.loss(self._outputs(inputs), targets, extra)
+        loss = self._losses(inputs, targets, extra)
         if self._direct:
             found = torch.autograd.grad(loss.mean(), self.parameters, materialize_grads=True)
             blocks = [block._replace(g=g.unsqueeze(0)) for block, g in zip(blocks, found, strict=True)]
@@ -152,6 +158,13 @@ class Client:
             self.model.gradient(loss.mean())
         _set_training(alone, True)
         return loss.detach(), blocks
+
+    def _losses(self, inputs: Tensor, targets: Tensor, extra: Tensors) -> Tensor:
+        """Per-sample losses of the model in training; the same inputs go through frozen models where the loss compares with them."""
+        loss, outputs = self.setting.algorithm.loss, self._outputs(inputs)
+        if not self.frozen or self._tap is None:
+            return loss.loss(outputs, targets, extra)
+        return loss.compare(outputs, targets, extra, self._tap.take(), self.frozen.features(inputs))
 
     def _blocks(self, ctx: Context, affine: Affine) -> list[Block]:
         """What a step works on: one block for the whole flat vector, or, where gradients are used as they come, one each."""

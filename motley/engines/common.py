@@ -21,7 +21,7 @@ from motley.engines.prober import Prober
 from motley.engines.samples import Samples
 from motley.tasks.base import ModelState
 
-__all__ = ["LocalEngine", "refuses_loss"]
+__all__ = ["LocalEngine", "refuses_features", "refuses_loss"]
 
 _NO_KEY = Key(0)  # all samples are measured: nothing is drawn
 
@@ -40,10 +40,18 @@ def _on(tensors: Tensors, device: str) -> Tensors:
 
 
 def refuses_loss(setting: Setting) -> str | None:
-    """A loss over the whole model (features of several models) has no engine yet."""
+    """A loss that compares features of several models: clients in batches are one model at a time."""
     loss = setting.algorithm.loss
     if loss.whole_model:
-        return f"the loss {type(loss).__name__} needs more than the model's outputs, which no engine computes yet"
+        return f"the loss {type(loss).__name__} compares features of several models, which sequential and threads compute"
+    return None
+
+
+def refuses_features(setting: Setting) -> str | None:
+    """A loss that compares features, and a model without a linear layer that would be given them."""
+    if setting.algorithm.loss.whole_model and not any(entry.linear for entry in setting.task.layout):
+        name = type(setting.algorithm.loss).__name__
+        return f"the loss {name} compares what the last linear layer is given, and the model has no linear layer"
     return None
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 from motley.engines.base import Job, Received, Setting, Trained
-from motley.engines.common import LocalEngine, refuses_loss
+from motley.engines.common import LocalEngine, refuses_features
 from motley.engines.cores import torch_threads
 
 __all__ = ["Sequential"]
@@ -19,8 +19,8 @@ class Sequential(LocalEngine):
 
     @classmethod
     def refuses(cls, setting: Setting) -> str | None:
-        """Any module, any loss on outputs."""
-        return refuses_loss(setting)
+        """Any module and loss; one that compares features wants a linear layer."""
+        return refuses_features(setting)
 
     def _work(self, jobs: Sequence[Job], received: Received, want: frozenset[str]) -> Iterator[Trained]:
         for job in jobs:

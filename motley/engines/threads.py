@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from motley.engines.base import Job, Received, Setting, Trained
 from motley.engines.client import Client
-from motley.engines.common import LocalEngine, refuses_loss
+from motley.engines.common import LocalEngine, refuses_features
 from motley.engines.pool import Pool
 
 __all__ = ["Threads"]
@@ -24,10 +24,10 @@ class Threads(LocalEngine):
 
     @classmethod
     def refuses(cls, setting: Setting) -> str | None:
-        """Any module, any loss on outputs; a CPU."""
+        """Any module and loss, on a CPU; a loss that compares features wants a linear layer."""
         if setting.device != "cpu":
             return f"it is for CPUs, and the device is {setting.device!r}; use sequential"
-        return refuses_loss(setting)
+        return refuses_features(setting)
 
     def _work(self, jobs: Sequence[Job], received: Received, want: frozenset[str]) -> Iterator[Trained]:
         """Longest jobs start first."""

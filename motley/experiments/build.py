@@ -16,8 +16,7 @@ from motley.algorithms import LOSSES
 from motley.algorithms.aggregators.mean import Mean
 from motley.algorithms.base import Algorithm, Correction, Memory
 from motley.algorithms.fedavg import Average
-from motley.algorithms.local import Clip, Solver
-from motley.algorithms.losses import FITS
+from motley.algorithms.local import Clip
 from motley.core.errors import ConfigError
 from motley.core.keys import Streams
 from motley.core.records import SIGNALS
@@ -150,7 +149,7 @@ def _federation(
 
 def _setting(experiment: Experiment, task: Task, streams: Streams) -> Setting:
     norm = any(isinstance(module, _BatchNorm) for module in task.model().modules())
-    solver: Solver = experiment.part("local.optimizer")
+    solver: Any = experiment.part("local.optimizer")
     if experiment.local.clip is not None:
         solver = dataclasses.replace(solver, clip=Clip(**experiment.local.clip.model_dump()))
     return Setting(
@@ -166,11 +165,11 @@ def _setting(experiment: Experiment, task: Task, streams: Streams) -> Setting:
 
 
 def _algorithm(experiment: Experiment, task: Task) -> Algorithm:
-    """The method's parts, with those exchanged that the experiment names apart."""
-    plain = Algorithm(LOSSES.build(task.loss), Correction(), Mean(), Average())
-    method = experiment.part("algorithm").change(plain)
-    algorithm: Algorithm = method.replace(**{kind: experiment.part(kind) for kind in ("loss", "aggregator", "server")})
-    return algorithm
+    """The method's parts, with those exchanged that the experiment names apart; a method that adds to a loss adds to the named one."""
+    loss = LOSSES.build(task.loss) if experiment.loss is None else experiment.part("loss")
+    method: Algorithm = experiment.part("algorithm").change(Algorithm(loss, Correction(), Mean(), Average()))
+    algorithm = method.replace(aggregator=experiment.part("aggregator"), server=experiment.part("server"))
+    return algorithm if experiment.loss is None or algorithm.loss.within() is loss else algorithm.replace(loss=loss)
 
 
 def _check_algorithm(setting: Setting, weights: str, cohort: int, corrupted: bool) -> None:
@@ -225,10 +224,13 @@ def _engine(experiment: Experiment, setting: Setting) -> Engine:
 def _check_task(experiment: Experiment, task: Task) -> None:
     """Refuse a loss or a target that this task's outputs cannot be held against."""
     kind = "numbers" if task.federation.classes is None else "classes"
-    key, loss = ("loss", experiment.loss["name"]) if experiment.loss is not None else ("task", task.loss)
-    if FITS.get(loss, kind) != kind:
-        fit = next(name for name, wanted in FITS.items() if wanted == kind)
-        raise ConfigError(f"got {loss!r}, but the targets of this task are {kind}; use {fit!r}", key)
+    loss = _algorithm(experiment, task).loss.within()
+    if loss.kind not in (None, kind):
+        names = {"loss": (experiment.loss or {}).get("name"), "algorithm": experiment.algorithm["name"], "task": task.loss}
+        key = "loss" if experiment.loss is not None else "task" if loss == LOSSES.build(task.loss) else "algorithm"
+        fit = next(name for name in LOSSES.names() if LOSSES.get(name).kind == kind)  # type: ignore[attr-defined]
+        hint = f"use {fit!r}" if key != "algorithm" else f'give it another loss, e.g. loss = "{fit}"'
+        raise ConfigError(f"got {names[key]!r}, but the targets of this task are {kind}; {hint}", key)
     if task.metric == "loss" and experiment.stop.target is not None and experiment.stop.target.accuracy is not None:
         raise ConfigError("this task has no accuracy; give a target of its loss", "stop.target.accuracy")
 

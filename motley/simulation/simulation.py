@@ -25,6 +25,7 @@ from motley.simulation import bench, rows
 from motley.simulation.channel import Channel
 from motley.simulation.checkpoint import pack_server, pack_tensors, unpack_server, unpack_tensors
 from motley.simulation.decoded import Decoded
+from motley.simulation.drawing_board import DrawingBoard
 from motley.simulation.examiner import examine, own_models
 from motley.simulation.flights import Flights
 from motley.simulation.links import Links
@@ -36,7 +37,7 @@ from motley.simulation.vault import Vault
 from motley.simulation.workshop import uploads
 from motley.tasks.base import ModelState
 from motley.timing.clock import Clock
-from motley.timing.planner import FORWARD, plan, probe_s, transfer_s
+from motley.timing.planner import probe_s
 from motley.timing.synchrony import Dispatch, Step, View, Wait
 from motley.transport.ledger import Ledger
 
@@ -83,8 +84,9 @@ class Simulation:
         self.examples = self.federation.train.sizes
         self.full_steps = plan.setting.work.total(self.examples)
         self.server = self.algorithm.server.init(self.algorithm.correction.sent(model), len(self.federation))
-        self.exchange = exchange_of(plan)
-        self.channel = Channel.between(self.algorithm.correction, self.server, model, plan.setting.task.layout, self.exchange)
+        exchange = exchange_of(plan)
+        self.board = DrawingBoard(self.setting, exchange, selector.rule.needs().reported)
+        self.channel = Channel.between(self.algorithm.correction, self.server, model, plan.setting.task.layout, exchange)
         # outside the engine work is short, and short work on two threads waits for busy neighbours; long vectors are worth it
         self.threads = 1 if plan.setting.task.layout.size < LONG else engine.threads
         self.clock, self.watch = Clock(), Stopwatch()
@@ -132,9 +134,11 @@ class Simulation:
         known |= self._estimates(ids, self.algorithm.correction.download(self.server))
         signals = {name: known[name] for name in sorted(needs)}
         self.channel.enrol(ids, bench.numbers({name: signals[name] for name in needs & bench.ENROLLED}))
-        self.selector.observe(0, Reports(ids, Outcome.ENROLLED, num_examples=self.examples, signals=signals))  # type: ignore[arg-type]
+        told = {"num_examples": self.examples, "local_steps": self.full_steps, "signals": signals}
+        self.selector.observe(0, Reports(ids, Outcome.ENROLLED, **told))  # type: ignore[arg-type]
         if self.writer is not None:
-            self._write("federation", rows.federation_rows(self.federation, self._step_s(ids), self._speeds(ids)[0]))
+            step_s = self.board.step_s(self.plan.world, ids, 1)
+            self._write("federation", rows.federation_rows(self.federation, step_s, self._speeds(ids)[0]))
         self._examine()
 
     # ------------------------------------------------------------------------------------- gate, bench, choice, drawing board
@@ -192,7 +196,7 @@ class Simulation:
             bits = self.channel.probe(ids, download, self.version, self.version + 1, bench.numbers(signals))
             signals |= {name: known[name] for name in wanted.keys() - learning.keys()}
             batches = bench.passes(learning, self.federation, self.setting.work, ids)
-            took = probe_s(bits.down, down, batches, self._step_s(ids), bits.up, up)
+            took = probe_s(bits.down, down, batches, self.board.step_s(self.plan.world, ids, self.round), bits.up, up)
             self.clock.advance(self.clock.now_s + float(took.max(initial=0.0)))
         with self.watch("select"):
             self.selector.observe(self.round, Reports(ids, Outcome.PROBED, version=version, signals=signals))  # type: ignore[arg-type]
@@ -200,31 +204,11 @@ class Simulation:
     def _dispatch(self, cohort: Cohort) -> None:
         """Plan the flights of a cohort, and send it the model."""
         ids, world = cohort.ids, self.plan.world
-        examples, steps = self.examples[ids], self.full_steps[ids]
-        if cohort.local_steps is not None:
-            steps = np.maximum(cohort.local_steps, 1)
         lr = np.full(len(ids), self.setting.solver.lr * self.plan.schedule.factor(self.version + 1, self.selector.horizon))
         lr = lr if cohort.lr_scale is None else lr * cohort.lr_scale
         bits = self.channel.sizes(self.downloads[self.version], ids, self.version)
-        (up, down), step_s = self._speeds(ids), self._step_s(ids)
-        steps = self.plan.synchrony.steps(steps, -(transfer_s(bits.down, down) + transfer_s(bits.up, up)), step_s)
-        # what is measured on arrival takes the time of its passes, before the first step
-        first = bench.arrival(self.selector.rule.needs().reported, self.algorithm.correction.arrival)
-        asked = self.exchange.own * self.setting.work.batches(examples) + self.exchange.batches
-        before = (bench.passes(first, self.federation, self.setting.work, ids) + asked) * FORWARD / np.maximum(steps, 1)
-        lines = plan(
-            client=ids,
-            dispatch=self.dispatch + np.arange(len(ids)),
-            version=self.version,
-            steps=steps,
-            start_s=self.clock.now_s,
-            step_s=step_s * (1.0 + before),
-            bits_down=bits.down,
-            down_mbps=down,
-            bits_up=bits.up,
-            up_mbps=up,
-            drop_at=np.where(steps > 0, world.failures.drop_at(self._key("fail"), ids, self.round), 0.0),
-        )
+        speeds, examples = self._speeds(ids), self.examples[ids]
+        lines = self.board.lines(self.plan, cohort, bits, speeds, self.dispatch, self.version, self.round, self.clock.now_s)
         weight = raw_weights(self.plan.weights, cohort, examples, int(self.examples.sum()), len(self.federation))
         cargo: dict[str, Any] = {
             "examples": examples, "lr": lr, "weight": weight, "rehearsal": cohort.rehearsal,
@@ -343,10 +327,6 @@ class Simulation:
         own = type(self.algorithm.correction).start is not Correction.start or self.algorithm.loss.whole_model
         return self.memories.of(ids) if own else {}
 
-    def _step_s(self, ids: Ids) -> Floats:
-        now, step_s = max(self.round, 1), self.plan.world.device.step_s
-        return step_s(self._key("device"), ids, now, self.examples[ids], self.full_steps[ids])
-
     def _speeds(self, ids: Ids) -> tuple[Floats, Floats]:
         """Megabits a second up and down in this round; at enrolment those of round 1."""
         return self.links.mbps(ids, self.round, self.version, self.engine, self.downloads.get(self.version), self._starts)
@@ -355,7 +335,7 @@ class Simulation:
         """What the planner knows of these clients."""
         up, down = self._speeds(ids)
         down_bits, up_bits = self.channel.whole(download)
-        return bench.estimates(down_bits, down, self._step_s(ids) * self.full_steps[ids], up_bits, up)
+        return bench.estimates(down_bits, down, self.board.work_s(self.plan.world, ids, self.round), up_bits, up)
 
     def _forget_versions(self) -> None:
         self.downloads = {

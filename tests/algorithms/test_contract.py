@@ -19,7 +19,9 @@ from motley.algorithms.feddyn import FedDyn
 from motley.algorithms.fednova import FedNova
 from motley.algorithms.fedopt import FedAdagrad, FedAdam, FedYogi
 from motley.algorithms.fedprox import FedProx
+from motley.algorithms.flash_robust import RobustTraining
 from motley.algorithms.local import SGD, Adam, Clip
+from motley.algorithms.moon import Moon
 from motley.algorithms.qfedavg import QFedAvg
 from motley.algorithms.rhfl import RHFL
 from motley.algorithms.scaffold import Controlled, Scaffold
@@ -42,6 +44,9 @@ ROWS = [
     (Scaffold(server_lr=0.5), None, SGD(lr=0.1, momentum=0.9, clip=Clip(1.0, "gradient"))),
     (Scaffold(option="I"), None, Adam(lr=0.1)),
     (FedDyn(alpha=0.1), None, None),
+    (RobustTraining(), None, None),
+    (Moon(mu=5.0), None, None),
+    (Moon(), "uniform", MOMENTUM),
     (FedDF(steps=6, every=2, patience=4, batch_size=16), None, None),
     (FedBiO(), None, None),
     (FedBiO(reset=True, floor=0.0), "uniform", MOMENTUM),

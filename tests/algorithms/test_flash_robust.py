@@ -10,6 +10,7 @@ from motley.algorithms import LOSSES
 from motley.algorithms.flash_robust import FlashRobust
 from motley.algorithms.losses import CrossEntropy
 from motley.core.errors import ConfigError
+from motley.experiments.build import build
 
 
 @pytest.mark.parametrize(("alpha", "beta", "wanted"), [(0.1, 4.0, 5.249384), (1.0, 8.0, 10.883770), (0.0, 0.0, 0.356675)])
@@ -67,3 +68,15 @@ def test_weights_out_of_range_are_refused(options):
 
 def test_it_is_in_the_catalogue():
     assert LOSSES.build({"name": "flash_robust", "alpha": 1.0, "beta": 8.0}) == FlashRobust(1.0, 8.0)
+
+
+def test_as_an_algorithm_it_is_the_loss_and_nothing_else():
+    keys = {"task": "tabular", "population": 4, "cohort": 2, "stop": {"rounds": 1}}
+    method = build({**keys, "algorithm": {"name": "flash_robust", "alpha": 1.0, "beta": 8.0}}).algorithm
+    plain = build({**keys, "loss": {"name": "flash_robust", "alpha": 1.0, "beta": 8.0}}).algorithm
+    assert (method.loss, method.server, method.weights) == (plain.loss, plain.server, plain.weights)
+    assert type(method.correction) is type(plain.correction)
+    with pytest.raises(ConfigError, match="algorithm: got 'flash_robust', but the targets of this task are numbers"):
+        build({**keys, "task": "quadratic", "partition": "by_writer", "algorithm": "flash_robust"})
+    with pytest.raises(ConfigError, match="expected a weight of at least 0"):
+        build({**keys, "algorithm": {"name": "flash_robust", "alpha": -1}})

@@ -166,7 +166,6 @@ def test_upload_is_after_minus_before() -> None:
     [
         ({"name": "fedprox", "mu": -1}, "algorithm: got mu = -1.0; expected a finite number of at least 0"),
         ({"name": "fedprx"}, "algorithm.name: got 'fedprx' .did you mean 'fedprox'.."),
-        ({"name": "moon"}, "known but not built yet"),
         ({"name": "fedavg", "server_lr": 0}, "expected a positive number"),
         ({"name": "fedprox", "nu": 1}, "algorithm.nu: 'fedprox' has no such option; its options: mu"),
     ],

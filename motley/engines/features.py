@@ -1,0 +1,77 @@
+"""What the last linear layer of a model is given, seen on the way: for losses that compare features of several models."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from motley.core.layout import Layout
+from motley.engines.base import Setting
+from motley.tasks.base import ModelState
+from motley.tasks.flat import FlatModule
+
+__all__ = ["Frozen", "Tap"]
+
+
+class Tap:
+    """Notes the input of a module's last linear layer (the last by registration, as :attr:`Layout.last_layer`).
+
+    Parameters
+    ----------
+    module: gets a hook; nothing else of it changes. layout: its own.
+    """
+
+    def __init__(self, module: nn.Module, layout: Layout) -> None:
+        self._seen: Tensor | None = None
+        last = [entry.layer for entry in layout if entry.linear][-1]
+        module.get_submodule(last).register_forward_pre_hook(self._note)
+
+    def _note(self, module: nn.Module, inputs: tuple[Any, ...]) -> None:
+        self._seen = inputs[0]
+
+    def take(self) -> Tensor:
+        """Features ``[B, d]`` of the last forward pass."""
+        seen, self._seen = self._seen, None
+        if seen is None:
+            raise RuntimeError("the model's last linear layer was not called in its forward pass, so there are no features")
+        return seen.flatten(1)
+
+
+class Frozen:
+    """Models beside the one in training, in eval mode and without gradients; modules are made once and loaded for every job.
+
+    Parameters
+    ----------
+    setting: of the run.
+    """
+
+    def __init__(self, setting: Setting) -> None:
+        self._setting = setting
+        self._made: list[tuple[FlatModule, Tap]] = []
+        self._loaded = 0
+
+    def load(self, states: Sequence[ModelState]) -> None:
+        """From now on these models."""
+        task = self._setting.task
+        while len(self._made) < len(states):
+            model = FlatModule.of(task.model, self._setting.dtype, self._setting.device)
+            model.module.eval()
+            self._made.append((model, Tap(model.module, model.layout)))
+        self._loaded = len(states)
+        for (model, _), state in zip(self._made, states, strict=False):
+            model.load(state)
+
+    def __bool__(self) -> bool:
+        return self._loaded > 0
+
+    def features(self, inputs: Tensor) -> tuple[Tensor, ...]:
+        """Features ``[B, d]`` of each model, on the same inputs."""
+        out = []
+        with torch.no_grad():
+            for model, tap in self._made[: self._loaded]:
+                model.module(inputs)
+                out.append(tap.take())
+        return tuple(out)

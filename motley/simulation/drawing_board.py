@@ -1,0 +1,86 @@
+"""The drawing board: how much each client of a cohort will do, and when. Time is planned before learning.
+
+A client's seconds of computing: what is measured of the received model, what the server rule asks beside the local work, and the
+local steps, each as long as the loss makes it (frozen models that go along cost a third of a step each).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from motley.algorithms.base import Exchange
+from motley.core.records import Cohort
+from motley.engines.base import Setting
+from motley.simulation import bench
+from motley.simulation.channel import Sizes
+from motley.simulation.plan import Plan
+from motley.timing.planner import FORWARD, plan, transfer_s
+from motley.timing.timeline import Timelines
+from motley.world.base import World
+
+__all__ = ["DrawingBoard"]
+
+Ids = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+class DrawingBoard:
+    """Plans the work of cohorts.
+
+    Parameters
+    ----------
+    setting: of the run. exchange: what the server rule asks of participants. reported: signals the selector wants with an update.
+    """
+
+    def __init__(self, setting: Setting, exchange: Exchange, reported: Iterable[str]) -> None:
+        self.setting, self.exchange = setting, exchange
+        self.federation = setting.task.federation
+        self.examples = self.federation.train.sizes
+        self.full_steps = setting.work.total(self.examples)
+        self.first = bench.arrival(reported, setting.algorithm.correction.arrival)
+        self.longer = 1.0 + FORWARD * setting.algorithm.loss.passes
+
+    def step_s(self, world: World, ids: Ids, round: int) -> Floats:
+        """Seconds of a plain local step, ``[n]``."""
+        key = self.setting.streams.key("device")
+        return world.device.step_s(key, ids, max(round, 1), self.examples[ids], self.full_steps[ids])
+
+    def work_s(self, world: World, ids: Ids, round: int) -> Floats:
+        """Seconds of all local steps, ``[n]``."""
+        return self.longer * self.step_s(world, ids, round) * self.full_steps[ids]
+
+    def lines(
+        self, run: Plan, cohort: Cohort, bits: Sizes, speeds: tuple[Floats, Floats],
+        dispatch: int, version: int, round: int, now_s: float,
+    ) -> Timelines:  # fmt: skip
+        """One timeline per client of a cohort.
+
+        Parameters
+        ----------
+        bits, speeds: of its messages and its links, up and down. dispatch: number of the first. version: of the model sent.
+        """
+        up, down = speeds
+        ids = cohort.ids
+        steps = self.full_steps[ids] if cohort.local_steps is None else np.maximum(cohort.local_steps, 1)
+        plain_s = self.step_s(run.world, ids, round)
+        spare_s = -(transfer_s(bits.down, down) + transfer_s(bits.up, up))
+        steps = run.synchrony.steps(steps, spare_s, self.longer * plain_s)
+        asked = self.exchange.own * self.setting.work.batches(self.examples[ids]) + self.exchange.batches
+        before = (bench.passes(self.first, self.federation, self.setting.work, ids) + asked) * FORWARD / np.maximum(steps, 1)
+        gone = run.world.failures.drop_at(self.setting.streams.key("fail"), ids, round)
+        return plan(
+            client=ids,
+            dispatch=dispatch + np.arange(len(ids)),
+            version=version,
+            steps=steps,
+            start_s=now_s,
+            step_s=plain_s * (self.longer + before),
+            bits_down=bits.down,
+            down_mbps=down,
+            bits_up=bits.up,
+            up_mbps=up,
+            drop_at=np.where(steps > 0, gone, 0.0),
+        )
