@@ -60,8 +60,8 @@ def test_five_kills(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("memory", ["ram", "disk"])
-def test_five_kills_of_clients_with_memories(memory: str, tmp_path: Path) -> None:
-    _kill_and_resume(tmp_path, kills=5, rounds=600, memory=memory, **MEMORY)
+def test_three_kills_of_clients_with_memories(memory: str, tmp_path: Path) -> None:
+    _kill_and_resume(tmp_path, kills=3, rounds=300, memory=memory, **MEMORY)
 
 
 @pytest.mark.slow
