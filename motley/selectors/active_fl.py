@@ -159,7 +159,7 @@ class ActiveFL(SelectionRule[ActiveFLState]):
         clients = put_sizes(state.clients, reports)
         for part, name in ((reports.of(Outcome.PROBED), "loss"), (reports.of(Outcome.ACCEPTED), "arrival_loss")):
             if len(part):
-                clients = clients.put(part.ids, {"loss": np.minimum(part.signal(name), LARGEST)})
+                clients = clients.put(part.ids, {"loss": np.clip(part.signal(name), -LARGEST, LARGEST)})
         return ActiveFLState(clients)
 
 

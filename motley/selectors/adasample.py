@@ -68,7 +68,7 @@ __all__ = ["AdaSample", "AdaSampleState", "bound_constant", "pilot_constant", "s
 Floats = NDArray[np.float64]
 Phase = Literal["uniform", "weighted", "solved"]
 LARGEST = 1e140
-"""Norms above it, of runs that diverge, count as it: f stays finite."""
+"""Norms and losses above it, of runs that diverge, count as it: f stays finite."""
 FLOOR = 1e-7
 LEVELS = 5
 SMOOTHING = 5.0
@@ -202,7 +202,7 @@ class AdaSample(SelectionRule[AdaSampleState]):
     def _pilot(self, state: AdaSampleState, done: Reports) -> AdaSampleState:
         """One more round of a pilot; the second one's end solves."""
         losses = state.uniform if state.phase == "uniform" else state.weighted
-        loss = done.signal("arrival_loss")
+        loss = np.clip(done.signal("arrival_loss"), 0.0, LARGEST)
         told = done.ids[~np.isnan(loss)]
         if len(told):
             weight = shares(state.clients, told) if state.phase == "uniform" else np.ones(len(told))

@@ -49,7 +49,7 @@ from motley.core.errors import ConfigError
 from motley.core.paper import Paper
 from motley.core.records import Ask, Cohort, Ids, Needs, Outcome, Reports
 from motley.selectors.base import SelectionRule
-from motley.selectors.parts.durations import ESTIMATES, PARTS
+from motley.selectors.parts.durations import ESTIMATES, PARTS, seconds
 
 __all__ = ["FedCS", "FedCSState", "greedy"]
 
@@ -143,19 +143,19 @@ class FedCS(SelectionRule[FedCSState]):
         asked = reports.of(Outcome.PROBED)
         if not len(asked):
             return state
-        return FedCSState(round, asked.ids, np.stack([asked.signal(f"{part}_estimate_s") for part in PARTS]))
+        return FedCSState(round, asked.ids, np.stack([seconds(asked.signal(f"{part}_estimate_s")) for part in PARTS]))
 
 
 def _answers(state: FedCSState, ask: Ask) -> tuple[Ids, Floats]:
     """Ids and estimates ``[3, n]`` of this round's available clients that told all three, sorted by id."""
-    ids, seconds = state.ids, state.seconds
+    ids, told = state.ids, state.seconds
     if state.round != ask.round:
-        return ids[:0], seconds[:, :0]
-    usable = ~(seconds < 0).any(axis=0) & ~np.isnan(seconds).any(axis=0)
+        return ids[:0], told[:, :0]
+    usable = ~np.isnan(told).any(axis=0)
     if not np.array_equal(ids, ask.available):
         at = np.minimum(np.searchsorted(ask.available, ids), len(ask.available) - 1)
         usable &= ask.available[at] == ids
-    return (ids, seconds) if usable.all() else (ids[usable], seconds[:, usable])
+    return (ids, told) if usable.all() else (ids[usable], told[:, usable])
 
 
 def greedy(

@@ -224,9 +224,8 @@ class HeteroSelectV1(SelectionRule[HeteroSelectV1State]):
         sent = reports.of(Outcome.ACCEPTED, Outcome.LATE, Outcome.DROPPED, Outcome.REJECTED)
         clients = clients.add("count", sent.ids) if len(sent) else clients
         if len(done):
-            clients = clients.put(
-                done.ids, {"last": float(round), "square": np.minimum(done.signal("update_norm"), LARGEST) ** 2}
-            )
+            square = np.minimum(np.abs(done.signal("update_norm")), LARGEST) ** 2
+            clients = clients.put(done.ids, {"last": float(round), "square": square})
         return HeteroSelectV1State(clients)
 
     def _momentum(self, loss: Floats, before: Floats) -> Floats:

@@ -72,6 +72,8 @@ Floats = NDArray[np.float64]
 _DEFAULTS = {SIZE: np.nan, "utility": np.nan, "last": 0.0, "count": 0.0, "duration": np.nan, "steps": np.nan}
 _BARELY = 1e-9
 """Added before rounding down: (1 - .9) * 10 is 1, not 0."""
+LARGEST = 1e150
+"""Losses and norms above it, of runs that diverge, count as it: utilities stay finite."""
 
 
 @dataclass(frozen=True)
@@ -321,7 +323,7 @@ class Oort(SelectionRule[OortState]):
         done, late = sent.of(Outcome.ACCEPTED), sent.of(Outcome.LATE)
         before = clients.get("last", done.ids) > 0
         samples = self.samples(clients, done.ids, done.local_steps)
-        utility = samples * np.maximum(done.signal("loss_rms"), 0.0)
+        utility = samples * np.clip(done.signal("loss_rms"), 0.0, LARGEST)
         taught = ~np.isnan(utility)
         fresh = {"utility": utility, "last": np.where(taught | before, float(round), np.nan)}
         clients = clients.add("count", sent.ids).put(done.ids, {**fresh, **self.durations(clients, done)})

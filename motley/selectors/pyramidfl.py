@@ -21,8 +21,8 @@ Needs: Oort's, ``update_norm`` reported, ``uplink_mbps`` once. Probe cost: none.
 Deviations and readings
 -----------------------
 * INTERPRETATION-D: ``||Delta_k||`` is the norm of the update; the public code takes it of update minus model, mostly the model.
-* E_k is told at enrolment (``Reports.local_steps``). Where nobody's is known, the first cohort gets no ``local_steps``, and its
-  reports tell; who has none then counts as the mean of those that have one.
+* E_k is told at enrolment (``Reports.local_steps``). INTERPRETATION-D: a cohort with somebody whose E_k is not known gets no
+  ``local_steps``: all do their full work, and the reports tell E_k. A guess would make the guessed the slowest of the round.
 * INTERPRETATION-D: a report's seconds are scaled back to the full work, ``compute_s E_k / steps taken`` and ``upload_s bits /
   bits sent`` (``bits`` from the estimate and the uplink), and Oort's duration is their sum: idle time that was filled does not
   make a client look slow. The download, free in the paper, counts to tau_k.
@@ -54,7 +54,7 @@ from motley.core.errors import ConfigError
 from motley.core.paper import Paper
 from motley.core.records import Ask, Cohort, Ids, Needs, Outcome, Reports
 from motley.core.table import ClientTable
-from motley.selectors.oort import Oort, OortState
+from motley.selectors.oort import LARGEST, Oort, OortState
 from motley.selectors.parts.durations import PARTS, measured_s, seconds
 from motley.selectors.parts.sizes import sizes
 
@@ -120,13 +120,9 @@ class PyramidFL(Oort):
         return np.asarray(self.drop_low + rank * (self.drop_high - self.drop_low) / max(len(ids), 1))
 
     def full_steps(self, clients: ClientTable, ids: Ids) -> Floats | None:
-        """``E_k``, ``[m]``; None where nobody's is known."""
+        """``E_k``, ``[m]``; None where somebody's is not known."""
         steps = clients.get("steps", ids)
-        if not np.isnan(steps).any():
-            return steps
-        known = clients.get("steps", clients.ids)
-        known = known[~np.isnan(known)]
-        return np.where(np.isnan(steps), np.round(known.mean()), steps) if len(known) else None
+        return None if np.isnan(steps).any() else steps
 
     def predicted_s(self, clients: ClientTable, ids: Ids, drops: Floats) -> Floats:
         """``tau_k`` with ``E_k`` steps, ``[m]``; NaN where the compute time is not known."""
@@ -136,7 +132,8 @@ class PyramidFL(Oort):
     def steps(self, clients: ClientTable, ids: Ids, full: Floats, tau: Floats) -> NDArray[np.int64]:
         """Local steps that fill what the slowest client leaves idle, ``[m]``."""
         compute, idle = clients.get("compute", ids), np.max(tau, initial=0.0, where=~np.isnan(tau)) - tau
-        fill = np.divide(idle * full, compute, out=np.full(len(ids), np.inf), where=compute > 0)
+        with np.errstate(over="ignore"):
+            fill = np.divide(idle * full, compute, out=np.full(len(ids), np.inf), where=compute > 0)
         extra = np.minimum(LARGEST_EXTRA, self.beta * np.floor(fill + _BARELY) / full) if self.beta else np.zeros(len(ids))
         wanted = np.floor(full * (1.0 + np.where(idle > 0, extra, 0.0)) + _BARELY)
         if self.batch_size is not None:
@@ -160,32 +157,32 @@ class PyramidFL(Oort):
     # ------------------------------------------------------------------------------------- what is learned
 
     def observe(self, state: OortState, round: int, reports: Reports) -> OortState:
-        """As Oort; the gradient utility too, and the steps of the full work where nobody told them."""
-        untold = np.isnan(state.clients.get("steps", state.clients.ids)).all()
-        state, done = super().observe(state, round, reports), reports.of(Outcome.ACCEPTED)
+        """As Oort; the gradient utility too, and the steps of the full work of a client that had not told them."""
+        done = reports.of(Outcome.ACCEPTED)
+        untold = np.isnan(state.clients.get("steps", done.ids))
+        state = super().observe(state, round, reports)
         if not len(done):
             return state
         samples = self.samples(state.clients, done.ids, done.local_steps)
-        fresh = {"gain": done.signal("update_norm") * samples / 100.0}
-        if untold:
-            fresh["steps"] = np.where(done.local_steps > 0, done.local_steps, np.nan)
-        return replace(state, clients=state.clients.put(done.ids, fresh))
+        gain = np.clip(done.signal("update_norm"), 0.0, LARGEST) * samples / 100.0
+        steps = np.where(untold & (done.local_steps > 0), done.local_steps, np.nan)  # nobody told it other steps
+        return replace(state, clients=state.clients.put(done.ids, {"gain": gain, "steps": steps}))
 
     def durations(self, clients: ClientTable, reports: Reports) -> dict[str, Floats]:
         """Seconds of each part, at full local work and full upload, and their sum."""
         if len(reports) and reports.outcome[0] == Outcome.ENROLLED:
             parts = {part: seconds(reports.signal(f"{part}_estimate_s")) for part in PARTS}
-            bits = parts["upload"] * reports.signal("uplink_mbps") * 1e6
+            bits = parts["upload"] * np.minimum(reports.signal("uplink_mbps"), LARGEST) * 1e6
             return {**super().durations(clients, reports), **parts, "bits": np.where(bits > 0, bits, np.nan)}
         done = replace(
             reports,
-            compute_s=reports.compute_s * _quotient(clients.get("steps", reports.ids), reports.local_steps),
-            upload_s=reports.upload_s * _quotient(clients.get("bits", reports.ids), reports.bits_up),
+            compute_s=seconds(reports.compute_s) * _quotient(clients.get("steps", reports.ids), reports.local_steps),
+            upload_s=seconds(reports.upload_s) * _quotient(clients.get("bits", reports.ids), reports.bits_up),
         )
         return {"duration": measured_s(done), **{part: seconds(getattr(done, f"{part}_s")) for part in PARTS}}
 
 
 def _quotient(whole: Floats, part: Floats) -> Floats:
-    """``whole / part``; 1 where either is not known or nothing was done."""
-    usable = (whole > 0) & (part > 0) & (part < math.inf)
+    """``whole / part``; 1 where either is not known or not a whole step, or bit, was done."""
+    usable = (whole > 0) & (part >= 1) & (part < math.inf)
     return np.asarray(np.divide(whole, part, out=np.ones(len(whole)), where=usable))

@@ -57,6 +57,8 @@ from motley.selectors.parts.durations import ESTIMATES, estimated_s, measured_s
 __all__ = ["TiFL", "TiFLState"]
 
 Floats = NDArray[np.float64]
+LARGEST = 1e150
+"""Losses above it, of runs that diverge, count as it: means of tiers stay finite."""
 
 
 @dataclass(frozen=True)
@@ -159,8 +161,7 @@ class TiFL(SelectionRule[TiFLState]):
 
     def _cohort(self, ask: Ask, at: Ids, tier: int, left: Floats, p: Floats, there: Ids) -> Cohort:
         """The clients at these positions; the law of the first draw is ``p / there`` for each client of a tier."""
-        mean, square = 1.0 / there.sum(), (p**2 / there).sum() / there.sum()
-        spread = math.sqrt(max(square / mean**2 - 1.0, 0.0))
+        spread = math.sqrt(float(there @ (p / there * there.sum() - 1.0) ** 2) / there.sum())
         notes = {"tier": float(tier), "credits": float(left.sum()), "max_probability": float((p / there).max())}
         return Cohort(ask.available[at], notes={**notes, "cv_probability": spread})
 
@@ -192,7 +193,7 @@ class TiFL(SelectionRule[TiFLState]):
 
     def _look(self, state: TiFLState, asked: Reports) -> TiFLState:
         """New mean losses; probabilities are set where the tier used last has not become more accurate."""
-        loss = asked.signal("val_loss")
+        loss = np.clip(asked.signal("val_loss"), -LARGEST, LARGEST)
         known = ~np.isnan(loss)
         tier = state.clients.get("tier", asked.ids[known]).astype(np.int64)
         count = np.bincount(tier, minlength=self.tiers)

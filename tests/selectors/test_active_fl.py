@@ -57,6 +57,11 @@ def test_floor_is_of_decimals():
     assert ActiveFL(alpha3=0.9).parts(10, 100)[0] == 1
 
 
+def test_drop_floors_decimals_too():
+    """.29 * 100 is 28.999999999999996 in floats; 29 are dropped."""
+    assert ActiveFL(alpha1=0.29).parts(10, 100) == (9, 29)
+
+
 def test_dropped_clients_return_through_the_uniform_part_only():
     never, sometimes = (valued(ActiveFL(0.5, 1.0, alpha3)) for alpha3 in (0.0, 0.5))
     assert not any({10, 40} & set(never.select(t, IDS, 2).ids.tolist()) for t in range(1, 200))

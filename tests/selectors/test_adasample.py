@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from motley.core.errors import ConfigError
 from motley.core.records import Outcome, Reports
 from motley.selectors import build
-from motley.selectors.adasample import AdaSample, bound_constant, pilot_constant, solve
+from motley.selectors.adasample import AdaSample, _inverse, bound_constant, pilot_constant, solve
 from motley.selectors.base import Selector
 
 IDS = np.array([4, 7, 9])
@@ -93,6 +93,32 @@ def test_pilots_with_a_known_law_give_c0_back():
     assert pilot_constant(P, G, uniform, weighted) == pytest.approx(2.0, abs=0.3)
     assert pilot_constant(P, G, uniform, uniform) == 0.0  # R_u = R_w
     assert pilot_constant(P, G, uniform, uniform[::-1]) == 0.0  # nothing learned
+
+
+def test_pilots_that_contradict_the_bound_give_0():
+    """R_u : R_w = 3 : 2 would be c0 = (2 * 1.5 - 3 * 1.6) / 1 = -1.8."""
+    assert bound_constant(P, G, np.array([3.0]), np.array([2.0]))[0] == pytest.approx(-1.8)
+    assert pilot_constant(P, G, np.linspace(2, 1.2, 30), np.linspace(2, 1, 30)) == 0.0
+
+
+def test_losses_are_smoothed_over_five_rounds():
+    """An impulse of 1 on a loss of 1 keeps the share 1 / sum exp(-x^2 / 50) = .079788 of its height."""
+    losses = np.ones(61)
+    losses[30] = 2.0
+    assert 1 / _inverse(losses)[30] == pytest.approx(1.079788, abs=1e-5)
+
+
+def test_divisor_of_the_constant():
+    """The notebook's c0 / m: 2 over 2 is as 1."""
+    solved = []
+    for rule in (AdaSample(c0=2.0, c0_divisor=2.0), AdaSample(c0=1.0)):
+        selector = Selector(rule, 0)
+        selector.observe(0, Reports(range(3), Outcome.ENROLLED, num_examples=1000 * P))
+        signals = {"grad_norm": G, "compute_estimate_s": np.array([1.0, 2, 4])}
+        selector.observe(1, Reports(range(3), Outcome.PROBED, signals=signals))
+        solved.append(selector.rule.probabilities(selector.state, np.arange(3)))
+    np.testing.assert_allclose(solved[0], solved[1])
+    np.testing.assert_allclose(solved[0], [0.630134, 0.199591, 0.170275], atol=1e-5)
 
 
 def test_unbiased_by_enumeration():

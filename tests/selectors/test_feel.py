@@ -110,6 +110,15 @@ def test_a_client_without_gradient_fills_last_with_its_plain_share():
     np.testing.assert_allclose(cohort.weights, [share[7] / 2 * (1 + 1), share[int(cohort.ids[1])] / 2])
 
 
+def test_scaled_worked_by_hand():
+    """c = (.25, .5, .5) / 1.25 = (.2, .4, .4), T = (1, 2, 4) / (7 / 3) = (3, 6, 12) / 7, rho = .5: p = c sqrt(.5 / (T / 2 + lam))
+    sums to 1 at lam = .033417: .2 sqrt(.5 / .247703) = .284151, .4 sqrt(.5 / .461988) = .416130, .4 sqrt(.5 / .890560) = .299718.
+    Trap: c with mean 1 would leave the channel out: (.2, .4, .4)."""
+    selector = told(FEEL())
+    p = selector.rule.probabilities(selector.state, IDS)
+    np.testing.assert_allclose(p, [0.284151, 0.416130, 0.299718], atol=1e-6)
+
+
 def test_scaled_does_not_depend_on_units():
     one, other = told(FEEL()), told(FEEL(), NORMS * 1e3, SECONDS * 1e-3)
     np.testing.assert_allclose(one.rule.probabilities(one.state, IDS), other.rule.probabilities(other.state, IDS), rtol=1e-12)

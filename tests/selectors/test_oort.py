@@ -156,6 +156,12 @@ def test_pacer_bounds():
     assert Oort(window=1).paced(7.0, np.array([1.0, 9.0])) == 5.0
 
 
+def test_pacer_leaves_a_change_between_a_tenth_and_five_times():
+    """15% less is not "as before", and not 5 times: unchanged; 10% less is relaxed."""
+    assert Oort(window=1).paced(30.0, np.array([10.0, 8.5])) == 30.0
+    assert Oort(window=1).paced(30.0, np.array([10.0, 9.0])) == 35.0
+
+
 def test_pacer_looks_every_window_rounds_from_two_windows_on():
     """Only who was explored before counts in h; W = 2: looks before rounds 4, 6 and 8.
 
@@ -216,6 +222,31 @@ def test_fill_takes_the_highest_scores_then_the_blacklisted():
     report(selector, 3, [5], [6])
     assert selector.select(4, range(6), 5).ids.tolist() == [4, 3, 2, 1, 0]
     assert selector.select(4, range(6), 6).ids.tolist() == [4, 3, 2, 1, 0, 5]
+
+
+def test_selected_as_often_as_allowed_is_not_blacklisted():
+    """blacklist = 2: the client chosen twice is still exploited, the one chosen three times is not."""
+    selector = enrolled(Oort(blacklist=2, bonus=0.0, cutoff=1.0, **GREEDY), range(10), [10] * 10)
+    report(selector, 1, range(10), 1.0)
+    report(selector, 2, [4, 7], [8.0, 9.0])
+    report(selector, 3, [7], [9.0])
+    assert {int(selector.select(4, range(10), 1, d).ids[0]) for d in range(30)} <= set(range(10)) - {7}
+    assert any(selector.select(4, range(10), 1, d).ids[0] == 4 for d in range(30))
+
+
+def test_exploration_draws_among_the_heaviest_few():
+    """sample_window = 5, one to explore: of 20 unexplored with n = 1 .. 20 only the five largest can be drawn."""
+    selector = enrolled(Oort(ties="lowest_id"), range(21), np.arange(1, 22))
+    report(selector, 1, [20], 1.0)
+    drawn = {int(selector.select(2, range(20), 1, d).ids[0]) for d in range(80)}
+    assert drawn == {15, 16, 17, 18, 19}
+
+
+def test_a_diverging_loss_stays_finite():
+    selector = enrolled(Oort(), [1, 2], [1000, 10])
+    with np.errstate(all="raise"):
+        report(selector, 1, [1, 2], [1e308, 1.0])
+    assert np.isfinite(selector.state.clients.get("utility", [1, 2])).all()
 
 
 def test_late_and_dropped_only_count_as_selected():

@@ -54,6 +54,19 @@ def test_cap_of_five_epochs():
     assert by_id(cohort, "local_steps").tolist() == [10, 24, 10]
 
 
+def test_cap_of_five_epochs_binds():
+    """Batches of 1 and n_k = (50, 90, 4): the third may take 5 epochs of 4 steps, 20, not 72."""
+    cohort = told(PyramidFL(batch_size=1), (4, 2, 1), (6, 4, 2), (50, 90, 4)).select(1, IDS, 3)
+    assert by_id(cohort, "local_steps").tolist() == [10, 24, 20]
+
+
+def test_floors_are_of_decimals():
+    """(.3 - .1) 10 / .1 is 19.999999999999996 and 3 (1 + 4 / 3) is 6.999999999999999 in floats."""
+    rule = PyramidFL(drop_low=0.0, drop_high=0.0)
+    assert by_id(told(rule, (0.3, 0.1, 0.3), (0, 0, 0)).select(1, IDS, 3), "local_steps").tolist() == [10, 30, 10]
+    assert by_id(told(rule, (7, 3, 7), (0, 0, 0), steps=3.0).select(1, IDS, 3), "local_steps").tolist() == [3, 7, 3]
+
+
 def test_off_is_oort():
     selector = told(PyramidFL(beta=0.0, drop_low=0.0, drop_high=0.0), (4, 2, 1), (6, 4, 2))
     cohort = selector.select(1, IDS, 3)
@@ -105,14 +118,19 @@ def test_filled_time_does_not_make_a_client_slow():
 
 
 def test_steps_are_learned_where_nobody_told():
-    """The first cohort takes the experiment's steps and tells them; the others then count as their mean."""
+    """Nobody's, or somebody's, E_k unknown: the cohort does its full work, and whoever had not told it tells it now.
+
+    Trap: the mean of the others, 12, for client 9 that has 2 steps of half a second: 5 x 12 / 1 = 60 of them to fill 5 s."""
     selector = told(PyramidFL(), (4, 2, 1), (6, 4, 2), steps=None)
     assert selector.select(1, IDS, 3).local_steps is None
     signals = {"loss_rms": [1.0, 1.0], "update_norm": [1.0, 1.0]}
     selector.observe(1, Reports(IDS[:2], Outcome.ACCEPTED, local_steps=[10.0, 14.0], signals=signals))
-    assert selector.rule.full_steps(selector.state.clients, IDS).tolist() == [10, 14, 12]
-    selector.observe(2, Reports(IDS[2:], Outcome.ACCEPTED, local_steps=[99.0], signals={"loss_rms": [1.0]}))
-    assert selector.rule.full_steps(selector.state.clients, IDS).tolist() == [10, 14, 12]  # 99 were asked for
+    assert selector.select(2, IDS[:2], 2).local_steps.sum() >= 24
+    assert selector.select(2, IDS, 3).local_steps is None
+    selector.observe(2, Reports(IDS, Outcome.ACCEPTED, local_steps=[10.0, 14.0, 2.0], signals={"loss_rms": [1.0] * 3}))
+    assert selector.rule.full_steps(selector.state.clients, IDS).tolist() == [10, 14, 2]
+    selector.observe(3, Reports(IDS, Outcome.ACCEPTED, local_steps=[10.0, 99.0, 20.0], signals={"loss_rms": [1.0] * 3}))
+    assert selector.rule.full_steps(selector.state.clients, IDS).tolist() == [10, 14, 2]  # 99 and 20 were asked for
 
 
 @given(

@@ -175,6 +175,22 @@ def test_tiers_are_renewed_from_measured_durations():
     assert tier_of(selector) == [4, 0, 0, 1, 1, 2, 2, 3, 3, 4]
 
 
+def test_losses_of_a_diverging_model_stay_finite():
+    rule = TiFL(tiers=1, interval=1, credits=9)
+    selector = Selector(rule, 0)
+    with np.errstate(all="raise"):
+        selector.observe(1, Reports(range(4), Outcome.PROBED, signals={"val_loss": np.full(4, 1e308)}))
+    assert np.isfinite(selector.state.losses).all()
+
+
+def test_spread_of_equal_tiers_is_zero():
+    """Tiers of two clients each: every client has 1 / 10 in the first draw, and the spread is 0, not a rounding error."""
+    selector = Selector(TiFL(credits=9), 0)
+    selector.observe(0, Reports(range(10), Outcome.ENROLLED, signals={"compute_estimate_s": np.arange(10.0)}))
+    notes = selector.select(1, range(10), 2).notes
+    assert (notes["max_probability"], notes["cv_probability"]) == (pytest.approx(0.1), pytest.approx(0.0, abs=1e-12))
+
+
 @pytest.mark.parametrize("option", ["tiers", "interval", "retier"])
 def test_bad_options(option):
     with pytest.raises(ConfigError, match=f"got {option} = 0; expected at least 1"):

@@ -10,7 +10,7 @@ on the client's validation part. ``tau(i)`` is the client's last duration, downl
 * r_t(i) is 0 before the second evaluation of a context, and absent (no reward at all) in :func:`own_rewards`.
 * A loss that is not a number moves nothing; a ratio without a positive first loss is absent.
 * INTERPRETATION-D an unknown duration counts as the mean of those known (1 second while none is).
-* INTERPRETATION-D ratios and rewards above :data:`LARGEST`, of runs that diverge, count as it.
+* INTERPRETATION-D ratios and rewards beyond :data:`LARGEST`, of runs that diverge, count as it.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def _rewards(clients: ClientTable, ids: Ids, loss: Floats, tau: Tau) -> Floats:
         out = loss - clients.get("loss", ids)
         np.abs(out, out=out)
         out /= taus(clients, ids, tau)
-    return np.asarray(np.minimum(out, LARGEST, out=out))  # NaN stays
+    return np.asarray(np.clip(out, -LARGEST, LARGEST, out=out))  # NaN stays
 
 
 class Learned(NamedTuple):
@@ -211,7 +211,7 @@ class Contexts:
     def _ratio(self, now: Floats, first: Floats) -> Floats:
         with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
             out = now / first
-        np.minimum(out, LARGEST, out=out)
+        np.clip(out, -LARGEST, LARGEST, out=out)
         absent = ~(first > 0) | np.isnan(now)
         if absent.any():
             out[absent] = self.absent

@@ -14,7 +14,8 @@ _FOLD = 256
 
 def distributions(histograms: Floats) -> Floats:
     """Counts ``[K, C]`` to shares ``[K, C]``; NaN rows where a count is absent or negative, or all are zero."""
-    total = histograms.sum(axis=1, keepdims=True)
+    with np.errstate(over="ignore"):
+        total = histograms.sum(axis=1, keepdims=True)
     good = (total > 0) & np.isfinite(total) & (histograms >= 0).all(axis=1, keepdims=True)
     return np.asarray(np.divide(histograms, total, out=np.full(histograms.shape, np.nan), where=good))
 
