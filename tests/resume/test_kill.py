@@ -59,7 +59,7 @@ def test_five_kills(tmp_path: Path) -> None:
     _kill_and_resume(tmp_path, kills=5, rounds=600)
 
 
-@pytest.mark.parametrize("memory", ["ram", "disk"])
+@pytest.mark.parametrize("memory", [pytest.param("ram", marks=pytest.mark.slow), "disk"])
 def test_three_kills_of_clients_with_memories(memory: str, tmp_path: Path) -> None:
     _kill_and_resume(tmp_path, kills=3, rounds=300, memory=memory, **MEMORY)
 

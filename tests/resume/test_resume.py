@@ -77,7 +77,7 @@ MEMORIES = [
 
 
 @pytest.mark.parametrize(("owner", "name", "calls", "before"), MEMORIES)
-@pytest.mark.parametrize("algorithm", ["scaffold", "feddyn"])
+@pytest.mark.parametrize("algorithm", ["scaffold", "feddyn", "moon"])
 def test_a_blow_at_any_point_around_a_row(
     algorithm: str, owner: type, name: str, calls: int, before: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
