@@ -1,9 +1,9 @@
 # Every target builds the virtual environment it needs. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-slow check bench bench-selectors docs clean
+.PHONY: help install demo test test-slow check bench bench-selectors bench-compression docs clean
 
 help:  ## list these targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-17s %s\n", $$1, $$2}'
 
 install:  ## build .venv with pinned versions
 	@scripts/install
@@ -25,6 +25,9 @@ bench: install  ## speed against a plain PyTorch loop; writes benchmarks/results
 
 bench-selectors: install  ## time and memory of every selector, 10^3 to 10^6 clients
 	@scripts/bench-selectors
+
+bench-compression: install  ## time, bytes and memory of every compressor on one update
+	@scripts/bench-compression
 
 docs: install  ## build the documentation into site/
 	@scripts/docs

@@ -28,6 +28,7 @@ import hashlib
 import math
 import struct
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -74,14 +75,20 @@ def encode(message: Mapping[str, Packet]) -> bytes:
     return data + _digest(data)
 
 
-def decode(data: bytes) -> dict[str, Packet]:
-    """The message again.
+def decode(data: bytes, expected: Mapping[str, Form] | None = None) -> dict[str, Packet]:
+    """The message again. ``expected``: the forms that were agreed on and billed; a receiver that names them can be sent nothing else.
 
     Raises
     ------
-    CodecError: bytes that were cut off or changed, of another version, or that hold what :func:`encode` never writes.
+    CodecError: bytes that were cut off or changed, of another version, of other forms than expected, or that hold what
+    :func:`encode` never writes.
     """
     forms, at = _open(data)
+    if expected is not None:
+        agreed = {name: _announced(form) for name, form in expected.items()}
+        if forms != agreed:
+            other = sorted(name for name in forms.keys() | agreed.keys() if forms.get(name) != agreed.get(name))
+            raise CodecError(f"parts {other} are not of the form that was agreed on; expected {[agreed.get(n) for n in other]}")
     reader = _Reader(memoryview(data), at)
     return {name: _packet(name, form, reader) for name, form in forms.items()}
 
@@ -231,15 +238,18 @@ class _Reader:
         self.data, self.at = data, at
 
     def take(self, n: int) -> memoryview:
+        """The next ``n`` bytes."""
         piece = self.data[self.at : self.at + n]
         self.at += n
         return piece
 
     def array(self, dtype: str, n: int) -> NDArray[Any]:
+        """The next ``n`` numbers."""
         kind = np.dtype(dtype)
         return np.frombuffer(self.take(n * kind.itemsize), kind).astype(kind.newbyteorder("="))
 
     def planes(self, n: int, width: int) -> NDArray[Any]:
+        """The next ``n`` codes of ``width`` bits."""
         out = np.zeros(n, _unsigned(max(width, 1)))
         for byte in range(width // 8):
             out |= np.frombuffer(self.take(n), np.uint8).astype(out.dtype) << (8 * byte)
@@ -251,6 +261,7 @@ class _Reader:
         return out
 
     def bits(self, n: int) -> NDArray[np.uint8]:
+        """The next ``n`` bits, zeros and ones."""
         return np.unpackbits(np.frombuffer(self.take(math.ceil(n / 8)), np.uint8), count=n)
 
 
@@ -281,6 +292,11 @@ def _open(data: bytes) -> tuple[dict[str, Form], int]:
     if expected != total:
         raise CodecError(f"these {len(data)} bytes announce parts of {expected} bytes in all")
     return forms, at
+
+
+def _announced(form: Form) -> Form:
+    """A form as a head tells it: the sizes of unequal groups stand in the body."""
+    return replace(form, group=(0,) * len(form.group)) if isinstance(form.group, tuple) else form
 
 
 def _forms(data: bytes, parts: int) -> tuple[dict[str, Form], int]:

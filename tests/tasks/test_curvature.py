@@ -118,13 +118,14 @@ def test_signs_are_fair_and_a_function_of_the_key() -> None:
     assert torch.equal(torch.cat([a.flatten(), b]), z)
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of what it imports
 def test_against_curvlinops() -> None:
     """Another implementation's Hessian-vector product, where it is installed."""
     curvlinops = pytest.importorskip("curvlinops")
     module, x, y = network()
-    parameters = dict(module.named_parameters())
+    parameters = list(module.parameters())
     product = curvlinops.HessianLinearOperator(module, nn.CrossEntropyLoss(), parameters, [(x, y)])
-    z = rademacher(Key(9), [p.shape for p in parameters.values()])
-    found = flat(hutchinson(nn.functional.cross_entropy(module(x), y), list(parameters.values()), z))
+    z = rademacher(Key(9), [p.shape for p in parameters])
+    found = flat(hutchinson(nn.functional.cross_entropy(module(x), y), parameters, z))
     signs = flat(z).double()
     assert torch.allclose(found, signs * (product @ signs), rtol=1e-8, atol=1e-10)

@@ -38,7 +38,7 @@ def layout_of(*sizes: int) -> Layout:
 
 FLAT = layout_of(4)
 ALL: list[Compressor] = [
-    Identity(), TopK(), TopK(rounding="floor"), TopK(criterion="curvature"), TopK(criterion="curvature", rescale=True, guard="clamp"),
+    Identity(), TopK(), TopK(rounding="floor"), TopK(per_tensor=True), TopK(criterion="curvature"), TopK(criterion="curvature", rescale=True, guard="clamp"),
     RandomK(), RandomK(unbiased=False), QSGD(), QSGD(1, 0), QSGD(255, 5, "max"), QSGD(40_000, 7), FedPAQ(), FedPAQ(5), Signs(),
     Signs("unit"), TernGrad(), TernGrad(None, "vector"), TensorDrop(), TensorDrop(rescale=True), Chain(TopK(), QSGD()),
     Chain(TopK(), Signs()), Chain(TopK(), TernGrad()), Chain(RandomK(), QSGD(4, 3)), Chain(TensorDrop(), FedPAQ(3)),
@@ -172,6 +172,13 @@ def test_the_worked_numbers_of_hetero_select() -> None:
     assert rescaled.roots(v, layout, h).square().numpy() == pytest.approx([2.387755, 10.612245, 1.0, 0.25], abs=1e-6)
     assert rescaled.compress(v, 0.5, layout, KEY, h).indices().tolist() == [0, 1]
     assert TopK().compress(v, 0.5, layout, KEY, h).indices().tolist() == [0, 1]  # magnitude does not look
+
+
+def test_per_tensor_each_tensor_keeps_its_share() -> None:
+    v, layout = torch.tensor([9.0, 8.0, 7.0, 6.0, 0.1, 0.2]), layout_of(4, 2)
+    assert TopK().compress(v, 0.5, layout, KEY).indices().tolist() == [0, 1, 2]
+    assert TopK(per_tensor=True).compress(v, 0.5, layout, KEY).indices().tolist() == [0, 1, 5]
+    assert TopK(per_tensor=True).form(0.05, layout, KEY).kept == 2  # at least one each
 
 
 def test_flat_directions_and_missing_curvature() -> None:

@@ -176,6 +176,17 @@ def test_what_is_not_finite_is_refused_at_both_ends(value: float) -> None:
         decode(bytes(data))
 
 
+def test_a_receiver_that_knows_the_forms_takes_no_others() -> None:
+    data, forms = encode(MESSAGE), {name: packet.form for name, packet in MESSAGE.items()}
+    forms["cut"] = Form(3, 3, coding="codes32", levels=1, group=(1, 2))
+    cut = Packet(3, Codes(torch.ones(3, dtype=torch.int8), 1, torch.ones(2), (1, 2)))
+    assert decode(encode({**MESSAGE, "cut": cut}), forms).keys() == forms.keys()
+    with pytest.raises(CodecError, match=r"parts \['cut'\] are not of the form that was agreed on"):
+        decode(data, forms)
+    with pytest.raises(CodecError, match=r"parts \['delta'\]"):
+        decode(data, {**{n: f for n, f in forms.items() if n != "cut"}, "delta": Form(41, 3, "indices")})
+
+
 def test_contradictions_are_refused() -> None:
     one = torch.tensor([1.0, 1.0])
     with pytest.raises(CodecError, match="not ascending"):

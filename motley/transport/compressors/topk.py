@@ -23,6 +23,8 @@ Deviations and readings
 * Compared are roots, ``|v| / sqrt(|H| + eps)``: the same order, and squares of small updates cannot underflow into ties.
 * ``guard = "clamp"`` is the authors' code (G 2): ``max(|H|, 1e-6)`` for ``|H| + eps``; ``rounding = "floor"`` is its
   ``kept = max(1, floor(theta D))`` (G 1).
+* ``per_tensor = true`` keeps a share theta of each parameter tensor, at least one value each, as FLSim prunes (C0); by default all
+  of the vector competes at once.
 * A layer whose curvature was not measured (a kernel without double backward) competes with v^2. No curvature is wanted at
   theta = 1, where it could not matter.
 * INTERPRETATION eps = 1e-6 (the text names none; the code's clamp has this value).
@@ -69,7 +71,7 @@ class TopK(Sparsifier):
     Parameters
     ----------
     criterion: what large means. layers: Q, layers whose curvature is measured. uniform: lambda, share of the layer draw that is
-    uniform. share: what of the previous mask draws a layer. rescale, guard, rounding, eps: see the module.
+    uniform. share: what of the previous mask draws a layer. rescale, guard, rounding, eps, per_tensor: see the module.
     """
 
     paper: ClassVar[Paper] = Paper(
@@ -88,6 +90,7 @@ class TopK(Sparsifier):
     guard: Literal["add", "clamp"] = "add"
     rounding: Literal["ceil", "floor"] = "ceil"
     eps: float = 1e-6
+    per_tensor: bool = False
 
     def __post_init__(self) -> None:
         for name, allowed in (
@@ -104,22 +107,29 @@ class TopK(Sparsifier):
             raise ConfigError(f"got eps = {self.eps}; expected a small positive number, it keeps flat directions finite")
 
     def kept(self, theta: float, size: int) -> int:
-        """How many coordinates travel."""
+        """How many of ``size`` coordinates that compete with each other travel."""
         if self.rounding == "floor" and theta < 1:
             return max(min(size, 1), math.floor(theta * size + 1e-6))
         return kept_of(theta, size)
 
     def form(self, theta: float, layout: Layout, key: Key, dtype: torch.dtype = torch.float32) -> Form:
         """So many of D, by their indices."""
-        return Form(layout.size, self.kept(theta, layout.size), "indices", coding=coding_of(dtype))
+        kept = sum(self.kept(theta, b - a) for a, b in self._pools(layout.size, layout))
+        return Form(layout.size, kept, "indices", coding=coding_of(dtype))
 
     def choose(self, v: Tensor, theta: float, layout: Layout, key: Key, extras: Tensors) -> Packet:
         """The coordinates of the largest scores."""
-        kept = self.kept(theta, len(v))
-        if kept == len(v):
+        pools = self._pools(len(v), layout)
+        if theta == 1:
             return Packet(len(v), v, torch.arange(len(v)))
-        at = torch.from_numpy(largest(self.roots(v, layout, extras).numpy(), kept))
+        roots = self.roots(v, layout, extras).numpy()
+        chosen = [a + largest(roots[a:b], self.kept(theta, b - a)) for a, b in pools]
+        at = torch.from_numpy(chosen[0] if len(chosen) == 1 else np.concatenate(chosen))
         return Packet(len(v), v[at], at)
+
+    def _pools(self, size: int, layout: Layout) -> list[tuple[int, int]]:
+        """Coordinates that compete with each other."""
+        return [(e.slice.start, e.slice.stop) for e in layout] if self.per_tensor else [(0, size)]
 
     def roots(self, v: Tensor, layout: Layout, extras: Tensors) -> Tensor:
         """Roots of the scores, ``[D]``."""
