@@ -7,8 +7,20 @@ Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith: *Federated Optimization in Heteroge
 ``x`` is the model received this round. With local momentum the proximal gradient enters before the momentum, and before
 clipping when clipping acts on the corrected gradient (optimisation-and-compression A2). The pull acts on trainable parameters only.
 
+Variable local work is the experiment's: ``local = { epochs = 20, stragglers = { share = 0.9, partial = "keep" } }`` (``drop`` is
+what the paper's FedAvg does with them).
+
+``adaptive = true`` is the rule of the paper's Appendix C.3.3: mu begins at ``mu`` (the paper: 0 on data that is alike, 1 else); when
+the loss of the global model went up it grows by ``step`` (0.1), and when it went down ``patience`` (5) times in a row it shrinks by
+``step``, never below 0. The server's mu is sent with the model (32 bits), each client sends the received model's loss over all its
+training samples, measured before it trains (32 bits, and a forward pass in virtual time).
+
+INTERPRETATION-R: ``patience`` as recalled from the paper. READING: the loss is that of the round's participants, by the round's
+weights, so with few of them it jumps; after a step down the count begins anew; an equal loss neither grows nor shrinks mu.
+
 Deviations: the paper samples clients with probability p_k and averages uniformly; its code samples uniformly and weights by
-n_k. Here the selector and ``weights`` decide. ``mu = 0`` is FedAvg, bit for bit.
+n_k. Here the selector and ``weights`` decide. ``mu = 0`` is FedAvg, bit for bit. The stopping rule by gamma-inexactness is not
+built: an epoch is ended whatever its gradient.
 
 >>> from motley.algorithms.fedprox import Proximal
 >>> Proximal(mu=0.5).mu
@@ -17,14 +29,31 @@ n_k. Here the selector and ``weights`` decide. ``mu = 0`` is FedAvg, bit for bit
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
-from motley.algorithms.base import Affine, Algorithm, Context, Correction, Method
+import torch
+
+from motley.algorithms.base import (
+    Affine,
+    Algorithm,
+    Context,
+    Correction,
+    Memory,
+    Method,
+    Part,
+    Room,
+    ServerState,
+    Tensors,
+)
+from motley.algorithms.fedavg import Average
+from motley.algorithms.local import Solver
 from motley.core.errors import ConfigError
 from motley.core.paper import Paper
+from motley.tasks.base import ModelState
 
-__all__ = ["FedProx", "Proximal"]
+__all__ = ["AdaptiveAverage", "AdaptiveProximal", "FedProx", "Proximal"]
 
 PAPER = Paper(
     "li2020fedprox",
@@ -48,16 +77,90 @@ class Proximal(Correction):
 
 
 @dataclass(frozen=True)
+class AdaptiveProximal(Correction):
+    """The pull that the server sends; the received model's loss goes back."""
+
+    uploads: ClassVar[frozenset[str]] = frozenset({"delta", "loss"})
+
+    @property
+    def arrival(self) -> frozenset[Literal["loss", "gradient"]]:
+        """The loss of the received model."""
+        return frozenset({"loss"})
+
+    def download(self, server: ServerState) -> Tensors:
+        """The model, and mu."""
+        return {**super().download(server), "mu": server.extra["mu"]}
+
+    def affine(self, ctx: Context) -> Affine:
+        """The pull of this version."""
+        return Affine(pull=float(ctx.download["mu"]))
+
+    def finish(self, after: ModelState, ctx: Context) -> tuple[Mapping[str, Part], Memory | None]:
+        """The plain update, and the loss."""
+        parts, memory = super().finish(after, ctx)
+        return {**parts, "loss": Part(torch.tensor([ctx.arrival.loss], dtype=torch.float64), "mean")}, memory
+
+    def refuses(self, algorithm: Algorithm, solver: Solver, weights: str) -> str | None:
+        """A server that keeps no mu, and weights whose sum is not 1."""
+        if not isinstance(algorithm.server, AdaptiveAverage):
+            name = type(algorithm.server).__name__
+            return f"FedProx's server keeps the adaptive mu, which the server rule {name} does not; leave server out"
+        if weights in ("ht", "selector"):
+            return f'the adaptive mu follows a mean loss, whose weights must sum to 1; weights = "{weights}" do not. Use "examples"'
+        return None
+
+
+@dataclass(frozen=True)
+class AdaptiveAverage(Average):
+    """Plain averaging, and mu after the loss: state ``mu``, the last ``loss`` (NaN: none yet), ``falls`` in a row."""
+
+    mu: float = 1.0
+    step: float = 0.1
+    patience: int = 5
+
+    def init(self, model: ModelState, population: int) -> ServerState:
+        """No loss is known yet."""
+        known = {"mu": self.mu, "loss": float("nan"), "falls": 0.0}
+        return ServerState(model, {name: torch.tensor([value], dtype=torch.float64) for name, value in known.items()})
+
+    def update(self, state: ServerState, total: Tensors, room: Room) -> ServerState:
+        """One server step; ``total["loss"]`` is of the model before it."""
+        mu, old, falls = (float(state.extra[name]) for name in ("mu", "loss", "falls"))
+        new = float(total["loss"])
+        falls = falls + 1 if new < old else 0.0
+        if new > old:
+            mu += self.step
+        elif falls >= self.patience:
+            mu, falls = max(mu - self.step, 0.0), 0.0
+        known = {"mu": mu, "loss": new, "falls": falls}
+        extra = {name: torch.tensor([value], dtype=torch.float64) for name, value in known.items()}
+        return ServerState(super().update(state, total, room).model, extra)
+
+
+@dataclass(frozen=True)
 class FedProx(Method):
-    """FedProx with option ``mu`` (0.1, HeteRo-Select's choice; the paper tunes it in {0.001, 0.01, 0.1, 1})."""
+    """FedProx: options ``mu`` (0.1, HeteRo-Select's choice; the paper tunes it in {0.001, 0.01, 0.1, 1}) and ``adaptive`` with
+    ``step`` and ``patience``, which lets mu follow the loss."""
 
     paper: ClassVar[Paper] = PAPER
     mu: float = 0.1
+    adaptive: bool = False
+    step: float = 0.1
+    patience: int = 5
 
     def __post_init__(self) -> None:
         if not 0 <= self.mu < float("inf"):
             raise ConfigError(f"got mu = {self.mu}; expected a finite number of at least 0")
+        if not 0 < self.step < float("inf"):
+            raise ConfigError(f"got step = {self.step}; expected a positive number")
+        if self.patience < 1:
+            raise ConfigError(f"got patience = {self.patience}; expected at least 1")
+        if not self.adaptive and (self.step, self.patience) != (0.1, 5):
+            raise ConfigError("step and patience belong to adaptive = true, which is not set; set it or leave them out")
 
     def change(self, plain: Algorithm) -> Algorithm:
-        """Plain averaging with the proximal pull."""
+        """Plain averaging with the proximal pull, fixed or sent by the server."""
+        if self.adaptive:
+            server = AdaptiveAverage(mu=self.mu, step=self.step, patience=self.patience)
+            return plain.replace(correction=AdaptiveProximal(), server=server)
         return plain.replace(correction=Proximal(self.mu))

@@ -35,6 +35,7 @@ from motley.simulation.vault import Vault, open_vault
 from motley.tasks.base import Federation, Pool, Task, TaskSource
 from motley.tasks.federate import Divisible, Split, divisible, federate
 from motley.tasks.flat import initial
+from motley.timing.stragglers import Stragglers
 from motley.timing.synchrony import Synchrony
 from motley.world.base import Failures, World
 from motley.world.shift.feature_shift import shifted
@@ -78,6 +79,7 @@ def build(
     _check_synchrony(experiment.part("synchrony"), setting, weights)
     _check_selector(experiment, selector, weights, task.federation, setting.algorithm.correction.uploads)
     stop = experiment.stop.model_dump(exclude_none=True)
+    wanting = experiment.local.stragglers
     plan = Plan(
         setting=setting,
         world=World(*(experiment.part(name) for name in ("device", "network", "availability", "failures"))),
@@ -89,6 +91,7 @@ def build(
         examine=Examine(experiment.examine.every, experiment.examine.per_client),
         probe_batches=0 if experiment.probe.batches == "all" else experiment.probe.batches,
         room=room_of(setting, experiment.algorithm["name"]),
+        stragglers=None if wanting is None else Stragglers(**wanting.model_dump()),
     )
     model = initial(task.model, streams.key("init"), setting.dtype)
     memories = _vault(experiment, plan, selector, setting.algorithm.correction.memory(model), folder)

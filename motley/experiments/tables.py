@@ -130,6 +130,15 @@ class Clip(Table):
     """Before the algorithm's correction is added, or after."""
 
 
+class Stragglers(Table):
+    """Clients that end part of their epochs only, FedProx's variable local work."""
+
+    share: Annotated[float, Field(strict=True, ge=0, le=1)] = 0.5
+    """Share of every cohort; they end a uniform number of whole epochs below ``epochs``, the same under every method."""
+    partial: Literal["keep", "drop"] = "keep"
+    """What becomes of their results: FedProx keeps them, FedAvg drops them."""
+
+
 class Local(Table):
     """The local work of a client in a round: either ``epochs`` or ``steps`` (neither given: one epoch)."""
 
@@ -147,6 +156,8 @@ class Local(Table):
     """The local optimiser."""
     clip: Clip | None = None
     """Gradient clipping; none by default."""
+    stragglers: Stragglers | None = None
+    """Who ends only part of the epochs; nobody by default."""
     lr_schedule: Record = Field(default_factory=lambda: {"name": "constant"})
     """Factor on the local learning rate, by round."""
 

@@ -18,6 +18,7 @@ from motley.simulation import bench
 from motley.simulation.channel import Sizes
 from motley.simulation.plan import Plan
 from motley.timing.planner import FORWARD, plan, transfer_s
+from motley.timing.stragglers import Stragglers
 from motley.timing.timeline import Timelines
 from motley.world.base import World
 
@@ -52,6 +53,12 @@ class DrawingBoard:
         """Seconds of all local steps, ``[n]``."""
         return self.longer * self.step_s(world, ids, round) * self.full_steps[ids]
 
+    def _ended(self, stragglers: Stragglers, ids: Ids, round: int) -> Ids:
+        """Steps of the epochs that each client ends, ``[n]``."""
+        work = self.setting.work
+        epochs = stragglers.epochs(self.setting.streams.key("device"), ids, round, work.epochs or 1)
+        return np.where(epochs < (work.epochs or 1), epochs * work.batches(self.examples[ids]), self.full_steps[ids])
+
     def lines(
         self, run: Plan, cohort: Cohort, bits: Sizes, speeds: tuple[Floats, Floats],
         dispatch: int, version: int, round: int, now_s: float,
@@ -66,11 +73,15 @@ class DrawingBoard:
         ids = cohort.ids
         steps = self.full_steps[ids] if cohort.local_steps is None else np.maximum(cohort.local_steps, 1)
         plain_s = self.step_s(run.world, ids, round)
+        gone = run.world.failures.drop_at(self.setting.streams.key("fail"), ids, round)
+        if run.stragglers is not None:
+            whole, steps = steps, np.minimum(steps, self._ended(run.stragglers, ids, round))
+            plain_s = plain_s * whole / np.maximum(steps, 1)  # slow, not idle
+            gone = np.where((steps < whole) & (run.stragglers.partial == "drop"), np.fmin(gone, 1.0), gone)
         spare_s = -(transfer_s(bits.down, down) + transfer_s(bits.up, up))
         steps = run.synchrony.steps(steps, spare_s, self.longer * plain_s)
         asked = self.exchange.own * self.setting.work.batches(self.examples[ids]) + self.exchange.batches
         before = (bench.passes(self.first, self.federation, self.setting.work, ids) + asked) * FORWARD / np.maximum(steps, 1)
-        gone = run.world.failures.drop_at(self.setting.streams.key("fail"), ids, round)
         return plan(
             client=ids,
             dispatch=dispatch + np.arange(len(ids)),

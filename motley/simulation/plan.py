@@ -12,6 +12,7 @@ from motley.engines.base import Setting
 from motley.selectors.base import Selector
 from motley.simulation.examiner import Examine
 from motley.simulation.stop import Stop
+from motley.timing.stragglers import Stragglers
 from motley.timing.synchrony import Synchrony
 from motley.world.base import World
 
@@ -27,6 +28,7 @@ class Plan:
     setting: what is trained. world, synchrony: under which conditions, and when the server steps. cohort: m. stop: when it ends.
     weights: how much each update counts. schedule: factor on the learning rate by server step. examine: when to look.
     probe_batches: batches a probe measures per candidate instead of what the rule asks for; 0 means all.
+    stragglers: who works less in a round; None: nobody.
     room: what the server rule may use beside uploads (network, public and validation samples); None: nothing.
     """
 
@@ -40,6 +42,7 @@ class Plan:
     examine: Examine = field(default_factory=Examine)
     probe_batches: int | None = None
     room: Room | None = None
+    stragglers: Stragglers | None = None
 
     def probed(self, selector: Selector[Any]) -> dict[str, int | None]:
         """Signals measured before a choice, and on how many batches (None: all data)."""

@@ -32,6 +32,7 @@ ROWS = [
     (FedAvg(), None, None),
     (FedAvg(server_lr=0.5), "uniform", MOMENTUM),
     (FedProx(mu=0.5), None, SGD(lr=0.1, clip=Clip(1.0))),
+    (FedProx(mu=1.0, adaptive=True), None, None),
     (FedAvgM(), None, None),
     (FedAdagrad(), None, None),
     (FedAdam(), None, None),

@@ -167,7 +167,7 @@ def test_upload_is_after_minus_before() -> None:
         ({"name": "fedprox", "mu": -1}, "algorithm: got mu = -1.0; expected a finite number of at least 0"),
         ({"name": "fedprx"}, "algorithm.name: got 'fedprx' .did you mean 'fedprox'.."),
         ({"name": "fedavg", "server_lr": 0}, "expected a positive number"),
-        ({"name": "fedprox", "nu": 1}, "algorithm.nu: 'fedprox' has no such option; its options: mu"),
+        ({"name": "fedprox", "nu": 1}, "algorithm.nu: 'fedprox' has no such option; its options: mu, adaptive"),
     ],
 )
 def test_bad_methods_are_refused_by_name(record: dict, message: str) -> None:

@@ -61,7 +61,7 @@ def test_build_makes_the_component_with_the_default_key() -> None:
 
 
 def test_plain_writes_out_every_option() -> None:
-    assert registry.plain(registry.build("algorithm", "fedprox")) == {"mu": 0.1}
+    assert registry.plain(registry.build("algorithm", "fedprox")) == {"mu": 0.1, "adaptive": False, "step": 0.1, "patience": 5}
 
 
 def test_papers_come_once_each() -> None:

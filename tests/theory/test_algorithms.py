@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from motley.algorithms.base import Arrival, Context
+from motley.algorithms.base import Arrival, Context, Room
+from motley.algorithms.fedprox import AdaptiveAverage
 from motley.algorithms.qfedavg import Fair
 from motley.core.errors import ConfigError
 from motley.core.layout import Layout
@@ -17,7 +18,7 @@ from motley.tasks.base import ModelState
 
 ALL = [
     "fedavg", "fedprox", "scaffold", {"name": "scaffold", "option": "I"}, "fednova", "fedavgm", "fedadagrad", "fedadam",
-    "fedyogi", "feddyn", "qfedavg",
+    "fedyogi", "feddyn", "qfedavg", "fedbn", {"name": "fedprox", "mu": 1.0, "adaptive": True},
 ]  # fmt: skip
 
 
@@ -286,6 +287,48 @@ def test_server_momentum_grows_to_its_limit() -> None:
     assert run(rounds=5, algorithm={"name": "fedavgm", "momentum": 0.0}) == run(rounds=5)
 
 
+def test_the_adaptive_pull_follows_the_loss() -> None:
+    """mu .25, step .1, patience 2. Losses 5, 4, 3: two falls, mu .15; 3, 2: an equal one breaks the row; 1: mu .05; 0, -1:
+    mu 0, never below; 7: mu .1; 7: as it was."""
+    server = AdaptiveAverage(mu=0.25, step=0.1, patience=2)
+    state = server.init(ModelState(torch.zeros(1), torch.zeros(0), torch.zeros(0)), 4)
+    path = []
+    for loss in (5, 4, 3, 3, 2, 1, 0, -1, 7, 7):
+        total = {"delta": torch.zeros(1).double(), "loss": torch.tensor([loss]).double()}
+        state = server.update(state, total, Room(Layout(()), 4, 2))
+        path.append(state.extra["mu"].item())
+    assert path == pytest.approx([0.25, 0.25, 0.15, 0.15, 0.15, 0.05, 0.05, 0.0, 0.1, 0.1], abs=1e-12)
+
+
+def test_the_adaptive_pull_is_sent_and_used() -> None:
+    """Minima 0 and 10, a step of lr .9 from a point between: the loss falls, so mu 1 becomes .9 after the first fall with patience 1
+    and clients step along F' + .9 (w - x). One number more each way. The rate 1.9 overshoots: the loss grows, and mu with it."""
+    rule = {"name": "fedprox", "mu": 1.0, "adaptive": True, "patience": 1}
+    keys = {"taus": (2, 2), "lr": 0.5, "start": 9.0, "rounds": 3}
+    simulation = simulate(algorithm=rule, **keys)
+    x, found = 9.0, []
+    for mu in (1.0, 1.0, 0.9):
+        after = []
+        for m in (0.0, 10.0):
+            w = x
+            for _ in range(2):
+                w -= 0.5 * ((w - m) + mu * (w - x))
+            after.append(w)
+        x = sum(after) / 2
+        simulation.step()
+        found.append(simulation.server.extra["mu"].item())
+        assert simulation.server.model.x.item() == pytest.approx(x, rel=1e-12)
+    assert found == pytest.approx([1.0, 0.9, 0.8])
+    up, down = (
+        simulation.channel.upload_bits,
+        simulation.channel.whole(simulation.algorithm.correction.download(simulation.server)),
+    )
+    assert (up, down[0]) == (64, 64)
+    wild = simulate(algorithm={**rule, "mu": 0.0}, **{**keys, "lr": 2.5, "taus": (1, 1)})
+    wild.step(), wild.step()
+    assert wild.server.extra["mu"].item() == pytest.approx(0.1)
+
+
 @pytest.mark.parametrize("engine", ["threads", "cohort", "vmap", "debug"])
 @pytest.mark.parametrize("name", ALL, ids=str)
 def test_every_engine_agrees_with_the_reference(name: str, engine: str) -> None:
@@ -304,6 +347,16 @@ def test_every_engine_agrees_with_the_reference(name: str, engine: str) -> None:
             'option II divides the way.*Adam did not step along.*option = "I"',
         ),
         ({"algorithm": {"name": "scaffold", "option": "III"}}, "algorithm.option: got 'III'.*expected one of 'I', 'II'"),
+        (
+            {"algorithm": {"name": "fedprox", "adaptive": True}, "server": "adam"},
+            "keeps the adaptive mu, which the server rule Adam",
+        ),
+        (
+            {"algorithm": {"name": "fedprox", "adaptive": True}, "weights": "ht"},
+            "follows a mean loss, whose weights must sum to 1",
+        ),
+        ({"algorithm": {"name": "fedprox", "patience": 2}}, "step and patience belong to adaptive = true"),
+        ({"algorithm": {"name": "fedprox", "adaptive": True, "step": 0}}, "got step = 0.0; expected a positive number"),
         ({"algorithm": "qfedavg", "weights": "examples"}, 'q-FedAvg weighs clients by their loss alone.*use "uniform"'),
         ({"algorithm": "qfedavg", "server": "adam"}, "divides by the sum of the h_k, which the server rule Adam does not"),
         ({"algorithm": "qfedavg", "aggregator": "median"}, "Median judges plain updates, but Fair also uploads h"),

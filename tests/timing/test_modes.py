@@ -251,7 +251,7 @@ def test_slow_clients_teach_less_often_in_asynchronous_runs():
     rows = Rows()
     simulation = simulate(rounds=60, synchrony={"name": "buffered", "buffer": 1}, device={"name": "constant", "seconds": 1.0})
     simulation.writer = rows
-    simulation.board.step_s = lambda world, ids, round: np.where(ids == 2, 10.0, 1.0)
+    simulation.board.step_s = lambda world, ids, _: np.where(ids == 2, 10.0, 1.0)
     path(simulation)
     who = np.concatenate([c["client"] for c in rows.tables["clients"]])
     stale = np.concatenate([c["staleness"] for c in rows.tables["clients"]])
