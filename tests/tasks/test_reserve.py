@@ -58,5 +58,5 @@ def test_the_key_decides_and_nothing_else():
 
 def test_nothing_to_keep_back_is_refused():
     data = pool(count=1)
-    with pytest.raises(ConfigError, match="a share of 0.5 of 1 samples leaves nothing to keep back"):
+    with pytest.raises(ConfigError, match=r"a share of 0\.5 of 1 samples leaves nothing to keep back"):
         reserve(data, rows_of(data), 0.5, Key(1))
