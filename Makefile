@@ -3,7 +3,7 @@
 .PHONY: help install demo test test-slow check bench bench-selectors bench-compression docs clean
 
 help:  ## list these targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-17s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-19s %s\n", $$1, $$2}'
 
 install:  ## build .venv with pinned versions
 	@scripts/install

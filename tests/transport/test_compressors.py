@@ -38,7 +38,8 @@ def layout_of(*sizes: int) -> Layout:
 
 FLAT = layout_of(4)
 ALL: list[Compressor] = [
-    Identity(), TopK(), TopK(rounding="floor"), TopK(per_tensor=True), TopK(criterion="curvature"), TopK(criterion="curvature", rescale=True, guard="clamp"),
+    Identity(), TopK(), TopK(rounding="floor"), TopK(per_tensor=True),
+    TopK(criterion="curvature"), TopK(criterion="curvature", rescale=True, guard="clamp"),
     RandomK(), RandomK(unbiased=False), QSGD(), QSGD(1, 0), QSGD(255, 5, "max"), QSGD(40_000, 7), FedPAQ(), FedPAQ(5), Signs(),
     Signs("unit"), TernGrad(), TernGrad(None, "vector"), TensorDrop(), TensorDrop(rescale=True), Chain(TopK(), QSGD()),
     Chain(TopK(), Signs()), Chain(TopK(), TernGrad()), Chain(RandomK(), QSGD(4, 3)), Chain(TensorDrop(), FedPAQ(3)),
