@@ -164,7 +164,7 @@ def test_the_largest_gradient_is_the_largest(setting, jobs, download):
     sent = download(s)
     cut = [t.signals["max_grad_norm"] for t in Cohort(s).train(jobs(s, cut=2), sent, {}, frozenset({"max_grad_norm"}))]
     all_ = [t.signals["max_grad_norm"] for t in Cohort(s).train(jobs(s), sent, {}, frozenset({"max_grad_norm"}))]
-    assert all(a <= b for a, b in zip(cut, all_, strict=True))
+    assert all(a <= b * (1 + 1e-12) for a, b in zip(cut, all_, strict=True))  # other neighbours, other rounding
     assert any(a < b for a, b in zip(cut, all_, strict=True))
 
 
