@@ -294,6 +294,15 @@ def test_qsgd_at_the_edges() -> None:
     assert (fine - near).abs().max() <= near.norm() / 2**20 * 1.01  # FedPAQ with s to infinity: off by at most ||v|| / s
 
 
+def test_norms_are_rounded_up() -> None:
+    """Half of all norms would be rounded down to 32 bits: r_i could pass s, and a coordinate that holds the whole norm be cut."""
+    v = torch.from_numpy(np.random.default_rng(0).standard_normal(3000)).float()
+    scales = QSGD(4, 3).compress(v, 1.0, layout_of(3000), KEY).values.scales.double()
+    exact = v.double().view(1000, 3).norm(dim=1)
+    assert (scales >= exact).all()
+    assert (scales <= exact * (1 + 2e-7)).all()
+
+
 def test_buckets_are_normed_apart_and_a_short_last_one_too() -> None:
     v = torch.tensor([3.0, 4.0, 0.0, 0.0, -5.0])
     packet = QSGD(1, 2).compress(v, 1.0, layout_of(5), KEY)

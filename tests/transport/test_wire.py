@@ -176,6 +176,15 @@ def test_what_is_not_finite_is_refused_at_both_ends(value: float) -> None:
         decode(bytes(data))
 
 
+def test_a_level_that_does_not_exist_is_told() -> None:
+    """s = 2 has 2 bits of level, so 3 can be written by whoever computes a checksum: the first bit plane of the one value."""
+    data = bytearray(encode({"d": Packet(1, Codes(torch.tensor([2], dtype=torch.int8), 2, torch.ones(1)))}))
+    data[-11] = 0x80
+    data[-8:] = _digest(bytes(data[:-8]))
+    with pytest.raises(CodecError, match="a level above 2"):
+        decode(bytes(data))
+
+
 def test_a_receiver_that_knows_the_forms_takes_no_others() -> None:
     data, forms = encode(MESSAGE), {name: packet.form for name, packet in MESSAGE.items()}
     forms["cut"] = Form(3, 3, coding="codes32", levels=1, group=(1, 2))
