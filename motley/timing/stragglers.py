@@ -5,7 +5,7 @@ number of whole epochs from 1 to E - 1, while the others end all E. FedProx take
 (``drop``). Who straggles, and how far it comes, is a function of the seed, the round and the client, so that all methods see the same.
 
 >>> rule = Stragglers(share=0.5)
->>> sorted(rule.epochs(Key(0), np.arange(4), 1, 20) < 20)
+>>> sorted((rule.epochs(Key(0), np.arange(4), 1, 20) < 20).tolist())
 [False, False, True, True]
 """
 

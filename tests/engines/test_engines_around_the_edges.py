@@ -200,10 +200,15 @@ class WholeModel(Loss):
         return outputs.sum(-1)
 
 
+def unlinear():
+    return nn.Sequential(nn.Conv1d(1, 4, 6), nn.Flatten())
+
+
 @pytest.mark.parametrize("engine", ALL)
 def test_what_an_engine_refuses_it_does_not_run(setting, engine):
-    s = setting(mlp, loss=WholeModel())
-    assert "WholeModel needs more than the model's outputs" in engine.refuses(s)
+    """A loss over features: batched engines take none, the others want a linear layer."""
+    s = setting(mlp, loss=WholeModel()) if engine in (Cohort, Vmap) else setting(unlinear, (1, 6), loss=WholeModel())
+    assert "the loss WholeModel compares" in engine.refuses(s)
     with pytest.raises(ContractError, match="was given a setting it refuses"):
         engine(s)
 
