@@ -75,8 +75,9 @@ from motley.core.paper import Paper
 from motley.core.records import Ask, Cohort, Ids, Needs, Outcome, Reports
 from motley.core.table import ClientTable
 from motley.selectors.base import SelectionRule
-from motley.selectors.parts.coalitions import coalitions, fill, nearest, unit_rows
+from motley.selectors.parts.coalitions import coalitions, fill, unit_rows
 from motley.selectors.parts.innovations import Block, append, fold, paired_products
+from motley.selectors.parts.k_means import nearest
 from motley.selectors.parts.sizes import SIZE, put_sizes, shares, sizes
 
 __all__ = ["FedCvrBolt", "FedCvrBoltState"]

@@ -58,12 +58,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from motley.core.paper import Paper
-from motley.core.records import Ask, Cohort, Ids, Needs, Reports
+from motley.core.records import Ask, Cohort, Reports
 from motley.core.table import ClientTable
-from motley.selectors.base import SelectionRule
-from motley.selectors.parts.context import Contexts, Drop, FirstRound, Probe, Tau, first_size
+from motley.selectors.parts.contextual import ContextualRule
 from motley.selectors.parts.ridge import Exploration, Schedule, draw, factor, learn
-from motley.selectors.parts.sampling import Ties, top_m
+from motley.selectors.parts.sampling import top_m
 
 __all__ = ["FLASH", "FLASHState"]
 
@@ -80,29 +79,18 @@ class FLASHState:
 
 
 @dataclass(frozen=True)
-class FLASH(SelectionRule[FLASHState]):
+class FLASH(ContextualRule[FLASHState]):
     """The m largest scores of a linear model drawn from its posterior.
 
     Parameters
     ----------
-    tau: which duration, see above.
-    probe: whose losses are measured before the choice.
-    probe_batches: batches of that measurement (``probe = "all"``); None is all training data.
-    drop: the paper's ablations: one element left out of the context.
-    first_round: ``"all"``, or ``"cohort"``: m clients at random.
     schedule: how far the draw spreads: Algorithm 1, the paper's analysis, or the constant ``g``.
     g: with ``schedule = "constant"``; 0 is greedy.
     lam: ridge penalty, positive.
     delta: 1 minus the confidence of the schedules, in (0, 1).
     noise, theta_norm, x_norm: R, S and L of ``schedule = "analysis"``.
-    ties: ``"random"``, or ``"lowest_id"`` for tests.
     """
 
-    tau: Tau = "mean"
-    probe: Probe = "all"
-    probe_batches: int | None = None
-    drop: Drop = "none"
-    first_round: FirstRound = "all"
     schedule: Schedule = "algorithm"
     g: float = 1.0
     lam: float = 1.0
@@ -110,7 +98,6 @@ class FLASH(SelectionRule[FLASHState]):
     noise: float = 1.0
     theta_norm: float = 1.0
     x_norm: float = 1.0
-    ties: Ties = "random"
 
     paper: ClassVar[Paper] = Paper(
         "chang2024flash",
@@ -130,34 +117,18 @@ class FLASH(SelectionRule[FLASHState]):
     )
 
     def __post_init__(self) -> None:
-        _ = self.contexts, self.exploration  # these check the options they are made of
-
-    @property
-    def contexts(self) -> Contexts:
-        """How contexts and rewards are measured."""
-        return Contexts(self.tau, self.probe, self.drop, self.probe_batches)
+        super().__post_init__()
+        _ = self.exploration  # checks the options it is made of
 
     @property
     def exploration(self) -> Exploration:
         """g as a function of s."""
         return Exploration(self.schedule, self.g, self.lam, self.delta, self.noise, self.theta_norm, self.x_norm)
 
-    def needs(self) -> Needs:
-        """The losses of the context."""
-        return self.contexts.needs()
-
     def init(self) -> FLASHState:
         """Nobody measured; V = lambda I."""
         d = len(self.contexts.names)
         return FLASHState(ClientTable(self.contexts.columns()), self.lam * np.eye(d), np.zeros(d))
-
-    def size(self, round: int, m: int, available: int) -> int:
-        """Everybody in round 1."""
-        return first_size(self.first_round, round, m, available)
-
-    def candidates(self, state: FLASHState, ask: Ask) -> Ids:
-        """Everybody available, or nobody."""
-        return self.contexts.candidates(ask)
 
     def select(self, state: FLASHState, ask: Ask) -> Cohort:
         """Draw theta, score, rank."""

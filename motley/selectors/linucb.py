@@ -46,12 +46,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from motley.core.paper import Paper
-from motley.core.records import Ask, Cohort, Ids, Needs, Reports
+from motley.core.records import Ask, Cohort, Ids, Reports
 from motley.core.table import ClientTable
-from motley.selectors.base import SelectionRule
-from motley.selectors.parts.context import Contexts, Drop, FirstRound, Learned, Probe, Tau, first_size
+from motley.selectors.parts.context import Learned
+from motley.selectors.parts.contextual import ContextualRule
 from motley.selectors.parts.ridge import Exploration, Schedule, factor, learn, posterior_mean, widths
-from motley.selectors.parts.sampling import Ties, top_m
+from motley.selectors.parts.sampling import top_m
 
 __all__ = ["LinUCB", "LinUCBState"]
 
@@ -68,30 +68,19 @@ class LinUCBState:
 
 
 @dataclass(frozen=True)
-class LinUCB(SelectionRule[LinUCBState]):
+class LinUCB(ContextualRule[LinUCBState]):
     """The m largest upper confidence bounds of a linear model.
 
     Parameters
     ----------
-    tau: which duration, see FLASH.
-    probe: whose losses are measured before the choice.
-    probe_batches: batches of that measurement (``probe = "all"``); None is all training data.
-    drop: one element left out of the context.
-    first_round: ``"all"``, or ``"cohort"``: m clients at random.
     disjoint: a model of its own for each client.
     schedule: the constant ``a``, FLASH's Algorithm 1, or FLASH's analysis.
     a: with ``schedule = "constant"``; 0 is greedy.
     lam: ridge penalty, positive.
     delta: 1 minus the confidence of the schedules, in (0, 1).
     noise, theta_norm, x_norm: R, S and L of ``schedule = "analysis"``.
-    ties: ``"random"``, or ``"lowest_id"`` for tests.
     """
 
-    tau: Tau = "mean"
-    probe: Probe = "all"
-    probe_batches: int | None = None
-    drop: Drop = "none"
-    first_round: FirstRound = "all"
     disjoint: bool = False
     schedule: Schedule = "constant"
     a: float = 1.0
@@ -100,7 +89,6 @@ class LinUCB(SelectionRule[LinUCBState]):
     noise: float = 1.0
     theta_norm: float = 1.0
     x_norm: float = 1.0
-    ties: Ties = "random"
 
     paper: ClassVar[Paper] = Paper(
         "li2010contextual",
@@ -112,35 +100,19 @@ class LinUCB(SelectionRule[LinUCBState]):
     )
 
     def __post_init__(self) -> None:
-        _ = self.contexts, self.exploration  # these check the options they are made of
-
-    @property
-    def contexts(self) -> Contexts:
-        """How contexts and rewards are measured."""
-        return Contexts(self.tau, self.probe, self.drop, self.probe_batches)
+        super().__post_init__()
+        _ = self.exploration  # checks the options it is made of
 
     @property
     def exploration(self) -> Exploration:
         """a as a function of s."""
         return Exploration(self.schedule, self.a, self.lam, self.delta, self.noise, self.theta_norm, self.x_norm)
 
-    def needs(self) -> Needs:
-        """The losses of the context."""
-        return self.contexts.needs()
-
     def init(self) -> LinUCBState:
         """Nobody measured; V = lambda I."""
         d = len(self.contexts.names)
         own = {"v": 0.0, "b": 0.0} if self.disjoint else {}
         return LinUCBState(ClientTable(self.contexts.columns() | own), self.lam * np.eye(d), np.zeros(d))
-
-    def size(self, round: int, m: int, available: int) -> int:
-        """Everybody in round 1."""
-        return first_size(self.first_round, round, m, available)
-
-    def candidates(self, state: LinUCBState, ask: Ask) -> Ids:
-        """Everybody available, or nobody."""
-        return self.contexts.candidates(ask)
 
     def bounds(self, state: LinUCBState, ids: Ids) -> tuple[Floats, Floats]:
         """Means ``theta . x`` and widths ``sqrt(x^T V^-1 x)`` of these clients, each ``[n]``."""

@@ -49,11 +49,11 @@ from numpy.typing import NDArray
 from motley.core.errors import ConfigError
 from motley.core.keys import Key
 from motley.core.paper import Paper
-from motley.core.records import Ask, Cohort, Ids, Needs, Reports
+from motley.core.records import Ask, Cohort, Reports
 from motley.core.table import ClientTable
-from motley.selectors.base import SelectionRule
-from motley.selectors.parts.context import Contexts, Drop, FirstRound, Probe, Tau, first_size
-from motley.selectors.parts.sampling import Ties, top_m
+from motley.selectors.parts.context import Contexts, FirstRound
+from motley.selectors.parts.contextual import ContextualRule
+from motley.selectors.parts.sampling import top_m
 
 __all__ = ["NeuralBandit", "NeuralBanditState", "bonus", "forward", "gradients", "train"]
 
@@ -82,7 +82,7 @@ class NeuralBanditState:
 
 
 @dataclass(frozen=True)
-class NeuralBandit(SelectionRule[NeuralBanditState]):
+class NeuralBandit(ContextualRule[NeuralBanditState]):
     """The m largest predictions plus gradient bonuses.
 
     Parameters
@@ -92,12 +92,6 @@ class NeuralBandit(SelectionRule[NeuralBanditState]):
     nu: strength of the bonus; 0 is greedy.
     buffer: pairs that are trained on, the newest.
     seed: of the network's initial weights and of the order in which it is trained.
-    tau: which duration, see FLASH.
-    probe: whose losses are measured before the choice.
-    probe_batches: batches of that measurement (``probe = "all"``); None is all training data.
-    drop: one element left out of the context.
-    first_round: m clients at random, or everybody.
-    ties: ``"random"``, or ``"lowest_id"`` for tests.
     """
 
     hidden: int = 100
@@ -105,12 +99,7 @@ class NeuralBandit(SelectionRule[NeuralBanditState]):
     nu: float = 1.0
     buffer: int = 5000
     seed: int = 0
-    tau: Tau = "mean"
-    probe: Probe = "all"
-    probe_batches: int | None = None
-    drop: Drop = "none"
     first_round: FirstRound = "cohort"
-    ties: Ties = "random"
 
     paper: ClassVar[Paper] = Paper(
         "zhou2020neural",
@@ -122,7 +111,7 @@ class NeuralBandit(SelectionRule[NeuralBanditState]):
     )
 
     def __post_init__(self) -> None:
-        _ = self.contexts  # checks the options it is made of
+        super().__post_init__()
         if self.hidden < 1 or self.buffer < 1:
             raise ConfigError(f"got hidden = {self.hidden}, buffer = {self.buffer}; expected at least 1 of each")
         if not 0 < self.lam < math.inf or not 0 <= self.nu < math.inf:
@@ -133,10 +122,6 @@ class NeuralBandit(SelectionRule[NeuralBanditState]):
         """How contexts and rewards are measured."""
         return Contexts(self.tau, self.probe, self.drop, self.probe_batches, absent=np.nan)
 
-    def needs(self) -> Needs:
-        """The losses of the context."""
-        return self.contexts.needs()
-
     def init(self) -> NeuralBanditState:
         """A fresh network that has seen nothing."""
         d, h = len(self.contexts.names), self.hidden
@@ -145,14 +130,6 @@ class NeuralBandit(SelectionRule[NeuralBanditState]):
         weights = scale * (2.0 * Key(self.seed).fold("network").uniform(np.arange(size))[:, 0] - 1.0)
         clients = ClientTable(self.contexts.columns())
         return NeuralBanditState(clients, weights, np.full(size, self.lam), np.zeros((0, d)), x_moments=np.zeros((3, d)))
-
-    def size(self, round: int, m: int, available: int) -> int:
-        """Everybody in round 1, if so asked."""
-        return first_size(self.first_round, round, m, available)
-
-    def candidates(self, state: NeuralBanditState, ask: Ask) -> Ids:
-        """Everybody available, or nobody."""
-        return self.contexts.candidates(ask)
 
     def select(self, state: NeuralBanditState, ask: Ask) -> Cohort:
         """Predict, add the bonus, rank; at random in round 1."""

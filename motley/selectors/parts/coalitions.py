@@ -19,18 +19,18 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import linalg, sparse
+from scipy import linalg
 
 from motley.core.keys import Key
+from motley.selectors.parts.k_means import k_means, square_distances
 
-__all__ = ["Kernel", "coalitions", "embedding", "fill", "nearest", "similarity", "unit_rows"]
+__all__ = ["Kernel", "coalitions", "embedding", "fill", "similarity", "unit_rows"]
 
 Floats = NDArray[np.float64]
 Labels = NDArray[np.int64]
 Kernel = Literal["gaussian", "cosine"]
 
 _RESTARTS = 8  # of k-means, where the exact form is affordable
-_STEPS = 40
 _SMALL = 1e-12  # relative: eigenvalues below it are rounding
 _TINY = np.finfo(np.float64).tiny
 
@@ -45,7 +45,7 @@ def similarity(x: Floats, kernel: Kernel, g: float = 1.0) -> Floats:
     """``W``, ``[K, K]``, as defined above."""
     if kernel == "cosine":
         return np.asarray(x @ x.T)
-    affinity = np.exp(-g * _square_distances(x, x))
+    affinity = np.exp(-g * square_distances(x, x))
     np.fill_diagonal(affinity, 1.0)
     affinity /= affinity.sum(axis=1, keepdims=True)
     return np.asarray(0.5 * (affinity + affinity.T))
@@ -80,7 +80,7 @@ def coalitions(
         return np.zeros(len(x), np.int64)
     points = embedding(x, count, kernel, g, key.fold("landmarks"), exact_up_to, landmarks)
     restarts = _RESTARTS if len(x) <= exact_up_to else 1
-    tries = [_k_means(points, count, key.fold("k-means", i)) for i in range(restarts)]
+    tries = [k_means(points, count, key.fold("k-means", i)) for i in range(restarts)]
     return fill(min(tries, key=lambda found: found[1])[0], count)
 
 
@@ -94,26 +94,13 @@ def fill(labels: Labels, count: int) -> Labels:
     return labels
 
 
-def nearest(x: Floats, centres: Floats) -> Labels:
-    """The position of the nearest centre for each row of x; the first of several."""
-    return np.asarray(_square_distances(x, centres).argmin(axis=1))
-
-
-def _square_distances(x: Floats, y: Floats) -> Floats:
-    out = x @ y.T
-    out *= -2.0
-    out += np.einsum("kd,kd->k", x, x)[:, None]
-    out += np.einsum("kd,kd->k", y, y)
-    return np.asarray(np.maximum(out, 0.0, out=out))
-
-
 def _nystroem(x: Floats, g: float, key: Key, landmarks: int) -> Floats:
     """F ``[K, <= landmarks]`` with ``G ~ F F^T``."""
     shadow = x @ key.fold("shadow").normal(np.arange(x.shape[1]))[:, 0]  # equal vectors have equal shadows
     distinct = np.unique(shadow, return_index=True)[1]
     draw = key.uniform(distinct)[:, 0]
     chosen = np.sort(distinct[np.argsort(draw, kind="stable")[:landmarks]])
-    across = np.exp(-g * _square_distances(x, x[chosen]))
+    across = np.exp(-g * square_distances(x, x[chosen]))
     values, vectors = np.linalg.eigh(across[chosen])
     good = values > _SMALL * values[-1]
     return np.asarray(across @ (vectors[:, good] / np.sqrt(values[good])))
@@ -127,30 +114,3 @@ def _leading(z: Floats, middle: Floats, count: int) -> Floats:
     inner = (size[:, None] * v.T) @ middle @ (v * size)
     top = np.linalg.eigh(inner)[1][:, -count:]
     return np.asarray(z @ ((v / size) @ top))
-
-
-def _k_means(points: Floats, count: int, key: Key) -> tuple[Labels, float]:
-    """Labels and their sum of squared distances; k-means++ (Arthur, Vassilvitskii, 2007), then Lloyd's steps."""
-    centres = points[_plus_plus(points, count, key)]
-    labels = np.full(len(points), -1)
-    for _ in range(_STEPS):
-        before, labels = labels, nearest(points, centres)
-        if np.array_equal(labels, before):
-            break
-        size = np.bincount(labels, minlength=count)[:, None]
-        members = sparse.csr_array((np.ones(len(points)), (labels, np.arange(len(points)))), shape=(count, len(points)))
-        centres = np.where(size > 0, (members @ points) / np.maximum(size, 1), centres)
-    return labels, float(((points - centres[labels]) ** 2).sum())
-
-
-def _plus_plus(points: Floats, count: int, key: Key) -> Labels:
-    """Positions of the first centres: each next one with probability proportional to the squared distance from those before."""
-    draws = key.uniform(np.arange(count))[:, 0]
-    chosen = np.empty(count, np.int64)
-    far = np.ones(len(points))
-    for i, draw in enumerate(draws):
-        edges = np.cumsum(far)
-        chosen[i] = min(int(np.searchsorted(edges, draw * edges[-1], side="right")), len(points) - 1)
-        apart = _square_distances(points, points[chosen[i : i + 1]])[:, 0]
-        far = apart if i == 0 else np.minimum(far, apart)
-    return chosen
