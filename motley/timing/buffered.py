@@ -15,7 +15,7 @@ Deviations and readings
 * Updates older than ``max_staleness`` are discarded (paid for, reported as late).
 * A client whose update waits in the buffer is not asked again before the step (the paper's may be).
 * INTERPRETATION-D buffers (running statistics) are averaged with weights ``s / sum s``.
-* Nobody can be asked and nobody is under way: after ``idle_s`` the server looks again; a part-filled buffer waits.
+* Nobody can be asked and nobody is under way: a round of ``idle_s`` without an update, which counts; a part-filled buffer waits.
 
 >>> from motley.timing.buffered import Buffered
 >>> Buffered(buffer=5).buffer

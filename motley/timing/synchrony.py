@@ -125,11 +125,14 @@ def fill_up(view: View, idle_s: float) -> Dispatch | Wait | Step:
     """Keep ``view.cohort`` clients under way: ask for as many as are missing, else wait for the next arrival. Nobody under way and
     nobody to ask: after ``idle_s`` a round without an update, so that a run ends."""
     flying = view.flights.arrives_s[view.flights.arrives_s > view.now_s]
+    idle_until = view.asked_s + idle_s
+    nobody_came = view.asked and not (view.flights.start_s >= view.asked_s).any()
+    if nobody_came and not len(flying) and view.now_s >= idle_until:
+        nobody = np.zeros(len(view.flights), bool)
+        return Step(nobody, nobody)
     if len(flying) < view.cohort and not (view.asked and view.asked_s == view.now_s):
         return Dispatch(view.cohort - len(flying))
-    end = float(flying.min()) if len(flying) else view.asked_s + idle_s
-    nobody = np.zeros(len(view.flights), bool)
-    return Wait(end) if end > view.now_s else Step(nobody, nobody)
+    return Wait(float(flying.min()) if len(flying) else idle_until)
 
 
 @dataclass(frozen=True)

@@ -141,3 +141,33 @@ def build_losses():
     )  # fmt: skip
     download = simulation.algorithm.correction.download(simulation.server)
     return simulation.engine.measure(np.arange(12), download, {}, {"loss": None}, simulation._key("network"))["loss"]
+
+
+@pytest.mark.parametrize("mode", [{"name": "buffered", "buffer": 3}, {"name": "asynchronous"}], ids=lambda mode: mode["name"])
+@pytest.mark.parametrize(
+    "keys",
+    [{"failures": {"name": "crash", "rate": 1.0}}, {"availability": {"name": "bernoulli", "p": 1e-9}}],
+    ids=["crashed", "away"],
+)
+def test_with_nobody_left_a_run_without_rounds_in_step_ends_too(mode, keys):
+    """Everybody crashed in round 1 or away for ever: rounds of ``idle_s`` without an update, instead of a loop without end."""
+    rows = Rows()
+    simulation = build(
+        Experiment(
+            task={"name": "quadratic", "dim": 3, "examples": [2] * 12}, partition="by_writer", population=12, cohort=4,
+            stop={"rounds": 5}, local={"batch_size": 1}, engine="sequential", synchrony={**mode, "idle_s": 2.0}, **keys,
+        ),
+        writer=rows,
+    )  # fmt: skip
+    asked, send_out = [], simulation._send_out
+
+    def counted(count):
+        asked.append(count)
+        assert len(asked) < 100, "asked for ever"
+        send_out(count)
+
+    simulation._send_out = counted
+    while not simulation.done:
+        simulation.step()
+    assert [row["accepted"] for row in rows.tables["rounds"]] == [0] * 5
+    assert rows.tables["rounds"][-1]["time_s"] >= 10.0
