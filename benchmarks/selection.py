@@ -5,13 +5,14 @@
 Every (rule, K) runs in a process of its own. A made-up federation reports in columns whatever the rule's ``needs()`` names; making
 these reports is not timed, and neither is what a probe would cost the clients. The first rounds (cold starts, pilots) are left
 out: *steady* is the median of the rounds after them, *first* the slowest of them. *peak* is what select + observe allocate at most
-on top of the state; *state* is what ``to_bytes`` would write, per client.
+on top of the state, *rss* the most that was resident; *state* is what ``to_bytes`` would write, per client.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import resource
 import statistics
 import subprocess
 import sys
@@ -30,18 +31,19 @@ LIMIT_S = 240.0
 
 # What is quadratic, or holds a vector per client, is asked for up to the size it is meant for.
 LARGEST = {
-    "divfl": 3_550, "fedcg": 3_550, "fedcor": 3_550, "fedcvr_bolt": 10_000, "fedcbs": 100_000, "fedstas": 100_000,
+    "divfl": 3_550, "fedcg": 3_550, "fedcor": 3_550, "fedcvr_bolt": 10_000, "fedcbs": 100_000, "fedstas": 10_000,
     "delta": 100_000, "neural_bandit": 100_000,
 }  # fmt: skip
 OPTIONS: dict[str, list[dict[str, Any]]] = {
     "adasample": [{}],
     "fedcor": [{"warmup": 3}],
     "fedcs": [{"deadline": 1e3}],
+    "fedcvr_bolt": [{}, {"memory_mb": 3000.0}],  # 200 rounds: older innovations folded, and all of them kept
     "hetero_select": [{"direction": "cosine"}, {"direction": "sketch"}],
     "hetero_select_v1": [{}, {"probe": "last_report"}],
     "power_of_choice": [{}, {"variant": "rpow_d"}],
 }
-WARM = {"fedcvr_bolt": 32, "fedcor": 6, "adasample": 4}
+WARM = {"fedcvr_bolt": 200, "fedcor": 6, "adasample": 4}
 
 
 def values(name: str, n: int, rng: np.random.Generator) -> np.ndarray:
@@ -117,13 +119,14 @@ def measure(record: dict[str, Any], clients: int, rounds: int) -> dict[str, floa
     tracemalloc.stop()
     return {
         "steady_s": statistics.median(steady), "steady_max_s": max(steady), "first_s": max(first), "rounds": float(played),
-        "peak_bytes": float(peak), "state_bytes_per_client": len(selector.to_bytes()) / clients,
+        "rss_bytes": 1024.0 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, "peak_bytes": float(peak),
+        "state_bytes_per_client": len(selector.to_bytes()) / clients,
     }  # fmt: skip
 
 
 def table(rows: list[dict[str, Any]]) -> str:
     """The figures as one line per rule and size."""
-    lines = [f"{'rule':<46} {'K':>9} {'steady ms':>10} {'first ms':>10} {'peak MiB':>9} {'state B/client':>14}"]
+    lines = [f"{'rule':<46} {'K':>9} {'steady ms':>10} {'first ms':>10} {'peak MiB':>9} {'rss MiB':>8} {'state B/client':>14}"]
     for row in rows:
         name = row["rule"] + "".join(f" {key}={value}" for key, value in row["options"].items())
         if "failed" in row:
@@ -131,7 +134,7 @@ def table(rows: list[dict[str, Any]]) -> str:
             continue
         lines.append(
             f"{name:<46} {row['clients']:>9,} {1e3 * row['steady_s']:>10.2f} {1e3 * row['first_s']:>10.1f}"
-            f" {row['peak_bytes'] / 2**20:>9.1f} {row['state_bytes_per_client']:>14.1f}"
+            f" {row['peak_bytes'] / 2**20:>9.1f} {row['rss_bytes'] / 2**20:>8.0f} {row['state_bytes_per_client']:>14.1f}"
         )
     return "\n".join(lines)
 

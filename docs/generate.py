@@ -256,6 +256,17 @@ def overhead() -> str:
     return f"{table(('clients', 'cohort', 'selector', 'ms a round'), rows)}\n\n{text}"
 
 
+def choosing() -> str:
+    """Milliseconds of one choice and bytes of state at each rule's largest size, from ``benchmarks/measured/selection.json``."""
+    largest = {(row["rule"], json.dumps(row["options"])): row for row in _measured("selection")["rows"]}  # sizes rise
+    rows = []
+    for row in largest.values():
+        options = "".join(f", `{name} = {value}`" for name, value in row["options"].items())
+        cells = (f"{row['clients']:,}", f"{1e3 * row['steady_s']:.3g}", f"{row['peak_bytes'] / 2**20:,.1f}")
+        rows.append((f"`{row['rule']}`{options}", *cells, f"{row['state_bytes_per_client']:,.0f}"))
+    return table(("rule", "clients", "ms a round", "peak, MiB", "state, bytes a client"), rows)
+
+
 def _measured(name: str) -> dict[str, Any]:
     found: dict[str, Any] = json.loads((ROOT / "benchmarks" / "measured" / f"{name}.json").read_text(encoding="utf-8"))
     return found
@@ -263,7 +274,7 @@ def _measured(name: str) -> dict[str, Any]:
 
 MAKERS: dict[str, Callable[[], str]] = {
     maker.__name__: maker
-    for maker in (keys, purposes, presets, components, contents, signals, contract, columns, speed, overhead)
+    for maker in (keys, purposes, presets, components, contents, signals, contract, columns, speed, overhead, choosing)
 }
 
 
