@@ -49,7 +49,9 @@ FIELDS = ("x", "buffers", "counters")
 @lru_cache(maxsize=8)
 def _own(layout: Layout) -> dict[str, Tensor]:
     """Which places of a model's three vectors are BatchNorm's, bool each."""
-    return {name: _mask(entries) for name, entries in zip(FIELDS, (layout.entries, layout.buffers, layout.counters), strict=True)}
+    return {
+        name: _mask(entries) for name, entries in zip(FIELDS, (layout.entries, layout.buffers, layout.counters), strict=True)
+    }
 
 
 def _mask(entries: Sequence[Entry]) -> Tensor:

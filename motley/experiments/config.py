@@ -207,7 +207,9 @@ class Experiment(BaseModel):
         if self.population is not None:
             self.cohort_size(self.population)
         if self.local.stragglers is not None and self.local.steps is not None:
-            raise ConfigError("stragglers end whole epochs, and this work is counted in steps; give local.epochs", "local.stragglers")
+            raise ConfigError(
+                "stragglers end whole epochs, and this work is counted in steps; give local.epochs", "local.stragglers"
+            )
         self.local.work()
 
     def _check_parts(self) -> None:
