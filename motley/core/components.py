@@ -17,7 +17,7 @@ from functools import cached_property
 from importlib import metadata
 from typing import Any, Literal
 
-from motley.core.errors import ConfigError, suggest
+from motley.core.errors import ConfigError, DataError, suggest
 
 __all__ = ["Catalogue", "Option", "check_option"]
 
@@ -91,6 +91,7 @@ class Catalogue:
         Raises
         ------
         ConfigError: unknown name or option, wrong type, or a value the method refuses; the message names the key.
+        DataError: a file that it reads cannot be used; the message names the key, too.
         """
         where = key or self.kind
         if not isinstance(record, str | Mapping):
@@ -120,6 +121,8 @@ class Catalogue:
             return cls(**values)
         except ConfigError as error:
             raise ConfigError(str(error), where) from None
+        except DataError as error:
+            raise DataError(f"{where}: {error}") from None
 
 
 _PLURAL = {int: "whole numbers", float: "numbers", str: "strings"}

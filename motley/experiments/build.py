@@ -76,7 +76,7 @@ def build(
     broken = type(experiment.part("failures")).upload_factor is not Failures.upload_factor
     corrupted = broken or bool(task.federation.noise.any())
     _check_algorithm(setting, weights, experiment.cohort_size(len(task.federation)), corrupted)
-    _check_synchrony(experiment.part("synchrony"), setting, weights)
+    _check_synchrony(experiment.part("synchrony"), setting, weights, experiment.cohort_size(len(task.federation)))
     _check_selector(experiment, selector, weights, task.federation, setting.algorithm.correction.uploads)
     stop = experiment.stop.model_dump(exclude_none=True)
     wanting = experiment.local.stragglers
@@ -194,9 +194,17 @@ def _check_algorithm(setting: Setting, weights: str, cohort: int, corrupted: boo
         )
 
 
-def _check_synchrony(synchrony: Synchrony, setting: Setting, weights: str) -> None:
+def _check_synchrony(synchrony: Synchrony, setting: Setting, weights: str, cohort: int) -> None:
     """Whether the server can ever step, and the algorithm goes with how it does."""
-    clients = len(setting.task.federation)
+    clients, most, aggregator = len(setting.task.federation), synchrony.most(cohort), setting.algorithm.aggregator
+    if most < synchrony.least:
+        raise ConfigError(
+            f"got least = {synchrony.least}, and no step takes more than the cohort of {most}; expected at most {most}",
+            "synchrony",
+        )
+    if most < aggregator.least:
+        needed = f"{type(aggregator).__name__} needs at least {aggregator.least} uploads in a step"
+        raise ConfigError(f"{needed}, and this server takes {most}; use synchronous, deadline or a larger buffer", "synchrony")
     if clients < synchrony.least:
         raise ConfigError(
             f"got a buffer of {synchrony.least} updates for {clients} clients; expected at most as many", "synchrony"

@@ -60,7 +60,7 @@ class Image(TaskSource):
             return dataclasses.replace(pool, x=scaling(pool.x), tones=(black, white))
         return dataclasses.replace(pool, tones=(0.0, top(pool.x)))
 
-    def _read(self, folder: Path | None) -> Pool:
+    def _read(self, folder: Path | None, key: str = "task.data") -> Pool:
         if self.data == "digits":
             return digits()
         if self.data in PACKS:
@@ -71,13 +71,13 @@ class Image(TaskSource):
                 return read(path)
         known = ["digits", *PACKS]
         raise DataError(
-            f"task.data: got {self.data!r}{suggest(self.data, known)}; expected one of: {', '.join(known)}, "
+            f"{key}: got {self.data!r}{suggest(self.data, known)}; expected one of: {', '.join(known)}, "
             "or the path of a folder or .npz file that exists"
         )
 
     def public(self, pool: Pool, data: str, examples: int, key: Key, folder: Path | None = None) -> Tensor:
         """Images of another set's training half, under this task's scaling (READING: its own statistics)."""
-        mine, other = self._read(folder), dataclasses.replace(self, data=data)._read(folder)
+        mine, other = self._read(folder), dataclasses.replace(self, data=data)._read(folder, "public.data")
         if other.x.shape[1:] != mine.x.shape[1:]:
             got, want = ("x".join(str(side) for side in x.shape[1:]) for x in (other.x, mine.x))
             raise ConfigError(f"the images of {data!r} are {got} and the task's {want}; expected the same shape", "public.data")

@@ -56,6 +56,10 @@ class Asynchronous(Synchrony):
         if not 0 < self.idle_s < np.inf:
             raise ConfigError(f"got idle_s = {self.idle_s}; expected a positive number of seconds")
 
+    def most(self, cohort: int) -> int:
+        """Every arrival is a step of its own."""
+        return 1
+
     def refuses(self, uploads: frozenset[str], weights: str) -> str | None:
         """Uploads of more than an update, and coefficients that would scale the mixing."""
         if "delta" not in uploads:

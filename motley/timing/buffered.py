@@ -64,6 +64,10 @@ class Buffered(Synchrony):
         """A buffer's worth: a client waits in the buffer at most once."""
         return self.buffer
 
+    def most(self, cohort: int) -> int:
+        """A buffer's worth."""
+        return self.buffer
+
     def refuses(self, uploads: frozenset[str], weights: str) -> str | None:
         """Clients that send no update which could be discounted."""
         if "delta" not in uploads:

@@ -108,6 +108,10 @@ class Synchrony(ABC):
         """Fewest clients in the federation with which the server ever steps."""
         return 1
 
+    def most(self, cohort: int) -> int:
+        """Most uploads in a server step."""
+        return cohort
+
     def refuses(self, uploads: frozenset[str], weights: str) -> str | None:
         """Why it cannot go with what this algorithm uploads or with this weighting; None when it can."""
         return None

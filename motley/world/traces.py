@@ -53,6 +53,9 @@ def _read(path: str, changed_ns: int, needed: tuple[str, ...], optional: tuple[s
         if name not in table.column_names:
             there = ", ".join(table.column_names) or "none"
             raise DataError(f"there is no column {name!r}{suggest(name, table.column_names)}; its columns: {there}")
+    for name in (*needed, *optional):
+        if table.column_names.count(name) > 1:
+            raise DataError(f"there is more than one column {name!r}; give each a name of its own")
     if not table.num_rows:
         raise DataError("it has no rows")
     out = {}

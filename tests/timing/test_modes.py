@@ -273,6 +273,23 @@ def test_slow_clients_teach_less_often_in_asynchronous_runs():
             "synchrony: asynchronous mixing.*also uploads dc; use buffered",
         ),
         ({"synchrony": "asynchronous", "weights": "ht"}, "asynchronous mixing has its own alpha"),
+        (
+            {"synchrony": {"name": "deadline", "least": 4}, "cohort": 3},
+            "synchrony: got least = 4, and no step takes more than the cohort of 3; expected at most 3",
+        ),
+        (
+            {"synchrony": "asynchronous", "aggregator": {"name": "krum", "f": 0}, "weights": "uniform", "cohort": 3},
+            "synchrony: Krum needs at least 3 uploads in a step, and this server takes 1; use synchronous",
+        ),
+        (
+            {
+                "synchrony": {"name": "buffered", "buffer": 2},
+                "aggregator": {"name": "multi_krum", "f": 0},
+                "weights": "uniform",
+                "cohort": 3,
+            },
+            "synchrony: MultiKrum needs at least 3 uploads in a step, and this server takes 2",
+        ),
     ],
 )
 def test_bad_input_is_refused_in_a_sentence(keys, message):

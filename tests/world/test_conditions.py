@@ -213,11 +213,15 @@ def test_measured_rows_drawn_at_random(tmp_path):
         ("a,step_s\n1,1\n2,\n", "column 'step_s' has no number in row 2"),
         ("step_s\n-1\n", "must be finite and at least 0 seconds"),
         ("a,step_s\n1\n", "cannot be read"),
+        ("step_s,step_s\n1,2\n", "there is more than one column 'step_s'"),
     ],
 )
 def test_a_bad_file_is_named_with_what_is_wrong(tmp_path, rows, message):
+    file = written(tmp_path / "speed.csv", rows)
     with pytest.raises(DataError, match=f"speed.csv.*{message}"):
-        devices.Trace(written(tmp_path / "speed.csv", rows))
+        devices.Trace(file)
+    with pytest.raises(DataError, match=f"device: .*speed.csv.*{message}"):
+        DEVICES.build({"name": "trace", "file": file}, "device")
 
 
 def test_a_missing_file_and_a_strange_one(tmp_path):
