@@ -46,7 +46,7 @@ class Bar:
 
     def round(self, done: Round) -> None:
         """A round of the present run is done."""
-        self._bar.update(self._task, completed=self._done + done.round)
+        self._bar.update(self._task, completed=self._done + done.step)
 
     def end(self, number: int) -> None:
         """Run ``number`` is finished, or was found finished."""

@@ -52,11 +52,12 @@ class Plan:
 
 @dataclass(frozen=True)
 class Round:
-    """What a caller sees of one server step: its number, the clock, how many took part, their loss, and the newest headline
-    figure (accuracy, or loss in regression)."""
+    """What a caller sees of one server step: the round in which it fell, the clock, how many took part, their loss, the newest
+    headline figure (accuracy, or loss in regression), and its own number."""
 
     round: int
     time_s: float
     accepted: int
     train_loss: float
     score: float
+    step: int

@@ -287,7 +287,7 @@ class Simulation:
         self._tally = {}
         if self.version % self.plan.examine.every == 0 or self.done:
             self._examine()
-        return Round(self.round, self.clock.now_s, row["accepted"], row["train_loss"], self.score)
+        return Round(self.round, self.clock.now_s, row["accepted"], row["train_loss"], self.score, self.version)
 
     def _examine(self) -> None:
         with self.watch("examine"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from motley.core.errors import ContractError
+from motley.core.errors import ConfigError, ContractError
 
 __all__ = ["Clock"]
 
@@ -34,10 +34,11 @@ class Clock:
 
         Raises
         ------
-        ContractError: a moment before now, or no finite one.
+        ContractError: a moment before now. ConfigError: no finite one: a device or a link of the experiment never gets done.
         """
         if not math.isfinite(to_s):
-            raise ContractError(f"the clock at {self._now_s} s was asked to move to {to_s} s; expected a finite moment")
+            said = f"at {self._now_s} s of virtual time the next thing would happen at {to_s} s; expected a finite moment"
+            raise ConfigError(f"{said}: look at the options of device and network")
         if to_s < self._now_s:
             raise ContractError(f"the clock at {self._now_s} s was asked to go back to {to_s} s")
         self._now_s = float(to_s)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from motley.core.errors import ContractError
+from motley.core.errors import ConfigError, ContractError
 from motley.timing.clock import Clock
 
 
@@ -24,5 +24,5 @@ def test_it_never_goes_back():
 
 @pytest.mark.parametrize("moment", [float("nan"), float("inf")])
 def test_it_wants_a_moment(moment):
-    with pytest.raises(ContractError, match="expected a finite moment"):
+    with pytest.raises(ConfigError, match="expected a finite moment"):
         Clock().advance(moment)

@@ -295,3 +295,18 @@ def test_slow_clients_teach_less_often_in_asynchronous_runs():
 def test_bad_input_is_refused_in_a_sentence(keys, message):
     with pytest.raises(ConfigError, match=message):
         simulate(**keys)
+
+
+def test_a_summary_counts_server_steps_not_calls_of_select():
+    """Buffers of two, three under way: a step takes more than one call of select, and the bar must not run past its end."""
+    simulation = simulate(
+        rounds=4, synchrony={"name": "buffered", "buffer": 2}, device={"name": "uniform", "low": 0.5, "high": 3.0}
+    )
+    done = [simulation.step() for _ in range(4)]
+    assert [one.step for one in done] == [1, 2, 3, 4]
+    assert done[-1].round >= 4
+
+
+def test_a_link_that_never_gets_done_is_said_in_a_sentence():
+    with pytest.raises(ConfigError, match="expected a finite moment: look at the options of device and network"):
+        simulate(rounds=1, network={"name": "constant", "up_mbps": 1e-320}).step()
