@@ -22,7 +22,8 @@ FORWARD = 1.0 / 3.0
 
 def transfer_s(bits: ArrayLike, mbps: ArrayLike) -> Floats:
     """Seconds that so many bits take on links of so many megabits a second; broadcast."""
-    return np.asarray(bits, np.float64) / (np.asarray(mbps, np.float64) * 1e6)
+    with np.errstate(over="ignore"):  # a time without end is refused by the clock
+        return np.asarray(bits, np.float64) / (np.asarray(mbps, np.float64) * 1e6)
 
 
 def plan(
