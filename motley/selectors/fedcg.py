@@ -9,7 +9,7 @@ selectors-baselines 12, optimisation-and-compression C8.
     theta_k = clip((T* - tau_k) / u_k, least, 1)                    Cohort.upload_ratio
 
 Symbols: ``tau_k`` seconds of the client's local work; ``u_k = s / B_k`` seconds of an uncompressed upload (s = 32 D bits);
-``theta_k`` share of the update sent; ``budget`` its mean over the cohort. Ratios count with ``allocator = "from_selector"``.
+``theta_k`` share of the update sent; ``budget`` its mean over the cohort. Ratios are for the allocator ``from_selector``.
 
 State, per client: ``vector`` [d] (NaN: none yet), ``compute_s``, ``upload_s`` and ``probed``, the round they are of.
 Needs: reported vectors; probed ``compute_estimate_s`` and ``upload_estimate_s`` (hence u_k without knowing s).
