@@ -6,7 +6,7 @@ import dataclasses
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -32,7 +32,7 @@ from motley.simulation.plan import Plan
 from motley.simulation.simulation import Simulation
 from motley.simulation.stop import Stop
 from motley.simulation.vault import Vault, open_vault
-from motley.tasks.base import Federation, Pool, Task, TaskSource
+from motley.tasks.base import Federation, ModelState, Pool, Task, TaskSource
 from motley.tasks.federate import Divisible, Split, divisible, federate
 from motley.tasks.flat import initial
 from motley.timing.stragglers import Stragglers
@@ -40,7 +40,16 @@ from motley.timing.synchrony import Synchrony
 from motley.world.base import Failures, World
 from motley.world.shift.feature_shift import shifted
 
-__all__ = ["build", "task_of"]
+__all__ = ["Ready", "build", "prepare", "task_of"]
+
+
+class Ready(NamedTuple):
+    """What a run is made of before anybody is asked: what is fixed, how it is computed, whom to ask, the initial model."""
+
+    plan: Plan
+    engine: Engine
+    selector: Selector[Any]
+    model: ModelState
 
 
 def build(
@@ -64,6 +73,13 @@ def build(
     """
     if not isinstance(experiment, Experiment):
         experiment = Experiment(**experiment)
+    plan, engine, selector, model = prepare(experiment, data, task)
+    memories = _vault(experiment, plan, selector, plan.setting.algorithm.correction.memory(model), folder)
+    return Simulation(plan, engine, selector, model, writer, memories)
+
+
+def prepare(experiment: Experiment, data: Path | None = None, task: Task | None = None) -> Ready:
+    """The parts of a run, checked against each other; a simulation is made of them, and so is a deployment. As :func:`build`."""
     streams = Streams(experiment.seed, experiment.pin)
     task = task or task_of(experiment, streams, data)
     if experiment.population not in (None, len(task.federation)):
@@ -94,8 +110,7 @@ def build(
         stragglers=None if wanting is None else Stragglers(**wanting.model_dump()),
     )
     model = initial(task.model, streams.key("init"), setting.dtype)
-    memories = _vault(experiment, plan, selector, setting.algorithm.correction.memory(model), folder)
-    return Simulation(plan, _engine(experiment, setting), selector, model, writer, memories)
+    return Ready(plan, _engine(experiment, setting), selector, model)
 
 
 def _vault(experiment: Experiment, plan: Plan, selector: Selector[Any], first: Memory | None, folder: Path | None) -> Vault:
