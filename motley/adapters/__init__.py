@@ -1,0 +1,1 @@
+"""Motley inside other systems: the same selectors, on real clients."""

@@ -1,0 +1,27 @@
+"""Flower's words: the real ones where Flower is installed, else stand-ins, put in place for these tests alone."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import warnings
+
+import pytest
+
+HERE = importlib.util.find_spec("flwr") is not None
+if HERE:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of Flower's own dependencies
+        import flwr.app
+        import flwr.serverapp.strategy  # noqa: F401
+else:
+    from tests.adapters.flower import stand_ins
+
+    STAND_INS = stand_ins.modules()
+
+
+@pytest.fixture(autouse=True)
+def words(monkeypatch):
+    if not HERE:
+        for name, module in STAND_INS.items():
+            monkeypatch.setitem(sys.modules, name, module)
