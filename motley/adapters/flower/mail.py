@@ -80,8 +80,17 @@ def flower(module: str = "app") -> Any:
 
 
 def bits_of(content: Any) -> float:
-    """What a message's records weigh as Flower counts them: array data and the numbers, texts and names beside it."""
-    return 8.0 * float(sum(record.count_bytes() for record in content.values()))
+    """What a message's records weigh: the bytes of arrays and texts, eight for each number, and the names."""
+    size = 0
+    for record in content.values():
+        for name, value in record.items():
+            values = value if isinstance(value, list) else [value]
+            size += len(name) + sum(len(getattr(one, "data", one)) if _long(one) else 8 for one in values)
+    return 8.0 * size
+
+
+def _long(value: Any) -> bool:
+    return isinstance(value, str | bytes) or hasattr(value, "stype")
 
 
 class Outbox:

@@ -47,9 +47,6 @@ class ArrayRecord(dict):
     def to_numpy_ndarrays(self):
         return [array.numpy() for array in self.values()]
 
-    def count_bytes(self):
-        return sum(len(array.data) + len(name) for name, array in self.items())
-
 
 class MetricRecord(dict):
     def __setitem__(self, key, value):
@@ -61,9 +58,6 @@ class MetricRecord(dict):
         for key, value in (numbers or {}).items():
             self[key] = value
 
-    def count_bytes(self):
-        return sum(8 * np.size(value) + len(name) for name, value in self.items())
-
 
 class ConfigRecord(dict):
     def __init__(self, values=None):
@@ -74,9 +68,6 @@ class ConfigRecord(dict):
     def __setitem__(self, key, value):
         _check(value, (int, float, str, bytes, bool))
         super().__setitem__(key, value)
-
-    def count_bytes(self):
-        return sum(len(name) + (len(v) if isinstance(v, str | bytes) else 8 * np.size(v)) for name, v in self.items())
 
 
 def _check(value, kinds):
