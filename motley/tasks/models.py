@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import nn
@@ -90,11 +90,13 @@ def _check_dropout(dropout: float) -> None:
         raise ConfigError(f"dropout: got {dropout}; expected a share of at least 0 and below 1")
 
 
-def _stack(inputs: int, hidden: tuple[int, ...], outputs: int, dropout: float, bias: bool = True) -> nn.Sequential:
-    """Flatten, then linear layers with ReLU (and dropout) between them."""
+def _stack(
+    inputs: int, hidden: tuple[int, ...], outputs: int, dropout: float, bias: bool = True, norm: bool = False
+) -> nn.Sequential:
+    """Flatten, then linear layers with (BatchNorm and) ReLU (and dropout) between them."""
     layers: list[nn.Module] = [nn.Flatten()]
     for width in hidden:
-        layers += [nn.Linear(inputs, width, bias=bias), nn.ReLU()]
+        layers += [nn.Linear(inputs, width, bias=bias), *([nn.BatchNorm1d(width)] if norm else []), nn.ReLU()]
         if dropout:
             layers.append(Dropout(dropout))
         inputs = width
@@ -123,10 +125,11 @@ class LogisticRegression(Model):
 
 @dataclass(frozen=True)
 class MLP(Model):
-    """784-200-200-10 with ReLU on MNIST: 199,210 parameters."""
+    """784-200-200-10 with ReLU on MNIST, 199,210 parameters; with ``norm = "batch"``, BatchNorm before each ReLU."""
 
     hidden: tuple[int, ...] = (200, 200)
     dropout: float = 0.0
+    norm: Literal["none", "batch"] = "none"
 
     def __post_init__(self) -> None:
         if any(width < 1 for width in self.hidden):
@@ -135,7 +138,7 @@ class MLP(Model):
 
     def build(self, shape: tuple[int, ...], outputs: int) -> nn.Module:
         """``Flatten, (Linear, ReLU) per hidden width, Linear``."""
-        return _stack(math.prod(shape), self.hidden, outputs, self.dropout)
+        return _stack(math.prod(shape), self.hidden, outputs, self.dropout, norm=self.norm == "batch")
 
 
 @dataclass(frozen=True)

@@ -42,6 +42,12 @@ def test_linear_stacks_are_plain_sequences() -> None:
     assert linear.bias is None
 
 
+def test_an_mlp_with_batch_norm_is_normalised_before_each_relu() -> None:
+    kinds = [type(layer) for layer in factory({"name": "mlp", "hidden": [5, 4], "norm": "batch"}, (3,), 2)()]
+    hidden = [nn.Linear, nn.BatchNorm1d, nn.ReLU]
+    assert kinds == [nn.Flatten, *hidden, *hidden, nn.Linear]
+
+
 def test_dropout_sits_between_the_linear_layers_only() -> None:
     from motley.tasks.nn import stochastic_layers
 
