@@ -84,13 +84,13 @@ def bits_of(content: Any) -> float:
     size = 0
     for record in content.values():
         for name, value in record.items():
-            values = value if isinstance(value, list) else [value]
-            size += len(name) + sum(len(getattr(one, "data", one)) if _long(one) else 8 for one in values)
+            size += len(name) + sum(map(_bytes_of, value if isinstance(value, list) else [value]))
     return 8.0 * size
 
 
-def _long(value: Any) -> bool:
-    return isinstance(value, str | bytes) or hasattr(value, "stype")
+def _bytes_of(value: Any) -> int:
+    data = getattr(value, "data", value) if hasattr(value, "stype") else value  # of an Array
+    return len(data) if isinstance(data, str | bytes) else 8
 
 
 class Outbox:

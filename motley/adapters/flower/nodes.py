@@ -22,15 +22,15 @@ from motley.adapters.flower.mail import CLOCK, Answer, Clock, Grid, bits_of, exc
 from motley.core.errors import ConfigError
 from motley.core.records import Outcome, Report
 
-__all__ = ["ENROL", "ENROLLED", "NodeError", "Register", "Told", "read_told"]
+__all__ = ["ENROL", "EXAMPLES", "NodeError", "Register", "Told", "read_told"]
 
 Ids = NDArray[np.int64]
 LOG = logging.getLogger("motley.flower")
 
 ENROL = "query.motley_enrol"
 """The message that asks a node which client it is; the client app answers it with ``@app.query("motley_enrol")``."""
-ENROLLED = {"num_examples": "num-examples", "label_histogram": "label-histogram"}
-"""Signals that can be told at enrolment, and their keys in the answer."""
+EXAMPLES = "num-examples"
+"""The one key that has Flower's name instead of the signal's."""
 LARGEST_ID = 2**53  # metrics travel as numbers of 64 bits; whole numbers above are not safe as floats
 LARGEST_HISTOGRAM = 100_000
 PATIENCE = 16  # rounds, at most, between two questions to a node that does not answer
@@ -80,10 +80,10 @@ def read_told(metrics: Mapping[str, Any], key: str, wanted: Iterable[str]) -> To
     client = whole(metrics[key], key)
     examples = math.nan
     signals: dict[str, float | NDArray[np.float64]] = {}
-    if ENROLLED["num_examples"] in metrics:
-        examples = float(whole(metrics[ENROLLED["num_examples"]], ENROLLED["num_examples"]))
+    if EXAMPLES in metrics:
+        examples = float(whole(metrics[EXAMPLES], EXAMPLES))
     for name in sorted(wanted):
-        said = ENROLLED.get(name, name)
+        said = EXAMPLES if name == "num_examples" else name
         if said not in metrics:
             raise NodeError(
                 f"the selector wants {name!r} at enrolment; the client app must add {said!r} to its answer to {ENROL}"
@@ -203,7 +203,7 @@ class Register:
         if "label_histogram" in told.signals:
             width = np.size(told.signals["label_histogram"])
             if width != (self._width or width):
-                raise NodeError(f"label-histogram has {width} classes; expected {self._width}, as the others")
+                raise NodeError(f"label_histogram has {width} classes; expected {self._width}, as the others")
             self._width = width
         self.bits_up += bits_of(answer.reply.content)
         return told

@@ -12,8 +12,8 @@ HERE = importlib.util.find_spec("flwr") is not None
 if HERE:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of Flower's own dependencies
-        import flwr.app
-        import flwr.serverapp.strategy
+        import flwr.app  # noqa: F401
+        import flwr.serverapp.strategy  # noqa: F401
         from flwr.supercore.task_identity import TaskIdentity
 
         TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, 1, 1  # a message says by whose task it was written

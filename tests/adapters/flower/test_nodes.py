@@ -108,16 +108,16 @@ def test_nonsense_about_oneself_is_not_believed(told):
 
 @pytest.mark.parametrize("counts", [3, [], [1, -1], [0.5], [math.nan], [1] * 100_001])
 def test_histograms_are_lists_of_counts(counts):
-    told = {"partition-id": 1, "label-histogram": counts}
+    told = {"partition-id": 1, "label_histogram": counts}
     with pytest.raises(NodeError):
         read_told(told, "partition-id", {"label_histogram"})
 
 
 def test_what_the_selector_wants_is_told_or_named():
-    told = read_told({"site": 4, "num-examples": 7, "label-histogram": [3, 4]}, "site", {"num_examples", "label_histogram"})
+    told = read_told({"site": 4, "num-examples": 7, "label_histogram": [3, 4]}, "site", {"num_examples", "label_histogram"})
     assert (told.client, told.num_examples, told.signals["num_examples"]) == (4, 7.0, 7.0)
     assert told.signals["label_histogram"].tolist() == [3, 4]
-    with pytest.raises(NodeError, match="label-histogram"):
+    with pytest.raises(NodeError, match="label_histogram"):
         read_told({"site": 4, "num-examples": 7}, "site", {"label_histogram"})
 
 
@@ -125,7 +125,7 @@ def test_a_histogram_of_other_classes_than_the_others_is_refused():
     def told(counts):
         def app(message, context):
             words = flower()
-            said = {"partition-id": context.node_config["partition-id"], "label-histogram": counts}
+            said = {"partition-id": context.node_config["partition-id"], "label_histogram": counts}
             return words.Message(words.RecordDict({"told": words.MetricRecord(said)}), reply_to=message)
 
         return app
