@@ -40,6 +40,9 @@ Settings = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE"
 Data = Annotated[Path | None, typer.Option("--data", metavar="DIR", help="Folder of data packs.")]
 Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Where to write; below runs/ unless given.")]
 Page = Annotated[Path | None, typer.Option("--out", metavar="FILE", help="The page; report.html in DIR unless given.")]
+Target = Annotated[
+    float | None, typer.Option("--target", metavar="0.9", help="How long until this accuracy (or loss); no run is cut short.")
+]
 WithReport = Annotated[bool, typer.Option("--report/--no-report", help="Write the HTML report.")]
 Where = Annotated[Path, typer.Argument(metavar="DIR", help="A run, or a folder of runs.")]
 
@@ -166,6 +169,7 @@ def compare(
     set: Settings = None,
     data: Data = None,
     out: Out = None,
+    target: Target = None,
     report: WithReport = True,
 ) -> None:
     """Run an experiment in several variants and compare them. What is finished already is not run again."""
@@ -176,7 +180,7 @@ def compare(
     values = dict(parse_over(text) for text in over or [])
     found = compare_experiments(file, values, _seeds(seeds), out=out, data=data, overrides=set or [], progress=True)
     if found.runs:
-        _show(found.runs, found.directory, report)
+        _show(found.runs, found.directory, report, target)
     _raise_failures(found.failures, len(found.runs))
 
 
@@ -201,24 +205,27 @@ def _is_folder(path: Path) -> bool:
         return False
 
 
-def _show(runs: Sequence[Run], directory: Path, with_report: bool) -> None:
+def _show(runs: Sequence[Run], directory: Path, with_report: bool, target: float | None = None) -> None:
     """The summary on the terminal, and where the report is."""
     from rich.console import Console
 
     from motley.results.measures import costs
-    from motley.results.summary import summary_table
+    from motley.results.summary import served_table, summary_table
 
     console = Console()
     if not console.is_terminal:
         console.width = _WIDTH
     console.print(summary_table(runs))
+    served = served_table(runs, target)
+    if served is not None:
+        console.print(served)
     rejected = sum(costs(run).rejected for run in runs)
     if rejected:
         _say(f"note: {rejected} updates were rejected (not finite or of the wrong shape): paid for, not used")
     if with_report:
         from motley.results.report import report as write_report
 
-        typer.echo(f"report: {write_report(runs, directory / 'report.html')}")
+        typer.echo(f"report: {write_report(runs, directory / 'report.html', target)}")
     typer.echo(f"tables: {directory}")
 
 
@@ -236,12 +243,12 @@ def _raise_failures(failures: Sequence[Failure], good: int) -> None:
 
 
 @app.command()
-def report(where: Where, out: Page = None) -> None:
+def report(where: Where, out: Page = None, target: Target = None) -> None:
     """Write the HTML report of a run or of a folder of runs."""
     from motley.results.load import load_all
     from motley.results.report import report as write_report
 
-    typer.echo(str(write_report(load_all(where), out or where / "report.html")))
+    typer.echo(str(write_report(load_all(where), out or where / "report.html", target)))
 
 
 @app.command("list")

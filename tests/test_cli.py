@@ -253,6 +253,25 @@ def test_compare_report_and_cite(motley: Motley, tmp_path: Path) -> None:
     assert said.out == "mine.html\n"
     assert (tmp_path / "mine.html").is_file()
 
+    said = motley(
+        "compare",
+        "q.toml",
+        "--over",
+        "selector.name=uniform,power_of_choice",
+        "--seeds",
+        "0,1",
+        "--out",
+        "all",
+        "--target",
+        "0.5",
+    )
+    assert "until 0.5" in said.out
+    assert "2 of 2" in said.out or "> " in said.out
+    assert motley("report", "all", "--target", "0.5").code == 0
+    assert "Until 0.5" in (tmp_path / "all" / "report.html").read_text()
+    said = motley("report", "all", "--target", "-1")
+    assert (said.code, said.err) == (2, "motley: target: got -1 for loss; expected a positive number\n")
+
     said = motley("cite", "all")
     assert [line for line in said.out.splitlines() if line.startswith("@")] == [
         "@inproceedings{cho2022towards,",

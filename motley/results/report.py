@@ -21,17 +21,22 @@ from motley.results.figures import colour
 from motley.results.labels import group_runs
 from motley.results.load import Run, load_all
 from motley.results.stream import disk_error
-from motley.results.summary import MB, method_rows, plus_minus, short_number
+from motley.results.summary import (
+    MB,
+    MethodRow,
+    differences,
+    method_rows,
+    plus_minus,
+    reached,
+    short_number,
+    target_of,
+)
 
 __all__ = ["report"]
 
 COUNTS = ("rounds", "dispatched", "accepted", "late", "dropped", "rejected", "local_steps")
 AMOUNTS = (("down_bits", MB), ("up_bits", MB), ("probe_bits", MB), ("time_s", 3600.0), ("wall_s", 1.0))
 PHASES = ("select_s", "measure_s", "plan_s", "train_s", "fold_s", "examine_s", "write_s")
-
-
-REFERENCES = ("uniform", "fedavg")
-"""What a method is compared with, where it is among the runs."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +64,7 @@ def report(runs: str | Path | Sequence[Run], out: str | Path, target: float | No
     Raises
     ------
     StoreError: there are no runs, or ``out`` cannot be written. DataError: a run's files are damaged.
-    ConfigError: the runs are measured in different metrics.
+    ConfigError: the runs are measured in different metrics, or ``target`` is no value of theirs.
     """
     loaded = load_all(runs) if isinstance(runs, str | Path) else list(runs)
     if not loaded:
@@ -95,8 +100,7 @@ def _context(runs: Sequence[Run], target: float | None) -> dict[str, Any]:
     groups = group_runs(runs)
     first = next(iter(groups.values()))[0]
     metric, better = measures.metric_of(first)
-    if target is None:
-        target = ((first.config.get("stop") or {}).get("target") or {}).get(metric)
+    target, rows = target_of(first, target), method_rows(groups)
     own = measures.headline_scope(first) == "mean"
     return {
         "title": first.name,
@@ -107,18 +111,18 @@ def _context(runs: Sequence[Run], target: float | None) -> dict[str, Any]:
         "scope": "averaged over the clients' own test sets" if own else "on the global test set",
         "methods": [{"label": label, "colour": colour(i), "index": i} for i, label in enumerate(groups)],
         "seeds_most": max(len(members) for members in groups.values()),
-        "summary": _summary(groups, better),
-        "pairs": _pairs(groups, better),
+        "summary": _summary(rows, better),
+        "pairs": _pairs(groups, metric),
         "many": len(groups) > plots.DIRECT,
         "curves": [plots.curves(groups, axis) for axis in ("round", "seconds", "bits", "paper_bits")],
         "target": "" if target is None else f"{100 * target:g}%" if metric == "accuracy" else f"{target:g}",
-        "to_target": [] if target is None else _to_target(groups, float(target), better),
+        "to_target": [] if target is None else _to_target(groups, target),
         "bars": plots.headline_bars(groups),
         "participation": plots.participation_bars(groups),
         "shares": _shares(groups),
         "concentration": plots.concentration(groups),
         "clients": plots.client_curves(groups),
-        "fairness": _fairness(groups, metric, better),
+        "fairness": _fairness(rows),
         "kinds": [_by_group(groups, column, metric) for column in ("domain", "cluster")],
         "classes": plots.class_distribution(first),
         "costs": _costs(groups),
@@ -152,10 +156,10 @@ def _facts(groups: Mapping[str, Sequence[Run]], first: Run) -> list[tuple[str, s
     return [(name, value) for name, value in facts if value]
 
 
-def _summary(groups: Mapping[str, Sequence[Run]], better: bool) -> list[dict[str, Any]]:
+def _summary(methods: Sequence[MethodRow], better: bool) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     sign = 1 if better else -1
-    for method in method_rows(groups):
+    for method in methods:
         numbers = (method.final, method.peak, method.stable, method.drop, method.participation_std)
         spent = (method.hours, method.paper_mb, method.traffic_mb, method.wall_s)
         cells = [Cell(plus_minus(s), s.mean) for s in numbers] + [Cell(short_number(s.mean), s.mean) for s in spent]
@@ -168,38 +172,26 @@ def _summary(groups: Mapping[str, Sequence[Run]], better: bool) -> list[dict[str
     return rows
 
 
-def _pairs(groups: Mapping[str, Sequence[Run]], better: bool) -> list[dict[str, Any]]:
-    """Every method against the reference (:data:`REFERENCES`, else the first) in stable performance, paired by seed, where two seeds
-    or more are finished in both."""
-    accuracy = measures.metric_of(next(iter(groups.values()))[0])[0] == "accuracy"
-    percent, digits = (100.0, "+.2f") if accuracy else (1.0, "+.3g")
-    stable = {
-        label: {run.seed: percent * measures.ends(measures.curve(run).y, better).stable for run in runs if run.finished}
-        for label, runs in groups.items()
-    }
-    base = next((label for label in stable if label in REFERENCES), next(iter(stable)))
-    others = [label for label in stable if label != base]
+def _pairs(groups: Mapping[str, Sequence[Run]], metric: str) -> list[dict[str, Any]]:
+    """Every method against the reference, see :func:`motley.results.summary.differences`."""
+    digits = "+.2f" if metric == "accuracy" else "+.3g"
     pairs = []
-    for label in others:
-        seeds = sorted(stable[base].keys() & stable[label].keys())
-        got = measures.paired([stable[label][s] for s in seeds], [stable[base][s] for s in seeds])
-        if got.n > 1:
-            sure = "no clear difference" if got.low <= 0 <= got.high else "better" if (got.mean > 0) == better else "worse"
-            cells = [text.replace("-", "−") for text in (f"{got.mean:{digits}}", f"{got.low:{digits}} to {got.high:{digits}}")]
-            pairs.append({"label": label, "base": base, "mean": cells[0], "interval": cells[1], "n": got.n, "verdict": sure})
+    for one in differences(groups):
+        got = one.interval
+        cells = [text.replace("-", "−") for text in (f"{got.mean:{digits}}", f"{got.low:{digits}} to {got.high:{digits}}")]
+        said = {"label": one.label, "base": one.base, "verdict": one.verdict}
+        pairs.append({**said, "mean": cells[0], "interval": cells[1], "n": got.n})
     return pairs
 
 
-def _to_target(groups: Mapping[str, Sequence[Run]], target: float, better: bool) -> list[dict[str, Any]]:
+def _to_target(groups: Mapping[str, Sequence[Run]], target: float) -> list[dict[str, Any]]:
     """Rounds, virtual hours and traffic until the target, means over seeds; a lower bound where a seed never got there."""
     rows = []
-    units: tuple[tuple[measures.Axis, float], ...] = (("round", 1.0), ("seconds", 3600.0), ("paper_bits", MB), ("bits", MB))
     for label, runs in groups.items():
-        reached = sum(measures.to_target(measures.curve(run), target, better).reached for run in runs)
-        cells = [Cell(f"{reached} of {len(runs)}", reached)]
-        for axis, unit in units:
-            cost = measures.target_spread([measures.to_target(measures.curve(run, axis), target, better) for run in runs])
-            text = _whole(cost.value) if axis == "round" and np.isfinite(cost.value) else short_number(cost.value / unit)
+        way = reached(runs, target)
+        cells = [Cell(f"{way.seeds} of {way.runs}", way.seeds)]
+        for cost in (way.rounds, way.hours, way.paper_mb, way.traffic_mb):
+            text = _whole(cost.value) if cost is way.rounds and np.isfinite(cost.value) else short_number(cost.value)
             cells.append(Cell(text if cost.reached else f"> {text}", cost.value))
         rows.append({"label": label, "cells": cells})
     return rows
@@ -221,14 +213,12 @@ def _shares(groups: Mapping[str, Sequence[Run]]) -> list[dict[str, Any]]:
     return rows
 
 
-def _fairness(groups: Mapping[str, Sequence[Run]], metric: str, better: bool) -> list[dict[str, Any]]:
-    percent = 100.0 if metric == "accuracy" else 1.0
+def _fairness(methods: Sequence[MethodRow]) -> list[dict[str, Any]]:
     rows = []
-    for label, runs in groups.items():
-        each = [measures.fairness(percent * measures.client_metric(run), better) for run in runs]
-        spreads = [measures.spread([getattr(f, kind) for f in each]) for kind in ("mean", "worst_decile", "variance")]
-        if spreads[0].n:
-            rows.append({"label": label, "cells": [Cell(plus_minus(s), s.mean) for s in spreads]})
+    for method in methods:
+        spreads = (method.client_mean, method.worst_decile, method.variance)
+        if method.client_mean.n:
+            rows.append({"label": method.label, "cells": [Cell(plus_minus(s), s.mean) for s in spreads]})
     return rows
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import floor, isfinite, log10
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
+from motley.core.errors import ConfigError
 from motley.results import measures
 from motley.results.labels import group_runs
 from motley.results.load import Run
@@ -15,15 +16,30 @@ from motley.results.measures import Spread
 if TYPE_CHECKING:
     from rich.table import Table
 
-__all__ = ["MethodRow", "method_rows", "plus_minus", "short_number", "summary_table"]
+__all__ = [
+    "Difference",
+    "MethodRow",
+    "Reached",
+    "differences",
+    "method_rows",
+    "plus_minus",
+    "reached",
+    "served_table",
+    "short_number",
+    "summary_table",
+    "target_of",
+]
 
 MB = 8e6
 """Bits in a megabyte (decimal, as the papers count)."""
+REFERENCES = ("uniform", "fedavg")
+"""What a method is compared with, where it is among the runs."""
 
 
 @dataclass(frozen=True)
 class MethodRow:
-    """A method over its seeds. Ends are in percent where the metric is an accuracy; traffic is in MB."""
+    """A method over its seeds. Ends and the clients' own figures (at the last evaluation that has clients) are in percent where the
+    metric is an accuracy; traffic is in MB."""
 
     label: str
     seeds: tuple[int, ...]
@@ -31,6 +47,9 @@ class MethodRow:
     peak: Spread
     stable: Spread
     drop: Spread
+    client_mean: Spread
+    worst_decile: Spread
+    variance: Spread
     participation_std: Spread
     hours: Spread
     traffic_mb: Spread
@@ -49,6 +68,7 @@ def _row(label: str, runs: Sequence[Run]) -> MethodRow:
     percent = 100.0 if name == "accuracy" else 1.0
     ends = [measures.ends(measures.curve(run).y, better) for run in runs]
     spent = tuple(measures.costs(run) for run in runs)
+    served = [measures.fairness(percent * measures.client_metric(run), better) for run in runs]
 
     def end(kind: str) -> Spread:
         return measures.spread([percent * getattr(e, kind) for e in ends])
@@ -63,6 +83,9 @@ def _row(label: str, runs: Sequence[Run]) -> MethodRow:
         peak=end("peak"),
         stable=end("stable"),
         drop=end("drop"),
+        client_mean=measures.spread([one.mean for one in served]),
+        worst_decile=measures.spread([one.worst_decile for one in served]),
+        variance=measures.spread([one.variance for one in served]),
         participation_std=measures.spread([measures.participation(run).std for run in runs]),
         hours=cost("time_s", 3600),
         traffic_mb=cost("total_bits", MB),
@@ -70,6 +93,78 @@ def _row(label: str, runs: Sequence[Run]) -> MethodRow:
         wall_s=cost("wall_s", 1),
         costs=spent,
     )
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A method against ``base`` in stable performance, paired by seed; in percentage points where the metric is an accuracy."""
+
+    label: str
+    base: str
+    interval: measures.Interval
+    verdict: Literal["better", "worse", "no clear difference"]
+
+
+def differences(groups: Mapping[str, Sequence[Run]], base: str | None = None) -> list[Difference]:
+    """Every method against ``base`` (None: :data:`REFERENCES`, else the first), where two seeds or more are finished in both."""
+    name, better = measures.metric_of(next(iter(groups.values()))[0])
+    percent = 100.0 if name == "accuracy" else 1.0
+    stable = {
+        label: {run.seed: percent * measures.ends(measures.curve(run).y, better).stable for run in runs if run.finished}
+        for label, runs in groups.items()
+    }
+    base = base or next((label for label in stable if label in REFERENCES), next(iter(stable)))
+    found = []
+    for label in (label for label in stable if label != base):
+        seeds = sorted(stable[base].keys() & stable[label].keys())
+        got = measures.paired([stable[label][s] for s in seeds], [stable[base][s] for s in seeds])
+        if got.n > 1:
+            sure: Literal["better", "worse"] = "better" if (got.mean > 0) == better else "worse"
+            found.append(Difference(label, base, got, "no clear difference" if got.low <= 0 <= got.high else sure))
+    return found
+
+
+@dataclass(frozen=True)
+class Reached:
+    """What it took a method to come to a target: how many of its ``runs`` got there, and means over seeds, lower bounds as soon as
+    one did not. Rounds, virtual hours, MB."""
+
+    seeds: int
+    runs: int
+    rounds: measures.Censored
+    hours: measures.Censored
+    paper_mb: measures.Censored
+    traffic_mb: measures.Censored
+
+
+def target_of(run: Run, target: float | None = None) -> float | None:
+    """``target``, else the run's own ``stop.target``, else None.
+
+    Raises
+    ------
+    ConfigError: no share, where the metric is an accuracy; not positive.
+    """
+    metric = measures.metric_of(run)[0]
+    if target is None:
+        own = ((run.config.get("stop") or {}).get("target") or {}).get(metric)
+        return None if own is None else float(own)
+    most = 1.0 if metric == "accuracy" else float("inf")
+    if not 0 < target <= most:
+        wanted = "a share above 0 and at most 1, e.g. 0.9" if metric == "accuracy" else "a positive number"
+        raise ConfigError(f"got {target:g} for {metric}; expected {wanted}", "target")
+    return float(target)
+
+
+def reached(runs: Sequence[Run], target: float) -> Reached:
+    """When the runs of one method first were on ``target``, at an evaluation."""
+    better = measures.metric_of(runs[0])[1]
+
+    def cost(axis: measures.Axis, unit: float) -> measures.Censored:
+        mean = measures.target_spread([measures.to_target(measures.curve(run, axis), target, better) for run in runs])
+        return measures.Censored(mean.value / unit, mean.reached)
+
+    there = sum(measures.to_target(measures.curve(run), target, better).reached for run in runs)
+    return Reached(there, len(runs), cost("round", 1), cost("seconds", 3600), cost("paper_bits", MB), cost("bits", MB))
 
 
 def short_number(value: float, like: float | None = None) -> str:
@@ -117,3 +212,39 @@ def summary_table(runs: Sequence[Run]) -> Table:
         spent = [short_number(number.mean) for number in (row.hours, row.traffic_mb, row.wall_s)]
         table.add_row(Text(row.label), *cells, *spent)
     return table
+
+
+def served_table(runs: Sequence[Run], target: float | None = None) -> Table | None:
+    """How evenly the clients are served, and what it took to come to the target (``target``, else the experiment's), as a second
+    table for the terminal; None where there is neither."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    groups = group_runs(runs)
+    target = target_of(runs[0], target) if runs else None
+    rows = method_rows(groups)
+    own = any(row.client_mean.n for row in rows)
+    if not own and target is None:
+        return None
+    metric = measures.metric_of(runs[0])[0]
+    said = ["the clients' own " + metric + (" in %" if metric == "accuracy" else "")] if own else []
+    said += [] if target is None else [f"until {f'{100 * target:g}%' if metric == 'accuracy' else f'{target:g}'}"]
+    table = Table(title="; ".join(said), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("method", overflow="fold", min_width=12)
+    for name in (("mean", "worst tenth", "variance") if own else ()) + (
+        () if target is None else ("got there", "rounds", "virtual h")
+    ):
+        table.add_column(name, justify="right", no_wrap=True)
+    digits = 1 if metric == "accuracy" else None
+    for row in rows:
+        cells = [plus_minus(number, digits) for number in (row.client_mean, row.worst_decile, row.variance)] if own else []
+        table.add_row(Text(row.label), *cells, *([] if target is None else _way(reached(groups[row.label], target))))
+    return table
+
+
+def _way(found: Reached) -> list[str]:
+    """Cells of a :class:`Reached`."""
+    rounds = f"{found.rounds.value:.0f}" if isfinite(found.rounds.value) else "–"
+    texts = [(found.rounds, rounds), (found.hours, short_number(found.hours.value))]
+    return [f"{found.seeds} of {found.runs}", *(text if cost.reached else f"> {text}" for cost, text in texts)]

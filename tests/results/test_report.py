@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from motley.core.errors import StoreError
+from motley.core.errors import ConfigError, StoreError
 from motley.results.load import load_all
 from motley.results.measures import Spread
 from motley.results.report import report
-from motley.results.summary import plus_minus, short_number, summary_table
+from motley.results.summary import plus_minus, served_table, short_number, summary_table, target_of
 
 sys.path.insert(0, str(Path(__file__).parent))
 import fake
@@ -191,13 +191,44 @@ def test_bad_input_is_one_sentence(tmp_path):
 
 
 def test_the_terminal_shows_every_method(folder):
-    console = Console(width=160, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
-    console.print(summary_table(load_all(folder)))
-    text = console.export_text()
-    console.file.close()
+    text = terminal(summary_table(load_all(folder)))
     assert "power_of_choice" in text
     assert "took part std" in text
     assert summary_table([]).row_count == 0
+
+
+def terminal(table):
+    console = Console(width=160, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    console.print(table)
+    console.file.close()
+    return console.export_text()
+
+
+def test_the_terminal_shows_who_was_served_and_when_the_target_was_reached(folder):
+    """Evaluations of ``fake`` are every five rounds; no run starts above 20 % and none ends at 100 %."""
+    runs = load_all(folder)
+    text = terminal(served_table(runs, 0.2))
+    assert "the clients' own accuracy in %; until 20%" in text
+    assert "worst tenth" in text
+    assert "2 of 2" in text
+    text = terminal(served_table(runs, 1.0))
+    assert "0 of 2" in text
+    assert "> 20" in text
+    assert "until" not in terminal(served_table(runs))
+    assert served_table([]) is None
+    assert served_table([with_curve("a", 0, [0.5])]) is None
+
+
+def test_the_target_is_the_experiments_own_where_none_is_given(folder, tmp_path):
+    run = load_all(folder)[0]
+    own = {**run.config, "stop": {"rounds": 20, "target": {"accuracy": 0.3}}}
+    run = type(run)(run.directory, {**run.meta, "config": own}, run.tables)
+    assert (target_of(run), target_of(run, 0.5)) == (0.3, 0.5)
+    assert "Until 30%" in report([run], tmp_path / "r.html").read_text(encoding="utf-8")
+    assert "Until 50%" in report([run], tmp_path / "r.html", target=0.5).read_text(encoding="utf-8")
+    for wrong in (90.0, 0.0, float("nan")):
+        with pytest.raises(ConfigError, match=r"target: got .* for accuracy; expected a share above 0 and at most 1, e.g. 0.9"):
+            report([run], tmp_path / "r.html", target=wrong)
 
 
 def test_numbers_line_up():
