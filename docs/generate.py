@@ -35,8 +35,8 @@ BLOCK = re.compile(r"(<!-- made: (?P<name>\w+) -->\n).*?(<!-- end -->)", re.DOTA
 
 ORDER = (
     "selector", "algorithm", "loss", "aggregator", "server", "optimizer", "lr_schedule", "task", "model", "partition",
-    "label_noise", "feature_shift", "concept_shift", "device", "network", "availability", "failures", "synchrony", "compressor",
-    "allocator", "engine",
+    "label_noise", "feature_shift", "concept_shift", "drift", "device", "network", "availability", "failures", "synchrony",
+    "compressor", "allocator", "engine",
 )  # fmt: skip
 """Kinds of component in the order of the pages."""
 

@@ -22,7 +22,7 @@ from motley.core.keys import Key, Streams
 from motley.core.work import LocalWork
 from motley.tasks.base import ModelState, Task
 
-__all__ = ["ARRIVAL", "MEASURED", "REPORTED", "Engine", "Job", "Received", "Setting", "Trained"]
+__all__ = ["ARRIVAL", "MEASURED", "REPORTED", "Engine", "Job", "Received", "Setting", "Sight", "Trained"]
 
 MEASURED: Mapping[str, tuple[Literal["training", "validation"], Literal["forward", "gradient"]]] = MappingProxyType(
     {
@@ -46,19 +46,47 @@ REPORTED = frozenset({"loss", "loss_rms", "update_norm", "max_grad_norm", *ARRIV
 
 
 @dataclass(frozen=True, slots=True)
+class Sight:
+    """What clients see of their training samples at a moment, where the data drifts.
+
+    Parameters
+    ----------
+    first: the place among its own at which each client's window of ``Federation.seen`` samples begins, ``[n]``; windows go round.
+    names: what each calls each class, ``[n, C]``; None: as ever.
+    """
+
+    first: NDArray[np.int64]
+    names: NDArray[np.int64] | None = None
+
+    def __getitem__(self, rows: slice | NDArray[np.int64]) -> Sight:
+        return Sight(self.first[rows], None if self.names is None else self.names[rows])
+
+    @classmethod
+    def of(cls, jobs: Sequence[Job]) -> Sight | None:
+        """Those of some jobs together."""
+        each = [job.sight for job in jobs if job.sight is not None]
+        if not each:
+            return None
+        names = [sight.names for sight in each if sight.names is not None]
+        return cls(np.concatenate([sight.first for sight in each]), np.concatenate(names) if names else None)
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """One client's local work, planned.
 
     Parameters
     ----------
     client: its id. dispatch: the monotone number of this sending-out. steps: local steps to take. lr: learning rate of every
-    step (schedules and per-client factors are in it already).
+    step (schedules and per-client factors are in it already). sight: its one row of what it sees; None: all it has, or all do or
+    none do.
     """
 
     client: int
     dispatch: int
     steps: int
     lr: float
+    sight: Sight | None = None
 
 
 @dataclass(frozen=True)
@@ -161,14 +189,18 @@ class Engine(ABC):
         memories: Mapping[int, Memory | None],
         want: Mapping[str, int | None],
         key: Key,
+        sight: Sight | None = None,
     ) -> dict[str, NDArray[np.float64]]:
         """Probe: each wanted signal of :data:`MEASURED`, ``[len(clients)]`` or ``[len(clients), d]``, of the received model in eval
         mode on so many batches of each client's own (possibly noisy) data, drawn without replacement by ``key``; None: on all of
-        it. NaN for a client without samples."""
+        it. NaN for a client without samples. ``sight``: what they see now."""
 
     @abstractmethod
-    def evaluate(self, model: ModelState, rows: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Per-sample loss and hit (1.0 or 0.0; NaN in regression) of one model on these rows' clean labels, in eval mode."""
+    def evaluate(
+        self, model: ModelState, rows: NDArray[np.int64], labels: NDArray[np.int64] | None = None
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Per-sample loss and hit (1.0 or 0.0; NaN in regression) of one model on these rows' clean labels, or on ``labels``, in
+        eval mode."""
 
     def close(self) -> None:  # noqa: B027 - most engines hold nothing
         """Give back threads or processes."""

@@ -14,7 +14,7 @@ from torch import Tensor
 from motley.algorithms.base import Tensors
 from motley.algorithms.local import Scale
 from motley.core.layout import Layout
-from motley.engines.base import Job, Received, Setting, Trained
+from motley.engines.base import Job, Received, Setting, Sight, Trained
 from motley.engines.batches import BatchPlan
 from motley.engines.client import Met, context, finish, squares
 from motley.engines.samples import Samples
@@ -75,30 +75,21 @@ class Chunk:
         clients = np.array([job.client for job in jobs], dtype=np.int64)
         self.draws = [
             BatchPlan.draw(setting.key("batches", job), int(n), setting.work, job.steps)
-            for job, n in zip(jobs, samples.sizes[clients], strict=True)
+            for job, n in zip(jobs, samples.seen[clients], strict=True)
         ]
-        self.tape = Tape.of(self.draws, samples.offsets[clients])
-        self._place()
-        self.extras = self._placed(extras, clients)
+        self.tape = Tape.of(self.draws, np.cumsum(samples.seen[clients]) - samples.seen[clients])
+        self._place(clients)
+        at = torch.from_numpy(self.tape.places).to(samples.rows.device)
+        self.extras: Tensors = {name: torch.cat([e[name] for e in extras])[at] for name in (extras[0] if extras else ())}
         wants_norm = "max_grad_norm" in want
         self.steepest = torch.zeros(len(jobs), dtype=torch.float64, device=samples.rows.device) if wants_norm else None
 
-    def _placed(self, extras: Sequence[Tensors], clients: NDArray[np.int64]) -> Tensors:
-        """What was prepared about each sample, at the sample's places on the tape."""
-        if not extras or not extras[0]:
-            return {}
-        tape, samples = self.tape, self.samples
-        sizes = samples.sizes[clients]
-        begins = np.cumsum(sizes) - sizes  # where each client's samples begin among those of these clients
-        at = torch.from_numpy(tape.places + (begins - samples.offsets[clients])[tape.owner]).to(samples.rows.device)
-        return {name: torch.cat([extra[name] for extra in extras])[at] for name in extras[0]}
-
-    def _place(self) -> None:
-        """The tape on the device."""
-        tape, samples = self.tape, self.samples
-        places = torch.from_numpy(tape.places).to(samples.rows.device)
-        self.rows = samples.rows[places]
-        self.targets = samples.labels[places]
+    def _place(self, clients: NDArray[np.int64]) -> None:
+        """The tape, whose places count the samples that these clients see, on the device."""
+        tape, part, sight = self.tape, self.samples.training, Sight.of(self.jobs)
+        places = torch.from_numpy(part.positions(clients, sight)[tape.places]).to(part.rows.device)
+        self.rows = part.rows[places]
+        self.targets = part.targets(places, sight, tape.owner)
         self.weight = torch.from_numpy(tape.weight).to(self.targets.device, self.setting.dtype)
         self.loss = torch.zeros_like(self.weight)  # [T] per-sample losses met in training
         self._outputs: list[Tensor] = []

@@ -109,21 +109,23 @@ class Client:
         """What the loss wants to know about each of the client's samples before step 0."""
         start, ctx, _ = context(self.setting, job, received)
         self.model.load(start)
-        return self._extras(ctx, self._mine(job))
+        return self._extras(ctx, job, self.mine(job))
 
-    def _mine(self, job: Job) -> slice:
-        return slice(int(self.samples.offsets[job.client]), int(self.samples.offsets[job.client + 1]))
+    def mine(self, job: Job) -> Tensor:
+        """Places of the samples that the client sees."""
+        part = self.samples.training
+        return torch.from_numpy(part.positions(np.array([job.client]), job.sight)).to(part.rows.device)
 
     def _steps(self, job: Job, ctx: Context, affine: Affine, measured: bool) -> Met:
         """Take the steps; what was met, gradient norms where they are to be ``measured``."""
         setting, samples, model = self.setting, self.samples, self.model
-        mine = self._mine(job)
-        plan = BatchPlan.draw(setting.key("batches", job), mine.stop - mine.start, setting.work, job.steps)
+        mine = self.mine(job)
+        plan = BatchPlan.draw(setting.key("batches", job), len(mine), setting.work, job.steps)
         order = torch.from_numpy(plan.order).to(samples.rows.device)
         sizes = plan.sizes.tolist()
-        rows = torch.split(samples.rows[mine][order], sizes)
-        targets = torch.split(samples.labels[mine][order], sizes)
-        extras = {name: torch.split(value[order], sizes) for name, value in self._extras(ctx, mine).items()}
+        rows = torch.split(samples.rows[mine[order]], sizes)
+        targets = torch.split(samples.training.targets(mine[order], job.sight), sizes)
+        extras = {name: torch.split(value[order], sizes) for name, value in self._extras(ctx, job, mine).items()}
         augment = setting.key("augment", job) if samples.transform is not None else None
         set_stream(model.module, setting.key("dropout", job))
         if self.frozen is not None:
@@ -180,13 +182,13 @@ class Client:
             blocks.append(Block(parameter.data.unsqueeze(0), *others))  # type: ignore[arg-type]
         return blocks
 
-    def _extras(self, ctx: Context, mine: slice) -> Tensors:
+    def _extras(self, ctx: Context, job: Job, mine: Tensor) -> Tensors:
         """What the loss wants to know about each of the client's samples before step 0."""
         loss = self.setting.algorithm.loss
         if type(loss).prepare is Loss.prepare:
             return {}
         inputs = self.samples.inputs(self.samples.rows[mine])
-        return loss.prepare(ctx, self.forward, inputs, self.samples.labels[mine])
+        return loss.prepare(ctx, self.forward, inputs, self.samples.training.targets(mine, job.sight))
 
     def mean_gradient(self, rows: Tensor, targets: Tensor) -> Tensor:
         """Gradient of the mean loss over these samples at the loaded model in eval mode, ``[D]``; overwritten by the next."""
@@ -219,8 +221,7 @@ def context(setting: Setting, job: Job, received: Received) -> tuple[ModelState,
     """
     download, memory = received.download, received.memories.get(job.client)
     start = setting.algorithm.correction.start(download, memory)
-    offsets = setting.task.federation.train.offsets
-    examples = int(offsets[job.client + 1] - offsets[job.client])
+    examples = int(setting.task.federation.seen[job.client])
     norm = setting.solver.solver_norm(job.steps, 0.0, job.lr)
     arrival = received.arrivals.get(job.client, Arrival())
     ctx = Context(start.x, download, memory, job.steps, job.lr, examples, norm, setting.task.layout, arrival)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from motley.algorithms.base import Arrival, Memory, Tensors
 from motley.core.errors import ContractError
 from motley.core.keys import Key
-from motley.engines.base import ARRIVAL, Engine, Job, Received, Setting, Trained
+from motley.engines.base import ARRIVAL, Engine, Job, Received, Setting, Sight, Trained
 from motley.engines.client import Client, Watch
 from motley.engines.cores import cores
 from motley.engines.prober import Prober
@@ -95,7 +95,7 @@ class LocalEngine(Engine):
         for begin in range(0, len(jobs), window):
             some = jobs[begin : begin + window]
             clients = np.array([job.client for job in some], dtype=np.int64)
-            met = self.prober.measure(clients, download, memories, arrival, _NO_KEY) if arrival else {}
+            met = self.prober.measure(clients, download, memories, arrival, _NO_KEY, Sight.of(some)) if arrival else {}
             arrivals = {job.client: self._arrival(met, i) for i, job in enumerate(some)} if first else {}
             for i, trained in enumerate(self._work(some, Received(download, memories, arrivals), want)):
                 found = {name: float(met[ARRIVAL[name]][i]) for name in want if name in ARRIVAL}
@@ -118,13 +118,15 @@ class LocalEngine(Engine):
         memories: Mapping[int, Memory | None],
         want: Mapping[str, int | None],
         key: Key,
+        sight: Sight | None = None,
     ) -> dict[str, Floats]:
         """See :meth:`Engine.measure`. Clients that start from the same model go through it together."""
         clients = np.asarray(clients, dtype=np.int64)
         download, memories = self.placed(download, memories, clients.tolist() if memories else ())
-        return self.prober.measure(clients, download, memories, want, key)
+        return self.prober.measure(clients, download, memories, want, key, sight)
 
-    def evaluate(self, model: ModelState, rows: Ints) -> tuple[Floats, Floats]:
+    def evaluate(self, model: ModelState, rows: Ints, labels: Ints | None = None) -> tuple[Floats, Floats]:
         """See :meth:`Engine.evaluate`. The loss is the task's own, whatever the algorithm minimises."""
         index = torch.from_numpy(np.asarray(rows, dtype=np.int64)).to(self.samples.rows.device)
-        return self.prober.forward(model, index, self.samples.y[index], self.prober.plain_loss)
+        targets = self.samples.y[index] if labels is None else torch.from_numpy(labels).to(index.device)
+        return self.prober.forward(model, index, targets, self.prober.plain_loss)

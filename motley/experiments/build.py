@@ -23,6 +23,7 @@ from motley.core.records import SIGNALS
 from motley.engines import ENGINES, resolve_auto
 from motley.engines.base import Engine, Setting
 from motley.experiments.config import Experiment
+from motley.experiments.drifting import drifting
 from motley.experiments.server_side import held_back, room_of
 from motley.results.writer import Writer
 from motley.selectors.base import Selector
@@ -81,7 +82,7 @@ def build(
 def prepare(experiment: Experiment, data: Path | None = None, task: Task | None = None) -> Ready:
     """The parts of a run, checked against each other; a simulation is made of them, and so is a deployment. As :func:`build`."""
     streams = Streams(experiment.seed, experiment.pin)
-    task = task or task_of(experiment, streams, data)
+    task = drifting(experiment, streams, task or task_of(experiment, streams, data))
     if experiment.population not in (None, len(task.federation)):
         got = f"got {experiment.population}; the data has {len(task.federation)} clients of its own"
         raise ConfigError(f"{got}, leave this key out", "population")
@@ -98,7 +99,7 @@ def prepare(experiment: Experiment, data: Path | None = None, task: Task | None 
     wanting = experiment.local.stragglers
     plan = Plan(
         setting=setting,
-        world=World(*(experiment.part(name) for name in ("device", "network", "availability", "failures"))),
+        world=World(*(experiment.part(name) for name in ("device", "network", "availability", "failures", "drift"))),
         synchrony=experiment.part("synchrony"),
         cohort=experiment.cohort_size(len(task.federation)),
         stop=Stop(**stop),

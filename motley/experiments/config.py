@@ -53,7 +53,7 @@ from motley.world.base import Partition
 __all__ = ["Experiment", "load"]
 
 _COMPONENTS = (
-    "task", "partition", "label_noise", "feature_shift", "concept_shift", "algorithm", "loss", "aggregator", "server",
+    "task", "partition", "label_noise", "feature_shift", "concept_shift", "drift", "algorithm", "loss", "aggregator", "server",
     "selector", "device", "network", "availability", "failures", "synchrony", "compressor", "allocator",
 )  # fmt: skip
 _LOCAL = {"local.optimizer": "optimizer", "local.lr_schedule": "lr_schedule"}
@@ -105,6 +105,8 @@ class Experiment(BaseModel):
     """Features that look different at every client."""
     concept_shift: Record = Field(default_factory=lambda: {"name": "none"})
     """Labels that mean something else at some clients."""
+    drift: Record = Field(default_factory=lambda: {"name": "none"})
+    """A distribution that moves with time."""
     local: Local = Field(default_factory=Local)
     """The local work of a client in a round."""
     algorithm: Record = Field(default_factory=lambda: {"name": "fedavg"})

@@ -26,6 +26,7 @@ _WHERE = {
     "compressor": "motley.transport:COMPRESSORS",
     "concept_shift": "motley.world:CONCEPT_SHIFT",
     "device": "motley.world:DEVICES",
+    "drift": "motley.world:DRIFT",
     "engine": "motley.engines:ENGINES",
     "failures": "motley.world:FAILURES",
     "feature_shift": "motley.world:FEATURE_SHIFT",

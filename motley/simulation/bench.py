@@ -29,7 +29,7 @@ def told(federation: Federation, model: ModelState, layout: Layout) -> dict[str,
     last = model.x[layout.last_layer].cpu().double().numpy()
     return {
         "label_histogram": federation.histogram(),
-        "num_examples": federation.train.sizes.astype(np.float64),
+        "num_examples": federation.seen.astype(np.float64),
         "last_layer": np.broadcast_to(last, (len(federation), len(last))),
     }
 
@@ -49,7 +49,7 @@ def passes(want: Mapping[str, int | None], federation: Federation, work: LocalWo
     them; a gradient costs a whole local step, that is ``1 / FORWARD`` batches put forward."""
     cost = {"forward": 1.0, "gradient": 1.0 / FORWARD}
     total = np.zeros(len(ids))
-    for part, sizes in {"training": federation.train.sizes, "validation": federation.validation.sizes}.items():
+    for part, sizes in {"training": federation.seen, "validation": federation.validation.sizes}.items():
         whole = work.batches(sizes[ids]).astype(np.float64)
         for_each = [
             cost[MEASURED[name][1]] * (whole if batches is None else np.minimum(batches, whole))

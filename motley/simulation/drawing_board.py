@@ -39,7 +39,7 @@ class DrawingBoard:
     def __init__(self, setting: Setting, exchange: Exchange, reported: Iterable[str]) -> None:
         self.setting, self.exchange = setting, exchange
         self.federation = setting.task.federation
-        self.examples = self.federation.train.sizes
+        self.examples = self.federation.seen
         self.full_steps = setting.work.total(self.examples)
         self.first = bench.arrival(reported, setting.algorithm.correction.arrival)
         self.longer = 1.0 + FORWARD * setting.algorithm.loss.passes

@@ -14,6 +14,7 @@ from motley.timing.timeline import Timelines
 __all__ = ["CARGO", "Flights"]
 
 CARGO: Mapping[str, type] = {
+    "round": np.int64,  # in which it was sent out
     "examples": np.int64,
     "lr": np.float64,
     "weight": np.float64,  # raw weight of its update

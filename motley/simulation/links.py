@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from motley.algorithms.base import Memory, Tensors
 from motley.core.keys import Key
+from motley.engines.asked import Sights
 from motley.engines.base import Engine
 from motley.world.base import Network
 
@@ -36,18 +37,27 @@ class Links:
         self._losses: tuple[int, Floats] = (-1, np.zeros(0))
 
     def mbps(
-        self, ids: Ids, round: int, version: int, engine: Engine, download: Tensors | None, memories: Memories
+        self,
+        ids: Ids,
+        round: int,
+        version: int,
+        engine: Engine,
+        download: Tensors | None,
+        memories: Memories,
+        sights: Sights | None = None,
     ) -> tuple[Floats, Floats]:
         """Megabits a second up and down; at enrolment (round 0) those of round 1, before any loss is known.
 
-        ``engine`` measures losses on ``download``, the newest model, where links want them; clients keep ``memories(ids)``."""
+        ``engine`` measures losses on ``download``, the newest model, where links want them; clients keep ``memories(ids)``
+        and see ``sights(ids)``."""
         now, wants = max(round, 1), self.network.wants()
         down = self.network.downlink_mbps(self.key, ids, now)
         if not wants or not round or download is None:
             return self.network.uplink_mbps(self.key, ids, now), down
         if self._losses[0] != version:
             losses, who = np.full(len(self.has_data), np.nan), np.flatnonzero(self.has_data)
-            losses[who] = engine.measure(who, download, memories(who), wants, self.key.fold("losses", version))["loss"]
+            key, seen = self.key.fold("losses", version), None if sights is None else sights(who)
+            losses[who] = engine.measure(who, download, memories(who), wants, key, seen)["loss"]
             self._losses = (version, losses)
         everybody = np.arange(len(self.has_data))
         return self.network.coupled_mbps(self.key, everybody, now, self._losses[1])[ids], down

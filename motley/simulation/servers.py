@@ -6,18 +6,18 @@ import dataclasses
 from functools import partial
 
 from motley.algorithms.base import Exchange, Room
-from motley.engines.asked import own_losses
+from motley.engines.asked import Sights, own_losses
 from motley.engines.base import Engine
 from motley.simulation.plan import Plan
 
 __all__ = ["exchange_of", "room_at"]
 
 
-def room_at(plan: Plan, engine: Engine, version: int, accepted: int) -> Room:
-    """What the experiment gave, a key of this step, and clients that can be asked for losses."""
+def room_at(plan: Plan, engine: Engine, version: int, accepted: int, sights: Sights) -> Room:
+    """What the experiment gave, a key of this step, and clients that can be asked for losses on what they see now (``sights``)."""
     given = plan.room or Room(plan.setting.task.layout, len(plan.setting.task.federation), 0)
     key = plan.setting.streams.key("server").fold(version)
-    return dataclasses.replace(given, accepted=accepted, key=key, losses=partial(own_losses, engine))
+    return dataclasses.replace(given, accepted=accepted, key=key, losses=partial(own_losses, engine, sights=sights))
 
 
 def exchange_of(plan: Plan) -> Exchange:

@@ -17,7 +17,7 @@ from motley.algorithms.base import Correction, Memory, ServerState, Tensors
 from motley.algorithms.weights import divide_by, raw_weights
 from motley.core.keys import Key
 from motley.core.records import SIGNALS, Cohort, Outcome, Reports
-from motley.engines.base import REPORTED, Engine, Job, Trained
+from motley.engines.base import REPORTED, Engine, Job, Sight, Trained
 from motley.engines.cores import torch_threads
 from motley.results.writer import Writer
 from motley.selectors.base import Selector
@@ -33,6 +33,7 @@ from motley.simulation.plan import Plan, Round
 from motley.simulation.scales import weighed
 from motley.simulation.servers import exchange_of, room_at
 from motley.simulation.stopwatch import Stopwatch
+from motley.simulation.tides import Tides
 from motley.simulation.vault import Vault
 from motley.simulation.workshop import uploads
 from motley.tasks.base import ModelState
@@ -81,7 +82,7 @@ class Simulation:
         self.plan, self.engine, self.selector, self.writer = plan, engine, selector, writer
         self.setting, self.algorithm = plan.setting, plan.setting.algorithm
         self.federation = plan.setting.task.federation
-        self.examples = self.federation.train.sizes
+        self.examples = self.federation.seen
         self.full_steps = plan.setting.work.total(self.examples)
         self.server = self.algorithm.server.init(self.algorithm.correction.sent(model), len(self.federation))
         exchange = exchange_of(plan)
@@ -90,6 +91,7 @@ class Simulation:
         # outside the engine work is short, and short work on two threads waits for busy neighbours; long vectors are worth it
         self.threads = 1 if plan.setting.task.layout.size < LONG else engine.threads
         self.clock, self.watch = Clock(), Stopwatch()
+        self.tides = Tides(plan.world.drift, self._key("shift").fold("drift"), self.federation)
         self.links = Links(plan.world.network, self._key("network"), self.full_steps > 0)
         self.memories = Vault(self.algorithm.correction.memory(model)) if memories is None else memories
         self.downloads: dict[int, Tensors] = {}
@@ -189,7 +191,7 @@ class Simulation:
         with self.watch("measure"):
             if learning:
                 key = self._key("probe").fold(self.round)
-                signals = self.engine.measure(ids, download, self._starts(ids), learning, key)
+                signals = self.engine.measure(ids, download, self._starts(ids), learning, key, self._sees(ids))
         with self.watch("plan"):
             up, down = self._speeds(ids)
             known = self._estimates(ids, download)
@@ -213,7 +215,7 @@ class Simulation:
         cargo: dict[str, Any] = {
             "examples": examples, "lr": lr, "weight": weight, "rehearsal": cohort.rehearsal,
             "score": np.nan if cohort.scores is None else cohort.scores, "bits_down": bits.down, "bits_up": bits.up,
-            "factor": world.failures.upload_factor(self._key("fail"), ids, self.round),
+            "factor": world.failures.upload_factor(self._key("fail"), ids, self.round), "round": self.round,
         }  # fmt: skip
         self.flights = self.flights.plus(lines, cargo)
         self.channel.send(ids, bits.down, self.version + 1)
@@ -235,7 +237,7 @@ class Simulation:
         results: dict[int, Trained] = {}
         with self.watch("fold"):
             accepted = np.flatnonzero(outcome == Outcome.ACCEPTED)
-            made = uploads(landed, accepted, self.downloads, self._train, self.decoded, results)
+            made = uploads(landed, accepted, self.downloads, self._train, self.decoded, results, self.tides)
             folded = weighed(made, decision, gone, landed, self.server.model, self.downloads)
             total = self.algorithm.aggregator.fold(folded, divide_by(self.plan.weights))
             outcome[[i for i, trained in results.items() if not trained.finite]] = Outcome.REJECTED
@@ -262,11 +264,11 @@ class Simulation:
         return self.watch.iterate("train", self.channel.checked(self.engine.train(jobs, download, memories, want)))
 
     def _moved(self, total: Tensors, counted: NDArray[np.bool_]) -> ServerState:
-        room = room_at(self.plan, self.engine, self.version, int(counted.sum()))
+        room = room_at(self.plan, self.engine, self.version, int(counted.sum()), self._sees)
         return self.algorithm.server.update(self.server, total, room)
 
     def _update(self, counted: NDArray[np.bool_], total: Tensors, results: Mapping[int, Trained]) -> None:
-        room = room_at(self.plan, self.engine, self.version, int(counted.sum()))
+        room = room_at(self.plan, self.engine, self.version, int(counted.sum()), self._sees)
         memories = {results[i].client: results[i].memory for i in np.flatnonzero(counted).tolist()}
         kept = {client: memory for client, memory in memories.items() if memory is not None}
         self.server, after = self.algorithm.server.settle(self.server, total, kept, room)
@@ -299,6 +301,7 @@ class Simulation:
                 each,
                 own_models(self.algorithm.correction, self.server, self.memories),
                 shared,
+                self.tides.names(np.arange(len(self.federation)), self.round, self.clock.now_s),
             )
         if not found["scope"]:
             return
@@ -327,9 +330,15 @@ class Simulation:
         own = type(self.algorithm.correction).start is not Correction.start or self.algorithm.loss.whole_model
         return self.memories.of(ids) if own else {}
 
+    def _sees(self, ids: Ids) -> Sight | None:
+        """What these clients see of their data now."""
+        return self.tides.at(ids, self.round, self.clock.now_s)
+
     def _speeds(self, ids: Ids) -> tuple[Floats, Floats]:
         """Megabits a second up and down in this round; at enrolment those of round 1."""
-        return self.links.mbps(ids, self.round, self.version, self.engine, self.downloads.get(self.version), self._starts)
+        return self.links.mbps(
+            ids, self.round, self.version, self.engine, self.downloads.get(self.version), self._starts, self._sees
+        )
 
     def _estimates(self, ids: Ids, download: Tensors) -> dict[str, Floats]:
         """What the planner knows of these clients."""

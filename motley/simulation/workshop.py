@@ -13,6 +13,7 @@ from motley.engines.base import Job, Trained
 from motley.simulation.decoded import Decoded
 from motley.simulation.flights import Flights
 from motley.simulation.scales import Numbered, corrupted
+from motley.simulation.tides import Tides
 
 __all__ = ["Train", "uploads"]
 
@@ -27,15 +28,18 @@ def uploads(
     train: Train,
     decoded: Decoded,
     results: dict[int, Trained],
+    tides: Tides,
 ) -> Numbered:
     """Train the accepted (rows of ``landed``), version by version, and yield what is sound, and its row, in order of client id (one
-    version streams). ``results`` takes in what came of each row, without its upload."""
+    version streams). ``results`` takes in what came of each row, without its upload. ``tides``: what clients saw when sent out."""
     versions = landed.timelines.version[accepted]
     kept: dict[int, Upload] = {}
     for version in np.unique(versions):
         chosen = accepted[versions == version]
         lines, lr = landed.timelines[chosen], landed.cargo["lr"][chosen]
-        jobs = [Job(int(c), int(d), int(s), float(r)) for c, d, s, r in zip(lines.client, lines.dispatch, lines.steps, lr)]  # noqa: B905
+        seen = tides.seen(landed.take(chosen))
+        planned = zip(lines.client, lines.dispatch, lines.steps, lr, seen, strict=True)
+        jobs = [Job(int(c), int(d), int(s), float(r), sight) for c, d, s, r, sight in planned]
         download = downloads[int(version)]
         stream = corrupted(train(jobs, download), landed.cargo["factor"][chosen])
         for i, rate, done in zip(chosen.tolist(), lr.tolist(), stream, strict=True):

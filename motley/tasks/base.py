@@ -8,6 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import ClassVar, Literal, NamedTuple
 
@@ -68,6 +69,7 @@ class Federation:
     server: samples the server validates with, as stored, and their clean targets; None where it holds none. public: unlabelled
     samples, as stored, that everybody may see; None where there are none. No client and no test set has any of these.
     domain, cluster: ``[K]``, what each client's features look like and what its labels mean, as numbers; all 0 without such a shift.
+    window: how many of its training samples each client sees at a time, ``[K]``, where the data drifts; None: all.
     """
 
     x: Tensor
@@ -86,10 +88,16 @@ class Federation:
     public: Tensor | None = None
     domain: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     cluster: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    window: NDArray[np.int64] | None = None
 
     def __len__(self) -> int:
         """K, the population."""
         return len(self.train)
+
+    @cached_property
+    def seen(self) -> NDArray[np.int64]:
+        """Training samples each client works with at a time, ``[K]``."""
+        return self.train.sizes if self.window is None else self.window
 
     def histogram(self, clean: bool = False) -> NDArray[np.float64]:
         """Training labels per client and class, ``[K, C]``; the clients' own (noisy) ones unless ``clean``."""

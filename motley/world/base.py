@@ -201,3 +201,4 @@ class World:
     network: Network
     availability: Availability
     failures: Failures
+    drift: Drift = field(default_factory=Drift)

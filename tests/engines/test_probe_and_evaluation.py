@@ -52,7 +52,7 @@ def test_batches_are_drawn_without_replacement(setting):
     places, owner = engine.prober.drawn(engine.samples.training, np.array([2, 0, 1]), 2, KEY)
     assert np.bincount(owner).tolist() == [10, 7, 1]  # two batches of five, or all there are
     assert len(set(places.tolist())) == len(places)
-    offsets = engine.samples.offsets
+    offsets = engine.samples.training.offsets
     assert all(offsets[2] <= p < offsets[3] for p in places[owner == 0])
 
 

@@ -258,7 +258,7 @@ def test_a_client_whose_update_is_rejected_keeps_its_model():
 def test_fedbio_weighs_down_who_learned_wrong_labels():
     """Two of six clients with nine of ten labels wrong (label noise per client): after a few rounds their psi are the lowest."""
     simulation = simulate(algorithm="fedbio", cohort=6, stop={"rounds": 4}, partition="iid", weights="uniform")
-    labels = simulation.engine.samples.labels
+    labels = simulation.engine.samples.training.labels
     data = simulation.federation.train
     for client in (1, 4):
         mine = slice(int(data.offsets[client]), int(data.offsets[client + 1]))
