@@ -97,7 +97,7 @@ def _row(label: str, runs: Sequence[Run]) -> MethodRow:
 
 @dataclass(frozen=True)
 class Difference:
-    """A method against ``base`` in stable performance, paired by seed; in percentage points where the metric is an accuracy."""
+    """A method against ``base``, paired by seed; in percentage points where the metric is an accuracy."""
 
     label: str
     base: str
@@ -105,19 +105,24 @@ class Difference:
     verdict: Literal["better", "worse", "no clear difference"]
 
 
-def differences(groups: Mapping[str, Sequence[Run]], base: str | None = None) -> list[Difference]:
-    """Every method against ``base`` (None: :data:`REFERENCES`, else the first), where two seeds or more are finished in both."""
+def differences(
+    groups: Mapping[str, Sequence[Run]], base: str | None = None, end: Literal["stable", "final"] = "stable"
+) -> list[Difference]:
+    """Every method against ``base`` (None: :data:`REFERENCES`, else the first) at the ``end`` of their curves, where two seeds or
+    more are finished in both."""
     name, better = measures.metric_of(next(iter(groups.values()))[0])
     percent = 100.0 if name == "accuracy" else 1.0
-    stable = {
-        label: {run.seed: percent * measures.ends(measures.curve(run).y, better).stable for run in runs if run.finished}
+    ends = {
+        label: {run.seed: percent * getattr(measures.ends(measures.curve(run).y, better), end) for run in runs if run.finished}
         for label, runs in groups.items()
     }
-    base = base or next((label for label in stable if label in REFERENCES), next(iter(stable)))
+    base = base or next((label for label in ends if label in REFERENCES), next(iter(ends)))
+    if base not in ends:
+        raise ConfigError(f"got {base!r}; expected one of the methods: {', '.join(ends)}", "base")
     found = []
-    for label in (label for label in stable if label != base):
-        seeds = sorted(stable[base].keys() & stable[label].keys())
-        got = measures.paired([stable[label][s] for s in seeds], [stable[base][s] for s in seeds])
+    for label in (label for label in ends if label != base):
+        seeds = sorted(ends[base].keys() & ends[label].keys())
+        got = measures.paired([ends[label][s] for s in seeds], [ends[base][s] for s in seeds])
         if got.n > 1:
             sure: Literal["better", "worse"] = "better" if (got.mean > 0) == better else "worse"
             found.append(Difference(label, base, got, "no clear difference" if got.low <= 0 <= got.high else sure))

@@ -1,0 +1,145 @@
+"""The tables of docs/which-algorithm.md, from the runs of the examples.
+
+    motley compare examples/label_skew.toml                # ... and the other files named below
+    python benchmarks/heterogeneity.py [--runs runs] [OUT.json]
+
+Reads every run below ``runs/<name of the experiment>`` and writes what the page shows: means and deviations over seeds, differences
+paired by seed, what the clients get, when a target was reached. A table whose runs are not there stays as OUT.json has it. Then
+``python docs/generate.py`` puts them into the page.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from motley.results import measures
+from motley.results.labels import group_runs
+from motley.results.load import Run, load_all
+from motley.results.summary import Difference, MethodRow, differences, method_rows, reached
+
+OUT = Path(__file__).with_name("measured") / "heterogeneity.json"
+
+
+@dataclass(frozen=True)
+class Table:
+    """One table: the experiment's name, what splits it in panels (key path -> titles by value), which columns, compared with whom."""
+
+    name: str
+    columns: tuple[str, ...]
+    target: float | None = None
+    panel: str = ""
+    titles: tuple[tuple[Any, str], ...] = ()
+    base: str | None = None
+    end: Literal["stable", "final"] = "stable"
+    times: tuple[float, ...] = ()
+
+
+CLIENTS = ("stable", "difference", "worst_decile", "variance")
+TABLES = {
+    "writers_mnist": Table("algorithms-mnist", (*CLIENTS, "target"), target=0.9),
+    "writers_femnist": Table("algorithms-femnist", (*CLIENTS, "target"), target=0.7),
+    "label_skew": Table("label-skew", (*CLIENTS, "target"), target=0.9),
+    "feature_shift": Table("feature-shift", ("stable", "difference", "domains")),
+    "quantity_skew": Table(
+        "quantity-skew", CLIENTS, panel="partition.alpha", base="fedavg, weights examples",
+        titles=((None, "labels even"), (0.3, "labels skewed, too (Dirichlet 0.3)")),
+    ),
+    "label_noise": Table(
+        "label-noise", ("final", "peak", "stable", "difference"), panel="label_noise.name",
+        titles=(("symmetric", "symmetric 0.4 at everybody"), ("beta", "Beta, mean 0.3")),
+    ),
+    "label_flip": Table(
+        "label-flip", ("final", "peak", "stable", "difference"), panel="partition.name", base="fedavg, mean",
+        titles=(("iid", "labels dealt evenly"), ("dirichlet", "labels skewed (Dirichlet 0.3)")),
+    ),
+    "uneven_work": Table("uneven-work", CLIENTS, base="partial drop, fedavg"),
+    "asynchronous": Table(
+        "asynchronous", ("times", "difference", "target", "steps"), target=0.9, base="synchronous", end="final",
+        times=(30.0, 60.0, 90.0),
+    ),
+}  # fmt: skip
+
+
+def collect(table: Table, runs: Sequence[Run]) -> dict[str, Any]:
+    """The table's record."""
+    rows: list[dict[str, Any]] = []
+    for value, title in table.titles or ((None, ""),):
+        members = [run for run in runs if not table.panel or _at(run.config, table.panel) == value]
+        groups = group_runs(members)
+        found = {one.label: one for one in differences(groups, table.base, table.end)}
+        rows += [
+            {"panel": title, **_row(table, row, groups[row.label], found.get(row.label))}
+            for row in sorted(method_rows(groups), key=lambda row: -row.stable.mean)
+        ]
+    return {
+        "experiment": table.name, "columns": table.columns, "target": table.target, "times": table.times, "end": table.end,
+        "base": table.base or "fedavg",
+        "seeds": len({run.seed for run in runs}), "rows": rows,
+    }  # fmt: skip
+
+
+def _at(config: Mapping[str, Any], path: str) -> Any:
+    node: Any = config
+    for key in path.split("."):
+        node = node.get(key) if isinstance(node, Mapping) else None
+    return node
+
+
+def _row(table: Table, row: MethodRow, runs: Sequence[Run], found: Difference | None) -> dict[str, Any]:
+    spreads = {name: getattr(row, name) for name in ("final", "peak", "stable", "worst_decile", "variance")}
+    out: dict[str, Any] = {"label": row.label, "seeds": list(row.seeds)}
+    out |= {name: [_round(one.mean), _round(one.std)] for name, one in spreads.items()}
+    out["steps"] = _round(float(np.mean([cost.rounds for cost in row.costs])))
+    if found is not None:
+        bounds = (found.interval.mean, found.interval.low, found.interval.high)
+        out["difference"] = {"interval": [_round(one) for one in bounds], "verdict": found.verdict}
+    if table.target is not None:
+        way = reached(runs, table.target)
+        out["target"] = {"seeds": way.seeds, "seconds": _round(3600 * way.hours.value), "reached": way.hours.reached}
+    if table.times:
+        at = [100.0 * measures.stepwise(measures.curve(run, "seconds"), table.times) for run in runs]
+        out["times"] = [_two(measures.spread(column)) for column in np.transpose(at)]
+    domains = [measures.by_group(run, "domain") for run in runs]
+    names = (runs[0].config.get("feature_shift") or {}).get("names") or []
+    if names:
+        out["domains"] = {name: _two(measures.spread([100.0 * one[i] for one in domains])) for i, name in enumerate(names)}
+    return out
+
+
+def _two(spread: measures.Spread) -> list[float | None]:
+    return [_round(spread.mean), _round(spread.std)]
+
+
+def _round(value: float) -> float | None:
+    return round(float(value), 4) if np.isfinite(value) else None
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=Path, default=Path("runs"))
+    parser.add_argument("out", type=Path, nargs="?", default=OUT)
+    args = parser.parse_args()
+    found = json.loads(args.out.read_text(encoding="utf-8")) if args.out.is_file() else {}
+    for name, table in TABLES.items():
+        folder = args.runs / table.name
+        if next(folder.rglob("run.json"), None) is None:
+            print(f"{name}: no runs in {folder}")
+            continue
+        runs = load_all(folder)
+        open_runs = [run for run in runs if not run.finished]
+        if open_runs:
+            print(f"{name}: {len(open_runs)} of {len(runs)} runs are not finished, left out")
+        found[name] = collect(table, [run for run in runs if run.finished])
+        print(f"{name}: {len(found[name]['rows'])} rows")
+    args.out.write_text(json.dumps({name: found[name] for name in TABLES if name in found}, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
