@@ -79,7 +79,7 @@ class Job:
     ----------
     client: its id. dispatch: the monotone number of this sending-out. steps: local steps to take. lr: learning rate of every
     step (schedules and per-client factors are in it already). sight: its one row of what it sees; None: all it has, or all do or
-    none do.
+    none do. layers: whose curvature is measured after the last step.
     """
 
     client: int
@@ -87,6 +87,7 @@ class Job:
     steps: int
     lr: float
     sight: Sight | None = None
+    layers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -111,6 +112,8 @@ class Trained:
     ----------
     client: its id. parts: the upload. memory: what the client keeps. steps: steps taken.
     signals: learning signals asked for, scalars or arrays. finite: whether all of the upload and the loss is finite.
+    curvature: of the layers that were asked for, the Hessian's diagonal at the client's final model; without those that cannot be
+    differentiated twice.
     """
 
     client: int
@@ -119,6 +122,7 @@ class Trained:
     steps: int
     signals: Mapping[str, float | NDArray[np.float64]]
     finite: bool
+    curvature: Tensors = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -200,6 +200,10 @@ class Client:
             loss.backward()  # type: ignore[no-untyped-call]
         return self.model.g
 
+    def mean_loss(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        """Mean loss of the loaded model in the mode it is in, with its graph."""
+        return self.setting.algorithm.loss.loss(self._outputs(inputs), targets, {}).mean()
+
     def forward(self, inputs: Tensor) -> Tensor:
         """Outputs of the loaded model in eval mode, without gradients; chunk by chunk."""
         self.model.module.eval()

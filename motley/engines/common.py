@@ -16,7 +16,8 @@ from motley.core.errors import ContractError
 from motley.core.keys import Key
 from motley.engines.base import ARRIVAL, Engine, Job, Received, Setting, Sight, Trained
 from motley.engines.client import Client, Watch
-from motley.engines.cores import cores
+from motley.engines.cores import cores, torch_threads
+from motley.engines.curve import curvature
 from motley.engines.prober import Prober
 from motley.engines.samples import Samples
 from motley.tasks.base import ModelState
@@ -99,6 +100,10 @@ class LocalEngine(Engine):
             arrivals = {job.client: self._arrival(met, i) for i, job in enumerate(some)} if first else {}
             for i, trained in enumerate(self._work(some, Received(download, memories, arrivals), want)):
                 found = {name: float(met[ARRIVAL[name]][i]) for name in want if name in ARRIVAL}
+                if some[i].layers and trained.finite:
+                    with torch_threads(self.inner):
+                        curved = curvature(self.client, some[i], Received(download, memories, arrivals), trained)
+                    trained = dataclasses.replace(trained, curvature=curved)
                 yield dataclasses.replace(trained, signals={**trained.signals, **found}) if found else trained
 
     def _arrival(self, met: Mapping[str, Floats], i: int) -> Arrival:

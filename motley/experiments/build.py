@@ -24,12 +24,14 @@ from motley.engines import ENGINES, resolve_auto
 from motley.engines.base import Engine, Setting
 from motley.experiments.config import Experiment
 from motley.experiments.drifting import drifting
+from motley.experiments.sending import shipping_of
 from motley.experiments.server_side import held_back, room_of
 from motley.results.writer import Writer
 from motley.selectors.base import Selector
 from motley.simulation.decoded import DECODED
 from motley.simulation.examiner import Examine
 from motley.simulation.plan import Plan
+from motley.simulation.press import first_memory
 from motley.simulation.simulation import Simulation
 from motley.simulation.stop import Stop
 from motley.simulation.vault import Vault, open_vault
@@ -75,7 +77,7 @@ def build(
     if not isinstance(experiment, Experiment):
         experiment = Experiment(**experiment)
     plan, engine, selector, model = prepare(experiment, data, task)
-    memories = _vault(experiment, plan, selector, plan.setting.algorithm.correction.memory(model), folder)
+    memories = _vault(experiment, plan, selector, first_memory(plan, model), folder)
     return Simulation(plan, engine, selector, model, writer, memories)
 
 
@@ -109,6 +111,7 @@ def prepare(experiment: Experiment, data: Path | None = None, task: Task | None 
         probe_batches=0 if experiment.probe.batches == "all" else experiment.probe.batches,
         room=room_of(setting, experiment.algorithm["name"]),
         stragglers=None if wanting is None else Stragglers(**wanting.model_dump()),
+        shipping=shipping_of(experiment, setting, selector, weights),
     )
     model = initial(task.model, streams.key("init"), setting.dtype)
     return Ready(plan, _engine(experiment, setting), selector, model)

@@ -54,7 +54,8 @@ __all__ = ["Experiment", "load"]
 
 _COMPONENTS = (
     "task", "partition", "label_noise", "feature_shift", "concept_shift", "drift", "algorithm", "loss", "aggregator", "server",
-    "selector", "device", "network", "availability", "failures", "synchrony", "compressor", "allocator",
+    "selector", "device", "network", "availability", "failures", "synchrony", "compressor", "quantise", "feedback", "allocator",
+    "budget",
 )  # fmt: skip
 _LOCAL = {"local.optimizer": "optimizer", "local.lr_schedule": "lr_schedule"}
 _NOT_BUILT = ("recalibrate",)
@@ -134,9 +135,15 @@ class Experiment(BaseModel):
     synchrony: Record = Field(default_factory=lambda: {"name": "synchronous"})
     """When the server steps."""
     compressor: Record = Field(default_factory=lambda: {"name": "identity"})
-    """What an upload becomes on its way."""
+    """What an update becomes on its way."""
+    quantise: Record | None = None
+    """In how few bits the values that are sent are written: a second compressor, one that shortens values."""
+    feedback: Record = Field(default_factory=lambda: {"name": "none"})
+    """What becomes of what was not sent."""
     allocator: Record = Field(default_factory=lambda: {"name": "uniform"})
     """Who may send how much."""
+    budget: Record = Field(default_factory=lambda: {"name": "constant"})
+    """The mean share of an update that a client may send in a round."""
     public: PublicKey = None
     """Samples without labels that everybody may see."""
     recalibrate: Any = None
@@ -284,7 +291,7 @@ class Experiment(BaseModel):
 def _build(experiment: Experiment) -> dict[str, Any]:
     """Every component made once, which checks its name and options."""
     parts = {}
-    for key, kind in {**{key: key for key in _COMPONENTS}, **_LOCAL}.items():
+    for key, kind in {**{key: key for key in _COMPONENTS}, **_LOCAL, "quantise": "compressor"}.items():
         record = getattr(experiment, key) if "." not in key else getattr(experiment.local, key.partition(".")[2])
         if record is not None:
             parts[key] = registry.build(kind, record, key)

@@ -27,7 +27,7 @@ TABLES: dict[str, pa.Schema] = {
         [
             ("round", _i), ("version", _i), ("dispatch", _i), ("start_s", _f), ("time_s", _f),
             ("available", _i), ("probed", _i), ("selected", _i), ("accepted", _i), ("late", _i), ("dropped", _i),
-            ("rejected", _i), ("train_loss", _f), ("update_norm", _f), ("weight_sum", _f),
+            ("rejected", _i), ("train_loss", _f), ("update_norm", _f), ("weight_sum", _f), ("budget", _f),
             ("down_bits", _f), ("up_bits", _f), ("probe_down_bits", _f), ("probe_up_bits", _f), ("up_paper_bits", _f),
             ("total_bits", _f), ("total_up_bits", _f), ("total_up_paper_bits", _f), ("notes", _s),
         ]
@@ -37,6 +37,7 @@ TABLES: dict[str, pa.Schema] = {
             ("round", _i), ("dispatch", _i), ("client", _i), ("outcome", _s), ("version", _i), ("staleness", _i),
             ("num_examples", _i), ("local_steps", _i), ("weight", _f), ("score", _f), ("loss", _f), ("update_norm", _f),
             ("start_s", _f), ("download_s", _f), ("compute_s", _f), ("upload_s", _f), ("bits_down", _f), ("bits_up", _f),
+            ("theta", _f), ("up_mbps", _f),
         ]
     ),
     "evaluations": pa.schema(

@@ -55,7 +55,8 @@ class SelectionRule(ABC, Generic[S]):
         return Needs()
 
     def gives(self) -> frozenset[str]:
-        """Which columns of :class:`~motley.core.records.Cohort` a weighting may count on: ``"weights"``, ``"scores"``."""
+        """Which columns of :class:`~motley.core.records.Cohort` a weighting (``"weights"``, ``"scores"``) and an allocator
+        (``"scores"``, ``"upload_ratio"``) may count on."""
         return frozenset()
 
     @abstractmethod

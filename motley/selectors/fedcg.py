@@ -121,6 +121,10 @@ class FedCG(SelectionRule[FedCGState]):
         """Both estimates before the choice, vectors with the updates."""
         return Needs(probed={"compute_estimate_s": None, "upload_estimate_s": None}, reported=frozenset({self.vectors}))
 
+    def gives(self) -> frozenset[str]:
+        """The share of its update that each client sends."""
+        return frozenset({"upload_ratio"})
+
     def init(self) -> FedCGState:
         """Nothing known."""
         return FedCGState()

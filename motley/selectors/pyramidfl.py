@@ -105,6 +105,10 @@ class PyramidFL(Oort):
         needs = super().needs()
         return Needs(enrolled=needs.enrolled | {"uplink_mbps"}, reported=needs.reported | {"update_norm"})
 
+    def gives(self) -> frozenset[str]:
+        """The share of its update that each client sends."""
+        return frozenset({"upload_ratio"})
+
     def init(self) -> OortState:
         """Everybody unexplored; columns of its own."""
         state, own = super().init(), dict.fromkeys((*PARTS, "bits", "gain"), np.nan)

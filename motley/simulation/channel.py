@@ -1,6 +1,7 @@
 """The channel: every message passes here and is billed where it passes.
 
-A client that already holds the model of this version (it was probed in this round) is not sent it again.
+A client that already holds the model of this version (it was probed in this round) is not sent it again. An upload costs what its
+:mod:`~motley.transport.wire` message is long, heads and places included; models and single numbers 32 bits a value.
 """
 
 from __future__ import annotations
@@ -11,12 +12,15 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 from motley.algorithms.base import Context, Correction, Exchange, Parts, ServerState, Tensors
 from motley.core.layout import Layout
 from motley.engines.base import Trained
 from motley.tasks.base import ModelState
 from motley.transport.ledger import VALUE_BITS, Ledger, message_bits, paper_bits
+from motley.transport.packet import Form
+from motley.transport.wire import length
 
 __all__ = ["Channel", "Sizes"]
 
@@ -36,14 +40,20 @@ class Channel:
 
     Parameters
     ----------
-    upload_bits: of one client's update, buffers and counters included. paper_bits: 32 for each of its ``mean`` and ``sum`` values.
-    answer_bits: what every participant is sent beside the model. shapes: of an upload's parts, by name. ledger: to go on with.
+    parts: of a whole upload. exchange: what the server rule asks beside it. ledger: to go on with.
+
+    Attributes
+    ----------
+    upload_bits: of a whole upload, buffers and counters included. paper_bits: 32 for each of its ``mean`` and ``sum`` values.
     """
 
-    def __init__(
-        self, upload_bits: int, paper_bits: int, answer_bits: int, shapes: Shapes, ledger: Ledger | None = None
-    ) -> None:
-        self.upload_bits, self.paper_bits, self.answer_bits, self.shapes = upload_bits, paper_bits, answer_bits, shapes
+    def __init__(self, parts: Parts, exchange: Exchange, ledger: Ledger | None = None) -> None:
+        self.shapes = _shapes(parts)
+        self.forms = {name: _form(part.value) for name, part in parts.items() if part.value.numel()}
+        self.answer_bits, self._more = VALUE_BITS * exchange.down, VALUE_BITS * exchange.up
+        self.upload_bits = self.upload_of()
+        update = {name: part.value for name, part in parts.items() if part.fold in ("mean", "sum")}
+        self.paper_bits = paper_bits(update) + self._more
         self.ledger = ledger or Ledger()
         self._holders: tuple[int, Ids] = (-1, np.zeros(0, np.int64))  # a version, and who was sent it in this round
 
@@ -57,19 +67,25 @@ class Channel:
         start = correction.start(download, memory)
         ctx = Context(start.x, download, memory, 1, 1.0, 1, 1.0, layout)
         parts, _ = correction.finish(start, ctx)
-        update = {name: part.value for name, part in parts.items() if part.fold in ("mean", "sum")}
-        more, answer = VALUE_BITS * exchange.up, VALUE_BITS * exchange.down
-        up = message_bits({name: part.value for name, part in parts.items()}) + more
-        return cls(up, paper_bits(update) + more, answer, _shapes(parts))
+        return cls(parts, exchange)
+
+    def upload_of(self, delta: Form | None = None) -> int:
+        """Bits of an upload whose update has this form; None: of a whole one."""
+        forms = self.forms if delta is None else {**self.forms, "delta": delta}
+        return 8 * length(forms) * bool(forms) + self._more
+
+    def paper_of(self, delta_bits: int) -> int:
+        """Bits of an upload whose update is worth so many, as papers count."""
+        return self.paper_bits - self.forms["delta"].values_bits() + delta_bits
 
     def checked(self, stream: Iterable[Trained]) -> Iterator[Trained]:
         """What clients send; an upload with other parts or shapes than the method's is rejected like one that is not finite."""
         for trained in stream:
             yield trained if _shapes(trained.parts) == self.shapes else dataclasses.replace(trained, finite=False)
 
-    def sizes(self, download: Tensors, ids: Ids, version: int) -> Sizes:
-        """What sending ``download`` and the server's answer to these clients, and getting their updates back, takes."""
-        return Sizes(self._model(download, ids, version) + self.answer_bits, np.full(len(ids), self.upload_bits))
+    def sizes(self, download: Tensors, ids: Ids, version: int, up: Ids) -> Sizes:
+        """What sending ``download`` and the server's answer to these clients, and getting uploads of ``up`` bits back, takes."""
+        return Sizes(self._model(download, ids, version) + self.answer_bits, up)
 
     def _model(self, download: Tensors, ids: Ids, version: int) -> Ids:
         """Bits of the model to who does not hold it."""
@@ -100,9 +116,9 @@ class Channel:
         self.ledger.post("model", "down", ids, bits, round)
         self._holders = (-1, np.zeros(0, np.int64))
 
-    def receive(self, ids: Ids, bits: Ids, sent: NDArray[np.bool_], round: int) -> None:
+    def receive(self, ids: Ids, bits: Ids, paper_bits: Ids, sent: NDArray[np.bool_], round: int) -> None:
         """Bill the updates that came. A late or rejected one is paid for; a dropped client sent nothing."""
-        self.ledger.post("upload", "up", ids[sent], bits[sent], round, paper_bits=self.paper_bits)
+        self.ledger.post("upload", "up", ids[sent], bits[sent], round, paper_bits=paper_bits[sent])
 
     def round_row(self) -> dict[str, int]:
         """The traffic columns of the table ``rounds``."""
@@ -113,6 +129,12 @@ class Channel:
             "up_paper_bits": ledger.round_paper_bits, "total_bits": ledger.total_bits,
             "total_up_bits": ledger.total(direction="up"), "total_up_paper_bits": ledger.paper_bits,
         }  # fmt: skip
+
+
+def _form(value: Tensor) -> Form:
+    """How a whole part is written; real numbers always in 32 bits, whatever a run computes in."""
+    n = value.numel()
+    return Form(n, n, coding="float32" if value.is_floating_point() else "int64")
 
 
 def _shapes(parts: Parts) -> Shapes:

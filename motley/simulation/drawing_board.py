@@ -53,6 +53,13 @@ class DrawingBoard:
         """Seconds of all local steps, ``[n]``."""
         return self.longer * self.step_s(world, ids, round) * self.full_steps[ids]
 
+    def load(self, world: World, cohort: Cohort, up_mbps: Floats, round: int) -> dict[str, Floats]:
+        """What an allocator may know of a cohort: the work that is planned before stragglers or a deadline cut it short."""
+        planned = self.full_steps[cohort.ids] if cohort.local_steps is None else np.maximum(cohort.local_steps, 1)
+        examples, steps = np.asarray(self.examples[cohort.ids], np.float64), np.asarray(planned, np.float64)
+        seconds = self.longer * self.step_s(world, cohort.ids, round) * steps
+        return {"examples": examples, "steps": steps, "compute_s": seconds, "uplink_mbps": up_mbps}
+
     def _ended(self, stragglers: Stragglers, ids: Ids, round: int) -> Ids:
         """Steps of the epochs that each client ends, ``[n]``."""
         work = self.setting.work
@@ -61,13 +68,14 @@ class DrawingBoard:
 
     def lines(
         self, run: Plan, cohort: Cohort, bits: Sizes, speeds: tuple[Floats, Floats],
-        dispatch: int, version: int, round: int, now_s: float,
+        dispatch: int, version: int, round: int, now_s: float, besides: Floats | float = 0.0,
     ) -> Timelines:  # fmt: skip
         """One timeline per client of a cohort.
 
         Parameters
         ----------
         bits, speeds: of its messages and its links, up and down. dispatch: number of the first. version: of the model sent.
+        besides: local steps that its upload takes to be made.
         """
         up, down = speeds
         ids = cohort.ids
@@ -81,7 +89,8 @@ class DrawingBoard:
         spare_s = -(transfer_s(bits.down, down) + transfer_s(bits.up, up))
         steps = run.synchrony.steps(steps, spare_s, self.longer * plain_s)
         asked = self.exchange.own * self.setting.work.batches(self.examples[ids]) + self.exchange.batches
-        before = (bench.passes(self.first, self.federation, self.setting.work, ids) + asked) * FORWARD / np.maximum(steps, 1)
+        met = (bench.passes(self.first, self.federation, self.setting.work, ids) + asked) * FORWARD
+        before = (met + besides) / np.maximum(steps, 1)
         return plan(
             client=ids,
             dispatch=dispatch + np.arange(len(ids)),

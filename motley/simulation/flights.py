@@ -21,6 +21,10 @@ CARGO: Mapping[str, type] = {
     "score": np.float64,  # the selector's score, NaN where it gives none
     "bits_down": np.int64,
     "bits_up": np.int64,
+    "paper_bits": np.int64,
+    "theta": np.float64,  # share of its update that may travel
+    "budget": np.float64,  # of its round
+    "up_mbps": np.float64,
     "rehearsal": np.bool_,
     "factor": np.float64,  # on the update it sends; 1: honest
 }

@@ -14,6 +14,7 @@ from motley.simulation.examiner import Examine
 from motley.simulation.stop import Stop
 from motley.timing.stragglers import Stragglers
 from motley.timing.synchrony import Synchrony
+from motley.transport.shipping import Shipping
 from motley.world.base import World
 
 __all__ = ["Plan", "Round"]
@@ -29,6 +30,7 @@ class Plan:
     weights: how much each update counts. schedule: factor on the learning rate by server step. examine: when to look.
     probe_batches: batches a probe measures per candidate instead of what the rule asks for; 0 means all.
     stragglers: who works less in a round; None: nobody.
+    shipping: how updates travel.
     room: what the server rule may use beside uploads (network, public and validation samples); None: nothing.
     """
 
@@ -43,6 +45,7 @@ class Plan:
     probe_batches: int | None = None
     room: Room | None = None
     stragglers: Stragglers | None = None
+    shipping: Shipping = field(default_factory=Shipping)
 
     def probed(self, selector: Selector[Any]) -> dict[str, int | None]:
         """Signals measured before a choice, and on how many batches (None: all data)."""

@@ -58,7 +58,7 @@ def client_rows(landed: Flights, reports: Reports) -> dict[str, Any]:
         "local_steps": lines.steps, "weight": cargo["weight"], "score": cargo["score"],
         "loss": reports.signal("loss"), "update_norm": reports.signal("update_norm"), "start_s": lines.start_s,
         "download_s": reports.download_s, "compute_s": reports.compute_s, "upload_s": reports.upload_s,
-        "bits_down": reports.bits_down, "bits_up": reports.bits_up,
+        "bits_down": reports.bits_down, "bits_up": reports.bits_up, "theta": cargo["theta"], "up_mbps": cargo["up_mbps"],
     }  # fmt: skip
 
 

@@ -7,7 +7,7 @@ rows. Time is planned before learning, so what will be thrown away is never trai
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,7 @@ from motley.simulation.examiner import examine, own_models
 from motley.simulation.flights import Flights
 from motley.simulation.links import Links
 from motley.simulation.plan import Plan, Round
+from motley.simulation.press import Press, first_memory
 from motley.simulation.scales import weighed
 from motley.simulation.servers import exchange_of, room_at
 from motley.simulation.stopwatch import Stopwatch
@@ -41,6 +42,7 @@ from motley.timing.clock import Clock
 from motley.timing.planner import probe_s
 from motley.timing.synchrony import Dispatch, Step, View, Wait
 from motley.transport.ledger import Ledger
+from motley.transport.shipping import apart
 
 __all__ = ["Simulation"]
 
@@ -93,7 +95,8 @@ class Simulation:
         self.clock, self.watch = Clock(), Stopwatch()
         self.tides = Tides(plan.world.drift, self._key("shift").fold("drift"), self.federation)
         self.links = Links(plan.world.network, self._key("network"), self.full_steps > 0)
-        self.memories = Vault(self.algorithm.correction.memory(model)) if memories is None else memories
+        self.memories = Vault(first_memory(plan, model)) if memories is None else memories
+        self.press = Press(plan.shipping, self.setting, self.channel, self.memories, selector.horizon)
         self.downloads: dict[int, Tensors] = {}
         self.flights = Flights.empty()
         self.round = self.version = self.dispatch = 0
@@ -158,7 +161,8 @@ class Simulation:
             self._dispatch(cohort)
         notes = json.dumps({name: float(value) for name, value in cohort.notes.items()}) if cohort.notes else None
         selected = self._tally.get("selected", 0) + len(cohort.ids)
-        self._tally |= {"available": len(available), "selected": selected, "notes": notes}
+        budget = float(self.flights.cargo["budget"][-1]) if len(cohort.ids) else float("nan")
+        self._tally |= {"budget": budget, "available": len(available), "selected": selected, "notes": notes}
 
     def _begin_round(self) -> None:
         """A round is a call of ``select``, or a server step without one since the last. The first since a step starts its time."""
@@ -208,14 +212,19 @@ class Simulation:
         ids, world = cohort.ids, self.plan.world
         lr = np.full(len(ids), self.setting.solver.lr * self.plan.schedule.factor(self.version + 1, self.selector.horizon))
         lr = lr if cohort.lr_scale is None else lr * cohort.lr_scale
-        bits = self.channel.sizes(self.downloads[self.version], ids, self.version)
         speeds, examples = self._speeds(ids), self.examples[ids]
-        lines = self.board.lines(self.plan, cohort, bits, speeds, self.dispatch, self.version, self.round, self.clock.now_s)
+        load = self.board.load(world, cohort, speeds[0], self.round)
+        shares = self.press.shares(cohort, self.version + 1, self.dispatch, load)
+        bits = self.channel.sizes(self.downloads[self.version], ids, self.version, shares.bits)
+        lines = self.board.lines(
+            self.plan, cohort, bits, speeds, self.dispatch, self.version, self.round, self.clock.now_s, shares.steps
+        )
         weight = raw_weights(self.plan.weights, cohort, examples, int(self.examples.sum()), len(self.federation))
         cargo: dict[str, Any] = {
             "examples": examples, "lr": lr, "weight": weight, "rehearsal": cohort.rehearsal,
             "score": np.nan if cohort.scores is None else cohort.scores, "bits_down": bits.down, "bits_up": bits.up,
             "factor": world.failures.upload_factor(self._key("fail"), ids, self.round), "round": self.round,
+            "theta": shares.theta, "budget": shares.budget, "paper_bits": shares.paper_bits, "up_mbps": speeds[0],
         }  # fmt: skip
         self.flights = self.flights.plus(lines, cargo)
         self.channel.send(ids, bits.down, self.version + 1)
@@ -233,13 +242,14 @@ class Simulation:
         outcome = np.where(decision.accept[gone], Outcome.ACCEPTED, Outcome.LATE).astype(np.int8)
         outcome[landed.timelines.dropped] = Outcome.DROPPED
         sent = ~landed.timelines.dropped & (landed.timelines.arrives_s <= self.clock.now_s)  # what is cancelled is not sent
-        self.channel.receive(landed.timelines.client, landed.cargo["bits_up"], sent, self.version + 1)
+        bits, paper = landed.cargo["bits_up"], landed.cargo["paper_bits"]
+        self.channel.receive(landed.timelines.client, bits, paper, sent, self.version + 1)
         results: dict[int, Trained] = {}
         with self.watch("fold"):
             accepted = np.flatnonzero(outcome == Outcome.ACCEPTED)
-            made = uploads(landed, accepted, self.downloads, self._train, self.decoded, results, self.tides)
+            made = uploads(landed, accepted, self.downloads, self._train, self.decoded, results, self.tides, self.press)
             folded = weighed(made, decision, gone, landed, self.server.model, self.downloads)
-            total = self.algorithm.aggregator.fold(folded, divide_by(self.plan.weights))
+            total = self.press.total(self.algorithm.aggregator.fold(folded, divide_by(self.plan.weights)))
             outcome[[i for i, trained in results.items() if not trained.finite]] = Outcome.REJECTED
             counted = outcome == Outcome.ACCEPTED
             if landed.cargo["rehearsal"].any():
@@ -253,6 +263,7 @@ class Simulation:
         self.asked = False
         self._forget_versions()
         reports = rows.landed_reports(landed, outcome, staleness, results)
+        self.press.end(reports, total)
         with self.watch("select"):
             self.selector.observe(self.round, reports)
         return self._tell(landed, reports, float(landed.cargo["weight"][counted].sum()))
@@ -260,7 +271,7 @@ class Simulation:
     def _train(self, jobs: Sequence[Job], download: Tensors) -> Iterator[Trained]:
         """What the clients of these jobs send, checked as it comes in."""
         want = (self.selector.rule.needs().reported & REPORTED) | {"loss", "update_norm"}
-        memories = self.memories.of(job.client for job in jobs)
+        memories = self._memories([job.client for job in jobs])
         return self.watch.iterate("train", self.channel.checked(self.engine.train(jobs, download, memories, want)))
 
     def _moved(self, total: Tensors, counted: NDArray[np.bool_]) -> ServerState:
@@ -273,7 +284,7 @@ class Simulation:
         kept = {client: memory for client, memory in memories.items() if memory is not None}
         self.server, after = self.algorithm.server.settle(self.server, total, kept, room)
         self.decoded.step(total)
-        for client, memory in after.items():
+        for client, memory in self.press.taken(after, total).items():
             self.memories.put(client, memory)
 
     # ------------------------------------------------------------------------------------- examiner, rows
@@ -328,7 +339,11 @@ class Simulation:
     def _starts(self, ids: Ids) -> dict[int, Memory | None]:
         """What these clients keep, where what is measured of a model depends on it."""
         own = type(self.algorithm.correction).start is not Correction.start or self.algorithm.loss.whole_model
-        return self.memories.of(ids) if own else {}
+        return self._memories(ids) if own else {}
+
+    def _memories(self, ids: Iterable[int] | Ids) -> dict[int, Memory | None]:
+        """What the algorithm keeps of these clients."""
+        return {client: apart(memory)[0] for client, memory in self.memories.of(ids).items()}
 
     def _sees(self, ids: Ids) -> Sight | None:
         """What these clients see of their data now."""
@@ -362,7 +377,7 @@ class Simulation:
             "flights": self.flights.save(), "selector": self.selector.to_bytes(), "ledger": self.channel.ledger.save(),
             "now_s": self.clock.now_s, "round": self.round, "version": self.version, "dispatch": self.dispatch,
             "start_s": self.start_s, "asked_s": self.asked_s, "score": self.score,
-            "candidates": self.candidates, "decoded": self.decoded.save(),
+            "candidates": self.candidates, "decoded": self.decoded.save(), "press": self.press.save(),
         }  # fmt: skip
 
     def restore(self, saved: Mapping[str, Any]) -> None:
@@ -378,3 +393,4 @@ class Simulation:
         self.start_s, self.asked_s, self.score = saved["start_s"], saved["asked_s"], saved["score"]
         self.candidates = saved["candidates"]
         self.decoded.restore(saved["decoded"])
+        self.press.restore(saved["press"])

@@ -12,6 +12,7 @@ from motley.algorithms.base import Tensors, Upload
 from motley.engines.base import Job, Trained
 from motley.simulation.decoded import Decoded
 from motley.simulation.flights import Flights
+from motley.simulation.press import Press
 from motley.simulation.scales import Numbered, corrupted
 from motley.simulation.tides import Tides
 
@@ -29,9 +30,11 @@ def uploads(
     decoded: Decoded,
     results: dict[int, Trained],
     tides: Tides,
+    press: Press,
 ) -> Numbered:
     """Train the accepted (rows of ``landed``), version by version, and yield what is sound, and its row, in order of client id (one
-    version streams). ``results`` takes in what came of each row, without its upload. ``tides``: what clients saw when sent out."""
+    version streams). ``results`` takes in what came of each row, without its upload. ``tides``: what clients saw when sent out.
+    ``press``: what becomes of updates on their way."""
     versions = landed.timelines.version[accepted]
     kept: dict[int, Upload] = {}
     for version in np.unique(versions):
@@ -39,11 +42,15 @@ def uploads(
         lines, lr = landed.timelines[chosen], landed.cargo["lr"][chosen]
         seen = tides.seen(landed.take(chosen))
         planned = zip(lines.client, lines.dispatch, lines.steps, lr, seen, strict=True)
-        jobs = [Job(int(c), int(d), int(s), float(r), sight) for c, d, s, r, sight in planned]
+        theta = landed.cargo["theta"][chosen].tolist()
+        jobs = [
+            Job(int(c), int(d), int(s), float(r), sight, press.layers(share, int(d), int(c)))
+            for (c, d, s, r, sight), share in zip(planned, theta, strict=True)
+        ]
         download = downloads[int(version)]
-        stream = corrupted(train(jobs, download), landed.cargo["factor"][chosen])
-        for i, rate, done in zip(chosen.tolist(), lr.tolist(), stream, strict=True):
-            made = decoded.signals(done.parts, download, rate * done.steps) if done.finite else {}
+        stream = press.through(corrupted(train(jobs, download), landed.cargo["factor"][chosen]), landed.take(chosen))
+        for i, rate, (done, meant) in zip(chosen.tolist(), lr.tolist(), stream, strict=True):
+            made = decoded.signals({**done.parts, **meant}, download, rate * done.steps) if done.finite else {}
             results[i] = dataclasses.replace(done, parts={}, signals={**done.signals, **made})
             if done.finite:
                 kept[i] = Upload(done.parts, float(landed.cargo["weight"][i]), client=done.client)

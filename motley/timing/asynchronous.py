@@ -22,6 +22,7 @@ Deviations and readings
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -48,6 +49,8 @@ class Asynchronous(Synchrony):
     b: float = 4.0
     max_staleness: int | None = None
     idle_s: float = 60.0
+
+    overlaps: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if not 0 < self.alpha <= 1:

@@ -25,6 +25,7 @@ Deviations and readings
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -51,6 +52,8 @@ class Buffered(Synchrony):
     b: float = 4.0
     max_staleness: int | None = None
     idle_s: float = 60.0
+
+    overlaps: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.buffer < 1:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -101,7 +102,9 @@ class Step:
 
 
 class Synchrony(ABC):
-    """A frozen dataclass of options and one decision."""
+    """A frozen dataclass of options and one decision. ``overlaps``: clients of several versions are under way at once."""
+
+    overlaps: ClassVar[bool] = False
 
     @property
     def least(self) -> int:

@@ -4,15 +4,45 @@ from __future__ import annotations
 
 from motley.core.components import Catalogue
 
-__all__ = ["ALLOCATORS", "COMPRESSORS"]
+__all__ = ["ALLOCATORS", "BUDGETS", "COMPRESSORS", "FEEDBACKS"]
 
 COMPRESSORS = Catalogue(
     "compressor",
-    {"identity": "motley.transport.compressors.identity:Identity"},
-    planned=("topk", "randomk", "qsgd", "fedpaq", "signs", "terngrad", "tensor_drop"),
+    {
+        "fedpaq": "motley.transport.compressors.fedpaq:FedPAQ",
+        "identity": "motley.transport.compressors.identity:Identity",
+        "qsgd": "motley.transport.compressors.qsgd:QSGD",
+        "randomk": "motley.transport.compressors.randomk:RandomK",
+        "signs": "motley.transport.compressors.signs:Signs",
+        "tensor_drop": "motley.transport.compressors.tensor_drop:TensorDrop",
+        "terngrad": "motley.transport.compressors.terngrad:TernGrad",
+        "topk": "motley.transport.compressors.topk:TopK",
+    },
+)
+FEEDBACKS = Catalogue(
+    "feedback",
+    {
+        "adaptive": "motley.transport.feedback:Adaptive",
+        "ef21": "motley.transport.feedback:EF21",
+        "fixed": "motley.transport.feedback:Fixed",
+        "none": "motley.transport.feedback:NoFeedback",
+    },
 )
 ALLOCATORS = Catalogue(
     "allocator",
-    {"uniform": "motley.transport.allocators.uniform:Uniform"},
-    planned=("by_score", "from_selector", "optrate", "flexcom", "fedcg_lp"),
+    {
+        "by_score": "motley.transport.allocators.by_score:ByScore",
+        "fedcg_lp": "motley.transport.allocators.fedcg_lp:FedCGProgram",
+        "flexcom": "motley.transport.allocators.flexcom:FlexCom",
+        "from_selector": "motley.transport.allocators.from_selector:FromSelector",
+        "optrate": "motley.transport.allocators.optrate:OptRate",
+        "uniform": "motley.transport.allocators.uniform:Uniform",
+    },
+)
+BUDGETS = Catalogue(
+    "budget",
+    {
+        "constant": "motley.transport.allocators.schedules:Constant",
+        "cosine": "motley.transport.allocators.schedules:Cosine",
+    },
 )

@@ -164,7 +164,7 @@ def test_an_experiment_is_never_changed() -> None:
             "partition.alhpa: 'dirichlet' has no such option (did you mean 'alpha'?)",
         ),
         ({"partition": {"name": "dirichlet", "alpha": "x"}}, "partition.alpha: got 'x'; expected a number"),
-        ({"compressor": "topk"}, "compressor.name: 'topk' is known but not built yet; built: identity"),
+        ({"compressor": "topkk"}, "compressor.name: got 'topkk' (did you mean 'topk'?)"),
         ({"local": {"epochs": 1, "steps": 5}}, "local: give either epochs or steps, not both"),
         ({"local": {"epochs": 0}}, "local.epochs: got 0; expected at least 1"),
         ({"local": {"batchsize": 0}}, "local.batchsize: there is no such key (did you mean 'batch_size'?)"),

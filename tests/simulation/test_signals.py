@@ -50,10 +50,14 @@ class Curious(SelectionRule[int]):
 
 A, M, N = np.array([1.0, 2.0, 0.5]), np.array([3.0, -1.0, 4.0]), np.array([2, 4, 8])
 LR = 0.1
+HEADS = 536
+"""Bits of the heads of an upload of one part named delta: 15 + 8 bytes of the message, 1 + 5 + 38 of the part."""
+UP_S = (32 + HEADS) / 16
+"""Seconds of an upload at 16 bits a second."""
 
 
 def _experiment(**keys: Any) -> Experiment:
-    """Three parabolas on a line with 2, 4 and 8 equal samples, a step each; a model is 32 bits: 2 s up, 1 s down; a step .25 s."""
+    """Three parabolas on a line with 2, 4 and 8 equal samples, a step each; a number is 32 bits: 2 s up, 1 s down; a step .25 s."""
     task = {"name": "quadratic", "curvatures": A.tolist(), "minima": M.tolist(), "examples": N.tolist()}
     base = {
         "task": task, "partition": "by_writer", "population": 3, "cohort": 3, "stop": {"rounds": 4},
@@ -108,16 +112,16 @@ def test_everything_probed_on_parabolas() -> None:
 )
 def test_a_gradient_takes_as_long_as_a_step(probed: tuple[str, ...], batches: int | None, share: float) -> None:
     """A batch put forward takes a third of a step, a gradient of it a whole one, which gives the loss besides. The slowest
-    has 8 batches (or 2), .25 s a step; 1 s down, and 2 s up for each number. Then the cohort computes 8 steps and is 2 s up."""
+    has 8 batches (or 2), .25 s a step; 1 s down, and 2 s up for each number. Then the cohort computes 8 steps and sends."""
     simulation, _, rows = _watched(Curious(probed=probed, batches=batches))
     simulation.step()
     bench = 1.0 + (batches or 8) * 0.25 * share + 2.0 * len(probed)
     assert rows.tables["clients"][0]["start_s"].tolist() == [pytest.approx(bench, rel=1e-12)] * 3
-    assert rows.tables["rounds"][0]["time_s"] == pytest.approx(bench + 2.0 + 2.0, rel=1e-12)
+    assert rows.tables["rounds"][0]["time_s"] == pytest.approx(bench + 2.0 + UP_S, rel=1e-12)
 
 
-@pytest.mark.parametrize(("algorithm", "numbers"), [("fedavg", 1), ("fednova", 2)])
-def test_everything_reported_on_parabolas(algorithm: str, numbers: int) -> None:
+@pytest.mark.parametrize(("algorithm", "bits"), [("fedavg", 32 + HEADS), ("fednova", 64 + HEADS + 8 * (1 + 11 + 38))])
+def test_everything_reported_on_parabolas(algorithm: str, bits: int) -> None:
     """After s steps w_k = m_k + (1 - lr a_k)^s (w - m_k). The first gradient is the largest; the pseudo-gradient is the mean of
     those met; the last layer of a model of one layer is all of it."""
     names = ("arrival_loss", "grad_norm", "max_grad_norm", "gradient", "gradient_sketch", "sketch", "last_layer", "update_norm")
@@ -139,12 +143,12 @@ def test_everything_reported_on_parabolas(algorithm: str, numbers: int) -> None:
         sketch = Sketch.signal(name, streams, 1)
         assert reports.signal(name) == pytest.approx(np.stack([sketch.of([v]) for v in values]), rel=1e-12)
     # the server makes them of the uploads (FedNova's are divided by ||a||, which is sent beside them): no more bits went up
-    assert rows.tables["rounds"][0]["up_bits"] == 96 * numbers
+    assert rows.tables["rounds"][0]["up_bits"] == 3 * bits
     assert rows.tables["rounds"][0]["probe_up_bits"] == 0
 
 
 def test_measuring_on_arrival_takes_its_time() -> None:
-    """A forward pass of 8 batches is 8/3 steps; with the gradient it is 8 steps. 1 s down, 8 steps of .25 s, 2 s up."""
+    """A forward pass of 8 batches is 8/3 steps; with the gradient it is 8 steps. 1 s down, 8 steps of .25 s, the upload."""
     for names, extra in (
         ((), 0.0),
         (("arrival_loss",), 8 / 3),
@@ -152,11 +156,11 @@ def test_measuring_on_arrival_takes_its_time() -> None:
         (("max_grad_norm",), 0.0),
     ):
         simulation, _, _ = _watched(Curious(reported=names))
-        assert simulation.step().time_s == pytest.approx(1.0 + (8 + extra) * 0.25 + 2.0, rel=1e-12)
+        assert simulation.step().time_s == pytest.approx(1.0 + (8 + extra) * 0.25 + UP_S, rel=1e-12)
 
 
 def test_the_planners_figures_are_free() -> None:
-    """1 s down, 2, 4, 8 steps of .25 s, 2 s up, 16e-6 Mb/s; at enrolment and before a choice, without a bit or a second."""
+    """1 s down, 2, 4, 8 steps of .25 s, the upload at 16e-6 Mb/s; at enrolment and before a choice, without a bit or a second."""
     names = ("uplink_mbps", "download_estimate_s", "compute_estimate_s", "upload_estimate_s")
     simulation, seen, rows = _watched(Curious(enrolled=names, probed=names))
     simulation.step()
@@ -164,11 +168,11 @@ def test_the_planners_figures_are_free() -> None:
         assert reports.signal("uplink_mbps").tolist() == [16e-6] * 3
         assert reports.signal("download_estimate_s") == pytest.approx([1.0] * 3)
         assert reports.signal("compute_estimate_s") == pytest.approx([0.5, 1.0, 2.0])
-        assert reports.signal("upload_estimate_s") == pytest.approx([2.0] * 3)
+        assert reports.signal("upload_estimate_s") == pytest.approx([UP_S] * 3)
     row = rows.tables["rounds"][0]
     assert (row["probed"], row["probe_down_bits"], row["probe_up_bits"]) == (3, 0, 0)
-    assert row["time_s"] == pytest.approx(5.0, rel=1e-12)
-    assert row["total_bits"] == 2 * 96  # nothing at enrolment either
+    assert row["time_s"] == pytest.approx(3.0 + UP_S, rel=1e-12)
+    assert row["total_bits"] == 96 + 3 * (32 + HEADS)  # nothing at enrolment either
 
 
 def test_at_enrolment_everybody_has_the_initial_last_layer_and_it_takes_no_room() -> None:
@@ -221,11 +225,11 @@ def test_a_rehearsal_measures_twice_and_leaves_everything_as_it_was() -> None:
     assert first[1].version.tolist() == [1.0] * 3
     assert _w(simulation) == w
     assert torch.equal(simulation.decoded.consensus, consensus)  # type: ignore[arg-type]
-    # both probes: 3 models down, 3 numbers up, 1 + 8/3 * .25 + 2 s; the cohort holds the model of the first: 2 + 2 s
+    # both probes: 3 models down, 3 numbers up, 1 + 8/3 * .25 + 2 s; the cohort holds the model of the first: 2 s and the upload
     row = rows.tables["rounds"][1]
     assert (row["probed"], row["probe_down_bits"], row["probe_up_bits"]) == (6, 2 * 96, 2 * 96)
-    assert (row["down_bits"], row["up_bits"]) == (0, 96)
-    assert row["time_s"] - spent == pytest.approx(2 * (1 + 8 / 3 * 0.25 + 2) + 4, rel=1e-12)
+    assert (row["down_bits"], row["up_bits"]) == (0, 3 * (32 + HEADS))
+    assert row["time_s"] - spent == pytest.approx(2 * (1 + 8 / 3 * 0.25 + 2) + 2 + UP_S, rel=1e-12)
     simulation.step()
     assert seen[-2][1].signal("loss") == pytest.approx(A / 2 * (w - M) ** 2, rel=1e-12)
     assert _w(simulation) == pytest.approx(rehearsed, rel=1e-12)  # the same cohort, now for good

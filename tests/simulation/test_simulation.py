@@ -37,6 +37,10 @@ class Rows:
         self.tables.setdefault(table, []).append(columns)
 
 
+UP = 32_000 + 8 * (15 + 8 + 1 + 5 + 38)
+"""Bits of an upload: 1000 numbers, the message's head and checksum, the name and head of its one part delta."""
+
+
 def _experiment(**keys: Any) -> Experiment:
     """Three parabolas in 1000 dimensions with 2, 4 and 8 samples: a model is 32,000 bits, a second down is 2 of them, up is 1."""
     base = {
@@ -49,25 +53,25 @@ def _experiment(**keys: Any) -> Experiment:
 
 
 def test_a_round_of_three_clients_to_the_last_digit() -> None:
-    """Download 32,000 bits at .064 Mb/s: .5 s. Compute 2, 4, 8 steps of .25 s: .5, 1, 2 s. Upload at .032 Mb/s: 1 s.
-    The slowest ends the round at .5 + 2 + 1 = 3.5 s; three models down, three up: 96,000 bits each way."""
+    """Download 32,000 bits at .064 Mb/s: .5 s. Compute 2, 4, 8 steps of .25 s: .5, 1, 2 s. Upload of 32,536 bits at .032 Mb/s: 1.01675 s.
+    The slowest ends the round at .5 + 2 + 1.01675 s; three models down, three updates up."""
     rows = Rows()
     simulation = build(_experiment(), writer=rows)
-    assert simulation.step().time_s == 3.5
+    assert simulation.step().time_s == 3.51675
     clients, rounds = rows.tables["clients"][0], rows.tables["rounds"][0]
     assert clients["client"].tolist() == [0, 1, 2]
     assert clients["download_s"].tolist() == [0.5] * 3
     assert clients["compute_s"].tolist() == [0.5, 1.0, 2.0]
-    assert clients["upload_s"].tolist() == [1.0] * 3
-    assert (rounds["down_bits"], rounds["up_bits"], rounds["up_paper_bits"]) == (96_000, 96_000, 96_000)
-    assert (rounds["probe_down_bits"], rounds["probe_up_bits"], rounds["total_bits"]) == (0, 0, 192_000)
-    assert simulation.step().time_s == 7.0
+    assert clients["upload_s"].tolist() == pytest.approx([1.01675] * 3, rel=1e-12)
+    assert (rounds["down_bits"], rounds["up_bits"], rounds["up_paper_bits"]) == (96_000, 3 * UP, 96_000)
+    assert (rounds["probe_down_bits"], rounds["probe_up_bits"], rounds["total_bits"]) == (0, 0, 96_000 + 3 * UP)
+    assert simulation.step().time_s == 2 * 3.51675
 
 
 def test_a_probe_is_charged_and_its_download_is_not_charged_twice() -> None:
     """Power-of-Choice, d = 3, m = 2, losses on all data: forward passes of 2, 4, 8 batches at a third of .25 s: at most 2/3 s.
     Candidates download in .5 s and send one number (32 bits, .001 s): the bench takes .5 + 2/3 + .001 s. The chosen two hold the
-    model already, so only computing and the second of upload follow. The sizes told at enrolment: 3 x 32 bits."""
+    model already, so only computing and the upload follow. The sizes told at enrolment: 3 x 32 bits."""
     rows = Rows()
     selector = {"name": "power_of_choice", "d": 3}
     simulation = build(_experiment(cohort=2, selector=selector, probe={"batches": "all"}), writer=rows)
@@ -75,12 +79,12 @@ def test_a_probe_is_charged_and_its_download_is_not_charged_twice() -> None:
     clients, rounds = rows.tables["clients"][0], rows.tables["rounds"][0]
     bench = 0.5 + 8 * 0.25 / 3 + 0.001
     steps = np.array([2, 4, 8])[clients["client"]]
-    assert end == pytest.approx(bench + 0.25 * steps.max() + 1.0, rel=1e-15)
+    assert end == pytest.approx(bench + 0.25 * steps.max() + 1.01675, rel=1e-15)
     assert clients["start_s"].tolist() == [pytest.approx(bench, rel=1e-15)] * 2
     assert clients["download_s"].tolist() == [0.0, 0.0]
     assert (rounds["probed"], rounds["probe_down_bits"], rounds["probe_up_bits"]) == (3, 96_000, 96)
-    assert (rounds["down_bits"], rounds["up_bits"]) == (0, 64_000)
-    assert rounds["total_bits"] == 96 + 96_000 + 96 + 64_000
+    assert (rounds["down_bits"], rounds["up_bits"]) == (0, 2 * UP)
+    assert rounds["total_bits"] == 96 + 96_000 + 96 + 2 * UP
 
 
 def test_traffic_is_conserved() -> None:
@@ -247,7 +251,7 @@ def test_a_dropped_client_teaches_nothing_costs_its_download_and_keeps_its_memor
     assert np.isnan(clients["loss"][1])
     assert np.isnan(clients["upload_s"][1])
     assert done.accepted == 2
-    assert rows.tables["rounds"][0]["up_bits"] == 64_000
+    assert rows.tables["rounds"][0]["up_bits"] == 2 * UP
     assert rows.tables["rounds"][0]["down_bits"] == 96_000
     both = _with(build(_experiment(), writer=Rows()), cohort=3)
     both.step()
@@ -341,7 +345,7 @@ def test_a_run_ends_at_the_first_limit() -> None:
     simulation = build(_experiment(stop={"rounds": 100, "virtual_hours": 10 / 3600}))
     while not simulation.done:
         last = simulation.step()
-    assert (last.round, last.time_s) == (3, 10.5)
+    assert (last.round, last.time_s) == (3, pytest.approx(3 * 3.51675, rel=1e-15))
 
 
 def test_a_weighting_the_selector_cannot_serve_is_refused_when_built_not_in_round_one() -> None:
@@ -429,7 +433,7 @@ def test_everything_a_cohort_can_say_is_done() -> None:
     assert torch.equal(simulation.server.model.x, x)
     assert simulation.selector.state == 3
     assert rows.tables["clients"][0]["outcome"] == ["rehearsed"] * 3
-    assert rows.tables["rounds"][0]["up_bits"] == 96_000
+    assert rows.tables["rounds"][0]["up_bits"] == 3 * UP
     simulation.step()
     moved = torch.zeros_like(x)
     for k, (rate, steps, weight) in enumerate([(0.1, 1, 0.0), (0.2, 2, 0.25), (0.1, 20, 0.5)]):

@@ -323,7 +323,7 @@ def test_the_adaptive_pull_is_sent_and_used() -> None:
         simulation.channel.upload_bits,
         simulation.channel.whole(simulation.algorithm.correction.download(simulation.server)),
     )
-    assert (up, down[0]) == (64, 64)
+    assert (up, down[0]) == (64 + 8 * (67 + 1 + 4 + 38), 64)  # heads of delta and of loss
     wild = simulate(algorithm={**rule, "mu": 0.0}, **{**keys, "lr": 2.5, "taus": (1, 1)})
     wild.step(), wild.step()
     assert wild.server.extra["mu"].item() == pytest.approx(0.1)

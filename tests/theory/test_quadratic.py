@@ -80,4 +80,4 @@ def test_a_diverging_client_is_rejected_and_the_run_goes_on() -> None:
     assert [r.accepted for r in done] == [0, 0]
     assert torch.equal(simulation.server.model.x, before)
     assert simulation.done
-    assert simulation.channel.ledger.total("upload", "up") == 2 * 2 * 32
+    assert simulation.channel.ledger.total("upload", "up") == 2 * 2 * (32 + 8 * 67)  # heads and checksum

@@ -205,14 +205,14 @@ class Rows:
 
 
 def test_what_is_cancelled_is_not_billed_up_and_what_is_late_keeps_its_memory():
-    """Everybody is asked, one is kept: three downloads of 32 bits, one upload; the others' c_k stay unset."""
+    """Everybody is asked, one is kept: three downloads of 2 x 32 bits, one upload with 108 bytes of heads; the others' c_k stay unset."""
     keys = {"cohort": 1, "synchrony": {"name": "deadline", "over_select": 3.0}, "algorithm": "scaffold", "rounds": 1}
     simulation = simulate(device={"name": "uniform", "low": 1.0, "high": 2.0}, **keys)
     simulation.writer = rows = Rows()
     simulation.step()
     ledger = simulation.channel.ledger
     assert ledger.total("model", "down") == 3 * 64  # x and c
-    assert ledger.total("upload", "up") == 64
+    assert ledger.total("upload", "up") == 64 + 8 * 108
     assert sorted(rows.tables["clients"][0]["outcome"]) == ["accepted", "late", "late"]
     assert len(simulation.memories) == 1
 

@@ -86,7 +86,7 @@ def test_partial_results_are_kept_or_dropped():
     x, m = dropped.server.model.x.item(), np.array([0.0, 10.0, 4.0, -3.0])
     dropped.step()
     assert rows.tables["rounds"][0]["accepted"] == 2
-    assert rows.tables["rounds"][0]["up_bits"] == 2 * 32
+    assert rows.tables["rounds"][0]["up_bits"] == 2 * (32 + 8 * 67)  # heads and checksum
     assert dropped.clock.now_s == pytest.approx(20.0)
     wanted = (m + 0.95**20 * (x - m))[~late].mean()
     assert dropped.server.model.x.item() == pytest.approx(wanted, rel=1e-12)

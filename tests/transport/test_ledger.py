@@ -7,8 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from motley.core.codec import decode, encode
-from motley.core.errors import ConfigError, ContractError
-from motley.transport import ALLOCATORS, COMPRESSORS
+from motley.core.errors import ContractError
+from motley.transport import ALLOCATORS, BUDGETS, COMPRESSORS, FEEDBACKS
+from motley.transport.allocators.base import Allocator
+from motley.transport.allocators.schedules import Budget
+from motley.transport.compressors.base import Compressor
+from motley.transport.feedback import Feedback
 from motley.transport.ledger import DIRECTIONS, KINDS, Ledger, message_bits, paper_bits
 
 POSTS = st.lists(
@@ -132,9 +136,7 @@ def test_nobody():
 
 
 def test_catalogues():
-    assert type(COMPRESSORS.build("identity")).__name__ == "Identity"
-    assert type(ALLOCATORS.build("uniform")).__name__ == "Uniform"
-    with pytest.raises(ConfigError, match=r"compressor\.name: 'topk' is known but not built yet; built: identity"):
-        COMPRESSORS.build("topk")
-    with pytest.raises(ConfigError, match="'fedcg_lp' is known but not built yet"):
-        ALLOCATORS.build("fedcg_lp")
+    for names, base in ((COMPRESSORS, Compressor), (FEEDBACKS, Feedback), (ALLOCATORS, Allocator), (BUDGETS, Budget)):
+        assert all(isinstance(names.build(name), base) for name in names.names())
+    assert COMPRESSORS.names() == ["fedpaq", "identity", "qsgd", "randomk", "signs", "tensor_drop", "terngrad", "topk"]
+    assert ALLOCATORS.names() == ["by_score", "fedcg_lp", "flexcom", "from_selector", "optrate", "uniform"]

@@ -70,6 +70,10 @@ class Compressor(ABC):
         """What the client keeps of what it sent; taken over when the upload is accepted."""
         return {}
 
+    def first(self, layout: Layout) -> Tensors:
+        """The same of a client that never sent anything."""
+        return {}
+
     def bad_with_feedback(self) -> str | None:
         """Why error feedback may not go around it; None when it may."""
         return None

@@ -9,11 +9,6 @@ the *quantised* values.
 >>> from motley.transport.compressors.qsgd import QSGD
 >>> from motley.transport.compressors.topk import TopK
 >>> both = Chain(TopK(), QSGD(levels=1, bucket=0))
->>> import torch
->>> from motley.core.keys import Key
->>> from motley.core.layout import Entry, Layout
->>> from motley.transport.compressors.qsgd import QSGD
->>> from motley.transport.compressors.topk import TopK
 >>> both.compress(torch.tensor([0.5, -4.0]), 0.5, Layout((Entry("w", "", (2,), 0),)), Key(0)).dense().tolist()
 [0.0, -4.0]
 """
@@ -67,6 +62,10 @@ class Chain(Compressor):
     def remember(self, packet: Packet, layout: Layout) -> Tensors:
         """What the sparsifier keeps."""
         return self.sparsifier.remember(packet, layout)
+
+    def first(self, layout: Layout) -> Tensors:
+        """What the sparsifier keeps before it ever sent."""
+        return self.sparsifier.first(layout)
 
     def bad_with_feedback(self) -> str | None:
         """Whichever of the two objects."""

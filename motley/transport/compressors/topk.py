@@ -181,6 +181,10 @@ class TopK(Sparsifier):
         below = np.searchsorted(packet.indices().numpy(), ends)
         return {"picked": torch.from_numpy(np.diff(below, prepend=0).astype(np.float64))}
 
+    def first(self, layout: Layout) -> Tensors:
+        """No mask yet; nothing under magnitude."""
+        return {} if self.criterion == "magnitude" else {"picked": torch.zeros(len(_layer_sizes(layout)), dtype=torch.float64)}
+
 
 def _layer_sizes(layout: Layout) -> NDArray[np.int64]:
     """Parameters of each layer; layers lie one after the other."""

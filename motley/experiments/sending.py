@@ -1,0 +1,93 @@
+"""How updates are sent: the experiment's five keys about it put together, and refused where they do not go with the rest."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+
+from motley.algorithms.base import Correction
+from motley.core.errors import ConfigError, ContractError
+from motley.engines.base import Setting
+from motley.experiments.config import Experiment
+from motley.selectors.base import Selector
+from motley.transport.compressors.chain import Chain
+from motley.transport.shipping import Shipping
+
+__all__ = ["shipping_of"]
+
+
+def shipping_of(experiment: Experiment, setting: Setting, selector: Selector[Any], weights: str) -> Shipping:
+    """Compressor, feedback, allocator and budget of a run.
+
+    Raises
+    ------
+    ConfigError: what cannot go together, said in one sentence.
+    """
+    compressor = experiment.part("compressor")
+    if experiment.quantise is not None:
+        try:
+            compressor = Chain(compressor, experiment.part("quantise"))
+        except ConfigError as error:
+            raise ConfigError(str(error), "quantise") from None
+    feedback, allocator, budget = (experiment.part(key) for key in ("feedback", "allocator", "budget"))
+    shipping = Shipping(compressor, feedback, allocator, budget)
+    for key, reason in (
+        ("feedback", feedback.refuses(compressor)), ("budget", allocator.refuses(budget)), ("compressor", shipping.refuses()),
+    ):  # fmt: skip
+        if reason:
+            raise ConfigError(reason, key)
+    _check_algorithm(shipping, setting)
+    _check_changes(experiment, shipping, setting, weights)
+    _check_wants(experiment, shipping, setting, selector)
+    budget.ratio(1, experiment.stop.rounds)
+    if compressor.budgeted and not {"allocator", "budget"} & experiment.model_fields_set:
+        name = experiment.compressor["name"]
+        said = f'{name!r} without a budget sends everything; write e.g. budget = {{ name = "constant", average = 0.2 }}'
+        warnings.warn(said, stacklevel=2)
+    return shipping
+
+
+def _check_algorithm(shipping: Shipping, setting: Setting) -> None:
+    """Compressed is one update of the whole model."""
+    correction = setting.algorithm.correction
+    whole = "delta" in correction.uploads and type(correction).sent is Correction.sent
+    if not shipping.plain and not whole:
+        name = type(correction).__name__
+        raise ConfigError(f"{name} does not upload an update of the whole model, and that is what is compressed", "compressor")
+    try:
+        shipping.compressor.first(setting.task.layout)
+    except ContractError as error:
+        raise ConfigError(str(error), "compressor") from None
+
+
+def _check_changes(experiment: Experiment, shipping: Shipping, setting: Setting, weights: str) -> None:
+    """A feedback whose uploads are changes of what the server knows: it takes the mean itself."""
+    if not shipping.feedback.sends_changes:
+        return
+    name, algorithm = experiment.feedback["name"], setting.algorithm
+    if algorithm.aggregator.sees != "sum" or algorithm.correction.uploads != {"delta"}:
+        raise ConfigError(
+            f"{name!r} has the server average all clients' vectors; it goes with plain averaging only", "feedback"
+        )
+    if weights != "uniform":
+        raise ConfigError(f'{name!r} counts every client alike; write weights = "uniform"', "weights")
+    if experiment.part("synchrony").overlaps:
+        raise ConfigError(
+            f"{name!r} wants rounds in which everybody has the newest model; use synchronous or deadline", "feedback"
+        )
+
+
+def _check_wants(experiment: Experiment, shipping: Shipping, setting: Setting, selector: Selector[Any]) -> None:
+    """What the allocator cannot do without."""
+    wants, name = shipping.allocator.wants, experiment.allocator["name"]
+    for column in sorted(wants - {"uplink_mbps"}):
+        if column not in selector.rule.gives():
+            chosen = experiment.selector["name"]
+            raise ConfigError(f"{name!r} needs the selector's {column}, and {chosen!r} gives none", "allocator")
+    if "uplink_mbps" in wants:
+        key, network = setting.streams.key("network"), experiment.part("network")
+        if not np.isfinite(network.uplink_mbps(key, np.arange(1), 1)).all():
+            said = f"{name!r} divides by how fast clients send, and here uploads take no time"
+            raise ConfigError(f'{said}; give a network, e.g. network = {{ name = "uniform", up_mbps = [1, 5] }}', "network")
