@@ -232,10 +232,12 @@ class Correction(_Piece):
 
 
 class Aggregator(_Piece):
-    """How uploads become one total. ``sees`` says whether single uploads must be known (``each``) or their sum is enough."""
+    """How uploads become one total. ``sees`` says whether single uploads must be known (``each``) or their sum is enough;
+    ``compares``, that one upload alone is taken as it is."""
 
     paper: ClassVar[Paper | None] = None
     sees: ClassVar[Literal["sum", "each"]] = "sum"
+    compares: ClassVar[bool] = False
 
     @property
     def least(self) -> int:

@@ -25,7 +25,7 @@ from motley.engines.base import Engine, Setting
 from motley.experiments.config import Experiment
 from motley.experiments.drifting import drifting
 from motley.experiments.sending import shipping_of
-from motley.experiments.server_side import held_back, room_of
+from motley.experiments.server_side import held_back, room_of, taken
 from motley.results.writer import Writer
 from motley.selectors.base import Selector
 from motley.simulation.decoded import DECODED
@@ -143,7 +143,12 @@ def task_of(experiment: Experiment, streams: Streams | None = None, data: Path |
 def _federation(
     experiment: Experiment, streams: Streams, pool: Pool, split: Split, rows: Divisible, population: int
 ) -> Federation:
-    parted = experiment.part("partition").split(streams.key("partition"), rows.labels, population, rows.groups)
+    try:
+        parted = experiment.part("partition").split(streams.key("partition"), rows.labels, population, rows.groups)
+    except ConfigError as error:
+        raise ConfigError(
+            "; ".join([str(error), *(f"{key}: {said}" for key, said in taken(experiment, rows).items())])
+        ) from None
     noise = experiment.part("label_noise")
     key = streams.key("shift").fold("label_noise")
 
@@ -224,6 +229,9 @@ def _check_synchrony(synchrony: Synchrony, setting: Setting, weights: str, cohor
     if most < aggregator.least:
         needed = f"{type(aggregator).__name__} needs at least {aggregator.least} uploads in a step"
         raise ConfigError(f"{needed}, and this server takes {most}; use synchronous, deadline or a larger buffer", "synchrony")
+    if most == 1 and aggregator.compares:
+        needed = f"{type(aggregator).__name__} compares the uploads of a step, and is the plain mean of one"
+        raise ConfigError(f"{needed}; this server takes 1, use synchronous, deadline or a larger buffer", "synchrony")
     if clients < synchrony.least:
         raise ConfigError(
             f"got a buffer of {synchrony.least} updates for {clients} clients; expected at most as many", "synchrony"

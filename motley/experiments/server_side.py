@@ -21,7 +21,7 @@ from motley.tasks.federate import Divisible
 from motley.tasks.network import FlatNetwork
 from motley.tasks.reserve import reserve
 
-__all__ = ["held_back", "room_of"]
+__all__ = ["held_back", "room_of", "taken"]
 
 _MISSING = {
     "public": (
@@ -60,6 +60,13 @@ def held_back(
         given["public"] = source.public(pool, wanted.data, wanted.examples, key.fold("public"), folder)
         notes["public"] = f"{len(given['public'])} samples of {wanted.data}, without labels"
     return dataclasses.replace(rows, notes=notes), given
+
+
+def taken(experiment: Experiment, rows: Divisible) -> dict[str, str]:
+    """What was held back before the rest was divided: the key that did it, and how much, in words."""
+    shared = experiment.public is not None and experiment.public.share is not None
+    keys = {"split.server": "server", **({"public": "public"} if shared else {})}
+    return {key: rows.notes[note] for key, note in keys.items() if note in rows.notes}
 
 
 def room_of(setting: Setting, name: str) -> Room | None:

@@ -15,6 +15,7 @@ __all__ = ["CARGO", "Flights"]
 
 CARGO: Mapping[str, type] = {
     "round": np.int64,  # in which it was sent out
+    "moves": np.int64,  # how often the model had moved then
     "examples": np.int64,
     "lr": np.float64,
     "weight": np.float64,  # raw weight of its update

@@ -99,7 +99,7 @@ class Simulation:
         self.press = Press(plan.shipping, self.setting, self.channel, self.memories, selector.horizon)
         self.downloads: dict[int, Tensors] = {}
         self.flights = Flights.empty()
-        self.round = self.version = self.dispatch = 0
+        self.round = self.version = self.dispatch = self.moves = 0  # moves: steps that folded something
         self.asked = False
         self.start_s, self.asked_s, self.score = 0.0, 0.0, float("nan")
         self.candidates = np.zeros(0, np.int64)  # who was probed last
@@ -120,7 +120,10 @@ class Simulation:
 
     def _until_the_server_steps(self) -> Round:
         while True:
-            view = View(self.clock.now_s, self.plan.cohort, self.version, self.asked, self.flights.timelines, self.asked_s)
+            moved = self.moves - self.flights.cargo["moves"]
+            view = View(
+                self.clock.now_s, self.plan.cohort, self.version, self.asked, self.flights.timelines, self.asked_s, moved
+            )
             decision = self.plan.synchrony.decide(view)
             if isinstance(decision, Dispatch):
                 self._send_out(decision.count)
@@ -223,7 +226,7 @@ class Simulation:
         cargo: dict[str, Any] = {
             "examples": examples, "lr": lr, "weight": weight, "rehearsal": cohort.rehearsal,
             "score": np.nan if cohort.scores is None else cohort.scores, "bits_down": bits.down, "bits_up": bits.up,
-            "factor": world.failures.upload_factor(self._key("fail"), ids, self.round), "round": self.round,
+            "factor": world.failures.upload_factor(self._key("fail"), ids, self.round), "round": self.round, "moves": self.moves,
             "theta": shares.theta, "budget": shares.budget, "paper_bits": shares.paper_bits, "up_mbps": speeds[0],
         }  # fmt: skip
         self.flights = self.flights.plus(lines, cargo)
@@ -245,6 +248,7 @@ class Simulation:
         bits, paper = landed.cargo["bits_up"], landed.cargo["paper_bits"]
         self.channel.receive(landed.timelines.client, bits, paper, sent, self.version + 1)
         results: dict[int, Trained] = {}
+        before = self.moves
         with self.watch("fold"):
             accepted = np.flatnonzero(outcome == Outcome.ACCEPTED)
             made = uploads(landed, accepted, self.downloads, self._train, self.decoded, results, self.tides, self.press)
@@ -258,7 +262,7 @@ class Simulation:
                     self._probe(self.algorithm.correction.download(self._moved(total, counted)), np.nan)
             elif total:
                 self._update(counted, total, results)
-        staleness = self.version - landed.timelines.version
+        staleness = before - landed.cargo["moves"]
         self.version += 1
         self.asked = False
         self._forget_versions()
@@ -284,6 +288,7 @@ class Simulation:
         kept = {client: memory for client, memory in memories.items() if memory is not None}
         self.server, after = self.algorithm.server.settle(self.server, total, kept, room)
         self.decoded.step(total)
+        self.moves += 1
         for client, memory in self.press.taken(after, total).items():
             self.memories.put(client, memory)
 
@@ -375,7 +380,7 @@ class Simulation:
             "memories": self.memories.save(),
             "downloads": {version: pack_tensors(sent) for version, sent in self.downloads.items()},
             "flights": self.flights.save(), "selector": self.selector.to_bytes(), "ledger": self.channel.ledger.save(),
-            "now_s": self.clock.now_s, "round": self.round, "version": self.version, "dispatch": self.dispatch,
+            "now_s": self.clock.now_s, "round": self.round, "version": self.version, "dispatch": self.dispatch, "moves": self.moves,
             "start_s": self.start_s, "asked_s": self.asked_s, "score": self.score,
             "candidates": self.candidates, "decoded": self.decoded.save(), "press": self.press.save(),
         }  # fmt: skip
@@ -389,7 +394,7 @@ class Simulation:
         self.selector = Selector.from_bytes(saved["selector"], type(self.selector.rule))
         self.channel.ledger = Ledger.restore(saved["ledger"])
         self.clock = Clock(saved["now_s"])
-        self.round, self.version, self.dispatch = saved["round"], saved["version"], saved["dispatch"]
+        self.round, self.version, self.dispatch, self.moves = (saved[k] for k in ("round", "version", "dispatch", "moves"))
         self.start_s, self.asked_s, self.score = saved["start_s"], saved["asked_s"], saved["score"]
         self.candidates = saved["candidates"]
         self.decoded.restore(saved["decoded"])

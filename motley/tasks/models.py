@@ -162,10 +162,12 @@ class _Convolutional(Model):
         """The module; images ``(C, H, W)``."""
         name = type(self).__name__
         if len(shape) != 3:
-            raise ConfigError(f"{name} needs images [C, H, W]; this data has samples of shape {list(shape)}; try mlp")
+            said = f"{name} needs images [C, H, W]; this data has samples of shape {list(shape)}; try mlp"
+            raise ConfigError(said, "task.model")
         if min(shape[1:]) < self.smallest:
             least = self.smallest
-            raise ConfigError(f"{name} needs images of at least {least} x {least}; got {shape[1]} x {shape[2]}; try mlp")
+            said = f"{name} needs images of at least {least} x {least}; got {shape[1]} x {shape[2]}; try mlp"
+            raise ConfigError(said, "task.model")
         return self._build(shape[0], shape[1], shape[2], outputs)
 
     @abstractmethod

@@ -77,7 +77,7 @@ class Asynchronous(Synchrony):
     def decide(self, view: View) -> Dispatch | Wait | Step:
         """One arrival at a time, in order of arrival and dispatch; then fill up; then wait."""
         flights = view.flights
-        tau = view.version - flights.version
+        tau = view.tau
         here = np.flatnonzero(view.arrived)
         if len(here):
             first = here[np.lexsort((flights.dispatch[here], flights.arrives_s[here]))[0]]

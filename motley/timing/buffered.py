@@ -80,7 +80,7 @@ class Buffered(Synchrony):
     def decide(self, view: View) -> Dispatch | Wait | Step:
         """Step when the buffer is full, else fill up who is under way, else wait for the next arrival."""
         flights = view.flights
-        tau = view.version - flights.version
+        tau = view.tau
         stale = view.arrived & (tau > (np.inf if self.max_staleness is None else self.max_staleness))
         here = np.flatnonzero(view.arrived & ~stale)
         if len(here) >= self.buffer:

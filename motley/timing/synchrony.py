@@ -36,7 +36,7 @@ class View:
     now_s: the clock. cohort: m, the clients wanted under way. version: server steps done.
     asked: whether a Dispatch was answered since the last Step (also by nobody).
     flights: everybody under way or arrived and not yet folded, dropped ones included.
-    asked_s: when the last Dispatch was answered.
+    asked_s: when the last Dispatch was answered. updates: of the model since each flight began, ``[n]``; None: one every step.
     """
 
     now_s: float
@@ -45,6 +45,12 @@ class View:
     asked: bool
     flights: Timelines
     asked_s: float = 0.0
+    updates: NDArray[np.int64] | None = None
+
+    @property
+    def tau(self) -> NDArray[np.int64]:
+        """Staleness, ``[n]``: how often the model moved since; a step in which nobody was folded does not count."""
+        return self.version - self.flights.version if self.updates is None else self.updates
 
     @property
     def arrived(self) -> NDArray[np.bool_]:

@@ -58,6 +58,14 @@ def test_what_the_server_holds_is_nobody_s_and_never_test_data():
     assert {"server", "public"} <= data.notes.keys()
 
 
+def test_who_took_the_samples_that_the_clients_lack_is_said():
+    keys = {**BASE, "public": 0.9, "split": {"server": 0.99}}
+    with pytest.raises(
+        ConfigError, match=r"the data has 1; .*; split.server: the server keeps 1780 samples .*; public: 16 samples"
+    ):
+        task_of(Experiment(**keys))
+
+
 def test_labels_that_the_server_holds_are_clean():
     noisy = task_of(Experiment(**BASE, label_noise={"name": "symmetric", "rate": 0.9})).federation
     clean = task_of(Experiment(**BASE)).federation

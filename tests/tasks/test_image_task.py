@@ -79,7 +79,7 @@ def test_bad_options() -> None:
     with pytest.raises(ConfigError, match=r"task.scale: got 'units' \(did you mean 'unit'\?\)"):
         TASKS.build({"name": "image", "scale": "units"})
     source = TASKS.build({"name": "image", "model": "cnn"})
-    with pytest.raises(ConfigError, match="CNN needs images of at least 16 x 16; got 8 x 8"):
+    with pytest.raises(ConfigError, match=r"task.model: CNN needs images of at least 16 x 16; got 8 x 8; try mlp"):
         source.factory(source.pool(Key(0), 5))
     source = TASKS.build({"name": "image", "model": {"name": "mlp", "hiden": [3]}})
     with pytest.raises(ConfigError, match=r"task.model.hiden: 'mlp' has no such option \(did you mean 'hidden'\?\)"):

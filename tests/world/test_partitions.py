@@ -78,6 +78,11 @@ def test_more_clients_than_samples_are_refused_with_the_numbers(partition):
         partition.split(KEY, balanced(3, 10), 31)
 
 
+def test_nobody_is_told_to_ask_no_clients():
+    with pytest.raises(ConfigError, match=r"need 100 samples, the data has 6; leave more of the data to the clients"):
+        Dirichlet(0.5, min_size=10).split(KEY, balanced(3, 2), 10)
+
+
 @pytest.mark.parametrize("partition", WHOLE + SOME, ids=repr)
 def test_no_clients_are_refused(partition):
     with pytest.raises(ConfigError, match="population: got 0; expected at least 1 client"):

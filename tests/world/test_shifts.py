@@ -163,6 +163,16 @@ def test_a_share_without_a_pair_is_refused():
         Swap(share=0.5).apply(KEY, np.zeros(3, int), np.zeros(3, int), 3, 1)
 
 
+def test_what_no_number_can_hold_is_refused():
+    looks, x = Noise(1e300), np.zeros((4, 1, 2, 2), np.float32)
+    with pytest.raises(
+        ConfigError, match=r"feature_shift: with these options features overflow 32-bit numbers; give less of it"
+    ):
+        shifted(looks, KEY, x, np.arange(4), 4)
+    with pytest.raises(ConfigError, match=r"got blur = \[0.0, 10000.0\]; expected a deviation of at most 100 pixels"):
+        FEATURE_SHIFT.build({"name": "transform", "blur": [0, 1e4]})
+
+
 # ---------------------------------------------------------------- drift
 
 LABELS, HOLDER = np.tile(np.arange(5), 40), np.repeat(np.arange(10), 20)

@@ -103,6 +103,8 @@ class _Robust(Aggregator):
 class _Coordinates(_Robust):
     """One rule for every coordinate."""
 
+    compares: ClassVar[bool] = True
+
     @abstractmethod
     def middle(self, ranked: Tensor) -> Tensor:
         """``[M, n]`` sorted along the clients to ``[n]``."""

@@ -45,11 +45,12 @@ def check(labels: ArrayLike, population: int, min_size: int = 1) -> Ids:
             "partition",
         )
     if population * min_size > len(labels):
-        fits = len(labels) // population
-        mend = f"set min_size to at most {fits}, or population" if min_size > 1 and fits else "set population"
+        fits, most = len(labels) // population, len(labels) // min_size
+        ways = [f"set min_size to at most {fits}"] if min_size > 1 and fits else []
+        ways += [f"set population to at most {most}"] if most else []
         raise ConfigError(
             f"{population} clients with at least {min_size} samples each need {population * min_size} samples,"
-            f" the data has {len(labels)}; {mend} to at most {len(labels) // min_size}",
+            f" the data has {len(labels)}; {', or '.join(ways) or 'leave more of the data to the clients'}",
             "partition",
         )
     return labels.astype(np.int64)

@@ -35,6 +35,7 @@ DOMAINS: dict[str, dict[str, float]] = {
 """The named looks, and what each changes."""
 
 _CHUNK = 2048
+_HAZE = 100.0
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,8 @@ class Transform(FeatureShift):
             if not (least <= low <= high < np.inf and np.isfinite(low)):
                 above = f" of at least {least:g}" if np.isfinite(least) else ""
                 raise ConfigError(f"got {name} = [{low}, {high}]; expected the lowest and the highest, finite{above}")
+        if self.blur[1] > _HAZE:
+            raise ConfigError(f"got blur = {list(self.blur)}; expected a deviation of at most {_HAZE:g} pixels")
 
     def looks(self, key: Key, ids: Ids, population: int) -> Looks:
         """Four draws per client."""
@@ -156,7 +159,7 @@ def shifted(
 
     Raises
     ------
-    ConfigError: pictures are wanted and ``x`` is not ``[n, C, H, W]``.
+    ConfigError: pictures are wanted and ``x`` is not ``[n, C, H, W]``, or so much is wanted that no number can hold it.
     """
     of_client = shift.looks(key, np.arange(population), population)
     if of_client.pictures_only and x.ndim != 4:
@@ -171,5 +174,8 @@ def shifted(
     for begin in range(0, len(x), _CHUNK):
         part = slice(begin, begin + _CHUNK)
         unit = (x[part] - low) / (high - low)
-        out[part] = seen(key.fold("noise"), unit, of_client[owner[part]], rows[part]) * (high - low) + low
+        with np.errstate(over="ignore", invalid="ignore"):  # said below
+            out[part] = seen(key.fold("noise"), unit, of_client[owner[part]], rows[part]) * (high - low) + low
+        if not np.isfinite(out[part]).all():
+            raise ConfigError("with these options features overflow 32-bit numbers; give less of it", "feature_shift")
     return out
