@@ -61,7 +61,7 @@ TABLES = {
     ),
     "uneven_work": Table("uneven-work", CLIENTS, base="partial drop, fedavg"),
     "asynchronous": Table(
-        "asynchronous", ("times", "difference", "target", "steps"), target=0.9, base="synchronous", end="final",
+        "asynchronous", ("times", "difference", "target", "steps", "slow"), target=0.9, base="synchronous", end="final",
         times=(30.0, 60.0, 90.0),
     ),
 }  # fmt: skip
@@ -106,11 +106,20 @@ def _row(table: Table, row: MethodRow, runs: Sequence[Run], found: Difference | 
     if table.times:
         at = [100.0 * measures.stepwise(measures.curve(run, "seconds"), table.times) for run in runs]
         out["times"] = [_two(measures.spread(column)) for column in np.transpose(at)]
+        out["slow"] = _two(measures.spread([100.0 * _of_the_slow(run) for run in runs]))
     domains = [measures.by_group(run, "domain") for run in runs]
     names = (runs[0].config.get("feature_shift") or {}).get("names") or []
     if names:
         out["domains"] = {name: _two(measures.spread([100.0 * one[i] for one in domains])) for i, name in enumerate(names)}
     return out
+
+
+def _of_the_slow(run: Run) -> float:
+    """Share of the accepted updates that came from the slowest quarter of the clients."""
+    pace = np.asarray(run.column("federation", "step_s"), float)
+    slow = np.asarray(run.column("federation", "client"))[pace >= np.quantile(pace, 0.75)]
+    who = run.column("clients", "client")[run.column("clients", "outcome") == "accepted"]
+    return float(np.isin(who, slow).mean())
 
 
 def _two(spread: measures.Spread) -> list[float | None]:

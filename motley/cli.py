@@ -12,6 +12,7 @@ import tempfile
 import traceback
 import warnings
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TextIO
 
@@ -56,7 +57,7 @@ def call(argv: Sequence[str]) -> int:
     """Run the command; the exit code."""
     command = typer.main.get_command(app)
     with warnings.catch_warnings():
-        warnings.showwarning = _note
+        warnings.showwarning = partial(_note, set())
         try:
             code = command.main(args=list(argv), prog_name="motley", standalone_mode=False)
         except _UsageError as error:
@@ -114,6 +115,7 @@ def _how_to_go_on(argv: Sequence[str]) -> str:
 
 
 def _note(
+    said: set[str],
     message: Warning | str,
     category: type[Warning],
     filename: str,
@@ -121,7 +123,9 @@ def _note(
     file: TextIO | None = None,
     line: str | None = None,
 ) -> None:
-    _say(f"note: {message}")
+    if str(message) not in said:  # the runs of a comparison would all say it
+        said.add(str(message))
+        _say(f"note: {message}")
 
 
 @app.callback(invoke_without_command=True)

@@ -155,6 +155,15 @@ def test_weights_that_the_selector_does_not_give(motley: Motley) -> None:
     assert said.err.endswith("motley: weights: got 'score', but 'uniform' gives no scores; use \"examples\" or \"uniform\"\n")
 
 
+@pytest.mark.filterwarnings("always")
+def test_a_comparison_says_a_caution_once(motley: Motley) -> None:
+    """q-FedAvg with clients whose labels are turned around: every one of the runs would say it."""
+    flipped = ["--set", "label_noise=label_flip", "--set", "algorithm=qfedavg", "--set", "stop.rounds=1", "--no-report"]
+    said = motley("compare", "digits.toml", "--seeds", "0,1", "--out", "all", *flipped)
+    assert said.code == 0, said.err
+    assert said.err.count("note: q-FedAvg (q = 1) turns to clients with a high loss") == 1
+
+
 def test_updates_that_are_not_finite_are_rejected_counted_and_told(motley: Motley, tmp_path: Path) -> None:
     said = motley("run", "digits.toml", "--out", "out", "--set", "local.optimizer.lr=1e30")
     assert said.code == 0, said.err
