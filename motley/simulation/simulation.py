@@ -120,10 +120,8 @@ class Simulation:
 
     def _until_the_server_steps(self) -> Round:
         while True:
-            moved = self.moves - self.flights.cargo["moves"]
-            view = View(
-                self.clock.now_s, self.plan.cohort, self.version, self.asked, self.flights.timelines, self.asked_s, moved
-            )
+            lines, moved = self.flights.timelines, self.moves - self.flights.cargo["moves"]
+            view = View(self.clock.now_s, self.plan.cohort, self.version, self.asked, lines, self.asked_s, moved)
             decision = self.plan.synchrony.decide(view)
             if isinstance(decision, Dispatch):
                 self._send_out(decision.count)
@@ -248,7 +246,7 @@ class Simulation:
         bits, paper = landed.cargo["bits_up"], landed.cargo["paper_bits"]
         self.channel.receive(landed.timelines.client, bits, paper, sent, self.version + 1)
         results: dict[int, Trained] = {}
-        before = self.moves
+        staleness = self.moves - landed.cargo["moves"]
         with self.watch("fold"):
             accepted = np.flatnonzero(outcome == Outcome.ACCEPTED)
             made = uploads(landed, accepted, self.downloads, self._train, self.decoded, results, self.tides, self.press)
@@ -262,7 +260,6 @@ class Simulation:
                     self._probe(self.algorithm.correction.download(self._moved(total, counted)), np.nan)
             elif total:
                 self._update(counted, total, results)
-        staleness = before - landed.cargo["moves"]
         self.version += 1
         self.asked = False
         self._forget_versions()
