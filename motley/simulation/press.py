@@ -129,11 +129,15 @@ class Press:
             return dataclasses.replace(trained, finite=False), {}
         self._kept[client] = sent.memory
         if feedback.sends_changes:
-            new = sent.update.double()
-            self._changes = new if self._changes is None else self._changes + new
+            self.heard(sent.update)
         parts = {**trained.parts, "delta": delta._replace(value=sent.update)}
         meant = {"delta": delta._replace(value=sent.memory["g"])} if feedback.sends_changes else {}
         return dataclasses.replace(trained, parts=parts, curvature={}), meant
+
+    def heard(self, change: Tensor) -> None:
+        """A change of a client's vector has come, for the mean of all of them."""
+        new = change.double()
+        self._changes = new if self._changes is None else self._changes + new
 
     def total(self, folded: dict[str, Tensor]) -> dict[str, Tensor]:
         """What the server steps on: under EF21 the mean of all clients' vectors instead of the fold of what came."""

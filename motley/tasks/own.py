@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -162,18 +163,21 @@ def own_task(
     if not callable(model):
         raise ModelError(f"got {model!r}; give a function that makes a fresh module")
 
-    def make() -> nn.Module:
-        made = model()
-        if not isinstance(made, nn.Module):
-            raise ModelError(f"the function that makes the model gave {type(made).__name__}; expected a torch.nn.Module")
-        return replace_stochastic(made)
-
+    make = partial(_made, model)
     module = construct(make, 0)
     layout = layout_of(module)
     _try(make, federation, transform)
     regression = federation.classes is None
     default = "half_squared_error" if regression else "cross_entropy"
     return Task(name, federation, make, loss or default, "loss" if regression else "accuracy", transform, layout)
+
+
+def _made(model: Callable[[], nn.Module]) -> nn.Module:
+    """A fresh module whose random layers are keyed."""
+    made = model()
+    if not isinstance(made, nn.Module):
+        raise ModelError(f"the function that makes the model gave {type(made).__name__}; expected a torch.nn.Module")
+    return replace_stochastic(made)
 
 
 def _try(make: Callable[[], nn.Module], federation: Federation, transform: Transform | None) -> None:
@@ -189,7 +193,8 @@ def _try(make: Callable[[], nn.Module], federation: Federation, transform: Trans
 
 
 def _two_samples(federation: Federation, transform: Transform | None) -> Tensor:
-    batch = federation.x[torch.from_numpy(federation.train.values[:2])]
+    mine = federation.train.values[:2]
+    batch = federation.x[torch.from_numpy(mine)] if len(mine) else federation.x[:2]  # a server that only tests
     shape = list(batch.shape)
     try:
         batch = transform(batch, None) if transform else batch

@@ -36,7 +36,7 @@ from motley.transport.packet import CODINGS, Coding, Form, Packet
 __all__ = ["SPARE", "Answer", "Order", "agreement", "form_of", "open_answer", "open_order", "pack", "unpack"]
 
 Kind = Literal["enrol", "probe", "train"]
-Told = float | NDArray[np.float64]
+Told = NDArray[np.float64]
 
 SPARE = 65_536
 """Bytes of a letter beside its upload and its vectors: names and numbers."""
@@ -89,6 +89,7 @@ class Answer:
     Parameters
     ----------
     run, client, round, dispatch: of the order. steps: taken. compute_s: seconds of work. signals: what was asked for, by name.
+    Both as arrays of float64, single numbers of no dimension: no length depends on values.
     finite: whether it has an upload; an update that is not finite is not sent. forgot: it should have remembered something of its
     last accepted upload, and began anew. upload: the parts, encoded.
     """
@@ -98,7 +99,7 @@ class Answer:
     round: int
     dispatch: int
     steps: int = 0
-    compute_s: float = 0.0
+    compute_s: Told = field(default_factory=lambda: np.zeros(()))
     signals: Mapping[str, Told] = field(default_factory=dict)
     finite: bool = True
     forgot: bool = False
@@ -112,7 +113,7 @@ class Answer:
 _TYPES: Mapping[str, tuple[type, ...]] = {
     "kind": (str,), "run": (str,), "agreed": (str,), "client": (int,), "round": (int,), "dispatch": (int,), "kept": (int,),
     "steps": (int,), "lr": (int, float), "theta": (int, float), "budget": (int, float), "want": (tuple,), "probed": (dict,),
-    "model": (bytes,), "compute_s": (int, float), "signals": (dict,), "finite": (bool,), "forgot": (bool,), "upload": (bytes,),
+    "model": (bytes,), "compute_s": (np.ndarray,), "signals": (dict,), "finite": (bool,), "forgot": (bool,), "upload": (bytes,),
 }  # fmt: skip
 
 
@@ -146,10 +147,11 @@ def open_answer(data: object, limit: int) -> Answer:
     if isinstance(data, bytes) and len(data) > limit:
         raise CodecError(f"got an answer of {len(data)} bytes; expected at most {limit}")
     answer: Answer = _opened(data, Answer)
-    for name, value in answer.signals.items():
-        number = type(value) in (int, float)
-        if type(name) is not str or not (number or (isinstance(value, np.ndarray) and value.dtype == np.float64)):
-            raise CodecError(f"got a signal {str(name)[:40]!r} that is neither a number nor an array of float64")
+    for name, value in {"compute_s": answer.compute_s, **answer.signals}.items():
+        if type(name) is not str or not isinstance(value, np.ndarray) or value.dtype != np.float64:
+            raise CodecError(f"got a signal {str(name)[:40]!r} that is no array of float64")
+    if answer.compute_s.ndim:
+        raise CodecError("got several times of work; expected one")
     return answer
 
 

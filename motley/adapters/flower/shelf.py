@@ -97,7 +97,7 @@ class Shelf:
         return found
 
     def _memory(self, file: safe_open, which: str) -> Memory:
-        memory = {name: file.get_tensor(f"{which}.{name}") for name in self.first or {}}
+        memory = {name: file.get_tensor(f"{which}.{name}") for name in self.first or {}}  # type: ignore[no-untyped-call]
         for name, like in (self.first or {}).items():
             if memory[name].shape != like.shape or memory[name].dtype != like.dtype:
                 raise ValueError(f"{name} has another shape or dtype than its method's")

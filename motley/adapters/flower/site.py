@@ -12,6 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from torch import Tensor
@@ -74,12 +75,13 @@ class Site:
                 f"this node is client {client}, and the experiment has clients 0 to {len(data) - 1}", "population"
             )
         done = {"enrol": self._enrol, "probe": self._probe, "train": self._train}[order.kind](order)
-        return Answer(order.run, client, order.round, order.dispatch, compute_s=time.perf_counter() - began, **done).seal()  # type: ignore[arg-type]
+        spent = _told(time.perf_counter() - began)
+        return Answer(order.run, client, order.round, order.dispatch, compute_s=spent, **done).seal()
 
-    def _enrol(self, order: Order) -> dict[str, object]:
+    def _enrol(self, order: Order) -> dict[str, Any]:
         """Sizes, and the label counts of a client's training samples as it has them, where they are wanted."""
         data = self.setting.task.federation
-        told: dict[str, Told] = {"num_examples": float(data.train.sizes[order.client])}
+        told: dict[str, Told] = {"num_examples": _told(data.train.sizes[order.client])}
         if "label_histogram" in order.want:
             mine = slice(int(data.train.offsets[order.client]), int(data.train.offsets[order.client + 1]))
             told["label_histogram"] = np.bincount(data.labels[mine].cpu().numpy(), minlength=data.classes or 0).astype(
@@ -87,7 +89,7 @@ class Site:
             )
         return {"signals": told}
 
-    def _probe(self, order: Order) -> dict[str, object]:
+    def _probe(self, order: Order) -> dict[str, Any]:
         """Signals of the model sent, on the batches that a simulation would have measured."""
         unknown = sorted(order.probed.keys() - MEASURED.keys())
         if unknown:
@@ -98,7 +100,7 @@ class Site:
         met = self.engine.measure(who, unpack(order.model, self.like), own, order.probed, key)
         return {"signals": {name: _told(value[0]) for name, value in met.items()}, "forgot": forgot}
 
-    def _train(self, order: Order) -> dict[str, object]:
+    def _train(self, order: Order) -> dict[str, Any]:
         """The upload of one job, and what it leaves behind."""
         shelf, compressor = self._shelf(order), self.plan.shipping.compressor
         memory, forgot = shelf.take(order.kept)
@@ -143,5 +145,4 @@ class Site:
 
 def _told(value: object) -> Told:
     """A signal as it travels."""
-    array = np.asarray(value, np.float64)
-    return float(array) if array.ndim == 0 else array
+    return np.array(value, np.float64)

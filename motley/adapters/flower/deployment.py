@@ -1,0 +1,487 @@
+"""A deployment: the loop of a simulation, with clients that are really there and a clock that runs by itself.
+
+One round is what it is in :mod:`motley.simulation.simulation`, with the same parts: whom to ask, the probe, who may send how much,
+when to step, folding in order of client id, the server's rule, reports, the examination, the rows of the tables. What is other:
+
+    a simulation plans when everybody will arrive     here, until a client arrives, the synchrony sees that it arrives never
+    it waits by moving a clock                        here it waits for letters, never beyond a limit
+    it knows who fails                                here a client is lost when its node says so, or when its time is up
+    client memories lie in its vault                  here they lie at the sites; the server remembers which dispatch it took last
+
+Who is lost leaves the synchrony's view at once and is reported with the step, so that a deadline is not waited for in vain; with
+nobody left a round lasts ``idle_s``. Who was cancelled is not asked again before it has answered, or its time is up.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from motley.adapters.flower.desk import Desk, Flight, columns, timelines
+from motley.adapters.flower.letters import pack
+from motley.adapters.flower.mailbox import Post, Reply
+from motley.adapters.flower.roll import Limits, Roll
+from motley.algorithms.base import Correction, Exchange, Server, ServerState, Tensors, Upload
+from motley.algorithms.weights import divide_by, raw_weights
+from motley.core.errors import CodecError, ConfigError
+from motley.core.records import SIGNALS, Cohort, Outcome, Reports
+from motley.engines.base import Trained
+from motley.experiments.build import Ready
+from motley.experiments.config import Experiment
+from motley.results.writer import Writer
+from motley.selectors.base import Selector
+from motley.simulation import rows
+from motley.simulation.channel import Channel
+from motley.simulation.checkpoint import pack_server, unpack_server
+from motley.simulation.decoded import DECODED, Decoded
+from motley.simulation.examiner import examine
+from motley.simulation.flights import Flights
+from motley.simulation.plan import Round
+from motley.simulation.press import Press, first_memory
+from motley.simulation.scales import weighed
+from motley.simulation.servers import exchange_of, room_at
+from motley.simulation.vault import Vault
+from motley.tasks.base import ModelState
+from motley.timing.synchrony import Dispatch, Step, View, Wait
+from motley.transport.ledger import Ledger
+from motley.world.base import Drift
+
+__all__ = ["Deployment", "refuses"]
+
+Ids = NDArray[np.int64]
+_LOG = logging.getLogger("motley.flower")
+
+
+def refuses(ready: Ready) -> str | None:
+    """Why an experiment cannot be deployed, in one sentence with the way out; None: it can."""
+    plan = ready.plan
+    algorithm, shipping = plan.setting.algorithm, plan.shipping
+    if exchange_of(plan) != Exchange() or type(algorithm.server).settle is not Server.settle or not algorithm.correction.shared:
+        return f"{type(algorithm.server).__name__} asks clients again in mid-round, as only a simulation does; use another algorithm"
+    signals = sorted(ready.selector.rule.needs().reported & DECODED)
+    if shipping.feedback.sends_changes and signals:
+        name = type(shipping.feedback).__name__
+        return f"the selector wants {signals[0]!r} of updates, and under {name} only their changes arrive; use another feedback"
+    if "uplink_mbps" in shipping.allocator.wants:
+        name = type(shipping.allocator).__name__
+        return f"{name} must know every uplink beforehand, as only a simulation does; use uniform or by_score"
+    drift = type(plan.world.drift)
+    if drift.window is not Drift.window or drift.tables is not Drift.tables:
+        return "a site's data is what it is; leave drift out"
+    return None
+
+
+class Deployment:
+    """A federation that is run one server step at a time, over a mailbox.
+
+    Parameters
+    ----------
+    experiment, ready: what is run. run: its name among sites. post: where letters go. limits: of waiting. writer: where rows go.
+    """
+
+    def __init__(self, experiment: Experiment, ready: Ready, run: str, post: Post, limits: Limits) -> None:
+        self.plan, self.engine, self.selector, model = ready
+        self.setting, self.algorithm = self.plan.setting, self.plan.setting.algorithm
+        self.federation = self.setting.task.federation
+        population = len(self.federation)
+        self.server = self.algorithm.server.init(self.algorithm.correction.sent(model), population)
+        self.first = first_memory(self.plan, model)
+        self.post, self.limits, self.run = post, limits, run
+        self.desk = Desk(experiment, ready, self.server, run)
+        self.channel = Channel.between(
+            self.algorithm.correction, self.server, model, self.setting.task.layout, exchange_of(self.plan)
+        )
+        self.press = Press(self.plan.shipping, self.setting, self.channel, Vault(self.first), self.selector.horizon)
+        self.roll = Roll(self.desk, post, lambda: self.channel.ledger, population, limits)
+        self.decoded = Decoded(self.selector.rule.needs().reported, self.setting)
+        self.writer: Writer | None = None
+        self.flying: list[Flight] = []  # under way, or arrived and waiting for the step
+        self.gone: list[Flight] = []  # lost or rejected since the last step
+        self.cancelled: list[Flight] = []  # no longer waited for; may still answer
+        self.kept: dict[int, int] = {}  # by client: dispatch of its last accepted upload
+        self.downloads: dict[int, tuple[Tensors, bytes]] = {}
+        self.there: frozenset[int] = frozenset()  # who could be reached at the last look
+        self.round = self.version = self.dispatch = 0
+        self.asked = False
+        self.now_s = self.start_s = self.asked_s = 0.0
+        self.score = math.nan
+        self.candidates = np.zeros(0, np.int64)
+        self._tally: dict[str, Any] = {}
+
+    @property
+    def done(self) -> bool:
+        """Whether a limit of ``stop`` is reached; its virtual hours are hours here."""
+        return self.plan.stop.reached(self.version, self.now_s, self.channel.ledger.paper_bits, self.score)
+
+    def step(self) -> Round:
+        """Run until the server has stepped once. The first call enrols who comes first."""
+        self._now()
+        if self.round == 0:
+            self._begin()
+        while True:
+            lines = timelines(self.flying)
+            view = View(self.now_s, self.plan.cohort, self.version, self.asked, lines, self.asked_s)
+            decision = self.plan.synchrony.decide(view)
+            if isinstance(decision, Dispatch):
+                self._send_out(decision.count)
+            elif isinstance(decision, Wait):
+                self._wait(decision.until_s)
+            else:
+                return self._fold(decision, decision.stay(view))
+
+    # ------------------------------------------------------------------------------------- waiting
+
+    def _now(self) -> None:
+        self.now_s = max(self.now_s, self.post.now_s)
+
+    def _wait(self, until_s: float) -> None:
+        """Until something happens: an answer, a client that is lost or comes, the moment itself."""
+        waited = {f.message: f for f in (*self.flying, *self.cancelled) if not math.isfinite(f.arrives_s)}
+        until_s = min([until_s, self.now_s + self.limits.work_s, *(f.expires_s for f in waited.values())])
+        replies = self.post.wait(list(waited), until_s, self.there)
+        self.there = self.post.present(fresh=False)
+        self._now()
+        for reply in replies:
+            flight = waited.pop(reply.message, None)
+            if flight is not None:  # else the same answer once more
+                self._take(flight, reply)
+        for flight in waited.values():
+            if self.now_s >= flight.expires_s:
+                self._lose(flight, f"no answer within {self.limits.work_s:g} s")
+
+    def _take(self, flight: Flight, reply: Reply) -> None:
+        """An answer: what it holds is checked at once, when nobody waits for it any longer it is only paid for."""
+        if reply.data is None:
+            self._lose(flight, reply.reason or "lost")
+            return
+        flight.arrives_s = self.now_s
+        flight.bits_up = 8 * len(reply.data) if isinstance(reply.data, bytes) else 0
+        if flight in self.cancelled:
+            self.cancelled.remove(flight)
+            bits = np.array([flight.bits_up]), np.array([flight.paper_bits])
+            self.channel.receive(np.array([flight.client]), *bits, np.ones(1, bool), self.version + 1)
+            _LOG.info("client %d answered dispatch %d of round %d too late", flight.client, flight.dispatch, flight.round)
+            return
+        try:
+            flight.trained, answer = self.desk.trained(flight, reply.data)
+        except CodecError as error:
+            _LOG.warning("client %d sent what cannot be used: %s", flight.client, error)
+        else:
+            flight.compute_s = float(answer.compute_s)
+            if answer.forgot:
+                _LOG.warning("client %d has lost what it kept, and began anew", flight.client)
+        if flight.trained is None or not flight.trained.finite:
+            self._out(flight, Outcome.REJECTED)
+
+    def _lose(self, flight: Flight, why: str) -> None:
+        _LOG.warning("client %d is lost (dispatch %d of round %d): %s", flight.client, flight.dispatch, flight.round, why)
+        if flight in self.cancelled:
+            self.cancelled.remove(flight)
+        else:
+            self._out(flight, Outcome.DROPPED)
+
+    def _out(self, flight: Flight, outcome: Outcome) -> None:
+        """It will not be folded."""
+        flight.outcome, flight.arrives_s = outcome, min(flight.arrives_s, self.now_s)
+        self.flying.remove(flight)
+        self.gone.append(flight)
+
+    # ------------------------------------------------------------------------------------- enrolment
+
+    def _begin(self) -> None:
+        """Before round 1: wait for the population, and let everybody who has come tell what it has.
+
+        Raises
+        ------
+        ConfigError: nobody came.
+        """
+        until_s = self.now_s + self.limits.start_s
+        while True:
+            self.roll.meet(0)
+            self._now()
+            if self.roll.met.all() or self.now_s >= until_s:
+                break
+            self.post.wait([], min(until_s, self.now_s + self.limits.look_s))
+        if not self.roll.met.any():
+            raise ConfigError(
+                f"no client came within {self.limits.start_s:g} s; start nodes whose apps answer for this experiment, "
+                "or give more time with limits=Limits(start_s=...)"
+            )
+        met = np.flatnonzero(self.roll.met)
+        self._enrolled(met)
+        if self.writer is not None:
+            told = self.roll.signals.get("label_histogram")
+            labels = np.zeros((len(met), 0), np.int64) if told is None else told[met].astype(np.int64)
+            self.writer.add("federation", {"client": met, "num_train": self.roll.examples[met], "labels": labels})
+        self._examine()
+
+    def _enrolled(self, ids: Ids) -> None:
+        """The selector hears of clients that were never met before."""
+        needs, layout = self.selector.rule.needs().enrolled, self.setting.task.layout
+        last = self.newcomer().x[layout.last_layer].cpu().double().numpy()
+        steps, examples = self.setting.work.total(self.roll.examples[ids]), self.roll.examples[ids].astype(np.float64)
+        known = {
+            **self.roll.estimates(ids, steps, self.channel.upload_bits), **{n: value[ids] for n, value in self.roll.signals.items()},
+            "num_examples": examples, "last_layer": np.broadcast_to(last, (len(ids), len(last))),
+        }  # fmt: skip
+        signals = {name: known[name] for name in sorted(needs)}
+        told = {"num_examples": examples, "local_steps": steps, "signals": signals}
+        self.selector.observe(0, Reports(ids, Outcome.ENROLLED, **told))  # type: ignore[arg-type]
+
+    # ------------------------------------------------------------------------------------- whom to ask, and for what
+
+    def _send_out(self, count: int) -> None:
+        self._begin_round()
+        self.asked = True
+        newcomers = self.roll.meet(self.version + 1)
+        if len(newcomers):
+            self._enrolled(newcomers)
+        if self.version not in self.downloads:
+            tensors = self.algorithm.correction.download(self.server)
+            self.downloads[self.version] = tensors, self._packed(tensors)
+        self._now()
+        available = self._available()
+        self.candidates = self.selector.probe(self.round, available, count, self.dispatch)
+        silent = self._probe(self.downloads[self.version][1], self.version)
+        available = np.setdiff1d(available, silent, assume_unique=True)
+        cohort = self.selector.select(self.round, available, count, self.dispatch)
+        self._dispatch(cohort)
+        notes = json.dumps({name: float(value) for name, value in cohort.notes.items()}) if cohort.notes else None
+        selected = self._tally.get("selected", 0) + len(cohort.ids)
+        self._tally |= {"available": len(available), "selected": selected, "notes": notes}
+        self._now()
+        self.asked_s = self.now_s
+
+    def _begin_round(self) -> None:
+        self.round += 1
+        if not self.asked:
+            self.start_s = self.now_s
+
+    def _available(self) -> Ids:
+        """Who can be asked: there, met, with data, and neither under way nor busy nor lost since the last step."""
+        ids = self.roll.present()
+        self.there = self.post.present(fresh=False)
+        busy = [flight.client for flight in (*self.flying, *self.gone, *self.cancelled)]
+        return ids[(self.setting.work.total(self.roll.examples[ids]) > 0) & self.roll.met[ids] & ~np.isin(ids, busy)]
+
+    def _packed(self, tensors: Tensors) -> bytes:
+        try:
+            return pack(tensors)
+        except CodecError:
+            raise ConfigError(
+                f"the model is not finite after {self.version} steps; lower local.optimizer.lr, or clip", "local.optimizer.lr"
+            ) from None
+
+    def _probe(self, model: bytes, version: float) -> Ids:
+        """Measure the candidates on a model and tell the selector; who did not answer."""
+        ids, wanted = self.candidates, self.plan.probed(self.selector)
+        self._tally["probed"] = self._tally.get("probed", 0) + len(ids)
+        if not len(ids):
+            return ids
+        learning = {name: batches for name, batches in wanted.items() if SIGNALS[name].kind != "system"}
+        found: dict[int, Any] = {int(k): {} for k in ids}
+        if learning:
+            orders = {int(k): self.desk.probe(int(k), self.round, self.kept.get(int(k), -1), learning, model) for k in ids}
+            found = self.roll.ask(orders, self.desk.measured, "probe", self.version + 1)
+        there = np.array(sorted(found), np.int64)
+        known = self.roll.estimates(there, self.setting.work.total(self.roll.examples[there]), self.channel.upload_bits)
+        signals = {name: known[name] for name in wanted.keys() - learning.keys()}
+        if len(there):
+            signals |= {name: np.stack([found[k][name] for k in there.tolist()]) for name in learning}
+            self.selector.observe(self.round, Reports(there, Outcome.PROBED, version=version, signals=signals))  # type: ignore[arg-type]
+        return np.setdiff1d(ids, there)
+
+    def _dispatch(self, cohort: Cohort) -> None:
+        """Write the orders of a cohort and send them."""
+        ids, n, roll = cohort.ids, len(cohort.ids), self.roll
+        self._now()
+        lr = np.full(n, self.setting.solver.lr * self.plan.schedule.factor(self.version + 1, self.selector.horizon))
+        lr = lr if cohort.lr_scale is None else lr * cohort.lr_scale
+        steps = self.setting.work.total(roll.examples[ids]) if cohort.local_steps is None else np.maximum(cohort.local_steps, 1)
+        step_s, down_s, up_s = roll.speed[ids].T
+        known = np.isfinite(step_s)
+        steps[known] = np.maximum(self.plan.synchrony.steps(steps[known], -(down_s + up_s)[known], step_s[known]), 1)
+        examples = roll.examples[ids]
+        load = {
+            "examples": examples * 1.0, "steps": steps * 1.0, "compute_s": np.nan_to_num(step_s * steps),
+            "uplink_mbps": np.full(n, np.inf),
+        }  # fmt: skip
+        shares = self.press.shares(cohort, self.version + 1, self.dispatch, load)
+        weight = raw_weights(self.plan.weights, cohort, examples, int(roll.examples.sum()), len(self.federation))
+        score = np.full(n, np.nan) if cohort.scores is None else cohort.scores
+        model = self.downloads[self.version][1]
+        sealed, flights = {}, {}
+        for i, client in enumerate(ids.tolist()):
+            flight = Flight(
+                client, self.dispatch + i, self.version, self.round, int(steps[i]), float(lr[i]), float(shares.theta[i]),
+                float(shares.budget[i]), float(weight[i]), float(score[i]), cohort.rehearsal, int(examples[i]),
+                int(shares.paper_bits[i]), 0, self.now_s, self.now_s + self.limits.work_s,
+            )  # fmt: skip
+            sealed[client], flights[client] = self.desk.train(flight, self.kept.get(client, -1), model).seal(), flight
+            flight.bits_down = 8 * len(sealed[client])
+        sent = self.post.mailbox.push(sealed, "train", self.limits.work_s) if sealed else {}
+        self.flying += flights.values()
+        for client, flight in flights.items():
+            flight.message = sent.get(client, "")
+            if not flight.message:
+                flight.bits_down = 0
+                self._lose(flight, "its letter could not be sent")
+        bits = np.array([flight.bits_down for flight in flights.values()], np.int64)
+        self.channel.send(ids, bits, self.version + 1)
+        self.dispatch += n
+        self._tally["budget"] = float(shares.budget[-1]) if n else math.nan
+
+    # ------------------------------------------------------------------------------------- the server's step
+
+    def _fold(self, decision: Step, stay: NDArray[np.bool_]) -> Round:
+        if not self.asked:
+            self._begin_round()
+        scale = (
+            {} if decision.scale is None else {f.dispatch: s for f, s in zip(self.flying, decision.scale.tolist(), strict=True)}
+        )
+        accept = {f.dispatch for f, yes in zip(self.flying, decision.accept.tolist(), strict=True) if yes}
+        ended = [f for f, stays in zip(self.flying, stay.tolist(), strict=True) if not stays]
+        self.flying = [f for f in self.flying if f not in ended]
+        self.cancelled += [f for f in ended if not math.isfinite(f.arrives_s)]
+        ended = sorted([*ended, *self.gone], key=lambda f: f.client)
+        self.gone = []
+        landed = columns(ended)
+        outcome = np.array([self._outcome(f, accept) for f in ended], np.int8)
+        sent = np.array([f.bits_up > 0 for f in ended], bool)
+        self.channel.receive(
+            landed.timelines.client, landed.cargo["bits_up"], landed.cargo["paper_bits"], sent, self.version + 1
+        )
+        results: dict[int, Trained] = {}
+        uploads = list(self._uploads(ended, outcome, results))
+        factors = np.array([scale.get(f.dispatch, 1.0) for f in ended], np.float64)
+        step = dataclasses.replace(decision, scale=factors if scale else None)
+        newest, downloads = self.server.model, {version: sent[0] for version, sent in self.downloads.items()}
+        folded = weighed(iter(uploads), step, np.arange(len(ended)), landed, newest, downloads)
+        total = self.press.total(self.algorithm.aggregator.fold(folded, divide_by(self.plan.weights)))
+        counted = outcome == Outcome.ACCEPTED
+        if landed.cargo["rehearsal"].any():
+            outcome[counted] = Outcome.REHEARSED
+            if total:
+                self._probe(self._packed(self.algorithm.correction.download(self._moved(total, counted))), np.nan)
+        elif total:
+            self.server = self._moved(total, counted)
+            self.decoded.step(total)
+            self.press.taken({}, total)
+            self.kept |= {f.client: f.dispatch for f, yes in zip(ended, counted.tolist(), strict=True) if yes}
+        return self._end(landed, outcome, results, total, counted)
+
+    @staticmethod
+    def _outcome(flight: Flight, accept: set[int]) -> Outcome:
+        late = Outcome.ACCEPTED if flight.dispatch in accept else Outcome.LATE
+        return late if flight.outcome is None else flight.outcome
+
+    def _uploads(
+        self, ended: Sequence[Flight], outcome: NDArray[np.int8], results: dict[int, Trained]
+    ) -> Iterable[tuple[int, Upload]]:
+        """What the accepted sent, in order of client id; ``results`` takes in what they told."""
+        for i, flight in enumerate(ended):
+            if outcome[i] != Outcome.ACCEPTED or flight.trained is None:
+                continue
+            trained, download = flight.trained, self.downloads[flight.version][0]
+            if self.plan.shipping.feedback.sends_changes:
+                self.press.heard(trained.parts["delta"].value)
+            made = self.decoded.signals(trained.parts, download, flight.lr * trained.steps)
+            results[i] = dataclasses.replace(trained, parts={}, signals={**trained.signals, **made})
+            yield i, Upload(trained.parts, flight.weight, client=flight.client)
+
+    def _moved(self, total: Tensors, counted: NDArray[np.bool_]) -> ServerState:
+        room = room_at(self.plan, self.engine, self.version, int(counted.sum()), lambda ids: None)
+        return self.algorithm.server.update(self.server, total, room)
+
+    def _end(
+        self,
+        landed: Flights,
+        outcome: NDArray[np.int8],
+        results: Mapping[int, Trained],
+        total: Tensors,
+        counted: NDArray[np.bool_],
+    ) -> Round:
+        """Reports, rows, and an examination if one is due."""
+        staleness = self.version - landed.timelines.version
+        self.version += 1
+        self.asked = False
+        versions = {flight.version for flight in self.flying}
+        self.downloads = {version: sent for version, sent in self.downloads.items() if version in versions}
+        reports = rows.landed_reports(landed, outcome, staleness, results)
+        self.press.end(reports, total)
+        self.roll.learn(reports)
+        self.selector.observe(self.round, reports)
+        row = rows.round_row(reports, float(landed.cargo["weight"][counted].sum()))
+        stamp = {"round": self.round, "version": self.version, "dispatch": self.dispatch, "start_s": self.start_s}
+        self._write("rounds", {**stamp, "time_s": self.now_s, **row, **self._tally, **self.channel.round_row()})
+        if len(landed):
+            self._write("clients", {"round": self.round, **rows.client_rows(landed, reports)})
+        self._tally = {}
+        if self.version % self.plan.examine.every == 0 or self.done:
+            self._examine()
+        return Round(self.round, self.now_s, row["accepted"], row["train_loss"], self.score, self.version)
+
+    def _examine(self) -> None:
+        """The server's model on what test data the server has; a client's own start, which lies at its site, is not examined."""
+        own = type(self.algorithm.correction).start is not Correction.start
+        found = examine(self.engine, self.server.model, self.federation, self.plan.examine.per_client and not own)
+        if own:
+            keep = [i for i, scope in enumerate(found["scope"]) if scope == "global"]
+            found = {name: [column[i] for i in keep] for name, column in found.items()}
+        if not found["scope"]:
+            return
+        head = found["scope"].index("global" if "global" in found["scope"] else "mean")
+        self.score = float(found["accuracy" if self.setting.task.metric == "accuracy" else "loss"][head])
+        ledger = self.channel.ledger
+        stamp = {"round": self.round, "version": self.version, "time_s": self.now_s}
+        self._write(
+            "evaluations", {**stamp, "total_bits": ledger.total_bits, "total_up_paper_bits": ledger.paper_bits, **found}
+        )
+
+    def newcomer(self) -> ModelState:
+        """The model that a client which never took part would start from now."""
+        return self.algorithm.correction.start(self.algorithm.correction.download(self.server), self.first)
+
+    def _write(self, table: str, columns: Mapping[str, Any]) -> None:
+        if self.writer is not None:
+            self.writer.add(table, columns)
+
+    # ------------------------------------------------------------------------------------- everything that evolves
+
+    def save(self) -> dict[str, Any]:
+        """Everything that evolves, as plain values and arrays; between two steps. A server that begins again finds none of the letters
+        that are under way: their clients are dropped."""
+        lost = [dataclasses.asdict(dataclasses.replace(f, trained=None, outcome=None)) for f in self.flying]
+        return {
+            "run": self.run, "server": pack_server(self.server), "selector": self.selector.to_bytes(),
+            "ledger": self.channel.ledger.save(), "press": self.press.save(), "decoded": self.decoded.save(),
+            "roll": self.roll.save(), "kept": dict(self.kept), "flying": lost, "now_s": self.now_s, "round": self.round,
+            "version": self.version, "dispatch": self.dispatch, "start_s": self.start_s, "asked_s": self.asked_s,
+            "score": self.score, "candidates": self.candidates,
+        }  # fmt: skip
+
+    def restore(self, saved: Mapping[str, Any]) -> None:
+        """Go on from :meth:`save`."""
+        self.server = unpack_server(saved["server"])
+        self.selector = Selector.from_bytes(saved["selector"], type(self.selector.rule))
+        self.channel.ledger = Ledger.restore(saved["ledger"])
+        self.press.restore(saved["press"])
+        self.decoded.restore(saved["decoded"])
+        self.roll.restore(saved["roll"])
+        self.kept = dict(saved["kept"])
+        self.now_s, self.round, self.version, self.dispatch = (
+            saved["now_s"],
+            saved["round"],
+            saved["version"],
+            saved["dispatch"],
+        )
+        self.start_s, self.asked_s, self.score = saved["start_s"], saved["asked_s"], saved["score"]
+        self.candidates = saved["candidates"]
+        self.gone = [Flight(**{**row, "outcome": Outcome.DROPPED, "arrives_s": self.now_s}) for row in saved["flying"]]

@@ -1,0 +1,90 @@
+"""A mailbox on a Flower grid: the thin layer in which a letter becomes a Flower message, and a node a client.
+
+A letter travels as one value of bytes in one ``ConfigRecord``, as ``train.motley`` (local work) or ``query.motley`` (short questions).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from motley.adapters.flower.mail import CLOCK, Answer, Clock, Grid, Outbox, flower
+from motley.adapters.flower.mailbox import Channel, Mailbox, Reply
+from motley.adapters.flower.nodes import Register
+
+__all__ = ["ACTION", "GridMailbox", "letter_in", "sealed"]
+
+ACTION = "motley"
+"""What a client app's functions are registered under: ``@app.train("motley")``, ``@app.query("motley")``."""
+_RECORD, _KEY = "motley", "letter"
+
+
+def sealed(letter: bytes) -> Any:
+    """A letter as the content of a Flower message."""
+    app = flower()
+    return app.RecordDict({_RECORD: app.ConfigRecord({_KEY: letter})})
+
+
+def letter_in(message: Any) -> object:
+    """Whatever lies in the place of the letter; empty bytes where nothing does."""
+    record = message.content.get(_RECORD) if message.has_content() else None
+    return record.get(_KEY, b"") if isinstance(record, Mapping) else b""
+
+
+class GridMailbox(Mailbox):
+    """Flower's grid as a mailbox.
+
+    Parameters
+    ----------
+    grid: Flower's. key: of ``--node-config``, a client's stable whole number. limit_s: for a new node to say which client it is.
+    clock: of the server.
+    """
+
+    def __init__(self, grid: Grid, key: str = "partition-id", limit_s: float = 120.0, clock: Clock = CLOCK) -> None:
+        self.grid, self.clock = grid, clock
+        self.register = Register(key, (), limit_s, clock)
+        self.outbox = Outbox(grid, clock)
+        self._numbers = itertools.count()
+        self._sent: dict[int, tuple[str, Answer]] = {}  # by the object's id, which the second keeps alive
+        self._came: dict[str, Reply] = {}
+
+    def now_s(self) -> float:
+        """The server's clock."""
+        return self.clock.now()
+
+    def sleep(self, seconds: float) -> None:
+        """Let time pass."""
+        self.clock.sleep(seconds)
+
+    def clients(self) -> Collection[int]:
+        """Clients whose nodes are connected; nodes that are new are asked who they are."""
+        self.register.look(self.grid)
+        return [int(client) for client in self.register.clients]
+
+    def push(self, letters: Mapping[int, bytes], channel: Channel, ttl_s: float) -> dict[int, str]:
+        """One message to each client's node."""
+        app = flower()
+        nodes = {client: self.register.node_of[client] for client in letters if client in self.register.node_of}
+        kind = f"{channel}.{ACTION}"
+        answers = self.outbox.send(
+            [app.Message(sealed(letters[client]), node, kind, ttl=ttl_s) for client, node in nodes.items()]
+        )
+        sent = {}
+        for client, answer in zip(nodes, answers, strict=True):
+            if not answer.lost:
+                sent[client] = f"letter-{next(self._numbers)}"
+                self._sent[id(answer)] = sent[client], answer
+        return sent
+
+    def pull(self, messages: Sequence[str]) -> list[Reply]:
+        """What has come; an error in place of an answer is a client that is lost."""
+        for answer in self.outbox.collect():
+            name, _ = self._sent.pop(id(answer), ("", answer))
+            if answer.unreadable:
+                self._came[name] = Reply(name, b"", answer.lost)
+            elif answer.lost or answer.reply is None:
+                self._came[name] = Reply(name, None, answer.lost)
+            else:
+                self._came[name] = Reply(name, letter_in(answer.reply))
+        return [self._came.pop(name) for name in messages if name in self._came]

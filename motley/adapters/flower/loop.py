@@ -1,0 +1,138 @@
+"""Motley's own loop on a Flower grid: what Flower's strategies cannot do, because they wait for everybody, round by round.
+
+::
+
+    app = ServerApp()
+
+    @app.main()
+    def main(grid, context):
+        run(grid, load("experiment.toml"), out="/srv/federation/run-1")
+
+The experiment is the one that a simulation would run: selector, algorithm, synchrony (deadline with over-selection, buffered and
+asynchronous steps), compression with error feedback, ``stop``. Its seconds are seconds here; what it says of devices, links,
+availability and failures is passed over, for these are real. The folder it leaves is a run's folder: ``motley report`` reads it.
+
+After every server step all that evolves is written, new and then switched. Started again with the same ``out`` a deployment goes on
+at the next step; a finished one is only loaded.
+"""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from motley.adapters.flower.deployment import Deployment, refuses
+from motley.adapters.flower.mailbox import Mailbox, Post
+from motley.adapters.flower.roll import Limits
+from motley.core.errors import ConfigError
+from motley.engines.cores import torch_threads
+from motley.experiments.build import Ready, prepare
+from motley.experiments.config import Experiment
+from motley.experiments.run import as_experiment, numerics_of, save_model
+from motley.experiments.store import RunFolder, default_folder, describe, ensure_space
+from motley.results.load import Run
+from motley.results.load import load as load_results
+from motley.results.writer import Writer
+from motley.simulation.checkpoint import Checkpoints
+from motley.simulation.plan import Round
+from motley.tasks.base import Task
+
+__all__ = ["Limits", "run"]
+
+
+def run(
+    grid: Any,
+    experiment: Experiment | str | Path | Mapping[str, Any],
+    *,
+    out: Path | str | None = None,
+    data: Path | str | None = None,
+    overrides: Sequence[str] = (),
+    task: Task | None = None,
+    limits: Limits | None = None,
+    key: str = "partition-id",
+    told: Callable[[Round], None] | None = None,
+) -> Run:
+    """Run an experiment on real clients to its end, and load its results.
+
+    Parameters
+    ----------
+    grid: Flower's ``Grid``, or a :class:`~motley.adapters.flower.mailbox.Mailbox`.
+    experiment: an Experiment, its keys, or the path of its TOML file. overrides: settings like ``"local.epochs=2"``.
+    out: folder of the run, ``runs/<name>/<run id>`` by default; an interrupted deployment goes on there.
+    data: folder to look into first for data packs. task: the server's model and test samples, where data lies with the sites alone.
+    limits: how long to wait for what. key: of ``--node-config``, a client's stable whole number.
+    told: hears of every step.
+
+    Raises
+    ------
+    UserError: one sentence about what is wrong.
+    """
+    experiment = as_experiment(experiment, overrides)
+    limits = limits or Limits()
+    ready = prepare(experiment, Path(data) if data is not None else None, task)
+    reason = refuses(ready)
+    if reason:
+        raise ConfigError(f"this experiment cannot be deployed: {reason}")
+    mailbox = grid if isinstance(grid, Mailbox) else _on(grid, key, limits)
+    path = Path(out) if out is not None else default_folder(experiment)
+    folder = RunFolder(path)
+    with folder.lock():
+        state = folder.state(experiment.run_id(), resume=True)
+        if state == "finished":
+            return load_results(path)
+        ensure_space(path)
+        record = _record(experiment, ready)
+        folder.write(record)
+        _go(experiment, ready, mailbox, path, limits, told)
+        folder.write({**record, "finished": True})
+        shutil.rmtree(path / "checkpoints", ignore_errors=True)
+    return load_results(path)
+
+
+def _on(grid: Any, key: str, limits: Limits) -> Mailbox:
+    from motley.adapters.flower.grid import GridMailbox  # what Flower needs is looked up here alone
+
+    return GridMailbox(grid, key, limits.query_s)
+
+
+def _record(experiment: Experiment, ready: Ready) -> dict[str, Any]:
+    """What ``run.json`` says of it."""
+    setting = ready.plan.setting
+    about: dict[str, Any] = {"metric": setting.task.metric, "classes": list(setting.task.federation.names)}
+    notes = {
+        **setting.task.federation.notes,
+        "deployment": "real clients: seconds are the wall clock's, devices and links are real",
+    }
+    numerics = numerics_of(setting, ready.engine)
+    return describe(experiment, numerics, {**about, "notes": notes}, setting.task.layout.size)
+
+
+def _go(
+    experiment: Experiment, ready: Ready, mailbox: Mailbox, path: Path, limits: Limits, told: Callable[[Round], None] | None
+) -> None:
+    """From wherever the deployment is to its end."""
+    checkpoints = Checkpoints(path / "checkpoints")
+    saved = checkpoints.load()
+    name = f"{experiment.run_id()}-{secrets.token_hex(4)}" if saved is None else str(saved["run"])
+    post = Post(mailbox, limits.poll_s, limits.look_s, 0.0 if saved is None else float(saved["now_s"]))
+    deployment = Deployment(experiment, ready, name, post, limits)
+    if saved is not None:
+        deployment.restore(saved)
+    new = saved is None and not any(path.glob("*.arrows"))
+    deployment.writer = writer = Writer(path, resume_at=None if new else deployment.round if saved is not None else -1)
+    while not deployment.done:
+        began = time.perf_counter()
+        with torch_threads(ready.engine.threads):
+            done = deployment.step()
+        writer.add("timings", {"round": done.round, "wall_s": time.perf_counter() - began})
+        writer.flush()
+        checkpoints.save(deployment.round, deployment.save())
+        if told is not None:
+            told(done)
+    writer.finish()
+    ready.engine.close()
+    save_model(ready.plan.setting, deployment.newcomer(), path / "model.safetensors")

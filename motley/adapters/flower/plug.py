@@ -1,0 +1,102 @@
+"""A site in a Flower ``ClientApp``, with one line::
+
+    app = ClientApp()
+    serve(app, "experiment.toml", folder="/srv/site/memories")
+
+What is heavy (torch, the data) is loaded when the first order for training comes: Flower starts a process for every message, also for
+the short one that asks a node who it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from motley.adapters.flower.mail import flower
+from motley.adapters.flower.nodes import ENROL
+from motley.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from motley.experiments.config import Experiment
+    from motley.tasks.base import Task
+
+__all__ = ["Node", "serve"]
+
+Own = Callable[[int], "Task"]
+"""A client's number -> its data and model."""
+
+
+class Node:
+    """What answers messages at a node. ``whom``: a node's client; see :func:`serve` for the rest."""
+
+    def __init__(
+        self,
+        experiment: Experiment | str | Path | Mapping[str, Any],
+        folder: str | Path,
+        task: Own | None = None,
+        data: str | Path | None = None,
+        key: str = "partition-id",
+    ) -> None:
+        self.experiment, self.folder, self.task, self.data, self.key = experiment, Path(folder), task, data, key
+        self.site = lru_cache(maxsize=1)(self._site)
+
+    def _site(self, client: int) -> Any:
+        """The site; one for all clients of this process where the experiment brings the data, else the client's own."""
+        from motley.adapters.flower.site import Site
+        from motley.experiments.run import as_experiment
+
+        task = None if self.task is None else self.task(client)
+        return Site(as_experiment(self.experiment), self.folder, task, None if self.data is None else Path(self.data))
+
+    def whom(self, context: Any) -> int:
+        """The client that this node is.
+
+        Raises
+        ------
+        ConfigError: its configuration does not say.
+        """
+        value = context.node_config.get(self.key)
+        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            raise ConfigError(f'got {self.key} = {value!r}; start the node with --node-config "{self.key}=<whole number>"')
+        return value
+
+    def enrol(self, message: Any, context: Any) -> Any:
+        """Who this node is."""
+        app = flower()
+        told = app.MetricRecord({self.key: self.whom(context)})
+        return app.Message(app.RecordDict({"motley": told}), reply_to=message)
+
+    def answer(self, message: Any, context: Any) -> Any:
+        """The answer to a letter."""
+        from motley.adapters.flower.grid import letter_in, sealed
+
+        client = self.whom(context)
+        site = self.site(client if self.task is not None else -1)
+        return flower().Message(sealed(site.answer(client, letter_in(message))), reply_to=message)
+
+
+def serve(
+    app: Any,
+    experiment: Experiment | str | Path | Mapping[str, Any],
+    folder: str | Path,
+    *,
+    task: Own | None = None,
+    data: str | Path | None = None,
+    key: str = "partition-id",
+) -> Node:
+    """Let a Flower ``ClientApp`` answer the orders of :func:`motley.adapters.flower.loop.run`; its other functions stay as they are.
+
+    Parameters
+    ----------
+    app: the ClientApp. experiment: the same as the server's. folder: of this site, for what its clients keep; an absolute path.
+    task: makes a client's data and model (:func:`~motley.adapters.flower.own.site_task`), for ``task = "own"``; None: as the
+    experiment says.
+    data: folder to look into first for data packs. key: of ``--node-config``.
+    """
+    node = Node(experiment, folder, task, data, key)
+    app.query(ENROL.partition(".")[2])(node.enrol)
+    app.query("motley")(node.answer)
+    app.train("motley")(node.answer)
+    return node

@@ -1,0 +1,304 @@
+"""Motley's own loop: the simulator's numbers from real messages, and what happens when clients are slow, gone or wrong."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import motley
+from motley.adapters.flower.letters import open_order
+from motley.simulation.checkpoint import Checkpoints
+from tests.adapters.flower.fake_grid import FakeGrid
+from tests.adapters.flower.sites import columns, deploy, experiment, federation, same_model
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {},
+        {"algorithm": {"name": "scaffold"}},
+        {"algorithm": {"name": "fedprox", "mu": 0.1}, "server": {"name": "momentum"}},
+        {"selector": {"name": "hetero_select_v1"}},
+        {"selector": {"name": "power_of_choice", "d": 5}},
+        {"compressor": {"name": "topk"}, "budget": {"name": "constant", "average": 0.1}, "feedback": {"name": "fixed"}},
+    ],
+    ids=lambda keys: "-".join(f"{value['name']}" for value in keys.values()) or "fedavg",
+)
+def test_a_deployment_that_waits_for_all_is_the_simulation_bit_for_bit(keys, tmp_path):
+    setup = experiment(**keys)
+    real = deploy(federation(setup, tmp_path), setup, tmp_path / "real")
+    simulated = motley.run(setup, out=tmp_path / "simulated")
+    for column in ("round", "version", "dispatch", "accepted", "train_loss", "update_norm", "weight_sum"):
+        np.testing.assert_array_equal(real.column("rounds", column), simulated.column("rounds", column), column)
+    for column in ("client", "dispatch", "outcome", "local_steps", "weight", "score", "loss", "update_norm"):
+        assert real.tables["clients"][column].equals(simulated.tables["clients"][column]), column
+    for column in ("scope", "client", "loss", "accuracy"):
+        assert real.tables["evaluations"][column].equals(simulated.tables["evaluations"][column]), column
+    assert same_model(real, simulated)
+
+
+# ------------------------------------------------------------------------------------- time
+
+
+def test_a_deadline_takes_the_first_and_leaves_the_slow_alone_until_they_have_answered(tmp_path):
+    """Cohort 3, 5 of 6 asked: client 5 needs 25 s, all others 1 s. Steps are made with the first 3, long before the deadline; when 5
+    is asked it is late, and is not asked again in the rounds of the next 25 s."""
+    synchrony = {"name": "deadline", "seconds": 10.0, "over_select": 5 / 3}
+    setup = experiment(synchrony=synchrony, stop={"rounds": 40})
+    done = deploy(federation(setup, tmp_path, {5: 25.0}), setup, tmp_path / "real")
+    rounds, clients = columns(done, "rounds"), columns(done, "clients")
+    assert (rounds["accepted"] == 3).all()
+    assert rounds["selected"].max() == 5
+    assert (np.diff(rounds["time_s"]) < 5.0).all()
+    slow = clients["client"] == 5
+    assert set(clients["outcome"][slow]) == {"late"}
+    assert slow.sum() >= 2
+    assert (np.diff(clients["start_s"][slow]) >= 25.0).all()
+    assert len(set(clients["dispatch"])) == len(clients["dispatch"])
+
+
+def test_what_arrives_after_its_round_is_paid_for_and_moves_nothing(tmp_path):
+    """All six are asked, two are waited for. The others' uploads travel, too, and are in the ledger when they come."""
+    synchrony = {"name": "deadline", "seconds": 30.0, "over_select": 3.0}
+    setup = experiment(cohort=2, synchrony=synchrony, stop={"rounds": 6})
+    delays = {0: 1.0, 1: 1.0, 2: 2.2, 3: 2.2, 4: 2.2, 5: 2.2}
+    done = deploy(federation(setup, tmp_path, delays), setup, tmp_path / "real")
+    clients, rounds = columns(done, "clients"), columns(done, "rounds")
+    assert (rounds["accepted"] == 2).all()
+    first = clients["round"] == 1
+    assert sorted(clients["outcome"][first]) == ["accepted"] * 2 + ["late"] * 4
+    each = clients["bits_up"][clients["bits_up"] > 0][0]
+    assert rounds["up_bits"][0] == 2 * each
+    assert rounds["up_bits"].sum() > 12 * each * 0.99  # those of the late came in later rounds
+    late_in_time = clients["outcome"] == "late"
+    assert (np.isnan(clients["loss"][late_in_time])).all()
+
+
+def test_a_deadline_passes_without_an_update_and_time_goes_on(tmp_path):
+    setup = experiment(synchrony={"name": "deadline", "seconds": 5.0}, stop={"rounds": 2})
+    done = deploy(federation(setup, tmp_path, dict.fromkeys(range(6), 8.0)), setup, tmp_path / "real")
+    rounds = columns(done, "rounds")
+    assert rounds["accepted"].tolist() == [0, 0]
+    assert rounds["late"].tolist() == [3, 3]
+    assert rounds["time_s"][0] - rounds["start_s"][0] == pytest.approx(5.0, abs=0.3)
+
+
+def test_a_buffer_is_folded_when_it_is_full_and_old_versions_count_less(tmp_path):
+    """Buffer of 2, 4 under way, clients 0 to 5 need 1 to 11 s: steps come faster than the slow deliver, who are then stale."""
+    setup = experiment(cohort=4, synchrony={"name": "buffered", "buffer": 2}, stop={"rounds": 8}, weights="uniform")
+    done = deploy(federation(setup, tmp_path, {k: 1.0 + 2 * k for k in range(6)}), setup, tmp_path / "real")
+    rounds, clients = columns(done, "rounds"), columns(done, "clients")
+    assert (rounds["accepted"] == 2).all()
+    assert rounds["version"].tolist() == list(range(1, 9))
+    assert clients["staleness"].max() >= 2
+    assert clients["staleness"].min() == 0
+
+
+def test_every_arrival_may_be_a_step(tmp_path):
+    setup = experiment(cohort=3, synchrony="asynchronous", stop={"rounds": 6})
+    done = deploy(federation(setup, tmp_path, {0: 9.0}), setup, tmp_path / "real")
+    assert (done.column("rounds", "accepted") == 1).all()
+
+
+def test_a_target_ends_the_run_early(tmp_path):
+    setup = experiment(stop={"rounds": 50, "target": {"accuracy": 0.2}})
+    found = columns(deploy(federation(setup, tmp_path), setup, tmp_path / "real"), "evaluations")
+    accuracy = found["accuracy"][found["scope"] == "global"]
+    assert len(accuracy) < 50
+    assert accuracy[-1] >= 0.2
+    assert (accuracy[:-1] < 0.2).all()
+
+
+def test_hours_of_the_wall_clock_end_the_run_too(tmp_path):
+    setup = experiment(stop={"virtual_hours": 10.5 / 3600})
+    done = deploy(federation(setup, tmp_path, dict.fromkeys(range(6), 2.0)), setup, tmp_path / "real")
+    assert done.column("rounds", "time_s")[-1] >= 10.5
+    assert done.column("rounds", "time_s")[-2] < 10.5
+
+
+def test_what_a_client_took_is_told_as_work_and_ways(tmp_path):
+    """An answer after 1 s: the client's own seconds of work, and the rest divided between down and up as their bytes are."""
+    setup = experiment(stop={"rounds": 2})
+    clients = columns(deploy(federation(setup, tmp_path), setup, tmp_path / "real"), "clients")
+    whole = clients["download_s"] + clients["compute_s"] + clients["upload_s"]
+    np.testing.assert_allclose(whole, 1.0)
+    np.testing.assert_allclose(clients["download_s"] / clients["upload_s"], clients["bits_down"] / clients["bits_up"])
+    np.testing.assert_allclose(clients["up_mbps"], clients["bits_up"] / clients["upload_s"] / 1e6)
+    assert (clients["compute_s"] > 0).all()
+
+
+# ------------------------------------------------------------------------------------- who is lost
+
+
+def test_a_killed_node_is_dropped_and_asked_again_when_it_is_back(tmp_path):
+    setup = experiment(population=3, cohort=3, stop={"rounds": 14})
+    grid = federation(setup, tmp_path, dict.fromkeys(range(3), 5.0))
+    grid.heartbeat_s = 20.0
+    grid.events = [(27.0, lambda: grid.kill(102)), (75.0, lambda: grid.revive(102, 200))]
+    clients = columns(deploy(grid, setup, tmp_path / "real"), "clients")
+    mine = clients["outcome"][clients["client"] == 2].tolist()
+    assert mine.count("dropped") == 1
+    assert mine[-1] == "accepted"
+    assert 0 < len(mine) < 14  # not asked while it was away
+    assert (clients["outcome"][clients["client"] != 2] == "accepted").all()
+    assert np.isnan(clients["bits_up"][clients["outcome"] == "dropped"]).all()
+
+
+def test_nobody_is_waited_for_without_a_limit(tmp_path):
+    """Client 1 takes orders and never answers: every round it is in ends when its time is up."""
+    setup = experiment(population=3, cohort=3, stop={"rounds": 2})
+    grid = federation(setup, tmp_path)
+    good = grid.nodes[101].app
+
+    def silent(message, context):
+        return None if message.metadata.message_type == "train.motley" else good(message, context)
+
+    grid.nodes[101].app = silent
+    rounds = columns(deploy(grid, setup, tmp_path / "real"), "rounds")
+    assert rounds["dropped"].tolist() == [1, 1]
+    assert rounds["time_s"][-1] < 2 * 610
+    assert all(message.metadata.ttl <= 600 for message in grid.sent if message.metadata.message_type == "train.motley")
+
+
+def test_when_nobody_comes_a_sentence_says_so(tmp_path):
+    with pytest.raises(motley.ConfigError, match="no client came within 30 s"):
+        deploy(FakeGrid(), experiment(), tmp_path / "real")
+
+
+def test_who_comes_late_is_enrolled_then(tmp_path):
+    setup = experiment(population=3, cohort=3, stop={"rounds": 6}, selector={"name": "hetero_select_v1"})
+    grid = federation(setup, tmp_path, dict.fromkeys(range(3), 4.0))
+    late = grid.nodes.pop(102)
+    grid.events = [(55.0, lambda: grid.nodes.__setitem__(102, late))]
+    clients = columns(deploy(grid, setup, tmp_path / "real"), "clients")
+    assert 2 not in set(clients["client"][clients["round"] == 1])
+    assert 2 in set(clients["client"])
+    assert (clients["outcome"] == "accepted").all()
+
+
+# ------------------------------------------------------------------------------------- kill and resume
+
+
+class KilledError(BaseException):
+    """As if the process were gone."""
+
+
+def killed_after(steps):
+    def told(done):
+        if done.step == steps:
+            raise KilledError
+
+    return told
+
+
+HARD = {
+    "algorithm": {"name": "scaffold"}, "compressor": {"name": "topk"}, "budget": {"name": "constant", "average": 0.1},
+    "feedback": {"name": "fixed"}, "selector": {"name": "hetero_select_v1"}, "stop": {"rounds": 6},
+}  # fmt: skip
+
+
+def dies_in_the_third_round(grid):
+    """When sites have trained, and written down what would follow."""
+    push, asked = grid.push_messages, []
+
+    def pushed(messages):
+        messages = list(messages)
+        asked.extend(m for m in messages if m.metadata.message_type == "train.motley")
+        sent = push(messages)
+        if len(asked) > 6:
+            grid.sleep(2.0)
+            assert len(grid.pull_messages(list(grid.waiting))) == 3
+            raise KilledError
+        return sent
+
+    grid.push_messages = pushed
+
+
+@pytest.mark.parametrize("moment", ["between two steps", "in the middle of a round", "before the state is written"])
+def test_a_killed_server_goes_on_bit_for_bit(moment, tmp_path, monkeypatch):
+    """Also what clients keep on their disks (control variates, unsent updates) must be that of the last step that counts."""
+    setup = experiment(**HARD)
+    whole = deploy(federation(setup, tmp_path / "a"), setup, tmp_path / "whole")
+    grid = federation(setup, tmp_path / "b")
+    save, saved = Checkpoints.save, []
+
+    def fails(self, round, state):
+        saved.append(round)
+        if len(saved) == 4:
+            raise KilledError
+        save(self, round, state)
+
+    with monkeypatch.context() as patch:
+        if moment == "in the middle of a round":
+            dies_in_the_third_round(grid)
+        elif moment == "before the state is written":
+            patch.setattr(Checkpoints, "save", fails)
+        with pytest.raises(KilledError):
+            deploy(grid, setup, tmp_path / "cut", told=killed_after(3))
+    done = deploy(federation(setup, tmp_path / "b"), setup, tmp_path / "cut")
+    assert same_model(whole, done)
+    for column in ("round", "version", "dispatch", "accepted", "train_loss", "update_norm", "up_bits"):
+        np.testing.assert_array_equal(whole.column("rounds", column), done.column("rounds", column), column)
+    for column in ("round", "client", "dispatch", "outcome", "loss", "bits_down"):
+        assert whole.tables["clients"][column].equals(done.tables["clients"][column]), column
+    assert (np.diff(done.column("rounds", "time_s")) > 0).all()
+
+
+def test_who_was_under_way_when_the_server_died_is_dropped(tmp_path):
+    setup = experiment(cohort=4, synchrony={"name": "buffered", "buffer": 2}, stop={"rounds": 6}, weights="uniform")
+    delays = {k: 1.0 + 2 * k for k in range(6)}
+    with pytest.raises(KilledError):
+        deploy(federation(setup, tmp_path, delays), setup, tmp_path / "real", told=killed_after(3))
+    done = deploy(federation(setup, tmp_path, delays), setup, tmp_path / "real")
+    clients = columns(done, "clients")
+    dropped = clients["outcome"] == "dropped"
+    assert done.column("rounds", "version").tolist() == [1, 2, 3, 4, 5, 6]
+    assert dropped.any()
+    assert set(clients["round"][dropped]) == {done.column("rounds", "round")[3]}
+    assert len(set(clients["dispatch"])) == len(clients["dispatch"])
+
+
+def test_a_finished_deployment_is_only_loaded(tmp_path):
+    setup = experiment()
+    first = deploy(federation(setup, tmp_path), setup, tmp_path / "real")
+    grid = federation(setup, tmp_path)
+    again = deploy(grid, setup, tmp_path / "real")
+    assert not grid.sent
+    assert again.tables["rounds"].equals(first.tables["rounds"])
+
+
+def test_a_site_that_lost_its_disk_begins_anew(tmp_path, caplog):
+    setup = experiment(population=3, cohort=3, algorithm={"name": "scaffold"}, stop={"rounds": 3})
+
+    def told(done):
+        if done.step == 2:
+            for path in (tmp_path / "sites").rglob("client-1.safetensors"):
+                path.unlink()
+
+    done = deploy(federation(setup, tmp_path), setup, tmp_path / "real", told=told)
+    assert (done.column("rounds", "accepted") == 3).all()
+    assert "client 1 has lost what it kept" in caplog.text
+    assert "client 0 has lost" not in caplog.text
+
+
+def test_a_rejected_upload_moves_nothing_at_its_site(tmp_path):
+    """Client 1's second upload is spoiled on its way. Its site, which trained, is told to go on from its first."""
+    setup = experiment(population=2, cohort=2, algorithm={"name": "scaffold"}, stop={"rounds": 4})
+    grid = federation(setup, tmp_path)
+    good, trained = grid.nodes[101].app, []
+
+    def spoiled(message, context):
+        reply = good(message, context)
+        if message.metadata.message_type == "train.motley":
+            trained.append(message)
+            if len(trained) == 2:
+                reply.content["motley"]["letter"] = b"nothing"
+        return reply
+
+    grid.nodes[101].app = spoiled
+    clients = columns(deploy(grid, setup, tmp_path / "real"), "clients")
+    asked = [open_order(message.content["motley"]["letter"]) for message in trained]
+    first, second, third, _ = asked
+    assert clients["outcome"].tolist() == ["accepted"] * 3 + ["rejected"] + ["accepted"] * 4
+    assert [order.kept for order in asked] == [-1, first.dispatch, first.dispatch, third.dispatch]
+    assert second.dispatch not in [order.kept for order in asked]
