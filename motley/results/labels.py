@@ -16,16 +16,30 @@ IGNORED = ("name", "seed", "pin", "method", "grid", "engine", "checkpoint", "exa
 def label_runs(runs: Sequence[Run]) -> list[str]:
     """One label per run; runs that differ only in seed (or in what cannot change results) get the same.
 
-    A component is called by its name (``"power_of_choice"``); options are added (``"alpha 0.1"``) where they differ between
+    Where the runs ask for several presets (``method``), a run is called by its own, and told from those of the same preset only. A
+    component is called by its name (``"power_of_choice"``); options are added (``"alpha 0.1"``) where they differ between
     runs with the same component. When nothing differs the label is the experiment's name.
     """
+    presets = [run.config.get("method") for run in runs]
+    if len(set(presets)) == 1:
+        return _labels(runs)
+    labels = [""] * len(runs)
+    for preset in dict.fromkeys(presets):
+        mine = [i for i, other in enumerate(presets) if other == preset]
+        for i, label in zip(mine, _labels([runs[i] for i in mine], preset), strict=True):
+            labels[i] = label
+    return labels
+
+
+def _labels(runs: Sequence[Run], preset: str | None = None) -> list[str]:
     flat = [_flat({k: v for k, v in run.config.items() if k not in IGNORED}) for run in runs]
     keys = list(dict.fromkeys(key for one in flat for key in one))
     differing = [key for key in keys if len({repr(one.get(key)) for one in flat}) > 1]
     labels = []
     for run, one in zip(runs, flat, strict=True):
         shown = [key for key in differing if _tells(key, one, flat)]
-        labels.append(", ".join(_words(key, one[key], shown) for key in shown) or run.name)
+        words = [*([preset] if preset else []), *(_words(key, one[key], shown) for key in shown)]
+        labels.append(", ".join(words) or run.name)
     return labels
 
 

@@ -49,3 +49,13 @@ def test_groups_are_ordered_by_seed():
         "cohort 5": [1, 2],
         "cohort 10": [0],
     }
+
+
+def test_presets_go_by_their_name_and_differ_among_their_own():
+    def config(method, mu, name="uniform"):
+        return {"method": method, "algorithm": {"name": "fedprox", "mu": mu}, "selector": {"name": name}}
+
+    got = labels(config("a", 0.1), config("b", 0.5, "oort"), config("b", 1.0, "oort"))
+    assert got == ["a", "b, mu 0.5", "b, mu 1.0"]
+    assert labels(config("a", 0.1), config(None, 0.1, "oort"), config(None, 0.2, "oort")) == ["a", "mu 0.1", "mu 0.2"]
+    assert labels(config("a", 0.1), config("a", 0.2)) == ["mu 0.1", "mu 0.2"]
