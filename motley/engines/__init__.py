@@ -19,8 +19,9 @@ ENGINES = Catalogue(
         "vmap": "motley.engines.cohort:Vmap",
         "threads": "motley.engines.threads:Threads",
         "debug": "motley.engines.debug:Debug",
+        "processes": "motley.engines.processes:Processes",
     },
-    planned=("processes", "ray"),
+    planned=("ray",),
 )
 
 _SMALL = 100_000

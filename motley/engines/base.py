@@ -134,6 +134,7 @@ class Setting:
     task: model, data, loss name. algorithm: the four parts. solver: local optimiser. work: how much of it.
     streams: seeds; a job's stream for a purpose is ``streams.key(purpose).fold(dispatch, client)``.
     dtype: of parameters and arithmetic. device: where. threads: cores this run may use (None: all the process may).
+    workers: processes that share these cores, for engines that have some (None: one for every core). address: of a cluster.
 
     The algorithm's correction is bound to the task's layout here.
     """
@@ -146,6 +147,8 @@ class Setting:
     dtype: torch.dtype = torch.float32
     device: str = "cpu"
     threads: int | None = None
+    workers: int | None = None
+    address: str | None = None
 
     def __post_init__(self) -> None:
         bound = self.algorithm.correction.bound(self.task.layout)
@@ -160,7 +163,11 @@ class Engine(ABC):
     """How local work is computed. ``threads``: cores it uses, at most ``Setting.threads``."""
 
     name: ClassVar[str]
+    takes: ClassVar[frozenset[Literal["workers", "address"]]] = frozenset()
+    """Which of these the engine makes something of."""
     threads: int
+    shape: str | None = None
+    """How its cores are divided among workers, ``"4 x 2"``; part of what "the same bits" holds for."""
 
     @abstractmethod
     def __init__(self, setting: Setting) -> None:

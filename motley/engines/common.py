@@ -22,7 +22,7 @@ from motley.engines.prober import Prober
 from motley.engines.samples import Samples
 from motley.tasks.base import ModelState
 
-__all__ = ["LocalEngine", "refuses_features", "refuses_loss"]
+__all__ = ["LocalEngine", "refuses_features", "refuses_loss", "window_of"]
 
 _NO_KEY = Key(0)  # all samples are measured: nothing is drawn
 
@@ -54,6 +54,13 @@ def refuses_features(setting: Setting) -> str | None:
         name = type(setting.algorithm.loss).__name__
         return f"the loss {name} compares what the last linear layer is given, and the model has no linear layer"
     return None
+
+
+def window_of(setting: Setting, workers: int) -> int:
+    """Jobs whose results may wait for one another."""
+    curious = "gradient" in setting.algorithm.correction.arrival
+    each = setting.task.layout.size * (4 if curious else 1)  # a float64 row, and a copy, beside the result
+    return max(2 * workers, _WINDOW_WEIGHTS // each)
 
 
 class LocalEngine(Engine):
@@ -91,8 +98,7 @@ class LocalEngine(Engine):
         download, memories = self.placed(download, memories, [job.client for job in jobs])
         first = self.setting.algorithm.correction.arrival
         arrival = dict.fromkeys({probed for reported, probed in ARRIVAL.items() if reported in want} | first)
-        each = self.client.model.layout.size * (4 if "gradient" in first else 1)  # a float64 row, and a copy, beside the result
-        window = max(2 * self.threads, _WINDOW_WEIGHTS // each)
+        window = window_of(self.setting, self.threads)
         for begin in range(0, len(jobs), window):
             some = jobs[begin : begin + window]
             clients = np.array([job.client for job in some], dtype=np.int64)

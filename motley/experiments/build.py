@@ -188,6 +188,8 @@ def _setting(experiment: Experiment, task: Task, streams: Streams) -> Setting:
         dtype={"float32": torch.float32, "float64": torch.float64}[experiment.dtype],
         device=_device(experiment.engine.device),
         threads=experiment.engine.threads,
+        workers=experiment.engine.workers,
+        address=experiment.engine.address,
     )
 
 
@@ -253,6 +255,13 @@ def _device(name: str) -> str:
 def _engine(experiment: Experiment, setting: Setting) -> Engine:
     name = resolve_auto(setting) if experiment.engine.name == "auto" else experiment.engine.name
     kind: type[Engine] = ENGINES.get(name, "engine")
+    for option in ("workers", "address"):
+        if getattr(setting, option) is not None and option not in kind.takes:
+            can = [other for other in ENGINES.names() if option in ENGINES.get(other).takes]  # type: ignore[attr-defined]
+            raise ConfigError(
+                f"got {getattr(setting, option)!r}, and {name!r} has no {option}; name one of: {', '.join(can)}",
+                f"engine.{option}",
+            )
     reason = kind.refuses(setting)
     if reason:
         raise ConfigError(f'{name!r} cannot run this experiment: {reason}; engine = "auto" chooses one that can', "engine")

@@ -189,6 +189,10 @@ class EngineChoice(Table):
     """Where: ``cpu``, ``cuda``, ``cuda:1``, ``mps``."""
     threads: Count | None = None
     """Cores this run may use; left out: all the process may."""
+    workers: Count | None = None
+    """Worker processes that share these cores (``processes``, ``ray``); left out: one for every core."""
+    address: str | None = None
+    """Of a running cluster, ``auto`` for the one of this machine (``ray``); left out: one is started here."""
 
 
 class Examination(Table):

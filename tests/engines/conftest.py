@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
@@ -18,10 +18,26 @@ from motley.core.keys import Key, Streams
 from motley.core.ragged import Ragged
 from motley.core.work import LocalWork
 from motley.engines.base import Job, Setting
+from motley.engines.processes import Processes, workers_kept
 from motley.tasks.base import Federation, Task, Transform
 from motley.tasks.flat import initial
 
 SIZES = (7, 1, 23, 12, 4, 16, 5, 9)
+
+
+class TwoProcesses(Processes):
+    """Two workers on any machine, also where a test may use one core."""
+
+    @classmethod
+    def _cores(cls, setting: Setting) -> int:
+        return 2
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _kept() -> Iterator[None]:
+    """A new interpreter costs seconds: workers serve all tests of a session."""
+    with workers_kept():
+        yield
 
 
 def federation(shape: tuple[int, ...], sizes: tuple[int, ...] = SIZES, classes: int = 4) -> Federation:

@@ -12,6 +12,8 @@ from motley.engines.debug import Debug
 from motley.engines.sequential import Sequential
 from motley.engines.threads import Threads
 
+from .conftest import TwoProcesses
+
 
 @dataclasses.dataclass(frozen=True)
 class Curious(Correction):
@@ -40,8 +42,11 @@ def normed():
 
 @pytest.mark.parametrize(
     ("engine", "model"),
-    [(Sequential, mlp), (Threads, mlp), (Cohort, mlp), (Vmap, mlp), (Debug, mlp), (Sequential, normed), (Threads, normed)],
-)
+    [
+        (Sequential, mlp), (Threads, mlp), (Cohort, mlp), (Vmap, mlp), (Debug, mlp), (TwoProcesses, mlp),
+        (Sequential, normed), (Threads, normed), (TwoProcesses, normed),
+    ],
+)  # fmt: skip
 def test_it_is_the_received_model_in_eval_mode_over_all_samples(setting, jobs, download, engine, model):
     s = setting(model, correction=Curious(), threads=2)
     sent = download(s)

@@ -10,6 +10,8 @@ from motley.engines.cohort import Cohort, Vmap
 from motley.engines.sequential import Sequential
 from motley.engines.threads import Threads
 
+from .conftest import TwoProcesses
+
 
 def logistic():
     return nn.Sequential(nn.Flatten(), nn.Linear(6, 4))
@@ -52,6 +54,7 @@ ACCEPTS = {
     Cohort: ("logistic", "mlp"),
     Vmap: ("logistic", "mlp", "tanh", "conv"),
     Threads: ("logistic", "mlp", "tanh", "conv", "normed"),
+    TwoProcesses: ("logistic", "mlp", "tanh", "conv", "normed"),
 }
 
 

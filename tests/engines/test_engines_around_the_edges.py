@@ -20,7 +20,9 @@ from motley.engines.sequential import Sequential
 from motley.engines.threads import Threads
 from motley.tasks.nn import Dropout
 
-ALL = [Sequential, Threads, Cohort, Vmap]
+from .conftest import TwoProcesses
+
+ALL = [Sequential, Threads, Cohort, Vmap, TwoProcesses]
 
 
 def mlp():
@@ -283,7 +285,7 @@ def test_a_stack_whose_inputs_are_not_flat_is_no_stack(setting):
 
 
 def test_engines_have_names():
-    assert ENGINES.names() == ["cohort", "debug", "sequential", "threads", "vmap"]
+    assert ENGINES.names() == ["cohort", "debug", "processes", "sequential", "threads", "vmap"]
     assert all(ENGINES.get(name).name == name for name in ENGINES.names())
     with pytest.raises(ConfigError, match="known but not built yet"):
         ENGINES.get("ray")

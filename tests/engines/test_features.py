@@ -16,6 +16,8 @@ from motley.engines.cohort import Cohort, Vmap
 from motley.engines.sequential import Sequential
 from motley.engines.threads import Threads
 
+from .conftest import TwoProcesses
+
 
 def normed():
     return nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5), nn.ReLU(), nn.Linear(5, 4))
@@ -29,7 +31,7 @@ def _module(x, buffers, counters=None):
     return module
 
 
-@pytest.mark.parametrize("engine", [Sequential, Threads])
+@pytest.mark.parametrize("engine", [Sequential, Threads, TwoProcesses])
 def test_training_is_the_loop_written_out(setting, jobs, download, engine):
     """Three modules, the frozen ones in eval mode with statistics of their own; batches from the job's plan; SGD by hand."""
     s = setting(normed, correction=Remembering(), loss=Contrastive(CrossEntropy(), 2.0, 0.5), threads=2)

@@ -25,10 +25,11 @@ from motley.engines.threads import Threads
 from motley.simulation.decoded import DECODED
 from motley.tasks.base import ModelState
 
+from .conftest import TwoProcesses
 from .test_engines_agree import MODELS, SOLVERS
 
 KEY = Key(0).fold("probe", 1)
-ENGINES = (Debug, Threads, Cohort, Vmap)
+ENGINES = (Debug, Threads, Cohort, Vmap, TwoProcesses)
 
 
 def with_validation(s):
