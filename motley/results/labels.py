@@ -20,7 +20,9 @@ def label_runs(runs: Sequence[Run]) -> list[str]:
     component is called by its name (``"power_of_choice"``); options are added (``"alpha 0.1"``) where they differ between
     runs with the same component. When nothing differs the label is the experiment's name.
     """
-    presets = [run.config.get("method") for run in runs]
+    names = [repr(_flat({k: v for k, v in run.config.items() if k not in IGNORED})) for run in runs]
+    first = {name: run.config.get("method") for name, run in zip(reversed(names), reversed(runs), strict=True)}
+    presets = [first[name] for name in names]  # the same experiment without its preset's name is no other method
     if len(set(presets)) == 1:
         return _labels(runs)
     labels = [""] * len(runs)
