@@ -17,6 +17,7 @@ import torch
 from safetensors.torch import save_file
 
 from motley.core.errors import ConfigError, NumericsError
+from motley.engines.base import Engine, Setting
 from motley.experiments import document
 from motley.experiments.build import build
 from motley.experiments.config import Experiment, load
@@ -30,11 +31,11 @@ from motley.results.writer import Writer
 from motley.simulation.checkpoint import Checkpoints
 from motley.simulation.plan import Round
 from motley.simulation.simulation import Simulation
-from motley.tasks.base import Task
+from motley.tasks.base import ModelState, Task
 from motley.tasks.flat import FlatModule
 from motley.tasks.own import fingerprint
 
-__all__ = ["as_experiment", "numerics_of", "run", "with_own"]
+__all__ = ["as_experiment", "numerics_of", "run", "save_model", "with_own"]
 
 Told = Callable[[Round], None]
 
@@ -80,7 +81,7 @@ def run(
             experiment = experiment.replace({"engine.name": before["numerics"]["engine"]})
         ensure_space(path)
         simulation = build(experiment, Path(data) if data is not None else None, task=task, folder=path / "checkpoints")
-        numerics = numerics_of(simulation)
+        numerics = numerics_of(simulation.setting, simulation.engine)
         if state == "interrupted" and not allow_other_numerics:
             _check_numerics(before["numerics"], numerics)
         about: dict[str, Any] = {"metric": simulation.setting.task.metric, "classes": list(simulation.federation.names)}
@@ -94,6 +95,8 @@ def run(
             if simulation.version == 0 and state == "new":  # it never began: nothing is left behind
                 _clear(path)
             raise
+        finally:
+            simulation.engine.close()  # worker processes end with the run, however it ends
         folder.write({**record, "finished": True})
         shutil.rmtree(path / "checkpoints", ignore_errors=True)
     return load_results(path)
@@ -139,14 +142,15 @@ def with_own(experiment: Experiment | str | Path | Mapping[str, Any], task: Task
     return checked.replace({"task.fingerprint": fingerprint(task), "split": test})
 
 
-def numerics_of(simulation: Simulation) -> dict[str, Any]:
+def numerics_of(setting: Setting, engine: Engine) -> dict[str, Any]:
     """Under what "the same bits" holds."""
-    setting = simulation.setting
     device = torch.device(setting.device)
     on = torch.cuda.get_device_name(device) if device.type == "cuda" else torch.backends.cpu.get_cpu_capability()
+    shape = engine.shape
     return {
-        "torch": torch.__version__, "instructions": on, "threads": simulation.engine.threads, "engine": simulation.engine.name,
+        "torch": torch.__version__, "instructions": on, "threads": engine.threads, "engine": engine.name,
         "device": setting.device, "dtype": str(setting.dtype).removeprefix("torch."),
+        **({} if shape is None else {"workers": shape}),
     }  # fmt: skip
 
 
@@ -182,16 +186,15 @@ def _go(experiment: Experiment, simulation: Simulation, path: Path, resumed: boo
             last_s = time.monotonic()
         told(done)
     writer.finish()
-    simulation.engine.close()
     if board is not None:
         board.close()
-    _save_model(simulation, path / "model.safetensors")
+    save_model(simulation.setting, simulation.newcomer(), path / "model.safetensors")
 
 
-def _save_model(simulation: Simulation, path: Path) -> None:
-    """The final model under its parameters' names: ``module.load_state_dict(safetensors.torch.load_file(path))``."""
-    flat = FlatModule.of(simulation.setting.task.model, simulation.setting.dtype)
-    flat.load(simulation.newcomer())
+def save_model(setting: Setting, model: ModelState, path: Path) -> None:
+    """A final model under its parameters' names: ``module.load_state_dict(safetensors.torch.load_file(path))``."""
+    flat = FlatModule.of(setting.task.model, setting.dtype)
+    flat.load(model)
     fresh = path.with_suffix(".new")
     try:
         save_file({name: value.contiguous().clone() for name, value in flat.module.state_dict().items()}, fresh)
