@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 
 from motley.adapters.flower.mail import CLOCK, Answer, Clock, Grid, bits_of, exchange, flower
 from motley.core.errors import ConfigError
-from motley.core.records import Outcome, Report
+from motley.core.records import SIGNALS, Outcome, Report
 
-__all__ = ["ENROL", "EXAMPLES", "NodeError", "Register", "Told", "read_told"]
+__all__ = ["ENROL", "EXAMPLES", "AppError", "NodeError", "Register", "Told", "read_told"]
 
 Ids = NDArray[np.int64]
 LOG = logging.getLogger("motley.flower")
@@ -38,6 +38,10 @@ PATIENCE = 16  # rounds, at most, between two questions to a node that does not 
 
 class NodeError(Exception):
     """What a node sent cannot be used; costs that node only."""
+
+
+class AppError(NodeError):
+    """The same, of a kind that all nodes would send when their client app is not made for what it is asked."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +88,8 @@ def read_told(metrics: Mapping[str, Any], key: str, wanted: Iterable[str]) -> To
         examples = float(whole(metrics[EXAMPLES], EXAMPLES))
     for name in sorted(wanted):
         said = EXAMPLES if name == "num_examples" else name
+        if said not in metrics and SIGNALS[name].kind == "system":
+            continue  # the planner's estimates: a site may know them, the server learns them
         if said not in metrics:
             raise NodeError(
                 f"the selector wants {name!r} at enrolment; the client app must add {said!r} to its answer to {ENROL}"

@@ -12,7 +12,7 @@ HERE = importlib.util.find_spec("flwr") is not None
 if HERE:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of Flower's own dependencies
-        import flwr.app  # noqa: F401
+        import flwr.app
         import flwr.serverapp.strategy  # noqa: F401
         from flwr.supercore.task_identity import TaskIdentity
 

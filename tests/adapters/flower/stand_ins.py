@@ -279,7 +279,7 @@ class FedAvg(Strategy):
             return None, None
         weights, metrics = self._average(good)
         total: dict[str, np.ndarray] = {}
-        for reply, weight in zip(good, weights, strict=True):
+        for reply, weight in zip(good, weights.tolist(), strict=True):
             for record in reply.content.array_records.values():
                 for name, array in record.items():
                     total[name] = array.numpy() * weight if name not in total else total[name] + array.numpy() * weight

@@ -1,0 +1,41 @@
+"""The strategies Flower ships, where Flower is installed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from motley.adapters.flower.mail import flower
+from tests.adapters.flower.apps import grid, sites
+from tests.adapters.flower.conftest import HERE
+from tests.adapters.flower.fake_grid import FakeGrid
+from tests.adapters.flower.test_garbage import GARBAGE, sends
+from tests.adapters.flower.test_strategy import fedavg, outcomes, run, weights
+
+pytestmark = pytest.mark.skipif(not HERE, reason="Flower is not installed; make test-flower runs these")
+
+SHIPPED = "FedAvg FedAvgM FedAdam FedAdagrad FedYogi FedMedian FedProx FedTrimmedAvg Krum MultiKrum Bulyan"
+
+
+def made(name):
+    strategies = flower("serverapp.strategy")
+    extra = {"FedProx": {"proximal_mu": 0.1}, "Krum": {"num_malicious_nodes": 1}, "MultiKrum": {"num_malicious_nodes": 1}}
+    return getattr(strategies, name)(fraction_evaluate=1.0, min_available_nodes=5, **extra.get(name, {}))
+
+
+@pytest.mark.parametrize("name", SHIPPED.split())
+def test_a_shipped_strategy_with_a_selector_and_one_who_sends_garbage(name):
+    on = FakeGrid(sites(*range(7)) | sites(7, app=sends(GARBAGE["not a number"])))
+    chooser, result = run(on, {"name": "hetero_select_v1", "probe": "last_report"}, m=7, rounds=5, strategy=made(name))
+    assert np.isfinite(weights(result)).all()
+    assert all("accepted" in outcomes(chooser, t).values() for t in range(1, 6))
+    assert {row.outcome for row in chooser.rows if row.client == 7} <= {"rejected"}
+    assert len(result.evaluate_metrics_clientapp) == 5
+
+
+def test_the_differentially_private_wrapper():
+    strategies = flower("serverapp.strategy")
+    private = strategies.DifferentialPrivacyServerSideFixedClipping(fedavg(), 0.1, 10.0, 3)
+    chooser, result = run(grid(5), m=3, rounds=3, strategy=private)
+    assert {row.outcome for row in chooser.rows} == {"accepted"}
+    assert np.isfinite(weights(result)).all()

@@ -1,0 +1,403 @@
+"""Any strategy with any selector: who is asked, what the strategy gets, what the selector hears."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from motley.adapters.flower.mail import flower
+from motley.adapters.flower.strategy import with_selector
+from motley.core.errors import ConfigError
+from motley.core.records import Outcome
+from motley.selectors import CATALOGUE, Selector, build
+from tests.adapters.flower.apps import grid, loss_at, model, reply, sgd, sites, target
+from tests.adapters.flower.fake_grid import FakeGrid, FakeNode
+
+
+def fedavg(**options):
+    return flower("serverapp.strategy").FedAvg(**{"fraction_evaluate": 0.0, **options})
+
+
+def run(on, selector="uniform", m=2, rounds=3, strategy=None, timeout=200, **options):
+    if not isinstance(selector, Selector):
+        selector = build(selector, seed=0, horizon=50)
+    wrapped = with_selector(strategy or fedavg(), selector, m, clock=on.clock, **options)
+    result = wrapped.start(on, model(), num_rounds=rounds, timeout=timeout)
+    return wrapped.motley, result
+
+
+def weights(result):
+    return next(iter(result.arrays.values())).numpy()
+
+
+def outcomes(chooser, round):
+    return {row.client: row.outcome for row in chooser.rows if row.round == round}
+
+
+def hear(selector):
+    """Every report a selector gets, as (round, list of reports)."""
+    heard, observe = [], selector.observe
+
+    def listening(round, reports):
+        reports = list(reports)
+        heard.append((round, reports))
+        observe(round, reports)
+
+    selector.observe = listening
+    return heard
+
+
+def test_the_selector_chooses_and_the_strategy_averages():
+    on = grid(5)
+    chooser, result = run(on, m=2, rounds=1)
+    first, second = sorted(build("uniform", seed=0).select(1, range(5), 2, 0).ids.tolist())
+    assert outcomes(chooser, 1) == {first: "accepted", second: "accepted"}
+    asked = [m.metadata.dst_node_id for m in on.sent if m.metadata.message_type == "train"]
+    assert asked == [1000 + 7 * first, 1000 + 7 * second]
+    # from 0, half way to each target, weighed with 10 + k examples
+    by_hand = ((10 + first) * target(first) + (10 + second) * target(second)) / (20 + first + second) / 2
+    np.testing.assert_allclose(weights(result), by_hand, rtol=1e-6)
+
+
+def test_fractions_and_minima_of_the_strategy_do_not_choose():
+    chooser, _ = run(grid(6), m=3, strategy=fedavg(fraction_train=0.2, min_train_nodes=6, min_available_nodes=6))
+    assert [len(outcomes(chooser, t)) for t in (1, 2, 3)] == [3, 3, 3]
+    chooser, _ = run(grid(6), m=1, strategy=fedavg())
+    assert [len(outcomes(chooser, t)) for t in (1, 2, 3)] == [1, 1, 1]
+
+
+def test_the_given_strategy_is_left_as_it_is():
+    strategy = fedavg(fraction_train=0.5, min_train_nodes=3)
+    run(grid(4), strategy=strategy)
+    assert (strategy.fraction_train, strategy.min_train_nodes) == (0.5, 3)
+    assert type(strategy) is flower("serverapp.strategy").FedAvg
+    assert not hasattr(strategy, "motley")
+    wrapped = with_selector(strategy, build("uniform"), 2)
+    assert isinstance(wrapped, flower("serverapp.strategy").FedAvg)
+
+
+def test_the_same_bits_whatever_nodes_are_called_and_whoever_answers_first():
+    def digest(offset, delays):
+        nodes = {offset - 3 * k: FakeNode(sgd, {"partition-id": k}, delay_s=delays[k]) for k in range(5)}
+        on = FakeGrid(nodes)
+        random.seed(offset)
+        return weights(run(on, m=3, rounds=5, selector="hetero_select_v1")[1]).tobytes()
+
+    assert digest(1000, [1, 2, 3, 4, 5]) == digest(77, [5, 1, 4, 2, 3])
+
+
+def test_a_lost_client_is_dropped_and_offered_again_when_it_returns():
+    on = grid(3)
+    selector = build("uniform", seed=0)
+    heard = hear(selector)
+    on.events.append((2.6, lambda: on.kill(1007)))  # in round 2
+    wrapped = with_selector(fedavg(), selector, 3, clock=on.clock, wait_s=10)
+    rounds = {}
+
+    def later(round, arrays):
+        rounds[round] = on.now_s
+        if round == 4:
+            on.revive(1007, new_id=5)
+
+    wrapped.start(on, model(), num_rounds=6, timeout=200, evaluate_fn=later)
+    table = {t: outcomes(wrapped.motley, t) for t in range(1, 7)}
+    lost = [t for t in table if table[t].get(1) == "dropped"]
+    assert lost
+    assert all(table[t][k] == "accepted" for t in table for k in (0, 2))
+    away = [t for t in table if 1 not in table[t]]
+    assert away
+    assert table[6][1] == "accepted"
+    dropped = [r for _, reports in heard for r in reports if r.outcome == Outcome.DROPPED]
+    assert {r.id for r in dropped} == {1}
+    assert all(np.isnan(r.compute_s) for r in dropped)
+    assert on.now_s < 200
+    assert [t for t, _ in heard if t] == [1, 2, 3, 4, 5, 6]
+    assert "Node Unavailable" in next(row.reason for row in wrapped.motley.rows if row.outcome == "dropped")
+
+
+def test_nobody_there_is_a_round_without_clients_and_not_the_end():
+    on = FakeGrid()
+    on.events.append((25.0, lambda: on.nodes.update(sites(0, 1))))
+    chooser, result = run(on, rounds=4, wait_s=10)
+    assert [len(outcomes(chooser, t)) for t in (1, 2, 3, 4)] == [0, 0, 2, 2]
+    assert weights(result).any()
+
+
+def test_a_silent_client_costs_the_time_out_and_is_dropped():
+    def silent(message, context):
+        return sgd(message, context) if message.metadata.message_type != "train" else None
+
+    on = FakeGrid(sites(0, 1) | sites(2, app=silent))
+    chooser, _ = run(on, m=3, rounds=2, timeout=30)
+    assert outcomes(chooser, 1) == {0: "accepted", 1: "accepted", 2: "dropped"}
+    assert 60 < on.now_s < 75
+
+
+def test_no_exchange_without_a_time_out():
+    with pytest.raises(ConfigError, match="timeout"):
+        run(grid(2), timeout=None)
+
+
+def test_durations_are_the_servers_and_bits_are_counted():
+    on = grid(2)
+    on.nodes[1000].delay_s = 7.0
+    selector = build("hetero_select_v1", seed=0)
+    heard = hear(selector)
+    chooser, _ = run(on, selector, m=2, rounds=1)
+    (reports,) = [reports for t, reports in heard if t == 1 and reports[0].outcome == Outcome.ACCEPTED]
+    assert [r.id for r in reports] == [0, 1]
+    assert reports[0].compute_s == pytest.approx(7.0, abs=0.3)
+    assert reports[1].compute_s == pytest.approx(1.0, abs=0.3)
+    assert all(r.download_s == r.upload_s == 0 for r in reports)
+    sent = len(model()["w"].data)
+    traffic = chooser.traffic
+    assert traffic["probe_bits_down"] > 2 * 8 * sent
+    assert traffic["train_bits_down"] > 2 * 8 * sent
+    assert 0 < traffic["probe_bits_up"] < traffic["train_bits_up"]
+    assert reports[0].bits_up == chooser.rows[0].bits_up > 8 * sent
+
+
+def test_the_selector_hears_what_clients_measured_and_what_the_server_makes():
+    on = grid(3)
+    selector = build("hetero_select_v1", seed=0)
+    heard = hear(selector)
+    run(on, selector, m=2, rounds=1)
+    enrolled, probed, accepted = (reports for _, reports in heard)
+    assert [(r.id, r.signals["label_histogram"].tolist()[:2]) for r in enrolled] == [(0, [1, 3]), (1, [2, 3]), (2, [3, 3])]
+    assert {r.id: r.signals["loss"] for r in probed} == {k: loss_at(model(), k) for k in range(3)}
+    for r in accepted:
+        assert r.signals["update_norm"] == pytest.approx(np.linalg.norm(target(r.id)) / 2)
+        assert (r.version, r.staleness) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize("name", sorted(CATALOGUE.targets))
+def test_every_selector_works_with_clients_that_say_what_it_wants(name):
+    on = grid(6)
+    selector = build(name, seed=0, horizon=50)
+    chooser, result = run(on, selector, m=3, rounds=6)
+    assert {row.outcome for row in chooser.rows} == {"accepted"}
+    assert weights(result).any()
+    assert Selector.from_bytes(selector.to_bytes()).to_bytes() == selector.to_bytes()
+
+
+@pytest.mark.parametrize("name", sorted(CATALOGUE.targets))
+def test_enrolling_again_changes_nothing(name):
+    """A selector that comes from elsewhere meets its clients anew."""
+    selector = build(name, seed=0, horizon=50)
+    heard = hear(selector)
+    run(grid(6), selector, m=3, rounds=4)
+    before = selector.to_bytes()
+    selector.observe(*heard[0])
+    assert heard[0][0] == 0
+    after = Selector.from_bytes(selector.to_bytes())
+    again = Selector.from_bytes(before)
+    for t in (5, 6):
+        assert again.select(t, range(6), 3, 12).ids.tolist() == after.select(t, range(6), 3, 12).ids.tolist()
+
+
+def test_a_signal_that_is_not_sent_is_named():
+    def mute(message, context):
+        said = sgd(message, context)
+        for record in said.content.metric_records.values():
+            record.pop("loss_rms", None)
+        return said
+
+    on = FakeGrid(sites(0, 1, 2, app=mute))
+    with pytest.raises(ConfigError, match="loss_rms"):
+        run(on, "oort")
+
+
+def test_a_probe_that_is_not_answered_is_named():
+    def mute(message, context):
+        if message.metadata.message_type == "query.motley_probe":
+            raise ValueError("No query function registered with name 'motley_probe'")
+        return sgd(message, context)
+
+    on = FakeGrid(sites(0, 1, 2, app=mute))
+    with pytest.raises(ConfigError, match=r'loss.*@app.query\("motley_probe"\)'):
+        run(on, "power_of_choice")
+
+
+def test_a_histogram_that_is_not_told_is_named():
+    def mute(message, context):
+        said = sgd(message, context)
+        for record in said.content.metric_records.values():
+            record.pop("label_histogram", None)
+        return said
+
+    with pytest.raises(ConfigError, match="label_histogram"):
+        run(FakeGrid(sites(0, 1, app=mute)), "fedcbs")
+
+
+def test_a_selector_of_another_federation_is_refused():
+    selector = build("hetero_select_v1", seed=0)
+    run(grid(3), selector)
+
+    def other(message, context):
+        said = sgd(message, context)
+        for record in said.content.metric_records.values():
+            if "label_histogram" in record:
+                record["label_histogram"] = [1, 2, 3]
+        return said
+
+    with pytest.raises(ConfigError, match="another federation"):
+        run(FakeGrid(sites(0, 1, 2, app=other)), selector)
+
+
+def test_what_a_cohort_says_of_ones_work_reaches_that_client():
+    seen = {}
+
+    def app(message, context):
+        if message.metadata.message_type == "train":
+            seen[context.node_config["partition-id"]] = dict(message.content["config"])
+        return sgd(message, context)
+
+    on = FakeGrid(sites(*range(4), app=app))
+    run(on, "pyramidfl", m=3, rounds=4)
+    assert any("local_steps" in config or "upload_ratio" in config for config in seen.values())
+    assert all(config["server-round"] for config in seen.values())
+
+
+def test_a_rehearsal_leaves_the_model_and_measures_the_rehearsed_one():
+    on = grid(4)
+    selector = build({"name": "fedcor", "warmup": 1, "interval": 1}, seed=0)
+    heard = hear(selector)
+    asked, models = {}, {}
+    select = selector.select
+    selector.select = lambda *args: asked.setdefault(args[0], select(*args))
+    wrapped = with_selector(fedavg(), selector, 2, clock=on.clock)
+    wrapped.start(
+        on, model(), num_rounds=6, timeout=100, evaluate_fn=lambda t, arrays: models.update({t: arrays["w"].numpy().tolist()})
+    )
+    t = next(t for t, cohort in asked.items() if cohort.rehearsal)
+    assert models[t] == models[t - 1] != models[t + 1]
+    said = [reports for at, reports in heard if at == t]
+    assert [{r.outcome for r in reports} for reports in said] == [{Outcome.PROBED}, {Outcome.PROBED}, {Outcome.REHEARSED}]
+    first, second = ({r.id: r.signals["loss"] for r in reports} for reports in said[:2])
+    assert first.keys() == second.keys()
+    assert first != second
+
+
+def test_the_cohorts_weights_count_where_asked():
+    on = grid(4)
+    selector = build("delta", seed=0)
+    chosen = {}
+    select = selector.select
+    selector.select = lambda *args: chosen.setdefault(args[0], select(*args))
+    _, result = run(on, selector, m=3, rounds=1, weights="selector")
+    cohort = chosen[1]
+    share = cohort.weights / cohort.weights.sum()
+    by_hand = sum(s * target(k) / 2 for k, s in zip(cohort.ids, share, strict=True))
+    np.testing.assert_allclose(weights(result), by_hand, rtol=1e-5)
+    with pytest.raises(ConfigError, match="weights"):
+        run(grid(2), "uniform", weights="selector")
+
+
+# ------------------------------------------------------------------------------------- strategies of one's own
+
+
+def strategies():
+    base = flower("serverapp.strategy").FedAvg
+
+    class Samples(base):
+        """Asks one node of those it sees, whatever its attributes say."""
+
+        def configure_train(self, server_round, arrays, config, grid):
+            words = flower()
+            record = words.RecordDict({"arrays": arrays, "config": config})
+            return [words.Message(record, min(grid.get_node_ids()), "train")]
+
+    class Addresses(base):
+        """Writes something of its own to the first node it sees."""
+
+        def configure_train(self, server_round, arrays, config, grid):
+            words = flower()
+            nodes = sorted(grid.get_node_ids())[:2]
+            return [
+                words.Message(words.RecordDict({"arrays": arrays, "config": words.ConfigRecord({"n": n})}), n, "train")
+                for n in nodes
+            ]
+
+    class Waits(base):
+        """Wants more nodes than it is given."""
+
+        def configure_train(self, server_round, arrays, config, grid):
+            while len(list(grid.get_node_ids())) < 5:
+                self.sleep(1)
+            return []
+
+    class Own(base):
+        """Has a loop of its own, with an argument of its own."""
+
+        def start(self, grid, initial_arrays, *, steps, patience):
+            arrays = initial_arrays
+            for t in range(1, steps + 1):
+                asked = self.configure_train(t, arrays, flower().ConfigRecord(), grid)
+                new, _ = self.aggregate_train(t, grid.send_and_receive(asked, timeout=patience))
+                arrays = new or arrays
+            return arrays
+
+    return Samples, Addresses, Waits, Own
+
+
+def test_all_of_the_chosen_are_asked_also_where_the_strategy_samples():
+    Samples, *_ = strategies()
+    chooser, _ = run(grid(5), m=3, strategy=Samples(fraction_evaluate=0.0))
+    assert [len(outcomes(chooser, t)) for t in (1, 2, 3)] == [3, 3, 3]
+    assert {row.outcome for row in chooser.rows} == {"accepted"}
+
+
+def test_messages_of_ones_own_are_not_sent_to_others():
+    _, Addresses, *_ = strategies()
+    run(grid(5), m=2, strategy=Addresses(fraction_evaluate=0.0))
+    with pytest.raises(ConfigError, match="fraction_train"):
+        run(grid(5), m=3, strategy=Addresses(fraction_evaluate=0.0))
+
+
+def test_a_strategy_that_waits_for_more_is_told():
+    *_, Waits, _ = strategies()
+    on = grid(5)
+    strategy = Waits(fraction_evaluate=0.0)
+    strategy.sleep = on.sleep
+    with pytest.raises(ConfigError, match="waits for more nodes than the 3 chosen"):
+        run(on, m=3, strategy=strategy)
+
+
+def test_a_strategy_may_have_a_loop_of_its_own():
+    *_, Own = strategies()
+    on = grid(3)
+    wrapped = with_selector(Own(), build("uniform"), 2, clock=on.clock)
+    arrays = wrapped.start(on, model(), steps=3, patience=50)
+    assert arrays["w"].numpy().any()
+    assert {row.round for row in wrapped.motley.rows} == {1, 2, 3}
+
+
+def test_evaluation_asks_those_who_are_there_and_bears_nonsense():
+    def nonsense(message, context):
+        if message.metadata.message_type == "evaluate":
+            return reply(message, metrics=flower().MetricRecord({"other": float("nan")}))
+        return sgd(message, context)
+
+    on = FakeGrid(sites(0, 1, 2) | sites(3, app=nonsense))
+    _, result = run(on, strategy=fedavg(fraction_evaluate=1.0, min_evaluate_nodes=4))
+    found = result.evaluate_metrics_clientapp
+    assert sorted(found) == [1, 2, 3]
+    assert all(np.isfinite(record["eval_loss"]) for record in found.values())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"m": 0}, "at least 1"), ({"wait_s": 0}, "above 0"), ({"query_limit_s": float("inf")}, "with an end"),
+     ({"uploads": "whatever"}, "as_sent"), ({"rounds_done": -1}, "at least 0")],
+)  # fmt: skip
+def test_options_are_checked(options, message):
+    with pytest.raises(ConfigError, match=message):
+        with_selector(fedavg(), build("uniform"), **{"m": 2, **options})
+
+
+def test_what_is_no_strategy_is_refused():
+    for wrong in (3, flower("serverapp.strategy").FedAvg, with_selector(fedavg(), build("uniform"), 2)):
+        with pytest.raises(ConfigError):
+            with_selector(wrong, build("uniform"), 2)
