@@ -24,11 +24,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from motley.adapters.flower.air import Air
 from motley.adapters.flower.desk import Desk, Flight, columns, timelines
 from motley.adapters.flower.letters import pack
-from motley.adapters.flower.mailbox import Post, Reply
+from motley.adapters.flower.mailbox import Post
 from motley.adapters.flower.roll import Limits, Roll
-from motley.algorithms.base import Correction, Exchange, Server, ServerState, Tensors, Upload
+from motley.algorithms.base import Correction, ServerState, Tensors, Upload
 from motley.algorithms.weights import divide_by, raw_weights
 from motley.core.errors import CodecError, ConfigError
 from motley.core.records import SIGNALS, Cohort, Outcome, Reports
@@ -40,7 +41,7 @@ from motley.selectors.base import Selector
 from motley.simulation import rows
 from motley.simulation.channel import Channel
 from motley.simulation.checkpoint import pack_server, unpack_server
-from motley.simulation.decoded import DECODED, Decoded
+from motley.simulation.decoded import Decoded
 from motley.simulation.examiner import examine
 from motley.simulation.flights import Flights
 from motley.simulation.plan import Round
@@ -51,31 +52,11 @@ from motley.simulation.vault import Vault
 from motley.tasks.base import ModelState
 from motley.timing.synchrony import Dispatch, Step, View, Wait
 from motley.transport.ledger import Ledger
-from motley.world.base import Drift
 
-__all__ = ["Deployment", "refuses"]
+__all__ = ["Deployment"]
 
 Ids = NDArray[np.int64]
 _LOG = logging.getLogger("motley.flower")
-
-
-def refuses(ready: Ready) -> str | None:
-    """Why an experiment cannot be deployed, in one sentence with the way out; None: it can."""
-    plan = ready.plan
-    algorithm, shipping = plan.setting.algorithm, plan.shipping
-    if exchange_of(plan) != Exchange() or type(algorithm.server).settle is not Server.settle or not algorithm.correction.shared:
-        return f"{type(algorithm.server).__name__} asks clients again in mid-round, as only a simulation does; use another algorithm"
-    signals = sorted(ready.selector.rule.needs().reported & DECODED)
-    if shipping.feedback.sends_changes and signals:
-        name = type(shipping.feedback).__name__
-        return f"the selector wants {signals[0]!r} of updates, and under {name} only their changes arrive; use another feedback"
-    if "uplink_mbps" in shipping.allocator.wants:
-        name = type(shipping.allocator).__name__
-        return f"{name} must know every uplink beforehand, as only a simulation does; use uniform or by_score"
-    drift = type(plan.world.drift)
-    if drift.window is not Drift.window or drift.tables is not Drift.tables:
-        return "a site's data is what it is; leave drift out"
-    return None
 
 
 class Deployment:
@@ -83,7 +64,9 @@ class Deployment:
 
     Parameters
     ----------
-    experiment, ready: what is run. run: its name among sites. post: where letters go. limits: of waiting. writer: where rows go.
+    experiment, ready: what is run. run: its name among sites. post: where letters go. limits: of waiting.
+
+    Attribute ``writer``: where rows go.
     """
 
     def __init__(self, experiment: Experiment, ready: Ready, run: str, post: Post, limits: Limits) -> None:
@@ -102,18 +85,20 @@ class Deployment:
         self.roll = Roll(self.desk, post, lambda: self.channel.ledger, population, limits)
         self.decoded = Decoded(self.selector.rule.needs().reported, self.setting)
         self.writer: Writer | None = None
-        self.flying: list[Flight] = []  # under way, or arrived and waiting for the step
-        self.gone: list[Flight] = []  # lost or rejected since the last step
-        self.cancelled: list[Flight] = []  # no longer waited for; may still answer
+        self.air = Air(self.desk, post, limits, self._paid)
         self.kept: dict[int, int] = {}  # by client: dispatch of its last accepted upload
         self.downloads: dict[int, tuple[Tensors, bytes]] = {}
-        self.there: frozenset[int] = frozenset()  # who could be reached at the last look
         self.round = self.version = self.dispatch = 0
         self.asked = False
-        self.now_s = self.start_s = self.asked_s = 0.0
+        self.start_s = self.asked_s = 0.0
         self.score = math.nan
         self.candidates = np.zeros(0, np.int64)
         self._tally: dict[str, Any] = {}
+
+    @property
+    def now_s(self) -> float:
+        """Seconds since the deployment began."""
+        return self.air.now_s
 
     @property
     def done(self) -> bool:
@@ -122,76 +107,19 @@ class Deployment:
 
     def step(self) -> Round:
         """Run until the server has stepped once. The first call enrols who comes first."""
-        self._now()
+        self.air.tick()
         if self.round == 0:
             self._begin()
         while True:
-            lines = timelines(self.flying)
+            lines = timelines(self.air.flying)
             view = View(self.now_s, self.plan.cohort, self.version, self.asked, lines, self.asked_s)
             decision = self.plan.synchrony.decide(view)
             if isinstance(decision, Dispatch):
                 self._send_out(decision.count)
             elif isinstance(decision, Wait):
-                self._wait(decision.until_s)
+                self.air.wait(decision.until_s)
             else:
                 return self._fold(decision, decision.stay(view))
-
-    # ------------------------------------------------------------------------------------- waiting
-
-    def _now(self) -> None:
-        self.now_s = max(self.now_s, self.post.now_s)
-
-    def _wait(self, until_s: float) -> None:
-        """Until something happens: an answer, a client that is lost or comes, the moment itself."""
-        waited = {f.message: f for f in (*self.flying, *self.cancelled) if not math.isfinite(f.arrives_s)}
-        until_s = min([until_s, self.now_s + self.limits.work_s, *(f.expires_s for f in waited.values())])
-        replies = self.post.wait(list(waited), until_s, self.there)
-        self.there = self.post.present(fresh=False)
-        self._now()
-        for reply in replies:
-            flight = waited.pop(reply.message, None)
-            if flight is not None:  # else the same answer once more
-                self._take(flight, reply)
-        for flight in waited.values():
-            if self.now_s >= flight.expires_s:
-                self._lose(flight, f"no answer within {self.limits.work_s:g} s")
-
-    def _take(self, flight: Flight, reply: Reply) -> None:
-        """An answer: what it holds is checked at once, when nobody waits for it any longer it is only paid for."""
-        if reply.data is None:
-            self._lose(flight, reply.reason or "lost")
-            return
-        flight.arrives_s = self.now_s
-        flight.bits_up = 8 * len(reply.data) if isinstance(reply.data, bytes) else 0
-        if flight in self.cancelled:
-            self.cancelled.remove(flight)
-            bits = np.array([flight.bits_up]), np.array([flight.paper_bits])
-            self.channel.receive(np.array([flight.client]), *bits, np.ones(1, bool), self.version + 1)
-            _LOG.info("client %d answered dispatch %d of round %d too late", flight.client, flight.dispatch, flight.round)
-            return
-        try:
-            flight.trained, answer = self.desk.trained(flight, reply.data)
-        except CodecError as error:
-            _LOG.warning("client %d sent what cannot be used: %s", flight.client, error)
-        else:
-            flight.compute_s = float(answer.compute_s)
-            if answer.forgot:
-                _LOG.warning("client %d has lost what it kept, and began anew", flight.client)
-        if flight.trained is None or not flight.trained.finite:
-            self._out(flight, Outcome.REJECTED)
-
-    def _lose(self, flight: Flight, why: str) -> None:
-        _LOG.warning("client %d is lost (dispatch %d of round %d): %s", flight.client, flight.dispatch, flight.round, why)
-        if flight in self.cancelled:
-            self.cancelled.remove(flight)
-        else:
-            self._out(flight, Outcome.DROPPED)
-
-    def _out(self, flight: Flight, outcome: Outcome) -> None:
-        """It will not be folded."""
-        flight.outcome, flight.arrives_s = outcome, min(flight.arrives_s, self.now_s)
-        self.flying.remove(flight)
-        self.gone.append(flight)
 
     # ------------------------------------------------------------------------------------- enrolment
 
@@ -205,7 +133,7 @@ class Deployment:
         until_s = self.now_s + self.limits.start_s
         while True:
             self.roll.meet(0)
-            self._now()
+            self.air.tick()
             if self.roll.met.all() or self.now_s >= until_s:
                 break
             self.post.wait([], min(until_s, self.now_s + self.limits.look_s))
@@ -246,7 +174,7 @@ class Deployment:
         if self.version not in self.downloads:
             tensors = self.algorithm.correction.download(self.server)
             self.downloads[self.version] = tensors, self._packed(tensors)
-        self._now()
+        self.air.tick()
         available = self._available()
         self.candidates = self.selector.probe(self.round, available, count, self.dispatch)
         silent = self._probe(self.downloads[self.version][1], self.version)
@@ -256,7 +184,7 @@ class Deployment:
         notes = json.dumps({name: float(value) for name, value in cohort.notes.items()}) if cohort.notes else None
         selected = self._tally.get("selected", 0) + len(cohort.ids)
         self._tally |= {"available": len(available), "selected": selected, "notes": notes}
-        self._now()
+        self.air.tick()
         self.asked_s = self.now_s
 
     def _begin_round(self) -> None:
@@ -266,10 +194,10 @@ class Deployment:
 
     def _available(self) -> Ids:
         """Who can be asked: there, met, with data, and neither under way nor busy nor lost since the last step."""
-        ids = self.roll.present()
-        self.there = self.post.present(fresh=False)
-        busy = [flight.client for flight in (*self.flying, *self.gone, *self.cancelled)]
-        return ids[(self.setting.work.total(self.roll.examples[ids]) > 0) & self.roll.met[ids] & ~np.isin(ids, busy)]
+        ids = self.roll.present(fresh=False)
+        self.air.seen()
+        busy = np.isin(ids, list(self.air.busy))
+        return ids[(self.setting.work.total(self.roll.examples[ids]) > 0) & self.roll.met[ids] & ~busy]
 
     def _packed(self, tensors: Tensors) -> bytes:
         try:
@@ -301,7 +229,7 @@ class Deployment:
     def _dispatch(self, cohort: Cohort) -> None:
         """Write the orders of a cohort and send them."""
         ids, n, roll = cohort.ids, len(cohort.ids), self.roll
-        self._now()
+        self.air.tick()
         lr = np.full(n, self.setting.solver.lr * self.plan.schedule.factor(self.version + 1, self.selector.horizon))
         lr = lr if cohort.lr_scale is None else lr * cohort.lr_scale
         steps = self.setting.work.total(roll.examples[ids]) if cohort.local_steps is None else np.maximum(cohort.local_steps, 1)
@@ -326,13 +254,7 @@ class Deployment:
             )  # fmt: skip
             sealed[client], flights[client] = self.desk.train(flight, self.kept.get(client, -1), model).seal(), flight
             flight.bits_down = 8 * len(sealed[client])
-        sent = self.post.mailbox.push(sealed, "train", self.limits.work_s) if sealed else {}
-        self.flying += flights.values()
-        for client, flight in flights.items():
-            flight.message = sent.get(client, "")
-            if not flight.message:
-                flight.bits_down = 0
-                self._lose(flight, "its letter could not be sent")
+        self.air.send(flights.values(), sealed)
         bits = np.array([flight.bits_down for flight in flights.values()], np.int64)
         self.channel.send(ids, bits, self.version + 1)
         self.dispatch += n
@@ -343,25 +265,15 @@ class Deployment:
     def _fold(self, decision: Step, stay: NDArray[np.bool_]) -> Round:
         if not self.asked:
             self._begin_round()
-        scale = (
-            {} if decision.scale is None else {f.dispatch: s for f, s in zip(self.flying, decision.scale.tolist(), strict=True)}
-        )
-        accept = {f.dispatch for f, yes in zip(self.flying, decision.accept.tolist(), strict=True) if yes}
-        ended = [f for f, stays in zip(self.flying, stay.tolist(), strict=True) if not stays]
-        self.flying = [f for f in self.flying if f not in ended]
-        self.cancelled += [f for f in ended if not math.isfinite(f.arrives_s)]
-        ended = sorted([*ended, *self.gone], key=lambda f: f.client)
-        self.gone = []
+        ended = self.air.land(decision, stay)
         landed = columns(ended)
-        outcome = np.array([self._outcome(f, accept) for f in ended], np.int8)
+        outcome = np.array([f.outcome for f in ended], np.int8)
         sent = np.array([f.bits_up > 0 for f in ended], bool)
-        self.channel.receive(
-            landed.timelines.client, landed.cargo["bits_up"], landed.cargo["paper_bits"], sent, self.version + 1
-        )
+        bits, paper = landed.cargo["bits_up"], landed.cargo["paper_bits"]
+        self.channel.receive(landed.timelines.client, bits, paper, sent, self.version + 1)
         results: dict[int, Trained] = {}
         uploads = list(self._uploads(ended, outcome, results))
-        factors = np.array([scale.get(f.dispatch, 1.0) for f in ended], np.float64)
-        step = dataclasses.replace(decision, scale=factors if scale else None)
+        step = dataclasses.replace(decision, scale=None if decision.scale is None else np.array([f.scale for f in ended]))
         newest, downloads = self.server.model, {version: sent[0] for version, sent in self.downloads.items()}
         folded = weighed(iter(uploads), step, np.arange(len(ended)), landed, newest, downloads)
         total = self.press.total(self.algorithm.aggregator.fold(folded, divide_by(self.plan.weights)))
@@ -375,12 +287,12 @@ class Deployment:
             self.decoded.step(total)
             self.press.taken({}, total)
             self.kept |= {f.client: f.dispatch for f, yes in zip(ended, counted.tolist(), strict=True) if yes}
-        return self._end(landed, outcome, results, total, counted)
+        return self._end(landed, outcome, results, total)
 
-    @staticmethod
-    def _outcome(flight: Flight, accept: set[int]) -> Outcome:
-        late = Outcome.ACCEPTED if flight.dispatch in accept else Outcome.LATE
-        return late if flight.outcome is None else flight.outcome
+    def _paid(self, flight: Flight) -> None:
+        """An upload that came after its round: it is billed, and that is all."""
+        bits, paper = np.array([flight.bits_up]), np.array([flight.paper_bits])
+        self.channel.receive(np.array([flight.client]), bits, paper, np.ones(1, bool), self.version + 1)
 
     def _uploads(
         self, ended: Sequence[Flight], outcome: NDArray[np.int8], results: dict[int, Trained]
@@ -400,25 +312,19 @@ class Deployment:
         room = room_at(self.plan, self.engine, self.version, int(counted.sum()), lambda ids: None)
         return self.algorithm.server.update(self.server, total, room)
 
-    def _end(
-        self,
-        landed: Flights,
-        outcome: NDArray[np.int8],
-        results: Mapping[int, Trained],
-        total: Tensors,
-        counted: NDArray[np.bool_],
-    ) -> Round:
+    def _end(self, landed: Flights, outcome: NDArray[np.int8], results: Mapping[int, Trained], total: Tensors) -> Round:
         """Reports, rows, and an examination if one is due."""
         staleness = self.version - landed.timelines.version
         self.version += 1
         self.asked = False
-        versions = {flight.version for flight in self.flying}
+        versions = {flight.version for flight in self.air.flying}
         self.downloads = {version: sent for version, sent in self.downloads.items() if version in versions}
         reports = rows.landed_reports(landed, outcome, staleness, results)
         self.press.end(reports, total)
         self.roll.learn(reports)
         self.selector.observe(self.round, reports)
-        row = rows.round_row(reports, float(landed.cargo["weight"][counted].sum()))
+        folded = np.isin(outcome, [Outcome.ACCEPTED, Outcome.REHEARSED])
+        row = rows.round_row(reports, float(landed.cargo["weight"][folded].sum()))
         stamp = {"round": self.round, "version": self.version, "dispatch": self.dispatch, "start_s": self.start_s}
         self._write("rounds", {**stamp, "time_s": self.now_s, **row, **self._tally, **self.channel.round_row()})
         if len(landed):
@@ -440,10 +346,8 @@ class Deployment:
         head = found["scope"].index("global" if "global" in found["scope"] else "mean")
         self.score = float(found["accuracy" if self.setting.task.metric == "accuracy" else "loss"][head])
         ledger = self.channel.ledger
-        stamp = {"round": self.round, "version": self.version, "time_s": self.now_s}
-        self._write(
-            "evaluations", {**stamp, "total_bits": ledger.total_bits, "total_up_paper_bits": ledger.paper_bits, **found}
-        )
+        spent = {"total_bits": ledger.total_bits, "total_up_paper_bits": ledger.paper_bits}
+        self._write("evaluations", {"round": self.round, "version": self.version, "time_s": self.now_s, **spent, **found})
 
     def newcomer(self) -> ModelState:
         """The model that a client which never took part would start from now."""
@@ -458,11 +362,10 @@ class Deployment:
     def save(self) -> dict[str, Any]:
         """Everything that evolves, as plain values and arrays; between two steps. A server that begins again finds none of the letters
         that are under way: their clients are dropped."""
-        lost = [dataclasses.asdict(dataclasses.replace(f, trained=None, outcome=None)) for f in self.flying]
         return {
             "run": self.run, "server": pack_server(self.server), "selector": self.selector.to_bytes(),
             "ledger": self.channel.ledger.save(), "press": self.press.save(), "decoded": self.decoded.save(),
-            "roll": self.roll.save(), "kept": dict(self.kept), "flying": lost, "now_s": self.now_s, "round": self.round,
+            "roll": self.roll.save(), "kept": dict(self.kept), "flying": self.air.save(), "now_s": self.now_s, "round": self.round,
             "version": self.version, "dispatch": self.dispatch, "start_s": self.start_s, "asked_s": self.asked_s,
             "score": self.score, "candidates": self.candidates,
         }  # fmt: skip
@@ -476,12 +379,7 @@ class Deployment:
         self.decoded.restore(saved["decoded"])
         self.roll.restore(saved["roll"])
         self.kept = dict(saved["kept"])
-        self.now_s, self.round, self.version, self.dispatch = (
-            saved["now_s"],
-            saved["round"],
-            saved["version"],
-            saved["dispatch"],
-        )
+        self.round, self.version, self.dispatch = saved["round"], saved["version"], saved["dispatch"]
         self.start_s, self.asked_s, self.score = saved["start_s"], saved["asked_s"], saved["score"]
         self.candidates = saved["candidates"]
-        self.gone = [Flight(**{**row, "outcome": Outcome.DROPPED, "arrives_s": self.now_s}) for row in saved["flying"]]
+        self.air.restore(saved["flying"], saved["now_s"])

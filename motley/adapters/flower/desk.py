@@ -46,7 +46,7 @@ class Flight:
     client .. budget: of the order. weight, score: of its update. paper_bits: its upload, as papers count. bits_down: of its letter.
     start_s, expires_s: when it was sent, and when it is given up. message: the mailbox's number of its letter.
     arrives_s: when the answer came; infinite before. compute_s: seconds of work, as the client says. bits_up: of its answer.
-    outcome: dropped or rejected, as soon as that is known. trained: what it sent, checked.
+    outcome: as soon as that is known. trained: what it sent, checked. scale: for its age.
     """
 
     client: int
@@ -71,6 +71,7 @@ class Flight:
     bits_up: int = 0
     outcome: Outcome | None = None
     trained: Trained | None = field(default=None, repr=False)
+    scale: float = 1.0
 
 
 def timelines(flights: Sequence[Flight]) -> Timelines:

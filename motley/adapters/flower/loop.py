@@ -25,9 +25,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from motley.adapters.flower.deployment import Deployment, refuses
+from motley.adapters.flower.deployment import Deployment
 from motley.adapters.flower.mailbox import Mailbox, Post
 from motley.adapters.flower.roll import Limits
+from motley.algorithms.base import Exchange, Server
 from motley.core.errors import ConfigError
 from motley.engines.cores import torch_threads
 from motley.experiments.build import Ready, prepare
@@ -38,10 +39,13 @@ from motley.results.load import Run
 from motley.results.load import load as load_results
 from motley.results.writer import Writer
 from motley.simulation.checkpoint import Checkpoints
+from motley.simulation.decoded import DECODED
 from motley.simulation.plan import Round
+from motley.simulation.servers import exchange_of
 from motley.tasks.base import Task
+from motley.world.base import Drift
 
-__all__ = ["Limits", "run"]
+__all__ = ["Limits", "refuses", "run"]
 
 
 def run(
@@ -91,6 +95,25 @@ def run(
         folder.write({**record, "finished": True})
         shutil.rmtree(path / "checkpoints", ignore_errors=True)
     return load_results(path)
+
+
+def refuses(ready: Ready) -> str | None:
+    """Why an experiment cannot be deployed, in one sentence with the way out; None: it can."""
+    plan = ready.plan
+    algorithm, shipping = plan.setting.algorithm, plan.shipping
+    if exchange_of(plan) != Exchange() or type(algorithm.server).settle is not Server.settle or not algorithm.correction.shared:
+        return f"{type(algorithm.server).__name__} asks clients again in mid-round, as only a simulation does; use another algorithm"
+    signals = sorted(ready.selector.rule.needs().reported & DECODED)
+    if shipping.feedback.sends_changes and signals:
+        name = type(shipping.feedback).__name__
+        return f"the selector wants {signals[0]!r} of updates, and under {name} only their changes arrive; use another feedback"
+    if "uplink_mbps" in shipping.allocator.wants:
+        name = type(shipping.allocator).__name__
+        return f"{name} must know every uplink beforehand, as only a simulation does; use uniform or by_score"
+    drift = type(plan.world.drift)
+    if drift.window is not Drift.window or drift.tables is not Drift.tables:
+        return "a site's data is what it is; leave drift out"
+    return None
 
 
 def _on(grid: Any, key: str, limits: Limits) -> Mailbox:
