@@ -22,7 +22,8 @@ Needs: ``loss`` probed, ``cosine`` or ``sketch`` reported, the horizon. Probe co
 and evaluates ``probe_batches`` batches, each round.
 
 ``Cohort.scores`` are the S_k of the chosen, ``Cohort.weights`` the a_k. Set ``weights = "score"`` or ``"selector_ratio"``: they
-then sum to 1 also when somebody drops out. ``Cohort.notes``: ``tau``, ``max_probability``, ``cv_probability``.
+then sum to 1 also when somebody drops out. ``Cohort.notes``: ``tau``, ``max_probability``, ``cv_probability``, and the means of
+V, D, F and St over the available, before weights: ``component.value``, ``.direction``, ``.fairness``, ``.staleness``.
 
 Deviations and readings
 -----------------------
@@ -189,26 +190,28 @@ class HeteroSelect(SelectionRule[HeteroSelectState]):
             staleness=_minmax(0.5 * np.log1p(quiet), equal=0.0),
         )
 
-    def scores(self, state: HeteroSelectState, round: int, available: Ids) -> Floats:
+    def scores(self, components: Components) -> Floats:
         """S of these clients, in [0, 1]."""
-        total = np.zeros(len(available))
-        for weight, part in zip(self.weights, self.components(state, round, available), strict=True):
+        total = np.zeros(len(components.value))
+        for weight, part in zip(self.weights, components, strict=True):
             total += weight * part
         return _minmax(total, equal=0.5 if self.as_published == "text" else 1.0)
 
     def select(self, state: HeteroSelectState, ask: Ask) -> Cohort:
         """m successive draws from the softmax of the scores."""
         tau = self.tau0 * (1.0 - 0.5 * min(ask.round / (ask.horizon or ask.round), 1.0))
-        scores = self.scores(state, ask.round, ask.available)
+        components = self.components(state, ask.round, ask.available)
+        scores = self.scores(components)
         p = softmax(scores, tau)
         at = gumbel_top_m(scores / tau, ask.m, ask.rng)
         chosen = scores[at]
+        means = {f"component.{name}": float(part.mean()) for name, part in components._asdict().items()}
         return Cohort(
             ask.available[at],
             _shares(chosen),
             scores=chosen,
             lr_scale=1.0 + chosen if self.lr == "score_adaptive" else None,
-            notes={"tau": tau, "max_probability": float(p.max()), "cv_probability": float(p.std() * len(p))},
+            notes={"tau": tau, "max_probability": float(p.max()), "cv_probability": float(p.std() * len(p)), **means},
         )
 
     def observe(self, state: HeteroSelectState, round: int, reports: Reports) -> HeteroSelectState:
@@ -218,7 +221,7 @@ class HeteroSelect(SelectionRule[HeteroSelectState]):
         if len(probed):
             clients = clients.put(probed.ids, {"loss": probed.signal("loss")})
             if self.sketches:  # kept for the weights of this round's server step: they are gone with the next losses
-                score = self.scores(HeteroSelectState(clients, uploads, mean), round, probed.ids)
+                score = self.scores(self.components(HeteroSelectState(clients, uploads, mean), round, probed.ids))
                 clients = clients.put(probed.ids, {"score": score})
         done = reports.of(Outcome.ACCEPTED)
         if len(done) and self.sketches:

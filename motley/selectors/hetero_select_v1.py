@@ -24,7 +24,8 @@ Probe cost: ``all``: every available client downloads the model and evaluates ``
 ``last_report``: none.
 
 ``Cohort.scores`` carries the softmax probabilities of the chosen (of all available clients' sum 1, so not summing to 1).
-``Cohort.notes``: ``tau``, ``max_probability``, ``cv_probability`` (standard deviation over mean) over the available.
+``Cohort.notes``, over the available: ``tau``, ``max_probability``, ``cv_probability`` (standard deviation over mean), and the means
+of V, D, M, F, St and N, before weights: ``component.value``, ``.diversity``, ``.momentum``, ``.fairness``, ``.staleness``, ``.norm``.
 
 Deviations and readings
 -----------------------
@@ -209,10 +210,12 @@ class HeteroSelectV1(SelectionRule[HeteroSelectV1State]):
     def select(self, state: HeteroSelectV1State, ask: Ask) -> Cohort:
         """m successive draws from the softmax of the scores."""
         tau = self.tau0 * _ramp(ask.round)
-        scores = self.scores(self.components(state, ask.round, ask.available))
+        components = self.components(state, ask.round, ask.available)
+        scores = self.scores(components)
         p = softmax(scores, tau)
         at = gumbel_top_m(scores / tau, ask.m, ask.rng)
-        notes = {"tau": tau, "max_probability": float(p.max()), "cv_probability": float(p.std() * len(p))}
+        means = {f"component.{name}": float(part.mean()) for name, part in components._asdict().items()}
+        notes = {"tau": tau, "max_probability": float(p.max()), "cv_probability": float(p.std() * len(p)), **means}
         return Cohort(ask.available[at], np.full(len(at), 1.0 / len(at)), scores=p[at], notes=notes)
 
     def observe(self, state: HeteroSelectV1State, round: int, reports: Reports) -> HeteroSelectV1State:

@@ -53,11 +53,13 @@ def test_worked_a(direction):
     np.testing.assert_allclose(parts.staleness, (0, 0.513354, 0.796587, 1), atol=6e-7)
     raw = np.array(parts).T @ rule.weights
     np.testing.assert_allclose(raw, (1.08, 0.829338, 0.642651, 0.57), atol=6e-7)
-    np.testing.assert_allclose(rule.scores(state_a(), 20, IDS), A_S, atol=6e-7)
+    np.testing.assert_allclose(rule.scores(rule.components(state_a(), 20, IDS)), A_S, atol=6e-7)
     cohort = selector_of(rule, state_a()).select(20, IDS, 4)
     assert cohort.notes["tau"] == pytest.approx(0.9)
     assert cohort.notes["max_probability"] == pytest.approx(A_P.max(), abs=6e-7)
     assert cohort.notes["cv_probability"] == pytest.approx(A_P.std() / A_P.mean(), abs=1e-5)
+    means = {"value": 0.5, "direction": 0.55, "fairness": 0.0, "staleness": 0.577485}  # of the four rows above, before weights
+    assert {name: cohort.notes[f"component.{name}"] for name in means} == pytest.approx(means, abs=6e-7)
     np.testing.assert_allclose(cohort.scores, A_S[cohort.ids], atol=6e-7)
     np.testing.assert_allclose(cohort.weights, (A_S / A_S.sum())[cohort.ids], atol=6e-7)
 
@@ -266,7 +268,7 @@ def test_losses_at_the_ends_of_the_floats():
 def test_terms_can_be_left_out():
     """Only V: S = V's own minmax, (1, 2/3, 1/3, 0); nothing is reported then."""
     rule = HeteroSelect("sketch", w_direction=0, w_fairness=0, w_staleness=0)
-    np.testing.assert_allclose(rule.scores(state_a(), 20, IDS), (1, 2 / 3, 1 / 3, 0), atol=1e-7)
+    np.testing.assert_allclose(rule.scores(rule.components(state_a(), 20, IDS)), (1, 2 / 3, 1 / 3, 0), atol=1e-7)
     assert rule.needs().reported == frozenset()
     selector = selector_of(rule)
     probe(selector, 1, A_LOSS)
@@ -320,7 +322,7 @@ def test_what_must_hold(data):
     assert ((parts.direction >= 0) & (parts.direction <= 1)).all()
     assert ((parts.staleness >= 0) & (parts.staleness <= 1)).all()
     assert (abs(parts.fairness) <= 1).all()
-    scores = rule.scores(state, t, np.arange(n))
+    scores = rule.scores(rule.components(state, t, np.arange(n)))
     assert (scores == 0.5).all() or (scores.min(), scores.max()) == (0.0, 1.0)
     cohort = selector_of(rule, state).select(t, np.arange(n), data.draw(st.integers(1, n)))
     assert cohort.weights.sum() == pytest.approx(1.0)

@@ -75,6 +75,11 @@ def test_worked_scores_and_probabilities(case, form, score, chance):
     p = np.array(case[chance])
     assert cohort.notes["max_probability"] == pytest.approx(p.max(), abs=1e-6)
     assert cohort.notes["cv_probability"] == pytest.approx(p.std() / p.mean(), abs=1e-5)
+    names = zip(
+        ("value", "diversity", "momentum", "fairness", "staleness", "norm"), ("V", "D", "M", "F", "St", "N"), strict=True
+    )
+    means = {f"component.{name}": np.mean(case[letter]) for name, letter in names}
+    assert {name: cohort.notes[name] for name in means} == pytest.approx(means, abs=6e-7)
     np.testing.assert_allclose(cohort.scores, p[cohort.ids], atol=1e-6)
     np.testing.assert_allclose(cohort.weights, 1 / 3)
 
