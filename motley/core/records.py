@@ -297,7 +297,7 @@ class Cohort:
     lr_scale: factor on the local learning rate (HeteRo-Select v2, published variant).
     rehearsal: the cohort trains and is billed as ever, its aggregate makes a model that is thrown away, and the server does not
         move (FedCor); see below.
-    notes: diagnostics for the tables; those whose names share a head (``component.value``, ``component.fairness``) are drawn together.
+    notes: diagnostics for the tables; names that share a head (``component.value``, ``component.fairness``) are drawn together.
 
     Rehearsals
     ----------
