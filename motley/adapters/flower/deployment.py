@@ -335,12 +335,10 @@ class Deployment:
         return Round(self.round, self.now_s, row["accepted"], row["train_loss"], self.score, self.version)
 
     def _examine(self) -> None:
-        """The server's model on what test data the server has; a client's own start, which lies at its site, is not examined."""
-        own = type(self.algorithm.correction).start is not Correction.start
-        found = examine(self.engine, self.server.model, self.federation, self.plan.examine.per_client and not own)
-        if own:
-            keep = [i for i, scope in enumerate(found["scope"]) if scope == "global"]
-            found = {name: [column[i] for i in keep] for name, column in found.items()}
+        """The server's model on what test data the server has; what clients start from themselves lies at their sites."""
+        if type(self.algorithm.correction).start is not Correction.start:
+            return
+        found = examine(self.engine, self.server.model, self.federation, self.plan.examine.per_client)
         if not found["scope"]:
             return
         head = found["scope"].index("global" if "global" in found["scope"] else "mean")

@@ -28,7 +28,7 @@ from typing import Any
 from motley.adapters.flower.deployment import Deployment
 from motley.adapters.flower.mailbox import Mailbox, Post
 from motley.adapters.flower.roll import Limits
-from motley.algorithms.base import Exchange, Server
+from motley.algorithms.base import Correction, Exchange, Server
 from motley.core.errors import ConfigError
 from motley.engines.cores import torch_threads
 from motley.experiments.build import Ready, prepare
@@ -101,8 +101,11 @@ def refuses(ready: Ready) -> str | None:
     """Why an experiment cannot be deployed, in one sentence with the way out; None: it can."""
     plan = ready.plan
     algorithm, shipping = plan.setting.algorithm, plan.shipping
-    if exchange_of(plan) != Exchange() or type(algorithm.server).settle is not Server.settle or not algorithm.correction.shared:
+    if exchange_of(plan) != Exchange() or type(algorithm.server).settle is not Server.settle:
         return f"{type(algorithm.server).__name__} asks clients again in mid-round, as only a simulation does; use another algorithm"
+    data, own = plan.setting.task.federation, type(algorithm.correction).start is not Correction.start
+    if plan.stop.target and (own or (data.global_test is None and not len(data.test.values))):
+        return "stop.target is never reached, for the server has nothing to examine; give it test samples, or another end"
     signals = sorted(ready.selector.rule.needs().reported & DECODED)
     if shipping.feedback.sends_changes and signals:
         name = type(shipping.feedback).__name__

@@ -1,7 +1,7 @@
 """A site in a Flower ``ClientApp``, with one line::
 
     app = ClientApp()
-    serve(app, "experiment.toml", folder="/srv/site/memories")
+    serve(app, Path(__file__).with_name("experiment.toml"))
 
 What is heavy (torch, the data) is loaded when the first order for training comes: Flower starts a process for every message, also for
 the short one that asks a node who it is.
@@ -10,7 +10,6 @@ the short one that asks a node who it is.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,36 +18,51 @@ from motley.adapters.flower.nodes import ENROL
 from motley.core.errors import ConfigError
 
 if TYPE_CHECKING:
+    from motley.adapters.flower.site import Site
     from motley.experiments.config import Experiment
     from motley.tasks.base import Task
 
 __all__ = ["Node", "serve"]
 
-Own = Callable[[int], "Task"]
-"""A client's number -> its data and model."""
+Own = Callable[[int, Mapping[str, Any]], "Task"]
+"""A client's number and its node's configuration -> its data and model."""
 
 
 class Node:
-    """What answers messages at a node. ``whom``: a node's client; see :func:`serve` for the rest."""
+    """What answers messages at a node; see :func:`serve`."""
 
     def __init__(
         self,
         experiment: Experiment | str | Path | Mapping[str, Any],
-        folder: str | Path,
+        folder: str | Path | None = None,
         task: Own | None = None,
         data: str | Path | None = None,
         key: str = "partition-id",
     ) -> None:
-        self.experiment, self.folder, self.task, self.data, self.key = experiment, Path(folder), task, data, key
-        self.site = lru_cache(maxsize=1)(self._site)
+        self.experiment, self.folder, self.task, self.data, self.key = experiment, folder, task, data, key
+        self._site: tuple[object, Site] | None = None
 
-    def _site(self, client: int) -> Any:
-        """The site; one for all clients of this process where the experiment brings the data, else the client's own."""
+    def site(self, client: int, config: Mapping[str, Any]) -> Site:
+        """The site of a client: one for all clients of this process where the experiment brings the data, else its own.
+
+        Raises
+        ------
+        ConfigError: nobody says where its folder is.
+        """
         from motley.adapters.flower.site import Site
         from motley.experiments.run import as_experiment
 
-        task = None if self.task is None else self.task(client)
-        return Site(as_experiment(self.experiment), self.folder, task, None if self.data is None else Path(self.data))
+        folder, data = self.folder or config.get("folder"), self.data or config.get("data")
+        if not folder:
+            raise ConfigError(
+                'this site has no folder for what its clients keep; start the node with --node-config folder="/..."'
+            )
+        which = (client if self.task is not None else None, str(folder), str(data))
+        if self._site is None or self._site[0] != which:
+            task = None if self.task is None else self.task(client, config)
+            made = Site(as_experiment(self.experiment), Path(folder), task, Path(data) if data else None)
+            self._site = which, made
+        return self._site[1]
 
     def whom(self, context: Any) -> int:
         """The client that this node is.
@@ -73,14 +87,14 @@ class Node:
         from motley.adapters.flower.grid import letter_in, sealed
 
         client = self.whom(context)
-        site = self.site(client if self.task is not None else -1)
+        site = self.site(client, context.node_config)
         return flower().Message(sealed(site.answer(client, letter_in(message))), reply_to=message)
 
 
 def serve(
     app: Any,
     experiment: Experiment | str | Path | Mapping[str, Any],
-    folder: str | Path,
+    folder: str | Path | None = None,
     *,
     task: Own | None = None,
     data: str | Path | None = None,
@@ -90,10 +104,11 @@ def serve(
 
     Parameters
     ----------
-    app: the ClientApp. experiment: the same as the server's. folder: of this site, for what its clients keep; an absolute path.
+    app: the ClientApp. experiment: the same as the server's. folder: of this site, for what its clients keep, an absolute path;
+    None: as the node's configuration says, ``--node-config 'partition-id=3 folder="/srv/site"'``.
     task: makes a client's data and model (:func:`~motley.adapters.flower.own.site_task`), for ``task = "own"``; None: as the
-    experiment says.
-    data: folder to look into first for data packs. key: of ``--node-config``.
+    experiment says. data: folder to look into first for data packs; None: as the node's configuration says, or none.
+    key: of ``--node-config``.
     """
     node = Node(experiment, folder, task, data, key)
     app.query(ENROL.partition(".")[2])(node.enrol)
