@@ -61,8 +61,9 @@ class _Blobs:
         return [self.end - len(raw), len(raw)]
 
 
-def decode(data: bytes | memoryview, *types: type) -> Any:
-    """The value again. Every dataclass that may occur is named in ``types``: bytes cannot make anything else.
+def decode(data: bytes | memoryview, *types: type, header: int | None = None) -> Any:
+    """The value again. Every dataclass that may occur is named in ``types``: bytes cannot make anything else. ``header``: most bytes
+    of what is not arrays, which take many times their length in memory; None: any.
 
     Raises
     ------
@@ -77,6 +78,8 @@ def decode(data: bytes | memoryview, *types: type) -> Any:
     _, version, length = _HEAD.unpack(raw[: _HEAD.size])
     if version != FORMAT:
         raise CodecError(f"got format {version}, this motley reads format {FORMAT}")
+    if header is not None and length > header:
+        raise CodecError(f"got a header of {length} bytes; expected at most {header}")
     try:
         body = json.loads(bytes(raw[_HEAD.size : _HEAD.size + length]))
         return _unpack(body, raw[_HEAD.size + length :], {t.__qualname__: t for t in types})

@@ -160,7 +160,7 @@ def _opened(data: object, kind: type) -> Any:
     if not isinstance(data, bytes):
         raise CodecError(f"got {type(data).__name__} for a letter; expected bytes")
     try:
-        letter = codec.decode(data, kind)
+        letter = codec.decode(data, kind, header=SPARE)
     except CodecError:
         raise
     except Exception as error:  # a sound checksum around what no program of ours writes: whatever reading it may raise

@@ -66,7 +66,7 @@ def run(
     ----------
     grid: Flower's ``Grid``, or a :class:`~motley.adapters.flower.mailbox.Mailbox`.
     experiment: an Experiment, its keys, or the path of its TOML file. overrides: settings like ``"local.epochs=2"``.
-    out: folder of the run, ``runs/<name>/<run id>`` by default; an interrupted deployment goes on there.
+    out: folder of the run, ``runs/<name>/<run id>-deployed`` by default; an interrupted deployment goes on there.
     data: folder to look into first for data packs. task: the server's model and test samples, where data lies with the sites alone.
     limits: how long to wait for what. key: of ``--node-config``, a client's stable whole number.
     told: hears of every step.
@@ -77,19 +77,21 @@ def run(
     """
     experiment = as_experiment(experiment, overrides)
     limits = limits or Limits()
-    ready = prepare(experiment, Path(data) if data is not None else None, task)
-    reason = refuses(ready)
+    alone = experiment.replace({"engine.name": "sequential"})  # a server trains nobody
+    ready = prepare(alone, Path(data) if data is not None else None, task)
+    reason = refuses(experiment, ready)
     if reason:
         raise ConfigError(f"this experiment cannot be deployed: {reason}")
     mailbox = grid if isinstance(grid, Mailbox) else _on(grid, key, limits)
-    path = Path(out) if out is not None else default_folder(experiment)
+    name = f"{experiment.run_id()}-deployed"  # a simulation of the same is another run
+    path = Path(out) if out is not None else default_folder(experiment).with_name(name)
     folder = RunFolder(path)
     with folder.lock():
-        state = folder.state(experiment.run_id(), resume=True)
+        state = folder.state(name, resume=True)
         if state == "finished":
             return load_results(path)
         ensure_space(path)
-        record = _record(experiment, ready)
+        record = {**_record(experiment, ready), "run_id": name}
         folder.write(record)
         _go(experiment, ready, mailbox, path, limits, told)
         folder.write({**record, "finished": True})
@@ -97,9 +99,11 @@ def run(
     return load_results(path)
 
 
-def refuses(ready: Ready) -> str | None:
+def refuses(experiment: Experiment, ready: Ready) -> str | None:
     """Why an experiment cannot be deployed, in one sentence with the way out; None: it can."""
     plan = ready.plan
+    if experiment.recalibrate is not None:
+        return "clients estimate BatchNorm statistics anew only in a simulation; leave recalibrate out"
     algorithm, shipping = plan.setting.algorithm, plan.shipping
     if exchange_of(plan) != Exchange() or type(algorithm.server).settle is not Server.settle:
         return f"{type(algorithm.server).__name__} asks clients again in mid-round, as only a simulation does; use another algorithm"

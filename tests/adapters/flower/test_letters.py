@@ -223,6 +223,11 @@ def test_a_header_nested_without_end_is_refused():
         opened(with_header(b'{"l":[' * 100_000 + b"]}" * 100_000))
 
 
+def test_a_long_header_is_refused_before_it_is_read():
+    with pytest.raises(CodecError, match="header of 80000 bytes"):
+        opened(with_header(b"[" + b" " * 79_998 + b"]"))
+
+
 def test_runs_have_names_that_are_no_paths():
     for run in ("../../etc", "a/b", "", ".", "x" * 65, "a\x00b"):
         with pytest.raises(CodecError, match="got an order"):

@@ -267,6 +267,19 @@ def test_a_finished_deployment_is_only_loaded(tmp_path):
     assert again.tables["rounds"].equals(first.tables["rounds"])
 
 
+def test_a_folder_is_a_runs_folder_and_no_simulations(tmp_path):
+    """Reports read it; a simulation of the same experiment does not mistake it for its own, nor the other way round."""
+    setup = experiment()
+    done = deploy(federation(setup, tmp_path), setup, tmp_path / "real")
+    page = motley.report([done], tmp_path / "report.html")
+    assert "deployed" in page.read_text()
+    with pytest.raises(motley.StoreError, match="holds another run"):
+        motley.run(setup, out=tmp_path / "real", resume=True)
+    motley.run(setup, out=tmp_path / "simulated")
+    with pytest.raises(motley.StoreError, match="holds another run"):
+        deploy(federation(setup, tmp_path), setup, tmp_path / "simulated")
+
+
 def test_a_site_that_lost_its_disk_begins_anew(tmp_path, caplog):
     setup = experiment(population=3, cohort=3, algorithm={"name": "scaffold"}, stop={"rounds": 3})
 

@@ -239,7 +239,7 @@ def test_own_samples_are_checked():
 )  # fmt: skip
 def test_what_only_a_simulation_can_is_refused(keys, said, tmp_path):
     setup = experiment(**keys)
-    assert said in refuses(prepare(setup))
+    assert said in refuses(setup, prepare(setup))
     with pytest.raises(ConfigError, match=f"cannot be deployed: .*{said}"):
         deploy(federation(setup, tmp_path), setup, tmp_path / "real")
 
