@@ -86,10 +86,10 @@ class DrawingBoard:
             whole, steps = steps, np.minimum(steps, self._ended(run.stragglers, ids, round))
             plain_s = plain_s * whole / np.maximum(steps, 1)  # slow, not idle
             gone = np.where((steps < whole) & (run.stragglers.partial == "drop"), np.fmin(gone, 1.0), gone)
-        spare_s = -(transfer_s(bits.down, down) + transfer_s(bits.up, up))
-        steps = run.synchrony.steps(steps, spare_s, self.longer * plain_s)
         asked = self.exchange.own * self.setting.work.batches(self.examples[ids]) + self.exchange.batches
         met = (bench.passes(self.first, self.federation, self.setting.work, ids) + asked) * FORWARD
+        spare_s = -(transfer_s(bits.down, down) + transfer_s(bits.up, up)) - (met + besides) * plain_s
+        steps = run.synchrony.steps(steps, spare_s, self.longer * plain_s)
         before = (met + besides) / np.maximum(steps, 1)
         return plan(
             client=ids,

@@ -50,7 +50,7 @@ from motley.core.errors import ConfigError
 from motley.core.keys import Key
 from motley.core.layout import Layout
 from motley.core.paper import Paper
-from motley.transport.compressors.base import NONE, Compressor, Tensors
+from motley.transport.compressors.base import NONE, Compressor, Tensors, require_finite
 from motley.transport.compressors.topk import TopK
 from motley.transport.packet import Codes, Packet
 
@@ -217,7 +217,7 @@ def send(
 
     Raises
     ------
-    CodecError: an update that is not finite; nothing of it reaches the memory.
+    CodecError: an update that is not finite, or no longer is when it is scaled; nothing of it reaches the memory.
     """
     kept = None if feedback.keeps is None or memory is None else memory.get(feedback.keeps)
     v = feedback.vector(delta, kept)
@@ -226,3 +226,4 @@ def send(
     after = feedback.next(v, packet, update, kept, budget)
     own = {} if feedback.keeps is None or after is None else {feedback.keeps: after}
     return Sent(packet, update, {**own, **compressor.remember(packet, layout)})
+    require_finite(packet.values.scales if isinstance(packet.values, Codes) else packet.values)
