@@ -222,8 +222,8 @@ def send(
     kept = None if feedback.keeps is None or memory is None else memory.get(feedback.keeps)
     v = feedback.vector(delta, kept)
     packet = compressor.compress(v, theta, layout, key, extras)
+    require_finite(packet.values.scales if isinstance(packet.values, Codes) else packet.values)
     update = packet.dense()
     after = feedback.next(v, packet, update, kept, budget)
     own = {} if feedback.keeps is None or after is None else {feedback.keeps: after}
     return Sent(packet, update, {**own, **compressor.remember(packet, layout)})
-    require_finite(packet.values.scales if isinstance(packet.values, Codes) else packet.values)
