@@ -139,7 +139,7 @@ def test_a_mistake_is_one_sentence_and_leaves_nothing(motley: Motley, tmp_path: 
         (QUADRATIC + "participation = 0.5", "participation: got both cohort and participation"),
         (QUADRATIC + "local = { epochs = 2, steps = 3 }", "local: give either epochs or steps"),
         (QUADRATIC + 'method = "fedprx"', "method: got 'fedprx' (did you mean 'fedprox'?)"),
-        (QUADRATIC + "recalibrate = { batches = 20 }", "recalibrate: this key is known but not built yet"),
+        (QUADRATIC + "recalibrate = { batches = 20 }", "recalibrate: this model has no BatchNorm statistics"),
         (QUADRATIC.replace("rounds = 2", ""), "stop: a run needs an end"),
         (QUADRATIC.replace('task = "quadratic"', ""), "task: this key is missing"),
     ],

@@ -213,5 +213,10 @@ class Engine(ABC):
         """Per-sample loss and hit (1.0 or 0.0; NaN in regression) of one model on these rows' clean labels, or on ``labels``, in
         eval mode."""
 
+    @abstractmethod
+    def recalibrate(self, model: ModelState, client: int, batches: int, key: Key, sight: Sight | None = None) -> ModelState:
+        """The model with the normalisation statistics it has after so many batches of an epoch of a client's, drawn by ``key``, went
+        through in training mode, without dropout; its weights as they were."""
+
     def close(self) -> None:  # noqa: B027 - most engines hold nothing
         """Give back threads or processes."""

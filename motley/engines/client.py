@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -17,13 +17,14 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from motley.algorithms.base import Affine, Arrival, Context, Loss, Tensors
 from motley.algorithms.local import Block
 from motley.core.errors import EngineError, MotleyError
-from motley.engines.base import Job, Received, Setting, Trained
+from motley.core.keys import Key
+from motley.engines.base import Job, Received, Setting, Sight, Trained
 from motley.engines.batches import BatchPlan
 from motley.engines.features import Frozen, Tap
 from motley.engines.samples import Samples
 from motley.tasks.base import ModelState
 from motley.tasks.flat import FlatModule
-from motley.tasks.nn import set_stream
+from motley.tasks.nn import Dropout, set_stream
 
 __all__ = ["CHUNK", "Client", "Met", "Watch", "context", "finish", "squares"]
 
@@ -200,6 +201,22 @@ class Client:
             loss.backward()  # type: ignore[no-untyped-call]
         return self.model.g
 
+    def recalibrate(self, state: ModelState, client: int, batches: int, key: Key, sight: Sight | None) -> ModelState:
+        """A model after these batches of a client's samples went through in training mode, but for dropout."""
+        part = self.samples.training
+        mine = part.rows[torch.from_numpy(part.positions(np.array([client]), sight)).to(part.rows.device)]
+        draw = BatchPlan.draw(key, len(mine), self.setting.work, batches)
+        self.model.load(state)
+        self.train_mode()
+        for i in range(batches):
+            self._outputs(self.samples.inputs(mine[torch.from_numpy(draw[i]).to(mine.device)]))
+        return self.model.state()
+
+    def train_mode(self) -> None:
+        """Training mode without dropout: batches normalise, nothing is drawn."""
+        self.model.module.train()
+        _set_training([m for m in self.model.module.modules() if isinstance(m, Dropout)], False)
+
     def mean_loss(self, inputs: Tensor, targets: Tensor) -> Tensor:
         """Mean loss of the loaded model in the mode it is in, with its graph."""
         return self.setting.algorithm.loss.loss(self._outputs(inputs), targets, {}).mean()
@@ -300,6 +317,6 @@ def _stored_like(value: Tensor, parameter: nn.Parameter) -> Tensor:
     return value.contiguous(memory_format=torch.channels_last) if last else value
 
 
-def _set_training(modules: list[_BatchNorm], mode: bool) -> None:
+def _set_training(modules: Sequence[nn.Module], mode: bool) -> None:
     for module in modules:
         nn.Module.train(module, mode)

@@ -136,6 +136,11 @@ class LocalEngine(Engine):
         download, memories = self.placed(download, memories, clients.tolist() if memories else ())
         return self.prober.measure(clients, download, memories, want, key, sight)
 
+    def recalibrate(self, model: ModelState, client: int, batches: int, key: Key, sight: Sight | None = None) -> ModelState:
+        """See :meth:`Engine.recalibrate`."""
+        with torch_threads(self.inner), torch.no_grad():
+            return self.client.recalibrate(model, client, batches, key, sight)
+
     def evaluate(self, model: ModelState, rows: Ints, labels: Ints | None = None) -> tuple[Floats, Floats]:
         """See :meth:`Engine.evaluate`. The loss is the task's own, whatever the algorithm minimises."""
         index = torch.from_numpy(np.asarray(rows, dtype=np.int64)).to(self.samples.rows.device)

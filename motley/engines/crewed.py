@@ -85,6 +85,11 @@ class Crewed(Engine):
     def _cores(cls, setting: Setting) -> int:
         """Cores that all workers together may use."""
 
+    @classmethod
+    def _devices(cls) -> int:
+        """GPUs that workers may have, one each."""
+        return torch.cuda.device_count()
+
     @abstractmethod
     def _carrier(self) -> Carrier[Any]:
         """What starts workers on :attr:`inner`."""
@@ -93,7 +98,7 @@ class Crewed(Engine):
     def _shares(cls, setting: Setting) -> tuple[int, int]:
         """Workers, and cores of each; workers times cores are never more than there are."""
         most = cls._cores(setting)
-        default = torch.cuda.device_count() if setting.device == "cuda" else most
+        default = cls._devices() if setting.device == "cuda" else most
         workers = max(1, min(default, most)) if setting.workers is None else setting.workers
         if workers > most:
             raise ConfigError(
@@ -191,6 +196,10 @@ class Crewed(Engine):
         losses, hits = (np.concatenate([part[i] for part in found]) for i in (0, 1))
         return losses, hits
 
+    def recalibrate(self, model: ModelState, client: int, batches: int, key: Key, sight: Sight | None = None) -> ModelState:
+        """See :meth:`Engine.recalibrate`. Client after client, so it is done here."""
+        return self._near.recalibrate(model, client, batches, key, sight)
+
     def _parts(self, samples: int, most: int) -> int:
         """Into how many parts it pays to cut the measuring of so many samples; 1: it is done here."""
         return max(1, min(self.workers, most, samples * self.setting.task.layout.size // _PAYS))
@@ -211,7 +220,12 @@ def _clients(ids: Sequence[int]) -> str:
 
 
 def _own_memory(trained: Trained) -> Trained:
-    """A client's memory outlives the chunk's block, so it gets a place of its own."""
-    if trained.memory is None:
+    """What is kept of a client outlives the chunk's block, so it gets a place of its own."""
+    if trained.memory is None and not trained.curvature:
         return trained
-    return dataclasses.replace(trained, memory={name: value.clone() for name, value in trained.memory.items()})
+    memory = None if trained.memory is None else _copied(trained.memory)
+    return dataclasses.replace(trained, memory=memory, curvature=_copied(trained.curvature))
+
+
+def _copied(tensors: Tensors) -> dict[str, torch.Tensor]:
+    return {name: value.clone() for name, value in tensors.items()}

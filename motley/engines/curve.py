@@ -7,8 +7,6 @@ without dropout and without augmentation. What the correction adds to the Hessia
 from __future__ import annotations
 
 import torch
-from torch import nn
-from torch.nn.modules.dropout import _DropoutNd
 
 from motley.algorithms.base import Tensors
 from motley.engines.base import Job, Received, Trained
@@ -16,7 +14,6 @@ from motley.engines.batches import BatchPlan
 from motley.engines.client import Client, context
 from motley.tasks.base import ModelState
 from motley.tasks.curvature import hutchinson, rademacher
-from motley.tasks.nn import Dropout
 
 __all__ = ["curvature"]
 
@@ -31,10 +28,9 @@ def curvature(client: Client, job: Job, received: Received, trained: Trained) ->
     moved = setting.algorithm.correction.update(trained.parts).to(start.x)
     model.load(ModelState(start.x + moved, start.buffers, start.counters))
     inputs, targets = _batch(client, job)
-    model.module.train()
-    for module in model.module.modules():
-        if isinstance(module, Dropout | _DropoutNd) or (len(inputs) == 1 and module in client.norms):
-            nn.Module.train(module, False)
+    client.train_mode()
+    if len(inputs) == 1:  # no variance in one sample
+        model.module.eval()
     entries = [entry for entry in model.layout if entry.layer in job.layers]
     chosen = [p for entry, p in zip(model.layout, client.parameters, strict=True) if entry.layer in job.layers]
     probe = rademacher(setting.key("compress", job).fold("curvature"), [entry.shape for entry in entries])

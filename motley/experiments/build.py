@@ -24,7 +24,7 @@ from motley.engines import ENGINES, resolve_auto
 from motley.engines.base import Engine, Setting
 from motley.experiments.config import Experiment
 from motley.experiments.drifting import drifting
-from motley.experiments.sending import shipping_of
+from motley.experiments.sending import recalibration_of, shipping_of
 from motley.experiments.server_side import held_back, room_of, taken
 from motley.results.writer import Writer
 from motley.selectors.base import Selector
@@ -112,6 +112,7 @@ def prepare(experiment: Experiment, data: Path | None = None, task: Task | None 
         room=room_of(setting, experiment.algorithm["name"]),
         stragglers=None if wanting is None else Stragglers(**wanting.model_dump()),
         shipping=shipping_of(experiment, setting, selector, weights),
+        recalibrate=recalibration_of(experiment, setting),
     )
     model = initial(task.model, streams.key("init"), setting.dtype)
     return Ready(plan, _engine(experiment, setting), selector, model)

@@ -41,6 +41,7 @@ from motley.experiments.tables import (
     Log,
     Probe,
     PublicKey,
+    Recalibration,
     Record,
     Split,
     Stop,
@@ -58,7 +59,6 @@ _COMPONENTS = (
     "budget",
 )  # fmt: skip
 _LOCAL = {"local.optimizer": "optimizer", "local.lr_schedule": "lr_schedule"}
-_NOT_BUILT = ("recalibrate",)
 _NO_RESULT = ("name", "method", "engine", "memory", "checkpoint", "log")
 
 
@@ -146,8 +146,8 @@ class Experiment(BaseModel):
     """The mean share of an update that a client may send in a round."""
     public: PublicKey = None
     """Samples without labels that everybody may see."""
-    recalibrate: Any = None
-    """Known, not built yet."""
+    recalibrate: Recalibration | None = None
+    """Make BatchNorm statistics anew after each server step; left out: clients' own are averaged."""
     engine: Annotated[EngineChoice, BeforeValidator(named)] = Field(default_factory=EngineChoice)
     """How local work is computed; a bare name will do."""
     dtype: Literal["float32", "float64"] = "float32"
@@ -187,9 +187,6 @@ class Experiment(BaseModel):
         return self
 
     def _check_sizes(self) -> None:
-        for key in _NOT_BUILT:
-            if getattr(self, key) is not None:
-                raise ConfigError("this key is known but not built yet; leave it out", key)
         for purpose in self.pin:
             if purpose not in PURPOSES:
                 known = ", ".join(PURPOSES)
@@ -264,7 +261,7 @@ class Experiment(BaseModel):
 
     def resolved(self) -> dict[str, Any]:
         """Every key but ``grid`` with every default written out, as JSON can hold it; it makes the same Experiment again."""
-        out = self.model_dump(mode="json", exclude={"grid", *_NOT_BUILT})
+        out = self.model_dump(mode="json", exclude={"grid"})
         for key, built in self._parts.items():
             table, _, last = key.rpartition(".")
             (out[table] if table else out)[last] = {"name": self._record(key)["name"], **registry.plain(built)}

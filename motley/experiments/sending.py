@@ -7,15 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from motley.algorithms.base import Correction
+from motley.algorithms.base import Correction, Server
 from motley.core.errors import ConfigError, ContractError
 from motley.engines.base import Setting
 from motley.experiments.config import Experiment
 from motley.selectors.base import Selector
+from motley.simulation.plan import Recalibrate
 from motley.transport.compressors.chain import Chain
 from motley.transport.shipping import Shipping
 
-__all__ = ["shipping_of"]
+__all__ = ["recalibration_of", "shipping_of"]
 
 
 def shipping_of(experiment: Experiment, setting: Setting, selector: Selector[Any], weights: str) -> Shipping:
@@ -41,7 +42,7 @@ def shipping_of(experiment: Experiment, setting: Setting, selector: Selector[Any
     _check_algorithm(shipping, setting)
     _check_changes(experiment, shipping, setting, weights)
     _check_wants(experiment, shipping, setting, selector)
-    budget.ratio(1, experiment.stop.rounds)
+    budget.ratio(budget.warm_up + 1, experiment.stop.rounds)  # a warm-up would not ask for the last round
     if compressor.budgeted and not {"allocator", "budget"} & experiment.model_fields_set:
         name = experiment.compressor["name"]
         said = f'{name!r} without a budget sends everything; write e.g. budget = {{ name = "constant", average = 0.2 }}'
@@ -67,7 +68,8 @@ def _check_changes(experiment: Experiment, shipping: Shipping, setting: Setting,
     if not shipping.feedback.sends_changes:
         return
     name, algorithm = experiment.feedback["name"], setting.algorithm
-    if algorithm.aggregator.sees != "sum" or algorithm.correction.uploads != {"delta"}:
+    keeps = type(algorithm.correction).memory is not Correction.memory  # FedDyn's server counts who took part
+    if keeps or algorithm.aggregator.sees != "sum" or algorithm.correction.uploads != {"delta"}:
         raise ConfigError(
             f"{name!r} has the server average all clients' vectors; it goes with plain averaging only", "feedback"
         )
@@ -91,3 +93,24 @@ def _check_wants(experiment: Experiment, shipping: Shipping, setting: Setting, s
         if not np.isfinite(network.uplink_mbps(key, np.arange(1), 1)).all():
             said = f"{name!r} divides by how fast clients send, and here uploads take no time"
             raise ConfigError(f'{said}; give a network, e.g. network = {{ name = "uniform", up_mbps = [1, 5] }}', "network")
+
+
+def recalibration_of(experiment: Experiment, setting: Setting) -> Recalibrate | None:
+    """How BatchNorm statistics are made anew; None: they are averaged.
+
+    Raises
+    ------
+    ConfigError: there are none, or not everybody shares them at a step.
+    """
+    if experiment.recalibrate is None:
+        return None
+    algorithm, name, key = setting.algorithm, experiment.algorithm["name"], "recalibrate"
+    if not any(entry.batch_norm for entry in setting.task.layout.buffers):
+        raise ConfigError("this model has no BatchNorm statistics; leave the key out", key)
+    if type(algorithm.correction).sent is not Correction.sent or type(algorithm.server).settle is not Server.settle:
+        raise ConfigError(f"{name!r} works with models that clients hold themselves; leave the key out", key)
+    if algorithm.server.needs:
+        raise ConfigError(f"{name!r} makes models of single uploads, statistics included; leave the key out", key)
+    if experiment.part("synchrony").overlaps:
+        raise ConfigError("statistics are made between two rounds, and here clients are always under way; use synchronous", key)
+    return Recalibrate(**experiment.recalibrate.model_dump())

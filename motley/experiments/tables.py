@@ -27,6 +27,7 @@ __all__ = [
     "Probe",
     "Public",
     "PublicKey",
+    "Recalibration",
     "Record",
     "Split",
     "Stop",
@@ -104,6 +105,15 @@ class Split(Table):
 def _share(value: object) -> object:
     """A bare number as a share."""
     return {"share": value} if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+
+class Recalibration(Table):
+    """BatchNorm statistics made after each server step by clients that took part; uploads leave theirs out."""
+
+    batches: Count = 20
+    """Batches in all."""
+    clients: Count = 3
+    """At most so many clients, those sent out first."""
 
 
 class Public(Table):

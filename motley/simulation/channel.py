@@ -40,15 +40,18 @@ class Channel:
 
     Parameters
     ----------
-    parts: of a whole upload. exchange: what the server rule asks beside it. ledger: to go on with.
+    parts: of a whole upload. exchange: what the server rule asks beside it. without: names of parts that stay at the clients.
+    ledger: to go on with.
 
     Attributes
     ----------
     upload_bits: of a whole upload, buffers and counters included. paper_bits: 32 for each of its ``mean`` and ``sum`` values.
     """
 
-    def __init__(self, parts: Parts, exchange: Exchange, ledger: Ledger | None = None) -> None:
+    def __init__(self, parts: Parts, exchange: Exchange, without: Iterable[str] = (), ledger: Ledger | None = None) -> None:
+        self.without = frozenset(without)
         self.shapes = _shapes(parts)
+        parts = {name: part for name, part in parts.items() if name not in self.without}
         self.forms = {name: _form(part.value) for name, part in parts.items() if part.value.numel()}
         self.answer_bits, self._more = VALUE_BITS * exchange.down, VALUE_BITS * exchange.up
         self.upload_bits = self.upload_of()
@@ -59,15 +62,16 @@ class Channel:
 
     @classmethod
     def between(
-        cls, correction: Correction, server: ServerState, first: ModelState, layout: Layout, exchange: Exchange
-    ) -> Channel:
+        cls, correction: Correction, server: ServerState, first: ModelState, layout: Layout, exchange: Exchange,
+        without: Iterable[str] = (),
+    ) -> Channel:  # fmt: skip
         """The channel for a method's messages: an upload's size is that of an update of zero, which no client's differs from, and of
         what the server rule asks beside it. ``first``: the model that clients begin with."""
         download, memory = correction.download(server), correction.memory(first)
         start = correction.start(download, memory)
         ctx = Context(start.x, download, memory, 1, 1.0, 1, 1.0, layout)
         parts, _ = correction.finish(start, ctx)
-        return cls(parts, exchange)
+        return cls(parts, exchange, without)
 
     def upload_of(self, delta: Form | None = None) -> int:
         """Bits of an upload whose update has this form; None: of a whole one."""
@@ -81,7 +85,8 @@ class Channel:
     def checked(self, stream: Iterable[Trained]) -> Iterator[Trained]:
         """What clients send; an upload with other parts or shapes than the method's is rejected like one that is not finite."""
         for trained in stream:
-            yield trained if _shapes(trained.parts) == self.shapes else dataclasses.replace(trained, finite=False)
+            parts = {name: part for name, part in trained.parts.items() if name not in self.without}
+            yield dataclasses.replace(trained, parts=parts, finite=trained.finite and _shapes(trained.parts) == self.shapes)
 
     def sizes(self, download: Tensors, ids: Ids, version: int, up: Ids) -> Sizes:
         """What sending ``download`` and the server's answer to these clients, and getting uploads of ``up`` bits back, takes."""
@@ -119,6 +124,14 @@ class Channel:
     def receive(self, ids: Ids, bits: Ids, paper_bits: Ids, sent: NDArray[np.bool_], round: int) -> None:
         """Bill the updates that came. A late or rejected one is paid for; a dropped client sent nothing."""
         self.ledger.post("upload", "up", ids[sent], bits[sent], round, paper_bits=paper_bits[sent])
+
+    def recalibrate(self, ids: Ids, download: Tensors, round: int) -> Sizes:
+        """Bill the new model going to each of these clients, and its statistics coming back."""
+        down = np.full(len(ids), message_bits(download))
+        up = np.full(len(ids), message_bits({name: download[name] for name in ("buffers", "counters")}))
+        self.ledger.post("recalibrate", "down", ids, down, round)
+        self.ledger.post("recalibrate", "up", ids, up, round)
+        return Sizes(down, up)
 
     def round_row(self) -> dict[str, int]:
         """The traffic columns of the table ``rounds``."""

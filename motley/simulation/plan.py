@@ -17,7 +17,15 @@ from motley.timing.synchrony import Synchrony
 from motley.transport.shipping import Shipping
 from motley.world.base import World
 
-__all__ = ["Plan", "Round"]
+__all__ = ["Plan", "Recalibrate", "Round"]
+
+
+@dataclass(frozen=True)
+class Recalibrate:
+    """BatchNorm statistics made after each server step from so many ``batches`` in all, of at most so many ``clients``."""
+
+    batches: int = 20
+    clients: int = 3
 
 
 @dataclass(frozen=True)
@@ -30,7 +38,7 @@ class Plan:
     weights: how much each update counts. schedule: factor on the learning rate by server step. examine: when to look.
     probe_batches: batches a probe measures per candidate instead of what the rule asks for; 0 means all.
     stragglers: who works less in a round; None: nobody.
-    shipping: how updates travel.
+    shipping: how updates travel. recalibrate: how BatchNorm statistics are made where uploads leave them out; None: they do not.
     room: what the server rule may use beside uploads (network, public and validation samples); None: nothing.
     """
 
@@ -46,6 +54,7 @@ class Plan:
     room: Room | None = None
     stragglers: Stragglers | None = None
     shipping: Shipping = field(default_factory=Shipping)
+    recalibrate: Recalibrate | None = None
 
     def probed(self, selector: Selector[Any]) -> dict[str, int | None]:
         """Signals measured before a choice, and on how many batches (None: all data)."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,7 +27,7 @@ from motley.simulation.plan import Plan
 from motley.simulation.vault import Vault
 from motley.tasks.base import ModelState
 from motley.transport.allocators.base import Load
-from motley.transport.feedback import EF21, send
+from motley.transport.feedback import send
 from motley.transport.shipping import Shipping, apart, beside
 
 __all__ = ["Press", "Shares", "first_memory"]
@@ -48,6 +48,11 @@ class Shares(NamedTuple):
     bits: Ids
     paper_bits: Ids
     steps: Floats
+
+    @property
+    def cargo(self) -> dict[str, NDArray[Any]]:
+        """What flights take along of it."""
+        return {"theta": self.theta, "budget": self.budget, "paper_bits": self.paper_bits}
 
 
 def first_memory(plan: Plan, model: ModelState) -> Memory | None:
@@ -106,6 +111,10 @@ class Press:
         """Whose curvature must be measured at the end of this client's work; the same until its upload is taken."""
         return self.shipping.compressor.wants(theta, self.layout, self.key.fold(dispatch, client), self._sent(client))
 
+    def own(self, clients: Iterable[int]) -> dict[int, Memory | None]:
+        """What the algorithm keeps of these clients."""
+        return {client: apart(memory)[0] for client, memory in self.memories.of(clients).items()}
+
     def _sent(self, client: int) -> Tensors:
         return apart(self.memories.of([client]).get(client))[1] if self._keeps else {}
 
@@ -144,7 +153,7 @@ class Press:
         if not folded or self._changes is None:
             return folded
         mean = torch.zeros_like(self._changes) if self.mean is None else self.mean
-        return {**folded, "delta": EF21.follow(mean, self._changes, len(self.setting.task.federation))}
+        return {**folded, "delta": self.shipping.feedback.follow(mean, self._changes, len(self.setting.task.federation))}
 
     def taken(self, own: Mapping[int, Memory], total: Tensors) -> Mapping[int, Memory]:
         """The server has stepped on ``total``: what each client keeps from now on. ``own``: what their algorithm keeps of them."""

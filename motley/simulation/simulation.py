@@ -7,7 +7,7 @@ rows. Time is planned before learning, so what will be thrown away is never trai
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,7 @@ from motley.simulation.flights import Flights
 from motley.simulation.links import Links
 from motley.simulation.plan import Plan, Round
 from motley.simulation.press import Press, first_memory
+from motley.simulation.recalibration import Calibrator
 from motley.simulation.scales import weighed
 from motley.simulation.servers import exchange_of, room_at
 from motley.simulation.stopwatch import Stopwatch
@@ -42,7 +43,6 @@ from motley.timing.clock import Clock
 from motley.timing.planner import probe_s
 from motley.timing.synchrony import Dispatch, Step, View, Wait
 from motley.transport.ledger import Ledger
-from motley.transport.shipping import apart
 
 __all__ = ["Simulation"]
 
@@ -89,13 +89,15 @@ class Simulation:
         self.server = self.algorithm.server.init(self.algorithm.correction.sent(model), len(self.federation))
         exchange = exchange_of(plan)
         self.board = DrawingBoard(self.setting, exchange, selector.rule.needs().reported)
-        self.channel = Channel.between(self.algorithm.correction, self.server, model, plan.setting.task.layout, exchange)
+        stay = ("buffers", "counters") if plan.recalibrate is not None else ()
+        self.channel = Channel.between(self.algorithm.correction, self.server, model, self.setting.task.layout, exchange, stay)
         # outside the engine work is short, and short work on two threads waits for busy neighbours; long vectors are worth it
         self.threads = 1 if plan.setting.task.layout.size < LONG else engine.threads
         self.clock, self.watch = Clock(), Stopwatch()
         self.tides = Tides(plan.world.drift, self._key("shift").fold("drift"), self.federation)
         self.links = Links(plan.world.network, self._key("network"), self.full_steps > 0)
         self.memories = Vault(first_memory(plan, model)) if memories is None else memories
+        self.calibrator = Calibrator(plan, engine, self.channel, self.board)
         self.press = Press(plan.shipping, self.setting, self.channel, self.memories, selector.horizon)
         self.downloads: dict[int, Tensors] = {}
         self.flights = Flights.empty()
@@ -214,8 +216,9 @@ class Simulation:
         lr = np.full(len(ids), self.setting.solver.lr * self.plan.schedule.factor(self.version + 1, self.selector.horizon))
         lr = lr if cohort.lr_scale is None else lr * cohort.lr_scale
         speeds, examples = self._speeds(ids), self.examples[ids]
-        load = self.board.load(world, cohort, speeds[0], self.round)
-        shares = self.press.shares(cohort, self.version + 1, self.dispatch, load)
+        shares = self.press.shares(
+            cohort, self.version + 1, self.dispatch, self.board.load(world, cohort, speeds[0], self.round)
+        )
         bits = self.channel.sizes(self.downloads[self.version], ids, self.version, shares.bits)
         lines = self.board.lines(
             self.plan, cohort, bits, speeds, self.dispatch, self.version, self.round, self.clock.now_s, shares.steps
@@ -225,7 +228,7 @@ class Simulation:
             "examples": examples, "lr": lr, "weight": weight, "rehearsal": cohort.rehearsal,
             "score": np.nan if cohort.scores is None else cohort.scores, "bits_down": bits.down, "bits_up": bits.up,
             "factor": world.failures.upload_factor(self._key("fail"), ids, self.round), "round": self.round, "moves": self.moves,
-            "theta": shares.theta, "budget": shares.budget, "paper_bits": shares.paper_bits, "up_mbps": speeds[0],
+            "up_mbps": speeds[0], **shares.cargo,
         }  # fmt: skip
         self.flights = self.flights.plus(lines, cargo)
         self.channel.send(ids, bits.down, self.version + 1)
@@ -243,8 +246,8 @@ class Simulation:
         outcome = np.where(decision.accept[gone], Outcome.ACCEPTED, Outcome.LATE).astype(np.int8)
         outcome[landed.timelines.dropped] = Outcome.DROPPED
         sent = ~landed.timelines.dropped & (landed.timelines.arrives_s <= self.clock.now_s)  # what is cancelled is not sent
-        bits, paper = landed.cargo["bits_up"], landed.cargo["paper_bits"]
-        self.channel.receive(landed.timelines.client, bits, paper, sent, self.version + 1)
+        cargo = landed.cargo
+        self.channel.receive(landed.timelines.client, cargo["bits_up"], cargo["paper_bits"], sent, self.version + 1)
         results: dict[int, Trained] = {}
         staleness = self.moves - landed.cargo["moves"]
         with self.watch("fold"):
@@ -259,7 +262,7 @@ class Simulation:
                 if total:
                     self._probe(self.algorithm.correction.download(self._moved(total, counted)), np.nan)
             elif total:
-                self._update(counted, total, results)
+                self._update(landed, counted, total, results)
         self.version += 1
         self.asked = False
         self._forget_versions()
@@ -272,14 +275,14 @@ class Simulation:
     def _train(self, jobs: Sequence[Job], download: Tensors) -> Iterator[Trained]:
         """What the clients of these jobs send, checked as it comes in."""
         want = (self.selector.rule.needs().reported & REPORTED) | {"loss", "update_norm"}
-        memories = self._memories([job.client for job in jobs])
+        memories = self.press.own([job.client for job in jobs])
         return self.watch.iterate("train", self.channel.checked(self.engine.train(jobs, download, memories, want)))
 
     def _moved(self, total: Tensors, counted: NDArray[np.bool_]) -> ServerState:
         room = room_at(self.plan, self.engine, self.version, int(counted.sum()), self._sees)
         return self.algorithm.server.update(self.server, total, room)
 
-    def _update(self, counted: NDArray[np.bool_], total: Tensors, results: Mapping[int, Trained]) -> None:
+    def _update(self, landed: Flights, counted: NDArray[np.bool_], total: Tensors, results: Mapping[int, Trained]) -> None:
         room = room_at(self.plan, self.engine, self.version, int(counted.sum()), self._sees)
         memories = {results[i].client: results[i].memory for i in np.flatnonzero(counted).tolist()}
         kept = {client: memory for client, memory in memories.items() if memory is not None}
@@ -288,6 +291,10 @@ class Simulation:
         self.moves += 1
         for client, memory in self.press.taken(after, total).items():
             self.memories.put(client, memory)
+        lines, step = landed.timelines[np.flatnonzero(counted)], self.version + 1
+        with self.watch("measure"):
+            self.server, took_s = self.calibrator.after(self.server, lines, step, self.round, self._speeds, self._sees)
+        self.clock.advance(self.clock.now_s + took_s)
 
     # ------------------------------------------------------------------------------------- examiner, rows
 
@@ -306,16 +313,10 @@ class Simulation:
 
     def _examine(self) -> None:
         with self.watch("examine"):
-            each, shared = self.plan.examine.per_client, self.algorithm.correction.shared
-            found = examine(
-                self.engine,
-                self.server.model,
-                self.federation,
-                each,
-                own_models(self.algorithm.correction, self.server, self.memories),
-                shared,
-                self.tides.names(np.arange(len(self.federation)), self.round, self.clock.now_s),
-            )
+            each, correction = self.plan.examine.per_client, self.algorithm.correction
+            own = own_models(correction, self.server, self.memories)
+            names = self.tides.names(np.arange(len(self.federation)), self.round, self.clock.now_s)
+            found = examine(self.engine, self.server.model, self.federation, each, own, correction.shared, names)
         if not found["scope"]:
             return
         head = found["scope"].index("global" if "global" in found["scope"] else "mean")
@@ -341,11 +342,7 @@ class Simulation:
     def _starts(self, ids: Ids) -> dict[int, Memory | None]:
         """What these clients keep, where what is measured of a model depends on it."""
         own = type(self.algorithm.correction).start is not Correction.start or self.algorithm.loss.whole_model
-        return self._memories(ids) if own else {}
-
-    def _memories(self, ids: Iterable[int] | Ids) -> dict[int, Memory | None]:
-        """What the algorithm keeps of these clients."""
-        return {client: apart(memory)[0] for client, memory in self.memories.of(ids).items()}
+        return self.press.own(ids) if own else {}
 
     def _sees(self, ids: Ids) -> Sight | None:
         """What these clients see of their data now."""
@@ -364,9 +361,8 @@ class Simulation:
         return bench.estimates(down_bits, down, self.board.work_s(self.plan.world, ids, self.round), up_bits, up)
 
     def _forget_versions(self) -> None:
-        self.downloads = {
-            version: sent for version, sent in self.downloads.items() if version in self.flights.timelines.version
-        }
+        wanted = self.flights.timelines.version
+        self.downloads = {version: sent for version, sent in self.downloads.items() if version in wanted}
 
     # ------------------------------------------------------------------------------------- everything that evolves
 

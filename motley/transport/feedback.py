@@ -86,6 +86,11 @@ class Feedback(ABC):
     def next(self, v: Tensor, packet: Packet, update: Tensor, kept: Tensor | None, budget: float) -> Tensor | None:
         """What is kept, ``[D]``; ``budget``: theta_t of the round."""
 
+    def follow(self, mean: Tensor, changes: Tensor, population: int) -> Tensor:
+        """Where it ``sends_changes``, the server's side: the mean of all clients' vectors after a step whose changes, unweighted, add
+        up to ``changes`` ``[D]``."""
+        raise NotImplementedError(f"{type(self).__name__} sends no changes")
+
     def refuses(self, compressor: Compressor) -> str | None:
         """Why it cannot go around this compressor; None when it can."""
         return compressor.bad_with_feedback() if self.keeps else None
@@ -191,8 +196,7 @@ class EF21(Feedback):
         """``g + C(v)``."""
         return update.clone() if kept is None else kept + update
 
-    @staticmethod
-    def follow(mean: Tensor, changes: Tensor, population: int) -> Tensor:
+    def follow(self, mean: Tensor, changes: Tensor, population: int) -> Tensor:
         """The server's side: the mean over all clients' g after a round whose changes, unweighted, add up to ``changes`` ``[D]``."""
         return (mean.double() + changes.double() / population).to(mean.dtype)
 

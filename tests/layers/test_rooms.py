@@ -24,7 +24,9 @@ ALLOWED: dict[str, set[str]] = {
     "testing": {"core", "selectors", "algorithms", "engines", "tasks", "world", "timing", "transport"},
     "simulation": {
         "core", "algorithms.base", "algorithms.schedules", "algorithms.weights", "selectors.base", "engines.asked",
-        "engines.base", "engines.cores", "tasks.base", "timing", "world.base", "transport.ledger", "results.stream", "results.writer",
+        "engines.base", "engines.cores", "tasks.base", "timing", "world.base",
+        "transport.allocators.base", "transport.feedback", "transport.ledger", "transport.packet", "transport.shipping",
+        "transport.wire", "results.stream", "results.writer",
     },
 }  # fmt: skip
 TORCH_FREE = {"core", "selectors", "world", "timing", "results", "cli"}

@@ -158,7 +158,7 @@ def test_ef21_s_server_holds_the_mean_of_all_clients_vectors() -> None:
             memories[k] = done.memory
             changes += done.update
             deltas.append(delta)
-        mean = EF21.follow(mean, changes, clients)
+        mean = EF21().follow(mean, changes, clients)
         held = torch.stack([torch.zeros(6, dtype=torch.float64) if m is None else m["g"] for m in memories]).mean(0)
         assert torch.allclose(mean, held)
     assert torch.allclose(mean, torch.stack(deltas).mean(0))

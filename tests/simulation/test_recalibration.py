@@ -1,0 +1,104 @@
+"""BatchNorm statistics made anew: a chain of clients, momentum .1, weights untouched, uploads without statistics, all of it charged."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+
+from motley.core.errors import ConfigError
+from motley.engines.batches import BatchPlan
+from motley.experiments.build import build
+from motley.experiments.config import Experiment
+
+KEYS = {
+    "task": {"name": "image", "data": "digits", "model": {"name": "digits_mlp", "norm": "batch"}}, "population": 8, "cohort": 4,
+    "stop": {"rounds": 3}, "local": {"steps": 3, "batch_size": 16, "optimizer": {"name": "sgd", "lr": 0.1}}, "dtype": "float64",
+    "device": {"name": "constant", "seconds": 0.3}, "network": {"name": "constant", "up_mbps": 1.0, "down_mbps": 2.0},
+    "examine": {"every": 100, "per_client": False}, "engine": "sequential",
+}  # fmt: skip
+
+
+class Rows:
+    def __init__(self):
+        self.tables = {}
+
+    def add(self, table, columns):
+        self.tables.setdefault(table, []).append(columns)
+
+
+def simulate(rows=None, **keys):
+    return build(Experiment(**{**KEYS, **keys}), writer=rows)
+
+
+def test_the_chain_by_plain_torch():
+    """12 batches of 16: each client has some 180 samples, 144 to train on, 9 batches: 9 from the first sent out, 3 from the second.
+    The same batches through a copy of the module with torch's own BatchNorm leave the same statistics."""
+    rows = Rows()
+    simulation = simulate(rows, recalibrate={"batches": 12})
+    setting = simulation.setting
+    before = simulation.server.model
+    simulation.step()
+    after = simulation.server.model
+    clients = rows.tables["clients"][0]
+    order = np.asarray(clients["client"])[np.argsort(clients["dispatch"])][:3]
+    module = copy.deepcopy(setting.task.model()).double()
+    state, at = module.state_dict(), 0
+    for name, parameter in module.named_parameters():
+        state[name].copy_(after.x[at : at + parameter.numel()].view_as(parameter))
+        at += parameter.numel()
+    running = [m for m in module.modules() if isinstance(m, torch.nn.BatchNorm1d)]
+    assert torch.equal(before.buffers, torch.cat([torch.cat([m.running_mean, m.running_var]) for m in running]))
+    data, left = setting.task.federation, 12
+    module.train()
+    for client in order.tolist():
+        mine = data.train[client]
+        count = min(left, -(-len(mine) // 16))
+        key = setting.streams.key("server").fold("recalibrate", 1).fold(client)
+        plan = BatchPlan.draw(key, len(mine), setting.work, count)
+        with torch.no_grad():
+            for i in range(count):
+                module(data.x[torch.from_numpy(mine[plan[i]])].double())
+        left -= count
+    assert left == 0
+    wanted = torch.cat([torch.cat([m.running_mean, m.running_var]) for m in running])
+    assert torch.allclose(after.buffers, wanted, rtol=1e-12, atol=0)
+    assert after.counters.tolist() == [12] * len(running)
+
+
+def test_weights_of_a_round_do_not_depend_on_it_and_uploads_leave_statistics_out():
+    plain, made = simulate(), simulate(recalibrate={"batches": 5})
+    plain.step(), made.step()
+    assert torch.equal(plain.server.model.x, made.server.model.x)
+    assert not torch.equal(plain.server.model.buffers, made.server.model.buffers)
+    n, counters = len(plain.server.model.buffers), len(plain.server.model.counters)
+    heads = 8 * (1 + 7 + 38 + 1 + 8 + 38)
+    assert plain.channel.upload_bits - made.channel.upload_bits == heads + 32 * n + 64 * counters
+
+
+def test_its_bits_and_its_seconds():
+    """Two clients of one batch each (5 of 9 batches, then none left): with batches = 5, one client: model down at 2 Mb/s, 5 forward
+    passes at a third of .3 s, statistics up at 1 Mb/s, after the round."""
+    rows = Rows()
+    simulation = simulate(rows, recalibrate={"batches": 5})
+    alone = simulate()
+    model = simulation.server.model
+    down = 32 * (len(model.x) + len(model.buffers)) + 64 * len(model.counters)
+    up = 32 * len(model.buffers) + 64 * len(model.counters)
+    end = simulation.step().time_s
+    ledger = simulation.channel.ledger
+    assert (ledger.total("recalibrate", "down"), ledger.total("recalibrate", "up")) == (down, up)
+    sent = simulation.channel.upload_bits
+    whole = alone.step().time_s - (alone.channel.upload_bits - sent) / 1e6
+    assert end == pytest.approx(whole + down / 2e6 + 5 * 0.3 / 3 + up / 1e6, rel=1e-12)
+
+
+def test_who_cannot_have_it():
+    for keys, message in (
+        ({"task": {"name": "image", "data": "digits", "model": "digits_mlp"}}, "recalibrate: this model has no BatchNorm"),
+        ({"algorithm": "fedbn"}, "recalibrate: 'fedbn' works with models that clients hold themselves"),
+        ({"synchrony": {"name": "buffered", "buffer": 2}}, "recalibrate: statistics are made between two rounds"),
+        ({"recalibrate": {"batches": 0}}, "recalibrate.batches"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            simulate(**{"recalibrate": {"batches": 5}, **keys})
