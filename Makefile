@@ -1,6 +1,6 @@
 # Every target builds the virtual environment it needs. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-slow check bench bench-selectors bench-compression docs clean
+.PHONY: help install demo test test-slow test-flower check bench bench-selectors bench-compression docs clean
 
 help:  ## list these targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-19s %s\n", $$1, $$2}'
@@ -16,6 +16,9 @@ test: install  ## the test suite (under 6 minutes)
 
 test-slow: install  ## the long tests: 100 kills and resumes, statistics
 	@scripts/test -m slow
+
+test-flower:  ## the Flower adapter on real processes (about 7 minutes; builds .venv-flower)
+	@scripts/test-flower
 
 check: install  ## ruff and mypy
 	@scripts/check
@@ -33,4 +36,4 @@ docs: install  ## build the documentation into site/
 	@scripts/docs
 
 clean:  ## remove what the other targets made
-	rm -rf .venv site dist build .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv .venv-flower site dist build .pytest_cache .mypy_cache .ruff_cache

@@ -216,7 +216,7 @@ class Uploads:
             if not weight > 0:
                 raise NodeError(f"{self.weight_key!r} is {weight:g}; expected a number above 0")
         steps = number_of(numbers["local_steps"], "local_steps") if "local_steps" in numbers else math.nan
-        return signals_of(numbers, wanted, size), weight, steps
+        return signals_of(numbers, wanted | {"loss"}, size), weight, steps  # a loss is worth a line in a table
 
     def evaluation(self, content: Any) -> tuple[Any, ...]:
         """The form of one client's evaluation, checked: one MetricRecord of finite numbers.

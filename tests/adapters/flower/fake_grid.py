@@ -40,6 +40,7 @@ class FakeGrid:
         self.heartbeat_s, self.now_s = heartbeat_s, 0.0
         self.clock = Clock(lambda: self.now_s, self.sleep)
         self.contexts: dict[int, Any] = {}
+        self.run_config: dict[str, Any] = {}
         self.sent: list[Any] = []
         self.waiting: dict[str, tuple[float, Callable[[], Any]]] = {}
         self.events: list[tuple[float, Callable[[], None]]] = []
@@ -127,7 +128,7 @@ class FakeGrid:
         at = message.metadata.dst_node_id
         if at not in self.contexts:
             self.contexts[at] = app.Context(
-                run_id=1, node_id=at, node_config=dict(node.config), state=app.RecordDict(), run_config={}, series_id=1
+                run_id=1, node_id=at, node_config=dict(node.config), state=app.RecordDict(), run_config=self.run_config, series_id=1
             )
         try:
             reply = node.app(message, self.contexts[at])

@@ -1,0 +1,73 @@
+"""A client: says who it is, measures what the selector wants to know, trains."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+
+from digits_app.task import CLASSES, network, site_digits
+from motley.adapters.flower.client import enrolled, measured, wanted
+
+app = ClientApp()
+BATCH = 32
+
+
+def my_data(context: Context, part: str = "train") -> tuple[Any, Any]:
+    """This site's own digits; a fifth of them are for validation."""
+    x, y = site_digits(int(context.node_config["partition-id"]), int(context.node_config["num-partitions"]))
+    cut = len(y) - len(y) // 5
+    return (x[:cut], y[:cut]) if part == "train" else (x[cut:], y[cut:])
+
+
+@app.query("motley_enrol")
+def enrol(message: Message, context: Context) -> Message:
+    """Which client this is, and how many digits of each class it has."""
+    _, y = my_data(context)
+    return enrolled(message, context, num_examples=len(y), labels=y, classes=CLASSES)
+
+
+@app.query("motley_probe")
+def probe(message: Message, context: Context) -> Message:
+    """What the selector wants to know before it chooses, measured on the model that came with the question."""
+    import torch
+    from torch.nn.functional import cross_entropy
+
+    model = network()
+    model.load_state_dict(message.content["arrays"].to_torch_state_dict())
+    found = {}
+    for name, batches in wanted(message).items():
+        x, y = map(torch.from_numpy, my_data(context, "validation" if name == "val_loss" else "train"))
+        x, y = (x[: batches * BATCH], y[: batches * BATCH]) if batches else (x, y)
+        with torch.inference_mode():
+            outputs = model(x)
+            p = outputs.softmax(1)
+            loss = cross_entropy(outputs, y)
+            if name == "robust_loss":  # FLASH, for its pseudo labels are the received model's own
+                loss = loss + 0.1 * cross_entropy(outputs, p) + 4 * 4 * (1 - p[torch.arange(len(y)), y]).mean()
+        found[name] = loss.item()
+    return measured(message, found)
+
+
+@app.train()
+def train(message: Message, context: Context) -> Message:
+    """Some epochs of SGD; the reply's metrics hold ``num-examples`` for the strategy and ``loss`` for the table."""
+    import torch
+    from torch.nn.functional import cross_entropy
+
+    model = network()
+    model.load_state_dict(message.content["arrays"].to_torch_state_dict())
+    x, y = map(torch.from_numpy, my_data(context))
+    optimizer = torch.optim.SGD(model.parameters(), lr=float(context.run_config["lr"]))
+    order = torch.Generator().manual_seed(int(message.content["config"]["server-round"]))
+    total, seen = 0.0, 0
+    for _ in range(int(context.run_config["local-epochs"])):
+        for at in torch.randperm(len(y), generator=order).split(BATCH):
+            loss = cross_entropy(model(x[at]), y[at])
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            total, seen = total + loss.item() * len(at), seen + len(at)
+    metrics = MetricRecord({"num-examples": len(y), "loss": total / seen})
+    return Message(RecordDict({"arrays": ArrayRecord(model.state_dict()), "metrics": metrics}), reply_to=message)
