@@ -17,6 +17,9 @@ from tests.adapters.flower.sites import columns, deploy, experiment, federation,
     [
         {},
         {"algorithm": {"name": "scaffold"}},
+        {"algorithm": {"name": "feddyn"}},
+        {"algorithm": {"name": "moon"}},
+        {"algorithm": {"name": "qfedavg"}},
         {"algorithm": {"name": "fedprox", "mu": 0.1}, "server": {"name": "momentum"}},
         {"selector": {"name": "hetero_select_v1"}},
         {"selector": {"name": "power_of_choice", "d": 5}},
@@ -28,9 +31,9 @@ def test_a_deployment_that_waits_for_all_is_the_simulation_bit_for_bit(keys, tmp
     setup = experiment(**keys)
     real = deploy(federation(setup, tmp_path), setup, tmp_path / "real")
     simulated = motley.run(setup, out=tmp_path / "simulated")
-    for column in ("round", "version", "dispatch", "accepted", "train_loss", "update_norm", "weight_sum"):
+    for column in ("round", "version", "dispatch", "accepted", "train_loss", "update_norm", "weight_sum", "up_paper_bits"):
         np.testing.assert_array_equal(real.column("rounds", column), simulated.column("rounds", column), column)
-    for column in ("client", "dispatch", "outcome", "local_steps", "weight", "score", "loss", "update_norm"):
+    for column in ("client", "dispatch", "outcome", "local_steps", "weight", "score", "loss", "update_norm", "theta"):
         assert real.tables["clients"][column].equals(simulated.tables["clients"][column]), column
     for column in ("scope", "client", "loss", "accuracy"):
         assert real.tables["evaluations"][column].equals(simulated.tables["evaluations"][column]), column
