@@ -214,15 +214,14 @@ def _show(runs: Sequence[Run], directory: Path, with_report: bool, target: float
     from rich.console import Console
 
     from motley.results.measures import costs
-    from motley.results.summary import served_table, summary_table
+    from motley.results.summary import served_table, summary_table, target_table
 
     console = Console()
     if not console.is_terminal:
         console.width = _WIDTH
-    console.print(summary_table(runs))
-    served = served_table(runs, target)
-    if served is not None:
-        console.print(served)
+    for table in (summary_table(runs), served_table(runs), target_table(runs, target)):
+        if table is not None:
+            console.print(table)
     rejected = sum(costs(run).rejected for run in runs)
     if rejected:
         _say(f"note: {rejected} updates were rejected (not finite or of the wrong shape): paid for, not used")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["CLASS_COLOURS", "colour", "dash", "mark", "new_figure", "spread_apart", "styled", "to_svg"]
+__all__ = ["CLASS_COLOURS", "colour", "dash", "mark", "new_figure", "shorter", "spread_apart", "styled", "to_svg"]
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#5A5A5A")
 """Okabe and Ito's palette without its yellow (unreadable on white): told apart with every common colour blindness."""
@@ -115,3 +115,8 @@ def spread_apart(at: Sequence[float], gap: float) -> list[float]:
     for i, height in zip(order, heights, strict=True):
         out[i] = height
     return out
+
+
+def shorter(text: str, most: int) -> str:
+    """At most so many characters."""
+    return text if len(text) <= most else text[: most - 1] + "…"

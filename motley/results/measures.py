@@ -8,7 +8,7 @@ whether the metric is an accuracy or a loss.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -28,6 +28,7 @@ __all__ = [
     "Fairness",
     "Interval",
     "Participation",
+    "Shares",
     "Spread",
     "band",
     "by_group",
@@ -40,8 +41,10 @@ __all__ = [
     "gini",
     "headline_scope",
     "metric_of",
+    "noted",
     "paired",
     "participation",
+    "shares",
     "spread",
     "stepwise",
     "target_spread",
@@ -222,10 +225,65 @@ def concentration(run: Run) -> Curve:
 
     Rules that draw by explicit probabilities note it as ``cv_probability``; for others the curve is empty.
     """
-    notes = [json.loads(note).get("cv_probability") if note else None for note in run.tables["rounds"]["notes"].to_pylist()]
-    known = np.array([value is not None for value in notes], bool)
-    values = np.array([value for value in notes if value is not None], float)
+    return _note(run, _notes(run), "cv_probability")
+
+
+def noted(run: Run) -> dict[str, dict[str, Curve]]:
+    """What the rule noted round by round under names with a common head: head -> name -> curve.
+
+    ``{"component": {"value": ..., "fairness": ...}}`` of notes ``component.value`` and ``component.fairness``.
+    """
+    notes = _notes(run)
+    found: dict[str, dict[str, Curve]] = {}
+    for name in dict.fromkeys(name for note in notes for name in note if "." in name):
+        head, _, tail = name.partition(".")
+        found.setdefault(head, {})[tail] = _note(run, notes, name)
+    return found
+
+
+def _notes(run: Run) -> list[dict[str, float]]:
+    return [json.loads(note) if note else {} for note in run.tables["rounds"]["notes"].to_pylist()]
+
+
+def _note(run: Run, notes: Sequence[Mapping[str, float]], name: str) -> Curve:
+    known = np.array([name in note for note in notes], bool)
+    values = np.array([note[name] for note in notes if name in note], float)
     return Curve(np.asarray(run.column("rounds", "round"), float)[known], values)
+
+
+@dataclass(frozen=True)
+class Shares:
+    """How much of its update each client may send, in the rounds in which not everybody may send all of it; one entry per client
+    sent out. ``theta`` the share; ``mbps`` its uplink; ``asked`` what its score alone would have given, ``theta_t S_k / mean S``
+    over those sent out with it (NaN without scores); ``budget`` theta_t.
+
+    ``ceiling`` is the share that a Mb/s carries, where the tables prove that there is such a ceiling: those who got less than asked,
+    three at least, got it in proportion to their uplinks. NaN elsewhere.
+    """
+
+    theta: Floats
+    mbps: Floats
+    asked: Floats
+    budget: Floats
+    ceiling: float
+
+
+def shares(run: Run) -> Shares:
+    """Empty where everybody sends everything."""
+    theta, mbps, score, sent_s = (np.asarray(run.column("clients", c), float) for c in ("theta", "up_mbps", "score", "start_s"))
+    at = run.column("clients", "round")
+    rounds, budgets = run.column("rounds", "round"), np.asarray(run.column("rounds", "budget"), float)
+    keep = np.isin(at, np.unique(at[theta < 1])) & np.isin(at, rounds) & np.isfinite(theta)
+    theta, mbps, score, sent_s, at = theta[keep], mbps[keep], score[keep], sent_s[keep], at[keep]
+    order = np.argsort(rounds)
+    budget = budgets[order][np.searchsorted(rounds[order], at)]
+    _, cohort = np.unique(sent_s, return_inverse=True)
+    mean = np.bincount(cohort, score) / np.bincount(cohort) if len(cohort) else np.empty(0)
+    asked = budget * np.divide(score, mean[cohort], out=np.ones(len(score)), where=mean[cohort] != 0)
+    held = theta < np.minimum(asked, 1.0) * (1 - 1e-6)
+    carried = (theta / mbps)[held]
+    proven = len(carried) > 2 and np.ptp(carried) <= 1e-3 * carried.mean() and np.ptp(mbps[held]) > 0
+    return Shares(theta, mbps, asked, budget, float(carried.mean()) if proven else float("nan"))
 
 
 def gini(counts: ArrayLike) -> float:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from motley.core.errors import ConfigError
 from motley.results import measures
-from motley.results.figures import CLASS_COLOURS, FAINT, colour, dash, mark, new_figure, spread_apart, styled, to_svg
+from motley.results.figures import CLASS_COLOURS, FAINT, colour, dash, mark, new_figure, shorter, spread_apart, styled, to_svg
 from motley.results.load import Run
 
 if TYPE_CHECKING:
@@ -24,6 +24,10 @@ __all__ = ["class_distribution", "client_curves", "concentration", "curves", "he
 Groups = Mapping[str, Sequence[Run]]
 DIRECT = 7
 """Up to so many methods share one picture and are named at the ends of their lines; more get a panel or a row each."""
+WIDE = 4.0
+"""Traffic is shown on a logarithmic axis where one method's is above so many times another's."""
+BESIDE = 4
+"""Up to so many bars of one kind have their numbers above them; of more the numbers would touch, and the table has them."""
 PANELS = 5
 """Small panels beside each other."""
 
@@ -33,7 +37,7 @@ def curves(groups: Groups, axis: measures.Axis) -> str:
     bands = [measures.band([measures.curve(run, axis) for run in runs]) for runs in groups.values()]
     longest = max((float(b.x[-1]) for b in bands if len(b.x)), default=1.0)
     scale, label, title = _axis_words(axis, longest)
-    name, percent, _ = _metric(groups)
+    name, percent, better = _metric(groups)
     if len(groups) > DIRECT:
         return _panels(groups, bands, scale, label, f"{name.split(' (')[0].capitalize()} {title}", axis)
     with styled():
@@ -48,8 +52,27 @@ def curves(groups: Groups, axis: measures.Axis) -> str:
         axes.set(xlabel=label, ylabel=name, title=f"{name.split(' (')[0].capitalize()} {title}")
         axes.margins(x=0)
         axes.set_xlim(left=0)
+        _show_where_they_differ(axes, [b.mean * percent for b in bands if len(b.x)], better)
+        ends = [float(b.x[-1]) for b in bands if len(b.x)]
+        if axis in ("bits", "paper_bits") and len(ends) > 1 and longest > WIDE * min(ends) > 0:
+            axes.set_xscale("log")
+            axes.set_xlim(0.8 * min(float(b.x[b.x > 0][:2][-1]) for b in bands if len(b.x)) * scale, longest * scale)
+            axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+            axes.set_xlabel(f"{label}, logarithmic")
         _name_lines(axes, list(groups), [(b.x[-1] * scale, b.mean[-1] * percent) if len(b.x) else None for b in bands])
         return to_svg(figure, f"curve-{axis}", f"{name} {title}, {len(groups)} methods: {', '.join(groups)}")
+
+
+def _show_where_they_differ(axes: Axes, means: Sequence[NDArray[np.float64]], better: bool) -> None:
+    """Cut off the first rise, from an untrained model, where nine tenths of the evaluations need less than half of the range."""
+    if not means:
+        return
+    sign = 1.0 if better else -1.0
+    everything, late = np.concatenate(means) * sign, np.concatenate([m[len(m) // 10 :] for m in means]) * sign
+    worst, best = float(late.min()), float(everything.max())
+    if best > worst > (float(everything.min()) + best) / 2:
+        bounds = sorted((sign * (worst - 0.6 * (best - worst)), sign * (best + 0.15 * (best - worst))))
+        axes.set_ylim(*bounds)
 
 
 def _panels(groups: Groups, bands: Sequence[measures.Band], scale: float, label: str, title: str, axis: measures.Axis) -> str:
@@ -67,7 +90,7 @@ def _panels(groups: Groups, bands: Sequence[measures.Band], scale: float, label:
                 axes.plot(other.x * scale, other.mean * percent, color=FAINT, linewidth=0.7, drawstyle=step)
             own = bands[i]
             mark(axes.plot(own.x * scale, own.mean * percent, color=colour(i), linewidth=1.6, drawstyle=step)[0], i)
-            axes.set_title(_short(method, 20), fontsize=8, fontweight="bold", color=colour(i), pad=3)
+            axes.set_title(shorter(method, 20), fontsize=8, fontweight="bold", color=colour(i), pad=3)
             axes.tick_params(labelsize=7)
             axes.margins(x=0)
         figure.suptitle(title, x=0.01, ha="left", fontsize=10)
@@ -93,7 +116,7 @@ def _dots(groups: Groups, ends: Sequence[Sequence[measures.Ends]], name: str, pe
             mark(axes.plot(stable[i].mean, y, "o", color=colour(i), markersize=6)[0], i)
             mark(axes.plot(final, y, "|", color=colour(i), markersize=9, markeredgewidth=1.6)[0], i)
             mark(axes.plot(peak, y, ">", color=colour(i), markersize=4, fillstyle="none")[0], i)
-        axes.set_yticks(range(len(order)), [_short(labels[i], 28) for i in order], fontsize=8)
+        axes.set_yticks(range(len(order)), [shorter(labels[i], 28) for i in order], fontsize=8)
         axes.invert_yaxis()
         axes.grid(visible=False, axis="y")
         axes.set(xlabel=name, title="Mean of the last ten evaluations (dot, one standard deviation), last (|) and best (>)")
@@ -134,9 +157,10 @@ def participation_bars(groups: Groups) -> str:
                 i,
             )
             axes.axhline(ranked.mean() if len(ranked) else 0, color="#333333", linewidth=1, linestyle=(0, (4, 3)))
-            axes.set_title(f"{_short(label, 28 if columns < PANELS else 16)}\n", fontweight="bold", color=colour(i))
+            axes.set_title(f"{shorter(label, 28 if columns < PANELS else 16)}\n", fontweight="bold", color=colour(i))
             spread = f"std {np.mean([p.std for p in one]):.1f}   Gini {np.mean([p.gini for p in one]):.2f}"
             if len(ranked):
+                spread += f"   {ranked.min():.3g} to {ranked.max():.3g} rounds" if columns < PANELS else ""
                 axes.text(0, 1.03, spread, transform=axes.transAxes, fontsize=8 if columns < PANELS else 6.5)
             axes.margins(x=0)
             axes.grid(visible=False, axis="x")
@@ -217,7 +241,7 @@ def _stacked(axes: Axes, counts: NDArray[np.float64], names: Sequence[str]) -> N
     bottom = np.zeros(len(counts))
     for c in range(counts.shape[1]):
         axes.bar(
-            np.arange(len(counts)), counts[:, c], bottom=bottom, width=0.85, color=CLASS_COLOURS[c], label=_short(names[c], 14)
+            np.arange(len(counts)), counts[:, c], bottom=bottom, width=0.85, color=CLASS_COLOURS[c], label=shorter(names[c], 14)
         )
         bottom += counts[:, c]
     axes.set_ylabel("training examples")
@@ -230,7 +254,7 @@ def _class_map(axes: Axes, counts: NDArray[np.float64], names: Sequence[str]) ->
     image = axes.imshow(share.T, aspect="auto", cmap="cividis_r", vmin=0, vmax=100, interpolation="nearest", origin="lower")
     axes.set_ylabel("class")
     if len(names) <= 20:
-        axes.set_yticks(range(len(names)), [_short(n, 14) for n in names])
+        axes.set_yticks(range(len(names)), [shorter(n, 14) for n in names])
     axes.grid(visible=False)
     axes.get_figure().colorbar(image, ax=axes, label="share of the client's data (%)", pad=0.01)  # type: ignore[union-attr]
 
@@ -247,7 +271,7 @@ def _grouped_bars(axes: Axes, ends: Sequence[Sequence[measures.Ends]], kinds: Se
             mark(axes.bar(x, s.mean, width * 0.92, color=colour(i)).patches[0], i)
             if std:
                 mark(axes.plot([x, x], [s.mean - std, s.mean + std], color="#333333", linewidth=1.1)[0], i)
-            if len(ends) <= DIRECT:
+            if len(ends) <= BESIDE:
                 text = axes.annotate(
                     f"{s.mean:.3g}", (x, s.mean + std), (0, 2), textcoords="offset points", ha="center", fontsize=7.5
                 )
@@ -260,7 +284,7 @@ def _grouped_bars(axes: Axes, ends: Sequence[Sequence[measures.Ends]], kinds: Se
 def _handles(groups: Groups) -> tuple[list[Any], list[str]]:
     from matplotlib.patches import Patch
 
-    return [mark(Patch(color=colour(i)), i) for i in range(len(groups))], [_short(label, 34) for label in groups]
+    return [mark(Patch(color=colour(i)), i) for i in range(len(groups))], [shorter(label, 34) for label in groups]
 
 
 def _name_lines(axes: Axes, labels: Sequence[str], tips: Sequence[tuple[float, float] | None]) -> None:
@@ -270,7 +294,7 @@ def _name_lines(axes: Axes, labels: Sequence[str], tips: Sequence[tuple[float, f
     if len(labels) > DIRECT:
         lines = [mark(Line2D([], [], color=colour(i), linestyle=dash(i)), i) for i in range(len(labels))]
         figure = axes.get_figure(root=True)
-        names = [_short(s, 24) for s in labels]
+        names = [shorter(s, 24) for s in labels]
         if figure is not None:
             figure.legend(lines, names, frameon=False, fontsize=7, loc="outside lower center", ncols=4)
         return
@@ -278,9 +302,10 @@ def _name_lines(axes: Axes, labels: Sequence[str], tips: Sequence[tuple[float, f
     known = [(i, tip) for i, tip in enumerate(tips) if tip is not None]
     right = axes.get_xlim()[1]
     heights = spread_apart([tip[1] for _, tip in known], 0.07 * (high - low))
+    above = max([0.0, *(y - high for y in heights)])
     for (i, _), y in zip(known, heights, strict=True):
         text = axes.annotate(
-            _short(labels[i], 24), (right, y), (5, 0), textcoords="offset points", va="center", color=colour(i)
+            shorter(labels[i], 24), (right, y - above), (5, 0), textcoords="offset points", va="center", color=colour(i)
         )
         text.set_fontsize(8.5)
         text.set_annotation_clip(False)
@@ -323,7 +348,3 @@ def _mean_of_ragged(rows: Sequence[NDArray[Any]]) -> NDArray[np.float64]:
     for filled, row in zip(table, rows, strict=True):
         filled[: len(row)] = row
     return np.asarray(np.nanmean(table, axis=0), float)
-
-
-def _short(text: str, most: int) -> str:
-    return text if len(text) <= most else text[: most - 1] + "…"

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 
 from motley.core.errors import StoreError
-from motley.results import measures, plots
+from motley.results import choices, measures, plots
 from motley.results.figures import colour
 from motley.results.labels import group_runs
 from motley.results.load import Run, load_all
@@ -119,8 +119,11 @@ def _context(runs: Sequence[Run], target: float | None) -> dict[str, Any]:
         "to_target": [] if target is None else _to_target(groups, target),
         "bars": plots.headline_bars(groups),
         "participation": plots.participation_bars(groups),
-        "shares": _shares(groups),
+        "took_part": _took_part(groups),
         "concentration": plots.concentration(groups),
+        "components": choices.components(groups),
+        "sent": choices.shares(groups),
+        "sent_by_score": choices.shares_by_score(groups),
         "clients": plots.client_curves(groups),
         "fairness": _fairness(rows),
         "kinds": [_by_group(groups, column, metric) for column in ("domain", "cluster")],
@@ -197,7 +200,7 @@ def _to_target(groups: Mapping[str, Sequence[Run]], target: float) -> list[dict[
     return rows
 
 
-def _shares(groups: Mapping[str, Sequence[Run]]) -> list[dict[str, Any]]:
+def _took_part(groups: Mapping[str, Sequence[Run]]) -> list[dict[str, Any]]:
     """Who took part, in numbers, and what choosing took; means over seeds."""
     rows = []
     for label, runs in groups.items():

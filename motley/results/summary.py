@@ -28,6 +28,7 @@ __all__ = [
     "short_number",
     "summary_table",
     "target_of",
+    "target_table",
 ]
 
 MB = 8e6
@@ -196,60 +197,64 @@ def plus_minus(spread: Spread, digits: int | None = None) -> str:
 
 def summary_table(runs: Sequence[Run]) -> Table:
     """The methods of ``runs`` as a table for the terminal (needs rich, imported here): one decimal, so that it fits 100 columns."""
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
     groups = group_runs(runs)
     metric = measures.metric_of(runs[0])[0] if runs else "accuracy"
     unit = " in %" if metric == "accuracy" else ""
     seeds = len({run.seed for run in runs})
     spread = f", mean ± deviation over {seeds} seeds" if seeds > 1 else ""
     title = f"{runs[0].name if runs else 'no runs'}: {metric}{unit}{spread}"
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("method", overflow="fold", min_width=12)
-    for name in ("final", "peak", "stable", "drop", "took part std", "virtual h", "MB", "wall s"):
-        table.add_column(name, justify="right", no_wrap=True)
     digits = 1 if metric == "accuracy" else None
+    cells = []
     for row in method_rows(groups):
         numbers = (row.final, row.peak, row.stable, row.drop, row.participation_std)
-        cells = [plus_minus(number, digits) for number in numbers]
         spent = [short_number(number.mean) for number in (row.hours, row.traffic_mb, row.wall_s)]
-        table.add_row(Text(row.label), *cells, *spent)
-    return table
+        cells.append((row.label, [*(plus_minus(number, digits) for number in numbers), *spent]))
+    return _terminal(title, ("final", "peak", "stable", "drop", "took part std", "virtual h", "MB", "wall s"), cells)
 
 
-def served_table(runs: Sequence[Run], target: float | None = None) -> Table | None:
-    """How evenly the clients are served, and what it took to come to the target (``target``, else the experiment's), as a second
-    table for the terminal; None where there is neither."""
+def served_table(runs: Sequence[Run]) -> Table | None:
+    """How evenly the clients are served, as a second table for the terminal; None where they were not evaluated."""
+    rows = [row for row in method_rows(group_runs(runs)) if row.client_mean.n]
+    if not rows:
+        return None
+    metric = measures.metric_of(runs[0])[0]
+    title = f"the clients' own {metric}" + (" in %" if metric == "accuracy" else "")
+    digits = 1 if metric == "accuracy" else None
+    cells = [
+        (row.label, [plus_minus(number, digits) for number in (row.client_mean, row.worst_decile, row.variance)])
+        for row in rows
+    ]
+    return _terminal(title, ("mean", "worst tenth", "variance"), cells)
+
+
+def target_table(runs: Sequence[Run], target: float | None = None) -> Table | None:
+    """What it took to come to the target (``target``, else the experiment's), as a third table; None without a target."""
+    target = target_of(runs[0], target) if runs else None
+    if target is None:
+        return None
+    percent = measures.metric_of(runs[0])[0] == "accuracy"
+    title = f"until {f'{100 * target:g}%' if percent else f'{target:g}'}"
+    cells = [(label, _way(reached(members, target))) for label, members in group_runs(runs).items()]
+    return _terminal(title, ("got there", "rounds", "virtual h", "uplink, papers MB", "all traffic MB"), cells)
+
+
+def _terminal(title: str, columns: Sequence[str], rows: Sequence[tuple[str, Sequence[str]]]) -> Table:
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    groups = group_runs(runs)
-    target = target_of(runs[0], target) if runs else None
-    rows = method_rows(groups)
-    own = any(row.client_mean.n for row in rows)
-    if not own and target is None:
-        return None
-    metric = measures.metric_of(runs[0])[0]
-    said = ["the clients' own " + metric + (" in %" if metric == "accuracy" else "")] if own else []
-    said += [] if target is None else [f"until {f'{100 * target:g}%' if metric == 'accuracy' else f'{target:g}'}"]
-    table = Table(title="; ".join(said), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("method", overflow="fold", min_width=12)
-    for name in (("mean", "worst tenth", "variance") if own else ()) + (
-        () if target is None else ("got there", "rounds", "virtual h")
-    ):
+    for name in columns:
         table.add_column(name, justify="right", no_wrap=True)
-    digits = 1 if metric == "accuracy" else None
-    for row in rows:
-        cells = [plus_minus(number, digits) for number in (row.client_mean, row.worst_decile, row.variance)] if own else []
-        table.add_row(Text(row.label), *cells, *([] if target is None else _way(reached(groups[row.label], target))))
+    for label, cells in rows:
+        table.add_row(Text(label), *cells)
     return table
 
 
 def _way(found: Reached) -> list[str]:
     """Cells of a :class:`Reached`."""
     rounds = f"{found.rounds.value:.0f}" if isfinite(found.rounds.value) else "–"
-    texts = [(found.rounds, rounds), (found.hours, short_number(found.hours.value))]
+    rest = (found.hours, found.paper_mb, found.traffic_mb)
+    texts = [(found.rounds, rounds), *((cost, short_number(cost.value)) for cost in rest)]
     return [f"{found.seeds} of {found.runs}", *(text if cost.reached else f"> {text}" for cost, text in texts)]

@@ -13,7 +13,7 @@ from motley.core.errors import ConfigError, StoreError
 from motley.results.load import load_all
 from motley.results.measures import Spread
 from motley.results.report import report
-from motley.results.summary import plus_minus, served_table, short_number, summary_table, target_of
+from motley.results.summary import plus_minus, served_table, short_number, summary_table, target_of, target_table
 
 sys.path.insert(0, str(Path(__file__).parent))
 import fake
@@ -204,19 +204,30 @@ def terminal(table):
     return console.export_text()
 
 
-def test_the_terminal_shows_who_was_served_and_when_the_target_was_reached(folder):
+def test_the_terminal_shows_who_was_served_and_what_the_target_took(folder):
     """Evaluations of ``fake`` are every five rounds; no run starts above 20 % and none ends at 100 %."""
     runs = load_all(folder)
-    text = terminal(served_table(runs, 0.2))
-    assert "the clients' own accuracy in %; until 20%" in text
+    text = terminal(served_table(runs))
+    assert "the clients' own accuracy in %" in text
     assert "worst tenth" in text
+    text = terminal(target_table(runs, 0.2))
+    assert "until 20%" in text
     assert "2 of 2" in text
-    text = terminal(served_table(runs, 1.0))
+    text = terminal(target_table(runs, 1.0))
     assert "0 of 2" in text
     assert "> 20" in text
-    assert "until" not in terminal(served_table(runs))
-    assert served_table([]) is None
+    assert served_table([]) is target_table([]) is target_table(runs) is None
     assert served_table([with_curve("a", 0, [0.5])]) is None
+
+
+def test_both_accounts_of_the_target_fit_a_hundred_columns(folder):
+    """uniform: one model of 55,050 values is 0.2202 MB; a round takes six up and six down, so 20 rounds are 26.42 MB as papers count
+    and twice as much in all; power_of_choice measures six clients more each round."""
+    text = terminal(target_table(load_all(folder), 1.0))
+    assert max(map(len, text.splitlines())) <= 100
+    assert "rounds   virtual h   uplink, papers MB   all traffic MB" in text
+    rows = {line.split()[0]: line.split()[-4:] for line in text.splitlines() if ">" in line}
+    assert rows == {"uniform": [">", "26.42", ">", "52.85"], "power_of_choice": [">", "26.42", ">", "79.27"]}
 
 
 def test_the_target_is_the_experiments_own_where_none_is_given(folder, tmp_path):

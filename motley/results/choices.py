@@ -1,0 +1,160 @@
+"""Figures of what the methods decided: how much each client may send, and what made up its score.
+
+``groups`` maps a method's label to its runs, as in :mod:`motley.results.plots`. Each figure shows only the methods whose tables hold
+what it needs, and is None where none does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from motley.results import measures
+from motley.results.figures import COLOURS, DASHES, colour, mark, new_figure, shorter, spread_apart, styled, to_svg
+from motley.results.load import Run
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["components", "shares", "shares_by_score"]
+
+Groups = Mapping[str, Sequence[Run]]
+COLUMNS = 3
+POINTS = 300
+"""Dots of a panel; of more rows every n-th is drawn, so that a page of many runs stays small."""
+
+
+def shares(groups: Groups) -> str | None:
+    """The share of its update that each client may send, against its uplink; dashed: the ceiling, where the tables prove one."""
+    found = {i: one for i, one in _shares(groups).items() if np.isfinite(one.mbps).any()}
+    if not found:
+        return None
+    links = np.concatenate([one.mbps[np.isfinite(one.mbps)] for one in found.values()])
+    lines = 2 if any(np.isfinite(one.ceiling) for one in found.values()) else 1
+    with styled():
+        figure, panels = _panels(groups, list(found), share=True)
+        for i, axes in panels.items():
+            one = found[i]
+            at = _some(len(one.theta))
+            dots = axes.scatter(one.mbps[at], 100 * one.theta[at], s=9, color=colour(i), alpha=0.45, linewidths=0)
+            mark(dots, i)
+            said = f"mean {100 * one.theta.mean():.3g} %, from {100 * one.theta.min():.2g} to {100 * one.theta.max():.3g} %"
+            if np.isfinite(one.ceiling):
+                line = np.array([0.0, min(links.max(), 1 / one.ceiling)])
+                mark(axes.plot(line, 100 * one.ceiling * line, color="#333333", linewidth=1, linestyle=(0, (4, 3)))[0], i)
+                said += f"\ndashed: ceiling, {100 * one.ceiling:.3g} % for each Mb/s"
+            axes.set_title(axes.get_title(loc="left") + "\n" * lines, fontweight="bold", color=colour(i))
+            axes.text(0, 1.03, said, transform=axes.transAxes, fontsize=8)
+            if links.max() > 20 * links.min() > 0:
+                axes.set_xscale("log")
+            else:
+                axes.set_xlim(0, 1.04 * links.max())
+            axes.set_ylim(0, None)
+        figure.supxlabel("uplink when it was sent out (Mb/s)", fontsize=9)
+        figure.supylabel("share of the update sent (%)", fontsize=9)
+        return to_svg(figure, "shares", f"Share sent against uplink: {', '.join(_names(groups, found))}")
+
+
+def shares_by_score(groups: Groups) -> str | None:
+    """The same shares against the scores, coloured by uplink; on the dashed line a client sends what its score asks for."""
+    found = {i: one for i, one in _shares(groups).items() if np.isfinite(one.asked).any()}
+    if not found:
+        return None
+    links = np.concatenate([one.mbps for one in found.values()])
+    links = links[np.isfinite(links)]
+    low, high = (float(links.min()), float(links.max())) if len(links) else (0.0, 1.0)
+    with styled():
+        figure, panels = _panels(groups, list(found), share=False)
+        for i, axes in panels.items():
+            one = found[i]
+            at = _some(len(one.theta))
+            x, y = (one.asked / one.budget)[at], (one.theta / one.budget)[at]
+            dots = axes.scatter(x, y, c=one.mbps[at], s=11, cmap="viridis", vmin=low, vmax=high, linewidths=0)
+            mark(dots, i)
+            most = 1.05 * max(float(np.nanmax(x)), float(np.nanmax(y)), 1.0)
+            mark(axes.plot([0, most], [0, most], color="#888888", linewidth=1, linestyle=(0, (4, 3)), zorder=0)[0], i)
+            axes.set(xlim=(0, most), ylim=(0, most))
+        figure.supxlabel("score of the client / mean score of its cohort", fontsize=9)
+        figure.supylabel("share sent / budget of the round", fontsize=9)
+        figure.colorbar(dots, ax=list(panels.values()), label="uplink (Mb/s)", pad=0.01)
+        return to_svg(figure, "scores", f"Share sent against score, coloured by uplink: {', '.join(_names(groups, found))}")
+
+
+def components(groups: Groups) -> list[str]:
+    """For each head of notes that belong together, its numbers round by round (mean over seeds), one panel for each method."""
+    noted = [[measures.noted(run) for run in runs] for runs in groups.values()]
+    heads = dict.fromkeys(head for runs in noted for one in runs for head in one)
+    return [_noted(groups, noted, head) for head in heads]
+
+
+def _noted(groups: Groups, noted: Sequence[Sequence[Mapping[str, Mapping[str, measures.Curve]]]], head: str) -> str:
+    own = {i: [one[head] for one in runs if head in one] for i, runs in enumerate(noted) if any(head in one for one in runs)}
+    names = list(dict.fromkeys(name for runs in own.values() for one in runs for name in one))
+    with styled():
+        figure, panels = _panels(groups, list(own), share=True)
+        for i, axes in panels.items():
+            tips = {}
+            for n, name in enumerate(names):
+                band = measures.band([one[name] for one in own[i] if name in one])
+                if len(band.x):
+                    style = DASHES[n // len(COLOURS) % len(DASHES)]
+                    mark(axes.plot(band.x, band.mean, color=colour(n), linestyle=style, linewidth=1.4)[0], i)
+                    tips[n] = (float(band.x[-1]), float(band.mean[-1]))
+            axes.margins(x=0)
+            _named(axes, names, tips, i)
+        figure.supxlabel("round", fontsize=9)
+        figure.supylabel(f"{head}, mean over the available", fontsize=9)
+        return to_svg(figure, f"noted-{head}", f"{head}: {', '.join(names)}, of {', '.join(_names(groups, own))}")
+
+
+def _named(axes: Axes, names: Sequence[str], tips: Mapping[int, tuple[float, float]], method: int) -> None:
+    """Names beside the ends of the lines."""
+    low, high = axes.get_ylim()
+    heights = spread_apart([y for _, y in tips.values()], 0.11 * (high - low))
+    for (n, (x, _)), y in zip(tips.items(), heights, strict=True):
+        text = axes.annotate(names[n], (x, y), (4, 0), textcoords="offset points", va="center", color=colour(n), fontsize=8)
+        text.set_annotation_clip(False)
+        mark(text, method)
+
+
+def _shares(groups: Groups) -> dict[int, measures.Shares]:
+    """Number of the method -> the shares of all its runs, where not everybody sends everything."""
+    found = {}
+    for i, runs in enumerate(groups.values()):
+        each = [measures.shares(run) for run in runs]
+        if any(len(one.theta) for one in each):
+            ceilings = [one.ceiling for one in each if len(one.theta)]
+            same = np.ptp(ceilings) <= 1e-3 * ceilings[0]  # False with a NaN
+            theta, mbps, asked, budget = (
+                np.concatenate([getattr(one, name) for one in each]) for name in ("theta", "mbps", "asked", "budget")
+            )
+            found[i] = measures.Shares(theta, mbps, asked, budget, ceilings[0] if same else float("nan"))
+    return found
+
+
+def _some(n: int) -> NDArray[np.int64]:
+    return np.arange(0, n, max(1, -(-n // POINTS)))
+
+
+def _names(groups: Groups, methods: Mapping[int, object]) -> list[str]:
+    labels = list(groups)
+    return [labels[i] for i in methods]
+
+
+def _panels(groups: Groups, methods: Sequence[int], share: bool) -> tuple[Figure, dict[int, Axes]]:
+    """A panel, titled in its colour, for each of these methods."""
+    labels = list(groups)
+    columns = min(COLUMNS, len(methods))
+    rows = -(-len(methods) // columns)
+    figure = new_figure(8.4 if columns > 1 else 5.6, 0.6 + 2.3 * rows)
+    grid = figure.subplots(rows, columns, sharey=share, squeeze=False).ravel()
+    for axes in grid[len(methods) :]:
+        axes.set_axis_off()
+    panels = dict(zip(methods, grid, strict=False))
+    for i, axes in panels.items():
+        axes.set_title(shorter(labels[i], 28), fontweight="bold", color=colour(i))
+    return figure, panels
