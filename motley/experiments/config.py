@@ -37,6 +37,7 @@ from motley.experiments.tables import (
     Count,
     EngineChoice,
     Examination,
+    Grids,
     Local,
     Log,
     Probe,
@@ -160,8 +161,9 @@ class Experiment(BaseModel):
     """When a checkpoint is written."""
     log: Log = Field(default_factory=Log)
     """Where else numbers go."""
-    grid: dict[str, list[Any]] = Field(default_factory=dict)
-    """Key path -> values, for compare and sweep; a plain run leaves it aside."""
+    grid: Grids = Field(default_factory=list)
+    """Key path -> values, for compare and sweep: every combination; of each, where several are given (``[[grid]]``). A plain run
+    leaves it aside."""
 
     _given: dict[str, Any] = PrivateAttr(default_factory=dict)
     _parts: dict[str, Any] = PrivateAttr(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Many runs from one experiment: every combination of some keys' values, one after the other, in this process.
+"""Many runs from one experiment: every combination of some keys' values, one after the other, or spread over a cluster.
 
 A run that is finished already is not run again, an interrupted one goes on, and one that fails does not stop the others.
 """
@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from motley.core.errors import ConfigError
+from motley.engines.processes import workers_kept
 from motley.experiments import document
 from motley.experiments.config import Experiment
 from motley.experiments.progress import Bar
 from motley.experiments.run import as_experiment, run
+from motley.experiments.spread import spread
 from motley.experiments.store import RunFolder, default_folder, slug
 from motley.results.load import Run, load
 from motley.simulation.plan import Round
@@ -56,13 +58,22 @@ class Comparison:
 def expand(
     experiment: Experiment, over: Mapping[str, Sequence[Any]] | None = None, seeds: Sequence[int] | None = None
 ) -> list[Point]:
-    """Every combination of the experiment's ``grid``, ``over`` (which replaces the grid's values of a key) and ``seeds``.
+    """Every combination of the experiment's ``grid`` (of each of them, where there are several), ``over`` (which replaces its values
+    of a key) and ``seeds``. A run that several grids come to is one.
 
     Raises
     ------
     ConfigError: no values for a key, a value the experiment refuses, or the same run twice.
     """
-    grid: dict[str, Sequence[Any]] = {**experiment.grid, **(over or {})}
+    points: dict[str, Point] = {}
+    for grid in experiment.grid or [{}]:
+        for name, point in _points(experiment, {**grid, **(over or {})}, seeds).items():
+            points.setdefault(name, point)
+    return list(points.values())
+
+
+def _points(experiment: Experiment, grid: dict[str, Sequence[Any]], seeds: Sequence[int] | None) -> dict[str, Point]:
+    """By run id."""
     if seeds is not None:
         grid = {**{key: values for key, values in grid.items() if key != "seed"}, "seed": seeds}
     for key, values in grid.items():
@@ -73,11 +84,11 @@ def expand(
     points: dict[str, Point] = {}
     for combination in itertools.product(*grid.values()):
         changes = dict(zip(grid, combination, strict=True))
-        point = Point(_label(changes, experiment.name), experiment.replace({**changes, "grid": {}}))
+        point = Point(_label(changes, experiment.name), experiment.replace({**changes, "grid": []}))
         twin = points.setdefault(point.experiment.run_id(), point)
         if twin is not point:
             raise ConfigError(f"the same run occurs twice ({_words(changes)}); name each value once", "grid")
-    return list(points.values())
+    return points
 
 
 def _label(changes: Mapping[str, Any], otherwise: str) -> str:
@@ -125,6 +136,7 @@ def compare(
     data: Path | None = None,
     overrides: Sequence[str] = (),
     progress: bool = False,
+    on_ray: str | None = None,
 ) -> Comparison:
     """Run one experiment in many variants.
 
@@ -133,6 +145,7 @@ def compare(
     experiment: an Experiment, its keys, or the path of its TOML file. over: key path -> values, over the file's ``[grid]``.
     seeds: values of ``seed``. out: folder of all runs, ``runs/<name>`` by default. data: folder of data packs.
     overrides: settings like ``"local.epochs=2"``. progress: draw one bar over all runs on standard error.
+    on_ray: address of a Ray cluster over which the runs are spread, ``auto``, or ``local`` for one that is started here.
 
     Raises
     ------
@@ -146,8 +159,8 @@ def compare(
     points = expand(base_experiment, over, seeds)
     base = out or default_folder(base_experiment).parent
     bar = Bar([point.experiment for point in points]) if progress else None
-    with bar or nullcontext():
-        return _run_all(points, base, data, bar)
+    with workers_kept(), bar or nullcontext():
+        return _run_all(points, base, data, bar) if on_ray is None else _spread(points, base, data, bar, on_ray)
 
 
 def _run_all(points: Sequence[Point], base: Path, data: Path | None, bar: Bar | None) -> Comparison:
@@ -157,7 +170,7 @@ def _run_all(points: Sequence[Point], base: Path, data: Path | None, bar: Bar | 
         if bar is not None:
             bar.start(number, f"{point.label} seed {point.experiment.seed}")
         try:
-            runs.append(_one(point, point.folder(base), data, bar.round if bar is not None else False))
+            runs.append(_one(point.experiment, point.folder(base), data, bar.round if bar is not None else False))
         except Exception as error:
             failures.append(Failure(point, error))
         if bar is not None:
@@ -165,8 +178,22 @@ def _run_all(points: Sequence[Point], base: Path, data: Path | None, bar: Bar | 
     return Comparison(runs, failures, base)
 
 
-def _one(point: Point, folder: Path, data: Path | None, progress: Callable[[Round], None] | bool) -> Run:
+def _spread(points: Sequence[Point], base: Path, data: Path | None, bar: Bar | None, address: str) -> Comparison:
+    """Every run on a node of a cluster; results in the order of the points, whoever is done first."""
+    experiments, folders = [point.experiment for point in points], [point.folder(base) for point in points]
+    errors: dict[int, Exception | None] = {}
+    if bar is not None:
+        bar.start(0, "on the cluster")
+    for number, error in spread(address, _one, experiments, folders, data):
+        errors[number] = error
+        if bar is not None:
+            bar.end(number)
+    failures = [Failure(points[number], error) for number, error in sorted(errors.items()) if error is not None]
+    return Comparison([load(folders[number]) for number in sorted(errors) if errors[number] is None], failures, base)
+
+
+def _one(experiment: Experiment, folder: Path, data: Path | None, progress: Callable[[Round], None] | bool = False) -> Run:
     record = RunFolder(folder).read()
-    if record is not None and record.get("finished") and record.get("run_id") == point.experiment.run_id():
+    if record is not None and record.get("finished") and record.get("run_id") == experiment.run_id():
         return load(folder)
-    return run(point.experiment, out=folder, resume=True, data=data, progress=progress)
+    return run(experiment, out=folder, resume=True, data=data, progress=progress)

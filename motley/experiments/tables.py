@@ -21,6 +21,7 @@ __all__ = [
     "Count",
     "EngineChoice",
     "Examination",
+    "Grids",
     "Local",
     "Log",
     "Positive",
@@ -57,6 +58,8 @@ def _sgd(value: object) -> object:
 _RECORD = WithJsonSchema(
     {"anyOf": [{"type": "string"}, {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}]}
 )
+Grids = Annotated[list[dict[str, list[Any]]], BeforeValidator(lambda value: value if isinstance(value, list) else [value])]
+"""Key path -> values, once or several times."""
 Record = Annotated[dict[str, Any], BeforeValidator(named), _RECORD]
 """A component: ``{ name = "...", option = ... }``, or its bare name."""
 

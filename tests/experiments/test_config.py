@@ -71,7 +71,7 @@ def test_the_file_of_the_design_is_an_experiment(tmp_path: Path) -> None:
     assert experiment.part("partition").alpha == 0.1
     assert experiment.part("selector").form == "additive"
     assert experiment.part("local.optimizer").lr == 0.01
-    assert experiment.grid["seed"] == [0, 1, 2]
+    assert experiment.grid[0]["seed"] == [0, 1, 2]
     assert (experiment.local.work().epochs, experiment.local.work().batch_size) == (10, 100)
 
 

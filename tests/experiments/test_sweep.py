@@ -22,13 +22,25 @@ def test_every_combination_becomes_a_run() -> None:
     assert [(point.label, point.experiment.seed) for point in points[:3]] == [
         ("uniform epochs=1", 0), ("uniform epochs=1", 1), ("uniform epochs=2", 0),
     ]  # fmt: skip
-    assert all(point.experiment.grid == {} for point in points)
+    assert all(point.experiment.grid == [] for point in points)
 
 
 def test_the_grid_of_the_file_is_run_and_may_be_overruled() -> None:
     experiment = Experiment(**PLAIN, grid={**RULES, "seed": [0, 1, 2]})
     assert len(sweep.expand(experiment)) == 6
     assert len(sweep.expand(experiment, {"selector.name": ["uniform"]}, seeds=[5])) == 1
+
+
+def test_several_grids_are_run_one_after_the_other_and_common_runs_once() -> None:
+    """Two learning rates, then two rules: the rule and rate that the file has are in both."""
+    experiment = Experiment(**PLAIN, grid=[{"local.optimizer.lr": [0.01, 0.1]}, {"selector.name": ["uniform", "oort"]}])
+    plain = Experiment(**PLAIN)
+    assert (plain.selector["name"], plain.part("local.optimizer").lr) == ("uniform", 0.01)
+    points = sweep.expand(experiment, seeds=[0, 1])
+    assert [(point.label, point.experiment.seed) for point in points] == [
+        ("lr=0.01", 0), ("lr=0.01", 1), ("lr=0.1", 0), ("lr=0.1", 1), ("oort", 0), ("oort", 1),
+    ]  # fmt: skip
+    assert len(sweep.expand(experiment, over={"cohort": [1]})) == 3
 
 
 def test_without_a_grid_there_is_one_run_called_like_the_experiment() -> None:
