@@ -25,7 +25,7 @@ __all__ = ["components", "shares", "shares_by_score"]
 Groups = Mapping[str, Sequence[Run]]
 COLUMNS = 3
 POINTS = 300
-"""Dots of a panel; of more rows every n-th is drawn, so that a page of many runs stays small."""
+"""Dots of a panel at most, evenly taken from all rows, so that a page of many runs stays small."""
 
 
 def shares(groups: Groups) -> str | None:
@@ -137,7 +137,7 @@ def _shares(groups: Groups) -> dict[int, measures.Shares]:
 
 
 def _some(n: int) -> NDArray[np.int64]:
-    return np.arange(0, n, max(1, -(-n // POINTS)))
+    return np.unique(np.linspace(0, n - 1, min(n, POINTS)).astype(np.int64))
 
 
 def _names(groups: Groups, methods: Mapping[int, object]) -> list[str]:

@@ -94,7 +94,7 @@ def to_svg(figure: Figure, name: str, description: str) -> str:
     svg = sink.getvalue()
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>\s*", "", svg, flags=re.DOTALL)
-    svg = re.sub(r'<g id="(method-\d+)">', r'<g class="\1">', svg)
+    svg = re.sub(r'<g id="(method-\d+)"', r'<g class="\1"', svg)  # also of artists that drew nothing
     svg = re.sub(r'\bid="', f'id="{name}-', svg)
     svg = svg.replace('href="#', f'href="#{name}-').replace("url(#", f"url(#{name}-")
     label = description.replace("&", "&amp;").replace("<", "&lt;").replace('"', "&quot;")

@@ -49,18 +49,31 @@ def curves(groups: Groups, axis: measures.Axis) -> str:
             style = {"color": colour(i), "linestyle": dash(i), "drawstyle": "steps-post" if step else "default"}
             mark(axes.plot(one.x * scale, y[0], **style)[0], i)
             mark(axes.fill_between(one.x * scale, y[1], y[2], color=colour(i), alpha=0.16, linewidth=0, step=step), i)
-        axes.set(xlabel=label, ylabel=name, title=f"{name.split(' (')[0].capitalize()} {title}")
+        axes.set(ylabel=name, title=f"{name.split(' (')[0].capitalize()} {title}")
         axes.margins(x=0)
         axes.set_xlim(left=0)
         _show_where_they_differ(axes, [b.mean * percent for b in bands if len(b.x)], better)
-        ends = [float(b.x[-1]) for b in bands if len(b.x)]
-        if axis in ("bits", "paper_bits") and len(ends) > 1 and longest > WIDE * min(ends) > 0:
-            axes.set_xscale("log")
-            axes.set_xlim(0.8 * min(float(b.x[b.x > 0][:2][-1]) for b in bands if len(b.x)) * scale, longest * scale)
-            axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-            axes.set_xlabel(f"{label}, logarithmic")
+        if axis in ("bits", "paper_bits") and _logarithmic(axes, [b.x * scale for b in bands if len(b.x)]):
+            label += ", logarithmic"
+        axes.set_xlabel(label)
         _name_lines(axes, list(groups), [(b.x[-1] * scale, b.mean[-1] * percent) if len(b.x) else None for b in bands])
-        return to_svg(figure, f"curve-{axis}", f"{name} {title}, {len(groups)} methods: {', '.join(groups)}")
+        return to_svg(figure, f"curve-{axis}", f"{name} over {label}, {len(groups)} methods: {', '.join(groups)}")
+
+
+def _logarithmic(axes: Axes, spent: Sequence[NDArray[np.float64]]) -> bool:
+    """A logarithmic axis, from the first trained model on, where one method spends far more than another; whether it is."""
+    from matplotlib.ticker import LogLocator
+
+    ends = [float(x[-1]) for x in spent]
+    if len(ends) < 2 or not max(ends) > WIDE * min(ends) > 0:
+        return False
+    first = 0.8 * min(float(x[x > 0][:2][-1]) for x in spent)
+    axes.set_xscale("log")
+    axes.set_xlim(first, max(ends))
+    if max(ends) < 300 * first:
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    return True
 
 
 def _show_where_they_differ(axes: Axes, means: Sequence[NDArray[np.float64]], better: bool) -> None:

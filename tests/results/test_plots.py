@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 from motley.core.errors import ConfigError
 from motley.results import plots
@@ -82,3 +83,33 @@ def test_labels_are_spread_apart():
     assert spread_apart([2.0, 2.0, 9.0], 1.0) == [1.5, 2.5, 9.0]
     heights = sorted(spread_apart([0.0, 0.1, 0.2, 1.0], 0.5))
     assert all(b - a >= 0.5 - 1e-12 for a, b in pairwise(heights))
+
+
+def test_the_first_rise_is_cut_off_only_where_it_would_hide_the_rest():
+    """Of 20 evaluations the last 18 lie from 0.88 to 0.92, the first at 0.1: shown is 0.88 - 0.6 * 0.04 to 0.92 + 0.15 * 0.04."""
+
+    def limits(means, better=True):
+        axes = Figure().add_subplot()
+        axes.plot(means)
+        before = axes.get_ylim()
+        plots._show_where_they_differ(axes, [np.array(means)], better)
+        return None if axes.get_ylim() == before else axes.get_ylim()
+
+    rise = [0.1, 0.5, *np.linspace(0.88, 0.92, 18)]
+    assert limits(rise) == pytest.approx((0.856, 0.926))
+    assert limits([1 - v for v in rise], better=False) == pytest.approx((0.074, 0.144))
+    assert limits(np.linspace(0.1, 0.9, 20)) is None
+    assert limits([0.1, 0.9]) is None
+    assert limits([0.5] * 20) is None
+
+
+def test_traffic_of_other_orders_of_magnitude_is_logarithmic():
+    def of(bits):
+        rows = {"round": [0, 1, 2], "scope": ["global"] * 3, "client": [-1] * 3, "accuracy": [0.1, 0.5, 0.9]}
+        table = fake.table("evaluations", **rows, total_bits=[0.0, bits / 2, bits])
+        return [fake.run(evaluations=table)]
+
+    said = {factor: plots.curves({"a": of(8e6), "b": of(factor * 8e6)}, "bits")[:200] for factor in (3, 5)}
+    assert "logarithmic" in said[5]
+    assert "logarithmic" not in said[3]
+    assert "logarithmic" not in plots.curves({"a": of(8e6), "b": of(0.0)}, "bits")[:200]
