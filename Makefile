@@ -1,6 +1,6 @@
 # Every target builds the virtual environment it needs. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-slow test-flower check bench bench-selectors bench-compression docs clean
+.PHONY: help install demo test test-slow test-flower test-ray check bench bench-selectors bench-compression docs clean
 
 help:  ## list these targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-19s %s\n", $$1, $$2}'
@@ -20,6 +20,9 @@ test-slow: install  ## the long tests: 100 kills and resumes, statistics
 test-flower:  ## the Flower adapter on real processes (about 7 minutes; builds .venv-flower)
 	@scripts/test-flower
 
+test-ray:  ## the engine on a Ray cluster of two nodes (about 5 minutes; builds .venv-ray)
+	@scripts/test-ray
+
 check: install  ## ruff and mypy
 	@scripts/check
 
@@ -36,4 +39,4 @@ docs: install  ## build the documentation into site/
 	@scripts/docs
 
 clean:  ## remove what the other targets made
-	rm -rf .venv .venv-flower site dist build .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv .venv-flower .venv-ray site dist build .pytest_cache .mypy_cache .ruff_cache

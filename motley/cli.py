@@ -174,6 +174,10 @@ def compare(
     data: Data = None,
     out: Out = None,
     target: Target = None,
+    on_ray: Annotated[
+        str | None,
+        typer.Option("--on-ray", metavar="ADDRESS", help="Spread the runs over a Ray cluster: its address, auto, or local."),
+    ] = None,
     report: WithReport = True,
 ) -> None:
     """Run an experiment in several variants and compare them. What is finished already is not run again."""
@@ -182,7 +186,9 @@ def compare(
 
     _check_data(data)
     values = dict(parse_over(text) for text in over or [])
-    found = compare_experiments(file, values, _seeds(seeds), out=out, data=data, overrides=set or [], progress=True)
+    found = compare_experiments(
+        file, values, _seeds(seeds), out=out, data=data, overrides=set or [], progress=True, on_ray=on_ray
+    )
     if found.runs:
         _show(found.runs, found.directory, report, target)
     _raise_failures(found.failures, len(found.runs))

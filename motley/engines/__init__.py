@@ -20,8 +20,8 @@ ENGINES = Catalogue(
         "threads": "motley.engines.threads:Threads",
         "debug": "motley.engines.debug:Debug",
         "processes": "motley.engines.processes:Processes",
+        "ray": "motley.engines.on_ray:OnRay",
     },
-    planned=("ray",),
 )
 
 _SMALL = 100_000

@@ -9,7 +9,7 @@ from motley.algorithms.base import Affine, Correction, Loss
 from motley.algorithms.fedprox import Proximal
 from motley.algorithms.local import SGD
 from motley.algorithms.losses import CrossEntropy
-from motley.core.errors import ConfigError, ContractError, EngineError
+from motley.core.errors import ContractError, EngineError
 from motley.core.work import LocalWork
 from motley.engines import ENGINES, resolve_auto
 from motley.engines.base import Job
@@ -285,10 +285,8 @@ def test_a_stack_whose_inputs_are_not_flat_is_no_stack(setting):
 
 
 def test_engines_have_names():
-    assert ENGINES.names() == ["cohort", "debug", "processes", "sequential", "threads", "vmap"]
+    assert ENGINES.names() == ["cohort", "debug", "processes", "ray", "sequential", "threads", "vmap"]
     assert all(ENGINES.get(name).name == name for name in ENGINES.names())
-    with pytest.raises(ConfigError, match="known but not built yet"):
-        ENGINES.get("ray")
 
 
 def test_large_cohorts_are_worked_off_in_windows(setting, jobs, download, monkeypatch):
