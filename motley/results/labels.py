@@ -18,7 +18,8 @@ def label_runs(runs: Sequence[Run]) -> list[str]:
 
     Where the runs ask for several presets (``method``), a run is called by its own, and told from those of the same preset only. A
     component is called by its name (``"power_of_choice"``); options are added (``"alpha 0.1"``) where they differ between
-    runs with the same component. When nothing differs the label is the experiment's name.
+    runs with the same component. In an ablation a run is called by what it changes, ``"as it is"`` where that is nothing. When
+    nothing differs the label is the experiment's name.
     """
     names = [repr(_flat({k: v for k, v in run.config.items() if k not in IGNORED})) for run in runs]
     first = {name: run.config.get("method") for name, run in zip(reversed(names), reversed(runs), strict=True)}
@@ -37,12 +38,26 @@ def _labels(runs: Sequence[Run], preset: str | None = None) -> list[str]:
     flat = [_flat({k: v for k, v in run.config.items() if k not in IGNORED}) for run in runs]
     keys = list(dict.fromkeys(key for one in flat for key in one))
     differing = [key for key in keys if len({repr(one.get(key)) for one in flat}) > 1]
+    usual = _usual(differing, flat)
     labels = []
     for run, one in zip(runs, flat, strict=True):
-        shown = [key for key in differing if _tells(key, one, flat)]
+        shown = [key for key in differing if one.get(key) != usual[key]] if usual else differing
+        shown = [key for key in shown if _tells(key, one, flat)]
         words = [*([preset] if preset else []), *(_words(key, one[key], shown) for key in shown)]
-        labels.append(", ".join(words) or run.name)
+        labels.append(", ".join(words) or ("as it is" if usual else run.name))
     return labels
+
+
+def _usual(differing: Sequence[str], flat: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What most runs have, where one run is all of it and the others change a thing or two: an ablation. Else nothing."""
+    usual = {}
+    for key in differing:
+        values = [one.get(key) for one in flat]
+        most = max(values, key=values.count)
+        if 2 * values.count(most) <= len(values):
+            return {}
+        usual[key] = most
+    return usual if any(all(one.get(key) == value for key, value in usual.items()) for one in flat) else {}
 
 
 def group_runs(runs: Sequence[Run]) -> dict[str, list[Run]]:

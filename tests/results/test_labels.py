@@ -59,3 +59,13 @@ def test_presets_go_by_their_name_and_differ_among_their_own():
     assert got == ["a", "b, mu 0.5", "b, mu 1.0"]
     assert labels(config("a", 0.1), config(None, 0.1, "oort"), config(None, 0.2, "oort")) == ["a", "mu 0.1", "mu 0.2"]
     assert labels(config("a", 0.1), config("a", 0.2)) == ["mu 0.1", "mu 0.2"]
+
+
+def test_an_ablation_is_called_by_what_it_changes():
+    def config(mu=0.1, allocator="by_score", weights="score"):
+        return {"method": "x", "algorithm": {"name": "fedprox", "mu": mu}, "allocator": {"name": allocator}, "weights": weights}
+
+    got = labels(config(), config(mu=0.0), config(mu=0.5), config(allocator="uniform"), config(weights="uniform"))
+    assert got == ["as it is", "mu 0.0", "mu 0.5", "uniform", "weights uniform"]
+    crossed = [config(mu, allocator) for mu in (0.0, 0.1) for allocator in ("uniform", "by_score")]
+    assert labels(*crossed)[0] == "mu 0.0, uniform"
