@@ -28,7 +28,7 @@ from motley.experiments.config import Experiment
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 FENCE = re.compile(r"^(?P<indent> *)```(?P<info>[^\n`]*)\n(?P<body>.*?)^(?P=indent)```$", re.DOTALL | re.MULTILINE)
-OPTIONAL = {"pandas", "polars", "duckdb"}
+OPTIONAL = {"pandas", "polars", "duckdb", "flwr"}
 WHOLE = {"task": "image", "population": 10, "cohort": 2, "stop": {"rounds": 1}}
 
 
@@ -99,10 +99,12 @@ def _command(line: str, where: str) -> None:
     elif words[0] == "make":
         targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
         assert set(words[1:]) <= set(targets), f"{where}: {line}"
-    elif words[0] == "python":
+    elif words[0] == "python" and words[1] != "-m":
         assert (ROOT / words[1]).is_file(), f"{where}: {line}"
+    elif "/" in words[0]:
+        assert (ROOT / words[0]).stat().st_mode & 0o111, f"{where}: {line}"
     else:
-        assert words[0] in ("export", "pip"), f"{where}: nobody checks {line!r}"
+        assert words[0] in ("export", "pip", "python", ".", "flwr"), f"{where}: nobody checks {line!r}"
 
 
 def _motley(words: list[str], where: str) -> None:

@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 from tests.adapters.flower.conftest import HERE
+from tests.adapters.flower.test_example import in_process
 
 pytestmark = [
     pytest.mark.flower,
@@ -31,7 +32,7 @@ class Deployment:
 
     def __init__(self, folder, *options):
         self.folder, self.begun = folder, time.monotonic()
-        self.port = free_ports(4)
+        self.port, self.more = free_ports(4), []
         env = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
         self.output = (folder / "output.txt").open("w")
         command = [RUN, "--folder", folder, "--port", str(self.port), "--rounds", str(ROUNDS), *options]
@@ -122,6 +123,9 @@ def deploy(tmp_path):
             one.script.wait(60)
         for process in started_by(one.folder):
             process.kill()
+        for process in one.more:
+            process.wait(30)
+        one.output.close()
 
 
 def test_undisturbed_twice_once_behind_certificates_bit_for_bit(deploy, tmp_path):
@@ -139,6 +143,8 @@ def test_undisturbed_twice_once_behind_certificates_bit_for_bit(deploy, tmp_path
     assert not nothing_left(safe.folder)
     assert safe.table() == plain.table()
     assert safe.model() == plain.model()
+    in_process(tmp_path / "without a network")
+    assert (tmp_path / "without a network" / "model.txt").read_text() == plain.model()
     keys = safe.folder / "keys"
     assert all(key.stat().st_mode & 0o077 == 0 for key in keys.iterdir())
 
@@ -161,9 +167,9 @@ def node(deployment, k, security, log):
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
     }  # fmt: skip
     with log.open("a") as out:
-        process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, env=env, start_new_session=True)
+        deployment.more.append(subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, env=env, start_new_session=True))
     with (deployment.folder / "pids").open("a") as pids:
-        pids.write(f"node-{k} {process.pid}\n")
+        pids.write(f"node-{k} {deployment.more[-1].pid}\n")
 
 
 def test_a_site_that_is_killed_and_comes_back(deploy):
