@@ -14,6 +14,7 @@ import pytest
 
 from motley.experiments.run import run
 from tests.resume.conftest import assert_same, make
+from tests.resume.test_resume import COMPRESSED
 
 PROGRAM = """
 import json, sys
@@ -62,6 +63,12 @@ def test_five_kills(tmp_path: Path) -> None:
 @pytest.mark.parametrize("memory", [pytest.param("ram", marks=pytest.mark.slow), "disk"])
 def test_three_kills_of_clients_with_memories(memory: str, tmp_path: Path) -> None:
     _kill_and_resume(tmp_path, kills=3, rounds=300, memory=memory, **MEMORY)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("memory", ["ram", "disk"])
+def test_three_kills_of_clients_whose_uploads_wait(memory: str, tmp_path: Path) -> None:
+    _kill_and_resume(tmp_path, kills=3, rounds=300, memory=memory, **COMPRESSED["curvature"])
 
 
 @pytest.mark.slow

@@ -110,6 +110,42 @@ def test_rows_of_the_checkpoint_before_are_there_when_the_newest_is_damaged(firs
     assert_same(whole, resumed)
 
 
+TENTH = {"name": "constant", "average": 0.1}
+COMPRESSED: dict[str, dict[str, Any]] = {
+    "curvature": {
+        "selector": "hetero_select", "weights": "score", "compressor": {"name": "topk", "criterion": "curvature"},
+        "feedback": "adaptive", "allocator": "by_score", "budget": "cosine",
+    },
+    "ef21": {"selector": "uniform", "weights": "uniform", "compressor": "topk", "feedback": "ef21", "budget": TENTH},
+    "optrate": {"selector": "uniform", "compressor": "randomk", "quantise": "qsgd", "allocator": "optrate", "budget": TENTH},
+    "flexcom": {
+        "selector": "uniform", "compressor": "topk", "feedback": "fixed", "budget": TENTH,
+        "allocator": {"name": "flexcom", "error": "last_update"},
+    },
+    "in the air": {
+        "selector": "uniform", "compressor": {"name": "topk", "criterion": "curvature"}, "feedback": "adaptive", "budget": TENTH,
+        "algorithm": "fedavg", "synchrony": {"name": "buffered", "buffer": 2},
+    },
+    "two memories": {"selector": "uniform", "algorithm": "feddyn", "compressor": "topk", "feedback": "fixed", "budget": TENTH},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("memory", ["ram", "disk"])
+@pytest.mark.parametrize("which", COMPRESSED)
+def test_what_waits_at_clients_and_what_sets_their_shares_survive_a_blow(
+    which: str, memory: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two rounds after the checkpoint of round 4: residuals and masks of clients, EF21's mean, the allocator's state, flights."""
+    whole = run(make(rounds=9, **COMPRESSED[which]), out=tmp_path / "whole")
+    assert whole.tables["rounds"].column("up_bits").to_pylist()[-1] > 0
+    again = make(rounds=9, memory=memory, **COMPRESSED[which])
+    with monkeypatch.context() as patch:
+        patch.setattr(Writer, "flush", _crash_after(7, Writer.flush, False))
+        with pytest.raises(Crash):
+            run(again, out=tmp_path / "broken")
+    assert_same(whole, run(again, out=tmp_path / "broken", resume=True))
+
+
 def test_a_truncated_checkpoint_falls_back_to_the_one_before_and_says_so(experiment: Experiment, tmp_path: Path) -> None:
     whole, out = run(experiment, out=tmp_path / "whole"), tmp_path / "broken"
     with pytest.MonkeyPatch.context() as patch:
