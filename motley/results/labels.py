@@ -50,9 +50,9 @@ def _labels(runs: Sequence[Run], preset: str | None = None) -> list[str]:
 
 def _usual(differing: Sequence[str], flat: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """What most runs have, where one run is all of it and the others change a thing or two: an ablation. Else nothing."""
-    usual = {}
+    usual, each = {}, list({repr(one): one for one in flat}.values())
     for key in differing:
-        values = [one.get(key) for one in flat]
+        values = [one.get(key) for one in each]
         most = max(values, key=values.count)
         if 2 * values.count(most) <= len(values):
             return {}
