@@ -28,7 +28,8 @@ class Air:
 
     Parameters
     ----------
-    desk, post: of the run. limits: of waiting. late: hears of an answer that nobody waits for any longer.
+    desk, post: of the run. limits: of waiting. late: hears of an answer that nobody waits for any longer. silent: of a client that
+    never answered.
 
     Attributes
     ----------
@@ -36,8 +37,10 @@ class Air:
     now_s: the moment of the last event; between two events no time passes.
     """
 
-    def __init__(self, desk: Desk, post: Post, limits: Limits, late: Callable[[Flight], None]) -> None:
-        self.desk, self.post, self.limits, self.late = desk, post, limits, late
+    def __init__(
+        self, desk: Desk, post: Post, limits: Limits, late: Callable[[Flight], None], silent: Callable[[int], None]
+    ) -> None:
+        self.desk, self.post, self.limits, self.late, self.silent = desk, post, limits, late, silent
         self.flying: list[Flight] = []
         self.gone: list[Flight] = []
         self.cancelled: list[Flight] = []
@@ -82,6 +85,7 @@ class Air:
                 self._take(flight, reply)
         for flight in waited.values():
             if self.now_s >= flight.expires_s:
+                self.silent(flight.client)
                 self._lose(flight, f"no answer within {self.limits.work_s:g} s")
 
     def _take(self, flight: Flight, reply: Reply) -> None:

@@ -85,7 +85,7 @@ class Deployment:
         self.roll = Roll(self.desk, post, lambda: self.channel.ledger, population, limits)
         self.decoded = Decoded(self.selector.rule.needs().reported, self.setting)
         self.writer: Writer | None = None
-        self.air = Air(self.desk, post, limits, self._paid)
+        self.air = Air(self.desk, post, limits, self._paid, self.roll.silent)
         self.kept: dict[int, int] = {}  # by client: dispatch of its last accepted upload
         self.downloads: dict[int, tuple[Tensors, bytes]] = {}
         self.round = self.version = self.dispatch = 0
@@ -132,7 +132,7 @@ class Deployment:
         """
         until_s = self.now_s + self.limits.start_s
         while True:
-            self.roll.meet(0)
+            self.roll.meet(0, min(until_s, self.now_s + self.limits.look_s))
             self.air.tick()
             if self.roll.met.all() or self.now_s >= until_s:
                 break
@@ -194,7 +194,7 @@ class Deployment:
 
     def _available(self) -> Ids:
         """Who can be asked: there, met, with data, and neither under way nor busy nor lost since the last step."""
-        ids = self.roll.present(fresh=False)
+        ids = self.roll.present_and_talking()
         self.air.seen()
         busy = np.isin(ids, list(self.air.busy))
         return ids[(self.setting.work.total(self.roll.examples[ids]) > 0) & self.roll.met[ids] & ~busy]

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from motley.adapters.flower.desk import Desk
 from motley.adapters.flower.letters import Order
-from motley.adapters.flower.mailbox import Post
+from motley.adapters.flower.mailbox import Post, Reply
 from motley.core.errors import CodecError, ConfigError
 from motley.core.records import Reports
-from motley.transport.ledger import Kind, Ledger
+from motley.transport.ledger import Direction, Kind, Ledger
 
 __all__ = ["Limits", "Roll"]
 
@@ -23,6 +23,9 @@ Ids = NDArray[np.int64]
 Floats = NDArray[np.float64]
 T = TypeVar("T")
 _LOG = logging.getLogger("motley.flower")
+
+PAUSE_S, LONGEST_PAUSE_S = 60.0, 3600.0
+"""How long a client that did not answer is left alone the first time, and at most."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,10 @@ class Roll:
         self.signals: dict[str, Floats] = {}
         self.speed = np.full((population, 3), np.nan)  # what was measured last: seconds per step, seconds down, seconds up
         self._strangers: set[int] = set()
+        self._asked: dict[str, Order] = {}  # letters to who was never met, not answered yet
+        self._pauses: dict[
+            int, tuple[float, float]
+        ] = {}  # of who did not answer: until when it is left alone, and for how long
 
     def present(self, fresh: bool = True) -> Ids:
         """Who can be reached now, met or not; ids that the experiment does not have are told once and passed over."""
@@ -74,45 +81,86 @@ class Roll:
             _LOG.warning("clients %s are there, and the experiment has clients 0 to %d", sorted(beyond)[:5], len(self.met) - 1)
         return ids[(ids >= 0) & (ids < len(self.met))]
 
+    def present_and_talking(self) -> Ids:
+        """Who was there at the last look, less those who are left alone because they did not answer."""
+        ids = self.present(fresh=False)
+        return ids[~np.isin(ids, [k for k, (until_s, _) in self._pauses.items() if until_s > self.post.now_s])]
+
+    def silent(self, client: int) -> None:
+        """It did not answer in time: it is left alone for a while, longer each time."""
+        _, pause_s = self._pauses.get(client, (0.0, PAUSE_S / 2))
+        pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+        self._pauses[client] = self.post.now_s + pause_s, pause_s
+
+    def heard(self, client: int) -> None:
+        """It answered."""
+        self._pauses.pop(client, None)
+
     def ask(self, orders: Mapping[int, Order], read: Callable[[Order, object], T], kind: Kind, round: int) -> dict[int, T]:
-        """Ask these clients something short, and what those who answered soundly said; all of it is billed as ``kind``."""
+        """Ask these clients something short, wait, and what those who answered soundly said; all of it is billed as ``kind``."""
+        sent, until_s = self._send(orders, kind, round), self.post.now_s + self.limits.query_s
+        found: dict[int, T] = {}
+        while sent:
+            replies = self.post.wait(list(sent), until_s)
+            found |= self._read(sent, replies, read, kind, round)
+            if not replies:
+                break
+        for order in sent.values():
+            _LOG.warning("client %d did not answer within %g s", order.client, self.limits.query_s)
+            self.silent(order.client)
+        return found
+
+    def _send(self, orders: Mapping[int, Order], kind: Kind, round: int) -> dict[str, Order]:
+        """Orders by the numbers of their letters."""
         sealed = {client: order.seal() for client, order in orders.items()}
         sent = self.post.mailbox.push(sealed, "query", self.limits.query_s) if sealed else {}
         self._bill(kind, "down", {client: len(sealed[client]) for client in sent}, round)
-        waiting, until_s = {message: client for client, message in sent.items()}, self.post.now_s + self.limits.query_s
+        return {message: orders[client] for client, message in sent.items()}
+
+    def _read(
+        self, sent: dict[str, Order], replies: list[Reply], read: Callable[[Order, object], T], kind: Kind, round: int
+    ) -> dict[int, T]:
+        """What replies say, soundly, by client; they are taken out of ``sent``."""
         found, came = {}, {}
-        while waiting:
-            replies = self.post.wait(list(waiting), until_s)
-            if not replies:
-                _LOG.warning("clients %s did not answer within %g s", sorted(waiting.values())[:5], self.limits.query_s)
-                break
-            for reply in replies:
-                client = waiting.pop(reply.message, None)
-                if client is None:
-                    continue  # the same answer once more
-                came[client] = len(reply.data) if isinstance(reply.data, bytes) else 0
-                try:
-                    if reply.data is None:
-                        raise CodecError(reply.reason or "lost")
-                    found[client] = read(orders[client], reply.data)
-                except CodecError as error:
-                    _LOG.warning("client %d cannot be asked: %s", client, error)
+        for reply in replies:
+            order = sent.pop(reply.message, None)
+            if order is None:
+                continue  # the same answer once more
+            came[order.client] = len(reply.data) if isinstance(reply.data, bytes) else 0
+            try:
+                if reply.data is None:
+                    raise CodecError(reply.reason or "lost")
+                found[order.client] = read(order, reply.data)
+            except CodecError as error:
+                _LOG.warning("client %d cannot be asked: %s", order.client, error)
+                self.silent(order.client)
+            else:
+                self.heard(order.client)
         self._bill(kind, "up", came, round)
         return found
 
-    def _bill(self, kind: Kind, direction: Any, sizes: Mapping[int, int], round: int) -> None:
+    def _bill(self, kind: Kind, direction: Direction, sizes: Mapping[int, int], round: int) -> None:
         if sizes:
             self.ledger().post(kind, direction, list(sizes), [8 * size for size in sizes.values()], round, paper_bits=0)
 
-    def meet(self, round: int) -> Ids:
-        """Ask everybody who is there and was never met what they have; who is met now, sorted."""
-        strangers = [int(k) for k in self.present() if not self.met[k]]
-        told = self.ask({k: self.desk.enrol(k) for k in strangers}, self.desk.told, "enrol", round)
-        for client, (examples, signals) in told.items():
-            self.met[client], self.examples[client] = True, examples
-            for name, value in signals.items():
-                self.signals.setdefault(name, np.full((len(self.met), len(value)), np.nan))[client] = value
-        return np.array(sorted(told), np.int64)
+    def meet(self, round: int, until_s: float | None = None) -> Ids:
+        """Ask who is there and was never met what it has; who is met now, sorted. ``until_s``: to wait for answers; None: those that
+        do not lie there already are taken in the next time, so that a newcomer keeps nobody waiting."""
+        self.present()
+        asked = {order.client for order in self._asked.values()}
+        strangers = [int(k) for k in self.present_and_talking() if not self.met[k] and int(k) not in asked]
+        self._asked |= self._send({k: self.desk.enrol(k) for k in strangers}, "enrol", round)
+        now: list[int] = []
+        while self._asked:
+            replies = self.post.wait(list(self._asked), self.post.now_s if until_s is None else until_s)
+            for client, (examples, signals) in self._read(self._asked, replies, self.desk.told, "enrol", round).items():
+                self.met[client], self.examples[client] = True, examples
+                now.append(client)
+                for name, value in signals.items():
+                    self.signals.setdefault(name, np.full((len(self.met), len(value)), np.nan))[client] = value
+            if not replies:
+                break
+        return np.array(sorted(now), np.int64)
 
     def learn(self, reports: Reports) -> None:
         """Take in how long clients took."""
