@@ -10,6 +10,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from motley.experiments.build import build
 from motley.experiments.config import Experiment, load
 from motley.experiments.progress import Bar
 from motley.experiments.store import RunFolder, default_folder, describe, ensure_space
+from motley.experiments.tables import Checkpointing
 from motley.experiments.tensorboard import Board
 from motley.results.load import Run
 from motley.results.load import load as load_results
@@ -35,9 +37,14 @@ from motley.tasks.base import ModelState, Task
 from motley.tasks.flat import FlatModule
 from motley.tasks.own import fingerprint
 
-__all__ = ["as_experiment", "numerics_of", "run", "save_model", "with_own"]
+__all__ = ["Pace", "as_experiment", "numerics_of", "run", "save_model", "with_own"]
 
 Told = Callable[[Round], None]
+
+LONG_S = 1.0
+"""A checkpoint that takes as long as this is spaced out."""
+REST = 19.0
+"""So many times as long as it took: checkpoints are a twentieth of a run at most."""
 
 
 def run(
@@ -172,7 +179,7 @@ def _go(experiment: Experiment, simulation: Simulation, path: Path, resumed: boo
     writer = Writer(path, resume_at=(simulation.round if saved else -1) if resumed else None)
     simulation.writer = writer
     board = Board(path / "tensorboard", simulation.round) if experiment.log.tensorboard else None
-    every, last_s = experiment.checkpoint, time.monotonic()
+    pace = Pace(experiment.checkpoint)
     while not simulation.done:
         began = time.perf_counter()
         done = simulation.step()
@@ -181,14 +188,31 @@ def _go(experiment: Experiment, simulation: Simulation, path: Path, resumed: boo
         writer.flush()
         if board is not None:
             board.tell(done)
-        if simulation.version % every.every_rounds == 0 or time.monotonic() - last_s > every.every_s or simulation.done:
+        if pace.due(simulation.version, time.monotonic()) or simulation.done:
+            pace.begun_s = time.monotonic()
             checkpoints.save(simulation.round, simulation.save())
-            last_s = time.monotonic()
+            pace.ended_s = time.monotonic()
         told(done)
     writer.finish()
     if board is not None:
         board.close()
     save_model(simulation.setting, simulation.newcomer(), path / "model.safetensors")
+
+
+@dataclass
+class Pace:
+    """When the next checkpoint is due: as ``every`` says, but one that takes long (client memories of gigabytes) is not written again
+    before :data:`REST` times as long has passed. ``begun_s``, ``ended_s``: of the last one."""
+
+    every: Checkpointing
+    begun_s: float = field(default_factory=time.monotonic)
+    ended_s: float = field(default_factory=time.monotonic)
+
+    def due(self, version: int, now_s: float) -> bool:
+        """After server step ``version``."""
+        took_s, since_s = self.ended_s - self.begun_s, now_s - self.ended_s
+        asked = version % self.every.every_rounds == 0 or since_s > self.every.every_s
+        return asked and (took_s < LONG_S or since_s >= REST * took_s)
 
 
 def save_model(setting: Setting, model: ModelState, path: Path) -> None:
