@@ -92,14 +92,14 @@ class Chooser:
 
     # ------------------------------------------------------------------------------------- before the round
 
-    def open(self, round: int, grid: Grid, arrays: Any, record_key: str, least: int) -> dict[int, int]:
-        """Who is asked in this round: node -> client, in order of the clients.
+    def open(self, grid: Grid, arrays: Any, record_key: str, least: int) -> dict[int, int]:
+        """The next round, and who is asked in it: node -> client, in order of the clients.
 
         Raises
         ------
         ConfigError: the client app does not answer what the selector must know.
         """
-        self._round = self.settings.rounds_done + round
+        self._round += 1
         self._grid, self._sent, self._record_key = grid, arrays, record_key
         self._answers, self._bits_down, self._reports, self._asked = {}, {}, [], {}
         self._gate(grid, least)

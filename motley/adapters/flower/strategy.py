@@ -160,7 +160,7 @@ class _Chosen:
         """The strategy's messages, to the chosen."""
         chooser = self.motley
         least = max(_innermost(self, "min_available_nodes", 0), chooser.m)
-        chosen = chooser.open(server_round, grid, arrays, _innermost(self, "arrayrecord_key", "arrays"), least)
+        chosen = chooser.open(grid, arrays, _innermost(self, "arrayrecord_key", "arrays"), least)
         if not chosen:
             return []
         view = _View(grid, list(chosen), chooser.clock)

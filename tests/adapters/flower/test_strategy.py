@@ -397,6 +397,14 @@ def test_options_are_checked(options, message):
         with_selector(fedavg(), build("uniform"), **{"m": 2, **options})
 
 
+def test_a_second_start_goes_on_where_the_first_ended():
+    on = grid(3)
+    wrapped = with_selector(fedavg(), build("oort"), 2, clock=on.clock)
+    for _ in range(2):
+        wrapped.start(on, model(), num_rounds=2, timeout=50)
+    assert [row.round for row in wrapped.motley.rows] == [1, 1, 2, 2, 3, 3, 4, 4]
+
+
 def test_what_is_no_strategy_is_refused():
     for wrong in (3, flower("serverapp.strategy").FedAvg, with_selector(fedavg(), build("uniform"), 2)):
         with pytest.raises(ConfigError):
