@@ -36,7 +36,7 @@ BLOCK = re.compile(r"(<!-- made: (?P<name>\w+) -->\n).*?(<!-- end -->)", re.DOTA
 ORDER = (
     "selector", "algorithm", "loss", "aggregator", "server", "optimizer", "lr_schedule", "task", "model", "partition",
     "label_noise", "feature_shift", "concept_shift", "drift", "device", "network", "availability", "failures", "synchrony",
-    "compressor", "allocator", "engine",
+    "compressor", "feedback", "allocator", "budget", "engine",
 )  # fmt: skip
 """Kinds of component in the order of the pages."""
 
@@ -112,6 +112,8 @@ def _arm(arm: Any) -> str:
     origin = typing.get_origin(arm)
     if origin is typing.Literal:
         return "one of " + ", ".join(f"`{code(value)}`" for value in typing.get_args(arm))
+    if origin is list:
+        return f"{_arm(typing.get_args(arm)[0])}, once or several times"
     if origin is dict:
         inner = typing.get_args(arm)[1]
         return (
@@ -267,6 +269,69 @@ def choosing() -> str:
     return table(("rule", "clients", "ms a round", "peak, MiB", "state, bytes a client"), rows)
 
 
+def uploads() -> str:
+    """Bytes of real messages at several theta, and in fewer bits a value, from ``benchmarks/measured/uploads.json``."""
+    found = _measured("uploads")
+    parts = []
+    head = (
+        "theta",
+        "values alone",
+        "`topk`",
+        "its places",
+        "on top",
+        "`randomk`",
+        "`topk`, then `qsgd`",
+        "Golomb (estimated)",
+        "best code (estimated)",
+    )
+    for model in found["models"]:
+        rows = []
+        for r in model["rows"]:
+            size, kind = r["places"]
+            places = f"{kind}, {_kilo(size)}" if size else "-"
+            sizes = [_kilo(r[name]) for name in ("randomk", "topk then qsgd", "golomb", "entropy")]
+            rows.append(
+                (f"{r['theta']:g}", _kilo(r["paper"]), _kilo(r["topk"]), places, f"{r['topk'] / r['paper'] - 1:.0%}", *sizes)
+            )
+        parts.append(f"{_title(model)}, in kB:\n\n{table(head, rows)}")
+    rows = []
+    for name in found["models"][0]["whole"]:
+        each = [(m["whole"][name], m["parameters"]) for m in found["models"]]
+        rows.append((f"`{name}`", *(f"{_kilo(size)} ({8 * size / n:.3g})" for size, n in each)))
+    elias = [(m["elias"], m["parameters"]) for m in found["models"]]
+    rows.append(
+        ("QSGD of one level with Elias codes, estimated", *(f"{_kilo(size)} ({8 * size / n:.2g})" for size, n in elias))
+    )
+    parts.append("Every value, in fewer bits, in kB (bits a value):\n\n" + table(("", *map(_title, found["models"])), rows))
+    parts.append(f"Heads and checksum of such a message: {found['head']} bytes.")
+    return "\n\n".join(parts)
+
+
+def _title(model: dict[str, Any]) -> str:
+    return f"`{model['model']}`, {model['parameters']:,} values"
+
+
+def _kilo(size: float) -> str:
+    return f"{size / 1000:,.0f}" if size >= 1e5 else f"{size / 1000:#.3g}"
+
+
+def traffic() -> str:
+    """Who sent how much in which direction, from ``benchmarks/measured/traffic.json``."""
+    found = _measured("traffic")
+    rows = []
+    for r in found["rows"]:
+        mb = [f"{r['mb'][kind]:.3g}" for kind in ("paper", "up", "down", "probe", "total")]
+        until = [
+            ("" if there else "> ") + f"{value:.3g}" for value, there in (r["until"][k] for k in ("paper_mb", "traffic_mb"))
+        ]
+        rows.append((f"`{r['method']}`", *mb, *until))
+    seeds = sorted({seed for r in found["rows"] for seed in r["seeds"]})
+    goal = f"{found['target']:.0%}"
+    head = ("MB", "papers", "updates up", "model down", "probes", "all", f"papers, to {goal}", f"all, to {goal}")
+    said = f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"
+    return f"`{found['experiment']}`, {found['rows'][0]['rounds']} rounds, {said}:\n\n{table(head, rows)}"
+
+
 def _measured(name: str) -> dict[str, Any]:
     found: dict[str, Any] = json.loads((ROOT / "benchmarks" / "measured" / f"{name}.json").read_text(encoding="utf-8"))
     return found
@@ -274,7 +339,21 @@ def _measured(name: str) -> dict[str, Any]:
 
 MAKERS: dict[str, Callable[[], str]] = {
     maker.__name__: maker
-    for maker in (keys, purposes, presets, components, contents, signals, contract, columns, speed, overhead, choosing)
+    for maker in (
+        keys,
+        purposes,
+        presets,
+        components,
+        contents,
+        signals,
+        contract,
+        columns,
+        speed,
+        overhead,
+        choosing,
+        uploads,
+        traffic,
+    )
 }
 
 

@@ -1,0 +1,118 @@
+"""What an upload costs: the length of real messages, what their places take, and what other codes are estimated to take.
+
+    python benchmarks/uploads.py [--runs FOLDER] [--target 0.9]
+
+Writes ``benchmarks/measured/uploads.json``: bytes of one update of the logistic regression (MNIST) and of AlexNet (CIFAR-10), encoded
+(:mod:`motley.transport.wire`), at several theta. Nothing is timed: every machine writes the same file. With ``--runs``, a folder of
+finished runs such as ``motley compare examples/fedcg_mnist.toml`` leaves, it also writes ``benchmarks/measured/traffic.json``:
+what travelled in which direction, means over seeds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from motley.core.keys import Key
+from motley.core.layout import Layout
+from motley.results import measures
+from motley.results.labels import group_runs
+from motley.results.load import load_all
+from motley.results.summary import MB, reached
+from motley.tasks.flat import construct, layout_of
+from motley.tasks.models import MODELS
+from motley.transport import estimates
+from motley.transport.compressors.base import Compressor
+from motley.transport.compressors.chain import Chain
+from motley.transport.compressors.fedpaq import FedPAQ
+from motley.transport.compressors.identity import Identity
+from motley.transport.compressors.qsgd import QSGD
+from motley.transport.compressors.randomk import RandomK
+from motley.transport.compressors.signs import Signs
+from motley.transport.compressors.terngrad import TernGrad
+from motley.transport.compressors.topk import TopK
+from motley.transport.wire import encode, length, places_bytes
+
+HERE = Path(__file__).parent / "measured"
+MODEL = {"logistic_regression": (1, 28, 28), "alexnet": (3, 32, 32)}
+THETAS = (0.005, 0.01, 0.05, 0.1, 0.2, 0.5, 1.0)
+CASES: dict[str, Compressor] = {
+    "topk": TopK(),
+    "randomk": RandomK(unbiased=False),
+    "topk then qsgd": Chain(TopK(), QSGD()),
+}
+WHOLE: dict[str, Compressor] = {
+    "identity": Identity(), "qsgd": QSGD(), "fedpaq": FedPAQ(), "terngrad": TernGrad(), "signs": Signs()
+}  # fmt: skip
+
+
+def sent(compressor: Compressor, v: torch.Tensor, theta: float, layout: Layout) -> int:
+    """Bytes of the message, which is written and measured."""
+    packet = compressor.compress(v, theta, layout, Key(0), {})
+    data = encode({"delta": packet})
+    if len(data) != length({"delta": compressor.form(theta, layout, Key(0))}):
+        raise AssertionError("what is billed is not what is sent")
+    return len(data)
+
+
+def of_model(name: str) -> dict[str, Any]:
+    layout = layout_of(construct(lambda: MODELS.build(name).build(MODEL[name], 10), 0))
+    size, v = layout.size, torch.from_numpy(np.random.default_rng(0).standard_t(4, layout.size).astype(np.float32))
+    rows = []
+    for theta in THETAS:
+        kept = TopK().form(theta, layout, Key(0)).kept
+        listed, mapped = places_bytes(size, kept)
+        places = min((listed, "list"), (mapped, "bitmap")) if kept < size else (0, "none")
+        rows.append(
+            {
+                "theta": theta, "kept": kept, "paper": estimates.seed_bits(size, theta) / 8, "places": places,
+                **{case: sent(compressor, v, theta, layout) for case, compressor in CASES.items()},
+                "golomb": estimates.golomb_bits(size, kept) / 8, "entropy": estimates.entropy_bits(size, kept) / 8,
+            }
+        )  # fmt: skip
+    whole = {case: sent(compressor, v, 1.0, layout) for case, compressor in WHOLE.items()}
+    return {"model": name, "parameters": size, "rows": rows, "whole": whole, "elias": estimates.elias_bits(size, 1) / 8}
+
+
+def traffic(folder: Path, target: float) -> dict[str, Any]:
+    """Megabytes by direction of each method, means over seeds."""
+    rows = []
+    groups = group_runs(load_all(folder))
+    for label, runs in groups.items():
+        spent = [measures.costs(run) for run in runs]
+        mb = {
+            kind: float(np.mean([getattr(one, f"{kind}_bits") for one in spent])) / MB
+            for kind in ("paper", "up", "down", "probe", "total")
+        }
+        way = reached(runs, target)
+        until = {name: [getattr(way, name).value, getattr(way, name).reached] for name in ("rounds", "paper_mb", "traffic_mb")}
+        rows.append(
+            {"method": label, "seeds": sorted(run.seed for run in runs), "rounds": spent[0].rounds, "mb": mb, "until": until}
+        )
+    first = next(iter(groups.values()))[0]
+    return {"experiment": first.name, "target": target, "rows": rows}
+
+
+def write(name: str, found: Any) -> None:
+    (HERE / f"{name}.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="what an upload costs")
+    parser.add_argument("--runs", type=Path, help="finished runs, for traffic.json")
+    parser.add_argument("--target", type=float, default=0.9)
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    head = length({"delta": Identity().form(1.0, Layout(()), Key(0))})
+    write("uploads", {"head": head, "models": [of_model(name) for name in MODEL]})
+    if given.runs:
+        write("traffic", traffic(given.runs, given.target))
+
+
+if __name__ == "__main__":
+    main()
