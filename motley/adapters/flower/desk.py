@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from motley.adapters.flower.letters import SPARE, Answer, Order, agreement, form_of, open_answer
 from motley.algorithms.base import Context, Part, Parts, ServerState
@@ -196,15 +197,21 @@ class Desk:
         if not answer.finite or (answer.steps and not math.isfinite(signals["loss"])):
             return Trained(flight.client, {}, None, answer.steps, signals, False), answer
         packets = wire.decode(answer.upload, forms)
-        parts = {}
-        for name, part in self.whole.items():
-            value = packets[name].dense()
-            if value.is_floating_point() and not bool(
-                torch.isfinite(value).all()
-            ):  # finite codes times a finite scale may overflow
-                raise CodecError(f"part {name!r} holds a number that is not finite")
-            parts[name] = Part(value.reshape(part.value.shape), part.fold)
+        parts = {
+            name: Part(_sound(name, packets[name].dense()).reshape(p.value.shape), p.fold) for name, p in self.whole.items()
+        }
         return Trained(flight.client, parts, None, answer.steps, signals, True), answer
+
+
+def _sound(name: str, value: Tensor) -> Tensor:
+    """The values of a part, if nothing that a server computes of them overflows: codes times a scale may be infinite, and numbers
+    whose squares are would be the end of the model."""
+    if value.is_floating_point() and value.numel():
+        largest = math.sqrt(torch.finfo(value.dtype).max)
+        low, high = (float(end) for end in value.aminmax())  # NaN and infinity come along
+        if not -largest <= low <= high <= largest:
+            raise CodecError(f"part {name!r} holds a number that is not finite, or larger than {largest:.0e}")
+    return value
 
 
 def _checked(answer: Answer, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Floats]:

@@ -92,6 +92,9 @@ SPOILED = {
         letter, "delta", Packet(parts_of(letter)["delta"].size, torch.ones(2, dtype=torch.float64), torch.tensor([0, 5]))
     ),
     "NaN in the update": with_nan,
+    "numbers beyond all measure": lambda letter: with_part(
+        letter, "delta", Packet(n := parts_of(letter)["delta"].size, torch.full((n,), -1e300, dtype=torch.float64))
+    ),
 }
 
 
