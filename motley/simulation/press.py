@@ -75,7 +75,7 @@ class Press:
         self.horizon, self.layout = horizon, setting.task.layout
         self.key = setting.streams.key("compress")
         self._keeps = bool(shipping.first(self.layout, setting.dtype))
-        self._chooses = bool(shipping.compressor.first(self.layout))  # layers, by what it sent before: nothing to read otherwise
+        self._remembers = bool(shipping.compressor.first(self.layout))  # what it sent before; else there is nothing to read
         self.state: Mapping[str, Any] = shipping.allocator.init()
         self.mean: Tensor | None = None  # EF21: of all clients' vectors
         self._kept: dict[int, Tensors] = {}  # of this step, by client
@@ -110,9 +110,8 @@ class Press:
 
     def layers(self, theta: float, dispatch: int, client: int) -> tuple[str, ...]:
         """Whose curvature must be measured at the end of this client's work; the same until its upload is taken."""
-        if not self._chooses:
-            return ()
-        return self.shipping.compressor.wants(theta, self.layout, self.key.fold(dispatch, client), self._sent(client))
+        before = self._sent(client) if self._remembers else {}
+        return self.shipping.compressor.wants(theta, self.layout, self.key.fold(dispatch, client), before)
 
     def own(self, clients: Iterable[int]) -> dict[int, Memory | None]:
         """What the algorithm keeps of these clients."""
