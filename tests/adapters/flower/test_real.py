@@ -145,8 +145,8 @@ def test_undisturbed_twice_once_behind_certificates_bit_for_bit(deploy, tmp_path
     assert safe.model() == plain.model()
     in_process(tmp_path / "without a network")
     assert (tmp_path / "without a network" / "model.txt").read_text() == plain.model()
-    keys = safe.folder / "keys"
-    assert all(key.stat().st_mode & 0o077 == 0 for key in keys.iterdir())
+    secrets = [safe.folder / "keys" / name for name in ("ca.key", "server.key", "node-0", "node-1", "node-2")]
+    assert all(key.stat().st_mode & 0o077 == 0 for key in secrets)
 
 
 def unregistered(safe):
