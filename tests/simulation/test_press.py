@@ -307,6 +307,17 @@ def test_a_rehearsal_moves_no_memory() -> None:
         assert simulation.server.model.x.tolist() == [4.0, 0.0, 3.0, 0.0]
 
 
+def test_what_a_rehearsal_would_have_kept_is_not_kept_later() -> None:
+    """Both rehearse in round 1; round 2 asks client 0 alone. Client 1 was never stepped on: it keeps nothing, and under EF21 only
+    half of client 0's vector is the step."""
+    for feedback, first in (({"name": "fixed"}, 8.0), ({"name": "ef21"}, 4.0)):
+        simulation = _from_zero(_parabolas(feedback=feedback), InTurn(((0, 1), (0,)), rehearsals=1))
+        simulation.step()
+        simulation.step()
+        assert simulation.memories.keys() == {0}
+        assert simulation.server.model.x.tolist() == [first, 0.0, 0.0, 0.0]
+
+
 STALE = {
     "task": {"name": "quadratic", "dim": 4, "minima": [*MINIMA, *MINIMA[:4]], "examples": [1, 5, 1]}, "population": 3,
 }  # fmt: skip
