@@ -164,7 +164,8 @@ class Press:
         if not self._kept:
             return own
         others = {client: memory for client, memory in own.items() if client not in self._kept}
-        old = self.memories.of(self._kept)
+        keeps = apart(self.memories.first)[0] is not None  # else there is nothing to read
+        old = self.memories.of(client for client in self._kept if keeps and client not in own)
         kept = {client: beside(own.get(client, apart(old.get(client))[0]), sent) for client, sent in self._kept.items()}
         mine = {client: memory for client, memory in kept.items() if memory}
         return {**{client: beside(memory, self._sent(client)) for client, memory in others.items()}, **mine}
