@@ -22,7 +22,7 @@ from motley.transport.ledger import VALUE_BITS, Ledger, message_bits, paper_bits
 from motley.transport.packet import Form
 from motley.transport.wire import length
 
-__all__ = ["Channel", "Sizes"]
+__all__ = ["Channel", "Sizes", "unmoved"]
 
 Ids = NDArray[np.int64]
 Shapes = Mapping[str, tuple[int, ...]]
@@ -65,13 +65,9 @@ class Channel:
         cls, correction: Correction, server: ServerState, first: ModelState, layout: Layout, exchange: Exchange,
         without: Iterable[str] = (),
     ) -> Channel:  # fmt: skip
-        """The channel for a method's messages: an upload's size is that of an update of zero, which no client's differs from, and of
-        what the server rule asks beside it. ``first``: the model that clients begin with."""
-        download, memory = correction.download(server), correction.memory(first)
-        start = correction.start(download, memory)
-        ctx = Context(start.x, download, memory, 1, 1.0, 1, 1.0, layout)
-        parts, _ = correction.finish(start, ctx)
-        return cls(parts, exchange, without)
+        """The channel for a method's messages: an upload's size is that of :func:`unmoved`, and of what the server rule asks beside it.
+        ``first``: the model that clients begin with."""
+        return cls(unmoved(correction, server, first, layout), exchange, without)
 
     def upload_of(self, delta: Form | None = None) -> int:
         """Bits of an upload whose update has this form; None: of a whole one."""
@@ -142,6 +138,14 @@ class Channel:
             "up_paper_bits": ledger.round_paper_bits, "total_bits": ledger.total_bits,
             "total_up_bits": ledger.total(direction="up"), "total_up_paper_bits": ledger.paper_bits,
         }  # fmt: skip
+
+
+def unmoved(correction: Correction, server: ServerState, first: ModelState, layout: Layout) -> Parts:
+    """The upload of a client whose model did not move: no other has other parts or shapes. ``first``: the model that clients begin
+    with."""
+    download, memory = correction.download(server), correction.memory(first)
+    start = correction.start(download, memory)
+    return correction.finish(start, Context(start.x, download, memory, 1, 1.0, 1, 1.0, layout))[0]
 
 
 def _form(value: Tensor) -> Form:

@@ -18,13 +18,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from motley.adapters.flower.letters import SPARE, Answer, Order, agreement, form_of, open_answer
-from motley.algorithms.base import Context, Part, Parts, ServerState
+from motley.algorithms.base import Part, ServerState
 from motley.core.errors import CodecError
 from motley.core.records import Outcome
 from motley.core.sketch import SKETCHES
 from motley.engines.base import REPORTED, Job, Trained
 from motley.experiments.build import Ready
 from motley.experiments.config import Experiment
+from motley.simulation.channel import unmoved
 from motley.simulation.flights import CARGO, Flights
 from motley.timing.timeline import Timelines
 from motley.transport import wire
@@ -112,17 +113,10 @@ class Desk:
     def __init__(self, experiment: Experiment, ready: Ready, server: ServerState, run: str) -> None:
         self.run, self.agreed, self.plan = run, agreement(experiment), ready.plan
         self.setting = ready.plan.setting
-        self.whole = self._whole(ready, server)
+        self.whole = unmoved(self.setting.algorithm.correction, server, ready.model, self.setting.task.layout)
         self.forms = {name: form_of(part.value) for name, part in self.whole.items()}
         self.want = sorted(frozenset(ready.selector.rule.needs().reported) & REPORTED | {"loss", "update_norm"})
         self.enrolled = sorted(ready.selector.rule.needs().enrolled & {"label_histogram"})
-
-    def _whole(self, ready: Ready, server: ServerState) -> Parts:
-        """An upload whose update is zero: no client's has other parts."""
-        correction = self.setting.algorithm.correction
-        download, memory = correction.download(server), correction.memory(ready.model)
-        start = correction.start(download, memory)
-        return correction.finish(start, Context(start.x, download, memory, 1, 1.0, 1, 1.0, self.setting.task.layout))[0]
 
     def enrol(self, client: int) -> Order:
         """Tell what you have."""

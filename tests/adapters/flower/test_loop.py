@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 
 import motley
+from motley.adapters.flower.grid import GridMailbox
 from motley.adapters.flower.letters import open_order
+from motley.adapters.flower.loop import run
 from motley.simulation.checkpoint import Checkpoints
 from tests.adapters.flower.fake_grid import FakeGrid
-from tests.adapters.flower.sites import columns, deploy, experiment, federation, same_model
+from tests.adapters.flower.sites import SOON, columns, deploy, experiment, federation, same_model
 
 
 @pytest.mark.parametrize(
@@ -117,6 +119,25 @@ def test_hours_of_the_wall_clock_end_the_run_too(tmp_path):
     done = deploy(federation(setup, tmp_path, dict.fromkeys(range(6), 2.0)), setup, tmp_path / "real")
     assert done.column("rounds", "time_s")[-1] >= 10.5
     assert done.column("rounds", "time_s")[-2] < 10.5
+
+
+def test_answers_that_come_twice_count_once(tmp_path):
+    class Echo(GridMailbox):
+        """Whatever came comes again, at once and later."""
+
+        old = ()
+
+        def pull(self, messages):
+            new = super().pull(messages)
+            self.old = [*self.old, *new]
+            return [*new, *self.old] if new else []
+
+    setup = experiment()
+    grid = federation(setup, tmp_path)
+    twice = run(Echo(grid, clock=grid.clock), setup, out=tmp_path / "twice", limits=SOON)
+    once = deploy(federation(setup, tmp_path), setup, tmp_path / "once")
+    assert same_model(once, twice)
+    np.testing.assert_array_equal(once.column("rounds", "up_bits"), twice.column("rounds", "up_bits"))
 
 
 def test_what_a_client_took_is_told_as_work_and_ways(tmp_path):
@@ -238,7 +259,7 @@ HARD = {
 }  # fmt: skip
 
 
-def dies_in_the_third_round(grid):
+def dies_in_round(grid, round):
     """When sites have trained, and written down what would follow."""
     push, asked = grid.push_messages, []
 
@@ -246,7 +267,7 @@ def dies_in_the_third_round(grid):
         messages = list(messages)
         asked.extend(m for m in messages if m.metadata.message_type == "train.motley")
         sent = push(messages)
-        if len(asked) > 6:
+        if len(asked) > 3 * (round - 1):
             grid.sleep(2.0)
             assert len(grid.pull_messages(list(grid.waiting))) == 3
             raise KilledError
@@ -255,7 +276,7 @@ def dies_in_the_third_round(grid):
     grid.push_messages = pushed
 
 
-@pytest.mark.parametrize("moment", ["between two steps", "in the middle of a round", "before the state is written"])
+@pytest.mark.parametrize("moment", ["between two steps", "in round 1", "in round 3", "before the state is written"])
 def test_a_killed_server_goes_on_bit_for_bit(moment, tmp_path, monkeypatch):
     """Also what clients keep on their disks (control variates, unsent updates) must be that of the last step that counts."""
     setup = experiment(**HARD)
@@ -270,8 +291,8 @@ def test_a_killed_server_goes_on_bit_for_bit(moment, tmp_path, monkeypatch):
         save(self, round, state)
 
     with monkeypatch.context() as patch:
-        if moment == "in the middle of a round":
-            dies_in_the_third_round(grid)
+        if moment.startswith("in round"):
+            dies_in_round(grid, int(moment[-1]))
         elif moment == "before the state is written":
             patch.setattr(Checkpoints, "save", fails)
         with pytest.raises(KilledError):
