@@ -65,8 +65,8 @@ class Channel:
         cls, correction: Correction, server: ServerState, first: ModelState, layout: Layout, exchange: Exchange,
         without: Iterable[str] = (),
     ) -> Channel:  # fmt: skip
-        """The channel for a method's messages: an upload's size is that of :func:`unmoved`, and of what the server rule asks beside it.
-        ``first``: the model that clients begin with."""
+        """The channel for a method's messages: an upload's size is that of :func:`unmoved`, and of what the server rule asks beside
+        it. ``first``: the model that clients begin with."""
         return cls(unmoved(correction, server, first, layout), exchange, without)
 
     def upload_of(self, delta: Form | None = None) -> int:
