@@ -9,8 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
+from motley.algorithms import CATALOGUE as ALGORITHMS
+from motley.algorithms.aggregators.mean import Mean
+from motley.algorithms.base import Algorithm, Correction
+from motley.algorithms.fedavg import Average
+from motley.algorithms.losses import CrossEntropy
+from motley.core.keys import Key
 from motley.engines.lines import handed, look
 from motley.engines.parcel import unsendable, unwrap, wrap
+from motley.experiments.build import task_of
+from motley.experiments.config import Experiment
+from motley.tasks.flat import construct, layout_of
 from motley.tasks.own import own_task
 
 from .conftest import federation
@@ -86,3 +95,33 @@ def test_what_the_script_itself_defines_cannot_be_found_again(monkeypatch):
 def test_no_block_is_no_object(bad):
     with pytest.raises((EOFError, OverflowError, IndexError)):
         unwrap(bytearray(bad))
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS.names())
+def test_every_algorithm_can_be_sent(algorithm):
+    plain = Algorithm(CrossEntropy(), Correction(), Mean(), Average())
+    made = ALGORITHMS.build(algorithm).change(plain)
+    layout = layout_of(nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4)))
+    bound = made.correction.bound(layout)
+    assert unsendable({"the loss": made.loss, "the correction": bound}) is None
+    back = unwrap(wrap((made.loss, bound), bytearray))
+    assert [(type(part), vars(part)) for part in back] == [(type(part), vars(part)) for part in (made.loss, bound)]
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        {"name": "image", "data": "digits", "model": "digits_mlp"},
+        {"name": "image", "data": "digits", "model": "mlp", "augment": "crop_flip"},
+        {"name": "synthetic"},
+        {"name": "quadratic"},
+    ],
+)
+def test_every_task_can_be_sent(task):
+    made = task_of(Experiment(task=task, population=3, cohort=1, stop={"rounds": 1}))
+    back = unwrap(wrap(made, bytearray))
+    assert torch.equal(back.federation.x, made.federation.x)
+    assert layout_of(construct(back.model, 0)) == made.layout
+    if made.transform is not None:
+        some = made.federation.x[:2]
+        assert torch.equal(back.transform(some, Key(1)), made.transform(some, Key(1)))
