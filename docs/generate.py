@@ -273,35 +273,21 @@ def uploads() -> str:
     """Bytes of real messages at several theta, and in fewer bits a value, from ``benchmarks/measured/uploads.json``."""
     found = _measured("uploads")
     parts = []
-    head = (
-        "theta",
-        "values alone",
-        "`topk`",
-        "its places",
-        "on top",
-        "`randomk`",
-        "`topk`, then `qsgd`",
-        "Golomb (estimated)",
-        "best code (estimated)",
-    )
+    head = ("theta", "values alone", "`topk`", "its places", "`topk`, `qsgd`", "`randomk`", "Golomb*")
     for model in found["models"]:
         rows = []
         for r in model["rows"]:
             size, kind = r["places"]
-            places = f"{kind}, {_kilo(size)}" if size else "-"
-            sizes = [_kilo(r[name]) for name in ("randomk", "topk then qsgd", "golomb", "entropy")]
-            rows.append(
-                (f"{r['theta']:g}", _kilo(r["paper"]), _kilo(r["topk"]), places, f"{r['topk'] / r['paper'] - 1:.0%}", *sizes)
-            )
+            whole = f"{_kilo(r['topk'])} (+{r['topk'] / r['paper'] - 1:.0%})"
+            sizes = [_kilo(r[name]) for name in ("topk then qsgd", "randomk", "golomb")]
+            rows.append((f"{r['theta']:g}", _kilo(r["paper"]), whole, f"{_kilo(size)}, {kind}" if size else "-", *sizes))
         parts.append(f"{_title(model)}, in kB:\n\n{table(head, rows)}")
     rows = []
     for name in found["models"][0]["whole"]:
         each = [(m["whole"][name], m["parameters"]) for m in found["models"]]
         rows.append((f"`{name}`", *(f"{_kilo(size)} ({8 * size / n:.3g})" for size, n in each)))
     elias = [(m["elias"], m["parameters"]) for m in found["models"]]
-    rows.append(
-        ("QSGD of one level with Elias codes, estimated", *(f"{_kilo(size)} ({8 * size / n:.2g})" for size, n in elias))
-    )
+    rows.append(("`fedpaq` with Elias codes*", *(f"{_kilo(size)} ({8 * size / n:.2g})" for size, n in elias)))
     parts.append("Every value, in fewer bits, in kB (bits a value):\n\n" + table(("", *map(_title, found["models"])), rows))
     parts.append(f"Heads and checksum of such a message: {found['head']} bytes.")
     return "\n\n".join(parts)
@@ -327,7 +313,7 @@ def traffic() -> str:
         rows.append((f"`{r['method']}`", *mb, *until))
     seeds = sorted({seed for r in found["rows"] for seed in r["seeds"]})
     goal = f"{found['target']:.0%}"
-    head = ("MB", "papers", "updates up", "model down", "probes", "all", f"papers, to {goal}", f"all, to {goal}")
+    head = ("MB", "papers", "up", "down", "probes", "all", f"papers to {goal}", f"all to {goal}")
     said = f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"
     return f"`{found['experiment']}`, {found['rows'][0]['rounds']} rounds, {said}:\n\n{table(head, rows)}"
 
