@@ -573,6 +573,28 @@ def test_a_curvature_probe_takes_two_steps_of_time() -> None:
     assert simulation.step().time_s == 1.0 + 3.0
 
 
+def test_layers_are_drawn_by_what_each_client_sent_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One value travels and lambda = 0: from its second upload on, a client's one layer is the one that its last value was from."""
+    compressor = {"name": "topk", "criterion": "curvature", "layers": 1, "uniform": 0.0}
+    simulation = build(_digits("topk", compressor=compressor, budget=QUARTER | {"average": 1e-6}, stop={"rounds": 12}))
+    names, train, drawn = list(simulation.press.layout.layers), simulation.engine.train, set()
+
+    def spied(jobs: Any, *rest: Any) -> Iterator[Trained]:
+        for job in jobs:
+            (layer,) = job.layers
+            if job.client in simulation.memories:
+                picked = simulation.memories[job.client]["sent.picked"]
+                assert picked.sum() == 1
+                assert picked[names.index(layer)] == 1
+                drawn.add(layer)
+        yield from train(jobs, *rest)
+
+    monkeypatch.setattr(simulation.engine, "train", spied)
+    while not simulation.done:
+        simulation.step()
+    assert len(drawn) > 1
+
+
 def test_work_that_is_cut_to_a_deadline_leaves_time_for_the_curvature() -> None:
     """Eight steps of a second and a deadline of five: three steps, and the two that choosing takes."""
     task = {"name": "quadratic", "dim": 4, "minima": list(MINIMA), "examples": [8, 8]}
