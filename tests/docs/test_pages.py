@@ -2,7 +2,8 @@
 
 The blocks of a page are run in the order in which a reader meets them, in one namespace and one folder:
 
-``python``                 executed; a block that needs a library we do not require (pandas, ...) is left where it needs it
+``python``                 executed; a block that needs a library we do not require (pandas, ...) is left where it needs it; a file
+                           of a Flower app (``# server_app.py``) is only compiled
 ``toml``                   checked as an experiment; parts of one are laid over a small whole one; ``title="x.toml"`` writes the file
 ``toml title="pyproject"`` only has to be TOML
 ``sh``                     ``motley ...`` is run when the files it names are there (the page has made them), else only parsed;
@@ -63,8 +64,11 @@ def test_what_a_page_shows_runs(page: Path, tmp_path: Path, monkeypatch: pytest.
 
 
 def _python(text: str, names: dict[str, object], where: str) -> None:
+    code = compile(text, where, "exec")
+    if re.match(r"# \w+_app\.py\n", text):
+        return  # a file of a Flower app, run by Flower
     try:
-        exec(compile(text, where, "exec"), names)  # noqa: S102 - the very point
+        exec(code, names)  # noqa: S102 - the very point
     except ModuleNotFoundError as error:
         if error.name not in OPTIONAL:
             raise
