@@ -170,8 +170,11 @@ class Roll:
         self.speed[reports.ids[good]] = seen[good]
 
     def estimates(self, ids: Ids, steps: NDArray[np.int64], up_bits: int) -> dict[str, Floats]:
-        """The planner's signals: what was measured of these clients the last time they delivered; NaN of who never did."""
-        step_s, down_s, up_s = self.speed[ids].T
+        """The planner's signals: what was measured of these clients the last time they delivered. READING: who never did is taken for
+        the mean of those who have, and while nobody has, for one second each way and each step."""
+        known = self.speed[np.isfinite(self.speed).all(axis=1)]
+        usual = known.mean(axis=0) if len(known) else np.ones(3)
+        step_s, down_s, up_s = np.where(np.isfinite(self.speed[ids]), self.speed[ids], usual).T
         with np.errstate(divide="ignore"):
             mbps = up_bits / up_s / 1e6
         return {

@@ -151,6 +151,13 @@ def test_what_a_client_took_is_told_as_work_and_ways(tmp_path):
     assert (clients["compute_s"] > 0).all()
 
 
+def test_rules_that_want_estimates_get_what_was_measured(tmp_path):
+    """FedCG asks for links and speeds in every round; its first is everybody, who are taken to be alike."""
+    setup = experiment(selector={"name": "fedcg"}, stop={"rounds": 6})
+    done = deploy(federation(setup, tmp_path, {k: 1.0 + k for k in range(6)}), setup, tmp_path / "real")
+    assert done.column("rounds", "accepted").tolist() == [6, 3, 3, 3, 3, 3]
+
+
 # ------------------------------------------------------------------------------------- who is lost
 
 
