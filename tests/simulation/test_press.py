@@ -492,13 +492,15 @@ def _digits(which: str, **keys: Any) -> Experiment:
     })  # fmt: skip
 
 
-@pytest.mark.parametrize("algorithm", ["fedavg", "scaffold", "fednova"])
+@pytest.mark.parametrize("algorithm", ["fedavg", "scaffold", "fednova", "fedavg, recalibrated"])
 @pytest.mark.parametrize("which", SENT)
 def test_what_is_billed_is_as_long_as_what_is_sent(which: str, algorithm: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every accepted upload written down with buffers, counters and what its method sends beside the update, in float32; and what
-    the server folds is what is read from those bytes."""
+    the server folds is what is read from those bytes. Without buffers and counters where statistics are made anew."""
+    algorithm, _, recalibrated = algorithm.partition(", ")
+    keys: dict[str, Any] = {"recalibrate": {"batches": 2, "clients": 1}} if recalibrated else {}
     rows, packets, messages, folded = Rows(), {}, {}, {}
-    simulation = build(_digits(which, algorithm=algorithm), writer=rows)  # type: ignore[arg-type]
+    simulation = build(_digits(which, algorithm=algorithm, **keys), writer=rows)  # type: ignore[arg-type]
     send, through = press_module.send, simulation.press.through
 
     def spied(*args: Any) -> Any:
@@ -525,7 +527,7 @@ def test_what_is_billed_is_as_long_as_what_is_sent(which: str, algorithm: str, m
         assert row["bits_up"].tolist() == [8 * len(messages[k]) for k in sorted(messages)]
         assert rows.tables["rounds"][-1]["up_bits"] == sum(8 * len(data) for data in messages.values())
         for client, data in messages.items():
-            assert {"buffers", "counters"} <= decode(data).keys()
+            assert ({"buffers", "counters"} <= decode(data).keys()) != bool(recalibrated)
             torch.testing.assert_close(decode(data)["delta"].dense(), folded[client], rtol=1e-6, atol=0.0)
     assert simulation.channel.ledger.total("upload", "up") == sum(row["up_bits"] for row in rows.tables["rounds"])
 
