@@ -43,7 +43,7 @@ def shipping_of(experiment: Experiment, setting: Setting, selector: Selector[Any
     _check_changes(experiment, shipping, setting, weights)
     _check_wants(experiment, shipping, setting, selector)
     budget.ratio(budget.warm_up + 1, experiment.stop.rounds)  # a warm-up would not ask for the last round
-    if compressor.budgeted and not {"allocator", "budget"} & experiment.model_fields_set:
+    if compressor.budgeted and "upload_ratio" not in allocator.wants and "budget" not in experiment.model_fields_set:
         name = experiment.compressor["name"]
         said = f'{name!r} without a budget sends everything; write e.g. budget = {{ name = "constant", average = 0.2 }}'
         warnings.warn(said, stacklevel=2)

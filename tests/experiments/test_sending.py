@@ -51,13 +51,16 @@ def test_what_is_built_is_what_was_asked_for() -> None:
 
 
 def test_sending_everything_through_a_sparsifier_is_said() -> None:
-    """A compressor that listens to a budget and was given none; not where an allocator or a budget was named."""
-    with pytest.warns(UserWarning, match=r"'topk' without a budget sends everything; write e.g. budget = \{ name = "):
-        build(Experiment(**{k: v for k, v in _experiment()._given.items() if k != "budget"}))
+    """A compressor that listens to a budget and was given none; not where a budget was named, or the selector has its own."""
+    bare = {k: v for k, v in _experiment()._given.items() if k != "budget"}
+    for keys in ({}, {"allocator": "optrate"}, {"allocator": "by_score", "selector": "hetero_select"}):
+        with pytest.warns(UserWarning, match=r"'topk' without a budget sends everything; write e.g. budget = \{ name = "):
+            build(Experiment(**bare | keys))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         build(_experiment())
         build(_experiment(compressor="qsgd", budget="constant"))
+        build(Experiment(**bare | {"allocator": "from_selector", "selector": "fedcg"}))
         build(_experiment(budget={"name": "constant", "average": 1.0}))
 
 
