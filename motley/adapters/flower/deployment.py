@@ -108,7 +108,7 @@ class Deployment:
     def step(self) -> Round:
         """Run until the server has stepped once. The first call enrols who comes first."""
         self.air.tick()
-        if self.round == 0:
+        if not self.roll.met.any():
             self._begin()
         while True:
             lines = timelines(self.air.flying)

@@ -38,6 +38,7 @@ from motley.experiments.store import RunFolder, default_folder, describe, ensure
 from motley.results.load import Run
 from motley.results.load import load as load_results
 from motley.results.writer import Writer
+from motley.selectors.base import Selector
 from motley.simulation.checkpoint import Checkpoints
 from motley.simulation.decoded import DECODED
 from motley.simulation.plan import Round
@@ -59,6 +60,9 @@ def run(
     limits: Limits | None = None,
     key: str = "partition-id",
     told: Callable[[Round], None] | None = None,
+    selector: Selector[Any] | None = None,
+    rounds_done: int = 0,
+    clients_sent: int = 0,
 ) -> Run:
     """Run an experiment on real clients to its end, and load its results.
 
@@ -69,7 +73,8 @@ def run(
     out: folder of the run, ``runs/<name>/<run id>-deployed`` by default; an interrupted deployment goes on there.
     data: folder to look into first for data packs. task: the server's model and test samples, where data lies with the sites alone.
     limits: how long to wait for what. key: of ``--node-config``, a client's stable whole number.
-    told: hears of every step.
+    told: hears of every step. selector: one that has learned elsewhere, in place of a new one; rounds_done, clients_sent: what lies
+    behind it (``simulation.round``, ``simulation.dispatch``), so that it goes on counting.
 
     Raises
     ------
@@ -79,6 +84,8 @@ def run(
     limits = limits or Limits()
     alone = experiment.replace({"engine.name": "sequential"})  # a server trains nobody
     ready = prepare(alone, Path(data) if data is not None else None, task)
+    if selector is not None:
+        ready = ready._replace(selector=_same(selector, ready))
     reason = refuses(experiment, ready)
     if reason:
         raise ConfigError(f"this experiment cannot be deployed: {reason}")
@@ -93,7 +100,15 @@ def run(
         ensure_space(path)
         record = {**_record(experiment, ready), "run_id": name}
         folder.write(record)
-        _go(experiment, ready, mailbox, path, limits, told)
+        checkpoints = Checkpoints(path / "checkpoints")
+        saved = checkpoints.load()
+        label = f"{experiment.run_id()}-{secrets.token_hex(4)}" if saved is None else str(saved["run"])
+        post = Post(mailbox, limits.poll_s, limits.look_s, 0.0 if saved is None else float(saved["now_s"]))
+        deployment = Deployment(experiment, ready, label, post, limits)
+        deployment.round, deployment.dispatch = rounds_done, clients_sent
+        if saved is not None:
+            deployment.restore(saved)
+        _go(deployment, checkpoints, saved is not None, path, told)
         folder.write({**record, "finished": True})
         shutil.rmtree(path / "checkpoints", ignore_errors=True)
     return load_results(path)
@@ -141,22 +156,22 @@ def _record(experiment: Experiment, ready: Ready) -> dict[str, Any]:
     return describe(experiment, numerics, {**about, "notes": notes}, setting.task.layout.size)
 
 
+def _same(selector: Selector[Any], ready: Ready) -> Selector[Any]:
+    """The selector given, if it follows the experiment's rule."""
+    if selector.rule != ready.selector.rule:
+        raise ConfigError(f"got a selector {selector.rule!r}; expected the experiment's, {ready.selector.rule!r}", "selector")
+    return selector
+
+
 def _go(
-    experiment: Experiment, ready: Ready, mailbox: Mailbox, path: Path, limits: Limits, told: Callable[[Round], None] | None
+    deployment: Deployment, checkpoints: Checkpoints, resumed: bool, path: Path, told: Callable[[Round], None] | None
 ) -> None:
     """From wherever the deployment is to its end."""
-    checkpoints = Checkpoints(path / "checkpoints")
-    saved = checkpoints.load()
-    name = f"{experiment.run_id()}-{secrets.token_hex(4)}" if saved is None else str(saved["run"])
-    post = Post(mailbox, limits.poll_s, limits.look_s, 0.0 if saved is None else float(saved["now_s"]))
-    deployment = Deployment(experiment, ready, name, post, limits)
-    if saved is not None:
-        deployment.restore(saved)
-    new = saved is None and not any(path.glob("*.arrows"))
-    deployment.writer = writer = Writer(path, resume_at=None if new else deployment.round if saved is not None else -1)
+    new = not resumed and not any(path.glob("*.arrows"))
+    deployment.writer = writer = Writer(path, resume_at=None if new else deployment.round if resumed else -1)
     while not deployment.done:
         began = time.perf_counter()
-        with torch_threads(ready.engine.threads):
+        with torch_threads(deployment.engine.threads):
             done = deployment.step()
         writer.add("timings", {"round": done.round, "wall_s": time.perf_counter() - began})
         writer.flush()
@@ -164,5 +179,5 @@ def _go(
         if told is not None:
             told(done)
     writer.finish()
-    ready.engine.close()
-    save_model(ready.plan.setting, deployment.newcomer(), path / "model.safetensors")
+    deployment.engine.close()
+    save_model(deployment.setting, deployment.newcomer(), path / "model.safetensors")

@@ -9,6 +9,8 @@ import motley
 from motley.adapters.flower.grid import GridMailbox
 from motley.adapters.flower.letters import open_order
 from motley.adapters.flower.loop import run
+from motley.experiments.build import build
+from motley.selectors.base import Selector
 from motley.simulation.checkpoint import Checkpoints
 from tests.adapters.flower.fake_grid import FakeGrid
 from tests.adapters.flower.sites import SOON, columns, deploy, experiment, federation, same_model
@@ -384,3 +386,23 @@ def test_a_rejected_upload_moves_nothing_at_its_site(tmp_path):
     assert clients["outcome"].tolist() == ["accepted"] * 3 + ["rejected"] + ["accepted"] * 4
     assert [order.kept for order in asked] == [-1, first.dispatch, first.dispatch, third.dispatch]
     assert second.dispatch not in [order.kept for order in asked]
+
+
+def test_a_selector_that_learned_in_a_simulation_goes_on_here(tmp_path):
+    """Four simulated rounds, then its bytes: the first choice here is the fifth there, of the same random numbers."""
+    rule = {"name": "power_of_choice", "variant": "rpow_d", "d": 5}
+    simulation = build(experiment(selector=rule))
+    for _ in range(4):
+        simulation.step()
+    data, fifth = simulation.selector.to_bytes(), simulation.selector.select(5, range(6), 3, simulation.dispatch).ids
+    setup = experiment(selector=rule, stop={"rounds": 2}, seed=0)
+    selector = Selector.from_bytes(data)
+    more = {"selector": selector, "rounds_done": simulation.round, "clients_sent": simulation.dispatch}
+    done = deploy(federation(setup, tmp_path), setup, tmp_path / "real", **more)
+    clients = columns(done, "clients")
+    assert done.column("rounds", "round").tolist() == [5, 6]
+    assert done.column("rounds", "version").tolist() == [1, 2]
+    assert sorted(clients["client"][clients["round"] == 5]) == sorted(fifth)
+    assert clients["dispatch"].min() == 12
+    with pytest.raises(motley.ConfigError, match="expected the experiment's"):
+        deploy(federation(setup, tmp_path), experiment(), tmp_path / "other", selector=selector)
