@@ -117,17 +117,24 @@ class Chooser:
         for again, until more come or others go."""
         target = max(least if self._settled is None else min(least, self._settled), 1)
         end_s = self.clock.now() + self.settings.wait_s
-        self._enrol(self.register.look(grid))
+        self.look(grid)
         while len(self.register.node_of) < target and self.clock.now() < end_s:
             self.clock.sleep(LOOK_S)
-            self._enrol(self.register.look(grid))
+            self.look(grid)
         there = len(self.register.node_of)
         self._settled = there if there < least else None
         if there < target:
             LOG.warning("round %d: %d clients are there; %d were waited for", self._round, there, target)
         self._count("enrol", self.register.bits_down, self.register.bits_up, total=True)
 
-    def _enrol(self, new: Sequence[Report]) -> None:
+    def look(self, grid: Grid) -> None:
+        """Who is there; clients never met before are enrolled.
+
+        Raises
+        ------
+        ConfigError: what they tell does not fit what the selector knows.
+        """
+        new = self.register.look(grid)
         if new and "last_layer" in self.selector.rule.needs().enrolled:
             if self._layer is None:
                 self._layer = last_layer({name: array.numpy() for name, array in self._sent.items()})
@@ -180,6 +187,9 @@ class Chooser:
             if node in mine:
                 orders = self._orders(client)
                 out.append(self._copy(mine[node], self._with(mine[node].content, orders), node) if orders else mine[node])
+        self._asked = {
+            node: client for node, client in self._asked.items() if node in mine
+        }  # nobody, where it writes to nobody
         self._bits_down = {message.metadata.dst_node_id: bits_of(message.content) for message in out}
         return out
 

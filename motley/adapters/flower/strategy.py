@@ -75,7 +75,7 @@ def with_selector(
 
 def _chain(strategy: Any) -> Iterator[Any]:
     """A strategy and those it wraps (differential privacy)."""
-    while strategy is not None:
+    while callable(getattr(strategy, "configure_train", None)):
         yield strategy
         strategy = getattr(strategy, "strategy", None)
 
@@ -182,11 +182,12 @@ class _Chosen:
         good = chooser.read(replies)
         failed = [reply for reply in replies if reply.has_error()]
         kept = self._kept() if chooser.rehearsal else None
+        arrays = metrics = None
         try:
-            arrays, metrics = super().aggregate_train(server_round, [*good, *failed])  # type: ignore[misc]
+            if good or failed:
+                arrays, metrics = super().aggregate_train(server_round, [*good, *failed])  # type: ignore[misc]
         except flower("serverapp.exception").InconsistentMessageReplies as problem:
             chooser.refuse(str(problem))
-            arrays, metrics = None, None
         if kept is not None:
             vars(self).update(kept)
         return (arrays if chooser.close(arrays) else None), metrics
@@ -198,7 +199,7 @@ class _Chosen:
     def configure_evaluate(self, server_round: int, arrays: Any, config: Any, grid: Any) -> list[Any]:
         """The strategy's messages, to whom it likes of those who are there."""
         chooser = self.motley
-        chooser.register.look(grid)
+        chooser.look(grid)
         nodes = [chooser.register.node_of[client] for client in chooser.register.clients.tolist()]
         if not nodes:
             return []

@@ -387,6 +387,34 @@ def test_evaluation_asks_those_who_are_there_and_bears_nonsense():
     assert all(np.isfinite(record["eval_loss"]) for record in found.values())
 
 
+def test_who_comes_first_while_others_evaluate_is_enrolled():
+    on = grid(2)
+
+    def comes(message, context):
+        if message.metadata.message_type == "train":
+            on.nodes |= sites(5)
+        return sgd(message, context)
+
+    on.nodes |= sites(0, app=comes)
+    selector = build("uniform", seed=0)
+    heard = hear(selector)
+    run(on, selector, strategy=fedavg(fraction_evaluate=1.0))
+    assert [(t, [r.id for r in reports]) for t, reports in heard if t == 0] == [(0, [0, 1]), (0, [5])]
+
+
+def test_a_strategy_that_writes_to_nobody_has_asked_nobody():
+    class Pauses(flower("serverapp.strategy").FedAvg):
+        def configure_train(self, server_round, arrays, config, grid):
+            return [] if server_round == 2 else super().configure_train(server_round, arrays, config, grid)
+
+        def aggregate_train(self, server_round, replies):
+            return super().aggregate_train(server_round, [replies[0], *replies[1:]])
+
+    chooser, _ = run(grid(3), strategy=Pauses(fraction_evaluate=0.0))
+    assert sorted({row.round for row in chooser.rows}) == [1, 3]
+    assert {row.outcome for row in chooser.rows} == {"accepted"}
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [({"m": 0}, "at least 1"), ({"wait_s": 0}, "above 0"), ({"query_limit_s": float("inf")}, "with an end"),
