@@ -6,9 +6,13 @@
     T*     = T_low if h(T_low) >= budget sum_k w_k, else the root of h(T) = budget sum_k w_k
     theta_k = clip((T* - tau_k) / u_k, least, 1)
 
+    slack   = "traffic": theta_k <- least + s (theta_k - least), with s in [0, 1] such that sum w theta = budget sum w, if it was more
+
 Symbols: ``tau_k`` seconds of the client's local work; ``u_k`` seconds of an uncompressed upload; ``theta_k`` share of the update
 sent; ``w_k`` weight of its error, modelled as ``1 - theta_k``; ``budget`` the weighted mean of the shares. The optimum in theta
-is not unique: given are the largest shares that T* allows.
+is not unique. ``slack = "fidelity"`` gives the largest shares that T* allows; ``"traffic"`` no more than the program asks for, all cut
+alike: with equal weights the least traffic at the same T*. They differ where T_low decides, that is where the slowest client computes
+longer than the budget takes to send.
 
 >>> theta, finish_s = upload_ratios(np.array([5.0, 10, 12]), np.array([40.0, 10, 20]), budget=0.4, least=0.05)
 >>> theta.round(6).tolist(), round(finish_s, 6)
@@ -18,20 +22,22 @@ is not unique: given are the largest shares that T* allows.
 from __future__ import annotations
 
 from bisect import bisect_left
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["ratios_by", "time_for", "upload_ratios"]
+__all__ = ["Slack", "ratios_by", "time_for", "upload_ratios"]
 
 Floats = NDArray[np.float64]
+Slack = Literal["fidelity", "traffic"]
 
 NEGLIGIBLE = 1e-9
 """Uploads that take less than this share of the longest path are sent whole."""
 
 
 def upload_ratios(
-    compute_s: Floats, upload_s: Floats, budget: float, least: float, weights: Floats | None = None
+    compute_s: Floats, upload_s: Floats, budget: float, least: float, weights: Floats | None = None, slack: Slack = "fidelity"
 ) -> tuple[Floats, float]:
     """The program's ratios ``[m]`` and T*, exact but for rounding.
 
@@ -39,7 +45,7 @@ def upload_ratios(
     ----------
     compute_s, upload_s: tau and u, ``[m]``, at least 0; NaN: unknown, the ratio is ``budget`` and the program goes without.
     budget, least: mean and smallest ratio, in (0, 1].
-    weights: w, ``[m]``, at least 0 and not all of them 0; None: all the same.
+    weights: w, ``[m]``, at least 0 and not all of them 0; None: all the same. slack: see the module.
 
     T* is 0 where nothing is known.
     """
@@ -50,7 +56,13 @@ def upload_ratios(
     tau, u = compute_s[known], upload_s[known]
     low = float((tau + least * _measurable(tau, u)).max())
     finish_s = max(low, time_for(tau, u, budget, least, None if weights is None else weights[known]))
-    theta[known] = ratios_by(finish_s, tau, u, least)
+    allowed = ratios_by(finish_s, tau, u, least)
+    if slack == "traffic":
+        w = np.ones(len(tau)) if weights is None else weights[known]
+        spare = float((w * (allowed - least)).sum())
+        asked = max((budget - least) * float(w.sum()), 0.0)
+        allowed = least + (allowed - least) * (asked / spare if spare > asked else 1.0)
+    theta[known] = allowed
     return theta, finish_s
 
 

@@ -22,7 +22,8 @@ A round costs O(K^2 d) for the distances and about O(K^2 log m) for the picks; t
 Deviations and readings
 -----------------------
 * Confirmed of the paper: submodular maximisation for diversity, a linear program for ratios, coupled by iteration, no error
-  buffer. INTERPRETATION-R the utility. INTERPRETATION-D the program, its defaults, and that slack is spent on fidelity.
+  buffer. INTERPRETATION-R the utility. INTERPRETATION-D the program, its defaults, and that slack is spent on fidelity
+  (where uploads are short beside the slowest client's work nearly everything is sent; ``slack = "traffic"`` sends the budget).
 * INTERPRETATION-D ``start``: DivFL measures everybody's gradient in round 1. What a rule probes is the same in all rounds, and
   here system estimates are probed in each: so everybody trains in round 1 instead. ``"unknown"`` goes without.
 * INTERPRETATION-D an unknown vector is the mean of the known, as in DivFL. All unknown then count as one: with ``"unknown"``
@@ -50,7 +51,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from motley.core.errors import ConfigError
-from motley.core.finishing import time_for, upload_ratios
+from motley.core.finishing import Slack, time_for, upload_ratios
 from motley.core.paper import Paper
 from motley.core.records import Ask, Cohort, Ids, Needs, Outcome, Reports
 from motley.core.table import ClientTable
@@ -85,6 +86,7 @@ class FedCG(SelectionRule[FedCGState]):
     ----------
     budget: mean ratio of the cohort, in (0, 1].
     least: smallest ratio of a client, in (0, 1].
+    slack: ``"fidelity"`` sends all that the finishing time allows, ``"traffic"`` no more than the budget.
     time_aware: whether slow clients are left out of the choice.
     start: ``"everybody"`` trains in round 1 and gives its vector; ``"unknown"``: vectors come as clients are chosen.
     vectors: 256 numbers that keep distances, or exact pseudo-gradients.
@@ -93,6 +95,7 @@ class FedCG(SelectionRule[FedCGState]):
 
     budget: float = 0.2
     least: float = 0.01
+    slack: Slack = "fidelity"
     time_aware: bool = False
     start: Literal["everybody", "unknown"] = "everybody"
     vectors: Vectors = "gradient_sketch"
@@ -154,7 +157,7 @@ class FedCG(SelectionRule[FedCGState]):
         for run in range(1 + RUNS * self.time_aware):
             found = cover(far[:, left] if run else far, ask.m, rank[left])
             chosen = left[found.at]
-            theta, finish_s = upload_ratios(compute_s[chosen], upload_s[chosen], self.budget, self.least)
+            theta, finish_s = upload_ratios(compute_s[chosen], upload_s[chosen], self.budget, self.least, slack=self.slack)
             in_time = floor[left] <= self._patience(compute_s[chosen], upload_s[chosen], floor[left])
             if in_time.all():
                 break

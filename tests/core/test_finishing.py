@@ -117,3 +117,16 @@ def test_time_alone_knows_no_smallest_upload():
     assert time_for(TAU, U, 0.4, 0.5) == 0.0
     np.testing.assert_allclose(ratios_by(15.0, TAU, U, 0.2), [0.25, 0.5, 0.2])
     assert ratios_by(100.0, TAU, U, 0.2).tolist() == [1, 1, 1]
+
+
+def test_slack_is_spent_or_spared():
+    """tau = (5, 15, 25), u = (1, 1, 1), budget .4, least .1: the slowest decides, T* = 25.1, so (1, 1, .1) may be sent. The
+    budget is 1.2: spare 1.8, asked .9, halved: (.55, .55, .1)."""
+    tau, u = np.array([5.0, 15, 25]), np.ones(3)
+    whole, finish_s = upload_ratios(tau, u, 0.4, 0.1)
+    spared, same = upload_ratios(tau, u, 0.4, 0.1, slack="traffic")
+    assert finish_s == same == pytest.approx(25.1)
+    assert whole == pytest.approx([1.0, 1.0, 0.1])
+    assert spared == pytest.approx([0.55, 0.55, 0.1])
+    binding, _ = upload_ratios(tau, 100 * u, 0.4, 0.1)
+    np.testing.assert_allclose(upload_ratios(tau, 100 * u, 0.4, 0.1, slack="traffic")[0], binding, rtol=1e-9)

@@ -14,7 +14,8 @@ accepted update, renewed with every server step. It holds those who took part.
 Deviations and readings
 -----------------------
 * INTERPRETATION-D the program; the paper's constants were not at hand. Its optimum in theta is not unique: given are the largest
-  shares that T* allows. Where the slowest client's ``least`` decides T*, more than the budget is sent.
+  shares that T* allows. Where the slowest client's ``least`` decides T*, that is more than the budget; ``slack = "traffic"`` sends the
+  budget.
 * ``weights = "last_update"`` is p_k A_k, where a client never heard has the mean A_k of the others.
 * INTERPRETATION-D a dead link (B_k = 0) sends ``least`` and stays out of the program; a free one sends all.
 * FedCG itself chooses clients too, and runs without error feedback: the selector ``fedcg`` with ``allocator = "from_selector"``.
@@ -32,7 +33,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from motley.core.finishing import upload_ratios
+from motley.core.finishing import Slack, upload_ratios
 from motley.core.records import Reports
 from motley.transport.allocators.base import (
     LEAST,
@@ -55,11 +56,13 @@ class FedCGProgram(Allocator):
 
     Parameters
     ----------
-    weights: of the errors: ``"equal"``, ``"examples"`` (p_k), or ``"last_update"`` (p_k A_k). least: smallest share.
+    weights: of the errors: ``"equal"``, ``"examples"`` (p_k), or ``"last_update"`` (p_k A_k). least: smallest share. slack: what is
+    done with shares that T* leaves room for, ``"fidelity"``: sent; ``"traffic"``: spared.
     """
 
     weights: Literal["equal", "examples", "last_update"] = "equal"
     least: float = LEAST
+    slack: Slack = "fidelity"
 
     wants: ClassVar[frozenset[str]] = frozenset({"uplink_mbps"})
 
@@ -78,7 +81,7 @@ class FedCGProgram(Allocator):
         if alive.any():
             weights = self._weights(state, load)[alive]
             weights = weights if weights.any() else np.ones(len(weights))
-            theta[alive] = upload_ratios(load.compute_s[alive], upload_s[alive], load.theta, self.least, weights)[0]
+            theta[alive] = upload_ratios(load.compute_s[alive], upload_s[alive], load.theta, self.least, weights, self.slack)[0]
         return theta
 
     def _weights(self, state: State, load: Load) -> Floats:
