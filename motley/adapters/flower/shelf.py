@@ -71,7 +71,7 @@ class Shelf:
         kept, last = self._last
         tensors = {f"{_NEXT}.{name}": _own(value) for name, value in memory.items()}
         tensors |= {f"{_LAST}.{name}": _own(value) for name, value in (last or {}).items()}
-        fresh = self.path.with_suffix(".new")
+        fresh = self.path.with_suffix(f".{os.getpid()}.new")  # a letter of a killed server may be worked off beside this one
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             save_file(tensors, fresh, {_LAST: str(kept), _NEXT: str(dispatch)})

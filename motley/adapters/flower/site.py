@@ -84,9 +84,7 @@ class Site:
         told: dict[str, Told] = {"num_examples": _told(data.train.sizes[order.client])}
         if "label_histogram" in order.want:
             mine = slice(int(data.train.offsets[order.client]), int(data.train.offsets[order.client + 1]))
-            told["label_histogram"] = np.bincount(data.labels[mine].cpu().numpy(), minlength=data.classes or 0).astype(
-                np.float64
-            )
+            told["label_histogram"] = _told(np.bincount(data.labels[mine].cpu().numpy(), minlength=data.classes or 0))
         return {"signals": told}
 
     def _probe(self, order: Order) -> dict[str, Any]:
@@ -111,11 +109,8 @@ class Site:
         job = Job(order.client, order.dispatch, order.steps, order.lr, layers=layers)
         want = frozenset(order.want) & REPORTED | {"loss", "update_norm"}
         (trained,) = self.engine.train([job], unpack(order.model, self.like), {order.client: own}, want)
-        told = {
-            "steps": trained.steps,
-            "signals": {name: _told(value) for name, value in trained.signals.items()},
-            "forgot": forgot,
-        }
+        signals = {name: _told(value) for name, value in trained.signals.items()}
+        told = {"steps": trained.steps, "signals": signals, "forgot": forgot}
         if not trained.finite:
             return {**told, "finite": False}
         try:
