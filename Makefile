@@ -1,6 +1,6 @@
 # Every target builds the virtual environment it needs. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-slow test-flower test-ray check bench bench-selectors bench-compression docs clean
+.PHONY: help install demo test test-slow test-flower test-ray check bench bench-selectors bench-compression bench-scaling docs clean
 
 help:  ## list these targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-19s %s\n", $$1, $$2}'
@@ -34,6 +34,9 @@ bench-selectors: install  ## time and memory of every selector, 10^3 to 10^6 cli
 
 bench-compression: install  ## time, bytes and memory of every compressor on one update
 	@scripts/bench-compression
+
+bench-scaling: install  ## every engine against every other (with Ray where make test-ray has installed it)
+	@scripts/bench-scaling
 
 docs: install  ## build the documentation into site/
 	@scripts/docs

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from motley.core.errors import EngineError
+from motley.engines.base import Setting
 
 __all__ = ["Carrier", "Crew", "Died", "Failed", "Order"]
 
@@ -59,6 +60,10 @@ class Carrier(ABC, Generic[Posted]):
     @abstractmethod
     def start(self, worker: int) -> None:
         """A fresh worker in this place; whatever was there is gone, and its answers with it."""
+
+    @abstractmethod
+    def seen(self) -> Setting:
+        """The setting that the workers were told, its samples where they see them."""
 
     @abstractmethod
     def post(self, what: Any) -> Posted:

@@ -76,9 +76,9 @@ class Crewed(Engine):
         self.workers, self.each = self._shares(setting)
         self.shape = f"{self.workers} x {self.each}"
         self.threads = min(self.workers * self.each, cores(setting.threads))
-        self.inner = dataclasses.replace(_mapped(setting), threads=self.each, workers=None, address=None)
-        self._batches = engine_of(self.inner) in ("cohort", "vmap")
-        self._crew: Crew[Any] = Crew(self._carrier(), self.workers)
+        told = dataclasses.replace(_mapped(setting), threads=self.each, workers=None, address=None)
+        self._batches = engine_of(told) in ("cohort", "vmap")
+        self._crew: Crew[Any] = Crew(self._carrier(told), self.workers)
 
     @classmethod
     @abstractmethod
@@ -91,8 +91,8 @@ class Crewed(Engine):
         return torch.cuda.device_count()
 
     @abstractmethod
-    def _carrier(self) -> Carrier[Any]:
-        """What starts workers on :attr:`inner`."""
+    def _carrier(self, told: Setting) -> Carrier[Any]:
+        """What starts workers and tells them this setting."""
 
     @classmethod
     def _shares(cls, setting: Setting) -> tuple[int, int]:
@@ -206,11 +206,12 @@ class Crewed(Engine):
 
     @cached_property
     def _near(self) -> Sequential:
-        """Measures what is not worth sending."""
-        return Sequential(dataclasses.replace(self.inner, threads=self.setting.threads))
+        """Measures what is not worth sending, on the samples that the workers see."""
+        return Sequential(dataclasses.replace(self._crew.carrier.seen(), threads=self.setting.threads))
 
     def close(self) -> None:
         """End the workers."""
+        self.__dict__.pop("_near", None)
         self._crew.carrier.close()
 
 

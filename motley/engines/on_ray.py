@@ -136,6 +136,11 @@ class _Actors(Carrier[Any]):
         self.actors[worker] = kind.remote(self._setting, self._threads, self._device)
         self._answers[worker] = deque()
 
+    def seen(self) -> Setting:
+        """In this node's store."""
+        found: Setting = unwrap(_ray().get(self._setting).data)
+        return found
+
     def post(self, what: Any) -> Any:
         """Into the store."""
         return _ray().put(_array(what))
@@ -199,9 +204,9 @@ class OnRay(Crewed):
     def _devices(cls) -> int:
         return int(_ray().cluster_resources().get("GPU", 0))
 
-    def _carrier(self) -> Carrier[Any]:
+    def _carrier(self, told: Setting) -> Carrier[Any]:
         device = "cuda:0" if self.setting.device == "cuda" else None  # Ray shows an actor its own GPU only
-        carrier = _Actors(self.inner, self.each, device, self._ends)
+        carrier = _Actors(told, self.each, device, self._ends)
         weakref.finalize(self, carrier.close)
         return carrier
 

@@ -79,8 +79,12 @@ class _Unpacker(Unpickler):
             return torch.empty(shape, dtype=dtype) if kind == "tensor" else np.empty(shape, dtype)
         if place not in self._made:
             count = int(np.prod(shape, dtype=np.int64))
-            look = torch.frombuffer if kind == "tensor" else np.frombuffer
-            self._made[place] = look(self._block, dtype=dtype, count=count, offset=place).reshape(shape)
+            if kind == "tensor":
+                self._made[place] = torch.frombuffer(self._block, dtype=dtype, count=count, offset=place).reshape(shape)
+            else:
+                size = count * np.dtype(dtype).itemsize
+                seen = torch.frombuffer(self._block, dtype=torch.uint8, count=size, offset=place)
+                self._made[place] = seen.numpy().view(dtype).reshape(shape)
         return self._made[place]
 
 

@@ -121,6 +121,11 @@ class _Lines(Carrier[Handle]):
         self._tell(worker, SETTING, worker if self.devices else -1, self.setting)
         process.orders = 0
 
+    def seen(self) -> Setting:
+        """Through the same block."""
+        found: Setting = unwrap(look(os.dup(self.setting.number)))
+        return found
+
     def post(self, what: Any) -> Handle:
         """In memory of its own."""
         return Handle(what)
@@ -191,8 +196,8 @@ class Processes(Crewed):
     def _cores(cls, setting: Setting) -> int:
         return cores(setting.threads)
 
-    def _carrier(self) -> Carrier[Any]:
-        carrier = _Lines(Handle(self.inner), self.each, self.setting.device == "cuda")
+    def _carrier(self, told: Setting) -> Carrier[Any]:
+        carrier = _Lines(Handle(told), self.each, self.setting.device == "cuda")
         weakref.finalize(self, carrier.close)  # whoever forgets to close an engine leaves no process behind
         return carrier
 

@@ -19,6 +19,9 @@ class Hands(Carrier[str]):
         self.log.append(f"start {worker}")
         self.desks[worker] = deque()
 
+    def seen(self):
+        raise NotImplementedError
+
     def post(self, what):
         self.log.append(f"post {what}")
         return what

@@ -52,7 +52,6 @@ def cluster():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-        os.environ["RAY_memory_monitor_refresh_ms"] = "0"  # else it kills whom it likes on a machine that is nearly full
         import ray as package
         from ray.cluster_utils import Cluster
 
