@@ -89,7 +89,7 @@ class Deployment:
         self.kept: dict[int, int] = {}  # by client: dispatch of its last accepted upload
         self.downloads: dict[int, tuple[Tensors, bytes]] = {}
         self.round = self.version = self.dispatch = 0
-        self.asked = False
+        self.asked = self._gathered = False
         self.start_s = self.asked_s = 0.0
         self.score = math.nan
         self.candidates = np.zeros(0, np.int64)
@@ -106,10 +106,16 @@ class Deployment:
         return self.plan.stop.reached(self.version, self.now_s, self.channel.ledger.paper_bits, self.score)
 
     def step(self) -> Round:
-        """Run until the server has stepped once. The first call enrols who comes first."""
+        """Run until the server has stepped once. The first call waits for the population; when it goes on, for those it knows."""
         self.air.tick()
-        if not self.roll.met.any():
-            self._begin()
+        if not self._gathered:
+            self._gathered, known = True, self.roll.met.any()
+            newcomers = self.roll.gather(self.version + 1 if known else 0)
+            self.air.tick()
+            if not known:
+                self._begin()
+            elif len(newcomers):
+                self._enrolled(newcomers)
         while True:
             lines = timelines(self.air.flying)
             view = View(self.now_s, self.plan.cohort, self.version, self.asked, lines, self.asked_s)
@@ -124,24 +130,7 @@ class Deployment:
     # ------------------------------------------------------------------------------------- enrolment
 
     def _begin(self) -> None:
-        """Before round 1: wait for the population, and let everybody who has come tell what it has.
-
-        Raises
-        ------
-        ConfigError: nobody came.
-        """
-        until_s = self.now_s + self.limits.start_s
-        while True:
-            self.roll.meet(0, min(until_s, self.now_s + self.limits.look_s))
-            self.air.tick()
-            if self.roll.met.all() or self.now_s >= until_s:
-                break
-            self.post.wait([], min(until_s, self.now_s + self.limits.look_s))
-        if not self.roll.met.any():
-            raise ConfigError(
-                f"no client came within {self.limits.start_s:g} s; start nodes whose apps answer for this experiment, "
-                "or give more time with limits=Limits(start_s=...)"
-            )
+        """Before round 1: what those who have come told; a look at the untrained model."""
         met = np.flatnonzero(self.roll.met)
         self._enrolled(met)
         if self.writer is not None:

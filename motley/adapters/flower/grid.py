@@ -11,7 +11,9 @@ from typing import Any
 
 from motley.adapters.flower.mail import CLOCK, Answer, Clock, Grid, Outbox, flower
 from motley.adapters.flower.mailbox import Channel, Mailbox, Reply
-from motley.adapters.flower.nodes import Register
+from motley.adapters.flower.nodes import LOG, Register
+from motley.core.errors import ConfigError
+from motley.core.records import Report
 
 __all__ = ["ACTION", "GridMailbox", "letter_in", "sealed"]
 
@@ -32,18 +34,45 @@ def letter_in(message: Any) -> object:
     return record.get(_KEY, b"") if isinstance(record, Mapping) else b""
 
 
+class _Register(Register):
+    """Asks nodes that are new and does not wait for them: what they say is heard at a later look."""
+
+    def __init__(self, key: str, limit_s: float, outbox: Outbox) -> None:
+        super().__init__(key, (), limit_s, outbox.clock)
+        self.outbox, self.asked = outbox, list[Answer]()
+
+    def look(self, grid: Grid) -> list[Report]:
+        """As :meth:`Register.look`; a node whose answer cannot be used costs nobody else anything."""
+        self.outbox.collect()
+        late = [answer for answer in self.asked if self.clock.now() >= answer.sent_s + self.limit_s]
+        self.outbox.give_up(late, f"no answer within {self.limit_s:g} s")
+        heard = [answer for answer in self.asked if answer.lost or answer.reply is not None]
+        self.asked = [answer for answer in self.asked if not (answer.lost or answer.reply is not None)]
+        try:
+            if heard:
+                self._heard(heard)
+        except ConfigError as error:
+            LOG.warning("%s", error)
+        return super().look(grid)
+
+    def _ask(self, grid: Grid, nodes: list[int]) -> None:
+        waiting = {answer.node for answer in self.asked}
+        self.asked += self.outbox.send(self._questions([node for node in nodes if node not in waiting]))
+
+
 class GridMailbox(Mailbox):
     """Flower's grid as a mailbox.
 
     Parameters
     ----------
-    grid: Flower's. key: of ``--node-config``, a client's stable whole number. limit_s: for a new node to say which client it is.
+    grid: Flower's. key: of ``--node-config``, a client's stable whole number. limit_s: for a new node to say which client it is;
+    nobody waits for it.
     clock: of the server.
     """
 
     def __init__(self, grid: Grid, key: str = "partition-id", limit_s: float = 120.0, clock: Clock = CLOCK) -> None:
         self.grid, self.clock = grid, clock
-        self.register = Register(key, (), limit_s, clock)
+        self.register = _Register(key, limit_s, Outbox(grid, clock))
         self.outbox = Outbox(grid, clock)
         self._numbers = itertools.count()
         self._sent: dict[int, tuple[str, Answer]] = {}  # by the object's id, which the second keeps alive

@@ -173,10 +173,21 @@ class Register:
         return not left
 
     def _ask(self, grid: Grid, nodes: list[int]) -> None:
+        self._heard(exchange(grid, self._questions(nodes), self.limit_s, self.clock))
+
+    def _questions(self, nodes: list[int]) -> list[Any]:
         app = flower()
         question = app.RecordDict({"motley": app.ConfigRecord({"key": self.key, "wanted": ",".join(sorted(self.wanted))})})
-        answers = exchange(grid, [app.Message(question, node, ENROL) for node in nodes], self.limit_s, self.clock)
         self.bits_down += bits_of(question) * len(nodes)
+        return [app.Message(question, node, ENROL) for node in nodes]
+
+    def _heard(self, answers: list[Answer]) -> None:
+        """Take in what nodes say of themselves.
+
+        Raises
+        ------
+        ConfigError: errors only, and nobody is known.
+        """
         problems = []
         for answer in answers:
             try:

@@ -34,8 +34,9 @@ class Limits:
 
     Parameters
     ----------
-    start_s: for the whole population to come, before round 1. work_s: for a client's upload; then it counts as dropped. Also the life
-    of a letter. query_s: for answers to short questions (enrolment, probes). poll_s: between two looks into the mailbox.
+    start_s: for the whole population to come, before round 1, and for those it knows when a deployment goes on.
+    work_s: for a client's upload; then it counts as dropped. Also the life of a letter.
+    query_s: for answers to short questions (enrolment, probes). poll_s: between two looks into the mailbox.
     look_s: between two looks at who is there.
     """
 
@@ -161,6 +162,28 @@ class Roll:
             if not replies:
                 break
         return np.array(sorted(now), np.int64)
+
+    def gather(self, round: int) -> Ids:
+        """Wait for everybody who was met before, or, where nobody was, for the population; who is met now, sorted.
+
+        Raises
+        ------
+        ConfigError: nobody came in all the time there is.
+        """
+        until_s = self.post.now_s + self.limits.start_s
+        expected, new = self.met.copy() if self.met.any() else ~self.met, np.zeros(0, np.int64)
+        while True:
+            new = np.union1d(new, self.meet(round, min(until_s, self.post.now_s + self.limits.look_s)))
+            there = np.isin(np.flatnonzero(expected), self.present(fresh=False))
+            if (self.met[expected] & there).all() or self.post.now_s >= until_s:
+                break
+            self.post.wait([], min(until_s, self.post.now_s + self.limits.look_s))
+        if not self.met.any():
+            raise ConfigError(
+                f"no client came within {self.limits.start_s:g} s; start nodes whose apps answer for this experiment, "
+                "or give more time with limits=Limits(start_s=...)"
+            )
+        return new
 
     def learn(self, reports: Reports) -> None:
         """Take in how long clients took."""

@@ -329,6 +329,18 @@ def test_who_was_under_way_when_the_server_died_is_dropped(tmp_path):
     assert len(set(clients["dispatch"])) == len(clients["dispatch"])
 
 
+def test_who_stays_away_after_a_kill_is_waited_for_once(tmp_path):
+    setup = experiment(population=3, cohort=3, stop={"rounds": 4})
+    with pytest.raises(KilledError):
+        deploy(federation(setup, tmp_path), setup, tmp_path / "real", told=killed_after(2))
+    grid = federation(setup, tmp_path)
+    del grid.nodes[102]
+    rounds = columns(deploy(grid, setup, tmp_path / "real"), "rounds")
+    assert rounds["accepted"].tolist() == [3, 3, 2, 2]
+    assert 28 < rounds["time_s"][2] - rounds["time_s"][1] < 40
+    assert rounds["time_s"][3] - rounds["time_s"][2] < 5
+
+
 def test_a_finished_deployment_is_only_loaded(tmp_path):
     setup = experiment()
     first = deploy(federation(setup, tmp_path), setup, tmp_path / "real")
