@@ -62,7 +62,7 @@ TABLES = {
     "uneven_work": Table("uneven-work", CLIENTS, base="partial drop, fedavg"),
     "asynchronous": Table(
         "asynchronous", ("times", "difference", "target", "steps", "slow"), target=0.9, base="synchronous", end="final",
-        times=(30.0, 60.0, 90.0),
+        times=(30.0, 60.0, 120.0),
     ),
 }  # fmt: skip
 
@@ -73,7 +73,8 @@ def collect(table: Table, runs: Sequence[Run]) -> dict[str, Any]:
     for value, title in table.titles or ((None, ""),):
         members = [run for run in runs if not table.panel or _at(run.config, table.panel) == value]
         groups = group_runs(members)
-        found = {one.label: one for one in differences(groups, table.base, table.end)}
+        known = groups if table.base is None or table.base in groups else {}
+        found = {one.label: one for one in differences(known, table.base, table.end)} if known else {}
         rows += [
             {"panel": title, **_row(table, row, groups[row.label], found.get(row.label))}
             for row in sorted(method_rows(groups), key=lambda row: -row.stable.mean)

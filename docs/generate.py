@@ -16,6 +16,7 @@ import sys
 import types
 import typing
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -318,6 +319,64 @@ def traffic() -> str:
     return f"`{found['experiment']}`, {found['rows'][0]['rounds']} rounds, {said}:\n\n{table(head, rows)}"
 
 
+def heterogeneity(name: str) -> str:
+    """One table of ``benchmarks/measured/heterogeneity.json``, a panel after the other."""
+    found = _measured("heterogeneity")[name]
+    panels = list(dict.fromkeys(row["panel"] for row in found["rows"]))
+    parts = []
+    for panel in panels:
+        rows = [row for row in found["rows"] if row["panel"] == panel]
+        cells = [dict(cell for column in found["columns"] for cell in _cells(column, row, found)) for row in rows]
+        names = [f"`{row['label']}`" + _fewer(len(row["seeds"]), found["seeds"]) for row in rows]
+        body = table(("method", *cells[0]), [(name, *cell.values()) for name, cell in zip(names, cells, strict=True)])
+        parts.append(f"{panel[:1].upper()}{panel[1:]}:\n\n{body}" if panel else body)
+    seeds = (
+        f"{found['seeds']} seeds: mean ± standard deviation."
+        if found["seeds"] > 1
+        else "One seed: small differences mean nothing."
+    )
+    return "\n\n".join([*parts, seeds])
+
+
+def _fewer(seeds: int, most: int) -> str:
+    return "" if seeds == most else f" ({seeds} seed{'s' if seeds > 1 else ''})"
+
+
+def _cells(column: str, row: dict[str, Any], found: dict[str, Any]) -> list[tuple[str, str]]:
+    """(head, text) of one column, or of the several that one record makes."""
+    if column == "difference":
+        return [(f"{found['end']} against `{found['base']}` (95 %)", _difference(row.get("difference")))]
+    if column == "target":
+        way = row["target"]
+        text = f"{'' if way['reached'] else '> '}{way['seconds']:,.0f} ({way['seeds']} of {len(row['seeds'])})"
+        return [(f"virtual s to {100 * found['target']:g} % (seeds)", text)]
+    if column == "times":
+        return [(f"at {time:g} s, %", _spread(at)) for time, at in zip(found["times"], row["times"], strict=True)]
+    if column == "domains":
+        return [(f"{name}, %", _spread(at)) for name, at in row["domains"].items()]
+    if column == "steps":
+        return [("server steps", f"{row['steps']:,.0f}")]
+    if column == "variance":
+        return [(column, _spread(row[column], 0))]
+    heads = {"worst_decile": "worst tenth, %", "slow": "updates from the slowest quarter, %"}
+    return [(heads.get(column, f"{column}, %"), _spread(row[column]))]
+
+
+def _spread(pair: Sequence[float | None], digits: int = 1) -> str:
+    mean, deviation = pair
+    if mean is None:
+        return "-"
+    return f"{mean:.{digits}f}" + ("" if deviation is None else f" ± {deviation:.{digits}f}")
+
+
+def _difference(found: dict[str, Any] | None) -> str:
+    """Bold where the interval leaves out zero."""
+    if found is None:
+        return "-"
+    mean, low, high = (f"{value:+.1f}".replace("-", "−") for value in found["interval"])
+    return f"{mean} ({low} to {high})" if found["verdict"] == "no clear difference" else f"**{mean}** ({low} to {high})"
+
+
 def _measured(name: str) -> dict[str, Any]:
     found: dict[str, Any] = json.loads((ROOT / "benchmarks" / "measured" / f"{name}.json").read_text(encoding="utf-8"))
     return found
@@ -341,6 +400,9 @@ MAKERS: dict[str, Callable[[], str]] = {
         traffic,
     )
 }
+
+
+MAKERS |= {f"measured_{name}": partial(heterogeneity, name) for name in _measured("heterogeneity")}
 
 
 def refreshed(text: str) -> str:
