@@ -86,7 +86,7 @@ def refused(said: Said, message: str, folder: Path) -> None:
         (["run", "q.toml", "--set", "cohorts=7"], "cohorts: there is no such key (did you mean 'cohort'?)"),
         (["run", "q.toml", "--set", "cohort=many"], "cohort: got 'many'; expected a whole number"),
         (["run", "q.toml", "--set", "selector.name=unifrom"], "selector.name: got 'unifrom' (did you mean 'uniform'?)"),
-        (["run", "q.toml", "--set", "engine.name=ray"], "engine: 'ray' is known but not built yet"),
+        (["run", "q.toml", "--set", "engine.name=rays"], "engine: got 'rays' (did you mean 'ray'?)"),
         (["run", "q.toml", "--data", "nowhere"], "--data: there is no folder 'nowhere'"),
         (["run", "q.toml", "--out", "q.toml"], "q.toml is, or lies below, a file; choose another output folder"),
         (["run", "q.toml", "--set", "engine.device=gpu7"], "engine.device: got 'gpu7', which torch cannot use here"),
@@ -115,7 +115,7 @@ def refused(said: Said, message: str, folder: Path) -> None:
         (["run", "digits.toml", "--set", "partition=by_writer"], ""),
         (["run", "digits.toml", "--set", "population=5000"], ""),
         (["compare", "q.toml", "--over", "selector.name"], "--over: got 'selector.name'; expected key=value"),
-        (["compare", "q.toml", "--over", "engine.name=auto,ray"], "engine: 'ray' is known but not built yet"),
+        (["compare", "q.toml", "--over", "engine.name=auto,rays"], "engine: got 'rays' (did you mean 'ray'?)"),
         (["compare", "q.toml", "--seeds", "0,x"], "--seeds: got '0,x'; expected whole numbers with commas between"),
         (["compare", "q.toml", "--seeds", "1,1"], "grid: the same run occurs twice"),
         (["list", "selectrs"], "there is no kind 'selectrs' (did you mean 'selectors'?)"),
@@ -307,11 +307,11 @@ def test_a_failed_run_of_a_comparison_is_told_and_the_others_kept(motley: Motley
     assert "tables: all" in said.out
 
 
-def test_list_shows_names_options_and_what_is_planned(motley: Motley) -> None:
+def test_list_shows_names_and_options(motley: Motley) -> None:
     said = motley("list", "selectors").out
     assert "uniform" in said
     assert "[sees" in said
-    assert "ray                    known, not built yet" in motley("list", "engines").out
+    assert "ray                    Chunks of clients in the actors of a Ray cluster" in motley("list", "engines").out
     assert "    d                    a whole number or none; default null" in said
     rows = json.loads(motley("list", "networks", "--json").out)
     assert {row["name"] for row in rows} >= {"constant", "uniform"}
