@@ -200,6 +200,8 @@ class Register:
             else:
                 self.told[answer.node] = told
                 self._waits.pop(answer.node, None)
+        if not problems:
+            return
         refused = [answer for answer in answers if answer.lost and answer.reply is not None]
         if not self.told and len(refused) == len(answers):
             raise ConfigError(
