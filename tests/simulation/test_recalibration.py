@@ -1,4 +1,4 @@
-"""BatchNorm statistics made anew: a chain of clients, momentum .1, weights untouched, uploads without statistics, all of it charged."""
+"""BatchNorm statistics made anew: a chain of clients, momentum .1, weights untouched, uploads without statistics, all charged."""
 
 import copy
 

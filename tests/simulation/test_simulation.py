@@ -53,7 +53,7 @@ def _experiment(**keys: Any) -> Experiment:
 
 
 def test_a_round_of_three_clients_to_the_last_digit() -> None:
-    """Download 32,000 bits at .064 Mb/s: .5 s. Compute 2, 4, 8 steps of .25 s: .5, 1, 2 s. Upload of 32,536 bits at .032 Mb/s: 1.01675 s.
+    """Download 32,000 bits at .064 Mb/s: .5 s. Compute 2, 4, 8 steps of .25 s: .5, 1, 2 s. Up: 32,536 bits at .032 Mb/s: 1.01675 s.
     The slowest ends the round at .5 + 2 + 1.01675 s; three models down, three updates up."""
     rows = Rows()
     simulation = build(_experiment(), writer=rows)

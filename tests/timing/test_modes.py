@@ -205,7 +205,7 @@ class Rows:
 
 
 def test_what_is_cancelled_is_not_billed_up_and_what_is_late_keeps_its_memory():
-    """Everybody is asked, one is kept: three downloads of 2 x 32 bits, one upload with 108 bytes of heads; the others' c_k stay unset."""
+    """Everybody is asked, one is kept: three downloads of 64 bits, one upload, 108 bytes of heads; the others' c_k stay unset."""
     keys = {"cohort": 1, "synchrony": {"name": "deadline", "over_select": 3.0}, "algorithm": "scaffold", "rounds": 1}
     simulation = simulate(device={"name": "uniform", "low": 1.0, "high": 2.0}, **keys)
     simulation.writer = rows = Rows()

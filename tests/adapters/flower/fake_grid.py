@@ -128,7 +128,12 @@ class FakeGrid:
         at = message.metadata.dst_node_id
         if at not in self.contexts:
             self.contexts[at] = app.Context(
-                run_id=1, node_id=at, node_config=dict(node.config), state=app.RecordDict(), run_config=self.run_config, series_id=1
+                run_id=1,
+                node_id=at,
+                node_config=dict(node.config),
+                state=app.RecordDict(),
+                run_config=self.run_config,
+                series_id=1,
             )
         try:
             reply = node.app(message, self.contexts[at])
