@@ -196,13 +196,9 @@ def _component(row: dict[str, Any]) -> tuple[str, str, str]:
 
 
 def contents() -> str:
-    """One row per kind: what is built, what is planned."""
-    rows = []
-    for kind in ORDER:
-        names = registry.listing(kind)
-        built, planned = ([f"`{r['name']}`" for r in names if r["built"] is flag] for flag in (True, False))
-        rows.append((kind.replace("_", " "), ", ".join(built), ", ".join(planned) or "-"))
-    return table(("kind", "built", "named, not built yet"), rows)
+    """One row per kind: the names that are built."""
+    built = {kind: [f"`{row['name']}`" for row in registry.listing(kind) if row["built"]] for kind in ORDER}
+    return table(("kind", "names"), [(kind.replace("_", " "), ", ".join(names)) for kind, names in built.items()])
 
 
 # ---------------------------------------------------------------------------------------------------- signals, tables
