@@ -362,7 +362,8 @@ def test_a_process_interrupted_and_resumed_ends_like_one_that_was_not(tmp_path: 
     command = [sys.executable, "-m", "motley", "run", "q.toml", "--out", "out", "--no-report"]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
     options: Any = {"cwd": tmp_path, "text": True, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "env": environment}
-    with subprocess.Popen(command, **options) as process:
+    hear: Any = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # noqa: E731 - shells in the background have it ignored
+    with subprocess.Popen(command, preexec_fn=hear, **options) as process:  # noqa: PLW1509
         while not list(tmp_path.glob("out/checkpoints/*")) and process.poll() is None:
             time.sleep(0.005)
         process.send_signal(signal.SIGINT)

@@ -41,7 +41,7 @@ def test_a_pair_runs(point):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("selector", TABLE.grid["selector.name"])
+@pytest.mark.parametrize("selector", TABLE.grid[0]["selector.name"])
 def test_own_models_under_every_selector(selector):
     """RHFL's clients with models of their own, for the rules that do not look at uploaded updates; none of the eight does."""
     keys = {"selector": selector, "algorithm": {"name": "rhfl", "mode": "kd", "batch_size": 64}, "stop": {"rounds": 2}}
