@@ -363,7 +363,7 @@ def test_a_process_interrupted_and_resumed_ends_like_one_that_was_not(tmp_path: 
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
     options: Any = {"cwd": tmp_path, "text": True, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "env": environment}
     hear: Any = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # noqa: E731 - shells in the background have it ignored
-    with subprocess.Popen(command, preexec_fn=hear, **options) as process:  # noqa: PLW1509
+    with subprocess.Popen(command, preexec_fn=hear, **options) as process:
         while not list(tmp_path.glob("out/checkpoints/*")) and process.poll() is None:
             time.sleep(0.005)
         process.send_signal(signal.SIGINT)
