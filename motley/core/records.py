@@ -298,6 +298,8 @@ class Cohort:
     rehearsal: the cohort trains and is billed as ever, its aggregate makes a model that is thrown away, and the server does not
         move (FedCor); see below.
     notes: diagnostics for the tables; names that share a head (``component.value``, ``component.fairness``) are drawn together.
+    probabilities: of a rule that draws by explicit ones, those of all available, ``[K_A]`` in the order of ``Ask.available``; of the
+        first draw, up to a factor. For diagnostics: nothing that is learned depends on them.
 
     Rehearsals
     ----------
@@ -325,6 +327,7 @@ class Cohort:
     lr_scale: Floats | None = None
     rehearsal: bool = False
     notes: Mapping[str, float] = field(default_factory=dict)
+    probabilities: Floats | None = None
 
 
 @dataclass(frozen=True, slots=True)

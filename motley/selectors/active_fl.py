@@ -152,7 +152,8 @@ class ActiveFL(SelectionRule[ActiveFLState]):
         p = np.zeros(len(value))
         p[eligible] = softmax(log_weights)
         notes = {"max_probability": p.max(), "cv_probability": p.std() * len(p), "eligible": len(eligible)}
-        return Cohort(np.concatenate([ask.available[soft], uniform]), notes={name: float(n) for name, n in notes.items()})
+        told = {name: float(n) for name, n in notes.items()}
+        return Cohort(np.concatenate([ask.available[soft], uniform]), notes=told, probabilities=p)
 
     def observe(self, state: ActiveFLState, round: int, reports: Reports) -> ActiveFLState:
         """Sizes at enrolment, losses of the first evaluation, then losses at arrival."""

@@ -180,7 +180,8 @@ class AdaSample(SelectionRule[AdaSampleState]):
             "max_probability": q.max(), "cv_probability": q.std() * len(q), "max_weight": weights.max(),
             "phase": ("uniform", "weighted", "solved").index(state.phase), "c0": state.c0,
         }  # fmt: skip
-        return Cohort(ask.available[at], weights, counts, notes={name: float(value) for name, value in notes.items()})
+        told = {name: float(value) for name, value in notes.items()}
+        return Cohort(ask.available[at], weights, counts, notes=told, probabilities=q)
 
     def observe(self, state: AdaSampleState, round: int, reports: Reports) -> AdaSampleState:
         """Sizes at enrolment; the probe solves; pilots collect losses, norms and durations; a refresh solves anew."""

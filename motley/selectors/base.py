@@ -149,6 +149,9 @@ class Selector(Generic[S]):
             column = getattr(cohort, name)
             if column is not None and len(column) != len(cohort.ids):
                 raise ContractError(f"{type(self.rule).__name__}: {name} has {len(column)} entries for {len(cohort.ids)} ids")
+        law, there = cohort.probabilities, len(ask.available)
+        if law is not None and len(law) != there:
+            raise ContractError(f"{type(self.rule).__name__}: probabilities has {len(law)} entries for {there} available")
         return cohort
 
     def observe(self, round: int, reports: Reports | Iterable[Report]) -> None:

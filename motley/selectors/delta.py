@@ -134,7 +134,8 @@ class DELTA(SelectionRule[DELTAState]):
             chance[left_out] = fill / np.count_nonzero(left_out)
         weights = shares(state.clients, ask.available)[at] / chance[at]
         notes = {"max_probability": u.max(), "cv_probability": u.std() * len(u), "max_weight": weights.max()}
-        return Cohort(ask.available[at], weights, notes={name: float(value) for name, value in notes.items()})
+        told = {name: float(value) for name, value in notes.items()}
+        return Cohort(ask.available[at], weights, notes=told, probabilities=u)
 
     def observe(self, state: DELTAState, round: int, reports: Reports) -> DELTAState:
         """Sizes at enrolment; losses and distances from the mean of whoever was probed together."""

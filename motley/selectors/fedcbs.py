@@ -120,6 +120,7 @@ class FedCBS(SelectionRule[FedCBSState]):
         chosen = np.zeros(ask.m, np.int64)
         free = np.zeros(len(counts))  # added to logarithms of weights: -inf for those chosen
         notes: dict[str, float] = {}
+        first = np.zeros(0)
         for j in range(ask.m):
             spread = (pooled @ pooled + 2.0 * (counts @ pooled) + square) / (pooled_size + size) ** 2 - 1.0 / counts.shape[1]
             logs = -self.beta * (j + 1) * np.log(np.maximum(spread, self.floor))
@@ -127,11 +128,12 @@ class FedCBS(SelectionRule[FedCBSState]):
                 with np.errstate(divide="ignore"):  # no bonus is no addition
                     logs = np.logaddexp(logs, np.log(self.bonus(state, ask.round, ask.available)))
             p = softmax(logs + free)
+            first = p if not j else first
             notes = notes or {"max_probability": float(p.max()), "cv_probability": float(p.std() * len(p))}
             chosen[j] = with_replacement(p, 1, ask.rng)[0][0]
             free[chosen[j]] = -np.inf
             pooled, pooled_size = pooled + counts[chosen[j]], pooled_size + size[chosen[j]]
-        return Cohort(ask.available[chosen], notes={"qcid": qcid(counts[chosen]), **notes})
+        return Cohort(ask.available[chosen], notes={"qcid": qcid(counts[chosen]), **notes}, probabilities=first)
 
     def observe(self, state: FedCBSState, round: int, reports: Reports) -> FedCBSState:
         """Labels at enrolment; counts of whoever was sent out."""

@@ -233,7 +233,7 @@ class FedCvrBolt(SelectionRule[FedCvrBoltState]):
             "largest_coalition": float(np.bincount(group).max() / len(group)), "folded": state.lost / whole,
         }  # fmt: skip
         ids = ask.available[at]
-        return Cohort(ids, shares(state.clients, ids), notes=notes)
+        return Cohort(ids, shares(state.clients, ids), notes=notes, probabilities=p)
 
     # ------------------------------------------------------------------------------------- steps 5 to 7
 

@@ -160,7 +160,7 @@ class FedSTaS(SelectionRule[FedSTaSState]):
         at = np.concatenate(chosen)
         weights = sizes[label[at]] / wanted[label[at]] / sizes[wanted > 0].sum()
         notes = {"strata": float(len(sizes)), "max_probability": float(p.max()), "cv_probability": float(p.std() * len(p))}
-        return Cohort(ask.available[at], weights, notes=notes)
+        return Cohort(ask.available[at], weights, notes=notes, probabilities=p)
 
     def observe(self, state: FedSTaSState, round: int, reports: Reports) -> FedSTaSState:
         """Gradients of the probe, or of those accepted; one that is not finite leaves the one before."""

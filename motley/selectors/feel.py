@@ -147,7 +147,8 @@ class FEEL(SelectionRule[FEELState]):
             weights = np.minimum(weights, self.cap / ask.m)
         law = p if p.any() else np.full(len(p), 1.0 / len(p))
         notes = {"max_probability": law.max(), "cv_probability": law.std() * len(law), "max_weight": weights.max()}
-        return Cohort(ask.available[at], weights, notes={name: float(value) for name, value in notes.items()})
+        told = {name: float(value) for name, value in notes.items()}
+        return Cohort(ask.available[at], weights, notes=told, probabilities=law)
 
     def observe(self, state: FEELState, round: int, reports: Reports) -> FEELState:
         """Sizes at enrolment, norms and upload times of the probe, or norms of the updates."""

@@ -212,6 +212,7 @@ class HeteroSelect(SelectionRule[HeteroSelectState]):
             scores=chosen,
             lr_scale=1.0 + chosen if self.lr == "score_adaptive" else None,
             notes={"tau": tau, "max_probability": float(p.max()), "cv_probability": float(p.std() * len(p)), **means},
+            probabilities=p,
         )
 
     def observe(self, state: HeteroSelectState, round: int, reports: Reports) -> HeteroSelectState:

@@ -216,7 +216,7 @@ class HeteroSelectV1(SelectionRule[HeteroSelectV1State]):
         at = gumbel_top_m(scores / tau, ask.m, ask.rng)
         means = {f"component.{name}": float(part.mean()) for name, part in components._asdict().items()}
         notes = {"tau": tau, "max_probability": float(p.max()), "cv_probability": float(p.std() * len(p)), **means}
-        return Cohort(ask.available[at], np.full(len(at), 1.0 / len(at)), scores=p[at], notes=notes)
+        return Cohort(ask.available[at], np.full(len(at), 1.0 / len(at)), scores=p[at], notes=notes, probabilities=p)
 
     def observe(self, state: HeteroSelectV1State, round: int, reports: Reports) -> HeteroSelectV1State:
         """Labels at enrolment, losses from the probe or the reports, counts from whoever was sent out."""

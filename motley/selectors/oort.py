@@ -250,7 +250,8 @@ class Oort(SelectionRule[OortState]):
         if not state.selections:
             notes = {"epsilon": 1.0, "exploited": 0.0, "explored": float(m)}
             notes |= {"max_probability": 1.0 / len(ids), "cv_probability": 0.0}
-            return Cohort(ids[ask.rng.choice(len(ids), m, replace=False)], notes=notes)
+            alike = np.broadcast_to(1.0 / len(ids), len(ids))
+            return Cohort(ids[ask.rng.choice(len(ids), m, replace=False)], notes=notes, probabilities=alike)
         epsilon, preferred_s = self.epsilon(state), self.preferred_s(state)
         explored, barred = state.clients.get("last", ids) > 0, self._barred(state, ids)
         speed = self.speed(state, ids, preferred_s)
@@ -276,7 +277,7 @@ class Oort(SelectionRule[OortState]):
             notes |= {"max_probability": float(chance.max()), "cv_probability": float(chance.std() * len(ids))}
         if preferred_s < math.inf:
             notes["preferred_s"] = preferred_s
-        return Cohort(ids[np.concatenate(chosen)], notes=notes)
+        return Cohort(ids[np.concatenate(chosen)], notes=notes, probabilities=chance if n_xpt + n_e else None)
 
     def _pool(self, scores: Floats, n_xpt: int, rng: np.random.Generator) -> Ids:
         """Whom to exploit: positions of scores that are not far below the one at rank n_xpt (the last rank, if there are fewer)."""

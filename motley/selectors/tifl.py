@@ -146,7 +146,13 @@ class TiFL(SelectionRule[TiFLState]):
         able = (left > 0) & (there > 0)
         if not able.any():
             return self._cohort(
-                ask, ask.rng.choice(len(tier), ask.m, replace=False), -1, left, np.ones(1), np.array([len(tier)])
+                ask,
+                ask.rng.choice(len(tier), ask.m, replace=False),
+                -1,
+                left,
+                np.ones(1),
+                np.array([len(tier)]),
+                0 * tier.astype(np.int64),
             )
         weight = self.probabilities(state, ask.horizon) * able
         p = weight / weight.sum() if weight.any() else able / able.sum()
@@ -157,13 +163,14 @@ class TiFL(SelectionRule[TiFLState]):
                 members = np.flatnonzero(tier == group)
                 more = ask.rng.choice(len(members), min(ask.m - len(at), len(members)), replace=False)
                 at = np.concatenate([at, members[more]])
-        return self._cohort(ask, at, drawn, left, p[there > 0], there[there > 0])
+        full = np.flatnonzero(there)
+        return self._cohort(ask, at, drawn, left, p[full], there[full], np.searchsorted(full, tier))
 
-    def _cohort(self, ask: Ask, at: Ids, tier: int, left: Floats, p: Floats, there: Ids) -> Cohort:
-        """The clients at these positions; the law of the first draw is ``p / there`` for each client of a tier."""
+    def _cohort(self, ask: Ask, at: Ids, tier: int, left: Floats, p: Floats, there: Ids, own: Ids) -> Cohort:
+        """The clients at these positions; the law of the first draw is ``p / there`` for each client of a tier, ``own`` its row."""
         spread = math.sqrt(float(there @ (p / there * there.sum() - 1.0) ** 2) / there.sum())
         notes = {"tier": float(tier), "credits": float(left.sum()), "max_probability": float((p / there).max())}
-        return Cohort(ask.available[at], notes={**notes, "cv_probability": spread})
+        return Cohort(ask.available[at], notes={**notes, "cv_probability": spread}, probabilities=(p / there)[own])
 
     def observe(self, state: TiFLState, round: int, reports: Reports) -> TiFLState:
         """Durations at enrolment and from participants; losses at a look; the credit of the tier that was used."""

@@ -89,18 +89,21 @@ class Uniform(SelectionRule[UniformState]):
             p = shares(state.clients, ask.available)
             at = successive_draws(p, ask.m, ask.rng)
             if not self.unbiased:
-                return Cohort(ask.available[at], np.full(len(at), 1.0 / len(at)))
+                return Cohort(ask.available[at], np.full(len(at), 1.0 / len(at)), probabilities=p)
             chance = inclusion_probabilities(p, ask.m)[at]  # 0 only for clients without data: they weigh nothing
-            return Cohort(ask.available[at], np.divide(p[at], chance, out=np.zeros(len(at)), where=chance > 0))
+            weights = np.divide(p[at], chance, out=np.zeros(len(at)), where=chance > 0)
+            return Cohort(ask.available[at], weights, probabilities=p)
         at = ask.rng.choice(len(ask.available), ask.m, replace=False)
         ids = ask.available[at]
+        alike = np.broadcast_to(1.0 / len(ask.available), len(ask.available))
         if not self.unbiased:
-            return Cohort(ids)
-        return Cohort(ids, shares(state.clients, ask.available)[at] * len(ask.available) / ask.m)
+            return Cohort(ids, probabilities=alike)
+        return Cohort(ids, shares(state.clients, ask.available)[at] * len(ask.available) / ask.m, probabilities=alike)
 
     def _with_replacement(self, state: UniformState, ask: Ask) -> Cohort:
-        at, counts = with_replacement(shares(state.clients, ask.available), ask.m, ask.rng)
-        return Cohort(ask.available[at], counts / ask.m, counts)
+        p = shares(state.clients, ask.available)
+        at, counts = with_replacement(p, ask.m, ask.rng)
+        return Cohort(ask.available[at], counts / ask.m, counts, probabilities=p)
 
     def observe(self, state: UniformState, round: int, reports: Reports) -> UniformState:
         """Sizes come with enrolment; nothing else is kept."""

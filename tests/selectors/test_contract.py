@@ -32,7 +32,7 @@ from motley.selectors.restless_bandit import RestlessBandit
 from motley.selectors.tifl import TiFL
 from motley.selectors.ucb1 import UCB1
 from motley.selectors.uniform import Uniform
-from motley.testing.selectors import CHECKS, check_selector
+from motley.testing.selectors import CHECKS, Federation, check_selector
 
 RULES = [
     Uniform(),
@@ -120,6 +120,24 @@ RULES = [
 @pytest.mark.parametrize("rule", RULES, ids=str)
 def test_rule_keeps_the_contract(rule):
     check_selector(rule)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=str)
+def test_probabilities_are_those_that_are_noted(rule):
+    """Whoever notes the largest or the spread of its probabilities gives them, of all available, and they are the same."""
+    world = Federation()
+    available = {t: world.ids[: 12 - t % 3] for t in range(1, 9)}
+    cohorts = world.play(world.selector(rule), list(available), available=available.get)
+    for t, cohort in enumerate(cohorts, 1):
+        p = cohort.probabilities
+        assert (p is not None) == (isinstance(rule, Uniform) or "max_probability" in cohort.notes)
+        if p is not None:
+            assert p.shape == (len(available[t]),)
+            assert (p >= 0).all()
+            assert p.sum() > 0
+        if "max_probability" in cohort.notes:
+            assert p.max() == pytest.approx(cohort.notes["max_probability"], rel=1e-12)
+            assert p.std() / p.mean() == pytest.approx(cohort.notes["cv_probability"], rel=1e-9, abs=1e-12)
 
 
 def test_every_rule_of_the_catalogue_has_a_row():
