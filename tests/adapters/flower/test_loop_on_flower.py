@@ -20,6 +20,7 @@ import pytest
 from safetensors.torch import load_file
 
 import motley
+from tests.adapters.flower.started import ended_like_interrupted, nothing_left
 
 pytestmark = pytest.mark.flower
 
@@ -133,6 +134,9 @@ class Loopback:
                 "--port", str(self.ports[k]), "--node-config", config,
             )  # fmt: skip
 
+    def logs(self):
+        return "\n".join(f"== {log.name}\n{log.read_text()[-2500:]}" for log in sorted(self.folder.glob("*.log")))
+
     def run(self, name, app, out):
         self.start(name, "flwr", "run", str(app), "here", "--stream", "-c", f'out="{out}"')
         return self.folder / f"{name}.log"
@@ -168,6 +172,19 @@ def until(what, seconds, otherwise):
         time.sleep(0.2)
 
 
+def in_two_runs(there, app, out):
+    """The first one's server is killed after a step."""
+    there.up(3)
+    first = there.run("first", app, out)
+    until(lambda: "step 1" in first.read_text(), 600, there.logs)
+    assert there.kill_server(), there.logs()
+    until(lambda: there.running["first"].poll() is not None, 120, there.logs)
+    second = there.run("second", app, out)
+    until(lambda: "the end" in second.read_text() or there.running["second"].poll() is not None, 600, there.logs)
+    assert "the end" in second.read_text(), there.logs()
+    assert "step 1\n" not in second.read_text()
+
+
 def test_killed_and_begun_again_it_is_the_simulation_bit_for_bit(tmp_path):
     pytest.importorskip("flwr")
     app = tmp_path / "app"
@@ -177,22 +194,12 @@ def test_killed_and_begun_again_it_is_the_simulation_bit_for_bit(tmp_path):
         (app / "loopback" / f"{name}.py").write_text(text)
     out, there = tmp_path / "out", Loopback(tmp_path / "there", 3)
 
-    def logs():
-        return "\n".join(f"== {log.name}\n{log.read_text()[-2500:]}" for log in sorted(there.folder.glob("*.log")))
-
     try:
-        there.up(3)
-        first = there.run("first", app, out)
-        until(lambda: "step 1" in first.read_text(), 600, logs)
-        assert there.kill_server(), logs()
-        until(lambda: there.running["first"].poll() is not None, 120, logs)
-        second = there.run("second", app, out)
-        until(lambda: "the end" in second.read_text() or there.running["second"].poll() is not None, 600, logs)
-        assert "the end" in second.read_text(), logs()
-        assert "step 1\n" not in second.read_text()
+        with ended_like_interrupted():
+            in_two_runs(there, app, out)
     finally:
         there.stop()
-    assert all(process.poll() is not None for process in there.running.values())
+    assert not nothing_left(there.folder)
     done = motley.load(out)
     assert done.finished
     assert done.column("rounds", "version").tolist() == [1, 2, 3]

@@ -11,10 +11,10 @@ import sys
 import time
 from pathlib import Path
 
-import psutil
 import pytest
 
 from tests.adapters.flower.conftest import HERE
+from tests.adapters.flower.started import ended_like_interrupted, listening, nothing_left, started_by
 from tests.adapters.flower.test_example import in_process
 
 pytestmark = [
@@ -86,26 +86,6 @@ def free_ports(n):
     raise AssertionError("no free ports")
 
 
-def started_by(folder):
-    """Processes that belong to a deployment: they carry its folder in their environment."""
-    found = []
-    for process in psutil.process_iter(["pid", "name"]):
-        try:
-            home, zombie = process.environ().get("FLWR_HOME", ""), process.status() == psutil.STATUS_ZOMBIE
-        except psutil.Error:
-            continue
-        if home.startswith(str(folder)) and not zombie:
-            found.append(process)
-    return found
-
-
-def nothing_left(folder):
-    end = time.monotonic() + 30
-    while (left := started_by(folder)) and time.monotonic() < end:
-        time.sleep(0.5)
-    return left
-
-
 @pytest.fixture
 def deploy(tmp_path):
     going = []
@@ -116,7 +96,8 @@ def deploy(tmp_path):
         going.append(Deployment(folder, *options))
         return going[-1]
 
-    yield begin
+    with ended_like_interrupted():
+        yield begin
     for one in going:
         if one.script.poll() is None:
             os.killpg(one.script.pid, signal.SIGKILL)
@@ -193,6 +174,7 @@ def test_a_signal_stops_everything(deploy):
     it = deploy("stopped")
     it.wait_for(r"\[ROUND 1/")
     assert len(started_by(it.folder)) >= 8
+    assert listening(it.folder) == {"127.0.0.1"}
     it.script.send_signal(signal.SIGTERM)
     assert it.script.wait(60) == 130
     assert not nothing_left(it.folder)
