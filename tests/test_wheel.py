@@ -50,7 +50,7 @@ def test_what_is_in_the_wheel(wheel: Path) -> None:
         names = set(archive.namelist())
     presets = {f"motley/experiments/presets/{path.name}" for path in (ROOT / "motley/experiments/presets").glob("*.toml")}
     assert presets
-    assert names >= presets | {"motley/py.typed", "motley/results/report.html.j2", "motley/cli.py"}
+    assert names >= presets | {"motley/py.typed", "motley/results/page.html.j2", "motley/cli.py"}
     assert all(name.startswith(("motley/", "motley_fl-")) for name in names)
     assert not [name for name in names if "__pycache__" in name]
 

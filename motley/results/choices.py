@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from motley.results import measures
+from motley.results.blocks import Picture
 from motley.results.figures import COLOURS, DASHES, colour, mark, new_figure, shorter, spread_apart, styled, to_svg
 from motley.results.load import Run
 
@@ -28,7 +29,7 @@ POINTS = 300
 """Dots of a panel at most, evenly taken from all rows, so that a page of many runs stays small."""
 
 
-def shares(groups: Groups) -> str | None:
+def shares(groups: Groups) -> Picture | None:
     """The share of its update that each client may send, against its uplink; dashed: the ceiling, where the tables prove one."""
     found = {i: one for i, one in _shares(groups).items() if np.isfinite(one.mbps).any()}
     if not found:
@@ -53,13 +54,13 @@ def shares(groups: Groups) -> str | None:
                 axes.set_xscale("log")
             else:
                 axes.set_xlim(0, 1.04 * links.max())
-            axes.set_ylim(0, None)
+        axes.set_ylim(0, 104 * max(float(one.theta.max()) for one in found.values()))  # shared by all panels
         figure.supxlabel("uplink when it was sent out (Mb/s)", fontsize=9)
         figure.supylabel("share of the update sent (%)", fontsize=9)
         return to_svg(figure, "shares", f"Share sent against uplink: {', '.join(_names(groups, found))}")
 
 
-def shares_by_score(groups: Groups) -> str | None:
+def shares_by_score(groups: Groups) -> Picture | None:
     """The same shares against the scores, coloured by uplink; on the dashed line a client sends what its score asks for."""
     found = {i: one for i, one in _shares(groups).items() if np.isfinite(one.asked).any()}
     if not found:
@@ -84,14 +85,14 @@ def shares_by_score(groups: Groups) -> str | None:
         return to_svg(figure, "scores", f"Share sent against score, coloured by uplink: {', '.join(_names(groups, found))}")
 
 
-def components(groups: Groups) -> list[str]:
+def components(groups: Groups) -> list[Picture]:
     """For each head of notes that belong together, its numbers round by round (mean over seeds), one panel for each method."""
     noted = [[measures.noted(run) for run in runs] for runs in groups.values()]
     heads = dict.fromkeys(head for runs in noted for one in runs for head in one)
     return [_noted(groups, noted, head) for head in heads]
 
 
-def _noted(groups: Groups, noted: Sequence[Sequence[Mapping[str, Mapping[str, measures.Curve]]]], head: str) -> str:
+def _noted(groups: Groups, noted: Sequence[Sequence[Mapping[str, Mapping[str, measures.Curve]]]], head: str) -> Picture:
     own = {i: [one[head] for one in runs if head in one] for i, runs in enumerate(noted) if any(head in one for one in runs)}
     names = list(dict.fromkeys(name for runs in own.values() for one in runs for name in one))
     with styled():

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from motley.results.blocks import Picture
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
@@ -18,6 +20,8 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#5
 CLASS_COLOURS = ("#332288", "#88CCEE", "#44AA99", "#117733", "#999933", "#DDCC77", "#CC6677", "#882255", "#AA4499", "#BBBBBB")
 """Paul Tol's *muted*, for up to ten classes of data."""
 DASHES = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)))
+NARROW = 6.0
+"""Figures up to so many inches wide stand side by side."""
 INK, FAINT = "#222222", "#D9D9D9"
 STYLE: Any = {
     "text.parse_math": False,
@@ -81,12 +85,12 @@ def new_figure(width: float, height: float) -> Figure:
     return Figure(figsize=(width, height), layout="constrained")
 
 
-def to_svg(figure: Figure, name: str, description: str) -> str:
-    """The figure as one ``<svg>`` element.
+def to_svg(figure: Figure, name: str, description: str) -> Picture:
+    """The figure as one ``<svg>`` element, coordinates to a hundredth of a point.
 
     Parameters
     ----------
-    name: unique in the page; goes before every id.
+    name: goes before every id, and names the file where the picture is one.
     description: what a reader who cannot see it should know.
     """
     sink = io.StringIO()
@@ -97,8 +101,10 @@ def to_svg(figure: Figure, name: str, description: str) -> str:
     svg = re.sub(r'<g id="(method-\d+)"', r'<g class="\1"', svg)  # also of artists that drew nothing
     svg = re.sub(r'\bid="', f'id="{name}-', svg)
     svg = svg.replace('href="#', f'href="#{name}-').replace("url(#", f"url(#{name}-")
+    svg = re.sub(r'\bd="[^"]*"', lambda path: re.sub(r"(\.\d\d)\d+", r"\1", path[0]), svg)
     label = description.replace("&", "&amp;").replace("<", "&lt;").replace('"', "&quot;")
-    return svg.replace("<svg ", f'<svg role="img" aria-label="{label}" ', 1).rstrip()
+    svg = svg.replace("<svg ", f'<svg role="img" aria-label="{label}" ', 1).rstrip()
+    return Picture(name, description, svg, wide=figure.get_figwidth() > NARROW)
 
 
 def spread_apart(at: Sequence[float], gap: float) -> list[float]:

@@ -1,4 +1,4 @@
-"""The figures of a report: each function takes runs grouped by method and gives one SVG.
+"""The figures of a report: each function takes runs grouped by method and gives one picture.
 
 ``groups`` maps a method's label to its runs (one per seed), in the order in which methods get their colours.
 """
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from motley.core.errors import ConfigError
 from motley.results import measures
+from motley.results.blocks import Picture
 from motley.results.figures import CLASS_COLOURS, FAINT, colour, dash, mark, new_figure, shorter, spread_apart, styled, to_svg
 from motley.results.load import Run
 
@@ -32,7 +33,7 @@ PANELS = 5
 """Small panels beside each other."""
 
 
-def curves(groups: Groups, axis: measures.Axis) -> str:
+def curves(groups: Groups, axis: measures.Axis) -> Picture:
     """The headline against rounds, virtual time or traffic: mean over seeds, shaded by one standard deviation."""
     bands = [measures.band([measures.curve(run, axis) for run in runs]) for runs in groups.values()]
     longest = max((float(b.x[-1]) for b in bands if len(b.x)), default=1.0)
@@ -88,7 +89,9 @@ def _show_where_they_differ(axes: Axes, means: Sequence[NDArray[np.float64]], be
         axes.set_ylim(*bounds)
 
 
-def _panels(groups: Groups, bands: Sequence[measures.Band], scale: float, label: str, title: str, axis: measures.Axis) -> str:
+def _panels(
+    groups: Groups, bands: Sequence[measures.Band], scale: float, label: str, title: str, axis: measures.Axis
+) -> Picture:
     """One small panel for each of many methods: its curve in colour, those of all others in grey."""
     name, percent, _ = _metric(groups)
     rows = -(-len(groups) // PANELS)
@@ -112,7 +115,7 @@ def _panels(groups: Groups, bands: Sequence[measures.Band], scale: float, label:
         return to_svg(figure, f"curve-{axis}", f"{title}, one panel for each of {', '.join(groups)}")
 
 
-def _dots(groups: Groups, ends: Sequence[Sequence[measures.Ends]], name: str, percent: float, better: bool) -> str:
+def _dots(groups: Groups, ends: Sequence[Sequence[measures.Ends]], name: str, percent: float, better: bool) -> Picture:
     """Many methods as rows, best stable first: mean of the last ten evaluations with its whisker, beside peak and final."""
     stable = [measures.spread([percent * e.stable for e in one]) for one in ends]
     order = sorted(range(len(groups)), key=lambda i: np.nan_to_num(-stable[i].mean if better else stable[i].mean, nan=np.inf))
@@ -136,7 +139,7 @@ def _dots(groups: Groups, ends: Sequence[Sequence[measures.Ends]], name: str, pe
         return to_svg(figure, "bars", f"Stable, final and peak of {', '.join(groups)}")
 
 
-def headline_bars(groups: Groups) -> str:
+def headline_bars(groups: Groups) -> Picture:
     """Peak, final and stable side by side, and the drop from peak to final; whiskers are one standard deviation over seeds."""
     name, percent, better = _metric(groups)
     ends = [[measures.ends(measures.curve(run).y, better) for run in runs] for runs in groups.values()]
@@ -153,7 +156,7 @@ def headline_bars(groups: Groups) -> str:
         return to_svg(figure, "bars", f"Peak, final, stable and drop of {', '.join(groups)}")
 
 
-def participation_bars(groups: Groups) -> str:
+def participation_bars(groups: Groups) -> Picture:
     """How often each client took part, most often first (mean over seeds at each rank); the dashed line is an even share."""
     counts = [[measures.participation(run) for run in runs] for runs in groups.values()]
     columns = PANELS if len(groups) > DIRECT else min(3, len(groups))
@@ -182,7 +185,7 @@ def participation_bars(groups: Groups) -> str:
         return to_svg(figure, "participation", "Participation counts per client: " + ", ".join(groups))
 
 
-def concentration(groups: Groups) -> str | None:
+def concentration(groups: Groups) -> Picture | None:
     """How uneven the selection probabilities were over the rounds (mean over seeds); None when no rule drew by any."""
     bands = [measures.band([measures.concentration(run) for run in runs]) for runs in groups.values()]
     if not any(len(b.x) for b in bands):
@@ -199,7 +202,7 @@ def concentration(groups: Groups) -> str | None:
         return to_svg(figure, "concentration", f"Concentration of the selection probabilities: {', '.join(groups)}")
 
 
-def client_curves(groups: Groups) -> str | None:
+def client_curves(groups: Groups) -> Picture | None:
     """Each client's own metric from the worst served to the best (mean over seeds at each rank); None without such rows."""
     name, percent, better = _metric(groups)
     values = [[measures.client_metric(run) for run in runs] for runs in groups.values()]
@@ -222,7 +225,7 @@ def client_curves(groups: Groups) -> str | None:
         return to_svg(figure, "clients", f"Own {name} of the clients, sorted: {', '.join(groups)}")
 
 
-def class_distribution(run: Run) -> str | None:
+def class_distribution(run: Run) -> Picture | None:
     """What data each client holds: stacked bars for a few clients, a map of class shares for many; None when unlabelled.
 
     Clients are ordered by the class they hold most of. A strip below shows the share of wrong labels, where there are any.

@@ -73,8 +73,8 @@ def test_notes_with_a_common_head_belong_together():
     assert measures.noted(fake.run()) == {}
 
 
-def methods(svg):
-    return set(re.findall(r'class="(method-\d+)"', svg))
+def methods(picture):
+    return set(re.findall(r'class="(method-\d+)"', picture.svg))
 
 
 def test_each_figure_shows_the_methods_that_have_its_columns():
@@ -86,7 +86,7 @@ def test_each_figure_shows_the_methods_that_have_its_columns():
     assert methods(choices.shares_by_score(groups)) == {"method-2"}
     (one,) = choices.components(groups)
     assert methods(one) == {"method-3"}
-    assert 'aria-label="component: value, of notes"' in one
+    assert 'aria-label="component: value, of notes"' in one.svg
 
 
 def test_nothing_is_drawn_of_what_is_not_there():
@@ -105,7 +105,7 @@ def test_two_notes_and_many_clients_have_their_places_in_the_page(tmp_path):
     assert "What made the score" in page
     assert "Who may send how much" in page
     assert "Share and score" not in page
-    assert 300 <= choices.shares({"many": [many]}).count("<use ") < 600  # of 2,000; letters are <use> as well
+    assert 300 <= choices.shares({"many": [many]}).svg.count("<use ") < 600  # of 2,000; letters are <use> as well
     ids = re.findall(r'\bid="([^"]+)"', page)
     assert len(ids) == len(set(ids)), sorted({i for i in ids if ids.count(i) > 1})
     assert "Who may send how much" not in report([fake.run()], tmp_path / "empty.html").read_text(encoding="utf-8")

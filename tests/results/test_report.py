@@ -113,12 +113,17 @@ def with_curve(method, seed, values, metric="accuracy", finished=True):
     return type(made)(made.directory, {**made.meta, "finished": finished}, made.tables)
 
 
+def bare(page):
+    """Cells without what they are sorted by and how they look."""
+    return re.sub(r"<td [^>]*>", "<td>", page)
+
+
 def test_the_difference_is_a_paired_t_interval(tmp_path):
     """Differences of stable: 10, 12, 14 points; mean 12, deviation 2, t(.975, 2) = 4.302653: 12 -+ 4.9683."""
     ours = [with_curve("ours", seed, [0.5 + gain] * 10) for seed, gain in enumerate((0.10, 0.12, 0.14))]
     runs = [*(with_curve("base", seed, [0.5] * 10) for seed in range(3)), *ours]
     page = report(runs, tmp_path / "r.html").read_text(encoding="utf-8")
-    assert "<td>+12.00</td><td>+7.03 to +16.97</td><td>3</td><td>better</td>" in page
+    assert "<td>+12.00</td><td>+7.03 to +16.97</td><td>3</td><td>better</td>" in bare(page)
 
 
 def test_methods_are_compared_with_the_reference_whatever_their_order(tmp_path):
@@ -143,7 +148,7 @@ def test_small_differences_keep_their_digits(tmp_path):
         for seed in (0, 1)
     ]
     page = report(runs, tmp_path / "r.html").read_text(encoding="utf-8")
-    assert "<td>−0.0002</td>" in page
+    assert "<td>−0.0002</td>" in bare(page)
 
 
 def test_notes_of_all_runs_are_shown(tmp_path):

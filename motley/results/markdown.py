@@ -1,0 +1,88 @@
+"""A page as Markdown as GitHub reads it: pipe tables, code blocks, and pictures that lie in a folder beside it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from motley.results.blocks import Beside, Block, Cell, Code, Lines, Names, Page, Part, Picture, Table, Text
+
+__all__ = ["escaped", "markdown"]
+
+
+def markdown(page: Page, folder: str) -> tuple[str, dict[str, str]]:
+    """The text, and the pictures it shows: name of the file in ``folder`` to its content."""
+    writer = _Writer(folder)
+    facts = " · ".join(f"{escaped(name)}: **{escaped(value)}**" for name, value in page.facts)
+    pieces = [f"# {escaped(page.title)}", *([facts] if facts else []), *writer.blocks(page.blocks, 2)]
+    end = "Made by Motley from the tables of the runs; nothing here was typed in."
+    return "\n\n".join([*pieces, "---", end]) + "\n", writer.pictures
+
+
+def escaped(text: str) -> str:
+    """Any text as plain words of one line, also in the cell of a table."""
+    text = " ".join(text.split()).replace("&", "&amp;").replace("<", "&lt;")
+    text = re.sub(r"([\\`*\[\]|~$])", r"\\\1", text)
+    text = re.sub(r"(?<![^\W_])_|_(?![^\W_])", r"\\_", text)  # inside a word it means nothing
+    return re.sub(r"^(\d*)([#>+.)=-])(?!\d)", r"\1\\\2", text)  # a heading, a list, a quotation
+
+
+class _Writer:
+    """Pieces of Markdown, between which there is an empty line; pictures are collected on the way."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder, self._names = folder, Names()
+        self.pictures: dict[str, str] = {}
+
+    def blocks(self, blocks: Sequence[Block], level: int) -> Iterator[str]:
+        """Piece by piece; headings of parts are of ``level`` and below."""
+        for block in blocks:
+            if isinstance(block, Part):
+                yield f"{'#' * min(level, 6)} {escaped(block.title)}"
+                yield from self.blocks(block.blocks, level + 1)
+            elif isinstance(block, Beside):
+                yield from self.blocks(block.blocks, level)
+            else:
+                yield self._one(block)
+
+    def _one(self, block: Table | Picture | Text | Lines | Code) -> str:
+        if isinstance(block, Table):
+            return _table(block)
+        if isinstance(block, Picture):
+            return self._picture(block)
+        if isinstance(block, Text):
+            return escaped(block.text)
+        if isinstance(block, Lines):
+            lines = [f"- {escaped(line)}" for line in block.lines]
+            return (
+                "\n".join(f"> {line}" for line in [f"**{escaped(block.title)}**", "", *lines])
+                if block.title
+                else "\n".join(lines)
+            )
+        return _code(block)
+
+    def _picture(self, picture: Picture) -> str:
+        file = f"{self._names.own(picture.name)}.svg"
+        start = picture.svg.index(">") + 1  # on white, whatever is behind the page
+        white = '<rect width="100%" height="100%" fill="#ffffff"/>'
+        self.pictures[file] = f'<?xml version="1.0" encoding="utf-8"?>\n{picture.svg[:start]}{white}{picture.svg[start:]}\n'
+        return f"![{escaped(picture.about)}](<{self._folder}/{file}>)"
+
+
+def _table(table: Table) -> str:
+    ends = [":--" if not i or table.words(i - 1) else "--:" for i in range(len(table.heads))]
+    rows = [[escaped(row.label), *(_cell(cell) for cell in row.cells)] for row in table.rows]
+    lines = [f"| {' | '.join(cells)} |" for cells in ([escaped(head) for head in table.heads], ends, *rows)]
+    return "\n".join(lines) + (f"\n\n{escaped(table.note)}" if table.note else "")
+
+
+def _cell(cell: Cell) -> str:
+    return f"**{escaped(cell.text)}**" if cell.best else escaped(cell.text)
+
+
+def _code(code: Code) -> str:
+    fence = "`" * max(3, *(len(run) + 1 for run in re.findall("`+", code.text)), 0)
+    block = f"{fence}{code.language}\n{code.text}\n{fence}"
+    if not code.title:
+        return block
+    return f"<details><summary>{escaped(code.title)}</summary>\n\n{block}\n\n</details>"

@@ -1,0 +1,90 @@
+"""Writing a page: HTML that is whole in one file, or Markdown with its pictures beside it.
+
+Nothing in the page asks for an address: figures are inline SVG, style and script are in the page, and it reads (and prints)
+without the script.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from motley.results.blocks import Names, Page, Picture
+from motley.results.figures import colour
+from motley.results.stream import disk_error
+
+__all__ = ["html", "write"]
+
+
+def write(page: Page, out: str | Path) -> Path:
+    """Write a page.
+
+    Parameters
+    ----------
+    out: ``.md`` is Markdown, whose pictures go to a folder beside it (``report_pictures`` for ``report.md``); anything else is HTML.
+
+    Returns
+    -------
+    ``out``.
+
+    Raises
+    ------
+    StoreError: it cannot be written; what was there before is still there.
+    """
+    path = Path(out)
+    if path.suffix.lower() != ".md":
+        return _replace({path: html(page)}, path)
+    from motley.results.markdown import markdown
+
+    folder = path.with_name(f"{path.stem}_pictures")
+    text, pictures = markdown(page, folder.name)
+    return _replace({folder / name: svg for name, svg in pictures.items()} | {path: text}, path)
+
+
+def html(page: Page) -> str:
+    """The page as HTML."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("motley.results", "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.globals |= {"colour": colour, "inline": _inline, "names": Names()}
+    return str(environment.get_template("page.html.j2").render(page=page)).lstrip()
+
+
+def _inline(picture: Picture, name: str, methods: Sequence[str]) -> Any:
+    """The picture with ids of its own in this page, saying which method is under the pointer."""
+    from markupsafe import Markup, escape
+
+    svg = picture.svg
+    for before in ('id="', 'href="#', "url(#"):
+        svg = svg.replace(f"{before}{picture.name}-", f"{before}{name}-")
+    labels = {f'<g class="method-{i}">': escape(label) for i, label in enumerate(methods)}
+    return Markup(re.sub(r'<g class="method-\d+">', lambda g: f"{g[0]}<title>{labels.get(g[0], '')}</title>", svg))
+
+
+def _replace(files: Mapping[Path, str], last: Path) -> Path:
+    """Write all files beside their places, then put them there, the one named ``last`` after the others."""
+    new = {path: path.with_name(path.name + ".new") for path in files}
+    made = [folder for folder in {path.parent for path in files} - {last.parent} if not folder.exists()]
+    try:
+        for path, text in files.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            new[path].write_text(text, encoding="utf-8")
+        for path in sorted(files, key=lambda path: path == last):
+            new[path].replace(path)
+    except OSError as error:
+        with suppress(OSError):  # half a page is no page
+            for path in new.values():
+                path.unlink(missing_ok=True)
+            for folder in made:
+                folder.rmdir()
+        raise disk_error(error, last) from error
+    return last

@@ -1,0 +1,189 @@
+"""The tables of a report: each function takes runs grouped by method and gives one :class:`motley.results.blocks.Table`.
+
+``groups`` maps a method's label to its runs, as in :mod:`motley.results.plots`. A table of what the runs do not hold is None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import numpy as np
+
+from motley.results import measures
+from motley.results.blocks import DASH, Cell, Row, Table, best
+from motley.results.load import Run
+from motley.results.measures import Spread
+from motley.results.summary import MB, differences, method_rows, plus_minus, reached, short_number
+
+__all__ = ["by_kind", "costs", "fairness", "pairs", "participation", "phases", "summary", "to_target", "whole"]
+
+Groups = Mapping[str, Sequence[Run]]
+COUNTS = ("rounds", "dispatched", "accepted", "late", "dropped", "rejected", "local_steps")
+AMOUNTS = (("down_bits", MB), ("up_bits", MB), ("probe_bits", MB), ("time_s", 3600.0), ("wall_s", 1.0))
+PHASES = ("select_s", "measure_s", "plan_s", "train_s", "fold_s", "examine_s", "write_s")
+
+
+def summary(groups: Groups) -> Table:
+    """Where each method ended and what it spent; the best ends are bold."""
+    rows = []
+    for i, method in enumerate(method_rows(groups)):
+        numbers = (method.final, method.peak, method.stable, method.drop, method.participation_std)
+        spent = (method.hours, method.paper_mb, method.traffic_mb, method.wall_s)
+        rows.append(Row(method.label, [*map(_spread, numbers), *(_number(s.mean) for s in spent)], i))
+    heads = ("method", "final", "peak", "stable", "drop", "participation std", "virtual hours")
+    table = Table((*heads, "uplink, papers (MB)", "traffic, all (MB)", "wall time (s)"), rows)
+    better = measures.metric_of(next(iter(groups.values()))[0])[1]
+    for column, higher in enumerate((better, better, better, False)):
+        table = best(table, column, higher)
+    return table
+
+
+def pairs(groups: Groups, base: str | None = None) -> Table | None:
+    """Every method against the reference, see :func:`motley.results.summary.differences`; None without two common seeds."""
+    metric = measures.metric_of(next(iter(groups.values()))[0])[0]
+    digits = "+.2f" if metric == "accuracy" else "+.3g"
+    tones: dict[str, Literal["good", "bad"]] = {"better": "good", "worse": "bad"}
+    found, rows = differences(groups, base), []
+    for one in found:
+        got = one.interval
+        difference, interval = f"{got.mean:{digits}}", f"{got.low:{digits}} to {got.high:{digits}}"
+        cells = [Cell(_minus(difference), got.mean), Cell(_minus(interval), got.low), Cell(str(got.n), got.n)]
+        rows.append(Row(one.label, [*cells, Cell(one.verdict, tone=tones.get(one.verdict, ""))], list(groups).index(one.label)))
+    note = (
+        "Finished runs, paired by seed: whatever two methods have in common (partition, devices, first model) is drawn alike. "
+        "Student's t interval of the mean difference."
+    )
+    heads = (f"stable {metric} against {found[0].base}" if found else "", "difference", "95% interval", "seeds", "verdict")
+    return Table(heads, rows, note) if rows else None
+
+
+def to_target(groups: Groups, target: float) -> Table:
+    """Rounds, virtual hours and traffic until the target, means over seeds; a lower bound where a seed never got there."""
+    rows = []
+    for i, (label, runs) in enumerate(groups.items()):
+        way = reached(runs, target)
+        cells = [Cell(f"{way.seeds} of {way.runs}", way.seeds)]
+        for cost in (way.rounds, way.hours, way.paper_mb, way.traffic_mb):
+            text = whole(cost.value) if cost is way.rounds and np.isfinite(cost.value) else short_number(cost.value)
+            cells.append(Cell(text if cost.reached else f"> {text}", cost.value))
+        rows.append(Row(label, cells, i))
+    heads = ("method", "seeds that got there", "rounds", "virtual hours", "uplink, papers (MB)", "traffic, all (MB)")
+    note = (
+        "Means over seeds, at the first evaluation on target. A seed that never got there counts with all it spent, and the mean is "
+        "then only a lower bound (>)."
+    )
+    return Table(heads, rows, note)
+
+
+def participation(groups: Groups) -> Table:
+    """Who took part, in numbers, and what choosing took; means over seeds."""
+    rows = []
+    for i, (label, runs) in enumerate(groups.items()):
+        each = [measures.participation(run) for run in runs]
+        evenness = [float(np.mean([getattr(p, kind) for p in each])) for kind in ("std", "gini", "seen", "all_seen")]
+        drawn = [np.mean(c.y) for c in map(measures.concentration, runs) if len(c.y)]
+        select = np.concatenate([np.asarray(run.column("timings", "select_s"), float) for run in runs])
+        took = 1e3 * float(np.nanmean(select)) if np.isfinite(select).any() else float("nan")
+        values = [*evenness, float(np.mean(drawn)) if drawn else float("nan"), took]
+        digits = (".2f", ".2f", ".0f", ".0f", ".2f", ".2f")
+        cells = [Cell(f"{v:{d}}" if np.isfinite(v) else DASH, v) for v, d in zip(values, digits, strict=True)]
+        rows.append(Row(label, cells, i))
+    heads = ("std of counts", "Gini", "clients seen", "all seen after round", "cv of probabilities", "choosing (ms a round)")
+    note = (
+        "Means over seeds. cv of probabilities: standard deviation over mean of the probabilities the rule drew by, mean over rounds "
+        f"({DASH} where it does not draw by probabilities). Choosing: wall time of the rule itself, without what its probes measured."
+    )
+    return Table(("method", *heads), rows, note)
+
+
+def fairness(groups: Groups) -> Table | None:
+    """How evenly the clients are served at the end; None where no client was evaluated."""
+    metric = measures.metric_of(next(iter(groups.values()))[0])[0]
+    rows = [
+        Row(method.label, [_spread(s) for s in (method.client_mean, method.worst_decile, method.variance)], i)
+        for i, method in enumerate(method_rows(groups))
+        if method.client_mean.n
+    ]
+    note = (
+        f"The clients' own {_named(metric)} at the last evaluation of every client. Worst tenth: the mean over the worst-served tenth "
+        "of the clients."
+    )
+    return Table(("method", "mean", "worst tenth", "variance"), rows, note) if rows else None
+
+
+def by_kind(groups: Groups, column: Literal["domain", "cluster"]) -> Table | None:
+    """The clients' own metric per domain of features or cluster of concepts, means over seeds; None where all are of one kind."""
+    metric = measures.metric_of(next(iter(groups.values()))[0])[0]
+    percent = 100.0 if metric == "accuracy" else 1.0
+    each = {label: [measures.by_group(run, column) for run in runs] for label, runs in groups.items()}
+    kinds = sorted({kind for runs in each.values() for one in runs for kind in one})
+    rows = []
+    for i, (label, runs) in enumerate(each.items()):
+        spreads = [measures.spread([percent * one.get(kind, float("nan")) for one in runs]) for kind in kinds]
+        rows.append(Row(label, [_spread(s) for s in spreads], i))
+    note = f"The clients' own {_named(metric)} at the last evaluation, averaged over the clients of each {column}."
+    return Table(("method", *(f"{column} {kind}" for kind in kinds)), rows, note) if len(kinds) > 1 else None
+
+
+def costs(groups: Groups) -> Table:
+    """Means over seeds: rounds, clients sent out and what became of them, local steps, traffic by direction, wall time."""
+    rows = []
+    for i, (label, runs) in enumerate(groups.items()):
+        spent = [measures.costs(run) for run in runs]
+        counts = [float(np.mean([getattr(c, kind) for c in spent])) for kind in COUNTS]
+        amounts = [float(np.mean([getattr(c, kind) for c in spent])) / unit for kind, unit in AMOUNTS]
+        rows.append(Row(label, [*(Cell(whole(n), n) for n in counts), *map(_number, amounts)], i))
+    heads = (
+        "rounds",
+        "sent out",
+        "accepted",
+        "late",
+        "dropped",
+        "rejected",
+        "local steps",
+        "down (MB)",
+        "up (MB)",
+        "probes (MB)",
+    )
+    note = (
+        "Means over seeds. Virtual time is the federation's; wall time was measured on the machine that simulated it. The papers' "
+        "uplink counts 32 bits for each value sent up; all traffic also counts downloads, probes and what clients tell at enrolment; "
+        "a probed client that is then chosen holds the model already, so its download is among the probes. 1 MB is 8 million bits."
+    )
+    return Table(("method", *heads, "virtual hours", "wall time (s)"), rows, note)
+
+
+def phases(groups: Groups) -> Table | None:
+    """Measured milliseconds a round spends in each phase, mean over rounds and seeds; None where nothing was timed."""
+    rows = []
+    for i, (label, runs) in enumerate(groups.items()):
+        columns = [
+            np.concatenate([np.asarray(run.column("timings", kind), float) for run in runs]) for kind in (*PHASES, "wall_s")
+        ]
+        known = [1e3 * float(np.nanmean(c)) if np.isfinite(c).any() else float("nan") for c in columns]
+        if np.isfinite(known).any():
+            rows.append(Row(label, [_number(v) for v in known], i))
+    heads = ("method", *(name.removesuffix("_s") for name in PHASES), "whole round")
+    return Table(heads, rows) if rows else None
+
+
+def whole(number: float) -> str:
+    """A count (or the mean of counts) with thin spaces between thousands and no idle decimals."""
+    return f"{number:,.1f}".removesuffix(".0").replace(",", "\u202f")
+
+
+def _spread(spread: Spread) -> Cell:
+    return Cell(plus_minus(spread), spread.mean)
+
+
+def _number(value: float) -> Cell:
+    return Cell(short_number(value), value)
+
+
+def _minus(text: str) -> str:
+    return text.replace("-", "−")
+
+
+def _named(metric: str) -> str:
+    return f"{metric} (%)" if metric == "accuracy" else metric
