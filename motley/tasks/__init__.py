@@ -16,6 +16,7 @@ __all__ = ["TASKS", "from_arrays", "from_clients", "from_files", "own_task"]
 TASKS = Catalogue(
     "task",
     {
+        "clustered_regression": "motley.tasks.clustered_regression:ClusteredRegression",
         "image": "motley.tasks.image:Image",
         "own": "motley.tasks.own:Own",
         "quadratic": "motley.tasks.quadratic:Quadratic",

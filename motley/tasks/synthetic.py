@@ -38,8 +38,8 @@ class Synthetic(TaskSource):
     sizes: ``lognormal``: ``floor(lognormal(4, 2)) + 50`` samples, which is extreme (one client can hold most of all samples);
         ``equal``: ``examples`` each.
     examples: see ``sizes``. dim, classes: 60 and 10 in the paper. model: a name or record of a model.
-
-    The first nine tenths of a client's samples (rounded down) are for training, the rest is its own test part.
+    own_test: the first nine tenths of a client's samples (rounded down) are for training, the rest is its own test part, as in the
+        authors' code; False leaves it to ``split``, like other data.
     """
 
     makes_clients: ClassVar[bool] = True
@@ -52,6 +52,7 @@ class Synthetic(TaskSource):
     dim: int = 60
     classes: int = 10
     model: str | Mapping[str, Any] = "logistic_regression"
+    own_test: bool = True
 
     def __post_init__(self) -> None:
         for name, value in (("alpha", self.alpha), ("beta", self.beta)):
@@ -73,7 +74,7 @@ class Synthetic(TaskSource):
             x[rows], y[rows] = self._client(key.fold("client", k), key, count[k], self.alpha * u[k], self.beta * centre[k])
         client = np.repeat(np.arange(population), count)
         place = np.arange(starts[-1]) - starts[client]
-        test = place >= np.floor(0.9 * count + 1e-6)[client]
+        test = self.own_test & (place >= np.floor(0.9 * count + 1e-6)[client])
         law = "IID" if self.iid else f"({self.alpha:g}, {self.beta:g})"
         note = {"data": f"Synthetic {law}, {self.sizes} sizes, largest client {count.max()} of {starts[-1]} samples"}
         return Pool(torch.from_numpy(x), torch.from_numpy(y), self.classes, test, client, (), note)

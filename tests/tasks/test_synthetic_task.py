@@ -28,6 +28,13 @@ def test_sizes_and_halves() -> None:
     assert np.bincount(equal.groups).tolist() == [30] * 4  # type: ignore[arg-type]
 
 
+def test_the_test_part_may_be_left_to_the_split() -> None:
+    own, left = (Synthetic(own_test=own).pool(Key(0), 3) for own in (True, False))
+    assert own.test.any()
+    assert not left.test.any()
+    assert torch.equal(own.x, left.x)
+
+
 def test_a_client_depends_on_its_number_and_the_key_alone() -> None:
     few, many = (Synthetic().pool(Key(0), n) for n in (2, 6))
     assert np.array_equal(of(few, 1)[0], of(many, 1)[0])
