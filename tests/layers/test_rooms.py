@@ -142,6 +142,27 @@ def test_files_stay_small_and_forbidden_things_stay_out(path: Path) -> None:
             assert node.args.kwarg is None, f"{path}:{node.lineno}: **kwargs in a public signature"
 
 
+PICKLES = {"pickle", "_pickle", "cPickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}
+
+
+def test_one_file_unpickles_and_only_who_has_workers_reads_by_it() -> None:
+    """What lies on a disk or comes from elsewhere is never unpickled: the adapter, the results and the data do not reach that file."""
+    found, readers = set(), set()
+    for path in FILES:
+        name, imported = str(path.relative_to(ROOT)), _imports(path)
+        calls = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
+        words = [keyword for call in calls for keyword in call.keywords if keyword.arg == "allow_pickle"]
+        loads = [call for call in calls if ast.unparse(call.func) == "torch.load"]
+        loads += [word for word in words if ast.unparse(word.value) != "False"]
+        if loads or PICKLES & {one.split(".")[0] for one in imported}:
+            found.add(name)
+        if "motley.engines.parcel" in imported:
+            readers.add(name)
+    workers = {f"engines/{name}.py" for name in ("crewed", "lines", "on_ray", "processes", "worker", "worker_process")}
+    assert found == {"engines/parcel.py"}
+    assert readers == workers | {"experiments/spread.py"}
+
+
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_every_public_name_is_typed_and_documented(path: Path) -> None:
     tree = ast.parse(path.read_text())
