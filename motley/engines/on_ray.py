@@ -42,7 +42,7 @@ def connect(address: str | None, threads: int | None) -> bool:
 
     Raises
     ------
-    ConfigError: Ray is not installed, or there is no cluster.
+    ConfigError: Ray is not installed, or there is no cluster. EngineError: none can be started here.
     """
     if not _installed():
         raise ConfigError(_MISSING, "engine")
@@ -53,8 +53,10 @@ def connect(address: str | None, threads: int | None) -> bool:
     try:
         _knock(address)
         ray.init(address or "local", logging_level=logging.ERROR, log_to_driver=False, **here)
-    except (OSError, ValueError, RuntimeError) as error:
-        reason = str(error).strip().splitlines()[0]
+    except Exception as error:  # of no class of its own where Ray's processes do not come up in time
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        if address is None:
+            raise EngineError(f"Ray does not start on this machine: {reason}") from None
         raise ConfigError(
             f"got {address!r}, and no cluster answers there ({reason}); start one with: ray start --head", "engine.address"
         ) from None

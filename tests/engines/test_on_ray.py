@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import subprocess
@@ -19,7 +20,7 @@ from torch import nn
 
 import motley
 from motley.algorithms.fedprox import Proximal
-from motley.core.errors import ConfigError
+from motley.core.errors import ConfigError, EngineError
 from motley.core.keys import Key
 from motley.engines import on_ray
 from motley.engines.base import MEASURED, REPORTED
@@ -46,6 +47,21 @@ def ray(test):
     return test
 
 
+def patiently(add_node, **options):
+    """Ray gives a node 30 seconds to come up, which a busy machine may miss; what it started then is ended, and begun again."""
+    for left in (3, 2, 1, 0):
+        before = set(psutil.Process().children(recursive=True))
+        try:
+            return add_node(**options)
+        except Exception as late:
+            if not left or "timed out" not in str(late):
+                raise
+            for process in set(psutil.Process().children(recursive=True)) - before:
+                with contextlib.suppress(psutil.Error):
+                    process.kill()
+    raise AssertionError
+
+
 @pytest.fixture(scope="module")
 def cluster():
     """Two nodes of one core each on this machine, and a connection to them."""
@@ -55,8 +71,9 @@ def cluster():
         import ray as package
         from ray.cluster_utils import Cluster
 
-        made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
-        made.add_node(num_cpus=1)
+        made = Cluster()
+        patiently(made.add_node, num_cpus=1, include_dashboard=False)
+        patiently(made.add_node, num_cpus=1)
         on_ray.connect(made.address, None)
         yield made
         package.shutdown()
@@ -145,7 +162,7 @@ def test_a_node_lost_is_a_worker_lost(setting, jobs, download, crew, cluster):
     whole = list(engine.train(jobs(s), sent, {}))
     node = next(node for node in cluster.list_all_nodes() if node != cluster.head_node)
     cluster.remove_node(node, allow_graceful=False)
-    cluster.add_node(num_cpus=1)
+    patiently(cluster.add_node, num_cpus=1)
     for a, b in zip(whole, engine.train(jobs(s), sent, {}), strict=True):
         assert torch.equal(a.parts["delta"].value, b.parts["delta"].value)
 
@@ -189,6 +206,26 @@ def test_no_cluster_answers(tmp_path):
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "engine.address: got '127.0.0.1:1', and no cluster answers there" in done.stderr
+
+
+@pytest.mark.parametrize(("address", "kind", "said"), [
+    (None, EngineError, "Ray does not start on this machine: it timed out"),
+    ("auto", ConfigError, "engine.address: got 'auto', and no cluster answers there (it timed out)"),
+])  # fmt: skip
+def test_a_cluster_that_does_not_come_up_is_a_sentence(address, kind, said, monkeypatch):
+    class Late:
+        def is_initialized(self):
+            return False
+
+        def init(self, address, **options):
+            raise Exception("it timed out\nand much more")
+
+    monkeypatch.setattr(on_ray, "_installed", lambda: True)
+    monkeypatch.setattr(on_ray, "_ray", Late)
+    with pytest.raises(kind) as told:
+        on_ray.connect(address, None)
+    assert said in str(told.value)
+    assert "more" not in str(told.value)
 
 
 @pytest.mark.skipif(HERE, reason="Ray is installed")
