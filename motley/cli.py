@@ -44,6 +44,10 @@ Page = Annotated[Path | None, typer.Option("--out", metavar="FILE", help="The pa
 Target = Annotated[
     float | None, typer.Option("--target", metavar="0.9", help="How long until this accuracy (or loss); no run is cut short.")
 ]
+OnRay = Annotated[
+    str | None,
+    typer.Option("--on-ray", metavar="ADDRESS", help="Spread the runs over a Ray cluster: its address, auto, or local."),
+]
 WithReport = Annotated[bool, typer.Option("--report/--no-report", help="Write the HTML report.")]
 Where = Annotated[Path, typer.Argument(metavar="DIR", help="A run, or a folder of runs.")]
 
@@ -174,10 +178,7 @@ def compare(
     data: Data = None,
     out: Out = None,
     target: Target = None,
-    on_ray: Annotated[
-        str | None,
-        typer.Option("--on-ray", metavar="ADDRESS", help="Spread the runs over a Ray cluster: its address, auto, or local."),
-    ] = None,
+    on_ray: OnRay = None,
     report: WithReport = True,
 ) -> None:
     """Run an experiment in several variants and compare them. What is finished already is not run again."""
@@ -192,6 +193,50 @@ def compare(
     if found.runs:
         _show(found.runs, found.directory, report, target)
     _raise_failures(found.failures, len(found.runs))
+
+
+@app.command()
+def reproduce(
+    recipe: Annotated[
+        str | None, typer.Argument(metavar="RECIPE", help="Its name, or its folder; without one, all names.")
+    ] = None,
+    table: Annotated[list[str] | None, typer.Option("--table", metavar="N", help="This table of the paper only.")] = None,
+    figure: Annotated[list[str] | None, typer.Option("--figure", metavar="N", help="This figure of the paper only.")] = None,
+    exhibit: Annotated[
+        list[str] | None, typer.Option("--exhibit", metavar="NAME", help='This only, by its full name, e.g. "lemma A.4".')
+    ] = None,
+    scale: Annotated[str, typer.Option("--scale", metavar="smoke|small|paper", help="How much of it.")] = "small",
+    seeds: Annotated[str | None, typer.Option("--seeds", metavar="0,1,2", help="Instead of the recipe's.")] = None,
+    only: Annotated[
+        list[str] | None, typer.Option("--only", metavar="AXIS=A,B", help="Run these values of an axis only.")
+    ] = None,
+    set: Settings = None,
+    data: Data = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", help="Where to write; runs/RECIPE/SCALE unless given.")
+    ] = None,
+    run: Annotated[bool, typer.Option("--run/--no-run", help="Run what is missing, or report what is there.")] = True,
+    on_ray: OnRay = None,
+) -> None:
+    """Run the tables and figures of a paper, and put what was published beside what was measured."""
+    from motley.experiments.sweep import parse_over
+    from motley.recipes.output import overview, show, write
+    from motley.recipes.reproduce import reproduce as reproduce_recipe
+
+    if recipe is None:
+        typer.echo(overview())
+        return
+    _check_data(data)
+    names = [*(f"table {n}" for n in table or []), *(f"figure {n}" for n in figure or []), *(exhibit or [])]
+    places = {axis: [str(value) for value in values] for axis, values in (parse_over(text) for text in only or [])}
+    found = reproduce_recipe(
+        recipe, names, scale=scale, seeds=_seeds(seeds), only=places, out=out, data=data, overrides=set or [], progress=True,
+        run=run, on_ray=on_ray,
+    )  # fmt: skip
+    show(found)
+    for path in write(found):
+        typer.echo(str(path))
+    _raise_failures(found.failures, len(found.all_runs()))
 
 
 def _seeds(text: str | None) -> list[int] | None:

@@ -23,7 +23,7 @@ from motley.experiments.store import RunFolder, default_folder, slug
 from motley.results.load import Run, load
 from motley.simulation.plan import Round
 
-__all__ = ["Comparison", "Failure", "Point", "compare", "expand", "parse_over"]
+__all__ = ["Comparison", "Failure", "Point", "compare", "expand", "parse_over", "run_points"]
 
 
 @dataclass(frozen=True)
@@ -158,38 +158,50 @@ def compare(
     base_experiment = as_experiment(experiment, overrides)
     points = expand(base_experiment, over, seeds)
     base = out or default_folder(base_experiment).parent
+    runs, failures = run_points(points, [point.folder(base) for point in points], data, progress, on_ray)
+    return Comparison(runs, failures, base)
+
+
+def run_points(
+    points: Sequence[Point], folders: Sequence[Path], data: Path | None, progress: bool = False, on_ray: str | None = None
+) -> tuple[list[Run], list[Failure]]:
+    """Run each experiment in its folder unless it is finished there: the runs in the order of the points, and those that failed.
+    The other parameters are those of :func:`compare`."""
     bar = Bar([point.experiment for point in points]) if progress else None
     with workers_kept(), bar or nullcontext():
-        return _run_all(points, base, data, bar) if on_ray is None else _spread(points, base, data, bar, on_ray)
+        return _run_all(points, folders, data, bar) if on_ray is None else _spread(points, folders, data, bar, on_ray)
 
 
-def _run_all(points: Sequence[Point], base: Path, data: Path | None, bar: Bar | None) -> Comparison:
+def _run_all(
+    points: Sequence[Point], folders: Sequence[Path], data: Path | None, bar: Bar | None
+) -> tuple[list[Run], list[Failure]]:
     runs: list[Run] = []
     failures: list[Failure] = []
-    for number, point in enumerate(points):
+    for number, (point, folder) in enumerate(zip(points, folders, strict=True)):
         if bar is not None:
             bar.start(number, f"{point.label} seed {point.experiment.seed}")
         try:
-            runs.append(_one(point.experiment, point.folder(base), data, bar.round if bar is not None else False))
+            runs.append(_one(point.experiment, folder, data, bar.round if bar is not None else False))
         except Exception as error:
             failures.append(Failure(point, error))
         if bar is not None:
             bar.end(number)
-    return Comparison(runs, failures, base)
+    return runs, failures
 
 
-def _spread(points: Sequence[Point], base: Path, data: Path | None, bar: Bar | None, address: str) -> Comparison:
+def _spread(
+    points: Sequence[Point], folders: Sequence[Path], data: Path | None, bar: Bar | None, address: str
+) -> tuple[list[Run], list[Failure]]:
     """Every run on a node of a cluster; results in the order of the points, whoever is done first."""
-    experiments, folders = [point.experiment for point in points], [point.folder(base) for point in points]
     errors: dict[int, Exception | None] = {}
     if bar is not None:
         bar.start(0, "on the cluster")
-    for number, error in spread(address, _one, experiments, folders, data):
+    for number, error in spread(address, _one, [point.experiment for point in points], folders, data):
         errors[number] = error
         if bar is not None:
             bar.end(number)
     failures = [Failure(points[number], error) for number, error in sorted(errors.items()) if error is not None]
-    return Comparison([load(folders[number]) for number in sorted(errors) if errors[number] is None], failures, base)
+    return [load(folders[number]) for number in sorted(errors) if errors[number] is None], failures
 
 
 def _one(experiment: Experiment, folder: Path, data: Path | None, progress: Callable[[Round], None] | bool = False) -> Run:

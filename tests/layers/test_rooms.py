@@ -22,6 +22,7 @@ ALLOWED: dict[str, set[str]] = {
     "engines": {"core", "=algorithms", "algorithms.base", "algorithms.local", "algorithms.random", "tasks"},
     "results": {"core"},
     "testing": {"core", "selectors", "algorithms", "engines", "tasks", "world", "timing", "transport"},
+    "recipes": {"core", "experiments", "results"},
     "simulation": {
         "core", "algorithms.base", "algorithms.schedules", "algorithms.weights", "selectors.base", "engines.asked",
         "engines.base", "engines.cores", "tasks.base", "timing", "world.base",

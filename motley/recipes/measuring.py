@@ -1,0 +1,147 @@
+"""What a cell of a table shows: one number per run, made from its tables.
+
+>>> measure_of("stable").title
+'stable (%)'
+>>> measure_of("note.component.value.late").title
+'component.value, last tenth of the rounds'
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from motley.core.errors import ConfigError, suggest
+from motley.results import measures
+from motley.results.load import Run
+from motley.results.measures import Censored
+from motley.results.summary import MB
+
+__all__ = ["Measure", "measure_of"]
+
+_NONE = Censored(float("nan"), True)
+_PARTS = {"early": ", first tenth of the rounds", "late": ", last tenth of the rounds", "mean": ", mean of all rounds"}
+
+
+@dataclass(frozen=True)
+class Measure:
+    """``of(run, target)`` is the number; not ``reached`` where it is only a lower bound. ``decimals``: as the papers print it."""
+
+    name: str
+    title: str
+    of: Callable[[Run, float | None], Censored]
+    decimals: int | None = None
+
+
+def measure_of(name: str) -> Measure:
+    """The measure of that name. ``note.NAME.early`` (``late``, ``mean``) is the mean of what a rule noted under NAME in the first
+    (last, every) tenth of the rounds.
+
+    Raises
+    ------
+    ConfigError: there is none.
+    """
+    note, _, part = name.removeprefix("note.").rpartition(".")
+    if name.startswith("note.") and note and part in _PARTS:
+        return Measure(name, note + _PARTS[part], partial(_noted, note, part))
+    if name not in _MEASURES:
+        raise ConfigError(f"there is no measure {name!r}{suggest(name, _MEASURES)}")
+    return _MEASURES[name]
+
+
+def _percent(run: Run) -> float:
+    return 100.0 if measures.metric_of(run)[0] == "accuracy" else 1.0
+
+
+def _end(kind: str, run: Run, target: float | None) -> Censored:
+    ends = measures.ends(measures.curve(run).y, measures.metric_of(run)[1])
+    return Censored(_percent(run) * float(getattr(ends, kind)), True)
+
+
+def _squared(kind: str, run: Run, target: float | None) -> Censored:
+    """The mean squared error (summed over outputs, where there are several): a regression's loss is half of it."""
+    if measures.metric_of(run)[0] != "loss":
+        return _NONE
+    return Censored(2.0 * _end(kind, run, target).value, True)
+
+
+def _served(kind: str, run: Run, target: float | None) -> Censored:
+    _name, better = measures.metric_of(run)
+    served = measures.fairness(_percent(run) * measures.client_metric(run), better)
+    return Censored(float(getattr(served, kind)), True)
+
+
+def _way(axis: measures.Axis, unit: float, run: Run, target: float | None) -> Censored:
+    if target is None:
+        return _NONE
+    found = measures.to_target(measures.curve(run, axis), target, measures.metric_of(run)[1])
+    return Censored(found.value / unit, found.reached)
+
+
+def _reached(run: Run, target: float | None) -> Censored:
+    return _NONE if target is None else Censored(float(_way("round", 1, run, target).reached), True)
+
+
+def _cost(kind: str, unit: float, run: Run, target: float | None) -> Censored:
+    return Censored(float(getattr(measures.costs(run), kind)) / unit, True)
+
+
+def _took_part(kind: str, run: Run, target: float | None) -> Censored:
+    found = measures.participation(run)
+    value = {"least": found.counts.min, "most": found.counts.max}[kind]() if kind in ("least", "most") else getattr(found, kind)
+    return Censored(float(value), True)
+
+
+def _concentration(run: Run, target: float | None) -> Censored:
+    values = measures.concentration(run).y
+    return Censored(float(values.mean()) if len(values) else float("nan"), True)
+
+
+def _choosing(run: Run, target: float | None) -> Censored:
+    took = np.asarray(run.column("timings", "select_s"), float)
+    return Censored(1e3 * float(np.nanmean(took)) if np.isfinite(took).any() else float("nan"), True)
+
+
+def _noted(name: str, part: str, run: Run, target: float | None) -> Censored:
+    head, _, tail = name.partition(".")
+    noted = measures.noted(run).get(head, {}).get(tail)
+    if noted is None or not len(noted.y):
+        return _NONE
+    tenth = max(1, len(noted.y) // 10)
+    chosen = {"early": noted.y[:tenth], "late": noted.y[-tenth:], "mean": noted.y}[part]
+    return Censored(float(np.nanmean(chosen)), True)
+
+
+_MEASURES = {
+    measure.name: measure
+    for measure in (
+        Measure("final", "final (%)", partial(_end, "final"), 2),
+        Measure("peak", "peak (%)", partial(_end, "peak"), 2),
+        Measure("stable", "stable (%)", partial(_end, "stable"), 2),
+        Measure("drop", "peak - final", partial(_end, "drop"), 2),
+        Measure("mse", "test MSE", partial(_squared, "final"), 4),
+        Measure("mse_stable", "test MSE, mean of the last 10", partial(_squared, "stable"), 4),
+        Measure("client_mean", "clients' own mean (%)", partial(_served, "mean"), 2),
+        Measure("worst_tenth", "worst tenth of clients (%)", partial(_served, "worst_decile"), 2),
+        Measure("variance", "variance over clients", partial(_served, "variance"), 1),
+        Measure("reached", "share of seeds at the target", _reached, 2),
+        Measure("rounds_to_target", "rounds to target", partial(_way, "round", 1.0), 0),
+        Measure("seconds_to_target", "virtual s to target", partial(_way, "seconds", 1.0), 0),
+        Measure("paper_mb_to_target", "MB to target, papers' count", partial(_way, "paper_bits", MB)),
+        Measure("traffic_mb_to_target", "MB to target, all traffic", partial(_way, "bits", MB)),
+        Measure("seconds", "virtual s", partial(_cost, "time_s", 1.0), 0),
+        Measure("paper_mb", "MB, papers' count", partial(_cost, "paper_bits", MB)),
+        Measure("traffic_mb", "MB, all traffic", partial(_cost, "total_bits", MB)),
+        Measure("wall_s", "wall s", partial(_cost, "wall_s", 1.0), 1),
+        Measure("choosing_ms", "ms to choose, a round", _choosing, 2),
+        Measure("participation_std", "std of participation", partial(_took_part, "std"), 2),
+        Measure("participation_least", "least often", partial(_took_part, "least"), 0),
+        Measure("participation_most", "most often", partial(_took_part, "most"), 0),
+        Measure("gini", "Gini of participation", partial(_took_part, "gini"), 3),
+        Measure("all_seen", "round by which all were seen", partial(_took_part, "all_seen"), 0),
+        Measure("concentration", "std / mean of the probabilities", _concentration, 3),
+    )
+}

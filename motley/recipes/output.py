@@ -1,0 +1,75 @@
+"""What ``motley reproduce`` says on the terminal, and the files it writes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich import box
+from rich.console import Console
+from rich.table import Table as Printed
+from rich.text import Text
+
+from motley.recipes.page import exhibit_tables, measured_csv, page, verdict_table
+from motley.recipes.recipe import names, read
+from motley.recipes.reproduce import Reproduction
+from motley.results.blocks import Table
+from motley.results.page import write as write_page
+from motley.results.stream import disk_error
+
+__all__ = ["overview", "show", "write"]
+
+_WIDTH = 160
+_COLOURS = {"good": "green", "bad": "red", "": ""}
+
+
+def overview() -> str:
+    """The recipes there are, their exhibits, and how long they take."""
+    lines = []
+    for name in names():
+        recipe = read(name)
+        minutes = recipe.scale["small"].minutes
+        lines.append(f"{name:<18} {recipe.title}" + (f" (small: about {minutes:g} minutes on two cores)" if minutes else ""))
+        lines.append(f"{'':<18} {', '.join(exhibit.name for exhibit in recipe.exhibit)}")
+    return "\n".join(lines)
+
+
+def show(found: Reproduction) -> None:
+    """Print the tables of the exhibits that have runs, and the verdicts last."""
+    console = Console()
+    if not console.is_terminal:
+        console.width = _WIDTH
+    for exhibit in found.exhibits:
+        if found.cells(exhibit):
+            for table in exhibit_tables(found, exhibit):
+                console.print(_printed(table, f"{exhibit.name}. {exhibit.title}"))
+    if found.judged:
+        console.print(_printed(verdict_table(found.judged), "claims"))
+
+
+def _printed(table: Table, title: str) -> Printed:
+    out = Printed(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, caption=table.note or None)
+    out.caption_justify = "left"
+    out.add_column(table.heads[0], overflow="fold", min_width=12)
+    for column, head in enumerate(table.heads[1:]):
+        words = table.words(column)
+        out.add_column(head, justify="left" if words else "right", overflow="fold" if words else "ellipsis")
+    for row in table.rows:
+        out.add_row(Text(row.label), *(Text(cell.text, style=_COLOURS[cell.tone]) for cell in row.cells))
+    return out
+
+
+def write(found: Reproduction) -> list[Path]:
+    """Write ``report.html``, ``report.md`` with its pictures, and ``measured.csv`` into the folder of the runs.
+
+    Raises
+    ------
+    StoreError: they cannot be written.
+    """
+    whole = page(found)
+    table = found.directory / "measured.csv"
+    try:
+        found.directory.mkdir(parents=True, exist_ok=True)
+        table.write_text(measured_csv(found), encoding="utf-8")
+    except OSError as error:
+        raise disk_error(error, table) from error
+    return [write_page(whole, found.directory / name) for name in ("report.html", "report.md")] + [table]

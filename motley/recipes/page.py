@@ -1,0 +1,263 @@
+"""The report of a recipe: published beside measured, a verdict for each claim, pictures, costs; and the same numbers as rows."""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+from collections.abc import Mapping, Sequence
+from math import isfinite, nan
+from typing import Literal
+
+from motley.recipes.measuring import Measure, measure_of
+from motley.recipes.pictures import BY_MEASURE, Shown, draw
+from motley.recipes.recipe import Exhibit
+from motley.recipes.reproduce import Reproduction
+from motley.recipes.verdicts import Contrast, Judged, Verdict
+from motley.results import measures, parts
+from motley.results.blocks import DASH, Beside, Block, Cell, Lines, Page, Part, Row, Table, Text, kept
+from motley.results.measures import Censored, Spread, spread
+from motley.results.summary import MB, plus_minus, short_number
+
+__all__ = ["exhibit_tables", "measured_csv", "page", "verdict_table"]
+
+TONES: dict[Verdict, Literal["", "good", "bad"]] = {"confirmed": "good", "contradicted": "bad"}
+NamedCell = tuple[str, ...]
+
+
+def page(found: Reproduction) -> Page:
+    """Everything there is to say of the runs that are finished."""
+    runs = found.all_runs()
+    said = [f"{f.point.label}, seed {f.point.experiment.seed}, failed: {f.error}" for f in found.failures]
+    if len(runs) < found.planned:
+        said.append(f"{len(runs)} of {found.planned} runs are finished; the same command goes on.")
+    recipe, scale = found.recipe, found.recipe.scale[found.scale]
+    wall = sum(measures.costs(run).wall_s for run in runs)
+    facts = [
+        ("recipe", recipe.name),
+        ("scale", found.scale),
+        ("runs", str(len(runs))),
+        ("seeds", ", ".join(map(str, sorted({run.seed for run in runs})))),
+        ("wall time", f"{short_number(wall / 60)} min"),
+        ("virtual time", f"{short_number(sum(measures.costs(run).time_s for run in runs) / 3600)} h"),
+    ]
+    groups = {f"{name}: {' / '.join(cell)}": list(seeds.values()) for (name, cell), seeds in found.runs.items()}
+    blocks = kept(
+        Lines(said, "Before you read on") if said else None,
+        Text(scale.note) if scale.note else None,
+        Part("What was found", _verdicts(found.judged)),
+        *(_exhibit(found, exhibit) for exhibit in found.exhibits),
+        Part("What it cost, and how evenly", kept(_costs(found))),
+        Part("What the paper leaves open", _prose(recipe.notes)),
+        parts.provenance(groups, experiments=False) if groups else None,
+    )
+    return Page(f"{recipe.title}: published and measured", facts, blocks)
+
+
+def verdict_table(judged: Sequence[Judged]) -> Table:
+    """A row a claim."""
+    rows = []
+    for one in judged:
+        held = sum(contrast.verdict == "confirmed" for contrast in one.contrasts)
+        many = f"{held} of {len(one.contrasts)} comparisons hold"
+        said = _difference(one.contrasts[0]) if len(one.contrasts) == 1 else many
+        cells = [Cell(one.verdict, tone=TONES.get(one.verdict, "")), Cell(one.claim.published), Cell(said)]
+        rows.append(Row(one.claim.text, cells))
+    return Table(("claim", "verdict", "published", "measured"), rows)
+
+
+def _verdicts(judged: Sequence[Judged]) -> list[Block]:
+    if not judged:
+        return []
+    note = (
+        "95% t intervals of mean differences, paired by seed unless the claim is on average over cells. Confirmed: every interval "
+        "lies on the claimed side; contradicted: one lies wholly on the other; not confirmed: neither; not tested: fewer than two "
+        "pairs. A > before a number: a target was missed, and this is a lower bound."
+    )
+    rows = []
+    for one in judged:
+        for contrast in one.contrasts:
+            other = contrast.other
+            cells = [
+                Cell(measure_of(one.measure).title),
+                Cell(contrast.label),
+                Cell(_mean(contrast.ours, contrast.ours_exact), contrast.ours.mean),
+                Cell(_mean(other, contrast.other_exact), other.mean) if other else Cell(DASH),
+                Cell(_difference(contrast), contrast.interval.mean),
+                Cell(str(contrast.interval.n), contrast.interval.n),
+                Cell(contrast.verdict, tone=TONES.get(contrast.verdict, "")),
+            ]
+            rows.append(Row(one.claim.text, cells))
+    heads = ("claim", "measure", "comparison", "ours", "other", "difference, 95% interval", "pairs", "verdict")
+    return [verdict_table(judged), Part("Every comparison", [Table(heads, rows, note)])]
+
+
+def _mean(one: Spread, exact: bool) -> str:
+    return short_number(one.mean) if exact else f"> {short_number(one.mean)}"
+
+
+def _difference(contrast: Contrast) -> str:
+    got = contrast.interval
+    if not isfinite(got.mean):
+        return DASH
+    low, high = (short_number(bound, got.mean) for bound in (got.low, got.high))
+    text = f"{'+' if got.mean > 0 else ''}{short_number(got.mean)}" + (f" [{low}, {high}]" if isfinite(got.low) else "")
+    if contrast.other is not None and contrast.other.mean > 0 and isfinite(contrast.ours.mean):
+        text += f", x {contrast.ours.mean / contrast.other.mean:.3g}"
+    return text.replace("-", "−")
+
+
+def _exhibit(found: Reproduction, exhibit: Exhibit) -> Part:
+    at = exhibit.scale.get(found.scale)
+    words = [exhibit.note, at.note if at else "", f"Not run at this scale: {at.skip}." if at and at.skip else ""]
+    texts = [Text(text) for text in words if text]
+    return Part(
+        f"{exhibit.name.capitalize()}. {exhibit.title}",
+        kept(*texts, *exhibit_tables(found, exhibit), *_pictures(found, exhibit)),
+    )
+
+
+def exhibit_tables(found: Reproduction, exhibit: Exhibit) -> list[Table]:
+    """Measured, and published where the paper printed a number: a row a cell, or (one measure, several axes) the last axis across."""
+    shown = [measure_of(name) for name in exhibit.measures]
+    values = {measure.name: found.values(exhibit, measure.name) for measure in shown}
+    published = {measure.name: _published(found, exhibit, measure.name) for measure in shown}
+    there = {cell for by in values.values() for cell in by} | {cell for by in published.values() for cell in by}
+    cells = [cell for cell in itertools.product(*(list(axis) for axis in exhibit.axes.values())) if cell in there]
+    if not cells:
+        return []
+    seeds = sorted({seed for by in values.values() for one in by.values() for seed in one})
+    note = f"Mean ± standard deviation over {len(seeds)} seeds ({', '.join(map(str, seeds))})." if len(seeds) > 1 else ""
+    note = note or (f"One seed ({seeds[0]})." if seeds else "")
+    if any(published.values()):
+        note += f" In brackets: published ({found.recipe.spread})."
+    if len(shown) == 1 and len(exhibit.axes) > 1:
+        return [_across(exhibit, shown[0], cells, values[shown[0].name], published[shown[0].name], note)]
+    heads = [" / ".join(exhibit.axes), *(measure.title for measure in shown)]
+    rows = [
+        Row(" / ".join(cell), [_cell(m, values[m.name].get(cell, {}), published[m.name].get(cell)) for m in shown])
+        for cell in cells
+    ]
+    return [Table(heads, rows, note.strip())]
+
+
+def _across(
+    exhibit: Exhibit,
+    measure: Measure,
+    cells: Sequence[NamedCell],
+    values: Mapping[NamedCell, Mapping[int, Censored]],
+    published: Mapping[NamedCell, tuple[float, float]],
+    note: str,
+) -> Table:
+    last = [value for value in list(exhibit.axes.values())[-1] if any(cell[-1] == value for cell in cells)]
+    heads = [" / ".join(list(exhibit.axes)[:-1]), *last]
+    rows = [
+        Row(" / ".join(head), [_cell(measure, values.get((*head, v), {}), published.get((*head, v))) for v in last])
+        for head in dict.fromkeys(cell[:-1] for cell in cells)
+    ]
+    return Table(heads, rows, f"{measure.title}. {note}".strip())
+
+
+def _cell(measure: Measure, seeds: Mapping[int, Censored], printed: tuple[float, float] | None) -> Cell:
+    got = spread([one.value for one in seeds.values()])
+    text = plus_minus(got, measure.decimals)
+    text = text if all(one.reached for one in seeds.values()) else f"> {text}"
+    if printed is not None:
+        text += f" ({plus_minus(Spread(*printed, 1), measure.decimals)})"
+    return Cell(text, got.mean)
+
+
+def _published(found: Reproduction, exhibit: Exhibit, measure: str) -> dict[NamedCell, tuple[float, float]]:
+    """What the paper printed for an exhibit, or for the one it is like."""
+    names = [name for name in (exhibit.name, exhibit.like) if name]
+    out: dict[NamedCell, tuple[float, float]] = {}
+    for cell in itertools.product(*exhibit.axes.values()):
+        for name in names:
+            printed = found.recipe.expected.get((name, " / ".join(cell), measure))
+            if printed is not None:
+                out.setdefault(cell, printed)
+    return out
+
+
+def _pictures(found: Reproduction, exhibit: Exhibit) -> list[Block]:
+    cells = found.cells(exhibit)
+    if not cells:
+        return []
+    axes = {
+        axis: [value for value in values if any(cell.values[i] == value for cell in cells)]
+        for i, (axis, values) in enumerate(exhibit.axes.items())
+    }
+    runs = {cell.values: list(found.runs[exhibit.name, cell.values].values()) for cell in cells}
+    wanted = {kind.partition(":")[2] for kind in exhibit.pictures if kind.partition(":")[0] in BY_MEASURE}
+    measured = {
+        m: {cell: spread([v.value for v in by.values()]) for cell, by in found.values(exhibit, m).items()} for m in wanted
+    }
+    printed = {m: {cell: value for cell, (value, _) in _published(found, exhibit, m).items()} for m in wanted}
+    titles = {m: measure_of(m).title for m in wanted}
+    shown = Shown(axes, runs, measured, printed, titles)
+    methods = axes[list(axes)[-1]] if axes else ()
+    blocks: list[Block] = []
+    narrow: list[Block] = []
+    for kind in exhibit.pictures:
+        for title, picture in draw(kind, shown):
+            one: Block = Part(title, [picture], methods) if title else picture
+            (blocks if picture.wide else narrow).append(one)
+    return list(kept(Beside(narrow), *blocks))
+
+
+def _costs(found: Reproduction) -> Table | None:
+    """A row for each set of runs, under the first exhibit that has it."""
+    rows: list[Row] = []
+    seen: set[tuple[str, ...]] = set()
+    for (name, cell), seeds in found.runs.items():
+        key = tuple(sorted(str(run.directory) for run in seeds.values()))
+        if key in seen:
+            continue
+        seen.add(key)
+        spent = [measures.costs(run) for run in seeds.values()]
+        took = [measures.participation(run) for run in seeds.values()]
+        served = [measures.fairness(measures.client_metric(run), measures.metric_of(run)[1]) for run in seeds.values()]
+        numbers = [
+            spread([c.rounds for c in spent]).mean,
+            spread([c.time_s / 3600 for c in spent]).mean,
+            spread([c.paper_bits / MB for c in spent]).mean,
+            spread([c.total_bits / MB for c in spent]).mean,
+            spread([c.wall_s for c in spent]).mean,
+            spread([p.std for p in took]).mean,
+            spread([p.gini for p in took]).mean,
+            spread([f.worst_decile for f in served]).mean,
+            spread([f.variance for f in served]).mean,
+        ]
+        rows.append(Row(f"{name}: {' / '.join(cell)}", [Cell(short_number(n), n) for n in numbers]))
+    heads = ("runs", "rounds", "virtual h", "uplink, papers (MB)", "traffic, all (MB)", "wall s", "participation std", "Gini")
+    note = "Means over seeds. The worst tenth and the variance are of the clients' own metric at the end, where clients are examined."
+    return Table((*heads, "worst tenth of clients", "variance over clients"), rows, note) if rows else None
+
+
+def _prose(text: str) -> list[Block]:
+    """Plain Markdown as blocks: headings, lists, paragraphs."""
+    blocks: list[Block] = []
+    for piece in text.split("\n\n"):
+        lines = piece.strip().splitlines()
+        if lines and lines[0].startswith("- "):
+            items = "\n".join(lines).removeprefix("- ").split("\n- ")
+            blocks.append(Lines([" ".join(item.split()) for item in items]))
+        elif lines and lines[0].startswith("#"):
+            blocks.append(Part(lines[0].lstrip("# "), _prose("\n".join(lines[1:]))))
+        elif lines:
+            blocks.append(Text(" ".join(" ".join(lines).split())))
+    return blocks
+
+
+def measured_csv(found: Reproduction) -> str:
+    """Every measured number as a row: exhibit, cell, measure, seed, value, whether it is exact (else a lower bound)."""
+    out = io.StringIO()
+    rows = csv.writer(out, lineterminator="\n")
+    rows.writerow(("exhibit", "cell", "measure", "seed", "value", "exact"))
+    for exhibit in found.exhibits:
+        for name in exhibit.measures:
+            for cell, seeds in found.values(exhibit, name).items():
+                for seed, one in sorted(seeds.items()):
+                    value = f"{one.value:.6g}" if isfinite(one.value) else nan
+                    rows.writerow((exhibit.name, " / ".join(cell), name, seed, value, str(one.reached).lower()))
+    return out.getvalue()

@@ -1,0 +1,191 @@
+"""The pictures of an exhibit: those of a report for each panel of it, and three that set cells beside each other.
+
+A panel is a combination of all axes but the last; the values of the last are its methods.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import isfinite
+
+import numpy as np
+
+from motley.results import choices, plots
+from motley.results.blocks import Picture
+from motley.results.figures import colour, dash, mark, new_figure, shorter, styled, to_svg
+from motley.results.load import Run
+from motley.results.measures import Spread
+
+__all__ = ["BY_MEASURE", "PICTURES", "Shown", "draw"]
+
+NamedCell = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What there is to draw of an exhibit.
+
+    Parameters
+    ----------
+    axes: name -> values, as far as there are runs. runs: cell -> its runs. measured: measure -> cell -> mean and spread over seeds.
+    published: the same, of the paper. titles: measure -> what stands at its axis.
+    """
+
+    axes: Mapping[str, Sequence[str]]
+    runs: Mapping[NamedCell, Sequence[Run]]
+    measured: Mapping[str, Mapping[NamedCell, Spread]]
+    published: Mapping[str, Mapping[NamedCell, float]]
+    titles: Mapping[str, str]
+
+    def panels(self) -> Iterator[tuple[str, dict[str, Sequence[Run]]]]:
+        """Title of a panel, and its methods: label -> runs."""
+        *outer, last = self.axes.values() or [()]
+        for head in itertools.product(*outer):
+            groups = {value: self.runs[*head, value] for value in last if (*head, value) in self.runs}
+            if groups:
+                yield ", ".join(head), groups
+
+
+def draw(kind: str, shown: Shown) -> list[tuple[str, Picture]]:
+    """The pictures of one kind, ``curves:seconds`` (an axis or a measure after the colon), each with the title of its panel."""
+    name, _, argument = kind.partition(":")
+    return [(title, picture) for title, picture in PICTURES[name](shown, argument) if picture is not None]
+
+
+Drawn = Iterator[tuple[str, Picture | None]]
+
+
+def _each(plot: Callable[[Mapping[str, Sequence[Run]]], Picture | None]) -> Callable[[Shown, str], Drawn]:
+    def drawn(shown: Shown, argument: str) -> Drawn:
+        for title, groups in shown.panels():
+            yield title, plot(groups)
+
+    return drawn
+
+
+def _curves(shown: Shown, argument: str) -> Drawn:
+    for title, groups in shown.panels():
+        yield title, plots.curves(groups, argument or "round")  # type: ignore[arg-type]
+
+
+def _components(shown: Shown, argument: str) -> Drawn:
+    for title, groups in shown.panels():
+        yield from ((title, picture) for picture in choices.components(groups))
+
+
+def _classes(shown: Shown, argument: str) -> Drawn:
+    for title, groups in shown.panels():
+        yield title, plots.class_distribution(next(iter(groups.values()))[0])
+
+
+def _beside(shown: Shown, argument: str) -> Drawn:
+    """Measured (dot, one standard deviation) beside published (diamond), a row a cell."""
+    measured, published = shown.measured[argument], shown.published.get(argument, {})
+    if not measured:
+        return
+    last = list(list(shown.axes.values())[-1]) if shown.axes else [""]
+    with styled():
+        figure = new_figure(8.4, 0.9 + 0.22 * len(measured))
+        axes = figure.add_subplot()
+        for y, (cell, one) in enumerate(measured.items()):
+            i = last.index(cell[-1]) if cell else 0
+            std = float(np.nan_to_num(one.std))
+            axes.plot([one.mean - std, one.mean + std], [y, y], color=colour(i), linewidth=3, alpha=0.35)
+            axes.plot(one.mean, y, "o", color=colour(i), markersize=6)
+            if isfinite(published.get(cell, float("nan"))):
+                axes.plot(published[cell], y, "D", color="#333333", markersize=5, fillstyle="none")
+        axes.set_yticks(range(len(measured)), [shorter(" / ".join(cell), 44) for cell in measured], fontsize=8)
+        axes.invert_yaxis()
+        axes.grid(visible=False, axis="y")
+        axes.set(xlabel=shown.titles[argument], title="Measured (dot, one standard deviation) and published (diamond)")
+        yield "", to_svg(figure, "beside", f"{shown.titles[argument]}, measured and published, of {len(measured)} cells")
+
+
+def _line(shown: Shown, argument: str) -> Drawn:
+    """A measure against the first axis, a line for each combination of the others; published as diamonds."""
+    measured, published = shown.measured[argument], shown.published.get(argument, {})
+    first, *others = shown.axes
+    ticks = list(shown.axes[first])
+    with styled():
+        figure = new_figure(5.6, 3.5)
+        axes = figure.add_subplot()
+        for i, rest in enumerate(itertools.product(*(shown.axes[axis] for axis in others))):
+            at = [x for x, tick in enumerate(ticks) if (tick, *rest) in measured]
+            found = [measured[ticks[x], *rest] for x in at]
+            means, stds = np.array([s.mean for s in found]), np.nan_to_num([s.std for s in found])
+            label = " / ".join(rest) or "measured"
+            mark(axes.plot(at, means, marker="o", color=colour(i), linestyle=dash(i), markersize=4, label=label)[0], i)
+            mark(axes.fill_between(at, means - stds, means + stds, color=colour(i), alpha=0.16, linewidth=0), i)
+            there = [x for x, tick in enumerate(ticks) if isfinite(published.get((tick, *rest), float("nan")))]
+            heights = [published[ticks[x], *rest] for x in there]
+            mark(axes.plot(there, heights, "D", color=colour(i), markersize=6, fillstyle="none")[0], i)
+        axes.set_xticks(range(len(ticks)), ticks)
+        axes.set(xlabel=first, ylabel=shown.titles[argument], title=f"{shown.titles[argument]} (diamonds: published)")
+        figure.legend(loc="outside lower left", ncols=3, frameon=False, fontsize=8)
+        yield "", to_svg(figure, "line", f"{shown.titles[argument]} against {first}")
+
+
+def _heat(shown: Shown, argument: str) -> Drawn:
+    """A measure over the first two axes, a panel for each value of the last; of two, their difference as well."""
+    measured = shown.measured[argument]
+    rows, columns, last = (list(values) for values in list(shown.axes.values())[:3])
+    maps = {name: np.array([[_mean(measured, (r, c, name)) for c in columns] for r in rows]) for name in last}
+    if len(maps) == 2:
+        (a, first), (b, second) = maps.items()
+        maps[f"{a} - {b}"] = first - second
+    with styled():
+        figure = new_figure(8.4, 2.9)
+        panels = figure.subplots(1, len(maps), squeeze=False)[0]
+        shared = np.concatenate([one.ravel() for one in list(maps.values())[: len(last)]])
+        for number, (axes, (name, grid)) in enumerate(zip(panels, maps.items(), strict=True)):
+            difference = number >= len(last)
+            low, high = (float(np.nanmin(shared)), float(np.nanmax(shared)))
+            most = float(np.nanmax(np.abs(grid))) if np.isfinite(grid).any() else 1.0
+            scale = (
+                {"cmap": "RdBu", "vmin": -most, "vmax": most} if difference else {"cmap": "cividis", "vmin": low, "vmax": high}
+            )
+            image = axes.imshow(grid, aspect="auto", origin="lower", **scale)
+            axes.set_xticks(range(len(columns)), columns)
+            axes.set_yticks(range(len(rows)), rows)
+            axes.set(title=name, xlabel=list(shown.axes)[1], ylabel=next(iter(shown.axes)) if number == 0 else "")
+            axes.grid(visible=False)
+            figure.colorbar(image, ax=axes, pad=0.02)
+            for y, x in np.ndindex(grid.shape):
+                axes.text(
+                    x,
+                    y,
+                    f"{grid[y, x]:.1f}",
+                    ha="center",
+                    va="center",
+                    fontsize=6.5,
+                    color="#FFFFFF" if not difference and grid[y, x] < (low + high) / 2 else "#222222",
+                )
+        yield (
+            "",
+            to_svg(figure, "heat", f"{shown.titles[argument]} over {' and '.join(list(shown.axes)[:2])}: {', '.join(maps)}"),
+        )
+
+
+def _mean(measured: Mapping[NamedCell, Spread], cell: NamedCell) -> float:
+    return measured[cell].mean if cell in measured else float("nan")
+
+
+PICTURES: dict[str, Callable[[Shown, str], Drawn]] = {
+    "curves": _curves,
+    "bars": _each(plots.headline_bars),
+    "participation": _each(plots.participation_bars),
+    "concentration": _each(plots.concentration),
+    "clients": _each(plots.client_curves),
+    "shares": _each(choices.shares),
+    "shares_by_score": _each(choices.shares_by_score),
+    "components": _components,
+    "classes": _classes,
+    "beside": _beside,
+    "line": _line,
+    "heat": _heat,
+}
+"""Name -> the pictures of an exhibit, with the titles of their panels. ``curves:AXIS``; ``beside``, ``line`` and ``heat:MEASURE``."""
+BY_MEASURE = ("beside", "line", "heat")
+"""Pictures that show a measure, named after the colon."""

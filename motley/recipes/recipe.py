@@ -1,0 +1,346 @@
+"""A recipe: the tables, figures and claims of one paper, written as experiments. It is a folder of one shape::
+
+    recipe.toml     what every run shares, the exhibits (tables and figures) as axes of settings, scales, claims
+    expected.csv    exhibit, cell, measure, value, spread: what the paper printed
+    notes.md        what the paper leaves open, and what was chosen
+    measured/       tables and reports that were made here
+
+An *exhibit* is a table or a figure. Its *axes* are spanned by named settings (``method.random = { selector = "uniform" }``), a
+*cell* is one value of each axis, and every cell is run with every seed. Exhibits that come to the same experiment share the run.
+"""
+
+from __future__ import annotations
+
+import copy
+import csv
+import io
+import itertools
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import resources
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from motley.core.errors import ConfigError, suggest
+from motley.experiments import document
+from motley.experiments.config import Experiment
+from motley.experiments.sentences import config_error
+from motley.recipes.measuring import measure_of
+from motley.recipes.pictures import BY_MEASURE, PICTURES
+
+__all__ = ["Cell", "Claim", "Exhibit", "Recipe", "Scale", "Scaled", "names", "read"]
+
+Scale = Literal["smoke", "small", "paper"]
+SCALES: tuple[Scale, ...] = get_args(Scale)
+Settings = dict[str, Any]
+"""Key paths of the experiment file -> values, as in a grid."""
+Values = Annotated[list[str], BeforeValidator(lambda value: value if isinstance(value, list) else [value])]
+Place = dict[str, Values]
+"""Axis -> the values meant; the key ``measure`` names a measure."""
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
+class Scaled(_Table):
+    """What a scale changes."""
+
+    set: Settings = Field(default_factory=dict)
+    """Settings with the last word."""
+    seeds: list[int] | None = None
+    """Of every cell."""
+    only: Place = Field(default_factory=dict)
+    """Axis -> the values that are run; all others wait for a larger scale."""
+    skip: str | None = None
+    """Why the exhibit is not run at this scale."""
+    minutes: float | None = None
+    """On two cores, measured."""
+    note: str = ""
+    """What differs from the paper, for the reader."""
+
+
+class Exhibit(_Table):
+    """A table or a figure."""
+
+    name: str
+    """``table 3``, ``figure 4a``, ``lemma A.4``."""
+    title: str
+    """What it shows."""
+    like: str | None = None
+    """Another exhibit, whose settings, axes, target and scales hold where this one gives none."""
+    set: Settings = Field(default_factory=dict)
+    """Settings of all its cells."""
+    target: float | None = None
+    """Of the measures ``*_to_target``; an axis value may give its own under the same key."""
+    axes: dict[str, dict[str, Settings]] = Field(default_factory=dict)
+    """Axis -> value -> settings."""
+    measures: list[str] = Field(default_factory=list)
+    """What stands in the table; none for pictures alone."""
+    pictures: list[str] = Field(default_factory=list)
+    """What is drawn of its runs."""
+    note: str = ""
+    """For the reader."""
+    scale: dict[Scale, Scaled] = Field(default_factory=dict)
+    """What a scale changes."""
+
+    def cells(self, scale: Scale) -> list[Cell]:
+        """Those that are run at a scale, the first axis slowest; none where the exhibit is skipped."""
+        at = self.scale.get(scale, Scaled())
+        if at.skip is not None:
+            return []
+        values = [[v for v in axis if v in at.only.get(name, axis)] for name, axis in self.axes.items()]
+        return [Cell(self, combination) for combination in itertools.product(*values)]
+
+
+@dataclass(frozen=True, eq=False)
+class Cell:
+    """One value of each axis of an exhibit."""
+
+    exhibit: Exhibit
+    values: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """Its values, ``noniid / random``: the column ``cell`` of ``expected.csv``."""
+        return " / ".join(self.values)
+
+    @property
+    def at(self) -> dict[str, str]:
+        """Axis -> value."""
+        return dict(zip(self.exhibit.axes, self.values, strict=True))
+
+    @cached_property
+    def settings(self) -> list[Settings]:
+        """In the order in which they are laid over each other."""
+        return [self.exhibit.set, *(axis[value] for axis, value in zip(self.exhibit.axes.values(), self.values, strict=True))]
+
+    @property
+    def target(self) -> float | None:
+        """Of the measures ``*_to_target``."""
+        return next((s["target"] for s in reversed(self.settings) if "target" in s), self.exhibit.target)
+
+
+class Claim(_Table):
+    """A sentence of a paper and what would show it.
+
+    ``higher = A, than = B``: the measure is higher in the cells A than in the cells B (in each of them, where there are several
+    tables), averaged over the axes that neither names, paired by seed. ``below`` and ``above`` hold a mean against a number.
+    """
+
+    text: str
+    """What is claimed."""
+    published: str = ""
+    """The paper's own figures."""
+    exhibit: str
+    """Whose runs show it."""
+    measure: str | None = None
+    """The exhibit's first by default."""
+    where: Place = Field(default_factory=dict)
+    """Cells it speaks of."""
+    higher: Place | None = None
+    """These cells are above ``than``."""
+    lower: Place | None = None
+    """These cells are below ``than``."""
+    than: Annotated[list[Place], BeforeValidator(lambda value: value if isinstance(value, list) else [value])] = Field(
+        default_factory=list
+    )
+    """What they are compared with."""
+    margin: float = 0.0
+    """By how much they may miss it and still count as no worse."""
+    below: float | None = None
+    """The mean lies below."""
+    above: float | None = None
+    """The mean lies above."""
+    pair: Literal["seed", "cell"] = "seed"
+    """What the interval is over: seeds (cells averaged first), or cells and seeds together."""
+
+
+class Recipe(_Table):
+    """See :func:`read`."""
+
+    title: str
+    """The paper."""
+    url: str = ""
+    """Where it can be read."""
+    spread: str = "spread as printed"
+    """What the column ``spread`` of ``expected.csv`` is."""
+    base: dict[str, Any]
+    """The experiment all runs start from."""
+    scale: dict[Scale, Scaled]
+    """What a scale changes in every exhibit, under what the exhibit itself says."""
+    exhibit: list[Exhibit]
+    """Tables and figures."""
+    claim: list[Claim] = Field(default_factory=list)
+    """What is put to the test."""
+    name: str = ""
+    """The folder's."""
+    expected: dict[tuple[str, str, str], tuple[float, float]] = Field(default_factory=dict)
+    """(exhibit, cell, measure) -> published value and spread (NaN where none was printed)."""
+    notes: str = ""
+    """The text of ``notes.md``."""
+
+    def named(self, name: str) -> Exhibit:
+        """The exhibit of that name."""
+        return next(exhibit for exhibit in self.exhibit if exhibit.name == name)
+
+    def choose(self, wanted: Sequence[str] = ()) -> list[Exhibit]:
+        """The exhibits of these names (``table 4`` means ``table 4a``, too); all of them for none.
+
+        Raises
+        ------
+        ConfigError: a name that no exhibit has.
+        """
+        if not wanted:
+            return list(self.exhibit)
+        chosen = []
+        for name in wanted:
+            found = [e for e in self.exhibit if e.name == name or (e.name.startswith(name) and not e.name[len(name)].isdigit())]
+            if not found:
+                known = ", ".join(e.name for e in self.exhibit)
+                raise ConfigError(f"{self.name} has no {name}{suggest(name, [e.name for e in self.exhibit])}; it has: {known}")
+            chosen += [e for e in found if e not in chosen]
+        return chosen
+
+    def seeds(self, exhibit: Exhibit, scale: Scale) -> list[int]:
+        """Of every cell of an exhibit at a scale."""
+        own = exhibit.scale.get(scale, Scaled()).seeds
+        return own if own is not None else self.scale[scale].seeds or [0]
+
+    def experiment(self, cell: Cell, scale: Scale, seed: int, overrides: Iterable[str] = ()) -> Experiment:
+        """What is run for a cell. Later settings win: base, exhibit, axes in order, the scale's, the exhibit's at that scale,
+        ``overrides`` (as ``--set``).
+
+        Raises
+        ------
+        ConfigError: the settings are no experiment.
+        """
+        keys: dict[str, Any] = {"name": f"{self.name}-{scale}", **copy.deepcopy(self.base)}
+        last = (self.scale[scale].set, cell.exhibit.scale.get(scale, Scaled()).set)
+        for settings in (*cell.settings, *last):
+            keys = document.set_keys(keys, {key: value for key, value in settings.items() if key != "target"})
+        try:
+            return Experiment(**document.override(document.set_key(keys, "seed", seed), overrides))
+        except ConfigError as error:
+            raise ConfigError(f"{self.name}, {cell.exhibit.name}, {cell.name}: {error}") from None
+
+
+def names() -> list[str]:
+    """Recipes that come with the package."""
+    folder = resources.files("motley.recipes")
+    return sorted(item.name for item in folder.iterdir() if item.is_dir() and (item / "recipe.toml").is_file())
+
+
+def read(name: str | Path) -> Recipe:
+    """A recipe of the package by its name, or one of your own by its folder.
+
+    Raises
+    ------
+    ConfigError: there is none, or it says something that cannot be.
+
+    Example
+    -------
+    ``read("fedcvr_bolt").named("table 3").measures``
+    """
+    folder: Traversable = Path(name)
+    if str(name) in names():
+        folder = resources.files("motley.recipes") / str(name)
+    elif not (folder / "recipe.toml").is_file():
+        raise ConfigError(
+            f"there is no recipe {str(name)!r}{suggest(str(name), names())}; expected one of: {', '.join(names())},"
+            " or a folder with a recipe.toml"
+        )
+    try:
+        keys = tomllib.loads((folder / "recipe.toml").read_text(encoding="utf-8"))
+        texts = {n: (folder / n).read_text(encoding="utf-8") for n in ("expected.csv", "notes.md") if (folder / n).is_file()}
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"{folder.name}: {error}") from None
+    try:
+        recipe = Recipe(**_grown(keys), name=folder.name, expected=_expected(texts), notes=texts.get("notes.md", ""))
+    except ValidationError as error:
+        raise ConfigError(f"{folder.name}/recipe.toml: {config_error(error, Recipe)}") from None
+    for problem in _problems(recipe):
+        raise ConfigError(f"{folder.name}: {problem}")
+    return recipe
+
+
+def _grown(keys: dict[str, Any]) -> dict[str, Any]:
+    """Exhibits that are ``like`` another, written out."""
+    grown: dict[str, dict[str, Any]] = {}
+    for exhibit in keys.get("exhibit", []):
+        model = grown.get(exhibit.get("like", ""), {})
+        taken = {key: model[key] for key in ("target", "scale") if key in model}
+        axes = {**model.get("axes", {}), **exhibit.get("axes", {})}
+        over = {**taken, **exhibit, "axes": axes, "set": {**model.get("set", {}), **exhibit.get("set", {})}}
+        grown[exhibit.get("name", "")] = over
+    return {**keys, "exhibit": list(grown.values())} if len(grown) == len(keys.get("exhibit", [])) else keys
+
+
+def _expected(texts: Mapping[str, str]) -> dict[tuple[str, str, str], tuple[float, float]]:
+    rows = csv.DictReader(io.StringIO(texts.get("expected.csv", "")))
+    return {(row["exhibit"], row["cell"], row["measure"]): (float(row["value"]), float(row["spread"] or "nan")) for row in rows}
+
+
+def _problems(recipe: Recipe) -> Iterator[str]:
+    """What cannot be, though every key has its type."""
+    known = {exhibit.name: exhibit for exhibit in recipe.exhibit}
+    if len(known) < len(recipe.exhibit):
+        yield "two exhibits have the same name"
+    yield from (f"scale {scale} is missing" for scale in SCALES if scale not in recipe.scale)
+    for exhibit in recipe.exhibit:
+        if exhibit.like is not None and exhibit.like not in known:
+            yield f"{exhibit.name}: there is no exhibit {exhibit.like!r} to be like"
+        yield from _no_measures(exhibit.measures, exhibit.name)
+        for picture in exhibit.pictures:
+            kind, _, argument = picture.partition(":")
+            if kind not in PICTURES:
+                yield f"{exhibit.name}: there is no picture {picture!r}; expected some of: {', '.join(PICTURES)}"
+            elif kind in BY_MEASURE:
+                yield from _no_measures([argument], f"{exhibit.name}: {picture}")
+        for scaled in exhibit.scale.values():
+            yield from _strangers(exhibit, scaled.only, exhibit.name)
+    for claim in recipe.claim:
+        if claim.exhibit not in known:
+            yield f"a claim speaks of {claim.exhibit!r}, which is no exhibit"
+            continue
+        if (claim.higher is None) == (claim.lower is None) == (claim.below is None and claim.above is None):
+            yield f"the claim {claim.text!r} needs exactly one of: higher, lower, below or above"
+        if claim.measure is not None:
+            yield from _no_measures([claim.measure], f"the claim {claim.text!r}")
+        elif not known[claim.exhibit].measures:
+            yield f"the claim {claim.text!r} needs a measure: {claim.exhibit} shows none"
+        for place in (claim.where, claim.higher or {}, claim.lower or {}, *claim.than):
+            yield from _strangers(known[claim.exhibit], place, f"the claim {claim.text!r}")
+    cells = {(e.name, cell.name) for e in recipe.exhibit for cell in e.model_copy(update={"scale": {}}).cells("paper")}
+    for name, cell, measure in recipe.expected:
+        if (name, cell) not in cells:
+            yield f"expected.csv has {name}, {cell}, which is no cell"
+        elif measure not in known[name].measures:
+            yield f"expected.csv has the measure {measure} of {name}, which does not show it"
+
+
+def _no_measures(names: Iterable[str], who: str) -> Iterator[str]:
+    for name in names:
+        try:
+            measure_of(name)
+        except ConfigError as error:
+            yield f"{who}: {error}"
+
+
+def _strangers(exhibit: Exhibit, place: Place, who: str) -> Iterator[str]:
+    for axis, values in place.items():
+        if axis == "measure":
+            yield from _no_measures(values, who)
+        elif axis not in exhibit.axes:
+            yield f"{who}: {exhibit.name} has no axis {axis!r}; it has: {', '.join(exhibit.axes)}"
+        else:
+            yield from (
+                f"{who}: {axis} has no value {value!r}; it has: {', '.join(exhibit.axes[axis])}"
+                for value in values
+                if value not in exhibit.axes[axis]
+            )

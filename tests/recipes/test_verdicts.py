@@ -1,0 +1,134 @@
+"""Verdicts on numbers worked by hand. With three pairs the t interval has two degrees of freedom: half width = 4.302653 s / sqrt 3."""
+
+import pytest
+
+from motley.recipes.recipe import Claim, Exhibit
+from motley.recipes.verdicts import judge
+from motley.results.measures import Censored
+
+METHODS = {"a": {}, "b": {}, "c": {}}
+TABLE = Exhibit(name="table 1", title="", measures=["final"], axes={"method": METHODS})
+CROSSED = Exhibit(name="table 2", title="", measures=["final"], axes={"setting": {"x": {}, "y": {}}, "method": METHODS})
+
+
+def values(measure="final", **cells):
+    """``a=[1, 2]`` or ``x_a=[1, 2]``: one number a seed; a pair ``(1, False)`` is a lower bound; None is missing."""
+    out = {}
+    for name, numbers in cells.items():
+        seeds = {}
+        for seed, n in enumerate(numbers):
+            if n is not None:
+                seeds[seed] = Censored(float(n[0]), n[1]) if isinstance(n, tuple) else Censored(float(n), True)
+        out[measure, tuple(name.split("_"))] = seeds
+    return out
+
+
+def claim(exhibit="table 1", **keys):
+    return Claim(text="a is best", exhibit=exhibit, **keys)
+
+
+A_OVER_B = {"higher": {"method": "a"}, "than": {"method": "b"}}
+
+
+@pytest.mark.parametrize(
+    ("a", "verdict"),
+    [
+        ([12, 13, 14], "confirmed"),  # differences 2, 3, 4: 3 - 2.484 > 0
+        ([11, 12, 13], "not confirmed"),  # 1, 2, 3: 2 - 2.484 < 0
+        ([8, 7, 6], "contradicted"),  # -2, -3, -4
+        ([12], "not tested"),  # one pair has no interval
+        ([], "not tested"),
+    ],
+)
+def test_higher(a, verdict):
+    found = judge(claim(**A_OVER_B), TABLE, values(a=a, b=[10, 10, 10]))
+    assert found.verdict == verdict
+
+
+def test_the_interval_is_student_s():
+    (one,) = judge(claim(**A_OVER_B), TABLE, values(a=[12, 13, 14], b=[10, 10, 10])).contrasts
+    half = 4.302652729911275 / 3**0.5
+    assert (one.interval.low, one.interval.high) == (pytest.approx(3 - half), pytest.approx(3 + half))
+    assert (one.ours.mean, one.other.mean, one.label) == (13, 10, "a against b")
+
+
+def test_lower_is_higher_turned_round():
+    turned = {"lower": {"method": "b"}, "than": {"method": "a"}}
+    for a in ([12, 13, 14], [11, 12, 13], [8, 7, 6]):
+        seen = values(a=a, b=[10, 10, 10])
+        assert judge(claim(**turned), TABLE, seen).verdict == judge(claim(**A_OVER_B), TABLE, seen).verdict
+
+
+def test_seeds_are_paired_and_lonely_ones_left_out():
+    (one,) = judge(claim(**A_OVER_B), TABLE, values(a=[12, None, 14, 15], b=[10, 10, 10, None])).contrasts
+    assert (one.interval.n, one.interval.mean) == (2, 3)
+
+
+def test_each_of_several_must_hold():
+    both = {"higher": {"method": "a"}, "than": {"method": ["b", "c"]}}
+    seen = values(a=[12, 13, 14], b=[10, 10, 10], c=[12, 12, 12])
+    found = judge(claim(**both), TABLE, seen)
+    assert [one.verdict for one in found.contrasts] == ["confirmed", "not confirmed"]
+    assert found.verdict == "not confirmed"
+    assert judge(claim(**both), TABLE, values(a=[12, 13, 14], b=[10, 10, 10])).verdict == "not tested"
+
+
+def test_a_margin_lets_a_method_be_a_little_worse():
+    seen = values(a=[9.9, 10.0, 9.8], b=[10, 10, 10])  # -0.1 +- 0.248
+    assert judge(claim(**A_OVER_B), TABLE, seen).verdict == "not confirmed"
+    assert judge(claim(**A_OVER_B, margin=0.5), TABLE, seen).verdict == "confirmed"
+    assert judge(claim(**A_OVER_B, margin=0.5), TABLE, values(a=[8, 8.1, 8.2], b=[10, 10, 10])).verdict == "contradicted"
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "verdict"),
+    [
+        ([2, 3, 4], [(10, False)] * 3, "confirmed"),  # b takes longer still
+        ([(2, False), (3, False), (4, False)], [10, 10, 10], "not confirmed"),  # a may take any time
+        ([(20, False), (21, False), (22, False)], [10, 10, 10], "contradicted"),  # a takes longer still
+        ([20, 21, 22], [(10, False)] * 3, "not confirmed"),
+    ],
+)
+def test_a_lower_bound_proves_in_one_direction_only(a, b, verdict):
+    faster = {"lower": {"method": "a"}, "than": {"method": "b"}}
+    assert judge(claim(**faster), TABLE, values(a=a, b=b)).verdict == verdict
+
+
+def test_other_axes_are_averaged_within_a_seed():
+    seen = values(x_a=[12, 13, 14], y_a=[8, 9, 10], x_b=[10, 10, 10], y_b=[10, 10, 10])
+    (one,) = judge(claim("table 2", **A_OVER_B), CROSSED, seen).contrasts
+    assert (one.interval.n, one.interval.mean) == (3, pytest.approx(1.0))  # means 10, 11, 12 against 10
+
+
+def test_or_paired_cell_by_cell():
+    seen = values(x_a=[12, 13], y_a=[13, 14], x_b=[10, 10], y_b=[10, 10])
+    (one,) = judge(claim("table 2", **A_OVER_B, pair="cell"), CROSSED, seen).contrasts
+    assert (one.interval.n, one.interval.mean, one.verdict) == (4, 3, "confirmed")
+
+
+def test_cells_that_only_one_side_has_do_not_count():
+    seen = values(x_a=[12, 13, 14], x_b=[10, 10, 10], y_b=[0, 0, 0])
+    (one,) = judge(claim("table 2", **A_OVER_B), CROSSED, seen).contrasts
+    assert (one.interval.mean, one.other.mean) == (3, 10)
+
+
+def test_where_asks_for_each_place_apart():
+    seen = values(x_a=[12, 13, 14], y_a=[8, 7, 6], x_b=[10, 10, 10], y_b=[10, 10, 10])
+    found = judge(claim("table 2", **A_OVER_B, where={"setting": ["x", "y"]}), CROSSED, seen)
+    assert [one.verdict for one in found.contrasts] == ["confirmed", "contradicted"]
+    assert [one.label for one in found.contrasts] == ["a against b (x)", "a against b (y)"]
+
+
+@pytest.mark.parametrize(
+    ("keys", "verdict"), [({"below": 12}, "confirmed"), ({"below": 9}, "contradicted"), ({"above": 10}, "not confirmed")]
+)
+def test_against_a_number(keys, verdict):
+    found = judge(claim(where={"method": "a"}, **keys), TABLE, values(a=[10, 10.5, 11]))  # 10.5 +- 1.242
+    assert found.verdict == verdict
+
+
+def test_two_measures_of_the_same_cells():
+    keys = {"higher": {"measure": "peak"}, "than": {"measure": "final"}, "where": {"method": "a"}}
+    seen = values("peak", a=[12, 13, 14]) | values("final", a=[10, 10, 10])
+    (one,) = judge(claim(**keys), TABLE, seen).contrasts
+    assert (one.verdict, one.label) == ("confirmed", "peak (%) against final (%) (a)")
