@@ -5,7 +5,6 @@ A letter travels as one value of bytes in one ``ConfigRecord``, as ``train.motle
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -74,8 +73,6 @@ class GridMailbox(Mailbox):
         self.grid, self.clock = grid, clock
         self.register = _Register(key, limit_s, Outbox(grid, clock))
         self.outbox = Outbox(grid, clock)
-        self._numbers = itertools.count()
-        self._sent: dict[int, tuple[str, Answer]] = {}  # by the object's id, which the second keeps alive
         self._came: dict[str, Reply] = {}
 
     def now_s(self) -> float:
@@ -96,24 +93,14 @@ class GridMailbox(Mailbox):
         app = flower()
         nodes = {client: self.register.node_of[client] for client in letters if client in self.register.node_of}
         kind = f"{channel}.{ACTION}"
-        answers = self.outbox.send(
-            [app.Message(sealed(letters[client]), node, kind, ttl=ttl_s) for client, node in nodes.items()]
-        )
-        sent = {}
-        for client, answer in zip(nodes, answers, strict=True):
-            if not answer.lost:
-                sent[client] = f"letter-{next(self._numbers)}"
-                self._sent[id(answer)] = sent[client], answer
-        return sent
+        messages = [app.Message(sealed(letters[client]), node, kind, ttl=ttl_s) for client, node in nodes.items()]
+        answers = zip(nodes, self.outbox.send(messages), strict=True)
+        return {client: answer.message for client, answer in answers if not answer.lost}
 
     def pull(self, messages: Sequence[str]) -> list[Reply]:
         """What has come; an error in place of an answer is a client that is lost."""
         for answer in self.outbox.collect():
-            name, _ = self._sent.pop(id(answer), ("", answer))
-            if answer.unreadable:
-                self._came[name] = Reply(name, b"", answer.lost)
-            elif answer.lost or answer.reply is None:
-                self._came[name] = Reply(name, None, answer.lost)
-            else:
-                self._came[name] = Reply(name, letter_in(answer.reply))
+            lost = b"" if answer.unreadable else None
+            said = lost if answer.lost or answer.reply is None else letter_in(answer.reply)
+            self._came[answer.message] = Reply(answer.message, said, answer.lost)
         return [self._came.pop(name) for name in messages if name in self._came]

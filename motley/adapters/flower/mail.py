@@ -49,7 +49,7 @@ class Answer:
 
     Parameters
     ----------
-    node: to whom it went.
+    node: to whom it went. message: Flower's id of it.
     reply: what came back; None: nothing until the limit, or nothing that could be read.
     lost: why there is no reply, in words; empty where there is one.
     unreadable: whether something came back that could not be read at all.
@@ -57,6 +57,7 @@ class Answer:
     """
 
     node: int
+    message: str = ""
     reply: Any = None
     lost: str = ""
     unreadable: bool = False
@@ -117,7 +118,7 @@ class Outbox:
         answers = []
         for i, message in enumerate(messages):
             name = told[i] or (str(ids[i] or "") if i < len(ids) else "")
-            answer = Answer(int(message.metadata.dst_node_id), sent_s=begun)
+            answer = Answer(int(message.metadata.dst_node_id), name, sent_s=begun)
             if name in left and name not in self.pending:
                 self.pending[name] = answer
             else:
