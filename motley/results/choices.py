@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from motley.results import measures
 from motley.results.blocks import Picture
-from motley.results.figures import COLOURS, DASHES, colour, mark, new_figure, shorter, spread_apart, styled, to_svg
+from motley.results.figures import COLOURS, DASHES, NARROW, colour, mark, new_figure, shorter, spread_apart, styled, to_svg
 from motley.results.load import Run
 
 if TYPE_CHECKING:
@@ -116,8 +116,11 @@ def _named(axes: Axes, names: Sequence[str], tips: Mapping[int, tuple[float, flo
     """Names beside the ends of the lines."""
     low, high = axes.get_ylim()
     heights = spread_apart([y for _, y in tips.values()], 0.11 * (high - low))
+    below = max(0.0, low - min(heights, default=low))
     for (n, (x, _)), y in zip(tips.items(), heights, strict=True):
-        text = axes.annotate(names[n], (x, y), (4, 0), textcoords="offset points", va="center", color=colour(n), fontsize=8)
+        text = axes.annotate(
+            names[n], (x, y + below), (4, 0), textcoords="offset points", va="center", color=colour(n), fontsize=8
+        )
         text.set_annotation_clip(False)
         mark(text, method)
 
@@ -151,7 +154,7 @@ def _panels(groups: Groups, methods: Sequence[int], share: bool) -> tuple[Figure
     labels = list(groups)
     columns = min(COLUMNS, len(methods))
     rows = -(-len(methods) // columns)
-    figure = new_figure(8.4 if columns > 1 else 5.6, 0.6 + 2.3 * rows)
+    figure = new_figure(8.4 if columns > 1 else NARROW, 0.6 + 2.3 * rows)
     grid = figure.subplots(rows, columns, sharey=share, squeeze=False).ravel()
     for axes in grid[len(methods) :]:
         axes.set_axis_off()

@@ -20,8 +20,8 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#5
 CLASS_COLOURS = ("#332288", "#88CCEE", "#44AA99", "#117733", "#999933", "#DDCC77", "#CC6677", "#882255", "#AA4499", "#BBBBBB")
 """Paul Tol's *muted*, for up to ten classes of data."""
 DASHES = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)))
-NARROW = 6.0
-"""Figures up to so many inches wide stand side by side."""
+NARROW = 5.0
+"""Inches of a figure that stands beside another; wider ones have the page for themselves."""
 INK, FAINT = "#222222", "#D9D9D9"
 STYLE: Any = {
     "text.parse_math": False,
@@ -104,7 +104,7 @@ def to_svg(figure: Figure, name: str, description: str) -> Picture:
     svg = re.sub(r'\bd="[^"]*"', lambda path: re.sub(r"(\.\d\d)\d+", r"\1", path[0]), svg)
     label = description.replace("&", "&amp;").replace("<", "&lt;").replace('"', "&quot;")
     svg = svg.replace("<svg ", f'<svg role="img" aria-label="{label}" ', 1).rstrip()
-    return Picture(name, description, svg, wide=figure.get_figwidth() > NARROW)
+    return Picture(name, description, svg, wide=figure.get_figwidth() > 1.2 * NARROW)
 
 
 def spread_apart(at: Sequence[float], gap: float) -> list[float]:

@@ -225,11 +225,16 @@ def concentration(run: Run) -> Curve:
 
     Rules that draw by explicit probabilities note it as ``cv_probability``; for others the curve is empty.
     """
-    return _note(run, _notes(run), "cv_probability")
+    return note(run, "cv_probability")
+
+
+def note(run: Run, name: str) -> Curve:
+    """One of the notes of ``rounds`` against the rounds that have it."""
+    return _note(run, _notes(run), name)
 
 
 def noted(run: Run) -> dict[str, dict[str, Curve]]:
-    """What the rule noted round by round under names with a common head: head -> name -> curve.
+    """What was noted round by round under names with a common head: head -> name -> curve.
 
     ``{"component": {"value": ..., "fairness": ...}}`` of notes ``component.value`` and ``component.fairness``.
     """

@@ -14,7 +14,19 @@ from numpy.typing import NDArray
 from motley.core.errors import ConfigError
 from motley.results import measures
 from motley.results.blocks import Picture
-from motley.results.figures import CLASS_COLOURS, FAINT, colour, dash, mark, new_figure, shorter, spread_apart, styled, to_svg
+from motley.results.figures import (
+    CLASS_COLOURS,
+    FAINT,
+    NARROW,
+    colour,
+    dash,
+    mark,
+    new_figure,
+    shorter,
+    spread_apart,
+    styled,
+    to_svg,
+)
 from motley.results.load import Run
 
 if TYPE_CHECKING:
@@ -27,6 +39,8 @@ DIRECT = 7
 """Up to so many methods share one picture and are named at the ends of their lines; more get a panel or a row each."""
 WIDE = 4.0
 """Traffic is shown on a logarithmic axis where one method's is above so many times another's."""
+NEAR = 0.25
+"""Bars whose ends all lie within this share of the longest would look alike: they become points, on an axis without 0."""
 BESIDE = 4
 """Up to so many bars of one kind have their numbers above them; of more the numbers would touch, and the table has them."""
 PANELS = 5
@@ -42,7 +56,7 @@ def curves(groups: Groups, axis: measures.Axis) -> Picture:
     if len(groups) > DIRECT:
         return _panels(groups, bands, scale, label, f"{name.split(' (')[0].capitalize()} {title}", axis)
     with styled():
-        figure = new_figure(5.6, 3.5)
+        figure = new_figure(NARROW, 3.3)
         axes = figure.add_subplot()
         for i, one in enumerate(bands):
             y = [np.asarray(v) * percent for v in (one.mean, one.low, one.high)]
@@ -180,6 +194,7 @@ def participation_bars(groups: Groups) -> Picture:
                 axes.text(0, 1.03, spread, transform=axes.transAxes, fontsize=8 if columns < PANELS else 6.5)
             axes.margins(x=0)
             axes.grid(visible=False, axis="x")
+        figure.set_layout_engine("constrained", h_pad=0.09)
         figure.supxlabel("clients, most often first", fontsize=9)
         figure.supylabel("rounds taken part in", fontsize=9)
         return to_svg(figure, "participation", "Participation counts per client: " + ", ".join(groups))
@@ -191,7 +206,7 @@ def concentration(groups: Groups) -> Picture | None:
     if not any(len(b.x) for b in bands):
         return None
     with styled():
-        figure = new_figure(5.6, _height(3.5, groups))
+        figure = new_figure(NARROW, _height(3.3, groups))
         axes = figure.add_subplot()
         for i, one in enumerate(bands):
             mark(axes.plot(one.x, one.mean, color=colour(i), linestyle=dash(i))[0], i)
@@ -210,7 +225,7 @@ def client_curves(groups: Groups) -> Picture | None:
     if not any(len(v) for v in sorted_values):
         return None
     with styled():
-        figure = new_figure(5.6, _height(3.5, groups))
+        figure = new_figure(NARROW, _height(3.3, groups))
         axes = figure.add_subplot()
         axes.axvspan(0, 10, color=FAINT, alpha=0.45, linewidth=0)
         axes.annotate("worst\ntenth", (1, 0.98), xycoords=("data", "axes fraction"), va="top", fontsize=8, color="#555555")
@@ -260,7 +275,7 @@ def _stacked(axes: Axes, counts: NDArray[np.float64], names: Sequence[str]) -> N
             np.arange(len(counts)), counts[:, c], bottom=bottom, width=0.85, color=CLASS_COLOURS[c], label=shorter(names[c], 14)
         )
         bottom += counts[:, c]
-    axes.set_ylabel("training examples")
+    axes.set(ylabel="training examples", ylim=(0, 1.05 * max(float(bottom.max()), 1.0)))
     axes.grid(visible=False, axis="x")
     axes.legend(title="class", loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False, reverse=True, fontsize=8)
 
@@ -277,6 +292,8 @@ def _class_map(axes: Axes, counts: NDArray[np.float64], names: Sequence[str]) ->
 
 def _grouped_bars(axes: Axes, ends: Sequence[Sequence[measures.Ends]], kinds: Sequence[str], percent: float) -> None:
     width = 0.82 / max(len(ends), 1)
+    tips = [value for runs in ends for e in runs for kind in kinds if np.isfinite(value := getattr(e, kind))]
+    points = bool(tips) and 0 < (1 - NEAR) * max(tips) < min(tips)
     for i, runs in enumerate(ends):
         at = np.arange(len(kinds)) + (i - (len(ends) - 1) / 2) * width
         spreads = [measures.spread([percent * getattr(e, kind) for e in runs]) for kind in kinds]
@@ -284,9 +301,13 @@ def _grouped_bars(axes: Axes, ends: Sequence[Sequence[measures.Ends]], kinds: Se
             if not s.n:
                 continue
             std = float(np.nan_to_num(s.std))
-            mark(axes.bar(x, s.mean, width * 0.92, color=colour(i)).patches[0], i)
+            if points:
+                mark(axes.plot(x, s.mean, "o", color=colour(i), markersize=7)[0], i)
+            else:
+                mark(axes.bar(x, s.mean, width * 0.92, color=colour(i)).patches[0], i)
             if std:
-                mark(axes.plot([x, x], [s.mean - std, s.mean + std], color="#333333", linewidth=1.1)[0], i)
+                whisker = colour(i) if points else "#333333"
+                mark(axes.plot([x, x], [s.mean - std, s.mean + std], color=whisker, linewidth=1.1)[0], i)
             if len(ends) <= BESIDE:
                 text = axes.annotate(
                     f"{s.mean:.3g}", (x, s.mean + std), (0, 2), textcoords="offset points", ha="center", fontsize=7.5

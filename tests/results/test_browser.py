@@ -1,0 +1,118 @@
+"""The page in a browser, on a desk and in a hand: nothing stands out sideways, switches hide, heads sort, nothing is asked for."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from motley.results.blocks import Cell, Page, Part, Row, Table
+from motley.results.page import write
+from motley.results.report import report
+
+sys.path.insert(0, str(Path(__file__).parent))
+import fake
+
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(BROWSER is None, reason="needs Chromium")]
+
+PROBE = """<body><script>
+const frame = document.createElement("iframe");
+frame.style = "width: WIDTHpx; height: 800px; border: 0";
+frame.onload = () => {
+  const page = frame.contentWindow, it = page.document, said = {};
+  PROBES
+  document.body.textContent = JSON.stringify(said);
+};
+frame.srcdoc = PAGE;
+document.body.append(frame);
+</script></body>"""
+
+
+def asked(page: Path, probes: str, tmp_path: Path, width: int = 390) -> dict:
+    """What the script in ``probes`` puts into ``said``, of the page in a frame of so many pixels."""
+    source = json.dumps(page.read_text(encoding="utf-8")).replace("</", "<\\/")
+    probe = tmp_path / "probe.html"
+    probe.write_text(PROBE.replace("WIDTH", str(width)).replace("PROBES", probes).replace("PAGE", source), encoding="utf-8")
+    options = [
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--no-first-run",
+        "--disable-background-networking",
+        "--disable-sync",
+    ]
+    options += [
+        "--disable-component-update",
+        "--disable-quic",
+        "--virtual-time-budget=4000",
+        f"--user-data-dir={tmp_path / 'browser'}",
+    ]
+    done = subprocess.run([BROWSER, *options, "--dump-dom", probe.as_uri()], capture_output=True, text=True, timeout=120)
+    found = re.search(r"<body>(\{.*\})</body>", done.stdout, re.DOTALL)
+    assert found, done.stdout[-500:] + done.stderr[-500:]
+    return json.loads(found[1].replace("&amp;", "&").replace("&lt;", "<").replace("&gt;", ">"))
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    root = tmp_path_factory.mktemp("compare")
+    for selector in fake.METHODS:
+        for seed in (0, 1):
+            path = fake.write(root / selector / str(seed), selector, seed, rounds=20)
+            (path / "run.json").write_text(json.dumps(fake.meta(selector, seed)))
+    return report(root, root / "report.html", target=0.5)
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_nothing_stands_out_sideways(page, tmp_path, width):
+    """Wide things lie in boxes of their own that scroll; the page itself is as wide as the window."""
+    probes = """
+      const inside = node => node.parentElement.closest(".wide, .large, nav.methods");
+      said.width = it.documentElement.scrollWidth;
+      said.out = [...it.querySelectorAll("body *")].filter(n => n.getBoundingClientRect().right > WIDTH + 1 && !inside(n))
+        .map(n => n.tagName + "." + (n.getAttribute("class") ?? ""));
+      said.asked = page.performance.getEntriesByType("resource").map(entry => entry.name);
+    """.replace("WIDTH", str(width))
+    assert asked(page, probes, tmp_path, width) == {"width": width, "out": [], "asked": []}
+
+
+def test_switches_hide_and_the_pointer_brings_out(page, tmp_path):
+    probes = """
+      const shown = kind => [...it.querySelectorAll(kind)].filter(n => page.getComputedStyle(n).display !== "none").length;
+      const rows = shown("tr.method-1"), drawn = shown("g.method-1"), others = shown("tr.method-0");
+      const box = it.querySelectorAll("nav.methods input")[1];
+      box.click();
+      said.hidden = rows > 3 && drawn > 5 && shown("tr.method-1") === 0 && shown("g.method-1") === 0;
+      said.others = shown("tr.method-0") === others && shown("nav label.method-1") === 1;
+      box.click();
+      said.back = shown("tr.method-1") === rows;
+      const over = node => node.dispatchEvent(new page.PointerEvent("pointerover", { bubbles: true }));
+      const style = () => it.getElementById("pointed-at").textContent;
+      over(it.querySelector("g.method-2 path"));
+      said.pointed = style();
+      over(it.querySelector("h2"));
+      said.nothing = style();
+      said.title = it.querySelector("g.method-2 title").textContent;
+    """
+    found = asked(page, probes, tmp_path)
+    assert found.pop("pointed") == "#page svg [class^=method-]:not(.method-2) { opacity: .12; }"
+    assert found == {"hidden": True, "others": True, "back": True, "nothing": "", "title": "uniform"}
+
+
+def test_heads_sort_numbers_and_words_and_parts_hide_their_own(tmp_path):
+    rows = [Row(name, [Cell(f"{v:g}", v), Cell(word)], i) for i, (name, v, word) in enumerate(((
+        "b", 2.0, "no"), ("c", 10.0, "yes"), ("a", float("nan"), "maybe")))]  # fmt: skip
+    parts = [Part("The same title", [Table(("method", "number", "word"), rows)], ("b", "c", "a")) for _ in range(2)]
+    probes = """
+      const order = () => [...it.querySelector("tbody").rows].map(row => row.cells[0].textContent.trim()).join("");
+      const heads = it.querySelectorAll("thead")[0].rows[0].cells;
+      said.orders = [1, 1, 2, 0, 0].map(i => { heads[i].querySelector("button").click(); return order(); });
+      it.querySelectorAll("nav.methods")[1].querySelector("input").click();
+      said.hidden = [...it.querySelectorAll("tr.method-0")].map(n => page.getComputedStyle(n).display === "none");
+    """
+    found = asked(write(Page("t", [], parts), tmp_path / "p.html"), probes, tmp_path)
+    assert found == {"orders": ["cba", "bca", "abc", "abc", "cba"], "hidden": [False, True]}
