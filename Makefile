@@ -17,7 +17,7 @@ test: install  ## the test suite (under 6 minutes)
 test-slow: install  ## the long tests: 100 kills and resumes, statistics
 	@scripts/test -m slow
 
-test-flower:  ## the Flower adapter on real processes (about 7 minutes; builds .venv-flower)
+test-flower:  ## the Flower adapter on real processes (about 15 minutes on two busy cores; builds .venv-flower)
 	@scripts/test-flower
 
 test-ray:  ## the engine on a Ray cluster of two nodes (about 5 minutes; builds .venv-ray)
@@ -35,7 +35,7 @@ bench-selectors: install  ## time and memory of every selector, 10^3 to 10^6 cli
 bench-compression: install  ## time, bytes and memory of every compressor on one update
 	@scripts/bench-compression
 
-bench-scaling: install  ## every engine against every other (with Ray where make test-ray has installed it)
+bench-scaling: install  ## every engine beside every other (about 6 minutes; with Ray where make test-ray has installed it)
 	@scripts/bench-scaling
 
 docs: install  ## build the documentation into site/

@@ -1,24 +1,22 @@
 """How fast the engines are: client steps per second against one plain centralised PyTorch loop on the same machine.
 
-    python benchmarks/engines.py [OUT.json] [--quick] [--only WORKLOAD] [--engines NAME,NAME]
+    python benchmarks/engines.py [OUT.json] [--quick] [--only WORKLOAD]
 
 Every workload is run by the engine that ``engine = "auto"`` picks, through its public ``train``, and by a textbook loop with
 the same model, batch size and learning rate on preloaded tensors, on one torch thread and on all. All of them take turns in
 one process; the ratio compares best repetitions (another process on the machine can only slow one down), the medians stand
-beside it. Data are random numbers: no step's cost depends on them.
-
-With ``--engines`` the named engines take turns with one another instead, each on all cores; those that refuse a workload, or
-are not installed, are left out. The ratio is then to the first.
+beside it. Data are random numbers: no step's cost depends on them. One engine against another: ``scaling.py``.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -132,10 +130,14 @@ def centralised(setting: Setting, threads: int, steps: int) -> Callable[[], int]
     return once
 
 
-def speeds(runs: dict[str, Callable[[], int]], repetitions: int) -> dict[str, list[float]]:
-    """Steps per second of every run, turn by turn; the first turn only warms up."""
+def speeds(runs: dict[str, Callable[[], int]], repetitions: int, seconds: float = math.inf) -> dict[str, list[float]]:
+    """Steps per second of every run, turn by turn; the first turn only warms up. No turn after the third begins later than
+    ``seconds`` after the first."""
     out: dict[str, list[float]] = {name: [] for name in runs}
+    start = time.perf_counter()
     for turn in range(repetitions + 1):
+        if turn > 3 and time.perf_counter() > start + seconds:
+            break
         for name, run in runs.items():
             begin = time.perf_counter()
             steps = run()
@@ -170,36 +172,6 @@ def measure(load: Workload, repetitions: int) -> dict[str, object]:
     }
 
 
-def compared(load: Workload, repetitions: int, names: Sequence[str]) -> dict[str, object]:
-    """One row of the table of engines: those that take the workload."""
-    built = setting(load)
-    kinds = {name: ENGINES.get(name) for name in names}
-    engines = {name: kind(built) for name, kind in kinds.items() if kind.refuses(built) is None}
-    found = speeds({name: federated(engine, built) for name, engine in engines.items()}, repetitions)
-    for engine in engines.values():
-        engine.close()
-    return {
-        "workload": load.name,
-        "weights": built.task.layout.size,
-        "clients": len(load.sizes),
-        "client_steps": int(built.work.total(built.task.federation.train.sizes).sum()),
-        "best_steps_per_s": {name: max(value) for name, value in found.items()},
-        "median_steps_per_s": {name: statistics.median(value) for name, value in found.items()},
-    }
-
-
-def engine_table(rows: list[dict[str, object]], names: Sequence[str]) -> Table:
-    """For people."""
-    out = Table(title=f"Client steps per second, best repetition (ratio to {names[0]})")
-    for column in ("workload", *names):
-        out.add_column(column, justify="left" if column == "workload" else "right")
-    for row in rows:
-        best = row["best_steps_per_s"]
-        shown = [f"{best[name]:,.0f} ({best[name] / best[names[0]]:.2f})" if name in best else "-" for name in names]
-        out.add_row(row["workload"], *shown)
-    return out
-
-
 def table(rows: list[dict[str, object]]) -> Table:
     """For people."""
     out = Table(title="Client steps per second, best repetition (median)")
@@ -222,15 +194,14 @@ def main() -> None:
     parser.add_argument("out", nargs="?", default="benchmarks/results/engines.json", type=Path)
     parser.add_argument("--quick", action="store_true", help="three repetitions of everything")
     parser.add_argument("--only", default="", help="workloads whose name contains this")
-    parser.add_argument("--engines", default="", help="compare these, with commas between")
     options = parser.parse_args()
-    console, rows, names = Console(width=140), [], [name for name in options.engines.split(",") if name]
+    console, rows = Console(width=140), []
     for load in WORKLOADS:
         if options.only.lower() in load.name.lower():
             repetitions = min(3, load.repetitions) if options.quick else load.repetitions
             with console.status(load.name):
-                rows.append(compared(load, repetitions, names) if names else measure(load, repetitions))
-    console.print(engine_table(rows, names) if names else table(rows))
+                rows.append(measure(load, repetitions))
+    console.print(table(rows))
     options.out.parent.mkdir(parents=True, exist_ok=True)
     report = {"torch": torch.__version__, "cores": len(os.sched_getaffinity(0)), "rows": rows}
     options.out.write_text(json.dumps(report, indent=2) + "\n")

@@ -40,6 +40,8 @@ ORDER = (
     "compressor", "feedback", "allocator", "budget", "engine",
 )  # fmt: skip
 """Kinds of component in the order of the pages."""
+BUSY = 0.7
+"""Load of a machine, before a measurement, from which its figures deserve a remark."""
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -238,6 +240,20 @@ def speed() -> str:
     return f"{found['cores']} cores, torch {found['torch']}.\n\n{table(head, rows)}"
 
 
+def scaling() -> str:
+    """Every engine beside every other, and the memory of each, from ``benchmarks/measured/scaling.json``."""
+    found = _measured("scaling")
+    rows = []
+    for row in found["rows"]:
+        for name, one in row["engines"].items():
+            ratio = f"{one['ratio']:.2f} ({one['median_ratio']:.2f})"
+            rows.append((row["workload"], f"`{name}`", _rate(one["best_steps_per_s"]), ratio, f"{one['peak_mib']:,.0f}"))
+    head = ("workload", "engine", "client steps / s", "to `sequential`: best (median)", "peak, MiB")
+    ray = f", Ray {found['ray']}" if found["ray"] else ", without Ray"
+    busy = "" if found["load_before"] < BUSY else f" The machine was busy with other work (load {found['load_before']:.1f})."
+    return f"{found['cores']} cores, torch {found['torch']}{ray}.{busy}\n\n{table(head, rows)}"
+
+
 def _rate(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
@@ -390,6 +406,7 @@ MAKERS: dict[str, Callable[[], str]] = {
         contract,
         columns,
         speed,
+        scaling,
         overhead,
         choosing,
         uploads,

@@ -1,0 +1,170 @@
+"""How fast the engines are beside one another, and how much memory each takes.
+
+    python benchmarks/scaling.py [OUT.json] [--quick] [--only WORKLOAD]
+
+The workloads of ``engines.py``, each run by every engine that accepts it, through its public ``train``, on all cores. All of
+them take turns in one process, so the ratios to ``sequential`` are of one run; they compare best repetitions, the medians stand
+beside them. Then each engine runs alone in a fresh process, and the memory of that process and all it started is looked at while
+it trains, pages that several share counted once. ``ray`` is left out where it is not installed. Five to six minutes on two cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib.metadata
+import importlib.util
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import psutil
+import torch
+from engines import WORKLOADS, Workload, federated, setting, speeds
+from rich.console import Console
+from rich.table import Table
+
+from motley.engines import ENGINES
+from motley.engines.base import Engine, Setting
+
+HERE = Path(__file__).resolve().parent
+NAMES = ("sequential", "cohort", "vmap", "threads", "processes", "ray")
+LOADS = (
+    "logistic regression, batch 100",
+    "logistic regression, batch 10",
+    "MLP, equal sizes",
+    "two-conv CNN, batch 32",
+    "AlexNet, batch 32",
+)
+TURNS, TURNS_S = 15, 40.0
+ALONE_S, LOOK_S = 2.0, 0.05
+"""Seconds that an engine trains while its memory is looked at, and between two looks."""
+
+
+def accepting(built: Setting) -> dict[str, type[Engine]]:
+    """The engines that take a workload and are installed."""
+    kinds = {name: ENGINES.get(name) for name in NAMES}
+    return {name: kind for name, kind in kinds.items() if kind.refuses(built) is None}
+
+
+def compared(load: Workload, turns: int) -> dict[str, object]:
+    """One workload, all its engines."""
+    built = setting(load)
+    engines = {name: kind(built) for name, kind in accepting(built).items()}
+    try:
+        found = speeds({name: federated(engine, built) for name, engine in engines.items()}, turns, TURNS_S)
+    finally:
+        for engine in engines.values():
+            engine.close()
+    best = {name: max(values) for name, values in found.items()}
+    median = {name: statistics.median(values) for name, values in found.items()}
+    return {
+        "workload": load.name,
+        "weights": built.task.layout.size,
+        "clients": len(load.sizes),
+        "client_steps": int(built.work.total(built.task.federation.train.sizes).sum()),
+        "turns": len(found["sequential"]),
+        "engines": {
+            name: {
+                "best_steps_per_s": best[name],
+                "median_steps_per_s": median[name],
+                "ratio": best[name] / best["sequential"],
+                "median_ratio": median[name] / median["sequential"],
+                "peak_mib": apart(load.name, name),
+            }
+            for name in found
+        },
+    }
+
+
+def apart(load: str, engine: str) -> float:
+    """:func:`alone` in a process of its own."""
+    command = [sys.executable, __file__, "--alone", load, engine]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    return float(done.stdout.splitlines()[-1])
+
+
+def alone(load: str, engine: str) -> float:
+    """Peak MiB of this process and its descendants while the engine trains."""
+    built = setting(next(one for one in WORKLOADS if one.name == load))
+    there = ENGINES.get(engine)(built)
+    run, peak, over = federated(there, built), [0.0], threading.Event()
+
+    def look() -> None:
+        while not over.wait(LOOK_S):
+            peak.append(held())
+
+    watcher = threading.Thread(target=look)
+    watcher.start()
+    try:
+        until = time.perf_counter() + ALONE_S
+        run()
+        while time.perf_counter() < until:
+            run()
+    finally:
+        over.set()
+        watcher.join()
+        there.close()
+    return max(peak)
+
+
+def held() -> float:
+    """MiB of this process and its descendants, each page divided among those that share it."""
+    me, kib = psutil.Process(), 0
+    for process in (me, *me.children(recursive=True)):
+        with contextlib.suppress(OSError, psutil.Error):  # it is gone
+            found = re.search(r"^Pss: +(\d+)", Path(f"/proc/{process.pid}/smaps_rollup").read_text(), flags=re.MULTILINE)
+            kib += int(found[1]) if found else 0
+    return kib / 1024
+
+
+def table(rows: list[dict[str, object]]) -> Table:
+    """For people."""
+    out = Table(title="Client steps per second, best repetition")
+    for column in ("workload", "engine", "steps /s", "to sequential (medians)", "peak MiB"):
+        out.add_column(column, justify="left" if column in ("workload", "engine") else "right")
+    for row in rows:
+        for name, one in row["engines"].items():
+            ratio = f"{one['ratio']:.2f} ({one['median_ratio']:.2f})"
+            out.add_row(row["workload"], name, f"{one['best_steps_per_s']:,.4g}", ratio, f"{one['peak_mib']:,.0f}")
+    return out
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="the engines beside one another")
+    parser.add_argument("out", nargs="?", default=HERE / "measured" / "scaling.json", type=Path)
+    parser.add_argument("--quick", action="store_true", help="three repetitions of everything")
+    parser.add_argument("--only", default="", help="workloads whose name contains this")
+    parser.add_argument("--alone", nargs=2, metavar=("WORKLOAD", "ENGINE"), help="its memory, and nothing else")
+    options = parser.parse_args()
+    if options.alone:
+        sys.stdout.write(f"{alone(*options.alone)}\n")
+        return
+    console, rows = Console(width=140), []
+    before = os.getloadavg()[0]  # others on the machine make all of this worthless
+    for load in WORKLOADS:
+        if load.name in LOADS and options.only.lower() in load.name.lower():
+            with console.status(load.name):
+                rows.append(compared(load, 3 if options.quick else TURNS))
+    console.print(table(rows))
+    ray = importlib.metadata.version("ray") if importlib.util.find_spec("ray") else None
+    report = {
+        "torch": torch.__version__,
+        "ray": ray,
+        "cores": len(os.sched_getaffinity(0)),
+        "load_before": before,
+        "rows": rows,
+    }
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    options.out.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    console.print(f"written to {options.out}")
+
+
+if __name__ == "__main__":
+    main()
