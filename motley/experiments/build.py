@@ -107,7 +107,7 @@ def prepare(experiment: Experiment, data: Path | None = None, task: Task | None 
         stop=Stop(**stop),
         weights=weights,
         schedule=experiment.part("local.lr_schedule"),
-        examine=Examine(experiment.examine.every, experiment.examine.per_client),
+        examine=_examine(experiment, setting.algorithm),
         probe_batches=0 if experiment.probe.batches == "all" else experiment.probe.batches,
         room=room_of(setting, experiment.algorithm["name"]),
         stragglers=None if wanting is None else Stragglers(**wanting.model_dump()),
@@ -219,6 +219,15 @@ def _check_algorithm(setting: Setting, weights: str, cohort: int, corrupted: boo
         raise ConfigError(
             f"{name} needs at least {least} uploads in a round, and the cohort is {cohort}; ask more clients", "cohort"
         )
+
+
+def _examine(experiment: Experiment, algorithm: Algorithm) -> Examine:
+    """When and how closely; diagnosed is only what has one model for everybody."""
+    if experiment.examine.diagnostics and not algorithm.correction.shared:
+        said = "diagnostics compare the gradients of all clients at one model"
+        name = experiment.algorithm["name"]
+        raise ConfigError(f"{said}, and under {name!r} each has a model of its own; leave it out", "examine.diagnostics")
+    return Examine(**experiment.examine.model_dump())
 
 
 def _check_synchrony(synchrony: Synchrony, setting: Setting, weights: str, cohort: int) -> None:

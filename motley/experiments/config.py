@@ -277,6 +277,8 @@ class Experiment(BaseModel):
         """Twelve hex digits of a hash of everything that changes results: not name, method, engine, memory, checkpoint,
         log or grid."""
         telling = {key: value for key, value in self.resolved().items() if key not in _NO_RESULT}
+        if not self.examine.diagnostics:  # with them the tables tell more; without them they are those of before there were any
+            del telling["examine"]["diagnostics"]
         text = json.dumps(telling, sort_keys=True, separators=(",", ":"))
         return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
 

@@ -145,15 +145,8 @@ class TiFL(SelectionRule[TiFLState]):
         left = self.credited(state.spent, ask.horizon)
         able = (left > 0) & (there > 0)
         if not able.any():
-            return self._cohort(
-                ask,
-                ask.rng.choice(len(tier), ask.m, replace=False),
-                -1,
-                left,
-                np.ones(1),
-                np.array([len(tier)]),
-                0 * tier.astype(np.int64),
-            )
+            anybody, everybody = ask.rng.choice(len(tier), ask.m, replace=False), np.array([len(tier)])
+            return self._cohort(ask, anybody, -1, left, np.ones(1), everybody, np.zeros(len(tier), np.int64))
         weight = self.probabilities(state, ask.horizon) * able
         p = weight / weight.sum() if weight.any() else able / able.sum()
         drawn = int(ask.rng.choice(self.tiers, p=p))

@@ -37,10 +37,12 @@ Ids = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Examine:
-    """When and how closely: every so many server steps (and at the last), with one row per client or not."""
+    """When and how closely: every so many server steps (and at the last), with one row per client or not, and whether these steps
+    are diagnosed, too (:mod:`motley.simulation.diagnostics`)."""
 
     every: int = 10
     per_client: bool = True
+    diagnostics: bool = False
 
 
 def examine(

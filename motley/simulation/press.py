@@ -24,6 +24,7 @@ from motley.engines.base import Setting, Trained
 from motley.simulation.channel import Channel
 from motley.simulation.flights import Flights
 from motley.simulation.plan import Plan
+from motley.simulation.shortfall import Shortfall
 from motley.simulation.vault import Vault
 from motley.tasks.base import ModelState
 from motley.transport.allocators.base import Load
@@ -80,6 +81,7 @@ class Press:
         self.mean: Tensor | None = None  # EF21: of all clients' vectors
         self._kept: dict[int, Tensors] = {}  # of this step, by client
         self._changes: Tensor | None = None  # of this step, added up
+        self.shortfall: Shortfall | None = None  # where somebody wants to know what is not sent
 
     def shares(self, cohort: Cohort, step: int, dispatch: int, load: Mapping[str, Floats]) -> Shares:
         """Who may send how much at server step ``step`` (from 1), flights numbered from ``dispatch``; ``load``: columns of
@@ -123,14 +125,17 @@ class Press:
     def through(self, stream: Iterator[Trained], flights: Flights) -> Iterator[tuple[Trained, Parts]]:
         """What the server decodes of each upload, as it comes in; and its parts as an update, which under EF21 is not what travels.
         One that cannot be written down (it overflows with what waited) is not finite."""
-        rows = zip(*(flights.cargo[name].tolist() for name in ("theta", "budget")), flights.timelines.dispatch, strict=True)
-        for trained, (theta, budget, dispatch) in zip(stream, rows, strict=True):
+        theta, budget = flights.cargo["theta"], flights.cargo["budget"]
+        rows = zip(range(len(theta)), theta.tolist(), budget.tolist(), flights.timelines.dispatch.tolist(), strict=True)
+        if self.shortfall is not None:
+            self.shortfall.among(theta, flights.cargo["weight"])
+        for trained, row in zip(stream, rows, strict=True):
             if self.shipping.plain or not trained.finite:
                 yield trained, {}
             else:
-                yield self._pressed(trained, theta, budget, int(dispatch))
+                yield self._pressed(trained, *row)
 
-    def _pressed(self, trained: Trained, theta: float, budget: float, dispatch: int) -> tuple[Trained, Parts]:
+    def _pressed(self, trained: Trained, i: int, theta: float, budget: float, dispatch: int) -> tuple[Trained, Parts]:
         delta, client = trained.parts["delta"], trained.client
         key, before = self.key.fold(dispatch, client), self._sent(client)
         feedback, compressor = self.shipping.feedback, self.shipping.compressor
@@ -138,6 +143,11 @@ class Press:
             sent = send(feedback, compressor, delta.value, before, theta, budget, self.layout, key, trained.curvature)
         except CodecError:
             return dataclasses.replace(trained, finite=False), {}
+        if self.shortfall is not None and not feedback.sends_changes:
+            v = feedback.vector(delta.value, before.get(feedback.keeps or ""))
+            self.shortfall.take(
+                i, v, sent.update, lambda even: compressor.compress(v, even, self.layout, key, trained.curvature)
+            )
         self._kept[client] = sent.memory
         if feedback.sends_changes:
             self.heard(sent.update)

@@ -6,7 +6,6 @@ rows. Time is planned before learning, so what will be thrown away is never trai
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -25,6 +24,7 @@ from motley.simulation import bench, rows
 from motley.simulation.channel import Channel
 from motley.simulation.checkpoint import pack_server, pack_tensors, unpack_server, unpack_tensors
 from motley.simulation.decoded import Decoded
+from motley.simulation.diagnostics import Diagnoser
 from motley.simulation.drawing_board import DrawingBoard
 from motley.simulation.examiner import examine, own_models
 from motley.simulation.flights import Flights
@@ -93,14 +93,14 @@ class Simulation:
         self.channel = Channel.between(self.algorithm.correction, self.server, model, self.setting.task.layout, exchange, stay)
         # outside the engine work is short, and short work on two threads waits for busy neighbours; long vectors are worth it
         self.threads = 1 if plan.setting.task.layout.size < LONG else engine.threads
-        self.clock, self.watch = Clock(), Stopwatch()
+        self.clock, self.watch, self.flights = Clock(), Stopwatch(), Flights.empty()
         self.tides = Tides(plan.world.drift, self._key("shift").fold("drift"), self.federation)
         self.links = Links(plan.world.network, self._key("network"), self.full_steps > 0)
         self.memories = Vault(first_memory(plan, model)) if memories is None else memories
         self.calibrator = Calibrator(plan, engine, self.channel, self.board)
         self.press = Press(plan.shipping, self.setting, self.channel, self.memories, selector.horizon)
+        self.diagnoser = Diagnoser(plan, engine, self.press, self.watch, self.server.model.x)
         self.downloads: dict[int, Tensors] = {}
-        self.flights = Flights.empty()
         self.round = self.version = self.dispatch = self.moves = 0  # moves: steps that folded something
         self.asked = False
         self.start_s, self.asked_s, self.score = 0.0, 0.0, float("nan")
@@ -162,10 +162,10 @@ class Simulation:
             cohort = self.selector.select(self.round, available, count, self.dispatch)
         with self.watch("plan"):
             self._dispatch(cohort)
-        notes = json.dumps({name: float(value) for name, value in cohort.notes.items()}) if cohort.notes else None
+        self.diagnoser.chosen(self.version + 1, self.downloads[self.version], available, cohort, self._sees)
         selected = self._tally.get("selected", 0) + len(cohort.ids)
         budget = float(self.flights.cargo["budget"][-1]) if len(cohort.ids) else float("nan")
-        self._tally |= {"budget": budget, "available": len(available), "selected": selected, "notes": notes}
+        self._tally |= {"budget": budget, "available": len(available), "selected": selected, "notes": cohort.notes}
 
     def _begin_round(self) -> None:
         """A round is a call of ``select``, or a server step without one since the last. The first since a step starts its time."""
@@ -301,6 +301,7 @@ class Simulation:
     def _tell(self, landed: Flights, reports: Reports, weight_sum: float) -> Round:
         """Rows of this step, an examination if one is due, and the summary for the caller."""
         row = rows.round_row(reports, weight_sum)
+        row["notes"] = self.diagnoser.noted(self._tally.pop("notes", {}), self.version, landed, reports, self.server.model.x)
         stamp = {"round": self.round, "version": self.version, "dispatch": self.dispatch, "start_s": self.start_s}
         with self.watch("write"):
             self._write("rounds", {**stamp, "time_s": self.clock.now_s, **row, **self._tally, **self.channel.round_row()})

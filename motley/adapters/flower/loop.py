@@ -119,6 +119,8 @@ def refuses(experiment: Experiment, ready: Ready) -> str | None:
     plan = ready.plan
     if experiment.recalibrate is not None:
         return "clients estimate BatchNorm statistics anew only in a simulation; leave recalibrate out"
+    if plan.examine.diagnostics:
+        return "diagnostics need every client's gradient, which only a simulation has; leave examine.diagnostics out"
     algorithm, shipping = plan.setting.algorithm, plan.shipping
     if exchange_of(plan) != Exchange() or type(algorithm.server).settle is not Server.settle:
         return f"{type(algorithm.server).__name__} asks clients again in mid-round, as only a simulation does; use another algorithm"

@@ -235,6 +235,7 @@ def test_own_samples_are_checked():
           "stop": {"target": {"accuracy": 0.5}}}, "nothing to examine"),
         ({"compressor": "topk", "allocator": "flexcom", "budget": {"name": "constant", "average": 0.2},
           "network": {"name": "uniform", "up_mbps": [1, 5]}}, "must know every uplink"),
+        ({"examine": {"diagnostics": True}}, "diagnostics need every client's gradient"),
     ],
 )  # fmt: skip
 def test_what_only_a_simulation_can_is_refused(keys, said, tmp_path):
