@@ -40,7 +40,10 @@ File = Annotated[Path, typer.Argument(metavar="FILE.toml", help="The experiment.
 Settings = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Set a key, e.g. local.epochs=2.")]
 Data = Annotated[Path | None, typer.Option("--data", metavar="DIR", help="Folder of data packs.")]
 Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Where to write; below runs/ unless given.")]
-Page = Annotated[Path | None, typer.Option("--out", metavar="FILE", help="The page; report.html in DIR unless given.")]
+Page = Annotated[
+    Path | None,
+    typer.Option("--out", metavar="FILE", help="report.html in DIR unless given; .md writes Markdown and its pictures."),
+]
 Target = Annotated[
     float | None, typer.Option("--target", metavar="0.9", help="How long until this accuracy (or loss); no run is cut short.")
 ]
@@ -298,7 +301,7 @@ def _raise_failures(failures: Sequence[Failure], good: int) -> None:
 
 @app.command()
 def report(where: Where, out: Page = None, target: Target = None) -> None:
-    """Write the HTML report of a run or of a folder of runs."""
+    """Write the report of a run, or of a folder of runs, as an HTML page or as Markdown."""
     from motley.results.load import load_all
     from motley.results.report import report as write_report
 
@@ -328,11 +331,10 @@ def _lines(row: Mapping[str, Any]) -> list[str]:
 
 @app.command()
 def cite(where: Where) -> None:
-    """BibTeX of what a run, or a folder of runs, used."""
-    from motley.results.load import load_all
+    """Print the BibTeX of the papers behind what a run, or a folder of runs, used."""
+    from motley.results.load import citations, load_all
 
-    papers = {paper["key"]: paper["bibtex"] for run in load_all(where) for paper in run.meta.get("citations", [])}
-    typer.echo("\n\n".join(papers[key] for key in sorted(papers)))
+    typer.echo("\n\n".join(citations(load_all(where))))
 
 
 @app.command()

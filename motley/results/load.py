@@ -1,6 +1,7 @@
 """Reading runs back: finished ones from Parquet, living or killed ones from their streams.
 
-A run is a folder with ``run.json``. Its tables are Arrow tables and go anywhere in one line::
+A run is a folder with ``run.json``. Its tables are Arrow tables and go anywhere in one line (those of many runs at once with
+:func:`motley.results.frames.frame`)::
 
     run = load("runs/who-to-ask/3f9a")
     run.tables["evaluations"].to_pandas()                           # pandas
@@ -12,7 +13,7 @@ A run is a folder with ``run.json``. Its tables are Arrow tables and go anywhere
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from motley.core.errors import DataError, StoreError
 from motley.results.schema import TABLES
 from motley.results.stream import read_stream
 
-__all__ = ["Run", "load", "load_all", "read_table"]
+__all__ = ["Run", "citations", "load", "load_all", "read_table"]
 
 
 @dataclass(frozen=True)
@@ -120,6 +121,12 @@ def load_all(directory: str | Path) -> list[Run]:
     return [load(path.parent) for path in found]
 
 
+def citations(runs: Iterable[Run]) -> list[str]:
+    """BibTeX of the papers behind what the runs used, each once, in order of their keys."""
+    papers = {paper["key"]: paper["bibtex"] for run in runs for paper in run.meta.get("citations", [])}
+    return [papers[key] for key in sorted(papers)]
+
+
 def _read_json(path: Path) -> Mapping[str, Any]:
     try:
         meta = json.loads(path.read_text(encoding="utf-8"))
@@ -130,6 +137,9 @@ def _read_json(path: Path) -> Mapping[str, Any]:
     for key, kind in (("config", dict), ("citations", list), ("seed", int), ("task", dict)):
         if key in meta and not isinstance(meta[key], kind):
             raise DataError(f"{path} holds {meta[key]!r} under {key!r}; the run's record is damaged")
+    for paper in meta.get("citations", []):
+        if not isinstance(paper, dict) or not all(isinstance(paper.get(key), str) for key in ("key", "bibtex")):
+            raise DataError(f"{path} holds {paper!r} under 'citations', not a key and its bibtex; the run's record is damaged")
     return meta
 
 

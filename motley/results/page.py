@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from errno import EISDIR
 from pathlib import Path
 from typing import Any
 
@@ -78,13 +79,13 @@ def _replace(files: Mapping[Path, str], last: Path) -> Path:
         for path, text in files.items():
             path.parent.mkdir(parents=True, exist_ok=True)
             new[path].write_text(text, encoding="utf-8")
+            if path.is_dir():
+                raise IsADirectoryError(EISDIR, "")
         for path in sorted(files, key=lambda path: path == last):
             new[path].replace(path)
     except OSError as error:
-        with suppress(OSError):  # half a page is no page
-            for path in new.values():
-                path.unlink(missing_ok=True)
-            for folder in made:
-                folder.rmdir()
+        for remove in (*(path.unlink for path in new.values()), *(folder.rmdir for folder in made)):
+            with suppress(OSError):  # half a page is no page
+                remove()
         raise disk_error(error, last) from error
     return last

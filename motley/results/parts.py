@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from motley.results import choices, measures, plots, tables
 from motley.results.blocks import Beside, Code, Lines, Part, Text, kept
-from motley.results.load import Run
+from motley.results.load import Run, citations
 from motley.results.summary import target_of
 
 __all__ = ["costs", "curves", "ends", "federation", "participation", "parts", "provenance", "sending", "served"]
@@ -124,7 +124,7 @@ def provenance(groups: Groups, experiments: bool = True) -> Part:
     commands = dict.fromkeys(str(run.meta["command"]) for run in runs if run.meta.get("command"))
     notes = _shared([(run.meta.get("task") or {}).get("notes") for run in runs])
     versions = _shared([run.meta.get("versions") for run in runs]) + _shared([run.meta.get("numerics") for run in runs])
-    papers = dict.fromkeys(_bibtex(entry) for run in runs for entry in run.meta.get("citations") or [])
+    papers = citations(runs)
     return Part(
         "What was run",
         kept(
@@ -143,11 +143,6 @@ def provenance(groups: Groups, experiments: bool = True) -> Part:
 
 def _several(groups: Groups) -> bool:
     return max(len(members) for members in groups.values()) > 1
-
-
-def _bibtex(entry: Any) -> str:
-    """A citation is its BibTeX, or a record that carries it."""
-    return str(entry["bibtex"] if isinstance(entry, Mapping) else entry)
 
 
 def _shared(found: Sequence[Mapping[str, Any] | None]) -> list[tuple[str, str]]:

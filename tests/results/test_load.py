@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from motley.core.errors import DataError, StoreError
-from motley.results.load import load, load_all
+from motley.results.load import citations, load, load_all
 from motley.results.schema import TABLES
 from motley.results.writer import Writer
 
@@ -75,6 +75,17 @@ def test_damaged_files_are_named(tmp_path):
     (tmp_path / "run.json").write_text('{"name": ')
     with pytest.raises(DataError, match=r"run.json cannot be read as JSON"):
         load(tmp_path)
+    (tmp_path / "run.json").write_text('{"citations": ["@misc{a}"]}')
+    with pytest.raises(DataError, match=r"run.json holds '@misc\{a\}' under 'citations', not a key and its bibtex"):
+        load(tmp_path)
     (tmp_path / "run.json").write_text("[]")
     with pytest.raises(DataError, match=r"run.json holds list"):
         load(tmp_path)
+
+
+def test_each_paper_is_cited_once_in_order_of_keys(tmp_path):
+    runs = [load(make(tmp_path / name)) for name in "ab"]
+    for run, keys in zip(runs, (("zhao", "cho"), ("cho", "li")), strict=True):
+        run.meta["citations"] = [{"key": key, "bibtex": f"@misc{{{key}}}"} for key in keys]
+    assert citations(runs) == ["@misc{cho}", "@misc{li}", "@misc{zhao}"]
+    assert citations([]) == []
