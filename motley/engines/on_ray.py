@@ -50,16 +50,20 @@ def connect(address: str | None, threads: int | None) -> bool:
     if ray.is_initialized():
         return False
     here: dict[str, Any] = {"num_cpus": cores(threads), "include_dashboard": False} if address is None else {}
-    try:
-        _knock(address)
-        ray.init(address or "local", logging_level=logging.ERROR, log_to_driver=False, **here)
-    except Exception as error:  # of no class of its own where Ray's processes do not come up in time
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        if address is None:
-            raise EngineError(f"Ray does not start on this machine: {reason}") from None
-        raise ConfigError(
-            f"got {address!r}, and no cluster answers there ({reason}); start one with: ray start --head", "engine.address"
-        ) from None
+    for left in range(_STARTS if address is None else 1, 0, -1):
+        try:
+            _knock(address)
+            ray.init(address or "local", logging_level=logging.ERROR, log_to_driver=False, **here)
+        except Exception as error:  # of no class of its own where Ray's processes do not come up in time
+            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+            if left > 1 and _LATE in reason:
+                continue
+            if address is None:
+                raise EngineError(f"Ray does not start on this machine: {reason}") from None
+            raise ConfigError(
+                f"got {address!r}, and no cluster answers there ({reason}); start one with: ray start --head", "engine.address"
+            ) from None
+        break
     return True
 
 
@@ -71,6 +75,8 @@ def _knock(address: str | None) -> None:
 
 
 _KNOCK_S = 5.0
+_STARTS, _LATE = 3, "timed out"
+"""Ray gives its processes half a minute to come up, which a busy machine may miss; so often it is tried."""
 _MISSING = "Ray is not installed; get it with: pip install 'motley-fl[ray]'"
 
 

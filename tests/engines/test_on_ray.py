@@ -208,16 +208,19 @@ def test_no_cluster_answers(tmp_path):
     assert "engine.address: got '127.0.0.1:1', and no cluster answers there" in done.stderr
 
 
-@pytest.mark.parametrize(("address", "kind", "said"), [
-    (None, EngineError, "Ray does not start on this machine: it timed out"),
-    ("auto", ConfigError, "engine.address: got 'auto', and no cluster answers there (it timed out)"),
+@pytest.mark.parametrize(("address", "kind", "said", "starts"), [
+    (None, EngineError, "Ray does not start on this machine: it timed out", 3),
+    ("auto", ConfigError, "engine.address: got 'auto', and no cluster answers there (it timed out)", 1),
 ])  # fmt: skip
-def test_a_cluster_that_does_not_come_up_is_a_sentence(address, kind, said, monkeypatch):
+def test_a_cluster_that_does_not_come_up_is_a_sentence(address, kind, said, starts, monkeypatch):
+    tried = []
+
     class Late:
         def is_initialized(self):
             return False
 
         def init(self, address, **options):
+            tried.append(address)
             raise Exception("it timed out\nand much more")
 
     monkeypatch.setattr(on_ray, "_installed", lambda: True)
@@ -226,6 +229,7 @@ def test_a_cluster_that_does_not_come_up_is_a_sentence(address, kind, said, monk
         on_ray.connect(address, None)
     assert said in str(told.value)
     assert "more" not in str(told.value)
+    assert tried == [address or "local"] * starts
 
 
 @pytest.mark.skipif(HERE, reason="Ray is installed")
