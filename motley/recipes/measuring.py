@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from math import log
 
 import numpy as np
 
@@ -65,7 +66,8 @@ def _squared(kind: str, run: Run, target: float | None) -> Censored:
     """The mean squared error (summed over outputs, where there are several): a regression's loss is half of it."""
     if measures.metric_of(run)[0] != "loss":
         return _NONE
-    return Censored(2.0 * _end(kind, run, target).value, True)
+    value = 2.0 * _end("final" if kind == "log" else kind, run, target).value
+    return Censored(log(value) if kind == "log" and value > 0 else value, True)
 
 
 def _served(kind: str, run: Run, target: float | None) -> Censored:
@@ -124,6 +126,7 @@ _MEASURES = {
         Measure("drop", "peak - final", partial(_end, "drop"), 2),
         Measure("mse", "test MSE", partial(_squared, "final"), 4),
         Measure("mse_stable", "test MSE, mean of the last 10", partial(_squared, "stable"), 4),
+        Measure("mse_log", "ln test MSE", partial(_squared, "log"), 4),
         Measure("client_mean", "clients' own mean (%)", partial(_served, "mean"), 2),
         Measure("worst_tenth", "worst tenth of clients (%)", partial(_served, "worst_decile"), 2),
         Measure("variance", "variance over clients", partial(_served, "variance"), 1),
