@@ -1,0 +1,35 @@
+"""Numbers that are made from a run's tables in the papers' units."""
+
+from math import log
+
+import pytest
+
+import motley
+from motley.recipes.measuring import measure_of
+from motley.results import measures
+from tests.results import fake
+
+
+def test_a_mean_squared_error_is_twice_a_regression_s_loss(tmp_path):
+    """One client with ``f = (w - 3)^2 / 2``, whose squared error is ``(w - 3)^2``: a step of 0.5 halves the way to 3, so that round t
+    has ``(w_0 - 3)^2 / 4^t``, and rounds 3 to 12 are the last ten."""
+    task = {"name": "quadratic", "minima": [3.0]}
+    local = {"steps": 1, "optimizer": {"name": "sgd", "lr": 0.5}}
+    experiment = motley.Experiment(
+        task=task, population=1, cohort=1, stop={"rounds": 12}, examine={"every": 1}, local=local, dtype="float64"
+    )
+    run = motley.run(experiment, out=tmp_path / "run")
+    losses = measures.curve(run)
+    first = 2 * losses.y[0] * 4.0 ** losses.x[0]
+    last_ten = [first / 4.0**t for t in range(3, 13)]
+    mse, stable, ln = (measure_of(name).of(run, None) for name in ("mse", "mse_stable", "mse_log"))
+    assert mse.reached
+    assert mse.value == pytest.approx(first / 4.0**12)
+    assert stable.value == pytest.approx(sum(last_ten) / 10)
+    assert ln.value == pytest.approx(log(first) - 12 * log(4.0))
+
+
+@pytest.mark.parametrize("name", ["mse", "mse_stable", "mse_log"])
+def test_a_classifier_has_none(tmp_path, name):
+    value = measure_of(name).of(fake.run(tmp_path / "run"), None).value
+    assert value != value  # not a number
