@@ -17,6 +17,7 @@ import numpy as np
 
 from motley.core.errors import ConfigError, suggest
 from motley.results import measures
+from motley.results.diagnostics import best_mu
 from motley.results.load import Run
 from motley.results.measures import Censored
 from motley.results.summary import MB
@@ -102,6 +103,11 @@ def _concentration(run: Run, target: float | None) -> Censored:
     return Censored(float(values.mean()) if len(values) else float("nan"), True)
 
 
+def _best_mu(run: Run, target: float | None) -> Censored:
+    values = best_mu(run).y
+    return Censored(float(values.mean()) if len(values) else float("nan"), True)
+
+
 def _choosing(run: Run, target: float | None) -> Censored:
     took = np.asarray(run.column("timings", "select_s"), float)
     return Censored(1e3 * float(np.nanmean(took)) if np.isfinite(took).any() else float("nan"), True)
@@ -145,6 +151,7 @@ _MEASURES = {
         Measure("participation_most", "most often", partial(_took_part, "most"), 0),
         Measure("gini", "Gini of participation", partial(_took_part, "gini"), 3),
         Measure("all_seen", "round by which all were seen", partial(_took_part, "all_seen"), 0),
+        Measure("best_mu", "mu that Lemma A.4 calls best", _best_mu, 3),
         Measure("concentration", "std / mean of the probabilities", _concentration, 3),
     )
 }
