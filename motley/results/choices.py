@@ -1,4 +1,4 @@
-"""Figures of what the methods decided: how much each client may send, and what made up its score.
+"""Figures of what the methods decided: how much each client may send, what made up its score; and what was diagnosed of it.
 
 ``groups`` maps a method's label to its runs, as in :mod:`motley.results.plots`. Each figure shows only the methods whose tables hold
 what it needs, and is None where none does.
@@ -21,12 +21,21 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["components", "shares", "shares_by_score"]
+__all__ = ["components", "diagnosed", "shares", "shares_by_score"]
 
 Groups = Mapping[str, Sequence[Run]]
+Notes = Sequence[Sequence[Mapping[str, Mapping[str, measures.Curve]]]]
 COLUMNS = 3
 POINTS = 300
 """Dots of a panel at most, evenly taken from all rows, so that a page of many runs stays small."""
+
+DIAGNOSED = {
+    "diversity": "squared distance to the mean gradient",
+    "drift": "squared distance to the model sent out",
+    "error": "squared error of the aggregate",
+    "client_error": "squared error of an upload, mean",
+}
+"""Heads of the notes that diagnostics write, and what their numbers are."""
 
 
 def shares(groups: Groups) -> Picture | None:
@@ -86,13 +95,27 @@ def shares_by_score(groups: Groups) -> Picture | None:
 
 
 def components(groups: Groups) -> list[Picture]:
-    """For each head of notes that belong together, its numbers round by round (mean over seeds), one panel for each method."""
-    noted = [[measures.noted(run) for run in runs] for runs in groups.values()]
-    heads = dict.fromkeys(head for runs in noted for one in runs for head in one)
-    return [_noted(groups, noted, head) for head in heads]
+    """For each head of a rule's notes that belong together, its numbers round by round (mean over seeds), a panel for each method."""
+    noted = _notes(groups)
+    heads = dict.fromkeys(head for runs in noted for one in runs for head in one if head not in DIAGNOSED)
+    return [_noted(groups, noted, head, f"{head}, mean over the available") for head in heads]
 
 
-def _noted(groups: Groups, noted: Sequence[Sequence[Mapping[str, Mapping[str, measures.Curve]]]], head: str) -> Picture:
+def diagnosed(groups: Groups) -> list[Picture]:
+    """The same of what was diagnosed (``examine.diagnostics``)."""
+    noted = _notes(groups)
+    return [
+        _noted(groups, noted, head, said)
+        for head, said in DIAGNOSED.items()
+        if any(head in one for runs in noted for one in runs)
+    ]
+
+
+def _notes(groups: Groups) -> Notes:
+    return [[measures.noted(run) for run in runs] for runs in groups.values()]
+
+
+def _noted(groups: Groups, noted: Notes, head: str, said: str) -> Picture:
     own = {i: [one[head] for one in runs if head in one] for i, runs in enumerate(noted) if any(head in one for one in runs)}
     names = list(dict.fromkeys(name for runs in own.values() for one in runs for name in one))
     with styled():
@@ -108,7 +131,7 @@ def _noted(groups: Groups, noted: Sequence[Sequence[Mapping[str, Mapping[str, me
             axes.margins(x=0)
             _named(axes, names, tips, i)
         figure.supxlabel("round", fontsize=9)
-        figure.supylabel(f"{head}, mean over the available", fontsize=9)
+        figure.supylabel(said, fontsize=9)
         return to_svg(figure, f"noted-{head}", f"{head}: {', '.join(names)}, of {', '.join(_names(groups, own))}")
 
 

@@ -14,7 +14,7 @@ from motley.results.blocks import Beside, Code, Lines, Part, Text, kept
 from motley.results.load import Run, citations
 from motley.results.summary import target_of
 
-__all__ = ["costs", "curves", "ends", "federation", "participation", "parts", "provenance", "sending", "served"]
+__all__ = ["costs", "curves", "diagnosed", "ends", "federation", "participation", "parts", "provenance", "sending", "served"]
 
 Groups = Mapping[str, Sequence[Run]]
 
@@ -22,7 +22,8 @@ Groups = Mapping[str, Sequence[Run]]
 def parts(groups: Groups, target: float | None = None) -> list[Part]:
     """Everything there is to say about methods compared with each other (label to runs); parts of what they lack are left out."""
     every = (
-        ends(groups), curves(groups, target), participation(groups), sending(groups), served(groups), federation(groups), costs(groups)
+        ends(groups), curves(groups, target), participation(groups), sending(groups), diagnosed(groups), served(groups),
+        federation(groups), costs(groups),
     )  # fmt: skip
     return [part for part in every if part.blocks]
 
@@ -98,6 +99,19 @@ def sending(groups: Groups) -> Part:
     line = "On the dashed line a client sends what its score asks for; below it, its link or a limit holds it back."
     score = Part("Share and score", [Text(line, note=True), by_score] if by_score else [])
     return Part("Who may send how much", kept(Text(text, note=True), shares, score) if shares or by_score else [])
+
+
+def diagnosed(groups: Groups) -> Part:
+    """What papers assume of a round, as it was; empty where nothing was diagnosed."""
+    pictures = choices.diagnosed(groups)
+    mean = ", mean over seeds" if _several(groups) else ""
+    text = (
+        f"Measured in the rounds that were diagnosed{mean}. diversity: how far clients' gradients are from their mean, over all "
+        "clients (B2), those selected, and by the rule's probabilities; G2 is the mean gradient's own squared norm. drift: how far "
+        "local models went, and the bounds of theorems with B2 of all and of the selected. error, client_error: what compression "
+        "keeps back, of the aggregate and of an upload, with the shares as they were and with the same share for everybody."
+    )
+    return Part("What theorems assume", kept(Text(text, note=True), *pictures) if pictures else [])
 
 
 def served(groups: Groups) -> Part:

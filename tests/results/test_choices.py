@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from motley.results import choices, measures
+from motley.results import choices, measures, parts
 from motley.results.report import report
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -87,6 +87,21 @@ def test_each_figure_shows_the_methods_that_have_its_columns():
     (one,) = choices.components(groups)
     assert methods(one) == {"method-3"}
     assert 'aria-label="component: value, of notes"' in one.svg
+
+
+def test_what_was_diagnosed_has_pictures_of_its_own():
+    noted = noting(
+        {"component.value": 0.5, "diversity.B2": 2.0, "diversity.G2": 0.5, "error.uniform": 0.1}, {"diversity.B2": 1.0}
+    )
+    groups = {"plain": [noting({"component.value": 0.5})], "diagnosed": [noted]}
+    assert [picture.name for picture in choices.components(groups)] == ["noted-component"]
+    diversity, error = choices.diagnosed(groups)
+    assert (diversity.name, error.name) == ("noted-diversity", "noted-error")
+    assert methods(diversity) == {"method-1"}
+    assert 'aria-label="diversity: B2, G2, of diagnosed"' in diversity.svg
+    assert choices.diagnosed({"plain": groups["plain"]}) == []
+    assert list(parts.diagnosed(groups).blocks)[1:] == [diversity, error]
+    assert not parts.diagnosed({"plain": groups["plain"]}).blocks
 
 
 def test_nothing_is_drawn_of_what_is_not_there():
