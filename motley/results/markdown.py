@@ -24,7 +24,8 @@ def escaped(text: str) -> str:
     text = " ".join(text.split()).replace("&", "&amp;").replace("<", "&lt;")
     text = re.sub(r"([\\`*\[\]|~$])", r"\\\1", text)
     text = re.sub(r"(?<![^\W_])_|_(?![^\W_])", r"\\_", text)  # inside a word it means nothing
-    return re.sub(r"^(\d*)([#>+.)=-])(?!\d)", r"\1\\\2", text)  # a heading, a list, a quotation
+    text = re.sub(r"^(\d*)([#+.)=-])(?!\d)", r"\1\\\2", text)  # a heading, a list
+    return re.sub(r"(^>|(?<= )#+$)", r"\\\1", text)  # a quotation, the end of a heading
 
 
 class _Writer:

@@ -1,5 +1,6 @@
 """Markdown of the same page: tables that stay tables whatever is in them, code that stays code, pictures beside it on white."""
 
+import html
 import json
 import re
 import sys
@@ -7,6 +8,9 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
 
 from motley.core.errors import StoreError
 from motley.results.blocks import Beside, Cell, Code, Lines, Page, Part, Picture, Row, Table, Text
@@ -87,6 +91,18 @@ def test_the_same_bytes_twice(folder):
 )
 def test_words_stay_words(text, written):
     assert escaped(text) == written
+
+
+@given(st.text("ab 1_*`[]()<>#+-=.|~\\\\&!:;$\"'@/{}^%0\n", max_size=9).filter(str.strip))
+def test_words_are_read_as_they_were(text):
+    """As a paragraph, a heading and a cell, by a reader of CommonMark with tables."""
+    reader = MarkdownIt("commonmark").enable(["table", "strikethrough"])
+    read = "".join(
+        map(reader.render, (escaped(text), f"## {escaped(text)}", f"| a | b |\n| -- | -- |\n| {escaped(text)} | c |"))
+    )
+    found = re.search(r"^<p>(.*)</p>\n<h2>(.*)</h2>\n<table>.*<td>(.*)</td>\n<td>c</td>", read, re.DOTALL)
+    assert found
+    assert [html.unescape(one) for one in found.groups()] == [" ".join(text.split())] * 3
 
 
 def test_every_kind_of_block():
