@@ -62,7 +62,8 @@ class ClusteredRegression(TaskSource):
     mu_x, sigma_x, theta, sigma_theta: least and greatest value of each, drawn uniformly, once per cluster (``theta`` once per
         coefficient).
 
-    The loss is half the squared error, so the mean squared error is twice the loss.
+    Clients stay as they are made with ``partition = "by_writer"``; any other partition mixes their samples. The loss is half the
+    squared error, so the mean squared error is twice the loss.
     """
 
     loss: ClassVar[str] = "half_squared_error"

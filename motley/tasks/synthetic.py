@@ -40,6 +40,8 @@ class Synthetic(TaskSource):
     examples: see ``sizes``. dim, classes: 60 and 10 in the paper. model: a name or record of a model.
     own_test: the first nine tenths of a client's samples (rounded down) are for training, the rest is its own test part, as in the
         authors' code; False leaves it to ``split``, like other data.
+
+    Clients stay as they are made with ``partition = "by_writer"``; any other partition mixes their samples.
     """
 
     makes_clients: ClassVar[bool] = True

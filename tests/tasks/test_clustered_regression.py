@@ -113,7 +113,7 @@ def test_averaging_ends_at_the_least_error(tmp_path: Path) -> None:
     """IID, everybody takes part: the mean squared error on test data, twice the loss, is the least one."""
     task = {"name": "clustered_regression", "clusters": 1, "intercept": True, "examples": 1000, "mu_x": [0.5, 1.0]}
     local = {"steps": 20, "batch_size": 1000, "optimizer": {"name": "sgd", "lr": 0.3}}
-    experiment = motley.Experiment(task=task, population=10, cohort=10, stop={"rounds": 15}, local=local)
+    experiment = motley.Experiment(task=task, population=10, cohort=10, stop={"rounds": 15}, local=local, partition="by_writer")
     run = motley.run(experiment, out=tmp_path / "run")
     least = ClusteredRegression(**{key: value for key, value in task.items() if key != "name"}).cluster(  # type: ignore[arg-type]
         Key(0).fold("data"), 0
