@@ -42,7 +42,9 @@ class _Writer:
                 yield f"{'#' * min(level, 6)} {escaped(block.title)}"
                 yield from self.blocks(block.blocks, level + 1)
             elif isinstance(block, Beside):
-                yield from self.blocks(block.blocks, level)
+                pieces = list(self.blocks(block.blocks, level))
+                only_pictures = all(isinstance(one, Picture) for one in block.blocks)  # flow, side by side where there is room
+                yield from ["\n".join(pieces)] if only_pictures else pieces
             else:
                 yield self._one(block)
 
@@ -78,7 +80,8 @@ def _table(table: Table) -> str:
 
 
 def _cell(cell: Cell) -> str:
-    return f"**{escaped(cell.text)}**" if cell.best else escaped(cell.text)
+    text = escaped(cell.text).replace(" ± ", "\u00a0±\u00a0")
+    return f"**{text}**" if cell.best else text
 
 
 def _code(code: Code) -> str:

@@ -43,7 +43,7 @@ class Tags(HTMLParser):
 
     def handle_starttag(self, tag, attrs):
         self.attributes += [(tag, *pair) for pair in attrs]
-        if tag not in ("meta", "input", "path", "use", "link", "image", "br"):
+        if tag not in ("meta", "input", "path", "use", "link", "image", "br", "wbr"):
             self.open.append(tag)
 
     def handle_startendtag(self, tag, attrs):
