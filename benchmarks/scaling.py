@@ -35,14 +35,8 @@ from motley.engines.base import Engine, Setting
 
 HERE = Path(__file__).resolve().parent
 NAMES = ("sequential", "cohort", "vmap", "threads", "processes", "ray")
-LOADS = (
-    "logistic regression, batch 100",
-    "logistic regression, batch 10",
-    "MLP, equal sizes",
-    "two-conv CNN, batch 32",
-    "AlexNet, batch 32",
-)
-TURNS, TURNS_S = 15, 40.0
+LOADS = ("logistic regression, batch 100", "logistic regression, batch 10", "MLP, equal sizes", "two-conv CNN, batch 32")
+TURNS, TURNS_S = 15, 30.0
 ALONE_S, LOOK_S = 2.0, 0.05
 """Seconds that an engine trains while its memory is looked at, and between two looks."""
 
