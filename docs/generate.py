@@ -10,6 +10,7 @@ after a change of options, signals or columns::
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 import sys
@@ -27,6 +28,7 @@ from pydantic.fields import FieldInfo
 from motley.core.keys import PURPOSES
 from motley.core.records import SIGNALS
 from motley.experiments import config, document, registry, tables
+from motley.recipes import measuring, pictures, recipe
 from motley.results.schema import TABLES
 from motley.testing.selectors import CHECKS
 
@@ -389,6 +391,50 @@ def _difference(found: dict[str, Any] | None) -> str:
     return f"{mean} ({low} to {high})" if found["verdict"] == "no clear difference" else f"**{mean}** ({low} to {high})"
 
 
+def recipes() -> str:
+    """What can be reproduced."""
+    rows = []
+    for name in recipe.names():
+        found = recipe.read(name)
+        shown = ", ".join(exhibit.name for exhibit in found.exhibit)
+        minutes = found.scale["small"].minutes
+        rows.append((f"`{name}`", prose(found.title), shown, f"{minutes:g}" if minutes else "", str(len(found.claim))))
+    return table(("recipe", "paper", "tables and figures", "minutes at `small`", "claims"), rows)
+
+
+def verdicts() -> str:
+    """What was found, from ``motley/recipes/*/measured/*/verdicts.csv``."""
+    parts = []
+    for path in sorted((ROOT / "motley" / "recipes").glob("*/measured/*/verdicts.csv")):
+        with path.open(encoding="utf-8", newline="") as file:
+            found = list(csv.DictReader(file))
+        rows = [
+            (prose(r["claim"]), r["published"], f"{r['measure']}: {r['comparison']}", _interval(r), r["pairs"], r["verdict"])
+            for r in found
+        ]
+        head = ("claim", "published", "comparison", "difference, 95% interval", "pairs", "verdict")
+        parts.append(f"### `{path.parents[2].name}`, {path.parent.name}\n\n{table(head, rows)}")
+    return "\n\n".join(parts)
+
+
+def _interval(row: dict[str, str]) -> str:
+    if row["difference"] == "nan":
+        return "–"
+    bounds = "" if row["low"] == "nan" else f" [{float(row['low']):.3g}, {float(row['high']):.3g}]"
+    return f"{float(row['difference']):+.3g}{bounds}"
+
+
+def recipe_words() -> str:
+    """Measures and pictures of recipes."""
+    shown = ", ".join(f"`{name}` ({measure.title})" for name, measure in measuring.MEASURES.items())
+    drawn = ", ".join(f"`{name}`" for name in pictures.PICTURES)
+    by_measure = ", ".join(f"`{name}:`" for name in pictures.BY_MEASURE)
+    return (
+        f"Measures: {shown}, `note.NAME.early`, `.late` and `.mean` (what a rule noted under NAME).\n\n"
+        f"Pictures: {drawn}; an axis after `curves:`, a measure after {by_measure}."
+    )
+
+
 def _measured(name: str) -> dict[str, Any]:
     found: dict[str, Any] = json.loads((ROOT / "benchmarks" / "measured" / f"{name}.json").read_text(encoding="utf-8"))
     return found
@@ -411,6 +457,9 @@ MAKERS: dict[str, Callable[[], str]] = {
         choosing,
         uploads,
         traffic,
+        recipes,
+        verdicts,
+        recipe_words,
     )
 }
 

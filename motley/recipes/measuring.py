@@ -22,7 +22,7 @@ from motley.results.load import Run
 from motley.results.measures import Censored
 from motley.results.summary import MB
 
-__all__ = ["Measure", "measure_of"]
+__all__ = ["MEASURES", "Measure", "measure_of"]
 
 _NONE = Censored(float("nan"), True)
 _PARTS = {"early": ", first tenth of the rounds", "late": ", last tenth of the rounds", "mean": ", mean of all rounds"}
@@ -49,9 +49,9 @@ def measure_of(name: str) -> Measure:
     note, _, part = name.removeprefix("note.").rpartition(".")
     if name.startswith("note.") and note and part in _PARTS:
         return Measure(name, note + _PARTS[part], partial(_noted, note, part))
-    if name not in _MEASURES:
-        raise ConfigError(f"there is no measure {name!r}{suggest(name, _MEASURES)}")
-    return _MEASURES[name]
+    if name not in MEASURES:
+        raise ConfigError(f"there is no measure {name!r}{suggest(name, MEASURES)}")
+    return MEASURES[name]
 
 
 def _percent(run: Run) -> float:
@@ -123,7 +123,7 @@ def _noted(name: str, part: str, run: Run, target: float | None) -> Censored:
     return Censored(float(np.nanmean(chosen)), True)
 
 
-_MEASURES = {
+MEASURES = {
     measure.name: measure
     for measure in (
         Measure("final", "final (%)", partial(_end, "final"), 2),

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table as Printed
 from rich.text import Text
 
-from motley.recipes.page import exhibit_tables, measured_csv, page, verdict_table
+from motley.recipes.page import exhibit_tables, measured_csv, page, verdict_table, verdicts_csv
 from motley.recipes.recipe import names, read
 from motley.recipes.reproduce import Reproduction
 from motley.results.blocks import Table
@@ -59,17 +59,18 @@ def _printed(table: Table, title: str) -> Printed:
 
 
 def write(found: Reproduction) -> list[Path]:
-    """Write ``report.html``, ``report.md`` with its pictures, and ``measured.csv`` into the folder of the runs.
+    """Write ``report.html``, ``report.md`` with its pictures, ``measured.csv`` and ``verdicts.csv`` into the folder of the runs.
 
     Raises
     ------
     StoreError: they cannot be written.
     """
-    whole = page(found)
-    table = found.directory / "measured.csv"
-    try:
-        found.directory.mkdir(parents=True, exist_ok=True)
-        table.write_text(measured_csv(found), encoding="utf-8")
-    except OSError as error:
-        raise disk_error(error, table) from error
-    return [write_page(whole, found.directory / name) for name in ("report.html", "report.md")] + [table]
+    whole, folder = page(found), found.directory
+    tables = {folder / "measured.csv": measured_csv(found), folder / "verdicts.csv": verdicts_csv(found)}
+    for path, text in tables.items():
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise disk_error(error, path) from error
+    return [write_page(whole, folder / name) for name in ("report.html", "report.md")] + list(tables)

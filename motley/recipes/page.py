@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import isfinite, nan
 from typing import Literal
 
@@ -19,7 +19,7 @@ from motley.results.blocks import DASH, Beside, Block, Cell, Lines, Page, Part, 
 from motley.results.measures import Censored, Spread, spread
 from motley.results.summary import MB, plus_minus, short_number
 
-__all__ = ["exhibit_tables", "measured_csv", "page", "verdict_table"]
+__all__ = ["exhibit_tables", "measured_csv", "page", "verdict_table", "verdicts_csv"]
 
 TONES: dict[Verdict, Literal["", "good", "bad"]] = {"confirmed": "good", "contradicted": "bad"}
 NamedCell = tuple[str, ...]
@@ -251,13 +251,43 @@ def _prose(text: str) -> list[Block]:
 
 def measured_csv(found: Reproduction) -> str:
     """Every measured number as a row: exhibit, cell, measure, seed, value, whether it is exact (else a lower bound)."""
+    rows = [
+        (exhibit.name, " / ".join(cell), name, seed, f"{one.value:.6g}", str(one.reached).lower())
+        for exhibit in found.exhibits
+        for name in exhibit.measures
+        for cell, seeds in found.values(exhibit, name).items()
+        for seed, one in sorted(seeds.items())
+    ]
+    return _csv(("exhibit", "cell", "measure", "seed", "value", "exact"), rows)
+
+
+def verdicts_csv(found: Reproduction) -> str:
+    """Every comparison as a row: claim, published, measure, comparison, means, the interval of their difference, pairs, verdict."""
+    rows = [
+        (
+            one.claim.text,
+            one.claim.published,
+            one.measure,
+            contrast.label,
+            *(f"{number:.6g}" for number in _numbers(contrast)),
+            contrast.interval.n,
+            contrast.verdict,
+        )
+        for one in found.judged
+        for contrast in one.contrasts
+    ]
+    heads = ("claim", "published", "measure", "comparison", "ours", "other", "difference", "low", "high", "pairs", "verdict")
+    return _csv(heads, rows)
+
+
+def _numbers(contrast: Contrast) -> tuple[float, ...]:
+    got = contrast.interval
+    return contrast.ours.mean, contrast.other.mean if contrast.other else nan, got.mean, got.low, got.high
+
+
+def _csv(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     out = io.StringIO()
-    rows = csv.writer(out, lineterminator="\n")
-    rows.writerow(("exhibit", "cell", "measure", "seed", "value", "exact"))
-    for exhibit in found.exhibits:
-        for name in exhibit.measures:
-            for cell, seeds in found.values(exhibit, name).items():
-                for seed, one in sorted(seeds.items()):
-                    value = f"{one.value:.6g}" if isfinite(one.value) else nan
-                    rows.writerow((exhibit.name, " / ".join(cell), name, seed, value, str(one.reached).lower()))
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(heads)
+    writer.writerows(rows)
     return out.getvalue()

@@ -25,6 +25,7 @@ import typer
 
 from motley import cli
 from motley.experiments.config import Experiment
+from motley.recipes import recipe
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -78,6 +79,10 @@ def _toml(text: str, title: str, where: str) -> None:
     table = tomllib.loads(text)
     if title == "pyproject.toml":
         return
+    if title == "recipe.toml":
+        Path(title).write_text(text, encoding="utf-8")
+        assert recipe.read(Path.cwd()).exhibit
+        return
     if title:
         Path(title).write_text(text, encoding="utf-8")
     if "stop" in table:
@@ -117,6 +122,9 @@ def _motley(words: list[str], where: str) -> None:
     name, sub, rest = command.resolve_command(context, list(words))
     assert sub is not None, f"{where}: there is no motley {words[0]}"
     inner = sub.make_context(name, list(rest), parent=context)
+    if name == "reproduce" and inner.params["recipe"] in recipe.names():  # tests/recipes runs them
+        recipe.read(inner.params["recipe"]).choose([f"table {number}" for number in inner.params["table"] or []])
+        return
     paths = [value for value in (*inner.params.values(), *context.params.values()) if isinstance(value, Path)]
     reads = [inner.params[key] for key in ("file", "where") if key in inner.params]
     assert len(paths) >= len(reads)

@@ -1,0 +1,75 @@
+"""The recipes of the package: each is whole, each builds at every scale, and together they run once in every way they know."""
+
+import csv
+from pathlib import Path
+
+import pytest
+
+import motley.recipes
+from motley.experiments.run import run
+from motley.recipes.recipe import SCALES, names, read
+from motley.recipes.reproduce import distinct, plan
+
+FOLDER = Path(motley.recipes.__file__).parent
+PAPERS = {
+    "fedcvr_bolt": ["table 1", "table 2", "table 3", "table 4"],
+    "flash": ["table 1", "figure 2", "figure 3", "figure 4", "figure 5"],
+    "hetero_select": [*(f"table {n}" for n in (1, 2, 3)), *(f"figure {n}" for n in range(1, 8))],
+    "hetero_select_v1": [*(f"table {n}" for n in (1, 2, 3, 4)), *(f"figure {n}" for n in range(2, 8))],
+    "pfl_cifar10": [],
+}
+MOST = 40
+"""Runs of two rounds in which every code path of all recipes occurs."""
+
+
+def smoke():
+    """The fewest runs at ``smoke`` that use every component, word and switch of any recipe."""
+    experiments = [e for name in names() for e in plan(read(name), read(name).exhibit, "smoke").values()]
+    return distinct(experiments)
+
+
+def test_there_is_a_recipe_for_each_paper():
+    assert names() == sorted(PAPERS)
+
+
+@pytest.mark.parametrize("name", PAPERS)
+def test_every_table_and_figure_is_there(name):
+    recipe = read(name)
+    for wanted in PAPERS[name]:
+        assert recipe.choose([wanted])
+    assert recipe.notes
+    assert recipe.expected or name == "pfl_cifar10"
+    assert recipe.scale["small"].minutes
+
+
+@pytest.mark.parametrize("name", PAPERS)
+@pytest.mark.parametrize("scale", SCALES)
+def test_every_cell_is_an_experiment(name, scale):
+    recipe = read(name)
+    made = plan(recipe, recipe.exhibit, scale, seeds=[0])
+    assert made
+    if scale == "smoke":
+        assert {e.stop.rounds for e in made.values()} <= {1, 2}
+        assert all(e.task.get("data", "digits") == "digits" for e in made.values())
+
+
+def test_smoke_is_small():
+    assert 0 < len(smoke()) <= MOST
+
+
+def test_every_way_runs(tmp_path):
+    for experiment in smoke():
+        assert run(experiment, out=tmp_path / experiment.run_id()).finished
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("*/measured/*/measured.csv")), ids=lambda p: "-".join(p.parts[-4:-1]))
+def test_what_was_measured_belongs_to_cells(path):
+    recipe = read(path.parents[2].name)
+    scale = path.parent.name
+    cells = {(exhibit.name, cell.name) for exhibit in recipe.exhibit for cell in exhibit.cells(scale)}
+    with path.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert rows
+    assert {(row["exhibit"], row["cell"]) for row in rows} <= cells
+    assert (path.parent / "report.html").is_file()
+    assert (path.parent / "report.md").is_file()
