@@ -143,15 +143,15 @@ def reproduce(
 
 
 def distinct(experiments: Iterable[Experiment]) -> list[Experiment]:
-    """Of many experiments those that use a component, or one of its words or switches, that none before them uses: running these runs
-    every code path of all."""
+    """Few of many experiments that between them use every component, word and switch of all: running these runs every code path.
+    Each next one is the experiment with most that is new."""
+    left = [(experiment, set(_choices(experiment.resolved()))) for experiment in experiments]
     seen: set[tuple[str, ...]] = set()
     out = []
-    for experiment in experiments:
-        parts = set(_choices(experiment.resolved()))
-        if not parts <= seen:
-            seen |= parts
-            out.append(experiment)
+    while left := [(experiment, choices) for experiment, choices in left if not choices <= seen]:
+        most, choices = max(left, key=lambda one: len(one[1] - seen))
+        seen |= choices
+        out.append(most)
     return out
 
 
@@ -159,7 +159,7 @@ def _choices(keys: Mapping[str, Any], owner: str = "") -> Iterator[tuple[str, ..
     for key, value in keys.items():
         if isinstance(value, Mapping):
             yield from _choices(value, f"{owner}{value.get('name', '')}/{key}" if "name" in value else f"{owner}/{key}")
-        elif isinstance(value, str | bool) and key not in ("seed", "data", "model"):
+        elif isinstance(value, str | bool) and key not in ("data", "model") and (owner or key not in ("name", "method")):
             yield owner, key, str(value)
 
 
