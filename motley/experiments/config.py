@@ -100,7 +100,7 @@ class Experiment(BaseModel):
     split: Split = Field(default_factory=Split)
     """Which samples train, validate and test."""
     partition: Record = Field(default_factory=lambda: {"name": "iid"})
-    """How samples are divided among clients."""
+    """How samples are divided among clients. Tasks that come with clients of their own keep them unless this says otherwise."""
     label_noise: Record = Field(default_factory=lambda: {"name": "none"})
     """Wrong training labels."""
     feature_shift: Record = Field(default_factory=lambda: {"name": "none"})
@@ -175,8 +175,7 @@ class Experiment(BaseModel):
         given = copy.deepcopy(dict(data)) if isinstance(data, Mapping) else {}
         if isinstance(data, Mapping) and isinstance(data.get("method"), str):
             data = document.lay_over(document.preset(data["method"]), data)
-        task = named(data.get("task")) if isinstance(data, Mapping) else None
-        if isinstance(task, Mapping) and task.get("name") == "own":  # its clients are the data's own
+        if isinstance(data, Mapping) and _has_clients(data.get("task")):
             data = {"partition": "by_writer", **data}
         try:
             self = handler(data)
@@ -287,6 +286,15 @@ class Experiment(BaseModel):
         for step in key.split("."):
             value = getattr(value, step)
         return dict(value)
+
+
+def _has_clients(task: Any) -> bool:
+    """Whether a task comes with clients of its own, which a partition would mix."""
+    name = task.get("name") if isinstance(task, Mapping) else task
+    kinds = registry.catalogue("task")
+    return (
+        isinstance(name, str) and name in kinds.targets and (name == "own" or getattr(kinds.get(name), "makes_clients", False))
+    )
 
 
 def _build(experiment: Experiment) -> dict[str, Any]:

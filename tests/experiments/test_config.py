@@ -361,3 +361,12 @@ def test_the_schema_tells_editors_what_a_component_is() -> None:
     assert schema["properties"]["selector"]["anyOf"][0] == {"type": "string"}
     assert schema["properties"]["seed"]["description"]
     assert schema["additionalProperties"] is False
+
+
+def test_tasks_with_clients_of_their_own_keep_them():
+    """Another partition would mix what was made different; it has to be asked for."""
+    keys = {"population": 4, "cohort": 2, "stop": {"rounds": 1}}
+    for task in ("synthetic", "quadratic", {"name": "clustered_regression"}):
+        assert Experiment(task=task, **keys).partition["name"] == "by_writer"
+        assert Experiment(task=task, partition="iid", **keys).partition["name"] == "iid"
+    assert Experiment(task="image", **keys).partition["name"] == "iid"
