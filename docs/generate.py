@@ -396,7 +396,7 @@ def recipes() -> str:
     rows = []
     for name in recipe.names():
         found = recipe.read(name)
-        shown = ", ".join(exhibit.name for exhibit in found.exhibit)
+        shown = "; ".join(exhibit.name for exhibit in found.exhibit)
         minutes = found.scale["small"].minutes
         rows.append((f"`{name}`", prose(found.title), shown, f"{minutes:g}" if minutes else "", str(len(found.claim))))
     return table(("recipe", "paper", "tables and figures", "minutes at `small`", "claims"), rows)

@@ -29,7 +29,7 @@ def overview() -> str:
         recipe = read(name)
         minutes = recipe.scale["small"].minutes
         lines.append(f"{name:<18} {recipe.title}" + (f" (small: about {minutes:g} minutes on two cores)" if minutes else ""))
-        lines.append(f"{'':<18} {', '.join(exhibit.name for exhibit in recipe.exhibit)}")
+        lines.append(f"{'':<18} {'; '.join(exhibit.name for exhibit in recipe.exhibit)}")
     return "\n".join(lines)
 
 

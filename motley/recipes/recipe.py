@@ -202,7 +202,7 @@ class Recipe(_Table):
         for name in wanted:
             found = [e for e in self.exhibit if e.name == name or (e.name.startswith(name) and not e.name[len(name)].isdigit())]
             if not found:
-                known = ", ".join(e.name for e in self.exhibit)
+                known = "; ".join(e.name for e in self.exhibit)
                 raise ConfigError(f"{self.name} has no {name}{suggest(name, [e.name for e in self.exhibit])}; it has: {known}")
             chosen += [e for e in found if e not in chosen]
         return chosen
