@@ -409,7 +409,14 @@ def verdicts() -> str:
         with path.open(encoding="utf-8", newline="") as file:
             found = list(csv.DictReader(file))
         rows = [
-            (prose(r["claim"]), r["published"], f"{r['measure']}: {r['comparison']}", _interval(r), r["pairs"], r["verdict"])
+            (
+                prose(r["claim"]),
+                r["published"],
+                ": ".join(filter(None, (r["measure"], r["comparison"]))),
+                _interval(r),
+                r["pairs"],
+                r["verdict"],
+            )
             for r in found
         ]
         head = ("claim", "published", "comparison", "difference, 95% interval", "pairs", "verdict")

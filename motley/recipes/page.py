@@ -59,7 +59,7 @@ def verdict_table(judged: Sequence[Judged]) -> Table:
     rows = []
     for one in judged:
         held = sum(contrast.verdict == "confirmed" for contrast in one.contrasts)
-        many = f"{held} of {len(one.contrasts)} comparisons hold"
+        many = f"{held} of {len(one.contrasts)} comparisons hold" if one.verdict != "not tested" else DASH
         said = _difference(one.contrasts[0]) if len(one.contrasts) == 1 else many
         cells = [Cell(one.verdict, tone=TONES.get(one.verdict, "")), Cell(one.claim.published), Cell(said)]
         rows.append(Row(one.claim.text, cells))
@@ -79,7 +79,7 @@ def _verdicts(judged: Sequence[Judged]) -> list[Block]:
         for contrast in one.contrasts:
             other = contrast.other
             cells = [
-                Cell(measure_of(one.measure).title),
+                Cell(measure_of(one.measure).title if one.measure else DASH),
                 Cell(contrast.label),
                 Cell(_mean(contrast.ours, contrast.ours_exact), contrast.ours.mean),
                 Cell(_mean(other, contrast.other_exact), other.mean) if other else Cell(DASH),
@@ -130,7 +130,7 @@ def exhibit_tables(found: Reproduction, exhibit: Exhibit) -> list[Table]:
     note = f"Mean ± standard deviation over {len(seeds)} seeds ({', '.join(map(str, seeds))})." if len(seeds) > 1 else ""
     note = note or (f"One seed ({seeds[0]})." if seeds else "")
     if any(published.values()):
-        note += f" In brackets: published ({found.recipe.spread})."
+        note += f" In brackets: published (spread: {found.recipe.spread})."
     if len(shown) == 1 and len(exhibit.axes) > 1:
         return [_across(exhibit, shown[0], cells, values[shown[0].name], published[shown[0].name], note)]
     heads = [" / ".join(exhibit.axes), *(measure.title for measure in shown)]

@@ -44,7 +44,7 @@ class Contrast:
 
 @dataclass(frozen=True)
 class Judged:
-    """A claim and what came of it."""
+    """A claim and what came of it. ``measure`` is empty where the comparisons name their own."""
 
     claim: Claim
     measure: str
@@ -63,7 +63,8 @@ def judge(claim: Claim, exhibit: Exhibit, values: Values) -> Judged:
     said = {contrast.verdict for contrast in contrasts}
     order: tuple[Verdict, ...] = ("contradicted", "not confirmed", "not tested", "confirmed")
     verdict: Verdict = next((verdict for verdict in order if verdict in said), "not tested")
-    return Judged(claim, claim.measure or exhibit.measures[0], verdict, contrasts)
+    told = any("measure" in place for place in (claim.where, claim.higher or {}, claim.lower or {}))
+    return Judged(claim, "" if told else claim.measure or exhibit.measures[0], verdict, contrasts)
 
 
 def _contrasts(claim: Claim, exhibit: Exhibit, values: Values) -> Iterator[Contrast]:

@@ -41,7 +41,7 @@ class Cell:
     @property
     def words(self) -> bool:
         """Whether it is text, which stands to the left and may wrap."""
-        return isnan(self.value) and self.text not in ("", DASH)
+        return isnan(self.value) and self.text != "" and not self.text.startswith(DASH)
 
 
 @dataclass(frozen=True)
