@@ -7,6 +7,7 @@ from types import TracebackType
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Column
 
 from motley.experiments.config import Experiment
 from motley.simulation.plan import Round
@@ -28,14 +29,16 @@ class Bar:
         known = [rounds for rounds in self._rounds if rounds is not None]
         self._total = sum(known) if len(known) == len(self._rounds) else None
         self._done = 0
+        console = console or Console(stderr=True)
+        words = Column(no_wrap=True, overflow="ellipsis", max_width=max(20, console.width - 56))
         self._bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
+            TextColumn("{task.description}", table_column=words),  # whatever is narrow, the numbers stay
+            BarColumn(bar_width=16),
             MofNCompleteColumn(),
             TextColumn("rounds"),
             TimeElapsedColumn(),
             TimeRemainingColumn(),
-            console=console or Console(stderr=True),
+            console=console,
         )
         self._task = self._bar.add_task("", total=self._total)
 
