@@ -17,7 +17,7 @@ test: install  ## the test suite (under 6 minutes)
 test-slow: install  ## the long tests: 100 kills and resumes, statistics
 	@scripts/test -m slow
 
-test-flower:  ## the Flower adapter on real processes (about 15 minutes on two busy cores; builds .venv-flower)
+test-flower:  ## the Flower adapter on real processes (about 12 minutes beside other work; builds .venv-flower)
 	@scripts/test-flower
 
 test-ray:  ## the engine on a Ray cluster of two nodes (about 5 minutes; builds .venv-ray)
