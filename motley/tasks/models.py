@@ -34,6 +34,7 @@ __all__ = [
     "Model",
     "ResNet9",
     "ResNet18",
+    "SimpleCNN",
     "factory",
 ]
 
@@ -45,6 +46,7 @@ MODELS = Catalogue(
         "mlp": "motley.tasks.models:MLP",
         "digits_mlp": "motley.tasks.models:DigitsMLP",
         "cnn": "motley.tasks.models:CNN",
+        "simple_cnn": "motley.tasks.models:SimpleCNN",
         "leaf_cnn": "motley.tasks.models:LeafCNN",
         "alexnet": "motley.tasks.models:AlexNet",
         "resnet9": "motley.tasks.models:ResNet9",
@@ -193,6 +195,20 @@ class CNN(_Convolutional):
         return nn.Sequential(
             nn.Conv2d(channels, 32, 5), nn.ReLU(), nn.MaxPool2d(2),
             nn.Conv2d(32, 64, 5), nn.ReLU(), nn.MaxPool2d(2),
+            nn.Flatten(), *self._head(64 * h * w, 128, outputs),
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class SimpleCNN(_Convolutional):
+    """conv3x3(32)-conv3x3(64)-pool-fc128-fc10 without padding, of pfl-research's benchmarks: 1,626,442 parameters on CIFAR-10."""
+
+    smallest: ClassVar[int] = 6
+
+    def _build(self, channels: int, height: int, width: int, outputs: int) -> nn.Module:
+        h, w = ((side - 4) // 2 for side in (height, width))
+        return nn.Sequential(
+            nn.Conv2d(channels, 32, 3), nn.ReLU(), nn.Conv2d(32, 64, 3), nn.ReLU(), nn.MaxPool2d(2),
             nn.Flatten(), *self._head(64 * h * w, 128, outputs),
         )  # fmt: skip
 

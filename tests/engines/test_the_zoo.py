@@ -14,7 +14,7 @@ from motley.tasks.models import MODELS
 
 GREY, COLOUR = (1, 28, 28), (3, 32, 32)
 SHAPES = {
-    "alexnet": COLOUR, "cnn": COLOUR, "digits_mlp": (1, 8, 8), "leaf_cnn": GREY, "linear": (6,),
+    "alexnet": COLOUR, "cnn": COLOUR, "digits_mlp": (1, 8, 8), "leaf_cnn": GREY, "simple_cnn": COLOUR, "linear": (6,),
     "logistic_regression": GREY, "mlp": GREY, "resnet9": COLOUR, "resnet18": COLOUR,
 }  # fmt: skip
 BATCHED = {"cohort": {"digits_mlp", "linear", "logistic_regression", "mlp"}, "vmap": set(SHAPES) - {"resnet9", "resnet18"}}
