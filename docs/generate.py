@@ -407,7 +407,7 @@ def verdicts() -> str:
     parts = []
     for path in sorted((ROOT / "motley" / "recipes").glob("*/measured/*/verdicts.csv")):
         with path.open(encoding="utf-8", newline="") as file:
-            found = list(csv.DictReader(file))
+            found = [row for row in csv.DictReader(file) if row["verdict"] != "not tested"]
         rows = [
             (
                 prose(r["claim"]),
@@ -420,7 +420,8 @@ def verdicts() -> str:
             for r in found
         ]
         head = ("claim", "published", "comparison", "difference, 95% interval", "pairs", "verdict")
-        parts.append(f"### `{path.parents[2].name}`, {path.parent.name}\n\n{table(head, rows)}")
+        if rows:
+            parts.append(f"### `{path.parents[2].name}`, {path.parent.name}\n\n{table(head, rows)}")
     return "\n\n".join(parts)
 
 

@@ -3,7 +3,7 @@
 >>> measure_of("stable").title
 'stable (%)'
 >>> measure_of("note.component.value.late").title
-'component.value, last tenth of the rounds'
+'component.value, last tenth'
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from motley.results.summary import MB
 __all__ = ["MEASURES", "Measure", "measure_of"]
 
 _NONE = Censored(float("nan"), True)
-_PARTS = {"early": ", first tenth of the rounds", "late": ", last tenth of the rounds", "mean": ", mean of all rounds"}
+_PARTS = {"early": ", first tenth", "late": ", last tenth", "mean": ", all rounds"}
 
 
 @dataclass(frozen=True)

@@ -55,9 +55,9 @@ def page(found: Reproduction) -> Page:
 
 
 def verdict_table(judged: Sequence[Judged]) -> Table:
-    """A row a claim."""
+    """A row a claim, those without runs last."""
     rows = []
-    for one in judged:
+    for one in sorted(judged, key=lambda one: one.verdict == "not tested"):
         held = sum(contrast.verdict == "confirmed" for contrast in one.contrasts)
         many = f"{held} of {len(one.contrasts)} comparisons hold" if one.verdict != "not tested" else DASH
         said = _difference(one.contrasts[0]) if len(one.contrasts) == 1 else many
@@ -76,7 +76,7 @@ def _verdicts(judged: Sequence[Judged]) -> list[Block]:
     )
     rows = []
     for one in judged:
-        for contrast in one.contrasts:
+        for contrast in (contrast for contrast in one.contrasts if contrast.interval.n):
             other = contrast.other
             cells = [
                 Cell(measure_of(one.measure).title if one.measure else DASH),
@@ -89,7 +89,7 @@ def _verdicts(judged: Sequence[Judged]) -> list[Block]:
             ]
             rows.append(Row(one.claim.text, cells))
     heads = ("claim", "measure", "comparison", "ours", "other", "difference, 95% interval", "pairs", "verdict")
-    return [verdict_table(judged), Part("Every comparison", [Table(heads, rows, note)])]
+    return list(kept(verdict_table(judged), Part("Every comparison", [Table(heads, rows, note)] if rows else [])))
 
 
 def _mean(one: Spread, exact: bool) -> str:

@@ -72,4 +72,4 @@ def test_what_was_measured_belongs_to_cells(path):
     assert rows
     assert {(row["exhibit"], row["cell"]) for row in rows} <= cells
     assert (path.parent / "report.html").is_file()
-    assert (path.parent / "report.md").is_file()
+    assert (path.parent / "verdicts.csv").is_file()
