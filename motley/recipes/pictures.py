@@ -9,6 +9,7 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
+from typing import cast
 
 import numpy as np
 
@@ -16,9 +17,9 @@ from motley.results import choices, plots
 from motley.results.blocks import Picture
 from motley.results.figures import colour, dash, mark, new_figure, shorter, styled, to_svg
 from motley.results.load import Run
-from motley.results.measures import Spread
+from motley.results.measures import Axis, Spread
 
-__all__ = ["BY_MEASURE", "PICTURES", "Shown", "draw"]
+__all__ = ["AXES_OF", "BY_MEASURE", "PICTURES", "Shown", "draw"]
 
 NamedCell = tuple[str, ...]
 
@@ -67,7 +68,7 @@ def _each(plot: Callable[[Mapping[str, Sequence[Run]]], Picture | None]) -> Call
 
 def _curves(shown: Shown, argument: str) -> Drawn:
     for title, groups in shown.panels():
-        yield title, plots.curves(groups, argument or "round")  # type: ignore[arg-type]
+        yield title, plots.curves(groups, cast(Axis, argument or "round"))
 
 
 def _components(shown: Shown, argument: str) -> Drawn:
@@ -189,3 +190,5 @@ PICTURES: dict[str, Callable[[Shown, str], Drawn]] = {
 """Name -> the pictures of an exhibit, with the titles of their panels. ``curves:AXIS``; ``beside``, ``line`` and ``heat:MEASURE``."""
 BY_MEASURE = ("beside", "line", "heat")
 """Pictures that show a measure, named after the colon."""
+AXES_OF = {"line": 1, "heat": 3}
+"""Pictures that need so many axes."""

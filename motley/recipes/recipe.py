@@ -31,7 +31,8 @@ from motley.experiments import document
 from motley.experiments.config import Experiment
 from motley.experiments.sentences import config_error
 from motley.recipes.measuring import measure_of
-from motley.recipes.pictures import BY_MEASURE, PICTURES
+from motley.recipes.pictures import AXES_OF, BY_MEASURE, PICTURES
+from motley.results.measures import AXES
 
 __all__ = ["Cell", "Claim", "Exhibit", "Recipe", "Scale", "Scaled", "names", "read"]
 
@@ -222,9 +223,9 @@ class Recipe(_Table):
         """
         keys: dict[str, Any] = {"name": f"{self.name}-{scale}", **copy.deepcopy(self.base)}
         last = (self.scale[scale].set, cell.exhibit.scale.get(scale, Scaled()).set)
-        for settings in (*cell.settings, *last):
-            keys = document.set_keys(keys, {key: value for key, value in settings.items() if key != "target"})
         try:
+            for settings in (*cell.settings, *last):
+                keys = document.set_keys(keys, {key: value for key, value in settings.items() if key != "target"})
             return Experiment(**document.override(document.set_key(keys, "seed", seed), overrides))
         except ConfigError as error:
             raise ConfigError(f"{self.name}, {cell.exhibit.name}, {cell.name}: {error}") from None
@@ -282,8 +283,15 @@ def _grown(keys: dict[str, Any]) -> dict[str, Any]:
 
 
 def _expected(texts: Mapping[str, str]) -> dict[tuple[str, str, str], tuple[float, float]]:
-    rows = csv.DictReader(io.StringIO(texts.get("expected.csv", "")))
-    return {(row["exhibit"], row["cell"], row["measure"]): (float(row["value"]), float(row["spread"] or "nan")) for row in rows}
+    out = {}
+    for row in csv.DictReader(io.StringIO(texts.get("expected.csv", ""))):
+        try:
+            printed = float(row["value"]), float(row["spread"] or "nan")
+            out[row["exhibit"], row["cell"], row["measure"]] = printed
+        except (KeyError, TypeError, ValueError) as error:
+            said = f"expected.csv: got {dict(row)}; expected the columns exhibit, cell, measure, value (a number) and spread"
+            raise ConfigError(f"{said} (a number or nothing)") from error
+    return out
 
 
 def _problems(recipe: Recipe) -> Iterator[str]:
@@ -302,14 +310,20 @@ def _problems(recipe: Recipe) -> Iterator[str]:
                 yield f"{exhibit.name}: there is no picture {picture!r}; expected some of: {', '.join(PICTURES)}"
             elif kind in BY_MEASURE:
                 yield from _no_measures([argument], f"{exhibit.name}: {picture}")
+            elif argument and (kind != "curves" or argument not in AXES):
+                yield f"{exhibit.name}: there is no picture {picture!r}; only curves take an axis: {', '.join(AXES)}"
+            if len(exhibit.axes) < AXES_OF.get(kind, 0):
+                yield f"{exhibit.name}: {picture} needs at least {AXES_OF[kind]} axes; it has {len(exhibit.axes)}"
         for scaled in exhibit.scale.values():
             yield from _strangers(exhibit, scaled.only, exhibit.name)
     for claim in recipe.claim:
         if claim.exhibit not in known:
             yield f"a claim speaks of {claim.exhibit!r}, which is no exhibit"
             continue
-        if (claim.higher is None) == (claim.lower is None) == (claim.below is None and claim.above is None):
+        if sum(side is not None for side in (claim.higher, claim.lower, claim.below, claim.above)) != 1:
             yield f"the claim {claim.text!r} needs exactly one of: higher, lower, below or above"
+        elif bool(claim.than) != (claim.below is None and claim.above is None):
+            yield f"the claim {claim.text!r}: higher and lower need than, below and above go without"
         if claim.measure is not None:
             yield from _no_measures([claim.measure], f"the claim {claim.text!r}")
         elif not known[claim.exhibit].measures:

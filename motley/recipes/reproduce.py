@@ -190,6 +190,7 @@ def _finished(
         folder = _folder(directory, experiment)
         record = RunFolder(folder).read()
         if record is not None and record.get("finished"):
-            run = loaded.setdefault(folder, loaded.get(folder) or load(folder))
-            out.setdefault((exhibit, cell), {})[seed] = run
+            if folder not in loaded:
+                loaded[folder] = load(folder)
+            out.setdefault((exhibit, cell), {})[seed] = loaded[folder]
     return out

@@ -75,6 +75,15 @@ def test_a_number_does_not_mean_longer_numbers(tmp_path):
         ('only = { alpha = ["0.3"] }', 'only = { alpha = ["0.2"] }', "table 2: alpha has no value '0.2'; it has: 0.3, 1.0"),
         ('where = { method = "random" }', 'where = { mu = "random" }', "table 1 has no axis 'mu'; it has: method"),
         ("above = 1", "", "needs exactly one of: higher, lower, below or above"),
+        ("above = 1", "above = 1\nbelow = 2", "needs exactly one of: higher, lower, below or above"),
+        ("above = 1", "above = 1\nhigher = { method = 'random' }", "needs exactly one of: higher, lower, below or above"),
+        ('than = { method = "random" }', "", "higher and lower need than"),
+        (
+            '"curves", ',
+            '"curves:hours", ',
+            "table 1: there is no picture 'curves:hours'; only curves take an axis: round, seconds",
+        ),
+        ('"line:final"', '"heat:final"', "table 2: heat:final needs at least 3 axes; it has 2"),
         ("[scale.smoke]", "[scale.tiny]", "recipe.toml: scale.tiny"),
         ('title = "A toy"', 'titel = "A toy"', "toy/recipe.toml: title: this key is missing and has no default (and 1 more)"),
         ("[scale.smoke]\n", "[scale.smoke]\nminute = 3\n", "scale.smoke.minute: there is no such key"),
@@ -100,6 +109,12 @@ def test_what_cannot_be_is_said(tmp_path, old, new, message):
 )
 def test_expected_values_belong_to_cells(tmp_path, row, message):
     with pytest.raises(ConfigError, match=message):
+        read(folder(tmp_path / "toy", expected=EXPECTED + row + "\n"))
+
+
+@pytest.mark.parametrize("row", ["table 1,random,final,much,", "table 1,random"])
+def test_expected_values_are_numbers(tmp_path, row):
+    with pytest.raises(ConfigError, match=r"expected.csv: got .*; expected the columns exhibit, cell"):
         read(folder(tmp_path / "toy", expected=EXPECTED + row + "\n"))
 
 
