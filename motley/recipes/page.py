@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import itertools
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from math import isfinite, nan
 from typing import Literal
@@ -44,7 +45,7 @@ def page(found: Reproduction) -> Page:
     groups = {f"{name}: {' / '.join(cell)}": list(seeds.values()) for (name, cell), seeds in found.runs.items()}
     blocks = kept(
         Lines(said, "Before you read on") if said else None,
-        Text(scale.note) if scale.note else None,
+        Text(_plain(scale.note)) if scale.note else None,
         Part("What was found", _verdicts(found.judged)),
         *(_exhibit(found, exhibit) for exhibit in found.exhibits),
         Part("What it cost, and how evenly", kept(_costs(found))),
@@ -110,7 +111,7 @@ def _difference(contrast: Contrast) -> str:
 def _exhibit(found: Reproduction, exhibit: Exhibit) -> Part:
     at = exhibit.scale.get(found.scale)
     words = [exhibit.note, at.note if at else "", f"Not run at this scale: {at.skip}." if at and at.skip else ""]
-    texts = [Text(text) for text in words if text]
+    texts = [Text(_plain(text)) for text in words if text]
     return Part(
         f"{exhibit.name.capitalize()}. {exhibit.title}",
         kept(*texts, *exhibit_tables(found, exhibit), *_pictures(found, exhibit)),
@@ -234,10 +235,15 @@ def _costs(found: Reproduction) -> Table | None:
     return Table((*heads, "worst tenth of clients", "variance over clients"), rows, note) if rows else None
 
 
+def _plain(text: str) -> str:
+    """Without the marks of Markdown inside a line: code, bold, the address of a link."""
+    return re.sub(r"\[([^\]]+)\]\([^)]+\)", r"\1", text).replace("`", "").replace("**", "")
+
+
 def _prose(text: str) -> list[Block]:
     """Plain Markdown as blocks: headings, lists, paragraphs."""
     blocks: list[Block] = []
-    for piece in text.split("\n\n"):
+    for piece in _plain(text).split("\n\n"):
         lines = piece.strip().splitlines()
         if lines and lines[0].startswith("- "):
             items = "\n".join(lines).removeprefix("- ").split("\n- ")

@@ -94,6 +94,7 @@ def test_the_files(made):
         "READING: 16",
     ):
         assert words in text
+    assert "The batch size, see the code, is not said." in text
     prose = markdown.read_text()
     assert "## Table 2. Skew" in prose
     assert "| random |" in prose
