@@ -127,9 +127,7 @@ def exhibit_tables(found: Reproduction, exhibit: Exhibit) -> list[Table]:
     cells = [cell for cell in itertools.product(*(list(axis) for axis in exhibit.axes.values())) if cell in there]
     if not cells:
         return []
-    seeds = sorted({seed for by in values.values() for one in by.values() for seed in one})
-    note = f"Mean ± standard deviation over {len(seeds)} seeds ({', '.join(map(str, seeds))})." if len(seeds) > 1 else ""
-    note = note or (f"One seed ({seeds[0]})." if seeds else "")
+    note = _seeds([sorted(one) for by in values.values() for one in by.values()])
     if any(published.values()):
         note += f" In brackets: published (spread: {found.recipe.spread})."
     if len(shown) == 1 and len(exhibit.axes) > 1:
@@ -140,6 +138,15 @@ def exhibit_tables(found: Reproduction, exhibit: Exhibit) -> list[Table]:
         for cell in cells
     ]
     return [Table(heads, rows, note.strip())]
+
+
+def _seeds(cells: Sequence[Sequence[int]]) -> str:
+    """Of how many seeds the cells of a table are, and which."""
+    seeds, counts = sorted({seed for cell in cells for seed in cell}), sorted({len(cell) for cell in cells if cell})
+    if len(seeds) < 2:
+        return f"One seed ({seeds[0]})." if seeds else ""
+    number = f"{counts[0]} to {counts[-1]}" if counts[1:] else f"{counts[0]}"
+    return f"Mean ± standard deviation over {number} seeds ({', '.join(map(str, seeds))})."
 
 
 def _across(

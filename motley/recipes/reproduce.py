@@ -130,12 +130,14 @@ def reproduce(
         todo = sorted(points.values(), key=lambda point: point.experiment.seed)  # one seed of everything first
         folders = [_folder(directory, point.experiment) for point in todo]
         failures = run_points(todo, folders, data, progress, on_ray)[1]
-    asked = sorted({*(seeds or ()), *(s for e in chosen for s in recipe.seeds(e, size))})
+    shown: dict[tuple[str, tuple[str, ...], int], Experiment] = {}
+    for exhibit in chosen:  # each shows its own seeds, and those asked for
+        shown |= plan(recipe, [exhibit], size, sorted({*(seeds or ()), *recipe.seeds(exhibit, size)}), None, settings)
     return Reproduction(
         recipe,
         size,
         chosen,
-        _finished(directory, plan(recipe, chosen, size, asked, None, settings)),
+        _finished(directory, shown),
         len(points),
         directory,
         failures,

@@ -5,7 +5,7 @@ import pytest
 from motley.cli import call
 from motley.core.errors import ConfigError
 from motley.recipes.output import write
-from motley.recipes.page import page, verdict_table
+from motley.recipes.page import exhibit_tables, page, verdict_table
 from motley.recipes.reproduce import reproduce
 from motley.results.load import load_all
 from tests.recipes.toy import EXPECTED, RECIPE, folder
@@ -34,6 +34,29 @@ def test_what_is_finished_is_not_run_again(toy, made):
     again = reproduce(toy, out=made.directory)
     assert {path: path.stat().st_mtime_ns for path in made.directory.rglob("run.json")} == before
     assert len(again.all_runs()) == 4
+
+
+def test_each_exhibit_shows_its_own_seeds_and_those_asked_for(made, tmp_path):
+    text = RECIPE.replace('scale.small.only = { alpha = ["0.3"] }', 'scale.small = { only = { alpha = ["0.3"] }, seeds = [0] }')
+    recipe = folder(tmp_path / "toy", text)
+
+    def shown(**options):
+        found = reproduce(recipe, out=made.directory, run=False, **options)
+        notes = [exhibit_tables(found, exhibit)[0].note for exhibit in found.exhibits[:2]]
+        return [re.search(r"Mean.*?\).|One seed.*?\).", note)[0] for note in notes], list(
+            found.runs["table 2", ("0.3", "random")]
+        )
+
+    both = "Mean ± standard deviation over 2 seeds (0, 1)."
+    assert shown() == ([both, "One seed (0)."], [0])  # seed 1 of table 2 is there, for table 1 shares the run
+    assert shown(seeds=[1]) == ([both, both], [0, 1])
+
+
+def test_a_table_says_when_its_cells_are_of_unequally_many_seeds(toy, tmp_path):
+    reproduce(toy, ["table 1"], out=tmp_path, only={"method": ["random"]}, overrides=["stop.rounds=1"])
+    found = reproduce(toy, ["table 1"], out=tmp_path, seeds=[1], overrides=["stop.rounds=1"])
+    (table,) = exhibit_tables(found, found.exhibits[0])
+    assert table.note.startswith("Mean ± standard deviation over 1 to 2 seeds (0, 1).")
 
 
 def test_nothing_is_run_when_only_a_report_is_wanted(toy, tmp_path):
