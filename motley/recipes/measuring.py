@@ -30,12 +30,14 @@ _PARTS = {"early": ", first tenth", "late": ", last tenth", "mean": ", all round
 
 @dataclass(frozen=True)
 class Measure:
-    """``of(run, target)`` is the number; not ``reached`` where it is only a lower bound. ``decimals``: as the papers print it."""
+    """``of(run, target)`` is the number; not ``reached`` where it is only a lower bound. ``decimals``: as the papers print it.
+    ``log``: it is a logarithm, so that a difference is a ratio."""
 
     name: str
     title: str
     of: Callable[[Run, float | None], Censored]
     decimals: int | None = None
+    log: bool = False
 
 
 def measure_of(name: str) -> Measure:
@@ -132,7 +134,7 @@ MEASURES = {
         Measure("drop", "peak - final", partial(_end, "drop"), 2),
         Measure("mse", "test MSE", partial(_squared, "final"), 4),
         Measure("mse_stable", "test MSE, mean of the last 10", partial(_squared, "stable"), 4),
-        Measure("mse_log", "ln test MSE", partial(_squared, "log"), 4),
+        Measure("mse_log", "ln test MSE", partial(_squared, "log"), 4, log=True),
         Measure("client_mean", "clients' own mean (%)", partial(_served, "mean"), 2),
         Measure("worst_tenth", "worst tenth of clients (%)", partial(_served, "worst_decile"), 2),
         Measure("variance", "variance over clients", partial(_served, "variance"), 1),

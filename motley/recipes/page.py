@@ -7,7 +7,7 @@ import io
 import itertools
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from math import isfinite, nan
+from math import exp, isfinite, nan
 from typing import Literal
 
 from motley.recipes.measuring import Measure, measure_of
@@ -61,7 +61,7 @@ def verdict_table(judged: Sequence[Judged]) -> Table:
     for one in sorted(judged, key=lambda one: one.verdict == "not tested"):
         held = sum(contrast.verdict == "confirmed" for contrast in one.contrasts)
         many = f"{held} of {len(one.contrasts)} comparisons hold" if one.verdict != "not tested" else DASH
-        said = _difference(one.contrasts[0]) if len(one.contrasts) == 1 else many
+        said = _difference(one, one.contrasts[0]) if len(one.contrasts) == 1 else many
         cells = [Cell(one.verdict, tone=TONES.get(one.verdict, "")), Cell(one.claim.published), Cell(said)]
         rows.append(Row(one.claim.text, cells))
     return Table(("claim", "verdict", "published", "measured"), rows)
@@ -84,7 +84,7 @@ def _verdicts(judged: Sequence[Judged]) -> list[Block]:
                 Cell(contrast.label),
                 Cell(_mean(contrast.ours, contrast.ours_exact), contrast.ours.mean),
                 Cell(_mean(other, contrast.other_exact), other.mean) if other else Cell(DASH),
-                Cell(_difference(contrast), contrast.interval.mean),
+                Cell(_difference(one, contrast), contrast.interval.mean),
                 Cell(str(contrast.interval.n), contrast.interval.n),
                 Cell(contrast.verdict, tone=TONES.get(contrast.verdict, "")),
             ]
@@ -97,13 +97,16 @@ def _mean(one: Spread, exact: bool) -> str:
     return short_number(one.mean) if exact else f"> {short_number(one.mean)}"
 
 
-def _difference(contrast: Contrast) -> str:
+def _difference(judged: Judged, contrast: Contrast) -> str:
+    """Mean difference, interval, and how many times the other side ours is."""
     got = contrast.interval
     if not isfinite(got.mean):
         return DASH
     low, high = (short_number(bound, got.mean) for bound in (got.low, got.high))
     text = f"{'+' if got.mean > 0 else ''}{short_number(got.mean)}" + (f" [{low}, {high}]" if isfinite(got.low) else "")
-    if contrast.other is not None and contrast.other.mean > 0 and isfinite(contrast.ours.mean):
+    if judged.measure and measure_of(judged.measure).log:
+        text += f", x {exp(got.mean):.3g}"
+    elif contrast.other is not None and contrast.other.mean > 0 and isfinite(contrast.ours.mean):
         text += f", x {contrast.ours.mean / contrast.other.mean:.3g}"
     return text.replace("-", "−")
 

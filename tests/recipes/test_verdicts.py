@@ -2,6 +2,7 @@
 
 import pytest
 
+from motley.recipes.page import verdict_table
 from motley.recipes.recipe import Claim, Exhibit
 from motley.recipes.verdicts import judge
 from motley.results.measures import Censored
@@ -50,6 +51,14 @@ def test_the_interval_is_student_s():
     half = 4.302652729911275 / 3**0.5
     assert (one.interval.low, one.interval.high) == (pytest.approx(3 - half), pytest.approx(3 + half))
     assert (one.ours.mean, one.other.mean, one.label) == (13, 10, "a against b")
+
+
+def test_how_many_times_the_other_side_ours_is():
+    (plain,) = verdict_table([judge(claim(**A_OVER_B), TABLE, values(a=[12, 13, 14], b=[10, 10, 10]))]).rows
+    assert plain.cells[2].text == "+3.00 [0.52, 5.48], x 1.3"
+    seen = values("mse_log", a=[0.5, 1.5, 2.5], b=[1.5, 2.5, 3.5])  # a third at every seed: e^-1
+    (logarithm,) = verdict_table([judge(claim(measure="mse_log", **A_OVER_B), TABLE, seen)]).rows
+    assert logarithm.cells[2].text.endswith("], x 0.368")
 
 
 def test_lower_is_higher_turned_round():
