@@ -131,8 +131,8 @@ def reproduce(
         folders = [_folder(directory, point.experiment) for point in todo]
         failures = run_points(todo, folders, data, progress, on_ray)[1]
     shown: dict[tuple[str, tuple[str, ...], int], Experiment] = {}
-    for exhibit in chosen:  # each shows its own seeds, and those asked for
-        shown |= plan(recipe, [exhibit], size, sorted({*(seeds or ()), *recipe.seeds(exhibit, size)}), None, settings)
+    for one in chosen:  # each shows its own seeds, and those asked for
+        shown |= plan(recipe, [one], size, sorted({*(seeds or ()), *recipe.seeds(one, size)}), None, settings)
     return Reproduction(
         recipe,
         size,
