@@ -51,11 +51,13 @@ class Bar:
         """A round of the present run is done."""
         self._bar.update(self._task, completed=self._done + done.step)
 
-    def end(self, number: int) -> None:
-        """Run ``number`` is finished, or was found finished."""
-        self._done += self._rounds[number] or 0
+    def end(self, number: int, failed: bool = False) -> None:
+        """Run ``number`` is finished, or was found finished; or it failed, and its rounds are no longer waited for."""
+        rounds = self._rounds[number] or 0
+        self._done += 0 if failed else rounds
         if self._total is not None:
-            self._bar.update(self._task, completed=self._done)
+            self._total -= rounds if failed else 0
+            self._bar.update(self._task, completed=self._done, total=self._total)
 
     def __enter__(self) -> Bar:
         self._bar.start()

@@ -180,12 +180,13 @@ def _run_all(
     for number, (point, folder) in enumerate(zip(points, folders, strict=True)):
         if bar is not None:
             bar.start(number, f"{point.label} seed {point.experiment.seed}")
+        failed = len(failures)
         try:
             runs.append(_one(point.experiment, folder, data, bar.round if bar is not None else False))
         except Exception as error:
             failures.append(Failure(point, error))
         if bar is not None:
-            bar.end(number)
+            bar.end(number, failed=len(failures) > failed)
     return runs, failures
 
 
@@ -199,7 +200,7 @@ def _spread(
     for number, error in spread(address, _one, [point.experiment for point in points], folders, data):
         errors[number] = error
         if bar is not None:
-            bar.end(number)
+            bar.end(number, failed=error is not None)
     failures = [Failure(points[number], error) for number, error in sorted(errors.items()) if error is not None]
     return [load(folders[number]) for number in sorted(errors) if errors[number] is None], failures
 

@@ -110,7 +110,9 @@ def test_a_comparison_runs_each_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert [run.meta for run in again.runs] == [run.meta for run in first.runs]
 
 
-def test_a_failed_run_does_not_stop_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_run_does_not_stop_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     real = sweep.run
 
     def broken(experiment: Experiment, **options: Any) -> Any:
@@ -124,6 +126,7 @@ def test_a_failed_run_does_not_stop_the_others(tmp_path: Path, monkeypatch: pyte
     assert [(failure.point.experiment.seed, str(failure.error)) for failure in found.failures] == [
         (0, "the samples of 0 are gone")
     ]
+    assert "2/2 rounds" in capsys.readouterr().err  # those of the run that failed are neither done nor waited for
 
 
 def test_an_interrupted_run_is_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
