@@ -1,17 +1,19 @@
 """What an upload costs: the length of real messages, what their places take, and what other codes are estimated to take.
 
-    python benchmarks/uploads.py [--runs FOLDER] [--target 0.9]
+    python benchmarks/uploads.py [--runs FOLDER] [--target 0.9] [--at SECONDS]
 
 Writes ``benchmarks/measured/uploads.json``: bytes of one update of the logistic regression (MNIST) and of AlexNet (CIFAR-10), encoded
 (:mod:`motley.transport.wire`), at several theta. Nothing is timed: every machine writes the same file. With ``--runs``, a folder of
-finished runs such as ``motley compare examples/fedcg_mnist.toml`` leaves, it also writes ``benchmarks/measured/traffic.json``:
-what travelled in which direction, means over seeds.
+finished runs such as ``motley compare examples/fedcg_mnist.toml`` leaves, it also writes that experiment's part of
+``benchmarks/measured/traffic.json``: what travelled in which direction in runs of all planned rounds, means over seeds; and with
+``--at`` how far every run was, shorter ones too, when the federation's clock showed so many seconds.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,7 @@ from motley.core.keys import Key
 from motley.core.layout import Layout
 from motley.results import measures
 from motley.results.labels import group_runs
-from motley.results.load import load_all
+from motley.results.load import Run, load_all
 from motley.results.summary import MB, reached
 from motley.tasks.flat import construct, layout_of
 from motley.tasks.models import MODELS
@@ -79,23 +81,40 @@ def of_model(name: str) -> dict[str, Any]:
     return {"model": name, "parameters": size, "rows": rows, "whole": whole, "elias": estimates.elias_bits(size, 1) / 8}
 
 
-def traffic(folder: Path, target: float) -> dict[str, Any]:
-    """Megabytes by direction of each method, means over seeds."""
+def traffic(folder: Path, target: float, at: float | None) -> dict[str, Any]:
+    """Megabytes by direction of each method, means over seeds, by the name of the experiment."""
     rows = []
     groups = group_runs(load_all(folder))
     for label, runs in groups.items():
         spent = [measures.costs(run) for run in runs]
+        if any(one.rounds < run.config["stop"]["rounds"] for one, run in zip(spent, runs, strict=True)):
+            continue
         mb = {
             kind: float(np.mean([getattr(one, f"{kind}_bits") for one in spent])) / MB
             for kind in ("paper", "up", "down", "probe", "total")
         }
         way = reached(runs, target)
-        until = {name: [getattr(way, name).value, getattr(way, name).reached] for name in ("rounds", "paper_mb", "traffic_mb")}
+        costs = {"rounds": way.rounds, "seconds": way.hours, "paper_mb": way.paper_mb, "traffic_mb": way.traffic_mb}
+        until = {name: [one.value * (3600 if name == "seconds" else 1), one.reached] for name, one in costs.items()}
         rows.append(
             {"method": label, "seeds": sorted(run.seed for run in runs), "rounds": spent[0].rounds, "mb": mb, "until": until}
         )
-    first = next(iter(groups.values()))[0]
-    return {"experiment": first.name, "target": target, "rows": rows}
+    found: dict[str, Any] = {"target": target, "rows": rows}
+    if at is not None:
+        found["early"] = {"seconds": at, "rows": [{"method": label, **early(runs, at)} for label, runs in groups.items()]}
+    return {next(iter(groups.values()))[0].name: found}
+
+
+def early(runs: Sequence[Run], seconds: float) -> dict[str, float]:
+    """Where the runs of one method stand when the clock shows ``seconds``: means over seeds of their last examinations by then."""
+    stands = []
+    for run in runs:
+        clock = measures.curve(run, "seconds")
+        last = int(np.searchsorted(clock.x, seconds, side="right")) - 1
+        rounds, paper, bits = (float(measures.curve(run, axis).x[last]) for axis in ("round", "paper_bits", "bits"))
+        stands.append((rounds, float(clock.y[last]), paper / MB, bits / MB))
+    names = ("rounds", "accuracy", "paper_mb", "traffic_mb")
+    return dict(zip(names, np.mean(stands, axis=0).tolist(), strict=True))
 
 
 def write(name: str, found: Any) -> None:
@@ -106,12 +125,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="what an upload costs")
     parser.add_argument("--runs", type=Path, help="finished runs, for traffic.json")
     parser.add_argument("--target", type=float, default=0.9)
+    parser.add_argument("--at", type=float, help="virtual seconds at which to look at every run")
     given = parser.parse_args()
     torch.set_num_threads(1)
     head = length({"delta": Identity().form(1.0, Layout(()), Key(0))})
     write("uploads", {"head": head, "models": [of_model(name) for name in MODEL]})
     if given.runs:
-        write("traffic", traffic(given.runs, given.target))
+        before = json.loads((HERE / "traffic.json").read_text(encoding="utf-8"))
+        write("traffic", dict(sorted({**before, **traffic(given.runs, given.target, given.at)}.items(), reverse=True)))
 
 
 if __name__ == "__main__":

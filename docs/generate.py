@@ -317,20 +317,39 @@ def _kilo(size: float) -> str:
 
 
 def traffic() -> str:
-    """Who sent how much in which direction, from ``benchmarks/measured/traffic.json``."""
-    found = _measured("traffic")
-    rows = []
-    for r in found["rows"]:
-        mb = [f"{r['mb'][kind]:.3g}" for kind in ("paper", "up", "down", "probe", "total")]
-        until = [
-            ("" if there else "> ") + f"{value:.3g}" for value, there in (r["until"][k] for k in ("paper_mb", "traffic_mb"))
-        ]
-        rows.append((f"`{r['method']}`", *mb, *until))
-    seeds = sorted({seed for r in found["rows"] for seed in r["seeds"]})
-    goal = f"{found['target']:.0%}"
-    head = ("MB", "papers", "up", "down", "probes", "all", f"papers to {goal}", f"all to {goal}")
-    said = f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"
-    return f"`{found['experiment']}`, {found['rows'][0]['rounds']} rounds, {said}:\n\n{table(head, rows)}"
+    """Who sent how much in which direction, and how far that took him, from ``benchmarks/measured/traffic.json``."""
+    parts = []
+    for experiment, found in _measured("traffic").items():
+        rows = []
+        for r in found["rows"]:
+            mb = [_short(r["mb"][kind]) for kind in ("paper", "up", "down", "probe", "total")]
+            until = [
+                ("" if r["until"][k][1] else "> ") + _short(r["until"][k][0]) for k in ("paper_mb", "traffic_mb", "seconds")
+            ]
+            rows.append((f"`{r['method']}`", *mb, *until))
+        seeds = sorted({seed for r in found["rows"] for seed in r["seeds"]})
+        goal = f"{found['target']:.0%}"
+        head = ("MB", "papers", "up", "down", "probes", "all", f"papers to {goal}", f"all to {goal}", f"virtual s to {goal}")
+        said = f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"
+        parts.append(f"`{experiment}`, {found['rows'][0]['rounds']} rounds, {said}:\n\n{table(head, rows)}")
+        if "early" in found:
+            rows = [
+                (
+                    f"`{r['method']}`",
+                    f"{r['rounds']:.0f}",
+                    f"{r['accuracy']:.1%}",
+                    _short(r["paper_mb"]),
+                    _short(r["traffic_mb"]),
+                )
+                for r in found["early"]["rows"]
+            ]
+            head = ("after " + f"{found['early']['seconds']:g} virtual s", "rounds", "accuracy", "MB, papers", "MB, all")
+            parts.append(f"The same, early, with the methods that were not run to the end:\n\n{table(head, rows)}")
+    return "\n\n".join(parts)
+
+
+def _short(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
 
 
 def heterogeneity(name: str) -> str:
