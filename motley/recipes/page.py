@@ -64,17 +64,17 @@ def verdict_table(judged: Sequence[Judged]) -> Table:
         said = _difference(one, one.contrasts[0]) if len(one.contrasts) == 1 else many
         cells = [Cell(one.verdict, tone=TONES.get(one.verdict, "")), Cell(one.claim.published), Cell(said)]
         rows.append(Row(one.claim.text, cells))
-    return Table(("claim", "verdict", "published", "measured"), rows)
-
-
-def _verdicts(judged: Sequence[Judged]) -> list[Block]:
-    if not judged:
-        return []
     note = (
         "95% t intervals of mean differences, paired by seed unless the claim is on average over cells. Confirmed: every interval "
         "lies on the claimed side; contradicted: one lies wholly on the other; not confirmed: neither; not tested: fewer than two "
         "pairs. A > before a number: a target was missed, and this is a lower bound."
     )
+    return Table(("claim", "verdict", "published", "measured"), rows, note)
+
+
+def _verdicts(judged: Sequence[Judged]) -> list[Block]:
+    if not judged:
+        return []
     rows = []
     for one in judged:
         for contrast in (contrast for contrast in one.contrasts if contrast.interval.n):
@@ -90,7 +90,7 @@ def _verdicts(judged: Sequence[Judged]) -> list[Block]:
             ]
             rows.append(Row(one.claim.text, cells))
     heads = ("claim", "measure", "comparison", "ours", "other", "difference, 95% interval", "pairs", "verdict")
-    return list(kept(verdict_table(judged), Part("Every comparison", [Table(heads, rows, note)] if rows else [])))
+    return list(kept(verdict_table(judged), Part("Every comparison", [Table(heads, rows)] if rows else [], folded=True)))
 
 
 def _mean(one: Spread, exact: bool) -> str:

@@ -119,12 +119,14 @@ class Beside:
 
 @dataclass(frozen=True)
 class Part:
-    """Blocks under a heading. ``methods``: labels of what is compared in it, each with a colour and a switch that hides it."""
+    """Blocks under a heading. ``methods``: labels of what is compared in it, each with a colour and a switch that hides it.
+    ``folded``: below its title until it is opened."""
 
     kind: ClassVar[str] = "part"
     title: str
     blocks: Sequence[Block]
     methods: Sequence[str] = ()
+    folded: bool = False
 
 
 @dataclass(frozen=True)

@@ -39,8 +39,10 @@ class _Writer:
         """Piece by piece; headings of parts are of ``level`` and below."""
         for block in blocks:
             if isinstance(block, Part):
-                yield f"{'#' * min(level, 6)} {escaped(block.title)}"
+                title = escaped(block.title)
+                yield f"<details><summary>{title}</summary>" if block.folded else f"{'#' * min(level, 6)} {title}"
                 yield from self.blocks(block.blocks, level + 1)
+                yield from ["</details>"] if block.folded else []
             elif isinstance(block, Beside):
                 pieces = list(self.blocks(block.blocks, level))
                 only_pictures = all(isinstance(one, Picture) for one in block.blocks)  # flow, side by side where there is room

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from motley.results.blocks import Cell, Page, Part, Row, Table
+from motley.results.blocks import Cell, Page, Part, Row, Table, Text
 from motley.results.page import write
 from motley.results.report import report
 
@@ -117,3 +117,15 @@ def test_heads_sort_numbers_and_words_and_parts_hide_their_own(tmp_path):
     """
     found = asked(write(Page("t", [], parts), tmp_path / "p.html"), probes, tmp_path)
     assert found == {"orders": ["cba", "bca", "abc", "abc", "cba"], "hidden": [False, True]}
+
+
+def test_a_folded_part_is_closed_until_it_is_opened(tmp_path):
+    parts = [Part("Long", [Text("all of it"), Part("Inside", [Text("too")])], folded=True), Part("Plain", [Text("seen")])]
+    probes = """
+      const seen = () => [...it.querySelectorAll("main p, section p")].filter(p => p.checkVisibility()).map(p => p.textContent);
+      said.closed = seen();
+      it.querySelector("summary").click();
+      said.open = seen();
+    """
+    found = asked(write(Page("t", [], parts), tmp_path / "p.html"), probes, tmp_path)
+    assert found == {"closed": ["seen"], "open": ["all of it", "too", "seen"]}

@@ -114,6 +114,7 @@ def test_every_kind_of_block():
             Text("words"), Beside([table, Picture("bars", "Some bars", SVG)]),
             Part("Deeper", [code, Picture("bars", "More", SVG)]),
         ]),
+        Part("Long & folded", [Text("all of it"), Part("Inside", [Text("too")])], folded=True),
         Lines(["plain"]),
     ])  # fmt: skip
     text, pictures = markdown(page, "t_pictures")
@@ -122,7 +123,8 @@ def test_every_kind_of_block():
         "# T", "clients: **3**", "> **Read this**\n> \n> - first\n> - second", "## One", "words",
         "| who | number | word |\n| :-- | --: | :-- |\n| a\\|b | **1** | so |", "a note", "![Some bars](<t_pictures/bars.svg>)",
         "### Deeper", "<details><summary>Folded &lt;away></summary>", "````python\nx = '```'\n````", "</details>",
-        "![More](<t_pictures/bars-2.svg>)", "- plain",
+        "![More](<t_pictures/bars-2.svg>)", "<details><summary>Long &amp; folded</summary>", "all of it", "### Inside", "too",
+        "</details>", "- plain",
     ])  # fmt: skip
     assert set(pictures) == {"bars.svg", "bars-2.svg"}
 
