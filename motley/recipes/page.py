@@ -61,7 +61,8 @@ def verdict_table(judged: Sequence[Judged]) -> Table:
     for one in sorted(judged, key=lambda one: one.verdict == "not tested"):
         held = sum(contrast.verdict == "confirmed" for contrast in one.contrasts)
         many = f"{held} of {len(one.contrasts)} comparisons hold" if one.verdict != "not tested" else DASH
-        said = _difference(one, one.contrasts[0]) if len(one.contrasts) == 1 else many
+        said = many if len(one.contrasts) != 1 else _difference(one, one.contrasts[0])
+        said = f"{measure_of(one.measure).title}: {said}" if said not in (DASH, many) and one.measure else said
         cells = [Cell(one.verdict, tone=TONES.get(one.verdict, "")), Cell(one.claim.published), Cell(said)]
         rows.append(Row(one.claim.text, cells))
     note = (

@@ -55,9 +55,10 @@ def test_the_interval_is_student_s():
 
 def test_how_many_times_the_other_side_ours_is():
     (plain,) = verdict_table([judge(claim(**A_OVER_B), TABLE, values(a=[12, 13, 14], b=[10, 10, 10]))]).rows
-    assert plain.cells[2].text == "+3.00 [0.52, 5.48], x 1.3"
+    assert plain.cells[2].text == "final (%): +3.00 [0.52, 5.48], x 1.3"
     seen = values("mse_log", a=[0.5, 1.5, 2.5], b=[1.5, 2.5, 3.5])  # a third at every seed: e^-1
     (logarithm,) = verdict_table([judge(claim(measure="mse_log", **A_OVER_B), TABLE, seen)]).rows
+    assert logarithm.cells[2].text.startswith("ln test MSE: −1.0")
     assert logarithm.cells[2].text.endswith("], x 0.368")
 
 
