@@ -99,17 +99,22 @@ def _mean(one: Spread, exact: bool) -> str:
 
 
 def _difference(judged: Judged, contrast: Contrast) -> str:
-    """Mean difference, interval, and how many times the other side ours is."""
-    got = contrast.interval
-    if not isfinite(got.mean):
+    """Mean difference, interval, and how many times the other side ours is; or how far from the number of the claim."""
+    got, claim = contrast.interval, judged.claim
+    if not isfinite(got.mean) or not (contrast.ours_exact or contrast.other_exact):
         return DASH
     low, high = (short_number(bound, got.mean) for bound in (got.low, got.high))
     text = f"{'+' if got.mean > 0 else ''}{short_number(got.mean)}" + (f" [{low}, {high}]" if isfinite(got.low) else "")
-    if judged.measure and measure_of(judged.measure).log:
+    if contrast.other is None:
+        text = (
+            f"{short_number(contrast.ours.mean)}, that is {text} from {claim.above if claim.below is None else claim.below:g}"
+        )
+    elif judged.measure and measure_of(judged.measure).log:
         text += f", x {exp(got.mean):.3g}"
-    elif contrast.other is not None and contrast.other.mean > 0 and isfinite(contrast.ours.mean):
+    elif contrast.other.mean > 0 and isfinite(contrast.ours.mean):
         text += f", x {contrast.ours.mean / contrast.other.mean:.3g}"
-    return text.replace("-", "−")
+    bound = "" if contrast.ours_exact and contrast.other_exact else "at most " if contrast.ours_exact else "at least "
+    return (bound + text).replace("-", "−")
 
 
 def _exhibit(found: Reproduction, exhibit: Exhibit) -> Part:

@@ -62,6 +62,24 @@ def test_how_many_times_the_other_side_ours_is():
     assert logarithm.cells[2].text.endswith("], x 0.368")
 
 
+@pytest.mark.parametrize(
+    ("a", "b", "said"),
+    [
+        ([12, 13, 14], [(10, False)] * 3, "at most +3.00 [0.52, 5.48], x 1.3"),  # the other side is 10 at least
+        ([(12, False), 13, 14], [10, 10, 10], "at least +3.00 [0.52, 5.48], x 1.3"),
+        ([(12, False), 13, 14], [10, 10, (10, False)], "–"),  # nothing follows from two lower bounds
+    ],
+)
+def test_a_difference_with_a_lower_bound_is_a_bound(a, b, said):
+    (row,) = verdict_table([judge(claim(**A_OVER_B), TABLE, values(a=a, b=b))]).rows
+    assert row.cells[2].text.removeprefix("final (%): ") == said
+
+
+def test_against_a_number_both_are_told():
+    (row,) = verdict_table([judge(claim(below=12.0, where={"method": "a"}), TABLE, values(a=[12, 13, 14]))]).rows
+    assert row.cells[2].text == "final (%): 13.00, that is +1.00 [−1.48, 3.48] from 12"
+
+
 def test_lower_is_higher_turned_round():
     turned = {"lower": {"method": "b"}, "than": {"method": "a"}}
     for a in ([12, 13, 14], [11, 12, 13], [8, 7, 6]):
