@@ -422,8 +422,9 @@ def recipes() -> str:
 
 
 def verdicts() -> str:
-    """What was found, from ``motley/recipes/*/measured/*/verdicts.csv``."""
-    parts = []
+    """What was found, from ``motley/recipes/*/measured/*/verdicts.csv``; what two scales of a recipe share stands at ``paper``."""
+    parts: list[str] = []
+    told: set[tuple[str, ...]] = set()
     for path in sorted((ROOT / "motley" / "recipes").glob("*/measured/*/verdicts.csv")):
         with path.open(encoding="utf-8", newline="") as file:
             found = [row for row in csv.DictReader(file) if row["verdict"] != "not tested"]
@@ -438,6 +439,8 @@ def verdicts() -> str:
             )
             for r in found
         ]
+        rows = [row for row in rows if (path.parents[2].name, *row) not in told]
+        told |= {(path.parents[2].name, *row) for row in rows}
         head = ("claim", "published", "comparison", "difference, 95% interval", "pairs", "verdict")
         if rows:
             parts.append(f"### `{path.parents[2].name}`, {path.parent.name}\n\n{table(head, rows)}")
