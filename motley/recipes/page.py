@@ -206,12 +206,12 @@ def _pictures(found: Reproduction, exhibit: Exhibit) -> list[Block]:
     }
     runs = {cell.values: list(found.runs[exhibit.name, cell.values].values()) for cell in cells}
     wanted = {kind.partition(":")[2] for kind in exhibit.pictures if kind.partition(":")[0] in BY_MEASURE}
-    measured = {
-        m: {cell: spread([v.value for v in by.values()]) for cell, by in found.values(exhibit, m).items()} for m in wanted
-    }
+    values = {m: found.values(exhibit, m) for m in wanted}
+    measured = {m: {cell: spread([v.value for v in by.values()]) for cell, by in of.items()} for m, of in values.items()}
+    bounds = {m: {cell for cell, by in of.items() if not all(v.reached for v in by.values())} for m, of in values.items()}
     printed = {m: {cell: value for cell, (value, _) in _published(found, exhibit, m).items()} for m in wanted}
     titles = {m: measure_of(m).title for m in wanted}
-    shown = Shown(axes, runs, measured, printed, titles)
+    shown = Shown(axes, runs, measured, bounds, printed, titles)
     methods = axes[list(axes)[-1]] if axes else ()
     blocks: list[Block] = []
     narrow: list[Block] = []

@@ -6,7 +6,7 @@ A panel is a combination of all axes but the last; the values of the last are it
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from math import isfinite
 from typing import cast
@@ -31,12 +31,13 @@ class Shown:
     Parameters
     ----------
     axes: name -> values, as far as there are runs. runs: cell -> its runs. measured: measure -> cell -> mean and spread over seeds.
-    published: the same, of the paper. titles: measure -> what stands at its axis.
+    bounds: measure -> cells that are lower bounds. published: values of the paper. titles: measure -> what stands at its axis.
     """
 
     axes: Mapping[str, Sequence[str]]
     runs: Mapping[NamedCell, Sequence[Run]]
     measured: Mapping[str, Mapping[NamedCell, Spread]]
+    bounds: Mapping[str, Set[NamedCell]]
     published: Mapping[str, Mapping[NamedCell, float]]
     titles: Mapping[str, str]
 
@@ -82,8 +83,8 @@ def _classes(shown: Shown, argument: str) -> Drawn:
 
 
 def _beside(shown: Shown, argument: str) -> Drawn:
-    """Measured (dot, one standard deviation) beside published (diamond), a row a cell."""
-    measured, published = shown.measured[argument], shown.published.get(argument, {})
+    """Measured (dot, one standard deviation; a lower bound: triangle) beside published (diamond), a row a cell."""
+    measured, published, bounds = shown.measured[argument], shown.published.get(argument, {}), shown.bounds[argument]
     if not measured:
         return
     last = list(list(shown.axes.values())[-1]) if shown.axes else [""]
@@ -94,36 +95,43 @@ def _beside(shown: Shown, argument: str) -> Drawn:
             i = last.index(cell[-1]) if cell else 0
             std = float(np.nan_to_num(one.std))
             axes.plot([one.mean - std, one.mean + std], [y, y], color=colour(i), linewidth=3, alpha=0.35)
-            axes.plot(one.mean, y, "o", color=colour(i), markersize=6)
+            axes.plot(one.mean, y, ">" if cell in bounds else "o", color=colour(i), markersize=6)
             if isfinite(published.get(cell, float("nan"))):
                 axes.plot(published[cell], y, "D", color="#333333", markersize=5, fillstyle="none")
         axes.set_yticks(range(len(measured)), [shorter(" / ".join(cell), 44) for cell in measured], fontsize=8)
-        axes.invert_yaxis()
+        axes.set_ylim(len(measured) - 0.5, -0.5)
         axes.grid(visible=False, axis="y")
-        axes.set(xlabel=shown.titles[argument], title="Measured (dot, one standard deviation) and published (diamond)")
+        least = "; triangle: at least" if bounds else ""
+        title = f"Measured (dot, one standard deviation{least}) and published (diamond)"
+        axes.set(xlabel=shown.titles[argument], title=title)
         yield "", to_svg(figure, "beside", f"{shown.titles[argument]}, measured and published, of {len(measured)} cells")
 
 
 def _line(shown: Shown, argument: str) -> Drawn:
-    """A measure against the first axis, a line for each combination of the others; published as diamonds."""
-    measured, published = shown.measured[argument], shown.published.get(argument, {})
+    """A measure against the first axis, a line for each combination of the others; diamonds: published, triangles: lower bounds."""
+    measured, published, bounds = shown.measured[argument], shown.published.get(argument, {}), shown.bounds[argument]
     first, *others = shown.axes
     ticks = list(shown.axes[first])
     with styled():
         figure = new_figure(5.6, 3.5)
         axes = figure.add_subplot()
         for i, rest in enumerate(itertools.product(*(shown.axes[axis] for axis in others))):
-            at = [x for x, tick in enumerate(ticks) if (tick, *rest) in measured]
+            at = [x for x, tick in enumerate(ticks) if (tick, *rest) in measured and (tick, *rest) not in bounds]
             found = [measured[ticks[x], *rest] for x in at]
             means, stds = np.array([s.mean for s in found]), np.nan_to_num([s.std for s in found])
             label = " / ".join(rest) or "measured"
             mark(axes.plot(at, means, marker="o", color=colour(i), linestyle=dash(i), markersize=4, label=label)[0], i)
             mark(axes.fill_between(at, means - stds, means + stds, color=colour(i), alpha=0.16, linewidth=0), i)
+            least = [x for x, tick in enumerate(ticks) if (tick, *rest) in bounds]
+            heights = [measured[ticks[x], *rest].mean for x in least]
+            mark(axes.plot(least, heights, "^", color=colour(i), markersize=6)[0], i)
             there = [x for x, tick in enumerate(ticks) if isfinite(published.get((tick, *rest), float("nan")))]
             heights = [published[ticks[x], *rest] for x in there]
             mark(axes.plot(there, heights, "D", color=colour(i), markersize=6, fillstyle="none")[0], i)
         axes.set_xticks(range(len(ticks)), ticks)
-        axes.set(xlabel=first, ylabel=shown.titles[argument], title=f"{shown.titles[argument]} (diamonds: published)")
+        said = [*(["diamonds: published"] if published else []), *(["triangles: at least"] if bounds else [])]
+        title = shown.titles[argument] + (f" ({', '.join(said)})" if said else "")
+        axes.set(xlabel=first, ylabel=shown.titles[argument], title=title)
         figure.legend(loc="outside lower left", ncols=3, frameon=False, fontsize=8)
         yield "", to_svg(figure, "line", f"{shown.titles[argument]} against {first}")
 

@@ -1,0 +1,62 @@
+"""What the pictures of cells draw where: dots, lower bounds, and what was published."""
+
+import pytest
+
+from motley.recipes import pictures
+from motley.recipes.pictures import Shown, draw
+from motley.results.measures import Spread
+
+MEASURED = {
+    ("1", "a"): Spread(10, 1, 3),
+    ("2", "a"): Spread(20, 2, 3),
+    ("1", "b"): Spread(30, 0, 3),
+    ("2", "b"): Spread(40, 0, 3),
+}
+
+
+def shown(bounds=frozenset(), published=None):
+    axes = {"target": ["1", "2"], "method": ["a", "b"]}
+    return Shown(
+        axes, {}, {"seconds": MEASURED}, {"seconds": set(bounds)}, {"seconds": published or {}}, {"seconds": "virtual s"}
+    )
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """``drawn(kind, shown)``: the axes that were drawn."""
+    figures = []
+    monkeypatch.setattr(pictures, "to_svg", lambda figure, name, about: figures.append(figure) or name)
+
+    def of(kind, what):
+        assert [name for _, name in draw(kind, what)] == [kind.partition(":")[0]]
+        return figures[-1].axes[0]
+
+    return of
+
+
+def points(axes, marker):
+    return [
+        tuple(map(float, xy)) for line in axes.lines if line.get_marker() == marker for xy in zip(*line.get_data(), strict=True)
+    ]
+
+
+def test_a_lower_bound_is_a_triangle_beside_dots(drawn):
+    axes = drawn("beside:seconds", shown({("2", "b")}, {("1", "a"): 12.0}))
+    assert points(axes, "o") == [(10, 0), (20, 1), (30, 2)]
+    assert points(axes, ">") == [(40, 3)]
+    assert points(axes, "D") == [(12, 0)]
+    assert axes.get_title("left") == "Measured (dot, one standard deviation; triangle: at least) and published (diamond)"
+    assert axes.get_ylim() == (3.5, -0.5)  # the first row on top, and all of every mark is seen
+
+
+def test_a_line_leaves_lower_bounds_out(drawn):
+    axes = drawn("line:seconds", shown({("2", "b")}, {("1", "a"): 12.0}))
+    assert points(axes, "o") == [(0, 10), (1, 20), (0, 30)]
+    assert points(axes, "^") == [(1, 40)]
+    assert points(axes, "D") == [(0, 12)]
+    assert axes.get_title("left") == "virtual s (diamonds: published, triangles: at least)"
+
+
+def test_what_is_not_there_is_not_explained(drawn):
+    assert drawn("line:seconds", shown()).get_title("left") == "virtual s"
+    assert "triangle" not in drawn("beside:seconds", shown()).get_title("left")
