@@ -1,8 +1,11 @@
 """The page on uploads shows lengths that the wire still has."""
 
+import csv
 import json
 import sys
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 MEASURED = ROOT / "benchmarks" / "measured"
@@ -33,3 +36,24 @@ def test_what_the_page_says_in_words_is_what_the_tables_hold():
     for name in ("flexcom", "optrate"):
         assert 0.15 < traffic[name]["paper"] / dense["paper"] < 0.22
         assert 0.35 < 1 - traffic[name]["total"] / dense["total"] < 0.45
+
+
+def test_what_the_page_says_of_cifar10_is_what_was_measured():
+    path = ROOT / "motley" / "recipes" / "hetero_select" / "measured" / "paper" / "measured.csv"
+    with path.open(encoding="utf-8", newline="") as file:
+        found = {(r["exhibit"], r["cell"], r["measure"]): float(r["value"]) for r in csv.DictReader(file) if r["seed"] == "42"}
+
+    def ratio(measure):
+        ours, other = (found["cifar-10 at every accuracy", f"55 / {m}", measure] for m in ("hetero_select_published", "fedcg"))
+        return ours / other
+
+    whole = {
+        m: found["table 1", "cifar10 / hetero_select_published", m]
+        for m in ("rounds_to_target", "seconds_to_target", "paper_mb_to_target")
+    }
+    assert [round(value) for value in whole.values()] == [79, 2963, 1958]
+    assert round(found["table 1", "cifar10 / fedcg", "seconds"]) == 2479
+    assert round(found["table 1", "cifar10 / fedcg", "peak"]) == 57
+    assert 1 / ratio("seconds_to_target") == pytest.approx(1.34, abs=0.01)
+    assert 1 - ratio("paper_mb_to_target") == pytest.approx(0.43, abs=0.01)
+    assert ratio("traffic_mb_to_target") == pytest.approx(3.6, abs=0.05)
