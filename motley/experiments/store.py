@@ -69,9 +69,15 @@ def describe(
         "finished": False,
         "task": dict(task),
         "parameters": parameters,
-        "command": command or shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "command": command or _command(),
         "commit": _commit(),
     }
+
+
+def _command() -> str:
+    """The process's command line, as one would type it: ``python -m motley`` is ``motley``."""
+    path = Path(sys.argv[0])
+    return shlex.join([path.parent.name if path.name == "__main__.py" else path.name, *sys.argv[1:]])
 
 
 class RunFolder:

@@ -140,6 +140,12 @@ def test_the_record_says_all_that_is_needed_to_run_it_again() -> None:
     assert record["citations"][0]["bibtex"].startswith("@inproceedings{mcmahan2017")
 
 
+@pytest.mark.parametrize("program", ["/venv/bin/motley", "/somewhere/motley/__main__.py"])
+def test_the_command_is_what_one_would_type(program: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", [program, "run", "my file.toml"])
+    assert describe(PLAIN, {}, {}, 7)["command"] == "motley run 'my file.toml'"
+
+
 def test_no_commit_outside_a_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
