@@ -5,8 +5,6 @@ import json
 import sys
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).resolve().parents[2]
 MEASURED = ROOT / "benchmarks" / "measured"
 
@@ -47,13 +45,14 @@ def test_what_the_page_says_of_cifar10_is_what_was_measured():
         ours, other = (found["cifar-10 at every accuracy", f"55 / {m}", measure] for m in ("hetero_select_published", "fedcg"))
         return ours / other
 
-    whole = {
-        m: found["table 1", "cifar10 / hetero_select_published", m]
-        for m in ("rounds_to_target", "seconds_to_target", "paper_mb_to_target")
-    }
-    assert [round(value) for value in whole.values()] == [79, 2963, 1958]
-    assert round(found["table 1", "cifar10 / fedcg", "seconds"]) == 2479
-    assert round(found["table 1", "cifar10 / fedcg", "peak"]) == 57
-    assert 1 / ratio("seconds_to_target") == pytest.approx(1.34, abs=0.01)
-    assert 1 - ratio("paper_mb_to_target") == pytest.approx(0.43, abs=0.01)
-    assert ratio("traffic_mb_to_target") == pytest.approx(3.6, abs=0.05)
+    there = [found["table 1", "cifar10 / hetero_select_published", f"{m}_to_target"] for m in ("rounds", "seconds", "paper_mb")]
+    end, peak = (found["table 1", "cifar10 / fedcg", measure] for measure in ("seconds", "peak"))
+    page = (ROOT / "docs" / "upload-cost.md").read_text(encoding="utf-8")
+    for said in (
+        "70 % in round {:.0f}, after {:,.0f} virtual seconds and {:,.0f} MB".format(*there),
+        f"is at {peak:.0f} % when its 100 rounds end after {end:,.0f} s",
+        f"took {1 / ratio('seconds_to_target'):.2f} times less time",
+        f"{100 - 100 * ratio('paper_mb_to_target'):.0f} % less upload",
+        f"{ratio('traffic_mb_to_target'):.1f} times the traffic of all kinds",
+    ):
+        assert said in page
