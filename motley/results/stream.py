@@ -20,7 +20,7 @@ __all__ = ["Stream", "disk_error", "read_stream", "replace_stream"]
 def disk_error(error: OSError, path: Path) -> StoreError:
     """The sentence for a full, read-only or broken disk; ``error`` is what the operating system said."""
     reason = os.strerror(error.errno) if error.errno else str(error)
-    return StoreError(f"cannot write {path}: {reason}; make room or choose another folder, then go on with --resume")
+    return StoreError(f"cannot write {path}: {reason}; make room or choose another folder; what is finished is kept")
 
 
 class Stream:
