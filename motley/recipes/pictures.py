@@ -15,7 +15,7 @@ import numpy as np
 
 from motley.results import choices, plots
 from motley.results.blocks import Picture
-from motley.results.figures import colour, dash, mark, new_figure, shorter, styled, to_svg
+from motley.results.figures import NARROW, colour, dash, mark, new_figure, shorter, styled, to_svg
 from motley.results.load import Run
 from motley.results.measures import Axis, Spread
 
@@ -88,8 +88,10 @@ def _beside(shown: Shown, argument: str) -> Drawn:
     if not measured:
         return
     last = list(list(shown.axes.values())[-1]) if shown.axes else [""]
+    rows = [shorter(" / ".join(cell), 44) for cell in measured]
     with styled():
-        figure = new_figure(8.4, 0.9 + 0.22 * len(measured))
+        narrow = max(map(len, rows)) <= 34  # what fits a phone is not scrolled there
+        figure = new_figure(NARROW if narrow else 8.4, 1.0 + 0.22 * len(measured))
         axes = figure.add_subplot()
         for y, (cell, one) in enumerate(measured.items()):
             i = last.index(cell[-1]) if cell else 0
@@ -98,12 +100,12 @@ def _beside(shown: Shown, argument: str) -> Drawn:
             axes.plot(one.mean, y, ">" if cell in bounds else "o", color=colour(i), markersize=6)
             if isfinite(published.get(cell, float("nan"))):
                 axes.plot(published[cell], y, "D", color="#333333", markersize=5, fillstyle="none")
-        axes.set_yticks(range(len(measured)), [shorter(" / ".join(cell), 44) for cell in measured], fontsize=8)
+        axes.set_yticks(range(len(measured)), rows, fontsize=8)
         axes.set_ylim(len(measured) - 0.5, -0.5)
         axes.grid(visible=False, axis="y")
-        least = "; triangle: at least" if bounds else ""
-        title = f"Measured (dot, one standard deviation{least}) and published (diamond)"
-        axes.set(xlabel=shown.titles[argument], title=title)
+        said = [*(["triangle: at least"] if bounds else []), *(["diamond: published"] if published else [])]
+        figure.suptitle("; ".join(["dot: mean, with one standard deviation", *said]), x=0.01, ha="left", fontsize=8)
+        axes.set(xlabel=shown.titles[argument])
         yield "", to_svg(figure, "beside", f"{shown.titles[argument]}, measured and published, of {len(measured)} cells")
 
 

@@ -13,7 +13,7 @@ from motley.results.blocks import Picture
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["CLASS_COLOURS", "colour", "dash", "mark", "new_figure", "shorter", "spread_apart", "styled", "to_svg"]
+__all__ = ["CLASS_COLOURS", "NARROW", "colour", "dash", "mark", "new_figure", "shorter", "spread_apart", "styled", "to_svg"]
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#5A5A5A")
 """Okabe and Ito's palette without its yellow (unreadable on white): told apart with every common colour blindness."""

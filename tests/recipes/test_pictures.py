@@ -45,7 +45,8 @@ def test_a_lower_bound_is_a_triangle_beside_dots(drawn):
     assert points(axes, "o") == [(10, 0), (20, 1), (30, 2)]
     assert points(axes, ">") == [(40, 3)]
     assert points(axes, "D") == [(12, 0)]
-    assert axes.get_title("left") == "Measured (dot, one standard deviation; triangle: at least) and published (diamond)"
+    said = axes.figure.get_suptitle()
+    assert said == "dot: mean, with one standard deviation; triangle: at least; diamond: published"
     assert axes.get_ylim() == (3.5, -0.5)  # the first row on top, and all of every mark is seen
 
 
@@ -59,4 +60,4 @@ def test_a_line_leaves_lower_bounds_out(drawn):
 
 def test_what_is_not_there_is_not_explained(drawn):
     assert drawn("line:seconds", shown()).get_title("left") == "virtual s"
-    assert "triangle" not in drawn("beside:seconds", shown()).get_title("left")
+    assert drawn("beside:seconds", shown()).figure.get_suptitle() == "dot: mean, with one standard deviation"
