@@ -141,7 +141,7 @@ def test_the_pages_say_what_the_code_has(monkeypatch: pytest.MonkeyPatch) -> Non
     assert not stale, f"{stale} are stale; run: python docs/generate.py"
     made = {found["name"] for page in generate.PAGES for found in generate.BLOCK.finditer(page.read_text())}
     assert made == set(generate.MAKERS)
-    assert set(generate.ORDER) == set(generate.registry.KINDS)
+    assert set(generate.from_code.ORDER) == set(generate.from_code.registry.KINDS)
 
 
 def test_every_key_of_the_experiment_is_shown_in_a_block() -> None:

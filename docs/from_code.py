@@ -1,0 +1,186 @@
+"""Parts of the pages made from the code: keys of the experiment file, components, signals, columns."""
+
+from __future__ import annotations
+
+import types
+import typing
+from typing import Any
+
+import annotated_types
+from cells import code, prose, table
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from motley.core.keys import PURPOSES
+from motley.core.records import SIGNALS
+from motley.experiments import config, document, registry, tables
+from motley.results.schema import TABLES
+from motley.testing.selectors import CHECKS
+
+__all__ = ["ORDER", "columns", "components", "contents", "contract", "keys", "presets", "purposes", "signals"]
+
+ORDER = (
+    "selector", "algorithm", "loss", "aggregator", "server", "optimizer", "lr_schedule", "task", "model", "partition",
+    "label_noise", "feature_shift", "concept_shift", "drift", "device", "network", "availability", "failures", "synchrony",
+    "compressor", "feedback", "allocator", "budget", "engine",
+)  # fmt: skip
+"""Kinds of component in the order of the pages."""
+
+# ---------------------------------------------------------------------------------------------------- the experiment file
+
+
+def keys() -> str:
+    """Every key of the experiment file: the top level, then each table."""
+    parts = [_key_table(config.Experiment, "")]
+    for name, inner in tables_of(config.Experiment).items():
+        parts.append(f"### `{name}`\n\n{prose(inner.__doc__ or '')}\n\n{_key_table(inner, name + '.')}")
+    return "\n\n".join(parts)
+
+
+def tables_of(model: type[BaseModel], prefix: str = "") -> dict[str, type[BaseModel]]:
+    """Path -> model of every table below a model that is not a component."""
+    found: dict[str, type[BaseModel]] = {}
+    for name, field in model.model_fields.items():
+        for inner in _arms(field.annotation):
+            if isinstance(inner, type) and issubclass(inner, BaseModel):
+                found[prefix + name] = inner
+                found |= tables_of(inner, f"{prefix}{name}.")
+    return found
+
+
+def _arms(annotation: Any) -> list[Any]:
+    """The annotation, or the members of its union, without their metadata."""
+    if typing.get_origin(annotation) is typing.Annotated:
+        return _arms(typing.get_args(annotation)[0])
+    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
+        return [deep for arm in typing.get_args(annotation) for deep in _arms(arm)]
+    return [annotation]
+
+
+def _key_table(model: type[BaseModel], prefix: str) -> str:
+    rows = [
+        (f"`{prefix}{name}`", _takes(field), _default(field), prose(field.description or ""))
+        for name, field in model.model_fields.items()
+    ]
+    return table(("key", "takes", "default", "what it says"), rows)
+
+
+_WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text", Any: "-"}
+
+
+def _takes(field: FieldInfo) -> str:
+    words = list(dict.fromkeys(_arm(arm) for arm in _arms(field.annotation) if arm is not type(None)))
+    words[0] = " and ".join([words[0], *(bound for bound in map(_bound, _metadata(field)) if bound)])
+    return " or ".join(words).replace("number and", "number,")
+
+
+def _arm(arm: Any) -> str:
+    origin = typing.get_origin(arm)
+    if origin is typing.Literal:
+        return "one of " + ", ".join(f"`{code(value)}`" for value in typing.get_args(arm))
+    if origin is list:
+        return f"{_arm(typing.get_args(arm)[0])}, once or several times"
+    if origin is dict:
+        inner = typing.get_args(arm)[1]
+        return (
+            "a component"
+            if inner is Any
+            else "lists of values by key"
+            if typing.get_origin(inner) is list
+            else "seeds by purpose"
+        )
+    if isinstance(arm, type) and issubclass(arm, BaseModel):
+        return "a table, see below"
+    return _WORDS[arm]
+
+
+def _metadata(field: FieldInfo) -> list[Any]:
+    """Bounds, wherever pydantic keeps them."""
+    found = list(field.metadata)
+    for arm in typing.get_args(field.annotation):
+        for item in getattr(arm, "__metadata__", ()):
+            found += item.metadata if isinstance(item, FieldInfo) else [item]
+    return found
+
+
+def _bound(item: Any) -> str:
+    signs = ((annotated_types.Gt, "gt", "above"), (annotated_types.Ge, "ge", "at least"),
+             (annotated_types.Lt, "lt", "below"), (annotated_types.Le, "le", "at most"))  # fmt: skip
+    return next((f"{word} {getattr(item, name):g}" for kind, name, word in signs if isinstance(item, kind)), "")
+
+
+def _default(field: FieldInfo) -> str:
+    if field.is_required():
+        return "must be given"
+    value = field.get_default(call_default_factory=True, validated_data={})
+    if isinstance(value, tables.EngineChoice):
+        return f"`{code(value.name)}`"
+    if isinstance(value, BaseModel) or value in (None, {}):
+        return "-"
+    return f"`{code(value)}`"
+
+
+def purposes() -> str:
+    """What randomness is spent on."""
+    return ", ".join(f"`{purpose}`" for purpose in PURPOSES) + "."
+
+
+def presets() -> str:
+    """The bundles that ``method`` names."""
+    rows = []
+    for name in document.presets():
+        bundle = document.preset(name)
+        rows.append((f"`{name}`", "<br>".join(f"`{key} = {code(value)}`" for key, value in bundle.items())))
+    return table(("`method`", "is short for"), rows)
+
+
+# ---------------------------------------------------------------------------------------------------- components
+
+
+def components() -> str:
+    """Every component with its options, and the names that are known but not built."""
+    return "\n\n".join(_kind(kind) for kind in ORDER)
+
+
+def _kind(kind: str) -> str:
+    rows = registry.listing(kind)
+    lines = [f"## `{kind}`", table(("name", "what it is", "options"), [_component(r) for r in rows if r["built"]])]
+    planned = [f"`{row['name']}`" for row in rows if not row["built"]]
+    return "\n\n".join([*lines, *([f"Known, not built yet: {', '.join(planned)}."] if planned else [])])
+
+
+def _component(row: dict[str, Any]) -> tuple[str, str, str]:
+    sees = {"each": " Sees each upload.", "sum": " Sees the sum only.", None: ""}[row["sees"]]
+    options = [
+        f"`{o['name']}`: {prose(o['accepts']).replace(chr(39), '`')}"
+        + (", must be given" if o["required"] else "" if o["default"] is None else f" (`{code(o['default'])}`)")
+        for o in row["options"]
+        if o["accepts"] != "Clip or none"  # an experiment says it with the key local.clip
+    ]
+    return f"`{row['name']}`", prose(row["about"]) + sees, "<br>".join(options) or "-"
+
+
+def contents() -> str:
+    """One row per kind: the names that are built."""
+    built = {kind: [f"`{row['name']}`" for row in registry.listing(kind) if row["built"]] for kind in ORDER}
+    return table(("kind", "names"), [(kind.replace("_", " "), ", ".join(names)) for kind, names in built.items()])
+
+
+# ---------------------------------------------------------------------------------------------------- signals, tables
+
+
+def signals() -> str:
+    """The table of signals."""
+    rows = [(f"`{name}`", s.kind, ", ".join(s.when), s.shape, s.model, s.data, s.mode, s.text) for name, s in SIGNALS.items()]
+    return table(("signal", "kind", "when", "shape", "at which model", "on which data", "mode", "what it is"), rows)
+
+
+def contract() -> str:
+    """The points that the contract suite of selectors checks."""
+    return "\n".join(f"- {name}" for name in CHECKS)
+
+
+def columns() -> str:
+    """The columns of every table of a run."""
+    rows = [(f"`{name}`", ", ".join(f"`{field.name}`" for field in schema)) for name, schema in TABLES.items()]
+    return table(("table", "columns"), rows)

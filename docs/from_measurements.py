@@ -1,0 +1,204 @@
+"""Parts of the pages made from what the benchmarks measured, ``benchmarks/measured/*.json``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+from cells import ROOT, table
+
+__all__ = ["choosing", "heterogeneity", "measured", "overhead", "scaling", "speed", "traffic", "uploads"]
+
+BUSY = 0.7
+"""Load of a machine, before a measurement, from which its figures deserve a remark."""
+
+
+@cache
+def measured(name: str) -> dict[str, Any]:
+    """What a benchmark has left."""
+    found: dict[str, Any] = json.loads((ROOT / "benchmarks" / "measured" / f"{name}.json").read_text(encoding="utf-8"))
+    return found
+
+
+def speed() -> str:
+    """Client steps per second and their ratio to the plain loop, from ``benchmarks/measured/engines.json``."""
+    found = measured("engines")
+    rows = []
+    for row in found["rows"]:
+        best = row["best_steps_per_s"]
+        loop = max(value for name, value in best.items() if name != "engine")
+        goal = f">= {row['goal']:g}" if row["goal"] else "-"
+        ratio = f"{row['ratio']:.2f} ({row['median_ratio']:.2f})"
+        rows.append((row["workload"], f"`{row['engine']}`", _rate(best["engine"]), _rate(loop), ratio, goal))
+    head = ("workload", "engine", "client steps / s", "plain loop", "ratio of the best (of the medians)", "goal")
+    return f"{found['cores']} cores, torch {found['torch']}.\n\n{table(head, rows)}"
+
+
+def scaling() -> str:
+    """Every engine beside every other, and the memory of each, from ``benchmarks/measured/scaling.json``."""
+    found = measured("scaling")
+    rows = []
+    for row in found["rows"]:
+        for name, one in row["engines"].items():
+            ratio = f"{one['ratio']:.2f} ({one['median_ratio']:.2f})"
+            rows.append((row["workload"], f"`{name}`", _rate(one["best_steps_per_s"]), ratio, f"{one['peak_mib']:,.0f}"))
+    head = ("workload", "engine", "client steps / s", "to `sequential`: best (median)", "peak, MiB")
+    ray = f", Ray {found['ray']}" if found["ray"] else ", without Ray"
+    busy = "" if found["load_before"] < BUSY else f" The machine was busy with other work (load {found['load_before']:.1f})."
+    return f"{found['cores']} cores, torch {found['torch']}{ray}.{busy}\n\n{table(head, rows)}"
+
+
+def _rate(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def overhead() -> str:
+    """Milliseconds a round outside training, peak memory, import time, from ``benchmarks/measured/overhead.json``."""
+    found = measured("overhead")
+    rows = [(f"{r['population']:,}", str(r["cohort"]), f"`{r['selector']}`", f"{r['total']:.1f}") for r in found["rounds"]]
+    memory, start = found["memory"], found["import"]
+    text = (
+        f"A whole run with 10,000 clients and the MLP (MNIST) peaks at {memory['peak_mib']:.0f} MiB, "
+        f"{memory['grown_after_round_20_mib']:.1f} MiB of them after round 20. "
+        f"`import motley` takes {1000 * start['import_s']:.0f} ms, without torch."
+    )
+    return f"{table(('clients', 'cohort', 'selector', 'ms a round'), rows)}\n\n{text}"
+
+
+def choosing() -> str:
+    """Milliseconds of one choice and bytes of state at each rule's largest size, from ``benchmarks/measured/selection.json``."""
+    largest = {(row["rule"], json.dumps(row["options"])): row for row in measured("selection")["rows"]}  # sizes rise
+    rows = []
+    for row in largest.values():
+        options = "".join(f", `{name} = {value}`" for name, value in row["options"].items())
+        cells = (f"{row['clients']:,}", f"{1e3 * row['steady_s']:.3g}", f"{row['peak_bytes'] / 2**20:,.1f}")
+        rows.append((f"`{row['rule']}`{options}", *cells, f"{row['state_bytes_per_client']:,.0f}"))
+    return table(("rule", "clients", "ms a round", "peak, MiB", "state, bytes a client"), rows)
+
+
+def uploads() -> str:
+    """Bytes of real messages at several theta, and in fewer bits a value, from ``benchmarks/measured/uploads.json``."""
+    found = measured("uploads")
+    parts = []
+    head = ("theta", "values alone", "`topk`", "its places", "`topk`, `qsgd`", "`randomk`", "Golomb*")
+    for model in found["models"]:
+        rows = []
+        for r in model["rows"]:
+            size, kind = r["places"]
+            whole = f"{_kilo(r['topk'])} (+{r['topk'] / r['paper'] - 1:.0%})"
+            sizes = [_kilo(r[name]) for name in ("topk then qsgd", "randomk", "golomb")]
+            rows.append((f"{r['theta']:g}", _kilo(r["paper"]), whole, f"{_kilo(size)}, {kind}" if size else "-", *sizes))
+        parts.append(f"{_title(model)}, in kB:\n\n{table(head, rows)}")
+    rows = []
+    for name in found["models"][0]["whole"]:
+        each = [(m["whole"][name], m["parameters"]) for m in found["models"]]
+        rows.append((f"`{name}`", *(f"{_kilo(size)} ({8 * size / n:.3g})" for size, n in each)))
+    elias = [(m["elias"], m["parameters"]) for m in found["models"]]
+    rows.append(("`fedpaq` with Elias codes*", *(f"{_kilo(size)} ({8 * size / n:.2g})" for size, n in elias)))
+    parts.append("Every value, in fewer bits, in kB (bits a value):\n\n" + table(("", *map(_title, found["models"])), rows))
+    parts.append(f"Heads and checksum of such a message: {found['head']} bytes.")
+    return "\n\n".join(parts)
+
+
+def _title(model: dict[str, Any]) -> str:
+    return f"`{model['model']}`, {model['parameters']:,} values"
+
+
+def _kilo(size: float) -> str:
+    return f"{size / 1000:,.0f}" if size >= 1e5 else f"{size / 1000:#.3g}"
+
+
+def traffic() -> str:
+    """Who sent how much in which direction, and how far that took him, from ``benchmarks/measured/traffic.json``."""
+    parts = []
+    for experiment, found in measured("traffic").items():
+        rows = []
+        for r in found["rows"]:
+            mb = [_short(r["mb"][kind]) for kind in ("paper", "up", "down", "probe", "total")]
+            until = [
+                ("" if r["until"][k][1] else "> ") + _short(r["until"][k][0]) for k in ("paper_mb", "traffic_mb", "seconds")
+            ]
+            rows.append((f"`{r['method']}`", *mb, *until))
+        seeds = sorted({seed for r in found["rows"] for seed in r["seeds"]})
+        goal = f"{found['target']:.0%}"
+        head = ("MB", "papers", "up", "down", "probes", "all", f"papers to {goal}", f"all to {goal}", f"virtual s to {goal}")
+        said = f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"
+        parts.append(f"`{experiment}`, {found['rows'][0]['rounds']} rounds, {said}:\n\n{table(head, rows)}")
+        if "early" in found:
+            rows = [
+                (
+                    f"`{r['method']}`",
+                    f"{r['rounds']:.0f}",
+                    f"{r['accuracy']:.1%}",
+                    _short(r["paper_mb"]),
+                    _short(r["traffic_mb"]),
+                )
+                for r in found["early"]["rows"]
+            ]
+            head = ("after " + f"{found['early']['seconds']:g} virtual s", "rounds", "accuracy", "MB, papers", "MB, all")
+            parts.append(f"The same, early, with the methods that were not run to the end:\n\n{table(head, rows)}")
+    return "\n\n".join(parts)
+
+
+def _short(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
+
+
+def heterogeneity(name: str) -> str:
+    """One table of ``benchmarks/measured/heterogeneity.json``, a panel after the other."""
+    found = measured("heterogeneity")[name]
+    panels = list(dict.fromkeys(row["panel"] for row in found["rows"]))
+    parts = []
+    for panel in panels:
+        rows = [row for row in found["rows"] if row["panel"] == panel]
+        cells = [dict(cell for column in found["columns"] for cell in _cells(column, row, found)) for row in rows]
+        names = [f"`{row['label']}`" + _fewer(len(row["seeds"]), found["seeds"]) for row in rows]
+        body = table(("method", *cells[0]), [(name, *cell.values()) for name, cell in zip(names, cells, strict=True)])
+        parts.append(f"{panel[:1].upper()}{panel[1:]}:\n\n{body}" if panel else body)
+    seeds = (
+        f"{found['seeds']} seeds: mean ± standard deviation."
+        if found["seeds"] > 1
+        else "One seed: small differences mean nothing."
+    )
+    return "\n\n".join([*parts, seeds])
+
+
+def _fewer(seeds: int, most: int) -> str:
+    return "" if seeds == most else f" ({seeds} seed{'s' if seeds > 1 else ''})"
+
+
+def _cells(column: str, row: dict[str, Any], found: dict[str, Any]) -> list[tuple[str, str]]:
+    """(head, text) of one column, or of the several that one record makes."""
+    if column == "difference":
+        return [(f"{found['end']} against `{found['base']}` (95 %)", _difference(row.get("difference")))]
+    if column == "target":
+        way = row["target"]
+        text = f"{'' if way['reached'] else '> '}{way['seconds']:,.0f} ({way['seeds']} of {len(row['seeds'])})"
+        return [(f"virtual s to {100 * found['target']:g} % (seeds)", text)]
+    if column == "times":
+        return [(f"at {time:g} s, %", _spread(at)) for time, at in zip(found["times"], row["times"], strict=True)]
+    if column == "domains":
+        return [(f"{name}, %", _spread(at)) for name, at in row["domains"].items()]
+    if column == "steps":
+        return [("server steps", f"{row['steps']:,.0f}")]
+    if column == "variance":
+        return [(column, _spread(row[column], 0))]
+    heads = {"worst_decile": "worst tenth, %", "slow": "updates from the slowest quarter, %"}
+    return [(heads.get(column, f"{column}, %"), _spread(row[column]))]
+
+
+def _spread(pair: Sequence[float | None], digits: int = 1) -> str:
+    mean, deviation = pair
+    if mean is None:
+        return "-"
+    return f"{mean:.{digits}f}" + ("" if deviation is None else f" ± {deviation:.{digits}f}")
+
+
+def _difference(found: dict[str, Any] | None) -> str:
+    """Bold where the interval leaves out zero."""
+    if found is None:
+        return "-"
+    mean, low, high = (f"{value:+.1f}".replace("-", "−") for value in found["interval"])
+    return f"{mean} ({low} to {high})" if found["verdict"] == "no clear difference" else f"**{mean}** ({low} to {high})"
