@@ -121,14 +121,17 @@ def _exhibit(found: Reproduction, exhibit: Exhibit) -> Part:
     at = exhibit.scale.get(found.scale)
     words = [exhibit.note, at.note if at else "", f"Not run at this scale: {at.skip}." if at and at.skip else ""]
     texts = [Text(_plain(text)) for text in words if text]
+    methods, pictures = _pictures(found, exhibit)
     return Part(
         f"{exhibit.name.capitalize()}. {exhibit.title}",
-        kept(*texts, *exhibit_tables(found, exhibit), *_pictures(found, exhibit)),
+        kept(*texts, *exhibit_tables(found, exhibit, methods), *pictures),
+        methods,
     )
 
 
-def exhibit_tables(found: Reproduction, exhibit: Exhibit) -> list[Table]:
-    """Measured, and published where the paper printed a number: a row a cell, or (one measure, several axes) the last axis across."""
+def exhibit_tables(found: Reproduction, exhibit: Exhibit, methods: Sequence[str] = ()) -> list[Table]:
+    """Measured, and published where the paper printed a number: a row a cell, or (one measure, several axes) the last axis across.
+    Rows have the colours of ``methods``, values of the last axis."""
     shown = [measure_of(name) for name in exhibit.measures]
     values = {measure.name: found.values(exhibit, measure.name) for measure in shown}
     published = {measure.name: _published(found, exhibit, measure.name) for measure in shown}
@@ -143,7 +146,11 @@ def exhibit_tables(found: Reproduction, exhibit: Exhibit) -> list[Table]:
         return [_across(exhibit, shown[0], cells, values[shown[0].name], published[shown[0].name], note)]
     heads = [" / ".join(exhibit.axes), *(measure.title for measure in shown)]
     rows = [
-        Row(" / ".join(cell), [_cell(m, values[m.name].get(cell, {}), published[m.name].get(cell)) for m in shown])
+        Row(
+            " / ".join(cell),
+            [_cell(m, values[m.name].get(cell, {}), published[m.name].get(cell)) for m in shown],
+            methods.index(cell[-1]) if cell and cell[-1] in methods else None,
+        )
         for cell in cells
     ]
     return [Table(heads, rows, note.strip())]
@@ -196,10 +203,11 @@ def _published(found: Reproduction, exhibit: Exhibit, measure: str) -> dict[Name
     return out
 
 
-def _pictures(found: Reproduction, exhibit: Exhibit) -> list[Block]:
+def _pictures(found: Reproduction, exhibit: Exhibit) -> tuple[Sequence[str], list[Block]]:
+    """The methods of the exhibit as a whole, values of its last axis, and what is drawn. A picture of others has its own switches."""
     cells = found.cells(exhibit)
     if not cells:
-        return []
+        return (), []
     axes = {
         axis: [value for value in values if any(cell.values[i] == value for cell in cells)]
         for i, (axis, values) in enumerate(exhibit.axes.items())
@@ -212,14 +220,17 @@ def _pictures(found: Reproduction, exhibit: Exhibit) -> list[Block]:
     printed = {m: {cell: value for cell, (value, _) in _published(found, exhibit, m).items()} for m in wanted}
     titles = {m: measure_of(m).title for m in wanted}
     shown = Shown(axes, runs, measured, bounds, printed, titles)
-    methods = axes[list(axes)[-1]] if axes else ()
+    drawn = [one for kind in exhibit.pictures for one in draw(kind, shown)]
+    methods = list(axes.values())[-1] if axes else []
+    if methods not in [list(one.methods) for one in drawn]:
+        methods = []
     blocks: list[Block] = []
     narrow: list[Block] = []
-    for kind in exhibit.pictures:
-        for title, picture in draw(kind, shown):
-            one: Block = Part(title, [picture], methods) if title else picture
-            (blocks if picture.wide else narrow).append(one)
-    return list(kept(Beside(narrow), *blocks))
+    for one in drawn:
+        own = () if list(one.methods) == methods else one.methods
+        block: Block = Part(one.title, [one.picture], own) if one.title or own else one.picture
+        (blocks if one.picture.wide else narrow).append(block)
+    return methods, list(kept(Beside(narrow), *blocks))
 
 
 def _costs(found: Reproduction) -> Table | None:

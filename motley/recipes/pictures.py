@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from math import isfinite
-from typing import cast
+from typing import NamedTuple, cast
 
 import numpy as np
 
@@ -50,39 +50,48 @@ class Shown:
                 yield ", ".join(head), groups
 
 
-def draw(kind: str, shown: Shown) -> list[tuple[str, Picture]]:
-    """The pictures of one kind, ``curves:seconds`` (an axis or a measure after the colon), each with the title of its panel."""
+class Drawn(NamedTuple):
+    """A picture, the title of its panel, and the methods in it by the number of their colour (none: it is not about methods)."""
+
+    title: str
+    methods: Sequence[str]
+    picture: Picture
+
+
+def draw(kind: str, shown: Shown) -> list[Drawn]:
+    """The pictures of one kind, ``curves:seconds`` (an axis or a measure after the colon)."""
     name, _, argument = kind.partition(":")
-    return [(title, picture) for title, picture in PICTURES[name](shown, argument) if picture is not None]
+    return list(PICTURES[name](shown, argument))
 
 
-Drawn = Iterator[tuple[str, Picture | None]]
-
-
-def _each(plot: Callable[[Mapping[str, Sequence[Run]]], Picture | None]) -> Callable[[Shown, str], Drawn]:
-    def drawn(shown: Shown, argument: str) -> Drawn:
+def _each(plot: Callable[[Mapping[str, Sequence[Run]]], Picture | None]) -> Callable[[Shown, str], Iterator[Drawn]]:
+    def drawn(shown: Shown, argument: str) -> Iterator[Drawn]:
         for title, groups in shown.panels():
-            yield title, plot(groups)
+            picture = plot(groups)
+            if picture is not None:
+                yield Drawn(title, list(groups), picture)
 
     return drawn
 
 
-def _curves(shown: Shown, argument: str) -> Drawn:
+def _curves(shown: Shown, argument: str) -> Iterator[Drawn]:
     for title, groups in shown.panels():
-        yield title, plots.curves(groups, cast(Axis, argument or "round"))
+        yield Drawn(title, list(groups), plots.curves(groups, cast(Axis, argument or "round")))
 
 
-def _components(shown: Shown, argument: str) -> Drawn:
+def _components(shown: Shown, argument: str) -> Iterator[Drawn]:
     for title, groups in shown.panels():
-        yield from ((title, picture) for picture in choices.components(groups))
+        yield from (Drawn(title, list(groups), picture) for picture in choices.components(groups))
 
 
-def _classes(shown: Shown, argument: str) -> Drawn:
+def _classes(shown: Shown, argument: str) -> Iterator[Drawn]:
     for title, groups in shown.panels():
-        yield title, plots.class_distribution(next(iter(groups.values()))[0])
+        picture = plots.class_distribution(next(iter(groups.values()))[0])
+        if picture is not None:
+            yield Drawn(title, [], picture)
 
 
-def _beside(shown: Shown, argument: str) -> Drawn:
+def _beside(shown: Shown, argument: str) -> Iterator[Drawn]:
     """Measured (dot, one standard deviation; a lower bound: triangle) beside published (diamond), a row a cell."""
     measured, published, bounds = shown.measured[argument], shown.published.get(argument, {}), shown.bounds[argument]
     if not measured:
@@ -96,28 +105,29 @@ def _beside(shown: Shown, argument: str) -> Drawn:
         for y, (cell, one) in enumerate(measured.items()):
             i = last.index(cell[-1]) if cell else 0
             std = float(np.nan_to_num(one.std))
-            axes.plot([one.mean - std, one.mean + std], [y, y], color=colour(i), linewidth=3, alpha=0.35)
-            axes.plot(one.mean, y, ">" if cell in bounds else "o", color=colour(i), markersize=6)
+            mark(axes.plot([one.mean - std, one.mean + std], [y, y], color=colour(i), linewidth=3, alpha=0.35)[0], i)
+            mark(axes.plot(one.mean, y, ">" if cell in bounds else "o", color=colour(i), markersize=6)[0], i)
             if isfinite(published.get(cell, float("nan"))):
-                axes.plot(published[cell], y, "D", color="#333333", markersize=5, fillstyle="none")
+                mark(axes.plot(published[cell], y, "D", color="#333333", markersize=5, fillstyle="none")[0], i)
         axes.set_yticks(range(len(measured)), rows, fontsize=8)
         axes.set_ylim(len(measured) - 0.5, -0.5)
         axes.grid(visible=False, axis="y")
         said = [*(["triangle: at least"] if bounds else []), *(["diamond: published"] if published else [])]
         figure.suptitle("; ".join(["dot: mean, with one standard deviation", *said]), x=0.01, ha="left", fontsize=8)
         axes.set(xlabel=shown.titles[argument])
-        yield "", to_svg(figure, "beside", f"{shown.titles[argument]}, measured and published, of {len(measured)} cells")
+        about = f"{shown.titles[argument]}, measured and published, of {len(measured)} cells"
+        yield Drawn("", last, to_svg(figure, "beside", about))
 
 
-def _line(shown: Shown, argument: str) -> Drawn:
+def _line(shown: Shown, argument: str) -> Iterator[Drawn]:
     """A measure against the first axis, a line for each combination of the others; diamonds: published, triangles: lower bounds."""
     measured, published, bounds = shown.measured[argument], shown.published.get(argument, {}), shown.bounds[argument]
     first, *others = shown.axes
-    ticks = list(shown.axes[first])
+    ticks, lines = list(shown.axes[first]), list(itertools.product(*(shown.axes[axis] for axis in others)))
     with styled():
         figure = new_figure(5.6, 3.5)
         axes = figure.add_subplot()
-        for i, rest in enumerate(itertools.product(*(shown.axes[axis] for axis in others))):
+        for i, rest in enumerate(lines):
             at = [x for x, tick in enumerate(ticks) if (tick, *rest) in measured and (tick, *rest) not in bounds]
             found = [measured[ticks[x], *rest] for x in at]
             means, stds = np.array([s.mean for s in found]), np.nan_to_num([s.std for s in found])
@@ -135,10 +145,11 @@ def _line(shown: Shown, argument: str) -> Drawn:
         title = shown.titles[argument] + (f" ({', '.join(said)})" if said else "")
         axes.set(xlabel=first, ylabel=shown.titles[argument], title=title)
         figure.legend(loc="outside lower left", ncols=3, frameon=False, fontsize=8)
-        yield "", to_svg(figure, "line", f"{shown.titles[argument]} against {first}")
+        methods = [" / ".join(rest) for rest in lines]
+        yield Drawn("", methods, to_svg(figure, "line", f"{shown.titles[argument]} against {first}"))
 
 
-def _heat(shown: Shown, argument: str) -> Drawn:
+def _heat(shown: Shown, argument: str) -> Iterator[Drawn]:
     """A measure over the first two axes, a panel for each value of the last; of two, their difference as well."""
     measured = shown.measured[argument]
     rows, columns, last = (list(values) for values in list(shown.axes.values())[:3])
@@ -173,17 +184,15 @@ def _heat(shown: Shown, argument: str) -> Drawn:
                     fontsize=6.5,
                     color="#FFFFFF" if not difference and grid[y, x] < (low + high) / 2 else "#222222",
                 )
-        yield (
-            "",
-            to_svg(figure, "heat", f"{shown.titles[argument]} over {' and '.join(list(shown.axes)[:2])}: {', '.join(maps)}"),
-        )
+        about = f"{shown.titles[argument]} over {' and '.join(list(shown.axes)[:2])}: {', '.join(maps)}"
+        yield Drawn("", [], to_svg(figure, "heat", about))
 
 
 def _mean(measured: Mapping[NamedCell, Spread], cell: NamedCell) -> float:
     return measured[cell].mean if cell in measured else float("nan")
 
 
-PICTURES: dict[str, Callable[[Shown, str], Drawn]] = {
+PICTURES: dict[str, Callable[[Shown, str], Iterator[Drawn]]] = {
     "curves": _curves,
     "bars": _each(plots.headline_bars),
     "participation": _each(plots.participation_bars),
@@ -197,7 +206,7 @@ PICTURES: dict[str, Callable[[Shown, str], Drawn]] = {
     "line": _line,
     "heat": _heat,
 }
-"""Name -> the pictures of an exhibit, with the titles of their panels. ``curves:AXIS``; ``beside``, ``line`` and ``heat:MEASURE``."""
+"""Name -> the pictures of an exhibit. ``curves:AXIS``; ``beside``, ``line`` and ``heat:MEASURE``."""
 BY_MEASURE = ("beside", "line", "heat")
 """Pictures that show a measure, named after the colon."""
 AXES_OF = {"line": 1, "heat": 3}

@@ -119,8 +119,8 @@ class Beside:
 
 @dataclass(frozen=True)
 class Part:
-    """Blocks under a heading. ``methods``: labels of what is compared in it, each with a colour and a switch that hides it.
-    ``folded``: below its title until it is opened."""
+    """Blocks under a heading, if it has a ``title``. ``methods``: labels of what is compared in it, each with a colour and a switch
+    that hides it. ``folded``: below its title until it is opened."""
 
     kind: ClassVar[str] = "part"
     title: str

@@ -40,7 +40,8 @@ class _Writer:
         for block in blocks:
             if isinstance(block, Part):
                 title = escaped(block.title)
-                yield f"<details><summary>{title}</summary>" if block.folded else f"{'#' * min(level, 6)} {title}"
+                head = f"<details><summary>{title}</summary>" if block.folded else f"{'#' * min(level, 6)} {title}"
+                yield from [head] if title else []
                 yield from self.blocks(block.blocks, level + 1)
                 yield from ["</details>"] if block.folded else []
             elif isinstance(block, Beside):

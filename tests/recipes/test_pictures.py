@@ -28,7 +28,7 @@ def drawn(monkeypatch):
     monkeypatch.setattr(pictures, "to_svg", lambda figure, name, about: figures.append(figure) or name)
 
     def of(kind, what):
-        assert [name for _, name in draw(kind, what)] == [kind.partition(":")[0]]
+        assert [(one.title, one.methods, one.picture) for one in draw(kind, what)] == [("", ["a", "b"], kind.partition(":")[0])]
         return figures[-1].axes[0]
 
     return of

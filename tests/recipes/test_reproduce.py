@@ -118,6 +118,8 @@ def test_the_files(made):
     ):
         assert words in text
     assert "The batch size, see the code, is not said." in text
+    assert text.count('<nav class="methods"') == 1  # table 1 compares two methods; table 2 is cut to one, figure 1 has none
+    assert re.search(r'<section id="table-1-methods" data-methods>.*?<tr class="method-1"><th scope="row">', text, re.DOTALL)
     prose = markdown.read_text()
     assert "## Table 2. Skew" in prose
     assert "| random |" in prose

@@ -100,7 +100,7 @@ def test_switches_hide_and_the_pointer_brings_out(page, tmp_path):
       said.title = it.querySelector("g.method-2 title").textContent;
     """
     found = asked(page, probes, tmp_path)
-    assert found.pop("pointed") == "#page svg [class^=method-]:not(.method-2) { opacity: .12; }"
+    assert found.pop("pointed") == "#page svg [class^=method-]:not(.method-2):not(#page [data-methods] *) { opacity: .12; }"
     assert found == {"hidden": True, "others": True, "back": True, "nothing": "", "title": "uniform"}
 
 
@@ -117,6 +117,24 @@ def test_heads_sort_numbers_and_words_and_parts_hide_their_own(tmp_path):
     """
     found = asked(write(Page("t", [], parts), tmp_path / "p.html"), probes, tmp_path)
     assert found == {"orders": ["cba", "bca", "abc", "abc", "cba"], "hidden": [False, True]}
+
+
+def test_a_part_within_keeps_its_own_methods(tmp_path):
+    def table(names):
+        return Table(("method", "n"), [Row(name, [Cell("1", 1.0)], i) for i, name in enumerate(names)])
+
+    within = Part("", [table("xy")], ("x", "y"))
+    parts = [Part("Outer", [table("ab"), Part("In its colours", [table("ab")]), within], ("a", "b"))]
+    probes = """
+      const seen = () => [...it.querySelectorAll("tbody tr")].filter(n => page.getComputedStyle(n).display !== "none")
+        .map(row => row.cells[0].textContent.trim()).join("");
+      const boxes = it.querySelectorAll("nav.methods input");
+      boxes[0].click(); said.outer = seen(); boxes[0].click();
+      boxes[3].click(); said.inner = seen();
+      said.heads = [...it.querySelectorAll("h2, h3")].map(n => n.textContent);
+    """
+    found = asked(write(Page("t", [], parts), tmp_path / "p.html"), probes, tmp_path)
+    assert found == {"outer": "bbxy", "inner": "ababx", "heads": ["Outer", "In its colours"]}
 
 
 def test_a_folded_part_is_closed_until_it_is_opened(tmp_path):
