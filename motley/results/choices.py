@@ -14,7 +14,19 @@ from numpy.typing import NDArray
 
 from motley.results import measures
 from motley.results.blocks import Picture
-from motley.results.figures import COLOURS, DASHES, NARROW, colour, mark, new_figure, shorter, spread_apart, styled, to_svg
+from motley.results.figures import (
+    COLOURS,
+    DASHES,
+    NARROW,
+    colour,
+    columns_of,
+    mark,
+    new_figure,
+    shorter,
+    spread_apart,
+    styled,
+    to_svg,
+)
 from motley.results.load import Run
 
 if TYPE_CHECKING:
@@ -25,7 +37,6 @@ __all__ = ["components", "diagnosed", "shares", "shares_by_score"]
 
 Groups = Mapping[str, Sequence[Run]]
 Notes = Sequence[Sequence[Mapping[str, Mapping[str, measures.Curve]]]]
-COLUMNS = 3
 POINTS = 300
 """Dots of a panel at most, evenly taken from all rows, so that a page of many runs stays small."""
 
@@ -175,7 +186,7 @@ def _names(groups: Groups, methods: Mapping[int, object]) -> list[str]:
 def _panels(groups: Groups, methods: Sequence[int], share: bool) -> tuple[Figure, dict[int, Axes]]:
     """A panel, titled in its colour, for each of these methods."""
     labels = list(groups)
-    columns = min(COLUMNS, len(methods))
+    columns = columns_of(len(methods))
     rows = -(-len(methods) // columns)
     figure = new_figure(8.4 if columns > 1 else NARROW, 0.6 + 2.3 * rows)
     grid = figure.subplots(rows, columns, sharey=share, squeeze=False).ravel()

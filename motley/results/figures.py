@@ -13,7 +13,19 @@ from motley.results.blocks import Picture
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["CLASS_COLOURS", "NARROW", "colour", "dash", "mark", "new_figure", "shorter", "spread_apart", "styled", "to_svg"]
+__all__ = [
+    "CLASS_COLOURS",
+    "NARROW",
+    "colour",
+    "columns_of",
+    "dash",
+    "mark",
+    "new_figure",
+    "shorter",
+    "spread_apart",
+    "styled",
+    "to_svg",
+]
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#5A5A5A")
 """Okabe and Ito's palette without its yellow (unreadable on white): told apart with every common colour blindness."""
@@ -59,6 +71,11 @@ def colour(method: int) -> str:
 def dash(method: int) -> Any:
     """The line style of the i-th method: colours repeat after seven, dashes do not."""
     return DASHES[method // len(COLOURS) % len(DASHES)]
+
+
+def columns_of(panels: int) -> int:
+    """How many of so many panels stand beside each other: three, or four as two by two."""
+    return 2 if panels == 4 else min(3, panels)
 
 
 def mark(artist: Any, method: int) -> Any:

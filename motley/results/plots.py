@@ -19,6 +19,7 @@ from motley.results.figures import (
     FAINT,
     NARROW,
     colour,
+    columns_of,
     dash,
     mark,
     new_figure,
@@ -57,17 +58,24 @@ def curves(groups: Groups, axis: measures.Axis) -> Picture:
         return _panels(groups, bands, scale, label, f"{name.split(' (')[0].capitalize()} {title}", axis)
     with styled():
         figure = new_figure(NARROW, 3.3)
-        axes = figure.add_subplot()
+        axes, shades = figure.add_subplot(), []
         for i, one in enumerate(bands):
             y = [np.asarray(v) * percent for v in (one.mean, one.low, one.high)]
             step: Literal["post"] | None = None if axis == "round" else "post"
             style = {"color": colour(i), "linestyle": dash(i), "drawstyle": "steps-post" if step else "default"}
             mark(axes.plot(one.x * scale, y[0], **style)[0], i)
-            mark(axes.fill_between(one.x * scale, y[1], y[2], color=colour(i), alpha=0.16, linewidth=0, step=step), i)
-        axes.set(ylabel=name, title=f"{name.split(' (')[0].capitalize()} {title}")
+            shade = axes.fill_between(one.x * scale, y[1], y[2], color=colour(i), alpha=0.16, linewidth=0, step=step)
+            shades.append(mark(shade, i))
+        title = f"{name.split(' (')[0].capitalize()} {title}"
         axes.margins(x=0)
         axes.set_xlim(left=0)
         _show_where_they_differ(axes, [b.mean * percent for b in bands if len(b.x)], better)
+        bottom, top = axes.get_ylim()
+        if any(len(b.x) and float(np.median(b.high - b.low)) * percent > top - bottom for b in bands):  # they would fill it
+            title += " (seeds differ by more than this range)"
+            for shade in shades:
+                shade.remove()
+        axes.set(ylabel=name, title=title)
         if axis in ("bits", "paper_bits") and _logarithmic(axes, [b.x * scale for b in bands if len(b.x)]):
             label += ", logarithmic"
         axes.set_xlabel(label)
@@ -173,7 +181,7 @@ def headline_bars(groups: Groups) -> Picture:
 def participation_bars(groups: Groups) -> Picture:
     """How often each client took part, most often first (mean over seeds at each rank); the dashed line is an even share."""
     counts = [[measures.participation(run) for run in runs] for runs in groups.values()]
-    columns = PANELS if len(groups) > DIRECT else min(3, len(groups))
+    columns = PANELS if len(groups) > DIRECT else columns_of(len(groups))
     rows = -(-len(groups) // columns)
     with styled():
         figure = new_figure(8.4, 0.5 + (1.5 if len(groups) > DIRECT else 2.2) * rows)

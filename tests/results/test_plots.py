@@ -103,6 +103,23 @@ def test_the_first_rise_is_cut_off_only_where_it_would_hide_the_rest():
     assert limits([0.5] * 20) is None
 
 
+@pytest.mark.parametrize(("apart", "bands"), [(0.02, 1), (0.03, 0)])
+def test_a_band_that_would_fill_the_picture_is_left_out_and_said(monkeypatch, apart, bands):
+    """Two seeds, each ``apart`` from their mean: the band is 2 * sqrt(2) * apart high, 0.057 or 0.085; the range shown is 0.07."""
+
+    def of(shift):
+        rows = {"round": range(20), "scope": ["global"] * 20, "client": [-1] * 20}
+        values = np.array([0.1, 0.5, *np.linspace(0.88, 0.92, 18)]) + shift
+        return fake.run(evaluations=fake.table("evaluations", **rows, accuracy=values))
+
+    figures = []
+    monkeypatch.setattr(plots, "to_svg", lambda figure, name, about: figures.append(figure))
+    plots.curves({"a": [of(apart), of(-apart)]}, "round")
+    (axes,) = figures[0].axes
+    assert len(axes.collections) == bands
+    assert axes.get_title("left").endswith("(seeds differ by more than this range)") == (bands == 0)
+
+
 def test_traffic_of_other_orders_of_magnitude_is_logarithmic():
     def of(bits):
         rows = {"round": [0, 1, 2], "scope": ["global"] * 3, "client": [-1] * 3, "accuracy": [0.1, 0.5, 0.9]}
