@@ -19,13 +19,13 @@ def label_runs(runs: Sequence[Run]) -> list[str]:
     Where the runs ask for several presets (``method``), a run is called by its own, and told from those of the same preset only. A
     component is called by its name (``"power_of_choice"``); options are added (``"alpha 0.1"``) where they differ between
     runs with the same component. In an ablation a run is called by what it changes, ``"as it is"`` where that is nothing. When
-    nothing differs the label is the experiment's name.
+    nothing differs the label is the preset's name, or the experiment's.
     """
     names = [repr(_flat({k: v for k, v in run.config.items() if k not in IGNORED})) for run in runs]
     first = {name: run.config.get("method") for name, run in zip(reversed(names), reversed(runs), strict=True)}
     presets = [first[name] for name in names]  # the same experiment without its preset's name is no other method
     if len(set(presets)) == 1:
-        return _labels(runs)
+        return _labels(runs, otherwise=presets[0])
     labels = [""] * len(runs)
     for preset in dict.fromkeys(presets):
         mine = [i for i, other in enumerate(presets) if other == preset]
@@ -34,7 +34,7 @@ def label_runs(runs: Sequence[Run]) -> list[str]:
     return labels
 
 
-def _labels(runs: Sequence[Run], preset: str | None = None) -> list[str]:
+def _labels(runs: Sequence[Run], preset: str | None = None, otherwise: str | None = None) -> list[str]:
     flat = [_flat({k: v for k, v in run.config.items() if k not in IGNORED}) for run in runs]
     keys = list(dict.fromkeys(key for one in flat for key in one))
     differing = [key for key in keys if len({repr(one.get(key)) for one in flat}) > 1]
@@ -44,7 +44,7 @@ def _labels(runs: Sequence[Run], preset: str | None = None) -> list[str]:
         shown = [key for key in differing if one.get(key) != usual[key]] if usual else differing
         shown = [key for key in shown if _tells(key, one, flat)]
         words = [*([preset] if preset else []), *(_words(key, one[key], shown) for key in shown)]
-        labels.append(", ".join(words) or ("as it is" if usual else run.name))
+        labels.append(", ".join(words) or ("as it is" if usual else otherwise or run.name))
     return labels
 
 

@@ -35,6 +35,7 @@ def test_plain_keys_and_keys_of_one_name():
 
 def test_nothing_differs():
     assert labels({"cohort": 5, "seed": 0}, {"cohort": 5, "seed": 1}) == ["by hand", "by hand"]
+    assert labels({"method": "fedcg", "seed": 0}, {"method": "fedcg", "seed": 1}) == ["fedcg", "fedcg"]
 
 
 def test_what_cannot_change_results_makes_no_other_method():
