@@ -100,6 +100,15 @@ def _took_part(kind: str, run: Run, target: float | None) -> Censored:
     return Censored(float(value), True)
 
 
+def _wrong_labels(run: Run, target: float | None) -> Censored:
+    """In percent of the samples of all who took part, as often as they did."""
+    noise, size = (np.asarray(run.column("federation", name), float) for name in ("noise", "num_train"))
+    times = measures.participation(run).counts
+    if len(times) != len(noise) or not (times * size).any():
+        return _NONE
+    return Censored(100.0 * float(np.average(noise, weights=times * size)), True)
+
+
 def _concentration(run: Run, target: float | None) -> Censored:
     values = measures.concentration(run).y
     return Censored(float(values.mean()) if len(values) else float("nan"), True)
@@ -153,6 +162,7 @@ MEASURES = {
         Measure("participation_most", "most often", partial(_took_part, "most"), 0),
         Measure("gini", "Gini of participation", partial(_took_part, "gini"), 3),
         Measure("all_seen", "round by which all were seen", partial(_took_part, "all_seen"), 0),
+        Measure("wrong_labels", "wrong labels trained on (%)", _wrong_labels, 2),
         Measure("best_mu", "mu that Lemma A.4 calls best", _best_mu, 3),
         Measure("concentration", "std / mean of the probabilities", _concentration, 3),
     )

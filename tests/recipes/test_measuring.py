@@ -33,3 +33,15 @@ def test_a_mean_squared_error_is_twice_a_regression_s_loss(tmp_path):
 def test_a_classifier_has_none(tmp_path, name):
     value = measure_of(name).of(fake.run(tmp_path / "run"), None).value
     assert value != value  # not a number
+
+
+def test_wrong_labels_are_counted_as_often_as_they_are_trained_on():
+    """10 samples, half of them wrong, three times; 30 samples, a tenth of them wrong, once; 50 samples, all wrong, late and never
+    used: (3 * 5 + 1 * 3) / (3 * 10 + 1 * 30) = 30 %."""
+    federation = fake.table("federation", client=[0, 1, 2], noise=[0.5, 0.1, 1.0], num_train=[10, 30, 50])
+    outcomes = ["accepted", "accepted", "late", "accepted", "accepted"]
+    clients = fake.table("clients", round=[1, 1, 1, 2, 3], client=[0, 1, 2, 0, 0], outcome=outcomes)
+    measure = measure_of("wrong_labels")
+    assert measure.of(fake.run(federation=federation, clients=clients), None).value == pytest.approx(30.0)
+    nobody = measure.of(fake.run(federation=federation), None).value
+    assert nobody != nobody
