@@ -317,10 +317,9 @@ def _grouped_bars(axes: Axes, ends: Sequence[Sequence[measures.Ends]], kinds: Se
                 whisker = colour(i) if points else "#333333"
                 mark(axes.plot([x, x], [s.mean - std, s.mean + std], color=whisker, linewidth=1.1)[0], i)
             if len(ends) <= BESIDE:
-                text = axes.annotate(
-                    f"{s.mean:.3g}", (x, s.mean + std), (0, 2), textcoords="offset points", ha="center", fontsize=7.5
-                )
-                mark(text, i)
+                above = 5 if points and not std else 2  # points; half a dot is 3.5
+                text, top = f"{s.mean:.3g}", (x, s.mean + std)
+                mark(axes.annotate(text, top, (0, above), textcoords="offset points", ha="center", fontsize=7.5), i)
     axes.set_xticks(range(len(kinds)), list(kinds))
     axes.grid(visible=False, axis="x")
     axes.margins(y=0.12)
