@@ -91,7 +91,19 @@ def _verdicts(judged: Sequence[Judged]) -> list[Block]:
             ]
             rows.append(Row(one.claim.text, cells))
     heads = ("claim", "measure", "comparison", "ours", "other", "difference, 95% interval", "pairs", "verdict")
-    return list(kept(verdict_table(judged), Part("Every comparison", [Table(heads, rows)] if rows else [], folded=True)))
+    tested = [one for one in judged if one.verdict != "not tested"]
+    left = [Row(one.claim.text, [Cell(one.claim.published or DASH)]) for one in judged if one.verdict == "not tested"]
+    return list(
+        kept(
+            verdict_table(tested) if tested else None,
+            Part(
+                f"Not tested: {len(left)} claim{'s' if len(left) > 1 else ''}",
+                [Table(("claim", "published"), left)] if left else [],
+                folded=True,
+            ),
+            Part("Every comparison", [Table(heads, rows)] if rows else [], folded=True),
+        )
+    )
 
 
 def _mean(one: Spread, exact: bool) -> str:

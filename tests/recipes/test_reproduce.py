@@ -65,6 +65,15 @@ def test_nothing_is_run_when_only_a_report_is_wanted(toy, tmp_path):
     assert {one.verdict for one in found.judged} == {"not tested"}
 
 
+def test_claims_without_runs_are_folded_away(toy, made, tmp_path):
+    def titles(found):
+        said = next(block for block in page(found).blocks if getattr(block, "title", "") == "What was found")
+        return [(block.title, block.folded) for block in said.blocks if block.kind == "part"]
+
+    assert titles(reproduce(toy, out=tmp_path, run=False)) == [("Not tested: 2 claims", True)]
+    assert titles(made) == [("Every comparison", True)]
+
+
 def test_part_of_it(toy, tmp_path):
     found = reproduce(toy, ["table 1"], out=tmp_path, seeds=[5], only={"method": ["random"]}, overrides=["stop.rounds=1"])
     assert [run.seed for run in found.all_runs()] == [5]
