@@ -16,6 +16,7 @@ import numpy as np
 from motley.results import choices, plots
 from motley.results.blocks import Picture
 from motley.results.figures import NARROW, colour, dash, mark, new_figure, shorter, styled, to_svg
+from motley.results.holdings import class_distribution
 from motley.results.load import Run
 from motley.results.measures import Axis, Spread
 
@@ -86,7 +87,7 @@ def _components(shown: Shown, argument: str) -> Iterator[Drawn]:
 
 def _classes(shown: Shown, argument: str) -> Iterator[Drawn]:
     for title, groups in shown.panels():
-        picture = plots.class_distribution(next(iter(groups.values()))[0])
+        picture = class_distribution(next(iter(groups.values()))[0])
         if picture is not None:
             yield Drawn(title, [], picture)
 

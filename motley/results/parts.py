@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from motley.results import choices, measures, plots, tables
 from motley.results.blocks import Beside, Code, Lines, Part, Text, kept
+from motley.results.holdings import class_distribution
 from motley.results.load import Run, citations
 from motley.results.summary import target_of
 
@@ -123,7 +124,7 @@ def served(groups: Groups) -> Part:
 
 def federation(groups: Groups) -> Part:
     """Which data the clients of the first run hold; empty where they have no classes."""
-    return Part("The federation", kept(plots.class_distribution(next(iter(groups.values()))[0])))
+    return Part("The federation", kept(class_distribution(next(iter(groups.values()))[0])))
 
 
 def costs(groups: Groups) -> Part:

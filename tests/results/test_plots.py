@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from motley.core.errors import ConfigError
 from motley.results import plots
 from motley.results.figures import spread_apart
+from motley.results.holdings import class_distribution
 from motley.results.load import Run, read_table
 from motley.results.schema import TABLES
 
@@ -35,7 +36,7 @@ def every(groups):
     first = next(iter(groups.values()))[0]
     axes = [plots.curves(groups, axis) for axis in ("round", "seconds", "bits", "paper_bits")]
     rest = [plots.headline_bars(groups), plots.participation_bars(groups), plots.client_curves(groups)]
-    return [picture.svg for picture in (*axes, *rest, plots.class_distribution(first))]
+    return [picture.svg for picture in (*axes, *rest, class_distribution(first))]
 
 
 def test_the_same_bytes_twice_and_ids_that_never_clash(groups):
@@ -61,7 +62,7 @@ def test_empty_runs_are_drawn_empty():
     assert plots.headline_bars(groups).svg.startswith("<svg")
     assert plots.participation_bars(groups).svg.startswith("<svg")
     assert plots.client_curves(groups) is None
-    assert plots.class_distribution(groups["nothing"][0]) is None
+    assert class_distribution(groups["nothing"][0]) is None
 
 
 def test_many_methods_and_many_clients(groups):
@@ -70,7 +71,7 @@ def test_many_methods_and_many_clients(groups):
     assert len(set(re.findall(r'class="(method-\d+)"', plots.headline_bars(many).svg))) == 12
     labels = np.eye(100, dtype=int).tolist()
     federation = fake.table("federation", client=list(range(100)), labels=labels)
-    assert "<image" in plots.class_distribution(fake.run(federation=federation)).svg
+    assert "<image" in class_distribution(fake.run(federation=federation)).svg
 
 
 def test_one_report_compares_one_metric():
