@@ -145,7 +145,8 @@ def _line(shown: Shown, argument: str) -> Iterator[Drawn]:
         said = [*(["diamonds: published"] if published else []), *(["triangles: at least"] if bounds else [])]
         title = shown.titles[argument] + (f" ({', '.join(said)})" if said else "")
         axes.set(xlabel=first, ylabel=shown.titles[argument], title=title)
-        figure.legend(loc="outside lower left", ncols=3, frameon=False, fontsize=8)
+        short = sum(len(" / ".join(rest)) for rest in lines) <= 40  # all beside each other
+        figure.legend(loc="outside lower left", ncols=len(lines) if short else 3, frameon=False, fontsize=8)
         methods = [" / ".join(rest) for rest in lines]
         yield Drawn("", methods, to_svg(figure, "line", f"{shown.titles[argument]} against {first}"))
 
@@ -179,7 +180,7 @@ def _heat(shown: Shown, argument: str) -> Iterator[Drawn]:
                 axes.text(
                     x,
                     y,
-                    f"{grid[y, x]:.1f}",
+                    f"{round(float(grid[y, x]), 1) + 0.0:.1f}",  # no -0.0
                     ha="center",
                     va="center",
                     fontsize=6.5,
