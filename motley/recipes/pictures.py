@@ -147,7 +147,7 @@ def _line(shown: Shown, argument: str) -> Iterator[Drawn]:
         axes.set(xlabel=first, ylabel=shown.titles[argument], title=title)
         short = sum(len(" / ".join(rest)) for rest in lines) <= 40  # all beside each other
         figure.legend(loc="outside lower left", ncols=len(lines) if short else 3, frameon=False, fontsize=8)
-        methods = [" / ".join(rest) for rest in lines]
+        methods = [" / ".join(rest) for rest in lines if rest]  # one axis alone: one line, of no method
         yield Drawn("", methods, to_svg(figure, "line", f"{shown.titles[argument]} against {first}"))
 
 

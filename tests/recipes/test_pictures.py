@@ -61,3 +61,9 @@ def test_a_line_leaves_lower_bounds_out(drawn):
 def test_what_is_not_there_is_not_explained(drawn):
     assert drawn("line:seconds", shown()).get_title("left") == "virtual s"
     assert drawn("beside:seconds", shown()).figure.get_suptitle() == "dot: mean, with one standard deviation"
+
+
+def test_a_line_over_the_only_axis_is_of_no_method():
+    measured = {("1",): Spread(10, 1, 3), ("2",): Spread(20, 2, 3)}
+    what = Shown({"target": ["1", "2"]}, {}, {"seconds": measured}, {"seconds": set()}, {}, {"seconds": "virtual s"})
+    assert [one.methods for one in draw("line:seconds", what)] == [[]]
