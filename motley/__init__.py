@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from motley.core.keys import Key
     from motley.core.layout import Layout
     from motley.core.paper import Paper
-    from motley.core.records import Ask, Cohort, Needs, Outcome, Report, Reports
+    from motley.core.records import Cohort, Outcome, Report, Reports, SelectionContext, SignalRequirements
     from motley.core.table import ClientTable
     from motley.experiments.build import build
     from motley.experiments.config import Experiment
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
-    "Ask",
     "ClientTable",
     "CodecError",
     "Cohort",
@@ -56,15 +55,16 @@ __all__ = [
     "Layout",
     "ModelError",
     "MotleyError",
-    "Needs",
     "NumericsError",
     "Outcome",
     "Paper",
     "Report",
     "Reports",
     "Run",
+    "SelectionContext",
     "SelectionRule",
     "Selector",
+    "SignalRequirements",
     "StoreError",
     "UserError",
     "build",
@@ -84,7 +84,7 @@ _NAMES = {
     "motley.core.keys": ("Key",),
     "motley.core.layout": ("Layout",),
     "motley.core.paper": ("Paper",),
-    "motley.core.records": ("Ask", "Cohort", "Needs", "Outcome", "Report", "Reports"),
+    "motley.core.records": ("Cohort", "Outcome", "Report", "Reports", "SelectionContext", "SignalRequirements"),
     "motley.core.table": ("ClientTable",),
     "motley.experiments.build": ("build",),
     "motley.experiments.config": ("Experiment",),
@@ -103,8 +103,8 @@ _ROOMS = frozenset(
         "engines",
         "experiments",
         "results",
+        "rounds",
         "selectors",
-        "simulation",
         "tasks",
         "timing",
         "transport",

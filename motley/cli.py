@@ -47,7 +47,7 @@ Page = Annotated[
 Target = Annotated[
     float | None, typer.Option("--target", metavar="0.9", help="How long until this accuracy (or loss); no run is cut short.")
 ]
-OnRay = Annotated[
+RayCluster = Annotated[
     str | None,
     typer.Option("--on-ray", metavar="ADDRESS", help="Spread the runs over a Ray cluster: its address, auto, or local."),
 ]
@@ -181,7 +181,7 @@ def compare(
     data: Data = None,
     out: Out = None,
     target: Target = None,
-    on_ray: OnRay = None,
+    on_ray: RayCluster = None,
     report: WithReport = True,
 ) -> None:
     """Run an experiment in several variants and compare them. What is finished already is not run again."""
@@ -219,7 +219,7 @@ def reproduce(
         Path | None, typer.Option("--out", metavar="DIR", help="Where to write; runs/RECIPE/SCALE unless given.")
     ] = None,
     run: Annotated[bool, typer.Option("--run/--no-run", help="Run what is missing, or report what is there.")] = True,
-    on_ray: OnRay = None,
+    on_ray: RayCluster = None,
 ) -> None:
     """Run the tables and figures of a paper, and put what was published beside what was measured."""
     from motley.experiments.sweep import parse_over
@@ -321,7 +321,7 @@ def list_(
 
 
 def _lines(row: Mapping[str, Any]) -> list[str]:
-    sees = {"sum": "  [sees the sum]", "each": "  [sees each upload]", None: ""}[row.get("sees")]
+    sees = {"sum": "  [sees the sum]", "each": "  [sees each upload]", None: ""}[row.get("upload_visibility")]
     lines = [f"{row['name']:<22} {row.get('about', '')}{sees}".rstrip()]
     for option in row.get("options", []):
         default = "must be given" if option["required"] else f"default {json.dumps(option['default'])}"

@@ -24,22 +24,22 @@ from motley.core.paper import Paper
 from motley.tasks.base import ModelState, Slope
 
 __all__ = [
-    "Affine",
     "Aggregator",
     "Algorithm",
-    "Arrival",
     "Context",
     "Correction",
-    "Exchange",
+    "ExtraExchange",
     "Fold",
+    "GradientCorrection",
     "Loss",
     "Memory",
     "Method",
     "Network",
     "Part",
     "Parts",
-    "Room",
+    "PreTrainingSignals",
     "Server",
+    "ServerContext",
     "ServerState",
     "Targets",
     "Tensors",
@@ -77,7 +77,7 @@ class Upload(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Affine:
+class GradientCorrection:
     """The local gradient becomes ``g + pull (w - x) + shift``, x the received model.
 
     Parameters
@@ -85,11 +85,11 @@ class Affine:
     pull: a scalar (one per client when clients are batched). shift: ``[D]`` or None.
     """
 
-    pull: float = 0.0
-    shift: Tensor | None = None
+    proximal: float = 0.0
+    offset: Tensor | None = None
 
 
-class Arrival(NamedTuple):
+class PreTrainingSignals(NamedTuple):
     """What was measured of the received model before the first step, over all of the client's training samples, in eval mode, with
     the loss that is trained with; only what :attr:`Correction.arrival` names.
 
@@ -123,7 +123,7 @@ class Context:
     num_examples: int
     solver_norm: float
     layout: Layout
-    arrival: Arrival = field(default_factory=Arrival)
+    arrival: PreTrainingSignals = field(default_factory=PreTrainingSignals)
 
 
 class _Piece(ABC):  # noqa: B024 - what the four parts of a method share
@@ -213,9 +213,9 @@ class Correction(_Piece):
         """The model a client starts from (FedBN puts its own normalisation in); used by training, measuring and examining alike."""
         return ModelState(download["x"], download["buffers"], download["counters"])
 
-    def affine(self, ctx: Context) -> Affine:
+    def gradient_correction(self, ctx: Context) -> GradientCorrection:
         """The correction of every local step of this job."""
-        return Affine()
+        return GradientCorrection()
 
     def finish(self, after: ModelState, ctx: Context) -> tuple[Parts, Memory | None]:
         """Upload and next memory, from the model after local work."""
@@ -232,11 +232,11 @@ class Correction(_Piece):
 
 
 class Aggregator(_Piece):
-    """How uploads become one total. ``sees`` says whether single uploads must be known (``each``) or their sum is enough;
+    """How uploads become one total. ``upload_visibility`` says whether single uploads must be known (``each``) or their sum is enough;
     ``compares``, that one upload alone is taken as it is."""
 
     paper: ClassVar[Paper | None] = None
-    sees: ClassVar[Literal["sum", "each"]] = "sum"
+    upload_visibility: ClassVar[Literal["sum", "each"]] = "sum"
     compares: ClassVar[bool] = False
 
     @property
@@ -270,7 +270,7 @@ class Network(Protocol):
         """A scalar ``loss`` of the outputs, and its gradient; in eval mode, or in training mode with dropout drawn by a key."""
 
 
-class Exchange(NamedTuple):
+class ExtraExchange(NamedTuple):
     """What the server rule asks of every participant beyond download, local work and upload; billed, and part of its time.
 
     Parameters
@@ -286,7 +286,7 @@ class Exchange(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Room:
+class ServerContext:
     """What a server rule may use beyond the total: the layout, the population, the number folded, and what the experiment gives it.
 
     Parameters
@@ -316,24 +316,24 @@ class Server(_Piece):
         is built."""
         return frozenset()
 
-    def exchange(self, public: int, outputs: int) -> Exchange:
+    def extra_exchange(self, public: int, outputs: int) -> ExtraExchange:
         """What it asks of every participant in a round, with so many public samples and outputs."""
-        return Exchange()
+        return ExtraExchange()
 
     def init(self, model: ModelState, population: int) -> ServerState:
         """State before round 1."""
         return ServerState(model)
 
     @abstractmethod
-    def update(self, state: ServerState, total: Tensors, room: Room) -> ServerState:
+    def update(self, state: ServerState, total: Tensors, context: ServerContext) -> ServerState:
         """The next state. Never called with an empty total: a round without uploads leaves everything as it was."""
 
-    def settle(
-        self, state: ServerState, total: Tensors, kept: Mapping[int, Memory], room: Room
+    def update_with_clients(
+        self, state: ServerState, total: Tensors, kept: Mapping[int, Memory], context: ServerContext
     ) -> tuple[ServerState, Mapping[int, Memory]]:
         """The end of a round: the next state, and what the accepted clients keep, ``kept`` when there is nothing to tell them. One
         that is left out keeps what it had before the round."""
-        return self.update(state, total, room), kept
+        return self.update(state, total, context), kept
 
 
 def step_model(state: ServerState, step: Tensor, total: Tensors) -> ModelState:

@@ -21,7 +21,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from motley.algorithms.base import Algorithm, Method, Room, Server, ServerState, Tensors, step_model
+from motley.algorithms.base import Algorithm, Method, Server, ServerContext, ServerState, Tensors, step_model
 from motley.core.errors import ConfigError
 from motley.core.paper import MCMAHAN_2017, Paper
 
@@ -38,7 +38,7 @@ class Average(Server):
         if not self.lr > 0:
             raise ConfigError(f"got lr = {self.lr}; expected a positive number")
 
-    def update(self, state: ServerState, total: Tensors, room: Room) -> ServerState:
+    def update(self, state: ServerState, total: Tensors, context: ServerContext) -> ServerState:
         """One server step."""
         return ServerState(step_model(state, self.lr * total["delta"], total), state.extra)
 

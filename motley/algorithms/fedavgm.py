@@ -22,7 +22,7 @@ from typing import ClassVar
 
 import torch
 
-from motley.algorithms.base import Algorithm, Method, Room, Server, ServerState, Tensors, step_model
+from motley.algorithms.base import Algorithm, Method, Server, ServerContext, ServerState, Tensors, step_model
 from motley.core.errors import ConfigError
 from motley.core.paper import Paper
 from motley.tasks.base import ModelState
@@ -47,7 +47,7 @@ class Momentum(Server):
         """No momentum yet."""
         return ServerState(model, {"v": torch.zeros_like(model.x, dtype=torch.float64)})
 
-    def update(self, state: ServerState, total: Tensors, room: Room) -> ServerState:
+    def update(self, state: ServerState, total: Tensors, context: ServerContext) -> ServerState:
         """One server step."""
         v = self.momentum * state.extra["v"] + total["delta"]
         return ServerState(step_model(state, self.lr * v, total), {"v": v})

@@ -42,7 +42,7 @@ import torch
 from torch import Tensor
 
 from motley.algorithms.aggregators.gather import Gather, needs_gather
-from motley.algorithms.base import Algorithm, Method, Room, Server, ServerState, Tensors, step_model
+from motley.algorithms.base import Algorithm, Method, Server, ServerContext, ServerState, Tensors, step_model
 from motley.algorithms.local import Solver
 from motley.core.errors import ConfigError
 from motley.core.paper import Paper
@@ -97,9 +97,9 @@ class LearnedWeights(Server):
             model, {"psi": torch.zeros(population, dtype=torch.float64), "seen": torch.zeros(population, dtype=torch.bool)}
         )
 
-    def update(self, state: ServerState, total: Tensors, room: Room) -> ServerState:
+    def update(self, state: ServerState, total: Tensors, context: ServerContext) -> ServerState:
         """R steps on psi, then the model."""
-        if room.network is None or room.validation is None or room.criterion is None:
+        if context.network is None or context.validation is None or context.criterion is None:
             raise ConfigError("FedBiO was given no network, or no validation samples of the server")
         deltas, clients = total["each.delta"], total["each.client"]
         psi = total["each.weight"].log()
@@ -107,7 +107,7 @@ class LearnedWeights(Server):
             psi = torch.where(state.extra["seen"][clients], state.extra["psi"][clients], psi)
         for _ in range(self.steps):
             p = self.shares(psi)
-            g = _validation_gradient(room, self._mixed(state, total, p)).to(deltas.device)
+            g = _validation_gradient(context, self._mixed(state, total, p)).to(deltas.device)
             inner = torch.stack([delta.double() @ g for delta in deltas])
             psi, moved = self.stepped(psi, p, inner)
             if not moved:
@@ -148,18 +148,18 @@ def _weighted(rows: Tensor, p: Tensor) -> Tensor:
     return out
 
 
-def _validation_gradient(room: Room, model: ModelState) -> Tensor:
+def _validation_gradient(context: ServerContext, model: ModelState) -> Tensor:
     """Gradient of the mean validation loss in eval mode, float64 ``[D]``."""
-    inputs, labels = room.validation  # type: ignore[misc]  # asked for by needs
+    inputs, labels = context.validation  # type: ignore[misc]  # asked for by needs
     total = torch.zeros_like(model.x, dtype=torch.float64)
     for some, wanted in zip(torch.split(inputs, _CHUNK), torch.split(labels, _CHUNK), strict=True):
-        slope = room.network.slope(model, some, _mean_loss(room, wanted))  # type: ignore[union-attr]
+        slope = context.network.slope(model, some, _mean_loss(context, wanted))  # type: ignore[union-attr]
         total.add_(slope.gradient.to(total.device), alpha=len(some) / len(inputs))
     return total
 
 
-def _mean_loss(room: Room, labels: Tensor) -> Callable[[Tensor], Tensor]:
-    return lambda outputs: room.criterion.loss(outputs, labels, {}).mean()  # type: ignore[union-attr]
+def _mean_loss(context: ServerContext, labels: Tensor) -> Callable[[Tensor], Tensor]:
+    return lambda outputs: context.criterion.loss(outputs, labels, {}).mean()  # type: ignore[union-attr]
 
 
 @dataclass(frozen=True)
@@ -173,7 +173,7 @@ class FedBiO(Method):
     """
 
     paper: ClassVar[Paper] = PAPER
-    sees: ClassVar[Literal["sum", "each"]] = "each"
+    upload_visibility: ClassVar[Literal["sum", "each"]] = "each"
     steps: int = 5
     rate: float = 1.0
     floor: float = 0.1

@@ -111,7 +111,7 @@ class OwnNorms(Correction):
     def refuses(self, algorithm: Algorithm, solver: Solver, weights: str) -> str | None:
         """Server rules that compute with whole models."""
         server = type(algorithm.server)
-        if algorithm.server.needs or server.settle is not Server.settle:
+        if algorithm.server.needs or server.update_with_clients is not Server.update_with_clients:
             return f"FedBN's clients keep their BatchNorm, and the server rule {server.__name__} works with whole models"
         return None
 

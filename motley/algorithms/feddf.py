@@ -42,7 +42,7 @@ import torch
 from torch import Tensor
 
 from motley.algorithms.aggregators.gather import Gather, client_models, needs_gather
-from motley.algorithms.base import Algorithm, Method, Network, Room, Server, ServerState, Tensors, step_model
+from motley.algorithms.base import Algorithm, Method, Network, Server, ServerContext, ServerState, Tensors, step_model
 from motley.algorithms.flat_adam import FlatAdam, clipped
 from motley.algorithms.local import Solver
 from motley.core.errors import ConfigError
@@ -116,19 +116,19 @@ class Distil(Server):
         """An aggregator that folds what must be seen."""
         return needs_gather("FedDF", algorithm)
 
-    def update(self, state: ServerState, total: Tensors, room: Room) -> ServerState:
+    def update(self, state: ServerState, total: Tensors, context: ServerContext) -> ServerState:
         """The average, distilled."""
         student = step_model(state, total["delta"], total)
         teachers = client_models(state, total)
         if not self.steps or len(teachers) == 1:
             return ServerState(student, state.extra)
-        return ServerState(self._distilled(student, teachers, room), state.extra)
+        return ServerState(self._distilled(student, teachers, context), state.extra)
 
-    def _distilled(self, average: ModelState, teachers: Sequence[ModelState], room: Room) -> ModelState:
-        network, public = room.network, room.public
-        if network is None or public is None or room.validation is None:
+    def _distilled(self, average: ModelState, teachers: Sequence[ModelState], context: ServerContext) -> ModelState:
+        network, public = context.network, context.public
+        if network is None or public is None or context.validation is None:
             raise ConfigError("FedDF was given no network, no public samples or no validation samples of the server")
-        order = torch.from_numpy(room.key.fold("public").numpy().permutation(len(public)))
+        order = torch.from_numpy(context.key.fold("public").numpy().permutation(len(public)))
         used = public[order[: self.steps * self.batch_size]]
         target = ensemble(teachers, used, network, self.temperature)
         if target is None:
@@ -136,10 +136,10 @@ class Distil(Server):
         student, adam = average, FlatAdam.fresh(average.x)
         best, score, at = average, -1.0, 0
         if self.keep_average:
-            score = _accuracy(network, average, room.validation)
+            score = _accuracy(network, average, context.validation)
         for step in range(self.steps):
-            rows = self._batch(room.key, step, len(used))
-            key = None if self.freeze_statistics else room.key.fold("dropout", step)
+            rows = self._batch(context.key, step, len(used))
+            key = None if self.freeze_statistics else context.key.fold("dropout", step)
             slope = network.slope(student, used[rows], divergence(target[rows].to(used.dtype), self.temperature), key)
             if not math.isfinite(slope.loss) or not math.isfinite(float(slope.gradient.norm())):
                 break
@@ -147,7 +147,7 @@ class Distil(Server):
             x, adam = adam.step(student.x, clipped(slope.gradient.to(student.x.device), self.clip), lr)
             student = ModelState(x, slope.state.buffers, slope.state.counters)
             if (step + 1) % self.every == 0 or step + 1 == self.steps:
-                found = _accuracy(network, student, room.validation)
+                found = _accuracy(network, student, context.validation)
                 if found > score:
                     best, score, at = student, found, step + 1
                 elif step + 1 - at >= self.patience:
@@ -179,7 +179,7 @@ class FedDF(Method):
     """
 
     paper: ClassVar[Paper] = PAPER
-    sees: ClassVar[Literal["sum", "each"]] = "each"
+    upload_visibility: ClassVar[Literal["sum", "each"]] = "each"
     steps: int = 10_000
     patience: int = 1_000
     every: int = 100

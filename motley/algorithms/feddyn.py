@@ -30,15 +30,15 @@ from typing import ClassVar
 import torch
 
 from motley.algorithms.base import (
-    Affine,
     Algorithm,
     Context,
     Correction,
+    GradientCorrection,
     Memory,
     Method,
     Part,
-    Room,
     Server,
+    ServerContext,
     ServerState,
     Tensors,
     step_model,
@@ -61,9 +61,9 @@ class Dynamic(Correction):
         """g_k = 0."""
         return {"g": torch.zeros_like(state.x)}
 
-    def affine(self, ctx: Context) -> Affine:
+    def gradient_correction(self, ctx: Context) -> GradientCorrection:
         """Pull toward x, and the client's own linear term."""
-        return Affine(pull=self.alpha, shift=-self._own(ctx))
+        return GradientCorrection(proximal=self.alpha, offset=-self._own(ctx))
 
     def finish(self, after: ModelState, ctx: Context) -> tuple[Mapping[str, Part], Memory]:
         """The plain update; g_k follows it."""
@@ -95,10 +95,10 @@ class DynamicServer(Server):
         """h = 0."""
         return ServerState(model, {"h": torch.zeros_like(model.x, dtype=torch.float64)})
 
-    def update(self, state: ServerState, total: Tensors, room: Room) -> ServerState:
+    def update(self, state: ServerState, total: Tensors, context: ServerContext) -> ServerState:
         """One server step."""
         delta = total["delta"]
-        h = state.extra["h"] - self.alpha * room.accepted / room.population * delta
+        h = state.extra["h"] - self.alpha * context.accepted / context.population * delta
         return ServerState(step_model(state, delta - h / self.alpha, total), {"h": h})
 
 

@@ -36,16 +36,16 @@ import torch
 from torch import Tensor
 
 from motley.algorithms.base import (
-    Affine,
     Algorithm,
     Context,
     Correction,
+    GradientCorrection,
     Memory,
     Method,
     Part,
     Parts,
-    Room,
     Server,
+    ServerContext,
     ServerState,
     Tensors,
     step_model,
@@ -65,9 +65,9 @@ class Normalised(Correction):
     uploads: ClassVar[frozenset[str]] = frozenset({"delta", "solver_norm"})
     mu: float = 0.0
 
-    def affine(self, ctx: Context) -> Affine:
+    def gradient_correction(self, ctx: Context) -> GradientCorrection:
         """FedProx's pull, or nothing."""
-        return Affine(pull=self.mu)
+        return GradientCorrection(proximal=self.mu)
 
     def finish(self, after: ModelState, ctx: Context) -> tuple[Mapping[str, Part], Memory | None]:
         """The mean direction; zero without a step."""
@@ -108,7 +108,7 @@ class NormalisedAverage(Server):
         """A momentum buffer where there is a momentum."""
         return ServerState(model, {"u": torch.zeros_like(model.x, dtype=torch.float64)} if self.momentum else {})
 
-    def update(self, state: ServerState, total: Tensors, room: Room) -> ServerState:
+    def update(self, state: ServerState, total: Tensors, context: ServerContext) -> ServerState:
         """One server step."""
         step = total["solver_norm"] * total["delta"]
         if not self.momentum:

@@ -36,14 +36,14 @@ from typing import ClassVar, Literal
 import torch
 
 from motley.algorithms.base import (
-    Affine,
     Algorithm,
     Context,
     Correction,
+    GradientCorrection,
     Memory,
     Method,
     Part,
-    Room,
+    ServerContext,
     ServerState,
     Tensors,
 )
@@ -71,9 +71,9 @@ class Proximal(Correction):
 
     mu: float = 0.1
 
-    def affine(self, ctx: Context) -> Affine:
+    def gradient_correction(self, ctx: Context) -> GradientCorrection:
         """The pull, the same for every client and step."""
-        return Affine(pull=self.mu)
+        return GradientCorrection(proximal=self.mu)
 
 
 @dataclass(frozen=True)
@@ -91,9 +91,9 @@ class AdaptiveProximal(Correction):
         """The model, and mu."""
         return {**super().download(server), "mu": server.extra["mu"]}
 
-    def affine(self, ctx: Context) -> Affine:
+    def gradient_correction(self, ctx: Context) -> GradientCorrection:
         """The pull of this version."""
-        return Affine(pull=float(ctx.download["mu"]))
+        return GradientCorrection(proximal=float(ctx.download["mu"]))
 
     def finish(self, after: ModelState, ctx: Context) -> tuple[Mapping[str, Part], Memory | None]:
         """The plain update, and the loss."""
@@ -123,7 +123,7 @@ class AdaptiveAverage(Average):
         known = {"mu": self.mu, "loss": float("nan"), "falls": 0.0}
         return ServerState(model, {name: torch.tensor([value], dtype=torch.float64) for name, value in known.items()})
 
-    def update(self, state: ServerState, total: Tensors, room: Room) -> ServerState:
+    def update(self, state: ServerState, total: Tensors, context: ServerContext) -> ServerState:
         """One server step; ``total["loss"]`` is of the model before it."""
         mu, old, falls = (float(state.extra[name]) for name in ("mu", "loss", "falls"))
         new = float(total["loss"])
@@ -134,7 +134,7 @@ class AdaptiveAverage(Average):
             mu, falls = max(mu - self.step, 0.0), 0.0
         known = {"mu": mu, "loss": new, "falls": falls}
         extra = {name: torch.tensor([value], dtype=torch.float64) for name, value in known.items()}
-        return ServerState(super().update(state, total, room).model, extra)
+        return ServerState(super().update(state, total, context).model, extra)
 
 
 @dataclass(frozen=True)

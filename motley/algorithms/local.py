@@ -53,7 +53,7 @@ class Block(NamedTuple):
     w: Tensor
     g: Tensor
     x: Tensor
-    shift: Tensor | None = None
+    offset: Tensor | None = None
     v: Tensor | None = None
     s: Tensor | None = None
 
@@ -106,19 +106,19 @@ class Solver(ABC):
         """A block's ``v`` and ``s`` at the beginning of a round, in the shape of its weights; None for what is not kept."""
 
     @abstractmethod
-    def step(self, blocks: Sequence[Block], lr: Scale, pull: Scale, number: int = 0) -> None:
+    def step(self, blocks: Sequence[Block], lr: Scale, proximal: Scale, number: int = 0) -> None:
         """One step of every client, in place; ``g`` is overwritten. ``number``: from 0 in every round."""
 
     @abstractmethod
-    def solver_norm(self, steps: int, pull: float = 0.0, lr: float | None = None) -> float:
+    def solver_norm(self, steps: int, proximal: float = 0.0, lr: float | None = None) -> float:
         """FedNova's ``||a||_1``: the sum of the coefficients with which the update weighs its gradients."""
 
-    def _corrected(self, blocks: Sequence[Block], pull: Scale, weight_decay: float) -> None:
+    def _corrected(self, blocks: Sequence[Block], proximal: Scale, weight_decay: float) -> None:
         """Clipping, correction and decay, in place in ``g``."""
         if self.clip is not None and self.clip.of == "gradient":
             self.clip.apply(blocks)
         for block in blocks:
-            correct(block, pull)
+            correct(block, proximal)
         if self.clip is not None and self.clip.of == "corrected":
             self.clip.apply(blocks)
         if weight_decay:
@@ -168,13 +168,13 @@ class SGD(Solver):
         """A momentum buffer of zeros where there is a momentum."""
         return (torch.zeros_like(w) if self.momentum else None), None
 
-    def step(self, blocks: Sequence[Block], lr: Scale, pull: Scale, number: int = 0) -> None:
+    def step(self, blocks: Sequence[Block], lr: Scale, proximal: Scale, number: int = 0) -> None:
         """See :meth:`Solver.step`."""
         if self.plain:
             for block in blocks:
-                descend(block, lr, pull)
+                descend(block, lr, proximal)
             return
-        self._corrected(blocks, pull, self.weight_decay)
+        self._corrected(blocks, proximal, self.weight_decay)
         for block in blocks:
             add_scaled(block.w, self._direction(block), lr, -1.0)
 
@@ -184,7 +184,7 @@ class SGD(Solver):
         block.v.mul_(self.momentum).add_(block.g)
         return block.g.add_(block.v, alpha=self.momentum) if self.nesterov else block.v
 
-    def solver_norm(self, steps: int, pull: float = 0.0, lr: float | None = None) -> float:
+    def solver_norm(self, steps: int, proximal: float = 0.0, lr: float | None = None) -> float:
         """FedNova's ``||a||_1``: the sum of the coefficients with which this solver's update weighs its gradients.
 
         By the per-step recursion (A4): with b the buffer's and A the update's sum of coefficients,
@@ -193,7 +193,7 @@ class SGD(Solver):
         >>> round(SGD(lr=0.1, momentum=0.9).solver_norm(3), 4)
         5.61
         """
-        return _solver_norm(steps, self.momentum, self.nesterov, (self.lr if lr is None else lr) * pull)
+        return _solver_norm(steps, self.momentum, self.nesterov, (self.lr if lr is None else lr) * proximal)
 
 
 @dataclass(frozen=True)
@@ -246,9 +246,9 @@ class Adam(Solver):
         """Both moments are 0."""
         return torch.zeros_like(w), torch.zeros_like(w)
 
-    def step(self, blocks: Sequence[Block], lr: Scale, pull: Scale, number: int = 0) -> None:
+    def step(self, blocks: Sequence[Block], lr: Scale, proximal: Scale, number: int = 0) -> None:
         """See :meth:`Solver.step`."""
-        self._corrected(blocks, pull, self.weight_decay)
+        self._corrected(blocks, proximal, self.weight_decay)
         first, second = 1.0 - self.beta1 ** (number + 1), 1.0 - self.beta2 ** (number + 1)
         for block in blocks:
             v, s = block.v, block.s
@@ -259,26 +259,26 @@ class Adam(Solver):
             root = torch.div(s, second, out=block.g).sqrt_().add_(self.eps)
             add_scaled(block.w, torch.div(v, root, out=root), lr / first, -1.0)
 
-    def solver_norm(self, steps: int, pull: float = 0.0, lr: float | None = None) -> float:
+    def solver_norm(self, steps: int, proximal: float = 0.0, lr: float | None = None) -> float:
         """The number of steps: Adam's update is no weighted sum of its gradients (INTERPRETATION-D, A4)."""
         return float(steps)
 
 
-def correct(block: Block, pull: Scale) -> None:
+def correct(block: Block, proximal: Scale) -> None:
     """``g <- g + pull (w - x) + shift`` in place. A pull of the float 0 leaves ``g`` untouched, bit for bit."""
-    if isinstance(pull, Tensor) or pull:
-        add_scaled(block.g, block.w - block.x, pull)
-    if block.shift is not None:
-        block.g.add_(block.shift)
+    if isinstance(proximal, Tensor) or proximal:
+        add_scaled(block.g, block.w - block.x, proximal)
+    if block.offset is not None:
+        block.g.add_(block.offset)
 
 
-def descend(block: Block, lr: Scale, pull: Scale) -> None:
+def descend(block: Block, lr: Scale, proximal: Scale) -> None:
     """``w <- w - lr (g + pull (w - x) + shift)`` in place, fused: the pull becomes an interpolation toward ``x``."""
-    if isinstance(pull, Tensor) or pull:
-        weight = lr * pull
+    if isinstance(proximal, Tensor) or proximal:
+        weight = lr * proximal
         block.w.lerp_(block.x.expand_as(block.w), _wide(weight, block.w) if isinstance(weight, Tensor) else weight)
-    if block.shift is not None:
-        add_scaled(block.w, block.shift, lr, -1.0)
+    if block.offset is not None:
+        add_scaled(block.w, block.offset, lr, -1.0)
     add_scaled(block.w, block.g, lr, -1.0)
 
 

@@ -46,8 +46,8 @@ from motley.algorithms.base import (
     Method,
     Part,
     Parts,
-    Room,
     Server,
+    ServerContext,
     ServerState,
     Tensors,
     step_model,
@@ -117,7 +117,7 @@ class Fair(Correction):
 class FairAverage(Server):
     """``x <- x + sum delta / sum h``; means serve as well as sums."""
 
-    def update(self, state: ServerState, total: Tensors, room: Room) -> ServerState:
+    def update(self, state: ServerState, total: Tensors, context: ServerContext) -> ServerState:
         """One server step."""
         return ServerState(step_model(state, total["delta"] / total["h"], total), state.extra)
 

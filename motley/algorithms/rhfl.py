@@ -57,13 +57,13 @@ from motley.algorithms.base import (
     Algorithm,
     Context,
     Correction,
-    Exchange,
+    ExtraExchange,
     Memory,
     Method,
     Network,
     Part,
-    Room,
     Server,
+    ServerContext,
     ServerState,
     Tensors,
     step_model,
@@ -141,13 +141,13 @@ class Alignment:
         size = min(self.batch_size, count)
         return count // size, size
 
-    def __call__(self, models: Sequence[ModelState], weights: Tensor, room: Room) -> list[ModelState]:
+    def __call__(self, models: Sequence[ModelState], weights: Tensor, context: ServerContext) -> list[ModelState]:
         """The models after it, buffers as they were."""
-        network, public = room.network, room.public
+        network, public = context.network, context.public
         if network is None or public is None:
             raise ConfigError("RHFL was given no network or no public samples")
         count, size = self.batches(len(public))
-        order = torch.from_numpy(room.key.fold("public").numpy().permutation(len(public)))[: count * size]
+        order = torch.from_numpy(context.key.fold("public").numpy().permutation(len(public)))[: count * size]
         now = list(models)
         adams = [FlatAdam.fresh(model.x) for model in now]
         told = _soft(network, now, public[order]) if self.exchange == "round" else None
@@ -210,13 +210,13 @@ class Confident(Server):
         """Public samples, unless nothing is aligned."""
         return frozenset({"public", "classes"}) if self.align else frozenset({"classes"})
 
-    def exchange(self, public: int, outputs: int) -> Exchange:
+    def extra_exchange(self, public: int, outputs: int) -> ExtraExchange:
         """L_k up; in kd the outputs on all public samples both ways, a pass forward and a pass of training over them."""
         if not self.own:
-            return Exchange(up=1, own=1.0)
+            return ExtraExchange(up=1, own=1.0)
         count, size = self.alignment.batches(public)
         values = count * size * outputs
-        return Exchange(up=1 + values, down=values, own=1.0, batches=4.0 * count)
+        return ExtraExchange(up=1 + values, down=values, own=1.0, batches=4.0 * count)
 
     def init(self, model: ModelState, population: int) -> ServerState:
         """No client has told its loss."""
@@ -230,15 +230,15 @@ class Confident(Server):
             return f'RHFL weighs clients by its own confidence; got weights = "{weights}", use "uniform" or leave the key out'
         return needs_gather("RHFL", algorithm)
 
-    def update(self, state: ServerState, total: Tensors, room: Room) -> ServerState:
+    def update(self, state: ServerState, total: Tensors, context: ServerContext) -> ServerState:
         """``x + sum W_k (y_k - x)``; in kd there is nothing to move."""
         if self.own:
             return state
         models, clients = client_models(state, total), total["each.client"]
-        weights, extra, good = self._weigh(state, clients, models, room)
+        weights, extra, good = self._weigh(state, clients, models, context)
         chosen = [models[i] for i in good]
         if self.align and len(chosen) > 1:
-            chosen = self.alignment(chosen, weights, room)
+            chosen = self.alignment(chosen, weights, context)
         step = torch.zeros_like(state.model.x, dtype=torch.float64)
         buffers = torch.zeros_like(state.model.buffers, dtype=torch.float64)
         for weight, i, model in zip(weights.tolist(), good, chosen, strict=True):
@@ -251,18 +251,18 @@ class Confident(Server):
             else ServerState(state.model, extra)
         )
 
-    def settle(
-        self, state: ServerState, total: Tensors, kept: Mapping[int, Memory], room: Room
+    def update_with_clients(
+        self, state: ServerState, total: Tensors, kept: Mapping[int, Memory], context: ServerContext
     ) -> tuple[ServerState, Mapping[int, Memory]]:
         """In kd the cohort's models learn from one another; one whose loss is not finite goes back to what it was."""
         if not self.own:
-            return super().settle(state, total, kept, room)
+            return super().update_with_clients(state, total, kept, context)
         clients = total["each.client"]
         models = [ModelState(m["x"], m["buffers"], m["counters"]) for m in (kept[c] for c in clients.tolist())]
-        weights, extra, good = self._weigh(state, clients, models, room)
+        weights, extra, good = self._weigh(state, clients, models, context)
         chosen = [models[i] for i in good]
         if self.align and len(chosen) > 1:
-            chosen = self.alignment(chosen, weights, room)
+            chosen = self.alignment(chosen, weights, context)
         told = {
             int(clients[i]): {"x": model.x, "buffers": model.buffers, "counters": model.counters}
             for i, model in zip(good, chosen, strict=True)
@@ -270,12 +270,12 @@ class Confident(Server):
         return ServerState(state.model, extra), told
 
     def _weigh(
-        self, state: ServerState, clients: Tensor, models: Sequence[ModelState], room: Room
+        self, state: ServerState, clients: Tensor, models: Sequence[ModelState], context: ServerContext
     ) -> tuple[Tensor, Tensors, list[int]]:
         """W of the clients whose loss is finite, the server's next memory, and which these are."""
-        if room.losses is None:
+        if context.losses is None:
             raise ConfigError("RHFL was given nobody to ask for losses")
-        loss = room.losses(clients.tolist(), models).double()
+        loss = context.losses(clients.tolist(), models).double()
         good = torch.isfinite(loss).nonzero().flatten()
         first = 1.0 / max(len(good) - 1 if self.own else len(good), 1)
         who = clients[good]
@@ -297,7 +297,7 @@ class RHFL(Method):
     """
 
     paper: ClassVar[Paper] = PAPER
-    sees: ClassVar[Literal["sum", "each"]] = "each"
+    upload_visibility: ClassVar[Literal["sum", "each"]] = "each"
     mode: Literal["agg", "kd"] = "agg"
     beta: float = 0.5
     align: bool = True

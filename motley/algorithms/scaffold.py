@@ -41,14 +41,14 @@ from typing import ClassVar, Literal
 import torch
 
 from motley.algorithms.base import (
-    Affine,
     Algorithm,
     Context,
     Correction,
+    GradientCorrection,
     Memory,
     Method,
     Part,
-    Room,
+    ServerContext,
     ServerState,
     Tensors,
     step_model,
@@ -88,9 +88,9 @@ class Controlled(Correction):
         """The model, and c."""
         return {**super().download(server), "c": server.extra["c"]}
 
-    def affine(self, ctx: Context) -> Affine:
+    def gradient_correction(self, ctx: Context) -> GradientCorrection:
         """``c - c_k``, the same at every step."""
-        return Affine(shift=ctx.download["c"] - self._own(ctx))
+        return GradientCorrection(offset=ctx.download["c"] - self._own(ctx))
 
     def finish(self, after: ModelState, ctx: Context) -> tuple[Mapping[str, Part], Memory]:
         """The update, and how c_k moved; under option II a job without steps leaves it."""
@@ -132,9 +132,9 @@ class ControlledAverage(Average):
         """c = 0."""
         return ServerState(model, {"c": torch.zeros_like(model.x)})
 
-    def update(self, state: ServerState, total: Tensors, room: Room) -> ServerState:
+    def update(self, state: ServerState, total: Tensors, context: ServerContext) -> ServerState:
         """One server step."""
-        c = (state.extra["c"].double() + total["dc"] / room.population).to(state.extra["c"].dtype)
+        c = (state.extra["c"].double() + total["dc"] / context.population).to(state.extra["c"].dtype)
         return ServerState(step_model(state, self.lr * total["delta"], total), {"c": c})
 
 

@@ -25,11 +25,11 @@ from bisect import bisect_left
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
+
+from motley.core.arrays import Floats
 
 __all__ = ["Slack", "ratios_by", "time_for", "upload_ratios"]
 
-Floats = NDArray[np.float64]
 Slack = Literal["fidelity", "traffic"]
 
 NEGLIGIBLE = 1e-9

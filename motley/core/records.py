@@ -15,12 +15,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from motley.core.arrays import Floats, Ids
 from motley.core.errors import ContractError
 
-__all__ = ["SIGNALS", "Ask", "Cohort", "Ids", "Needs", "Outcome", "Report", "Reports", "Signal"]
-
-Ids = NDArray[np.int64]
-Floats = NDArray[np.float64]
+__all__ = ["SIGNALS", "Cohort", "Outcome", "Report", "Reports", "SelectionContext", "Signal", "SignalRequirements"]
 
 
 class Outcome(enum.IntEnum):
@@ -261,7 +259,7 @@ class Reports:
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class SelectionContext:
     """What a rule is asked: whom, of these, in this round?
 
     Parameters
@@ -298,8 +296,8 @@ class Cohort:
     rehearsal: the cohort trains and is billed as ever, its aggregate makes a model that is thrown away, and the server does not
         move (FedCor); see below.
     notes: diagnostics for the tables; names that share a head (``component.value``, ``component.fairness``) are drawn together.
-    probabilities: of a rule that draws by explicit ones, those of all available, ``[K_A]`` in the order of ``Ask.available``; of the
-        first draw, up to a factor. For diagnostics: nothing that is learned depends on them.
+    probabilities: of a rule that draws by explicit ones, those of all available, ``[K_A]`` in the order of
+        ``SelectionContext.available``; of the first draw, up to a factor. For diagnostics: nothing that is learned depends on them.
 
     Rehearsals
     ----------
@@ -331,7 +329,7 @@ class Cohort:
 
 
 @dataclass(frozen=True, slots=True)
-class Needs:
+class SignalRequirements:
     """What a rule wants to know; checked when the experiment is built, and billed.
 
     Parameters

@@ -15,12 +15,12 @@ ENGINES = Catalogue(
     "engine",
     {
         "sequential": "motley.engines.sequential:Sequential",
-        "cohort": "motley.engines.cohort:Cohort",
-        "vmap": "motley.engines.cohort:Vmap",
+        "cohort": "motley.engines.batched:Batched",
+        "vmap": "motley.engines.batched:Vmap",
         "threads": "motley.engines.threads:Threads",
         "debug": "motley.engines.debug:Debug",
         "processes": "motley.engines.processes:Processes",
-        "ray": "motley.engines.on_ray:OnRay",
+        "ray": "motley.engines.ray_cluster:RayCluster",
     },
 )
 

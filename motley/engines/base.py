@@ -16,13 +16,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from motley.algorithms.base import Algorithm, Arrival, Memory, Parts, Tensors
+from motley.algorithms.base import Algorithm, Memory, Parts, PreTrainingSignals, Tensors
 from motley.algorithms.local import Solver
 from motley.core.keys import Key, Streams
 from motley.core.work import LocalWork
 from motley.tasks.base import ModelState, Task
 
-__all__ = ["ARRIVAL", "MEASURED", "REPORTED", "Engine", "Job", "Received", "Setting", "Sight", "Trained"]
+__all__ = ["MEASURED", "PRE_TRAINING", "REPORTED", "DataView", "Engine", "Job", "JobInputs", "Setting", "TrainResult"]
 
 MEASURED: Mapping[str, tuple[Literal["training", "validation"], Literal["forward", "gradient"]]] = MappingProxyType(
     {
@@ -36,17 +36,17 @@ MEASURED: Mapping[str, tuple[Literal["training", "validation"], Literal["forward
 )
 """Learning signals a probe can measure: on which samples of a client, by which kind of pass."""
 
-ARRIVAL: Mapping[str, str] = MappingProxyType(
+PRE_TRAINING: Mapping[str, str] = MappingProxyType(
     {"arrival_loss": "loss", "robust_loss": "robust_loss", "val_loss": "val_loss", "grad_norm": "grad_norm"}
 )
 """Reported signals that are measured on the received model before training, and the probed signals that they are."""
 
-REPORTED = frozenset({"loss", "loss_rms", "update_norm", "max_grad_norm", *ARRIVAL})
+REPORTED = frozenset({"loss", "loss_rms", "update_norm", "max_grad_norm", *PRE_TRAINING})
 """Learning signals that every engine returns with an update."""
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class DataView:
     """What clients see of their training samples at a moment, where the data drifts.
 
     Parameters
@@ -58,17 +58,17 @@ class Sight:
     first: NDArray[np.int64]
     names: NDArray[np.int64] | None = None
 
-    def __getitem__(self, rows: slice | NDArray[np.int64]) -> Sight:
-        return Sight(self.first[rows], None if self.names is None else self.names[rows])
+    def __getitem__(self, rows: slice | NDArray[np.int64]) -> DataView:
+        return DataView(self.first[rows], None if self.names is None else self.names[rows])
 
     @classmethod
-    def of(cls, jobs: Sequence[Job]) -> Sight | None:
+    def of(cls, jobs: Sequence[Job]) -> DataView | None:
         """Those of some jobs together."""
-        each = [job.sight for job in jobs if job.sight is not None]
+        each = [job.data_view for job in jobs if job.data_view is not None]
         if not each:
             return None
-        names = [sight.names for sight in each if sight.names is not None]
-        return cls(np.concatenate([sight.first for sight in each]), np.concatenate(names) if names else None)
+        names = [data_view.names for data_view in each if data_view.names is not None]
+        return cls(np.concatenate([data_view.first for data_view in each]), np.concatenate(names) if names else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,12 +86,12 @@ class Job:
     dispatch: int
     steps: int
     lr: float
-    sight: Sight | None = None
+    data_view: DataView | None = None
     layers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
-class Received:
+class JobInputs:
     """What jobs of one version begin with, on the device.
 
     Parameters
@@ -101,11 +101,11 @@ class Received:
 
     download: Tensors
     memories: Mapping[int, Memory | None]
-    arrivals: Mapping[int, Arrival] = field(default_factory=dict)
+    arrivals: Mapping[int, PreTrainingSignals] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainResult:
     """What came of a job.
 
     Parameters
@@ -185,7 +185,7 @@ class Engine(ABC):
         download: Tensors,
         memories: Mapping[int, Memory | None],
         want: frozenset[str] = frozenset(),
-    ) -> Iterator[Trained]:
+    ) -> Iterator[TrainResult]:
         """Run jobs that all received the same ``download``; results come in the order of ``jobs``, whatever order they ran in.
 
         ``want``: learning signals to return (always among them: ``loss``). A client whose loss or upload is not finite is
@@ -200,11 +200,11 @@ class Engine(ABC):
         memories: Mapping[int, Memory | None],
         want: Mapping[str, int | None],
         key: Key,
-        sight: Sight | None = None,
+        data_view: DataView | None = None,
     ) -> dict[str, NDArray[np.float64]]:
         """Probe: each wanted signal of :data:`MEASURED`, ``[len(clients)]`` or ``[len(clients), d]``, of the received model in eval
         mode on so many batches of each client's own (possibly noisy) data, drawn without replacement by ``key``; None: on all of
-        it. NaN for a client without samples. ``sight``: what they see now."""
+        it. NaN for a client without samples. ``data_view``: what they see now."""
 
     @abstractmethod
     def evaluate(
@@ -214,7 +214,9 @@ class Engine(ABC):
         eval mode."""
 
     @abstractmethod
-    def recalibrate(self, model: ModelState, client: int, batches: int, key: Key, sight: Sight | None = None) -> ModelState:
+    def recalibrate(
+        self, model: ModelState, client: int, batches: int, key: Key, data_view: DataView | None = None
+    ) -> ModelState:
         """The model with the normalisation statistics it has after so many batches of an epoch of a client's, drawn by ``key``, went
         through in training mode, without dropout; its weights as they were."""
 

@@ -11,14 +11,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
+from motley.core.arrays import Ints
 from motley.core.keys import Key
 from motley.core.work import LocalWork
 
 __all__ = ["BatchPlan"]
-
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,11 +14,11 @@ from torch import Tensor
 from motley.algorithms.base import Tensors
 from motley.algorithms.local import Scale
 from motley.core.layout import Layout
-from motley.engines.base import Job, Received, Setting, Sight, Trained
+from motley.engines.base import DataView, Job, JobInputs, Setting, TrainResult
+from motley.engines.batch_schedule import BatchSchedule
 from motley.engines.batches import BatchPlan
-from motley.engines.client import Met, context, finish, squares
+from motley.engines.client import TrainStats, context, finish, squares
 from motley.engines.samples import Samples
-from motley.engines.tape import Tape
 from motley.tasks.base import ModelState
 
 __all__ = ["Chunk", "Executor", "Step"]
@@ -63,7 +63,7 @@ class Chunk:
         setting: Setting,
         samples: Samples,
         jobs: Sequence[Job],
-        received: Received,
+        received: JobInputs,
         want: frozenset[str] = frozenset(),
         extras: Sequence[Tensors] = (),
     ) -> None:
@@ -71,13 +71,16 @@ class Chunk:
         self.layout: Layout = setting.task.layout
         made = [context(setting, job, received) for job in jobs]
         self.starts: list[ModelState] = [start for start, _, _ in made]
-        self.contexts, self.affines = [ctx for _, ctx, _ in made], [affine for _, _, affine in made]
+        self.contexts, self.corrections = (
+            [ctx for _, ctx, _ in made],
+            [gradient_correction for _, _, gradient_correction in made],
+        )
         clients = np.array([job.client for job in jobs], dtype=np.int64)
         self.draws = [
             BatchPlan.draw(setting.key("batches", job), int(n), setting.work, job.steps)
             for job, n in zip(jobs, samples.seen[clients], strict=True)
         ]
-        self.tape = Tape.of(self.draws, np.cumsum(samples.seen[clients]) - samples.seen[clients])
+        self.tape = BatchSchedule.of(self.draws, np.cumsum(samples.seen[clients]) - samples.seen[clients])
         self._place(clients)
         at = torch.from_numpy(self.tape.places).to(samples.rows.device)
         self.extras: Tensors = {name: torch.cat([e[name] for e in extras])[at] for name in (extras[0] if extras else ())}
@@ -86,10 +89,10 @@ class Chunk:
 
     def _place(self, clients: NDArray[np.int64]) -> None:
         """The tape, whose places count the samples that these clients see, on the device."""
-        tape, part, sight = self.tape, self.samples.training, Sight.of(self.jobs)
-        places = torch.from_numpy(part.positions(clients, sight)[tape.places]).to(part.rows.device)
+        tape, part, data_view = self.tape, self.samples.training, DataView.of(self.jobs)
+        places = torch.from_numpy(part.positions(clients, data_view)[tape.places]).to(part.rows.device)
         self.rows = part.rows[places]
-        self.targets = part.targets(places, sight, tape.owner)
+        self.targets = part.targets(places, data_view, tape.owner)
         self.weight = torch.from_numpy(tape.weight).to(self.targets.device, self.setting.dtype)
         self.loss = torch.zeros_like(self.weight)  # [T] per-sample losses met in training
         self._outputs: list[Tensor] = []
@@ -163,12 +166,12 @@ class Chunk:
         return torch.stack([start.x for start in self.starts])
 
     @property
-    def shift(self) -> Tensor | None:
+    def offset(self) -> Tensor | None:
         """Shifts ``[c, D]``, or None when nobody has one."""
-        if all(affine.shift is None for affine in self.affines):
+        if all(correction.offset is None for correction in self.corrections):
             return None
         zero = torch.zeros_like(self.starts[0].x)
-        return torch.stack([zero if affine.shift is None else affine.shift for affine in self.affines])
+        return torch.stack([zero if correction.offset is None else correction.offset for correction in self.corrections])
 
     @property
     def lr(self) -> Scale:
@@ -176,16 +179,16 @@ class Chunk:
         return self._scale([job.lr for job in self.jobs])
 
     @property
-    def pull(self) -> Scale:
+    def proximal(self) -> Scale:
         """Pull of all, or of each ``[c]``."""
-        return self._scale([affine.pull for affine in self.affines])
+        return self._scale([gradient_correction.proximal for gradient_correction in self.corrections])
 
     def _scale(self, values: list[float]) -> Scale:
         if len(set(values)) == 1:
             return values[0]
         return torch.tensor(values, dtype=self.setting.dtype, device=self.setting.device)
 
-    def results(self, after: Tensor, want: frozenset[str]) -> list[Trained]:
+    def results(self, after: Tensor, want: frozenset[str]) -> list[TrainResult]:
         """Uploads and signals from the models after training, ``[c, D]``."""
         met = self._losses()
         return [
@@ -193,7 +196,7 @@ class Chunk:
             for i, (job, ctx, start) in enumerate(zip(self.jobs, self.contexts, self.starts, strict=True))
         ]
 
-    def _losses(self) -> list[Met]:
+    def _losses(self) -> list[TrainStats]:
         """Losses met in training, per client; padding does not count."""
         tape, c = self.tape, len(self)
         filled = tape.weight > 0
@@ -205,7 +208,7 @@ class Chunk:
         square = np.bincount(owner, weights=losses * losses, minlength=c) / np.maximum(samples, 1)
         steepest = np.full(c, np.nan) if self.steepest is None else self.steepest.sqrt().cpu().numpy()
         found = zip(steps, mean, np.sqrt(square), steepest, strict=True)
-        return [Met(int(n), float(a), float(b), float(g)) if n else Met.of([], []) for n, a, b, g in found]
+        return [TrainStats(int(n), float(a), float(b), float(g)) if n else TrainStats.of([], []) for n, a, b, g in found]
 
 
 class Executor(ABC):

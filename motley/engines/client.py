@@ -14,26 +14,26 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from motley.algorithms.base import Affine, Arrival, Context, Loss, Tensors
+from motley.algorithms.base import Context, GradientCorrection, Loss, PreTrainingSignals, Tensors
 from motley.algorithms.local import Block
 from motley.core.errors import EngineError, MotleyError
 from motley.core.keys import Key
-from motley.engines.base import Job, Received, Setting, Sight, Trained
+from motley.engines.base import DataView, Job, JobInputs, Setting, TrainResult
 from motley.engines.batches import BatchPlan
-from motley.engines.features import Frozen, Tap
+from motley.engines.features import FeatureHook, Frozen
 from motley.engines.samples import Samples
 from motley.tasks.base import ModelState
 from motley.tasks.flat import FlatModule
 from motley.tasks.nn import Dropout, set_stream
 
-__all__ = ["CHUNK", "Client", "Met", "Watch", "context", "finish", "squares"]
+__all__ = ["CHUNK", "Client", "TrainStats", "Watch", "context", "finish", "squares"]
 
 Watch = Callable[[Mapping[str, object], Tensor, Tensor], None]
 """Called after each step's backward pass with what is being done (client, dispatch, steps, step, inputs), the per-sample losses
 and the flat gradient; the debug engine looks here."""
 
 
-class Met(NamedTuple):
+class TrainStats(NamedTuple):
     """What was met in training: steps, mean over them of the batches' mean losses, root mean square of the losses over samples,
     largest norm of a batch's gradient (NaN unless wanted). NaN without steps."""
 
@@ -43,7 +43,7 @@ class Met(NamedTuple):
     max_grad_norm: float = math.nan
 
     @classmethod
-    def of(cls, losses: list[Tensor], norms: list[Tensor]) -> Met:
+    def of(cls, losses: list[Tensor], norms: list[Tensor]) -> TrainStats:
         """From the per-sample losses of every step, and the gradient's norm in each, if that is wanted."""
         if not losses:
             return cls(0, math.nan, math.nan)
@@ -82,9 +82,9 @@ class Client:
         self.chunk = CHUNK[self.convolves]
         compares = setting.algorithm.loss.whole_model
         self.frozen = Frozen(setting) if compares else None
-        self._tap = Tap(self.model.module, self.model.layout) if compares else None
+        self._tap = FeatureHook(self.model.module, self.model.layout) if compares else None
 
-    def train(self, job: Job, received: Received, want: frozenset[str]) -> Trained:
+    def train(self, job: Job, received: JobInputs, want: frozenset[str]) -> TrainResult:
         """Receive, take ``job.steps`` steps, hand back.
 
         Raises
@@ -99,14 +99,14 @@ class Client:
         except Exception as error:
             raise EngineError(f"the local work of client {job.client} failed: {error}", dict(self._doing)) from error
 
-    def _train(self, job: Job, received: Received, want: frozenset[str]) -> Trained:
+    def _train(self, job: Job, received: JobInputs, want: frozenset[str]) -> TrainResult:
         setting, model = self.setting, self.model
-        start, ctx, affine = context(setting, job, received)
+        start, ctx, gradient_correction = context(setting, job, received)
         model.load(start)
-        met = self._steps(job, ctx, affine, "max_grad_norm" in want)
+        met = self._steps(job, ctx, gradient_correction, "max_grad_norm" in want)
         return finish(setting, job, ctx, model.state(), met, want)
 
-    def prepare(self, job: Job, received: Received) -> Tensors:
+    def prepare(self, job: Job, received: JobInputs) -> Tensors:
         """What the loss wants to know about each of the client's samples before step 0."""
         start, ctx, _ = context(self.setting, job, received)
         self.model.load(start)
@@ -115,9 +115,9 @@ class Client:
     def mine(self, job: Job) -> Tensor:
         """Places of the samples that the client sees."""
         part = self.samples.training
-        return torch.from_numpy(part.positions(np.array([job.client]), job.sight)).to(part.rows.device)
+        return torch.from_numpy(part.positions(np.array([job.client]), job.data_view)).to(part.rows.device)
 
-    def _steps(self, job: Job, ctx: Context, affine: Affine, measured: bool) -> Met:
+    def _steps(self, job: Job, ctx: Context, gradient_correction: GradientCorrection, measured: bool) -> TrainStats:
         """Take the steps; what was met, gradient norms where they are to be ``measured``."""
         setting, samples, model = self.setting, self.samples, self.model
         mine = self.mine(job)
@@ -125,7 +125,7 @@ class Client:
         order = torch.from_numpy(plan.order).to(samples.rows.device)
         sizes = plan.sizes.tolist()
         rows = torch.split(samples.rows[mine[order]], sizes)
-        targets = torch.split(samples.training.targets(mine[order], job.sight), sizes)
+        targets = torch.split(samples.training.targets(mine[order], job.data_view), sizes)
         extras = {name: torch.split(value[order], sizes) for name, value in self._extras(ctx, job, mine).items()}
         augment = setting.key("augment", job) if samples.transform is not None else None
         set_stream(model.module, setting.key("dropout", job))
@@ -135,7 +135,7 @@ class Client:
         losses: list[Tensor] = []
         norms: list[Tensor] = []
         with _stored_channels_last(self.parameters if self._direct and self._channels_last else []):
-            blocks = self._blocks(ctx, affine)
+            blocks = self._blocks(ctx, gradient_correction)
             for step in range(len(plan)):
                 inputs = samples.inputs(rows[step], augment.fold(step) if augment is not None else None)
                 self._doing.update(step=step, inputs=inputs)
@@ -145,9 +145,9 @@ class Client:
                     self.watch(self._doing, loss, model.g)
                 if measured:
                     norms.append(squares([block.g for block in blocks])[0].sqrt())
-                setting.solver.step(blocks, job.lr, affine.pull, step)
+                setting.solver.step(blocks, job.lr, gradient_correction.proximal, step)
                 losses.append(loss)
-        return Met.of(losses, norms)
+        return TrainStats.of(losses, norms)
 
     def _gradient(self, inputs: Tensor, targets: Tensor, extra: Tensors, blocks: list[Block]) -> tuple[Tensor, list[Block]]:
         """The per-sample losses, detached, and the blocks with the gradient of the batch's mean loss in them."""
@@ -169,10 +169,12 @@ class Client:
             return loss.loss(outputs, targets, extra)
         return loss.compare(outputs, targets, extra, self._tap.take(), self.frozen.features(inputs))
 
-    def _blocks(self, ctx: Context, affine: Affine) -> list[Block]:
+    def _blocks(self, ctx: Context, gradient_correction: GradientCorrection) -> list[Block]:
         """What a step works on: one block for the whole flat vector, or, where gradients are used as they come, one each."""
         model = self.model
-        flat = [None if t is None else t.unsqueeze(0) for t in (affine.shift, *self.setting.solver.fresh(model.w))]
+        flat = [
+            None if t is None else t.unsqueeze(0) for t in (gradient_correction.offset, *self.setting.solver.fresh(model.w))
+        ]
         whole = Block(model.w.unsqueeze(0), model.g.unsqueeze(0), ctx.x.unsqueeze(0), *flat)
         if not self._direct:
             return [whole]
@@ -189,7 +191,7 @@ class Client:
         if type(loss).prepare is Loss.prepare:
             return {}
         inputs = self.samples.inputs(self.samples.rows[mine])
-        return loss.prepare(ctx, self.forward, inputs, self.samples.training.targets(mine, job.sight))
+        return loss.prepare(ctx, self.forward, inputs, self.samples.training.targets(mine, job.data_view))
 
     def mean_gradient(self, rows: Tensor, targets: Tensor) -> Tensor:
         """Gradient of the mean loss over these samples at the loaded model in eval mode, ``[D]``; overwritten by the next."""
@@ -201,10 +203,10 @@ class Client:
             loss.backward()  # type: ignore[no-untyped-call]
         return self.model.g
 
-    def recalibrate(self, state: ModelState, client: int, batches: int, key: Key, sight: Sight | None) -> ModelState:
+    def recalibrate(self, state: ModelState, client: int, batches: int, key: Key, data_view: DataView | None) -> ModelState:
         """A model after these batches of a client's samples went through in training mode, but for dropout."""
         part = self.samples.training
-        mine = part.rows[torch.from_numpy(part.positions(np.array([client]), sight)).to(part.rows.device)]
+        mine = part.rows[torch.from_numpy(part.positions(np.array([client]), data_view)).to(part.rows.device)]
         draw = BatchPlan.draw(key, len(mine), self.setting.work, batches)
         self.model.load(state)
         self.train_mode()
@@ -235,7 +237,7 @@ class Client:
         return outputs
 
 
-def context(setting: Setting, job: Job, received: Received) -> tuple[ModelState, Context, Affine]:
+def context(setting: Setting, job: Job, received: JobInputs) -> tuple[ModelState, Context, GradientCorrection]:
     """The model a client starts from, what the correction may know about its job, and the correction it chose.
 
     ``Context.x`` is the model the client starts from: the received one, with what the correction's ``start`` put in its place.
@@ -244,15 +246,15 @@ def context(setting: Setting, job: Job, received: Received) -> tuple[ModelState,
     start = setting.algorithm.correction.start(download, memory)
     examples = int(setting.task.federation.seen[job.client])
     norm = setting.solver.solver_norm(job.steps, 0.0, job.lr)
-    arrival = received.arrivals.get(job.client, Arrival())
+    arrival = received.arrivals.get(job.client, PreTrainingSignals())
     ctx = Context(start.x, download, memory, job.steps, job.lr, examples, norm, setting.task.layout, arrival)
-    affine = setting.algorithm.correction.affine(ctx)
-    if affine.pull:
-        ctx = dataclasses.replace(ctx, solver_norm=setting.solver.solver_norm(job.steps, affine.pull, job.lr))
-    return start, ctx, affine
+    gradient_correction = setting.algorithm.correction.gradient_correction(ctx)
+    if gradient_correction.proximal:
+        ctx = dataclasses.replace(ctx, solver_norm=setting.solver.solver_norm(job.steps, gradient_correction.proximal, job.lr))
+    return start, ctx, gradient_correction
 
 
-def finish(setting: Setting, job: Job, ctx: Context, after: ModelState, met: Met, want: frozenset[str]) -> Trained:
+def finish(setting: Setting, job: Job, ctx: Context, after: ModelState, met: TrainStats, want: frozenset[str]) -> TrainResult:
     """Upload, memory and signals from the model after local work and the losses met on the way."""
     sent, kept = setting.algorithm.correction.finish(after, ctx)
     parts = {name: part._replace(value=part.value.cpu()) for name, part in sent.items()}
@@ -265,7 +267,7 @@ def finish(setting: Setting, job: Job, ctx: Context, after: ModelState, met: Met
     if "update_norm" in want:
         signals["update_norm"] = float((after.x - ctx.x).double().norm())
     finite = (not met.steps or math.isfinite(met.loss)) and all(_finite(part.value) for part in parts.values())
-    return Trained(job.client, parts, memory, met.steps, signals, finite)
+    return TrainResult(job.client, parts, memory, met.steps, signals, finite)
 
 
 def squares(gradients: Iterable[Tensor]) -> Tensor:

@@ -9,15 +9,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from motley.algorithms.base import Arrival, Memory, Tensors
+from motley.algorithms.base import Memory, PreTrainingSignals, Tensors
+from motley.core.arrays import Floats, Ints
 from motley.core.errors import ContractError
 from motley.core.keys import Key
-from motley.engines.base import ARRIVAL, Engine, Job, Received, Setting, Sight, Trained
+from motley.engines.base import PRE_TRAINING, DataView, Engine, Job, JobInputs, Setting, TrainResult
 from motley.engines.client import Client, Watch
 from motley.engines.cores import cores, torch_threads
-from motley.engines.curve import curvature
+from motley.engines.curvature import curvature
 from motley.engines.prober import Prober
 from motley.engines.samples import Samples
 from motley.tasks.base import ModelState
@@ -31,9 +31,6 @@ SMALL = 100_000
 
 _WINDOW_WEIGHTS = 64_000_000
 """Weights of the results that may wait for one another: 256 MB in float32."""
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 
 def _on(tensors: Tensors, device: str) -> Tensors:
@@ -92,34 +89,34 @@ class LocalEngine(Engine):
         download: Tensors,
         memories: Mapping[int, Memory | None],
         want: frozenset[str] = frozenset(),
-    ) -> Iterator[Trained]:
+    ) -> Iterator[TrainResult]:
         """See :meth:`Engine.train`. Worked off in windows whose results fit in memory; what selector and correction want to know of
         the received model is measured first, for a window together."""
         download, memories = self.placed(download, memories, [job.client for job in jobs])
         first = self.setting.algorithm.correction.arrival
-        arrival = dict.fromkeys({probed for reported, probed in ARRIVAL.items() if reported in want} | first)
+        arrival = dict.fromkeys({probed for reported, probed in PRE_TRAINING.items() if reported in want} | first)
         window = window_of(self.setting, self.threads)
         for begin in range(0, len(jobs), window):
             some = jobs[begin : begin + window]
             clients = np.array([job.client for job in some], dtype=np.int64)
-            met = self.prober.measure(clients, download, memories, arrival, _NO_KEY, Sight.of(some)) if arrival else {}
+            met = self.prober.measure(clients, download, memories, arrival, _NO_KEY, DataView.of(some)) if arrival else {}
             arrivals = {job.client: self._arrival(met, i) for i, job in enumerate(some)} if first else {}
-            for i, trained in enumerate(self._work(some, Received(download, memories, arrivals), want)):
-                found = {name: float(met[ARRIVAL[name]][i]) for name in want if name in ARRIVAL}
+            for i, trained in enumerate(self._work(some, JobInputs(download, memories, arrivals), want)):
+                found = {name: float(met[PRE_TRAINING[name]][i]) for name in want if name in PRE_TRAINING}
                 if some[i].layers and trained.finite:
                     with torch_threads(self.inner):
-                        curved = curvature(self.client, some[i], Received(download, memories, arrivals), trained)
+                        curved = curvature(self.client, some[i], JobInputs(download, memories, arrivals), trained)
                     trained = dataclasses.replace(trained, curvature=curved)
                 yield dataclasses.replace(trained, signals={**trained.signals, **found}) if found else trained
 
-    def _arrival(self, met: Mapping[str, Floats], i: int) -> Arrival:
+    def _arrival(self, met: Mapping[str, Floats], i: int) -> PreTrainingSignals:
         """What the correction may know of a client's received model."""
         first, setting = self.setting.algorithm.correction.arrival, self.setting
         gradient = torch.from_numpy(met["gradient"][i]).to(setting.device, setting.dtype) if "gradient" in first else None
-        return Arrival(float(met["loss"][i]) if "loss" in first else math.nan, gradient)
+        return PreTrainingSignals(float(met["loss"][i]) if "loss" in first else math.nan, gradient)
 
     @abstractmethod
-    def _work(self, jobs: Sequence[Job], received: Received, want: frozenset[str]) -> Iterator[Trained]:
+    def _work(self, jobs: Sequence[Job], received: JobInputs, want: frozenset[str]) -> Iterator[TrainResult]:
         """Run jobs; results in their order. What is received lies on the device already."""
 
     def measure(
@@ -129,17 +126,19 @@ class LocalEngine(Engine):
         memories: Mapping[int, Memory | None],
         want: Mapping[str, int | None],
         key: Key,
-        sight: Sight | None = None,
+        data_view: DataView | None = None,
     ) -> dict[str, Floats]:
         """See :meth:`Engine.measure`. Clients that start from the same model go through it together."""
         clients = np.asarray(clients, dtype=np.int64)
         download, memories = self.placed(download, memories, clients.tolist() if memories else ())
-        return self.prober.measure(clients, download, memories, want, key, sight)
+        return self.prober.measure(clients, download, memories, want, key, data_view)
 
-    def recalibrate(self, model: ModelState, client: int, batches: int, key: Key, sight: Sight | None = None) -> ModelState:
+    def recalibrate(
+        self, model: ModelState, client: int, batches: int, key: Key, data_view: DataView | None = None
+    ) -> ModelState:
         """See :meth:`Engine.recalibrate`."""
         with torch_threads(self.inner), torch.no_grad():
-            return self.client.recalibrate(model, client, batches, key, sight)
+            return self.client.recalibrate(model, client, batches, key, data_view)
 
     def evaluate(self, model: ModelState, rows: Ints, labels: Ints | None = None) -> tuple[Floats, Floats]:
         """See :meth:`Engine.evaluate`. The loss is the task's own, whatever the algorithm minimises."""

@@ -13,10 +13,10 @@ from motley.engines.base import Setting
 from motley.tasks.base import ModelState
 from motley.tasks.flat import FlatModule
 
-__all__ = ["Frozen", "Tap"]
+__all__ = ["FeatureHook", "Frozen"]
 
 
-class Tap:
+class FeatureHook:
     """Notes the input of a module's last linear layer (the last by registration, as :attr:`Layout.last_layer`).
 
     Parameters
@@ -50,7 +50,7 @@ class Frozen:
 
     def __init__(self, setting: Setting) -> None:
         self._setting = setting
-        self._made: list[tuple[FlatModule, Tap]] = []
+        self._made: list[tuple[FlatModule, FeatureHook]] = []
         self._loaded = 0
 
     def load(self, states: Sequence[ModelState]) -> None:
@@ -59,7 +59,7 @@ class Frozen:
         while len(self._made) < len(states):
             model = FlatModule.of(task.model, self._setting.dtype, self._setting.device)
             model.module.eval()
-            self._made.append((model, Tap(model.module, model.layout)))
+            self._made.append((model, FeatureHook(model.module, model.layout)))
         self._loaded = len(states)
         for (model, _), state in zip(self._made, states, strict=False):
             model.load(state)

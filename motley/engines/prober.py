@@ -10,24 +10,21 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from motley.algorithms import LOSSES
 from motley.algorithms.base import Correction, Loss, Memory, Tensors
+from motley.core.arrays import Floats, Ints
 from motley.core.errors import ContractError
 from motley.core.keys import Key
 from motley.core.sketch import Sketch
-from motley.engines.base import MEASURED, Setting, Sight
+from motley.engines.base import MEASURED, DataView, Setting
 from motley.engines.client import Client
 from motley.engines.cores import torch_threads
 from motley.engines.samples import Part, Samples
 from motley.tasks.base import ModelState
 
 __all__ = ["Prober"]
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 
 class Prober:
@@ -52,7 +49,7 @@ class Prober:
         memories: Mapping[int, Memory | None],
         want: Mapping[str, int | None],
         key: Key,
-        sight: Sight | None = None,
+        data_view: DataView | None = None,
     ) -> dict[str, Floats]:
         """See :meth:`Engine.measure`; NaN for a client without samples."""
         unknown = set(want) - set(MEASURED)
@@ -63,10 +60,10 @@ class Prober:
         with torch_threads(self.inner):
             slopes = {name: batches for name, batches in want.items() if MEASURED[name][1] == "gradient"}
             for name in want.keys() - slopes.keys():
-                found[name] = self._mean_loss(name, clients, starts, want[name], key, sight)
+                found[name] = self._mean_loss(name, clients, starts, want[name], key, data_view)
             for batches in set(slopes.values()):
                 names = {name for name in slopes if slopes[name] == batches}
-                found |= self._gradients(names, clients, starts, batches, key, sight)
+                found |= self._gradients(names, clients, starts, batches, key, data_view)
         return {name: found[name] for name in want}
 
     def _starts(
@@ -87,19 +84,19 @@ class Prober:
         starts: list[tuple[Ints, ModelState]],
         batches: int | None,
         key: Key,
-        sight: Sight | None,
+        data_view: DataView | None,
     ) -> Floats:
         """Mean per-sample loss of each client's starting model, ``[len(clients)]``."""
         loss = {"val_loss": self.plain_loss, "robust_loss": self.robust_loss}.get(name, self.setting.algorithm.loss)
         held = MEASURED[name][0] == "validation"
         part = self.samples.validation if held else self.samples.training
-        key, window = (key.fold("validation"), None) if held else (key, sight)
+        key, window = (key.fold("validation"), None) if held else (key, data_view)
         positions, owner = self.drawn(part, clients, batches, key, window)
         losses = np.empty(len(positions))
         for group, state in starts:
             chosen = np.flatnonzero(np.isin(owner, group)) if len(starts) > 1 else np.arange(len(owner))
             places = torch.from_numpy(positions[chosen]).to(part.rows.device)
-            losses[chosen], _ = self.forward(state, part.rows[places], part.targets(places, sight, owner[chosen]), loss)
+            losses[chosen], _ = self.forward(state, part.rows[places], part.targets(places, data_view, owner[chosen]), loss)
         counts = np.bincount(owner, minlength=len(clients))
         sums = np.bincount(owner, weights=losses, minlength=len(clients))
         means: Floats = np.divide(sums, counts, out=np.full(len(clients), np.nan), where=counts > 0)
@@ -112,31 +109,33 @@ class Prober:
         starts: list[tuple[Ints, ModelState]],
         batches: int | None,
         key: Key,
-        sight: Sight | None,
+        data_view: DataView | None,
     ) -> dict[str, Floats]:
         """Each client's mean gradient, its norm or its sketch; one gradient serves all of them."""
         part, size = self.samples.training, self.client.model.layout.size
         sketch = Sketch.signal("gradient_sketch", self.setting.streams, size)
         widths = {"grad_norm": (), "gradient": (size,), "gradient_sketch": (sketch.width,)}
         found = {name: np.full((len(clients), *widths[name]), np.nan) for name in names}
-        positions, owner = self.drawn(part, clients, batches, key, sight)
+        positions, owner = self.drawn(part, clients, batches, key, data_view)
         ends = np.searchsorted(owner, np.arange(len(clients) + 1))
         for group, state in starts:
             self.client.model.load(state)
             for i in group[ends[group + 1] > ends[group]]:
                 places = torch.from_numpy(positions[ends[i] : ends[i + 1]]).to(part.rows.device)
-                targets = part.targets(places, sight, owner[ends[i] : ends[i + 1]])
+                targets = part.targets(places, data_view, owner[ends[i] : ends[i + 1]])
                 g = self.client.mean_gradient(part.rows[places], targets).cpu()
                 for name in names:
                     found[name][i] = g.double().norm() if name == "grad_norm" else g if name == "gradient" else sketch.of(g)
         return found
 
-    def drawn(self, part: Part, clients: Ints, batches: int | None, key: Key, sight: Sight | None = None) -> tuple[Ints, Ints]:
+    def drawn(
+        self, part: Part, clients: Ints, batches: int | None, key: Key, data_view: DataView | None = None
+    ) -> tuple[Ints, Ints]:
         """Samples to measure, as places in ``part.rows``, and whose (an index into ``clients``) each is.
 
         Every sample has one uniform number, a function of the key and its place; a client's batches are its samples with the
         smallest numbers, whoever else is measured."""
-        positions, sizes = part.positions(clients, sight), part.seen[clients]
+        positions, sizes = part.positions(clients, data_view), part.seen[clients]
         owner = np.repeat(np.arange(len(clients)), sizes)
         if batches is None or (sizes <= batches * self.setting.work.batch_size).all():
             return positions, owner

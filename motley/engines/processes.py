@@ -20,10 +20,10 @@ from typing import Any, ClassVar, Literal
 
 from motley.engines.base import Setting
 from motley.engines.cores import cores
-from motley.engines.crew import Carrier, Died, Order
-from motley.engines.crewed import Crewed
-from motley.engines.lines import Line, handed, look
-from motley.engines.parcel import unwrap
+from motley.engines.distributed import Distributed
+from motley.engines.serialization import unwrap
+from motley.engines.shared_memory import SharedMemoryChannel, handed, look
+from motley.engines.worker_pool import Died, Order, WorkerTransport
 from motley.engines.worker_process import ORDER, SETTING
 
 __all__ = ["Processes", "workers_kept"]
@@ -48,7 +48,7 @@ class _Process:
     """A worker process and the line to it."""
 
     process: subprocess.Popen[bytes]
-    line: Line
+    line: SharedMemoryChannel
     threads: int
     orders: int = 0
 
@@ -72,7 +72,7 @@ class _Process:
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,  # Ctrl-C at the terminal is this process's to answer
             )
-        return cls(process, Line(ours), threads)
+        return cls(process, SharedMemoryChannel(ours), threads)
 
     def end(self) -> str:
         """Kill it, if it lives; how it went, in words."""
@@ -102,7 +102,7 @@ def workers_kept() -> Iterator[None]:
 
 
 @dataclass
-class _Lines(Carrier[Handle]):
+class _Lines(WorkerTransport[Handle]):
     """Carries orders over lines to processes. ``devices``: whether workers have a GPU each."""
 
     setting: Handle
@@ -147,7 +147,7 @@ class _Lines(Carrier[Handle]):
             self._bury(worker)
 
     def wait(self) -> tuple[int, Any]:
-        """See :meth:`Carrier.wait`."""
+        """See :meth:`WorkerTransport.wait`."""
         while not self.dead:
             lines = {process.line.fileno(): worker for worker, process in self.workers.items()}
             poll = select.poll()
@@ -186,7 +186,7 @@ class _Lines(Carrier[Handle]):
         self.setting.close()
 
 
-class Processes(Crewed):
+class Processes(Distributed):
     """Chunks of clients in worker processes, which share the run's cores and look at the same data."""
 
     name: ClassVar[str] = "processes"
@@ -196,7 +196,7 @@ class Processes(Crewed):
     def _cores(cls, setting: Setting) -> int:
         return cores(setting.threads)
 
-    def _carrier(self, told: Setting) -> Carrier[Any]:
+    def _carrier(self, told: Setting) -> WorkerTransport[Any]:
         carrier = _Lines(Handle(told), self.each, self.setting.device == "cuda")
         weakref.finalize(self, carrier.close)  # whoever forgets to close an engine leaves no process behind
         return carrier

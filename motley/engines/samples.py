@@ -11,7 +11,7 @@ from torch import Tensor
 
 from motley.core.keys import Key
 from motley.core.ragged import Ragged
-from motley.engines.base import Sight
+from motley.engines.base import DataView
 from motley.tasks.base import Task
 
 __all__ = ["Part", "Samples"]
@@ -32,21 +32,21 @@ class Part(NamedTuple):
     sizes: NDArray[np.int64]
     seen: NDArray[np.int64]
 
-    def positions(self, clients: NDArray[np.int64], sight: Sight | None = None) -> NDArray[np.int64]:
+    def positions(self, clients: NDArray[np.int64], data_view: DataView | None = None) -> NDArray[np.int64]:
         """Places of the samples these clients see in ``rows`` and ``labels``, one client after the other."""
         seen = self.seen[clients]
         within = np.arange(int(seen.sum())) - np.repeat(np.cumsum(seen) - seen, seen)
-        if sight is not None:
-            within = (within + np.repeat(sight.first, seen)) % np.repeat(self.sizes[clients], seen)
+        if data_view is not None:
+            within = (within + np.repeat(data_view.first, seen)) % np.repeat(self.sizes[clients], seen)
         places: NDArray[np.int64] = within + np.repeat(self.offsets[clients], seen)
         return places
 
-    def targets(self, places: Tensor, sight: Sight | None = None, owner: NDArray[np.int64] | None = None) -> Tensor:
-        """Targets at ``places``, as the clients call them now; ``owner``: whose row of ``sight`` each is, None: the only one."""
+    def targets(self, places: Tensor, data_view: DataView | None = None, owner: NDArray[np.int64] | None = None) -> Tensor:
+        """Targets at ``places``, as the clients call them now; ``owner``: whose row of ``data_view`` each is, None: the only one."""
         labels = self.labels[places]
-        if sight is None or sight.names is None:
+        if data_view is None or data_view.names is None:
             return labels
-        names = torch.from_numpy(sight.names).to(labels.device)
+        names = torch.from_numpy(data_view.names).to(labels.device)
         return names[0][labels] if owner is None else names[torch.from_numpy(owner).to(labels.device), labels]
 
 

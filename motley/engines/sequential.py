@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
-from motley.engines.base import Job, Received, Setting, Trained
+from motley.engines.base import Job, JobInputs, Setting, TrainResult
 from motley.engines.common import LocalEngine, refuses_features
 from motley.engines.cores import torch_threads
 
@@ -22,7 +22,7 @@ class Sequential(LocalEngine):
         """Any module and loss; one that compares features wants a linear layer."""
         return refuses_features(setting)
 
-    def _work(self, jobs: Sequence[Job], received: Received, want: frozenset[str]) -> Iterator[Trained]:
+    def _work(self, jobs: Sequence[Job], received: JobInputs, want: frozenset[str]) -> Iterator[TrainResult]:
         for job in jobs:
             with torch_threads(self.inner):
                 trained = self.client.train(job, received, want)

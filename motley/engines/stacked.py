@@ -104,24 +104,24 @@ def _rows(layout: Layout, blocks: Blocks) -> Tensor:
 class _Fused:
     """Plain SGD with one rate for all: the weights' gradient never exists, it is multiplied straight into them."""
 
-    def __init__(self, lr: float, pull: float) -> None:
-        self.lr, self.pull = lr, lr * pull
+    def __init__(self, lr: float, proximal: float) -> None:
+        self.lr, self.proximal = lr, lr * proximal
 
     def layer(self, weight: Block, bias: Block | None, slope: Tensor, h: Tensor, scale: float) -> None:
         """One layer's step: ``slope`` ``[p, out, B]``, the layer's input ``h`` ``[p, in, B]``; gradient ``scale slope h^T``."""
-        weight.w.baddbmm_(slope, h.mT, beta=1.0 - self.pull, alpha=-self.lr * scale)
+        weight.w.baddbmm_(slope, h.mT, beta=1.0 - self.proximal, alpha=-self.lr * scale)
         self._correct(weight)
         if bias is not None:
-            if self.pull:
-                bias.w.mul_(1.0 - self.pull)
+            if self.proximal:
+                bias.w.mul_(1.0 - self.proximal)
             bias.w.add_(slope.sum(2, keepdim=True), alpha=-self.lr * scale)
             self._correct(bias)
 
     def _correct(self, block: Block) -> None:
-        if self.pull:
-            block.w.add_(block.x, alpha=self.pull)
-        if block.shift is not None:
-            block.w.add_(block.shift, alpha=-self.lr)
+        if self.proximal:
+            block.w.add_(block.x, alpha=self.proximal)
+        if block.offset is not None:
+            block.w.add_(block.offset, alpha=-self.lr)
 
     def end(self, blocks: list[Block], number: int) -> None:
         """Everything is done already."""
@@ -130,8 +130,8 @@ class _Fused:
 class _Gathered:
     """Any solver: gradients in blocks of their own, then :meth:`Solver.step` over all parameters of a client."""
 
-    def __init__(self, solver: Solver, lr: Scale, pull: Scale) -> None:
-        self.solver, self.lr, self.pull = solver, lr, pull
+    def __init__(self, solver: Solver, lr: Scale, proximal: Scale) -> None:
+        self.solver, self.lr, self.proximal = solver, lr, proximal
 
     def layer(self, weight: Block, bias: Block | None, slope: Tensor, h: Tensor, scale: float) -> None:
         """One layer's gradient, see :meth:`_Fused.layer`."""
@@ -142,8 +142,8 @@ class _Gathered:
     def end(self, blocks: list[Block], number: int) -> None:
         """The step."""
         p = len(blocks[0].w)
-        lr, pull = (scale[:p] if isinstance(scale, Tensor) else scale for scale in (self.lr, self.pull))
-        self.solver.step(blocks, lr, pull, number)
+        lr, proximal = (scale[:p] if isinstance(scale, Tensor) else scale for scale in (self.lr, self.proximal))
+        self.solver.step(blocks, lr, proximal, number)
 
 
 def _prefix(block: Block, p: int) -> Block:
@@ -181,16 +181,16 @@ class StackedLinear(Executor):
         return _rows(chunk.layout, [block.w for block in everybody])
 
     def _update(self, chunk: Chunk) -> _Fused | _Gathered:
-        lr, pull = chunk.lr, chunk.pull
+        lr, proximal = chunk.lr, chunk.proximal
         known = chunk.steepest is None  # nobody wants to see the gradients
-        if self.solver.plain and known and not isinstance(lr, Tensor) and not isinstance(pull, Tensor):
-            return _Fused(lr, pull)
-        return _Gathered(self.solver, lr, pull)
+        if self.solver.plain and known and not isinstance(lr, Tensor) and not isinstance(proximal, Tensor):
+            return _Fused(lr, proximal)
+        return _Gathered(self.solver, lr, proximal)
 
     def _blocks(self, chunk: Chunk, gradients: bool) -> list[Block]:
         """Every client's weights, on their way from the received ones; room for gradients and the solver's own where needed."""
-        received, shift = _blocks(chunk.layout, chunk.received), chunk.shift
-        shifts = [None] * len(received) if shift is None else _blocks(chunk.layout, shift)
+        received, offset = _blocks(chunk.layout, chunk.received), chunk.offset
+        shifts = [None] * len(received) if offset is None else _blocks(chunk.layout, offset)
         out = []
         for x, shifted in zip(received, shifts, strict=True):
             w = x.expand(len(chunk), *x.shape[1:]).clone(memory_format=torch.contiguous_format)

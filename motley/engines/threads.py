@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
-from motley.engines.base import Job, Received, Setting, Trained
+from motley.engines.base import Job, JobInputs, Setting, TrainResult
 from motley.engines.client import Client
 from motley.engines.common import LocalEngine, refuses_features
 from motley.engines.pool import Pool
@@ -29,10 +29,10 @@ class Threads(LocalEngine):
             return f"it is for CPUs, and the device is {setting.device!r}; use sequential"
         return refuses_features(setting)
 
-    def _work(self, jobs: Sequence[Job], received: Received, want: frozenset[str]) -> Iterator[Trained]:
+    def _work(self, jobs: Sequence[Job], received: JobInputs, want: frozenset[str]) -> Iterator[TrainResult]:
         """Longest jobs start first."""
 
-        def work(client: Client, job: Job) -> Trained:
+        def work(client: Client, job: Job) -> TrainResult:
             return client.train(job, received, want)
 
         order = sorted(range(len(jobs)), key=lambda i: -jobs[i].steps)

@@ -66,9 +66,9 @@ class Vmapped(Executor):
         layout, c = chunk.layout, len(chunk)
         received = _blocks(layout, chunk.received)
         own = {name: x.expand(c, *x.shape[1:]).clone(memory_format=torch.contiguous_format) for name, x in received.items()}
-        shift = None if chunk.shift is None else _blocks(layout, chunk.shift)
+        offset = None if chunk.offset is None else _blocks(layout, chunk.offset)
         kept = {name: self.solver.fresh(w) for name, w in own.items()}
-        lr, pull = chunk.lr, chunk.pull
+        lr, proximal = chunk.lr, chunk.proximal
         for step in chunk.steps():
             p = step.active
             inputs = chunk.inputs(step)
@@ -83,12 +83,12 @@ class Vmapped(Executor):
                     w[:p],
                     gradient[name].contiguous(),
                     received[name] if len(received[name]) == 1 else received[name][:p],
-                    None if shift is None else shift[name][:p],
+                    None if offset is None else offset[name][:p],
                     *(None if t is None else t[:p] for t in kept[name]),
                 )
                 for name, w in own.items()
             ]
-            rate, drawn = (scale[:p] if isinstance(scale, Tensor) else scale for scale in (lr, pull))
+            rate, drawn = (scale[:p] if isinstance(scale, Tensor) else scale for scale in (lr, proximal))
             self.solver.step(blocks, rate, drawn, step.number)
         return torch.cat([own[entry.name].flatten(1) for entry in layout], dim=1)
 

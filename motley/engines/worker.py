@@ -8,8 +8,8 @@ from typing import Any
 from motley.core.errors import ConfigError, MotleyError
 from motley.engines import ENGINES, resolve_auto
 from motley.engines.base import Engine, Setting
-from motley.engines.crew import Failed, Order
-from motley.engines.parcel import Block, unwrap
+from motley.engines.serialization import Block, unwrap
+from motley.engines.worker_pool import Failed, Order
 
 __all__ = ["Worker", "engine_of"]
 
@@ -41,7 +41,7 @@ class Worker:
             said = f"a worker process cannot make the run's model ({type(error).__name__}: {error})"
             self._broken = ConfigError(f"{said}; it must be importable there", "engine")
 
-    def obey(self, order: Order, posted: Any) -> Any:
+    def execute(self, order: Order, posted: Any) -> Any:
         """The answer to an order, or :class:`Failed`; ``posted`` is what all workers were given with it."""
         engine = self._engine
         if engine is None:
@@ -51,8 +51,8 @@ class Worker:
                 jobs, memories, want = order.own
                 return list(engine.train(jobs, posted, memories, want))
             if order.call == "measure":
-                clients, memories, wanted, key, sight = order.own
-                return engine.measure(clients, posted, memories, wanted, key, sight)
+                clients, memories, wanted, key, data_view = order.own
+                return engine.measure(clients, posted, memories, wanted, key, data_view)
             return engine.evaluate(posted, *order.own)
         except Exception as error:
             return Failed(error)

@@ -13,8 +13,8 @@ import threading
 import time
 
 from motley.core.errors import EngineError
-from motley.engines.lines import Line, handed, look
-from motley.engines.parcel import unwrap
+from motley.engines.serialization import unwrap
+from motley.engines.shared_memory import SharedMemoryChannel, handed, look
 
 __all__ = ["ANSWER", "ORDER", "SETTING", "main"]
 
@@ -34,11 +34,11 @@ def main(line: int, parent: int, threads: int) -> None:
     threading.Thread(target=_leave_with, args=(parent,), daemon=True).start()
     import torch
 
-    from motley.engines.crew import Failed
     from motley.engines.worker import Worker
+    from motley.engines.worker_pool import Failed
 
     torch.set_num_threads(threads)
-    end, worker = Line(socket.socket(fileno=line)), None
+    end, worker = SharedMemoryChannel(socket.socket(fileno=line)), None
     while True:
         try:
             what, number, handles = end.receive()
@@ -53,7 +53,7 @@ def main(line: int, parent: int, threads: int) -> None:
         posted, own = (unwrap(look(handle)) for handle in handles)
         answer = Failed(EngineError("a worker was given an order before it was told the setting"))
         if worker is not None:
-            answer = worker.obey(own, posted)
+            answer = worker.execute(own, posted)
         del posted, own
         try:
             handle = handed(answer)

@@ -23,18 +23,18 @@ from motley.core.records import SIGNALS
 from motley.engines import ENGINES, resolve_auto
 from motley.engines.base import Engine, Setting
 from motley.experiments.config import Experiment
-from motley.experiments.drifting import drifting
-from motley.experiments.sending import recalibration_of, shipping_of
-from motley.experiments.server_side import held_back, room_of, taken
+from motley.experiments.drift import drifting
+from motley.experiments.server_data import held_back, server_context_of, taken
+from motley.experiments.upload_config import recalibration_of, upload_config_of
 from motley.results.writer import Writer
+from motley.rounds.client_state import ClientStates, open_client_states
+from motley.rounds.config import RunConfig
+from motley.rounds.evaluation import EvaluationSchedule
+from motley.rounds.loop import RoundLoop
+from motley.rounds.server_signals import SERVER_SIGNALS
+from motley.rounds.stop import Stop
+from motley.rounds.upload import initial_client_state
 from motley.selectors.base import Selector
-from motley.simulation.decoded import DECODED
-from motley.simulation.examiner import Examine
-from motley.simulation.plan import Plan
-from motley.simulation.press import first_memory
-from motley.simulation.simulation import Simulation
-from motley.simulation.stop import Stop
-from motley.simulation.vault import Vault, open_vault
 from motley.tasks.base import Federation, ModelState, Pool, Task, TaskSource
 from motley.tasks.federate import Divisible, Split, divisible, federate
 from motley.tasks.flat import initial
@@ -49,7 +49,7 @@ __all__ = ["Ready", "build", "prepare", "task_of"]
 class Ready(NamedTuple):
     """What a run is made of before anybody is asked: what is fixed, how it is computed, whom to ask, the initial model."""
 
-    plan: Plan
+    plan: RunConfig
     engine: Engine
     selector: Selector[Any]
     model: ModelState
@@ -61,7 +61,7 @@ def build(
     writer: Writer | None = None,
     task: Task | None = None,
     folder: Path | None = None,
-) -> Simulation:
+) -> RoundLoop:
     """A simulation, ready for its first step.
 
     Parameters
@@ -77,8 +77,8 @@ def build(
     if not isinstance(experiment, Experiment):
         experiment = Experiment(**experiment)
     plan, engine, selector, model = prepare(experiment, data, task)
-    memories = _vault(experiment, plan, selector, first_memory(plan, model), folder)
-    return Simulation(plan, engine, selector, model, writer, memories)
+    memories = _vault(experiment, plan, selector, initial_client_state(plan, model), folder)
+    return RoundLoop(plan, engine, selector, model, writer, memories)
 
 
 def prepare(experiment: Experiment, data: Path | None = None, task: Task | None = None) -> Ready:
@@ -99,7 +99,7 @@ def prepare(experiment: Experiment, data: Path | None = None, task: Task | None 
     _check_selector(experiment, selector, weights, task.federation, setting.algorithm.correction.uploads)
     stop = experiment.stop.model_dump(exclude_none=True)
     wanting = experiment.local.stragglers
-    plan = Plan(
+    plan = RunConfig(
         setting=setting,
         world=World(*(experiment.part(name) for name in ("device", "network", "availability", "failures", "drift"))),
         synchrony=experiment.part("synchrony"),
@@ -109,23 +109,25 @@ def prepare(experiment: Experiment, data: Path | None = None, task: Task | None 
         schedule=experiment.part("local.lr_schedule"),
         examine=_examine(experiment, setting.algorithm),
         probe_batches=0 if experiment.probe.batches == "all" else experiment.probe.batches,
-        room=room_of(setting, experiment.algorithm["name"]),
+        room=server_context_of(setting, experiment.algorithm["name"]),
         stragglers=None if wanting is None else Stragglers(**wanting.model_dump()),
-        shipping=shipping_of(experiment, setting, selector, weights),
+        upload_config=upload_config_of(experiment, setting, selector, weights),
         recalibrate=recalibration_of(experiment, setting),
     )
     model = initial(task.model, streams.key("init"), setting.dtype)
     return Ready(plan, _engine(experiment, setting), selector, model)
 
 
-def _vault(experiment: Experiment, plan: Plan, selector: Selector[Any], first: Memory | None, folder: Path | None) -> Vault:
+def _vault(
+    experiment: Experiment, plan: RunConfig, selector: Selector[Any], first: Memory | None, folder: Path | None
+) -> ClientStates:
     """Where client memories lie; refused where not all that may come to be kept has room."""
     population, rounds = len(plan.setting.task.federation), experiment.stop.rounds
     step = max(plan.cohort, plan.synchrony.least)  # accepted at one server step
     begin = selector.rule.size(1, plan.cohort, population)
     reached = population if rounds is None else min(population, begin + step * rounds)
     moved = begin + step * experiment.checkpoint.every_rounds
-    return open_vault(experiment.memory, first, population, reached, moved, folder)
+    return open_client_states(experiment.memory, first, population, reached, moved, folder)
 
 
 def task_of(experiment: Experiment, streams: Streams | None = None, data: Path | None = None) -> Task:
@@ -221,13 +223,13 @@ def _check_algorithm(setting: Setting, weights: str, cohort: int, corrupted: boo
         )
 
 
-def _examine(experiment: Experiment, algorithm: Algorithm) -> Examine:
+def _examine(experiment: Experiment, algorithm: Algorithm) -> EvaluationSchedule:
     """When and how closely; diagnosed is only what has one model for everybody."""
     if experiment.examine.diagnostics and not algorithm.correction.shared:
         said = "diagnostics compare the gradients of all clients at one model"
         name = experiment.algorithm["name"]
         raise ConfigError(f"{said}, and under {name!r} each has a model of its own; leave it out", "examine.diagnostics")
-    return Examine(**experiment.examine.model_dump())
+    return EvaluationSchedule(**experiment.examine.model_dump())
 
 
 def _check_synchrony(synchrony: Synchrony, setting: Setting, weights: str, cohort: int) -> None:
@@ -309,11 +311,11 @@ def _check_selector(
         raise ConfigError(f"{said}; write split = {{ validation = 0.2 }}", "split.validation")
     if "robust_loss" in wanted and federation.classes is None:
         raise ConfigError(f"{name!r} needs the noise-robust loss, and this task has no classes", "selector")
-    if wanted & DECODED and "delta" not in uploads:
-        said = f"{name!r} needs {sorted(wanted & DECODED)[0]!r}, which the server makes of uploaded updates"
+    if wanted & SERVER_SIGNALS and "delta" not in uploads:
+        said = f"{name!r} needs {sorted(wanted & SERVER_SIGNALS)[0]!r}, which the server makes of uploaded updates"
         raise ConfigError(f"{said}, and this algorithm uploads none", "selector")
     wanted_column = {"score": "scores", "selector": "weights", "selector_ratio": "weights"}.get(weights)
-    if wanted_column is not None and wanted_column not in selector.rule.gives():
+    if wanted_column is not None and wanted_column not in selector.rule.provides():
         raise ConfigError(f'got {weights!r}, but {name!r} gives no {wanted_column}; use "examples" or "uniform"', "weights")
     if "label_histogram" in needs.enrolled and federation.classes is None:
         raise ConfigError(f"{name!r} needs label histograms, and this task has no classes", "selector")

@@ -31,7 +31,7 @@ from motley.core.errors import ConfigError, suggest
 from motley.core.keys import PURPOSES
 from motley.core.paper import Paper
 from motley.experiments import document, registry
-from motley.experiments.sentences import config_error
+from motley.experiments.error_messages import config_error
 from motley.experiments.tables import (
     Checkpointing,
     Count,

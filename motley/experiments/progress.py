@@ -10,7 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Column
 
 from motley.experiments.config import Experiment
-from motley.simulation.plan import Round
+from motley.rounds.config import Round
 
 __all__ = ["Bar"]
 

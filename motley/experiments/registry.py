@@ -115,7 +115,8 @@ def papers(components: Iterable[object]) -> list[Paper]:
 
 
 def listing(kind: str) -> list[dict[str, Any]]:
-    """One row per name: ``name``, ``about`` (one line), ``built``, ``sees``, ``paper``, ``options``; planned names last."""
+    """One row per name: ``name``, ``about`` (one line), ``built``, ``upload_visibility``, ``paper``, ``options``; planned
+    names last."""
     names = catalogue(kind)
     rows = [_entry(names, name) for name in names.names()]
     planned = sorted(set(names.planned) - set(names.names()))
@@ -127,13 +128,13 @@ def _entry(names: Catalogue, name: str) -> dict[str, Any]:
     about = (inspect.getdoc(cls) or "").split("\n\n")[0].replace("\n", " ").strip()
     options = names.options(name) if dataclasses.is_dataclass(cls) else []
     paper = getattr(cls, "paper", None)
-    return _row(name, about, getattr(cls, "sees", None), paper if isinstance(paper, Paper) else None, options)
+    return _row(name, about, getattr(cls, "upload_visibility", None), paper if isinstance(paper, Paper) else None, options)
 
 
 def _row(
     name: str,
     about: str,
-    sees: str | None = None,
+    upload_visibility: str | None = None,
     paper: Paper | None = None,
     options: Iterable[Option] = (),
     built: bool = True,
@@ -142,7 +143,7 @@ def _row(
         "name": name,
         "about": about,
         "built": built,
-        "sees": sees,
+        "upload_visibility": upload_visibility,
         "paper": paper.key if paper else None,
         "options": [_option(option) for option in options],
     }

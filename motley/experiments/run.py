@@ -30,9 +30,9 @@ from motley.results.load import Run
 from motley.results.load import load as load_results
 from motley.results.stream import disk_error
 from motley.results.writer import Writer
-from motley.simulation.checkpoint import Checkpoints
-from motley.simulation.plan import Round
-from motley.simulation.simulation import Simulation
+from motley.rounds.checkpoint import Checkpoints
+from motley.rounds.config import Round
+from motley.rounds.loop import RoundLoop
 from motley.tasks.base import ModelState, Task
 from motley.tasks.flat import FlatModule
 from motley.tasks.own import fingerprint
@@ -170,7 +170,7 @@ def _check_numerics(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
             )
 
 
-def _go(experiment: Experiment, simulation: Simulation, path: Path, resumed: bool, told: Told) -> None:
+def _go(experiment: Experiment, simulation: RoundLoop, path: Path, resumed: bool, told: Told) -> None:
     """From wherever the run is to its end."""
     checkpoints = Checkpoints(path / "checkpoints")
     saved = checkpoints.load() if resumed else None

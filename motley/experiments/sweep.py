@@ -17,11 +17,11 @@ from motley.engines.processes import workers_kept
 from motley.experiments import document
 from motley.experiments.config import Experiment
 from motley.experiments.progress import Bar
+from motley.experiments.ray_runner import spread
 from motley.experiments.run import as_experiment, run
-from motley.experiments.spread import spread
 from motley.experiments.store import RunFolder, default_folder, slug
 from motley.results.load import Run, load
-from motley.simulation.plan import Round
+from motley.rounds.config import Round
 
 __all__ = ["Comparison", "Failure", "Point", "compare", "expand", "parse_over", "run_points"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from motley.core.errors import ConfigError
-from motley.simulation.plan import Round
+from motley.rounds.config import Round
 
 __all__ = ["Board"]
 

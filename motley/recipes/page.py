@@ -15,7 +15,7 @@ from motley.recipes.pictures import BY_MEASURE, Shown, draw
 from motley.recipes.recipe import Exhibit
 from motley.recipes.reproduce import Reproduction
 from motley.recipes.verdicts import Contrast, Judged, Verdict
-from motley.results import measures, parts
+from motley.results import measures, sections
 from motley.results.blocks import DASH, Beside, Block, Cell, Lines, Page, Part, Row, Table, Text, kept
 from motley.results.measures import Censored, Spread, spread
 from motley.results.summary import MB, plus_minus, short_number
@@ -50,7 +50,7 @@ def page(found: Reproduction) -> Page:
         *(_exhibit(found, exhibit) for exhibit in found.exhibits),
         Part("What it cost, and how evenly", kept(_costs(found))),
         Part("What the paper leaves open", _prose(recipe.notes)),
-        parts.provenance(groups, experiments=False) if groups else None,
+        sections.provenance(groups, experiments=False) if groups else None,
     )
     return Page(f"{recipe.title}: published and measured", facts, blocks)
 

@@ -13,10 +13,10 @@ from typing import NamedTuple, cast
 
 import numpy as np
 
-from motley.results import choices, plots
+from motley.results import plots, selection_plots
 from motley.results.blocks import Picture
+from motley.results.class_distribution import class_distribution
 from motley.results.figures import NARROW, colour, dash, mark, new_figure, shorter, styled, to_svg
-from motley.results.holdings import class_distribution
 from motley.results.load import Run
 from motley.results.measures import Axis, Spread
 
@@ -82,7 +82,7 @@ def _curves(shown: Shown, argument: str) -> Iterator[Drawn]:
 
 def _components(shown: Shown, argument: str) -> Iterator[Drawn]:
     for title, groups in shown.panels():
-        yield from (Drawn(title, list(groups), picture) for picture in choices.components(groups))
+        yield from (Drawn(title, list(groups), picture) for picture in selection_plots.components(groups))
 
 
 def _classes(shown: Shown, argument: str) -> Iterator[Drawn]:
@@ -200,8 +200,8 @@ PICTURES: dict[str, Callable[[Shown, str], Iterator[Drawn]]] = {
     "participation": _each(plots.participation_bars),
     "concentration": _each(plots.concentration),
     "clients": _each(plots.client_curves),
-    "shares": _each(choices.shares),
-    "shares_by_score": _each(choices.shares_by_score),
+    "shares": _each(selection_plots.shares),
+    "shares_by_score": _each(selection_plots.shares_by_score),
     "components": _components,
     "classes": _classes,
     "beside": _beside,

@@ -29,7 +29,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from motley.core.errors import ConfigError, suggest
 from motley.experiments import document
 from motley.experiments.config import Experiment
-from motley.experiments.sentences import config_error
+from motley.experiments.error_messages import config_error
 from motley.recipes.measuring import measure_of
 from motley.recipes.pictures import AXES_OF, BY_MEASURE, PICTURES
 from motley.results.measures import AXES

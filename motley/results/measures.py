@@ -15,6 +15,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from motley.core.arrays import Floats
 from motley.core.errors import ConfigError
 from motley.results.load import Run
 
@@ -51,7 +52,6 @@ __all__ = [
     "to_target",
 ]
 
-Floats = NDArray[np.float64]
 Axis = Literal["round", "seconds", "bits", "paper_bits"]
 AXES: dict[str, str] = {"round": "round", "seconds": "time_s", "bits": "total_bits", "paper_bits": "total_up_paper_bits"}
 """What a curve may be drawn against, and the column of ``evaluations`` that holds it."""

@@ -11,7 +11,7 @@ from motley.results.blocks import Lines, Page, kept
 from motley.results.labels import group_runs
 from motley.results.load import Run, load_all
 from motley.results.page import write
-from motley.results.parts import parts, provenance
+from motley.results.sections import parts, provenance
 from motley.results.tables import whole
 
 __all__ = ["facts", "report", "warnings"]

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from motley.core.errors import ContractError, StoreError, suggest
-from motley.results.columns import to_batch
+from motley.results.arrow import to_batch
 from motley.results.load import read_table
 from motley.results.schema import TABLES
 from motley.results.stream import Stream, disk_error, replace_stream

@@ -47,17 +47,17 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from motley.core.arrays import Floats, Ids
 from motley.core.errors import ConfigError
 from motley.core.paper import Paper
-from motley.core.records import Ask, Cohort, Ids, Needs, Outcome, Reports
+from motley.core.records import Cohort, Outcome, Reports, SelectionContext, SignalRequirements
 from motley.core.table import ClientTable
 from motley.selectors.base import SelectionRule
-from motley.selectors.parts.sampling import Ties, gumbel_top_m, softmax
-from motley.selectors.parts.sizes import SIZE, put_sizes, sizes
+from motley.selectors.common.sampling import Ties, gumbel_top_m, softmax
+from motley.selectors.common.sizes import SIZE, put_sizes, sizes
 
 __all__ = ["ActiveFL", "ActiveFLState"]
 
-Floats = NDArray[np.float64]
 LARGEST = 1e150
 """Losses above it, of runs that diverge, count as it: valuations stay finite."""
 
@@ -107,19 +107,19 @@ class ActiveFL(SelectionRule[ActiveFLState]):
         if not 0 <= self.alpha3 <= 1:
             raise ConfigError(f"got alpha3 = {self.alpha3}; expected a share in [0, 1]: of the cohort, the one drawn uniformly")
 
-    def needs(self) -> Needs:
+    def needs(self) -> SignalRequirements:
         """Sizes, the loss at arrival, and the first model's loss everywhere with ``eval_all``."""
         first: dict[str, int | None] = {"loss": None} if self.cold_start == "eval_all" else {}
-        return Needs(frozenset({SIZE}), first, frozenset({"arrival_loss"}))
+        return SignalRequirements(frozenset({SIZE}), first, frozenset({"arrival_loss"}))
 
     def init(self) -> ActiveFLState:
         """Nobody valued."""
         return ActiveFLState()
 
-    def candidates(self, state: ActiveFLState, ask: Ask) -> Ids:
+    def candidates(self, state: ActiveFLState, context: SelectionContext) -> Ids:
         """Everybody in round 1 with ``eval_all``."""
-        first = self.cold_start == "eval_all" and ask.round == 1
-        return ask.available if first else np.zeros(0, np.int64)
+        first = self.cold_start == "eval_all" and context.round == 1
+        return context.available if first else np.zeros(0, np.int64)
 
     def valuations(self, state: ActiveFLState, available: Ids) -> Floats:
         """``v_k = sqrt(n_k) L_k``, ``[K_A]``; ``-inf`` without a loss."""
@@ -140,20 +140,20 @@ class ActiveFL(SelectionRule[ActiveFLState]):
         out = np.full(len(value), -np.inf)
         return np.asarray(np.multiply(self.alpha2, value - value.max(), out=out, where=valued))
 
-    def select(self, state: ActiveFLState, ask: Ask) -> Cohort:
+    def select(self, state: ActiveFLState, context: SelectionContext) -> Cohort:
         """n_soft by valuation among the eligible, the rest uniformly among all the others."""
-        n_soft, n_drop = self.parts(ask.m, len(ask.available))
-        value = self.valuations(state, ask.available)
-        eligible = _largest(value, len(value) - n_drop, ask.rng, self.ties)
+        n_soft, n_drop = self.parts(context.m, len(context.available))
+        value = self.valuations(state, context.available)
+        eligible = _largest(value, len(value) - n_drop, context.rng, self.ties)
         log_weights = self.log_weights(value[eligible])
-        soft = eligible[gumbel_top_m(log_weights, n_soft, ask.rng)]
-        others = np.delete(ask.available, soft)
-        uniform = ask.rng.choice(others, ask.m - n_soft, replace=False, shuffle=False)
+        soft = eligible[gumbel_top_m(log_weights, n_soft, context.rng)]
+        others = np.delete(context.available, soft)
+        uniform = context.rng.choice(others, context.m - n_soft, replace=False, shuffle=False)
         p = np.zeros(len(value))
         p[eligible] = softmax(log_weights)
         notes = {"max_probability": p.max(), "cv_probability": p.std() * len(p), "eligible": len(eligible)}
         told = {name: float(n) for name, n in notes.items()}
-        return Cohort(np.concatenate([ask.available[soft], uniform]), notes=told, probabilities=p)
+        return Cohort(np.concatenate([context.available[soft], uniform]), notes=told, probabilities=p)
 
     def observe(self, state: ActiveFLState, round: int, reports: Reports) -> ActiveFLState:
         """Sizes at enrolment, losses of the first evaluation, then losses at arrival."""

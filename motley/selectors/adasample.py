@@ -49,23 +49,22 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter1d
 from scipy.optimize import minimize_scalar
 
+from motley.core.arrays import Floats, Ids
 from motley.core.errors import ConfigError
 from motley.core.paper import Paper
-from motley.core.records import Ask, Cohort, Ids, Needs, Outcome, Reports
+from motley.core.records import Cohort, Outcome, Reports, SelectionContext, SignalRequirements
 from motley.core.table import ClientTable
 from motley.selectors.base import SelectionRule
-from motley.selectors.parts.durations import ESTIMATES, estimated_s, measured_s
-from motley.selectors.parts.missing import filled
-from motley.selectors.parts.sampling import with_replacement
-from motley.selectors.parts.sizes import SIZE, put_sizes, shares
+from motley.selectors.common.durations import ESTIMATES, estimated_s, measured_s
+from motley.selectors.common.missing import filled
+from motley.selectors.common.sampling import with_replacement
+from motley.selectors.common.sizes import SIZE, put_sizes, shares
 
 __all__ = ["AdaSample", "AdaSampleState", "bound_constant", "pilot_constant", "solve"]
 
-Floats = NDArray[np.float64]
 Phase = Literal["uniform", "weighted", "solved"]
 LARGEST = 1e140
 """Norms and losses above it, of runs that diverge, count as it: f stays finite."""
@@ -116,7 +115,7 @@ class AdaSample(SelectionRule[AdaSampleState]):
     refresh: int | None = None
     c0_divisor: float = 1.0
 
-    sees: ClassVar[Literal["sum", "each"]] = "each"
+    upload_visibility: ClassVar[Literal["sum", "each"]] = "each"
     paper: ClassVar[Paper] = Paper(
         "luo2022tackling",
         "Tackling System and Statistical Heterogeneity for Federated Learning with Adaptive Client Sampling",
@@ -138,14 +137,14 @@ class AdaSample(SelectionRule[AdaSampleState]):
         if self.refresh is not None and self.refresh < 1:
             raise ConfigError(f"got refresh = {self.refresh}; expected at least 1 round, or none to solve once")
 
-    def needs(self) -> Needs:
+    def needs(self) -> SignalRequirements:
         """Sizes; norms and durations from pilots or from a probe in round 1; norms again where q is refreshed."""
         if self.pilots:
-            return Needs(frozenset({SIZE}), {}, frozenset({"max_grad_norm", "arrival_loss"}))
+            return SignalRequirements(frozenset({SIZE}), {}, frozenset({"max_grad_norm", "arrival_loss"}))
         probed: dict[str, int | None] = dict.fromkeys(("grad_norm", *sorted(ESTIMATES)))
-        return Needs(frozenset({SIZE}), probed, frozenset({"max_grad_norm"} if self.refresh else ()))
+        return SignalRequirements(frozenset({SIZE}), probed, frozenset({"max_grad_norm"} if self.refresh else ()))
 
-    def gives(self) -> frozenset[str]:
+    def provides(self) -> frozenset[str]:
         """The unbiased coefficients."""
         return frozenset({"weights"})
 
@@ -153,9 +152,9 @@ class AdaSample(SelectionRule[AdaSampleState]):
         """The first pilot, or all equal until the probe."""
         return AdaSampleState("uniform" if self.pilots else "solved", 0.0 if self.pilots else self.c0)
 
-    def candidates(self, state: AdaSampleState, ask: Ask) -> Ids:
+    def candidates(self, state: AdaSampleState, context: SelectionContext) -> Ids:
         """Everybody in round 1, unless pilots do it."""
-        return ask.available if not self.pilots and ask.round == 1 else np.zeros(0, np.int64)
+        return context.available if not self.pilots and context.round == 1 else np.zeros(0, np.int64)
 
     def probabilities(self, state: AdaSampleState, available: Ids) -> Floats:
         """q over the available, ``[K_A]``, sums to 1."""
@@ -171,17 +170,17 @@ class AdaSample(SelectionRule[AdaSampleState]):
             q = np.where(missing, p * (float(q[~missing].sum()) / there if there > 0 else 1.0), q)
         return np.asarray(q / q.sum())
 
-    def select(self, state: AdaSampleState, ask: Ask) -> Cohort:
+    def select(self, state: AdaSampleState, context: SelectionContext) -> Cohort:
         """m independent draws, their multiplicity and unbiased coefficients."""
-        q = self.probabilities(state, ask.available)
-        at, counts = with_replacement(q, ask.m, ask.rng)
-        weights = counts * shares(state.clients, ask.available)[at] / (ask.m * q[at])
+        q = self.probabilities(state, context.available)
+        at, counts = with_replacement(q, context.m, context.rng)
+        weights = counts * shares(state.clients, context.available)[at] / (context.m * q[at])
         notes = {
             "max_probability": q.max(), "cv_probability": q.std() * len(q), "max_weight": weights.max(),
             "phase": ("uniform", "weighted", "solved").index(state.phase), "c0": state.c0,
         }  # fmt: skip
         told = {name: float(value) for name, value in notes.items()}
-        return Cohort(ask.available[at], weights, counts, notes=told, probabilities=q)
+        return Cohort(context.available[at], weights, counts, notes=told, probabilities=q)
 
     def observe(self, state: AdaSampleState, round: int, reports: Reports) -> AdaSampleState:
         """Sizes at enrolment; the probe solves; pilots collect losses, norms and durations; a refresh solves anew."""

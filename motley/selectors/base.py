@@ -21,10 +21,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from motley.core import codec
+from motley.core.arrays import Ids
 from motley.core.errors import CodecError, ConfigError, ContractError
 from motley.core.keys import Key
 from motley.core.paper import Paper
-from motley.core.records import Ask, Cohort, Ids, Needs, Outcome, Report, Reports
+from motley.core.records import Cohort, Outcome, Report, Reports, SelectionContext, SignalRequirements
 from motley.core.table import ClientTable
 
 __all__ = ["SelectionRule", "Selector"]
@@ -40,21 +41,21 @@ def _rising(ids: Ids) -> bool:
 class SelectionRule(ABC, Generic[S]):
     """Whom to ask. Subclasses are frozen dataclasses of options; variants of one paper are a ``Literal`` option.
 
-    ``sees`` says whether the rule needs something of each single upload (``"each"``) or nothing that secure aggregation
+    ``upload_visibility`` says whether the rule needs something of each single upload (``"each"``) or nothing that secure aggregation
     would forbid (``"sum"``). ``deterministic`` declares that seeds do not matter, ``takes_fewer`` that a cohort may be smaller
     than ``size`` announces, down to nobody: an abandoned round.
     """
 
     paper: ClassVar[Paper]
-    sees: ClassVar[Literal["sum", "each"]] = "sum"
+    upload_visibility: ClassVar[Literal["sum", "each"]] = "sum"
     deterministic: ClassVar[bool] = False
     takes_fewer: ClassVar[bool] = False
 
-    def needs(self) -> Needs:
+    def needs(self) -> SignalRequirements:
         """What must be measured and sent; follows the options."""
-        return Needs()
+        return SignalRequirements()
 
-    def gives(self) -> frozenset[str]:
+    def provides(self) -> frozenset[str]:
         """Which columns of :class:`~motley.core.records.Cohort` a weighting (``"weights"``, ``"scores"``) and an allocator
         (``"scores"``, ``"upload_ratio"``) may count on."""
         return frozenset()
@@ -67,12 +68,12 @@ class SelectionRule(ABC, Generic[S]):
         """How many clients this rule takes; FLASH's first round is everybody."""
         return min(m, available)
 
-    def candidates(self, state: S, ask: Ask) -> Ids:
+    def candidates(self, state: S, context: SelectionContext) -> Ids:
         """Whom to measure before the choice; default nobody."""
         return np.zeros(0, np.int64)
 
     @abstractmethod
-    def select(self, state: S, ask: Ask) -> Cohort:
+    def select(self, state: S, context: SelectionContext) -> Cohort:
         """The cohort: a function of the arguments alone. ``ask.m`` is already ``size(...)``."""
 
     def observe(self, state: S, round: int, reports: Reports) -> S:
@@ -116,7 +117,7 @@ class Selector(Generic[S]):
         self.horizon = horizon
         self.state: S = rule.init()
 
-    def _ask(self, purpose: str, round: int, available_ids: ArrayLike, m: int, dispatch: int) -> Ask:
+    def _ask(self, purpose: str, round: int, available_ids: ArrayLike, m: int, dispatch: int) -> SelectionContext:
         ids = np.atleast_1d(np.asarray(available_ids, dtype=np.int64))
         ids = ids if _rising(ids) else np.sort(ids)
         if not _rising(ids):
@@ -124,32 +125,32 @@ class Selector(Generic[S]):
         if m < 0:
             raise ConfigError(f"got m = {m}; expected a cohort size of at least 0", key="cohort")
         rng = Key(self.seed).fold(purpose, round, dispatch).numpy()
-        return Ask(round, dispatch, ids, self.rule.size(round, m, len(ids)), rng, self.horizon)
+        return SelectionContext(round, dispatch, ids, self.rule.size(round, m, len(ids)), rng, self.horizon)
 
     def probe(self, round: int, available_ids: ArrayLike, m: int, dispatch: int = 0) -> Ids:
         """Ids to measure before :meth:`select` (sorted); report what was measured to :meth:`observe` as ``PROBED``."""
-        ask = self._ask("probe", round, available_ids, m, dispatch)
-        if not len(ask.available) or not ask.m:
+        context = self._ask("probe", round, available_ids, m, dispatch)
+        if not len(context.available) or not context.m:
             return np.zeros(0, np.int64)
-        ids = self.rule.candidates(self.state, ask)
+        ids = self.rule.candidates(self.state, context)
         ids = ids if _rising(ids) else np.sort(ids)
-        self._check_within(ids, ask)
+        self._check_within(ids, context)
         return ids
 
     def select(self, round: int, available_ids: ArrayLike, m: int, dispatch: int = 0) -> Cohort:
         """The cohort of this round; calling it twice gives the same answer twice."""
-        ask = self._ask("select", round, available_ids, m, dispatch)
-        if not len(ask.available) or not ask.m:
+        context = self._ask("select", round, available_ids, m, dispatch)
+        if not len(context.available) or not context.m:
             return Cohort(np.zeros(0, np.int64))
-        cohort = self.rule.select(self.state, ask)
-        self._check_within(cohort.ids, ask)
-        if len(cohort.ids) > ask.m:
-            raise ContractError(f"{type(self.rule).__name__} announced {ask.m} clients and chose {len(cohort.ids)}")
+        cohort = self.rule.select(self.state, context)
+        self._check_within(cohort.ids, context)
+        if len(cohort.ids) > context.m:
+            raise ContractError(f"{type(self.rule).__name__} announced {context.m} clients and chose {len(cohort.ids)}")
         for name in ("weights", "multiplicity", "scores", "local_steps", "upload_ratio", "lr_scale"):
             column = getattr(cohort, name)
             if column is not None and len(column) != len(cohort.ids):
                 raise ContractError(f"{type(self.rule).__name__}: {name} has {len(column)} entries for {len(cohort.ids)} ids")
-        law, there = cohort.probabilities, len(ask.available)
+        law, there = cohort.probabilities, len(context.available)
         if law is not None and len(law) != there:
             raise ContractError(f"{type(self.rule).__name__}: probabilities has {len(law)} entries for {there} available")
         return cohort
@@ -171,14 +172,14 @@ class Selector(Generic[S]):
             clean[name] = np.where(bad, np.nan, value) if bad.any() else value
         self.state = self.rule.observe(self.state, round, dataclasses.replace(reports, signals=clean))
 
-    def _check_within(self, ids: Ids, ask: Ask) -> None:
-        if ids is ask.available:
+    def _check_within(self, ids: Ids, context: SelectionContext) -> None:
+        if ids is context.available:
             return
         name = type(self.rule).__name__
         if not _rising(ids) and not _rising(np.sort(ids)):
             raise ContractError(f"{name} chose a client twice")
-        at = np.minimum(np.searchsorted(ask.available, ids), len(ask.available) - 1)
-        if not (ask.available[at] == ids).all():
+        at = np.minimum(np.searchsorted(context.available, ids), len(context.available) - 1)
+        if not (context.available[at] == ids).all():
             raise ContractError(f"{name} chose a client that is not available")
 
     def to_bytes(self) -> bytes:

@@ -44,20 +44,19 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from motley.core.arrays import Floats, Ids
 from motley.core.errors import ConfigError
 from motley.core.paper import Paper
-from motley.core.records import Ask, Cohort, Ids, Needs, Outcome, Reports
+from motley.core.records import Cohort, Outcome, Reports, SelectionContext, SignalRequirements
 from motley.core.table import ClientTable
 from motley.selectors.base import SelectionRule
-from motley.selectors.parts.missing import filled
-from motley.selectors.parts.sampling import inclusion_probabilities, successive_draws
-from motley.selectors.parts.sizes import SIZE, put_sizes, shares
+from motley.selectors.common.missing import filled
+from motley.selectors.common.sampling import inclusion_probabilities, successive_draws
+from motley.selectors.common.sizes import SIZE, put_sizes, shares
 
 __all__ = ["DELTA", "DELTAState"]
 
-Floats = NDArray[np.float64]
 LARGEST = 1e140
 """Losses and gradients above it, of runs that diverge, count as it: sums of squares stay finite."""
 
@@ -84,7 +83,7 @@ class DELTA(SelectionRule[DELTAState]):
     vector: Literal["gradient_sketch", "gradient"] = "gradient_sketch"
     probe_batches: int | None = None
 
-    sees: ClassVar[Literal["sum", "each"]] = "each"
+    upload_visibility: ClassVar[Literal["sum", "each"]] = "each"
     paper: ClassVar[Paper] = Paper(
         "wang2023delta",
         "DELTA: Diverse Client Sampling for Fasting Federated Learning",
@@ -100,11 +99,11 @@ class DELTA(SelectionRule[DELTAState]):
         if self.probe_batches is not None and self.probe_batches < 1:
             raise ConfigError(f"got probe_batches = {self.probe_batches}; expected at least 1, or none for all data")
 
-    def needs(self) -> Needs:
+    def needs(self) -> SignalRequirements:
         """Sizes; losses and gradients of everybody."""
-        return Needs(frozenset({SIZE}), {"loss": self.probe_batches, self.vector: self.probe_batches})
+        return SignalRequirements(frozenset({SIZE}), {"loss": self.probe_batches, self.vector: self.probe_batches})
 
-    def gives(self) -> frozenset[str]:
+    def provides(self) -> frozenset[str]:
         """The unbiased coefficients."""
         return frozenset({"weights"})
 
@@ -112,9 +111,9 @@ class DELTA(SelectionRule[DELTAState]):
         """Nothing measured."""
         return DELTAState()
 
-    def candidates(self, state: DELTAState, ask: Ask) -> Ids:
+    def candidates(self, state: DELTAState, context: SelectionContext) -> Ids:
         """Everybody available."""
-        return ask.available
+        return context.available
 
     def probabilities(self, state: DELTAState, available: Ids) -> Floats:
         """``u_k``, normalised, ``[K_A]``."""
@@ -124,18 +123,18 @@ class DELTA(SelectionRule[DELTAState]):
         u = self.b * share * distance + (1.0 - self.b) * np.sqrt(share)
         return u / u.sum() if u.any() else np.full(len(u), 1.0 / len(u))
 
-    def select(self, state: DELTAState, ask: Ask) -> Cohort:
+    def select(self, state: DELTAState, context: SelectionContext) -> Cohort:
         """m successive draws."""
-        u = self.probabilities(state, ask.available)
-        at = successive_draws(u, ask.m, ask.rng)
-        chance = inclusion_probabilities(u, ask.m)
-        fill, left_out = ask.m - np.count_nonzero(u), u == 0
+        u = self.probabilities(state, context.available)
+        at = successive_draws(u, context.m, context.rng)
+        chance = inclusion_probabilities(u, context.m)
+        fill, left_out = context.m - np.count_nonzero(u), u == 0
         if fill > 0:
             chance[left_out] = fill / np.count_nonzero(left_out)
-        weights = shares(state.clients, ask.available)[at] / chance[at]
+        weights = shares(state.clients, context.available)[at] / chance[at]
         notes = {"max_probability": u.max(), "cv_probability": u.std() * len(u), "max_weight": weights.max()}
         told = {name: float(value) for name, value in notes.items()}
-        return Cohort(ask.available[at], weights, notes=told, probabilities=u)
+        return Cohort(context.available[at], weights, notes=told, probabilities=u)
 
     def observe(self, state: DELTAState, round: int, reports: Reports) -> DELTAState:
         """Sizes at enrolment; losses and distances from the mean of whoever was probed together."""

@@ -52,13 +52,14 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from motley.core.arrays import Ids
 from motley.core.errors import ConfigError
 from motley.core.paper import Paper
-from motley.core.records import Ask, Cohort, Ids, Needs, Outcome, Reports
+from motley.core.records import Cohort, Outcome, Reports, SelectionContext, SignalRequirements
 from motley.core.table import ClientTable
 from motley.selectors.base import SelectionRule
-from motley.selectors.parts.facility import Vectors, cover, distances, known_vectors, put_vectors
-from motley.selectors.parts.sampling import Ties
+from motley.selectors.common.facility import Vectors, cover, distances, known_vectors, put_vectors
+from motley.selectors.common.sampling import Ties
 
 __all__ = ["DivFL", "DivFLState"]
 
@@ -94,7 +95,7 @@ class DivFL(SelectionRule[DivFLState]):
     coefficients: Literal["none", "clusters"] = "none"
     ties: Ties = "random"
 
-    sees: ClassVar[Literal["sum", "each"]] = "each"
+    upload_visibility: ClassVar[Literal["sum", "each"]] = "each"
     paper: ClassVar[Paper] = Paper(
         "balakrishnan2022diverse",
         "Diverse Client Selection for Federated Learning via Submodular Maximization",
@@ -108,12 +109,12 @@ class DivFL(SelectionRule[DivFLState]):
         if self.variant == "ideal" and self.start == "random":
             raise ConfigError("got start = 'random', but variant = 'ideal' measures everybody each round; leave start out")
 
-    def needs(self) -> Needs:
+    def needs(self) -> SignalRequirements:
         """Vectors, probed or reported or both."""
         probed: dict[str, int | None] = {} if self.start == "random" else {self.vectors: None}
-        return Needs(probed=probed, reported=frozenset({self.vectors} if self.variant == "stale" else ()))
+        return SignalRequirements(probed=probed, reported=frozenset({self.vectors} if self.variant == "stale" else ()))
 
-    def gives(self) -> frozenset[str]:
+    def provides(self) -> frozenset[str]:
         """gamma_j / K, if asked for."""
         return frozenset({"weights"} if self.coefficients == "clusters" else ())
 
@@ -121,26 +122,26 @@ class DivFL(SelectionRule[DivFLState]):
         """No vector known."""
         return DivFLState()
 
-    def candidates(self, state: DivFLState, ask: Ask) -> Ids:
+    def candidates(self, state: DivFLState, context: SelectionContext) -> Ids:
         """Who has no vector yet; everybody in the ideal form."""
         if self.start == "random":
             return np.zeros(0, np.int64)
         if self.variant == "ideal":
-            return ask.available
-        return ask.available[~known_vectors(state.clients, "vector", ask.available)[1]]
+            return context.available
+        return context.available[~known_vectors(state.clients, "vector", context.available)[1]]
 
-    def select(self, state: DivFLState, ask: Ask) -> Cohort:
+    def select(self, state: DivFLState, context: SelectionContext) -> Cohort:
         """The greedy picks, in order."""
-        everybody = np.union1d(state.clients.ids, ask.available)
+        everybody = np.union1d(state.clients.ids, context.available)
         vectors, known = known_vectors(state.clients, "vector", everybody)
-        n = len(ask.available)
-        rank = ask.rng.permutation(n) if self.ties == "random" else np.arange(n)
-        sample = max(ask.m, int(SAMPLE * n + 1e-9)) if self.greedy == "stochastic" else None
-        found = cover(distances(vectors, np.searchsorted(everybody, ask.available)), ask.m, rank, sample, ask.rng)
-        share = np.bincount(found.nearest, minlength=ask.m) / len(everybody)
+        n = len(context.available)
+        rank = context.rng.permutation(n) if self.ties == "random" else np.arange(n)
+        sample = max(context.m, int(SAMPLE * n + 1e-9)) if self.greedy == "stochastic" else None
+        found = cover(distances(vectors, np.searchsorted(everybody, context.available)), context.m, rank, sample, context.rng)
+        share = np.bincount(found.nearest, minlength=context.m) / len(everybody)
         notes = {"distance": found.objective[-1] / len(everybody), "known": known.mean(), "largest_cluster": share.max()}
         weights = share if self.coefficients == "clusters" else None
-        return Cohort(ask.available[found.at], weights, notes={name: float(value) for name, value in notes.items()})
+        return Cohort(context.available[found.at], weights, notes={name: float(value) for name, value in notes.items()})
 
     def observe(self, state: DivFLState, round: int, reports: Reports) -> DivFLState:
         """Vectors of the probe, and of those who took part."""

@@ -42,18 +42,17 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from motley.core.arrays import Floats, Ids
 from motley.core.errors import ConfigError
 from motley.core.paper import Paper
-from motley.core.records import Ask, Cohort, Ids, Needs, Outcome, Reports
+from motley.core.records import Cohort, Outcome, Reports, SelectionContext, SignalRequirements
 from motley.core.table import ClientTable
 from motley.selectors.base import SelectionRule
-from motley.selectors.parts.sampling import softmax, with_replacement
+from motley.selectors.common.sampling import softmax, with_replacement
 
 __all__ = ["FedCBS", "FedCBSState", "qcid"]
 
-Floats = NDArray[np.float64]
 
 LARGEST = 1e15
 """Counts above it count as it, and histograms that sum to less than its inverse as empty: squares stay finite and above 0."""
@@ -99,9 +98,9 @@ class FedCBS(SelectionRule[FedCBSState]):
         if not 0 < self.floor < 1:
             raise ConfigError(f"got floor = {self.floor}; expected a number in (0, 1), far below 1 / classes")
 
-    def needs(self) -> Needs:
+    def needs(self) -> SignalRequirements:
         """Label histograms."""
-        return Needs(enrolled=frozenset({"label_histogram"}))
+        return SignalRequirements(enrolled=frozenset({"label_histogram"}))
 
     def init(self) -> FedCBSState:
         """Nobody enrolled."""
@@ -112,28 +111,28 @@ class FedCBS(SelectionRule[FedCBSState]):
         times = np.maximum(state.clients.get("count", available), 1.0)
         return np.asarray(self.exploration * np.sqrt(1.5 * math.log(max(round, 1)) / times))
 
-    def select(self, state: FedCBSState, ask: Ask) -> Cohort:
+    def select(self, state: FedCBSState, context: SelectionContext) -> Cohort:
         """m picks, one after the other."""
-        counts = _counts(state.clients, ask.available)
+        counts = _counts(state.clients, context.available)
         square, size = np.einsum("kb,kb->k", counts, counts), counts.sum(axis=1)
         pooled, pooled_size = np.zeros(counts.shape[1]), 0.0
-        chosen = np.zeros(ask.m, np.int64)
+        chosen = np.zeros(context.m, np.int64)
         free = np.zeros(len(counts))  # added to logarithms of weights: -inf for those chosen
         notes: dict[str, float] = {}
         first = np.zeros(0)
-        for j in range(ask.m):
+        for j in range(context.m):
             spread = (pooled @ pooled + 2.0 * (counts @ pooled) + square) / (pooled_size + size) ** 2 - 1.0 / counts.shape[1]
             logs = -self.beta * (j + 1) * np.log(np.maximum(spread, self.floor))
             if not j:
                 with np.errstate(divide="ignore"):  # no bonus is no addition
-                    logs = np.logaddexp(logs, np.log(self.bonus(state, ask.round, ask.available)))
+                    logs = np.logaddexp(logs, np.log(self.bonus(state, context.round, context.available)))
             p = softmax(logs + free)
             first = p if not j else first
             notes = notes or {"max_probability": float(p.max()), "cv_probability": float(p.std() * len(p))}
-            chosen[j] = with_replacement(p, 1, ask.rng)[0][0]
+            chosen[j] = with_replacement(p, 1, context.rng)[0][0]
             free[chosen[j]] = -np.inf
             pooled, pooled_size = pooled + counts[chosen[j]], pooled_size + size[chosen[j]]
-        return Cohort(ask.available[chosen], notes={"qcid": qcid(counts[chosen]), **notes}, probabilities=first)
+        return Cohort(context.available[chosen], notes={"qcid": qcid(counts[chosen]), **notes}, probabilities=first)
 
     def observe(self, state: FedCBSState, round: int, reports: Reports) -> FedCBSState:
         """Labels at enrolment; counts of whoever was sent out."""

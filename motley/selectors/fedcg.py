@@ -48,21 +48,20 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from motley.core.arrays import Floats, Ids
 from motley.core.errors import ConfigError
 from motley.core.finishing import Slack, time_for, upload_ratios
 from motley.core.paper import Paper
-from motley.core.records import Ask, Cohort, Ids, Needs, Outcome, Reports
+from motley.core.records import Cohort, Outcome, Reports, SelectionContext, SignalRequirements
 from motley.core.table import ClientTable
 from motley.selectors.base import SelectionRule
-from motley.selectors.parts.durations import seconds
-from motley.selectors.parts.facility import Vectors, cover, distances, known_vectors, put_vectors
-from motley.selectors.parts.sampling import Ties
+from motley.selectors.common.durations import seconds
+from motley.selectors.common.facility import Vectors, cover, distances, known_vectors, put_vectors
+from motley.selectors.common.sampling import Ties
 
 __all__ = ["FedCG", "FedCGState"]
 
-Floats = NDArray[np.float64]
 
 RUNS = 3
 """Times that the coupling picks again."""
@@ -101,7 +100,7 @@ class FedCG(SelectionRule[FedCGState]):
     vectors: Vectors = "gradient_sketch"
     ties: Ties = "random"
 
-    sees: ClassVar[Literal["sum", "each"]] = "each"
+    upload_visibility: ClassVar[Literal["sum", "each"]] = "each"
     takes_fewer: ClassVar[bool] = True
     paper: ClassVar[Paper] = Paper(
         "jiang2023heterogeneity",
@@ -120,11 +119,13 @@ class FedCG(SelectionRule[FedCGState]):
         if self.least > self.budget:
             raise ConfigError(f"got least = {self.least}, budget = {self.budget}; expected a smallest ratio not above the mean")
 
-    def needs(self) -> Needs:
+    def needs(self) -> SignalRequirements:
         """Both estimates before the choice, vectors with the updates."""
-        return Needs(probed={"compute_estimate_s": None, "upload_estimate_s": None}, reported=frozenset({self.vectors}))
+        return SignalRequirements(
+            probed={"compute_estimate_s": None, "upload_estimate_s": None}, reported=frozenset({self.vectors})
+        )
 
-    def gives(self) -> frozenset[str]:
+    def provides(self) -> frozenset[str]:
         """The share of its update that each client sends."""
         return frozenset({"upload_ratio"})
 
@@ -136,26 +137,26 @@ class FedCG(SelectionRule[FedCGState]):
         """Everybody in round 1, if so asked."""
         return available if self.start == "everybody" and round == 1 and m else min(m, available)
 
-    def candidates(self, state: FedCGState, ask: Ask) -> Ids:
+    def candidates(self, state: FedCGState, context: SelectionContext) -> Ids:
         """Everybody available."""
-        return ask.available
+        return context.available
 
-    def select(self, state: FedCGState, ask: Ask) -> Cohort:
+    def select(self, state: FedCGState, context: SelectionContext) -> Cohort:
         """Greedy picks and their ratios; picked again without the slow ones if so asked."""
         get = state.clients.get
-        lost = np.isnan(get("compute_s", ask.available)) | np.isnan(get("upload_s", ask.available))
-        pool = ask.available[~(lost & (get("probed", ask.available) == ask.round))]
+        lost = np.isnan(get("compute_s", context.available)) | np.isnan(get("upload_s", context.available))
+        pool = context.available[~(lost & (get("probed", context.available) == context.round))]
         if not len(pool):
             return Cohort(pool)
         compute_s, upload_s = get("compute_s", pool), get("upload_s", pool)
         everybody = np.union1d(state.clients.ids, pool)
         vectors, known = known_vectors(state.clients, "vector", everybody)
         far = distances(vectors, np.searchsorted(everybody, pool))
-        rank = ask.rng.permutation(len(pool)) if self.ties == "random" else np.arange(len(pool))
+        rank = context.rng.permutation(len(pool)) if self.ties == "random" else np.arange(len(pool))
         floor = np.nan_to_num(compute_s + self.least * upload_s)  # nobody is dropped for what is not known
         left = np.arange(len(pool))
         for run in range(1 + RUNS * self.time_aware):
-            found = cover(far[:, left] if run else far, ask.m, rank[left])
+            found = cover(far[:, left] if run else far, context.m, rank[left])
             chosen = left[found.at]
             theta, finish_s = upload_ratios(compute_s[chosen], upload_s[chosen], self.budget, self.least, slack=self.slack)
             in_time = floor[left] <= self._patience(compute_s[chosen], upload_s[chosen], floor[left])

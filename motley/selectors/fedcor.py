@@ -58,19 +58,19 @@ from typing import ClassVar, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from motley.core.arrays import Floats, Ids
 from motley.core.errors import ConfigError
 from motley.core.keys import Key
 from motley.core.paper import Paper
-from motley.core.records import Ask, Cohort, Ids, Needs, Outcome, Reports
+from motley.core.records import Cohort, Outcome, Reports, SelectionContext, SignalRequirements
 from motley.core.table import ClientTable
 from motley.selectors.base import SelectionRule
-from motley.selectors.parts.sizes import SIZE, put_sizes, shares
+from motley.selectors.common.sizes import SIZE, put_sizes, shares
 
 __all__ = [
     "FedCor", "FedCorState", "Gaussian", "discounted_mean", "fit", "gaussians", "greedy", "negative_log_likelihood",
 ]  # fmt: skip
 
-Floats = NDArray[np.float64]
 
 LARGEST = 1e9
 """Losses beyond it, of runs that diverge, count as it."""
@@ -159,9 +159,9 @@ class FedCor(SelectionRule[FedCorState]):
                 f"iterations = {self.iterations}; expected at least 1"
             )
 
-    def needs(self) -> Needs:
+    def needs(self) -> SignalRequirements:
         """Sizes, and everybody's loss in warm-up and rehearsals."""
-        return Needs(frozenset({SIZE}), {self.measured: None})
+        return SignalRequirements(frozenset({SIZE}), {self.measured: None})
 
     def init(self) -> FedCorState:
         """Nothing measured, nothing trained."""
@@ -175,23 +175,23 @@ class FedCor(SelectionRule[FedCorState]):
         cycle, within = divmod(round - first, self.interval + 1)
         return first - 2 + cycle * self.interval + within, within == 0
 
-    def candidates(self, state: FedCorState, ask: Ask) -> Ids:
+    def candidates(self, state: FedCorState, context: SelectionContext) -> Ids:
         """Everybody available, up to the round after the warm-up and in rehearsals."""
-        wanted = ask.round <= self.warmup + 2 or self.schedule(ask.round)[1]
-        return ask.available if wanted else np.zeros(0, np.int64)
+        wanted = context.round <= self.warmup + 2 or self.schedule(context.round)[1]
+        return context.available if wanted else np.zeros(0, np.int64)
 
-    def select(self, state: FedCorState, ask: Ask) -> Cohort:
+    def select(self, state: FedCorState, context: SelectionContext) -> Cohort:
         """A uniform cohort in warm-up and rehearsals, the greedy picks in order otherwise."""
-        epoch, rehearsal = self.schedule(ask.round)
+        epoch, rehearsal = self.schedule(context.round)
         clients, kept = state.clients, float(len(state.epochs))
         if epoch <= self.warmup or rehearsal or "embedding" not in clients.columns:
-            ids = ask.rng.choice(ask.available, ask.m, replace=False)
+            ids = context.rng.choice(context.available, context.m, replace=False)
             return Cohort(ids, rehearsal=rehearsal, notes={"greedy": 0.0, "changes": kept})
-        everybody = np.union1d(clients.ids, ask.available)
+        everybody = np.union1d(clients.ids, context.available)
         alpha = clients.get("alpha", everybody)
-        there = np.isin(everybody, ask.available, assume_unique=True)
+        there = np.isin(everybody, context.available, assume_unique=True)
         p = shares(clients, everybody)
-        at, scores = greedy(self._embedding(clients, everybody), self.noise, p, alpha, there, ask.m)
+        at, scores = greedy(self._embedding(clients, everybody), self.noise, p, alpha, there, context.m)
         notes = {"greedy": 1.0, "score": float(scores[0]), "min_alpha": float(alpha.min()), "changes": kept}
         return Cohort(everybody[at], notes=notes)
 

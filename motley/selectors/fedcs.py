@@ -43,17 +43,16 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from motley.core.arrays import Floats, Ids
 from motley.core.errors import ConfigError
 from motley.core.paper import Paper
-from motley.core.records import Ask, Cohort, Ids, Needs, Outcome, Reports
+from motley.core.records import Cohort, Outcome, Reports, SelectionContext, SignalRequirements
 from motley.selectors.base import SelectionRule
-from motley.selectors.parts.durations import ESTIMATES, PARTS, seconds
+from motley.selectors.common.durations import ESTIMATES, PARTS, seconds
 
 __all__ = ["FedCS", "FedCSState", "greedy"]
 
-Floats = NDArray[np.float64]
 _FEW = 2048
 """So many clients are looked through faster than they are thinned out."""
 
@@ -114,9 +113,9 @@ class FedCS(SelectionRule[FedCSState]):
         """Whether all are asked: nothing else is drawn."""
         return self.share == 1
 
-    def needs(self) -> Needs:
+    def needs(self) -> SignalRequirements:
         """The planner's estimates, asked anew in each round."""
-        return Needs(probed=dict.fromkeys(sorted(ESTIMATES)))
+        return SignalRequirements(probed=dict.fromkeys(sorted(ESTIMATES)))
 
     def init(self) -> FedCSState:
         """Nobody asked."""
@@ -126,15 +125,15 @@ class FedCS(SelectionRule[FedCSState]):
         """m at most, or as many as fit."""
         return available if self.fill and m else min(m, available)
 
-    def candidates(self, state: FedCSState, ask: Ask) -> Ids:
+    def candidates(self, state: FedCSState, context: SelectionContext) -> Ids:
         """Everybody available, or a random share."""
-        wanted = math.ceil(self.share * len(ask.available) - 1e-9)
-        return ask.available if self.share == 1 else ask.rng.choice(ask.available, wanted, replace=False)
+        wanted = math.ceil(self.share * len(context.available) - 1e-9)
+        return context.available if self.share == 1 else context.rng.choice(context.available, wanted, replace=False)
 
-    def select(self, state: FedCSState, ask: Ask) -> Cohort:
+    def select(self, state: FedCSState, context: SelectionContext) -> Cohort:
         """Greedy under the deadline."""
-        ids, (download, update, upload) = _answers(state, ask)
-        taken, total = greedy(download, update, upload, self.deadline, ask.m, self.selection, self.aggregation)
+        ids, (download, update, upload) = _answers(state, context)
+        taken, total = greedy(download, update, upload, self.deadline, context.m, self.selection, self.aggregation)
         notes = {"asked": float(len(ids)), "planned_s": total, "abandoned": float(not len(taken))}
         return Cohort(ids[taken], notes=notes)
 
@@ -146,15 +145,15 @@ class FedCS(SelectionRule[FedCSState]):
         return FedCSState(round, asked.ids, np.stack([seconds(asked.signal(f"{part}_estimate_s")) for part in PARTS]))
 
 
-def _answers(state: FedCSState, ask: Ask) -> tuple[Ids, Floats]:
+def _answers(state: FedCSState, context: SelectionContext) -> tuple[Ids, Floats]:
     """Ids and estimates ``[3, n]`` of this round's available clients that told all three, sorted by id."""
     ids, told = state.ids, state.seconds
-    if state.round != ask.round:
+    if state.round != context.round:
         return ids[:0], told[:, :0]
     usable = ~np.isnan(told).any(axis=0)
-    if not np.array_equal(ids, ask.available):
-        at = np.minimum(np.searchsorted(ask.available, ids), len(ask.available) - 1)
-        usable &= ask.available[at] == ids
+    if not np.array_equal(ids, context.available):
+        at = np.minimum(np.searchsorted(context.available, ids), len(context.available) - 1)
+        usable &= context.available[at] == ids
     return (ids, told) if usable.all() else (ids[usable], told[:, usable])
 
 

@@ -69,20 +69,20 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from motley.core.arrays import Floats, Ids
 from motley.core.errors import ConfigError, ContractError
 from motley.core.keys import Key
 from motley.core.paper import Paper
-from motley.core.records import Ask, Cohort, Ids, Needs, Outcome, Reports
+from motley.core.records import Cohort, Outcome, Reports, SelectionContext, SignalRequirements
 from motley.core.table import ClientTable
 from motley.selectors.base import SelectionRule
-from motley.selectors.parts.coalitions import coalitions, fill, unit_rows
-from motley.selectors.parts.innovations import Block, append, fold, paired_products
-from motley.selectors.parts.k_means import nearest
-from motley.selectors.parts.sizes import SIZE, put_sizes, shares, sizes
+from motley.selectors.common.coalitions import coalitions, fill, unit_rows
+from motley.selectors.common.innovations import Block, append, fold, paired_products
+from motley.selectors.common.k_means import nearest
+from motley.selectors.common.sizes import SIZE, put_sizes, shares, sizes
 
 __all__ = ["FedCvrBolt", "FedCvrBoltState"]
 
-Floats = NDArray[np.float64]
 
 LARGEST = 1e15
 _SENT = (Outcome.ACCEPTED, Outcome.LATE, Outcome.DROPPED, Outcome.REJECTED)
@@ -142,7 +142,7 @@ class FedCvrBolt(SelectionRule[FedCvrBoltState]):
     memory_mb: float = 1024.0
     key: int = 0
 
-    sees: ClassVar[Literal["sum", "each"]] = "each"
+    upload_visibility: ClassVar[Literal["sum", "each"]] = "each"
     paper: ClassVar[Paper] = Paper(
         "licciardi2025sociodynamics",
         "Sociodynamics-inspired Adaptive Coalition and Client Selection in Federated Learning",
@@ -168,11 +168,11 @@ class FedCvrBolt(SelectionRule[FedCvrBoltState]):
             got = f"recluster_every = {self.recluster_every}, coordinates = {self.coordinates}, landmarks = {self.landmarks}"
             raise ConfigError(f"got {got}; expected numbers of at least 1")
 
-    def needs(self) -> Needs:
+    def needs(self) -> SignalRequirements:
         """The last layer, before the first round and with every update, and the sizes."""
-        return Needs(frozenset({SIZE, "last_layer"}), {}, frozenset({"last_layer"}))
+        return SignalRequirements(frozenset({SIZE, "last_layer"}), {}, frozenset({"last_layer"}))
 
-    def gives(self) -> frozenset[str]:
+    def provides(self) -> frozenset[str]:
         """Shares of the data within the cohort."""
         return frozenset({"weights"})
 
@@ -212,27 +212,29 @@ class FedCvrBolt(SelectionRule[FedCvrBoltState]):
         weight = np.exp(self.beta * behind) if math.isfinite(self.beta) else (behind == 0).astype(np.float64)
         return np.asarray(weight / np.bincount(group, weight)[group])
 
-    def select(self, state: FedCvrBoltState, ask: Ask) -> Cohort:
+    def select(self, state: FedCvrBoltState, context: SelectionContext) -> Cohort:
         """Uniform at first, then one client of each coalition."""
-        if ask.round <= self.warm_up or not len(state.initial):
-            group = np.zeros(len(ask.available), np.int64)
-            at = ask.rng.choice(len(group), ask.m, replace=False)
-            p = np.full(len(group), ask.m / len(group))
+        if context.round <= self.warm_up or not len(state.initial):
+            group = np.zeros(len(context.available), np.int64)
+            at = context.rng.choice(len(group), context.m, replace=False)
+            p = np.full(len(group), context.m / len(group))
         else:
-            state = _join(state, ask.available)
-            rows = np.searchsorted(state.clients.ids, ask.available)
-            group = fill(self.labels(state, ask.m)[rows], ask.m)
-            p = self.probabilities(self.value(state, ask.available), group)
+            state = _join(state, context.available)
+            rows = np.searchsorted(state.clients.ids, context.available)
+            group = fill(self.labels(state, context.m)[rows], context.m)
+            p = self.probabilities(self.value(state, context.available), group)
             with np.errstate(divide="ignore"):
-                arrow = np.log(p) - np.log(ask.rng.standard_exponential(len(p)))  # Gumbel: the largest of a group has the law p
+                arrow = np.log(p) - np.log(
+                    context.rng.standard_exponential(len(p))
+                )  # Gumbel: the largest of a group has the law p
             order = np.lexsort((arrow, group))
-            at = order[np.flatnonzero(np.diff(group[order], append=ask.m))]
+            at = order[np.flatnonzero(np.diff(group[order], append=context.m))]
         whole = state.rounds * float(state.clients.get("variance", state.clients.ids).sum()) if state.lost else 1.0
         notes = {
             "max_probability": float(p.max()), "cv_probability": float(p.std() / p.mean()),
             "largest_coalition": float(np.bincount(group).max() / len(group)), "folded": state.lost / whole,
         }  # fmt: skip
-        ids = ask.available[at]
+        ids = context.available[at]
         return Cohort(ids, shares(state.clients, ids), notes=notes, probabilities=p)
 
     # ------------------------------------------------------------------------------------- steps 5 to 7

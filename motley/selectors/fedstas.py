@@ -49,19 +49,19 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from motley.core.arrays import Floats, Ids
 from motley.core.errors import ConfigError
 from motley.core.keys import Key
 from motley.core.paper import Paper
-from motley.core.records import Ask, Cohort, Ids, Needs, Outcome, Reports
+from motley.core.records import Cohort, Outcome, Reports, SelectionContext, SignalRequirements
 from motley.core.table import ClientTable
 from motley.selectors.base import SelectionRule
-from motley.selectors.parts.k_means import k_means
-from motley.selectors.parts.missing import filled
-from motley.selectors.parts.sampling import successive_draws
+from motley.selectors.common.k_means import k_means
+from motley.selectors.common.missing import filled
+from motley.selectors.common.sampling import successive_draws
 
 __all__ = ["FedSTaS", "FedSTaSState", "allocate", "spreads"]
 
-Floats = NDArray[np.float64]
 Labels = NDArray[np.int64]
 
 LARGEST = 1e100
@@ -93,7 +93,7 @@ class FedSTaS(SelectionRule[FedSTaSState]):
     probe_batches: int | None = None
     every: int = 1
 
-    sees: ClassVar[Literal["sum", "each"]] = "each"
+    upload_visibility: ClassVar[Literal["sum", "each"]] = "each"
     paper: ClassVar[Paper] = Paper(
         "slessor2024fedstas",
         "FedSTaS: Client Stratification and Client Level Sampling for Efficient Federated Learning",
@@ -111,13 +111,13 @@ class FedSTaS(SelectionRule[FedSTaSState]):
         if self.probe == "last_report" and (self.every, self.probe_batches) != (1, None):
             raise ConfigError("with probe = 'last_report' nobody is probed; leave every and probe_batches out")
 
-    def needs(self) -> Needs:
+    def needs(self) -> SignalRequirements:
         """Compressed gradients."""
         if self.probe == "all":
-            return Needs(probed={"gradient_sketch": self.probe_batches})
-        return Needs(reported=frozenset({"gradient_sketch"}))
+            return SignalRequirements(probed={"gradient_sketch": self.probe_batches})
+        return SignalRequirements(reported=frozenset({"gradient_sketch"}))
 
-    def gives(self) -> frozenset[str]:
+    def provides(self) -> frozenset[str]:
         """Coefficients of the stratified mean."""
         return frozenset({"weights"})
 
@@ -125,19 +125,19 @@ class FedSTaS(SelectionRule[FedSTaSState]):
         """Nobody measured."""
         return FedSTaSState()
 
-    def candidates(self, state: FedSTaSState, ask: Ask) -> Ids:
+    def candidates(self, state: FedSTaSState, context: SelectionContext) -> Ids:
         """Everybody available, every so many rounds; or nobody."""
-        due = self.probe == "all" and (ask.round - 1) % self.every == 0
-        return ask.available if due else ask.available[:0]
+        due = self.probe == "all" and (context.round - 1) % self.every == 0
+        return context.available if due else context.available[:0]
 
-    def select(self, state: FedSTaSState, ask: Ask) -> Cohort:
+    def select(self, state: FedSTaSState, context: SelectionContext) -> Cohort:
         """So many from each stratum."""
-        measured = np.isin(ask.available, state.clients.ids, assume_unique=True)
-        sketches = state.clients.get("sketch", ask.available[measured])
+        measured = np.isin(context.available, state.clients.ids, assume_unique=True)
+        sketches = state.clients.get("sketch", context.available[measured])
         norm, label = np.ones(len(measured)), np.zeros(len(measured), np.int64)
         spread = np.zeros(0)
         if measured.any():
-            groups = max(min(self.strata, ask.m - (not measured.all()), len(sketches)), 1)
+            groups = max(min(self.strata, context.m - (not measured.all()), len(sketches)), 1)
             found = k_means(sketches, groups, Key(0).fold("strata"))[0]
             found = np.unique(found, return_inverse=True)[1]
             norm[measured], label[measured] = np.linalg.norm(sketches, axis=1), found
@@ -146,21 +146,21 @@ class FedSTaS(SelectionRule[FedSTaSState]):
             label[~measured] = len(spread)
             spread = filled(np.append(spread, np.nan))
         sizes = np.bincount(label, minlength=len(spread))
-        wanted = allocate(sizes, spread, ask.m)
-        return self._draw(ask, label, norm, sizes, wanted)
+        wanted = allocate(sizes, spread, context.m)
+        return self._draw(context, label, norm, sizes, wanted)
 
-    def _draw(self, ask: Ask, label: Labels, norm: Floats, sizes: Labels, wanted: Labels) -> Cohort:
+    def _draw(self, context: SelectionContext, label: Labels, norm: Floats, sizes: Labels, wanted: Labels) -> Cohort:
         chosen, p = [], np.zeros(len(label))
         for h in np.flatnonzero(wanted):
             members = np.flatnonzero(label == h)
-            chosen.append(members[successive_draws(norm[members], int(wanted[h]), ask.rng)])
+            chosen.append(members[successive_draws(norm[members], int(wanted[h]), context.rng)])
             total = norm[members].sum()
             share = norm[members] / total if total > 0 else 1.0 / len(members)
-            p[members] = share * wanted[h] / ask.m
+            p[members] = share * wanted[h] / context.m
         at = np.concatenate(chosen)
         weights = sizes[label[at]] / wanted[label[at]] / sizes[wanted > 0].sum()
         notes = {"strata": float(len(sizes)), "max_probability": float(p.max()), "cv_probability": float(p.std() * len(p))}
-        return Cohort(ask.available[at], weights, notes=notes, probabilities=p)
+        return Cohort(context.available[at], weights, notes=notes, probabilities=p)
 
     def observe(self, state: FedSTaSState, round: int, reports: Reports) -> FedSTaSState:
         """Gradients of the probe, or of those accepted; one that is not finite leaves the one before."""

@@ -47,18 +47,18 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from motley.core.arrays import Floats, Ids
 from motley.core.errors import ConfigError
 from motley.core.paper import Paper
-from motley.core.records import Ask, Cohort, Ids, Needs, Outcome, Reports
+from motley.core.records import Cohort, Outcome, Reports, SelectionContext, SignalRequirements
 from motley.core.table import ClientTable
 from motley.selectors.base import SelectionRule
-from motley.selectors.parts.missing import filled
-from motley.selectors.parts.sampling import successive_draws
-from motley.selectors.parts.sizes import SIZE, put_sizes, shares
+from motley.selectors.common.missing import filled
+from motley.selectors.common.sampling import successive_draws
+from motley.selectors.common.sizes import SIZE, put_sizes, shares
 
 __all__ = ["FEEL", "FEELState", "ordered_weights", "schedule"]
 
-Floats = NDArray[np.float64]
 LARGEST = 1e150
 """Norms above it, of runs that diverge, count as it: sums of their squares stay finite."""
 _NEWTON_STEPS = 60
@@ -90,7 +90,7 @@ class FEEL(SelectionRule[FEELState]):
     cap: float | None = None
     probe_batches: int | None = None
 
-    sees: ClassVar[Literal["sum", "each"]] = "each"
+    upload_visibility: ClassVar[Literal["sum", "each"]] = "each"
     paper: ClassVar[Paper] = Paper(
         "ren2020scheduling",
         "Scheduling for Cellular Federated Edge Learning With Importance and Channel Awareness",
@@ -110,13 +110,13 @@ class FEEL(SelectionRule[FEELState]):
         if self.probe_batches is not None and self.norm_source == "stale":
             raise ConfigError("norm_source = 'stale' measures nothing; leave probe_batches out or take 'fresh'")
 
-    def needs(self) -> Needs:
+    def needs(self) -> SignalRequirements:
         """Sizes, upload times, and gradient norms probed or update norms reported."""
         if self.norm_source == "stale":
-            return Needs(frozenset({SIZE}), {"upload_estimate_s": None}, frozenset({"update_norm"}))
-        return Needs(frozenset({SIZE}), {"grad_norm": self.probe_batches, "upload_estimate_s": None})
+            return SignalRequirements(frozenset({SIZE}), {"upload_estimate_s": None}, frozenset({"update_norm"}))
+        return SignalRequirements(frozenset({SIZE}), {"grad_norm": self.probe_batches, "upload_estimate_s": None})
 
-    def gives(self) -> frozenset[str]:
+    def provides(self) -> frozenset[str]:
         """The ordered coefficients."""
         return frozenset({"weights"})
 
@@ -124,9 +124,9 @@ class FEEL(SelectionRule[FEELState]):
         """Nothing measured."""
         return FEELState()
 
-    def candidates(self, state: FEELState, ask: Ask) -> Ids:
+    def candidates(self, state: FEELState, context: SelectionContext) -> Ids:
         """Everybody available."""
-        return ask.available
+        return context.available
 
     def probabilities(self, state: FEELState, available: Ids) -> Floats:
         """p of the first draw, ``[K_A]``; all zero where no importance is positive."""
@@ -138,17 +138,17 @@ class FEEL(SelectionRule[FEELState]):
             upload = upload / (upload.mean() or 1.0)
         return schedule(importance, upload, self.rho)[0]
 
-    def select(self, state: FEELState, ask: Ask) -> Cohort:
+    def select(self, state: FEELState, context: SelectionContext) -> Cohort:
         """m successive draws, in order, with their coefficients."""
-        p = self.probabilities(state, ask.available)
-        at = successive_draws(p, ask.m, ask.rng)
-        weights = ordered_weights(shares(state.clients, ask.available)[at], p, at)
+        p = self.probabilities(state, context.available)
+        at = successive_draws(p, context.m, context.rng)
+        weights = ordered_weights(shares(state.clients, context.available)[at], p, at)
         if self.cap is not None:
-            weights = np.minimum(weights, self.cap / ask.m)
+            weights = np.minimum(weights, self.cap / context.m)
         law = p if p.any() else np.full(len(p), 1.0 / len(p))
         notes = {"max_probability": law.max(), "cv_probability": law.std() * len(law), "max_weight": weights.max()}
         told = {name: float(value) for name, value in notes.items()}
-        return Cohort(ask.available[at], weights, notes=told, probabilities=law)
+        return Cohort(context.available[at], weights, notes=told, probabilities=law)
 
     def observe(self, state: FEELState, round: int, reports: Reports) -> FEELState:
         """Sizes at enrolment, norms and upload times of the probe, or norms of the updates."""

@@ -15,7 +15,7 @@ In what order: round 1 takes everybody and measures nobody. From round t = 2 on,
 evaluated by everybody available. That gives x and r of one paper round, s = t - 2: the (x, r) of those who took part enter V
 and b, and the same x of all clients are scored for the cohort of round t.
 
-State, per client: the columns of :class:`~motley.selectors.parts.context.Contexts`, 72 bytes; ``v`` [d, d] and ``b`` [d].
+State, per client: the columns of :class:`~motley.selectors.common.client_contexts.Contexts`, 72 bytes; ``v`` [d, d] and ``b`` [d].
 Needs: ``robust_loss`` and ``val_loss``, probed, or reported with ``probe = "last_report"``; durations of those who took part.
 Probe cost: ``all``: from round 2 on every available client downloads the model and evaluates its training data (or
 ``probe_batches`` batches of it) and its validation data; ``last_report``: none, the reporters evaluate the model they received,
@@ -55,18 +55,16 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from motley.core.arrays import Floats
 from motley.core.paper import Paper
-from motley.core.records import Ask, Cohort, Reports
+from motley.core.records import Cohort, Reports, SelectionContext
 from motley.core.table import ClientTable
-from motley.selectors.parts.contextual import ContextualRule
-from motley.selectors.parts.ridge import Exploration, Schedule, draw, factor, learn
-from motley.selectors.parts.sampling import top_m
+from motley.selectors.common.contextual import ContextualRule
+from motley.selectors.common.ridge import Exploration, Schedule, draw, factor, learn
+from motley.selectors.common.sampling import top_m
 
 __all__ = ["FLASH", "FLASHState"]
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -130,14 +128,14 @@ class FLASH(ContextualRule[FLASHState]):
         d = len(self.contexts.names)
         return FLASHState(ClientTable(self.contexts.columns()), self.lam * np.eye(d), np.zeros(d))
 
-    def select(self, state: FLASHState, ask: Ask) -> Cohort:
+    def select(self, state: FLASHState, context: SelectionContext) -> Cohort:
         """Draw theta, score, rank."""
-        known = max(len(state.clients), len(ask.available))
-        g = self.exploration.at(max(ask.round - 2, 0), len(state.b), known)
-        theta = draw(factor(state.v), state.b, g, ask.rng.standard_normal(len(state.b)))
-        scores = self.contexts.features(state.clients, ask.available) @ theta
+        known = max(len(state.clients), len(context.available))
+        g = self.exploration.at(max(context.round - 2, 0), len(state.b), known)
+        theta = draw(factor(state.v), state.b, g, context.rng.standard_normal(len(state.b)))
+        scores = self.contexts.features(state.clients, context.available) @ theta
         notes = {"g": g} | {f"theta_{name}": float(t) for name, t in zip(self.contexts.names, theta, strict=True)}
-        return Cohort(ask.available[top_m(scores, ask.m, ask.rng, self.ties)], notes=notes)
+        return Cohort(context.available[top_m(scores, context.m, context.rng, self.ties)], notes=notes)
 
     def observe(self, state: FLASHState, round: int, reports: Reports) -> FLASHState:
         """Contexts, and (x, r) of those who took part into V and b."""

@@ -58,20 +58,19 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from motley.core.arrays import Floats, Ids
 from motley.core.errors import ConfigError
 from motley.core.paper import Paper
-from motley.core.records import Ask, Cohort, Ids, Needs, Outcome, Reports
+from motley.core.records import Cohort, Outcome, Reports, SelectionContext, SignalRequirements
 from motley.core.table import ClientTable
 from motley.selectors.base import SelectionRule
-from motley.selectors.parts.missing import filled
-from motley.selectors.parts.sampling import gumbel_top_m, softmax
-from motley.selectors.parts.scales import loss_value
+from motley.selectors.common.missing import filled
+from motley.selectors.common.sampling import gumbel_top_m, softmax
+from motley.selectors.common.scales import loss_value
 
 __all__ = ["Components", "HeteroSelect", "HeteroSelectState"]
 
-Floats = NDArray[np.float64]
 
 EPS = 1e-8
 KEEP = 0.9
@@ -127,7 +126,7 @@ class HeteroSelect(SelectionRule[HeteroSelectState]):
     w_staleness: float = 0.2
     probe_batches: int = 8
 
-    sees: ClassVar[Literal["sum", "each"]] = "each"
+    upload_visibility: ClassVar[Literal["sum", "each"]] = "each"
     paper: ClassVar[Paper] = Paper(
         "masud2025heteroselect",
         "HeteRo-Select: Informativeness as the Participation Driver in Federated Learning",
@@ -160,12 +159,12 @@ class HeteroSelect(SelectionRule[HeteroSelectState]):
         """Whether anybody is measured before the choice."""
         return self.w_value > 0 or self.sketches
 
-    def needs(self) -> Needs:
+    def needs(self) -> SignalRequirements:
         """Losses of everybody, and what became of each update's direction."""
         reported = frozenset({self.direction} if self.w_direction else ())
-        return Needs(probed={"loss": self.probe_batches} if self.probes else {}, reported=reported, horizon=True)
+        return SignalRequirements(probed={"loss": self.probe_batches} if self.probes else {}, reported=reported, horizon=True)
 
-    def gives(self) -> frozenset[str]:
+    def provides(self) -> frozenset[str]:
         """The score, and its share of the cohort's."""
         return frozenset({"weights", "scores"})
 
@@ -173,9 +172,9 @@ class HeteroSelect(SelectionRule[HeteroSelectState]):
         """Nobody seen."""
         return HeteroSelectState()
 
-    def candidates(self, state: HeteroSelectState, ask: Ask) -> Ids:
+    def candidates(self, state: HeteroSelectState, context: SelectionContext) -> Ids:
         """Everybody available, or nobody."""
-        return ask.available if self.probes else ask.available[:0]
+        return context.available if self.probes else context.available[:0]
 
     def components(self, state: HeteroSelectState, round: int, available: Ids) -> Components:
         """The four components of these clients (sorted ids) in this round."""
@@ -197,17 +196,17 @@ class HeteroSelect(SelectionRule[HeteroSelectState]):
             total += weight * part
         return _minmax(total, equal=0.5 if self.as_published == "text" else 1.0)
 
-    def select(self, state: HeteroSelectState, ask: Ask) -> Cohort:
+    def select(self, state: HeteroSelectState, context: SelectionContext) -> Cohort:
         """m successive draws from the softmax of the scores."""
-        tau = self.tau0 * (1.0 - 0.5 * min(ask.round / (ask.horizon or ask.round), 1.0))
-        components = self.components(state, ask.round, ask.available)
+        tau = self.tau0 * (1.0 - 0.5 * min(context.round / (context.horizon or context.round), 1.0))
+        components = self.components(state, context.round, context.available)
         scores = self.scores(components)
         p = softmax(scores, tau)
-        at = gumbel_top_m(scores / tau, ask.m, ask.rng)
+        at = gumbel_top_m(scores / tau, context.m, context.rng)
         chosen = scores[at]
         means = {f"component.{name}": float(part.mean()) for name, part in components._asdict().items()}
         return Cohort(
-            ask.available[at],
+            context.available[at],
             _shares(chosen),
             scores=chosen,
             lr_scale=1.0 + chosen if self.lr == "score_adaptive" else None,

@@ -50,21 +50,20 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from motley.core.arrays import Floats, Ids
 from motley.core.errors import ConfigError
 from motley.core.paper import Paper
-from motley.core.records import Ask, Cohort, Ids, Needs, Outcome, Reports
+from motley.core.records import Cohort, Outcome, Reports, SelectionContext, SignalRequirements
 from motley.core.table import ClientTable
 from motley.selectors.base import SelectionRule
-from motley.selectors.parts.divergence import column_mean, distributions, entropy, jensen_shannon
-from motley.selectors.parts.missing import filled
-from motley.selectors.parts.sampling import gumbel_top_m, softmax
-from motley.selectors.parts.scales import known_mean, loss_value
+from motley.selectors.common.divergence import column_mean, distributions, entropy, jensen_shannon
+from motley.selectors.common.missing import filled
+from motley.selectors.common.sampling import gumbel_top_m, softmax
+from motley.selectors.common.scales import known_mean, loss_value
 
 __all__ = ["STRATEGIES", "Components", "HeteroSelectV1", "HeteroSelectV1State"]
 
-Floats = NDArray[np.float64]
 
 STRATEGIES = {"explorative": (0.7, 0.3), "exploitative": (0.05, 0.1)}
 """Table III's named strategies: (gamma, eta)."""
@@ -129,7 +128,7 @@ class HeteroSelectV1(SelectionRule[HeteroSelectV1State]):
     probe: Literal["all", "last_report"] = "all"
     probe_batches: int = 8
 
-    sees: ClassVar[Literal["sum", "each"]] = "each"
+    upload_visibility: ClassVar[Literal["sum", "each"]] = "each"
     paper: ClassVar[Paper] = Paper(
         "masud2025stabilizing",
         "Stabilizing Federated Learning under Extreme Heterogeneity with HeteRo-Select",
@@ -164,14 +163,14 @@ class HeteroSelectV1(SelectionRule[HeteroSelectV1State]):
         gamma, eta = STRATEGIES[self.strategy]
         return (gamma if self.gamma is None else self.gamma), (eta if self.eta is None else self.eta)
 
-    def needs(self) -> Needs:
+    def needs(self) -> SignalRequirements:
         """Label histograms, update norms, and losses probed or reported."""
         labels = frozenset({"label_histogram"})
         if self.probe == "all":
-            return Needs(labels, {"loss": self.probe_batches}, frozenset({"update_norm"}))
-        return Needs(labels, {}, frozenset({"update_norm", "loss"}))
+            return SignalRequirements(labels, {"loss": self.probe_batches}, frozenset({"update_norm"}))
+        return SignalRequirements(labels, {}, frozenset({"update_norm", "loss"}))
 
-    def gives(self) -> frozenset[str]:
+    def provides(self) -> frozenset[str]:
         """Plain-mean coefficients 1/m, and the probabilities as scores."""
         return frozenset({"weights", "scores"})
 
@@ -179,9 +178,9 @@ class HeteroSelectV1(SelectionRule[HeteroSelectV1State]):
         """Nobody seen."""
         return HeteroSelectV1State()
 
-    def candidates(self, state: HeteroSelectV1State, ask: Ask) -> Ids:
+    def candidates(self, state: HeteroSelectV1State, context: SelectionContext) -> Ids:
         """Everybody available, or nobody."""
-        return ask.available if self.probe == "all" else np.zeros(0, np.int64)
+        return context.available if self.probe == "all" else np.zeros(0, np.int64)
 
     def components(self, state: HeteroSelectV1State, round: int, available: Ids) -> Components:
         """The six components of these clients (sorted ids) in this round."""
@@ -207,16 +206,16 @@ class HeteroSelectV1(SelectionRule[HeteroSelectV1State]):
             total += weight * (part - neutral)
         return total
 
-    def select(self, state: HeteroSelectV1State, ask: Ask) -> Cohort:
+    def select(self, state: HeteroSelectV1State, context: SelectionContext) -> Cohort:
         """m successive draws from the softmax of the scores."""
-        tau = self.tau0 * _ramp(ask.round)
-        components = self.components(state, ask.round, ask.available)
+        tau = self.tau0 * _ramp(context.round)
+        components = self.components(state, context.round, context.available)
         scores = self.scores(components)
         p = softmax(scores, tau)
-        at = gumbel_top_m(scores / tau, ask.m, ask.rng)
+        at = gumbel_top_m(scores / tau, context.m, context.rng)
         means = {f"component.{name}": float(part.mean()) for name, part in components._asdict().items()}
         notes = {"tau": tau, "max_probability": float(p.max()), "cv_probability": float(p.std() * len(p)), **means}
-        return Cohort(ask.available[at], np.full(len(at), 1.0 / len(at)), scores=p[at], notes=notes, probabilities=p)
+        return Cohort(context.available[at], np.full(len(at), 1.0 / len(at)), scores=p[at], notes=notes, probabilities=p)
 
     def observe(self, state: HeteroSelectV1State, round: int, reports: Reports) -> HeteroSelectV1State:
         """Labels at enrolment, losses from the probe or the reports, counts from whoever was sent out."""

@@ -6,7 +6,7 @@ Li, Chu, Langford, Schapire: *A Contextual-Bandit Approach to Personalized News 
     V = lambda I + sum x x^T,  b = sum y x,  theta = V^-1 b
     score_k = theta . x_k + a sqrt(x_k^T V^-1 x_k);   cohort: the m largest
 
-x and y are FLASH's context and reward (:mod:`motley.selectors.parts.context`), measured and learnt in FLASH's order; the two
+x and y are FLASH's context and reward (:mod:`motley.selectors.common.client_contexts`), measured and learnt in FLASH's order; the two
 differ in nothing but this: FLASH draws theta where LinUCB adds a width. All m of a round are scored against the same V.
 
 Symbols: ``a`` a constant, or FLASH's g_s with s = t - 2 (``schedule``). ``disjoint``: one V and b for each client, from that
@@ -43,19 +43,17 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from motley.core.arrays import Floats, Ids
 from motley.core.paper import Paper
-from motley.core.records import Ask, Cohort, Ids, Reports
+from motley.core.records import Cohort, Reports, SelectionContext
 from motley.core.table import ClientTable
-from motley.selectors.parts.context import Learned
-from motley.selectors.parts.contextual import ContextualRule
-from motley.selectors.parts.ridge import Exploration, Schedule, factor, learn, posterior_mean, widths
-from motley.selectors.parts.sampling import top_m
+from motley.selectors.common.client_contexts import Learned
+from motley.selectors.common.contextual import ContextualRule
+from motley.selectors.common.ridge import Exploration, Schedule, factor, learn, posterior_mean, widths
+from motley.selectors.common.sampling import top_m
 
 __all__ = ["LinUCB", "LinUCBState"]
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -122,17 +120,17 @@ class LinUCB(ContextualRule[LinUCBState]):
         lower = factor(state.v)
         return x @ posterior_mean(lower, state.b), widths(lower, x)
 
-    def select(self, state: LinUCBState, ask: Ask) -> Cohort:
+    def select(self, state: LinUCBState, context: SelectionContext) -> Cohort:
         """Score, rank."""
-        known = 1 if self.disjoint else max(len(state.clients), len(ask.available))
-        a = self.exploration.at(max(ask.round - 2, 0), len(self.contexts.names), known)
-        mean, width = self.bounds(state, ask.available)
-        at = top_m(mean + a * width, ask.m, ask.rng, self.ties)
+        known = 1 if self.disjoint else max(len(state.clients), len(context.available))
+        a = self.exploration.at(max(context.round - 2, 0), len(self.contexts.names), known)
+        mean, width = self.bounds(state, context.available)
+        at = top_m(mean + a * width, context.m, context.rng, self.ties)
         notes = {"a": a, "width": float(width[at].mean())}
         if not self.disjoint:
             theta = posterior_mean(factor(state.v), state.b)
             notes |= {f"theta_{name}": float(t) for name, t in zip(self.contexts.names, theta, strict=True)}
-        return Cohort(ask.available[at], notes=notes)
+        return Cohort(context.available[at], notes=notes)
 
     def observe(self, state: LinUCBState, round: int, reports: Reports) -> LinUCBState:
         """Contexts, and (x, y) of those who took part into V and b."""

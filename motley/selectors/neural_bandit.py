@@ -11,7 +11,7 @@ Specification: selectors-baselines 9.
     then train f on all (x, y) so far: squared error, steps of one pair, shuffled passes, rate 0.01, weight decay lambda, until
     1000 steps or a pass with a mean squared error of at most 0.001
 
-x and y are FLASH's context and reward (:mod:`motley.selectors.parts.context`), measured and learnt in FLASH's order: the arms
+x and y are FLASH's context and reward (:mod:`motley.selectors.common.client_contexts`), measured and learnt in FLASH's order: the arms
 differ in the learner alone.
 
 State: the columns of the contexts, 72 bytes per client; ``weights`` and ``u`` [P]; the newest ``buffer`` pairs, ``x`` [n, d]
@@ -44,20 +44,19 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from motley.core.arrays import Floats
 from motley.core.errors import ConfigError
 from motley.core.keys import Key
 from motley.core.paper import Paper
-from motley.core.records import Ask, Cohort, Reports
+from motley.core.records import Cohort, Reports, SelectionContext
 from motley.core.table import ClientTable
-from motley.selectors.parts.context import Contexts, FirstRound
-from motley.selectors.parts.contextual import ContextualRule
-from motley.selectors.parts.sampling import top_m
+from motley.selectors.common.client_contexts import Contexts, FirstRound
+from motley.selectors.common.contextual import ContextualRule
+from motley.selectors.common.sampling import top_m
 
 __all__ = ["NeuralBandit", "NeuralBanditState", "bonus", "forward", "gradients", "train"]
 
-Floats = NDArray[np.float64]
 RATE, STEPS, GOOD_ENOUGH = 0.01, 1000, 1e-3
 FARTHEST = 3.0
 """Standardised contexts beyond plus or minus it count as it."""
@@ -131,18 +130,18 @@ class NeuralBandit(ContextualRule[NeuralBanditState]):
         clients = ClientTable(self.contexts.columns())
         return NeuralBanditState(clients, weights, np.full(size, self.lam), np.zeros((0, d)), x_moments=np.zeros((3, d)))
 
-    def select(self, state: NeuralBanditState, ask: Ask) -> Cohort:
+    def select(self, state: NeuralBanditState, context: SelectionContext) -> Cohort:
         """Predict, add the bonus, rank; at random in round 1."""
-        if ask.round == 1:
-            return Cohort(ask.rng.choice(ask.available, ask.m, replace=False))
-        x = _standard(self.contexts.features(state.clients, ask.available), state.x_moments)
+        if context.round == 1:
+            return Cohort(context.rng.choice(context.available, context.m, replace=False))
+        x = _standard(self.contexts.features(state.clients, context.available), state.x_moments)
         predicted, sigma = np.empty(len(x)), np.empty(len(x))
         for start in range(0, len(x), _BLOCK):
             rows = slice(start, start + _BLOCK)
             predicted[rows] = forward(state.weights, x[rows])
             sigma[rows] = bonus(gradients(state.weights, x[rows]), state.u, self.lam, self.nu)
-        at = top_m(predicted + sigma, ask.m, ask.rng, self.ties)
-        return Cohort(ask.available[at], notes={"predicted": float(predicted[at].mean()), "sigma": float(sigma[at].mean())})
+        at = top_m(predicted + sigma, context.m, context.rng, self.ties)
+        return Cohort(context.available[at], notes={"predicted": float(predicted[at].mean()), "sigma": float(sigma[at].mean())})
 
     def observe(self, state: NeuralBanditState, round: int, reports: Reports) -> NeuralBanditState:
         """Contexts; and where there is something to learn, U, the buffer and the network."""

@@ -57,18 +57,18 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from motley.core.arrays import Floats, Ids
 from motley.core.errors import ConfigError
 from motley.core.paper import Paper
-from motley.core.records import Ask, Cohort, Ids, Needs, Outcome, Reports
+from motley.core.records import Cohort, Outcome, Reports, SelectionContext, SignalRequirements
 from motley.core.table import ClientTable
 from motley.selectors.base import SelectionRule
-from motley.selectors.parts.durations import ESTIMATES, estimated_s, measured_s
-from motley.selectors.parts.sampling import Ties, successive_draws, top_m
-from motley.selectors.parts.sizes import SIZE, put_sizes, sizes
+from motley.selectors.common.durations import ESTIMATES, estimated_s, measured_s
+from motley.selectors.common.sampling import Ties, successive_draws, top_m
+from motley.selectors.common.sizes import SIZE, put_sizes, sizes
 
 __all__ = ["Oort", "OortState"]
 
-Floats = NDArray[np.float64]
 _DEFAULTS = {SIZE: np.nan, "utility": np.nan, "last": 0.0, "count": 0.0, "duration": np.nan, "steps": np.nan}
 _BARELY = 1e-9
 """Added before rounding down: (1 - .9) * 10 is 1, not 0."""
@@ -158,9 +158,9 @@ class Oort(SelectionRule[OortState]):
         if self.batch_size is not None and self.batch_size < 1:
             raise ConfigError(f"got batch_size = {self.batch_size}; expected at least 1 (leave it out for whole epochs)")
 
-    def needs(self) -> Needs:
+    def needs(self) -> SignalRequirements:
         """Sizes and estimated durations once, the root mean square loss from participants."""
-        return Needs(enrolled=ESTIMATES | {SIZE}, reported=frozenset({"loss_rms"}))
+        return SignalRequirements(enrolled=ESTIMATES | {SIZE}, reported=frozenset({"loss_rms"}))
 
     def init(self) -> OortState:
         """Everybody unexplored."""
@@ -244,32 +244,32 @@ class Oort(SelectionRule[OortState]):
 
     # ------------------------------------------------------------------------------------- choice
 
-    def select(self, state: OortState, ask: Ask) -> Cohort:
+    def select(self, state: OortState, context: SelectionContext) -> Cohort:
         """Exploit, explore, fill."""
-        ids, m = ask.available, ask.m
+        ids, m = context.available, context.m
         if not state.selections:
             notes = {"epsilon": 1.0, "exploited": 0.0, "explored": float(m)}
             notes |= {"max_probability": 1.0 / len(ids), "cv_probability": 0.0}
             alike = np.broadcast_to(1.0 / len(ids), len(ids))
-            return Cohort(ids[ask.rng.choice(len(ids), m, replace=False)], notes=notes, probabilities=alike)
+            return Cohort(ids[context.rng.choice(len(ids), m, replace=False)], notes=notes, probabilities=alike)
         epsilon, preferred_s = self.epsilon(state), self.preferred_s(state)
         explored, barred = state.clients.get("last", ids) > 0, self._barred(state, ids)
         speed = self.speed(state, ids, preferred_s)
-        scores = self._scores(state, ask.round, ids, explored, speed, barred)
+        scores = self._scores(state, context.round, ids, explored, speed, barred)
         known, fresh = np.flatnonzero(explored & ~barred), np.flatnonzero(~explored)
         n_xpt = min(m - _floor(m * epsilon), len(known))
         n_e = min(len(fresh), m - n_xpt)
         chance = np.zeros(len(ids))
         chosen = [
-            self._draw(known, scores[known], self._pool(scores[known], n_xpt, ask.rng), n_xpt, chance, ask.rng),
-            self._explore(state, ids, fresh, speed, n_e, chance, ask.rng),
+            self._draw(known, scores[known], self._pool(scores[known], n_xpt, context.rng), n_xpt, chance, context.rng),
+            self._explore(state, ids, fresh, speed, n_e, chance, context.rng),
         ]
         short = m - n_xpt - n_e
         if short:
             free = explored.copy()
             free[chosen[0]] = False
             for group in (np.flatnonzero(free & ~barred), np.flatnonzero(free & barred)):
-                chosen.append(group[top_m(scores[group], short, ask.rng, self.ties)])
+                chosen.append(group[top_m(scores[group], short, context.rng, self.ties)])
                 short -= len(chosen[-1])
         notes = {"epsilon": epsilon, "exploited": float(n_xpt), "explored": float(n_e)}
         if n_xpt + n_e:

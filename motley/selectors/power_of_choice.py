@@ -43,13 +43,14 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from motley.core.arrays import Ids
 from motley.core.errors import ConfigError
 from motley.core.paper import Paper
-from motley.core.records import Ask, Cohort, Ids, Needs, Outcome, Reports
+from motley.core.records import Cohort, Outcome, Reports, SelectionContext, SignalRequirements
 from motley.core.table import ClientTable
 from motley.selectors.base import SelectionRule
-from motley.selectors.parts.sampling import Ties, successive_draws, top_m
-from motley.selectors.parts.sizes import SIZE, put_sizes, shares
+from motley.selectors.common.sampling import Ties, successive_draws, top_m
+from motley.selectors.common.sizes import SIZE, put_sizes, shares
 
 __all__ = ["PowerOfChoice", "PowerOfChoiceState"]
 
@@ -91,14 +92,14 @@ class PowerOfChoice(SelectionRule[PowerOfChoiceState]):
         if self.d is not None and self.variant == "adapow_d":
             raise ConfigError(f"got d = {self.d}, but adapow_d sets d itself (all, then m); leave d out or take pow_d")
 
-    def needs(self) -> Needs:
+    def needs(self) -> SignalRequirements:
         """Sizes, and the variant's loss."""
         sizes = frozenset({SIZE})
         if self.variant == "rpow_d":
-            return Needs(enrolled=sizes, reported=frozenset({"loss"}))
-        return Needs(sizes, {"loss": 1 if self.variant == "cpow_d" else None}, horizon=self.variant == "adapow_d")
+            return SignalRequirements(enrolled=sizes, reported=frozenset({"loss"}))
+        return SignalRequirements(sizes, {"loss": 1 if self.variant == "cpow_d" else None}, horizon=self.variant == "adapow_d")
 
-    def gives(self) -> frozenset[str]:
+    def provides(self) -> frozenset[str]:
         """Plain-mean coefficients 1/m."""
         return frozenset({"weights"})
 
@@ -106,39 +107,39 @@ class PowerOfChoice(SelectionRule[PowerOfChoiceState]):
         """Nothing measured."""
         return PowerOfChoiceState()
 
-    def width(self, ask: Ask) -> int:
+    def width(self, context: SelectionContext) -> int:
         """d of this round, within ``[m, K_A]``."""
         if self.variant == "adapow_d":
-            early = ask.horizon is not None and 2 * ask.round <= ask.horizon
-            return len(ask.available) if early else ask.m
-        wanted = 2 * ask.m if self.d is None else self.d
-        return min(max(wanted, ask.m), len(ask.available))
+            early = context.horizon is not None and 2 * context.round <= context.horizon
+            return len(context.available) if early else context.m
+        wanted = 2 * context.m if self.d is None else self.d
+        return min(max(wanted, context.m), len(context.available))
 
-    def candidates(self, state: PowerOfChoiceState, ask: Ask) -> Ids:
+    def candidates(self, state: PowerOfChoiceState, context: SelectionContext) -> Ids:
         """The candidates; nobody where no loss has to be asked for."""
-        d = self.width(ask)
-        if self.variant == "rpow_d" or d == ask.m:
+        d = self.width(context)
+        if self.variant == "rpow_d" or d == context.m:
             return np.zeros(0, np.int64)
-        return self._draw(state, ask, ask.available, d)
+        return self._draw(state, context, context.available, d)
 
-    def select(self, state: PowerOfChoiceState, ask: Ask) -> Cohort:
+    def select(self, state: PowerOfChoiceState, context: SelectionContext) -> Cohort:
         """The m highest losses, topped up by p."""
         if self.variant == "rpow_d":
-            pool = self._draw(state, ask, ask.available, self.width(ask))
+            pool = self._draw(state, context, context.available, self.width(context))
             loss = state.clients.get("loss", pool)
-            ids = pool[top_m(np.where(np.isnan(loss), np.inf, loss), ask.m, ask.rng, self.ties)]
+            ids = pool[top_m(np.where(np.isnan(loss), np.inf, loss), context.m, context.rng, self.ties)]
         else:
-            pool = ask.available[state.clients.get("probed", ask.available) == ask.round]
+            pool = context.available[state.clients.get("probed", context.available) == context.round]
             loss = state.clients.get("loss", pool)
             measured = pool[~np.isnan(loss)]
-            ids = measured[top_m(loss[~np.isnan(loss)], ask.m, ask.rng, self.ties)]
-            for rest in (pool, ask.available):
-                left = np.setdiff1d(rest, ids, assume_unique=True) if len(ids) < ask.m else rest[:0]
-                ids = np.concatenate([ids, self._draw(state, ask, left, ask.m - len(ids))])
+            ids = measured[top_m(loss[~np.isnan(loss)], context.m, context.rng, self.ties)]
+            for rest in (pool, context.available):
+                left = np.setdiff1d(rest, ids, assume_unique=True) if len(ids) < context.m else rest[:0]
+                ids = np.concatenate([ids, self._draw(state, context, left, context.m - len(ids))])
         return Cohort(ids, np.full(len(ids), 1.0 / len(ids)), notes={"candidates": float(len(pool))})
 
-    def _draw(self, state: PowerOfChoiceState, ask: Ask, pool: Ids, count: int) -> Ids:
-        return pool[successive_draws(shares(state.clients, pool), count, ask.rng)]
+    def _draw(self, state: PowerOfChoiceState, context: SelectionContext, pool: Ids, count: int) -> Ids:
+        return pool[successive_draws(shares(state.clients, pool), count, context.rng)]
 
     def observe(self, state: PowerOfChoiceState, round: int, reports: Reports) -> PowerOfChoiceState:
         """Sizes at enrolment; measured losses of this round's candidates, or reported ones."""

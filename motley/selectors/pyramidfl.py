@@ -50,17 +50,17 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from motley.core.arrays import Floats, Ids
 from motley.core.errors import ConfigError
 from motley.core.paper import Paper
-from motley.core.records import Ask, Cohort, Ids, Needs, Outcome, Reports
+from motley.core.records import Cohort, Outcome, Reports, SelectionContext, SignalRequirements
 from motley.core.table import ClientTable
+from motley.selectors.common.durations import PARTS, measured_s, seconds
+from motley.selectors.common.sizes import sizes
 from motley.selectors.oort import LARGEST, Oort, OortState
-from motley.selectors.parts.durations import PARTS, measured_s, seconds
-from motley.selectors.parts.sizes import sizes
 
 __all__ = ["PyramidFL"]
 
-Floats = NDArray[np.float64]
 LARGEST_EXTRA = 10.0
 EPOCHS = 5
 _BARELY = 1e-9
@@ -80,7 +80,7 @@ class PyramidFL(Oort):
     drop_low: float = 0.1
     drop_high: float = 0.6
 
-    sees: ClassVar[Literal["sum", "each"]] = "each"
+    upload_visibility: ClassVar[Literal["sum", "each"]] = "each"
     paper: ClassVar[Paper] = Paper(
         "li2022pyramidfl",
         "PyramidFL: A Fine-grained Client Selection Framework for Efficient Federated Learning",
@@ -100,12 +100,12 @@ class PyramidFL(Oort):
                 f"got drop_low = {self.drop_low}, drop_high = {self.drop_high}; expected 0 <= drop_low <= drop_high < 1"
             )
 
-    def needs(self) -> Needs:
+    def needs(self) -> SignalRequirements:
         """Oort's, the uplink once, update norms."""
         needs = super().needs()
-        return Needs(enrolled=needs.enrolled | {"uplink_mbps"}, reported=needs.reported | {"update_norm"})
+        return SignalRequirements(enrolled=needs.enrolled | {"uplink_mbps"}, reported=needs.reported | {"update_norm"})
 
-    def gives(self) -> frozenset[str]:
+    def provides(self) -> frozenset[str]:
         """The share of its update that each client sends."""
         return frozenset({"upload_ratio"})
 
@@ -145,9 +145,9 @@ class PyramidFL(Oort):
             wanted = np.minimum(wanted, np.maximum(full, EPOCHS * batches))
         return wanted.astype(np.int64)
 
-    def select(self, state: OortState, ask: Ask) -> Cohort:
+    def select(self, state: OortState, context: SelectionContext) -> Cohort:
         """Oort's cohort, and what each of it is to do."""
-        cohort = super().select(state, ask)
+        cohort = super().select(state, context)
         drops, full = self.drops(state.clients, cohort.ids), self.full_steps(state.clients, cohort.ids)
         tau = self.predicted_s(state.clients, cohort.ids, drops)
         steps = None if full is None else self.steps(state.clients, cohort.ids, full, tau)

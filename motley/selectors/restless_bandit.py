@@ -55,17 +55,17 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from motley.core.arrays import Floats, Ids
 from motley.core.errors import ConfigError
 from motley.core.paper import Paper
-from motley.core.records import Ask, Cohort, Ids, Needs, Outcome, Reports
+from motley.core.records import Cohort, Outcome, Reports, SelectionContext, SignalRequirements
 from motley.core.table import ClientTable
 from motley.selectors.base import SelectionRule
-from motley.selectors.parts.context import FirstRound, Tau, first_size, own_columns, own_rewards
-from motley.selectors.parts.sampling import Ties, softmax, top_m
+from motley.selectors.common.client_contexts import FirstRound, Tau, first_size, own_columns, own_rewards
+from motley.selectors.common.sampling import Ties, softmax, top_m
 
 __all__ = ["RestlessBandit", "RestlessBanditState", "compared_means"]
 
-Floats = NDArray[np.float64]
 TOLERANCE = 1e-11
 """Of the residual against c, or against the first residual where c has all but cancelled, at which conjugate gradients stop."""
 LONGEST = 1000
@@ -139,9 +139,9 @@ class RestlessBandit(SelectionRule[RestlessBanditState]):
         if unused:
             raise ConfigError(f"got options of variant = {other!r} with variant = {self.variant!r}; leave them out")
 
-    def needs(self) -> Needs:
+    def needs(self) -> SignalRequirements:
         """The loss at arrival."""
-        return Needs(reported=frozenset({"arrival_loss"}))
+        return SignalRequirements(reported=frozenset({"arrival_loss"}))
 
     def init(self) -> RestlessBanditState:
         """Nobody asked, both states as likely."""
@@ -156,19 +156,19 @@ class RestlessBandit(SelectionRule[RestlessBanditState]):
         """Everybody in round 1, if so asked."""
         return first_size(self.first_round, round, m, available)
 
-    def select(self, state: RestlessBanditState, ask: Ask) -> Cohort:
+    def select(self, state: RestlessBanditState, context: SelectionContext) -> Cohort:
         """Who was asked too seldom, least first; then the highest index."""
-        count = state.clients.get("count", ask.available)
-        enough = self.explore * math.log(ask.round + 1) if self.variant == "differencing" else 1.0
+        count = state.clients.get("count", context.available)
+        enough = self.explore * math.log(context.round + 1) if self.variant == "differencing" else 1.0
         seldom = np.flatnonzero(count < enough)
-        first = seldom[top_m(-count[seldom], ask.m, ask.rng, self.ties)]
+        first = seldom[top_m(-count[seldom], context.m, context.rng, self.ties)]
         rest = np.flatnonzero(count >= enough)
-        index = self.index(state, ask.available[rest])
-        then = rest[top_m(index, ask.m - len(first), ask.rng, self.ties)]
+        index = self.index(state, context.available[rest])
+        then = rest[top_m(index, context.m - len(first), context.rng, self.ties)]
         notes = {"explored": float(len(first))}
         if self.variant == "filter":
             notes["belief"] = float(state.belief[0])
-        return Cohort(ask.available[np.concatenate([first, then])], notes=notes)
+        return Cohort(context.available[np.concatenate([first, then])], notes=notes)
 
     def index(self, state: RestlessBanditState, ids: Ids) -> Floats:
         """u, or the predicted reward, ``[n]``."""

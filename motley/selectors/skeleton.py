@@ -45,10 +45,10 @@ import numpy as np
 
 from motley.core.errors import ConfigError
 from motley.core.paper import Paper
-from motley.core.records import Ask, Cohort, Needs, Outcome, Reports
+from motley.core.records import SelectionContext, Cohort, SignalRequirements, Outcome, Reports
 from motley.core.table import ClientTable
 from motley.selectors.base import SelectionRule
-from motley.selectors.parts.sampling import successive_draws
+from motley.selectors.common.sampling import successive_draws
 
 __all__ = ["$rule", "${rule}State"]
 
@@ -77,21 +77,21 @@ class $rule(SelectionRule[${rule}State]):
         if not 0 <= self.sharpness < float("inf"):
             raise ConfigError(f"got sharpness = {self.sharpness}; expected a number of at least 0")
 
-    def needs(self) -> Needs:
+    def needs(self) -> SignalRequirements:
         """What clients must measure and send; ``motley.core.records.SIGNALS`` has the list."""
-        return Needs(reported=frozenset({"loss"}))
+        return SignalRequirements(reported=frozenset({"loss"}))
 
     def init(self) -> ${rule}State:
         """Nothing observed."""
         return ${rule}State()
 
-    def select(self, state: ${rule}State, ask: Ask) -> Cohort:
-        """The cohort. Draw from ``ask.rng`` only; map positions back to ids."""
-        loss = state.clients.get("loss", ask.available)
+    def select(self, state: ${rule}State, context: SelectionContext) -> Cohort:
+        """The cohort. Draw from ``context.rng`` only; map positions back to ids."""
+        loss = state.clients.get("loss", context.available)
         known = loss[~np.isnan(loss)]
         filled = np.where(np.isnan(loss), known.mean() if len(known) else 1.0, loss)
-        drawn = successive_draws(np.maximum(filled, 0.0) ** self.sharpness, ask.m, ask.rng)
-        return Cohort(ask.available[drawn])
+        drawn = successive_draws(np.maximum(filled, 0.0) ** self.sharpness, context.m, context.rng)
+        return Cohort(context.available[drawn])
 
     def observe(self, state: ${rule}State, round: int, reports: Reports) -> ${rule}State:
         """The next state. Absent and non-finite signals arrive as NaN, which ``put`` leaves out."""

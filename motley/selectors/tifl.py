@@ -45,18 +45,17 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from motley.core.arrays import Floats, Ids
 from motley.core.errors import ConfigError
 from motley.core.paper import Paper
-from motley.core.records import Ask, Cohort, Ids, Needs, Outcome, Reports
+from motley.core.records import Cohort, Outcome, Reports, SelectionContext, SignalRequirements
 from motley.core.table import ClientTable
 from motley.selectors.base import SelectionRule
-from motley.selectors.parts.durations import ESTIMATES, estimated_s, measured_s
+from motley.selectors.common.durations import ESTIMATES, estimated_s, measured_s
 
 __all__ = ["TiFL", "TiFLState"]
 
-Floats = NDArray[np.float64]
 LARGEST = 1e150
 """Losses above it, of runs that diverge, count as it: means of tiers stay finite."""
 
@@ -107,9 +106,9 @@ class TiFL(SelectionRule[TiFLState]):
         if self.credits is not None and self.credits < 0:
             raise ConfigError(f"got credits = {self.credits}; expected at least 0 (0: always all clients)")
 
-    def needs(self) -> Needs:
+    def needs(self) -> SignalRequirements:
         """Estimated durations once, validation losses at the looks, the horizon for the credits."""
-        return Needs(ESTIMATES, {"val_loss": None}, horizon=self.credits is None)
+        return SignalRequirements(ESTIMATES, {"val_loss": None}, horizon=self.credits is None)
 
     def init(self) -> TiFLState:
         """Everybody in the slowest tier, no credit spent, nothing measured."""
@@ -134,36 +133,36 @@ class TiFL(SelectionRule[TiFLState]):
         out[rich[np.argsort(-losses[rich], kind="stable")]] = shares
         return out
 
-    def candidates(self, state: TiFLState, ask: Ask) -> Ids:
+    def candidates(self, state: TiFLState, context: SelectionContext) -> Ids:
         """Everybody available, in rounds 1, I + 1, 2 I + 1, ..."""
-        return ask.available if (ask.round - 1) % self.interval == 0 else ask.available[:0]
+        return context.available if (context.round - 1) % self.interval == 0 else context.available[:0]
 
-    def select(self, state: TiFLState, ask: Ask) -> Cohort:
+    def select(self, state: TiFLState, context: SelectionContext) -> Cohort:
         """A tier, then m of it."""
-        tier = state.clients.get("tier", ask.available)
+        tier = state.clients.get("tier", context.available)
         there = np.bincount(tier.astype(np.int64), minlength=self.tiers)
-        left = self.credited(state.spent, ask.horizon)
+        left = self.credited(state.spent, context.horizon)
         able = (left > 0) & (there > 0)
         if not able.any():
-            anybody, everybody = ask.rng.choice(len(tier), ask.m, replace=False), np.array([len(tier)])
-            return self._cohort(ask, anybody, -1, left, np.ones(1), everybody, np.zeros(len(tier), np.int64))
-        weight = self.probabilities(state, ask.horizon) * able
+            anybody, everybody = context.rng.choice(len(tier), context.m, replace=False), np.array([len(tier)])
+            return self._cohort(context, anybody, -1, left, np.ones(1), everybody, np.zeros(len(tier), np.int64))
+        weight = self.probabilities(state, context.horizon) * able
         p = weight / weight.sum() if weight.any() else able / able.sum()
-        drawn = int(ask.rng.choice(self.tiers, p=p))
+        drawn = int(context.rng.choice(self.tiers, p=p))
         at: Ids = np.zeros(0, np.int64)
         for group in (*range(drawn, self.tiers), *range(drawn - 1, -1, -1)):
-            if len(at) < ask.m and there[group]:
+            if len(at) < context.m and there[group]:
                 members = np.flatnonzero(tier == group)
-                more = ask.rng.choice(len(members), min(ask.m - len(at), len(members)), replace=False)
+                more = context.rng.choice(len(members), min(context.m - len(at), len(members)), replace=False)
                 at = np.concatenate([at, members[more]])
         full = np.flatnonzero(there)
-        return self._cohort(ask, at, drawn, left, p[full], there[full], np.searchsorted(full, tier))
+        return self._cohort(context, at, drawn, left, p[full], there[full], np.searchsorted(full, tier))
 
-    def _cohort(self, ask: Ask, at: Ids, tier: int, left: Floats, p: Floats, there: Ids, own: Ids) -> Cohort:
+    def _cohort(self, context: SelectionContext, at: Ids, tier: int, left: Floats, p: Floats, there: Ids, own: Ids) -> Cohort:
         """The clients at these positions; the law of the first draw is ``p / there`` for each client of a tier, ``own`` its row."""
         spread = math.sqrt(float(there @ (p / there * there.sum() - 1.0) ** 2) / there.sum())
         notes = {"tier": float(tier), "credits": float(left.sum()), "max_probability": float((p / there).max())}
-        return Cohort(ask.available[at], notes={**notes, "cv_probability": spread}, probabilities=(p / there)[own])
+        return Cohort(context.available[at], notes={**notes, "cv_probability": spread}, probabilities=(p / there)[own])
 
     def observe(self, state: TiFLState, round: int, reports: Reports) -> TiFLState:
         """Durations at enrolment and from participants; losses at a look; the credit of the tier that was used."""

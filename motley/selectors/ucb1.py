@@ -39,19 +39,17 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from motley.core.arrays import Floats, Ids
 from motley.core.paper import Paper
-from motley.core.records import Ask, Cohort, Ids, Needs, Outcome, Reports
+from motley.core.records import Cohort, Outcome, Reports, SelectionContext, SignalRequirements
 from motley.core.table import ClientTable
 from motley.selectors.base import SelectionRule
-from motley.selectors.parts.context import FirstRound, Tau, first_size, own_columns, own_rewards
-from motley.selectors.parts.missing import filled
-from motley.selectors.parts.sampling import Ties, top_m
+from motley.selectors.common.client_contexts import FirstRound, Tau, first_size, own_columns, own_rewards
+from motley.selectors.common.missing import filled
+from motley.selectors.common.sampling import Ties, top_m
 
 __all__ = ["UCB1", "UCB1State"]
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -89,9 +87,9 @@ class UCB1(SelectionRule[UCB1State]):
         "https://doi.org/10.1023/A:1013689704352",
     )
 
-    def needs(self) -> Needs:
+    def needs(self) -> SignalRequirements:
         """The loss at arrival."""
-        return Needs(reported=frozenset({"arrival_loss"}))
+        return SignalRequirements(reported=frozenset({"arrival_loss"}))
 
     def init(self) -> UCB1State:
         """Nobody asked."""
@@ -111,19 +109,19 @@ class UCB1(SelectionRule[UCB1State]):
         mean /= span
         return np.asarray(filled(mean, nobody=0.0))
 
-    def select(self, state: UCB1State, ask: Ask) -> Cohort:
+    def select(self, state: UCB1State, context: SelectionContext) -> Cohort:
         """The m largest indices."""
-        count = state.clients.get("count", ask.available)
-        mean = self.means(state, ask.available)
+        count = state.clients.get("count", context.available)
+        mean = self.means(state, context.available)
         bonus = np.full(len(count), np.inf)
-        np.divide(2.0 * math.log(ask.round), count, out=bonus, where=count > 0)
+        np.divide(2.0 * math.log(context.round), count, out=bonus, where=count > 0)
         np.sqrt(bonus, out=bonus)
-        at = top_m(mean + bonus, ask.m, ask.rng, self.ties)
+        at = top_m(mean + bonus, context.m, context.rng, self.ties)
         notes = {"unseen": float(np.count_nonzero(count == 0))}
         seen = at[count[at] > 0]
         if len(seen):
             notes |= {"mean": float(mean[seen].mean()), "bonus": float(bonus[seen].mean())}
-        return Cohort(ask.available[at], notes=notes)
+        return Cohort(context.available[at], notes=notes)
 
     def observe(self, state: UCB1State, round: int, reports: Reports) -> UCB1State:
         """Counts of whoever reported, and rewards where there are any."""

@@ -37,11 +37,11 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from motley.core.paper import MCMAHAN_2017, Paper
-from motley.core.records import Ask, Cohort, Needs, Reports
+from motley.core.records import Cohort, Reports, SelectionContext, SignalRequirements
 from motley.core.table import ClientTable
 from motley.selectors.base import SelectionRule
-from motley.selectors.parts.sampling import inclusion_probabilities, successive_draws, with_replacement
-from motley.selectors.parts.sizes import SIZE, put_sizes, shares
+from motley.selectors.common.sampling import inclusion_probabilities, successive_draws, with_replacement
+from motley.selectors.common.sizes import SIZE, put_sizes, shares
 
 __all__ = ["Uniform", "UniformState"]
 
@@ -68,12 +68,12 @@ class Uniform(SelectionRule[UniformState]):
 
     paper: ClassVar[Paper] = MCMAHAN_2017
 
-    def needs(self) -> Needs:
+    def needs(self) -> SignalRequirements:
         """Sizes, unless every client is alike to this variant."""
         sized = self.unbiased or self.variant != "uniform_wor"
-        return Needs(enrolled=frozenset({SIZE}) if sized else frozenset())
+        return SignalRequirements(enrolled=frozenset({SIZE}) if sized else frozenset())
 
-    def gives(self) -> frozenset[str]:
+    def provides(self) -> frozenset[str]:
         """Coefficients, where the variant defines them."""
         return frozenset({"weights"}) if self.unbiased or self.variant != "uniform_wor" else frozenset()
 
@@ -81,29 +81,31 @@ class Uniform(SelectionRule[UniformState]):
         """No sizes."""
         return UniformState()
 
-    def select(self, state: UniformState, ask: Ask) -> Cohort:
+    def select(self, state: UniformState, context: SelectionContext) -> Cohort:
         """One draw."""
         if self.variant == "weighted_wr":
-            return self._with_replacement(state, ask)
+            return self._with_replacement(state, context)
         if self.variant == "weighted_wor":
-            p = shares(state.clients, ask.available)
-            at = successive_draws(p, ask.m, ask.rng)
+            p = shares(state.clients, context.available)
+            at = successive_draws(p, context.m, context.rng)
             if not self.unbiased:
-                return Cohort(ask.available[at], np.full(len(at), 1.0 / len(at)), probabilities=p)
-            chance = inclusion_probabilities(p, ask.m)[at]  # 0 only for clients without data: they weigh nothing
+                return Cohort(context.available[at], np.full(len(at), 1.0 / len(at)), probabilities=p)
+            chance = inclusion_probabilities(p, context.m)[at]  # 0 only for clients without data: they weigh nothing
             weights = np.divide(p[at], chance, out=np.zeros(len(at)), where=chance > 0)
-            return Cohort(ask.available[at], weights, probabilities=p)
-        at = ask.rng.choice(len(ask.available), ask.m, replace=False)
-        ids = ask.available[at]
-        alike = np.broadcast_to(1.0 / len(ask.available), len(ask.available))
+            return Cohort(context.available[at], weights, probabilities=p)
+        at = context.rng.choice(len(context.available), context.m, replace=False)
+        ids = context.available[at]
+        alike = np.broadcast_to(1.0 / len(context.available), len(context.available))
         if not self.unbiased:
             return Cohort(ids, probabilities=alike)
-        return Cohort(ids, shares(state.clients, ask.available)[at] * len(ask.available) / ask.m, probabilities=alike)
+        return Cohort(
+            ids, shares(state.clients, context.available)[at] * len(context.available) / context.m, probabilities=alike
+        )
 
-    def _with_replacement(self, state: UniformState, ask: Ask) -> Cohort:
-        p = shares(state.clients, ask.available)
-        at, counts = with_replacement(p, ask.m, ask.rng)
-        return Cohort(ask.available[at], counts / ask.m, counts, probabilities=p)
+    def _with_replacement(self, state: UniformState, context: SelectionContext) -> Cohort:
+        p = shares(state.clients, context.available)
+        at, counts = with_replacement(p, context.m, context.rng)
+        return Cohort(context.available[at], counts / context.m, counts, probabilities=p)
 
     def observe(self, state: UniformState, round: int, reports: Reports) -> UniformState:
         """Sizes come with enrolment; nothing else is kept."""

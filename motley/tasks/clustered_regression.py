@@ -22,6 +22,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from motley.core.arrays import Floats
 from motley.core.errors import ConfigError
 from motley.core.keys import Key
 from motley.tasks.base import Pool, TaskSource
@@ -29,7 +30,6 @@ from motley.tasks.models import Linear
 
 __all__ = ["Cluster", "ClusteredRegression"]
 
-Floats = NDArray[np.float64]
 Range = tuple[float, float]
 
 

@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from motley.core.arrays import Ints
 from motley.core.errors import ConfigError, DataError, suggest
 from motley.core.keys import Key
 from motley.core.ragged import Ragged
@@ -26,7 +27,6 @@ from motley.tasks.base import Federation, Pool
 
 __all__ = ["Concept", "Divisible", "Look", "Noise", "Split", "divisible", "federate", "stratified"]
 
-Ints = NDArray[np.int64]
 Noise = Callable[[Ints, Ints], tuple[Ints, NDArray[np.float64]]]
 """Clean labels ``[n]`` and their owners ``[n]`` to noisy labels ``[n]`` and the share meant to be wrong per client ``[K]``."""
 

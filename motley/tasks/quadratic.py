@@ -15,17 +15,16 @@ from typing import ClassVar, Literal
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from torch import nn
 
+from motley.core.arrays import Floats
 from motley.core.errors import ConfigError
 from motley.core.keys import Key
 from motley.tasks.base import Pool, TaskSource
 from motley.tasks.models import Linear
 
 __all__ = ["Quadratic", "fedavg_fixed_point", "fedavg_round", "fednova_fixed_point", "minimum"]
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -17,14 +17,13 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from motley.core.arrays import Floats
 from motley.core.errors import ConfigError
 from motley.core.keys import Key
 from motley.tasks.base import Pool, TaskSource
 from motley.tasks.models import factory
 
 __all__ = ["Synthetic"]
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -23,15 +23,15 @@ import torch
 from torch import Tensor, nn
 
 from motley.algorithms import AGGREGATORS, LOSSES, SERVERS
-from motley.algorithms.base import Algorithm, Correction, Memory, Method, Room, ServerState, Upload
+from motley.algorithms.base import Algorithm, Correction, Memory, Method, ServerContext, ServerState, Upload
 from motley.algorithms.local import SGD, Solver
 from motley.algorithms.weights import Weighting, divide_by
 from motley.core.keys import Key, Streams
 from motley.core.ragged import Ragged
 from motley.core.work import LocalWork
 from motley.engines import ENGINES
-from motley.engines.asked import own_losses
-from motley.engines.base import Engine, Job, Setting, Trained
+from motley.engines.base import Engine, Job, Setting, TrainResult
+from motley.engines.client_losses import client_losses
 from motley.tasks.base import Federation, Task
 from motley.tasks.flat import initial
 from motley.tasks.network import FlatNetwork
@@ -109,7 +109,7 @@ class Play:
         """What the cohort holds."""
         return {} if self.first is None else {c: self.memories.get(c, self.first) for c in cohort}
 
-    def train(self, number: int, cohort: tuple[int, ...]) -> list[Trained]:
+    def train(self, number: int, cohort: tuple[int, ...]) -> list[TrainResult]:
         """The local work of one round, in order of client id."""
         kind: type[Engine] = ENGINES.get(self.engine)
         engine = kind(self.setting)
@@ -119,23 +119,25 @@ class Play:
         engine.close()
         return done
 
-    def round(self, number: int, cohort: tuple[int, ...]) -> list[Trained]:
+    def round(self, number: int, cohort: tuple[int, ...]) -> list[TrainResult]:
         """One round: train, fold, step, remember."""
         done = self.train(number, cohort)
         counted = {t.client: float(SIZES[t.client]) if self.weights == "examples" else 1.0 for t in done}
         uploads = [Upload(t.parts, counted[t.client], client=t.client) for t in done]
         total = self.algorithm.aggregator.fold(iter(uploads), divide_by(self.weights))
         kept = {t.client: t.memory for t in done if t.memory is not None}
-        self.server, kept_after = self.algorithm.server.settle(self.server, total, kept, self.room(number, len(done)))
+        self.server, kept_after = self.algorithm.server.update_with_clients(
+            self.server, total, kept, self.context(number, len(done))
+        )
         self.memories |= kept_after
         return done
 
-    def room(self, number: int, accepted: int) -> Room:
+    def context(self, number: int, accepted: int) -> ServerContext:
         """What the server may use in a round: the network, public samples, validation samples of its own, clients to ask."""
         setting, some = self.setting, np.arange(60)
         task, key = setting.task, Key(4)
         engine = ENGINES.get("sequential")(setting)
-        return Room(
+        return ServerContext(
             task.layout,
             len(SIZES),
             accepted,
@@ -144,7 +146,7 @@ class Play:
             (torch.from_numpy(key.fold("held").normal(some, 6)), torch.from_numpy(some % 4)),
             LOSSES.build(task.loss),
             key.fold(number),
-            partial(own_losses, engine),
+            partial(client_losses, engine),
         )
 
     def run(self) -> Play:

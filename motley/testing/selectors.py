@@ -20,15 +20,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from motley.core.arrays import Floats, Ids
 from motley.core.errors import ConfigError
 from motley.core.keys import Key
-from motley.core.records import SIGNALS, Cohort, Ids, Outcome, Reports
+from motley.core.records import SIGNALS, Cohort, Outcome, Reports
 from motley.core.table import ClientTable
 from motley.selectors.base import SelectionRule, Selector
 
 __all__ = ["CHECKS", "Federation", "assert_same_cohort", "assert_same_state", "check_selector"]
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -202,7 +201,7 @@ def _sizes(rule: SelectionRule[Any], world: Federation) -> None:
 
 def _columns(rule: SelectionRule[Any], world: Federation) -> None:
     for cohort in world.play(world.selector(rule), range(1, 6)):
-        for name in sorted(rule.gives()):
+        for name in sorted(rule.provides()):
             _require(getattr(cohort, name) is not None, f"it says it gives {name}, and does not")
         for name in ("weights", "multiplicity", "scores", "local_steps", "upload_ratio", "lr_scale"):
             column = getattr(cohort, name)

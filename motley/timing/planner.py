@@ -10,11 +10,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from motley.core.arrays import Floats
 from motley.timing.timeline import Timelines
 
 __all__ = ["FORWARD", "plan", "probe_s", "transfer_s"]
 
-Floats = NDArray[np.float64]
 
 FORWARD = 1.0 / 3.0
 """A forward pass over a batch, as a share of a local step on it (the backward pass costs twice the forward)."""

@@ -15,14 +15,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from motley.core.arrays import Ids
 from motley.core.errors import ConfigError
 from motley.core.keys import Key
 
 __all__ = ["Stragglers"]
-
-Ids = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["Timelines"]
+from motley.core.arrays import Floats, Ids
 
-Ids = NDArray[np.int64]
-Floats = NDArray[np.float64]
+__all__ = ["Timelines"]
 
 
 @dataclass(frozen=True)

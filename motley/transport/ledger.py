@@ -12,14 +12,14 @@ from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from torch import Tensor
 
+from motley.core.arrays import Ids
 from motley.core.errors import ContractError, suggest
 
 __all__ = ["DIRECTIONS", "KINDS", "VALUE_BITS", "Direction", "Kind", "Ledger", "message_bits", "paper_bits"]
 
-Ids = NDArray[np.int64]
 Kind = Literal["model", "probe", "upload", "enrol", "recalibrate"]
 Direction = Literal["down", "up"]
 

@@ -5,7 +5,7 @@ A :class:`Packet` holds ``kept`` values of a vector of ``size``; the others are 
     places   everywhere (None) | ascending indices | runs, half-open intervals (whole tensors) | a seed from which both ends draw
     values   numbers in float32, float64 or int64 | :class:`Codes`, whole levels times a scale per group
 
-Its :class:`Form` is all of that but the numbers themselves. A form is known before training, and so is its length in bytes.
+Its :class:`PacketSpec` is all of that but the numbers themselves. A form is known before training, and so is its length in bytes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from torch import Tensor
 from motley.core.errors import CodecError, ContractError
 from motley.core.keys import Key
 
-__all__ = ["CODINGS", "PLACES", "Codes", "Coding", "Form", "Packet", "Places", "Runs", "drawn", "group_sizes"]
+__all__ = ["CODINGS", "PLACES", "Codes", "Coding", "Packet", "PacketSpec", "Places", "Runs", "drawn", "group_sizes"]
 
 Runs = tuple[tuple[int, int], ...]
 Places = Literal["all", "indices", "runs", "seed"]
@@ -41,7 +41,7 @@ _CHUNK = 1 << 17
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class PacketSpec:
     """A packet without its numbers.
 
     Parameters
@@ -131,11 +131,11 @@ class Packet:
         return len(self.values.q if isinstance(self.values, Codes) else self.values)
 
     @property
-    def form(self) -> Form:
+    def form(self) -> PacketSpec:
         """Everything but the numbers."""
         places, runs = self._placed()
         coding, levels, group = self._coded()
-        return Form(self.size, self.kept, places, runs, coding, levels, group)
+        return PacketSpec(self.size, self.kept, places, runs, coding, levels, group)
 
     def numbers(self) -> Tensor:
         """The values that travel, decoded, ``[kept]``."""

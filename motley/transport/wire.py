@@ -18,7 +18,7 @@ give a :class:`~motley.core.errors.CodecError`, never a vector.
 >>> data = encode({"delta": Packet(8, torch.tensor([0.5, -2.0]), torch.tensor([1, 6]))})
 >>> decode(data)["delta"].dense().tolist()
 [0.0, 0.5, 0.0, 0.0, 0.0, 0.0, -2.0, 0.0]
->>> len(data) == length({"delta": Form(8, 2, "indices")})
+>>> len(data) == length({"delta": PacketSpec(8, 2, "indices")})
 True
 """
 
@@ -38,7 +38,7 @@ from torch import Tensor
 
 from motley.core.errors import CodecError
 from motley.core.keys import Key
-from motley.transport.packet import CODINGS, PLACES, Codes, Form, Packet, group_sizes
+from motley.transport.packet import CODINGS, PLACES, Codes, Packet, PacketSpec, group_sizes
 
 __all__ = ["VERSION", "decode", "encode", "length", "places_bytes"]
 
@@ -75,7 +75,7 @@ def encode(message: Mapping[str, Packet]) -> bytes:
     return data + _digest(data)
 
 
-def decode(data: bytes, expected: Mapping[str, Form] | None = None) -> dict[str, Packet]:
+def decode(data: bytes, expected: Mapping[str, PacketSpec] | None = None) -> dict[str, Packet]:
     """The message again. ``expected``: the forms that were agreed on and billed; a receiver that names them can be sent nothing else.
 
     Raises
@@ -93,7 +93,7 @@ def decode(data: bytes, expected: Mapping[str, Form] | None = None) -> dict[str,
     return {name: _packet(name, form, reader) for name, form in forms.items()}
 
 
-def length(forms: Mapping[str, Form]) -> int:
+def length(forms: Mapping[str, PacketSpec]) -> int:
     """Bytes of a message of these forms."""
     heads = _HEAD.size + _DIGEST + sum(1 + len(_name(name)) + _PART.size for name in forms)
     return heads + sum(_body_bytes(form) for form in forms.values())
@@ -122,7 +122,7 @@ def _packed(n: int, width: int) -> int:
     return n * (width // 8) + (width % 8) * math.ceil(n / 8)
 
 
-def _filled(form: Form) -> bool:
+def _filled(form: PacketSpec) -> bool:
     """Whether plain numbers with their zeros are no longer than numbers with their places."""
     if form.places != "indices":
         return False
@@ -132,7 +132,7 @@ def _filled(form: Form) -> bool:
     return plain and (form.size - form.kept) * form.width // 8 <= min(places_bytes(form.size, form.kept))
 
 
-def _body_bytes(form: Form) -> int:
+def _body_bytes(form: PacketSpec) -> int:
     count = form.size if _filled(form) else form.kept
     values = _packed(count, form.width) if form.coding.startswith("codes") else count * form.width // 8
     groups = 8 * len(form.group) if isinstance(form.group, tuple) else 0
@@ -148,7 +148,7 @@ def _digest(data: bytes | memoryview) -> bytes:
     return hashlib.blake2b(data, digest_size=_DIGEST).digest()
 
 
-def _body(name: str, packet: Packet, form: Form) -> Iterator[Any]:
+def _body(name: str, packet: Packet, form: PacketSpec) -> Iterator[Any]:
     values = packet.values.scales if isinstance(packet.values, Codes) else packet.values
     if not _finite(values):
         raise CodecError(f"part {name!r} holds a number that is not finite; such an update is rejected, never sent")
@@ -163,7 +163,7 @@ def _body(name: str, packet: Packet, form: Form) -> Iterator[Any]:
         yield _plain(values)
 
 
-def _written_places(name: str, packet: Packet, form: Form) -> Iterator[Any]:
+def _written_places(name: str, packet: Packet, form: PacketSpec) -> Iterator[Any]:
     places = packet.places
     if isinstance(places, Tensor):
         at = places.numpy()
@@ -265,7 +265,7 @@ class _Reader:
         return np.unpackbits(np.frombuffer(self.take(math.ceil(n / 8)), np.uint8), count=n)
 
 
-def _open(data: bytes) -> tuple[dict[str, Form], int]:
+def _open(data: bytes) -> tuple[dict[str, PacketSpec], int]:
     """The forms, and where the bodies begin; everything that can be checked before a body is read."""
     if data[:4] != _MAGIC[: len(data[:4])] or not data:
         raise CodecError("these bytes are not a message of motley")
@@ -294,13 +294,13 @@ def _open(data: bytes) -> tuple[dict[str, Form], int]:
     return forms, at
 
 
-def _announced(form: Form) -> Form:
+def _announced(form: PacketSpec) -> PacketSpec:
     """A form as a head tells it: the sizes of unequal groups stand in the body."""
     return replace(form, group=(0,) * len(form.group)) if isinstance(form.group, tuple) else form
 
 
-def _forms(data: bytes, parts: int) -> tuple[dict[str, Form], int]:
-    forms: dict[str, Form] = {}
+def _forms(data: bytes, parts: int) -> tuple[dict[str, PacketSpec], int]:
+    forms: dict[str, PacketSpec] = {}
     at = _HEAD.size
     for _ in range(parts):
         end = at + 1 + data[at]
@@ -314,12 +314,12 @@ def _forms(data: bytes, parts: int) -> tuple[dict[str, Form], int]:
             raise CodecError(f"part {name!r} announces {count} groups")
         groups: int | tuple[int, ...] = (0,) * count if unequal else group
         runs = count if PLACES[places] == "runs" else 0
-        forms[name] = Form(size, kept, PLACES[places], runs, _CODINGS[coding], levels, groups)
+        forms[name] = PacketSpec(size, kept, PLACES[places], runs, _CODINGS[coding], levels, groups)
         _check(name, forms[name])
     return forms, at
 
 
-def _packet(name: str, form: Form, reader: _Reader) -> Packet:
+def _packet(name: str, form: PacketSpec, reader: _Reader) -> Packet:
     plain = not form.coding.startswith("codes")
     if plain and _filled(form):
         return Packet(form.size, _numbers(name, reader, form.coding, form.size))
@@ -337,7 +337,7 @@ def _numbers(name: str, reader: _Reader, coding: str, n: int) -> Tensor:
     return values
 
 
-def _read_places(name: str, form: Form, reader: _Reader) -> Any:
+def _read_places(name: str, form: PacketSpec, reader: _Reader) -> Any:
     if form.places == "all":
         return None
     if form.places == "seed":
@@ -357,7 +357,7 @@ def _read_places(name: str, form: Form, reader: _Reader) -> Any:
     return torch.from_numpy(at)
 
 
-def _read_codes(name: str, form: Form, reader: _Reader) -> Codes:
+def _read_codes(name: str, form: PacketSpec, reader: _Reader) -> Codes:
     group = form.group
     if isinstance(group, tuple):
         sizes = reader.array("<i8", len(group))
@@ -381,7 +381,7 @@ def _read_codes(name: str, form: Form, reader: _Reader) -> Codes:
 # ------------------------------------------------------------------------------------- checks of both ends
 
 
-def _check(name: str, form: Form) -> None:
+def _check(name: str, form: PacketSpec) -> None:
     whole = form.places == "all"
     if form.kept > form.size or (whole and form.kept != form.size):
         raise CodecError(f"part {name!r} sends {form.kept} of {form.size} values as {form.places!r}")
@@ -392,7 +392,7 @@ def _check_order(name: str, at: NDArray[Any], size: int) -> None:
         raise CodecError(f"part {name!r} names places that are not ascending or not below {size}")
 
 
-def _check_runs(name: str, runs: NDArray[Any], form: Form) -> None:
+def _check_runs(name: str, runs: NDArray[Any], form: PacketSpec) -> None:
     bounds = runs.reshape(-1)
     ordered = bool((bounds[1:] >= bounds[:-1]).all()) and (not len(bounds) or bool(bounds[0] >= 0 and bounds[-1] <= form.size))
     if not ordered or int((runs[:, 1] - runs[:, 0]).sum()) != form.kept:

@@ -18,9 +18,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from motley.core.arrays import Floats, Ids
 from motley.core.errors import ConfigError, DataError
 from motley.core.keys import Key
-from motley.world.base import Availability, Floats, Ids
+from motley.world.base import Availability
 from motley.world.draws import check_positive, check_share
 from motley.world.traces import Assign, assigned, check_assign, columns
 

@@ -12,10 +12,12 @@ from dataclasses import dataclass, field, fields
 import numpy as np
 from numpy.typing import NDArray
 
+from motley.core.arrays import Floats, Ids
 from motley.core.keys import Key
 from motley.core.ragged import Ragged
 
 __all__ = [
+    "Appearance",
     "Availability",
     "ConceptShift",
     "Device",
@@ -23,15 +25,11 @@ __all__ = [
     "Failures",
     "FeatureShift",
     "LabelNoise",
-    "Looks",
     "Network",
     "Partition",
     "Partitioned",
     "World",
 ]
-
-Ids = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -68,7 +66,7 @@ class LabelNoise(ABC):
 
 
 @dataclass(frozen=True)
-class Looks:
+class Appearance:
     """One look per row, ``[n]`` each.
 
     Parameters
@@ -83,18 +81,18 @@ class Looks:
     noise: Floats
 
     @classmethod
-    def plain(cls, n: int) -> Looks:
+    def plain(cls, n: int) -> Appearance:
         """Nothing changed."""
         zero, one = np.zeros(n), np.ones(n)
         return cls(zero, zero, one, one, zero)
 
-    def __getitem__(self, which: Ids | slice) -> Looks:
-        return Looks(*(getattr(self, f.name)[which] for f in fields(self)))
+    def __getitem__(self, which: Ids | slice) -> Appearance:
+        return Appearance(*(getattr(self, f.name)[which] for f in fields(self)))
 
     @property
     def pictures_only(self) -> bool:
         """Whether something asks for more than noise, which any features can have."""
-        plain = Looks.plain(len(self.noise))
+        plain = Appearance.plain(len(self.noise))
         return any((getattr(self, f.name) != getattr(plain, f.name)).any() for f in fields(self) if f.name != "noise")
 
 
@@ -106,7 +104,7 @@ class FeatureShift(ABC):
         return np.zeros(len(ids), np.int64)
 
     @abstractmethod
-    def looks(self, key: Key, ids: Ids, population: int) -> Looks:
+    def looks(self, key: Key, ids: Ids, population: int) -> Appearance:
         """What each client's samples look like ``[len(ids)]``."""
 
 

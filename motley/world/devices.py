@@ -9,9 +9,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from motley.core.arrays import Floats, Ids
 from motley.core.errors import DataError
 from motley.core.keys import Key
-from motley.world.base import Device, Floats, Ids
+from motley.world.base import Device
 from motley.world.draws import Per, at, check_per, check_positive, check_range, log_normal, uniform
 from motley.world.traces import Assign, assigned, check_assign, columns
 

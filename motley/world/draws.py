@@ -6,9 +6,9 @@ from typing import Literal
 
 import numpy as np
 
+from motley.core.arrays import Floats, Ids
 from motley.core.errors import ConfigError
 from motley.core.keys import Key
-from motley.world.base import Floats, Ids
 
 __all__ = ["Per", "at", "check_per", "check_positive", "check_range", "check_share", "log_normal", "uniform"]
 

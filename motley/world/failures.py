@@ -13,9 +13,10 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from motley.core.arrays import Floats, Ids
 from motley.core.errors import ConfigError
 from motley.core.keys import Key
-from motley.world.base import Failures, Floats, Ids
+from motley.world.base import Failures
 from motley.world.draws import check_share
 
 __all__ = ["Corrupted", "Crash", "DropOut", "Never", "NonFinite"]

@@ -11,9 +11,10 @@ from typing import Literal
 
 import numpy as np
 
+from motley.core.arrays import Floats, Ids
 from motley.core.errors import ConfigError, DataError
 from motley.core.keys import Key
-from motley.world.base import Floats, Ids, Network
+from motley.world.base import Network
 from motley.world.draws import Per, at, check_per, check_positive, check_range, log_normal, uniform
 from motley.world.traces import Assign, assigned, check_assign, columns
 

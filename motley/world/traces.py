@@ -13,9 +13,9 @@ from typing import Literal
 
 import numpy as np
 
+from motley.core.arrays import Floats, Ids
 from motley.core.errors import ConfigError, DataError, suggest
 from motley.core.keys import Key
-from motley.world.base import Floats, Ids
 
 __all__ = ["Assign", "assigned", "check_assign", "columns"]
 

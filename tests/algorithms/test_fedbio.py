@@ -11,7 +11,7 @@ from motley.algorithms.fedbio import FedBiO, LearnedWeights
 from motley.algorithms.losses import HalfSquaredError
 from motley.core.errors import ConfigError
 from motley.tasks.base import ModelState
-from tests.algorithms.rooms import folded, model, ones, room
+from tests.algorithms.server_contexts import context, folded, model, ones
 
 DELTAS = ([1.0, 0.0], [0.0, 1.0], [-1.0, -1.0])
 HELD = (ones(3), torch.ones(3, 2).double())  # L = |w - (1, 1)|^2 / 2
@@ -19,7 +19,7 @@ HELD = (ones(3), torch.ones(3, 2).double())  # L = |w - (1, 1)|^2 / 2
 
 def play(server, total, start=(0.0, 0.0), before=None, **given):
     state = before or server.init(model(*start), 8)
-    return server.update(state, total, room(**{"validation": HELD, **given}))
+    return server.update(state, total, context(**{"validation": HELD, **given}))
 
 
 def test_by_hand():
@@ -129,7 +129,7 @@ def test_buffers_are_mixed_by_the_same_weights():
     ]
     start = ModelState(torch.zeros(2).double(), torch.ones(1).double(), torch.tensor([0]))
     server = LearnedWeights(steps=0, floor=0.0)
-    after = server.update(server.init(start, 8), Gather().fold(uploads, "weight"), room(validation=HELD))
+    after = server.update(server.init(start, 8), Gather().fold(uploads, "weight"), context(validation=HELD))
     assert after.model.buffers.tolist() == pytest.approx([5.0])
     assert after.model.counters.tolist() == [1]
 

@@ -14,7 +14,7 @@ from motley.core.errors import ConfigError
 from motley.core.keys import Key
 from motley.tasks.base import ModelState, Slope
 from motley.tasks.network import FlatNetwork
-from tests.algorithms.rooms import folded, model, network, ones, room, state
+from tests.algorithms.server_contexts import context, folded, model, network, ones, state
 
 HELD = (ones(2), torch.tensor([0, 1]))
 
@@ -55,22 +55,22 @@ def test_a_teacher_that_is_not_finite_is_left_out():
 def test_without_any_teacher_the_average_stays():
     total = folded([math.inf, 0.0], [math.inf, 0.0])
     total["delta"] = torch.tensor([1.0, 2.0]).double()
-    after = Distil(steps=3).update(state(0.0, 0.0), total, room(public=ones(4), validation=HELD))
+    after = Distil(steps=3).update(state(0.0, 0.0), total, context(public=ones(4), validation=HELD))
     assert after.model.x.tolist() == [1.0, 2.0]
 
 
 def test_one_upload_is_not_distilled():
     """And needs no room for it."""
-    after = Distil(steps=50).update(state(1.0, 1.0), folded([2.0, -1.0]), room(network=None))
+    after = Distil(steps=50).update(state(1.0, 1.0), folded([2.0, -1.0]), context(network=None))
     assert after.model.x.tolist() == [3.0, 0.0]
 
 
 def test_weights_count_in_the_average_and_not_among_teachers():
     """Weights 3 and 1: the student starts at .75 of the way, the ensemble's logits are the plain mean."""
     total = folded([4.0, 0.0], [0.0, 0.0], weights=[3.0, 1.0])
-    assert Distil(steps=0).update(state(0.0, 0.0), total, room()).model.x.tolist() == [3.0, 0.0]
+    assert Distil(steps=0).update(state(0.0, 0.0), total, context()).model.x.tolist() == [3.0, 0.0]
     spy = Scripted([0.5])
-    Distil(steps=1).update(state(0.0, 0.0), total, room(network=spy, public=ones(1), validation=HELD))
+    Distil(steps=1).update(state(0.0, 0.0), total, context(network=spy, public=ones(1), validation=HELD))
     loss = spy.losses[0]
     assert loss(torch.tensor([[2.0, 0.0]]).double()).item() == pytest.approx(0.0, abs=1e-15)
 
@@ -95,7 +95,7 @@ class Scripted:
 
 def distilled(spy, **options):
     total = folded([0.0, 0.0], [0.0, 0.0])
-    return Distil(**options).update(state(0.0, 0.0), total, room(network=spy, public=ones(8), validation=HELD)).model.x
+    return Distil(**options).update(state(0.0, 0.0), total, context(network=spy, public=ones(8), validation=HELD)).model.x
 
 
 def test_adam_anneals_along_a_cosine():
@@ -162,7 +162,7 @@ def test_the_same_key_gives_the_same_student():
         total = folded([1.0, 0.0, 0.5, 0.0], [0.0, 1.0, 0.0, 2.0])
         given = {"network": net, "public": public, "validation": (public[:9], torch.arange(9) % 2), "key": key}
         start = state(0.0, 0.0, 0.0, 0.0)
-        return Distil(steps=20, every=5, batch_size=8, lr=0.1).update(start, total, room(4, **given)).model.x
+        return Distil(steps=20, every=5, batch_size=8, lr=0.1).update(start, total, context(4, **given)).model.x
 
     assert torch.equal(run(Key(1)), run(Key(1)))
     assert not torch.equal(run(Key(1)), run(Key(2)))

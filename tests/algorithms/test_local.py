@@ -10,7 +10,7 @@ from motley.core.keys import Key
 
 
 @pytest.mark.parametrize(
-    ("solver", "steps", "pull", "wanted"),
+    ("solver", "steps", "proximal", "wanted"),
     [
         (SGD(lr=0.1), 7, 0.0, 7.0),
         (SGD(lr=0.1, momentum=0.9), 3, 0.0, 5.61),  # a = (2.71, 1.9, 1)
@@ -20,8 +20,8 @@ from motley.core.keys import Key
         (SGD(lr=0.1), 0, 1.0, 0.0),
     ],
 )
-def test_solver_norm(solver, steps, pull, wanted):
-    assert solver.solver_norm(steps, pull) == pytest.approx(wanted, abs=1e-12)
+def test_solver_norm(solver, steps, proximal, wanted):
+    assert solver.solver_norm(steps, proximal) == pytest.approx(wanted, abs=1e-12)
 
 
 def test_solver_norm_is_what_the_solver_does():
@@ -43,8 +43,8 @@ SOLVERS = [
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_blocks_of_clients_and_flat_rows_are_the_same_arithmetic(solver):
     rng = generator(Key(0))
-    first, second, x, w, shift = (torch.randn(3, 8, dtype=torch.float64, generator=rng) for _ in range(5))
-    lr, pull = torch.tensor([0.1, 0.2, 0.3]).double(), torch.tensor([0.0, 0.5, 1.0]).double()
+    first, second, x, w, offset = (torch.randn(3, 8, dtype=torch.float64, generator=rng) for _ in range(5))
+    lr, proximal = torch.tensor([0.1, 0.2, 0.3]).double(), torch.tensor([0.0, 0.5, 1.0]).double()
 
     def split(t):
         t = t.clone()
@@ -53,25 +53,25 @@ def test_blocks_of_clients_and_flat_rows_are_the_same_arithmetic(solver):
     def blocks(*parts):
         return [Block(*part, *solver.fresh(part[0])) for part in parts]
 
-    cut = blocks(*zip(*(split(t) for t in (w, first, x, shift)), strict=True))
-    rows = [blocks([t[i : i + 1].clone() for t in (w, first, x, shift)])[0] for i in range(3)]
+    cut = blocks(*zip(*(split(t) for t in (w, first, x, offset)), strict=True))
+    rows = [blocks([t[i : i + 1].clone() for t in (w, first, x, offset)])[0] for i in range(3)]
     for number, g in enumerate((first, second)):
-        solver.step([b._replace(g=part) for b, part in zip(cut, split(g), strict=True)], lr, pull, number)
+        solver.step([b._replace(g=part) for b, part in zip(cut, split(g), strict=True)], lr, proximal, number)
         for i, row in enumerate(rows):
-            solver.step([row._replace(g=g[i : i + 1].clone())], float(lr[i]), float(pull[i]), number)
+            solver.step([row._replace(g=g[i : i + 1].clone())], float(lr[i]), float(proximal[i]), number)
     for i, row in enumerate(rows):
         mine = torch.cat([cut[0].w[i].flatten(), cut[1].w[i]])
         torch.testing.assert_close(mine, row.w[0], rtol=1e-12, atol=1e-12)
 
 
-def _adam(options, gradients, w=0.0, pull=0.0):
+def _adam(options, gradients, w=0.0, proximal=0.0):
     """Where Adam goes with these gradients of one number."""
     solver = Adam(**options)
     at = torch.full((1, 1), w, dtype=torch.float64)
     block = Block(at, at, at.clone(), None, *solver.fresh(at))
     path = []
     for number, g in enumerate(gradients):
-        solver.step([block._replace(g=torch.full_like(at, g))], solver.lr, pull, number)
+        solver.step([block._replace(g=torch.full_like(at, g))], solver.lr, proximal, number)
         path.append(at.item())
     return path
 
@@ -98,13 +98,13 @@ def test_adam_is_torchs(weight_decay):
 def test_the_pull_goes_through_adams_moments():
     """A pull added after them would keep the first step at lr; the second sees g + mu (w - x) = -1 + 5 * .1 = -.5 (A0):
     v = (.1 * 1 * .9 + .1 * .5) / .19, s = (.001 * .999 + .001 * .25) / .001999."""
-    path = _adam({"lr": 0.1}, [-1.0, -1.0], pull=5.0)
+    path = _adam({"lr": 0.1}, [-1.0, -1.0], proximal=5.0)
     second = 0.1 * ((0.09 + 0.05) / 0.19) / ((0.000999 + 0.00025) / 0.001999) ** 0.5
     assert path == pytest.approx([0.1, 0.1 + second], rel=1e-7)
 
 
 def test_adams_norm_is_its_number_of_steps():
-    assert Adam(lr=0.1).solver_norm(7, pull=2.0) == 7.0
+    assert Adam(lr=0.1).solver_norm(7, proximal=2.0) == 7.0
 
 
 def test_no_pull_leaves_the_gradient_alone_bit_for_bit():

@@ -8,7 +8,7 @@ import torch
 
 from motley.algorithms import CATALOGUE, LOSSES
 from motley.algorithms.aggregators.mean import Mean
-from motley.algorithms.base import Algorithm, Context, Correction, Part, Room, ServerState, Upload
+from motley.algorithms.base import Algorithm, Context, Correction, Part, ServerContext, ServerState, Upload
 from motley.algorithms.fedavg import Average, FedAvg
 from motley.algorithms.fedprox import FedProx, Proximal
 from motley.algorithms.losses import CrossEntropy, HalfSquaredError
@@ -102,8 +102,8 @@ def test_updates_without_any_weight_leave_the_model_and_its_buffers() -> None:
     parts = {"delta": Part(torch.ones(2), "mean"), "buffers": Part(torch.ones(1), "convex")}
     total = Mean().fold([Upload(parts, 0.0)], "weight")
     model = ModelState(torch.tensor([1.0, 2.0]), torch.tensor([0.7]), torch.tensor([3]))
-    room = Room(Layout((Entry("w", "", (2,), 0),)), population=4, accepted=1)
-    after = Average().update(ServerState(model), total, room).model
+    context = ServerContext(Layout((Entry("w", "", (2,), 0),)), population=4, accepted=1)
+    after = Average().update(ServerState(model), total, context).model
     assert torch.equal(after.x, model.x)
     assert torch.equal(after.buffers, model.buffers)
 
@@ -114,9 +114,9 @@ def test_nothing_to_fold_is_an_empty_total() -> None:
 
 def test_server_adds_in_float64_and_keeps_the_dtype() -> None:
     model = ModelState(torch.tensor([1.0, 2.0]), torch.tensor([1.0]), torch.tensor([3]))
-    room = Room(Layout((Entry("w", "", (2,), 0),)), population=4, accepted=2)
+    context = ServerContext(Layout((Entry("w", "", (2,), 0),)), population=4, accepted=2)
     total = {"delta": torch.tensor([0.5, -1.0], dtype=torch.float64), "buffers": torch.tensor([0.25], dtype=torch.float64)}
-    after = Average(lr=2.0).update(ServerState(model), total, room).model
+    after = Average(lr=2.0).update(ServerState(model), total, context).model
     assert after.x.tolist() == [2.0, 0.0]
     assert after.x.dtype == torch.float32
     assert (after.buffers.item(), after.counters.item()) == (0.25, 3)
@@ -148,7 +148,7 @@ def test_fedprox_changes_the_correction_only() -> None:
     assert method.correction == Proximal(0.5)
     assert (method.loss, method.aggregator, method.server) == (plain.loss, plain.aggregator, plain.server)
     ctx = Context(NONE, {}, None, 1, 0.1, 1, 1.0, Layout(()))
-    assert method.correction.affine(ctx).pull == 0.5
+    assert method.correction.gradient_correction(ctx).proximal == 0.5
     assert FedAvg(server_lr=0.5).change(plain).server == Average(0.5)
 
 

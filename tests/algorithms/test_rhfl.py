@@ -10,7 +10,7 @@ import torch
 from motley.algorithms.rhfl import RHFL, Alignment, Confident, OwnModel, confidence, feedback
 from motley.algorithms.symmetric import Symmetric
 from motley.core.errors import ConfigError
-from tests.algorithms.rooms import folded, model, network, ones, room
+from tests.algorithms.server_contexts import context, folded, model, network, ones
 
 NONE = math.nan
 
@@ -86,7 +86,7 @@ def test_identical_models_have_nothing_to_say_to_each_other():
 
 
 def align(models, weights, public=4, **options):
-    return Alignment(**options)(models, torch.tensor(weights).double(), room(public=ones(public), network=network()))
+    return Alignment(**options)(models, torch.tensor(weights).double(), context(public=ones(public), network=network()))
 
 
 def test_one_alignment_step_by_hand():
@@ -138,9 +138,9 @@ def test_aggregation_by_hand():
     server = Confident(align=False)
     start = server.init(model(0.0, 0.0), 8)
     total = folded([1.0, 0.0], [0.0, 1.0], clients=[3, 6])
-    first = server.update(start, total, room(losses=told(2.0, 2.0)))
+    first = server.update(start, total, context(losses=told(2.0, 2.0)))
     assert first.model.x.tolist() == [0.5, 0.5]
-    second = server.update(first, total, room(losses=told(1.0, 2.0)))
+    second = server.update(first, total, context(losses=told(1.0, 2.0)))
     assert second.model.x.tolist() == pytest.approx([1.122459, 0.877541], abs=5e-7)
     assert second.extra["loss"][[3, 6]].tolist() == [1.0, 2.0]
     assert second.extra["told"].nonzero().flatten().tolist() == [3, 6]
@@ -155,7 +155,7 @@ def test_losses_are_those_of_the_trained_models():
         return torch.ones(len(clients)).double()
 
     server = Confident(align=False)
-    server.update(server.init(model(1.0, 1.0), 8), folded([1.0, 0.0], [0.0, 2.0], clients=[2, 4]), room(losses=losses))
+    server.update(server.init(model(1.0, 1.0), 8), folded([1.0, 0.0], [0.0, 2.0], clients=[2, 4]), context(losses=losses))
     assert asked == {2: [2.0, 1.0], 4: [1.0, 3.0]}
 
 
@@ -163,13 +163,13 @@ def test_aligned_aggregation():
     """Models (2, 0) and (0, 0) aligned by one step of .01, then the mean of what they became: alignment moves both into the sum."""
     server = Confident(alignment=Alignment(lr=0.01, exchange="batch"))
     total = folded([2.0, 0.0], [0.0, 0.0])
-    after = server.update(server.init(model(0.0, 0.0), 8), total, room(public=ones(4), losses=told(1.0, 1.0)))
+    after = server.update(server.init(model(0.0, 0.0), 8), total, context(public=ones(4), losses=told(1.0, 1.0)))
     assert after.model.x.tolist() == pytest.approx([(1.99 + 0.01) / 2, (0.01 - 0.01) / 2], abs=1e-8)
 
 
 def test_alone_there_is_no_alignment():
     server = Confident()
-    after = server.update(server.init(model(0.0, 0.0), 8), folded([2.0, 1.0]), room(network=None, losses=told(1.0)))
+    after = server.update(server.init(model(0.0, 0.0), 8), folded([2.0, 1.0]), context(network=None, losses=told(1.0)))
     assert after.model.x.tolist() == [2.0, 1.0]
 
 
@@ -177,10 +177,10 @@ def test_alone_there_is_no_alignment():
 def test_a_loss_that_is_not_finite_does_not_count(bad):
     server = Confident(align=False)
     start, total = server.init(model(0.0, 0.0), 8), folded([1.0, 0.0], [0.0, 8.0], [0.0, 2.0])
-    after = server.update(start, total, room(losses=told(1.0, bad, 1.0)))
+    after = server.update(start, total, context(losses=told(1.0, bad, 1.0)))
     assert after.model.x.tolist() == [0.5, 1.0]
     assert after.extra["told"].tolist()[:3] == [True, False, True]
-    nobody = server.update(start, folded([1.0, 0.0]), room(losses=told(bad)))
+    nobody = server.update(start, folded([1.0, 0.0]), context(losses=told(bad)))
     assert nobody.model.x.tolist() == [0.0, 0.0]
 
 
@@ -193,9 +193,9 @@ def test_own_models_learn_from_each_other_and_the_server_s_stays():
     whose loss is not finite is left out: it is not in the answer, and keeps what it had."""
     server = Confident(own=True, alignment=Alignment(lr=0.01))
     total = {"each.client": torch.tensor([0, 1, 2])}
-    given = room(public=ones(4), losses=told(1.0, 1.0, math.nan))
+    given = context(public=ones(4), losses=told(1.0, 1.0, math.nan))
     memories = kept(model(2.0, 0.0), model(0.0, 0.0), model(9.0, 9.0))
-    after, answer = server.settle(server.init(model(7.0, 7.0), 8), total, memories, given)
+    after, answer = server.update_with_clients(server.init(model(7.0, 7.0), 8), total, memories, given)
     assert after.model.x.tolist() == [7.0, 7.0]
     assert sorted(answer) == [0, 1]
     assert answer[0]["x"].tolist() == pytest.approx([1.99, 0.01], rel=1e-6)
@@ -206,7 +206,7 @@ def test_own_models_learn_from_each_other_and_the_server_s_stays():
 def test_what_own_models_cost():
     """|D_0| = 5000, C = 10, batches of 256: 19 * 256 * 10 soft outputs each way and one loss up; 4 passes of 19 batches and one over
     the client's own data. As a column of aggregators: one number."""
-    kd, agg = Confident(own=True).exchange(5000, 10), Confident().exchange(5000, 10)
+    kd, agg = Confident(own=True).extra_exchange(5000, 10), Confident().extra_exchange(5000, 10)
     assert (kd.up, kd.down, kd.own, kd.batches) == (48_641, 48_640, 1.0, 76.0)
     assert (agg.up, agg.down, agg.own, agg.batches) == (1, 0, 1.0, 0.0)
     assert OwnModel().download(None) == {}

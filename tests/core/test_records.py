@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from motley.core.errors import ContractError
-from motley.core.records import SIGNALS, Cohort, Needs, Outcome, Report, Reports
+from motley.core.records import SIGNALS, Cohort, Outcome, Report, Reports, SignalRequirements
 
 
 def some():
@@ -91,8 +91,8 @@ def test_concat_fills_what_one_part_lacks():
             lambda: Reports.from_rows([Report(1, signals={"sketch": np.ones(2)}), Report(2, signals={"sketch": np.ones(3)})]),
             r"signal 'sketch' comes in several shapes: \(2,\), \(3,\)",
         ),
-        (lambda: Needs(reported=frozenset({"los"})), "unknown signal 'los'; known: "),
-        (lambda: Needs(probed={"grad": 1}), "unknown signal 'grad'"),
+        (lambda: SignalRequirements(reported=frozenset({"los"})), "unknown signal 'los'; known: "),
+        (lambda: SignalRequirements(probed={"grad": 1}), "unknown signal 'grad'"),
     ],
 )
 def test_what_is_refused(make, message):

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from motley.algorithms.base import Context, Correction, Part
-from motley.engines.cohort import Cohort, Vmap
+from motley.engines.batched import Batched, Vmap
 from motley.engines.debug import Debug
 from motley.engines.sequential import Sequential
 from motley.engines.threads import Threads
@@ -43,7 +43,7 @@ def normed():
 @pytest.mark.parametrize(
     ("engine", "model"),
     [
-        (Sequential, mlp), (Threads, mlp), (Cohort, mlp), (Vmap, mlp), (Debug, mlp), (TwoProcesses, mlp),
+        (Sequential, mlp), (Threads, mlp), (Batched, mlp), (Vmap, mlp), (Debug, mlp), (TwoProcesses, mlp),
         (Sequential, normed), (Threads, normed), (TwoProcesses, normed),
     ],
 )  # fmt: skip

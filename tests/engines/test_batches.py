@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from motley.core.keys import Key
 from motley.core.work import LocalWork
+from motley.engines.batch_schedule import BatchSchedule
 from motley.engines.batches import BatchPlan
-from motley.engines.tape import Tape
 
 KEY = Key(4).fold("batches", 7, 3)
 WORK = LocalWork(batch_size=4, epochs=3)
@@ -61,7 +61,7 @@ def test_nothing_to_do_is_an_empty_plan(examples, steps):
 def test_a_tape_holds_every_batch_of_everybody():
     sizes, starts = [10, 9, 3, 0], np.array([100, 200, 300, 400])
     plans = [BatchPlan.draw(KEY.fold(i), n, WORK, int(WORK.total(n))) for i, n in enumerate(sizes)]
-    tape = Tape.of(plans, starts)
+    tape = BatchSchedule.of(plans, starts)
     assert tape.active.tolist() == [3, 3, 3, 2, 2, 2, 2, 2, 2]
     for step in range(len(tape)):
         at = slice(tape.offsets[step], tape.offsets[step + 1])

@@ -18,14 +18,14 @@ from motley.algorithms.fedprox import Proximal
 from motley.algorithms.local import SGD
 from motley.algorithms.scaffold import Controlled
 from motley.core.work import LocalWork
-from motley.engines.base import Received, Setting, Trained
+from motley.engines.base import JobInputs, Setting, TrainResult
+from motley.engines.batched import Batched, Vmap
 from motley.engines.client import Client
-from motley.engines.cohort import Cohort, Vmap
-from motley.engines.curve import curvature
+from motley.engines.curvature import curvature
 from motley.engines.sequential import Sequential
 from motley.engines.threads import Threads
 from motley.experiments.build import build
-from motley.simulation.simulation import Simulation
+from motley.rounds.loop import RoundLoop
 from motley.tasks.base import Task
 from motley.tasks.nn import Dropout
 
@@ -55,7 +55,7 @@ def attends() -> nn.Module:
     return nn.Sequential(nn.Linear(6, 3), nn.Tanh(), Attends(), nn.Linear(3, 4))
 
 
-Measured = tuple[Client, Callable[[int], dict[str, Tensor]], Trained, Tensor]
+Measured = tuple[Client, Callable[[int], dict[str, Tensor]], TrainResult, Tensor]
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def measured(setting: Any, jobs: Any, download: Any) -> Callable[..., Measured]:
 
     def make(model: Callable[[], nn.Module], client: int = 2, layers: tuple[str, ...] = ("0", "2"), **keys: Any) -> Measured:
         s: Setting = setting(model, work=ALL, **keys)
-        engine, received = Sequential(s), Received(_with_c(download(s), s), {client: s.algorithm.correction.memory(_first(s))})
+        engine, received = Sequential(s), JobInputs(_with_c(download(s), s), {client: s.algorithm.correction.memory(_first(s))})
         job = dataclasses.replace(jobs(s, (client,))[0], steps=2, layers=layers)
         (trained,) = engine.train([job], received.download, received.memories, frozenset())
         start = received.download["x"]
@@ -235,7 +235,7 @@ _EXPERIMENT: dict[str, Any] = {
 }  # fmt: skip
 
 
-def _run(engine: Any, **keys: Any) -> Simulation:
+def _run(engine: Any, **keys: Any) -> RoundLoop:
     """HeteRo-Select with curvature from round 1 on, in float64; ``engine`` instead of the sequential one."""
     simulation = build(_EXPERIMENT | keys)
     if engine is not None:
@@ -243,7 +243,7 @@ def _run(engine: Any, **keys: Any) -> Simulation:
     return simulation
 
 
-@pytest.mark.parametrize("engine", [Threads, Cohort, Vmap, TwoProcesses])
+@pytest.mark.parametrize("engine", [Threads, Batched, Vmap, TwoProcesses])
 def test_every_engine_measures_and_sends_what_the_reference_does(engine: Any) -> None:
     """Models, memories, masks and shares after three rounds; at least one layer's curvature was measured for every client."""
     one, two = _run(None), _run(engine)

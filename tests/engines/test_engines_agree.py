@@ -6,7 +6,7 @@ from torch import nn
 
 from motley.algorithms.fedprox import Proximal
 from motley.algorithms.local import SGD, Adam, Clip
-from motley.engines.cohort import Cohort, Vmap
+from motley.engines.batched import Batched, Vmap
 from motley.engines.sequential import Sequential
 from motley.engines.threads import Threads
 
@@ -51,7 +51,7 @@ SOLVERS = {
 
 
 ACCEPTS = {
-    Cohort: ("logistic", "mlp"),
+    Batched: ("logistic", "mlp"),
     Vmap: ("logistic", "mlp", "tanh", "conv"),
     Threads: ("logistic", "mlp", "tanh", "conv", "normed"),
     TwoProcesses: ("logistic", "mlp", "tanh", "conv", "normed"),

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from motley.algorithms.base import Affine, Correction, Loss
+from motley.algorithms.base import Correction, GradientCorrection, Loss
 from motley.algorithms.fedprox import Proximal
 from motley.algorithms.local import SGD
 from motley.algorithms.losses import CrossEntropy
@@ -13,7 +13,7 @@ from motley.core.errors import ContractError, EngineError
 from motley.core.work import LocalWork
 from motley.engines import ENGINES, resolve_auto
 from motley.engines.base import Job
-from motley.engines.cohort import Cohort, Vmap
+from motley.engines.batched import Batched, Vmap
 from motley.engines.cores import cores
 from motley.engines.debug import Debug
 from motley.engines.sequential import Sequential
@@ -22,7 +22,7 @@ from motley.tasks.nn import Dropout
 
 from .conftest import TwoProcesses
 
-ALL = [Sequential, Threads, Cohort, Vmap, TwoProcesses]
+ALL = [Sequential, Threads, Batched, Vmap, TwoProcesses]
 
 
 def mlp():
@@ -32,15 +32,17 @@ def mlp():
 class Varied(Correction):
     """A pull and a shift that differ from client to client."""
 
-    def affine(self, ctx):
-        return Affine(ctx.num_examples / 50, torch.linspace(-1, 1, len(ctx.x), dtype=ctx.x.dtype) * ctx.num_examples / 100)
+    def gradient_correction(self, ctx):
+        return GradientCorrection(
+            ctx.num_examples / 50, torch.linspace(-1, 1, len(ctx.x), dtype=ctx.x.dtype) * ctx.num_examples / 100
+        )
 
 
 class Shifted(Correction):
     """A shift for everybody."""
 
-    def affine(self, ctx):
-        return Affine(0.2, torch.linspace(-1, 1, len(ctx.x), dtype=ctx.x.dtype))
+    def gradient_correction(self, ctx):
+        return GradientCorrection(0.2, torch.linspace(-1, 1, len(ctx.x), dtype=ctx.x.dtype))
 
 
 def deltas(engine, jobs, sent):
@@ -120,7 +122,7 @@ def test_no_jobs_and_no_steps(setting, download, engine):
     assert busy.parts["delta"].value.any()
 
 
-@pytest.mark.parametrize("engine", [Threads, Cohort])
+@pytest.mark.parametrize("engine", [Threads, Batched])
 def test_augmentation_belongs_to_the_job_not_to_the_engine(setting, jobs, download, engine):
     def jitter(x, key):
         return x if key is None else x + 0.1 * torch.from_numpy(key.numpy().normal(size=x.shape)).float()
@@ -190,7 +192,7 @@ def test_a_loss_may_prepare_itself_per_sample(setting, jobs, download):
     ours, plain = deltas(Sequential(s), jobs(s), sent), deltas(Sequential(setting(mlp)), jobs(s), sent)
     assert not torch.allclose(ours, plain)
     torch.testing.assert_close(deltas(Threads(s), jobs(s), sent), ours, rtol=1e-10, atol=1e-12)
-    for engine in (Cohort, Vmap):
+    for engine in (Batched, Vmap):
         torch.testing.assert_close(deltas(engine(s), jobs(s), sent), ours, rtol=1e-10, atol=1e-12)
     assert resolve_auto(s) == "cohort"
 
@@ -209,7 +211,7 @@ def unlinear():
 @pytest.mark.parametrize("engine", ALL)
 def test_what_an_engine_refuses_it_does_not_run(setting, engine):
     """A loss over features: batched engines take none, the others want a linear layer."""
-    s = setting(mlp, loss=WholeModel()) if engine in (Cohort, Vmap) else setting(unlinear, (1, 6), loss=WholeModel())
+    s = setting(mlp, loss=WholeModel()) if engine in (Batched, Vmap) else setting(unlinear, (1, 6), loss=WholeModel())
     assert "the loss WholeModel compares" in engine.refuses(s)
     with pytest.raises(ContractError, match="was given a setting it refuses"):
         engine(s)
@@ -275,13 +277,13 @@ def tripled():
 @pytest.mark.parametrize("model", [tripled, lambda: nn.Sequential(nn.utils.weight_norm(nn.Linear(6, 4)))])
 def test_layers_that_do_more_than_their_type_says_are_no_stack(setting, jobs, download, model):
     s = setting(model)
-    assert "not a stack" in Cohort.refuses(s)
+    assert "not a stack" in Batched.refuses(s)
     engine = ENGINES.get(resolve_auto(s))(s)
     torch.testing.assert_close(deltas(engine, jobs(s), download(s)), deltas(Sequential(s), jobs(s), download(s)))
 
 
 def test_a_stack_whose_inputs_are_not_flat_is_no_stack(setting):
-    assert "not flat" in Cohort.refuses(setting(lambda: nn.Linear(3, 4), (2, 3)))
+    assert "not flat" in Batched.refuses(setting(lambda: nn.Linear(3, 4), (2, 3)))
 
 
 def test_engines_have_names():
@@ -291,10 +293,10 @@ def test_engines_have_names():
 
 def test_large_cohorts_are_worked_off_in_windows(setting, jobs, download, monkeypatch):
     s = setting(mlp, threads=2)
-    whole = deltas(Cohort(s), jobs(s), download(s))
+    whole = deltas(Batched(s), jobs(s), download(s))
     monkeypatch.setattr("motley.engines.common._WINDOW_WEIGHTS", 3 * whole.shape[1])
-    monkeypatch.setattr("motley.engines.cohort._CHUNK_WEIGHTS", whole.shape[1])
-    torch.testing.assert_close(deltas(Cohort(s), jobs(s), download(s)), whole, rtol=1e-10, atol=1e-12)
+    monkeypatch.setattr("motley.engines.batched._CHUNK_WEIGHTS", whole.shape[1])
+    torch.testing.assert_close(deltas(Batched(s), jobs(s), download(s)), whole, rtol=1e-10, atol=1e-12)
 
 
 class Viewing(nn.Module):
@@ -320,9 +322,9 @@ def test_modules_that_view_their_activations_run_too(setting, jobs, download):
 
 def test_one_long_job_does_not_make_a_long_tape_for_everybody(setting, jobs, download, monkeypatch):
     s = setting(mlp, threads=1)
-    whole = deltas(Cohort(s), jobs(s), download(s))
-    monkeypatch.setattr("motley.engines.cohort._TAPE_PLACES", 60)
-    engine = Cohort(s)
+    whole = deltas(Batched(s), jobs(s), download(s))
+    monkeypatch.setattr("motley.engines.batched._TAPE_PLACES", 60)
+    engine = Batched(s)
     work = sorted(jobs(s), key=lambda job: -job.steps)
     parts = list(engine._bounded(list(range(8)), work))
     assert [i for part in parts for i in part] == list(range(8))

@@ -11,8 +11,8 @@ from motley.algorithms.moon import Contrastive, Remembering
 from motley.core.work import LocalWork
 from motley.engines import resolve_auto
 from motley.engines.base import Job
+from motley.engines.batched import Batched, Vmap
 from motley.engines.batches import BatchPlan
-from motley.engines.cohort import Cohort, Vmap
 from motley.engines.sequential import Sequential
 from motley.engines.threads import Threads
 
@@ -75,7 +75,7 @@ def test_training_is_the_loop_written_out(setting, jobs, download, engine):
 
 def test_only_engines_with_one_client_a_module_take_it(setting):
     s = setting(normed, loss=Contrastive(CrossEntropy()), correction=Remembering())
-    assert "compares features of several models, which sequential and threads compute" in Cohort.refuses(
+    assert "compares features of several models, which sequential and threads compute" in Batched.refuses(
         setting(lambda: nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 4)), loss=Contrastive(CrossEntropy()))
     )
     assert Vmap.refuses(s) is not None

@@ -19,9 +19,9 @@ from motley.algorithms.fedprox import Proximal
 from motley.core.errors import ConfigError, EngineError
 from motley.core.keys import Key
 from motley.engines.base import Setting
-from motley.engines.crew import Order
 from motley.engines.processes import Processes
 from motley.engines.sequential import Sequential
+from motley.engines.worker_pool import Order
 from motley.experiments.build import build
 from motley.experiments.config import Experiment
 from motley.tasks import from_arrays, own_task
@@ -122,9 +122,9 @@ def test_who_kills_every_worker_ends_the_run_with_a_sentence(setting, jobs, down
 
 
 def test_measuring_spread_is_measuring(setting, download, monkeypatch):
-    monkeypatch.setattr("motley.engines.crewed._PAYS", 1)
-    monkeypatch.setitem(motley.engines.crewed.CHUNK, False, 20)
-    monkeypatch.setitem(motley.engines.crewed.CHUNK, True, 20)
+    monkeypatch.setattr("motley.engines.distributed._PAYS", 1)
+    monkeypatch.setitem(motley.engines.distributed.CHUNK, False, 20)
+    monkeypatch.setitem(motley.engines.distributed.CHUNK, True, 20)
     s = setting(mlp)
     sent, key = download(s), Key(0).fold("probe")
     engine = TwoProcesses(s)

@@ -16,20 +16,20 @@ from motley.core.ragged import Ragged
 from motley.core.records import SIGNALS
 from motley.core.sketch import Sketch
 from motley.core.work import LocalWork
-from motley.engines.base import ARRIVAL, MEASURED, REPORTED
+from motley.engines.base import MEASURED, PRE_TRAINING, REPORTED
+from motley.engines.batched import Batched, Vmap
 from motley.engines.batches import BatchPlan
-from motley.engines.cohort import Cohort, Vmap
 from motley.engines.debug import Debug
 from motley.engines.sequential import Sequential
 from motley.engines.threads import Threads
-from motley.simulation.decoded import DECODED
+from motley.rounds.server_signals import SERVER_SIGNALS
 from motley.tasks.base import ModelState
 
 from .conftest import TwoProcesses
 from .test_engines_agree import MODELS, SOLVERS
 
 KEY = Key(0).fold("probe", 1)
-ENGINES = (Debug, Threads, Cohort, Vmap, TwoProcesses)
+ENGINES = (Debug, Threads, Batched, Vmap, TwoProcesses)
 
 
 def with_validation(s):
@@ -54,9 +54,9 @@ def test_the_tables_agree():
     """What engines and server say they make is what the table of signals says can be had."""
     learning = {name: s for name, s in SIGNALS.items() if s.kind in ("learning", "channel")}
     assert set(MEASURED) == {name for name, s in learning.items() if "probed" in s.when}
-    assert {name for name, s in learning.items() if "reported" in s.when} == REPORTED | DECODED
-    assert not REPORTED & DECODED
-    assert set(ARRIVAL.values()) <= set(MEASURED)
+    assert {name for name, s in learning.items() if "reported" in s.when} == REPORTED | SERVER_SIGNALS
+    assert not REPORTED & SERVER_SIGNALS
+    assert set(PRE_TRAINING.values()) <= set(MEASURED)
 
 
 @pytest.mark.parametrize("loss", [None, FlashRobust()])
@@ -105,7 +105,7 @@ def test_reports_agree_on_other_models(setting, jobs, download, model):
                 assert b.signals == pytest.approx(a.signals, rel=1e-9, nan_ok=True)
 
 
-@pytest.mark.parametrize("engine", [Sequential, Threads, Cohort, Vmap])
+@pytest.mark.parametrize("engine", [Sequential, Threads, Batched, Vmap])
 def test_wanting_signals_changes_nothing_that_is_learned(setting, jobs, download, engine):
     s = setting(MODELS["mlp"][0], threads=2)
     sent = download(s)
@@ -154,7 +154,7 @@ def test_the_largest_gradient_is_that_of_the_data_before_correction_and_clipping
         s = setting(MODELS["mlp"][0], solver=solver, correction=Proximal(5.0), work=LocalWork(batch_size=50, steps=1))
         sent = download(s)
         norms = Sequential(s).measure(np.arange(8), sent, {}, {"grad_norm": None}, KEY)["grad_norm"]
-        for engine in (Sequential, Cohort, Vmap):
+        for engine in (Sequential, Batched, Vmap):
             for trained in engine(s).train(jobs(s), sent, {}, frozenset({"max_grad_norm"})):
                 assert trained.signals["max_grad_norm"] == pytest.approx(norms[trained.client], rel=1e-9)
 
@@ -163,8 +163,8 @@ def test_the_largest_gradient_is_the_largest(setting, jobs, download):
     """Fewer steps of the same batches can only meet a smaller one."""
     s = setting(MODELS["mlp"][0])
     sent = download(s)
-    cut = [t.signals["max_grad_norm"] for t in Cohort(s).train(jobs(s, cut=2), sent, {}, frozenset({"max_grad_norm"}))]
-    all_ = [t.signals["max_grad_norm"] for t in Cohort(s).train(jobs(s), sent, {}, frozenset({"max_grad_norm"}))]
+    cut = [t.signals["max_grad_norm"] for t in Batched(s).train(jobs(s, cut=2), sent, {}, frozenset({"max_grad_norm"}))]
+    all_ = [t.signals["max_grad_norm"] for t in Batched(s).train(jobs(s), sent, {}, frozenset({"max_grad_norm"}))]
     assert all(a <= b * (1 + 1e-12) for a, b in zip(cut, all_, strict=True))  # other neighbours, other rounding
     assert any(a < b for a, b in zip(cut, all_, strict=True))
 
@@ -172,7 +172,7 @@ def test_the_largest_gradient_is_the_largest(setting, jobs, download):
 def test_without_a_step_no_gradient_is_met(setting, jobs, download):
     s = setting(MODELS["mlp"][0], sizes=(3, 0, 2))
     sent = download(s)
-    for engine in (Sequential, Cohort):
+    for engine in (Sequential, Batched):
         met = [
             t.signals
             for t in engine(s).train(jobs(s, clients=(0, 1, 2)), sent, {}, frozenset({"max_grad_norm", "arrival_loss"}))
@@ -223,7 +223,7 @@ def test_arrival_is_before_training_and_on_the_clients_own_model(setting, jobs, 
     sent = download(s)
     mine = {4: {"x": sent["x"] * 2}}
     wanted = Sequential(s).measure(np.arange(8), sent, mine, {"loss": None}, KEY)["loss"]
-    for engine in (Sequential, Cohort):
+    for engine in (Sequential, Batched):
         for trained in engine(s).train(jobs(s), sent, mine, frozenset({"arrival_loss"})):
             assert trained.signals["arrival_loss"] == pytest.approx(wanted[trained.client], rel=1e-9)
 
@@ -251,7 +251,7 @@ def test_pseudo_labels_stay_those_of_the_received_model(setting, jobs, download)
             for w, g in zip(model.parameters(), slopes, strict=True):
                 w -= 0.3 * g
     wanted = nn.utils.parameters_to_vector(model.parameters()).detach() - sent["x"]
-    for engine in (Sequential, Cohort, Vmap):
+    for engine in (Sequential, Batched, Vmap):
         for trained in engine(s).train(jobs(s), sent, {}):
             if trained.client == 3:
                 torch.testing.assert_close(trained.parts["delta"].value, wanted, rtol=1e-9, atol=1e-12)
@@ -260,14 +260,14 @@ def test_pseudo_labels_stay_those_of_the_received_model(setting, jobs, download)
 def test_clients_without_samples_prepare_nothing(setting, jobs, download):
     s = setting(MODELS["mlp"][0], sizes=(3, 0, 2), loss=FlashRobust())
     sent = download(s)
-    for engine in (Sequential, Threads, Cohort, Vmap):
+    for engine in (Sequential, Threads, Batched, Vmap):
         trained = list(engine(s).train(jobs(s, clients=(0, 1, 2)), sent, {}, REPORTED))
         assert [t.steps for t in trained] == [2, 0, 2]
         assert [t.finite for t in trained] == [True] * 3
         assert not trained[1].parts["delta"].value.any()
 
 
-@pytest.mark.parametrize("engine", [Threads, Cohort])
+@pytest.mark.parametrize("engine", [Threads, Batched])
 def test_windows_keep_signals_with_their_clients(setting, jobs, download, monkeypatch, engine):
     """Two windows of four clients: what is measured on arrival, prepared and met stays in the order of the jobs."""
     s = with_validation(setting(MODELS["mlp"][0], loss=FlashRobust(), threads=2))

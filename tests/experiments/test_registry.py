@@ -11,7 +11,7 @@ import pytest
 
 from motley.core.errors import ConfigError
 from motley.core.paper import Paper
-from motley.core.records import Needs
+from motley.core.records import SignalRequirements
 from motley.experiments import registry
 from motley.experiments.build import build
 from motley.experiments.config import Experiment
@@ -47,7 +47,7 @@ def test_every_kind_has_a_listing_that_json_can_hold(kind: str) -> None:
 
 def test_a_listing_shows_options_and_what_is_seen() -> None:
     row = next(row for row in registry.listing("selector") if row["name"] == "power_of_choice")
-    assert row["sees"] in ("sum", "each")
+    assert row["upload_visibility"] in ("sum", "each")
     assert {"name": "d", "accepts": "a whole number or none", "required": False, "default": None} in row["options"]
     assert row["paper"]
     rates = next(row for row in registry.listing("network") if row["name"] == "constant")["options"]
@@ -77,8 +77,8 @@ class Wants(Uniform):
     signal: str = "loss"
     when: Literal["enrolled", "probed", "reported"] = "reported"
 
-    def needs(self) -> Needs:
-        return Needs(**{self.when: {self.signal: None} if self.when == "probed" else frozenset({self.signal})})
+    def needs(self) -> SignalRequirements:
+        return SignalRequirements(**{self.when: {self.signal: None} if self.when == "probed" else frozenset({self.signal})})
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import motley
-from motley.simulation.plan import Round
+from motley.rounds.config import Round
 
 KEYS: dict[str, Any] = {
     "population": 6,

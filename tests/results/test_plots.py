@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 
 from motley.core.errors import ConfigError
 from motley.results import plots
+from motley.results.class_distribution import class_distribution
 from motley.results.figures import spread_apart
-from motley.results.holdings import class_distribution
 from motley.results.load import Run, read_table
 from motley.results.schema import TABLES
 

@@ -15,9 +15,9 @@ from motley.experiments.run import run
 from motley.experiments.store import RunFolder
 from motley.results.schema import EQUAL_TABLES
 from motley.results.writer import Writer
-from motley.simulation.checkpoint import Checkpoints
-from motley.simulation.simulation import Simulation
-from motley.simulation.vault import DiskVault
+from motley.rounds.checkpoint import Checkpoints
+from motley.rounds.client_state import DiskClientStates
+from motley.rounds.loop import RoundLoop
 from tests.resume.conftest import assert_same, make
 
 
@@ -42,9 +42,9 @@ def _crash_after(calls: int, method: Callable[..., Any], before: bool) -> Callab
 
 
 POINTS = [
-    pytest.param(Simulation, "step", 1, True, id="before anything"),
+    pytest.param(RoundLoop, "step", 1, True, id="before anything"),
     pytest.param(Writer, "flush", 2, False, id="before the first checkpoint"),
-    pytest.param(Simulation, "_update", 6, False, id="server stepped, nothing written"),
+    pytest.param(RoundLoop, "_update", 6, False, id="server stepped, nothing written"),
     pytest.param(Writer, "flush", 6, True, id="row lost"),
     pytest.param(Checkpoints, "save", 1, True, id="checkpoint lost"),
     pytest.param(Checkpoints, "save", 2, False, id="just after a checkpoint"),
@@ -67,11 +67,11 @@ def test_a_blow_at_any_point(
 
 
 MEMORIES = [
-    pytest.param(DiskVault, "put", 1, True, id="before the first row"),
-    pytest.param(DiskVault, "put", 2, False, id="between two rows of the first round"),
-    pytest.param(DiskVault, "put", 18, False, id="between two rows after a checkpoint"),
-    pytest.param(DiskVault, "save", 1, False, id="rows durable, the first checkpoint lost"),
-    pytest.param(DiskVault, "save", 2, False, id="rows durable, the second checkpoint lost"),
+    pytest.param(DiskClientStates, "put", 1, True, id="before the first row"),
+    pytest.param(DiskClientStates, "put", 2, False, id="between two rows of the first round"),
+    pytest.param(DiskClientStates, "put", 18, False, id="between two rows after a checkpoint"),
+    pytest.param(DiskClientStates, "save", 1, False, id="rows durable, the first checkpoint lost"),
+    pytest.param(DiskClientStates, "save", 2, False, id="rows durable, the second checkpoint lost"),
     pytest.param(Checkpoints, "save", 2, False, id="just after a checkpoint"),
 ]
 
@@ -96,7 +96,7 @@ def test_a_blow_at_any_point_around_a_row(
 @pytest.mark.parametrize(("first", "second"), [("ram", "ram"), ("disk", "disk"), ("ram", "disk")])
 def test_rows_of_the_checkpoint_before_are_there_when_the_newest_is_damaged(first: str, second: str, tmp_path: Path) -> None:
     """Three rounds after the checkpoint of round 8 that of round 8 is cut, so round 4's counts: whoever took part since has moved.
-    A run may go on on disk that began in RAM (the other way round is refused, tests/simulation/test_vault.py)."""
+    A run may go on on disk that began in RAM (the other way round is refused, tests/rounds/test_client_state.py)."""
     experiment = make(rounds=12, selector="uniform", algorithm="scaffold")
     whole, out = run(experiment, out=tmp_path / "whole"), tmp_path / "broken"
     with pytest.MonkeyPatch.context() as patch:
@@ -162,7 +162,7 @@ def test_a_truncated_checkpoint_falls_back_to_the_one_before_and_says_so(experim
 def test_resuming_a_finished_run_does_nothing(experiment: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run(experiment, out=tmp_path / "r")
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "r").iterdir() if path.name != ".lock"}
-    monkeypatch.setattr(Simulation, "step", _crash_after(1, Simulation.step, True))
+    monkeypatch.setattr(RoundLoop, "step", _crash_after(1, RoundLoop.step, True))
     run(experiment, out=tmp_path / "r", resume=True)
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "r").iterdir() if path.name != ".lock"} == before
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from motley.core.records import Ask, Outcome, Reports
+from motley.core.records import Outcome, Reports, SelectionContext
 
 
 class Fixed:
@@ -19,8 +19,8 @@ class Fixed:
         return values
 
 
-def ask(round, ids, m, z=()):
-    return Ask(round, 0, np.asarray(ids), m, Fixed(z))
+def context(round, ids, m, z=()):
+    return SelectionContext(round, 0, np.asarray(ids), m, Fixed(z))
 
 
 def probed(ids, robust, val=None):

@@ -10,7 +10,7 @@ from motley.core.records import Outcome, Reports
 from motley.selectors import build
 from motley.selectors.active_fl import ActiveFL
 from motley.selectors.base import Selector
-from motley.selectors.parts.sampling import softmax
+from motley.selectors.common.sampling import softmax
 
 IDS = np.array([10, 20, 30, 40])
 SIZES, LOSSES = np.array([100.0, 400, 25, 100]), np.array([1.0, 0.6, 2.2, 0.1])

@@ -151,20 +151,20 @@ def test_every_rule_of_the_catalogue_has_a_row():
 class TakesFirst(Uniform):
     """Positions instead of ids."""
 
-    def select(self, state, ask):
-        return Cohort(np.arange(ask.m))
+    def select(self, state, context):
+        return Cohort(np.arange(context.m))
 
 
 @dataclass(frozen=True)
 class TakesTooFew(Uniform):
-    def select(self, state, ask):
-        return Cohort(ask.available[: max(ask.m - 1, 0)])
+    def select(self, state, context):
+        return Cohort(context.available[: max(context.m - 1, 0)])
 
 
 @dataclass(frozen=True)
 class IgnoresSeed(Uniform):
-    def select(self, state, ask):
-        return Cohort(ask.available[: ask.m])
+    def select(self, state, context):
+        return Cohort(context.available[: context.m])
 
 
 @dataclass(frozen=True)
@@ -178,9 +178,9 @@ class Remembers(Uniform):
 
     log: list = dataclasses.field(default_factory=list)
 
-    def select(self, state, ask):
+    def select(self, state, context):
         self.log.append(1)
-        return Cohort(np.roll(ask.available, len(self.log))[: ask.m])
+        return Cohort(np.roll(context.available, len(self.log))[: context.m])
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from motley.core.errors import ConfigError
 from motley.core.records import Outcome, Reports
 from motley.selectors import build
 from motley.selectors.base import Selector
+from motley.selectors.common.sampling import inclusion_probabilities
 from motley.selectors.delta import DELTA
-from motley.selectors.parts.sampling import inclusion_probabilities
 
 IDS = np.array([4, 7, 9])
 LOSSES, GRADIENTS = np.array([1.0, 1, 2]), np.array([[0.0, 0], [3, 0], [0, 3]])

@@ -47,8 +47,8 @@ def test_distances_are_not_squared():
 
 def test_without_coefficients_the_aggregator_decides():
     assert measured().select(1, IDS, 3).weights is None
-    assert DivFL().gives() == frozenset()
-    assert DivFL(coefficients="clusters").gives() == {"weights"}
+    assert DivFL().provides() == frozenset()
+    assert DivFL(coefficients="clusters").provides() == {"weights"}
 
 
 def test_the_objective_falls_with_m_to_zero():

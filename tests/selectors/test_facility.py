@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from motley.core.records import Outcome, Reports
 from motley.core.table import ClientTable
-from motley.selectors.parts import facility
-from motley.selectors.parts.facility import EXACT, cover, distances, known_vectors, put_vectors
+from motley.selectors.common import facility
+from motley.selectors.common.facility import EXACT, cover, distances, known_vectors, put_vectors
 
 LINE = np.array([0.0, 1, 3, 10, 12, 13, 20])[:, None]
 
@@ -121,7 +121,7 @@ def test_distances_are_not_squared_and_survive_float32():
     which = np.array([3, 399, 0])
     exact = np.linalg.norm(vectors[:, None] - vectors[which], axis=2)
     np.testing.assert_allclose(distances(vectors, which), exact, rtol=1e-6)
-    import motley.selectors.parts.facility as facility
+    import motley.selectors.common.facility as facility
 
     assert vectors.size * 3 < EXACT
     with pytest.MonkeyPatch.context() as patch:

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from motley.core.errors import ConfigError, ContractError
 from motley.core.keys import Key
-from motley.core.records import Ask, Outcome, Reports
+from motley.core.records import Outcome, Reports, SelectionContext
 from motley.core.table import ClientTable
 from motley.selectors import build
 from motley.selectors.base import Selector
+from motley.selectors.common.coalitions import coalitions, embedding, fill, similarity, unit_rows
+from motley.selectors.common.innovations import append, fold, paired_products
 from motley.selectors.fedcvr_bolt import FedCvrBolt, FedCvrBoltState
-from motley.selectors.parts.coalitions import coalitions, embedding, fill, similarity, unit_rows
-from motley.selectors.parts.innovations import append, fold, paired_products
 
 C1 = np.array([[4, 2, 0.5], [2, 2, 0.2], [0.5, 0.2, 1]])
 C2 = np.array([[1, -0.3, 0.1], [-0.3, 2, 0.4], [0.1, 0.4, 0.5]])
@@ -359,7 +359,7 @@ def test_two_planted_groups_are_recovered(similar, exact_up_to):
     assert (labels == labels[ids % 2]).all()
     assert labels[0] != labels[1]
     for seed in range(5):
-        assert sorted(rule.select(selector.state, ask(2, ids, 2, seed)).ids % 2) == [0, 1]
+        assert sorted(rule.select(selector.state, context(2, ids, 2, seed)).ids % 2) == [0, 1]
 
 
 def test_models_are_compared_by_direction_unless_asked_otherwise():
@@ -373,8 +373,8 @@ def test_models_are_compared_by_direction_unless_asked_otherwise():
         assert labels[0] != labels[3 - mate]
 
 
-def ask(t, ids, m, seed=0):
-    return Ask(t, 0, np.asarray(ids), m, Key(seed).fold("select", t).numpy())
+def context(t, ids, m, seed=0):
+    return SelectionContext(t, 0, np.asarray(ids), m, Key(seed).fold("select", t).numpy())
 
 
 def test_all_landmarks_give_the_exact_subspace():
@@ -411,7 +411,7 @@ def test_one_client_per_coalition_and_beta_0_is_uniform_within():
     group = fill(kept[there], 6)
     counts, n = np.zeros(len(there)), 600
     for seed in range(n):
-        chosen = np.searchsorted(there, rule.select(selector.state, ask(2, there, 6, seed)).ids)
+        chosen = np.searchsorted(there, rule.select(selector.state, context(2, there, 6, seed)).ids)
         assert sorted(group[chosen].tolist()) == list(range(6))
         counts[chosen] += 1
     p = 1 / np.bincount(group)[group]
@@ -490,8 +490,8 @@ def test_needs_gives_and_sees():
     assert rule.needs().enrolled == {"num_examples", "last_layer"}
     assert rule.needs().reported == {"last_layer"}
     assert not rule.needs().probed
-    assert rule.gives() == {"weights"}
-    assert rule.sees == "each"
+    assert rule.provides() == {"weights"}
+    assert rule.upload_visibility == "each"
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from motley.core.keys import Key
 from motley.core.records import Outcome, Reports
 from motley.selectors import build
 from motley.selectors.base import Selector
+from motley.selectors.common.k_means import k_means
 from motley.selectors.fedstas import FedSTaS, allocate, spreads
-from motley.selectors.parts.k_means import k_means
 
 
 def tell(selector, t, ids, sketches, outcome=Outcome.PROBED):

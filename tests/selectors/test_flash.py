@@ -10,9 +10,9 @@ from motley.core.records import Outcome
 from motley.core.table import ClientTable
 from motley.selectors import build
 from motley.selectors.base import Selector
+from motley.selectors.common.ridge import Exploration, draw, factor, learn, posterior_mean
 from motley.selectors.flash import FLASH, FLASHState
-from motley.selectors.parts.ridge import Exploration, draw, factor, learn, posterior_mean
-from tests.selectors.bandits import ask, back, play, probed
+from tests.selectors.bandits import back, context, play, probed
 
 V1 = np.array([[4, 3, 3, 0], [3, 4, 3, 0], [3, 3, 4.5, 0], [0, 0, 0, 1]])
 IDS = np.arange(3)
@@ -59,7 +59,7 @@ def test_worked_numbers_b_first_choice_through_the_selector():
     selector.observe(2, probed(IDS, [6, 5, 3], [2, 9, 4]))
     np.testing.assert_allclose(selector.state.v, V1)
     assert selector.state.b.tolist() == [0, 0, 0, 0]
-    cohort = selector.rule.select(selector.state, ask(2, IDS, 2, (1, 0, -1, 0.5)))
+    cohort = selector.rule.select(selector.state, context(2, IDS, 2, (1, 0, -1, 0.5)))
     assert cohort.ids.tolist() == [0, 1]
     names = ["theta_robust_loss", "theta_val_loss", "theta_duration", "theta_reward"]
     np.testing.assert_allclose([cohort.notes[n] for n in names], [3.607709, 1.376891, -3.212746, 2.230818], **EXACT)
@@ -77,7 +77,7 @@ def test_worked_numbers_b_second_choice():
     rule = FLASH(ties="lowest_id")
     state = with_contexts(rule, x, v, b)
     np.testing.assert_allclose(rule.contexts.features(state.clients, IDS), x)
-    cohort = rule.select(state, ask(3, IDS, 3, (-0.5, 1, 0.25, -1)))
+    cohort = rule.select(state, context(3, IDS, 3, (-0.5, 1, 0.25, -1)))
     theta = [cohort.notes[f"theta_{name}"] for name in rule.contexts.names]
     np.testing.assert_allclose(theta, [-4.525221, 3.754163, 0.846462, -4.747718], **EXACT)
     np.testing.assert_allclose(x @ theta, [-1.717286, 0.428570, 0.155825], **EXACT)

@@ -6,9 +6,9 @@ import pytest
 from motley.core.errors import ConfigError
 from motley.selectors import build
 from motley.selectors.base import Selector
+from motley.selectors.common.ridge import factor, learn, posterior_mean, widths
 from motley.selectors.linucb import LinUCB
-from motley.selectors.parts.ridge import factor, learn, posterior_mean, widths
-from tests.selectors.bandits import ask, back, play, probed
+from tests.selectors.bandits import back, context, play, probed
 
 X = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
 IDS = np.arange(3)
@@ -58,7 +58,7 @@ def test_first_choice_through_the_selector():
     mean, width = selector.rule.bounds(selector.state, IDS)
     assert mean.tolist() == [0, 0, 0]
     np.testing.assert_allclose(width**2, np.array([4.75, 4, 6.75]) / 13.5)
-    cohort = selector.rule.select(selector.state, ask(2, IDS, 2))
+    cohort = selector.rule.select(selector.state, context(2, IDS, 2))
     assert cohort.ids.tolist() == [2, 0]
     assert cohort.notes["a"] == 1.0
     scheduled = Selector(LinUCB(schedule="algorithm"))
@@ -121,7 +121,7 @@ def test_disjoint_of_a_client_never_seen():
     assert mean.tolist() == [0, 0, 0]
     assert width.tolist() == [0.5] * 3
     assert LinUCB(disjoint=True, schedule="algorithm").select(
-        Selector(LinUCB(disjoint=True)).state, ask(3, np.arange(50), 1)
+        Selector(LinUCB(disjoint=True)).state, context(3, np.arange(50), 1)
     ).notes["a"] == pytest.approx(1 + (4 * np.log(2 / 0.05)) ** 0.5)
 
 

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from motley.core.errors import ConfigError
-from motley.core.records import Ask, Outcome, Reports
+from motley.core.records import Outcome, Reports, SelectionContext
 from motley.selectors import Selector, build
+from motley.selectors.common.durations import estimated_s, measured_s
 from motley.selectors.oort import Oort
-from motley.selectors.parts.durations import estimated_s, measured_s
 
 GREEDY = {"exploration": 0.0, "exploration_min": 0.0}  # exploit only
 
@@ -362,5 +362,5 @@ def test_bad_options(record, message):
 
 def test_a_rule_is_asked_without_a_selector():
     rule = Oort()
-    cohort = rule.select(rule.init(), Ask(1, 0, np.arange(5), 2, np.random.default_rng(0)))
+    cohort = rule.select(rule.init(), SelectionContext(1, 0, np.arange(5), 2, np.random.default_rng(0)))
     assert len(cohort.ids) == 2

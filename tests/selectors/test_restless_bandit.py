@@ -12,7 +12,7 @@ from motley.core.records import Outcome
 from motley.selectors import build
 from motley.selectors.base import Selector
 from motley.selectors.restless_bandit import RestlessBandit, compared_means
-from tests.selectors.bandits import ask, back
+from tests.selectors.bandits import back, context
 
 IDS = np.arange(3)
 
@@ -49,7 +49,7 @@ def test_worked_numbers():
     rule, state = told(rounds, RestlessBandit(explore=1e-9, ties="lowest_id"))
     seen = {"count": [1.0, 2.0, 1.0]}
     state = type(state)(state.clients.put(IDS, seen), state.members, state.starts)
-    assert rule.select(state, ask(3, IDS, 1)).ids.tolist() == [2]
+    assert rule.select(state, context(3, IDS, 1)).ids.tolist() == [2]
 
 
 def random_rounds(rng, K, T, m):
@@ -123,7 +123,7 @@ def test_exploration_set_by_hand():
     for explore, m, expected in ((1.0, 2, [1, 3]), (2.0, 2, [1, 0]), (2.0, 4, [1, 0, 2, 3])):
         rule = RestlessBandit(explore=explore, ties="lowest_id")
         state = type(rule.init())(rule.init().clients.put(ids, columns))
-        cohort = rule.select(state, ask(6, ids, m))
+        cohort = rule.select(state, context(6, ids, m))
         assert cohort.ids.tolist() == expected
     assert cohort.notes["explored"] == 3
 
@@ -132,7 +132,7 @@ def test_exploration_grows_with_the_logarithm_of_the_next_round():
     """N = (2, 3), u = (0, 1): log 7 = 1.95 in round 6 is enough, log 8 = 2.08 in round 7 sends client 0 once more."""
     rule = RestlessBandit(ties="lowest_id")
     state = type(rule.init())(rule.init().clients.put(np.arange(2), {"count": [2.0, 3.0], "u": [0.0, 1.0]}))
-    assert [rule.select(state, ask(t, np.arange(2), 1)).ids.tolist() for t in (6, 7)] == [[1], [0]]
+    assert [rule.select(state, context(t, np.arange(2), 1)).ids.tolist() for t in (6, 7)] == [[1], [0]]
 
 
 def test_rewards_through_the_selector():
@@ -170,7 +170,7 @@ def test_filter_worked_numbers():
     np.testing.assert_allclose(mu, [1, 0] + posterior / (1 + posterior) * (0.8 - np.array([1, 0])), atol=1e-6)
     rule, state = filtered([[0.2, 0.9], [0.6, 0.1], [0.5, 0.5]], [0.737967, 0.262033], ties="lowest_id")
     np.testing.assert_allclose(rule.index(state, IDS), [0.383423, 0.468984, 0.5], atol=1e-6)
-    assert rule.select(state, ask(5, IDS, 2)).ids.tolist() == [2, 1]
+    assert rule.select(state, context(5, IDS, 2)).ids.tolist() == [2, 1]
 
 
 def test_filter_works_with_the_mean_reward_of_the_cohort():

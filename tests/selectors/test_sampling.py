@@ -10,7 +10,7 @@ from scipy import stats
 
 from motley.core.errors import ContractError
 from motley.core.keys import Key
-from motley.selectors.parts.sampling import (
+from motley.selectors.common.sampling import (
     EXACT_LIMIT,
     _rosen_inclusion,
     gumbel_top_m,

@@ -34,10 +34,10 @@ class Listens(SelectionRule[Told]):
     def init(self):
         return Told()
 
-    def candidates(self, state, ask):
+    def candidates(self, state, context):
         return np.array(self.asked, dtype=np.int64)
 
-    def select(self, state, ask):
+    def select(self, state, context):
         return Cohort(np.array(self.answer, dtype=np.int64), None if self.weights is None else np.array(self.weights))
 
     def observe(self, state, round, reports):

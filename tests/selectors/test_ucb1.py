@@ -10,7 +10,7 @@ from motley.core.records import Outcome
 from motley.selectors import build
 from motley.selectors.base import Selector
 from motley.selectors.ucb1 import UCB1, UCB1State
-from tests.selectors.bandits import ask, back
+from tests.selectors.bandits import back, context
 
 IDS = np.array([10, 20, 30])
 
@@ -24,10 +24,10 @@ def told(means, counts):
 def test_worked_numbers():
     """t = 18: .5 + sqrt(2 log 18 / 10) = 1.260312, .4 + sqrt(2 log 18 / 3) = 1.788133, .45 + sqrt(2 log 18 / 5) = 1.525244."""
     rule, state = UCB1(ties="lowest_id"), told([0.5, 0.4, 0.45], [10.0, 3.0, 5.0])
-    cohort = rule.select(state, ask(18, IDS, 3))
+    cohort = rule.select(state, context(18, IDS, 3))
     assert cohort.ids.tolist() == [20, 30, 10]
     for k, expected in zip(IDS, (1.260312, 1.788133, 1.525244), strict=True):
-        notes = rule.select(state, ask(18, [k], 1)).notes
+        notes = rule.select(state, context(18, [k], 1)).notes
         assert notes["mean"] + notes["bonus"] == pytest.approx(expected, abs=5e-7)
 
 
@@ -97,7 +97,7 @@ def test_finds_the_better_arms():
 
 
 def test_round_one_has_no_bonus_but_is_sound():
-    notes = UCB1().select(told([0.5, 0.4, 0.45], [10.0, 3.0, 5.0]), ask(1, IDS, 1)).notes
+    notes = UCB1().select(told([0.5, 0.4, 0.45], [10.0, 3.0, 5.0]), context(1, IDS, 1)).notes
     assert notes["bonus"] == math.sqrt(math.log(1)) == 0
 
 

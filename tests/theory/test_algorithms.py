@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from motley.algorithms.base import Arrival, Context, Room
+from motley.algorithms.base import Context, PreTrainingSignals, ServerContext
 from motley.algorithms.fedprox import AdaptiveAverage
 from motley.algorithms.qfedavg import Fair
 from motley.core.errors import ConfigError
 from motley.core.layout import Layout
 from motley.experiments.build import build
 from motley.experiments.config import Experiment
-from motley.simulation.simulation import Simulation
+from motley.rounds.loop import RoundLoop
 from motley.tasks.base import ModelState
 
 ALL = [
@@ -22,7 +22,7 @@ ALL = [
 ]  # fmt: skip
 
 
-def simulate(minima=(0.0, 10.0), taus=(2, 20), lr=0.01, rounds=1, start=None, **keys) -> Simulation:
+def simulate(minima=(0.0, 10.0), taus=(2, 20), lr=0.01, rounds=1, start=None, **keys) -> RoundLoop:
     """Parabolas of curvature 1; client k takes ``taus[k]`` full-gradient steps; the model starts at ``start``."""
     base = {
         "task": {"name": "quadratic", "minima": list(minima), "examples": list(taus)}, "population": len(minima),
@@ -116,7 +116,7 @@ def test_losses_times_a_factor_leave_the_shares_of_clients() -> None:
     for c in (1.0, 7.0):
         sent = []
         for loss in (1.0, 4.0):
-            ctx = Context(torch.zeros(1), {}, None, 1, 0.1, 1, 1.0, Layout(()), Arrival(loss=c * loss))
+            ctx = Context(torch.zeros(1), {}, None, 1, 0.1, 1, 1.0, Layout(()), PreTrainingSignals(loss=c * loss))
             sent.append(fair.finish(ModelState(torch.ones(1), torch.zeros(0), torch.zeros(0)), ctx)[0])
         assert fair.update(sent[0]).tolist() == pytest.approx([1.0], rel=1e-6)
         shares.append(sent[1]["scale"].value.item() / sent[0]["scale"].value.item())
@@ -127,7 +127,7 @@ def test_qfedavg_uses_each_clients_own_loss() -> None:
     """One loss of 2.5 for both clients of the worked example would give .222222 (A7.9): no reweighting, only a shorter step."""
     parts = []
     for loss, w in ((2.5, 0.2), (2.5, 0.6)):
-        ctx = Context(torch.zeros(1), {}, None, 1, 0.1, 1, 1.0, Layout(()), Arrival(loss=loss))
+        ctx = Context(torch.zeros(1), {}, None, 1, 0.1, 1, 1.0, Layout(()), PreTrainingSignals(loss=loss))
         parts.append(Fair(q=1.0).finish(ModelState(torch.tensor([w]), torch.zeros(0), torch.zeros(0)), ctx)[0])
     wrong = sum(p["delta"].value.item() for p in parts) / sum(p["h"].value.item() for p in parts)
     assert wrong == pytest.approx(0.222222, abs=1e-6)
@@ -295,7 +295,7 @@ def test_the_adaptive_pull_follows_the_loss() -> None:
     path = []
     for loss in (5, 4, 3, 3, 2, 1, 0, -1, 7, 7):
         total = {"delta": torch.zeros(1).double(), "loss": torch.tensor([loss]).double()}
-        state = server.update(state, total, Room(Layout(()), 4, 2))
+        state = server.update(state, total, ServerContext(Layout(()), 4, 2))
         path.append(state.extra["mu"].item())
     assert path == pytest.approx([0.25, 0.25, 0.15, 0.15, 0.15, 0.05, 0.05, 0.0, 0.1, 0.1], abs=1e-12)
 

@@ -8,11 +8,11 @@ import torch
 
 from motley.experiments.build import build
 from motley.experiments.config import Experiment
-from motley.simulation.simulation import Simulation
+from motley.rounds.loop import RoundLoop
 from motley.tasks.quadratic import fedavg_fixed_point, fedavg_round
 
 
-def _simulation(**keys: object) -> Simulation:
+def _simulation(**keys: object) -> RoundLoop:
     """Two parabolas of curvature 1 with minima 0 and 10; client k has tau_k = n_k samples, batches of one, one epoch."""
     base = {
         "task": {"name": "quadratic", "minima": [0.0, 10.0], "examples": [2, 20]},

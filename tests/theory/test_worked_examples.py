@@ -14,7 +14,7 @@ from motley.algorithms.losses import HalfSquaredError
 from motley.core.ragged import Ragged
 from motley.core.work import LocalWork
 from motley.engines.base import Job, Setting
-from motley.engines.cohort import Cohort
+from motley.engines.batched import Batched
 from motley.engines.sequential import Sequential
 from motley.tasks.base import Federation, ModelState, Task
 
@@ -35,7 +35,7 @@ def trained(method, start, target, lr, steps, engine, memory=None, server=None):
     return start + done.parts["delta"].value.item()
 
 
-@pytest.mark.parametrize("engine", [Sequential, Cohort])
+@pytest.mark.parametrize("engine", [Sequential, Batched])
 def test_fedprox_of_the_chapter(engine):
     """w_t = 4, F = (w - 1)^2 / 2, mu = 0.5, lr = 0.2. Step 1: gradient 3, no pull, 4 - 0.6 = 3.4. Step 2: gradient 2.4, pull
     0.5 (3.4 - 4) = -0.3, 3.4 - 0.2 * 2.1 = 2.98; without the pull 3.4 - 0.2 * 2.4 = 2.92."""
@@ -44,7 +44,7 @@ def test_fedprox_of_the_chapter(engine):
     assert [round(trained("fedavg", 4.0, 1.0, 0.2, n, engine), 12) for n in (1, 2)] == [3.4, 2.92]
 
 
-@pytest.mark.parametrize("engine", [Sequential, Cohort])
+@pytest.mark.parametrize("engine", [Sequential, Batched])
 def test_scaffold_of_the_chapter(engine):
     """g = 6 (w = 3 on (w + 3)^2 / 2), c_k = 4.5, c = 2, lr = 0.1: w - 0.1 (6 - 4.5 + 2) = 3 - 0.35 = 2.65; FedAvg 3 - 0.6 = 2.4."""
     variates = {"memory": {"c": torch.tensor([4.5]).double()}, "server": {"c": torch.tensor([2.0]).double()}}

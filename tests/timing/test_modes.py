@@ -11,8 +11,8 @@ from motley.algorithms.base import Part, Upload
 from motley.core.errors import ConfigError
 from motley.experiments.build import build
 from motley.experiments.config import Experiment
-from motley.simulation.scales import mixed, scaled
-from motley.simulation.simulation import Simulation
+from motley.rounds.aggregation import mixed, scaled
+from motley.rounds.loop import RoundLoop
 from motley.tasks.base import ModelState
 from motley.timing.asynchronous import Asynchronous
 from motley.timing.buffered import Buffered
@@ -130,7 +130,7 @@ def test_the_stale_are_discarded():
 # ---------------------------------------------------------------- through the simulation
 
 
-def simulate(rounds=4, seconds=1.0, **keys) -> Simulation:
+def simulate(rounds=4, seconds=1.0, **keys) -> RoundLoop:
     """Three clients with minima 0, 1, 2 and one step of 1/2: update (minimum - x) / 2."""
     base = {
         "task": {"name": "quadratic", "minima": [0.0, 1.0, 2.0], "examples": [1, 1, 1]}, "population": 3, "cohort": 3,
@@ -143,7 +143,7 @@ def simulate(rounds=4, seconds=1.0, **keys) -> Simulation:
     return simulation
 
 
-def path(simulation: Simulation) -> list[float]:
+def path(simulation: RoundLoop) -> list[float]:
     models = []
     while not simulation.done:
         simulation.step()

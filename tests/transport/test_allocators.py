@@ -10,7 +10,7 @@ from motley.core.codec import decode, encode
 from motley.core.errors import ConfigError, ContractError
 from motley.core.records import Outcome, Reports
 from motley.selectors import build
-from motley.transport.allocators.base import Load
+from motley.transport.allocators.base import AllocationContext
 from motley.transport.allocators.by_score import ByScore
 from motley.transport.allocators.fedcg_lp import FedCGProgram
 from motley.transport.allocators.flexcom import FlexCom
@@ -31,7 +31,9 @@ def load_of(m=3, theta=0.2, **given):
     """A cohort of the FedCG protocol, all alike unless said otherwise."""
     columns = {"examples": 500.0, "steps": 50.0, "compute_s": 15.0, "uplink_mbps": 3.0, "scores": 0.5, "upload_ratio": theta}
     columns = {name: np.broadcast_to(np.asarray(given.pop(name, value), float), (m,)) for name, value in columns.items()}
-    return Load(**{"ids": np.arange(m), "theta": theta, "average": 0.2, "warm": False, "size": ALEXNET, **given}, **columns)
+    return AllocationContext(
+        **{"ids": np.arange(m), "theta": theta, "average": 0.2, "warm": False, "size": ALEXNET, **given}, **columns
+    )
 
 
 def random_load(rng, m, theta):
@@ -57,8 +59,8 @@ def heard(ids, norms):
 @pytest.mark.parametrize("rule", EVERY, **NAME)
 @pytest.mark.parametrize("theta", [0.05, 0.2, 1.0])
 def test_clients_that_are_alike_send_the_budget(rule, theta):
-    load = load_of(7, theta, average=theta)  # T_b grows with the average: at 1 the published ceiling is above 1
-    np.testing.assert_allclose(rule.ratios(rule.init(), load), theta, rtol=1e-9)
+    context = load_of(7, theta, average=theta)  # T_b grows with the average: at 1 the published ceiling is above 1
+    np.testing.assert_allclose(rule.ratios(rule.init(), context), theta, rtol=1e-9)
 
 
 @pytest.mark.parametrize("rule", EVERY, **NAME)
@@ -67,15 +69,17 @@ def test_shares_follow_the_clients(rule):
     for seed in range(20):
         rng = np.random.default_rng(seed)
         m = int(rng.integers(1, 12))
-        load, turn = random_load(rng, m, rng.uniform(0.01, 1)), rng.permutation(m)
-        state = rule.observe(rule.init(), Constant(0.2), heard(np.sort(load.ids)[: m // 2], rng.exponential(size=m // 2)), 1.0)
-        theta = rule.ratios(state, load)
+        context, turn = random_load(rng, m, rng.uniform(0.01, 1)), rng.permutation(m)
+        state = rule.observe(
+            rule.init(), Constant(0.2), heard(np.sort(context.ids)[: m // 2], rng.exponential(size=m // 2)), 1.0
+        )
+        theta = rule.ratios(state, context)
         columns = ("ids", "examples", "compute_s", "uplink_mbps", "scores", "upload_ratio")
-        given = {name: getattr(load, name)[turn] for name in columns}
-        turned = load_of(m, load.theta, **given)
+        given = {name: getattr(context, name)[turn] for name in columns}
+        turned = load_of(m, context.theta, **given)
         np.testing.assert_allclose(rule.ratios(state, turned), theta[turn], rtol=1e-7)
         assert ((theta >= 0.005) & (theta <= 1)).all()
-        assert theta.tolist() == rule.ratios(state, load).tolist()
+        assert theta.tolist() == rule.ratios(state, context).tolist()
 
 
 @pytest.mark.parametrize("rule", [Uniform(), ByScore(cap="none"), FlexCom(), FedCGProgram()], **NAME)
@@ -83,11 +87,11 @@ def test_budgets_add_up_where_nothing_clips(rule):
     checked = 0
     for seed in range(60):
         rng = np.random.default_rng(seed)
-        load = random_load(rng, 10, rng.uniform(0.1, 0.4))
-        theta = rule.ratios(rule.init(), load)
+        context = random_load(rng, 10, rng.uniform(0.1, 0.4))
+        theta = rule.ratios(rule.init(), context)
         if ((theta > 0.0051) & (theta < 1)).all():
             checked += 1
-            assert theta.sum() == pytest.approx(10 * load.theta, rel=1e-9)
+            assert theta.sum() == pytest.approx(10 * context.theta, rel=1e-9)
     assert checked >= 5
 
 
@@ -95,19 +99,21 @@ def test_budgets_add_up_where_nothing_clips(rule):
 def test_budgets_are_not_exceeded_where_no_floor_binds(rule):
     for seed in range(60):
         rng = np.random.default_rng(seed)
-        load = random_load(rng, 10, rng.uniform(0.05, 0.9))
-        theta = rule.ratios(rule.init(), load)
+        context = random_load(rng, 10, rng.uniform(0.05, 0.9))
+        theta = rule.ratios(rule.init(), context)
         if (theta > 0.0051).all() and not (isinstance(rule, FlexCom) and rule.meet == "error"):
-            assert theta.sum() <= 10 * load.theta * (1 + 1e-9)
+            assert theta.sum() <= 10 * context.theta * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("rule", EVERY, **NAME)
 def test_a_whole_budget_sends_everything(rule):
     """theta_t = 1 of a warm-up; in the code of HeteRo-Select v2 the warm-up is scaled and capped like any round."""
-    load = random_load(np.random.default_rng(0), 8, 1.0)
-    load = load_of(8, 1.0, warm=True, average=1.0, uplink_mbps=load.uplink_mbps, compute_s=load.compute_s, scores=load.scores)
+    context = random_load(np.random.default_rng(0), 8, 1.0)
+    context = load_of(
+        8, 1.0, warm=True, average=1.0, uplink_mbps=context.uplink_mbps, compute_s=context.compute_s, scores=context.scores
+    )
     state = rule.observe(rule.init(), Constant(1.0), Reports.empty(), np.nan)
-    theta = rule.ratios(state, load)
+    theta = rule.ratios(state, context)
     assert (theta == 1).all() != (rule == ByScore("code"))
 
 
@@ -151,11 +157,11 @@ def test_state_survives_a_checkpoint(rule):
 
 def test_the_time_model():
     """C8: D = 2.78 M, theta 0.2, 3 Mb/s, 50 steps of 0.3 s: 15 + 5.931 = 20.931 s. methods 6 (b): three clients."""
-    load = load_of(1)
-    assert (load.compute_s + 0.2 * load.whole_s)[0] == pytest.approx(20.930667, abs=5e-7)
-    load = load_of(3, uplink_mbps=[1, 2.5, 5], compute_s=[10, 20, 15])
+    context = load_of(1)
+    assert (context.compute_s + 0.2 * context.whole_s)[0] == pytest.approx(20.930667, abs=5e-7)
+    context = load_of(3, uplink_mbps=[1, 2.5, 5], compute_s=[10, 20, 15])
     theta = np.array([0.235282, 0.268892, 0.005])
-    np.testing.assert_allclose(load.compute_s + theta * load.whole_s, [30.930667, 29.568266, 15.08896], atol=5e-5)
+    np.testing.assert_allclose(context.compute_s + theta * context.whole_s, [30.930667, 29.568266, 15.08896], atol=5e-5)
 
 
 # ----------------------------------------------------------------------------------------- by score
@@ -167,9 +173,9 @@ def test_the_released_log():
     mbps = [2.302, 4.594, 4.269, 1.643, 2.989, 3.608, 3.764, 1.897, 1.58, 4.772]
     logged = [0.26261, 0.15181, 0.33315, 0.29946, 0.32413, 0.26729, 0.25971, 0.28588, 0.34207, 0.27391]
     theta = Cosine(as_published="code").ratio(2, 100)
-    load = load_of(10, theta, size=2_781_514, scores=scores, uplink_mbps=mbps)
+    context = load_of(10, theta, size=2_781_514, scores=scores, uplink_mbps=mbps)
     for variant in ("text", "code"):
-        found = ByScore(variant).ratios({}, load)
+        found = ByScore(variant).ratios({}, context)
         np.testing.assert_allclose(found, logged, atol=2e-4)
         assert 4 * 2_781_514 * found.sum() / 1e6 == pytest.approx(31.153, abs=2e-3)
         assert found.mean() == pytest.approx(theta, rel=1e-9)  # no ceiling binds here
@@ -177,18 +183,18 @@ def test_the_released_log():
 
 def test_proportional_to_the_score():
     """S = (1, 0.5, 0.3, 0.2) has the mean 0.5: relative 2, 1, 0.6, 0.4, times 0.2."""
-    load = load_of(4, scores=[1, 0.5, 0.3, 0.2], size=LOGISTIC)
-    np.testing.assert_allclose(ByScore().ratios({}, load), [0.4, 0.2, 0.12, 0.08])
+    context = load_of(4, scores=[1, 0.5, 0.3, 0.2], size=LOGISTIC)
+    np.testing.assert_allclose(ByScore().ratios({}, context), [0.4, 0.2, 0.12, 0.08])
 
 
 def test_methods_6():
     """(a) S = (1, 0.508505, 0) at theta_20 = 0.265894 without a ceiling; (b) with B = (1, 2.5, 5) and T_b = 20.930667: the ceiling
     (0.235282, 0.588204, 1.176409) binds the first. t = 100: S = (1, 0, 0.5) at 0.12: the floor makes the sum more than 0.36."""
-    load = load_of(3, Cosine().ratio(20, 100), scores=[1, 0.508505, 0], uplink_mbps=[1, 2.5, 5])
-    np.testing.assert_allclose(ByScore(cap="none").ratios({}, load), [0.528790, 0.268892, 0.005], atol=1e-6)
-    assert ByScore().round_s(load) == pytest.approx(20.930667, abs=5e-7)
-    np.testing.assert_allclose(ByScore().ceiling(load), [0.235282, 0.588204, 1.176409], atol=5e-7)
-    theta = ByScore().ratios({}, load)
+    context = load_of(3, Cosine().ratio(20, 100), scores=[1, 0.508505, 0], uplink_mbps=[1, 2.5, 5])
+    np.testing.assert_allclose(ByScore(cap="none").ratios({}, context), [0.528790, 0.268892, 0.005], atol=1e-6)
+    assert ByScore().round_s(context) == pytest.approx(20.930667, abs=5e-7)
+    np.testing.assert_allclose(ByScore().ceiling(context), [0.235282, 0.588204, 1.176409], atol=5e-7)
+    theta = ByScore().ratios({}, context)
     np.testing.assert_allclose(theta, [0.235282, 0.268892, 0.005], atol=1e-6)
     assert 32 * ALEXNET * theta.sum() / 1e6 == pytest.approx(45.296131, abs=1e-4)
     np.testing.assert_allclose(ByScore(cap="none").ratios({}, load_of(3, 0.12, scores=[1, 0, 0.5])), [0.24, 0.005, 0.12])
@@ -210,24 +216,24 @@ def test_the_ceiling_of_both_models():
 
 def test_the_ceiling_without_the_compute_time():
     """T_b = 20.930667; 15 s of work leave 5.930667 of a whole upload's 29.653333 s: 0.2. 30 s leave nothing: least."""
-    load = load_of(3, 0.9, compute_s=[15, 30, 0], scores=1)
-    np.testing.assert_allclose(ByScore(cap="upload_only").ratios({}, load), [0.2, 0.005, 0.705845], atol=1e-6)
-    np.testing.assert_allclose(ByScore(cap="upload_only", time_budget_s=50.0).ratios({}, load)[1], 20 / 29.653333)
+    context = load_of(3, 0.9, compute_s=[15, 30, 0], scores=1)
+    np.testing.assert_allclose(ByScore(cap="upload_only").ratios({}, context), [0.2, 0.005, 0.705845], atol=1e-6)
+    np.testing.assert_allclose(ByScore(cap="upload_only", time_budget_s=50.0).ratios({}, context)[1], 20 / 29.653333)
 
 
 def test_the_warm_up_of_text_and_code():
     """Text: all of the first update. Code: eq. 8 as ever at theta = 1, hence below 1 under the ceiling (G 5)."""
-    load = load_of(3, 1.0, warm=True, scores=[1, 0.5, 0], uplink_mbps=[1, 3, 5])
-    assert ByScore().ratios({}, load).tolist() == [1, 1, 1]
-    np.testing.assert_allclose(ByScore("code").ratios({}, load), [0.235282, 0.705845, 0.005], atol=1e-6)
+    context = load_of(3, 1.0, warm=True, scores=[1, 0.5, 0], uplink_mbps=[1, 3, 5])
+    assert ByScore().ratios({}, context).tolist() == [1, 1, 1]
+    np.testing.assert_allclose(ByScore("code").ratios({}, context), [0.235282, 0.705845, 0.005], atol=1e-6)
 
 
 # ----------------------------------------------------------------------------------------- from the selector
 
 
 def test_the_selectors_ratios_are_honoured():
-    load = load_of(3, 1.0, average=1.0, upload_ratio=[0.3, 1.0, 0.001])
-    assert FromSelector().ratios({}, load).tolist() == [0.3, 1.0, 0.005]
+    context = load_of(3, 1.0, average=1.0, upload_ratio=[0.3, 1.0, 0.001])
+    assert FromSelector().ratios({}, context).tolist() == [0.3, 1.0, 0.005]
     assert FromSelector().refuses(Constant()) is None
     assert "leave it out" in FromSelector().refuses(Cosine())
 
@@ -241,16 +247,16 @@ def test_the_program_and_the_rule_agree():
     signals = {"compute_estimate_s": compute_s, "upload_estimate_s": whole_s}
     selector.observe(1, Reports(np.arange(30), Outcome.PROBED, signals=signals))
     cohort = selector.select(1, np.arange(30), 10)
-    load = load_of(10, 0.2, uplink_mbps=mbps[cohort.ids], compute_s=compute_s[cohort.ids], upload_ratio=cohort.upload_ratio)
-    np.testing.assert_allclose(FromSelector().ratios({}, load), cohort.upload_ratio)
-    np.testing.assert_allclose(FedCGProgram(least=0.01).ratios({}, load), cohort.upload_ratio, rtol=1e-9)
+    context = load_of(10, 0.2, uplink_mbps=mbps[cohort.ids], compute_s=compute_s[cohort.ids], upload_ratio=cohort.upload_ratio)
+    np.testing.assert_allclose(FromSelector().ratios({}, context), cohort.upload_ratio)
+    np.testing.assert_allclose(FedCGProgram(least=0.01).ratios({}, context), cohort.upload_ratio, rtol=1e-9)
 
 
 @pytest.mark.parametrize(("rule", "column"), [(FromSelector(), "upload_ratio"), (ByScore(), "scores")], **NAME)
 def test_what_the_selector_does_not_give(rule, column):
     assert rule.wants == {column}
     with pytest.raises(ContractError, match=f"this selector gives no {column}"):
-        rule.ratios({}, Load(np.arange(1), 0.2, 0.2, False, 10, *np.ones((4, 1))))
+        rule.ratios({}, AllocationContext(np.arange(1), 0.2, 0.2, False, 10, *np.ones((4, 1))))
 
 
 # ----------------------------------------------------------------------------------------- OptRate
@@ -334,14 +340,14 @@ def test_flexcom_spends_least_energy(seed):
     """A general solver on the same program, error form."""
     rng = np.random.default_rng(seed)
     m, a, least = int(rng.integers(2, 7)), rng.uniform(0.4, 2), 0.02
-    load = random_load(rng, m, rng.uniform(0.05, 0.6))
-    theta = FlexCom("error", a, least=least).ratios({}, load)
-    p, e = load.shares, load.whole_s / load.whole_s.sum()
-    allowed = load.theta**-a
+    context = random_load(rng, m, rng.uniform(0.05, 0.6))
+    theta = FlexCom("error", a, least=least).ratios({}, context)
+    p, e = context.shares, context.whole_s / context.whole_s.sum()
+    allowed = context.theta**-a
     assert p @ theta**-a == pytest.approx(allowed, rel=1e-9)
     solved = minimize(
         lambda x: e @ np.exp(x),
-        np.full(m, np.log(load.theta)),
+        np.full(m, np.log(context.theta)),
         jac=lambda x: e * np.exp(x),
         bounds=[(np.log(least), 0.0)] * m,
         constraints={"type": "ineq", "fun": lambda x: 1 - p @ np.exp(-a * x) / allowed},
@@ -380,9 +386,9 @@ def test_norms_that_do_not_count(rule):
 
 
 def example(theta, weights="examples"):
-    load = load_of(3, theta, size=2_812_500, compute_s=[5, 15, 25], uplink_mbps=[5, 3, 1], examples=[50, 30, 20])
-    shares = FedCGProgram(weights, least=0.02).ratios({}, load)
-    return shares, (load.compute_s + shares * load.whole_s).max()
+    context = load_of(3, theta, size=2_812_500, compute_s=[5, 15, 25], uplink_mbps=[5, 3, 1], examples=[50, 30, 20])
+    shares = FedCGProgram(weights, least=0.02).ratios({}, context)
+    return shares, (context.compute_s + shares * context.whole_s).max()
 
 
 def test_the_worked_program():
@@ -402,20 +408,20 @@ def test_the_program_against_a_solver(seed):
     """HiGHS, in the form of C8: the same T; theta at it is unique only as the largest."""
     rng = np.random.default_rng(seed)
     m, weights = int(rng.integers(1, 12)), ("equal", "examples")[seed % 2]
-    load = random_load(rng, m, rng.uniform(0.01, 1))
-    theta = FedCGProgram(weights).ratios({}, load)
-    w, r, a = (np.full(m, 1 / m) if weights == "equal" else load.shares), load.whole_s, load.compute_s
+    context = random_load(rng, m, rng.uniform(0.01, 1))
+    theta = FedCGProgram(weights).ratios({}, context)
+    w, r, a = (np.full(m, 1 / m) if weights == "equal" else context.shares), context.whole_s, context.compute_s
     solved = linprog(
         np.append(np.zeros(m), 1.0),
         A_ub=np.vstack([np.column_stack([np.diag(r), -np.ones(m)]), np.append(-w, 0.0)]),
-        b_ub=np.append(-a, -load.theta),
+        b_ub=np.append(-a, -context.theta),
         bounds=[(0.005, 1.0)] * m + [(0, None)],
         method="highs",
     )
     ends = a + theta * r
     assert ends[theta < 1].max(initial=0.0) <= solved.fun * (1 + 1e-7)
     assert ends.max() <= max(solved.fun, (a + r)[theta == 1].max(initial=0.0)) * (1 + 1e-7)
-    assert w @ (1 - theta) <= 1 - load.theta + 1e-9
+    assert w @ (1 - theta) <= 1 - context.theta + 1e-9
     assert (theta >= solved.x[:m] - 1e-7).all()
 
 
@@ -423,8 +429,8 @@ def test_the_program_against_a_solver(seed):
 def test_equal_weights_keep_the_traffic(clients, theta):
     """At least the budget, and exactly where no floor decides."""
     compute_s, mbps = np.array(clients).T
-    load = load_of(len(clients), theta, compute_s=compute_s, uplink_mbps=mbps)
-    shares = FedCGProgram().ratios({}, load)
+    context = load_of(len(clients), theta, compute_s=compute_s, uplink_mbps=mbps)
+    shares = FedCGProgram().ratios({}, context)
     assert shares.mean() >= theta * (1 - 1e-6)
     if (shares > 0.00501).all():
         assert shares.mean() == pytest.approx(theta, rel=1e-6)
@@ -432,17 +438,17 @@ def test_equal_weights_keep_the_traffic(clients, theta):
 
 def test_errors_of_the_last_updates_weigh():
     """Who has more to lose sends more: two equal clients but for a slow link and its large last update."""
-    rule, load = FedCGProgram("last_update"), load_of(2, 0.3, uplink_mbps=[1, 4])
+    rule, context = FedCGProgram("last_update"), load_of(2, 0.3, uplink_mbps=[1, 4])
     little, much = (rule.observe(rule.init(), Constant(), heard([0, 1], norms), 1.0) for norms in ([1, 1], [3, 1]))
-    assert rule.ratios(much, load)[0] > rule.ratios(little, load)[0]
-    np.testing.assert_allclose(rule.ratios(little, load), FedCGProgram().ratios({}, load))
+    assert rule.ratios(much, context)[0] > rule.ratios(little, context)[0]
+    np.testing.assert_allclose(rule.ratios(little, context), FedCGProgram().ratios({}, context))
 
 
 def test_nothing_to_lose():
     """The one client with an error has a dead link: the others weigh the same."""
-    rule, load = FedCGProgram("last_update"), load_of(3, 0.2, uplink_mbps=[0, 3, 3])
+    rule, context = FedCGProgram("last_update"), load_of(3, 0.2, uplink_mbps=[0, 3, 3])
     state = rule.observe(rule.init(), Constant(), heard([0, 1, 2], [1, 0, 0]), 1.0)
-    np.testing.assert_allclose(rule.ratios(state, load), [0.005, 0.2, 0.2])
+    np.testing.assert_allclose(rule.ratios(state, context), [0.005, 0.2, 0.2])
 
 
 # ----------------------------------------------------------------------------------------- options

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from motley.transport import estimates
-from motley.transport.packet import Form
+from motley.transport.packet import PacketSpec
 from motley.transport.wire import length
 
 N = 2_780_000
@@ -54,8 +54,8 @@ def test_elias_is_a_bound_of_the_sparse_regime() -> None:
 
 def test_the_wire_is_near_the_estimate_of_what_it_does() -> None:
     """Planes are filled up to a byte, heads come on top: under 100 bytes in all."""
-    head = length({"delta": Form(N, 0, "indices")})
+    head = length({"delta": PacketSpec(N, 0, "indices")})
     for kept in (1000, 100_000, 139_000, 556_000):
         best = min(estimates.list_bits(N, kept), estimates.bitmap_bits(N, kept)) / 8
-        assert 0 <= length({"delta": Form(N, kept, "indices")}) - best < 100
+        assert 0 <= length({"delta": PacketSpec(N, kept, "indices")}) - best < 100
     assert head < 100

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from motley.core.errors import CodecError, ContractError
 from motley.core.keys import Key
-from motley.transport.packet import Codes, Form, Packet, drawn, group_sizes
+from motley.transport.packet import Codes, Packet, PacketSpec, drawn, group_sizes
 from motley.transport.wire import _digest, decode, encode, length, places_bytes
 
 
@@ -76,7 +76,7 @@ def test_no_length_depends_on_values() -> None:
         for scale in (0.0, 1e-30, 1.0, 1e30):
             at = torch.from_numpy(np.sort(rng.choice(1000, kept, replace=False)))
             lengths.add(len(encode({"delta": Packet(1000, torch.randn(kept) * scale, at)})))
-        assert lengths == {length({"delta": Form(1000, kept, "indices")})}
+        assert lengths == {length({"delta": PacketSpec(1000, kept, "indices")})}
 
 
 def test_the_cheaper_of_index_list_and_bitmap_is_taken() -> None:
@@ -84,27 +84,27 @@ def test_the_cheaper_of_index_list_and_bitmap_is_taken() -> None:
     planes), a bitmap 128: equal at kappa = 102 (102 + 26). Plain numbers with zeros between take 4 (N - kappa) bytes more than the
     kept ones: no more than the bitmap from kappa = 992 on."""
     assert places_bytes(1024, 100) == (126, 128)
-    empty = length({"d": Form(1024, 0, "indices")})
+    empty = length({"d": PacketSpec(1024, 0, "indices")})
     for kept, places in ((1, 3), (64, 80), (102, 128), (103, 128), (500, 128), (992, 128), (1000, 96), (1024, 0)):
-        assert length({"d": Form(1024, kept, "indices")}) - empty == 4 * kept + places
+        assert length({"d": PacketSpec(1024, kept, "indices")}) - empty == 4 * kept + places
 
 
 def test_a_length_by_hand() -> None:
     """Head 4 + 1 + 2 + 8 = 15, digest 8. A part: 1 + 5 letters of name, 1 + 1 + 4 + 4 * 8 = 38. Body: 2 indices below 8 are 3 bit
     planes of a byte each, but a bitmap is 1 byte; 2 values are 8 bytes. 15 + 8 + 6 + 38 + 1 + 8 = 76."""
-    assert length({"delta": Form(8, 2, "indices")}) == 76
+    assert length({"delta": PacketSpec(8, 2, "indices")}) == 76
     assert length({}) == 23
-    assert length({"delta": Form(8, 2, "seed")}) == 83
-    assert length({"delta": Form(8, 5, "runs", 2)}) == 15 + 8 + 44 + 32 + 20
+    assert length({"delta": PacketSpec(8, 2, "seed")}) == 83
+    assert length({"delta": PacketSpec(8, 5, "runs", 2)}) == 15 + 8 + 44 + 32 + 20
 
 
 @pytest.mark.parametrize(("levels", "bits"), [(0, 1), (1, 2), (4, 4), (15, 5), (255, 9)])
 def test_bits_per_value_of_codes(levels: int, bits: int) -> None:
     """optimisation-and-compression C3: s = 1, 4, 15, 255 take 2, 4, 5, 9 bits a value; signs one."""
-    form = Form(800, 800, coding="codes32", levels=levels)
+    form = PacketSpec(800, 800, coding="codes32", levels=levels)
     assert form.width == bits
     assert form.values_bits() == 800 * bits + 32
-    assert length({"d": form}) == length({"d": Form(800, 0, "indices")}) + 100 * bits + 4
+    assert length({"d": form}) == length({"d": PacketSpec(800, 0, "indices")}) + 100 * bits + 4
 
 
 MESSAGE = {
@@ -187,13 +187,13 @@ def test_a_level_that_does_not_exist_is_told() -> None:
 
 def test_a_receiver_that_knows_the_forms_takes_no_others() -> None:
     data, forms = encode(MESSAGE), {name: packet.form for name, packet in MESSAGE.items()}
-    forms["cut"] = Form(3, 3, coding="codes32", levels=1, group=(1, 2))
+    forms["cut"] = PacketSpec(3, 3, coding="codes32", levels=1, group=(1, 2))
     cut = Packet(3, Codes(torch.ones(3, dtype=torch.int8), 1, torch.ones(2), (1, 2)))
     assert decode(encode({**MESSAGE, "cut": cut}), forms).keys() == forms.keys()
     with pytest.raises(CodecError, match=r"parts \['cut'\] are not of the form that was agreed on"):
         decode(data, forms)
     with pytest.raises(CodecError, match=r"parts \['delta'\]"):
-        decode(data, {**{n: f for n, f in forms.items() if n != "cut"}, "delta": Form(41, 3, "indices")})
+        decode(data, {**{n: f for n, f in forms.items() if n != "cut"}, "delta": PacketSpec(41, 3, "indices")})
 
 
 def test_contradictions_are_refused() -> None:

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from motley.core.errors import ConfigError
 from motley.core.keys import Key, Streams
 from motley.world import PARTITIONS
+from motley.world.partition.assignment import cut, topped_up
 from motley.world.partition.by_writer import ByWriter
-from motley.world.partition.deal import cut, topped_up
 from motley.world.partition.dirichlet import Dirichlet
 from motley.world.partition.iid import IID
 from motley.world.partition.label_count import LabelCount

@@ -9,10 +9,10 @@ from scipy import ndimage
 from motley.core.errors import ConfigError
 from motley.core.keys import Streams
 from motley.world import CONCEPT_SHIFT, DRIFT, FEATURE_SHIFT
+from motley.world.shift.appearance import blurred, rotated
 from motley.world.shift.concept_shift import Same, Swap, swapped
 from motley.world.shift.drift import Still, SwapLater, Window
 from motley.world.shift.feature_shift import DOMAINS, Domains, Noise, Plain, Transform, shifted
-from motley.world.shift.looks import blurred, rotated
 
 KEY = Streams(0).key("shift")
 RNG = np.random.default_rng(0)

@@ -1,7 +1,7 @@
 """Motley in a Flower deployment: ``pip install 'motley-fl[flower]'``.
 
-On the server, :func:`~motley.adapters.flower.strategy.with_selector`; in the client app, the three functions of
-:mod:`motley.adapters.flower.client`. Names are looked up when they are first used, and Flower when it is first needed.
+On the server, :func:`~motley.adapters.flower.strategy.wrapper.with_selector`; in the client app, the three functions of
+:mod:`motley.adapters.flower.strategy.client_app`. Names are looked up when they are first used, and Flower when it is first needed.
 """
 
 from __future__ import annotations
@@ -10,13 +10,16 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from motley.adapters.flower.chooser import Chooser, Row
-    from motley.adapters.flower.strategy import with_selector
-    from motley.adapters.flower.table import participation
+    from motley.adapters.flower.strategy.coordinator import Row, SelectionCoordinator
+    from motley.adapters.flower.strategy.participation import participation
+    from motley.adapters.flower.strategy.wrapper import with_selector
 
-__all__ = ["Chooser", "Row", "participation", "with_selector"]
+__all__ = ["Row", "SelectionCoordinator", "participation", "with_selector"]
 
-_HOME = {"Chooser": "chooser", "Row": "chooser", "participation": "table", "with_selector": "strategy"}
+_HOME = {
+    "SelectionCoordinator": "strategy.coordinator", "Row": "strategy.coordinator", "participation": "strategy.participation",
+    "with_selector": "strategy.wrapper",
+}  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

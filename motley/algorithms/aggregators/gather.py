@@ -34,7 +34,7 @@ __all__ = ["Gather", "client_models", "needs_gather"]
 class Gather(Mean):
     """The weighted mean of all parts, and all parts."""
 
-    sees: ClassVar[Literal["sum", "each"]] = "each"
+    upload_visibility: ClassVar[Literal["sum", "each"]] = "each"
 
     def fold(self, uploads: Iterable[Upload], divide: Literal["weight", "count", "none"]) -> dict[str, Tensor]:
         """See the top of this file; empty when there are no uploads."""

@@ -78,7 +78,7 @@ _BLOCK = 1 << 18
 class _Robust(Aggregator):
     """What these aggregators share: uniform weights, plain updates, all uploads at once."""
 
-    sees: ClassVar[Literal["sum", "each"]] = "each"
+    upload_visibility: ClassVar[Literal["sum", "each"]] = "each"
 
     def refuses(self, algorithm: Algorithm, solver: Solver, weights: str) -> str | None:
         """Weights that a client could forge, and uploads of more than an update."""

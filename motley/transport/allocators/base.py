@@ -14,15 +14,15 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from motley.core.arrays import Floats, Ids
 from motley.core.errors import ConfigError
-from motley.core.records import Ids, Outcome, Reports
+from motley.core.records import Outcome, Reports
 from motley.core.table import ClientTable
 from motley.transport.allocators.schedules import Budget
 from motley.transport.ledger import VALUE_BITS
 
-__all__ = ["LEAST", "Allocator", "Floats", "Load", "State", "check_least", "last_errors", "remember_errors"]
+__all__ = ["LEAST", "AllocationContext", "Allocator", "State", "check_least", "last_errors", "remember_errors"]
 
-Floats = NDArray[np.float64]
 State: TypeAlias = Mapping[str, NDArray[Any]]
 
 LEAST = 0.005
@@ -32,7 +32,7 @@ LARGEST = 1e100
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class AllocationContext:
     """A cohort and its updates, before anybody trains. Columns are ``[m]`` float64, in the order of the cohort.
 
     Parameters
@@ -69,8 +69,8 @@ class Load:
 
 
 class Allocator(ABC):
-    """Who may send how much. ``wants`` names the columns of :class:`Load` without which it makes no sense: ``"scores"`` and
-    ``"upload_ratio"`` of the selector, ``"uplink_mbps"`` of a network in which uploads take time."""
+    """Who may send how much. ``wants`` names the columns of :class:`AllocationContext` without which it makes no sense:
+    ``"scores"`` and ``"upload_ratio"`` of the selector, ``"uplink_mbps"`` of a network in which uploads take time."""
 
     wants: ClassVar[frozenset[str]] = frozenset()
 
@@ -83,7 +83,7 @@ class Allocator(ABC):
         return {}
 
     @abstractmethod
-    def ratios(self, state: State, load: Load) -> Floats:
+    def ratios(self, state: State, context: AllocationContext) -> Floats:
         """Share of the update that each client may send, ``[m]``, in (0, 1]."""
 
     def observe(self, state: State, budget: Budget, reports: Reports, step_norm: float) -> State:

@@ -22,9 +22,9 @@ Deviations and readings
 * All scores (near) 0: theta_t for everybody, ceiling and least as ever. A client of score 0 sends ``least``.
 * READING where clients differ in steps, H is the cohort's mean.
 
->>> load = Load(np.arange(4), theta=0.2, average=0.2, warm=False, size=7850, examples=np.ones(4), steps=np.full(4, 50.0),
-...             compute_s=np.full(4, 15.0), uplink_mbps=np.full(4, 3.0), scores=np.array([1, 0.5, 0.3, 0.2]))
->>> ByScore().ratios({}, load).round(6).tolist()
+>>> context = AllocationContext(np.arange(4), theta=0.2, average=0.2, warm=False, size=7850, examples=np.ones(4),
+...             steps=np.full(4, 50.0), compute_s=np.full(4, 15.0), uplink_mbps=np.full(4, 3.0), scores=np.array([1, 0.5, 0.3, 0.2]))
+>>> ByScore().ratios({}, context).round(6).tolist()
 [0.4, 0.2, 0.12, 0.08]
 """
 
@@ -36,8 +36,9 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from motley.core.arrays import Floats
 from motley.core.errors import ConfigError, ContractError
-from motley.transport.allocators.base import LEAST, Allocator, Floats, Load, State, check_least
+from motley.transport.allocators.base import LEAST, AllocationContext, Allocator, State, check_least
 from motley.transport.ledger import VALUE_BITS
 
 __all__ = ["ByScore"]
@@ -74,34 +75,34 @@ class ByScore(Allocator):
             if value is not None and not 0 < value < math.inf:
                 raise ConfigError(f"got {name} = {value}; expected a positive number")
 
-    def ratios(self, state: State, load: Load) -> Floats:
+    def ratios(self, state: State, context: AllocationContext) -> Floats:
         """Equation 8.
 
         Raises
         ------
         ContractError: the selector gives no scores.
         """
-        if load.scores is None:
+        if context.scores is None:
             raise ContractError("this selector gives no scores; use another allocator")
-        if load.warm and self.as_published == "text":
-            return np.ones(len(load.ids))
-        mean = float(load.scores.mean()) if len(load.ids) else 0.0
-        relative = load.scores / mean if mean >= NOTHING else np.ones(len(load.ids))
-        return np.clip(np.minimum(relative * load.theta, self.ceiling(load)), self.least, 1.0)
+        if context.warm and self.as_published == "text":
+            return np.ones(len(context.ids))
+        mean = float(context.scores.mean()) if len(context.ids) else 0.0
+        relative = context.scores / mean if mean >= NOTHING else np.ones(len(context.ids))
+        return np.clip(np.minimum(relative * context.theta, self.ceiling(context)), self.least, 1.0)
 
-    def round_s(self, load: Load) -> float:
+    def round_s(self, context: AllocationContext) -> float:
         """T_b."""
         if self.time_budget_s is not None:
             return self.time_budget_s
-        steps = float(load.steps.mean()) if len(load.ids) else 0.0
-        return load.average * VALUE_BITS * load.size / (1e6 * self.mean_mbps) + steps * self.mean_step_s
+        steps = float(context.steps.mean()) if len(context.ids) else 0.0
+        return context.average * VALUE_BITS * context.size / (1e6 * self.mean_mbps) + steps * self.mean_step_s
 
-    def ceiling(self, load: Load) -> Floats:
+    def ceiling(self, context: AllocationContext) -> Floats:
         """cap_k ``[m]``, infinite where there is none."""
         if self.cap == "none":
-            return np.full(len(load.ids), np.inf)
-        left = np.full(len(load.ids), self.round_s(load))
+            return np.full(len(context.ids), np.inf)
+        left = np.full(len(context.ids), self.round_s(context))
         if self.cap == "upload_only":
-            left = np.maximum(left - load.compute_s, 0.0)
-        whole_s = load.whole_s
+            left = np.maximum(left - context.compute_s, 0.0)
+        whole_s = context.whole_s
         return np.where(whole_s > 0, left / np.where(whole_s > 0, whole_s, 1.0), np.inf)

@@ -20,9 +20,10 @@ Deviations and readings
 * INTERPRETATION-D a dead link (B_k = 0) sends ``least`` and stays out of the program; a free one sends all.
 * FedCG itself chooses clients too, and runs without error feedback: the selector ``fedcg`` with ``allocator = "from_selector"``.
 
->>> load = Load(np.arange(3), theta=0.7, average=0.7, warm=False, size=2_812_500, examples=np.array([50, 30, 20]), steps=np.ones(3),
+>>> context = AllocationContext(np.arange(3), theta=0.7, average=0.7, warm=False, size=2_812_500,
+...             examples=np.array([50, 30, 20]), steps=np.ones(3),
 ...             compute_s=np.array([5.0, 15, 25]), uplink_mbps=np.array([5.0, 3, 1]))
->>> FedCGProgram(weights="examples", least=0.02).ratios({}, load).round(6).tolist()
+>>> FedCGProgram(weights="examples", least=0.02).ratios({}, context).round(6).tolist()
 [1.0, 0.606061, 0.090909]
 """
 
@@ -33,13 +34,13 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from motley.core.arrays import Floats
 from motley.core.finishing import Slack, upload_ratios
 from motley.core.records import Reports
 from motley.transport.allocators.base import (
     LEAST,
+    AllocationContext,
     Allocator,
-    Floats,
-    Load,
     State,
     check_least,
     last_errors,
@@ -73,21 +74,23 @@ class FedCGProgram(Allocator):
         """Nobody heard."""
         return {"ids": np.zeros(0, np.int64), "square": np.zeros(0)} if self.weights == "last_update" else {}
 
-    def ratios(self, state: State, load: Load) -> Floats:
+    def ratios(self, state: State, context: AllocationContext) -> Floats:
         """The program's."""
-        theta = np.full(len(load.ids), self.least)
-        upload_s = load.whole_s
+        theta = np.full(len(context.ids), self.least)
+        upload_s = context.whole_s
         alive = np.isfinite(upload_s)
         if alive.any():
-            weights = self._weights(state, load)[alive]
+            weights = self._weights(state, context)[alive]
             weights = weights if weights.any() else np.ones(len(weights))
-            theta[alive] = upload_ratios(load.compute_s[alive], upload_s[alive], load.theta, self.least, weights, self.slack)[0]
+            theta[alive] = upload_ratios(
+                context.compute_s[alive], upload_s[alive], context.theta, self.least, weights, self.slack
+            )[0]
         return theta
 
-    def _weights(self, state: State, load: Load) -> Floats:
+    def _weights(self, state: State, context: AllocationContext) -> Floats:
         if self.weights == "equal":
-            return np.ones(len(load.ids))
-        return load.shares * (last_errors(state, load.ids) if self.weights == "last_update" else 1.0)
+            return np.ones(len(context.ids))
+        return context.shares * (last_errors(state, context.ids) if self.weights == "last_update" else 1.0)
 
     def observe(self, state: State, budget: Budget, reports: Reports, step_norm: float) -> State:
         """Norms of the updates, where they count."""

@@ -23,9 +23,9 @@ Deviations and readings
 * INTERPRETATION-D a dead link (B_k = 0) sends ``least`` and stays out; a free one costs next to nothing; with free links alone
   e_k = 1.
 
->>> load = Load(np.arange(2), theta=0.2, average=0.2, warm=False, size=10**6, examples=np.ones(2), steps=np.ones(2),
+>>> context = AllocationContext(np.arange(2), theta=0.2, average=0.2, warm=False, size=10**6, examples=np.ones(2), steps=np.ones(2),
 ...             compute_s=np.ones(2), uplink_mbps=np.array([1.0, 4.0]))
->>> FlexCom().ratios({}, load).round(6).tolist()
+>>> FlexCom().ratios({}, context).round(6).tolist()
 [0.133333, 0.266667]
 """
 
@@ -37,14 +37,14 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from motley.core.arrays import Floats
 from motley.core.errors import ConfigError
 from motley.core.finishing import ratios_by, time_for
 from motley.core.records import Reports
 from motley.transport.allocators.base import (
     LEAST,
+    AllocationContext,
     Allocator,
-    Floats,
-    Load,
     State,
     check_least,
     last_errors,
@@ -85,19 +85,21 @@ class FlexCom(Allocator):
         """Nobody heard."""
         return {"ids": np.zeros(0, np.int64), "square": np.zeros(0)} if self.error == "last_update" else {}
 
-    def ratios(self, state: State, load: Load) -> Floats:
+    def ratios(self, state: State, context: AllocationContext) -> Floats:
         """Of least energy."""
-        energy = load.whole_s
+        energy = context.whole_s
         alive = np.isfinite(energy)
-        theta = np.full(len(load.ids), self.least)
+        theta = np.full(len(context.ids), self.least)
         if not alive.any():
             return theta
-        error = load.shares * (last_errors(state, load.ids) if self.error == "last_update" else 1.0)
+        error = context.shares * (last_errors(state, context.ids) if self.error == "last_update" else 1.0)
         error, energy = error[alive], energy[alive]
         error = np.maximum(error, SMALL * error.max())
         energy = np.maximum(energy, SMALL * energy.max()) if energy.max() > 0 else np.ones(len(energy))
         gain = (error / energy) ** (1.0 / (1.0 + self.a))
-        theta[alive] = self._by_traffic(gain, load.theta) if self.meet == "traffic" else self._by_error(gain, error, load.theta)
+        theta[alive] = (
+            self._by_traffic(gain, context.theta) if self.meet == "traffic" else self._by_error(gain, error, context.theta)
+        )
         return theta
 
     def _by_traffic(self, gain: Floats, theta: float) -> Floats:

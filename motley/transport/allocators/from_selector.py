@@ -10,8 +10,9 @@ from typing import ClassVar
 
 import numpy as np
 
+from motley.core.arrays import Floats
 from motley.core.errors import ContractError
-from motley.transport.allocators.base import LEAST, Allocator, Floats, Load, State, check_least
+from motley.transport.allocators.base import LEAST, AllocationContext, Allocator, State, check_least
 from motley.transport.allocators.schedules import Budget, Constant
 
 __all__ = ["FromSelector"]
@@ -34,13 +35,13 @@ class FromSelector(Allocator):
             return None
         return 'the selector\'s ratios would not follow this budget; leave it out, or use the allocator "uniform"'
 
-    def ratios(self, state: State, load: Load) -> Floats:
+    def ratios(self, state: State, context: AllocationContext) -> Floats:
         """As the selector says.
 
         Raises
         ------
         ContractError: the selector said nothing.
         """
-        if load.upload_ratio is None:
+        if context.upload_ratio is None:
             raise ContractError("this selector gives no upload_ratio; use another allocator")
-        return np.clip(load.upload_ratio, self.least, 1.0)
+        return np.clip(context.upload_ratio, self.least, 1.0)

@@ -34,9 +34,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from motley.core.arrays import Floats
 from motley.core.errors import ConfigError
 from motley.core.records import Reports
-from motley.transport.allocators.base import LEAST, Allocator, Floats, Load, State, check_least
+from motley.transport.allocators.base import LEAST, AllocationContext, Allocator, State, check_least
 from motley.transport.allocators.schedules import Budget, Constant
 
 __all__ = ["OptRate"]
@@ -78,9 +79,9 @@ class OptRate(Allocator):
         wanted = math.log(average) if math.isnan(price) else (math.log(self.a) + error - price) / (1.0 + self.a)
         return max(math.exp(min(wanted, 0.0)), self.least)
 
-    def ratios(self, state: State, load: Load) -> Floats:
+    def ratios(self, state: State, context: AllocationContext) -> Floats:
         """The same for all."""
-        return np.full(len(load.ids), self.share(state, load.average))
+        return np.full(len(context.ids), self.share(state, context.average))
 
     def observe(self, state: State, budget: Budget, reports: Reports, step_norm: float) -> State:
         """Price, error and what was spent."""

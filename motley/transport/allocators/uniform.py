@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from motley.transport.allocators.base import Allocator, Floats, Load, State
+from motley.core.arrays import Floats
+from motley.transport.allocators.base import AllocationContext, Allocator, State
 
 __all__ = ["Uniform"]
 
@@ -19,6 +20,6 @@ __all__ = ["Uniform"]
 class Uniform(Allocator):
     """The same for everybody."""
 
-    def ratios(self, state: State, load: Load) -> Floats:
+    def ratios(self, state: State, context: AllocationContext) -> Floats:
         """The budget."""
-        return np.full(len(load.ids), load.theta)
+        return np.full(len(context.ids), context.theta)

@@ -23,7 +23,7 @@ from motley.core.errors import CodecError, ConfigError
 from motley.core.keys import Key
 from motley.core.layout import Layout
 from motley.core.paper import Paper
-from motley.transport.packet import Codes, Coding, Form, Packet
+from motley.transport.packet import Codes, Coding, Packet, PacketSpec
 
 __all__ = [
     "NONE",
@@ -50,7 +50,7 @@ class Compressor(ABC):
     budgeted: ClassVar[bool] = True  # False: theta is not listened to, every value travels
 
     @abstractmethod
-    def form(self, theta: float, layout: Layout, key: Key, dtype: torch.dtype = torch.float32) -> Form:
+    def form(self, theta: float, layout: Layout, key: Key, dtype: torch.dtype = torch.float32) -> PacketSpec:
         """The form that :meth:`compress` will give for the same arguments, whatever the values."""
 
     @abstractmethod
@@ -113,14 +113,14 @@ class Quantiser(Compressor):
         """The groups of a whole vector."""
         return self.width[1]
 
-    def coded(self, form: Form, group: int | tuple[int, ...]) -> Form:
+    def coded(self, form: PacketSpec, group: int | tuple[int, ...]) -> PacketSpec:
         """A form whose values are written as codes."""
         coding: Coding = "codes64" if form.coding == "float64" else "codes32"
-        return Form(form.size, form.kept, form.places, form.runs, coding, self.width[0], group)
+        return PacketSpec(form.size, form.kept, form.places, form.runs, coding, self.width[0], group)
 
-    def form(self, theta: float, layout: Layout, key: Key, dtype: torch.dtype = torch.float32) -> Form:
+    def form(self, theta: float, layout: Layout, key: Key, dtype: torch.dtype = torch.float32) -> PacketSpec:
         """All values, as codes."""
-        return self.coded(Form(layout.size, layout.size, coding=coding_of(dtype)), self.groups(layout))
+        return self.coded(PacketSpec(layout.size, layout.size, coding=coding_of(dtype)), self.groups(layout))
 
     def compress(self, v: Tensor, theta: float, layout: Layout, key: Key, extras: Tensors = NONE) -> Packet:
         """All values, as codes."""

@@ -25,7 +25,7 @@ from motley.core.errors import ConfigError
 from motley.core.keys import Key
 from motley.core.layout import Layout
 from motley.transport.compressors.base import NONE, Compressor, Quantiser, Sparsifier, Tensors, require_finite
-from motley.transport.packet import Form, Packet
+from motley.transport.packet import Packet, PacketSpec
 
 __all__ = ["Chain"]
 
@@ -45,7 +45,7 @@ class Chain(Compressor):
                 "(topk, randomk, tensor_drop), then one that shortens them (qsgd, fedpaq, signs, terngrad)"
             )
 
-    def form(self, theta: float, layout: Layout, key: Key, dtype: torch.dtype = torch.float32) -> Form:
+    def form(self, theta: float, layout: Layout, key: Key, dtype: torch.dtype = torch.float32) -> PacketSpec:
         """The sparsifier's places, the quantiser's codes."""
         return self.quantiser.coded(self.sparsifier.form(theta, layout, key, dtype), self.quantiser.width[1])
 

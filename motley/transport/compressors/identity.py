@@ -18,7 +18,7 @@ from torch import Tensor
 from motley.core.keys import Key
 from motley.core.layout import Layout
 from motley.transport.compressors.base import NONE, Compressor, Tensors, coding_of, require_finite
-from motley.transport.packet import Form, Packet
+from motley.transport.packet import Packet, PacketSpec
 
 __all__ = ["Identity"]
 
@@ -29,9 +29,9 @@ class Identity(Compressor):
 
     budgeted: ClassVar[bool] = False
 
-    def form(self, theta: float, layout: Layout, key: Key, dtype: torch.dtype = torch.float32) -> Form:
+    def form(self, theta: float, layout: Layout, key: Key, dtype: torch.dtype = torch.float32) -> PacketSpec:
         """All values."""
-        return Form(layout.size, layout.size, coding=coding_of(dtype))
+        return PacketSpec(layout.size, layout.size, coding=coding_of(dtype))
 
     def compress(self, v: Tensor, theta: float, layout: Layout, key: Key, extras: Tensors = NONE) -> Packet:
         """All values."""

@@ -32,7 +32,7 @@ from motley.core.layout import Layout
 from motley.core.paper import Paper
 from motley.transport.compressors.base import Sparsifier, Tensors, coding_of, kept_of
 from motley.transport.compressors.topk import TopK
-from motley.transport.packet import Form, Packet, drawn
+from motley.transport.packet import Packet, PacketSpec, drawn
 
 __all__ = ["RandomK"]
 
@@ -49,9 +49,9 @@ class RandomK(Sparsifier):
     paper: ClassVar[Paper] = TopK.paper
     unbiased: bool = True
 
-    def form(self, theta: float, layout: Layout, key: Key, dtype: torch.dtype = torch.float32) -> Form:
+    def form(self, theta: float, layout: Layout, key: Key, dtype: torch.dtype = torch.float32) -> PacketSpec:
         """So many of D, by a seed."""
-        return Form(layout.size, kept_of(theta, layout.size), "seed", coding=coding_of(dtype))
+        return PacketSpec(layout.size, kept_of(theta, layout.size), "seed", coding=coding_of(dtype))
 
     def choose(self, v: Tensor, theta: float, layout: Layout, key: Key, extras: Tensors) -> Packet:
         """The drawn coordinates."""

@@ -35,7 +35,7 @@ from motley.core.keys import Key
 from motley.core.layout import Layout
 from motley.core.paper import Paper
 from motley.transport.compressors.base import Sparsifier, Tensors, coding_of
-from motley.transport.packet import Form, Packet, Runs
+from motley.transport.packet import Packet, PacketSpec, Runs
 
 __all__ = ["TensorDrop"]
 
@@ -60,10 +60,10 @@ class TensorDrop(Sparsifier):
         lucky = key.fold("tensors").uniform(np.arange(len(layout.entries)))[:, 0] < theta
         return tuple((e.slice.start, e.slice.stop) for e, sent in zip(layout, lucky.tolist(), strict=True) if sent)
 
-    def form(self, theta: float, layout: Layout, key: Key, dtype: torch.dtype = torch.float32) -> Form:
+    def form(self, theta: float, layout: Layout, key: Key, dtype: torch.dtype = torch.float32) -> PacketSpec:
         """The drawn runs."""
         runs = self.runs(theta, layout, key)
-        return Form(layout.size, sum(b - a for a, b in runs), "runs", len(runs), coding_of(dtype))
+        return PacketSpec(layout.size, sum(b - a for a, b in runs), "runs", len(runs), coding_of(dtype))
 
     def choose(self, v: Tensor, theta: float, layout: Layout, key: Key, extras: Tensors) -> Packet:
         """The drawn tensors."""

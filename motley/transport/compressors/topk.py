@@ -59,7 +59,7 @@ from motley.core.layout import Layout
 from motley.core.paper import Paper
 from motley.transport.compressors.base import Sparsifier, Tensors, coding_of, kept_of
 from motley.transport.compressors.largest import largest
-from motley.transport.packet import Form, Packet
+from motley.transport.packet import Packet, PacketSpec
 
 __all__ = ["TopK"]
 
@@ -112,10 +112,10 @@ class TopK(Sparsifier):
             return max(min(size, 1), math.floor(theta * size + 1e-6))
         return kept_of(theta, size)
 
-    def form(self, theta: float, layout: Layout, key: Key, dtype: torch.dtype = torch.float32) -> Form:
+    def form(self, theta: float, layout: Layout, key: Key, dtype: torch.dtype = torch.float32) -> PacketSpec:
         """So many of D, by their indices."""
         kept = sum(self.kept(theta, b - a) for a, b in self._pools(layout.size, layout))
-        return Form(layout.size, kept, "indices", coding=coding_of(dtype))
+        return PacketSpec(layout.size, kept, "indices", coding=coding_of(dtype))
 
     def choose(self, v: Tensor, theta: float, layout: Layout, key: Key, extras: Tensors) -> Packet:
         """The coordinates of the largest scores."""

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from motley.core.arrays import Ids
 from motley.core.errors import ConfigError
 from motley.core.keys import Key
-from motley.world.base import Ids, Partition, Partitioned
-from motley.world.partition.deal import by_owner
+from motley.world.base import Partition, Partitioned
+from motley.world.partition.assignment import by_owner
 
 __all__ = ["ByWriter"]
 

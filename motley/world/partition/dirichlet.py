@@ -20,10 +20,11 @@ from typing import Literal
 
 import numpy as np
 
+from motley.core.arrays import Ids
 from motley.core.errors import ConfigError
 from motley.core.keys import Key
-from motley.world.base import Ids, Partition, Partitioned
-from motley.world.partition.deal import REDRAWS, assign, by_owner, check, cut, even_sizes, pools_of
+from motley.world.base import Partition, Partitioned
+from motley.world.partition.assignment import REDRAWS, assign, by_owner, check, cut, even_sizes, pools_of
 from motley.world.partition.mixture import draw_counts
 
 __all__ = ["Dirichlet"]

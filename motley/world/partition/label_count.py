@@ -10,10 +10,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from motley.core.arrays import Ids
 from motley.core.errors import ConfigError
 from motley.core.keys import Key
-from motley.world.base import Ids, Partition, Partitioned
-from motley.world.partition.deal import assign, by_owner, check, note_unused, pools_of, shared_evenly
+from motley.world.base import Partition, Partitioned
+from motley.world.partition.assignment import assign, by_owner, check, note_unused, pools_of, shared_evenly
 
 __all__ = ["LabelCount"]
 

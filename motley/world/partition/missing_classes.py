@@ -18,11 +18,12 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from motley.core.arrays import Ids
 from motley.core.errors import ConfigError
 from motley.core.keys import Key
 from motley.core.ragged import Ragged
-from motley.world.base import Ids, Partition, Partitioned
-from motley.world.partition.deal import assign, by_owner, check, note_unused, pools_of, shared_evenly
+from motley.world.base import Partition, Partitioned
+from motley.world.partition.assignment import assign, by_owner, check, note_unused, pools_of, shared_evenly
 
 __all__ = ["MissingClasses"]
 

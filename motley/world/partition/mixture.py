@@ -19,12 +19,10 @@ moment the class was struck (INTERPRETATION; only mixtures without any class lef
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
+
+from motley.core.arrays import Floats, Ids
 
 __all__ = ["draw_counts"]
-
-Ids = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 
 def draw_counts(rng: np.random.Generator, sizes: Ids, mixtures: Floats, available: Ids) -> Ids:

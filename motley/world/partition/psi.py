@@ -19,10 +19,11 @@ from typing import Literal
 
 import numpy as np
 
+from motley.core.arrays import Floats, Ids
 from motley.core.errors import ConfigError
 from motley.core.keys import Key
-from motley.world.base import Floats, Ids, Partition, Partitioned
-from motley.world.partition.deal import assign, by_owner, check, even_sizes, pools_of
+from motley.world.base import Partition, Partitioned
+from motley.world.partition.assignment import assign, by_owner, check, even_sizes, pools_of
 from motley.world.partition.mixture import draw_counts
 
 __all__ = ["Psi", "dealt_counts"]

@@ -17,11 +17,12 @@ from typing import Literal
 
 import numpy as np
 
+from motley.core.arrays import Floats, Ids
 from motley.core.errors import ConfigError
 from motley.core.keys import Key
-from motley.world.base import Floats, Ids, Partition, Partitioned
+from motley.world.base import Partition, Partitioned
 from motley.world.draws import check_positive
-from motley.world.partition.deal import REDRAWS, assign, by_owner, check, cut, pools_of, topped_up
+from motley.world.partition.assignment import REDRAWS, assign, by_owner, check, cut, pools_of, topped_up
 from motley.world.partition.mixture import draw_counts
 
 __all__ = ["Quantity"]

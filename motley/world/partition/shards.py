@@ -12,10 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from motley.core.arrays import Ids
 from motley.core.errors import ConfigError
 from motley.core.keys import Key
-from motley.world.base import Ids, Partition, Partitioned
-from motley.world.partition.deal import by_owner, check, even_sizes, pools_of
+from motley.world.base import Partition, Partitioned
+from motley.world.partition.assignment import by_owner, check, even_sizes, pools_of
 
 __all__ = ["Shards"]
 

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from motley.core.arrays import Ids
 from motley.core.errors import ConfigError
 from motley.core.keys import Key
-from motley.world.base import ConceptShift, Ids
+from motley.world.base import ConceptShift
 from motley.world.draws import check_share
 
 __all__ = ["Same", "Swap", "swapped"]

@@ -17,9 +17,10 @@ from typing import Literal
 
 import numpy as np
 
+from motley.core.arrays import Ids
 from motley.core.errors import ConfigError
 from motley.core.keys import Key
-from motley.world.base import Drift, Ids
+from motley.world.base import Drift
 from motley.world.draws import check_positive, check_share
 from motley.world.shift.concept_shift import swapped
 

@@ -16,11 +16,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from motley.core.arrays import Ids
 from motley.core.errors import ConfigError, suggest
 from motley.core.keys import Key
-from motley.world.base import FeatureShift, Ids, Looks
+from motley.world.base import Appearance, FeatureShift
 from motley.world.draws import check_positive
-from motley.world.shift.looks import seen
+from motley.world.shift.appearance import seen
 
 __all__ = ["DOMAINS", "Domains", "Noise", "Plain", "Transform", "shifted"]
 
@@ -42,9 +43,9 @@ _HAZE = 100.0
 class Plain(FeatureShift):
     """Features as they are."""
 
-    def looks(self, key: Key, ids: Ids, population: int) -> Looks:
+    def looks(self, key: Key, ids: Ids, population: int) -> Appearance:
         """Nothing changed."""
-        return Looks.plain(len(ids))
+        return Appearance.plain(len(ids))
 
 
 @dataclass(frozen=True)
@@ -66,10 +67,10 @@ class Noise(FeatureShift):
     def __post_init__(self) -> None:
         check_positive("sigma", self.sigma, "(of the noisiest client)")
 
-    def looks(self, key: Key, ids: Ids, population: int) -> Looks:
+    def looks(self, key: Key, ids: Ids, population: int) -> Appearance:
         """Nothing but noise."""
         noise = self.sigma * np.asarray(ids, np.float64) / max(population - 1, 1)
-        return replace(Looks.plain(len(ids)), noise=noise)
+        return replace(Appearance.plain(len(ids)), noise=noise)
 
 
 @dataclass(frozen=True)
@@ -95,12 +96,12 @@ class Transform(FeatureShift):
         if self.blur[1] > _HAZE:
             raise ConfigError(f"got blur = {list(self.blur)}; expected a deviation of at most {_HAZE:g} pixels")
 
-    def looks(self, key: Key, ids: Ids, population: int) -> Looks:
+    def looks(self, key: Key, ids: Ids, population: int) -> Appearance:
         """Four draws per client."""
         drawn = key.fold("look").uniform(ids, 4).T
         ranges = (self.degrees, self.blur, self.contrast, self.brightness)
         degrees, blur, contrast, brightness = (low + (high - low) * u for (low, high), u in zip(ranges, drawn, strict=True))
-        return Looks(degrees, blur, contrast, brightness, np.zeros(len(ids)))
+        return Appearance(degrees, blur, contrast, brightness, np.zeros(len(ids)))
 
 
 @dataclass(frozen=True)
@@ -131,12 +132,12 @@ class Domains(FeatureShift):
         place = np.argsort(np.argsort(key.fold("domain").uniform(np.arange(population))[:, 0]))
         return place[ids] % len(self.names)
 
-    def looks(self, key: Key, ids: Ids, population: int) -> Looks:
+    def looks(self, key: Key, ids: Ids, population: int) -> Appearance:
         """That of the client's domain."""
         which = self.group(key, ids, population)
-        plain = Looks.plain(len(self.names))
+        plain = Appearance.plain(len(self.names))
         table = {f: np.array([DOMAINS[name].get(f, getattr(plain, f)[0]) for name in self.names]) for f in vars(plain)}
-        return Looks(**table)[which]
+        return Appearance(**table)[which]
 
 
 def shifted(

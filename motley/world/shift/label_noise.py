@@ -19,9 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betaincinv
 
+from motley.core.arrays import Floats, Ids
 from motley.core.errors import ConfigError
 from motley.core.keys import Key
-from motley.world.base import Floats, Ids, LabelNoise
+from motley.world.base import LabelNoise
 
 __all__ = ["Beta", "Clean", "LabelFlip", "PairFlip", "Symmetric"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from motley.adapters.flower.mail import flower
+from motley.adapters.flower.messages import flower
 from tests.adapters.flower.fake_grid import FakeGrid, FakeNode
 
 D = 3

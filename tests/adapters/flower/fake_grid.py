@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from motley.adapters.flower.mail import Clock, flower
+from motley.adapters.flower.messages import Clock, flower
 
 __all__ = ["FakeGrid", "FakeNode", "echo"]
 

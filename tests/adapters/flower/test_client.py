@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from motley.adapters.flower.client import enrolled, measured, wanted
+from motley.adapters.flower.strategy.client_app import enrolled, measured, wanted
 from motley.core.errors import ConfigError
 from tests.adapters.flower.apps import sgd
 from tests.adapters.flower.fake_grid import FakeGrid, FakeNode

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from motley.adapters.flower.strategy import with_selector
+from motley.adapters.flower.strategy.wrapper import with_selector
 from motley.core.records import Report
 from motley.experiments.build import build as simulate
 from motley.experiments.config import Experiment

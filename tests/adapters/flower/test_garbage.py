@@ -8,9 +8,9 @@ import struct
 import numpy as np
 import pytest
 
-from motley.adapters.flower.checks import array_of, numbers_of
-from motley.adapters.flower.mail import flower
-from motley.adapters.flower.nodes import NodeError
+from motley.adapters.flower.messages import flower
+from motley.adapters.flower.node_registry import NodeError
+from motley.adapters.flower.strategy.replies import array_of, numbers_of
 from motley.core.errors import ConfigError
 from motley.core.records import Outcome
 from motley.selectors import build
@@ -123,7 +123,7 @@ def test_garbage_alone_in_a_round_leaves_the_model(what):
     def keep(t, arrays):
         alone[t] = arrays["w"].numpy().tobytes()
 
-    from motley.adapters.flower.strategy import with_selector
+    from motley.adapters.flower.strategy.wrapper import with_selector
     from tests.adapters.flower.test_strategy import fedavg
 
     wrapped = with_selector(fedavg(), build("uniform", seed=3), 1, clock=on.clock)

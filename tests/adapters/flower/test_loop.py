@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 import motley
-from motley.adapters.flower.grid import GridMailbox
-from motley.adapters.flower.letters import open_order
-from motley.adapters.flower.loop import run
+from motley.adapters.flower.deployed.grid_transport import GridTransport
+from motley.adapters.flower.deployed.protocol import open_order
+from motley.adapters.flower.deployed.server_app import run
 from motley.experiments.build import build
+from motley.rounds.checkpoint import Checkpoints
 from motley.selectors.base import Selector
-from motley.simulation.checkpoint import Checkpoints
+from tests.adapters.flower.client_runtimes import SOON, columns, deploy, experiment, federation, same_model
 from tests.adapters.flower.fake_grid import FakeGrid
-from tests.adapters.flower.sites import SOON, columns, deploy, experiment, federation, same_model
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_hours_of_the_wall_clock_end_the_run_too(tmp_path):
 
 
 def test_answers_that_come_twice_count_once(tmp_path):
-    class Echo(GridMailbox):
+    class Echo(GridTransport):
         """Whatever came comes again, at once and later."""
 
         old = ()

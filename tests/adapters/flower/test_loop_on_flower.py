@@ -59,7 +59,7 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from loopback import KEYS
-from motley.adapters.flower.loop import Limits, run
+from motley.adapters.flower.deployed.server_app import Limits, run
 
 app = ServerApp()
 
@@ -76,7 +76,7 @@ CLIENT = """
 from flwr.clientapp import ClientApp
 
 from loopback import KEYS
-from motley.adapters.flower.plug import serve
+from motley.adapters.flower.deployed.client_app import serve
 
 app = ClientApp()
 serve(app, KEYS)

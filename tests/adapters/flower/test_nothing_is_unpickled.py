@@ -10,7 +10,7 @@ import pytest
 import motley
 from motley.selectors import Selector, build
 from tests.adapters.flower.apps import grid
-from tests.adapters.flower.sites import deploy, experiment, federation
+from tests.adapters.flower.client_runtimes import deploy, experiment, federation
 from tests.adapters.flower.test_loop import HARD, KilledError, killed_after
 from tests.adapters.flower.test_strategy import run
 

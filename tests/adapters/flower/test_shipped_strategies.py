@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from motley.adapters.flower.mail import flower
+from motley.adapters.flower.messages import flower
 from tests.adapters.flower.apps import grid, sites
 from tests.adapters.flower.conftest import HERE
 from tests.adapters.flower.fake_grid import FakeGrid

@@ -7,8 +7,8 @@ import random
 import numpy as np
 import pytest
 
-from motley.adapters.flower.mail import flower
-from motley.adapters.flower.strategy import with_selector
+from motley.adapters.flower.messages import flower
+from motley.adapters.flower.strategy.wrapper import with_selector
 from motley.core.errors import ConfigError
 from motley.core.records import Outcome
 from motley.selectors import CATALOGUE, Selector, build

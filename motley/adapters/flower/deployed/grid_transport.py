@@ -1,0 +1,106 @@
+"""A mailbox on a Flower grid: the thin layer in which a letter becomes a Flower message, and a node a client.
+
+A letter travels as one value of bytes in one ``ConfigRecord``, as ``train.motley`` (local work) or ``query.motley`` (short questions).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from motley.adapters.flower.deployed.transport import Channel, Reply, Transport
+from motley.adapters.flower.messages import CLOCK, Answer, Clock, Grid, Outbox, flower
+from motley.adapters.flower.node_registry import LOG, NodeRegistry
+from motley.core.errors import ConfigError
+from motley.core.records import Report
+
+__all__ = ["ACTION", "GridTransport", "letter_in", "sealed"]
+
+ACTION = "motley"
+"""What a client app's functions are registered under: ``@app.train("motley")``, ``@app.query("motley")``."""
+_RECORD, _KEY = "motley", "letter"
+
+
+def sealed(letter: bytes) -> Any:
+    """A letter as the content of a Flower message."""
+    app = flower()
+    return app.RecordDict({_RECORD: app.ConfigRecord({_KEY: letter})})
+
+
+def letter_in(message: Any) -> object:
+    """Whatever lies in the place of the letter; empty bytes where nothing does."""
+    record = message.content.get(_RECORD) if message.has_content() else None
+    return record.get(_KEY, b"") if isinstance(record, Mapping) else b""
+
+
+class _Register(NodeRegistry):
+    """Asks nodes that are new and does not wait for them: what they say is heard at a later look."""
+
+    def __init__(self, key: str, limit_s: float, outbox: Outbox) -> None:
+        super().__init__(key, (), limit_s, outbox.clock)
+        self.outbox, self.asked = outbox, list[Answer]()
+
+    def look(self, grid: Grid) -> list[Report]:
+        """As :meth:`NodeRegistry.look`; a node whose answer cannot be used costs nobody else anything."""
+        self.outbox.collect()
+        late = [answer for answer in self.asked if self.clock.now() >= answer.sent_s + self.limit_s]
+        self.outbox.give_up(late, f"no answer within {self.limit_s:g} s")
+        heard = [answer for answer in self.asked if answer.lost or answer.reply is not None]
+        self.asked = [answer for answer in self.asked if not (answer.lost or answer.reply is not None)]
+        try:
+            if heard:
+                self._heard(heard)
+        except ConfigError as error:
+            LOG.warning("%s", error)
+        return super().look(grid)
+
+    def _ask(self, grid: Grid, nodes: list[int]) -> None:
+        waiting = {answer.node for answer in self.asked}
+        self.asked += self.outbox.send(self._questions([node for node in nodes if node not in waiting]))
+
+
+class GridTransport(Transport):
+    """Flower's grid as a mailbox.
+
+    Parameters
+    ----------
+    grid: Flower's. key: of ``--node-config``, a client's stable whole number. limit_s: for a new node to say which client it is;
+    nobody waits for it.
+    clock: of the server.
+    """
+
+    def __init__(self, grid: Grid, key: str = "partition-id", limit_s: float = 120.0, clock: Clock = CLOCK) -> None:
+        self.grid, self.clock = grid, clock
+        self.register = _Register(key, limit_s, Outbox(grid, clock))
+        self.outbox = Outbox(grid, clock)
+        self._came: dict[str, Reply] = {}
+
+    def now_s(self) -> float:
+        """The server's clock."""
+        return self.clock.now()
+
+    def sleep(self, seconds: float) -> None:
+        """Let time pass."""
+        self.clock.sleep(seconds)
+
+    def clients(self) -> Collection[int]:
+        """Clients whose nodes are connected; nodes that are new are asked who they are."""
+        self.register.look(self.grid)
+        return [int(client) for client in self.register.clients]
+
+    def push(self, letters: Mapping[int, bytes], channel: Channel, ttl_s: float) -> dict[int, str]:
+        """One message to each client's node."""
+        app = flower()
+        nodes = {client: self.register.node_of[client] for client in letters if client in self.register.node_of}
+        kind = f"{channel}.{ACTION}"
+        messages = [app.Message(sealed(letters[client]), node, kind, ttl=ttl_s) for client, node in nodes.items()]
+        answers = zip(nodes, self.outbox.send(messages), strict=True)
+        return {client: answer.message for client, answer in answers if not answer.lost}
+
+    def pull(self, messages: Sequence[str]) -> list[Reply]:
+        """What has come; an error in place of an answer is a client that is lost."""
+        for answer in self.outbox.collect():
+            lost = b"" if answer.unreadable else None
+            said = lost if answer.lost or answer.reply is None else letter_in(answer.reply)
+            self._came[answer.message] = Reply(answer.message, said, answer.lost)
+        return [self._came.pop(name) for name in messages if name in self._came]

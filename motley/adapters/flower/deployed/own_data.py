@@ -1,0 +1,86 @@
+"""Tasks whose data nobody has as a whole: each site has its own, the server has a model and, perhaps, test samples.
+
+>>> import numpy as np
+>>> from torch import nn
+>>> x, y = np.random.default_rng(0).normal(size=(20, 3)), np.arange(20) % 2
+>>> task = site_task(7, 10, x, y, lambda: nn.Linear(3, 2), classes=2)
+>>> len(task.federation), task.federation.train.sizes.tolist()
+(10, [0, 0, 0, 0, 0, 0, 0, 20, 0, 0])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor, nn
+
+from motley.core.arrays import Ints
+from motley.core.errors import ConfigError, DataError
+from motley.core.ragged import Ragged
+from motley.tasks.base import Federation, Task, Transform
+from motley.tasks.formats.checks import class_labels, features
+from motley.tasks.own import own_task
+
+__all__ = ["server_task", "site_task"]
+
+Make = Callable[[], nn.Module]
+
+
+def site_task(
+    client: int, population: int, x: ArrayLike, y: ArrayLike, model: Make, *, classes: int | None, loss: str | None = None,
+    transform: Transform | None = None,
+) -> Task:  # fmt: skip
+    """One client's training samples as a task of the whole federation, in which the others have none.
+
+    Parameters
+    ----------
+    client, population: its number, and K. x, y: ``[n, ...]`` inputs, ``[n]`` classes from 0 or ``[n]``, ``[n, d]`` numbers.
+    model, loss, transform: as for :func:`motley.tasks.own_task`. classes: C, all of the federation's; None in regression.
+
+    Raises
+    ------
+    ConfigError: a client outside the federation. DataError: samples that cannot be used.
+    """
+    if not 0 <= client < population:
+        raise ConfigError(f"got client {client}; expected a number from 0 to {population - 1}")
+    rows, targets = _samples(x, y, classes)
+    sizes = np.zeros(population, np.int64)
+    sizes[client] = len(rows)
+    mine = Ragged(np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)]), np.arange(len(rows)))
+    return own_task(_federation(rows, targets, mine, None, classes), model, loss=loss, transform=transform)
+
+
+def server_task(
+    population: int, x: ArrayLike, y: ArrayLike, model: Make, *, classes: int | None, loss: str | None = None,
+    transform: Transform | None = None, test: bool = True,
+) -> Task:  # fmt: skip
+    """The server's side: the model, and samples ``x, y`` on which it is examined.
+
+    Parameters
+    ----------
+    test: False where the samples only show what inputs look like and nothing is examined. The rest as :func:`site_task`.
+    """
+    rows, targets = _samples(x, y, classes)
+    nobody = Ragged(np.zeros(population + 1, np.int64), np.zeros(0, np.int64))
+    held = np.arange(len(rows)) if test else None
+    return own_task(_federation(rows, targets, nobody, held, classes), model, loss=loss, transform=transform)
+
+
+def _samples(x: ArrayLike, y: ArrayLike, classes: int | None) -> tuple[Tensor, Tensor]:
+    where = "the arrays given"
+    rows = features(x, where)
+    if classes is not None:
+        return rows, class_labels(y, where, len(rows), classes)[0]
+    targets = features(y, where).float()
+    if len(targets) != len(rows):
+        raise DataError(f"{where}: {len(targets)} targets for {len(rows)} samples")
+    return rows, targets.view(len(rows), -1)
+
+
+def _federation(x: Tensor, y: Tensor, train: Ragged, held: Ints | None, classes: int | None) -> Federation:
+    none = Ragged(np.zeros(len(train) + 1, np.int64), np.zeros(0, np.int64))
+    labels = y[torch.from_numpy(train.values)]
+    return Federation(x=x, y=y, train=train, labels=labels, validation=none, test=none, global_test=held, classes=classes)

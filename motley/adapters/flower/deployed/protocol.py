@@ -1,0 +1,221 @@
+"""Letters between a server and its sites: what is asked, what is answered, as bytes that are checked before anything is believed.
+
+    Order   server -> site     enrol | probe | train, the model it is about, and which of its answers was accepted last
+    Answer  site -> server     what was measured, how long it took, and the upload
+
+A letter is a :mod:`motley.core.codec` record around messages of :mod:`motley.transport.wire`: nothing is unpickled, and bytes can
+make nothing but numbers, strings and arrays. A letter that is cut off, too long, of other types or of another experiment is a
+:class:`~motley.core.errors.CodecError`, never half an answer.
+
+>>> order = Order("train", "demo-1", "c0ffee", client=3, round=1, dispatch=7, steps=2, lr=0.1)
+>>> open_order(order.seal()) == order
+True
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from motley.core import codec
+from motley.core.errors import CodecError, ContractError
+from motley.experiments.config import Experiment
+from motley.transport import wire
+from motley.transport.packet import CODINGS, Coding, Packet, PacketSpec
+
+__all__ = ["SPARE", "Answer", "Order", "agreement", "form_of", "open_answer", "open_order", "pack", "unpack"]
+
+Kind = Literal["enrol", "probe", "train"]
+Told = NDArray[np.float64]
+
+SPARE = 65_536
+"""Bytes of a letter beside its upload and its vectors: names and numbers."""
+
+_AGREED = (
+    "seed", "pin", "population", "task", "split", "partition", "label_noise", "feature_shift", "concept_shift", "drift", "local",
+    "algorithm", "loss", "compressor", "quantise", "feedback", "dtype",
+)  # fmt: skip
+_RUN = re.compile(r"[0-9A-Za-z][0-9A-Za-z_-]{0,63}")
+_CODING: dict[torch.dtype, Coding] = {torch.float32: "float32", torch.float64: "float64", torch.int64: "int64"}
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a server asks of one client.
+
+    Parameters
+    ----------
+    kind: tell what you have | measure this model | train it. run: of this deployment. agreed: of the experiment, :func:`agreement`.
+    client: whom it is for. round, dispatch: which the answer names again. kept: dispatch of the client's last accepted upload, -1:
+    none; what it remembers is that upload's. steps, lr: local work. theta, budget: its share of the update, and the round's.
+    want: signals told with an update, or at enrolment. probed: signals to measure, and on how many batches (None: all).
+    model: what is sent to it, packed.
+    """
+
+    kind: str
+    run: str
+    agreed: str
+    client: int
+    round: int = 0
+    dispatch: int = -1
+    kept: int = -1
+    steps: int = 0
+    lr: float = 0.0
+    theta: float = 1.0
+    budget: float = 1.0
+    want: tuple[str, ...] = ()
+    probed: Mapping[str, int | None] = field(default_factory=dict)
+    model: bytes = b""
+
+    def seal(self) -> bytes:
+        """The letter."""
+        return codec.encode(self)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a client says to an order.
+
+    Parameters
+    ----------
+    run, client, round, dispatch: of the order. steps: taken. compute_s: seconds of work. signals: what was asked for, by name.
+    Both as arrays of float64, single numbers of no dimension: no length depends on values.
+    finite: whether it has an upload; an update that is not finite is not sent. forgot: it should have remembered something of its
+    last accepted upload, and began anew. upload: the parts, encoded.
+    """
+
+    run: str
+    client: int
+    round: int
+    dispatch: int
+    steps: int = 0
+    compute_s: Told = field(default_factory=lambda: np.zeros(()))
+    signals: Mapping[str, Told] = field(default_factory=dict)
+    finite: bool = True
+    forgot: bool = False
+    upload: bytes = b""
+
+    def seal(self) -> bytes:
+        """The letter."""
+        return codec.encode(self)
+
+
+_TYPES: Mapping[str, tuple[type, ...]] = {
+    "kind": (str,), "run": (str,), "agreed": (str,), "client": (int,), "round": (int,), "dispatch": (int,), "kept": (int,),
+    "steps": (int,), "lr": (int, float), "theta": (int, float), "budget": (int, float), "want": (tuple,), "probed": (dict,),
+    "model": (bytes,), "compute_s": (np.ndarray,), "signals": (dict,), "finite": (bool,), "forgot": (bool,), "upload": (bytes,),
+}  # fmt: skip
+
+
+def open_order(data: object) -> Order:
+    """The order in a letter.
+
+    Raises
+    ------
+    CodecError: anything else than a sound order.
+    """
+    order: Order = _opened(data, Order)
+    kinds = ("enrol", "probe", "train")
+    if order.kind not in kinds or not _RUN.fullmatch(order.run) or order.client < 0 or order.steps < 0:
+        raise CodecError(
+            f"got an order {order.kind!r} of run {order.run[:80]!r} for client {order.client}; expected one of {kinds}"
+        )
+    names = [*order.want, *order.probed]
+    batches = [n for n in order.probed.values() if n is not None]
+    if any(type(name) is not str for name in names) or any(type(n) is not int or n < 1 for n in batches):
+        raise CodecError("got an order that wants signals without names or measured on no batches")
+    return order
+
+
+def open_answer(data: object, limit: int) -> Answer:
+    """The answer in a letter of at most ``limit`` bytes.
+
+    Raises
+    ------
+    CodecError: anything else than a sound answer.
+    """
+    if isinstance(data, bytes) and len(data) > limit:
+        raise CodecError(f"got an answer of {len(data)} bytes; expected at most {limit}")
+    answer: Answer = _opened(data, Answer)
+    for name, value in {"compute_s": answer.compute_s, **answer.signals}.items():
+        if type(name) is not str or not isinstance(value, np.ndarray) or value.dtype != np.float64:
+            raise CodecError(f"got a signal {str(name)[:40]!r} that is no array of float64")
+    if answer.compute_s.ndim:
+        raise CodecError("got several times of work; expected one")
+    return answer
+
+
+def _opened(data: object, kind: type) -> Any:
+    """A letter of one kind whose fields have their types."""
+    if not isinstance(data, bytes):
+        raise CodecError(f"got {type(data).__name__} for a letter; expected bytes")
+    try:
+        letter = codec.decode(data, kind, header=SPARE)
+    except CodecError:
+        raise
+    except Exception as error:  # a sound checksum around what no program of ours writes: whatever reading it may raise
+        raise CodecError(f"these {len(data)} bytes cannot be read: {type(error).__name__}") from error
+    if not isinstance(letter, kind):
+        raise CodecError(f"got a letter that holds {type(letter).__name__}; expected {kind.__name__}")
+    for f in dataclasses.fields(letter):  # type: ignore[arg-type]  # kind is one of the two above
+        value = getattr(letter, f.name)
+        if type(value) not in _TYPES[f.name]:
+            expected = " or ".join(t.__name__ for t in _TYPES[f.name])
+            raise CodecError(f"got {type(value).__name__} for {f.name!r} in a letter; expected {expected}")
+    return letter
+
+
+def agreement(experiment: Experiment) -> str:
+    """Twelve hex digits of what a server and its sites must have alike: task, local work, algorithm, compression, seeds. Who is asked,
+    when the server steps and when it ends are the server's own business."""
+    resolved = experiment.resolved()
+    telling = {key: resolved[key] for key in _AGREED if key in resolved}
+    telling["task"] = {
+        key: value for key, value in telling["task"].items() if key != "fingerprint"
+    }  # each site has its own data
+    text = json.dumps(telling, sort_keys=True, separators=(",", ":"))
+    return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
+
+
+def form_of(value: Tensor) -> PacketSpec:
+    """How a tensor travels whole.
+
+    Raises
+    ------
+    ContractError: a dtype that the wire does not know.
+    """
+    if value.dtype not in _CODING:
+        known = ", ".join(sorted(set(CODINGS)))
+        raise ContractError(f"a tensor of dtype {value.dtype} cannot travel; the wire knows {known}")
+    return PacketSpec(value.numel(), value.numel(), coding=_CODING[value.dtype])
+
+
+def pack(tensors: Mapping[str, Tensor]) -> bytes:
+    """Named tensors as one message of the wire.
+
+    Raises
+    ------
+    CodecError: one of them is not finite.
+    """
+    return wire.encode({name: Packet(value.numel(), value.detach().cpu().reshape(-1)) for name, value in tensors.items()})
+
+
+def unpack(data: bytes, like: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors again; names, sizes and dtypes must be those of ``like``, and get its shapes.
+
+    Raises
+    ------
+    CodecError: bytes that hold anything else.
+    """
+    found = wire.decode(data, {name: form_of(value) for name, value in like.items()})
+    return {name: found[name].dense().reshape(value.shape) for name, value in like.items()}

@@ -1,0 +1,119 @@
+"""How updates are sent: the experiment's five keys about it put together, and refused where they do not go with the rest."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+
+from motley.algorithms.base import Correction, Server
+from motley.core.errors import ConfigError, ContractError
+from motley.engines.base import Setting
+from motley.experiments.config import Experiment
+from motley.rounds.config import Recalibrate
+from motley.selectors.base import Selector
+from motley.transport.compressors.chain import Chain
+from motley.transport.upload_config import UploadConfig
+
+__all__ = ["recalibration_of", "upload_config_of"]
+
+
+def upload_config_of(experiment: Experiment, setting: Setting, selector: Selector[Any], weights: str) -> UploadConfig:
+    """Compressor, feedback, allocator and budget of a run.
+
+    Raises
+    ------
+    ConfigError: what cannot go together, said in one sentence.
+    """
+    compressor = experiment.part("compressor")
+    if experiment.quantise is not None:
+        try:
+            compressor = Chain(compressor, experiment.part("quantise"))
+        except ConfigError as error:
+            raise ConfigError(str(error), "quantise") from None
+    feedback, allocator, budget = (experiment.part(key) for key in ("feedback", "allocator", "budget"))
+    upload_config = UploadConfig(compressor, feedback, allocator, budget)
+    for key, reason in (
+        ("feedback", feedback.refuses(compressor)), ("budget", allocator.refuses(budget)), ("compressor", upload_config.refuses()),
+    ):  # fmt: skip
+        if reason:
+            raise ConfigError(reason, key)
+    _check_algorithm(upload_config, setting)
+    _check_changes(experiment, upload_config, setting, weights)
+    _check_wants(experiment, upload_config, setting, selector)
+    budget.ratio(budget.warm_up + 1, experiment.stop.rounds)  # a warm-up would not ask for the last round
+    if compressor.budgeted and "upload_ratio" not in allocator.wants and "budget" not in experiment.model_fields_set:
+        name = experiment.compressor["name"]
+        said = f'{name!r} without a budget sends everything; write e.g. budget = {{ name = "constant", average = 0.2 }}'
+        warnings.warn(said, stacklevel=2)
+    return upload_config
+
+
+def _check_algorithm(upload_config: UploadConfig, setting: Setting) -> None:
+    """Compressed is one update of the whole model."""
+    correction = setting.algorithm.correction
+    whole = "delta" in correction.uploads and type(correction).sent is Correction.sent
+    if not upload_config.plain and not whole:
+        name = type(correction).__name__
+        raise ConfigError(f"{name} does not upload an update of the whole model, and that is what is compressed", "compressor")
+    try:
+        upload_config.compressor.first(setting.task.layout)
+    except ContractError as error:
+        raise ConfigError(str(error), "compressor") from None
+
+
+def _check_changes(experiment: Experiment, upload_config: UploadConfig, setting: Setting, weights: str) -> None:
+    """A feedback whose uploads are changes of what the server knows: it takes the mean itself."""
+    if not upload_config.feedback.sends_changes:
+        return
+    name, algorithm = experiment.feedback["name"], setting.algorithm
+    keeps = type(algorithm.correction).memory is not Correction.memory  # FedDyn's server counts who took part
+    if keeps or algorithm.aggregator.upload_visibility != "sum" or algorithm.correction.uploads != {"delta"}:
+        raise ConfigError(
+            f"{name!r} has the server average all clients' vectors; it goes with plain averaging only", "feedback"
+        )
+    if weights != "uniform":
+        raise ConfigError(f'{name!r} counts every client alike; write weights = "uniform"', "weights")
+    if experiment.part("synchrony").overlaps:
+        raise ConfigError(
+            f"{name!r} wants rounds in which everybody has the newest model; use synchronous or deadline", "feedback"
+        )
+
+
+def _check_wants(experiment: Experiment, upload_config: UploadConfig, setting: Setting, selector: Selector[Any]) -> None:
+    """What the allocator cannot do without."""
+    wants, name = upload_config.allocator.wants, experiment.allocator["name"]
+    for column in sorted(wants - {"uplink_mbps"}):
+        if column not in selector.rule.provides():
+            chosen = experiment.selector["name"]
+            raise ConfigError(f"{name!r} needs the selector's {column}, and {chosen!r} gives none", "allocator")
+    if "uplink_mbps" in wants:
+        key, network = setting.streams.key("network"), experiment.part("network")
+        if not np.isfinite(network.uplink_mbps(key, np.arange(1), 1)).all():
+            said = f"{name!r} divides by how fast clients send, and here uploads take no time"
+            raise ConfigError(f'{said}; give a network, e.g. network = {{ name = "uniform", up_mbps = [1, 5] }}', "network")
+
+
+def recalibration_of(experiment: Experiment, setting: Setting) -> Recalibrate | None:
+    """How BatchNorm statistics are made anew; None: they are averaged.
+
+    Raises
+    ------
+    ConfigError: there are none, or not everybody shares them at a step.
+    """
+    if experiment.recalibrate is None:
+        return None
+    algorithm, name, key = setting.algorithm, experiment.algorithm["name"], "recalibrate"
+    if not any(entry.batch_norm for entry in setting.task.layout.buffers):
+        raise ConfigError("this model has no BatchNorm statistics; leave the key out", key)
+    if (
+        type(algorithm.correction).sent is not Correction.sent
+        or type(algorithm.server).update_with_clients is not Server.update_with_clients
+    ):
+        raise ConfigError(f"{name!r} works with models that clients hold themselves; leave the key out", key)
+    if algorithm.server.needs:
+        raise ConfigError(f"{name!r} makes models of single uploads, statistics included; leave the key out", key)
+    if experiment.part("synchrony").overlaps:
+        raise ConfigError("statistics are made between two rounds, and here clients are always under way; use synchronous", key)
+    return Recalibrate(**experiment.recalibrate.model_dump())

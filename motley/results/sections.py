@@ -1,0 +1,171 @@
+"""The parts of a report: what there is to say about methods compared with each other, as blocks of a page.
+
+``groups`` maps a method's label to its runs (one per seed), as in :mod:`motley.results.plots`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from motley.results import measures, plots, selection_plots, tables
+from motley.results.blocks import Beside, Code, Lines, Part, Text, kept
+from motley.results.class_distribution import class_distribution
+from motley.results.load import Run, citations
+from motley.results.summary import target_of
+
+__all__ = ["costs", "curves", "diagnosed", "ends", "federation", "participation", "parts", "provenance", "sending", "served"]
+
+Groups = Mapping[str, Sequence[Run]]
+
+
+def parts(groups: Groups, target: float | None = None) -> list[Part]:
+    """Everything there is to say about methods compared with each other (label to runs); parts of what they lack are left out."""
+    every = (
+        ends(groups), curves(groups, target), participation(groups), sending(groups), diagnosed(groups), served(groups),
+        federation(groups), costs(groups),
+    )  # fmt: skip
+    return [part for part in every if part.blocks]
+
+
+def ends(groups: Groups) -> Part:
+    """Where each method ended, and whether the differences are more than the seeds."""
+    first = next(iter(groups.values()))[0]
+    metric = measures.metric_of(first)[0]
+    words = [
+        f"{metric.capitalize()}{' in %' if metric == 'accuracy' else ''}",
+        "averaged over the clients' own test sets" if measures.headline_scope(first) == "mean" else "on the global test set",
+    ]
+    text = " ".join(words) + (", mean ± standard deviation over seeds" if _several(groups) else "") + (
+        ". Stable is the mean of the last ten evaluations, drop how much worse the end is than the peak."
+    )  # fmt: skip
+    return Part(
+        "In one table",
+        kept(
+            Text(text + (" The best is bold." if len(groups) > 1 else "")),
+            tables.summary(groups),
+            plots.headline_bars(groups),
+            Part("Is the difference more than the seeds?", kept(tables.pairs(groups))),
+        ),
+    )
+
+
+def curves(groups: Groups, target: float | None = None) -> Part:
+    """The way there over rounds, virtual time and traffic, and what it took to the target (None: the experiment's own)."""
+    drawn = [plots.curves(groups, axis) for axis in ("round", "seconds", "bits", "paper_bits")]
+    seeds = f"Mean over seeds{'' if drawn[0].wide else '; the shade is one standard deviation'}. " if _several(groups) else ""
+    text = (
+        f"{seeds}Each curve ends where its first seed ends. The first rise is cut off where it would hide the rest; the traffic axis "
+        "is logarithmic where methods differ much."
+    )
+    first = next(iter(groups.values()))[0]
+    target = target_of(first, target)
+    until = None
+    if target is not None:
+        name = f"{100 * target:g}%" if measures.metric_of(first)[0] == "accuracy" else f"{target:g}"
+        until = Part(f"Until {name}", [tables.to_target(groups, target)])
+    return Part("How it got there", kept(Text(text, note=True), Beside(drawn), until))
+
+
+def participation(groups: Groups) -> Part:
+    """Who took part how often, and what the rules noted of their choice."""
+    text = (
+        "Accepted updates per client. The dashed line is an even share; std and Gini index are means over seeds (0 means everybody "
+        "equally often)."
+    )
+    mean = ", mean over seeds" if _several(groups) else ""
+    noted = selection_plots.components(groups)
+    said = Text(f"What the rule noted of its choice in each round{mean}.", note=True)
+    return Part(
+        "Who took part",
+        kept(
+            Text(text, note=True),
+            plots.participation_bars(groups),
+            tables.participation(groups),
+            Beside(kept(plots.concentration(groups))),
+            Part("What made the score", kept(said, *noted) if noted else ()),
+        ),
+    )
+
+
+def sending(groups: Groups) -> Part:
+    """Who may send how much; empty where everybody sends everything."""
+    shares, by_score = selection_plots.shares(groups), selection_plots.shares_by_score(groups)
+    seeds = ", all seeds" if _several(groups) else ""
+    text = (
+        f"One dot for each client sent out{seeds} (of many, evenly picked), in rounds in which not everybody may send the whole "
+        "update. Methods that send everything are not shown."
+    )
+    line = "On the dashed line a client sends what its score asks for; below it, its link or a limit holds it back."
+    score = Part("Share and score", [Text(line, note=True), by_score] if by_score else [])
+    return Part("Who may send how much", kept(Text(text, note=True), shares, score) if shares or by_score else [])
+
+
+def diagnosed(groups: Groups) -> Part:
+    """What papers assume of a round, as it was; empty where nothing was diagnosed."""
+    pictures = selection_plots.diagnosed(groups)
+    mean = ", mean over seeds" if _several(groups) else ""
+    text = (
+        f"Measured in the rounds that were diagnosed{mean}. diversity: how far clients' gradients are from their mean, over all "
+        "clients (B2), those selected, and by the rule's probabilities; G2 is the mean gradient's own squared norm. drift: how far "
+        "local models went, and the bounds of theorems with B2 of all and of the selected. error, client_error: what compression "
+        "keeps back, of the aggregate and of an upload, with the shares as they were and with the same share for everybody."
+    )
+    return Part("What theorems assume", kept(Text(text, note=True), *pictures) if pictures else [])
+
+
+def served(groups: Groups) -> Part:
+    """How evenly the clients are served; empty where they were not evaluated."""
+    kinds: tuple[Literal["domain", "cluster"], ...] = ("domain", "cluster")
+    by_kind = [Part(f"By {kind}", kept(tables.by_kind(groups, kind))) for kind in kinds]
+    return Part("Who was served", kept(Beside(kept(plots.client_curves(groups), tables.fairness(groups))), *by_kind))
+
+
+def federation(groups: Groups) -> Part:
+    """Which data the clients of the first run hold; empty where they have no classes."""
+    return Part("The federation", kept(class_distribution(next(iter(groups.values()))[0])))
+
+
+def costs(groups: Groups) -> Part:
+    """Virtual time, traffic as papers count it and as it is, wall time."""
+    phases = Part("Where a simulated round's wall time went (ms)", kept(tables.phases(groups)))
+    return Part("What it cost", kept(tables.costs(groups), phases))
+
+
+def provenance(groups: Groups, experiments: bool = True) -> Part:
+    """What was run (``experiments``: with every key written out), with what, and what to cite."""
+    runs = [run for members in groups.values() for run in members]
+    commands = dict.fromkeys(str(run.meta["command"]) for run in runs if run.meta.get("command"))
+    notes = _shared([(run.meta.get("task") or {}).get("notes") for run in runs])
+    versions = _shared([run.meta.get("versions") for run in runs]) + _shared([run.meta.get("numerics") for run in runs])
+    papers = citations(runs)
+    return Part(
+        "What was run",
+        kept(
+            Code("\n".join(commands), language="sh") if commands else None,
+            Lines([f"{name}: {value}" for name, value in notes]) if notes else None,
+            *(
+                Code(_json(members[0].config), f"Resolved experiment: {label}", "json")
+                for label, members in groups.items()
+                if experiments
+            ),
+            Code("\n".join(f"{name}: {value}" for name, value in versions), "Versions and numerics") if versions else None,
+            Code("\n\n".join(papers), "Cite what was used (BibTeX)", "bibtex") if papers else None,
+        ),
+    )
+
+
+def _several(groups: Groups) -> bool:
+    return max(len(members) for members in groups.values()) > 1
+
+
+def _shared(found: Sequence[Mapping[str, Any] | None]) -> list[tuple[str, str]]:
+    """The same record of every run: each value, or all of them where they differ."""
+    records = [record or {} for record in found]
+    names = list(dict.fromkeys(name for record in records for name in record))
+    return [(name, " / ".join(dict.fromkeys(str(record[name]) for record in records if name in record))) for name in names]
+
+
+def _json(config: Mapping[str, Any]) -> str:
+    return json.dumps(config, indent=2, ensure_ascii=False, default=str)

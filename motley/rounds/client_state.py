@@ -1,0 +1,260 @@
+"""The vault: what clients keep between rounds (SCAFFOLD's c_k, FedDyn's g_k, a client's own normalisation, ...).
+
+A client that was never accepted keeps what its method gives everybody at first, and takes no room. In memory (:class:`ClientStates`)
+all of it travels in every checkpoint. On disk (:class:`DiskClientStates`) rows of equal length lie in one file, and a checkpoint says
+which row of each client counts, with its checksum:
+
+    put      a row goes where none lies that counts, or counted in a checkpoint that is kept: never over the client's last one
+    save     rows are made durable before the checkpoint that names them is written
+    restore  the rows of the checkpoint count again; what was written after it is free room
+
+So whenever the process is killed, the rows that the last checkpoint names lie there as they were, and those of the one before, too.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from motley.algorithms.base import Memory
+from motley.core.errors import ConfigError, ContractError, StoreError
+from motley.results.stream import disk_error
+from motley.rounds.checkpoint import KEPT, pack_tensors, unpack_tensors
+
+__all__ = ["ClientStates", "DiskClientStates", "free_memory", "open_client_states", "row_bytes"]
+
+
+class ClientStates(Mapping[int, Memory]):
+    """Memories by client, of those that have one of their own; in RAM.
+
+    Parameters
+    ----------
+    first: what every client keeps before it is first accepted; None for a method without memory.
+
+    Example
+    -------
+    >>> import torch
+    >>> vault = ClientStates({"c": torch.zeros(2)})
+    >>> vault.put(7, {"c": torch.ones(2)})
+    >>> list(vault), vault.of([3, 7])[3]["c"].tolist()
+    ([7], [0.0, 0.0])
+    """
+
+    def __init__(self, first: Memory | None) -> None:
+        self.first = first
+        self._kept: dict[int, Any] = {}
+
+    def __getitem__(self, client: int) -> Memory:
+        kept: Memory = self._kept[client]
+        return kept
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._kept)
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def of(self, clients: Iterable[int]) -> dict[int, Memory | None]:
+        """What these clients keep, the first memory for who has none of its own. Empty for a method without memory."""
+        return {} if self.first is None else {int(client): self.get(int(client), self.first) for client in clients}
+
+    def put(self, client: int, memory: Memory) -> None:
+        """Exchange what a client keeps.
+
+        Raises
+        ------
+        ContractError: names, shapes or dtypes other than the first memory's. StoreError: the disk is full or refuses.
+        """
+        got, expected = _form(memory), _form(self.first or {})
+        if got != expected:
+            raise ContractError(f"client {client} would keep {got}; its method's first memory is {expected}")
+        self._put(client, memory)
+
+    def _put(self, client: int, memory: Memory) -> None:
+        """A view of a batch of clients would keep all of the batch alive."""
+        self._kept[client] = {
+            name: value.clone() if value.untyped_storage().nbytes() > value.nbytes else value for name, value in memory.items()
+        }
+
+    def save(self) -> dict[str, Any]:
+        """What a checkpoint holds of it."""
+        return {"kept": {client: pack_tensors(memory) for client, memory in self.items()}}
+
+    def restore(self, saved: Mapping[str, Any]) -> None:
+        """Go on from :meth:`save`.
+
+        Raises
+        ------
+        StoreError: the checkpoint's memories lie elsewhere.
+        """
+        if "kept" not in saved:
+            raise StoreError('this run keeps the memories of its clients on disk; go on with memory = "disk"')
+        self._kept = {client: unpack_tensors(memory) for client, memory in saved["kept"].items()}
+
+
+class DiskClientStates(ClientStates):
+    """Memories by client, in rows of a file; reading one is a copy.
+
+    Parameters
+    ----------
+    first: as for :class:`ClientStates`. folder: where the file ``memories.rows`` comes to lie; made with the first row.
+    """
+
+    def __init__(self, first: Memory, folder: Path) -> None:
+        super().__init__(first)
+        self.path = folder / "memories.rows"
+        self._bytes = row_bytes(first)
+        self._kept: dict[int, tuple[int, int]] = {}  # by client: its row, and the row's checksum
+        self._named: list[NDArray[np.int64]] = []  # the rows that the kept checkpoints name, oldest first
+        self._pinned: set[int] = set()  # all of these
+        self._free: list[int] = []  # rows that nobody names
+        self._end = 0  # rows in the file
+
+    def __getitem__(self, client: int) -> Memory:
+        row, checksum = self._kept[client]
+        raw = b""
+        with suppress(OSError), self.path.open("rb") as file:
+            file.seek(row * self._bytes)
+            raw = file.read(self._bytes)
+        if len(raw) != self._bytes or zlib.crc32(raw) != checksum:
+            raise StoreError(
+                f"the memory of client {client} in {self.path} is damaged; remove the run's folder and begin again"
+            )
+        out, at = {}, 0
+        for name, like in pack_tensors(self.first or {}).items():
+            out[name] = np.frombuffer(raw, like.dtype, like.size, at).reshape(like.shape).copy()
+            at += like.nbytes
+        return unpack_tensors(out)
+
+    def _put(self, client: int, memory: Memory) -> None:
+        arrays = pack_tensors(memory)
+        raw = b"".join(arrays[name].tobytes() for name in self.first or {})
+        row = self._free.pop() if self._free else self._end
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with self.path.open("r+b" if self._end else "wb") as file:
+                file.seek(row * self._bytes)
+                file.write(raw)
+        except OSError as error:
+            raise disk_error(error, self.path) from None
+        old, _ = self._kept.get(client, (row, 0))
+        self._kept[client] = (row, zlib.crc32(raw))
+        self._end = max(self._end, row + 1)
+        if old != row and old not in self._pinned:
+            self._free.append(old)
+
+    def save(self) -> dict[str, Any]:
+        """Which row of each client counts, now that all of them are on the disk; and which did in the checkpoints before."""
+        if self._end:
+            with self.path.open("rb") as file:
+                os.fsync(file.fileno())
+        clients = np.array(list(self._kept), dtype=np.int64)
+        rows, checksums = np.array(list(self._kept.values()), dtype=np.int64).reshape(-1, 2).T
+        if not self._named or not np.array_equal(self._named[-1], rows):
+            self._pin([*self._named, rows][-KEPT:])
+        return {"clients": clients, "rows": rows, "checksums": checksums, "before": self._named[:-1], "end": self._end}
+
+    def restore(self, saved: Mapping[str, Any]) -> None:
+        """Go on from :meth:`save`, also of a run that kept its memories in RAM until now.
+
+        Raises
+        ------
+        StoreError: the file is gone, or the disk is full.
+        """
+        if "kept" in saved:
+            for client, memory in saved["kept"].items():
+                self.put(client, unpack_tensors(memory))
+            return
+        if saved["end"] and not self.path.exists():
+            raise StoreError(f"{self.path} is gone, and with it what clients kept; remove the run's folder and begin again")
+        counts = zip(saved["rows"].tolist(), saved["checksums"].tolist(), strict=True)
+        self._kept = dict(zip(saved["clients"].tolist(), counts, strict=True))
+        self._end = saved["end"]
+        self._pin([*saved["before"], saved["rows"]])
+
+    def _pin(self, named: list[NDArray[np.int64]]) -> None:
+        self._named = named
+        self._pinned = set(np.concatenate(named).tolist())
+        self._free = [row for row in range(self._end) if row not in self._pinned]
+
+
+def row_bytes(memory: Memory) -> int:
+    """Bytes of what one client keeps."""
+    return sum(value.nbytes for value in memory.values())
+
+
+def open_client_states(
+    where: Literal["ram", "disk"], first: Memory | None, population: int, reached: int, moved: int, folder: Path | None
+) -> ClientStates:
+    """A vault in which everything will find room.
+
+    Parameters
+    ----------
+    where: ``ram`` or ``disk``. first: as for :class:`ClientStates`. population: K, all of whom may come to keep something.
+    reached, moved: how many clients are accepted at most in the whole run, and between two checkpoints. folder: for the rows.
+
+    Raises
+    ------
+    ConfigError: there is less room than that takes: K memories in RAM; on disk those of the reached, and those that the kept
+    checkpoints name besides.
+    """
+    if first is None:
+        return ClientStates(None)
+    each = row_bytes(first)
+    said = f"{population:,} clients may come to keep {each:,} bytes each, "
+    if where == "ram":
+        needed, free = population * each, free_memory()
+        if free is not None and needed > free:
+            said += f"{needed:,} in all, and {free:,} bytes of memory are free"
+            raise ConfigError(f'{said}; write memory = "disk"', "memory")
+        return ClientStates(first)
+    if folder is None:
+        raise ConfigError("rows on disk need the folder of a run; use motley.run, or give build a folder", "memory")
+    vault = DiskClientStates(first, folder)
+    needed, free = (reached + KEPT * min(reached, moved)) * each, _free_disk(folder)
+    if vault.path.exists():
+        free += vault.path.stat().st_size
+    if needed > free:
+        said += f"{needed:,} of them on disk at a time, and {free:,} bytes are free below {folder}"
+        raise ConfigError(f"{said}; choose another output folder, or a smaller model, population or cohort", "memory")
+    return vault
+
+
+def free_memory() -> int | None:
+    """Bytes of RAM that can still be had, on this machine and in the control group of this process; None where nobody tells.
+
+    What runs before left free inside this process counts: it is given back first (glibc keeps blocks of megabytes otherwise)."""
+    with suppress(OSError, AttributeError):  # another libc
+        ctypes.CDLL(None).malloc_trim(0)
+    try:
+        told = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+    except OSError:
+        return None
+    free = int(told["MemAvailable"].split()[0]) * 1024
+    with suppress(OSError, ValueError):  # no group, or "max": no limit
+        group = Path("/sys/fs/cgroup")
+        limit, taken = (int((group / name).read_text()) for name in ("memory.max", "memory.current"))
+        cached = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+        free = min(free, limit - taken + int(cached["inactive_file"]) + int(cached["active_file"]))
+    return max(free, 0)
+
+
+def _free_disk(folder: Path) -> int:
+    """Bytes free where a folder lies or is going to."""
+    while not folder.exists():
+        folder = folder.parent
+    return shutil.disk_usage(folder).free
+
+
+def _form(memory: Memory) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """Dtype and shape by name."""
+    return {name: (str(value.dtype).removeprefix("torch."), tuple(value.shape)) for name, value in memory.items()}

@@ -1,0 +1,69 @@
+"""Flights: the clients under way, their timelines and what they carry, row by row."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from motley.timing.timeline import Timelines
+
+__all__ = ["DISPATCH_COLUMNS", "InFlight"]
+
+DISPATCH_COLUMNS: Mapping[str, type] = {
+    "round": np.int64,  # in which it was sent out
+    "moves": np.int64,  # how often the model had moved then
+    "examples": np.int64,
+    "lr": np.float64,
+    "weight": np.float64,  # raw weight of its update
+    "score": np.float64,  # the selector's score, NaN where it gives none
+    "bits_down": np.int64,
+    "bits_up": np.int64,
+    "paper_bits": np.int64,
+    "theta": np.float64,  # share of its update that may travel
+    "budget": np.float64,  # of its round
+    "up_mbps": np.float64,
+    "rehearsal": np.bool_,
+    "factor": np.float64,  # on the update it sends; 1: honest
+}
+
+
+@dataclass(frozen=True)
+class InFlight:
+    """Timelines ``[n]`` and, for each, the columns of :data:`DISPATCH_COLUMNS`."""
+
+    timelines: Timelines
+    columns: Mapping[str, NDArray[Any]]
+
+    @classmethod
+    def empty(cls) -> InFlight:
+        """Nobody under way."""
+        return cls(Timelines.empty(), {name: np.zeros(0, dtype) for name, dtype in DISPATCH_COLUMNS.items()})
+
+    def __len__(self) -> int:
+        return len(self.timelines)
+
+    def plus(self, timelines: Timelines, columns: Mapping[str, ArrayLike]) -> InFlight:
+        """These and the newly sent out; a single number in ``columns`` is for all of them."""
+        joined = {
+            name: np.concatenate([self.columns[name], np.broadcast_to(np.asarray(columns[name], dtype), len(timelines))])
+            for name, dtype in DISPATCH_COLUMNS.items()
+        }
+        return InFlight(Timelines.concat(self.timelines, timelines), joined)
+
+    def take(self, rows: NDArray[np.int64]) -> InFlight:
+        """These rows only, in this order."""
+        return InFlight(self.timelines[rows], {name: column[rows] for name, column in self.columns.items()})
+
+    def save(self) -> dict[str, Any]:
+        """As plain arrays."""
+        lines = {f.name: getattr(self.timelines, f.name) for f in fields(Timelines)}
+        return {"timelines": lines, "cargo": dict(self.columns)}
+
+    @classmethod
+    def restore(cls, saved: Mapping[str, Any]) -> InFlight:
+        """From :meth:`save`."""
+        return cls(Timelines(**saved["timelines"]), saved["cargo"])

@@ -1,0 +1,84 @@
+"""From what happened to reports and table rows. Columns in, columns out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from motley.core.records import Outcome, Reports
+from motley.engines.base import TrainResult
+from motley.rounds.in_flight import InFlight
+from motley.tasks.base import Federation
+
+__all__ = ["client_rows", "federation_rows", "landed_reports", "round_row"]
+
+
+def landed_reports(
+    landed: InFlight, outcome: NDArray[np.int8], staleness: NDArray[np.int64], results: Mapping[int, TrainResult]
+) -> Reports:
+    """What the server has to say about the clients whose flight ended in this round.
+
+    Parameters
+    ----------
+    landed: ``[n]`` flights. outcome, staleness: ``[n]``. results: row of ``landed`` -> what came of training it.
+    """
+    lines = landed.timelines
+    shapes = {name: np.shape(value) for trained in results.values() for name, value in trained.signals.items()}
+    signals = {name: np.full((len(landed), *shape), np.nan) for name, shape in shapes.items()}
+    for i, trained in results.items():
+        for name, value in trained.signals.items():
+            signals[name][i] = value
+    there: NDArray[np.float64] = np.where(lines.dropped, np.nan, 1.0)
+    return Reports(
+        lines.client,
+        outcome,
+        version=lines.version.astype(np.float64),
+        num_examples=landed.columns["examples"],
+        local_steps=lines.steps.astype(np.float64) * there,
+        staleness=staleness.astype(np.float64),
+        download_s=lines.downloaded_s - lines.start_s,
+        compute_s=(lines.computed_s - lines.downloaded_s) * there,
+        upload_s=(lines.arrives_s - lines.computed_s) * there,
+        bits_up=landed.columns["bits_up"] * there,
+        bits_down=landed.columns["bits_down"],
+        signals=signals,
+    )
+
+
+def client_rows(landed: InFlight, reports: Reports) -> dict[str, Any]:
+    """Rows of the table ``clients``, without their round: the one in which the flights ended."""
+    lines, columns = landed.timelines, landed.columns
+    return {
+        "dispatch": lines.dispatch, "client": reports.ids,
+        "outcome": [Outcome(int(o)).name.lower() for o in reports.outcome],
+        "version": lines.version, "staleness": reports.staleness.astype(np.int64), "num_examples": columns["examples"],
+        "local_steps": lines.steps, "weight": columns["weight"], "score": columns["score"],
+        "loss": reports.signal("loss"), "update_norm": reports.signal("update_norm"), "start_s": lines.start_s,
+        "download_s": reports.download_s, "compute_s": reports.compute_s, "upload_s": reports.upload_s,
+        "bits_down": reports.bits_down, "bits_up": reports.bits_up, "theta": columns["theta"], "up_mbps": columns["up_mbps"],
+    }  # fmt: skip
+
+
+def round_row(reports: Reports, weight_sum: float) -> dict[str, Any]:
+    """The part of a row of ``rounds`` that the reports say: how many of each outcome, mean loss and update norm of the accepted."""
+    accepted = reports.outcome == Outcome.ACCEPTED
+    row: dict[str, Any] = {
+        kind.name.lower(): int((reports.outcome == kind).sum())
+        for kind in (Outcome.ACCEPTED, Outcome.LATE, Outcome.DROPPED, Outcome.REJECTED)
+    }
+    for column, signal in (("train_loss", "loss"), ("update_norm", "update_norm")):
+        row[column] = float(reports.signal(signal)[accepted].mean()) if accepted.any() else float("nan")
+    return row | {"weight_sum": weight_sum}
+
+
+def federation_rows(data: Federation, step_s: NDArray[np.float64], up_mbps: NDArray[np.float64]) -> dict[str, Any]:
+    """Rows of the table ``federation``: one per client, as it is before round 1."""
+    return {
+        "client": np.arange(len(data)), "num_train": data.train.sizes, "num_validation": data.validation.sizes,
+        "num_test": data.test.sizes, "noise": data.noise if len(data.noise) else np.zeros(len(data)),
+        "step_s": step_s, "up_mbps": up_mbps, "labels": data.histogram().astype(np.int64),
+        "domain": data.domain if len(data.domain) else 0, "cluster": data.cluster if len(data.cluster) else 0,
+    }  # fmt: skip

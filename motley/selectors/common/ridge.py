@@ -1,0 +1,93 @@
+"""Linear rewards with one unknown vector: the posterior that FLASH and LinUCB share, and how far they explore.
+
+    V = lambda I + sum x x^T,  b = sum r x,  theta_hat = V^-1 b                      ridge regression on the history
+    V = L L^T;   theta = theta_hat + g L^-T z  has the law N(theta_hat, g^2 V^-1);   x^T V^-1 x = |L^-1 x|^2
+
+Everything goes through the Cholesky factor; nothing is inverted. Shapes: ``x`` ``[n, d]``, ``V`` and ``L`` ``[d, d]``.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from scipy.linalg import cho_solve, solve_triangular
+
+from motley.core.arrays import Floats
+from motley.core.errors import ConfigError
+
+__all__ = ["Exploration", "Schedule", "draw", "factor", "learn", "posterior_mean", "widths"]
+
+Schedule = Literal["constant", "algorithm", "analysis"]
+
+
+def learn(v: Floats, b: Floats, x: Floats, rewards: Floats) -> tuple[Floats, Floats]:
+    """``V + sum x x^T`` and ``b + sum r x``."""
+    return v + x.T @ x, b + x.T @ rewards
+
+
+def factor(v: Floats) -> Floats:
+    """L of ``V = L L^T``, lower triangular, of one V ``[d, d]`` or of many ``[n, d, d]``; reads V's lower triangle."""
+    return np.asarray(np.linalg.cholesky(v), dtype=np.float64)
+
+
+def posterior_mean(lower: Floats, b: Floats) -> Floats:
+    """``theta_hat = V^-1 b``, ``[d]``."""
+    return np.asarray(cho_solve((lower, True), b))
+
+
+def draw(lower: Floats, b: Floats, g: float, z: Floats) -> Floats:
+    """``theta_hat + g L^-T z``, ``[d]``, for a standard normal ``z``."""
+    return posterior_mean(lower, b) + g * np.asarray(solve_triangular(lower, z, trans="T", lower=True))
+
+
+def widths(lower: Floats, x: Floats) -> Floats:
+    """``sqrt(x^T V^-1 x)``, ``[n]``."""
+    whitened = solve_triangular(lower, x.T, lower=True)
+    return np.asarray(np.sqrt(np.einsum("in,in->n", whitened, whitened)))
+
+
+@dataclass(frozen=True)
+class Exploration:
+    """How far to look beyond the posterior mean: FLASH's g, LinUCB's a.
+
+    ``constant``   the number given
+    ``algorithm``  ``sqrt(lambda) + sqrt(d log((1 + s K) / delta))``: FLASH's Algorithm 1
+    ``analysis``   ``R sqrt(d log((1 + s L^2 / lambda) / delta)) + sqrt(lambda) S``: FLASH's regret bound, R = ``noise``,
+                   S = ``theta_norm``, L = ``x_norm``
+
+    Numbers are as in the rules' options; those of another schedule than the one taken are refused.
+    """
+
+    schedule: Schedule
+    constant: float
+    lam: float
+    delta: float
+    noise: float
+    theta_norm: float
+    x_norm: float
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.constant < math.inf:
+            raise ConfigError(f"got {self.constant} for exploration; expected a number of at least 0 (0 is greedy)")
+        if not 0 < self.lam < math.inf:
+            raise ConfigError(f"got lam = {self.lam}; expected a positive number: V would have no Cholesky factor")
+        if not 0 < self.delta < 1:
+            raise ConfigError(f"got delta = {self.delta}; expected a number in (0, 1)")
+        bounds = (self.noise, self.theta_norm, self.x_norm)
+        if not all(0 < bound < math.inf for bound in bounds):
+            raise ConfigError(f"got noise, theta_norm, x_norm = {bounds}; expected positive numbers")
+        for schedule, numbers in (("constant", (self.constant,)), ("analysis", bounds)):
+            if self.schedule != schedule and set(numbers) != {1.0}:
+                raise ConfigError(f"got {numbers}, which only schedule = {schedule!r} uses; got schedule = {self.schedule!r}")
+
+    def at(self, s: int, d: int, clients: int) -> float:
+        """The factor after ``s`` updates, with ``d`` features and K = ``clients``."""
+        if self.schedule == "constant":
+            return self.constant
+        if self.schedule == "algorithm":
+            return math.sqrt(self.lam) + math.sqrt(d * math.log((1 + s * clients) / self.delta))
+        growth = math.log((1 + s * self.x_norm**2 / self.lam) / self.delta)
+        return self.noise * math.sqrt(d * growth) + math.sqrt(self.lam) * self.theta_norm

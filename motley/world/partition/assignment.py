@@ -1,0 +1,130 @@
+"""What every partition shares: checks, shuffled pools of rows per class, and the way from owners to parts."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from motley.core.arrays import Floats, Ids
+from motley.core.errors import ConfigError
+from motley.core.ragged import Ragged
+
+__all__ = [
+    "REDRAWS",
+    "assign",
+    "by_owner",
+    "check",
+    "cut",
+    "even_sizes",
+    "note_unused",
+    "pools_of",
+    "shared_evenly",
+    "topped_up",
+]
+
+
+REDRAWS = 10
+"""How often a law is drawn again before samples are moved instead."""
+
+
+def check(labels: ArrayLike, population: int, min_size: int = 1) -> Ids:
+    """The labels as int64 ``[n]``, once it is known that ``population`` clients can have ``min_size`` samples each.
+
+    Raises
+    ------
+    ConfigError: no clients, labels that are not classes, or fewer samples than the clients need (with the numbers).
+    """
+    labels = np.asarray(labels)
+    if population < 1:
+        raise ConfigError(f"got {population}; expected at least 1 client", "population")
+    if labels.ndim != 1 or (len(labels) and not np.issubdtype(labels.dtype, np.integer)):
+        raise ConfigError(
+            f"needs one whole number (a class) per sample, got {labels.dtype} of shape {list(labels.shape)};"
+            ' use partition = { name = "iid" } for other targets',
+            "partition",
+        )
+    if population * min_size > len(labels):
+        fits, most = len(labels) // population, len(labels) // min_size
+        ways = [f"set min_size to at most {fits}"] if min_size > 1 and fits else []
+        ways += [f"set population to at most {most}"] if most else []
+        raise ConfigError(
+            f"{population} clients with at least {min_size} samples each need {population * min_size} samples,"
+            f" the data has {len(labels)}; {', or '.join(ways) or 'leave more of the data to the clients'}",
+            "partition",
+        )
+    return labels.astype(np.int64)
+
+
+def even_sizes(n: int, population: int) -> Ids:
+    """``n`` samples over the clients as evenly as can be ``[K]``; the first ``n mod K`` clients have one more."""
+    return n // population + (np.arange(population) < n % population).astype(np.int64)
+
+
+def pools_of(labels: Ids, rng: np.random.Generator) -> list[Ids]:
+    """Shuffled row numbers of every class that occurs, in the order of the classes."""
+    order = np.argsort(labels, kind="stable")
+    ends = np.flatnonzero(np.diff(labels[order])) + 1
+    return [rng.permutation(rows) for rows in np.split(order, ends)]
+
+
+def assign(pools: list[Ids], counts: Ids, n: int, order: ArrayLike | None = None) -> Ids:
+    """The owner of every row ``[n]`` (-1: nobody's), taking ``counts[k, c]`` rows from each pool, clients in this order."""
+    who = np.arange(len(counts)) if order is None else np.asarray(order, np.int64)
+    owner = np.full(n, -1, np.int64)
+    for pool, wanted in zip(pools, counts[who].T, strict=True):
+        owner[pool[: wanted.sum()]] = np.repeat(who, wanted)
+    return owner
+
+
+def by_owner(owner: Ids, population: int) -> Ragged:
+    """The rows of each client, sorted; rows of owner -1 are left out."""
+    order = np.argsort(owner, kind="stable")
+    values = order[np.count_nonzero(owner < 0) :]
+    sizes = np.bincount(owner[values], minlength=population)
+    return Ragged(np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)]), values.astype(np.int64))
+
+
+def cut(shares: Floats, n: int) -> Ids:
+    """``n`` samples in these shares ``[K]`` (together 1): cut points at the floor of the running sum; all n are given."""
+    ends = np.minimum(np.floor(np.cumsum(shares) * n + 1e-6), n).astype(np.int64)
+    ends[-1] = n
+    return np.diff(ends, prepend=0)
+
+
+def shared_evenly(rng: np.random.Generator, held: NDArray[np.bool_], available: Ids) -> Ids:
+    """Samples of each class for each client ``[K, C]`` where the holders of a class share it evenly.
+
+    Parameters
+    ----------
+    held: who has which class ``[K, C]``. available: samples of each class ``[C]``.
+
+    The samples left after even division go one each to holders that follow each other from a random one on.
+    """
+    holders = held.sum(axis=0)
+    each, more = np.divmod(available, np.maximum(holders, 1))
+    turn = np.cumsum(held, axis=0) - 1 + rng.integers(np.maximum(holders, 1))
+    return np.where(held, each + (turn % np.maximum(holders, 1) < more), 0).astype(np.int64)
+
+
+def note_unused(owner: Ids) -> str:
+    """What to add to a note where rows are nobody's; nothing where there are none."""
+    unused = np.count_nonzero(owner < 0)
+    return f"; {unused} of {len(owner)} samples are of classes that nobody has" if unused else ""
+
+
+def topped_up(sizes: Ids, min_size: int) -> Ids:
+    """Sizes ``[K]`` of at least ``min_size``, what is missing taken one sample at a time from whoever is largest then.
+
+    That is a ceiling on all sizes, with the last few samples taken from the first clients that reach it. Needs
+    ``len(sizes) * min_size <= sizes.sum()``.
+    """
+    filled = np.maximum(sizes, min_size)
+    missing = int(filled.sum() - sizes.sum())
+    low, high = min_size, int(filled.max())
+    while low < high:  # the lowest ceiling that takes no more than is missing
+        middle = (low + high) // 2
+        low, high = (low, middle) if np.maximum(filled - middle, 0).sum() <= missing else (middle + 1, high)
+    rest = missing - int(np.maximum(filled - low, 0).sum())
+    capped = np.minimum(filled, low)
+    capped[np.flatnonzero(capped == low)[:rest]] -= 1
+    return capped

@@ -1,0 +1,79 @@
+"""What a look does to pictures: rotation, blur, contrast, brightness, noise; each picture its own, whole batches at once.
+
+Pictures are ``[n, C, H, W]`` with black 0 and white 1. The order is rotation (bilinear about the middle, black comes in from outside),
+blur (Gaussian, the border repeated), contrast ``c (x - 1/2) + 1/2`` (-1 is the negative), brightness ``b x``, both cut to [0, 1], and
+noise ``N(0, s^2)``, which is not cut (as NIID-Bench adds it).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from motley.core.arrays import Floats, Ids
+from motley.core.keys import Key
+from motley.world.base import Appearance
+
+__all__ = ["blurred", "rotated", "seen"]
+
+Pictures = NDArray[np.float32]
+
+
+def seen(key: Key, x: Pictures, looks: Appearance, rows: Ids) -> Pictures:
+    """The pictures as the looks have them, ``[n, ...]`` like ``x``; noise of a row depends on the key and the row alone."""
+    out = x
+    if looks.pictures_only:
+        out = blurred(rotated(out, looks.degrees), looks.blur)
+        contrast, brightness = (v.astype(np.float32).reshape(-1, 1, 1, 1) for v in (looks.contrast, looks.brightness))
+        toned = np.clip(np.clip(contrast * (out - 0.5) + 0.5, 0, 1) * brightness, 0, 1)
+        same = (looks.contrast == 1) & (looks.brightness == 1)
+        out = np.where(same.reshape(-1, 1, 1, 1), out, toned)
+    noisy = np.flatnonzero(looks.noise > 0)
+    if len(noisy):
+        drawn = key.normal(rows[noisy], int(np.prod(x.shape[1:]))).reshape(len(noisy), *x.shape[1:])
+        out = out.copy()
+        out[noisy] += (looks.noise[noisy].reshape(-1, *(1,) * (x.ndim - 1)) * drawn).astype(np.float32)
+    return out
+
+
+def rotated(x: Pictures, degrees: Floats) -> Pictures:
+    """Each picture turned counter-clockwise about its middle."""
+    turned = np.flatnonzero(degrees != 0)
+    if not len(turned):
+        return x
+    n, (channels, height, width) = len(turned), x.shape[1:]
+    angle = np.deg2rad(degrees[turned])[:, None, None]
+    row, column = np.arange(height)[None, :, None] - (height - 1) / 2, np.arange(width)[None, None, :] - (width - 1) / 2
+    from_row = np.cos(angle) * row + np.sin(angle) * column + (height - 1) / 2  # where each pixel comes from, [n, H, W]
+    from_column = -np.sin(angle) * row + np.cos(angle) * column + (width - 1) / 2
+    top, left = np.floor(from_row + 1e-9).astype(np.int64), np.floor(from_column + 1e-9).astype(np.int64)
+    down, right = from_row - top, from_column - left
+    padded = np.pad(x[turned], ((0, 0), (0, 0), (1, 1), (1, 1))).reshape(n, channels, -1)
+    total = np.zeros((n, channels, height * width))
+    for y, x_, share in (
+        (top, left, (1 - down) * (1 - right)), (top, left + 1, (1 - down) * right),
+        (top + 1, left, down * (1 - right)), (top + 1, left + 1, down * right),
+    ):  # fmt: skip
+        place = np.clip(y + 1, 0, height + 1) * (width + 2) + np.clip(x_ + 1, 0, width + 1)
+        total += np.take_along_axis(padded, place.reshape(n, 1, -1), axis=2) * share.reshape(n, 1, -1)
+    out = x.copy()
+    out[turned] = total.reshape(n, channels, height, width)
+    return out
+
+
+def blurred(x: Pictures, sigma: Floats) -> Pictures:
+    """Each picture under its own Gaussian, cut at three deviations of the widest."""
+    hazy = np.flatnonzero(sigma > 0)
+    if not len(hazy):
+        return x
+    reach = int(np.ceil(3 * sigma.max()))
+    weights = np.exp(-0.5 * (np.arange(-reach, reach + 1) / sigma[hazy, None]) ** 2)
+    weights = (weights / weights.sum(axis=1, keepdims=True)).astype(np.float32)
+    part = x[hazy]
+    for axis in (2, 3):
+        size = part.shape[axis]
+        wide = np.pad(part, [(reach, reach) if a == axis else (0, 0) for a in range(4)], mode="edge")
+        part = sum(weights[:, i].reshape(-1, 1, 1, 1) * wide.take(range(i, i + size), axis=axis) for i in range(2 * reach + 1))
+    out = x.copy()
+    out[hazy] = part
+    return out

@@ -1,0 +1,374 @@
+"""Diagnostics: figures worked by hand on parabolas, the same on every engine and after a resume, and a run that does not notice."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from motley.core.arrays import Floats
+from motley.core.errors import ConfigError, EngineError
+from motley.core.records import Cohort, Reports, SelectionContext, SignalRequirements
+from motley.experiments.build import build
+from motley.experiments.config import Experiment
+from motley.rounds import diagnostics
+from motley.rounds.loop import RoundLoop
+from motley.selectors.base import SelectionRule, Selector
+from motley.tasks import from_clients, own_task
+from motley.tasks.base import ModelState
+from motley.transport.allocators.base import AllocationContext, Allocator, State
+
+B2, SELECTED, EXPECTED, G2 = (f"diversity.{name}" for name in ("B2", "B2_selected", "B2_expected", "G2"))
+
+
+class Rows:
+    """A writer that keeps what it is given."""
+
+    def __init__(self) -> None:
+        self.tables: dict[str, list[dict[str, Any]]] = {}
+
+    def add(self, table: str, columns: dict[str, Any]) -> None:
+        self.tables.setdefault(table, []).append(columns)
+
+    @property
+    def notes(self) -> list[dict[str, float]]:
+        """Those of every server step."""
+        return [json.loads(row["notes"] or "{}") for row in self.tables["rounds"]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Named(SelectionRule[int]):
+    """A toy that asks these clients in every round, and says it drew by these probabilities."""
+
+    ids: tuple[int, ...]
+    p: tuple[float, ...] | None = None
+
+    def needs(self) -> SignalRequirements:
+        return SignalRequirements()
+
+    def init(self) -> int:
+        return 0
+
+    def select(self, state: int, ask: SelectionContext) -> Cohort:
+        p = None if self.p is None else np.array(self.p)
+        return Cohort(np.array(self.ids), notes={"own": 1.0}, probabilities=p)
+
+    def observe(self, state: int, round: int, reports: Reports) -> int:
+        return state
+
+
+def _parabolas(**keys: Any) -> Experiment:
+    """``f_k = a_k/2 (w - m_k)^2`` with a = (1, 2, 1) and m = (0, 1, 2); two full-batch steps of rate 1/2."""
+    base = {
+        "task": {"name": "quadratic", "dim": 1, "curvatures": [1, 2, 1], "minima": [0, 1, 2]}, "partition": "by_writer",
+        "population": 3, "cohort": 2, "stop": {"rounds": 3}, "local": {"steps": 2, "batch_size": 1, "optimizer": {"lr": 0.5}},
+        "dtype": "float64", "weights": "uniform", "engine": "sequential", "examine": {"every": 1, "diagnostics": True},
+    }  # fmt: skip
+    return Experiment(**{**base, **keys})
+
+
+def _digits(**keys: Any) -> Experiment:
+    base = {
+        "task": {"name": "image", "data": "digits", "model": {"name": "mlp", "hidden": [8]}}, "population": 6, "cohort": 3,
+        "partition": {"name": "dirichlet", "alpha": 0.3}, "stop": {"rounds": 5}, "dtype": "float64",
+        "local": {"steps": 2, "batch_size": 16, "optimizer": {"lr": 0.1}}, "algorithm": {"name": "fedprox", "mu": 0.1},
+        "selector": {"name": "hetero_select_v1"}, "network": {"name": "uniform"}, "device": {"name": "uniform"},
+        "engine": {"name": "sequential", "threads": 1}, "examine": {"every": 2, "diagnostics": True},
+    }  # fmt: skip
+    return Experiment(**{**base, **keys})
+
+
+def _from_zero(experiment: Experiment, rule: SelectionRule[Any] | None = None, **changes: Any) -> tuple[RoundLoop, Rows]:
+    """The simulation with the model 0 at first, and some of its plan exchanged."""
+    made, rows = build(experiment), Rows()
+    model = made.server.model
+    zero = ModelState(torch.zeros_like(model.x), model.buffers, model.counters)
+    plan = dataclasses.replace(made.plan, **changes)
+    return RoundLoop(plan, made.engine, made.selector if rule is None else Selector(rule), zero, rows), rows  # type: ignore[arg-type]
+
+
+def _ended(experiment: Experiment) -> tuple[RoundLoop, Rows]:
+    rows = Rows()
+    simulation = build(experiment, writer=rows)  # type: ignore[arg-type]
+    while not simulation.done:
+        simulation.step()
+    simulation.engine.close()
+    return simulation, rows
+
+
+# ------------------------------------------------------------------------------------- by hand
+
+
+def test_a_round_by_hand() -> None:
+    """w = 0: g_k = a_k (w - m_k) = (0, -2, -2), g = -4/3, d = (16/9, 4/9, 4/9).
+
+    B^2 = 24/27 = 8/9, over clients 0 and 1 20/18 = 10/9, by p = (1/4, 1/4, 1/2) 4/9 + 1/9 + 2/9 = 7/9, G^2 = 16/9.
+    Two steps of 1/2 leave client 0 at 0 and bring client 1 to its minimum 1 (a step is w - (w - 1)): drift (0 + 1) / 2.
+    E = 2, lr = 1/2, mu = 0: bounds 2 (16/9 + 8/9) = 16/3 and 2 (16/9 + 10/9) = 52/9. The model moves to their mean 1/2."""
+    simulation, rows = _from_zero(_parabolas(), Named((0, 1), (0.25, 0.25, 0.5)))
+    simulation.step()
+    wanted = {
+        "own": 1.0, B2: 8 / 9, SELECTED: 10 / 9, EXPECTED: 7 / 9, G2: 16 / 9, "drift.measured": 1 / 2, "drift.bound": 16 / 3,
+        "drift.bound_selected": 52 / 9, "moved_squared": 1 / 4, "local_rate": 1.0,
+    }  # fmt: skip
+    assert rows.notes[0] == pytest.approx(wanted, rel=1e-14)
+    simulation.step()  # at w = 1/2: g_k = (1/2, -1, -3/2), g = -2/3, and the model moves on from 1/2
+    assert rows.notes[1][G2] == pytest.approx(4 / 9, rel=1e-14)
+    assert rows.notes[1][B2] == pytest.approx(((7 / 6) ** 2 + (1 / 3) ** 2 + (5 / 6) ** 2) / 3, rel=1e-14)
+
+
+def test_the_pull_of_fedprox_is_in_the_bound() -> None:
+    """mu = 1: client 1 goes to 1, then to 1 - (0 + 1) / 2 = 1/2: drift (0 + 1/4) / 2; bound 2 / (1 + 1) (16/9 + 8/9) = 24/9."""
+    simulation, rows = _from_zero(_parabolas(algorithm={"name": "fedprox", "mu": 1.0}), Named((0, 1)))
+    simulation.step()
+    assert rows.notes[0]["drift.measured"] == pytest.approx(1 / 8, rel=1e-14)
+    assert rows.notes[0]["drift.bound"] == pytest.approx(24 / 9, rel=1e-14)
+    assert EXPECTED not in rows.notes[0]
+
+
+def test_probabilities_need_not_be_normalised() -> None:
+    simulation, rows = _from_zero(_parabolas(), Named((0, 1), (1.0, 1.0, 2.0)))
+    simulation.step()
+    assert rows.notes[0][EXPECTED] == pytest.approx(7 / 9, rel=1e-14)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_equal_clients_do_not_differ_at_all(dtype: str) -> None:
+    task = {"name": "quadratic", "dim": 2, "minima": [0.3, 1.7] * 3}
+    simulation, rows = _from_zero(_parabolas(task=task, dtype=dtype))
+    simulation.step()
+    assert [rows.notes[0][name] for name in (B2, SELECTED, EXPECTED)] == [0.0] * 3
+    assert rows.notes[0][G2] == pytest.approx(0.09 + 2.89, rel=1e-6)
+
+
+def test_everybody_selected_and_equal_chances_are_the_mean_over_all() -> None:
+    _, rows = _ended(_digits(cohort=6, selector="uniform", stop={"rounds": 2}))
+    for notes in rows.notes:
+        assert notes[SELECTED] == pytest.approx(notes[B2], rel=1e-12)
+        assert notes[EXPECTED] == pytest.approx(notes[B2], rel=1e-12)
+        assert 0 < notes["drift.measured"] < notes["drift.bound"]
+
+
+def test_distances_are_those_of_the_definition_however_gradients_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Random gradients far from 0, in pieces of 1, 3 and all; then through a whole run."""
+    rng = np.random.Generator(np.random.Philox(0))
+    g = 1e4 + rng.normal(size=(7, 5))
+    weights = np.stack([np.full(7, 1 / 7), rng.dirichlet(np.ones(7))])
+    square = ((g - g.mean(0)) ** 2).sum(1)
+    for size in (1, 3, 7):
+        spread, length = diagnostics.distances(iter([g[i : i + size] for i in range(0, 7, size)]), weights)
+        assert spread == pytest.approx(weights @ square, rel=1e-9)
+        assert length == pytest.approx((g.mean(0) ** 2).sum(), rel=1e-12)
+    whole = _ended(_digits(stop={"rounds": 1}))[1].notes[0]
+    monkeypatch.setattr(diagnostics, "HELD", 1)
+    assert _ended(_digits(stop={"rounds": 1}))[1].notes[0] == pytest.approx(whole, rel=1e-12)
+
+
+# ------------------------------------------------------------------------------------- when, and of what
+
+
+def test_the_first_the_due_and_the_last_step_are_diagnosed() -> None:
+    _, rows = _ended(_parabolas(stop={"rounds": 7}, examine={"every": 3, "diagnostics": True}))
+    assert [step for step, notes in enumerate(rows.notes, 1) if B2 in notes] == [1, 3, 6, 7]
+    assert [step for step, notes in enumerate(rows.notes, 1) if notes] == [1, 3, 6, 7]
+
+
+NO_BOUND: dict[str, dict[str, Any]] = {
+    "momentum": {"local": {"steps": 2, "batch_size": 1, "optimizer": {"lr": 0.1, "momentum": 0.5}}},
+    "adam": {"local": {"steps": 2, "batch_size": 1, "optimizer": {"name": "adam", "lr": 0.1}}},
+    "other numbers of steps": {"local": {"epochs": 1, "batch_size": 1, "optimizer": {"lr": 0.1}}},
+    "shifted gradients": {"algorithm": "scaffold"},
+}
+
+
+@pytest.mark.parametrize("keys", NO_BOUND.values(), ids=NO_BOUND)
+def test_the_bound_is_left_out_where_it_means_nothing(keys: dict[str, Any]) -> None:
+    task = {"name": "quadratic", "dim": 1, "minima": [0, 1, 2], "examples": [1, 2, 3]}
+    _, rows = _ended(_parabolas(task=task, **keys))
+    for notes in rows.notes:
+        assert "drift.measured" in notes
+        assert "drift.bound" not in notes
+
+
+def test_clipped_gradients_keep_the_bound() -> None:
+    clipped = {"steps": 2, "batch_size": 1, "optimizer": {"lr": 0.5}, "clip": {"norm": 0.1}}
+    assert "drift.bound" in _ended(_parabolas(local=clipped))[1].notes[0]
+
+
+@pytest.mark.parametrize("synchrony", [{"name": "buffered", "buffer": 2}, "asynchronous"])
+def test_servers_that_step_on_less_than_a_cohort(synchrony: Any) -> None:
+    """A step's first choice is measured; the bound is there only where all that came had started from that model."""
+    _, rows = _ended(_digits(cohort=4, synchrony=synchrony, stop={"rounds": 8}, selector="uniform"))
+    diagnosed = [notes for notes in rows.notes if "moved_squared" in notes]
+    assert len(diagnosed) == 5
+    assert sum(B2 in notes for notes in diagnosed) >= 2
+    assert all(("drift.measured" in notes) == (B2 in notes) for notes in diagnosed)
+    assert sum("drift.bound" in notes for notes in diagnosed) < len(diagnosed)
+
+
+def test_a_model_that_ran_away_notes_nothing_that_is_no_number() -> None:
+    _, rows = _ended(_parabolas(local={"steps": 2, "batch_size": 1, "optimizer": {"lr": 1e51}}))
+    for notes in rows.notes:
+        assert all(np.isfinite(value) for value in notes.values())
+    assert B2 not in rows.notes[-1]
+
+
+# ------------------------------------------------------------------------------------- engines, resume, off
+
+
+@pytest.mark.parametrize("name", ["cohort", "vmap", "threads", "processes"])
+def test_engines_agree(name: str) -> None:
+    keys = {"network": "none", "stop": {"rounds": 3}}
+    _, one = _ended(_digits(**keys))
+    _, other = _ended(_digits(**keys, engine={"name": name, "threads": 2}))
+    for here, there in zip(one.notes, other.notes, strict=True):
+        assert here == pytest.approx(there, rel=1e-9)
+
+
+def test_a_resumed_run_notes_the_same() -> None:
+    whole = _ended(_digits())[1].notes
+    for stop in range(1, 5):
+        rows = Rows()
+        first, second = build(_digits(), writer=rows), build(_digits(), writer=rows)  # type: ignore[arg-type]
+        for _ in range(stop):
+            first.step()
+        second.restore(first.save())
+        while not second.done:
+            second.step()
+        assert rows.notes == whole
+
+
+COMPRESSED: dict[str, Any] = {
+    "selector": "hetero_select", "compressor": {"name": "topk"}, "feedback": "adaptive", "allocator": "by_score", "weights": "score",
+    "budget": {"name": "constant", "average": 0.3},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "keys", [{}, COMPRESSED, {"synchrony": {"name": "buffered", "buffer": 2}}], ids=["plain", "sent", "buffered"]
+)
+def test_the_run_does_not_notice(keys: dict[str, Any]) -> None:
+    """Model, memories, traffic, time, choices and every table are the same to the last bit, but for the column of notes."""
+    with_it, one = _ended(_digits(**keys))
+    without, other = _ended(_digits(**keys, examine={"every": 2}))
+    saved, same = with_it.save(), without.save()
+    assert repr(saved) == repr(same)
+    assert torch.equal(with_it.server.model.x, without.server.model.x)
+    assert one.tables.keys() == other.tables.keys()
+    for table in one.tables:
+        for a, b in zip(one.tables[table], other.tables[table], strict=True):
+            assert a.keys() == b.keys()
+            for column in a.keys() - {"notes"}:
+                np.testing.assert_array_equal(a[column], b[column], err_msg=f"{table}.{column}")
+    assert not any(B2 in notes or "moved_squared" in notes for notes in other.notes)
+    for here, there in zip(one.notes, other.notes, strict=True):
+        assert there.items() <= here.items()
+
+
+def test_the_run_id_of_a_run_without_them_is_what_it_was() -> None:
+    """They fill a column of a table, so a run with them is another folder; without them nothing was added."""
+    keys: dict[str, Any] = {"task": "quadratic", "population": 4, "cohort": 2, "stop": {"rounds": 2}, "partition": "by_writer"}
+    assert Experiment(**keys).run_id() == "45615c9d5e00"
+    assert Experiment(**keys, examine={"diagnostics": False}).run_id() == "45615c9d5e00"
+    assert Experiment(**keys, examine={"diagnostics": True}).run_id() != "45615c9d5e00"
+
+
+# ------------------------------------------------------------------------------------- what compression loses
+
+
+@dataclasses.dataclass(frozen=True)
+class Uneven(Allocator):
+    """A toy: client k's share is so many quarters."""
+
+    quarters: tuple[int, ...]
+
+    def ratios(self, state: State, load: AllocationContext) -> Floats:
+        return np.array([self.quarters[k] / 4 for k in load.ids])
+
+
+def _sent(quarters: tuple[int, ...], **keys: Any) -> dict[str, float]:
+    """Notes of a round of two clients whose updates are (8, 3, 2, 1) and (0, 2, 6, -3)."""
+    task = {"name": "quadratic", "dim": 4, "minima": [8, 3, 2, 1, 0, 2, 6, -3], "examples": [1, 1]}
+    local = {"steps": 1, "batch_size": 1, "optimizer": {"lr": 1.0}}
+    common = {
+        "task": task,
+        "population": 2,
+        "local": local,
+        "compressor": "topk",
+        "budget": {"name": "constant", "average": 0.5},
+    }
+    experiment = _parabolas(**{**common, **keys})
+    upload_config = dataclasses.replace(build(experiment).plan.upload_config, allocator=Uneven(quarters))
+    simulation, rows = _from_zero(experiment, upload_config=upload_config)
+    simulation.step()
+    return rows.notes[0]
+
+
+@pytest.mark.parametrize("feedback", ["none", "fixed"])
+def test_errors_of_unequal_and_equal_shares_by_hand(feedback: str) -> None:
+    """A quarter and three quarters: client 0 keeps back (0, 3, 2, 1), client 1 a zero; of the sum of halves (0, 1.5, 1, .5) the
+    square is 3.5, the clients' squares are 14 and 0. Two values each: (0, 0, 2, 1) and (0, 2, 0, 0); half of them (0, 1, 1, .5):
+    2.25, and 5 and 4."""
+    notes = _sent((1, 3), feedback=feedback)
+    assert {name: value for name, value in notes.items() if "error" in name} == {
+        "error.as_allocated": 3.5, "error.uniform": 2.25, "client_error.as_allocated": 7.0, "client_error.uniform": 4.5,
+    }  # fmt: skip
+
+
+def test_errors_are_weighed_as_updates_are() -> None:
+    """Three samples against one: w = (3/4, 1/4): (0, 2.25, 1.5, .75) and (0, .5, 1.5, .75)."""
+    task = {"name": "quadratic", "dim": 4, "minima": [8, 3, 2, 1, 0, 2, 6, -3], "examples": [3, 1]}
+    notes = _sent((1, 3), weights="examples", task=task)
+    assert notes["error.as_allocated"] == pytest.approx(2.25**2 + 1.5**2 + 0.75**2, rel=1e-14)
+    assert notes["error.uniform"] == pytest.approx(0.5**2 + 1.5**2 + 0.75**2, rel=1e-14)
+
+
+@pytest.mark.parametrize("keys", [{}, {"feedback": "ef21"}], ids=["equal shares", "changes"])
+def test_no_errors_where_there_is_nothing_to_compare(keys: dict[str, Any]) -> None:
+    notes = _sent((1, 3) if keys else (2, 2), **keys)
+    assert B2 in notes
+    assert not any("error" in name for name in notes)
+
+
+def test_the_second_round_has_errors_of_update_and_memory() -> None:
+    _, rows = _ended(_digits(**COMPRESSED))
+    assert all(notes["error.as_allocated"] > 0 for notes in rows.notes[1:] if notes.get(B2))
+
+
+# ------------------------------------------------------------------------------------- who cannot have it
+
+
+@pytest.mark.parametrize("name", ["fedbn", "rhfl"])
+def test_clients_with_models_of_their_own_are_refused(name: str) -> None:
+    keys: dict[str, Any] = {"algorithm": {"name": "rhfl", "mode": "kd"}, "public": 0.1}
+    if name == "fedbn":
+        model = {"name": "mlp", "norm": "batch"}
+        keys = {"task": {"name": "image", "data": "digits", "model": model}, "algorithm": name}
+    with pytest.raises(
+        ConfigError, match=rf"examine\.diagnostics: .*at one model, and under '{name}' each has a model of its own"
+    ):
+        build(_digits(**keys, selector="uniform"))
+
+
+class Silent(nn.Linear):
+    """Trains like any layer; in eval mode its outputs have forgotten where they came from."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        out = super().forward(input)
+        return out if self.training else out.detach()
+
+
+def test_a_model_without_gradients_in_eval_mode_is_told() -> None:
+    rng = np.random.Generator(np.random.Philox(0))
+    make: Callable[[], nn.Module] = lambda: Silent(3, 2)  # noqa: E731
+    task = own_task(from_clients([(rng.normal(size=(20, 3)), np.arange(20) % 2) for _ in range(4)]), make)
+    keys: dict[str, Any] = {"task": "own", "cohort": 2, "stop": {"rounds": 1}, "engine": "sequential"}
+    build(Experiment(**keys), task=task).step()
+    with pytest.raises(EngineError, match=r"examine\.diagnostics needs a gradient of every client in eval mode.*leave it out"):
+        build(Experiment(**keys, examine={"diagnostics": True}), task=task).step()

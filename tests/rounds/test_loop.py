@@ -1,0 +1,471 @@
+"""Whole rounds through the simulation, worked by hand; and what later modes will ask of it: old versions, memories, drop-outs."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from motley.algorithms.aggregators.mean import Mean
+from motley.algorithms.base import Algorithm, Context, Correction, Memory, Parts
+from motley.algorithms.local import SGD
+from motley.core import codec
+from motley.core.errors import ConfigError, StoreError
+from motley.core.records import Cohort, Outcome, Reports, SelectionContext, SignalRequirements
+from motley.experiments.build import build
+from motley.experiments.config import Experiment
+from motley.rounds.checkpoint import Checkpoints
+from motley.rounds.loop import RoundLoop
+from motley.rounds.stop import Stop
+from motley.selectors.base import SelectionRule, Selector
+from motley.tasks.base import ModelState
+from motley.timing.synchrony import Dispatch, Step, Synchrony, View, Wait
+from motley.world.base import Failures
+
+
+class Rows:
+    """A writer that keeps what it is given."""
+
+    def __init__(self) -> None:
+        self.tables: dict[str, list[dict[str, Any]]] = {}
+
+    def add(self, table: str, columns: dict[str, Any]) -> None:
+        self.tables.setdefault(table, []).append(columns)
+
+
+UP = 32_000 + 8 * (15 + 8 + 1 + 5 + 38)
+"""Bits of an upload: 1000 numbers, the message's head and checksum, the name and head of its one part delta."""
+
+
+def _experiment(**keys: Any) -> Experiment:
+    """Three parabolas in 1000 dimensions with 2, 4 and 8 samples: a model is 32,000 bits, a second down is 2 of them, up is 1."""
+    base = {
+        "task": {"name": "quadratic", "dim": 1000, "examples": [2, 4, 8]}, "partition": "by_writer", "population": 3, "cohort": 3,
+        "stop": {"rounds": 3}, "local": {"batch_size": 1, "optimizer": {"name": "sgd", "lr": 0.1}}, "dtype": "float64",
+        "device": {"name": "constant", "seconds": 0.25}, "network": {"name": "constant", "up_mbps": 0.032, "down_mbps": 0.064},
+        "examine": {"every": 1, "per_client": True}, "engine": "sequential",
+    }  # fmt: skip
+    return Experiment(**{**base, **keys})
+
+
+def test_a_round_of_three_clients_to_the_last_digit() -> None:
+    """Download 32,000 bits at .064 Mb/s: .5 s. Compute 2, 4, 8 steps of .25 s: .5, 1, 2 s. Up: 32,536 bits at .032 Mb/s: 1.01675 s.
+    The slowest ends the round at .5 + 2 + 1.01675 s; three models down, three updates up."""
+    rows = Rows()
+    simulation = build(_experiment(), writer=rows)
+    assert simulation.step().time_s == 3.51675
+    clients, rounds = rows.tables["clients"][0], rows.tables["rounds"][0]
+    assert clients["client"].tolist() == [0, 1, 2]
+    assert clients["download_s"].tolist() == [0.5] * 3
+    assert clients["compute_s"].tolist() == [0.5, 1.0, 2.0]
+    assert clients["upload_s"].tolist() == pytest.approx([1.01675] * 3, rel=1e-12)
+    assert (rounds["down_bits"], rounds["up_bits"], rounds["up_paper_bits"]) == (96_000, 3 * UP, 96_000)
+    assert (rounds["probe_down_bits"], rounds["probe_up_bits"], rounds["total_bits"]) == (0, 0, 96_000 + 3 * UP)
+    assert simulation.step().time_s == 2 * 3.51675
+
+
+def test_a_probe_is_charged_and_its_download_is_not_charged_twice() -> None:
+    """Power-of-Choice, d = 3, m = 2, losses on all data: forward passes of 2, 4, 8 batches at a third of .25 s: at most 2/3 s.
+    Candidates download in .5 s and send one number (32 bits, .001 s): the bench takes .5 + 2/3 + .001 s. The chosen two hold the
+    model already, so only computing and the upload follow. The sizes told at enrolment: 3 x 32 bits."""
+    rows = Rows()
+    selector = {"name": "power_of_choice", "d": 3}
+    simulation = build(_experiment(cohort=2, selector=selector, probe={"batches": "all"}), writer=rows)
+    end = simulation.step().time_s
+    clients, rounds = rows.tables["clients"][0], rows.tables["rounds"][0]
+    bench = 0.5 + 8 * 0.25 / 3 + 0.001
+    steps = np.array([2, 4, 8])[clients["client"]]
+    assert end == pytest.approx(bench + 0.25 * steps.max() + 1.01675, rel=1e-15)
+    assert clients["start_s"].tolist() == [pytest.approx(bench, rel=1e-15)] * 2
+    assert clients["download_s"].tolist() == [0.0, 0.0]
+    assert (rounds["probed"], rounds["probe_down_bits"], rounds["probe_up_bits"]) == (3, 96_000, 96)
+    assert (rounds["down_bits"], rounds["up_bits"]) == (0, 2 * UP)
+    assert rounds["total_bits"] == 96 + 96_000 + 96 + 2 * UP
+
+
+def test_traffic_is_conserved() -> None:
+    """What the rounds say adds up to what the ledger says, and a round's clients to the round."""
+    rows = Rows()
+    simulation = build(_experiment(cohort=2, selector="power_of_choice"), writer=rows)
+    while not simulation.done:
+        simulation.step()
+    parts = ("down_bits", "up_bits", "probe_down_bits", "probe_up_bits")
+    enrolled = simulation.channel.ledger.total("enrol")
+    assert sum(row[part] for row in rows.tables["rounds"] for part in parts) + enrolled == simulation.channel.ledger.total_bits
+    for row, clients in zip(rows.tables["rounds"], rows.tables["clients"], strict=True):
+        assert clients["bits_up"].sum() == row["up_bits"]
+        assert clients["bits_down"].sum() == row["down_bits"]
+
+
+@dataclasses.dataclass(frozen=True)
+class TwoAtOnce(Synchrony):
+    """A toy of what buffered modes will do: keep two clients under way, step on every arrival."""
+
+    def decide(self, view: View) -> Dispatch | Wait | Step:
+        if view.arrived.any():
+            return Step(accept=view.arrived, cancel=np.zeros(len(view.flights), bool))
+        if len(view.flights) < 2 and not (view.asked and view.asked_s == view.now_s):
+            return Dispatch(2 - len(view.flights))
+        return Wait(float(view.flights.arrives_s[~view.flights.dropped].min()))
+
+
+@dataclasses.dataclass(frozen=True)
+class Counting(Correction):
+    """A toy of a method with client memory: every client counts its rounds."""
+
+    def memory(self, state: ModelState) -> Memory:
+        return {"rounds": torch.zeros(1, dtype=state.x.dtype)}
+
+    def finish(self, after: ModelState, ctx: Context) -> tuple[Parts, Memory | None]:
+        assert ctx.memory is not None, "a client's first round begins with the memory that the method says"
+        return super().finish(after, ctx)[0], {"rounds": ctx.memory["rounds"] + 1}
+
+
+def _with(simulation: RoundLoop, **changes: Any) -> RoundLoop:
+    plan = dataclasses.replace(simulation.plan, **changes)
+    return RoundLoop(plan, simulation.engine, simulation.selector, simulation.server.model, simulation.writer)
+
+
+def test_updates_of_old_versions_start_from_the_model_they_received() -> None:
+    """Two of three clients under way; the first arrival steps the server, so the second was trained on an older version. Its
+    upload is y(old x) - old x: with lr .1 and n steps from x the update is (1 - .9^n)(m - x) for the x it received."""
+    rows = Rows()
+    simulation = _with(build(_experiment(cohort=2, weights="uniform", stop={"rounds": 6}), writer=rows), synchrony=TwoAtOnce())
+    models, minima = [simulation.server.model.x], None
+    for _ in range(4):
+        simulation.step()
+        models.append(simulation.server.model.x)
+    data = simulation.federation
+    for at, clients in enumerate(rows.tables["clients"]):
+        assert len(clients["client"]) == 1
+        client, version = int(clients["client"][0]), int(clients["version"][0])
+        assert clients["staleness"][0] == at - version
+        minima = data.y[torch.from_numpy(data.train[client])][0]
+        update = (1 - 0.9 ** (2, 4, 8)[client]) * (minima - models[version])
+        torch.testing.assert_close(models[at + 1] - models[at], update, rtol=1e-10, atol=1e-12)
+    assert max(int(c["staleness"][0]) for c in rows.tables["clients"]) >= 1
+
+
+@dataclasses.dataclass(frozen=True)
+class OneByOne(TwoAtOnce):
+    """Of several that arrive together one is folded at a time."""
+
+    def decide(self, view: View) -> Dispatch | Wait | Step:
+        decision = super().decide(view)
+        if isinstance(decision, Step):
+            decision.accept[np.flatnonzero(decision.accept)[1:]] = False
+        return decision
+
+
+@dataclasses.dataclass(frozen=True)
+class Buffer(Synchrony):
+    """A toy of FedBuff: two on their way at any time, a step for every two that have arrived."""
+
+    def decide(self, view: View) -> Dispatch | Wait | Step:
+        under_way = len(view.flights) - int(view.arrived.sum())
+        if view.arrived.sum() >= 2:
+            return Step(accept=view.arrived, cancel=np.zeros(len(view.flights), bool))
+        if under_way < 2 and not (view.asked and view.asked_s == view.now_s):
+            return Dispatch(2 - under_way)
+        return Wait(float(view.flights.arrives_s[~view.arrived].min()))
+
+
+def test_a_step_tells_of_all_that_was_sent_out_since_the_last() -> None:
+    """Five clients, several dispatches before a step: traffic and cohorts of each are in its row, and time begins with the first."""
+    rows = Rows()
+    task = {"name": "quadratic", "dim": 1000, "examples": [2, 4, 8, 3, 5]}
+    experiment = _experiment(task=task, cohort=2, population=5, selector="power_of_choice", stop={"rounds": 6})
+    simulation = _with(build(experiment, writer=rows), synchrony=Buffer())
+    while not simulation.done:
+        simulation.step()
+    table, ledger = rows.tables["rounds"], simulation.channel.ledger
+    assert simulation.round > simulation.version
+    assert sum(row["selected"] for row in table) == simulation.dispatch
+    for kind, direction, column in (
+        ("model", "down", "down_bits"),
+        ("probe", "up", "probe_up_bits"),
+        ("upload", "up", "up_bits"),
+    ):
+        assert sum(row[column] for row in table) == ledger.total(kind, direction)
+    assert [row["start_s"] for row in table] == [0.0, *(row["time_s"] for row in table[:-1])]
+
+
+def test_rows_are_written_in_the_round_that_made_them_so_that_a_resumed_run_can_cut_them() -> None:
+    """Clients of equal speed arrive together and are folded in two steps: two rounds, the second without a dispatch. An update
+    that lands is a row of the round in which it lands, whenever it was asked."""
+    rows = Rows()
+    task = {"name": "quadratic", "dim": 1000, "examples": [4, 4, 4]}
+    simulation = _with(build(_experiment(task=task, cohort=2), writer=rows), synchrony=OneByOne())
+    numbers = [simulation.step().round for _ in range(6)]
+    assert numbers == sorted(set(numbers))
+    assert [row["round"] for row in rows.tables["rounds"]] == numbers
+    assert [row["round"] for row in rows.tables["clients"]] == numbers
+    assert [row["round"] for row in rows.tables["evaluations"]] == [0, *numbers]
+
+
+def test_asynchronous_runs_and_client_memories_survive_a_save_between_two_steps() -> None:
+    def fresh() -> RoundLoop:
+        simulation = build(_experiment(cohort=2, stop={"rounds": 9}))
+        algorithm = dataclasses.replace(simulation.plan.setting.algorithm, correction=Counting())
+        setting = dataclasses.replace(simulation.plan.setting, algorithm=algorithm)
+        changed = _with(simulation, synchrony=TwoAtOnce(), setting=setting)
+        changed.engine = type(simulation.engine)(setting)
+        return changed
+
+    whole, first, second = fresh(), fresh(), fresh()
+    for simulation, steps in ((whole, 7), (first, 4)):
+        for _ in range(steps):
+            simulation.step()
+    saved = codec.decode(codec.encode(first.save()))
+    second.restore(saved)
+    assert len(second.flights) > 0
+    for _ in range(3):
+        second.step()
+    assert torch.equal(whole.server.model.x, second.server.model.x)
+    assert {k: v["rounds"].item() for k, v in whole.memories.items()} == {
+        k: v["rounds"].item() for k, v in second.memories.items()
+    }
+    assert sum(v["rounds"].item() for v in whole.memories.values()) >= 7  # one for every accepted update
+    assert whole.clock.now_s == second.clock.now_s
+
+
+@dataclasses.dataclass(frozen=True)
+class ClientOneLeaves(Failures):
+    def drop_at(self, key: Any, ids: Any, moment: int) -> Any:
+        return np.where(ids == 1, 0.5, np.nan)
+
+
+def test_a_dropped_client_teaches_nothing_costs_its_download_and_keeps_its_memory() -> None:
+    """Client 1 leaves after half of its 4 steps, at .5 + .5 s; nothing of it is folded and no upload is billed."""
+    rows = Rows()
+    simulation = build(_experiment(), writer=rows)
+    world = dataclasses.replace(simulation.plan.world, failures=ClientOneLeaves())
+    simulation = _with(simulation, world=world)
+    done = simulation.step()
+    clients = rows.tables["clients"][0]
+    assert clients["outcome"] == ["accepted", "dropped", "accepted"]
+    assert np.isnan(clients["loss"][1])
+    assert np.isnan(clients["upload_s"][1])
+    assert done.accepted == 2
+    assert rows.tables["rounds"][0]["up_bits"] == 2 * UP
+    assert rows.tables["rounds"][0]["down_bits"] == 96_000
+    both = _with(build(_experiment(), writer=Rows()), cohort=3)
+    both.step()
+    assert not torch.equal(both.server.model.x, simulation.server.model.x)
+
+
+def test_per_client_figures_and_their_mean() -> None:
+    """The mean row is the unweighted mean of the clients' own test losses: half the squared distance to each minimum."""
+    rows = Rows()
+    simulation = build(_experiment(), writer=rows)
+    simulation.step()
+    last = rows.tables["evaluations"][-1]
+    x, data = simulation.server.model.x, simulation.federation
+    own = [0.5 * (x - data.y[int(data.test[k][0])]).square().sum().item() for k in range(3)]
+    assert last["scope"] == ["mean", "client", "client", "client"]
+    assert last["loss"][1:].tolist() == pytest.approx(own, rel=1e-12)
+    assert last["loss"][0] == pytest.approx(np.mean(own), rel=1e-12)
+    assert simulation.score == last["loss"][0]
+
+
+@dataclasses.dataclass(frozen=True)
+class OwnBias(Correction):
+    """A toy of FedBN: every client keeps the last weights of its own model (of both classes' biases here)."""
+
+    def memory(self, state: ModelState) -> Memory:
+        return {"bias": state.x[-2:].clone()}
+
+    def start(self, download: Any, memory: Any) -> ModelState:
+        x = download["x"].clone()
+        x[-2:] = memory["bias"]
+        return ModelState(x, download["buffers"], download["counters"])
+
+    def finish(self, after: ModelState, ctx: Context) -> tuple[Parts, Memory | None]:
+        return super().finish(after, ctx)[0], {"bias": after.x[-2:].clone()}
+
+
+@pytest.mark.parametrize("test", ["client", "global"])
+def test_a_client_is_examined_on_the_model_it_starts_from(test: str) -> None:
+    keys = {"task": {"name": "tabular"}, "split": {"test": test}, "partition": {"name": "dirichlet", "alpha": 0.3}}
+    rows = Rows()
+    simulation = build(_experiment(population=4, local={"batch_size": 32}, **keys), writer=rows)
+    algorithm = dataclasses.replace(simulation.plan.setting.algorithm, correction=OwnBias())
+    setting = dataclasses.replace(simulation.plan.setting, algorithm=algorithm)
+    simulation.engine = type(simulation.engine)(setting)
+    simulation = _with(simulation, setting=setting)
+    simulation.step()
+    data, last = simulation.federation, rows.tables["evaluations"][-1]
+    found = [loss for loss, scope in zip(last["loss"], last["scope"], strict=True) if scope == "client"]
+    download = algorithm.correction.download(simulation.server)
+    assert len(found) == 4
+    for k in range(4):
+        own = algorithm.correction.start(download, simulation.memories.of([k])[k])
+        where = data.test[k] if test == "client" else data.global_test
+        loss, _ = simulation.engine.evaluate(own, where)
+        labels = data.y[torch.from_numpy(where)].numpy()
+        share = np.bincount(data.y[torch.from_numpy(data.train[k])].numpy(), minlength=2) / len(data.train[k])
+        wanted = loss.mean() if test == "client" else sum(share[c] * loss[labels == c].mean() for c in range(2))
+        assert found[k] == pytest.approx(wanted, rel=1e-12)
+
+
+def test_figures_by_class_mix_under_a_common_test_set() -> None:
+    """sum_c P_k(c) accuracy_c, from the common test rows' hits and the clients' clean class shares."""
+    rows = Rows()
+    keys = {"task": {"name": "image", "data": "digits", "model": "digits_mlp"}, "split": {"test": "global"}, "population": 8,
+            "partition": {"name": "dirichlet", "alpha": 0.3}, "label_noise": {"name": "symmetric", "rate": 0.5},
+            "local": {"batch_size": 32}, "dtype": "float32"}  # fmt: skip
+    simulation = build(_experiment(**keys), writer=rows)
+    simulation.step()
+    data, last = simulation.federation, rows.tables["evaluations"][-1]
+    _, hit = simulation.engine.evaluate(simulation.server.model, data.global_test)
+    labels = data.y[torch.from_numpy(data.global_test)].numpy()
+    of_class = np.array([hit[labels == c].mean() for c in range(10)])
+    for k in range(8):
+        share = np.bincount(data.y[torch.from_numpy(data.train[k])].numpy(), minlength=10) / len(data.train[k])
+        assert last["accuracy"][2 + k] == pytest.approx(share @ of_class, rel=1e-12)
+    assert last["scope"][:2] == ["global", "mean"]
+    assert simulation.score == last["accuracy"][0] == pytest.approx(hit.mean())
+
+
+def test_stop_limits() -> None:
+    stop = Stop(rounds=5, virtual_hours=1.0, uplink_gb=1.0, target={"accuracy": 0.9})
+    assert not stop.reached(4, 3599.0, 7.9e9, float("nan"))
+    assert stop.reached(5, 0.0, 0.0, 0.0)
+    assert stop.reached(0, 3600.0, 0.0, 0.0)
+    assert stop.reached(0, 0.0, 8e9, 0.0)
+    assert stop.reached(0, 0.0, 0.0, 0.9)
+    assert Stop(target={"loss": 0.1}).reached(0, 0.0, 0.0, 0.05)
+
+
+def test_a_run_ends_at_the_first_limit() -> None:
+    simulation = build(_experiment(stop={"rounds": 100, "virtual_hours": 10 / 3600}))
+    while not simulation.done:
+        last = simulation.step()
+    assert (last.round, last.time_s) == (3, pytest.approx(3 * 3.51675, rel=1e-15))
+
+
+def test_a_weighting_the_selector_cannot_serve_is_refused_when_built_not_in_round_one() -> None:
+    with pytest.raises(ConfigError, match="weights: "):
+        build(_experiment(weights="score"))
+
+
+def test_learning_rates_follow_the_server_steps_not_the_calls_of_select() -> None:
+    """A straight line from 1 to 0 over 6 server steps: who starts from version v has 1 - (v + 1) / 6 of the rate .1."""
+    task = {"name": "quadratic", "dim": 1000, "examples": [2, 4, 8, 3, 5]}
+    local = {"batch_size": 1, "optimizer": {"name": "sgd", "lr": 0.1}, "lr_schedule": {"name": "linear", "end": 0.0}}
+    simulation = build(_experiment(task=task, cohort=2, population=5, local=local, stop={"rounds": 6}))
+    simulation = _with(simulation, synchrony=Buffer())
+    for _ in range(4):
+        simulation.step()
+        flights = simulation.flights
+        assert flights.columns["lr"] == pytest.approx(0.1 * (1 - (flights.timelines.version + 1) / 6))
+    assert simulation.round > 4
+
+
+@dataclasses.dataclass(frozen=True)
+class Choosy(Mean):
+    """A toy of what robust aggregators and control variates will refuse."""
+
+    def refuses(self, algorithm: Algorithm, solver: SGD, weights: str) -> str | None:
+        return (
+            f"sizes can be forged; use weights = 'uniform', not {weights!r}"
+            if weights != "uniform" or solver.momentum
+            else None
+        )
+
+
+def test_a_part_refuses_the_weighting_or_solver_it_cannot_go_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("motley.experiments.build.Mean", Choosy)
+    build(_experiment(weights="uniform"))
+    with pytest.raises(ConfigError, match="aggregator: sizes can be forged; use weights = 'uniform', not 'examples'"):
+        build(_experiment())
+
+
+@pytest.mark.parametrize("outcome", list(Outcome))
+def test_every_outcome_has_a_word(outcome: Outcome) -> None:
+    assert outcome.name.lower().isalpha()
+
+
+def test_a_checkpoint_that_cannot_be_written_says_where(tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("a file")
+    with pytest.raises(StoreError, match=r"cannot write the checkpoint of round 3 in .*taken: .*run again with --resume"):
+        Checkpoints(tmp_path / "taken").save(3, {})
+
+
+@dataclasses.dataclass(frozen=True)
+class Everything(SelectionRule[int]):
+    """A toy of joint methods: it sets steps, learning rates and coefficients, and its first round is a rehearsal."""
+
+    def init(self) -> int:
+        return 0
+
+    def provides(self) -> frozenset[str]:
+        return frozenset({"weights"})
+
+    def select(self, state: int, ask: SelectionContext) -> Cohort:
+        return Cohort(
+            ask.available,
+            weights=np.array([0.0, 0.25, 0.5]),
+            local_steps=np.array([1, 2, 20]),
+            lr_scale=np.array([1.0, 2.0, 1.0]),
+            rehearsal=ask.round == 1,
+            notes={"round": float(ask.round)},
+        )
+
+    def observe(self, state: int, round: int, reports: Reports) -> int:
+        return state + int((reports.outcome == Outcome.REHEARSED).sum())
+
+
+def test_everything_a_cohort_can_say_is_done() -> None:
+    """Round 1 is a rehearsal: trained, measured and billed, the model stays. In round 2 client k moves by
+    (1 - (1 - lr_k)^steps_k)(m_k - x) with steps (1, 2, 20: also more than the 8 of the experiment) and rates (.1, .2, .1),
+    and the server adds 0, .25 and .5 of that, undivided."""
+    rows = Rows()
+    simulation = build(_experiment(stop={"rounds": 2}), writer=rows)
+    plan = dataclasses.replace(simulation.plan, weights="selector")
+    simulation = RoundLoop(plan, simulation.engine, Selector(Everything()), simulation.server.model, rows)
+    x, data = simulation.server.model.x.clone(), simulation.federation
+    simulation.step()
+    assert torch.equal(simulation.server.model.x, x)
+    assert simulation.selector.state == 3
+    assert rows.tables["clients"][0]["outcome"] == ["rehearsed"] * 3
+    assert rows.tables["rounds"][0]["up_bits"] == 3 * UP
+    simulation.step()
+    moved = torch.zeros_like(x)
+    for k, (rate, steps, weight) in enumerate([(0.1, 1, 0.0), (0.2, 2, 0.25), (0.1, 20, 0.5)]):
+        minimum = data.y[torch.from_numpy(data.train[k])][0]
+        moved += weight * (1 - (1 - rate) ** steps) * (minimum - x)
+    torch.testing.assert_close(simulation.server.model.x - x, moved, rtol=1e-12, atol=1e-14)
+    assert rows.tables["rounds"][1]["notes"] == '{"round": 2.0}'
+    assert rows.tables["clients"][1]["local_steps"].tolist() == [1, 2, 20]
+
+
+@dataclasses.dataclass(frozen=True)
+class AsksForLosses(SelectionRule[int]):
+    """A toy that probes everybody."""
+
+    def needs(self) -> SignalRequirements:
+        return SignalRequirements(probed={"loss": 1})
+
+    def init(self) -> int:
+        return 0
+
+    def candidates(self, state: int, ask: SelectionContext) -> Any:
+        return ask.available
+
+    def select(self, state: int, ask: SelectionContext) -> Cohort:
+        return Cohort(ask.available)
+
+
+def test_a_probed_vector_is_billed_by_its_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three clients each send a signal of 64 numbers: 3 x 64 x 32 bits."""
+    rows = Rows()
+    simulation = build(_experiment(), writer=rows)
+    simulation.selector = Selector(AsksForLosses())
+    monkeypatch.setattr(simulation.engine, "measure", lambda ids, *_: {"loss": np.zeros((len(ids), 64))})
+    simulation.step()
+    assert rows.tables["rounds"][0]["probe_up_bits"] == 3 * 64 * 32
