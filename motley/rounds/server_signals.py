@@ -1,18 +1,8 @@
-"""Signals that the server makes itself, from the uploads it decodes: they cost no bits.
-
-    gradient          -update / (steps lr)                 the pseudo-gradient
-    gradient_sketch   its projection to 256 numbers
-    sketch            the update's projection to 64 numbers
-    last_layer        (x + update), its last linear layer
-    cosine            <update, c> / (|update| |c|),         c the consensus of the steps before: c <- 0.9 c + 0.1 total
-
-where update is what one client's model moved by, as its decoded upload tells, x the model sent for it, and total the aggregated
-delta of a server step; the first step's is taken as it is.
-"""
+"""Signals that the server computes from decoded uploads (:mod:`motley.core.server_signals`), in torch's arithmetic."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import torch
@@ -20,15 +10,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from motley.algorithms.base import Parts, Tensors
-from motley.core.sketch import Sketch
-from motley.engines.base import Setting
+from motley.core.server_signals import UPDATE_SIGNALS, Value, next_consensus, update_signals
+from motley.engines.base import REPORTED, Setting
 
 __all__ = ["SERVER_SIGNALS", "ServerSignals"]
 
-KEEP = 0.9
-"""Share of the old consensus that is kept at a server step."""
-
-Value = float | NDArray[np.float64]
+SERVER_SIGNALS = UPDATE_SIGNALS - REPORTED
+"""Reported signals that are computed from decoded uploads; the norm of its update is known to the engine."""
 
 
 class ServerSignals:
@@ -49,14 +37,21 @@ class ServerSignals:
         if not self.wanted:
             return {}
         update = self.setting.algorithm.correction.update(parts).cpu().double()
-        x = self.setting.algorithm.correction.start(download, None).x
-        return {name: _MADE[name](self, update, x, rates) for name in self.wanted}
+        x, at = self.setting.algorithm.correction.start(download, None).x, self.layout.last_layer
+        return update_signals(
+            self.wanted,
+            update,
+            rates,
+            lambda: x[at].cpu().double() + update[at],
+            self.consensus,
+            self.setting.streams,
+            Tensor.norm,
+        )
 
     def step(self, total: Tensors) -> None:
         """Take a server step into the consensus."""
         if "cosine" in self.wanted:
-            new, old = total["delta"].cpu().double(), self.consensus
-            self.consensus = new.clone() if old is None else KEEP * old + (1.0 - KEEP) * new
+            self.consensus = next_consensus(self.consensus, total["delta"].cpu().double().clone())
 
     def save(self) -> dict[str, NDArray[np.float64]]:
         """The consensus, if there is one."""
@@ -65,36 +60,3 @@ class ServerSignals:
     def restore(self, saved: Mapping[str, NDArray[np.float64]]) -> None:
         """Go on from :meth:`save`."""
         self.consensus = torch.from_numpy(saved["consensus"]) if saved else None
-
-    def _gradient(self, update: Tensor, x: Tensor, rates: float) -> NDArray[np.float64]:
-        return (update / -rates if rates else torch.full_like(update, torch.nan)).numpy()
-
-    def _gradient_sketch(self, update: Tensor, x: Tensor, rates: float) -> NDArray[np.float64]:
-        return self._project("gradient_sketch", self._gradient(update, x, rates))
-
-    def _sketch(self, update: Tensor, x: Tensor, rates: float) -> NDArray[np.float64]:
-        return self._project("sketch", update.numpy())
-
-    def _project(self, name: str, vector: NDArray[np.float64]) -> NDArray[np.float64]:
-        return Sketch.signal(name, self.setting.streams, self.layout.size).of(vector)
-
-    def _last_layer(self, update: Tensor, x: Tensor, rates: float) -> NDArray[np.float64]:
-        at = self.layout.last_layer
-        return (x[at].cpu().double() + update[at]).numpy()
-
-    def _cosine(self, update: Tensor, x: Tensor, rates: float) -> float:
-        if self.consensus is None:
-            return float("nan")
-        lengths = float(update.norm() * self.consensus.norm())
-        return float(update @ self.consensus) / lengths if lengths else float("nan")
-
-
-_MADE: Mapping[str, Callable[[ServerSignals, Tensor, Tensor, float], Value]] = {
-    "gradient": ServerSignals._gradient,
-    "gradient_sketch": ServerSignals._gradient_sketch,
-    "sketch": ServerSignals._sketch,
-    "last_layer": ServerSignals._last_layer,
-    "cosine": ServerSignals._cosine,
-}
-SERVER_SIGNALS = frozenset(_MADE)
-"""Reported signals that are made of decoded uploads."""

@@ -24,10 +24,11 @@ from motley.adapters.flower.messages import Answer, Grid, bits_of, flower
 from motley.adapters.flower.node_registry import EXAMPLES, AppError, NodeError, NodeRegistry
 from motley.adapters.flower.strategy.probing import Prober
 from motley.adapters.flower.strategy.replies import Upload, Uploads, Value
-from motley.adapters.flower.strategy.server_signals import MADE, RATES, ReplySignals, flat, last_layer
+from motley.adapters.flower.strategy.server_signals import RATES, ReplySignals, flat, last_layer
 from motley.adapters.flower.strategy.settings import Settings
 from motley.core.errors import ConfigError
 from motley.core.records import Cohort, Outcome, Report
+from motley.core.server_signals import UPDATE_SIGNALS
 from motley.selectors.base import Selector
 
 __all__ = ["Row", "SelectionCoordinator"]
@@ -70,7 +71,7 @@ class SelectionCoordinator:
             raise ConfigError(f'{type(selector.rule).__name__} gives no weights; take weights = "strategy"', key="weights")
         self.selector, self.m, self.settings, self.clock = selector, m, settings, settings.clock
         self.register = NodeRegistry(settings.key, needs.enrolled - {"last_layer"}, settings.query_limit_s, settings.clock)
-        made = needs.reported & MADE if settings.uploads == "as_sent" else frozenset()
+        made = needs.reported & UPDATE_SIGNALS if settings.uploads == "as_sent" else frozenset()
         rates = {RATES} if made & {"gradient", "gradient_sketch"} else set()
         self.uploads = Uploads(
             frozenset((needs.reported - made) | rates), weight_key, settings.uploads, settings.largest_upload

@@ -1,11 +1,4 @@
-"""Signals that the server makes of uploads: they cost no bits, and nobody can lie about them.
-
-    update_norm       |update|
-    gradient          -update / (sum of learning rates)      the client tells that sum, as ``learning_rates``
-    gradient_sketch   its projection to 256 numbers
-    sketch            the update's projection to 64 numbers
-    last_layer        weights and bias of the last matrix, after training
-    cosine            <update, c> / (|update| |c|),          c <- 0.9 c + 0.1 total, as in the simulation
+"""Signals that the server computes from replies (:mod:`motley.core.server_signals`).
 
 An update is what came back minus what was sent, over all floating arrays but BatchNorm's running statistics, in the record's order.
 """
@@ -19,19 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from motley.core.keys import Streams
-from motley.core.sketch import SKETCHES, Sketch
+from motley.core.server_signals import UPDATE_SIGNALS, Value, next_consensus, update_signals
 
-__all__ = ["MADE", "RATES", "ReplySignals", "flat", "last_layer"]
+__all__ = ["RATES", "ReplySignals", "flat", "last_layer"]
 
 Arrays = Mapping[str, NDArray[Any]]
-Value = float | NDArray[np.float64]
 
-MADE = frozenset({"update_norm", "gradient", "gradient_sketch", "sketch", "last_layer", "cosine"})
-"""Reported signals that are made here."""
 RATES = "learning_rates"
 """Key under which a client tells the sum of its local steps' learning rates."""
 _STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
-_KEEP = 0.9
 
 
 def _learned(name: str, array: NDArray[Any]) -> bool:
@@ -63,11 +52,11 @@ class ReplySignals:
 
     Parameters
     ----------
-    wanted: names of signals; others than :data:`MADE` are passed over. seed: of the sketches.
+    wanted: names of signals; others than :data:`UPDATE_SIGNALS` are passed over. seed: of the sketches.
     """
 
     def __init__(self, wanted: Iterable[str], seed: int) -> None:
-        self.wanted, self.streams = sorted(set(wanted) & MADE), Streams(seed)
+        self.wanted, self.streams = sorted(set(wanted) & UPDATE_SIGNALS), Streams(seed)
         self.consensus: NDArray[np.float64] | None = None
 
     def signals(self, sent: NDArray[np.float64], arrays: Arrays, rates: float) -> dict[str, Value]:
@@ -75,27 +64,12 @@ class ReplySignals:
         if not self.wanted:
             return {}
         update = flat(arrays) - sent
-        out: dict[str, Value] = {}
-        for name in self.wanted:
-            if name == "update_norm":
-                out[name] = float(np.linalg.norm(update))
-            elif name == "last_layer":
-                out[name] = last_layer(arrays)
-            elif name == "cosine":
-                out[name] = self._cosine(update)
-            else:
-                vector = update if name == "sketch" else -update / rates if rates > 0 else np.full_like(update, np.nan)
-                out[name] = Sketch.signal(name, self.streams, len(vector)).of(vector) if name in SKETCHES else vector
-        return out
-
-    def _cosine(self, update: NDArray[np.float64]) -> float:
-        if self.consensus is None or len(self.consensus) != len(update):
-            return float("nan")
-        lengths = float(np.linalg.norm(update) * np.linalg.norm(self.consensus))
-        return float(update @ self.consensus) / lengths if lengths else float("nan")
+        same = self.consensus is not None and len(self.consensus) == len(update)
+        consensus = self.consensus if same else None
+        return update_signals(self.wanted, update, rates, lambda: last_layer(arrays), consensus, self.streams)
 
     def step(self, total: NDArray[np.float64]) -> None:
         """Take what the model moved by into the consensus."""
         if "cosine" in self.wanted:
             same = self.consensus is not None and len(self.consensus) == len(total)
-            self.consensus = _KEEP * self.consensus + (1.0 - _KEEP) * total if same and self.consensus is not None else total
+            self.consensus = next_consensus(self.consensus if same else None, total)
