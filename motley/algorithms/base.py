@@ -12,12 +12,13 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal, NamedTuple, Protocol
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 from motley.algorithms.local import Solver
+from motley.algorithms.weights import Divide
 from motley.core.keys import Key
 from motley.core.layout import Layout
 from motley.core.paper import Paper
@@ -44,6 +45,7 @@ __all__ = [
     "Targets",
     "Tensors",
     "Upload",
+    "aggregate",
     "step_model",
 ]
 
@@ -245,11 +247,29 @@ class Aggregator(_Piece):
         return 1
 
     @abstractmethod
-    def fold(self, uploads: Iterable[Upload], divide: Literal["weight", "count", "none"]) -> dict[str, Tensor]:
-        """Total by part name, in float64 for floating parts, from uploads in order of client id; empty when there are none.
+    def init(self) -> Any:
+        """Return an empty accumulator."""
 
-        ``divide``: ``mean`` parts are divided by the sum of weights, by the number of uploads, or not at all.
+    @abstractmethod
+    def add(self, total: Any, upload: Upload) -> Any:
+        """Add one upload to the accumulator and return the accumulator; it may be changed in place. Uploads come in order of
+        client id."""
+
+    @abstractmethod
+    def finish(self, total: Any, divide: Divide) -> dict[str, Tensor]:
+        """Return the totals by part name, float64 for floating parts; empty when there were fewer than ``least`` uploads. The
+        accumulator is used up.
+
+        ``divide``: whether ``mean`` parts are divided by the sum of weights, by the number of uploads, or not at all.
         """
+
+
+def aggregate(aggregator: Aggregator, uploads: Iterable[Upload], divide: Divide) -> dict[str, Tensor]:
+    """Aggregate uploads, given in order of client id, in one call: ``init``, ``add`` for each of them, ``finish``."""
+    total = aggregator.init()
+    for upload in uploads:
+        total = aggregator.add(total, upload)
+    return aggregator.finish(total, divide)
 
 
 @dataclass(frozen=True)

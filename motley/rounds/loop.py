@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from motley.algorithms.base import Correction, Memory, ServerState, Tensors
+from motley.algorithms.base import Correction, Memory, ServerState, Tensors, aggregate
 from motley.algorithms.weights import divide_by, raw_weights
 from motley.core.arrays import Floats, Ids
 from motley.core.keys import Key
@@ -255,7 +255,7 @@ class RoundLoop:
             accepted = np.flatnonzero(outcome == Outcome.ACCEPTED)
             made = uploads(landed, accepted, self.downloads, self._train, self.decoded, results, self.tides, self.press)
             folded = weighed(made, decision, gone, landed, self.server.model, self.downloads)
-            total = self.press.total(self.algorithm.aggregator.fold(folded, divide_by(self.plan.weights)))
+            total = self.press.total(aggregate(self.algorithm.aggregator, folded, divide_by(self.plan.weights)))
             outcome[[i for i, trained in results.items() if not trained.finite]] = Outcome.REJECTED
             counted = outcome == Outcome.ACCEPTED
             if landed.columns["rehearsal"].any():

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from motley.algorithms import AGGREGATORS, LOSSES, SERVERS
-from motley.algorithms.base import Algorithm, Correction, Memory, Method, ServerContext, ServerState, Upload
+from motley.algorithms.base import Algorithm, Correction, Memory, Method, ServerContext, ServerState, Upload, aggregate
 from motley.algorithms.local import SGD, Solver
 from motley.algorithms.weights import Weighting, divide_by
 from motley.core.keys import Key, Streams
@@ -124,7 +124,7 @@ class Play:
         done = self.train(number, cohort)
         counted = {t.client: float(SIZES[t.client]) if self.weights == "examples" else 1.0 for t in done}
         uploads = [Upload(t.parts, counted[t.client], client=t.client) for t in done]
-        total = self.algorithm.aggregator.fold(iter(uploads), divide_by(self.weights))
+        total = aggregate(self.algorithm.aggregator, uploads, divide_by(self.weights))
         kept = {t.client: t.memory for t in done if t.memory is not None}
         self.server, kept_after = self.algorithm.server.update_with_clients(
             self.server, total, kept, self.context(number, len(done))

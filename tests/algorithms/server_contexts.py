@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from motley.algorithms.aggregators.gather import Gather
-from motley.algorithms.base import Part, ServerContext, ServerState, Upload
+from motley.algorithms.base import Part, ServerContext, ServerState, Upload, aggregate
 from motley.algorithms.losses import HalfSquaredError
 from motley.core.keys import Key
 from motley.core.layout import Entry, Layout
@@ -42,7 +42,7 @@ def folded(*deltas, weights=None, clients=None, divide="weight"):
         Upload({"delta": Part(torch.tensor(delta).double(), "mean"), **empty}, weight, client=client)
         for delta, weight, client in zip(deltas, weights, clients, strict=True)
     ]
-    return Gather().fold(uploads, divide)
+    return aggregate(Gather(), uploads, divide)
 
 
 def state(*outputs: float, **extra) -> ServerState:

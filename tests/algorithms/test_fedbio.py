@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from motley.algorithms.aggregators.gather import Gather
-from motley.algorithms.base import Part, ServerState, Upload
+from motley.algorithms.base import Part, ServerState, Upload, aggregate
 from motley.algorithms.fedbio import FedBiO, LearnedWeights
 from motley.algorithms.losses import HalfSquaredError
 from motley.core.errors import ConfigError
@@ -129,7 +129,7 @@ def test_buffers_are_mixed_by_the_same_weights():
     ]
     start = ModelState(torch.zeros(2).double(), torch.ones(1).double(), torch.tensor([0]))
     server = LearnedWeights(steps=0, floor=0.0)
-    after = server.update(server.init(start, 8), Gather().fold(uploads, "weight"), context(validation=HELD))
+    after = server.update(server.init(start, 8), aggregate(Gather(), uploads, "weight"), context(validation=HELD))
     assert after.model.buffers.tolist() == pytest.approx([5.0])
     assert after.model.counters.tolist() == [1]
 

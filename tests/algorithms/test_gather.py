@@ -7,7 +7,7 @@ import torch
 
 from motley.algorithms.aggregators.gather import Gather, client_models
 from motley.algorithms.aggregators.mean import Mean
-from motley.algorithms.base import Part, ServerState, Upload
+from motley.algorithms.base import Part, ServerState, Upload, aggregate
 from motley.tasks.base import ModelState
 
 
@@ -28,12 +28,12 @@ def uploads():
 
 @pytest.mark.parametrize("divide", ["weight", "count", "none"])
 def test_its_mean_is_the_mean_bit_for_bit(divide):
-    total, mean = Gather().fold(iter(uploads()), divide), Mean().fold(iter(uploads()), divide)
+    total, mean = aggregate(Gather(), iter(uploads()), divide), aggregate(Mean(), iter(uploads()), divide)
     assert all(torch.equal(total[name], value) for name, value in mean.items())
 
 
 def test_every_upload_is_there_in_order():
-    total = Gather().fold(iter(uploads()), "weight")
+    total = aggregate(Gather(), iter(uploads()), "weight")
     assert total["each.client"].tolist() == [10, 20]
     assert total["each.weight"].tolist() == [3.0, 1.0]
     assert total["each.delta"].tolist() == [[1.0, -1.0], [2.0, -1.0]]
@@ -42,14 +42,14 @@ def test_every_upload_is_there_in_order():
 
 def test_nothing_is_an_empty_total_and_uploads_without_parts_are_not():
     """Clients that keep their models send nothing; who took part is known all the same."""
-    assert Gather().fold([], "weight") == {}
-    total = Gather().fold([Upload({}, 1.0, client=3)], "weight")
+    assert aggregate(Gather(), [], "weight") == {}
+    total = aggregate(Gather(), [Upload({}, 1.0, client=3)], "weight")
     assert total["each.client"].tolist() == [3]
 
 
 def test_client_models_have_their_own_buffers_and_the_server_s_dtype():
     state = ServerState(ModelState(torch.tensor([0.5, 0.5]), torch.tensor([9.0]), torch.tensor([0])))
-    first, second = client_models(state, Gather().fold(iter(uploads()), "weight"))
+    first, second = client_models(state, aggregate(Gather(), iter(uploads()), "weight"))
     assert (first.x.tolist(), second.x.tolist()) == ([1.5, -0.5], [2.5, -0.5])
     assert (first.buffers.tolist(), second.counters.tolist()) == ([2.0], [2])
     assert first.x.dtype == torch.float32

@@ -8,7 +8,7 @@ import torch
 
 from motley.algorithms import CATALOGUE, LOSSES
 from motley.algorithms.aggregators.mean import Mean
-from motley.algorithms.base import Algorithm, Context, Correction, Part, ServerContext, ServerState, Upload
+from motley.algorithms.base import Algorithm, Context, Correction, Part, ServerContext, ServerState, Upload, aggregate
 from motley.algorithms.fedavg import Average, FedAvg
 from motley.algorithms.fedprox import FedProx, Proximal
 from motley.algorithms.losses import CrossEntropy, HalfSquaredError
@@ -25,7 +25,7 @@ COUNTERS = torch.zeros(0, dtype=torch.int64)
 
 def _total(deltas: list[list[float]], weights: list[float], mode: str) -> list[float]:
     uploads = [Upload({"delta": Part(torch.tensor(d), "mean")}, w) for d, w in zip(deltas, weights, strict=True)]
-    return Mean().fold(uploads, divide_by(mode))["delta"].tolist()
+    return aggregate(Mean(), uploads, divide_by(mode))["delta"].tolist()
 
 
 def test_two_clients_under_every_weighting() -> None:
@@ -83,9 +83,9 @@ def test_mean_folds_each_part_as_it_declares() -> None:
         for v, c in ((2.0, 7), (6.0, 4))
     ]  # fmt: skip
     uploads = [Upload(parts[0], 1.0), Upload(parts[1], 3.0)]
-    total = Mean().fold(uploads, "weight")
+    total = aggregate(Mean(), uploads, "weight")
     assert {k: v.item() for k, v in total.items()} == {"delta": 5.0, "c": 8.0, "buffers": 5.0, "counters": 7}
-    total = Mean().fold(uploads, "none")
+    total = aggregate(Mean(), uploads, "none")
     assert (total["delta"].item(), total["buffers"].item()) == (20.0, 5.0)
     assert total["counters"].dtype == torch.int64
 
@@ -94,13 +94,13 @@ def test_buffers_are_folded_with_weights_of_at_least_zero_only() -> None:
     """Coefficients 3 and -1 would give (3 * 0.5 - 1 * 2) / 2 = -0.25, which is no variance."""
     variances = [Part(torch.tensor([v]), "convex") for v in (0.5, 2.0)]
     uploads = [Upload({"buffers": part}, weight) for part, weight in zip(variances, (3.0, -1.0), strict=True)]
-    assert Mean().fold(uploads, "none")["buffers"].item() == 0.5
+    assert aggregate(Mean(), uploads, "none")["buffers"].item() == 0.5
 
 
 def test_updates_without_any_weight_leave_the_model_and_its_buffers() -> None:
     """The one client left has score 0 (the others were rejected): a variance of 0 must not come of it."""
     parts = {"delta": Part(torch.ones(2), "mean"), "buffers": Part(torch.ones(1), "convex")}
-    total = Mean().fold([Upload(parts, 0.0)], "weight")
+    total = aggregate(Mean(), [Upload(parts, 0.0)], "weight")
     model = ModelState(torch.tensor([1.0, 2.0]), torch.tensor([0.7]), torch.tensor([3]))
     context = ServerContext(Layout((Entry("w", "", (2,), 0),)), population=4, accepted=1)
     after = Average().update(ServerState(model), total, context).model
@@ -109,7 +109,7 @@ def test_updates_without_any_weight_leave_the_model_and_its_buffers() -> None:
 
 
 def test_nothing_to_fold_is_an_empty_total() -> None:
-    assert Mean().fold([], "weight") == {}
+    assert aggregate(Mean(), [], "weight") == {}
 
 
 def test_server_adds_in_float64_and_keeps_the_dtype() -> None:

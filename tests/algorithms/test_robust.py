@@ -7,7 +7,7 @@ import torch
 
 from motley.algorithms.aggregators.mean import Mean
 from motley.algorithms.aggregators.robust import Krum, Median, MultiKrum, NormBound, TrimmedMean
-from motley.algorithms.base import Part, Upload
+from motley.algorithms.base import Part, Upload, aggregate
 
 DELTAS = [(0.0, 0.0), (1.0, 0.0), (0.0, 1.0), (1.0, 1.0), (10.0, 10.0)]
 
@@ -34,7 +34,7 @@ def uploads(deltas=DELTAS):
     ids=str,
 )
 def test_five_updates(rule, want):
-    assert rule.fold(uploads(), "weight")["delta"].tolist() == pytest.approx(want)
+    assert aggregate(rule, uploads(), "weight")["delta"].tolist() == pytest.approx(want)
 
 
 def test_krum_scores_by_hand():
@@ -46,7 +46,7 @@ def test_krum_scores_by_hand():
 
 def test_an_even_count_takes_the_mean_of_the_two_middle_values():
     """torch.median would take the lower one: (0, 0) instead of (.5, .5)."""
-    assert Median().fold(uploads(DELTAS[:4]), "weight")["delta"].tolist() == [0.5, 0.5]
+    assert aggregate(Median(), uploads(DELTAS[:4]), "weight")["delta"].tolist() == [0.5, 0.5]
 
 
 def test_trimming_counts_decimals_as_they_are_meant():
@@ -54,32 +54,32 @@ def test_trimming_counts_decimals_as_they_are_meant():
     values = [(float(i) ** 2,) for i in range(100)]
     for trim, cut in ((0.07, 7), (0.29, 29)):
         want = sum(i**2 for i in range(cut, 100 - cut)) / (100 - 2 * cut)
-        assert TrimmedMean(trim).fold(uploads(values), "weight")["delta"].item() == pytest.approx(want)
+        assert aggregate(TrimmedMean(trim), uploads(values), "weight")["delta"].item() == pytest.approx(want)
 
 
 def test_norm_bound_shortens_the_long_only():
     """(10, 10) has length 14.142: bounded at 2 it becomes (1.41421, 1.41421); the others stay."""
-    total = NormBound(2.0).fold(uploads(), "weight")["delta"]
+    total = aggregate(NormBound(2.0), uploads(), "weight")["delta"]
     assert total.tolist() == pytest.approx([(2 + 2**0.5) / 5] * 2, rel=1e-6)
 
 
 def test_buffers_go_the_same_way_and_counters_are_the_largest():
-    assert Median().fold(uploads(), "weight")["buffers"].item() == 2.5
-    assert Krum(1).fold(uploads(), "weight")["buffers"].item() == 0.5
-    assert Median().fold(uploads(), "weight")["counters"].item() == 4
+    assert aggregate(Median(), uploads(), "weight")["buffers"].item() == 2.5
+    assert aggregate(Krum(1), uploads(), "weight")["buffers"].item() == 0.5
+    assert aggregate(Median(), uploads(), "weight")["counters"].item() == 4
 
 
 def test_sizes_do_not_count():
     heavy = [u._replace(weight=1000.0) if i == 4 else u for i, u in enumerate(uploads())]
     for rule in (Median(), TrimmedMean(0.2), Krum(1), MultiKrum(1), NormBound(2.0)):
-        assert torch.equal(rule.fold(heavy, "weight")["delta"], rule.fold(uploads(), "weight")["delta"])
+        assert torch.equal(aggregate(rule, heavy, "weight")["delta"], aggregate(rule, uploads(), "weight")["delta"])
 
 
 def test_too_few_for_krum_fold_to_nothing():
     """f = 1 needs five: with four the model stays, rather than an update that nobody can vouch for."""
-    assert Krum(1).fold(uploads(DELTAS[:4]), "weight") == {}
+    assert aggregate(Krum(1), uploads(DELTAS[:4]), "weight") == {}
 
 
 def test_nothing_to_fold():
     for rule in (Median(), TrimmedMean(), Krum(), NormBound(1.0)):
-        assert rule.fold([], "weight") == {}
+        assert aggregate(rule, [], "weight") == {}

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from motley.algorithms.aggregators.mean import Mean
-from motley.algorithms.base import Part, Upload
+from motley.algorithms.base import Part, Upload, aggregate
 from motley.core.errors import ConfigError
 from motley.experiments.build import build
 from motley.experiments.config import Experiment
@@ -103,7 +103,7 @@ def test_the_buffer_is_divided_by_its_size_and_not_by_the_discounts():
         )
         for i, (d, v) in enumerate([(0.2, 1.0), (0.4, 4.0)])
     ]
-    total = Mean().fold((u for _, u in scaled(iter(uploads), discount("polynomial", np.array([0, 3]), 0.5, 4))), "weight")
+    total = aggregate(Mean(), (u for _, u in scaled(iter(uploads), discount("polynomial", np.array([0, 3]), 0.5, 4))), "weight")
     assert 1 + total["delta"].item() == pytest.approx(1.2, rel=1e-12)
     assert total["buffers"].item() == pytest.approx(2.0)
 
@@ -114,7 +114,7 @@ def test_mixing_goes_to_the_model_of_the_client_not_along_its_update():
     newest = ModelState(torch.tensor([2.0]), torch.tensor([2.0]), torch.zeros(0, dtype=torch.int64))
     upload = Upload({"delta": Part(torch.tensor([1.0]), "mean"), "buffers": Part(torch.tensor([4.0]), "convex")}, 7.0)
     ((_, got),) = mixed(iter([(0, upload)]), np.array([0.5]), newest, {0: torch.tensor([0.0])})
-    total = Mean().fold([got], "weight")
+    total = aggregate(Mean(), [got], "weight")
     assert 2.0 + total["delta"].item() == 1.5
     assert total["buffers"].item() == 3.0
 

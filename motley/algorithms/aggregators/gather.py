@@ -7,24 +7,25 @@ Beside what :class:`~motley.algorithms.aggregators.mean.Mean` gives, the total h
 State: none. Cost: all M uploads in memory at once, which secure aggregation forbids.
 
 >>> import torch
->>> from motley.algorithms.base import Part, Upload
+>>> from motley.algorithms.base import Part, Upload, aggregate
 >>> uploads = [Upload({"delta": Part(torch.tensor([d]), "mean")}, 1.0, client=k) for k, d in ((3, 0.0), (7, 2.0))]
->>> total = Gather().fold(uploads, "weight")
+>>> total = aggregate(Gather(), uploads, "weight")
 >>> total["delta"].tolist(), total["each.delta"].tolist(), total["each.client"].tolist()
 ([1.0], [[0.0], [2.0]], [3, 7])
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from motley.algorithms.aggregators.mean import Mean
 from motley.algorithms.base import Algorithm, ServerState, Tensors, Upload
+from motley.algorithms.weights import Divide
 from motley.tasks.base import ModelState
 
 __all__ = ["Gather", "client_models", "needs_gather"]
@@ -36,17 +37,27 @@ class Gather(Mean):
 
     upload_visibility: ClassVar[Literal["sum", "each"]] = "each"
 
-    def fold(self, uploads: Iterable[Upload], divide: Literal["weight", "count", "none"]) -> dict[str, Tensor]:
-        """See the top of this file; empty when there are no uploads."""
-        kept = list(uploads)
-        if not kept:
+    @override
+    def init(self) -> Any:
+        return super().init(), []
+
+    @override
+    def add(self, total: Any, upload: Upload) -> Any:
+        sums, uploads = total
+        uploads.append(upload)
+        return super().add(sums, upload), uploads
+
+    @override
+    def finish(self, total: Any, divide: Divide) -> dict[str, Tensor]:
+        sums, uploads = total
+        if not uploads:
             return {}
-        total = super().fold(kept, divide)
-        total["each.client"] = torch.tensor([upload.client for upload in kept])
-        total["each.weight"] = torch.tensor([upload.weight for upload in kept], dtype=torch.float64)
-        for name in kept[0].parts:
-            total[f"each.{name}"] = torch.stack([upload.parts[name].value for upload in kept])
-        return total
+        out = super().finish(sums, divide)
+        out["each.client"] = torch.tensor([upload.client for upload in uploads])
+        out["each.weight"] = torch.tensor([upload.weight for upload in uploads], dtype=torch.float64)
+        for name in uploads[0].parts:
+            out[f"each.{name}"] = torch.stack([upload.parts[name].value for upload in uploads])
+        return out
 
 
 def client_models(state: ServerState, total: Tensors) -> list[ModelState]:

@@ -2,43 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from motley.algorithms.base import Aggregator, Fold, Upload
+from motley.algorithms.weights import Divide
 
 __all__ = ["Mean"]
 
 
+@dataclass
+class _Sums:
+    """Weighted sums by part name, how each part is folded, and the sums of weights that they are divided by."""
+
+    parts: dict[str, Tensor] = field(default_factory=dict)
+    folds: dict[str, Fold] = field(default_factory=dict)
+    weight: float = 0.0
+    positive: float = 0.0
+    count: int = 0
+
+
 @dataclass(frozen=True)
 class Mean(Aggregator):
-    """``sum_k a_k part_k``, divided as the weighting wants it. Only the sum is ever needed (``sees = "sum"``)."""
+    """The weighted sum ``sum_k a_k part_k``, divided as the weighting wants it (``upload_visibility = "sum"``).
 
-    def fold(self, uploads: Iterable[Upload], divide: Literal["weight", "count", "none"]) -> dict[str, Tensor]:
-        """Totals by part name. ``convex`` parts know no negative weights; where no weight is left, ``mean`` parts fold to zero and
-        ``convex`` parts are left out."""
-        total: dict[str, Tensor] = {}
-        folds: dict[str, Fold] = {}
-        weight, positive, count = 0.0, 0.0, 0
-        for upload in uploads:
-            share = max(upload.weight * upload.scale, 0.0)
-            weight, positive, count = weight + upload.weight, positive + share, count + 1
-            for name, (value, fold) in upload.parts.items():
-                folds[name] = fold
-                if fold == "max":
-                    total[name] = torch.maximum(total[name], value) if name in total else value.clone()
-                    continue
-                factor = {"sum": 1.0, "convex": share, "mean": upload.weight}[fold]
-                if name not in total:
-                    total[name] = torch.zeros_like(value, dtype=torch.float64)
-                total[name].add_(value, alpha=factor)
-        by = {"weight": weight, "count": float(count), "none": 1.0}[divide]
-        for name, fold in folds.items():
-            divisor = {"mean": by, "convex": positive, "sum": 1.0, "max": 1.0}[fold]
+    ``convex`` parts ignore negative weights. Where no weight is left, ``mean`` parts are zero and ``convex`` parts are left out.
+    """
+
+    @override
+    def init(self) -> Any:
+        return _Sums()
+
+    @override
+    def add(self, total: Any, upload: Upload) -> Any:
+        sums: _Sums = total
+        share = max(upload.weight * upload.scale, 0.0)
+        sums.weight, sums.positive, sums.count = sums.weight + upload.weight, sums.positive + share, sums.count + 1
+        for name, (value, fold) in upload.parts.items():
+            sums.folds[name] = fold
+            if fold == "max":
+                sums.parts[name] = torch.maximum(sums.parts[name], value) if name in sums.parts else value.clone()
+                continue
+            if name not in sums.parts:
+                sums.parts[name] = torch.zeros_like(value, dtype=torch.float64)
+            sums.parts[name].add_(value, alpha={"sum": 1.0, "convex": share, "mean": upload.weight}[fold])
+        return sums
+
+    @override
+    def finish(self, total: Any, divide: Divide) -> dict[str, Tensor]:
+        sums: _Sums = total
+        by = {"weight": sums.weight, "count": float(sums.count), "none": 1.0}[divide]
+        for name, fold in sums.folds.items():
+            divisor = {"mean": by, "convex": sums.positive, "sum": 1.0, "max": 1.0}[fold]
             if divisor not in (0.0, 1.0):
-                total[name] /= divisor
-        return {name: value for name, value in total.items() if positive or folds[name] != "convex"}
+                sums.parts[name] /= divisor
+        return {name: value for name, value in sums.parts.items() if sums.positive or sums.folds[name] != "convex"}

@@ -23,25 +23,27 @@ Deviations and readings
 * INTERPRETATION-R for the constants (b = 0.1).
 
 >>> import torch
->>> from motley.algorithms.base import Part, Upload
+>>> from motley.algorithms.base import Part, Upload, aggregate
 >>> uploads = [Upload({"delta": Part(torch.tensor([d]), "mean")}, 1.0) for d in (0.0, 1.0, 50.0)]
->>> Median().fold(uploads, "weight")["delta"].tolist()
+>>> aggregate(Median(), uploads, "weight")["delta"].tolist()
 [1.0]
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from motley.algorithms.aggregators.mean import Mean
-from motley.algorithms.base import Aggregator, Algorithm, Part, Upload
+from motley.algorithms.base import Aggregator, Algorithm, Part, Upload, aggregate
 from motley.algorithms.local import Solver
+from motley.algorithms.weights import Divide
 from motley.core.errors import ConfigError
 from motley.core.paper import Paper
 
@@ -76,7 +78,7 @@ _BLOCK = 1 << 18
 
 
 class _Robust(Aggregator):
-    """What these aggregators share: uniform weights, plain updates, all uploads at once."""
+    """What these aggregators share: uniform weights and plain updates."""
 
     upload_visibility: ClassVar[Literal["sum", "each"]] = "each"
 
@@ -90,17 +92,29 @@ class _Robust(Aggregator):
             return f"{name} judges plain updates, but {type(algorithm.correction).__name__} also uploads {', '.join(more)}; use mean"
         return None
 
-    def fold(self, uploads: Iterable[Upload], divide: Literal["weight", "count", "none"]) -> dict[str, Tensor]:
-        """The total by part name; ``divide`` does not matter, every upload counts once."""
-        kept = list(uploads)
-        return self.judge(kept) if len(kept) >= self.least else {}
+
+class _Collecting(_Robust):
+    """An aggregator that needs all uploads at once; every upload counts once, whatever ``divide`` says."""
+
+    @override
+    def init(self) -> Any:
+        return []
+
+    @override
+    def add(self, total: Any, upload: Upload) -> Any:
+        total.append(upload)
+        return total
+
+    @override
+    def finish(self, total: Any, divide: Divide) -> dict[str, Tensor]:
+        return self.judge(total) if len(total) >= self.least else {}
 
     @abstractmethod
     def judge(self, uploads: Sequence[Upload]) -> dict[str, Tensor]:
         """The total of at least ``least`` uploads."""
 
 
-class _Coordinates(_Robust):
+class _Coordinates(_Collecting):
     """One rule for every coordinate."""
 
     compares: ClassVar[bool] = True
@@ -155,7 +169,7 @@ class TrimmedMean(_Coordinates):
 
 
 @dataclass(frozen=True)
-class Krum(_Robust):
+class Krum(_Collecting):
     """The upload that lies closest to the others: option ``f`` (1), how many may be hostile."""
 
     paper: ClassVar[Paper | None] = BLANCHARD_2017
@@ -184,7 +198,8 @@ class Krum(_Robust):
 
     def judge(self, uploads: Sequence[Upload]) -> dict[str, Tensor]:
         """The mean of the chosen, buffers and all."""
-        return Mean().fold([uploads[i]._replace(weight=1.0) for i in sorted(self.chosen(uploads).tolist())], "weight")
+        chosen = sorted(self.chosen(uploads).tolist())
+        return aggregate(Mean(), (uploads[i]._replace(weight=1.0) for i in chosen), "weight")
 
 
 @dataclass(frozen=True)
@@ -215,16 +230,18 @@ class NormBound(_Robust):
         if not 0 < self.c < float("inf"):
             raise ConfigError(f"got c = {self.c}; expected a positive length")
 
-    def fold(self, uploads: Iterable[Upload], divide: Literal["weight", "count", "none"]) -> dict[str, Tensor]:
-        """The mean of the shortened updates, one after the other."""
-        return Mean().fold((self._shortened(upload) for upload in uploads), "weight")
+    @override
+    def init(self) -> Any:
+        return Mean().init()
 
-    def judge(self, uploads: Sequence[Upload]) -> dict[str, Tensor]:
-        """The same."""
-        return self.fold(uploads, "weight")
-
-    def _shortened(self, upload: Upload) -> Upload:
+    @override
+    def add(self, total: Any, upload: Upload) -> Any:
         delta = upload.parts["delta"].value
         length = float(delta.double().norm())
         factor = 1.0 if length <= self.c else self.c / length
-        return Upload({**upload.parts, "delta": Part(delta * factor, "mean")}, 1.0, upload.scale)
+        parts = {**upload.parts, "delta": Part(delta * factor, "mean")}
+        return Mean().add(total, Upload(parts, 1.0, upload.scale))
+
+    @override
+    def finish(self, total: Any, divide: Divide) -> dict[str, Tensor]:
+        return Mean().finish(total, "weight")

@@ -29,7 +29,7 @@ from motley.adapters.flower.deployed.clients import DeployedClients
 from motley.adapters.flower.deployed.protocol import pack
 from motley.adapters.flower.deployed.request_codec import Flight, RequestCodec, columns, timelines
 from motley.adapters.flower.deployed.transport import WaitingTransport
-from motley.algorithms.base import Correction, ServerState, Tensors, Upload
+from motley.algorithms.base import Correction, ServerState, Tensors, Upload, aggregate
 from motley.algorithms.weights import divide_by, raw_weights
 from motley.core.arrays import Ids
 from motley.core.errors import CodecError, ConfigError
@@ -267,7 +267,7 @@ class Deployment:
         step = dataclasses.replace(decision, scale=None if decision.scale is None else np.array([f.scale for f in ended]))
         newest, downloads = self.server.model, {version: sent[0] for version, sent in self.downloads.items()}
         folded = weighed(iter(uploads), step, np.arange(len(ended)), landed, newest, downloads)
-        total = self.press.total(self.algorithm.aggregator.fold(folded, divide_by(self.plan.weights)))
+        total = self.press.total(aggregate(self.algorithm.aggregator, folded, divide_by(self.plan.weights)))
         counted = outcome == Outcome.ACCEPTED
         if landed.columns["rehearsal"].any():
             outcome[counted] = Outcome.REHEARSED
