@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from motley.core.errors import ConfigError, DataError, suggest
 
-__all__ = ["Catalogue", "Option", "check_option"]
+__all__ = ["Catalogue", "Option", "check_option", "require_declared"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +123,21 @@ class Catalogue:
             raise ConfigError(str(error), where) from None
         except DataError as error:
             raise DataError(f"{where}: {error}") from None
+
+
+def require_declared(cls: type, base: type, flags: Mapping[str, str]) -> None:
+    """Raise TypeError if a class overrides a method of ``base`` without declaring the flag that announces the override.
+
+    Called from ``base.__init_subclass__``, so that a forgotten flag cannot switch an override off in silence.
+
+    Parameters
+    ----------
+    flags: method name -> name of the class variable (or property) that subclasses must set when they override the method.
+    """
+    ours = cls.__mro__[: cls.__mro__.index(base)]
+    for method, flag in flags.items():
+        if any(method in vars(c) for c in ours) and not any(flag in vars(c) for c in ours):
+            raise TypeError(f"{cls.__name__} overrides {method} and must say so: set the class variable {flag} = True")
 
 
 _PLURAL = {int: "whole numbers", float: "numbers", str: "strings"}

@@ -40,7 +40,7 @@ from motley.tasks.federate import Divisible, Split, divisible, federate
 from motley.tasks.flat import initial
 from motley.timing.stragglers import Stragglers
 from motley.timing.synchrony import Synchrony
-from motley.world.base import Failures, World
+from motley.world.base import World
 from motley.world.shift.feature_shift import shifted
 
 __all__ = ["Ready", "build", "prepare", "task_of"]
@@ -92,8 +92,7 @@ def prepare(experiment: Experiment, data: Path | None = None, task: Task | None 
     setting = _setting(experiment, task, streams)
     selector = Selector(experiment.part("selector"), streams.key("select").words()[0] >> 1, experiment.stop.rounds)
     weights: Any = experiment.weights or setting.algorithm.weights or "examples"
-    broken = type(experiment.part("failures")).upload_factor is not Failures.upload_factor
-    corrupted = broken or bool(task.federation.noise.any())
+    corrupted = experiment.part("failures").corrupts_updates or bool(task.federation.noise.any())
     _check_algorithm(setting, weights, experiment.cohort_size(len(task.federation)), corrupted)
     _check_synchrony(experiment.part("synchrony"), setting, weights, experiment.cohort_size(len(task.federation)))
     _check_selector(experiment, selector, weights, task.federation, setting.algorithm.correction.uploads)

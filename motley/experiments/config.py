@@ -50,7 +50,6 @@ from motley.experiments.tables import (
     Whole,
     named,
 )
-from motley.world.base import Partition
 
 __all__ = ["Experiment", "load"]
 
@@ -221,7 +220,7 @@ class Experiment(BaseModel):
 
     def _check_parts(self) -> None:
         """Clients must be counted by somebody, and whatever anneals towards the last round must know it."""
-        natural = type(self._parts["partition"]).fixed_population is not Partition.fixed_population
+        natural = self._parts["partition"].fixes_population
         made = getattr(type(self._parts["task"]), "makes_clients", False)
         if self.population is None and (made or not natural):
             raise ConfigError("this key is missing; say how many clients there are, e.g. population = 100", "population")

@@ -28,19 +28,19 @@ class DriftView:
 
     def __init__(self, drift: Drift, key: Key, federation: Federation) -> None:
         self.drift, self.key, self.federation = drift, key, federation
-        self.windows = type(drift).window is not Drift.window
-        self.renames = type(drift).tables is not Drift.tables
 
     def at(self, ids: Ids, round: int, now_s: float) -> DataView | None:
         """What these clients see now; None where nothing drifts."""
-        if not (self.windows or self.renames):
+        if not (self.drift.moves_window or self.drift.renames_classes):
             return None
         first, _ = self.drift.window(self.key, ids, self.federation.train.sizes[ids], round, now_s)
         return DataView(first, self.names(ids, round, now_s))
 
     def names(self, ids: Ids, round: int, now_s: float) -> Ids | None:
         """What these clients call each class now ``[n, C]``, training or testing; None: what it is."""
-        return self.drift.tables(self.key, ids, self.federation.classes or 0, round, now_s) if self.renames else None
+        if not self.drift.renames_classes:
+            return None
+        return self.drift.tables(self.key, ids, self.federation.classes or 0, round, now_s)
 
     def seen(self, landed: InFlight) -> list[DataView | None]:
         """What each of these clients saw when it was sent out, one row each."""

@@ -8,11 +8,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from motley.core.arrays import Floats, Ids
+from motley.core.components import require_declared
 from motley.core.keys import Key
 from motley.core.ragged import Ragged
 
@@ -44,7 +46,16 @@ class Partitioned:
 
 
 class Partition(ABC):
-    """Divides rows among clients. A frozen dataclass of options."""
+    """Divides rows among clients. A frozen dataclass of options.
+
+    ``fixes_population``: :meth:`fixed_population` returns a number, because the data itself has clients.
+    """
+
+    fixes_population: ClassVar[bool] = False
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        require_declared(cls, Partition, {"fixed_population": "fixes_population"})
 
     def fixed_population(self, groups: Ids | None) -> int | None:
         """The number of clients where the data fixes it; None (the default) where the experiment chooses."""
@@ -126,7 +137,17 @@ class ConceptShift(ABC):
 
 
 class Drift(ABC):  # noqa: B024  (each kind says only what moves; nothing does by default)
-    """A distribution that moves with time. Data is ordered once, then every dispatch asks for its window and its tables."""
+    """A distribution that moves with time. Data is ordered once, then every dispatch asks for its window and its tables.
+
+    ``moves_window``: :meth:`window` depends on time; ``renames_classes``: :meth:`tables` does. What is not declared is not asked.
+    """
+
+    moves_window: ClassVar[bool] = False
+    renames_classes: ClassVar[bool] = False
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        require_declared(cls, Drift, {"window": "moves_window", "tables": "renames_classes"})
 
     def order(self, key: Key, labels: Ids, owner: Ids, classes: int, population: int) -> Ids:
         """Places of the training samples, client by client, in the order in which windows pass over them."""
@@ -180,7 +201,16 @@ class Availability(ABC):
 
 
 class Failures(ABC):  # noqa: B024  (each kind says only what fails; nothing is the default)
-    """Who breaks off after being asked, and whose update is not what it should be."""
+    """Who breaks off after being asked, and whose update is not what it should be.
+
+    ``corrupts_updates``: :meth:`upload_factor` can differ from 1.
+    """
+
+    corrupts_updates: ClassVar[bool] = False
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        require_declared(cls, Failures, {"upload_factor": "corrupts_updates"})
 
     def drop_at(self, key: Key, ids: Ids, moment: int) -> Floats:
         """Share of the local work after which the client is gone, in [0, 1]; NaN (the default): it stays."""

@@ -8,7 +8,7 @@ are a matter of data: ``label_noise = { name = "label_flip", share = 0.3 }``.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -107,6 +107,8 @@ class NonFinite(Failures):
     rate: chance per client and round, in [0, 1].
     """
 
+    corrupts_updates: ClassVar[bool] = True
+
     rate: float = 0.05
 
     def __post_init__(self) -> None:
@@ -132,6 +134,8 @@ class Corrupted(Failures):
     >>> sorted(set(Corrupted(share=0.5, scale=3.0).upload_factor(Key(0), np.arange(10), 1).tolist()))
     [-3.0, 1.0]
     """
+
+    corrupts_updates: ClassVar[bool] = True
 
     share: float = 0.3
     kind: Literal["sign_flip", "scaling"] = "sign_flip"

@@ -112,6 +112,8 @@ class Times(Failures):
 
     factor: tuple[float, ...]
 
+    corrupts_updates = True
+
     def upload_factor(self, key: Any, ids: Any, moment: int) -> Any:
         return np.where(moment == 2, np.array(self.factor)[ids], 1.0)
 

@@ -42,6 +42,8 @@ class Leave(Failures):
 class Blown(Failures):
     """Everybody sends NaN in one round."""
 
+    corrupts_updates = True
+
     def upload_factor(self, key: Any, ids: Any, moment: int) -> Any:
         return np.full(len(ids), np.nan if moment == HURT else 1.0)
 
@@ -170,6 +172,8 @@ class Chosen(Failures):
     """Everybody's factor, given."""
 
     factors: tuple[float, ...] = ()
+
+    corrupts_updates = True
 
     def upload_factor(self, key: Any, ids: Any, moment: int) -> Any:
         return np.array(self.factors)[ids]

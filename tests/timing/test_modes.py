@@ -20,6 +20,7 @@ from motley.timing.deadline import Deadline
 from motley.timing.planner import plan
 from motley.timing.staleness import discount
 from motley.timing.synchrony import Dispatch, Step, View, Wait
+from tests.rows import Rows
 
 
 def flights(seconds, drop_at=np.nan, version=0):
@@ -189,19 +190,6 @@ def test_alpha_one_takes_a_fresh_model_as_it_is():
     simulation.server.model.x.fill_(5.0)
     x = path(simulation)[0]
     assert min(abs(x - (5.0 + m) / 2) for m in (0.0, 1.0, 2.0)) < 1e-12
-
-
-class Rows:
-    """Keeps what a writer would write."""
-
-    def __init__(self):
-        self.tables = {}
-
-    def add(self, table, columns):
-        self.tables.setdefault(table, []).append(columns)
-
-    def flush(self):
-        """Nothing to do."""
 
 
 def test_what_is_cancelled_is_not_billed_up_and_what_is_late_keeps_its_memory():

@@ -10,16 +10,7 @@ from motley.timing.buffered import Buffered
 from motley.timing.planner import plan
 from motley.timing.staleness import discount
 from motley.timing.synchrony import View
-
-
-class Rows:
-    """A writer that keeps what it is given."""
-
-    def __init__(self):
-        self.tables = {}
-
-    def add(self, table, columns):
-        self.tables.setdefault(table, []).append(columns)
+from tests.rows import Rows
 
 
 def simulation(**keys):

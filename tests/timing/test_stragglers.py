@@ -10,6 +10,7 @@ from motley.core.keys import Key
 from motley.experiments.build import build
 from motley.experiments.config import Experiment
 from motley.timing.stragglers import Stragglers
+from tests.rows import Rows
 
 
 def simulate(rows=None, **keys):
@@ -21,14 +22,6 @@ def simulate(rows=None, **keys):
         "device": {"name": "constant", "seconds": 1.0}, "examine": {"every": 1000, "per_client": False},
     }  # fmt: skip
     return build(Experiment(**{**base, **keys}), writer=rows)
-
-
-class Rows:
-    def __init__(self):
-        self.tables = {}
-
-    def add(self, table, columns):
-        self.tables.setdefault(table, []).append(columns)
 
 
 def _steps(**keys):

@@ -6,16 +6,7 @@ import torch
 
 from motley.experiments.build import build
 from motley.experiments.config import Experiment
-
-
-class Rows:
-    """A writer that keeps what it is given."""
-
-    def __init__(self):
-        self.tables = {}
-
-    def add(self, table, columns):
-        self.tables.setdefault(table, []).append(columns)
+from tests.rows import Rows
 
 
 def run(rounds=6, **keys):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -18,6 +19,8 @@ __all__ = ["ByWriter"]
 @dataclass(frozen=True)
 class ByWriter(Partition):
     """One client per group of the data, in ascending order of the groups' numbers."""
+
+    fixes_population: ClassVar[bool] = True
 
     def fixed_population(self, groups: Ids | None) -> int:
         """The number of groups that occur."""

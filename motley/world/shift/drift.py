@@ -13,7 +13,7 @@ and a run that is resumed finds the data as it left them.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -51,6 +51,8 @@ class Window(Drift):
     ([2, 25], [4, 50])
     """
 
+    moves_window: ClassVar[bool] = True
+
     share: float = 0.5
     period: float = 100.0
     clock: Clock = "rounds"
@@ -84,6 +86,8 @@ class SwapLater(Drift):
     start: the first round, or second, at which anybody does. width: rounds or seconds over which clients follow, each at its own
     moment (uniform); 0: all at once. share: of the classes that are swapped, in (0, 1]. clock: which.
     """
+
+    renames_classes: ClassVar[bool] = True
 
     start: float
     width: float = 0.0

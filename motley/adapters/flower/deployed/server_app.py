@@ -44,7 +44,6 @@ from motley.rounds.server_context import extra_exchange_of
 from motley.rounds.server_signals import SERVER_SIGNALS
 from motley.selectors.base import Selector
 from motley.tasks.base import Task
-from motley.world.base import Drift
 
 __all__ = ["Limits", "refuses", "run"]
 
@@ -137,8 +136,7 @@ def refuses(experiment: Experiment, ready: Ready) -> str | None:
     if "uplink_mbps" in shipping.allocator.wants:
         name = type(shipping.allocator).__name__
         return f"{name} must know every uplink beforehand, as only a simulation does; use uniform or by_score"
-    drift = type(plan.world.drift)
-    if drift.window is not Drift.window or drift.tables is not Drift.tables:
+    if plan.world.drift.moves_window or plan.world.drift.renames_classes:
         return "a site's data is what it is; leave drift out"
     return None
 

@@ -1,0 +1,84 @@
+"""Declared capabilities: what a component of the world says of itself is what its methods do, wrapped or not."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from motley.experiments.build import build
+from motley.experiments.config import Experiment
+from motley.world import DRIFT, FAILURES, PARTITIONS
+from motley.world.base import Drift, Failures, Partition
+from tests.rows import Rows
+
+DECLARED = [
+    (PARTITIONS, Partition, "fixed_population", "fixes_population"),
+    (DRIFT, Drift, "window", "moves_window"),
+    (DRIFT, Drift, "tables", "renames_classes"),
+    (FAILURES, Failures, "upload_factor", "corrupts_updates"),
+]
+
+
+@pytest.mark.parametrize(("catalogue", "base", "method", "flag"), DECLARED)
+def test_every_registered_component_declares_what_it_overrides(catalogue, base, method, flag):
+    for name in catalogue.names():
+        cls = catalogue.get(name)
+        assert getattr(cls, flag) == (getattr(cls, method) is not getattr(base, method)), f"{name}: {flag}"
+
+
+@pytest.mark.parametrize(("catalogue", "base", "method", "flag"), DECLARED)
+def test_an_override_without_its_declaration_is_refused_where_it_is_written(catalogue, base, method, flag):
+    with pytest.raises(TypeError, match=f"Forgetful overrides {method} and must say so: set the class variable {flag} = True"):
+        type("Forgetful", (base,), {method: lambda self: None})
+    assert issubclass(type("Said", (base,), {method: lambda self: None, flag: True}), base)
+
+
+@dataclass(frozen=True)
+class Wrapped(Drift):
+    """A drift that asks another for everything, its declarations too."""
+
+    inner: str = "none"
+
+    @property
+    def _drift(self):
+        return DRIFT.build({"name": "swap", "start": 2.0} if self.inner == "swap" else self.inner)
+
+    @property
+    def moves_window(self):
+        return self._drift.moves_window
+
+    @property
+    def renames_classes(self):
+        return self._drift.renames_classes
+
+    def order(self, *args):
+        return self._drift.order(*args)
+
+    def window(self, *args):
+        return self._drift.window(*args)
+
+    def tables(self, *args):
+        return self._drift.tables(*args)
+
+
+def losses(drift):
+    simulation = build(
+        Experiment(
+            task={"name": "synthetic", "dim": 5, "classes": 4, "sizes": "equal", "examples": 40}, partition="by_writer",
+            population=6, cohort=3, stop={"rounds": 4}, local={"steps": 2, "batch_size": 8}, engine="sequential", drift=drift,
+        ),
+        writer=(rows := Rows()),
+    )  # fmt: skip
+    while not simulation.done:
+        simulation.step()
+    return [row["loss"] for row in rows.tables["clients"]]
+
+
+def test_a_delegating_wrapper_drifts_as_the_wrapped_drift_does(monkeypatch):
+    monkeypatch.setitem(DRIFT.targets, "wrapped", f"{__name__}:Wrapped")
+    found = {}
+    for inner, drift in (("none", "none"), ("window", "window"), ("swap", {"name": "swap", "start": 2.0})):
+        found[inner] = losses(drift)
+        assert np.array_equal(found[inner], losses({"name": "wrapped", "inner": inner}))
+    assert not np.array_equal(found["none"], found["window"])
+    assert not np.array_equal(found["none"], found["swap"])
