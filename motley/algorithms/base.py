@@ -147,6 +147,11 @@ class Loss(_Piece):
     whole_model: ClassVar[bool] = False  # True: the loss compares features of several models, see ``frozen`` and ``compare``
     passes: ClassVar[int] = 0  # forward passes of a local step beside the model's own
 
+    @property
+    def prepares(self) -> bool:
+        """Whether :meth:`prepare` gives anything; a loss that overrides it says True."""
+        return False
+
     @abstractmethod
     def loss(self, outputs: Tensor, targets: Tensor, extra: Tensors) -> Tensor:
         """Per-sample loss ``[..., B]`` of outputs ``[..., B, C]`` and targets ``[..., B]`` (or ``[..., B, d]``).
@@ -162,7 +167,7 @@ class Loss(_Piece):
 
     def prepare(self, ctx: Context, forward: Callable[[Tensor], Tensor], inputs: Tensor, targets: Tensor) -> Tensors:
         """Per-sample extras ``[n, ...]`` computed with the received model in eval mode before step 0 (FLASH's pseudo labels).
-        Called only when overridden; rows are the client's training samples in order."""
+        Called only where :attr:`prepares` says so; rows are the client's training samples in order."""
         return {}
 
     def within(self) -> Loss:
@@ -187,6 +192,21 @@ class Correction(_Piece):
 
     uploads: ClassVar[frozenset[str]] = frozenset({"delta"})
     shared: ClassVar[bool] = True  # False: there is no model for everybody, each client keeps its own
+
+    @property
+    def personal_start(self) -> bool:
+        """Whether clients start from models of their own, so that :meth:`start` depends on what a client keeps."""
+        return False
+
+    @property
+    def sends_whole_model(self) -> bool:
+        """Whether :meth:`sent` keeps all of a model; False where some of it stays with the clients."""
+        return True
+
+    @property
+    def keeps_state(self) -> bool:
+        """Whether clients keep something between rounds, so that :meth:`memory` is not None."""
+        return False
 
     @property
     def arrival(self) -> frozenset[Literal["loss", "gradient"]]:
@@ -335,6 +355,11 @@ class Server(_Piece):
         """What it cannot do without: ``public`` samples, ``validation`` samples of the server, ``classes``. Asked when an experiment
         is built."""
         return frozenset()
+
+    @property
+    def asks_clients(self) -> bool:
+        """Whether it needs the participants in mid-round: by :meth:`extra_exchange` or :meth:`update_with_clients`."""
+        return False
 
     def extra_exchange(self, public: int, outputs: int) -> ExtraExchange:
         """What it asks of every participant in a round, with so many public samples and outputs."""

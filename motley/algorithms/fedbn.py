@@ -35,7 +35,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from motley.algorithms.base import Algorithm, Context, Correction, Memory, Method, Part, Parts, Server, Tensors
+from motley.algorithms.base import Algorithm, Context, Correction, Memory, Method, Part, Parts, Tensors
 from motley.algorithms.local import Solver
 from motley.core.layout import Entry, Layout
 from motley.core.paper import Paper
@@ -64,6 +64,9 @@ class OwnNorms(Correction):
     """Every client its own BatchNorm; ``layout`` is known once it is bound."""
 
     shared: ClassVar[bool] = False
+    personal_start: ClassVar[bool] = True
+    sends_whole_model: ClassVar[bool] = False
+    keeps_state: ClassVar[bool] = True
     layout: Layout = Layout(())  # noqa: RUF009 - a frozen value
 
     def bound(self, layout: Layout) -> Correction:
@@ -110,9 +113,9 @@ class OwnNorms(Correction):
 
     def refuses(self, algorithm: Algorithm, solver: Solver, weights: str) -> str | None:
         """Server rules that compute with whole models."""
-        server = type(algorithm.server)
-        if algorithm.server.needs or server.update_with_clients is not Server.update_with_clients:
-            return f"FedBN's clients keep their BatchNorm, and the server rule {server.__name__} works with whole models"
+        server = algorithm.server
+        if server.needs or server.asks_clients:
+            return f"FedBN's clients keep their BatchNorm, and the server rule {type(server).__name__} works with whole models"
         return None
 
     def _with_places(self, model: ModelState) -> list[tuple[Tensor, Tensor]]:

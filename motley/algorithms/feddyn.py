@@ -55,6 +55,7 @@ __all__ = ["Dynamic", "DynamicServer", "FedDyn"]
 class Dynamic(Correction):
     """``g - g_k + alpha (w - x)``."""
 
+    keeps_state: ClassVar[bool] = True
     alpha: float = 0.01
 
     def memory(self, state: ModelState) -> Memory:

@@ -63,6 +63,11 @@ class Contrastive(Loss):
     mu: float = 1.0
     temperature: float = 0.5
 
+    @property
+    def prepares(self) -> bool:
+        """What the loss without the contrast says."""
+        return self.base.prepares
+
     def loss(self, outputs: Tensor, targets: Tensor, extra: Tensors) -> Tensor:
         """The loss without the contrast."""
         return self.base.loss(outputs, targets, extra)
@@ -96,6 +101,8 @@ class Contrastive(Loss):
 @dataclass(frozen=True)
 class Remembering(Correction):
     """Plain local training; the client keeps its model after it."""
+
+    keeps_state: ClassVar[bool] = True
 
     def memory(self, state: ModelState) -> Memory:
         """No previous model yet: ``rounds`` is 0."""

@@ -172,6 +172,8 @@ class OwnModel(Correction):
 
     uploads: ClassVar[frozenset[str]] = frozenset()
     shared: ClassVar[bool] = False
+    personal_start: ClassVar[bool] = True
+    keeps_state: ClassVar[bool] = True
 
     def memory(self, state: ModelState) -> Memory:
         """The initial model."""
@@ -196,6 +198,7 @@ class OwnModel(Correction):
 class Confident(Server):
     """CCR and HFL; see the options of :class:`RHFL`."""
 
+    asks_clients: ClassVar[bool] = True
     own: bool = False
     beta: float = 0.5
     align: bool = True

@@ -67,6 +67,7 @@ class Controlled(Correction):
     """``g - c_k + c``, and how c_k follows: ``option`` I or II."""
 
     uploads: ClassVar[frozenset[str]] = frozenset({"delta", "dc"})
+    keeps_state: ClassVar[bool] = True
     option: Literal["I", "II"] = "II"
 
     def __post_init__(self) -> None:

@@ -14,7 +14,6 @@ from typing import ClassVar
 
 from torch import nn
 
-from motley.algorithms.base import Loss
 from motley.core.errors import EngineError, MotleyError
 from motley.engines.base import Job, JobInputs, Setting, TrainResult
 from motley.engines.chunk import Chunk, Executor
@@ -49,7 +48,7 @@ class _Batched(LocalEngine):
     def _work(self, jobs: Sequence[Job], received: JobInputs, want: frozenset[str]) -> Iterator[TrainResult]:
         order = sorted(range(len(jobs)), key=lambda i: -jobs[i].steps)
         groups = [part for group in self._groups(order) for part in self._bounded(group, jobs)]
-        prepares = type(self.setting.algorithm.loss).prepare is not Loss.prepare
+        prepares = self.setting.algorithm.loss.prepares
         with torch_threads(self.inner):
             extras = [self.client.prepare(job, received) for job in jobs] if prepares else []
 

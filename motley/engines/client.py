@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from motley.algorithms.base import Context, GradientCorrection, Loss, PreTrainingSignals, Tensors
+from motley.algorithms.base import Context, GradientCorrection, PreTrainingSignals, Tensors
 from motley.algorithms.local import Block
 from motley.core.errors import EngineError, MotleyError
 from motley.core.keys import Key
@@ -188,7 +188,7 @@ class Client:
     def _extras(self, ctx: Context, job: Job, mine: Tensor) -> Tensors:
         """What the loss wants to know about each of the client's samples before step 0."""
         loss = self.setting.algorithm.loss
-        if type(loss).prepare is Loss.prepare:
+        if not loss.prepares:
             return {}
         inputs = self.samples.inputs(self.samples.rows[mine])
         return loss.prepare(ctx, self.forward, inputs, self.samples.training.targets(mine, job.data_view))

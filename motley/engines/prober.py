@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from motley.algorithms import LOSSES
-from motley.algorithms.base import Correction, Loss, Memory, Tensors
+from motley.algorithms.base import Loss, Memory, Tensors
 from motley.core.arrays import Floats, Ints
 from motley.core.errors import ContractError
 from motley.core.keys import Key
@@ -71,8 +71,9 @@ class Prober:
     ) -> Iterator[tuple[Ints, ModelState]]:
         """Clients (as indices into ``clients``) that start from one model, and this model."""
         correction = self.setting.algorithm.correction
-        own = type(correction).start is not Correction.start  # else memories do not change the model
-        alone = np.array([own and memories.get(int(client)) is not None for client in clients], dtype=bool)
+        alone = np.array(
+            [correction.personal_start and memories.get(int(client)) is not None for client in clients], dtype=bool
+        )
         for group in [np.flatnonzero(~alone), *np.flatnonzero(alone)[:, None]]:
             if len(group):
                 yield group, correction.start(download, memories.get(int(clients[group[0]])))

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from motley.algorithms.base import Correction, Server
 from motley.core.errors import ConfigError, ContractError
 from motley.engines.base import Setting
 from motley.experiments.config import Experiment
@@ -53,7 +52,7 @@ def upload_config_of(experiment: Experiment, setting: Setting, selector: Selecto
 def _check_algorithm(upload_config: UploadConfig, setting: Setting) -> None:
     """Compressed is one update of the whole model."""
     correction = setting.algorithm.correction
-    whole = "delta" in correction.uploads and type(correction).sent is Correction.sent
+    whole = "delta" in correction.uploads and correction.sends_whole_model
     if not upload_config.plain and not whole:
         name = type(correction).__name__
         raise ConfigError(f"{name} does not upload an update of the whole model, and that is what is compressed", "compressor")
@@ -68,7 +67,7 @@ def _check_changes(experiment: Experiment, upload_config: UploadConfig, setting:
     if not upload_config.feedback.sends_changes:
         return
     name, algorithm = experiment.feedback["name"], setting.algorithm
-    keeps = type(algorithm.correction).memory is not Correction.memory  # FedDyn's server counts who took part
+    keeps = algorithm.correction.keeps_state  # FedDyn's server counts who took part
     if keeps or algorithm.aggregator.upload_visibility != "sum" or algorithm.correction.uploads != {"delta"}:
         raise ConfigError(
             f"{name!r} has the server average all clients' vectors; it goes with plain averaging only", "feedback"
@@ -107,10 +106,7 @@ def recalibration_of(experiment: Experiment, setting: Setting) -> Recalibrate | 
     algorithm, name, key = setting.algorithm, experiment.algorithm["name"], "recalibrate"
     if not any(entry.batch_norm for entry in setting.task.layout.buffers):
         raise ConfigError("this model has no BatchNorm statistics; leave the key out", key)
-    if (
-        type(algorithm.correction).sent is not Correction.sent
-        or type(algorithm.server).update_with_clients is not Server.update_with_clients
-    ):
+    if not algorithm.correction.sends_whole_model or algorithm.server.asks_clients:
         raise ConfigError(f"{name!r} works with models that clients hold themselves; leave the key out", key)
     if algorithm.server.needs:
         raise ConfigError(f"{name!r} makes models of single uploads, statistics included; leave the key out", key)

@@ -132,7 +132,7 @@ class _Meanings:
 
 def own_models(correction: Correction, server: ServerState, memories: ClientStates) -> Callable[[int], ModelState] | None:
     """The model each client would start from now; None where that is the server's for everybody."""
-    if type(correction).start is Correction.start:
+    if not correction.personal_start:
         return None
     download = correction.download(server)
     return lambda client: correction.start(download, memories.of([client]).get(client))

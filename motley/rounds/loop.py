@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from motley.algorithms.base import Correction, Memory, ServerState, Tensors, aggregate
+from motley.algorithms.base import Memory, ServerState, Tensors, aggregate
 from motley.algorithms.weights import divide_by, raw_weights
 from motley.core.arrays import Floats, Ids
 from motley.core.keys import Key
@@ -343,7 +343,7 @@ class RoundLoop:
 
     def _starts(self, ids: Ids) -> dict[int, Memory | None]:
         """What these clients keep, where what is measured of a model depends on it."""
-        own = type(self.algorithm.correction).start is not Correction.start or self.algorithm.loss.whole_model
+        own = self.algorithm.correction.personal_start or self.algorithm.loss.whole_model
         return self.press.own(ids) if own else {}
 
     def _sees(self, ids: Ids) -> DataView | None:

@@ -23,7 +23,19 @@ import torch
 from torch import Tensor, nn
 
 from motley.algorithms import AGGREGATORS, LOSSES, SERVERS
-from motley.algorithms.base import Algorithm, Correction, Memory, Method, ServerContext, ServerState, Upload, aggregate
+from motley.algorithms.base import (
+    Algorithm,
+    Context,
+    Correction,
+    ExtraExchange,
+    Memory,
+    Method,
+    Server,
+    ServerContext,
+    ServerState,
+    Upload,
+    aggregate,
+)
 from motley.algorithms.local import SGD, Solver
 from motley.algorithms.weights import Weighting, divide_by
 from motley.core.keys import Key, Streams
@@ -32,7 +44,7 @@ from motley.core.work import LocalWork
 from motley.engines import ENGINES
 from motley.engines.base import Engine, Job, Setting, TrainResult
 from motley.engines.client_losses import client_losses
-from motley.tasks.base import Federation, Task
+from motley.tasks.base import Federation, ModelState, Task
 from motley.tasks.flat import initial
 from motley.tasks.network import FlatNetwork
 
@@ -192,6 +204,32 @@ def _declared(method: Method, weights: Weighting, solver: Solver) -> None:
         _require(reason is None, f"the method refuses itself: {reason}")
 
 
+def _capabilities(method: Method, weights: Weighting, solver: Solver) -> None:
+    for kind in MODELS:
+        play = Play(method, weights, solver, kind)
+        correction, server, loss = play.algorithm.correction, play.algorithm.server, play.algorithm.loss
+        model = initial(play.setting.task.model, Key(1), torch.float64)
+        other = ModelState(model.x + 1, model.buffers + 1, model.counters + 1)
+        download = correction.download(play.server)
+        starts = [correction.start(download, correction.memory(state)) for state in (model, other)]
+        inputs, targets = play.setting.task.federation.x[:3], play.setting.task.federation.y[:3]
+        network = FlatNetwork(play.setting.task.model, torch.float64)
+        empty = Context(model.x, download, correction.memory(model), 1, 0.1, 3, 1.0, play.setting.task.layout)
+        exchange = server.extra_exchange(len(inputs), 4)
+        found = {
+            "personal_start": not torch.equal(starts[0].x, starts[1].x),
+            "sends_whole_model": correction.sent(model).x.numel() == model.x.numel(),
+            "keeps_state": correction.memory(model) is not None,
+            "prepares": bool(loss.prepare(empty, partial(network.outputs, model), inputs, targets)),
+            "asks_clients": exchange != ExtraExchange() or type(server).update_with_clients is not Server.update_with_clients,
+        }
+        for name, value in found.items():
+            part = next(part for part in (correction, loss, server) if hasattr(part, name))
+            _require(
+                getattr(part, name) == value, f"{type(part).__name__} declares {name} = {not value}, which is not so; {kind}"
+            )
+
+
 def _uploads(method: Method, weights: Weighting, solver: Solver) -> None:
     for model in MODELS:
         play = Play(method, weights, solver, model)
@@ -274,6 +312,7 @@ def _finite(method: Method, weights: Weighting, solver: Solver) -> None:
 
 CHECKS: dict[str, Callable[[Method, Weighting, Solver], None]] = {
     "options are frozen dataclasses, parts go together": _declared,
+    "capabilities are what was declared": _capabilities,
     "uploads are what was declared, and of one length": _uploads,
     "buffers stay what they are": _buffers,
     "memories of the others stay": _memories,

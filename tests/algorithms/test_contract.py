@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import pytest
 import torch
 
 from motley.algorithms import CATALOGUE
-from motley.algorithms.base import Part
+from motley.algorithms.base import Correction, Method, Part
 from motley.algorithms.fedavg import FedAvg
 from motley.algorithms.fedavgm import FedAvgM
 from motley.algorithms.fedbio import FedBiO
@@ -25,7 +25,7 @@ from motley.algorithms.moon import Moon
 from motley.algorithms.qfedavg import QFedAvg
 from motley.algorithms.rhfl import RHFL
 from motley.algorithms.scaffold import Controlled, Scaffold
-from motley.testing.algorithms import CHECKS, check_algorithm
+from motley.testing.algorithms import CHECKS, Play, check_algorithm
 
 MOMENTUM = SGD(lr=0.1, momentum=0.9, weight_decay=0.01)
 ROWS = [
@@ -67,6 +67,40 @@ def test_method_keeps_the_contract(method, weights, solver):
     check_algorithm(method, weights, solver)
 
 
+@dataclass(frozen=True)
+class Wrapped(Correction):
+    """Another correction, delegated to."""
+
+    inner: Correction = field(default_factory=Correction)
+
+    def __getattribute__(self, name):
+        own = name in ("inner", "bound") or name.startswith("__")
+        return object.__getattribute__(self, name) if own else getattr(self.inner, name)
+
+    def bound(self, layout):
+        return Wrapped(self.inner.bound(layout))
+
+
+@dataclass(frozen=True)
+class Wrapping(FedAvg):
+    """A method whose correction is wrapped."""
+
+    method: Method = field(default_factory=FedAvg)
+
+    def change(self, plain):
+        algorithm = self.method.change(plain)
+        return algorithm.replace(correction=Wrapped(algorithm.correction))
+
+
+@pytest.mark.parametrize("method", [FedBN(), RHFL(mode="kd", batch_size=16)], ids=lambda value: type(value).__name__)
+def test_a_wrapper_behaves_like_the_correction_that_it_wraps(method):
+    """What a correction can do is asked of the object, never of its class."""
+    check_algorithm(Wrapping(method=method))
+    plain, wrapped = (Play(m, "uniform", SGD(lr=0.1), "an MLP with BatchNorm").run() for m in (method, Wrapping(method=method)))
+    assert torch.equal(plain.server.model.x, wrapped.server.model.x)
+    assert plain.memories.keys() == wrapped.memories.keys()
+
+
 def test_every_method_of_the_catalogue_has_a_row():
     assert {type(method) for method, _, _ in ROWS} >= {CATALOGUE.get(name) for name in CATALOGUE.builtin}
 
@@ -104,11 +138,18 @@ class Extrapolates(Controlled):
 
 
 @dataclass(frozen=True)
+class Undeclared(Controlled):
+    """Keeps a variate with the client, and says that it keeps nothing."""
+
+    keeps_state: ClassVar[bool] = False
+
+
+@dataclass(frozen=True)
 class Broken(Scaffold):
     """SCAFFOLD with another correction."""
 
     kind: str = "Aliased"
-    kinds: ClassVar = {"Aliased": Aliased, "Talkative": Talkative, "Extrapolates": Extrapolates}
+    kinds: ClassVar = {"Aliased": Aliased, "Talkative": Talkative, "Extrapolates": Extrapolates, "Undeclared": Undeclared}
 
     def change(self, plain):
         return super().change(plain).replace(correction=self.kinds[self.kind]())
@@ -116,7 +157,12 @@ class Broken(Scaffold):
 
 @pytest.mark.parametrize(
     ("kind", "message"),
-    [("Aliased", "memor"), ("Talkative", "uploads are what was declared"), ("Extrapolates", "running variance below 0")],
+    [
+        ("Aliased", "memor"),
+        ("Talkative", "uploads are what was declared"),
+        ("Extrapolates", "running variance below 0"),
+        ("Undeclared", "declares keeps_state = False"),
+    ],
 )
 def test_broken_methods_are_caught(kind, message):
     with pytest.raises(AssertionError, match=message):

@@ -29,7 +29,7 @@ from motley.adapters.flower.deployed.clients import DeployedClients
 from motley.adapters.flower.deployed.protocol import pack
 from motley.adapters.flower.deployed.request_codec import Flight, RequestCodec, columns, timelines
 from motley.adapters.flower.deployed.transport import WaitingTransport
-from motley.algorithms.base import Correction, ServerState, Tensors, Upload, aggregate
+from motley.algorithms.base import ServerState, Tensors, Upload, aggregate
 from motley.algorithms.weights import divide_by, raw_weights
 from motley.core.arrays import Ids
 from motley.core.errors import CodecError, ConfigError
@@ -327,7 +327,7 @@ class Deployment:
 
     def _examine(self) -> None:
         """The server's model on what test data the server has; what clients start from themselves lies at their sites."""
-        if type(self.algorithm.correction).start is not Correction.start:
+        if self.algorithm.correction.personal_start:
             return
         found = examine(self.engine, self.server.model, self.federation, self.plan.examine.per_client)
         if not found["scope"]:

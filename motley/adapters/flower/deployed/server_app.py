@@ -28,7 +28,6 @@ from typing import Any
 from motley.adapters.flower.deployed.client_registry import Limits
 from motley.adapters.flower.deployed.deployment import Deployment
 from motley.adapters.flower.deployed.transport import Transport, WaitingTransport
-from motley.algorithms.base import Correction, ExtraExchange, Server
 from motley.core.errors import ConfigError
 from motley.engines.cores import torch_threads
 from motley.experiments.build import Ready, prepare
@@ -40,7 +39,6 @@ from motley.results.load import load as load_results
 from motley.results.writer import Writer
 from motley.rounds.checkpoint import Checkpoints
 from motley.rounds.config import Round
-from motley.rounds.server_context import extra_exchange_of
 from motley.rounds.server_signals import SERVER_SIGNALS
 from motley.selectors.base import Selector
 from motley.tasks.base import Task
@@ -121,12 +119,9 @@ def refuses(experiment: Experiment, ready: Ready) -> str | None:
     if plan.examine.diagnostics:
         return "diagnostics need every client's gradient, which only a simulation has; leave examine.diagnostics out"
     algorithm, shipping = plan.setting.algorithm, plan.upload_config
-    if (
-        extra_exchange_of(plan) != ExtraExchange()
-        or type(algorithm.server).update_with_clients is not Server.update_with_clients
-    ):
+    if algorithm.server.asks_clients:
         return f"{type(algorithm.server).__name__} asks clients again in mid-round, as only a simulation does; use another algorithm"
-    data, own = plan.setting.task.federation, type(algorithm.correction).start is not Correction.start
+    data, own = plan.setting.task.federation, algorithm.correction.personal_start
     if plan.stop.target and (own or (data.global_test is None and not len(data.test.values))):
         return "stop.target is never reached, for the server has nothing to examine; give it test samples, or another end"
     signals = sorted(ready.selector.rule.needs().reported & SERVER_SIGNALS)
