@@ -1,7 +1,7 @@
-"""Messages out, answers in, never without a limit; and the one place where Flower's words are looked up.
+"""Send messages on a Flower grid and collect their replies within a limit of time; find Flower's modules.
 
-An answer is found by the id of the message it answers: the error that stands for a lost node does not name the node. Replies are
-pulled one by one, so that one that cannot be read costs its sender alone. Times are those of the server's clock.
+A reply is matched by the id of the message it answers, because the error reply that stands for a lost node does not name the node.
+Replies are pulled one by one, so that a reply that cannot be read affects its sender alone. Times are the server's clock's.
 """
 
 from __future__ import annotations
@@ -14,27 +14,28 @@ from typing import Any, Protocol
 
 from motley.core.errors import ConfigError
 
-__all__ = ["CLOCK", "Answer", "Clock", "Grid", "Outbox", "bits_of", "exchange", "flower"]
+__all__ = ["CLOCK", "Clock", "Grid", "Outbox", "SentMessage", "content_bits", "exchange", "flower"]
 
 POLL_S = 0.25
+"""Seconds between two looks for replies."""
 
 
 class Grid(Protocol):
-    """What is used of Flower's ``Grid``."""
+    """The methods of Flower's ``Grid`` that are used."""
 
     def get_node_ids(self) -> Iterable[int]:
-        """Nodes that are connected now."""
+        """Return the nodes that are connected now."""
 
     def push_messages(self, messages: Iterable[Any]) -> Iterable[str]:
-        """Send; an empty id stands for a message that could not be left."""
+        """Send messages and return their ids; an empty id stands for a message that was not accepted."""
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Any]:
-        """The answers that have come, each once."""
+        """Return the replies that have arrived, each once."""
 
 
 @dataclass(frozen=True)
 class Clock:
-    """Seconds and patience; tests bring their own."""
+    """A clock and a way to wait; tests replace both."""
 
     now: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
@@ -44,29 +45,34 @@ CLOCK = Clock()
 
 
 @dataclass
-class Answer:
-    """What became of one message.
+class SentMessage:
+    """One message, and what came back for it.
 
     Parameters
     ----------
-    node: to whom it went. message: Flower's id of it.
-    reply: what came back; None: nothing until the limit, or nothing that could be read.
-    lost: why there is no reply, in words; empty where there is one.
-    unreadable: whether something came back that could not be read at all.
-    sent_s, arrived_s: on the server's clock.
+    node: the id of the receiving node. message_id: Flower's id of the message.
+    reply: Flower's reply, which may be an error reply; None if nothing readable came within the limit.
+    error: why there is no usable reply; empty where there is one, and while the message is pending.
+    unreadable: whether a reply came that could not be read, or came from another node.
+    sent_s, arrived_s: times on the server's clock; ``arrived_s`` is NaN before.
     """
 
     node: int
-    message: str = ""
+    message_id: str = ""
     reply: Any = None
-    lost: str = ""
+    error: str = ""
     unreadable: bool = False
     sent_s: float = 0.0
     arrived_s: float = float("nan")
 
+    @property
+    def pending(self) -> bool:
+        """Whether neither a reply nor an error is known yet."""
+        return self.reply is None and not self.error
+
 
 def flower(module: str = "app") -> Any:
-    """One of Flower's modules.
+    """Return one of Flower's modules.
 
     Raises
     ------
@@ -80,8 +86,8 @@ def flower(module: str = "app") -> Any:
         raise ConfigError("Flower is not installed; expected the extra, pip install 'motley-fl[flower]'") from None
 
 
-def bits_of(content: Any) -> float:
-    """What a message's records weigh: the bytes of arrays and texts, eight for each number, and the names."""
+def content_bits(content: Any) -> float:
+    """Return the size of a message's records in bits: bytes of arrays and strings, eight bytes for each number, and the names."""
     size = 0
     for record in content.values():
         for name, value in record.items():
@@ -90,89 +96,94 @@ def bits_of(content: Any) -> float:
 
 
 def _bytes_of(value: Any) -> int:
-    data = getattr(value, "data", value) if hasattr(value, "stype") else value  # of an Array
+    data = getattr(value, "data", value) if hasattr(value, "stype") else value  # Flower's Array has both
     return len(data) if isinstance(data, str | bytes) else 8
 
 
 class Outbox:
-    """Messages under way: sent at once, answered when they are; for loops that do not wait for all.
+    """Messages that are sent at once and answered later.
 
     Parameters
     ----------
-    grid: Flower's. clock: of the server.
+    grid: Flower's. clock: the server's.
     """
 
     def __init__(self, grid: Grid, clock: Clock = CLOCK) -> None:
         self.grid, self.clock = grid, clock
-        self.pending: dict[str, Answer] = {}
+        self.pending: dict[str, SentMessage] = {}
 
-    def send(self, messages: Sequence[Any]) -> list[Answer]:
-        """Push; the answers, in the order of the messages, are filled in by :meth:`collect`."""
+    def send(self, messages: Iterable[Any]) -> list[SentMessage]:
+        """Push messages; :meth:`collect` fills in the replies. The result is in the order of the messages."""
         messages = list(messages)
         if not messages:
             return []
-        begun = self.clock.now()
-        ids = list(self.grid.push_messages(messages))
-        told = [message.metadata.message_id for message in messages]  # in Flower's simulation what is not left has no id at all
-        left = {str(name) for name in ids if name}
-        answers = []
+        begin_s = self.clock.now()
+        ids = [str(name or "") for name in self.grid.push_messages(messages)]
+        accepted = {name for name in ids if name}
+        sent = []
         for i, message in enumerate(messages):
-            name = told[i] or (str(ids[i] or "") if i < len(ids) else "")
-            answer = Answer(int(message.metadata.dst_node_id), name, sent_s=begun)
-            if name in left and name not in self.pending:
-                self.pending[name] = answer
+            # in Flower's simulation a message that is not accepted gets no id at all, so positions may not agree
+            name = message.metadata.message_id or (ids[i] if i < len(ids) else "")
+            one = SentMessage(int(message.metadata.dst_node_id), name, sent_s=begin_s)
+            if name in accepted and name not in self.pending:
+                self.pending[name] = one
             else:
-                answer.lost, answer.arrived_s = "the message could not be left for the node", self.clock.now()
-            answers.append(answer)
-        return answers
+                one.error, one.arrived_s = "the message could not be left for the node", self.clock.now()
+            sent.append(one)
+        return sent
 
-    def collect(self) -> list[Answer]:
-        """The answers that came since the last call; waits for none."""
-        came = []
+    def collect(self) -> list[SentMessage]:
+        """Return the messages that were answered since the last call, without waiting."""
+        answered = []
         for name in list(self.pending):
             try:
                 replies = list(self.grid.pull_messages([name]))
             except Exception as problem:
                 if isinstance(problem, OSError) or type(problem).__module__.partition(".")[0] in ("httpx", "httpcore"):
-                    raise  # the server's own connection, nobody's reply
-                answer = self.pending.pop(name)
-                answer.lost, answer.unreadable = f"a reply that cannot be read: {type(problem).__name__}", True
-                answer.arrived_s = self.clock.now()
-                came.append(answer)
+                    raise  # the server's own connection failed, not a client's reply
+                one = self.pending.pop(name)
+                one.error, one.unreadable = f"a reply that cannot be read: {type(problem).__name__}", True
+                one.arrived_s = self.clock.now()
+                answered.append(one)
                 continue
             for reply in replies:
                 known = self.pending.pop(reply.metadata.reply_to_message_id, None)
-                if known is None:
-                    continue  # answers nothing that was asked, or answers twice
-                known.arrived_s = self.clock.now()
-                if reply.has_error():
-                    known.lost = str(reply.error.reason or f"error {reply.error.code}")
-                    known.reply = reply
-                elif reply.metadata.src_node_id != known.node:
-                    known.lost, known.unreadable = "a reply by another node than was asked", True
-                else:
-                    known.reply = reply
-                came.append(known)
-        return came
+                if known is not None:  # else the reply answers no message, or answers one twice
+                    self._fill_in(known, reply)
+                    answered.append(known)
+        return answered
 
-    def give_up(self, answers: Iterable[Answer], why: str) -> None:
-        """Wait for these no longer."""
-        gone = {id(answer) for answer in answers}
-        for name in [name for name, answer in self.pending.items() if id(answer) in gone]:
-            self.pending.pop(name).lost = why
+    def _fill_in(self, sent: SentMessage, reply: Any) -> None:
+        sent.arrived_s = self.clock.now()
+        if reply.has_error():
+            sent.error = str(reply.error.reason or f"error {reply.error.code}")
+        elif reply.metadata.src_node_id != sent.node:
+            sent.error, sent.unreadable = "a reply by another node than was asked", True
+            return
+        sent.reply = reply
+
+    def give_up(self, sent: Iterable[SentMessage], error: str) -> None:
+        """Stop waiting for replies to these messages."""
+        for one in sent:
+            if self.pending.get(one.message_id) is one:
+                self.pending.pop(one.message_id).error = error
+
+    def wait(self, sent: Sequence[SentMessage], limit_s: float) -> None:
+        """Wait until all messages of this outbox are answered; after ``limit_s`` seconds, give up those of ``sent``."""
+        end_s = self.clock.now() + limit_s
+        while self.pending:
+            self.collect()
+            if not self.pending:
+                break
+            if self.clock.now() >= end_s:
+                self.give_up(sent, f"no answer within {limit_s:g} s")
+                break
+            self.clock.sleep(min(POLL_S, max(end_s - self.clock.now(), 0.001)))
 
 
-def exchange(grid: Grid, messages: Sequence[Any], limit_s: float, clock: Clock = CLOCK) -> list[Answer]:
-    """Send messages and wait until all are answered or ``limit_s`` has passed; answers in the order of the messages."""
+def exchange(grid: Grid, messages: Sequence[Any], limit_s: float, clock: Clock = CLOCK) -> list[SentMessage]:
+    """Send messages and wait until all are answered or ``limit_s`` seconds have passed; the result is in the order of the messages."""
     outbox = Outbox(grid, clock)
-    answers = outbox.send(messages)
-    end_s = clock.now() + limit_s
-    while outbox.pending:
-        outbox.collect()
-        if not outbox.pending:
-            break
-        if clock.now() >= end_s:
-            outbox.give_up(answers, f"no answer within {limit_s:g} s")
-            break
-        clock.sleep(min(POLL_S, max(end_s - clock.now(), 0.001)))
-    return answers
+    sent = outbox.send(messages)
+    outbox.wait(sent, limit_s)
+    return sent

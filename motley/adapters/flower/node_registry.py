@@ -1,10 +1,10 @@
-"""Who is behind a node. Flower's node ids change with every start; selectors remember clients.
+"""Keep track of which node is which client: Flower's node ids change with every start, and selectors remember clients.
 
 A node that is new is asked once, by a query, which client it is: an integer of its node configuration (``partition-id``, or a key
-of your own), and, where the selector wants them, numbers that are told at enrolment. What a node tells is checked before use.
+of your own), and, where the selector wants them, numbers that are reported at enrolment. The answer is checked before it is used.
 
-One client is one node at a time. A node that claims a client whose node is still connected waits until that one is gone: a site
-that was restarted takes its place again, and nobody takes another's.
+One client is one node at a time. A node that claims a client whose node is still connected waits until that node is gone: a client
+that was restarted takes its own place again, and no node takes another client's.
 """
 
 from __future__ import annotations
@@ -16,64 +16,51 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from motley.adapters.flower.messages import CLOCK, Answer, Clock, Grid, bits_of, exchange, flower
-from motley.core.arrays import Ids
+from motley.adapters.flower.checks import NodeError, number_of, only_metrics, whole_number
+from motley.adapters.flower.messages import CLOCK, Clock, Grid, Outbox, SentMessage, content_bits, flower
+from motley.core.arrays import Floats, Ids
 from motley.core.errors import ConfigError
 from motley.core.records import SIGNALS, Outcome, Report
 
-__all__ = ["ENROL", "EXAMPLES", "AppError", "NodeError", "NodeRegistry", "Told", "read_told"]
+__all__ = ["ENROL", "EXAMPLES", "LOG", "Enrolment", "NodeRegistry", "read_enrolment"]
 
 LOG = logging.getLogger("motley.flower")
 
 ENROL = "query.motley_enrol"
 """The message that asks a node which client it is; the client app answers it with ``@app.query("motley_enrol")``."""
 EXAMPLES = "num-examples"
-"""The one key that has Flower's name instead of the signal's."""
-LARGEST_ID = 2**53  # metrics travel as numbers of 64 bits; whole numbers above are not safe as floats
+"""The metric key that has Flower's name instead of the signal's."""
 LARGEST_HISTOGRAM = 100_000
-PATIENCE = 16  # rounds, at most, between two questions to a node that does not answer
-
-
-class NodeError(Exception):
-    """What a node sent cannot be used; costs that node only."""
-
-
-class AppError(NodeError):
-    """The same, of a kind that all nodes would send when their client app is not made for what it is asked."""
+LONGEST_PAUSE = 16
+"""Calls of :meth:`NodeRegistry.refresh`, at most, between two questions to a node that does not answer."""
 
 
 @dataclass(frozen=True)
-class Told:
-    """What a node said of itself."""
+class Enrolment:
+    """What a node reports of itself once.
+
+    Parameters
+    ----------
+    client: the client's id. num_examples: training samples; NaN if not reported. signals: enrolment signals, by name.
+    """
 
     client: int
     num_examples: float = math.nan
-    signals: Mapping[str, float | NDArray[np.float64]] = field(default_factory=dict)
+    signals: Mapping[str, float | Floats] = field(default_factory=dict)
 
     @property
     def report(self) -> Report:
-        """As a selector hears it, once, in round 0."""
+        """The report that a selector observes in round 0."""
         return Report(self.client, Outcome.ENROLLED, num_examples=self.num_examples, signals=self.signals)
 
 
-def whole(value: Any, what: str, largest: float = LARGEST_ID) -> int:
-    """A number that must be a whole one, from 0.
+def read_enrolment(metrics: Mapping[str, Any], key: str, wanted: Iterable[str]) -> Enrolment:
+    """Check the answer to :data:`ENROL`.
 
-    Raises
-    ------
-    NodeError: it is not.
-    """
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise NodeError(f"{what} is {value!r:.60}; expected a whole number of at least 0")
-    if value != int(value) or not 0 <= value <= largest:
-        raise NodeError(f"{what} is {value!r:.60}; expected a whole number from 0 to {largest:.0f}")
-    return int(value)
-
-
-def read_told(metrics: Mapping[str, Any], key: str, wanted: Iterable[str]) -> Told:
-    """The answer to :data:`ENROL`, checked.
+    Parameters
+    ----------
+    metrics: of the answer. key: of the client's id. wanted: enrolment signals that the selector needs.
 
     Raises
     ------
@@ -81,164 +68,182 @@ def read_told(metrics: Mapping[str, Any], key: str, wanted: Iterable[str]) -> To
     """
     if key not in metrics:
         raise NodeError(f"the answer names no {key!r}; expected it in --node-config, as a whole number")
-    client = whole(metrics[key], key)
-    examples = math.nan
-    signals: dict[str, float | NDArray[np.float64]] = {}
-    if EXAMPLES in metrics:
-        examples = float(whole(metrics[EXAMPLES], EXAMPLES))
+    client = whole_number(metrics[key], key)
+    examples = float(whole_number(metrics[EXAMPLES], EXAMPLES)) if EXAMPLES in metrics else math.nan
+    signals: dict[str, float | Floats] = {}
     for name in sorted(wanted):
-        said = EXAMPLES if name == "num_examples" else name
-        if said not in metrics and SIGNALS[name].kind == "system":
-            continue  # the planner's estimates: a site may know them, the server learns them
-        if said not in metrics:
+        sent_as = EXAMPLES if name == "num_examples" else name
+        if sent_as in metrics:
+            signals[name] = _histogram(metrics[sent_as]) if name == "label_histogram" else number_of(metrics[sent_as], sent_as)
+        elif SIGNALS[name].kind != "system":  # the planner's estimates are optional: the server measures them in time
             raise NodeError(
-                f"the selector wants {name!r} at enrolment; the client app must add {said!r} to its answer to {ENROL}"
+                f"the selector wants {name!r} at enrolment; the client app must add {sent_as!r} to its answer to {ENROL}"
             )
-        if name == "label_histogram":
-            counts = metrics[said]
-            if not isinstance(counts, list) or not 0 < len(counts) <= LARGEST_HISTOGRAM:
-                raise NodeError(f"{said} is {type(counts).__name__}; expected a list of counts, one for each class")
-            signals[name] = np.array([whole(count, said) for count in counts], np.float64)
-        else:
-            value = metrics[said]
-            if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-                raise NodeError(f"{said} is {value!r:.60}; expected one finite number")
-            signals[name] = float(value)
-    return Told(client, examples, signals)
+    return Enrolment(client, examples, signals)
+
+
+def _histogram(counts: Any) -> Floats:
+    name = "label_histogram"
+    if not isinstance(counts, list) or not 0 < len(counts) <= LARGEST_HISTOGRAM:
+        raise NodeError(f"{name} is {type(counts).__name__}; expected a list of counts, one for each class")
+    return np.array([whole_number(count, name) for count in counts], np.float64)
 
 
 class NodeRegistry:
-    """Nodes and clients, from round to round.
+    """The connected nodes and the clients they are, from round to round.
 
     Parameters
     ----------
     key: of ``--node-config``, the client's stable whole number.
-    wanted: signals the selector wants at enrolment (``needs().enrolled``).
-    limit_s: how long nodes may take to answer.
-    clock: of the server.
+    wanted: signals that the selector needs at enrolment (``needs().enrolled``).
+    limit_s: how long a node may take to answer.
+    clock: the server's.
+    wait: whether :meth:`refresh` waits for the answers of new nodes; otherwise a later call takes them in, and answers that show
+    that no client app answers the query are logged instead of raised.
+
+    Attributes
+    ----------
+    node_of: the node of every connected client. enrolled: every client that ever enrolled. bits_down, bits_up: traffic so far.
 
     Raises
     ------
-    ConfigError: a signal that no client can tell at enrolment.
+    ConfigError: a signal that no client can report at enrolment.
     """
 
     def __init__(
-        self, key: str = "partition-id", wanted: Iterable[str] = (), limit_s: float = 120.0, clock: Clock = CLOCK
+        self,
+        key: str = "partition-id",
+        wanted: Iterable[str] = (),
+        limit_s: float = 120.0,
+        clock: Clock = CLOCK,
+        wait: bool = True,
     ) -> None:
-        self.key, self.wanted, self.limit_s, self.clock = key, frozenset(wanted), limit_s, clock
-        for name in sorted(self.wanted & {"last_layer"}):
+        self.key, self.wanted, self.limit_s, self.clock, self.wait = key, frozenset(wanted), limit_s, clock, wait
+        if "last_layer" in self.wanted:
             raise ConfigError(
-                f"the selector wants {name!r} at enrolment, which only a simulation knows; take a rule without it"
+                "the selector wants 'last_layer' at enrolment, which only a simulation knows; take a rule without it"
             )
-        self.told: dict[int, Told] = {}  # by node
-        self.node_of: dict[int, int] = {}  # by client, those that are there
-        self.enrolled: dict[int, Told] = {}  # by client, everybody ever
+        self.node_of: dict[int, int] = {}
+        self.enrolled: dict[int, Enrolment] = {}
         self.bits_down = self.bits_up = 0.0
-        self._waits: dict[
-            int, tuple[int, int]
-        ] = {}  # by node that failed to answer: looks left until asked again, then so many
-        self._width: int | None = None  # of a label histogram
+        self._by_node: dict[int, Enrolment] = {}
+        self._outbox: Outbox | None = None
+        self._asked: list[SentMessage] = []
+        self._pauses: dict[int, tuple[int, int]] = {}  # node that failed to answer -> calls left to skip, calls skipped in all
+        self._classes: int | None = None
         self._warned: set[int] = set()
 
     @property
     def clients(self) -> Ids:
-        """Who is there, sorted."""
+        """The clients whose nodes are connected, sorted."""
         return np.array(sorted(self.node_of), np.int64)
 
     def client_at(self, node: int) -> int | None:
-        """The client behind a node, if it is the one that speaks for it."""
-        told = self.told.get(node)
-        return told.client if told is not None and self.node_of.get(told.client) == node else None
+        """Return the client that a connected node is; None for a node that is unknown or waits for its place."""
+        known = self._by_node.get(node)
+        return known.client if known is not None and self.node_of.get(known.client) == node else None
 
-    def look(self, grid: Grid) -> list[Report]:
-        """Who is there now; asks nodes that are new. Returns the reports of clients never met before.
+    def refresh(self, grid: Grid) -> list[Report]:
+        """Look which nodes are connected and ask new ones who they are; return the reports of clients that enrol now.
 
         Raises
         ------
-        ConfigError: every node asked answered with an error and nobody is known: the client app does not answer the query.
+        ConfigError: every node asked answered with an error and no client is known: the client app does not answer the query.
         """
-        alive = {int(node) for node in grid.get_node_ids()}
-        strangers = [node for node in sorted(alive - self.told.keys()) if self._asked_now(node)]
-        if strangers:
-            self._ask(grid, strangers)
-        self._seat(alive)
-        new = [self.told[node] for client, node in sorted(self.node_of.items()) if client not in self.enrolled]
-        self.enrolled |= {told.client: told for told in new}
-        return [told.report for told in new]
+        if self._outbox is None or self._outbox.grid is not grid:
+            self._outbox = Outbox(grid, self.clock)
+        if not self.wait:
+            self._take_in_late_answers(self._outbox)
+        connected = {int(node) for node in grid.get_node_ids()}
+        self._asked += self._outbox.send(self._questions(connected))
+        if self.wait:
+            self._outbox.wait(self._asked, self.limit_s)
+            asked, self._asked = self._asked, []
+            self._take_in(asked)
+        self._assign(connected)
+        new = [self._by_node[node] for client, node in sorted(self.node_of.items()) if client not in self.enrolled]
+        self.enrolled |= {enrolment.client: enrolment for enrolment in new}
+        return [enrolment.report for enrolment in new]
 
-    def _asked_now(self, node: int) -> bool:
-        left, length = self._waits.get(node, (0, 0))
-        if left:
-            self._waits[node] = (left - 1, length)
-        return not left
-
-    def _ask(self, grid: Grid, nodes: list[int]) -> None:
-        self._heard(exchange(grid, self._questions(nodes), self.limit_s, self.clock))
-
-    def _questions(self, nodes: list[int]) -> list[Any]:
+    def _questions(self, connected: set[int]) -> list[Any]:
+        """Return the query to every connected node that is unknown, not yet asked and not paused."""
+        pending = {sent.node for sent in self._asked}
+        unknown = [node for node in sorted(connected - self._by_node.keys()) if not self._paused(node)]
+        nodes = [node for node in unknown if node not in pending]
+        if not nodes:
+            return []
         app = flower()
-        question = app.RecordDict({"motley": app.ConfigRecord({"key": self.key, "wanted": ",".join(sorted(self.wanted))})})
-        self.bits_down += bits_of(question) * len(nodes)
-        return [app.Message(question, node, ENROL) for node in nodes]
+        content = app.RecordDict({"motley": app.ConfigRecord({"key": self.key, "wanted": ",".join(sorted(self.wanted))})})
+        self.bits_down += content_bits(content) * len(nodes)
+        return [app.Message(content, node, ENROL) for node in nodes]
 
-    def _heard(self, answers: list[Answer]) -> None:
-        """Take in what nodes say of themselves.
+    def _paused(self, node: int) -> bool:
+        left, length = self._pauses.get(node, (0, 0))
+        if left:
+            self._pauses[node] = (left - 1, length)
+        return left > 0
+
+    def _take_in_late_answers(self, outbox: Outbox) -> None:
+        outbox.collect()
+        overdue = [sent for sent in self._asked if self.clock.now() >= sent.sent_s + self.limit_s]
+        outbox.give_up(overdue, f"no answer within {self.limit_s:g} s")
+        answered = [sent for sent in self._asked if not sent.pending]
+        self._asked = [sent for sent in self._asked if sent.pending]
+        try:
+            self._take_in(answered)
+        except ConfigError as error:
+            LOG.warning("%s", error)
+
+    def _take_in(self, answers: list[SentMessage]) -> None:
+        """Read the answers of nodes; a node whose answer cannot be used is paused, twice as long each time.
 
         Raises
         ------
-        ConfigError: errors only, and nobody is known.
+        ConfigError: no answer can be used and no node is known.
         """
         problems = []
         for answer in answers:
             try:
-                told = self._read(answer)
+                self._by_node[answer.node] = self._read(answer)
+                self._pauses.pop(answer.node, None)
             except NodeError as problem:
                 problems.append(str(problem))
                 LOG.warning("node %d cannot be asked: %s", answer.node, problem)
-                length = min(max(2 * self._waits.get(answer.node, (0, 0))[1], 1), PATIENCE)
-                self._waits[answer.node] = (length, length)
-            else:
-                self.told[answer.node] = told
-                self._waits.pop(answer.node, None)
-        if not problems:
+                length = min(max(2 * self._pauses.get(answer.node, (0, 0))[1], 1), LONGEST_PAUSE)
+                self._pauses[answer.node] = (length, length)
+        if self._by_node or not problems or len(problems) < len(answers):
             return
-        refused = [answer for answer in answers if answer.lost and answer.reply is not None]
-        if not self.told and len(refused) == len(answers):
+        if all(answer.error and answer.reply is not None for answer in answers):
             raise ConfigError(
                 f"all {len(answers)} nodes answered {ENROL!r} with an error; expected a client app with "
                 f'@app.query("motley_enrol") and a SuperNode with --node-config "{self.key}=<whole number>" (the first error: '
                 f"{problems[0]:.300})"
             )
-        if not self.told and len(problems) == len(answers) and not any(answer.lost for answer in answers):
+        if not any(answer.error for answer in answers):
             raise ConfigError(f"no node's answer to {ENROL!r} can be used; the first: {problems[0]:.300}")
 
-    def _read(self, answer: Answer) -> Told:
-        if answer.lost:
-            raise NodeError(answer.lost)
-        records = list(answer.reply.content.metric_records.values())
-        if len(records) != 1:
-            raise NodeError(f"the answer holds {len(records)} MetricRecords; expected one")
-        told = read_told(records[0], self.key, self.wanted)
-        if "label_histogram" in told.signals:
-            width = np.size(told.signals["label_histogram"])
-            if width != (self._width or width):
-                raise NodeError(f"label_histogram has {width} classes; expected {self._width}, as the others")
-            self._width = width
-        self.bits_up += bits_of(answer.reply.content)
-        return told
+    def _read(self, answer: SentMessage) -> Enrolment:
+        if answer.error:
+            raise NodeError(answer.error)
+        enrolment = read_enrolment(only_metrics(answer.reply.content)[1], self.key, self.wanted)
+        if "label_histogram" in enrolment.signals:
+            classes = np.size(enrolment.signals["label_histogram"])
+            if classes != (self._classes or classes):
+                raise NodeError(f"label_histogram has {classes} classes; expected {self._classes}, as the others")
+            self._classes = classes
+        self.bits_up += content_bits(answer.reply.content)
+        return enrolment
 
-    def _seat(self, alive: set[int]) -> None:
-        """One node for each client: who has the seat keeps it while connected, then the lowest of those who claim it."""
+    def _assign(self, connected: set[int]) -> None:
+        """Give each client one node: its node of before while that is connected, else the lowest that claims the client."""
         before, self.node_of = self.node_of, {}
-        for node in sorted(alive & self.told.keys()):
-            client = self.told[node].client
+        for node in sorted(connected & self._by_node.keys()):
+            client = self._by_node[node].client
             holder = before.get(client)
-            if holder is not None and holder != node and holder in alive:
+            if holder is not None and holder != node and holder in connected:
                 if node not in self._warned:
                     self._warned.add(node)
-                    LOG.warning(
-                        "node %d says it is client %d, as node %d, still connected, does; it waits", node, client, holder
-                    )
+                    LOG.warning("node %d claims client %d, which node %d, still connected, is; it waits", node, client, holder)
                 continue
             self.node_of.setdefault(client, node)
         for client in before.keys() - self.node_of.keys():

@@ -8,9 +8,9 @@ import struct
 import numpy as np
 import pytest
 
+from motley.adapters.flower.checks import NodeError, numbers_of
 from motley.adapters.flower.messages import flower
-from motley.adapters.flower.node_registry import NodeError
-from motley.adapters.flower.strategy.replies import array_of, numbers_of
+from motley.adapters.flower.strategy.replies import array_of
 from motley.core.errors import ConfigError
 from motley.core.records import Outcome
 from motley.selectors import build

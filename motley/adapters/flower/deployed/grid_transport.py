@@ -9,10 +9,8 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from motley.adapters.flower.deployed.transport import Channel, Reply, Transport
-from motley.adapters.flower.messages import CLOCK, Answer, Clock, Grid, Outbox, flower
-from motley.adapters.flower.node_registry import LOG, NodeRegistry
-from motley.core.errors import ConfigError
-from motley.core.records import Report
+from motley.adapters.flower.messages import CLOCK, Clock, Grid, Outbox, flower
+from motley.adapters.flower.node_registry import NodeRegistry
 
 __all__ = ["ACTION", "GridTransport", "letter_in", "sealed"]
 
@@ -33,32 +31,6 @@ def letter_in(message: Any) -> object:
     return record.get(_KEY, b"") if isinstance(record, Mapping) else b""
 
 
-class _Register(NodeRegistry):
-    """Asks nodes that are new and does not wait for them: what they say is heard at a later look."""
-
-    def __init__(self, key: str, limit_s: float, outbox: Outbox) -> None:
-        super().__init__(key, (), limit_s, outbox.clock)
-        self.outbox, self.asked = outbox, list[Answer]()
-
-    def look(self, grid: Grid) -> list[Report]:
-        """As :meth:`NodeRegistry.look`; a node whose answer cannot be used costs nobody else anything."""
-        self.outbox.collect()
-        late = [answer for answer in self.asked if self.clock.now() >= answer.sent_s + self.limit_s]
-        self.outbox.give_up(late, f"no answer within {self.limit_s:g} s")
-        heard = [answer for answer in self.asked if answer.lost or answer.reply is not None]
-        self.asked = [answer for answer in self.asked if not (answer.lost or answer.reply is not None)]
-        try:
-            if heard:
-                self._heard(heard)
-        except ConfigError as error:
-            LOG.warning("%s", error)
-        return super().look(grid)
-
-    def _ask(self, grid: Grid, nodes: list[int]) -> None:
-        waiting = {answer.node for answer in self.asked}
-        self.asked += self.outbox.send(self._questions([node for node in nodes if node not in waiting]))
-
-
 class GridTransport(Transport):
     """Flower's grid as a mailbox.
 
@@ -71,7 +43,7 @@ class GridTransport(Transport):
 
     def __init__(self, grid: Grid, key: str = "partition-id", limit_s: float = 120.0, clock: Clock = CLOCK) -> None:
         self.grid, self.clock = grid, clock
-        self.register = _Register(key, limit_s, Outbox(grid, clock))
+        self.registry = NodeRegistry(key, limit_s=limit_s, clock=clock, wait=False)
         self.outbox = Outbox(grid, clock)
         self._came: dict[str, Reply] = {}
 
@@ -85,22 +57,22 @@ class GridTransport(Transport):
 
     def clients(self) -> Collection[int]:
         """Clients whose nodes are connected; nodes that are new are asked who they are."""
-        self.register.look(self.grid)
-        return [int(client) for client in self.register.clients]
+        self.registry.refresh(self.grid)
+        return [int(client) for client in self.registry.clients]
 
     def push(self, letters: Mapping[int, bytes], channel: Channel, ttl_s: float) -> dict[int, str]:
         """One message to each client's node."""
         app = flower()
-        nodes = {client: self.register.node_of[client] for client in letters if client in self.register.node_of}
+        nodes = {client: self.registry.node_of[client] for client in letters if client in self.registry.node_of}
         kind = f"{channel}.{ACTION}"
         messages = [app.Message(sealed(letters[client]), node, kind, ttl=ttl_s) for client, node in nodes.items()]
-        answers = zip(nodes, self.outbox.send(messages), strict=True)
-        return {client: answer.message for client, answer in answers if not answer.lost}
+        sent = zip(nodes, self.outbox.send(messages), strict=True)
+        return {client: one.message_id for client, one in sent if not one.error}
 
     def pull(self, messages: Sequence[str]) -> list[Reply]:
         """What has come; an error in place of an answer is a client that is lost."""
         for answer in self.outbox.collect():
             lost = b"" if answer.unreadable else None
-            said = lost if answer.lost or answer.reply is None else letter_in(answer.reply)
-            self._came[answer.message] = Reply(answer.message, said, answer.lost)
+            said = lost if answer.error or answer.reply is None else letter_in(answer.reply)
+            self._came[answer.message_id] = Reply(answer.message_id, said, answer.error)
         return [self._came.pop(name) for name in messages if name in self._came]

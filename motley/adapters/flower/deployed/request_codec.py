@@ -17,12 +17,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from motley.adapters.flower.checks import signal_shape
 from motley.adapters.flower.deployed.protocol import SPARE, Answer, Order, agreement, form_of, open_answer
 from motley.algorithms.base import Part, ServerState
 from motley.core.arrays import Floats
 from motley.core.errors import CodecError
 from motley.core.records import Outcome
-from motley.core.sketch import SKETCHES
 from motley.engines.base import REPORTED, Job, TrainResult
 from motley.experiments.build import Ready
 from motley.experiments.config import Experiment
@@ -156,8 +156,7 @@ class RequestCodec:
     def measured(self, order: Order, data: object) -> dict[str, Floats]:
         """What a probe measured; as :meth:`told`."""
         size = self.setting.task.layout.size
-        shapes: dict[str, tuple[int, ...]] = {"gradient": (size,), **{name: (width,) for name, width in SKETCHES.items()}}
-        return self._signals(order, data, {name: shapes.get(name, ()) for name in order.probed})
+        return self._signals(order, data, {name: signal_shape(name, size) for name in order.probed})
 
     def _signals(self, order: Order, data: object, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Floats]:
         answer = self._answer(order, data, SPARE + 8 * sum(math.prod(shape) for shape in shapes.values()))

@@ -20,8 +20,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from motley.adapters.flower.messages import Answer, Grid, bits_of, flower
-from motley.adapters.flower.node_registry import EXAMPLES, AppError, NodeError, NodeRegistry
+from motley.adapters.flower.checks import AppError, NodeError
+from motley.adapters.flower.messages import Grid, SentMessage, content_bits, flower
+from motley.adapters.flower.node_registry import EXAMPLES, NodeRegistry
 from motley.adapters.flower.strategy.probing import Prober
 from motley.adapters.flower.strategy.replies import Upload, Uploads, Value
 from motley.adapters.flower.strategy.server_signals import RATES, ReplySignals, flat, last_layer
@@ -84,7 +85,7 @@ class SelectionCoordinator:
         self._settled: int | None = None  # how many there were when more were waited for in vain
         self._layer: NDArray[np.float64] | None = None  # of the initial model
         self._cohort, self._asked = Cohort(np.zeros(0, np.int64)), dict[int, int]()  # node -> client
-        self._answers: dict[int, Answer] = {}
+        self._answers: dict[int, SentMessage] = {}
         self._bits_down: dict[int, float] = {}
         self._sent: Any = None
         self._reports: list[Report] = []
@@ -135,7 +136,7 @@ class SelectionCoordinator:
         ------
         ConfigError: what they tell does not fit what the selector knows.
         """
-        new = self.register.look(grid)
+        new = self.register.refresh(grid)
         if new and "last_layer" in self.selector.rule.needs().enrolled:
             if self._layer is None:
                 self._layer = last_layer({name: array.numpy() for name, array in self._sent.items()})
@@ -191,7 +192,7 @@ class SelectionCoordinator:
         self._asked = {
             node: client for node, client in self._asked.items() if node in mine
         }  # nobody, where it writes to nobody
-        self._bits_down = {message.metadata.dst_node_id: bits_of(message.content) for message in out}
+        self._bits_down = {message.metadata.dst_node_id: content_bits(message.content) for message in out}
         return out
 
     def _copy(self, message: Any, content: Any, node: int) -> Any:
@@ -210,7 +211,7 @@ class SelectionCoordinator:
         out[key] = app.ConfigRecord({**content.config_records.get(key, {}), **orders})
         return out
 
-    def note(self, answers: Iterable[Answer]) -> None:
+    def note(self, answers: Iterable[SentMessage]) -> None:
         """What came of the messages."""
         self._answers |= {answer.node: answer for answer in answers if answer.node in self._asked}
 
@@ -228,7 +229,7 @@ class SelectionCoordinator:
         for node, client in self._asked.items():
             if node in came:
                 try:
-                    bits[client] = bits_of(came[node].content)
+                    bits[client] = content_bits(came[node].content)
                     uploads[client] = self.uploads.read(came[node].content, self._sent, self._record_key)
                 except NodeError as problem:
                     problems[client] = problem
@@ -267,7 +268,7 @@ class SelectionCoordinator:
         up: float,
     ) -> None:
         down = self._bits_down.get(node, 0.0)
-        answer = self._answers.get(node, Answer(node))
+        answer = self._answers.get(node, SentMessage(node))
         seconds = answer.arrived_s - answer.sent_s
         signals: dict[str, Value] = {}
         if upload is not None:
@@ -277,7 +278,7 @@ class SelectionCoordinator:
         outcome = Outcome.ACCEPTED if upload is not None else Outcome.DROPPED
         if problem is not None or answer.unreadable:
             outcome = Outcome.REJECTED
-        reason = str(problem) if problem is not None else answer.lost or ("" if upload is not None else "no reply")
+        reason = str(problem) if problem is not None else answer.error or ("" if upload is not None else "no reply")
         if reason:
             LOG.warning("round %d: client %d is %s: %s", self._round, client, outcome.name.lower(), reason)
         kept = outcome != Outcome.DROPPED

@@ -7,8 +7,9 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from motley.adapters.flower.messages import Answer, Grid, bits_of, exchange, flower
-from motley.adapters.flower.node_registry import AppError, NodeError, NodeRegistry
+from motley.adapters.flower.checks import AppError, NodeError, only_metrics
+from motley.adapters.flower.messages import Grid, SentMessage, content_bits, exchange, flower
+from motley.adapters.flower.node_registry import NodeRegistry
 from motley.adapters.flower.strategy.replies import Value, signals_of
 from motley.core.errors import ConfigError
 from motley.core.records import SIGNALS
@@ -55,8 +56,8 @@ class Prober:
         content = app.RecordDict({record_key: arrays, "motley": about})
         messages = [app.Message(content, node, PROBE, group_id=str(round)) for node in candidates.values()]
         answers = exchange(grid, messages, self.register.limit_s, self.register.clock)
-        self.bits_down += bits_of(content) * len(messages)
-        self.bits_up += sum(bits_of(answer.reply.content) for answer in answers if not answer.lost)
+        self.bits_down += content_bits(content) * len(messages)
+        self.bits_up += sum(content_bits(answer.reply.content) for answer in answers if not answer.error)
         size = sum(math.prod(array.shape) for array in arrays.values())
         out, problems = {}, []
         for client, answer in zip(candidates, answers, strict=True):
@@ -83,13 +84,11 @@ class Prober:
         return {name: usual[name] if client in self.trips else told.get(name, usual[name]) for name in names}
 
 
-def _measured(answer: Answer, names: Sequence[str], size: int) -> dict[str, Value]:
-    if answer.lost:
-        raise NodeError(answer.lost)
-    records = list(answer.reply.content.metric_records.values())
-    if len(records) != 1:
-        raise AppError(f"the answer holds {len(records)} MetricRecords; expected one")
-    missing = [name for name in names if name not in records[0]]
+def _measured(answer: SentMessage, names: Sequence[str], size: int) -> dict[str, Value]:
+    if answer.error:
+        raise NodeError(answer.error)
+    _, metrics = only_metrics(answer.reply.content)
+    missing = [name for name in names if name not in metrics]
     if missing:
         raise AppError(f"the answer lacks {', '.join(missing)}")
-    return signals_of(records[0], names, size)
+    return signals_of(metrics, names, size)

@@ -18,17 +18,15 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from motley.adapters.flower.node_registry import EXAMPLES, AppError, NodeError
-from motley.core.sketch import SKETCHES
+from motley.adapters.flower.checks import AppError, NodeError, number_of, numbers_of, only_metrics, signal_of
+from motley.adapters.flower.node_registry import EXAMPLES
 
-__all__ = ["SPARE", "Upload", "Uploads", "array_of", "arrays_of", "number_of", "numbers_of", "signal_of", "signals_of"]
+__all__ = ["SPARE", "Upload", "Uploads", "array_of", "arrays_of", "signals_of"]
 
 UploadForm = Literal["as_sent", "any"]
 Value = float | NDArray[np.float64]
 SPARE = 4096
 """Bytes an array may weigh beside its numbers: the header."""
-LONGEST = 4_000_000
-"""Numbers that one metric may list."""
 
 
 @dataclass(frozen=True)
@@ -109,42 +107,6 @@ def _few(names: Iterable[str]) -> str:
     return ", ".join(listed[:5]) + (f" and {len(listed) - 5} others" if len(listed) > 5 else "") if listed else "none"
 
 
-def number_of(value: Any, name: str) -> float:
-    """One finite number.
-
-    Raises
-    ------
-    NodeError: it is none.
-    """
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise NodeError(f"{name!r} is {value!r:.60}; expected one finite number")
-    return float(value)
-
-
-def numbers_of(value: Any, name: str, length: int | None = None) -> NDArray[np.float64]:
-    """A list of finite numbers, of this length where given.
-
-    Raises
-    ------
-    NodeError: it is none.
-    """
-    if not isinstance(value, list) or not 0 < len(value) <= LONGEST or len(value) != (length or len(value)):
-        got = f"{len(value)} numbers" if isinstance(value, list) else f"{value!r:.60}"
-        raise NodeError(f"{name!r} is {got}; expected a list of {length or f'1 to {LONGEST}'} numbers")
-    return np.array([number_of(one, name) for one in value], np.float64)
-
-
-def signal_of(name: str, value: Any, size: int) -> Value:
-    """A signal of a metric record; ``size``: of the model.
-
-    Raises
-    ------
-    NodeError: not of the shape it is documented with.
-    """
-    lengths: dict[str, int | None] = {**SKETCHES, "gradient": size, "last_layer": None}
-    return numbers_of(value, name, lengths[name]) if name in lengths else number_of(value, name)
-
-
 def signals_of(metrics: Mapping[str, Any], wanted: Iterable[str], size: int) -> dict[str, Value]:
     """Those of the wanted signals that are there, checked.
 
@@ -183,12 +145,10 @@ class Uploads:
         ------
         NodeError: it cannot be used.
         """
-        arrays, metrics = content.array_records, content.metric_records
+        arrays = content.array_records
         if not arrays:
             raise AppError("the reply holds no ArrayRecord; expected one")
-        if len(metrics) != 1:
-            raise AppError(f"the reply holds {len(metrics)} MetricRecords; expected one")
-        ((metric_key, numbers),) = metrics.items()
+        metric_key, numbers = only_metrics(content)
         main = record_key if record_key in arrays else next(iter(arrays))
         found: dict[str, NDArray[Any]] = {}
         forms = []
@@ -225,9 +185,7 @@ class Uploads:
         ------
         NodeError: it cannot be used.
         """
-        if len(content.metric_records) != 1:
-            raise NodeError(f"the reply holds {len(content.metric_records)} MetricRecords; expected one")
-        ((key, numbers),) = content.metric_records.items()
+        key, numbers = only_metrics(content)
         self._numbers(numbers, 0, frozenset())
         return key, _lengths(numbers)
 

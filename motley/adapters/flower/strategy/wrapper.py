@@ -143,7 +143,7 @@ class _Watched:
             )
         answers = exchange(self._grid, list(messages), timeout, self._chooser.clock)
         self._chooser.note(answers)
-        return [answer.reply for answer in answers if answer.reply is not None and not answer.unreadable]
+        return [answer.reply for answer in answers if answer.reply is not None]
 
 
 class _Chosen:

@@ -1,0 +1,98 @@
+"""Check the numbers that a client sends before they are used; every function says in a :class:`NodeError` what is wrong."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from motley.core.arrays import Floats
+from motley.core.sketch import SKETCHES
+
+__all__ = ["AppError", "NodeError", "number_of", "numbers_of", "only_metrics", "signal_of", "signal_shape", "whole_number"]
+
+LARGEST_WHOLE = 2**53
+"""Metrics are numbers of 64 bits; larger whole numbers are not exact as floats."""
+LONGEST_LIST = 4_000_000
+"""Numbers that one metric may list."""
+
+
+class NodeError(Exception):
+    """What a node sent cannot be used; it affects this node only."""
+
+
+class AppError(NodeError):
+    """A :class:`NodeError` that all nodes would cause when their client app does not fit the request."""
+
+
+def number_of(value: Any, name: str) -> float:
+    """Return one finite number.
+
+    Raises
+    ------
+    NodeError: the value is none.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise NodeError(f"{name!r} is {value!r:.60}; expected one finite number")
+    return float(value)
+
+
+def whole_number(value: Any, name: str, largest: int = LARGEST_WHOLE) -> int:
+    """Return a whole number from 0 to ``largest``.
+
+    Raises
+    ------
+    NodeError: the value is none.
+    """
+    number = number_of(value, name)
+    if number != int(number) or not 0 <= number <= largest:
+        raise NodeError(f"{name!r} is {value!r:.60}; expected a whole number from 0 to {largest}")
+    return int(value)
+
+
+def numbers_of(value: Any, name: str, length: int | None = None) -> Floats:
+    """Return a list of finite numbers as an array, of this length where given.
+
+    Raises
+    ------
+    NodeError: the value is no such list.
+    """
+    if not isinstance(value, list) or not 0 < len(value) <= LONGEST_LIST or len(value) != (length or len(value)):
+        got = f"{len(value)} numbers" if isinstance(value, list) else f"{value!r:.60}"
+        raise NodeError(f"{name!r} is {got}; expected a list of {length or f'1 to {LONGEST_LIST}'} numbers")
+    return np.array([number_of(one, name) for one in value], np.float64)
+
+
+def signal_shape(name: str, model_size: int) -> tuple[int, ...]:
+    """Return the shape of a signal that clients measure on a model of so many parameters."""
+    if name == "gradient":
+        return (model_size,)
+    return (SKETCHES[name],) if name in SKETCHES else ()
+
+
+def signal_of(name: str, value: Any, model_size: int) -> float | Floats:
+    """Return a signal from a metric record.
+
+    Raises
+    ------
+    NodeError: the value is not of the signal's shape, or not finite.
+    """
+    shape = signal_shape(name, model_size)
+    if name == "last_layer":
+        return numbers_of(value, name)
+    return numbers_of(value, name, shape[0]) if shape else number_of(value, name)
+
+
+def only_metrics(content: Any) -> tuple[str, Any]:
+    """Return the key and the values of the one MetricRecord that a message must hold.
+
+    Raises
+    ------
+    AppError: there is none, or more than one.
+    """
+    records = content.metric_records
+    if len(records) != 1:
+        raise AppError(f"the reply holds {len(records)} MetricRecords; expected one")
+    ((key, numbers),) = records.items()
+    return key, numbers
