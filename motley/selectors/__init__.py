@@ -5,39 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from motley.core.components import Catalogue
 from motley.selectors.base import SelectionRule, Selector
+from motley.selectors.catalogue import CATALOGUE
 
 __all__ = ["CATALOGUE", "SelectionRule", "Selector", "build"]
-
-CATALOGUE = Catalogue(
-    "selector",
-    {
-        "active_fl": "motley.selectors.active_fl:ActiveFL",
-        "adasample": "motley.selectors.adasample:AdaSample",
-        "delta": "motley.selectors.delta:DELTA",
-        "divfl": "motley.selectors.divfl:DivFL",
-        "fedcbs": "motley.selectors.fedcbs:FedCBS",
-        "fedcg": "motley.selectors.fedcg:FedCG",
-        "fedcor": "motley.selectors.fedcor:FedCor",
-        "fedcs": "motley.selectors.fedcs:FedCS",
-        "fedcvr_bolt": "motley.selectors.fedcvr_bolt:FedCvrBolt",
-        "fedstas": "motley.selectors.fedstas:FedSTaS",
-        "feel": "motley.selectors.feel:FEEL",
-        "flash": "motley.selectors.flash:FLASH",
-        "hetero_select": "motley.selectors.hetero_select:HeteroSelect",
-        "hetero_select_v1": "motley.selectors.hetero_select_v1:HeteroSelectV1",
-        "linucb": "motley.selectors.linucb:LinUCB",
-        "neural_bandit": "motley.selectors.neural_bandit:NeuralBandit",
-        "oort": "motley.selectors.oort:Oort",
-        "power_of_choice": "motley.selectors.power_of_choice:PowerOfChoice",
-        "pyramidfl": "motley.selectors.pyramidfl:PyramidFL",
-        "restless_bandit": "motley.selectors.restless_bandit:RestlessBandit",
-        "tifl": "motley.selectors.tifl:TiFL",
-        "ucb1": "motley.selectors.ucb1:UCB1",
-        "uniform": "motley.selectors.uniform:Uniform",
-    },
-)  # fmt: skip
 
 
 def build(record: str | Mapping[str, Any], seed: int = 0, horizon: int | None = None) -> Selector[Any]:

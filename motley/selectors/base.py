@@ -27,6 +27,7 @@ from motley.core.keys import Key
 from motley.core.paper import Paper
 from motley.core.records import Cohort, Outcome, Report, Reports, SelectionContext, SignalRequirements
 from motley.core.table import ClientTable
+from motley.selectors.catalogue import CATALOGUE
 
 __all__ = ["SelectionRule", "Selector"]
 
@@ -196,8 +197,6 @@ class Selector(Generic[S]):
         ------
         CodecError: truncated or foreign bytes, a rule that is not known here, or one with other options than here.
         """
-        from motley.selectors import CATALOGUE  # the catalogue of rules lies in the package that holds this module
-
         saved = codec.decode(data)
         if not isinstance(saved, dict) or set(saved) != {"rule", "options", "state", "seed", "horizon"}:
             raise CodecError("these bytes are not of a selector")

@@ -21,6 +21,7 @@ from motley.core.errors import ConfigError
 from motley.core.keys import Key
 from motley.core.layout import Layout
 from motley.core.ragged import Ragged
+from motley.tasks.flat import ModelState, construct, layout_of
 
 __all__ = ["Federation", "ModelState", "Pool", "Slope", "Task", "TaskSource", "Transform"]
 
@@ -109,21 +110,6 @@ class Federation:
         return counts.reshape(len(self), self.classes).astype(np.float64)
 
 
-@dataclass(frozen=True)
-class ModelState:
-    """The three classes of model state (optimisation-and-compression 0.3).
-
-    Parameters
-    ----------
-    x: ``[D]`` trainable parameters in ``named_parameters()`` order.
-    buffers: ``[Bf]`` floating buffers (BatchNorm statistics), same dtype. counters: int64 ``[Bi]`` integer buffers.
-    """
-
-    x: Tensor
-    buffers: Tensor
-    counters: Tensor
-
-
 class Slope(NamedTuple):
     """A scalar loss at a model, its gradient ``[D]``, and the model after the pass, whose buffers move in training mode."""
 
@@ -161,8 +147,6 @@ class Task:
 
     def __post_init__(self) -> None:
         if self.layout is None:
-            from motley.tasks.flat import construct, layout_of  # flat needs the words above
-
             object.__setattr__(self, "layout", layout_of(construct(self.model, 0)))
 
 

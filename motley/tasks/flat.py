@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -18,12 +19,26 @@ from torch.nn.parameter import UninitializedParameter
 from motley.core.errors import ModelError
 from motley.core.keys import Key
 from motley.core.layout import Entry, Layout
-from motley.tasks.base import ModelState
 
-__all__ = ["FlatModule", "construct", "hooked", "initial", "layout_of"]
+__all__ = ["FlatModule", "ModelState", "construct", "hooked", "initial", "layout_of"]
 
 _BUILDING = threading.Lock()  # torch draws weights from one process-wide generator
 _NORMS = (_NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
+
+
+@dataclass(frozen=True)
+class ModelState:
+    """The three classes of model state (optimisation-and-compression 0.3).
+
+    Parameters
+    ----------
+    x: ``[D]`` trainable parameters in ``named_parameters()`` order.
+    buffers: ``[Bf]`` floating buffers (BatchNorm statistics), same dtype. counters: int64 ``[Bi]`` integer buffers.
+    """
+
+    x: Tensor
+    buffers: Tensor
+    counters: Tensor
 
 
 def layout_of(module: nn.Module) -> Layout:

@@ -1,4 +1,4 @@
-"""The rooms and their doors: what may import what, how long a file may grow, who must be documented."""
+"""The layers of the library: allowed imports, sizes of functions and files, unique class names, documented public names."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2] / "motley"
 FILES = sorted(ROOT.rglob("*.py"))
 
-# package -> packages of ours it may import (design, section 5); "=a" opens only the package itself, that is its catalogues
+# package -> packages of ours it may import; "=a" allows the package itself, that is its catalogues, but not its modules
 ALLOWED: dict[str, set[str]] = {
     "core": set(),
     "selectors": {"core"},
@@ -32,15 +32,48 @@ ALLOWED: dict[str, set[str]] = {
 }  # fmt: skip
 TORCH_FREE = {"core", "selectors", "world", "timing", "results", "cli"}
 THIRD_PARTY = {"core": {"numpy", "typing_extensions"}, "timing": {"numpy", "typing_extensions"}}
-LONGEST = 320  # code lines without docstrings, comments and blanks
+LONGEST_FUNCTION = 40  # lines without docstring, comments and blanks
+LONGEST_FILE = 500  # all lines
+# Still too long; only ever shorter. (file, function)
+LONG_FUNCTIONS = {
+    ("adapters/flower/deployed/server_app.py", "run"),
+    ("experiments/run.py", "run"),
+    ("recipes/recipe.py", "_problems"),
+    ("recipes/reproduce.py", "reproduce"),
+    ("rounds/evaluation.py", "examine"),
+    ("tasks/federate.py", "federate"),
+}
+# Class names that occur in two modules because both mean the same thing.
+SAME_CONCEPT: dict[str, str] = {}
+# Still to be renamed; only ever shorter.
+TO_RENAME = {
+    "Adam", "Answer", "Cell", "Clip", "Clock", "Components", "Constant", "Federation", "Linear", "LogNormal", "Network", "Order",
+    "Part", "Pool", "Prober", "Row", "Shares", "Shown", "Split", "Step", "Stop", "Stragglers", "Symmetric", "Table", "Trace",
+    "Uniform", "Upload",
+}  # fmt: skip
+# Capabilities that are still found by comparing methods with the base's; only ever shorter. (file, attribute)
+TO_DECLARE = {
+    ("adapters/flower/deployed/deployment.py", "start"),
+    ("algorithms/fedbn.py", "update_with_clients"),
+    ("engines/batched.py", "prepare"),
+    ("rounds/loop.py", "start"),
+    ("adapters/flower/deployed/server_app.py", "start"),
+    ("adapters/flower/deployed/server_app.py", "update_with_clients"),
+    ("engines/client.py", "prepare"),
+    ("engines/prober.py", "start"),
+    ("experiments/upload_config.py", "memory"),
+    ("experiments/upload_config.py", "sent"),
+    ("experiments/upload_config.py", "update_with_clients"),
+    ("rounds/evaluation.py", "start"),
+}
 
 
-def _opens(door: str, target: str) -> bool:
-    """``"=a"`` opens the package ``a`` itself (its catalogues), ``"a"`` everything in it too."""
-    return target == door.removeprefix("=") or (door[0] != "=" and target.startswith(door + "."))
+def _allows(entry: str, target: str) -> bool:
+    """``"=a"`` allows the package ``a`` itself (its catalogues), ``"a"`` everything in it too."""
+    return target == entry.removeprefix("=") or (entry[0] != "=" and target.startswith(entry + "."))
 
 
-def _room(path: Path) -> str:
+def _layer(path: Path) -> str:
     return path.relative_to(ROOT).parts[0].removesuffix(".py")
 
 
@@ -65,53 +98,56 @@ def _imports(path: Path) -> list[str]:
     return out
 
 
-def _code_lines(path: Path) -> int:
-    tree = ast.parse(path.read_text())
-    lines = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.stmt | ast.expr):
-            lines |= {node.lineno}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node):
-            doc = node.body[0]
-            lines -= set(range(doc.lineno, (doc.end_lineno or doc.lineno) + 1))
-    return len(lines)
+def _code_lines(function: ast.FunctionDef | ast.AsyncFunctionDef, lines: list[str]) -> int:
+    """Lines of a function without its docstring, comment lines and blank lines."""
+    own = set(range(function.lineno, (function.end_lineno or 0) + 1))
+    if ast.get_docstring(function):
+        doc = function.body[0]
+        own -= set(range(doc.lineno, (doc.end_lineno or doc.lineno) + 1))
+    return sum(not lines[i - 1].strip().startswith("#") and bool(lines[i - 1].strip()) for i in own)
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_arrows_point_down(path: Path) -> None:
-    room = _room(path)
-    if room not in ALLOWED:
+    layer = _layer(path)
+    if layer not in ALLOWED:
         return
     for name in _imports(path):
         if name.startswith("motley."):
             target = name.removeprefix("motley.")
-            fine = target.split(".")[0] == room or any(_opens(door, target) for door in ALLOWED[room])
+            fine = target.split(".")[0] == layer or any(_allows(entry, target) for entry in ALLOWED[layer])
             assert fine, f"{path.relative_to(ROOT)} imports {name}"
-        elif room in TORCH_FREE:
+        elif layer in TORCH_FREE:
             assert name.split(".")[0] not in ("torch", "torchvision"), f"{path.relative_to(ROOT)} imports {name}"
 
 
-@pytest.mark.parametrize("path", [p for p in FILES if _room(p) in THIRD_PARTY], ids=lambda p: str(p.relative_to(ROOT)))
+@pytest.mark.parametrize("path", [p for p in FILES if _layer(p) in THIRD_PARTY], ids=lambda p: str(p.relative_to(ROOT)))
 def test_core_and_timing_stand_on_numpy_alone(path: Path) -> None:
     import sys
 
     for name in _imports(path):
         top = name.split(".")[0]
-        assert top in sys.stdlib_module_names or top in THIRD_PARTY[_room(path)] | {"motley"}, f"{path} imports {name}"
+        assert top in sys.stdlib_module_names or top in THIRD_PARTY[_layer(path)] | {"motley"}, f"{path} imports {name}"
+
+
+def _imports_at_run_time(path: Path, modules: set[str]) -> set[str]:
+    """Modules of ours that a file imports anywhere, inside functions too, but not under ``if TYPE_CHECKING``."""
+    tree = ast.parse(path.read_text())
+    typing_only = [n for n in ast.walk(tree) if isinstance(n, ast.If) and "TYPE_CHECKING" in ast.unparse(n.test)]
+    skipped = {id(n) for block in typing_only for statement in block.body for n in ast.walk(statement)}
+    names = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import) and id(node) not in skipped:
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and id(node) not in skipped:
+            inner = {alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+            names |= {full if full in modules else str(node.module) for full in inner.values()}
+    return names & modules
 
 
 def test_nothing_imports_in_a_circle() -> None:
-    graph = {_package(path): {n for n in _imports(path) if n.startswith("motley")} for path in FILES}
-    # imports inside functions are deliberate doors (lazy), only those at module level can close a circle
-    for path in FILES:
-        top = {
-            f"{n.module}.{a.name}" if f"{n.module}.{a.name}" in graph else str(n.module)
-            for n in ast.parse(path.read_text()).body
-            if isinstance(n, ast.ImportFrom)
-            for a in n.names
-        }
-        graph[_package(path)] = {n for n in top if n in graph}
+    modules = {_package(path) for path in FILES}
+    graph = {_package(path): _imports_at_run_time(path, modules) for path in FILES}
     done: set[str] = set()
 
     def visit(name: str, trail: tuple[str, ...]) -> None:
@@ -126,11 +162,47 @@ def test_nothing_imports_in_a_circle() -> None:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_files_stay_small_and_forbidden_things_stay_out(path: Path) -> None:
-    assert _code_lines(path) <= LONGEST
+def test_functions_and_files_stay_short(path: Path) -> None:
+    lines, name = path.read_text().splitlines(), path.relative_to(ROOT).as_posix()
+    assert len(lines) <= LONGEST_FILE
+    functions = [n for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
+    long = {n.name for n in functions if _code_lines(n, lines) > LONGEST_FUNCTION}
+    allowed = {function for file, function in LONG_FUNCTIONS if file == name}
+    assert long <= allowed, f"{name}: {sorted(long - allowed)} have more than {LONGEST_FUNCTION} lines"
+
+
+def test_no_class_name_occurs_in_two_modules() -> None:
+    places: dict[str, list[str]] = {}
+    for path in FILES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, []).append(path.relative_to(ROOT).as_posix())
+    twice = {name: files for name, files in places.items() if len(files) > 1 and name not in SAME_CONCEPT}
+    new = {name: files for name, files in twice.items() if name not in TO_RENAME}
+    assert not new, f"one name, two classes: {new}"
+    assert all(len(places.get(name, [])) > 1 for name in SAME_CONCEPT)
+
+
+def test_capabilities_are_declared_and_not_found_by_comparing_methods() -> None:
+    """``type(x).method is not Base.method`` fails for a delegating wrapper: a class variable or property says it."""
+    found = set()
+    for path in FILES:
+        tree = ast.parse(path.read_text())
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.Compare) or not isinstance(node.ops[0], ast.Is | ast.IsNot):
+                continue
+            left, right = node.left, node.comparators[0]
+            same = isinstance(left, ast.Attribute) and isinstance(right, ast.Attribute) and left.attr == right.attr
+            if same and isinstance(right.value, ast.Name) and right.value.id[0].isupper():
+                found.add((path.relative_to(ROOT).as_posix(), left.attr))
+    assert found <= TO_DECLARE, f"declare these capabilities: {sorted(found - TO_DECLARE)}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_forbidden_things_stay_out(path: Path) -> None:
     tree = ast.parse(path.read_text())
     for node in ast.walk(tree):
-        contract = _room(path) == "testing"  # whose business is to assert
+        contract = _layer(path) == "testing"  # contract suites assert
         assert contract or not isinstance(node, ast.Assert), f"{path}:{node.lineno}: assert in the library"
         if isinstance(node, ast.Call):
             called = ast.unparse(node.func)
@@ -146,8 +218,8 @@ def test_files_stay_small_and_forbidden_things_stay_out(path: Path) -> None:
 PICKLES = {"pickle", "_pickle", "cPickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}
 
 
-def test_one_file_unpickles_and_only_who_has_workers_reads_by_it() -> None:
-    """What lies on a disk or comes from elsewhere is never unpickled: the adapter, the results and the data do not reach that file."""
+def test_one_module_unpickles_and_only_worker_engines_import_it() -> None:
+    """Files on disk and messages from elsewhere are never unpickled: adapter, results and data do not import that module."""
     found, readers = set(), set()
     for path in FILES:
         name, imported = str(path.relative_to(ROOT)), _imports(path)
