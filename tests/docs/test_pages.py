@@ -28,7 +28,7 @@ from motley.experiments.config import Experiment
 from motley.recipes import recipe
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FENCE = re.compile(r"^(?P<indent> *)```(?P<info>[^\n`]*)\n(?P<body>.*?)^(?P=indent)```$", re.DOTALL | re.MULTILINE)
 OPTIONAL = {"pandas", "polars", "duckdb", "flwr"}
 WHOLE = {"task": "image", "population": 10, "cohort": 2, "stop": {"rounds": 1}}
@@ -45,7 +45,7 @@ def _blocks(page: Path) -> list[tuple[str, str, str]]:
     return found
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_what_a_page_shows_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
@@ -169,7 +169,7 @@ def test_links_between_pages_lead_somewhere() -> None:
 
 def test_every_page_is_in_the_menu() -> None:
     menu = set(re.findall(r"(\S+\.md)", (ROOT / "mkdocs.yml").read_text()))
-    assert menu == {page.name for page in (ROOT / "docs").glob("*.md")}
+    assert menu == {page.relative_to(ROOT / "docs").as_posix() for page in (ROOT / "docs").rglob("*.md")}
 
 
 @pytest.mark.slow
