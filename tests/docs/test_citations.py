@@ -41,7 +41,9 @@ def test_every_cited_section_exists() -> None:
         for path in _sources()
         for found in CITATION.finditer(path.read_text(encoding="utf-8"))
     ]
-    dead = [(path, page, anchor) for path, page, anchor in cited if page not in anchors or anchor and anchor not in anchors[page]]
+    dead = [
+        (path, page, anchor) for path, page, anchor in cited if page not in anchors or (anchor and anchor not in anchors[page])
+    ]
     assert cited
     assert not dead
 
