@@ -1,0 +1,1 @@
+"""Whether two versions of the code give the same results, to the last bit."""

@@ -1,0 +1,61 @@
+"""What differs between the older and the newer code beside names of keys and columns: one function for each difference."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+__all__ = ["apps", "is_old", "measured", "model_file", "registry", "sites", "stand_ins", "tables", "took_part"]
+
+
+def is_old(tree: Path) -> bool:
+    """Whether a folder holds the older code: its round loop is in a package of another name."""
+    return (tree / "motley" / "simulation" / "simulation.py").is_file()
+
+
+def model_file(tree: Path, folder: Path) -> Path:
+    """The final model in the folder of a run."""
+    return folder / "model.safetensors"
+
+
+def tables(tree: Path, run: Any) -> Mapping[str, Any]:
+    """The Arrow tables of a loaded run, by name."""
+    return run.tables
+
+
+def stand_ins(tree: Path) -> None:
+    """Put stand-ins in the place of Flower's own words, whether Flower is installed or not."""
+    sys.modules.update(importlib.import_module("tests.adapters.flower.stand_ins").modules())
+
+
+def sites(tree: Path) -> ModuleType:
+    """The tests' federation of sites in this process: ``federation(experiment, folder, delays)`` and ``deploy(grid, ...)``."""
+    return importlib.import_module(f"tests.adapters.flower.{'sites' if is_old(tree) else 'client_runtimes'}")
+
+
+def measured(tree: Path, recipe: str, out: Path) -> tuple[list[Any], str]:
+    """Run a recipe at its smallest scale: its runs, each once, and ``measured.csv`` as text."""
+    reproduce = importlib.import_module("motley.recipes.reproduce").reproduce
+    found = reproduce(recipe, scale="smoke", out=out)
+    if found.failures:
+        raise RuntimeError(f"{len(found.failures)} runs failed, the first: {found.failures[0].error}")
+    return found.all_runs(), importlib.import_module("motley.recipes.page").measured_csv(found)
+
+
+def registry(tree: Path) -> ModuleType:
+    """The kinds of component and what there is of each: ``KINDS`` and ``listing(kind)``."""
+    return importlib.import_module("motley.experiments.registry")
+
+
+def apps(tree: Path) -> ModuleType:
+    """The tests' client apps on a grid in this process: ``grid(count)`` and ``model()``."""
+    return importlib.import_module("tests.adapters.flower.apps")
+
+
+def took_part(tree: Path, strategy: Any) -> list[Any]:
+    """The rows of who took part, of a strategy with a selector."""
+    return list(strategy.motley.rows)
