@@ -39,7 +39,7 @@ def overhead(population: int, cohort: int, selector: str, rounds: int = 40) -> d
         task={"name": "synthetic", "sizes": "equal", "examples": 10}, partition="by_writer", population=population,
         cohort=cohort, stop={"rounds": rounds}, selector=selector, probe={"batches": 1},
         local={"steps": 1, "batch_size": 8}, device={"name": "uniform", "low": 0.1, "high": 1.0},
-        network={"name": "uniform"}, examine={"every": rounds, "per_client": False},
+        network={"name": "uniform"}, evaluate={"every": rounds, "per_client": False},
     )  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
         simulation = build(experiment, writer=Writer(Path(folder)))
@@ -63,7 +63,7 @@ def memory(population: int = 10_000, rounds: int = 60) -> dict[str, float]:
 
     experiment = Experiment(
         task={"name": "image", "data": "mnist", "model": "mlp"}, population=population, cohort=10, stop={"rounds": rounds},
-        partition="iid", local={"epochs": 10, "batch_size": 100}, examine={"every": 20},
+        partition="iid", local={"epochs": 10, "batch_size": 100}, evaluate={"every": 20},
     )  # fmt: skip
     peak = {}
     with tempfile.TemporaryDirectory() as folder:

@@ -34,7 +34,7 @@ from motley.engines import ENGINES
 from motley.engines.base import Engine, Setting
 
 HERE = Path(__file__).resolve().parent
-NAMES = ("sequential", "cohort", "vmap", "threads", "processes", "ray")
+NAMES = ("sequential", "batched", "vmap", "threads", "processes", "ray")
 LOADS = ("logistic regression, batch 100", "logistic regression, batch 10", "MLP, equal sizes", "two-conv CNN, batch 32")
 TURNS, TURNS_S = 15, 30.0
 ALONE_S, LOOK_S = 2.0, 0.05

@@ -6,8 +6,9 @@ Data*, AISTATS 2017.
     client:  w <- x;  for each batch b:  w <- w - lr * grad l(w; b);   delta_k = w - x
     server:  x <- x + lr_server * sum_k a_k delta_k
 
-``a_k`` comes from the experiment's ``weights``: ``examples`` (n_k over the cohort's sum, the default), ``uniform`` (1/M), ``ht``
-(K/M p_k, unbiased under uniform sampling without replacement; need not sum to 1), ``score``. See :mod:`motley.algorithms.weights`.
+``a_k`` comes from the experiment's ``weights``: ``examples`` (n_k over the cohort's sum, the default), ``uniform`` (1/M),
+``horvitz_thompson`` (K/M p_k, unbiased under uniform sampling without replacement; need not sum to 1), ``score``. See
+:mod:`motley.algorithms.weights`.
 
 Deviations: none. ``x + sum a_k delta_k`` is formed in float64, never ``sum a_k w_k``.
 

@@ -83,7 +83,7 @@ class Normalised(Correction):
 
     def refuses(self, algorithm: Algorithm, solver: Solver, weights: str) -> str | None:
         """Weights that do not sum to 1, and a server that does not know the normalisation."""
-        if weights in ("ht", "selector"):
+        if weights in ("horvitz_thompson", "selector"):
             return f'FedNova multiplies two weighted means, whose weights must sum to 1; weights = "{weights}" do not. Use "examples"'
         if not isinstance(algorithm.server, NormalisedAverage):
             name = type(algorithm.server).__name__

@@ -105,7 +105,7 @@ class AdaptiveProximal(Correction):
         if not isinstance(algorithm.server, AdaptiveAverage):
             name = type(algorithm.server).__name__
             return f"FedProx's server keeps the adaptive mu, which the server rule {name} does not; leave server out"
-        if weights in ("ht", "selector"):
+        if weights in ("horvitz_thompson", "selector"):
             return f'the adaptive mu follows a mean loss, whose weights must sum to 1; weights = "{weights}" do not. Use "examples"'
         return None
 

@@ -1,15 +1,15 @@
 """How much each update counts: the named weightings of optimisation-and-compression 0.4.
 
-=================  ==========================================  ===========  ==================================================
-mode               raw weight of client k                      divided by   unbiased for ``sum p_k F_k`` when
-=================  ==========================================  ===========  ==================================================
-``examples``       n_k                                         their sum    only approximately (ratio estimator); the default
-``uniform``        1                                           their sum    clients are drawn with p_k and replacement
-``ht``             K p_k                                       how many     clients are drawn uniformly without replacement
-``score``          the selector's score                        their sum    biased by design; all scores 0: uniform
-``selector``       the selector's own coefficient              nothing      as the selector's paper says
-``selector_ratio`` the selector's own coefficient              their sum    -
-=================  ==========================================  ===========  ==================================================
+====================  ==========================================  ===========  ==================================================
+mode                  raw weight of client k                      divided by   unbiased for ``sum p_k F_k`` when
+====================  ==========================================  ===========  ==================================================
+``examples``          n_k                                         their sum    only approximately (ratio estimator); the default
+``uniform``           1                                           their sum    clients are drawn with p_k and replacement
+``horvitz_thompson``  K p_k                                       how many     clients are drawn uniformly without replacement
+``score``             the selector's score                        their sum    biased by design; all scores 0: uniform
+``selector``          the selector's own coefficient              nothing      as the selector's paper says
+``selector_ratio``    the selector's own coefficient              their sum    -
+====================  ==========================================  ===========  ==================================================
 
 Raw weights are divided after training by what was accepted, so a rejected or dropped client leaves no hole. A client drawn
 several times (``Cohort.multiplicity``) counts so often, except where the selector gives coefficients of its own.
@@ -27,7 +27,7 @@ from motley.core.records import Cohort
 
 __all__ = ["Divide", "Weighting", "divide_by", "raw_weights"]
 
-Weighting = Literal["examples", "uniform", "ht", "score", "selector", "selector_ratio"]
+Weighting = Literal["examples", "uniform", "horvitz_thompson", "score", "selector", "selector_ratio"]
 Divide = Literal["weight", "count", "none"]
 
 
@@ -35,7 +35,7 @@ def divide_by(mode: Weighting) -> Divide:
     """What the weighted sum is divided by."""
     if mode not in get_args(Weighting):
         raise ConfigError(f"got {mode!r}; expected one of: {', '.join(get_args(Weighting))}", "weights")
-    return "count" if mode == "ht" else "none" if mode == "selector" else "weight"
+    return "count" if mode == "horvitz_thompson" else "none" if mode == "selector" else "weight"
 
 
 def raw_weights(
@@ -64,5 +64,5 @@ def raw_weights(
         scores = np.asarray(cohort.scores, dtype=np.float64)
         raw = scores if scores.any() else np.ones_like(scores)
     else:
-        raw = {"examples": n, "uniform": np.ones_like(n), "ht": population * n / total}[mode]
+        raw = {"examples": n, "uniform": np.ones_like(n), "horvitz_thompson": population * n / total}[mode]
     return raw if cohort.multiplicity is None else raw * cohort.multiplicity

@@ -100,7 +100,7 @@ class _Batched(LocalEngine):
 class Batched(_Batched):
     """Stacks of linear layers with ReLU between them."""
 
-    name: ClassVar[str] = "cohort"
+    name: ClassVar[str] = "batched"
 
     @classmethod
     def refuses(cls, setting: Setting) -> str | None:

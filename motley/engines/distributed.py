@@ -75,7 +75,7 @@ class Distributed(Engine):
         self.shape = f"{self.workers} x {self.each}"
         self.threads = min(self.workers * self.each, cores(setting.threads))
         told = dataclasses.replace(_mapped(setting), threads=self.each, workers=None, address=None)
-        self._batches = engine_of(told) in ("cohort", "vmap")
+        self._batches = engine_of(told) in ("batched", "vmap")
         self._crew: WorkerPool[Any] = WorkerPool(self._carrier(told), self.workers)
 
     @classmethod

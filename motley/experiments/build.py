@@ -126,7 +126,7 @@ def _vault(
     begin = selector.rule.size(1, plan.cohort, population)
     reached = population if rounds is None else min(population, begin + step * rounds)
     moved = begin + step * experiment.checkpoint.every_rounds
-    return open_client_states(experiment.memory, first, population, reached, moved, folder)
+    return open_client_states(experiment.client_state, first, population, reached, moved, folder)
 
 
 def task_of(experiment: Experiment, streams: Streams | None = None, data: Path | None = None) -> Task:
@@ -224,11 +224,11 @@ def _check_algorithm(setting: Setting, weights: str, cohort: int, corrupted: boo
 
 def _examine(experiment: Experiment, algorithm: Algorithm) -> EvaluationSchedule:
     """When and how closely; diagnosed is only what has one model for everybody."""
-    if experiment.examine.diagnostics and not algorithm.correction.shared:
+    if experiment.evaluate.diagnostics and not algorithm.correction.shared:
         said = "diagnostics compare the gradients of all clients at one model"
         name = experiment.algorithm["name"]
-        raise ConfigError(f"{said}, and under {name!r} each has a model of its own; leave it out", "examine.diagnostics")
-    return EvaluationSchedule(**experiment.examine.model_dump())
+        raise ConfigError(f"{said}, and under {name!r} each has a model of its own; leave it out", "evaluate.diagnostics")
+    return EvaluationSchedule(**experiment.evaluate.model_dump())
 
 
 def _check_synchrony(synchrony: Synchrony, setting: Setting, weights: str, cohort: int) -> None:

@@ -31,7 +31,7 @@ from motley.core.errors import ConfigError, suggest
 from motley.core.keys import PURPOSES
 from motley.core.paper import Paper
 from motley.experiments import document, registry
-from motley.experiments.error_messages import config_error
+from motley.experiments.error_messages import config_error, renamed
 from motley.experiments.tables import (
     Checkpointing,
     Count,
@@ -55,11 +55,11 @@ __all__ = ["Experiment", "load"]
 
 _COMPONENTS = (
     "task", "partition", "label_noise", "feature_shift", "concept_shift", "drift", "algorithm", "loss", "aggregator", "server",
-    "selector", "device", "network", "availability", "failures", "synchrony", "compressor", "quantise", "feedback", "allocator",
+    "selector", "device", "network", "availability", "failures", "synchrony", "compressor", "quantizer", "feedback", "allocator",
     "budget",
 )  # fmt: skip
 _LOCAL = {"local.optimizer": "optimizer", "local.lr_schedule": "lr_schedule"}
-_NO_RESULT = ("name", "method", "engine", "memory", "checkpoint", "log")
+_NO_RESULT = ("name", "method", "engine", "client_state", "checkpoint", "log")
 
 
 class Experiment(BaseModel):
@@ -136,7 +136,7 @@ class Experiment(BaseModel):
     """When the server steps."""
     compressor: Record = Field(default_factory=lambda: {"name": "identity"})
     """What an update becomes on its way."""
-    quantise: Record | None = None
+    quantizer: Record | None = None
     """In how few bits the values that are sent are written: a second compressor, one that shortens values."""
     feedback: Record = Field(default_factory=lambda: {"name": "none"})
     """What becomes of what was not sent."""
@@ -152,9 +152,9 @@ class Experiment(BaseModel):
     """How local work is computed; a bare name will do."""
     dtype: Literal["float32", "float64"] = "float32"
     """Of parameters and arithmetic; traffic always counts 32-bit values."""
-    examine: Examination = Field(default_factory=Examination)
+    evaluate: Examination = Field(default_factory=Examination)
     """When the model is examined."""
-    memory: Literal["ram", "disk"] = "ram"
+    client_state: Literal["ram", "disk"] = "ram"
     """Where lies what clients keep between rounds; changes no result."""
     checkpoint: Checkpointing = Field(default_factory=Checkpointing)
     """When a checkpoint is written."""
@@ -272,12 +272,10 @@ class Experiment(BaseModel):
         return out
 
     def run_id(self) -> str:
-        """Twelve hex digits of a hash of everything that changes results: not name, method, engine, memory, checkpoint,
+        """Twelve hex digits of a hash of everything that changes results: not name, method, engine, client_state, checkpoint,
         log or grid."""
-        telling = {key: value for key, value in self.resolved().items() if key not in _NO_RESULT}
-        if not self.examine.diagnostics:  # with them the tables tell more; without them they are those of before there were any
-            del telling["examine"]["diagnostics"]
-        text = json.dumps(telling, sort_keys=True, separators=(",", ":"))
+        hashed = {key: value for key, value in self.resolved().items() if key not in _NO_RESULT}
+        text = json.dumps(hashed, sort_keys=True, separators=(",", ":"))
         return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
 
     def _record(self, key: str) -> dict[str, Any]:
@@ -299,13 +297,16 @@ def _has_clients(task: Any) -> bool:
 def _build(experiment: Experiment) -> dict[str, Any]:
     """Every component made once, which checks its name and options."""
     parts = {}
-    for key, kind in {**{key: key for key in _COMPONENTS}, **_LOCAL, "quantise": "compressor"}.items():
+    for key, kind in {**{key: key for key in _COMPONENTS}, **_LOCAL, "quantizer": "compressor"}.items():
         record = getattr(experiment, key) if "." not in key else getattr(experiment.local, key.partition(".")[2])
         if record is not None:
             parts[key] = registry.build(kind, record, key)
     if "model" in experiment.task:  # a nested component, which the task itself makes later
         registry.build("model", experiment.task["model"], "task.model")
     if experiment.engine.name != "auto":
+        hint = renamed("engine", experiment.engine.name)
+        if hint:
+            raise ConfigError(f"got {experiment.engine.name!r}{hint}", "engine")
         registry.catalogue("engine").get(experiment.engine.name, "engine")
     return parts
 

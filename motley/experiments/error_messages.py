@@ -9,7 +9,12 @@ from pydantic import BaseModel, ValidationError
 
 from motley.core.errors import ConfigError, suggest
 
-__all__ = ["config_error"]
+__all__ = ["RENAMED_KEYS", "RENAMED_VALUES", "config_error", "renamed"]
+
+RENAMED_KEYS = {"examine": "evaluate", "quantise": "quantizer", "memory": "client_state"}
+"""Old name of a key -> its present name."""
+RENAMED_VALUES = {"weights": {"ht": "horvitz_thompson"}, "engine": {"cohort": "batched"}}
+"""Key -> old name of a value -> its present name."""
 
 _WANTED = {
     "int_type": "a whole number",
@@ -34,6 +39,12 @@ _BOUNDS = {
 }
 
 
+def renamed(key: str, value: object) -> str:
+    """Return a hint for an old name of a value, e.g. ``" (it is called 'batched' now)"``; empty for any other value."""
+    now = RENAMED_VALUES.get(key, {}).get(value) if isinstance(value, str) else None
+    return f" (it is called {now!r} now)" if now else ""
+
+
 def config_error(error: ValidationError, model: type[BaseModel]) -> ConfigError:
     """The first fault as a ConfigError, and how many more there are."""
     faults = error.errors(include_url=False)
@@ -48,13 +59,17 @@ def config_error(error: ValidationError, model: type[BaseModel]) -> ConfigError:
 def _sentence(fault: Mapping[str, Any], model: type[BaseModel]) -> str:
     kind, got, context = fault["type"], fault.get("input"), fault.get("ctx", {})
     if kind == "extra_forbidden":
-        known = _fields(model, fault["loc"][:-1])
-        return f"there is no such key{suggest(str(fault['loc'][-1]), known)}; known keys: {', '.join(known)}"
+        path, last = fault["loc"][:-1], str(fault["loc"][-1])
+        if not path and last in RENAMED_KEYS:
+            return f"there is no key {last!r}; it is called {RENAMED_KEYS[last]!r} now"
+        known = _fields(model, path)
+        return f"there is no such key{suggest(last, known)}; known keys: {', '.join(known)}"
     if kind == "missing":
         return "this key is missing and has no default"
     if kind == "literal_error":
         allowed = [part.strip(" '") for part in context["expected"].replace(" or ", ", ").split(",")]
-        return f"got {got!r}{suggest(got, allowed) if isinstance(got, str) else ''}; expected one of: {', '.join(allowed)}"
+        hint = renamed(str(fault["loc"][-1]), got) or (suggest(got, allowed) if isinstance(got, str) else "")
+        return f"got {got!r}{hint}; expected one of: {', '.join(allowed)}"
     if kind in _BOUNDS:
         word, bound = _BOUNDS[kind]
         return f"got {got!r}; expected {word} {context[bound]:g}"

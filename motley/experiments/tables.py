@@ -42,7 +42,7 @@ Whole = Annotated[int, Field(strict=True)]
 Count = Annotated[int, Field(strict=True, ge=1, le=10**9)]
 Positive = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)]
 Flag = Annotated[bool, Field(strict=True)]
-Weights = Literal["examples", "uniform", "ht", "score", "selector", "selector_ratio"]
+Weights = Literal["examples", "uniform", "horvitz_thompson", "score", "selector", "selector_ratio"]
 
 
 def named(value: object) -> object:

@@ -26,11 +26,11 @@ def upload_config_of(experiment: Experiment, setting: Setting, selector: Selecto
     ConfigError: what cannot go together, said in one sentence.
     """
     compressor = experiment.part("compressor")
-    if experiment.quantise is not None:
+    if experiment.quantizer is not None:
         try:
-            compressor = Chain(compressor, experiment.part("quantise"))
+            compressor = Chain(compressor, experiment.part("quantizer"))
         except ConfigError as error:
-            raise ConfigError(str(error), "quantise") from None
+            raise ConfigError(str(error), "quantizer") from None
     feedback, allocator, budget = (experiment.part(key) for key in ("feedback", "allocator", "budget"))
     upload_config = UploadConfig(compressor, feedback, allocator, budget)
     for key, reason in (

@@ -1,4 +1,4 @@
-"""What the notes of a diagnosed run (``examine = { diagnostics = true }``) say together once it is over."""
+"""What the notes of a diagnosed run (``evaluate = { diagnostics = true }``) say together once it is over."""
 
 from __future__ import annotations
 

@@ -9,8 +9,21 @@ from motley.results.load import Run
 
 __all__ = ["group_runs", "label_runs"]
 
-IGNORED = ("name", "seed", "pin", "method", "grid", "engine", "checkpoint", "examine", "log")
-"""Top-level keys of an experiment that do not make another method."""
+IGNORED = (
+    "name",
+    "seed",
+    "pin",
+    "method",
+    "grid",
+    "engine",
+    "client_state",
+    "checkpoint",
+    "evaluate",
+    "log",
+    "memory",
+    "examine",
+)
+"""Top-level keys of an experiment that do not make another method; ``memory`` and ``examine`` in runs of older versions."""
 
 
 def label_runs(runs: Sequence[Run]) -> list[str]:

@@ -95,7 +95,7 @@ def warnings(groups: Groups) -> list[str]:
             say(label, "one seed only; no spread can be told, and small differences mean nothing.")
         evaluations = [len(measures.curve(run).x) for run in runs]
         if not any(evaluations):
-            say(label, "no evaluations; set examine.every to see accuracy.")
+            say(label, "no evaluations; set evaluate.every to see accuracy.")
         elif min(evaluations) < measures.STABLE:
             say(label, "fewer than ten evaluations: stable is the mean of all of them, the first included.")
     whose = {text: "all methods" if len(names) == len(groups) > 1 else ", ".join(names) for text, names in said.items()}

@@ -113,7 +113,7 @@ def components(groups: Groups) -> list[Picture]:
 
 
 def diagnosed(groups: Groups) -> list[Picture]:
-    """The same of what was diagnosed (``examine.diagnostics``)."""
+    """The same of what was diagnosed (``evaluate.diagnostics``)."""
     noted = _notes(groups)
     return [
         _noted(groups, noted, head, said)

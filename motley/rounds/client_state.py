@@ -97,7 +97,7 @@ class ClientStates(Mapping[int, Memory]):
         StoreError: the checkpoint's memories lie elsewhere.
         """
         if "kept" not in saved:
-            raise StoreError('this run keeps the memories of its clients on disk; go on with memory = "disk"')
+            raise StoreError('this run keeps the memories of its clients on disk; go on with client_state = "disk"')
         self._kept = {client: unpack_tensors(memory) for client, memory in saved["kept"].items()}
 
 
@@ -215,17 +215,17 @@ def open_client_states(
         needed, free = population * each, free_memory()
         if free is not None and needed > free:
             said += f"{needed:,} in all, and {free:,} bytes of memory are free"
-            raise ConfigError(f'{said}; write memory = "disk"', "memory")
+            raise ConfigError(f'{said}; write client_state = "disk"', "client_state")
         return ClientStates(first)
     if folder is None:
-        raise ConfigError("rows on disk need the folder of a run; use motley.run, or give build a folder", "memory")
+        raise ConfigError("rows on disk need the folder of a run; use motley.run, or give build a folder", "client_state")
     vault = DiskClientStates(first, folder)
     needed, free = (reached + KEPT * min(reached, moved)) * each, _free_disk(folder)
     if vault.path.exists():
         free += vault.path.stat().st_size
     if needed > free:
         said += f"{needed:,} of them on disk at a time, and {free:,} bytes are free below {folder}"
-        raise ConfigError(f"{said}; choose another output folder, or a smaller model, population or cohort", "memory")
+        raise ConfigError(f"{said}; choose another output folder, or a smaller model, population or cohort", "client_state")
     return vault
 
 

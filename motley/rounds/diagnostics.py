@@ -1,4 +1,4 @@
-"""Diagnostics: what theorems assume and claim about a round, measured in the run (methods 5). Off unless ``examine.diagnostics``.
+"""Diagnostics: what theorems assume and claim about a round, measured in the run (methods 5). Off unless ``evaluate.diagnostics``.
 
     diversity.B2            1/K sum_k d_k,    d_k = ||g_k - g||^2,    g = 1/K sum_k g_k        all K clients with training samples
     diversity.B2_selected   mean of d_k over the cohort (v1 Theorem III.2, v2 Theorem IV.1)
@@ -116,7 +116,7 @@ class Diagnostics:
             try:
                 yield self.engine.measure(ids, sent, {}, {"gradient": None}, Key(0), data_views(ids))["gradient"]
             except RuntimeError as error:
-                said = f"examine.diagnostics needs a gradient of every client in eval mode, and there is none: {error}"
+                said = f"evaluate.diagnostics needs a gradient of every client in eval mode, and there is none: {error}"
                 raise EngineError(f"{said}; leave it out, or give the model another eval mode") from error
 
     def noted(self, own: Mapping[str, float], step: int, landed: InFlight, reports: Reports, x: Tensor) -> str | None:

@@ -53,7 +53,7 @@ __all__ = ["CHECKS", "Play", "check_algorithm"]
 SIZES = (7, 1, 23, 12, 4, 16, 5, 9)
 COHORTS = ((2, 0, 5), (1, 2, 7), (5, 6, 3), (2, 4, 0))
 """Who takes part: some come back, some never do."""
-BATCHED = ("threads", "cohort", "vmap", "debug")
+BATCHED = ("threads", "batched", "vmap", "debug")
 
 
 def mlp() -> nn.Module:

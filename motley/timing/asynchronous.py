@@ -70,7 +70,7 @@ class Asynchronous(Synchrony):
         more = sorted(uploads - {"delta"})
         if more:
             return f"asynchronous mixing is defined for models, but this algorithm also uploads {', '.join(more)}; use buffered"
-        if weights in ("ht", "selector"):
+        if weights in ("horvitz_thompson", "selector"):
             return f'asynchronous mixing has its own alpha; weights = "{weights}" would scale it again, use "uniform"'
         return None
 

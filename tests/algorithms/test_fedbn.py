@@ -111,7 +111,7 @@ def task(common: bool) -> Task:
 def simulate(common: bool = False, rows: object = None, **keys: object):
     base = {
         "task": "own", "cohort": 2, "stop": {"rounds": 3}, "local": {"batch_size": 8, "optimizer": {"lr": 0.1}},
-        "dtype": "float64", "algorithm": "fedbn", "examine": {"every": 1}, "engine": {"name": "threads", "threads": 2},
+        "dtype": "float64", "algorithm": "fedbn", "evaluate": {"every": 1}, "engine": {"name": "threads", "threads": 2},
     }  # fmt: skip
     return build({**base, **keys}, writer=rows, task=task(common))
 

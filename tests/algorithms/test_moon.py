@@ -93,7 +93,7 @@ def test_it_adds_to_the_named_loss():
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"engine": "cohort"}, "'cohort' cannot run this experiment.*Contrastive compares features"),
+        ({"engine": "batched"}, "'batched' cannot run this experiment.*Contrastive compares features"),
         ({"algorithm": {"name": "moon", "mu": -1}}, "got mu = -1.0; expected a finite number of at least 0"),
         ({"algorithm": {"name": "moon", "temperature": 0}}, "got temperature = 0.0; expected a positive number"),
         ({"loss": "half_squared_error"}, "loss: got 'half_squared_error', but the targets of this task are classes"),

@@ -36,8 +36,8 @@ def test_two_clients_under_every_weighting() -> None:
     expected = {
         ("examples", 8): [0.75, 0.25],
         ("uniform", 8): [0.5, 0.5],
-        ("ht", 8): [0.75, 0.25],
-        ("ht", 16): [0.375, 0.125],
+        ("horvitz_thompson", 8): [0.75, 0.25],
+        ("horvitz_thompson", 16): [0.375, 0.125],
         ("score", 8): [0.25, 0.75],
     }
     for (mode, total), want in expected.items():

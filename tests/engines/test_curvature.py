@@ -230,7 +230,7 @@ _EXPERIMENT: dict[str, Any] = {
     "partition": {"name": "dirichlet", "alpha": 0.5}, "local": {"steps": 3, "batch_size": 16, "optimizer": {"lr": 0.1}},
     "selector": "hetero_select", "weights": "score", "algorithm": {"name": "fedprox", "mu": 0.1}, "stop": {"rounds": 3},
     "compressor": {"name": "topk", "criterion": "curvature", "layers": 1}, "feedback": "adaptive",
-    "allocator": {"name": "by_score"}, "budget": {"name": "cosine", "warm_up": 0}, "examine": {"every": 10},
+    "allocator": {"name": "by_score"}, "budget": {"name": "cosine", "warm_up": 0}, "evaluate": {"every": 10},
     "network": {"name": "uniform", "up_mbps": [1, 5]}, "engine": {"name": "sequential", "threads": 2},
 }  # fmt: skip
 

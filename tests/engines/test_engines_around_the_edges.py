@@ -194,7 +194,7 @@ def test_a_loss_may_prepare_itself_per_sample(setting, jobs, download):
     torch.testing.assert_close(deltas(Threads(s), jobs(s), sent), ours, rtol=1e-10, atol=1e-12)
     for engine in (Batched, Vmap):
         torch.testing.assert_close(deltas(engine(s), jobs(s), sent), ours, rtol=1e-10, atol=1e-12)
-    assert resolve_auto(s) == "cohort"
+    assert resolve_auto(s) == "batched"
 
 
 class WholeModel(Loss):
@@ -252,15 +252,15 @@ def test_a_module_that_fails_names_the_client(setting, jobs, download, engine):
 @pytest.mark.parametrize(
     ("model", "shape", "wanted"),
     [
-        (mlp, (6,), "cohort"),
-        (lambda: nn.Sequential(nn.Flatten(), nn.Linear(6, 4)), (2, 3), "cohort"),
-        (lambda: nn.Linear(6, 4), (6,), "cohort"),
+        (mlp, (6,), "batched"),
+        (lambda: nn.Sequential(nn.Flatten(), nn.Linear(6, 4)), (2, 3), "batched"),
+        (lambda: nn.Linear(6, 4), (6,), "batched"),
         (lambda: nn.Sequential(nn.Linear(6, 9), nn.Tanh(), nn.Linear(9, 4)), (6,), "vmap"),
-        (lambda: nn.Sequential(nn.Linear(6, 4), nn.ReLU()), (6,), "cohort"),
+        (lambda: nn.Sequential(nn.Linear(6, 4), nn.ReLU()), (6,), "batched"),
         (lambda: nn.Sequential(nn.Linear(6, 400), nn.Tanh(), nn.Linear(400, 400)), (6,), "threads"),
         (lambda: nn.Sequential(nn.Linear(6, 9), nn.BatchNorm1d(9), nn.Linear(9, 4)), (6,), "threads"),
         (lambda: nn.Sequential(nn.Linear(6, 9), Dropout(0.1), nn.Linear(9, 4)), (6,), "threads"),
-        (lambda: nn.Sequential(nn.Linear(6, 9), Dropout(0.0), nn.Linear(9, 4)), (6,), "cohort"),
+        (lambda: nn.Sequential(nn.Linear(6, 9), Dropout(0.0), nn.Linear(9, 4)), (6,), "batched"),
     ],
 )
 def test_the_auto_rule(setting, model, shape, wanted):
@@ -287,7 +287,7 @@ def test_a_stack_whose_inputs_are_not_flat_is_no_stack(setting):
 
 
 def test_engines_have_names():
-    assert ENGINES.names() == ["cohort", "debug", "processes", "ray", "sequential", "threads", "vmap"]
+    assert ENGINES.names() == ["batched", "debug", "processes", "ray", "sequential", "threads", "vmap"]
     assert all(ENGINES.get(name).name == name for name in ENGINES.names())
 
 

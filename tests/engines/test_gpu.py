@@ -13,7 +13,7 @@ GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA dev
 
 @pytest.mark.gpu
 @GPU
-@pytest.mark.parametrize(("engine", "model"), [("cohort", "digits_mlp"), ("sequential", "digits_mlp"), ("vmap", "digits_mlp")])
+@pytest.mark.parametrize(("engine", "model"), [("batched", "digits_mlp"), ("sequential", "digits_mlp"), ("vmap", "digits_mlp")])
 def test_a_gpu_learns_what_the_cpu_learns(engine: str, model: str) -> None:
     """Float64, three rounds with a probe: 1e-8 relative, for sums are taken in another order there."""
     found = []

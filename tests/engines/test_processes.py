@@ -184,9 +184,9 @@ def test_own_models_are_refused_with_the_way_out():
     ("engine", "said"),
     [
         ({"name": "processes", "workers": 1000, "threads": 1}, "engine.workers: got 1000, and this run may use 1 cores"),
-        ({"name": "cohort", "workers": 2}, "engine.workers: got 2, and 'cohort' has no workers; name one of: processes"),
+        ({"name": "batched", "workers": 2}, "engine.workers: got 2, and 'batched' has no workers; name one of: processes"),
         ({"name": "processes", "address": "auto"}, "engine.address: got 'auto', and 'processes' has no address"),
-        ({"name": "auto", "workers": 2}, "engine.workers: got 2, and 'cohort' has no workers"),
+        ({"name": "auto", "workers": 2}, "engine.workers: got 2, and 'batched' has no workers"),
         ({"name": "processes", "workers": 0}, "engine.workers: got 0; expected at least 1"),
     ],
 )
@@ -243,7 +243,7 @@ def _gone(pids: list[int]) -> bool:
 @pytest.mark.parametrize("blow", [signal.SIGINT, signal.SIGKILL])
 def test_stopped_a_run_leaves_nothing_behind_and_goes_on_to_the_same_bits(blow, tmp_path):
     engine = {"name": "processes", "workers": 2, "threads": 2}
-    experiment = make(150, engine=engine, checkpoint={"every_rounds": 10, "every_s": 1000.0}, examine={"every": 7})
+    experiment = make(150, engine=engine, checkpoint={"every_rounds": 10, "every_s": 1000.0}, evaluate={"every": 7})
     file = tmp_path / "exp.toml"
     file.write_text(_toml(experiment))
     environment = {**os.environ, "OMP_NUM_THREADS": "2"}

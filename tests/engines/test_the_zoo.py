@@ -17,7 +17,7 @@ SHAPES = {
     "alexnet": COLOUR, "cnn": COLOUR, "digits_mlp": (1, 8, 8), "leaf_cnn": GREY, "simple_cnn": COLOUR, "linear": (6,),
     "logistic_regression": GREY, "mlp": GREY, "resnet9": COLOUR, "resnet18": COLOUR,
 }  # fmt: skip
-BATCHED = {"cohort": {"digits_mlp", "linear", "logistic_regression", "mlp"}, "vmap": set(SHAPES) - {"resnet9", "resnet18"}}
+BATCHED = {"batched": {"digits_mlp", "linear", "logistic_regression", "mlp"}, "vmap": set(SHAPES) - {"resnet9", "resnet18"}}
 
 
 def test_the_zoo_is_whole() -> None:
@@ -25,7 +25,7 @@ def test_the_zoo_is_whole() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("engine", ["cohort", "vmap", "threads", "debug"])
+@pytest.mark.parametrize("engine", ["batched", "vmap", "threads", "debug"])
 @pytest.mark.parametrize("model", SHAPES)
 def test_the_zoo_agrees(setting, jobs, download, model: str, engine: str) -> None:
     """Three clients of 5, 2 and 3 samples, batches of 2: short last batches, unequal steps; one step dropped under BatchNorm."""

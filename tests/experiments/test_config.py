@@ -42,7 +42,7 @@ compressor = { name = "identity" }
 allocator  = { name = "uniform" }
 engine     = "auto"
 dtype      = "float32"
-examine    = { every = 10, per_client = true }
+evaluate   = { every = 10, per_client = true }
 checkpoint = { every_rounds = 10, every_s = 30 }
 
 [grid]
@@ -175,7 +175,10 @@ def test_an_experiment_is_never_changed() -> None:
         ({"local": {"clip": {"norm": 0}}}, "local.clip.norm: got 0; expected above 0"),
         ({"local": {"clip": {}}}, "local.clip.norm: this key is missing and has no default"),
         ({"algorithm": {"name": "fedprox", "mu": -1}}, "algorithm: got mu = -1"),
-        ({"weights": "exmaples"}, "weights: got 'exmaples' (did you mean 'examples'?); expected one of: examples, uniform, ht"),
+        (
+            {"weights": "exmaples"},
+            "weights: got 'exmaples' (did you mean 'examples'?); expected one of: examples, uniform, hor",
+        ),
         ({"selector": "unifrom"}, "selector.name: got 'unifrom' (did you mean 'uniform'?)"),
         ({"selector": {"name": "uniform", "d": 20}}, "selector.d: 'uniform' has no such option"),
         ({"selector": ["uniform"]}, "selector: got ['uniform']; expected a name, or a table"),
@@ -183,10 +186,15 @@ def test_an_experiment_is_never_changed() -> None:
         ({"probe": {"batches": "al"}}, "probe.batches: got 'al'"),
         ({"public": {"examples": 5}}, "public: say where the samples come from: either a share or data"),
         ({"recalibrate": {"batches": 0}}, "recalibrate.batches: got 0"),
+        ({"examine": {"every": 2}}, "examine: there is no key 'examine'; it is called 'evaluate' now"),
+        ({"quantise": "qsgd"}, "quantise: there is no key 'quantise'; it is called 'quantizer' now"),
+        ({"memory": "disk"}, "memory: there is no key 'memory'; it is called 'client_state' now"),
+        ({"weights": "ht"}, "weights: got 'ht' (it is called 'horvitz_thompson' now); expected one of: examples, uniform"),
+        ({"engine": "cohort"}, "engine: got 'cohort' (it is called 'batched' now)"),
         ({"engine": "sequentail"}, "engine: got 'sequentail' (did you mean 'sequential'?)"),
         ({"engine": {"name": "auto", "threads": 0}}, "engine.threads: got 0; expected at least 1"),
         ({"dtype": "float16"}, "dtype: got 'float16' (did you mean 'float64'?); expected one of: float32, float64"),
-        ({"examine": {"per_client": "yes"}}, "examine.per_client: got 'yes'; expected true or false"),
+        ({"evaluate": {"per_client": "yes"}}, "evaluate.per_client: got 'yes'; expected true or false"),
         ({"checkpoint": {"every_s": 0}}, "checkpoint.every_s: got 0; expected above 0"),
         ({"grid": {"seed": 3}}, "grid.seed: got 3; expected a list"),
         (
@@ -335,7 +343,7 @@ def test_the_run_id_depends_on_what_changes_results_only() -> None:
         {"device": {"name": "constant", "seconds": 0.3}},
     ):
         assert Experiment(**{**PLAIN, **changes}).run_id() == same, changes
-    for changes in ({"seed": 1}, {"cohort": 3}, {"pin": {"init": 1}}, {"examine": {"every": 1}}, {"dtype": "float64"}):
+    for changes in ({"seed": 1}, {"cohort": 3}, {"pin": {"init": 1}}, {"evaluate": {"every": 1}}, {"dtype": "float64"}):
         assert Experiment(**{**PLAIN, **changes}).run_id() != same, changes
 
 

@@ -15,7 +15,7 @@ from motley.experiments.run import run
 from motley.tasks import from_clients, own_task
 from motley.tasks.base import Task
 
-KEYS: dict[str, Any] = {"cohort": 2, "stop": {"rounds": 2}, "examine": {"every": 1}}
+KEYS: dict[str, Any] = {"cohort": 2, "stop": {"rounds": 2}, "evaluate": {"every": 1}}
 
 
 def _task(seed: int = 0, test: Any = "client") -> Task:
@@ -28,7 +28,7 @@ def test_the_task_may_be_left_out_or_called_own(tmp_path: Path) -> None:
     left_out = run(KEYS, task=_task(), out=tmp_path / "1")
     named = run(Experiment(task="own", **KEYS), task=_task(), out=tmp_path / "2")
     file = tmp_path / "exp.toml"
-    file.write_text("cohort = 2\nstop = { rounds = 2 }\nexamine = { every = 1 }\n")
+    file.write_text("cohort = 2\nstop = { rounds = 2 }\nevaluate = { every = 1 }\n")
     written = run(file, task=_task(), out=tmp_path / "3")
     for other in (named, written):
         assert left_out.tables["evaluations"].equals(other.tables["evaluations"])

@@ -13,7 +13,7 @@ from motley.experiments.config import Experiment
 DIGITS = {"name": "image", "data": "digits", "model": "logistic_regression"}
 BASE = {
     "task": DIGITS, "population": 6, "cohort": 3, "stop": {"rounds": 3}, "split": {"server": 0.1}, "public": 0.1,
-    "local": {"batch_size": 32, "optimizer": {"name": "sgd", "lr": 0.1}}, "examine": {"every": 100}, "dtype": "float64",
+    "local": {"batch_size": 32, "optimizer": {"name": "sgd", "lr": 0.1}}, "evaluate": {"every": 100}, "dtype": "float64",
     "partition": {"name": "dirichlet", "alpha": 0.5}, "device": {"name": "constant", "seconds": 3.0}, "engine": "sequential",
 }  # fmt: skip
 DISTILLED = {"name": "feddf", "steps": 12, "every": 4, "patience": 8, "batch_size": 32}
@@ -116,7 +116,7 @@ QUADRATIC = {"name": "quadratic", "examples": [20] * 6}
         ({"algorithm": "feddf", "split": {}, "public": None}, "public: 'feddf' needs unlabelled public samples"),
         ({"algorithm": "fedbio", "split": {}}, "split.server: 'fedbio' needs labelled samples"),
         ({"algorithm": "rhfl", "split": {}, "public": None}, r"public: 'rhfl' needs unlabelled .* public = 0.1"),
-        ({"algorithm": "fedbio", "weights": "ht"}, 'FedBiO learns the weights.*got weights = "ht"'),
+        ({"algorithm": "fedbio", "weights": "horvitz_thompson"}, 'FedBiO learns the weights.*got weights = "horvitz_thompson"'),
         ({"algorithm": "rhfl", "weights": "examples"}, 'RHFL weighs clients by its own confidence; got weights = "examples"'),
         ({"algorithm": "feddf", "aggregator": "median", "weights": "uniform"}, "FedDF looks at every single upload"),
         ({"algorithm": METHODS["kd"], "synchrony": {"name": "buffered", "buffer": 2}}, "a buffer discounts late updates"),
@@ -140,7 +140,7 @@ def test_methods_over_classes_refuse_numbers():
 # ---- what must coincide (optimisation-and-compression E) ----
 
 
-@pytest.mark.parametrize("weights", ["examples", "uniform", "ht"])
+@pytest.mark.parametrize("weights", ["examples", "uniform", "horvitz_thompson"])
 def test_feddf_without_steps_is_fedavg_bit_for_bit(weights):
     one = everything(finished(simulate(algorithm={"name": "feddf", "steps": 0}, weights=weights)))
     two = everything(finished(simulate(weights=weights)))
@@ -186,7 +186,7 @@ def test_interrupted_and_resumed_bits_are_the_same(name):
 
 
 @pytest.mark.parametrize("name", METHODS)
-@pytest.mark.parametrize("engine", ["threads", "cohort"])
+@pytest.mark.parametrize("engine", ["threads", "batched"])
 def test_every_engine_gives_the_same(name, engine):
     one = everything(finished(simulate(algorithm=METHODS[name])))
     two = everything(finished(simulate(algorithm=METHODS[name], engine=engine)))

@@ -17,7 +17,7 @@ KEYS: dict[str, Any] = {
     "stop": {"rounds": 4},
     "task": "quadratic",
     "partition": "by_writer",
-    "examine": {"every": 2},
+    "evaluate": {"every": 2},
     "checkpoint": {"every_rounds": 1},
     "log": {"tensorboard": True},
 }

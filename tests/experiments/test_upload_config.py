@@ -42,7 +42,7 @@ def test_what_is_built_is_what_was_asked_for() -> None:
     assert _shipping(budget="constant", compressor="identity").plain
     found = _shipping(compressor={"name": "topk", "criterion": "curvature"}, feedback="adaptive", budget="cosine")
     assert found == UploadConfig(TopK(criterion="curvature"), Adaptive(), budget=Cosine())
-    found = _shipping(quantise={"name": "qsgd", "levels": 4}, feedback={"name": "fixed", "decay": 0.9})
+    found = _shipping(quantizer={"name": "qsgd", "levels": 4}, feedback={"name": "fixed", "decay": 0.9})
     assert found == UploadConfig(Chain(TopK(), QSGD(levels=4)), Fixed(0.9), budget=Constant(0.2))
     keys: dict[str, Any] = {"selector": "hetero_select", "weights": "score", "allocator": {"name": "by_score", "cap": "none"}}
     assert _shipping(**keys).allocator == ByScore(cap="none")
@@ -89,10 +89,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "scaled tensors remembered": (
         {"compressor": {"name": "tensor_drop", "rescale": True}, "feedback": "ef21"}, r"feedback: tensors divided .*rescale = false"),
     "a chain with scaled values": (
-        {"compressor": "randomk", "quantise": "qsgd", "feedback": "adaptive"}, r"feedback: random-k scales its values up"),
-    "two sparsifiers": ({"quantise": "randomk"}, r"quantise: got TopK then RandomK; expected one that chooses values .*, then"),
-    "two quantisers": ({"compressor": "qsgd", "quantise": "signs"}, r"quantise: got QSGD then Signs; expected one that chooses"),
-    "nothing to quantise": ({"compressor": "identity", "quantise": "qsgd"}, r"quantise: got Identity then QSGD"),
+        {"compressor": "randomk", "quantizer": "qsgd", "feedback": "adaptive"}, r"feedback: random-k scales its values up"),
+    "two sparsifiers": ({"quantizer": "randomk"}, r"quantizer: got TopK then RandomK; expected one that chooses values .*, then"),
+    "two quantisers": ({"compressor": "qsgd", "quantizer": "signs"}, r"quantizer: got QSGD then Signs; expected one that chooses"),
+    "nothing to quantise": ({"compressor": "identity", "quantizer": "qsgd"}, r"quantizer: got Identity then QSGD"),
     "half a model": (
         NORMED | {"algorithm": "fedbn"}, r"compressor: .*upload an update of the whole model, and that is what is compressed"),
     "half a model with memory": (

@@ -16,7 +16,7 @@ def test_a_mean_squared_error_is_twice_a_regression_s_loss(tmp_path):
     task = {"name": "quadratic", "minima": [3.0]}
     local = {"steps": 1, "optimizer": {"name": "sgd", "lr": 0.5}}
     experiment = motley.Experiment(
-        task=task, population=1, cohort=1, stop={"rounds": 12}, examine={"every": 1}, local=local, dtype="float64"
+        task=task, population=1, cohort=1, stop={"rounds": 12}, evaluate={"every": 1}, local=local, dtype="float64"
     )
     run = motley.run(experiment, out=tmp_path / "run")
     losses = measures.curve(run)

@@ -30,14 +30,14 @@ def meta(selector="uniform", seed=0, finished=True, clients=30, test="client", m
         "selector": {"name": selector} | ({"candidates": 12} if selector == "power_of_choice" else {}),
         "algorithm": {"name": "fedprox", "mu": 0.1},
         "local": {"epochs": 5, "batch_size": 32, "optimizer": {"name": "sgd", "lr": 0.05}},
-        "engine": "cohort",
+        "engine": "batched",
     }
     return {
         "name": config["name"],
         "run_id": f"{selector[:4]}{seed}",
         "seed": seed,
         "config": config,
-        "numerics": {"torch": "2.8.0", "isa": "AVX2", "threads": 2, "engine": "cohort", "device": "cpu"},
+        "numerics": {"torch": "2.8.0", "isa": "AVX2", "threads": 2, "engine": "batched", "device": "cpu"},
         "versions": {"motley": "0.1.0", "python": "3.12.3", "torch": "2.8.0", "numpy": "2.4.6"},
         "citations": [{"key": "mcmahan2017", "bibtex": CITATION}],
         "finished": finished,

@@ -25,7 +25,7 @@ def make(rounds: int, **keys: Any) -> Experiment:
         "local": {"epochs": 1, "batch_size": 32, "optimizer": {"name": "sgd", "lr": 0.05, "momentum": 0.5}},
         "algorithm": {"name": "fedprox", "mu": 0.1}, "selector": {"name": "hetero_select_v1"},
         "device": {"name": "uniform", "low": 0.1, "high": 1.0}, "network": {"name": "uniform"},
-        "examine": {"every": 3}, "checkpoint": {"every_rounds": 4, "every_s": 1000.0}, "engine": {"name": "auto", "threads": 1},
+        "evaluate": {"every": 3}, "checkpoint": {"every_rounds": 4, "every_s": 1000.0}, "engine": {"name": "auto", "threads": 1},
     }  # fmt: skip
     return Experiment(**{**base, **keys})
 

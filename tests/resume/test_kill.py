@@ -21,7 +21,7 @@ import json, sys
 from motley.experiments.run import run
 run(json.loads(sys.argv[1]), out=sys.argv[2], resume=True)
 """
-KEYS = {"checkpoint": {"every_rounds": 5, "every_s": 1000.0}, "examine": {"every": 7}}
+KEYS = {"checkpoint": {"every_rounds": 5, "every_s": 1000.0}, "evaluate": {"every": 7}}
 
 
 MEMORY = {"selector": "uniform", "algorithm": "scaffold"}
@@ -60,15 +60,15 @@ def test_five_kills(tmp_path: Path) -> None:
     _kill_and_resume(tmp_path, kills=5, rounds=600)
 
 
-@pytest.mark.parametrize("memory", [pytest.param("ram", marks=pytest.mark.slow), "disk"])
-def test_three_kills_of_clients_with_memories(memory: str, tmp_path: Path) -> None:
-    _kill_and_resume(tmp_path, kills=3, rounds=300, memory=memory, **MEMORY)
+@pytest.mark.parametrize("client_state", [pytest.param("ram", marks=pytest.mark.slow), "disk"])
+def test_three_kills_of_clients_with_memories(client_state: str, tmp_path: Path) -> None:
+    _kill_and_resume(tmp_path, kills=3, rounds=300, client_state=client_state, **MEMORY)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("memory", ["ram", "disk"])
-def test_three_kills_of_clients_whose_uploads_wait(memory: str, tmp_path: Path) -> None:
-    _kill_and_resume(tmp_path, kills=3, rounds=300, memory=memory, **COMPRESSED["curvature"])
+@pytest.mark.parametrize("client_state", ["ram", "disk"])
+def test_three_kills_of_clients_whose_uploads_wait(client_state: str, tmp_path: Path) -> None:
+    _kill_and_resume(tmp_path, kills=3, rounds=300, client_state=client_state, **COMPRESSED["curvature"])
 
 
 @pytest.mark.slow
@@ -79,4 +79,4 @@ def test_a_hundred_kills(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["scaffold", "feddyn"])
 def test_fifty_kills_with_rows_on_disk(algorithm: str, tmp_path: Path) -> None:
-    _kill_and_resume(tmp_path, kills=50, rounds=4000, memory="disk", selector="uniform", algorithm=algorithm)
+    _kill_and_resume(tmp_path, kills=50, rounds=4000, client_state="disk", selector="uniform", algorithm=algorithm)

@@ -84,7 +84,7 @@ def test_a_blow_at_any_point_around_a_row(
     """On disk it ends as a run in RAM that nothing happened to."""
     experiment = make(rounds=12, selector="uniform", algorithm=algorithm)
     whole = run(experiment, out=tmp_path / "whole")
-    on_disk = experiment.replace({"memory": "disk"})
+    on_disk = experiment.replace({"client_state": "disk"})
     with monkeypatch.context() as patch:
         patch.setattr(owner, name, _crash_after(calls, getattr(owner, name), before))
         with pytest.raises(Crash):
@@ -102,11 +102,11 @@ def test_rows_of_the_checkpoint_before_are_there_when_the_newest_is_damaged(firs
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Writer, "flush", _crash_after(11, Writer.flush, False))
         with pytest.raises(Crash):
-            run(experiment.replace({"memory": first}), out=out)
+            run(experiment.replace({"client_state": first}), out=out)
     newest = max((out / "checkpoints").glob("*.mtly"))
     newest.write_bytes(newest.read_bytes()[:-100])
     with pytest.warns(UserWarning, match=r"checkpoint-00000008.mtly is damaged"):
-        resumed = run(experiment.replace({"memory": second}), out=out, resume=True)
+        resumed = run(experiment.replace({"client_state": second}), out=out, resume=True)
     assert_same(whole, resumed)
 
 
@@ -117,7 +117,7 @@ COMPRESSED: dict[str, dict[str, Any]] = {
         "feedback": "adaptive", "allocator": "by_score", "budget": "cosine",
     },
     "ef21": {"selector": "uniform", "weights": "uniform", "compressor": "topk", "feedback": "ef21", "budget": TENTH},
-    "optrate": {"selector": "uniform", "compressor": "randomk", "quantise": "qsgd", "allocator": "optrate", "budget": TENTH},
+    "optrate": {"selector": "uniform", "compressor": "randomk", "quantizer": "qsgd", "allocator": "optrate", "budget": TENTH},
     "flexcom": {
         "selector": "uniform", "compressor": "topk", "feedback": "fixed", "budget": TENTH,
         "allocator": {"name": "flexcom", "error": "last_update"},
@@ -130,15 +130,15 @@ COMPRESSED: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("memory", ["ram", "disk"])
+@pytest.mark.parametrize("client_state", ["ram", "disk"])
 @pytest.mark.parametrize("which", COMPRESSED)
 def test_what_waits_at_clients_and_what_sets_their_shares_survive_a_blow(
-    which: str, memory: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    which: str, client_state: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two rounds after the checkpoint of round 4: residuals and masks of clients, EF21's mean, the allocator's state, flights."""
     whole = run(make(rounds=9, **COMPRESSED[which]), out=tmp_path / "whole")
     assert whole.tables["rounds"].column("up_bits").to_pylist()[-1] > 0
-    again = make(rounds=9, memory=memory, **COMPRESSED[which])
+    again = make(rounds=9, client_state=client_state, **COMPRESSED[which])
     with monkeypatch.context() as patch:
         patch.setattr(Writer, "flush", _crash_after(7, Writer.flush, False))
         with pytest.raises(Crash):

@@ -161,7 +161,7 @@ def test_a_run_may_move_from_ram_to_disk_but_not_back(tmp_path: Path) -> None:
     ram.put(4, memory(5.0))
     vault = disk(tmp_path, ram.save())
     assert kept(vault) == {4: 5.0}
-    with pytest.raises(StoreError, match='keeps the memories of its clients on disk; go on with memory = "disk"'):
+    with pytest.raises(StoreError, match='keeps the memories of its clients on disk; go on with client_state = "disk"'):
         ram.restore(vault.save())
 
 
@@ -177,7 +177,7 @@ def test_a_full_disk_is_one_sentence(tmp_path: Path) -> None:
 SCAFFOLD: dict[str, Any] = {
     "task": {"name": "quadratic", "dim": 1000}, "partition": "by_writer", "population": 300, "cohort": 4,
     "stop": {"rounds": 3}, "algorithm": "scaffold", "local": {"steps": 2, "batch_size": 1, "optimizer": {"lr": 0.1}},
-    "examine": {"per_client": False}, "engine": {"name": "sequential", "threads": 1},
+    "evaluate": {"per_client": False}, "engine": {"name": "sequential", "threads": 1},
 }  # fmt: skip
 
 
@@ -191,28 +191,28 @@ def test_memories_that_do_not_fit_in_ram_are_refused_and_told_about_the_disk(
     with pytest.raises(ConfigError) as refused:
         run(SCAFFOLD, out=tmp_path / "r")
     assert str(refused.value) == (
-        "memory: 300 clients may come to keep 4,000 bytes each, 1,200,000 in all, and 1,199,999 bytes of memory are free; "
-        'write memory = "disk"'
+        "client_state: 300 clients may come to keep 4,000 bytes each, 1,200,000 in all, and 1,199,999 bytes of memory are free; "
+        'write client_state = "disk"'
     )
     assert not (tmp_path / "r").exists()
-    run({**SCAFFOLD, "memory": "disk"}, out=tmp_path / "r")
+    run({**SCAFFOLD, "client_state": "disk"}, out=tmp_path / "r")
     build({**SCAFFOLD, "algorithm": "fedavg"})  # which keeps nothing
 
 
 def test_memories_that_do_not_fit_on_the_disk_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """3 rounds of 4 reach 4 + 12 = 16 clients (the first round may be larger), of which two checkpoints may hold older rows:
     48 rows of 4,000 bytes."""
-    on_disk = {**SCAFFOLD, "memory": "disk"}
+    on_disk = {**SCAFFOLD, "client_state": "disk"}
     monkeypatch.setattr(module, "_free_disk", lambda folder: 192_000)
     build(on_disk, folder=tmp_path)
     monkeypatch.setattr(module, "_free_disk", lambda folder: 191_999)
     with pytest.raises(
-        ConfigError, match=r"^memory: .* 192,000 of them on disk at a time, and 191,999 bytes are free below .*; choose"
+        ConfigError, match=r"^client_state: .* 192,000 of them on disk at a time, and 191,999 bytes are free below .*; choose"
     ):
         build(on_disk, folder=tmp_path)
     (tmp_path / "memories.rows").write_bytes(b"1")  # what lies there already when a run is resumed
     build(on_disk, folder=tmp_path)
-    with pytest.raises(ConfigError, match="memory: rows on disk need the folder of a run"):
+    with pytest.raises(ConfigError, match="client_state: rows on disk need the folder of a run"):
         build(on_disk)
 
 
@@ -222,14 +222,14 @@ def test_what_is_free_is_what_the_machine_or_the_control_group_leaves() -> None:
 
 
 def test_the_key_is_checked_and_changes_no_id() -> None:
-    with pytest.raises(ConfigError, match=r"^memory: got 'dsk' \(did you mean 'disk'\?\); expected one of: ram, disk"):
-        Experiment(**SCAFFOLD, memory="dsk")
-    assert Experiment(**SCAFFOLD).run_id() == Experiment(**SCAFFOLD, memory="disk").run_id()
+    with pytest.raises(ConfigError, match=r"^client_state: got 'dsk' \(did you mean 'disk'\?\); expected one of: ram, disk"):
+        Experiment(**SCAFFOLD, client_state="dsk")
+    assert Experiment(**SCAFFOLD).run_id() == Experiment(**SCAFFOLD, client_state="disk").run_id()
 
 
 def test_nobody_reads_the_disk_to_measure_what_does_not_depend_on_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A probe of everybody would otherwise load K memories at once, and break the promise of a small one."""
-    keys = {**SCAFFOLD, "memory": "disk", "population": 12, "selector": {"name": "power_of_choice", "d": 12}}
+    keys = {**SCAFFOLD, "client_state": "disk", "population": 12, "selector": {"name": "power_of_choice", "d": 12}}
     simulation = build(keys, folder=tmp_path)
     simulation.step()
     read: list[int] = []

@@ -158,7 +158,7 @@ def trained(engine, drift, algorithm):
     return simulation.server.model.x
 
 
-@pytest.mark.parametrize("engine", ["cohort", "vmap", "threads"])
+@pytest.mark.parametrize("engine", ["batched", "vmap", "threads"])
 @pytest.mark.parametrize("drift", ["window", "swap"])
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_batched_clients_see_the_same(engine, drift, algorithm):
@@ -249,7 +249,7 @@ def test_a_common_test_set_is_weighed_by_class_for_each_client():
 
 
 def test_accuracy_falls_when_the_meanings_change_and_comes_back():
-    simulation = build(digits(30, drift={"name": "swap", "start": 15, "share": 1.0}, label_noise="none", examine={"every": 1}))
+    simulation = build(digits(30, drift={"name": "swap", "start": 15, "share": 1.0}, label_noise="none", evaluate={"every": 1}))
     scores = []
     while not simulation.done:
         simulation.step()

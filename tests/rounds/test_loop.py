@@ -47,7 +47,7 @@ def _experiment(**keys: Any) -> Experiment:
         "task": {"name": "quadratic", "dim": 1000, "examples": [2, 4, 8]}, "partition": "by_writer", "population": 3, "cohort": 3,
         "stop": {"rounds": 3}, "local": {"batch_size": 1, "optimizer": {"name": "sgd", "lr": 0.1}}, "dtype": "float64",
         "device": {"name": "constant", "seconds": 0.25}, "network": {"name": "constant", "up_mbps": 0.032, "down_mbps": 0.064},
-        "examine": {"every": 1, "per_client": True}, "engine": "sequential",
+        "evaluate": {"every": 1, "per_client": True}, "engine": "sequential",
     }  # fmt: skip
     return Experiment(**{**base, **keys})
 

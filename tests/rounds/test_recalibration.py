@@ -15,7 +15,7 @@ KEYS = {
     "task": {"name": "image", "data": "digits", "model": {"name": "digits_mlp", "norm": "batch"}}, "population": 8, "cohort": 4,
     "stop": {"rounds": 3}, "local": {"steps": 3, "batch_size": 16, "optimizer": {"name": "sgd", "lr": 0.1}}, "dtype": "float64",
     "device": {"name": "constant", "seconds": 0.3}, "network": {"name": "constant", "up_mbps": 1.0, "down_mbps": 2.0},
-    "examine": {"every": 100, "per_client": False}, "engine": "sequential",
+    "evaluate": {"every": 100, "per_client": False}, "engine": "sequential",
 }  # fmt: skip
 
 

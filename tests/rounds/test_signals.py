@@ -63,7 +63,7 @@ def _experiment(**keys: Any) -> Experiment:
         "task": task, "partition": "by_writer", "population": 3, "cohort": 3, "stop": {"rounds": 4},
         "local": {"batch_size": 1, "optimizer": {"name": "sgd", "lr": LR}}, "dtype": "float64",
         "device": {"name": "constant", "seconds": 0.25}, "network": {"name": "constant", "up_mbps": 16e-6, "down_mbps": 32e-6},
-        "examine": {"every": 1}, "engine": "sequential", "weights": "uniform",
+        "evaluate": {"every": 1}, "engine": "sequential", "weights": "uniform",
     }  # fmt: skip
     return Experiment(**{**base, **keys})
 
@@ -278,7 +278,7 @@ def test_going_on_from_a_checkpoint_is_the_same_to_the_last_bit() -> None:
             np.testing.assert_array_equal(value, b.signals[name])
 
 
-@pytest.mark.parametrize("engine", ["sequential", "threads", "cohort", "vmap", "debug"])
+@pytest.mark.parametrize("engine", ["sequential", "threads", "batched", "vmap", "debug"])
 def test_every_signal_there_is_reaches_a_rule_on_every_engine(engine: str) -> None:
     """On classes, noisy labels, a validation part: nothing is refused, and all that clients who took part tell is finite."""
     told = {when: tuple(name for name, s in SIGNALS.items() if when in s.when) for when in ("enrolled", "probed", "reported")}

@@ -51,7 +51,7 @@ def _parabolas(**keys: Any) -> Experiment:
         "task": {"name": "quadratic", "dim": 4, "minima": list(MINIMA), "examples": [1, 1]}, "partition": "by_writer",
         "population": 2, "cohort": 2, "stop": {"rounds": 9}, "local": {"batch_size": 1, "optimizer": {"lr": 1.0}},
         "dtype": "float64", "weights": "uniform", "compressor": "topk", "budget": QUARTER, "engine": "sequential",
-        "device": {"name": "constant", "seconds": 1.0}, "examine": {"every": 100},
+        "device": {"name": "constant", "seconds": 1.0}, "evaluate": {"every": 100},
     }  # fmt: skip
     return Experiment(**{**base, **keys})
 
@@ -491,7 +491,7 @@ def _digits(which: str, **keys: Any) -> Experiment:
     return _parabolas(**{
         "task": {"name": "image", "data": "digits", "model": {"name": "digits_mlp", "norm": "batch"}}, "population": 6, "cohort": 3,
         "partition": {"name": "dirichlet", "alpha": 0.5}, "local": {"steps": 2, "batch_size": 16, "optimizer": {"lr": 0.1}},
-        "dtype": "float32", "compressor": compressor, "quantise": quantise, "stop": {"rounds": 2}, **budget, **keys,
+        "dtype": "float32", "compressor": compressor, "quantizer": quantise, "stop": {"rounds": 2}, **budget, **keys,
     })  # fmt: skip
 
 
@@ -651,7 +651,7 @@ def test_hetero_select_from_end_to_end() -> None:
         method="hetero_select", task={"name": "image", "data": "digits", "model": "digits_mlp"}, population=8, cohort=4,
         partition={"name": "dirichlet", "alpha": 0.5}, local={"steps": 3, "batch_size": 16}, stop={"rounds": 10},
         network={"name": "uniform", "up_mbps": [1, 5]}, device={"name": "uniform", "low": 0.1, "high": 0.5},
-        examine={"every": 100}, engine={"name": "sequential", "threads": 1},
+        evaluate={"every": 100}, engine={"name": "sequential", "threads": 1},
     )  # fmt: skip
     simulation = build(experiment, writer=rows)  # type: ignore[arg-type]
     checked = 0

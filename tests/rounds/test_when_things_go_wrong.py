@@ -51,7 +51,7 @@ class Blown(Failures):
 def _simulation(folder: Path, rows: Rows | None = None, **keys: Any) -> RoundLoop:
     base: dict[str, Any] = {
         "task": {"name": "synthetic", "dim": 5, "classes": 3}, "partition": "by_writer", "population": K, "cohort": 4,
-        "stop": {"rounds": 6}, "local": {"steps": 3, "batch_size": 8, "optimizer": {"lr": 0.05}}, "examine": {"every": 1},
+        "stop": {"rounds": 6}, "local": {"steps": 3, "batch_size": 8, "optimizer": {"lr": 0.05}}, "evaluate": {"every": 1},
         "device": {"name": "constant", "seconds": 0.5}, "dtype": "float64", "engine": {"name": "sequential", "threads": 1},
     }  # fmt: skip
     return build({**base, **keys}, writer=rows, folder=folder)  # type: ignore[arg-type]
@@ -98,15 +98,15 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("memory", ["ram", "disk"])
+@pytest.mark.parametrize("client_state", ["ram", "disk"])
 @pytest.mark.parametrize("algorithm", ["fedavg", "scaffold", "feddyn", "fedadam", "fednova"])
 @pytest.mark.parametrize("how", ["dropped", "not finite", "wrong shape", "late"])
 def test_a_round_in_which_every_client_fails_moves_nothing_and_the_run_goes_on(
-    how: str, algorithm: str, memory: str, tmp_path: Path
+    how: str, algorithm: str, client_state: str, tmp_path: Path
 ) -> None:
     """Model, server state and memories are those of the round before, to the bit; the round counts, its clients are told apart, and
     the rounds after it learn."""
-    keys: dict[str, Any] = {"algorithm": algorithm, "memory": memory}
+    keys: dict[str, Any] = {"algorithm": algorithm, "client_state": client_state}
     if how == "late":
         keys["synchrony"] = {"name": "deadline", "seconds": 5.0}
     rows = Rows()
@@ -140,7 +140,7 @@ def test_a_round_in_which_every_client_fails_moves_nothing_and_the_run_goes_on(
 
 
 @pytest.mark.parametrize("wrong", WRONG)
-@pytest.mark.parametrize("engine", ["sequential", "threads", "cohort"])
+@pytest.mark.parametrize("engine", ["sequential", "threads", "batched"])
 def test_an_update_of_another_shape_is_rejected_like_one_that_is_not_finite(wrong: str, engine: str, tmp_path: Path) -> None:
     """The others are folded as if he had not been there, his memory stays, his traffic is billed."""
     keys: dict[str, Any] = {"algorithm": "scaffold", "cohort": K, "engine": {"name": engine, "threads": 1}}

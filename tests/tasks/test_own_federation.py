@@ -194,7 +194,7 @@ def test_tied_layers_are_trained_together_and_the_fast_stack_leaves_them_alone(f
     keys = {"cohort": 2, "stop": {"rounds": 2}, "task": "own", "partition": "by_writer"}
     auto = motley.run(keys, task=own_task(federation, tied), out=tmp_path / "auto")
     assert auto.finished
-    assert auto.meta["numerics"]["engine"] != "cohort"
-    with pytest.raises(ConfigError, match="engine: 'cohort' cannot run this experiment"):
-        motley.run({**keys, "engine": "cohort"}, task=own_task(federation, tied), out=tmp_path / "cohort")
-    assert not (tmp_path / "cohort").exists()
+    assert auto.meta["numerics"]["engine"] != "batched"
+    with pytest.raises(ConfigError, match="engine: 'batched' cannot run this experiment"):
+        motley.run({**keys, "engine": "batched"}, task=own_task(federation, tied), out=tmp_path / "batched")
+    assert not (tmp_path / "batched").exists()

@@ -28,7 +28,7 @@ def simulate(minima=(0.0, 10.0), taus=(2, 20), lr=0.01, rounds=1, start=None, **
         "task": {"name": "quadratic", "minima": list(minima), "examples": list(taus)}, "population": len(minima),
         "cohort": len(minima), "partition": "by_writer", "stop": {"rounds": rounds},
         "local": {"batch_size": 1, "optimizer": {"name": "sgd", "lr": lr}}, "dtype": "float64", "engine": "sequential",
-        "examine": {"every": 10_000, "per_client": False}, "weights": "uniform",
+        "evaluate": {"every": 10_000, "per_client": False}, "weights": "uniform",
     }  # fmt: skip
     simulation = build(Experiment(**{**base, **keys}))
     if start is not None:
@@ -328,7 +328,7 @@ def test_the_adaptive_pull_is_sent_and_used() -> None:
     assert wild.server.extra["mu"].item() == pytest.approx(0.1)
 
 
-@pytest.mark.parametrize("engine", ["threads", "cohort", "vmap", "debug"])
+@pytest.mark.parametrize("engine", ["threads", "batched", "vmap", "debug"])
 @pytest.mark.parametrize("name", ALL, ids=str)
 def test_every_engine_agrees_with_the_reference(name: str, engine: str) -> None:
     """Unequal steps, three rounds, two of three clients, float64 to 1e-9."""
@@ -351,7 +351,7 @@ def test_every_engine_agrees_with_the_reference(name: str, engine: str) -> None:
             "keeps the adaptive mu, which the server rule Adam",
         ),
         (
-            {"algorithm": {"name": "fedprox", "adaptive": True}, "weights": "ht"},
+            {"algorithm": {"name": "fedprox", "adaptive": True}, "weights": "horvitz_thompson"},
             "follows a mean loss, whose weights must sum to 1",
         ),
         ({"algorithm": {"name": "fedprox", "patience": 2}}, "step and patience belong to adaptive = true"),
@@ -361,7 +361,7 @@ def test_every_engine_agrees_with_the_reference(name: str, engine: str) -> None:
         ({"algorithm": "qfedavg", "aggregator": "median"}, "Median judges plain updates, but Fair also uploads h"),
         ({"algorithm": {"name": "qfedavg", "q": -1}}, "got q = -1.0; expected a finite number of at least 0"),
         ({"algorithm": "feddyn", "weights": "examples"}, "FedDyn averages uniformly"),
-        ({"algorithm": "fednova", "weights": "ht"}, "two weighted means, whose weights must sum to 1"),
+        ({"algorithm": "fednova", "weights": "horvitz_thompson"}, "two weighted means, whose weights must sum to 1"),
         ({"algorithm": "fednova", "server": "adam"}, "FedNova's updates are normalised"),
         ({"algorithm": "scaffold", "aggregator": "median"}, "Median judges plain updates, but Controlled also uploads dc"),
         ({"aggregator": "krum", "weights": "examples"}, 'Krum counts every client once.*use "uniform"'),

@@ -104,7 +104,7 @@ def test_an_adaptive_server_without_its_denominator_is_averaging():
 def _run(**keys):
     base = {
         "task": "tabular", "population": 6, "cohort": 6, "stop": {"rounds": 3}, "dtype": "float64", "engine": "sequential",
-        "partition": {"name": "iid"}, "local": {"steps": 4}, "weights": "uniform", "examine": {"every": 1000},
+        "partition": {"name": "iid"}, "local": {"steps": 4}, "weights": "uniform", "evaluate": {"every": 1000},
     }  # fmt: skip
     simulation = build(Experiment(**{**base, **keys}))
     while not simulation.done:

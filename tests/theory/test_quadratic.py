@@ -18,7 +18,7 @@ def _simulation(**keys: object) -> RoundLoop:
         "task": {"name": "quadratic", "minima": [0.0, 10.0], "examples": [2, 20]},
         "population": 2, "cohort": 2, "partition": "by_writer", "stop": {"rounds": 300},
         "local": {"batch_size": 1, "optimizer": {"name": "sgd", "lr": 0.01}}, "weights": "uniform",
-        "dtype": "float64", "engine": "sequential", "examine": {"every": 1000, "per_client": False},
+        "dtype": "float64", "engine": "sequential", "evaluate": {"every": 1000, "per_client": False},
     }  # fmt: skip
     return build(Experiment(**{**base, **keys}))
 
@@ -40,10 +40,10 @@ def test_fedavg_stands_still_where_its_closed_form_says() -> None:
 
 
 @pytest.mark.parametrize(
-    ("weights", "p"), [("uniform", [0.5, 0.5]), ("examples", [2 / 22, 20 / 22]), ("ht", [2 / 22, 20 / 22])]
+    ("weights", "p"), [("uniform", [0.5, 0.5]), ("examples", [2 / 22, 20 / 22]), ("horvitz_thompson", [2 / 22, 20 / 22])]
 )
 def test_one_round_equals_its_closed_form_under_every_weighting(weights: str, p: list[float]) -> None:
-    """With everybody taking part ``ht`` (K p_k / M, M = K) and ``examples`` are the same."""
+    """With everybody taking part ``horvitz_thompson`` (K p_k / M, M = K) and ``examples`` are the same."""
     start = _simulation().server.model.x.item()
     x = _run(weights=weights, stop={"rounds": 1}).item()
     assert x == pytest.approx(float(fedavg_round(start, p, [1, 1], [0, 10], [2, 20], 0.01)), rel=1e-12)

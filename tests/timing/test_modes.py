@@ -136,7 +136,7 @@ def simulate(rounds=4, seconds=1.0, **keys) -> RoundLoop:
     base = {
         "task": {"name": "quadratic", "minima": [0.0, 1.0, 2.0], "examples": [1, 1, 1]}, "population": 3, "cohort": 3,
         "partition": "by_writer", "stop": {"rounds": rounds}, "dtype": "float64", "engine": "sequential", "weights": "uniform",
-        "local": {"batch_size": 1, "optimizer": {"name": "sgd", "lr": 0.5}}, "examine": {"every": 1000, "per_client": False},
+        "local": {"batch_size": 1, "optimizer": {"name": "sgd", "lr": 0.5}}, "evaluate": {"every": 1000, "per_client": False},
         "device": {"name": "constant", "seconds": seconds},
     }  # fmt: skip
     simulation = build(Experiment(**{**base, **keys}))
@@ -260,7 +260,7 @@ def test_slow_clients_teach_less_often_in_asynchronous_runs():
             {"synchrony": "asynchronous", "algorithm": "scaffold"},
             "synchrony: asynchronous mixing.*also uploads dc; use buffered",
         ),
-        ({"synchrony": "asynchronous", "weights": "ht"}, "asynchronous mixing has its own alpha"),
+        ({"synchrony": "asynchronous", "weights": "horvitz_thompson"}, "asynchronous mixing has its own alpha"),
         (
             {"synchrony": {"name": "deadline", "least": 4}, "cohort": 3},
             "synchrony: got least = 4, and no step takes more than the cohort of 3; expected at most 3",

@@ -19,7 +19,7 @@ def simulate(rows=None, **keys):
         "task": {"name": "quadratic", "minima": [0.0, 10.0, 4.0, -3.0], "examples": [4, 4, 4, 4]}, "population": 4, "cohort": 4,
         "partition": "by_writer", "stop": {"rounds": 3}, "dtype": "float64", "engine": "sequential", "weights": "uniform",
         "local": {"batch_size": 1, "epochs": 5, "optimizer": {"lr": 0.05}, "stragglers": {"share": 0.5}},
-        "device": {"name": "constant", "seconds": 1.0}, "examine": {"every": 1000, "per_client": False},
+        "device": {"name": "constant", "seconds": 1.0}, "evaluate": {"every": 1000, "per_client": False},
     }  # fmt: skip
     return build(Experiment(**{**base, **keys}), writer=rows)
 

@@ -22,7 +22,7 @@ BASE = {
     "split": {"test": "global"},
     "partition": {"name": "dirichlet", "alpha": 0.5},
     "local": {"steps": 3, "batch_size": 16, "optimizer": {"name": "sgd", "lr": 0.1}},
-    "examine": {"every": 1},
+    "evaluate": {"every": 1},
     "engine": "sequential",
     "dtype": "float64",
 }

@@ -170,7 +170,7 @@ def model():
     return nn.Linear(4, 3)
 
 
-OWN = {**{k: BASE[k] for k in ("local", "dtype", "engine", "examine")}, "task": "own", "population": 4, "cohort": 2}
+OWN = {**{k: BASE[k] for k in ("local", "dtype", "engine", "evaluate")}, "task": "own", "population": 4, "cohort": 2}
 
 
 def own_grid(setup, folder):
@@ -235,7 +235,7 @@ def test_own_samples_are_checked():
           "stop": {"target": {"accuracy": 0.5}}}, "nothing to examine"),
         ({"compressor": "topk", "allocator": "flexcom", "budget": {"name": "constant", "average": 0.2},
           "network": {"name": "uniform", "up_mbps": [1, 5]}}, "must know every uplink"),
-        ({"examine": {"diagnostics": True}}, "diagnostics need every client's gradient"),
+        ({"evaluate": {"diagnostics": True}}, "diagnostics need every client's gradient"),
     ],
 )  # fmt: skip
 def test_what_only_a_simulation_can_is_refused(keys, said, tmp_path):

@@ -179,7 +179,7 @@ def test_a_killed_node_is_dropped_and_asked_again_when_it_is_back(tmp_path):
 
 def test_nobody_is_waited_for_without_a_limit(tmp_path):
     """Client 1 takes orders and never answers: a round it is in ends when its time is up, and then it is left alone for a minute."""
-    setup = experiment(population=3, cohort=3, stop={"rounds": 70}, examine={"every": 100})
+    setup = experiment(population=3, cohort=3, stop={"rounds": 70}, evaluate={"every": 100})
     grid = federation(setup, tmp_path)
     good = grid.nodes[101].app
 

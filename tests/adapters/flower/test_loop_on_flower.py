@@ -29,7 +29,7 @@ KEYS = {
     "task": {"name": "image", "data": "digits", "model": "digits_mlp"}, "split": {"test": "global"},
     "partition": {"name": "dirichlet", "alpha": 0.5}, "local": {"steps": 5, "batch_size": 16, "optimizer": {"name": "sgd", "lr": 0.1}},
     "algorithm": "scaffold", "compressor": "topk", "feedback": "fixed", "budget": {"name": "constant", "average": 0.1},
-    "examine": {"every": 1}, "engine": {"name": "sequential", "threads": 1}, "dtype": "float64",
+    "evaluate": {"every": 1}, "engine": {"name": "sequential", "threads": 1}, "dtype": "float64",
 }  # fmt: skip
 
 PROJECT = """

@@ -117,7 +117,7 @@ def meddled(grid, node, spoil, which=None):
 def test_garbage_costs_its_sender_this_round(tmp_path):
     """Client 1 spoils every second answer, each in another way: rejected then, accepted otherwise. Nobody waits longer for it."""
     n = 2 * len(SPOILED) + 1
-    setup = experiment(population=3, cohort=3, stop={"rounds": n}, local={"steps": 1, "batch_size": 8}, examine={"every": 100})
+    setup = experiment(population=3, cohort=3, stop={"rounds": n}, local={"steps": 1, "batch_size": 8}, evaluate={"every": 100})
     grid, kinds = federation(setup, tmp_path), iter(SPOILED.values())
 
     def spoil(message, reply):

@@ -43,7 +43,7 @@ SPARE = 65_536
 
 _AGREED = (
     "seed", "pin", "population", "task", "split", "partition", "label_noise", "feature_shift", "concept_shift", "drift", "local",
-    "algorithm", "loss", "compressor", "quantise", "feedback", "dtype",
+    "algorithm", "loss", "compressor", "quantizer", "feedback", "dtype",
 )  # fmt: skip
 _RUN = re.compile(r"[0-9A-Za-z][0-9A-Za-z_-]{0,63}")
 _CODING: dict[torch.dtype, Coding] = {torch.float32: "float32", torch.float64: "float64", torch.int64: "int64"}

@@ -117,7 +117,7 @@ def refuses(experiment: Experiment, ready: Ready) -> str | None:
     if experiment.recalibrate is not None:
         return "clients estimate BatchNorm statistics anew only in a simulation; leave recalibrate out"
     if plan.examine.diagnostics:
-        return "diagnostics need every client's gradient, which only a simulation has; leave examine.diagnostics out"
+        return "diagnostics need every client's gradient, which only a simulation has; leave evaluate.diagnostics out"
     algorithm, shipping = plan.setting.algorithm, plan.upload_config
     if algorithm.server.asks_clients:
         return f"{type(algorithm.server).__name__} asks clients again in mid-round, as only a simulation does; use another algorithm"
