@@ -2,9 +2,9 @@
 
     python benchmarks/compression.py [OUT.json] [--theta 0.2] [--repetitions 7]
 
-The update is heavy-tailed random numbers, one scale per layer. *compress* is error memory, choice, quantising, the decoded vector and
-the next memory (:func:`motley.transport.feedback.send`); *encode* and *decode* are the wire. The best repetition counts (another
-process on the machine can only slow one down); one thread. *peak* is what compress and encode allocate at most, in a run of its own.
+The update is heavy-tailed random numbers, one scale per layer. *compress* is error feedback, choice, quantising, the decoded vector
+and the client's next state (:func:`motley.transport.feedback.compress_update`); *encode* and *decode* are the wire. The best repetition
+counts (another process on the machine can only slow one down); one thread. *peak* is what compress and encode allocate at most, in a run of its own.
 ``hutchinson`` is one probe of curvature at AlexNet on one batch of 32, over three layers and over all.
 """
 
@@ -40,7 +40,7 @@ from motley.transport.compressors.signs import Signs
 from motley.transport.compressors.tensor_drop import TensorDrop
 from motley.transport.compressors.terngrad import TernGrad
 from motley.transport.compressors.topk import TopK
-from motley.transport.feedback import Adaptive, NoFeedback, send
+from motley.transport.feedback import Adaptive, CompressedUpdate, NoFeedback, compress_update
 from motley.transport.wire import decode, encode
 
 CASES: dict[str, Compressor] = {
@@ -85,20 +85,19 @@ def measure(case: str, name: str, theta: float, repetitions: int) -> dict[str, A
     compressor, layout, key = CASES[case], layout_of(model(name)), Key(0)
     v, e = update(layout), update(layout).flip(0) * 0.5
     feedback = NoFeedback() if case == "identity" else Adaptive()
-    memory = None if case == "identity" else {"e": e}
-    extras = {layer: v[layout.layers[layer]].abs() for layer in compressor.wants(theta, layout, key, None)}
+    state = None if case == "identity" else {"e": e}
+    curvature = {layer: v[layout.layers[layer]].abs() for layer in compressor.curvature_layers(theta, layout, key, None)}
 
-    def whole() -> bytes:
-        sent = send(feedback, compressor, v, memory, theta, theta, layout, key, extras)
-        return encode({"delta": sent.packet})
+    def compressed() -> CompressedUpdate:
+        return compress_update(feedback, compressor, v, state, theta, theta, layout, key, curvature)
 
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    whole()
+    encode({"delta": compressed().packet})
     peak = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
-    packet = send(feedback, compressor, v, memory, theta, theta, layout, key, extras).packet
+    packet = compressed().packet
     data = encode({"delta": packet})
     return {
-        "compress_ms": best(lambda: send(feedback, compressor, v, memory, theta, theta, layout, key, extras), repetitions),
+        "compress_ms": best(compressed, repetitions),
         "encode_ms": best(lambda: encode({"delta": packet}), repetitions),
         "decode_ms": best(lambda: decode(data)["delta"].dense(), repetitions),
         "bytes": len(data),

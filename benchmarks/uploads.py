@@ -57,7 +57,7 @@ def sent(compressor: Compressor, v: torch.Tensor, theta: float, layout: Layout) 
     """Bytes of the message, which is written and measured."""
     packet = compressor.compress(v, theta, layout, Key(0), {})
     data = encode({"delta": packet})
-    if len(data) != length({"delta": compressor.form(theta, layout, Key(0))}):
+    if len(data) != length({"delta": compressor.spec(theta, layout, Key(0))}):
         raise AssertionError("what is billed is not what is sent")
     return len(data)
 
@@ -67,7 +67,7 @@ def of_model(name: str) -> dict[str, Any]:
     size, v = layout.size, torch.from_numpy(np.random.default_rng(0).standard_t(4, layout.size).astype(np.float32))
     rows = []
     for theta in THETAS:
-        kept = TopK().form(theta, layout, Key(0)).kept
+        kept = TopK().spec(theta, layout, Key(0)).kept
         listed, mapped = places_bytes(size, kept)
         places = min((listed, "list"), (mapped, "bitmap")) if kept < size else (0, "none")
         rows.append(
@@ -128,7 +128,7 @@ def main() -> None:
     parser.add_argument("--at", type=float, help="virtual seconds at which to look at every run")
     given = parser.parse_args()
     torch.set_num_threads(1)
-    head = length({"delta": Identity().form(1.0, Layout(()), Key(0))})
+    head = length({"delta": Identity().spec(1.0, Layout(()), Key(0))})
     write("uploads", {"head": head, "models": [of_model(name) for name in MODEL]})
     if given.runs:
         before = json.loads((HERE / "traffic.json").read_text(encoding="utf-8"))

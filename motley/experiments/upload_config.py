@@ -42,7 +42,7 @@ def upload_config_of(experiment: Experiment, setting: Setting, selector: Selecto
     _check_changes(experiment, upload_config, setting, weights)
     _check_wants(experiment, upload_config, setting, selector)
     budget.ratio(budget.warm_up + 1, experiment.stop.rounds)  # a warm-up would not ask for the last round
-    if compressor.budgeted and "upload_ratio" not in allocator.wants and "budget" not in experiment.model_fields_set:
+    if compressor.budgeted and "upload_ratio" not in allocator.requires and "budget" not in experiment.model_fields_set:
         name = experiment.compressor["name"]
         said = f'{name!r} without a budget sends everything; write e.g. budget = {{ name = "constant", average = 0.2 }}'
         warnings.warn(said, stacklevel=2)
@@ -57,14 +57,14 @@ def _check_algorithm(upload_config: UploadConfig, setting: Setting) -> None:
         name = type(correction).__name__
         raise ConfigError(f"{name} does not upload an update of the whole model, and that is what is compressed", "compressor")
     try:
-        upload_config.compressor.first(setting.task.layout)
+        upload_config.compressor.initial_state(setting.task.layout)
     except ContractError as error:
         raise ConfigError(str(error), "compressor") from None
 
 
 def _check_changes(experiment: Experiment, upload_config: UploadConfig, setting: Setting, weights: str) -> None:
     """A feedback whose uploads are changes of what the server knows: it takes the mean itself."""
-    if not upload_config.feedback.sends_changes:
+    if not upload_config.feedback.incremental:
         return
     name, algorithm = experiment.feedback["name"], setting.algorithm
     keeps = algorithm.correction.keeps_state  # FedDyn's server counts who took part
@@ -82,7 +82,7 @@ def _check_changes(experiment: Experiment, upload_config: UploadConfig, setting:
 
 def _check_wants(experiment: Experiment, upload_config: UploadConfig, setting: Setting, selector: Selector[Any]) -> None:
     """What the allocator cannot do without."""
-    wants, name = upload_config.allocator.wants, experiment.allocator["name"]
+    wants, name = upload_config.allocator.requires, experiment.allocator["name"]
     for column in sorted(wants - {"uplink_mbps"}):
         if column not in selector.rule.provides():
             chosen = experiment.selector["name"]

@@ -1,7 +1,7 @@
 """The press: who may send how much, what becomes of an update on its way, and what waits at its client.
 
 Before training the drawing board asks for shares (their bits are known then: no form depends on values); after it every update goes
-through :func:`motley.transport.feedback.send`. What a client would keep is taken over when the server steps on its upload, so a
+through :func:`motley.transport.feedback.compress_update`. What a client would keep is taken over when the server steps on its upload, so a
 late, lost or rejected upload moves nothing.
 """
 
@@ -29,7 +29,7 @@ from motley.rounds.config import RunConfig
 from motley.rounds.in_flight import InFlight
 from motley.tasks.base import ModelState
 from motley.transport.allocators.base import AllocationContext
-from motley.transport.feedback import send
+from motley.transport.feedback import compress_update
 from motley.transport.upload_config import UploadConfig, merge_state, split_state
 
 __all__ = ["Shares", "UploadPipeline", "initial_client_state"]
@@ -58,7 +58,7 @@ class Shares(NamedTuple):
 def initial_client_state(plan: RunConfig, model: ModelState) -> Memory | None:
     """What a client keeps before it is first accepted: its algorithm's, and its uploads'; None: nothing."""
     setting = plan.setting
-    sent = plan.upload_config.first(setting.task.layout, setting.dtype)
+    sent = plan.upload_config.initial_state(setting.task.layout, setting.dtype)
     return {**(setting.algorithm.correction.memory(model) or {}), **sent} or None
 
 
@@ -76,9 +76,9 @@ class UploadPipeline:
         self.upload_config, self.setting, self.channel, self.memories = upload_config, setting, channel, memories
         self.horizon, self.layout = horizon, setting.task.layout
         self.key = setting.streams.key("compress")
-        self._keeps = bool(upload_config.first(self.layout, setting.dtype))
+        self._keeps = bool(upload_config.initial_state(self.layout, setting.dtype))
         self._remembers = bool(
-            upload_config.compressor.first(self.layout)
+            upload_config.compressor.initial_state(self.layout)
         )  # what it sent before; else there is nothing to read
         self.state: Mapping[str, Any] = upload_config.allocator.init()
         self.mean: Tensor | None = None  # EF21: of all clients' vectors
@@ -110,13 +110,13 @@ class UploadPipeline:
         if self.upload_config.plain:
             return self.channel.upload_bits, self.channel.paper_bits
         key, compressor = self.key.fold(dispatch, client), self.upload_config.compressor
-        form = compressor.form(theta, self.layout, key)
+        form = compressor.spec(theta, self.layout, key)
         return self.channel.upload_of(form), self.channel.paper_of(compressor.paper_bits(theta, self.layout, key))
 
     def layers(self, theta: float, dispatch: int, client: int) -> tuple[str, ...]:
         """Whose curvature must be measured at the end of this client's work; the same until its upload is taken."""
         before = self._sent(client) if self._remembers else {}
-        return self.upload_config.compressor.wants(theta, self.layout, self.key.fold(dispatch, client), before)
+        return self.upload_config.compressor.curvature_layers(theta, self.layout, self.key.fold(dispatch, client), before)
 
     def own(self, clients: Iterable[int]) -> dict[int, Memory | None]:
         """What the algorithm keeps of these clients."""
@@ -143,19 +143,21 @@ class UploadPipeline:
         key, before = self.key.fold(dispatch, client), self._sent(client)
         feedback, compressor = self.upload_config.feedback, self.upload_config.compressor
         try:
-            sent = send(feedback, compressor, delta.value, before, theta, budget, self.layout, key, trained.curvature)
+            sent = compress_update(
+                feedback, compressor, delta.value, before, theta, budget, self.layout, key, trained.curvature
+            )
         except CodecError:
             return dataclasses.replace(trained, finite=False), {}
-        if self.compression_error is not None and not feedback.sends_changes:
-            v = feedback.vector(delta.value, before.get(feedback.keeps or ""))
+        if self.compression_error is not None and not feedback.incremental:
+            v = feedback.vector(delta.value, before.get(feedback.state_name or ""))
             self.compression_error.take(
                 i, v, sent.update, lambda even: compressor.compress(v, even, self.layout, key, trained.curvature)
             )
-        self._kept[client] = sent.memory
-        if feedback.sends_changes:
+        self._kept[client] = sent.client_state
+        if feedback.incremental:
             self.heard(sent.update)
         parts = {**trained.parts, "delta": delta._replace(value=sent.update)}
-        meant = {"delta": delta._replace(value=sent.memory["g"])} if feedback.sends_changes else {}
+        meant = {"delta": delta._replace(value=sent.client_state["g"])} if feedback.incremental else {}
         return dataclasses.replace(trained, parts=parts, curvature={}), meant
 
     def heard(self, change: Tensor) -> None:
@@ -168,7 +170,10 @@ class UploadPipeline:
         if not folded or self._changes is None:
             return folded
         mean = torch.zeros_like(self._changes) if self.mean is None else self.mean
-        return {**folded, "delta": self.upload_config.feedback.follow(mean, self._changes, len(self.setting.task.federation))}
+        return {
+            **folded,
+            "delta": self.upload_config.feedback.update_mean(mean, self._changes, len(self.setting.task.federation)),
+        }
 
     def taken(self, own: Mapping[int, Memory], total: Tensors) -> Mapping[int, Memory]:
         """The server has stepped on ``total``: what each client keeps from now on. ``own``: what their algorithm keeps of them."""

@@ -12,8 +12,8 @@ Stich, Cordonnier, Jaggi: *Sparsified SGD with Memory*, NeurIPS 2018 (memory); M
 Symbols: ``delta`` update of the trainable parameters, ``C`` the compressor's decoded output, quantised values included; ``e``, ``g``
 client memory ``[D]``, from 0; K all clients.
 
-:func:`send` gives what travels, its decoded vector and the next memory. The memory is taken over when the upload is accepted: a lost,
-late or rejected upload leaves the old one, and e decays only when its client takes part.
+:func:`compress_update` returns the packet, its decoded vector and the client's next state. The next state replaces the old one when
+the upload is accepted: after a lost, late or rejected upload the old one stays, and e decays only when its client takes part.
 
 Deviations and readings
 -----------------------
@@ -29,8 +29,8 @@ Deviations and readings
 >>> from motley.transport.compressors.topk import TopK
 >>> layout, memory = Layout(()), None
 >>> for delta in ([4.0, -3.0, 2.0, 1.0], [0.0, 1.0, 1.0, 1.0], [1.0, 0.0, 0.0, 0.0]):
-...     sent = send(Fixed(1.0), TopK(), torch.tensor(delta), memory, 0.5, 0.5, layout, Key(0))
-...     memory = sent.memory
+...     sent = compress_update(Fixed(1.0), TopK(), torch.tensor(delta), memory, 0.5, 0.5, layout, Key(0))
+...     memory = sent.client_state
 ...     sent.update.tolist()
 [4.0, -3.0, 0.0, 0.0]
 [0.0, 0.0, 3.0, 2.0]
@@ -54,10 +54,10 @@ from motley.transport.compressors.base import NONE, Compressor, Tensors, require
 from motley.transport.compressors.topk import TopK
 from motley.transport.packet import Codes, Packet
 
-__all__ = ["EF21", "Adaptive", "Feedback", "Fixed", "NoFeedback", "Sent", "send"]
+__all__ = ["EF21", "Adaptive", "CompressedUpdate", "Feedback", "Fixed", "NoFeedback", "compress_update"]
 
 
-class Sent(NamedTuple):
+class CompressedUpdate(NamedTuple):
     """One compressed update.
 
     Parameters
@@ -68,60 +68,60 @@ class Sent(NamedTuple):
 
     packet: Packet
     update: Tensor
-    memory: Tensors
+    client_state: Tensors
 
 
 class Feedback(ABC):
     """What a client does with what it did not send. Subclasses are frozen dataclasses of options."""
 
     paper: ClassVar[Paper | None] = None
-    keeps: ClassVar[str | None] = None  # the name of its vector in the client's memory
-    sends_changes: ClassVar[bool] = False  # True: what arrives changes a vector that the server keeps, and is no update itself
+    state_name: ClassVar[str | None] = None  # the name of its vector in the client's memory
+    incremental: ClassVar[bool] = False  # True: what arrives changes a vector that the server keeps, and is no update itself
 
     @abstractmethod
-    def vector(self, delta: Tensor, kept: Tensor | None) -> Tensor:
+    def vector(self, delta: Tensor, state: Tensor | None) -> Tensor:
         """What is compressed, ``[D]``."""
 
     @abstractmethod
-    def next(self, v: Tensor, packet: Packet, update: Tensor, kept: Tensor | None, budget: float) -> Tensor | None:
+    def next_state(self, v: Tensor, packet: Packet, update: Tensor, state: Tensor | None, budget: float) -> Tensor | None:
         """What is kept, ``[D]``; ``budget``: theta_t of the round."""
 
-    def follow(self, mean: Tensor, changes: Tensor, population: int) -> Tensor:
-        """Where it ``sends_changes``, the server's side: the mean of all clients' vectors after a step whose changes, unweighted, add
+    def update_mean(self, mean: Tensor, changes: Tensor, population: int) -> Tensor:
+        """Where it is ``incremental``, the server's side: the mean of all clients' vectors after a step whose changes, unweighted, add
         up to ``changes`` ``[D]``."""
         raise NotImplementedError(f"{type(self).__name__} sends no changes")
 
     def refuses(self, compressor: Compressor) -> str | None:
         """Why it cannot go around this compressor; None when it can."""
-        return compressor.bad_with_feedback() if self.keeps else None
+        return compressor.refuses_feedback() if self.state_name else None
 
 
 @dataclass(frozen=True)
 class NoFeedback(Feedback):
     """What is not sent is lost."""
 
-    def vector(self, delta: Tensor, kept: Tensor | None) -> Tensor:
+    def vector(self, delta: Tensor, state: Tensor | None) -> Tensor:
         """The update."""
         return delta
 
-    def next(self, v: Tensor, packet: Packet, update: Tensor, kept: Tensor | None, budget: float) -> None:
+    def next_state(self, v: Tensor, packet: Packet, update: Tensor, state: Tensor | None, budget: float) -> None:
         """Nothing."""
 
 
 class _Memory(Feedback):
     """``v = delta + e``."""
 
-    keeps: ClassVar[str | None] = "e"
+    state_name: ClassVar[str | None] = "e"
 
     @abstractmethod
     def factor(self, budget: float) -> float:
         """b, in the round whose budget is theta_t."""
 
-    def vector(self, delta: Tensor, kept: Tensor | None) -> Tensor:
+    def vector(self, delta: Tensor, state: Tensor | None) -> Tensor:
         """The update and the memory."""
-        return delta if kept is None else delta + kept
+        return delta if state is None else delta + state
 
-    def next(self, v: Tensor, packet: Packet, update: Tensor, kept: Tensor | None, budget: float) -> Tensor:
+    def next_state(self, v: Tensor, packet: Packet, update: Tensor, state: Tensor | None, budget: float) -> Tensor:
         """``b (v - C(v))``."""
         if isinstance(packet.places, Tensor) and not isinstance(packet.values, Codes):
             left = v.clone().index_fill_(0, packet.places, 0.0)  # the same numbers as below, without the dense detour
@@ -185,33 +185,33 @@ class EF21(Feedback):
         2021,
         "https://arxiv.org/abs/2106.05203",
     )
-    keeps: ClassVar[str | None] = "g"
-    sends_changes: ClassVar[bool] = True
+    state_name: ClassVar[str | None] = "g"
+    incremental: ClassVar[bool] = True
 
-    def vector(self, delta: Tensor, kept: Tensor | None) -> Tensor:
+    def vector(self, delta: Tensor, state: Tensor | None) -> Tensor:
         """How far the update is from g."""
-        return delta if kept is None else delta - kept
+        return delta if state is None else delta - state
 
-    def next(self, v: Tensor, packet: Packet, update: Tensor, kept: Tensor | None, budget: float) -> Tensor:
+    def next_state(self, v: Tensor, packet: Packet, update: Tensor, state: Tensor | None, budget: float) -> Tensor:
         """``g + C(v)``."""
-        return update.clone() if kept is None else kept + update
+        return update.clone() if state is None else state + update
 
-    def follow(self, mean: Tensor, changes: Tensor, population: int) -> Tensor:
+    def update_mean(self, mean: Tensor, changes: Tensor, population: int) -> Tensor:
         """The server's side: the mean over all clients' g after a round whose changes, unweighted, add up to ``changes`` ``[D]``."""
         return (mean.double() + changes.double() / population).to(mean.dtype)
 
 
-def send(
+def compress_update(
     feedback: Feedback,
     compressor: Compressor,
     delta: Tensor,
-    memory: Mapping[str, Tensor] | None,
-    theta: float,
+    client_state: Mapping[str, Tensor] | None,
+    ratio: float,
     budget: float,
     layout: Layout,
     key: Key,
-    extras: Tensors = NONE,
-) -> Sent:
+    curvature: Tensors = NONE,
+) -> CompressedUpdate:
     """Compress one client's update.
 
     Parameters
@@ -223,11 +223,11 @@ def send(
     ------
     CodecError: an update that is not finite, or no longer is when it is scaled; nothing of it reaches the memory.
     """
-    kept = None if feedback.keeps is None or memory is None else memory.get(feedback.keeps)
-    v = feedback.vector(delta, kept)
-    packet = compressor.compress(v, theta, layout, key, extras)
+    state = None if feedback.state_name is None or client_state is None else client_state.get(feedback.state_name)
+    v = feedback.vector(delta, state)
+    packet = compressor.compress(v, ratio, layout, key, curvature)
     require_finite(packet.values.scales if isinstance(packet.values, Codes) else packet.values)
     update = packet.dense()
-    after = feedback.next(v, packet, update, kept, budget)
-    own = {} if feedback.keeps is None or after is None else {feedback.keeps: after}
-    return Sent(packet, update, {**own, **compressor.remember(packet, layout)})
+    after = feedback.next_state(v, packet, update, state, budget)
+    own = {} if feedback.state_name is None or after is None else {feedback.state_name: after}
+    return CompressedUpdate(packet, update, {**own, **compressor.next_state(packet, layout)})

@@ -72,9 +72,9 @@ class PacketSpec:
             return 0
         return len(group_sizes(self.kept, self.group)) * (64 if self.coding == "codes64" else 32)
 
-    def values_bits(self, theta: float | None = None) -> int:
+    def values_bits(self, ratio: float | None = None) -> int:
         """Bits of the values alone, as papers count them: places are free. ``theta``: of ``theta * size`` values, not rounded up."""
-        count = self.kept if theta is None else theta * self.size
+        count = self.kept if ratio is None else ratio * self.size
         return round(count * self.width) + self.scale_bits
 
 
@@ -131,7 +131,7 @@ class Packet:
         return len(self.values.q if isinstance(self.values, Codes) else self.values)
 
     @property
-    def form(self) -> PacketSpec:
+    def spec(self) -> PacketSpec:
         """Everything but the numbers."""
         places, runs = self._placed()
         coding, levels, group = self._coded()

@@ -36,12 +36,12 @@ class UploadConfig:
     @property
     def plain(self) -> bool:
         """Whether updates travel as they are."""
-        return isinstance(self.compressor, Identity) and self.feedback.keeps is None
+        return isinstance(self.compressor, Identity) and self.feedback.state_name is None
 
-    def first(self, layout: Layout, dtype: torch.dtype) -> dict[str, Tensor]:
+    def initial_state(self, layout: Layout, dtype: torch.dtype) -> dict[str, Tensor]:
         """What a client keeps before its first accepted upload: nothing was held back."""
-        kept = {} if self.feedback.keeps is None else {self.feedback.keeps: torch.zeros(layout.size, dtype=dtype)}
-        return merge_state({}, {**kept, **self.compressor.first(layout)})
+        kept = {} if self.feedback.state_name is None else {self.feedback.state_name: torch.zeros(layout.size, dtype=dtype)}
+        return merge_state({}, {**kept, **self.compressor.initial_state(layout)})
 
     def refuses(self) -> str | None:
         """Why these four do not go together, in one sentence with the way out; None: they do."""
@@ -57,12 +57,12 @@ def merge_state(own: Mapping[str, Tensor] | None, sent: Mapping[str, Tensor]) ->
     return {**(own or {}), **{_PREFIX + name: value for name, value in sent.items()}}
 
 
-def split_state(memory: Mapping[str, Tensor] | None) -> tuple[dict[str, Tensor] | None, dict[str, Tensor]]:
+def split_state(client_state: Mapping[str, Tensor] | None) -> tuple[dict[str, Tensor] | None, dict[str, Tensor]]:
     """The two again; None for an algorithm that keeps nothing.
 
     >>> split_state(merge_state({"c": torch.zeros(1)}, {"e": torch.ones(1)}))
     ({'c': tensor([0.])}, {'e': tensor([1.])})
     """
-    memory = memory or {}
-    own = {name: value for name, value in memory.items() if not name.startswith(_PREFIX)}
-    return own or None, {name[len(_PREFIX) :]: value for name, value in memory.items() if name.startswith(_PREFIX)}
+    client_state = client_state or {}
+    own = {name: value for name, value in client_state.items() if not name.startswith(_PREFIX)}
+    return own or None, {name[len(_PREFIX) :]: value for name, value in client_state.items() if name.startswith(_PREFIX)}

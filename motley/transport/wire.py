@@ -58,19 +58,19 @@ def encode(message: Mapping[str, Packet]) -> bytes:
     ------
     CodecError: values that are not finite or of another dtype, places out of order, parts that contradict themselves.
     """
-    forms = {name: packet.form for name, packet in message.items()}
-    total = length(forms)
+    specs = {name: packet.spec for name, packet in message.items()}
+    total = length(specs)
     pieces = [_HEAD.pack(_MAGIC, VERSION, len(message), total)]
-    for name, form in forms.items():
+    for name, spec in specs.items():
         raw = _name(name)
-        count = form.runs if form.places == "runs" else len(form.group) if isinstance(form.group, tuple) else 0
-        group = form.group if isinstance(form.group, int) else 2**64 - 1
-        if form.places == "runs" and isinstance(form.group, tuple):
+        count = spec.runs if spec.places == "runs" else len(spec.group) if isinstance(spec.group, tuple) else 0
+        group = spec.group if isinstance(spec.group, int) else 2**64 - 1
+        if spec.places == "runs" and isinstance(spec.group, tuple):
             raise CodecError(f"part {name!r} has runs and groups of unequal size; expected one of the two")
-        kinds = PLACES.index(form.places), _CODINGS.index(form.coding)
-        pieces += [bytes([len(raw)]), raw, _PART.pack(*kinds, form.levels, form.size, form.kept, group, count)]
+        kinds = PLACES.index(spec.places), _CODINGS.index(spec.coding)
+        pieces += [bytes([len(raw)]), raw, _PART.pack(*kinds, spec.levels, spec.size, spec.kept, group, count)]
     for name, packet in message.items():
-        pieces += _body(name, packet, forms[name])
+        pieces += _body(name, packet, specs[name])
     data = b"".join(pieces)
     return data + _digest(data)
 
@@ -83,20 +83,20 @@ def decode(data: bytes, expected: Mapping[str, PacketSpec] | None = None) -> dic
     CodecError: bytes that were cut off or changed, of another version, of other forms than expected, or that hold what
     :func:`encode` never writes.
     """
-    forms, at = _open(data)
+    specs, at = _open(data)
     if expected is not None:
-        agreed = {name: _announced(form) for name, form in expected.items()}
-        if forms != agreed:
-            other = sorted(name for name in forms.keys() | agreed.keys() if forms.get(name) != agreed.get(name))
+        agreed = {name: _announced(spec) for name, spec in expected.items()}
+        if specs != agreed:
+            other = sorted(name for name in specs.keys() | agreed.keys() if specs.get(name) != agreed.get(name))
             raise CodecError(f"parts {other} are not of the form that was agreed on; expected {[agreed.get(n) for n in other]}")
     reader = _Reader(memoryview(data), at)
-    return {name: _packet(name, form, reader) for name, form in forms.items()}
+    return {name: _packet(name, spec, reader) for name, spec in specs.items()}
 
 
-def length(forms: Mapping[str, PacketSpec]) -> int:
+def length(specs: Mapping[str, PacketSpec]) -> int:
     """Bytes of a message of these forms."""
-    heads = _HEAD.size + _DIGEST + sum(1 + len(_name(name)) + _PART.size for name in forms)
-    return heads + sum(_body_bytes(form) for form in forms.values())
+    heads = _HEAD.size + _DIGEST + sum(1 + len(_name(name)) + _PART.size for name in specs)
+    return heads + sum(_body_bytes(spec) for spec in specs.values())
 
 
 def places_bytes(size: int, kept: int) -> tuple[int, int]:
@@ -122,23 +122,23 @@ def _packed(n: int, width: int) -> int:
     return n * (width // 8) + (width % 8) * math.ceil(n / 8)
 
 
-def _filled(form: PacketSpec) -> bool:
+def _filled(spec: PacketSpec) -> bool:
     """Whether plain numbers with their zeros are no longer than numbers with their places."""
-    if form.places != "indices":
+    if spec.places != "indices":
         return False
-    if form.kept == form.size:
+    if spec.kept == spec.size:
         return True
-    plain = not form.coding.startswith("codes")
-    return plain and (form.size - form.kept) * form.width // 8 <= min(places_bytes(form.size, form.kept))
+    plain = not spec.coding.startswith("codes")
+    return plain and (spec.size - spec.kept) * spec.width // 8 <= min(places_bytes(spec.size, spec.kept))
 
 
-def _body_bytes(form: PacketSpec) -> int:
-    count = form.size if _filled(form) else form.kept
-    values = _packed(count, form.width) if form.coding.startswith("codes") else count * form.width // 8
-    groups = 8 * len(form.group) if isinstance(form.group, tuple) else 0
-    places = {"all": 0, "indices": 0 if _filled(form) else min(places_bytes(form.size, form.kept))}
-    places |= {"runs": 16 * form.runs, "seed": 8}
-    return places[form.places] + groups + form.scale_bits // 8 + values
+def _body_bytes(spec: PacketSpec) -> int:
+    count = spec.size if _filled(spec) else spec.kept
+    values = _packed(count, spec.width) if spec.coding.startswith("codes") else count * spec.width // 8
+    groups = 8 * len(spec.group) if isinstance(spec.group, tuple) else 0
+    places = {"all": 0, "indices": 0 if _filled(spec) else min(places_bytes(spec.size, spec.kept))}
+    places |= {"runs": 16 * spec.runs, "seed": 8}
+    return places[spec.places] + groups + spec.scale_bits // 8 + values
 
 
 # ------------------------------------------------------------------------------------- writing
@@ -148,36 +148,36 @@ def _digest(data: bytes | memoryview) -> bytes:
     return hashlib.blake2b(data, digest_size=_DIGEST).digest()
 
 
-def _body(name: str, packet: Packet, form: PacketSpec) -> Iterator[Any]:
+def _body(name: str, packet: Packet, spec: PacketSpec) -> Iterator[Any]:
     values = packet.values.scales if isinstance(packet.values, Codes) else packet.values
     if not _finite(values):
         raise CodecError(f"part {name!r} holds a number that is not finite; such an update is rejected, never sent")
-    _check(name, form)
-    if _filled(form):
+    _check(name, spec)
+    if _filled(spec):
         yield _plain(packet.dense()) if not isinstance(packet.values, Codes) else b""
     else:
-        yield from _written_places(name, packet, form)
+        yield from _written_places(name, packet, spec)
     if isinstance(packet.values, Codes):
         yield from _written_codes(name, packet.values)
-    elif not _filled(form):
+    elif not _filled(spec):
         yield _plain(values)
 
 
-def _written_places(name: str, packet: Packet, form: PacketSpec) -> Iterator[Any]:
+def _written_places(name: str, packet: Packet, spec: PacketSpec) -> Iterator[Any]:
     places = packet.places
     if isinstance(places, Tensor):
         at = places.numpy()
-        _check_order(name, at, form.size)
-        listed, mapped = places_bytes(form.size, form.kept)
+        _check_order(name, at, spec.size)
+        listed, mapped = places_bytes(spec.size, spec.kept)
         if listed <= mapped:
-            yield from _planes(at, _index_width(form.size))
+            yield from _planes(at, _index_width(spec.size))
         else:
-            mask = np.zeros(form.size, bool)
+            mask = np.zeros(spec.size, bool)
             mask[at] = True
             yield np.packbits(mask).data
     elif isinstance(places, tuple):
         runs = np.asarray(places, np.int64).reshape(-1, 2)
-        _check_runs(name, runs, form)
+        _check_runs(name, runs, spec)
         yield runs.astype("<i8").tobytes()
     elif isinstance(places, Key):
         if places.path or not 0 <= places.seed < 2**64:
@@ -279,8 +279,8 @@ def _open(data: bytes) -> tuple[dict[str, PacketSpec], int]:
     if _digest(memoryview(data)[:-_DIGEST]) != data[-_DIGEST:]:
         raise CodecError(f"these {len(data)} bytes were changed on the way (checksum differs)")
     try:
-        forms, at = _forms(data, parts)
-        expected = length(forms)
+        specs, at = _specs(data, parts)
+        expected = length(specs)
     except (
         struct.error,
         IndexError,
@@ -291,42 +291,42 @@ def _open(data: bytes) -> tuple[dict[str, PacketSpec], int]:
         raise CodecError(f"these {len(data)} bytes cannot be read: {error}") from error
     if expected != total:
         raise CodecError(f"these {len(data)} bytes announce parts of {expected} bytes in all")
-    return forms, at
+    return specs, at
 
 
-def _announced(form: PacketSpec) -> PacketSpec:
+def _announced(spec: PacketSpec) -> PacketSpec:
     """A form as a head tells it: the sizes of unequal groups stand in the body."""
-    return replace(form, group=(0,) * len(form.group)) if isinstance(form.group, tuple) else form
+    return replace(spec, group=(0,) * len(spec.group)) if isinstance(spec.group, tuple) else spec
 
 
-def _forms(data: bytes, parts: int) -> tuple[dict[str, PacketSpec], int]:
-    forms: dict[str, PacketSpec] = {}
+def _specs(data: bytes, parts: int) -> tuple[dict[str, PacketSpec], int]:
+    specs: dict[str, PacketSpec] = {}
     at = _HEAD.size
     for _ in range(parts):
         end = at + 1 + data[at]
         name = data[at + 1 : end].decode()
         places, coding, levels, size, kept, group, count = _PART.unpack_from(data, end)
         at = end + _PART.size
-        if name in forms or size > 2**48 or kept > 8 * len(data) or levels > 2**31 - 1:
+        if name in specs or size > 2**48 or kept > 8 * len(data) or levels > 2**31 - 1:
             raise CodecError(f"part {name!r} comes twice or has impossible sizes")
         unequal = group == 2**64 - 1
         if unequal and 8 * count > len(data):
             raise CodecError(f"part {name!r} announces {count} groups")
         groups: int | tuple[int, ...] = (0,) * count if unequal else group
         runs = count if PLACES[places] == "runs" else 0
-        forms[name] = PacketSpec(size, kept, PLACES[places], runs, _CODINGS[coding], levels, groups)
-        _check(name, forms[name])
-    return forms, at
+        specs[name] = PacketSpec(size, kept, PLACES[places], runs, _CODINGS[coding], levels, groups)
+        _check(name, specs[name])
+    return specs, at
 
 
-def _packet(name: str, form: PacketSpec, reader: _Reader) -> Packet:
-    plain = not form.coding.startswith("codes")
-    if plain and _filled(form):
-        return Packet(form.size, _numbers(name, reader, form.coding, form.size))
-    places = None if _filled(form) else _read_places(name, form, reader)
+def _packet(name: str, spec: PacketSpec, reader: _Reader) -> Packet:
+    plain = not spec.coding.startswith("codes")
+    if plain and _filled(spec):
+        return Packet(spec.size, _numbers(name, reader, spec.coding, spec.size))
+    places = None if _filled(spec) else _read_places(name, spec, reader)
     if plain:
-        return Packet(form.size, _numbers(name, reader, form.coding, form.kept), places)
-    return Packet(form.size, _read_codes(name, form, reader), places)
+        return Packet(spec.size, _numbers(name, reader, spec.coding, spec.kept), places)
+    return Packet(spec.size, _read_codes(name, spec, reader), places)
 
 
 def _numbers(name: str, reader: _Reader, coding: str, n: int) -> Tensor:
@@ -337,54 +337,54 @@ def _numbers(name: str, reader: _Reader, coding: str, n: int) -> Tensor:
     return values
 
 
-def _read_places(name: str, form: PacketSpec, reader: _Reader) -> Any:
-    if form.places == "all":
+def _read_places(name: str, spec: PacketSpec, reader: _Reader) -> Any:
+    if spec.places == "all":
         return None
-    if form.places == "seed":
+    if spec.places == "seed":
         return Key(int.from_bytes(reader.take(8), "little"))
-    if form.places == "runs":
-        runs = reader.array("<i8", 2 * form.runs).reshape(-1, 2)
-        _check_runs(name, runs, form)
+    if spec.places == "runs":
+        runs = reader.array("<i8", 2 * spec.runs).reshape(-1, 2)
+        _check_runs(name, runs, spec)
         return tuple((int(a), int(b)) for a, b in runs)
-    listed, mapped = places_bytes(form.size, form.kept)
+    listed, mapped = places_bytes(spec.size, spec.kept)
     if listed <= mapped:
-        at = reader.planes(form.kept, _index_width(form.size)).astype(np.int64)
+        at = reader.planes(spec.kept, _index_width(spec.size)).astype(np.int64)
     else:
-        at = np.flatnonzero(reader.bits(form.size))
-    if len(at) != form.kept:
-        raise CodecError(f"part {name!r} announces {form.kept} values and names {len(at)} places")
-    _check_order(name, at, form.size)
+        at = np.flatnonzero(reader.bits(spec.size))
+    if len(at) != spec.kept:
+        raise CodecError(f"part {name!r} announces {spec.kept} values and names {len(at)} places")
+    _check_order(name, at, spec.size)
     return torch.from_numpy(at)
 
 
-def _read_codes(name: str, form: PacketSpec, reader: _Reader) -> Codes:
-    group = form.group
+def _read_codes(name: str, spec: PacketSpec, reader: _Reader) -> Codes:
+    group = spec.group
     if isinstance(group, tuple):
         sizes = reader.array("<i8", len(group))
-        if (sizes < 0).any() or int(sizes.sum()) != form.kept:
-            raise CodecError(f"part {name!r} has groups that do not hold its {form.kept} values")
+        if (sizes < 0).any() or int(sizes.sum()) != spec.kept:
+            raise CodecError(f"part {name!r} has groups that do not hold its {spec.kept} values")
         group = tuple(int(n) for n in sizes)
-    scales = _numbers(name, reader, form.coding, len(group_sizes(form.kept, group)))
-    kind = np.int8 if form.levels < 2**7 else np.int16 if form.levels < 2**15 else np.int32
-    if form.levels == 0:
-        return Codes(torch.from_numpy(1 - 2 * reader.bits(form.kept).astype(kind)), 0, scales, group)
-    width = form.levels.bit_length()
-    raw = reader.planes(form.kept, width + 1)
+    scales = _numbers(name, reader, spec.coding, len(group_sizes(spec.kept, group)))
+    kind = np.int8 if spec.levels < 2**7 else np.int16 if spec.levels < 2**15 else np.int32
+    if spec.levels == 0:
+        return Codes(torch.from_numpy(1 - 2 * reader.bits(spec.kept).astype(kind)), 0, scales, group)
+    width = spec.levels.bit_length()
+    raw = reader.planes(spec.kept, width + 1)
     level = raw & raw.dtype.type((1 << width) - 1)
-    if level.size and int(level.max()) > form.levels:
-        raise CodecError(f"part {name!r} has a level above {form.levels}")
+    if level.size and int(level.max()) > spec.levels:
+        raise CodecError(f"part {name!r} has a level above {spec.levels}")
     q = level.astype(kind)
     np.negative(q, out=q, where=(raw >> width).astype(bool))
-    return Codes(torch.from_numpy(q), form.levels, scales, group)
+    return Codes(torch.from_numpy(q), spec.levels, scales, group)
 
 
 # ------------------------------------------------------------------------------------- checks of both ends
 
 
-def _check(name: str, form: PacketSpec) -> None:
-    whole = form.places == "all"
-    if form.kept > form.size or (whole and form.kept != form.size):
-        raise CodecError(f"part {name!r} sends {form.kept} of {form.size} values as {form.places!r}")
+def _check(name: str, spec: PacketSpec) -> None:
+    whole = spec.places == "all"
+    if spec.kept > spec.size or (whole and spec.kept != spec.size):
+        raise CodecError(f"part {name!r} sends {spec.kept} of {spec.size} values as {spec.places!r}")
 
 
 def _check_order(name: str, at: NDArray[Any], size: int) -> None:
@@ -392,8 +392,8 @@ def _check_order(name: str, at: NDArray[Any], size: int) -> None:
         raise CodecError(f"part {name!r} names places that are not ascending or not below {size}")
 
 
-def _check_runs(name: str, runs: NDArray[Any], form: PacketSpec) -> None:
+def _check_runs(name: str, runs: NDArray[Any], spec: PacketSpec) -> None:
     bounds = runs.reshape(-1)
-    ordered = bool((bounds[1:] >= bounds[:-1]).all()) and (not len(bounds) or bool(bounds[0] >= 0 and bounds[-1] <= form.size))
-    if not ordered or int((runs[:, 1] - runs[:, 0]).sum()) != form.kept:
-        raise CodecError(f"part {name!r} has runs that do not hold its {form.kept} values")
+    ordered = bool((bounds[1:] >= bounds[:-1]).all()) and (not len(bounds) or bool(bounds[0] >= 0 and bounds[-1] <= spec.size))
+    if not ordered or int((runs[:, 1] - runs[:, 0]).sum()) != spec.kept:
+        raise CodecError(f"part {name!r} has runs that do not hold its {spec.kept} values")

@@ -504,10 +504,10 @@ def test_what_is_billed_is_as_long_as_what_is_sent(which: str, algorithm: str, m
     keys: dict[str, Any] = {"recalibrate": {"batches": 2, "clients": 1}} if recalibrated else {}
     rows, packets, messages, folded = Rows(), {}, {}, {}
     simulation = build(_digits(which, algorithm=algorithm, **keys), writer=rows)  # type: ignore[arg-type]
-    send, through = upload_module.send, simulation.press.through
+    compress_update, through = upload_module.compress_update, simulation.press.through
 
     def spied(*args: Any) -> Any:
-        sent = send(*args)
+        sent = compress_update(*args)
         packets[id(sent.update)] = sent.packet
         return sent
 
@@ -520,7 +520,7 @@ def test_what_is_billed_is_as_long_as_what_is_sent(which: str, algorithm: str, m
             folded[done.client] = update
             yield done, meant
 
-    monkeypatch.setattr(upload_module, "send", spied)
+    monkeypatch.setattr(upload_module, "compress_update", spied)
     monkeypatch.setattr(simulation.press, "through", arrived)
     while not simulation.done:
         messages.clear()

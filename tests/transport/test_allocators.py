@@ -32,7 +32,7 @@ def load_of(m=3, theta=0.2, **given):
     columns = {"examples": 500.0, "steps": 50.0, "compute_s": 15.0, "uplink_mbps": 3.0, "scores": 0.5, "upload_ratio": theta}
     columns = {name: np.broadcast_to(np.asarray(given.pop(name, value), float), (m,)) for name, value in columns.items()}
     return AllocationContext(
-        **{"ids": np.arange(m), "theta": theta, "average": 0.2, "warm": False, "size": ALEXNET, **given}, **columns
+        **{"ids": np.arange(m), "budget": theta, "average": 0.2, "warm": False, "size": ALEXNET, **given}, **columns
     )
 
 
@@ -76,7 +76,7 @@ def test_shares_follow_the_clients(rule):
         theta = rule.ratios(state, context)
         columns = ("ids", "examples", "compute_s", "uplink_mbps", "scores", "upload_ratio")
         given = {name: getattr(context, name)[turn] for name in columns}
-        turned = load_of(m, context.theta, **given)
+        turned = load_of(m, context.budget, **given)
         np.testing.assert_allclose(rule.ratios(state, turned), theta[turn], rtol=1e-7)
         assert ((theta >= 0.005) & (theta <= 1)).all()
         assert theta.tolist() == rule.ratios(state, context).tolist()
@@ -91,7 +91,7 @@ def test_budgets_add_up_where_nothing_clips(rule):
         theta = rule.ratios(rule.init(), context)
         if ((theta > 0.0051) & (theta < 1)).all():
             checked += 1
-            assert theta.sum() == pytest.approx(10 * context.theta, rel=1e-9)
+            assert theta.sum() == pytest.approx(10 * context.budget, rel=1e-9)
     assert checked >= 5
 
 
@@ -102,7 +102,7 @@ def test_budgets_are_not_exceeded_where_no_floor_binds(rule):
         context = random_load(rng, 10, rng.uniform(0.05, 0.9))
         theta = rule.ratios(rule.init(), context)
         if (theta > 0.0051).all() and not (isinstance(rule, FlexCom) and rule.meet == "error"):
-            assert theta.sum() <= 10 * context.theta * (1 + 1e-9)
+            assert theta.sum() <= 10 * context.budget * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("rule", EVERY, **NAME)
@@ -122,7 +122,7 @@ def test_a_whole_budget_sends_everything(rule):
 def test_free_and_dead_links(rule, mbps):
     theta = rule.ratios(rule.init(), load_of(3, 0.2, uplink_mbps=mbps))
     assert ((theta >= 0.005) & (theta <= 1)).all()
-    if np.ndim(mbps) and rule.wants == {"uplink_mbps"}:
+    if np.ndim(mbps) and rule.requires == {"uplink_mbps"}:
         assert theta[0] == 0.005 <= theta[1] < theta[2]
     if rule in (FlexCom(), Uniform()) and mbps == np.inf:
         np.testing.assert_allclose(theta, 0.2)
@@ -254,7 +254,7 @@ def test_the_program_and_the_rule_agree():
 
 @pytest.mark.parametrize(("rule", "column"), [(FromSelector(), "upload_ratio"), (ByScore(), "scores")], **NAME)
 def test_what_the_selector_does_not_give(rule, column):
-    assert rule.wants == {column}
+    assert rule.requires == {column}
     with pytest.raises(ContractError, match=f"this selector gives no {column}"):
         rule.ratios({}, AllocationContext(np.arange(1), 0.2, 0.2, False, 10, *np.ones((4, 1))))
 
@@ -343,11 +343,11 @@ def test_flexcom_spends_least_energy(seed):
     context = random_load(rng, m, rng.uniform(0.05, 0.6))
     theta = FlexCom("error", a, least=least).ratios({}, context)
     p, e = context.shares, context.whole_s / context.whole_s.sum()
-    allowed = context.theta**-a
+    allowed = context.budget**-a
     assert p @ theta**-a == pytest.approx(allowed, rel=1e-9)
     solved = minimize(
         lambda x: e @ np.exp(x),
-        np.full(m, np.log(context.theta)),
+        np.full(m, np.log(context.budget)),
         jac=lambda x: e * np.exp(x),
         bounds=[(np.log(least), 0.0)] * m,
         constraints={"type": "ineq", "fun": lambda x: 1 - p @ np.exp(-a * x) / allowed},
@@ -414,14 +414,14 @@ def test_the_program_against_a_solver(seed):
     solved = linprog(
         np.append(np.zeros(m), 1.0),
         A_ub=np.vstack([np.column_stack([np.diag(r), -np.ones(m)]), np.append(-w, 0.0)]),
-        b_ub=np.append(-a, -context.theta),
+        b_ub=np.append(-a, -context.budget),
         bounds=[(0.005, 1.0)] * m + [(0, None)],
         method="highs",
     )
     ends = a + theta * r
     assert ends[theta < 1].max(initial=0.0) <= solved.fun * (1 + 1e-7)
     assert ends.max() <= max(solved.fun, (a + r)[theta == 1].max(initial=0.0)) * (1 + 1e-7)
-    assert w @ (1 - theta) <= 1 - context.theta + 1e-9
+    assert w @ (1 - theta) <= 1 - context.budget + 1e-9
     assert (theta >= solved.x[:m] - 1e-7).all()
 
 

@@ -65,16 +65,16 @@ def test_the_form_is_known_beforehand_and_the_bytes_tell_the_same_vector(
     rng = np.random.default_rng(seed)
     v = torch.from_numpy(rng.standard_normal(layout.size) * scale).to(dtype)
     before = v.clone()
-    form = compressor.form(theta, layout, key, dtype)
-    extras = {name: v[layout.layers[name]].clone() for name in compressor.wants(theta, layout, key, None)}
-    packet = compressor.compress(v, theta, layout, key, extras)
+    form = compressor.spec(theta, layout, key, dtype)
+    curvature = {name: v[layout.layers[name]].clone() for name in compressor.curvature_layers(theta, layout, key, None)}
+    packet = compressor.compress(v, theta, layout, key, curvature)
     assert torch.equal(v, before)  # the update is not changed
-    assert packet.form == form
+    assert packet.spec == form
     data = encode({"delta": packet})
     assert len(data) == length({"delta": form})
     assert torch.equal(decode(data)["delta"].dense(), packet.dense())
     assert packet.dense().dtype == dtype
-    again = compressor.compress(v, theta, layout, key, extras)
+    again = compressor.compress(v, theta, layout, key, curvature)
     assert encode({"delta": again}) == data  # a function of values and key alone
     if not v.any() and not isinstance(compressor, Signs):
         assert not packet.dense().any()
@@ -179,7 +179,7 @@ def test_per_tensor_each_tensor_keeps_its_share() -> None:
     v, layout = torch.tensor([9.0, 8.0, 7.0, 6.0, 0.1, 0.2]), layout_of(4, 2)
     assert TopK().compress(v, 0.5, layout, KEY).indices().tolist() == [0, 1, 2]
     assert TopK(per_tensor=True).compress(v, 0.5, layout, KEY).indices().tolist() == [0, 1, 5]
-    assert TopK(per_tensor=True).form(0.05, layout, KEY).kept == 2  # at least one each
+    assert TopK(per_tensor=True).spec(0.05, layout, KEY).kept == 2  # at least one each
 
 
 def test_flat_directions_and_missing_curvature() -> None:
@@ -221,25 +221,25 @@ def test_the_first_layer_is_drawn_with_these_probabilities_and_no_layer_twice() 
     one, three = TopK(criterion="curvature", layers=1), TopK(criterion="curvature")
     hits = dict.fromkeys(layout.layers, 0)
     for seed in range(4000):
-        (name,) = one.wants(0.2, layout, Key(seed), memory)
+        (name,) = one.curvature_layers(0.2, layout, Key(seed), memory)
         hits[name] += 1
         if seed < 50:
-            assert len(set(three.wants(0.2, layout, Key(seed), memory))) == 3
+            assert len(set(three.curvature_layers(0.2, layout, Key(seed), memory))) == 3
     for got, p in zip(hits.values(), (0.53, 0.29, 0.13, 0.05), strict=True):
         assert abs(got / 4000 - p) < 4 * (p * (1 - p) / 4000) ** 0.5
-    assert TopK().wants(0.2, layout, KEY, memory) == ()
-    assert three.wants(1.0, layout, KEY, memory) == ()  # everything is sent
-    assert TopK(criterion="curvature", layers=9).wants(0.2, layout, KEY, memory) == tuple(layout.layers)
+    assert TopK().curvature_layers(0.2, layout, KEY, memory) == ()
+    assert three.curvature_layers(1.0, layout, KEY, memory) == ()  # everything is sent
+    assert TopK(criterion="curvature", layers=9).curvature_layers(0.2, layout, KEY, memory) == tuple(layout.layers)
 
 
 def test_a_client_remembers_how_many_of_each_layer_it_sent() -> None:
     rule, layout = TopK(criterion="curvature"), layout_of(3, 1, 2)
     packet = rule.compress(torch.tensor([5.0, 0.0, 4.0, 3.0, 0.0, 0.0]), 0.5, layout, KEY)
-    assert rule.remember(packet, layout)["picked"].tolist() == [2.0, 1.0, 0.0]
-    assert TopK().remember(packet, layout) == {}
+    assert rule.next_state(packet, layout)["picked"].tolist() == [2.0, 1.0, 0.0]
+    assert TopK().next_state(packet, layout) == {}
     crossed = Layout((Entry("a.w", "a", (1,), 0), Entry("b.w", "b", (1,), 1), Entry("a.b", "a", (1,), 2)))
     with pytest.raises(ContractError, match="do not lie one after the other"):
-        rule.wants(0.3, crossed, KEY, None)
+        rule.curvature_layers(0.3, crossed, KEY, None)
 
 
 # ------------------------------------------------------------------------------------- random-k
@@ -262,7 +262,7 @@ def test_random_k_is_unbiased_with_its_variance() -> None:
 
 def draws(compressor: QSGD | TernGrad, v: torch.Tensor, n: int) -> torch.Tensor:
     """``n`` independent codings of ``v``: a bucket each."""
-    codes = compressor.quantise(v.repeat(n), (len(v),) * n, Key(5))
+    codes = compressor.quantize(v.repeat(n), (len(v),) * n, Key(5))
     return codes.values().view(n, -1).double()
 
 
@@ -314,7 +314,7 @@ def test_fedpaq_is_qsgd_with_one_norm() -> None:
     v = torch.randn(30, generator=torch.Generator().manual_seed(0))
     same = [c.compress(v, 1.0, layout_of(30), KEY) for c in (FedPAQ(5), QSGD(5, 0))]
     assert torch.equal(same[0].dense(), same[1].dense())
-    assert same[0].form == same[1].form
+    assert same[0].spec == same[1].spec
 
 
 def test_terngrad_is_unbiased_with_its_variance() -> None:

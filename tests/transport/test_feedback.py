@@ -20,7 +20,7 @@ from motley.transport.compressors.randomk import RandomK
 from motley.transport.compressors.signs import Signs
 from motley.transport.compressors.tensor_drop import TensorDrop
 from motley.transport.compressors.topk import TopK
-from motley.transport.feedback import EF21, Adaptive, Feedback, Fixed, NoFeedback, Sent, send
+from motley.transport.feedback import EF21, Adaptive, CompressedUpdate, Feedback, Fixed, NoFeedback, compress_update
 
 KEY = Key(0)
 STEPS = ([4.0, -3.0, 2.0, 1.0], [0.0, 1.0, 1.0, 1.0], [1.0, 0.0, 0.0, 0.0])
@@ -31,19 +31,19 @@ def layout(size: int) -> Layout:
 
 
 def once(
-    feedback: Feedback, compressor: Compressor, delta: Tensor, memory, theta: float, budget: float = 0.2, key: Key = KEY
-) -> Sent:
-    return send(feedback, compressor, delta, memory, theta, budget, layout(len(delta)), key)
+    feedback: Feedback, compressor: Compressor, delta: Tensor, client_state, theta: float, budget: float = 0.2, key: Key = KEY
+) -> CompressedUpdate:
+    return compress_update(feedback, compressor, delta, client_state, theta, budget, layout(len(delta)), key)
 
 
 def run(decay: float) -> tuple[Tensor, Tensor]:
     """Three steps of C1's example with k = 2: all that was sent ``[3, 4]``, and the last e."""
-    memory, sent = None, []
+    client_state, sent = None, []
     for delta in STEPS:
-        done = once(Fixed(decay), TopK(), torch.tensor(delta, dtype=torch.float64), memory, 0.5)
-        memory = done.memory
+        done = once(Fixed(decay), TopK(), torch.tensor(delta, dtype=torch.float64), client_state, 0.5)
+        client_state = done.client_state
         sent.append(done.update)
-    return torch.stack(sent), memory["e"]
+    return torch.stack(sent), client_state["e"]
 
 
 def test_without_decay_nothing_is_lost() -> None:
@@ -73,11 +73,11 @@ def test_sent_and_kept_are_v_bit_for_bit(seed: int, theta: float, which: str, do
     delta, e = (torch.from_numpy(rng.standard_normal(50)).to(dtype) for _ in range(2))
     before = e.clone()
     done = once(Fixed(1.0), compressor, delta, {"e": e}, theta, key=Key(seed))
-    assert torch.equal(done.update + done.memory["e"], delta + e)
-    assert not (done.update * done.memory["e"]).any()  # every coordinate is here or there
+    assert torch.equal(done.update + done.client_state["e"], delta + e)
+    assert not (done.update * done.client_state["e"]).any()  # every coordinate is here or there
     assert torch.equal(e, before)  # a lost upload leaves the old memory
     decayed = once(Adaptive(), compressor, delta, {"e": e}, theta, budget=0.28, key=Key(seed))
-    assert torch.allclose(decayed.memory["e"], 0.9364 * done.memory["e"])
+    assert torch.allclose(decayed.client_state["e"], 0.9364 * done.client_state["e"])
     assert torch.equal(decayed.update, done.update)
 
 
@@ -86,10 +86,10 @@ def test_what_is_left_of_quantised_values_is_kept() -> None:
     v = torch.tensor([0.1, -8.0, 0.2, 6.0])
     done = once(Fixed(1.0), Chain(TopK(), QSGD(1, 0)), v, None, 0.5)
     assert set(done.update.abs().tolist()) <= {0.0, 10.0}
-    assert torch.allclose(done.update + done.memory["e"], v)
-    assert done.memory["e"][1] in (-8.0, 2.0)  # not 0, as the unquantised value would leave it
+    assert torch.allclose(done.update + done.client_state["e"], v)
+    assert done.client_state["e"][1] in (-8.0, 2.0)  # not 0, as the unquantised value would leave it
     signs = once(Fixed(1.0), Signs(), v, None, 1.0)
-    assert torch.allclose(signs.update + signs.memory["e"], v)
+    assert torch.allclose(signs.update + signs.client_state["e"], v)
 
 
 def test_theta_one_leaves_nothing() -> None:
@@ -97,8 +97,8 @@ def test_theta_one_leaves_nothing() -> None:
     for feedback in (Fixed(1.0), Adaptive()):
         done = once(feedback, TopK(), delta, {"e": torch.ones(3)}, 1.0, budget=1.0)
         assert torch.equal(done.update, delta + 1)
-        assert not done.memory["e"].any()
-    assert once(NoFeedback(), Identity(), delta, None, 1.0).memory == {}
+        assert not done.client_state["e"].any()
+    assert once(NoFeedback(), Identity(), delta, None, 1.0).client_state == {}
 
 
 def test_the_adaptive_decay() -> None:
@@ -112,22 +112,22 @@ def test_the_adaptive_decay() -> None:
 def test_the_worked_memory_of_hetero_select() -> None:
     """methods 6 (c): {0, 1} are sent of v = (3, -2, 1, .5); e = .938093 (0, 0, 1, .5) = (0, 0, .938093, .469046)."""
     done = once(Adaptive(), TopK(), torch.tensor([3.0, -2.0, 1.0, 0.5]), None, 0.5, budget=0.265894)
-    assert done.memory["e"].tolist() == pytest.approx([0, 0, 0.938093, 0.469046], abs=1e-6)
+    assert done.client_state["e"].tolist() == pytest.approx([0, 0, 0.938093, 0.469046], abs=1e-6)
 
 
 def test_the_client_s_theta_does_not_set_the_decay() -> None:
     delta = torch.tensor([3.0, 1.0, 1.0, 1.0])
-    found = [once(Adaptive(), TopK(), delta, None, theta, budget=0.2).memory["e"][3].item() for theta in (0.1, 0.7)]
+    found = [once(Adaptive(), TopK(), delta, None, theta, budget=0.2).client_state["e"][3].item() for theta in (0.1, 0.7)]
     assert found == pytest.approx([0.946, 0.946])
 
 
 def test_ef21_walks_to_a_fixed_target() -> None:
     """C2: target (3, 1), kappa = 1, g = 0: (3, 0), (3, 1), (3, 1)."""
-    memory, seen = None, []
+    client_state, seen = None, []
     for _ in range(3):
-        done = once(EF21(), TopK(), torch.tensor([3.0, 1.0]), memory, 0.5)
-        memory = done.memory
-        seen.append(memory["g"].tolist())
+        done = once(EF21(), TopK(), torch.tensor([3.0, 1.0]), client_state, 0.5)
+        client_state = done.client_state
+        seen.append(client_state["g"].tolist())
     assert seen == [[3, 0], [3, 1], [3, 1]]
 
 
@@ -138,7 +138,7 @@ def test_ef21_contracts(seed: int, kept: int) -> None:
     rng = np.random.default_rng(seed)
     target, g = (torch.from_numpy(rng.standard_normal(20)) for _ in range(2))
     for _ in range(5):
-        after = once(EF21(), TopK(), target, {"g": g}, kept / 20).memory["g"]
+        after = once(EF21(), TopK(), target, {"g": g}, kept / 20).client_state["g"]
         assert float((after - target).square().sum()) <= (1 - kept / 20) * float((g - target).square().sum()) + 1e-12
         g = after
 
@@ -155,24 +155,24 @@ def test_ef21_s_server_holds_the_mean_of_all_clients_vectors() -> None:
         for k in there:
             delta = torch.from_numpy(rng.standard_normal(6))
             done = once(EF21(), TopK(), delta, memories[k], theta)
-            memories[k] = done.memory
+            memories[k] = done.client_state
             changes += done.update
             deltas.append(delta)
-        mean = EF21().follow(mean, changes, clients)
+        mean = EF21().update_mean(mean, changes, clients)
         held = torch.stack([torch.zeros(6, dtype=torch.float64) if m is None else m["g"] for m in memories]).mean(0)
         assert torch.allclose(mean, held)
     assert torch.allclose(mean, torch.stack(deltas).mean(0))
-    assert EF21.sends_changes
-    assert not Fixed().sends_changes
+    assert EF21.incremental
+    assert not Fixed().incremental
 
 
 def test_an_update_that_is_not_finite_poisons_nothing() -> None:
-    memory = {"e": torch.ones(3)}
+    client_state = {"e": torch.ones(3)}
     with pytest.raises(CodecError, match="not finite"):
-        once(Fixed(1.0), TopK(), torch.tensor([1.0, float("nan"), 0.0]), memory, 0.5)
+        once(Fixed(1.0), TopK(), torch.tensor([1.0, float("nan"), 0.0]), client_state, 0.5)
     with pytest.raises(CodecError, match="not finite"):  # each is finite, their sum is not
         once(Fixed(1.0), TopK(), torch.full((3,), 3e38), {"e": torch.full((3,), 3e38)}, 0.5)
-    assert memory["e"].tolist() == [1, 1, 1]
+    assert client_state["e"].tolist() == [1, 1, 1]
 
 
 def test_what_does_not_contract_is_refused() -> None:
@@ -194,7 +194,7 @@ def test_options_are_checked() -> None:
 def test_curvature_and_memory_travel_together() -> None:
     two = Layout((Entry("a.w", "a", (2,), 0), Entry("b.w", "b", (2,), 2)))
     rule, v = TopK(criterion="curvature", layers=1), torch.tensor([3.0, -2.0, 1.0, 0.5])
-    done = send(Fixed(1.0), rule, v, None, 0.5, 0.2, two, KEY, {"a": torch.tensor([10.0, 1.0])})
+    done = compress_update(Fixed(1.0), rule, v, None, 0.5, 0.2, two, KEY, {"a": torch.tensor([10.0, 1.0])})
     assert done.packet.indices().tolist() == [1, 2]
-    assert set(done.memory) == {"e", "picked"}
-    assert done.memory["picked"].tolist() == [1.0, 1.0]
+    assert set(done.client_state) == {"e", "picked"}
+    assert done.client_state["picked"].tolist() == [1.0, 1.0]

@@ -59,14 +59,14 @@ def packets(draw) -> Packet:
 @given(st.dictionaries(st.text(min_size=1, max_size=9).filter(lambda s: s.isprintable()), packets(), max_size=3))
 def test_what_is_decoded_is_what_was_sent_and_as_long_as_its_forms(message: dict[str, Packet]) -> None:
     data = encode(message)
-    assert len(data) == length({name: packet.form for name, packet in message.items()})
+    assert len(data) == length({name: packet.spec for name, packet in message.items()})
     back = decode(data)
     assert list(back) == list(message)
     for name, packet in message.items():
         assert back[name].size == packet.size
         assert torch.equal(back[name].dense(), packet.dense())
         assert back[name].dense().dtype == packet.dense().dtype
-    assert encode(back) == data or any(p.form != back[name].form for name, p in message.items())
+    assert encode(back) == data or any(p.spec != back[name].spec for name, p in message.items())
 
 
 def test_no_length_depends_on_values() -> None:
@@ -186,7 +186,7 @@ def test_a_level_that_does_not_exist_is_told() -> None:
 
 
 def test_a_receiver_that_knows_the_forms_takes_no_others() -> None:
-    data, forms = encode(MESSAGE), {name: packet.form for name, packet in MESSAGE.items()}
+    data, forms = encode(MESSAGE), {name: packet.spec for name, packet in MESSAGE.items()}
     forms["cut"] = PacketSpec(3, 3, coding="codes32", levels=1, group=(1, 2))
     cut = Packet(3, Codes(torch.ones(3, dtype=torch.int8), 1, torch.ones(2), (1, 2)))
     assert decode(encode({**MESSAGE, "cut": cut}), forms).keys() == forms.keys()

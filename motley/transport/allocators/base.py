@@ -45,7 +45,7 @@ class AllocationContext:
     """
 
     ids: Ids
-    theta: float
+    budget: float
     average: float
     warm: bool
     size: int
@@ -72,7 +72,7 @@ class Allocator(ABC):
     """Who may send how much. ``wants`` names the columns of :class:`AllocationContext` without which it makes no sense:
     ``"scores"`` and ``"upload_ratio"`` of the selector, ``"uplink_mbps"`` of a network in which uploads take time."""
 
-    wants: ClassVar[frozenset[str]] = frozenset()
+    requires: ClassVar[frozenset[str]] = frozenset()
 
     def refuses(self, budget: Budget) -> str | None:
         """Why this budget makes no sense here, in one sentence with the way out; None: it does."""

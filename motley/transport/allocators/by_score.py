@@ -22,7 +22,7 @@ Deviations and readings
 * All scores (near) 0: theta_t for everybody, ceiling and least as ever. A client of score 0 sends ``least``.
 * READING where clients differ in steps, H is the cohort's mean.
 
->>> context = AllocationContext(np.arange(4), theta=0.2, average=0.2, warm=False, size=7850, examples=np.ones(4),
+>>> context = AllocationContext(np.arange(4), budget=0.2, average=0.2, warm=False, size=7850, examples=np.ones(4),
 ...             steps=np.full(4, 50.0), compute_s=np.full(4, 15.0), uplink_mbps=np.full(4, 3.0), scores=np.array([1, 0.5, 0.3, 0.2]))
 >>> ByScore().ratios({}, context).round(6).tolist()
 [0.4, 0.2, 0.12, 0.08]
@@ -66,7 +66,7 @@ class ByScore(Allocator):
     mean_step_s: float = 0.3
     time_budget_s: float | None = None
 
-    wants: ClassVar[frozenset[str]] = frozenset({"scores"})
+    requires: ClassVar[frozenset[str]] = frozenset({"scores"})
 
     def __post_init__(self) -> None:
         check_least(self.least)
@@ -88,7 +88,7 @@ class ByScore(Allocator):
             return np.ones(len(context.ids))
         mean = float(context.scores.mean()) if len(context.ids) else 0.0
         relative = context.scores / mean if mean >= NOTHING else np.ones(len(context.ids))
-        return np.clip(np.minimum(relative * context.theta, self.ceiling(context)), self.least, 1.0)
+        return np.clip(np.minimum(relative * context.budget, self.ceiling(context)), self.least, 1.0)
 
     def round_s(self, context: AllocationContext) -> float:
         """T_b."""

@@ -20,7 +20,7 @@ Deviations and readings
 * INTERPRETATION-D a dead link (B_k = 0) sends ``least`` and stays out of the program; a free one sends all.
 * FedCG itself chooses clients too, and runs without error feedback: the selector ``fedcg`` with ``allocator = "from_selector"``.
 
->>> context = AllocationContext(np.arange(3), theta=0.7, average=0.7, warm=False, size=2_812_500,
+>>> context = AllocationContext(np.arange(3), budget=0.7, average=0.7, warm=False, size=2_812_500,
 ...             examples=np.array([50, 30, 20]), steps=np.ones(3),
 ...             compute_s=np.array([5.0, 15, 25]), uplink_mbps=np.array([5.0, 3, 1]))
 >>> FedCGProgram(weights="examples", least=0.02).ratios({}, context).round(6).tolist()
@@ -65,7 +65,7 @@ class FedCGProgram(Allocator):
     least: float = LEAST
     slack: Slack = "fidelity"
 
-    wants: ClassVar[frozenset[str]] = frozenset({"uplink_mbps"})
+    requires: ClassVar[frozenset[str]] = frozenset({"uplink_mbps"})
 
     def __post_init__(self) -> None:
         check_least(self.least)
@@ -83,7 +83,7 @@ class FedCGProgram(Allocator):
             weights = self._weights(state, context)[alive]
             weights = weights if weights.any() else np.ones(len(weights))
             theta[alive] = upload_ratios(
-                context.compute_s[alive], upload_s[alive], context.theta, self.least, weights, self.slack
+                context.compute_s[alive], upload_s[alive], context.budget, self.least, weights, self.slack
             )[0]
         return theta
 

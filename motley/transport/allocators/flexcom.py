@@ -23,7 +23,7 @@ Deviations and readings
 * INTERPRETATION-D a dead link (B_k = 0) sends ``least`` and stays out; a free one costs next to nothing; with free links alone
   e_k = 1.
 
->>> context = AllocationContext(np.arange(2), theta=0.2, average=0.2, warm=False, size=10**6, examples=np.ones(2), steps=np.ones(2),
+>>> context = AllocationContext(np.arange(2), budget=0.2, average=0.2, warm=False, size=10**6, examples=np.ones(2), steps=np.ones(2),
 ...             compute_s=np.ones(2), uplink_mbps=np.array([1.0, 4.0]))
 >>> FlexCom().ratios({}, context).round(6).tolist()
 [0.133333, 0.266667]
@@ -74,7 +74,7 @@ class FlexCom(Allocator):
     error: Literal["alike", "last_update"] = "alike"
     least: float = LEAST
 
-    wants: ClassVar[frozenset[str]] = frozenset({"uplink_mbps"})
+    requires: ClassVar[frozenset[str]] = frozenset({"uplink_mbps"})
 
     def __post_init__(self) -> None:
         check_least(self.least)
@@ -98,7 +98,7 @@ class FlexCom(Allocator):
         energy = np.maximum(energy, SMALL * energy.max()) if energy.max() > 0 else np.ones(len(energy))
         gain = (error / energy) ** (1.0 / (1.0 + self.a))
         theta[alive] = (
-            self._by_traffic(gain, context.theta) if self.meet == "traffic" else self._by_error(gain, error, context.theta)
+            self._by_traffic(gain, context.budget) if self.meet == "traffic" else self._by_error(gain, error, context.budget)
         )
         return theta
 

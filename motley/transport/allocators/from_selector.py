@@ -24,7 +24,7 @@ class FromSelector(Allocator):
 
     least: float = LEAST
 
-    wants: ClassVar[frozenset[str]] = frozenset({"upload_ratio"})
+    requires: ClassVar[frozenset[str]] = frozenset({"upload_ratio"})
 
     def __post_init__(self) -> None:
         check_least(self.least)

@@ -22,4 +22,4 @@ class Uniform(Allocator):
 
     def ratios(self, state: State, context: AllocationContext) -> Floats:
         """The budget."""
-        return np.full(len(context.ids), context.theta)
+        return np.full(len(context.ids), context.budget)

@@ -1,6 +1,6 @@
 """What a compressor is: how a vector becomes a :class:`~motley.transport.packet.Packet`, and of what form, known beforehand.
 
-Two kinds share everything but one question each: a :class:`Sparsifier` says *which* values travel, a :class:`Quantiser` in *how
+Two kinds share everything but one question each: a :class:`Sparsifier` says *which* values travel, a :class:`Quantizer` in *how
 few bits*. A compressor sees the flat vector over trainable parameters only (optimisation-and-compression C0): all layers at once.
 
 ``theta`` is the share of the vector that may travel; ``kept = max(1, min(D, ceil(theta D - 1e-6)))``. Randomness
@@ -28,7 +28,7 @@ from motley.transport.packet import Codes, Coding, Packet, PacketSpec
 __all__ = [
     "NONE",
     "Compressor",
-    "Quantiser",
+    "Quantizer",
     "Sparsifier",
     "Tensors",
     "coding_of",
@@ -50,11 +50,11 @@ class Compressor(ABC):
     budgeted: ClassVar[bool] = True  # False: theta is not listened to, every value travels
 
     @abstractmethod
-    def form(self, theta: float, layout: Layout, key: Key, dtype: torch.dtype = torch.float32) -> PacketSpec:
+    def spec(self, ratio: float, layout: Layout, key: Key, dtype: torch.dtype = torch.float32) -> PacketSpec:
         """The form that :meth:`compress` will give for the same arguments, whatever the values."""
 
     @abstractmethod
-    def compress(self, v: Tensor, theta: float, layout: Layout, key: Key, extras: Tensors = NONE) -> Packet:
+    def compress(self, v: Tensor, ratio: float, layout: Layout, key: Key, curvature: Tensors = NONE) -> Packet:
         """What travels of ``v`` ``[D]``. ``extras``: what was measured because :meth:`wants` named it.
 
         Raises
@@ -62,40 +62,40 @@ class Compressor(ABC):
         CodecError: a value that is not finite.
         """
 
-    def wants(self, theta: float, layout: Layout, key: Key, memory: Tensors | None) -> tuple[str, ...]:
+    def curvature_layers(self, ratio: float, layout: Layout, key: Key, client_state: Tensors | None) -> tuple[str, ...]:
         """Layers whose curvature must be measured before the engine lets the client go. Asked on the drawing board."""
         return ()
 
-    def remember(self, packet: Packet, layout: Layout) -> Tensors:
+    def next_state(self, packet: Packet, layout: Layout) -> Tensors:
         """What the client keeps of what it sent; taken over when the upload is accepted."""
         return {}
 
-    def first(self, layout: Layout) -> Tensors:
+    def initial_state(self, layout: Layout) -> Tensors:
         """The same of a client that never sent anything."""
         return {}
 
-    def bad_with_feedback(self) -> str | None:
+    def refuses_feedback(self) -> str | None:
         """Why error feedback may not go around it; None when it may."""
         return None
 
-    def paper_bits(self, theta: float, layout: Layout, key: Key) -> int:
+    def paper_bits(self, ratio: float, layout: Layout, key: Key) -> int:
         """Bits as papers count them: ``theta D`` values in their own width, places free, 32 for each scale."""
-        return self.form(theta, layout, key).values_bits(theta if self.budgeted else None)
+        return self.spec(ratio, layout, key).values_bits(ratio if self.budgeted else None)
 
 
 class Sparsifier(Compressor):
     """Sends some values, each whole."""
 
     @abstractmethod
-    def choose(self, v: Tensor, theta: float, layout: Layout, key: Key, extras: Tensors) -> Packet:
+    def choose(self, v: Tensor, ratio: float, layout: Layout, key: Key, curvature: Tensors) -> Packet:
         """Which values travel, as they are."""
 
-    def compress(self, v: Tensor, theta: float, layout: Layout, key: Key, extras: Tensors = NONE) -> Packet:
+    def compress(self, v: Tensor, ratio: float, layout: Layout, key: Key, curvature: Tensors = NONE) -> Packet:
         """The chosen values."""
-        return self.choose(require_finite(v), theta, layout, key, extras)
+        return self.choose(require_finite(v), ratio, layout, key, curvature)
 
 
-class Quantiser(Compressor):
+class Quantizer(Compressor):
     """Sends every value in few bits. In a chain it gets the values that a sparsifier chose, which belong to no layer."""
 
     budgeted: ClassVar[bool] = False
@@ -106,25 +106,25 @@ class Quantiser(Compressor):
         """Levels, and values per group (0: one group)."""
 
     @abstractmethod
-    def quantise(self, values: Tensor, group: int | tuple[int, ...], key: Key) -> Codes:
+    def quantize(self, values: Tensor, group: int | tuple[int, ...], key: Key) -> Codes:
         """Values ``[n]`` as levels times a scale per group."""
 
     def groups(self, layout: Layout) -> int | tuple[int, ...]:
         """The groups of a whole vector."""
         return self.width[1]
 
-    def coded(self, form: PacketSpec, group: int | tuple[int, ...]) -> PacketSpec:
+    def coded(self, spec: PacketSpec, group: int | tuple[int, ...]) -> PacketSpec:
         """A form whose values are written as codes."""
-        coding: Coding = "codes64" if form.coding == "float64" else "codes32"
-        return PacketSpec(form.size, form.kept, form.places, form.runs, coding, self.width[0], group)
+        coding: Coding = "codes64" if spec.coding == "float64" else "codes32"
+        return PacketSpec(spec.size, spec.kept, spec.places, spec.runs, coding, self.width[0], group)
 
-    def form(self, theta: float, layout: Layout, key: Key, dtype: torch.dtype = torch.float32) -> PacketSpec:
+    def spec(self, ratio: float, layout: Layout, key: Key, dtype: torch.dtype = torch.float32) -> PacketSpec:
         """All values, as codes."""
         return self.coded(PacketSpec(layout.size, layout.size, coding=coding_of(dtype)), self.groups(layout))
 
-    def compress(self, v: Tensor, theta: float, layout: Layout, key: Key, extras: Tensors = NONE) -> Packet:
+    def compress(self, v: Tensor, ratio: float, layout: Layout, key: Key, curvature: Tensors = NONE) -> Packet:
         """All values, as codes."""
-        return Packet(len(v), self.quantise(require_finite(v), self.groups(layout), key.fold("coins")))
+        return Packet(len(v), self.quantize(require_finite(v), self.groups(layout), key.fold("coins")))
 
 
 def coding_of(dtype: torch.dtype) -> Coding:
@@ -132,15 +132,15 @@ def coding_of(dtype: torch.dtype) -> Coding:
     return "float64" if dtype == torch.float64 else "float32"
 
 
-def kept_of(theta: float, size: int) -> int:
+def kept_of(ratio: float, size: int) -> int:
     """How many of ``size`` values a share of ``theta`` is.
 
     >>> kept_of(0.07, 100), kept_of(0.0, 5), kept_of(1.0, 5)
     (7, 1, 5)
     """
-    if not 0.0 <= theta <= 1.0:
-        raise ConfigError(f"got a share of {theta}; expected 0 to 1")
-    return max(min(size, 1), min(size, math.ceil(theta * size - 1e-6)))
+    if not 0.0 <= ratio <= 1.0:
+        raise ConfigError(f"got a share of {ratio}; expected 0 to 1")
+    return max(min(size, 1), min(size, math.ceil(ratio * size - 1e-6)))
 
 
 def require_finite(v: Tensor) -> Tensor:

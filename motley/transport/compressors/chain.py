@@ -24,7 +24,7 @@ from torch import Tensor
 from motley.core.errors import ConfigError
 from motley.core.keys import Key
 from motley.core.layout import Layout
-from motley.transport.compressors.base import NONE, Compressor, Quantiser, Sparsifier, Tensors, require_finite
+from motley.transport.compressors.base import NONE, Compressor, Quantizer, Sparsifier, Tensors, require_finite
 from motley.transport.packet import Packet, PacketSpec
 
 __all__ = ["Chain"]
@@ -36,37 +36,37 @@ class Chain(Compressor):
 
     budgeted: ClassVar[bool] = True
     sparsifier: Sparsifier
-    quantiser: Quantiser
+    quantizer: Quantizer
 
     def __post_init__(self) -> None:
-        if not isinstance(self.sparsifier, Sparsifier) or not isinstance(self.quantiser, Quantiser):
+        if not isinstance(self.sparsifier, Sparsifier) or not isinstance(self.quantizer, Quantizer):
             raise ConfigError(
-                f"got {type(self.sparsifier).__name__} then {type(self.quantiser).__name__}; expected one that chooses values "
+                f"got {type(self.sparsifier).__name__} then {type(self.quantizer).__name__}; expected one that chooses values "
                 "(topk, randomk, tensor_drop), then one that shortens them (qsgd, fedpaq, signs, terngrad)"
             )
 
-    def form(self, theta: float, layout: Layout, key: Key, dtype: torch.dtype = torch.float32) -> PacketSpec:
+    def spec(self, ratio: float, layout: Layout, key: Key, dtype: torch.dtype = torch.float32) -> PacketSpec:
         """The sparsifier's places, the quantiser's codes."""
-        return self.quantiser.coded(self.sparsifier.form(theta, layout, key, dtype), self.quantiser.width[1])
+        return self.quantizer.coded(self.sparsifier.spec(ratio, layout, key, dtype), self.quantizer.width[1])
 
-    def compress(self, v: Tensor, theta: float, layout: Layout, key: Key, extras: Tensors = NONE) -> Packet:
+    def compress(self, v: Tensor, ratio: float, layout: Layout, key: Key, curvature: Tensors = NONE) -> Packet:
         """Chosen, then quantised."""
-        packet = self.sparsifier.choose(require_finite(v), theta, layout, key, extras)
-        codes = self.quantiser.quantise(packet.numbers(), self.quantiser.width[1], key.fold("coins"))
+        packet = self.sparsifier.choose(require_finite(v), ratio, layout, key, curvature)
+        codes = self.quantizer.quantize(packet.numbers(), self.quantizer.width[1], key.fold("coins"))
         return Packet(packet.size, codes, packet.places, packet.drawn_at)
 
-    def wants(self, theta: float, layout: Layout, key: Key, memory: Tensors | None) -> tuple[str, ...]:
+    def curvature_layers(self, ratio: float, layout: Layout, key: Key, client_state: Tensors | None) -> tuple[str, ...]:
         """What the sparsifier wants."""
-        return self.sparsifier.wants(theta, layout, key, memory)
+        return self.sparsifier.curvature_layers(ratio, layout, key, client_state)
 
-    def remember(self, packet: Packet, layout: Layout) -> Tensors:
+    def next_state(self, packet: Packet, layout: Layout) -> Tensors:
         """What the sparsifier keeps."""
-        return self.sparsifier.remember(packet, layout)
+        return self.sparsifier.next_state(packet, layout)
 
-    def first(self, layout: Layout) -> Tensors:
+    def initial_state(self, layout: Layout) -> Tensors:
         """What the sparsifier keeps before it ever sent."""
-        return self.sparsifier.first(layout)
+        return self.sparsifier.initial_state(layout)
 
-    def bad_with_feedback(self) -> str | None:
+    def refuses_feedback(self) -> str | None:
         """Whichever of the two objects."""
-        return self.sparsifier.bad_with_feedback() or self.quantiser.bad_with_feedback()
+        return self.sparsifier.refuses_feedback() or self.quantizer.refuses_feedback()

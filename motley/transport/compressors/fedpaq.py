@@ -27,7 +27,7 @@ from torch import Tensor
 from motley.core.errors import ConfigError
 from motley.core.keys import Key
 from motley.core.paper import Paper
-from motley.transport.compressors.base import Quantiser
+from motley.transport.compressors.base import Quantizer
 from motley.transport.compressors.qsgd import QSGD
 from motley.transport.packet import Codes
 
@@ -35,7 +35,7 @@ __all__ = ["FedPAQ"]
 
 
 @dataclass(frozen=True)
-class FedPAQ(Quantiser):
+class FedPAQ(Quantizer):
     """QSGD's quantiser with one norm for the whole update; ``levels`` is s."""
 
     paper: ClassVar[Paper] = Paper(
@@ -57,6 +57,6 @@ class FedPAQ(Quantiser):
         """``levels``, one group."""
         return self.levels, 0
 
-    def quantise(self, values: Tensor, group: int | tuple[int, ...], key: Key) -> Codes:
+    def quantize(self, values: Tensor, group: int | tuple[int, ...], key: Key) -> Codes:
         """QSGD's levels."""
-        return QSGD(self.levels, bucket=0).quantise(values, group, key)
+        return QSGD(self.levels, bucket=0).quantize(values, group, key)

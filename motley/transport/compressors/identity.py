@@ -29,10 +29,10 @@ class Identity(Compressor):
 
     budgeted: ClassVar[bool] = False
 
-    def form(self, theta: float, layout: Layout, key: Key, dtype: torch.dtype = torch.float32) -> PacketSpec:
+    def spec(self, ratio: float, layout: Layout, key: Key, dtype: torch.dtype = torch.float32) -> PacketSpec:
         """All values."""
         return PacketSpec(layout.size, layout.size, coding=coding_of(dtype))
 
-    def compress(self, v: Tensor, theta: float, layout: Layout, key: Key, extras: Tensors = NONE) -> Packet:
+    def compress(self, v: Tensor, ratio: float, layout: Layout, key: Key, curvature: Tensors = NONE) -> Packet:
         """All values."""
         return Packet(len(v), require_finite(v))

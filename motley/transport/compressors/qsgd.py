@@ -34,14 +34,14 @@ from torch import Tensor
 from motley.core.errors import CodecError, ConfigError
 from motley.core.keys import Key
 from motley.core.paper import Paper
-from motley.transport.compressors.base import Quantiser, coins
+from motley.transport.compressors.base import Quantizer, coins
 from motley.transport.packet import Codes, group_sizes
 
 __all__ = ["QSGD", "rounded"]
 
 
 @dataclass(frozen=True)
-class QSGD(Quantiser):
+class QSGD(Quantizer):
     """``levels`` levels on either side of zero.
 
     Parameters
@@ -74,7 +74,7 @@ class QSGD(Quantiser):
         """``levels`` and ``bucket``."""
         return self.levels, self.bucket
 
-    def quantise(self, values: Tensor, group: int | tuple[int, ...], key: Key) -> Codes:
+    def quantize(self, values: Tensor, group: int | tuple[int, ...], key: Key) -> Codes:
         """Levels, rounded by coins."""
         sizes = group_sizes(len(values), group).tolist()
         rows = _rows(values, sizes)

@@ -49,20 +49,20 @@ class RandomK(Sparsifier):
     paper: ClassVar[Paper] = TopK.paper
     unbiased: bool = True
 
-    def form(self, theta: float, layout: Layout, key: Key, dtype: torch.dtype = torch.float32) -> PacketSpec:
+    def spec(self, ratio: float, layout: Layout, key: Key, dtype: torch.dtype = torch.float32) -> PacketSpec:
         """So many of D, by a seed."""
-        return PacketSpec(layout.size, kept_of(theta, layout.size), "seed", coding=coding_of(dtype))
+        return PacketSpec(layout.size, kept_of(ratio, layout.size), "seed", coding=coding_of(dtype))
 
-    def choose(self, v: Tensor, theta: float, layout: Layout, key: Key, extras: Tensors) -> Packet:
+    def choose(self, v: Tensor, ratio: float, layout: Layout, key: Key, curvature: Tensors) -> Packet:
         """The drawn coordinates."""
-        kept, seed = kept_of(theta, len(v)), Key(key.fold("places").words()[0])
+        kept, seed = kept_of(ratio, len(v)), Key(key.fold("places").words()[0])
         at = drawn(seed, len(v), kept)
         values = v[at]
         if self.unbiased and kept:
             values *= len(v) / kept
         return Packet(len(v), values, seed, at)
 
-    def bad_with_feedback(self) -> str | None:
+    def refuses_feedback(self) -> str | None:
         """Scaled values overshoot: what is left over grows without bound."""
         return (
             "random-k scales its values up, which error feedback would pile up; set unbiased = false" if self.unbiased else None

@@ -28,14 +28,14 @@ from torch import Tensor
 from motley.core.errors import ConfigError
 from motley.core.keys import Key
 from motley.core.paper import Paper
-from motley.transport.compressors.base import Quantiser
+from motley.transport.compressors.base import Quantizer
 from motley.transport.packet import Codes, group_sizes
 
 __all__ = ["Signs"]
 
 
 @dataclass(frozen=True)
-class Signs(Quantiser):
+class Signs(Quantizer):
     """One bit a coordinate; ``scale``: what a sign is multiplied by."""
 
     paper: ClassVar[Paper] = Paper(
@@ -57,7 +57,7 @@ class Signs(Quantiser):
         """Signs alone, one group."""
         return 0, 0
 
-    def quantise(self, values: Tensor, group: int | tuple[int, ...], key: Key) -> Codes:
+    def quantize(self, values: Tensor, group: int | tuple[int, ...], key: Key) -> Codes:
         """The signs."""
         sizes = group_sizes(len(values), group).tolist()
         parts = torch.split(values, sizes) if sizes else ()
@@ -69,6 +69,6 @@ class Signs(Quantiser):
         q = (values >= 0).to(torch.int8).mul_(2).sub_(1)
         return Codes(q, 0, scales, group)
 
-    def bad_with_feedback(self) -> str | None:
+    def refuses_feedback(self) -> str | None:
         """Unit signs do not contract."""
         return 'signs without a scale do not contract; set scale = "mean"' if self.scale == "unit" else None

@@ -53,30 +53,30 @@ class TensorDrop(Sparsifier):
     )
     rescale: bool = False
 
-    def runs(self, theta: float, layout: Layout, key: Key) -> Runs:
+    def runs(self, ratio: float, layout: Layout, key: Key) -> Runs:
         """The parameters that travel."""
-        if not 0.0 <= theta <= 1.0:
-            raise ConfigError(f"got a share of {theta}; expected 0 to 1")
-        lucky = key.fold("tensors").uniform(np.arange(len(layout.entries)))[:, 0] < theta
+        if not 0.0 <= ratio <= 1.0:
+            raise ConfigError(f"got a share of {ratio}; expected 0 to 1")
+        lucky = key.fold("tensors").uniform(np.arange(len(layout.entries)))[:, 0] < ratio
         return tuple((e.slice.start, e.slice.stop) for e, sent in zip(layout, lucky.tolist(), strict=True) if sent)
 
-    def form(self, theta: float, layout: Layout, key: Key, dtype: torch.dtype = torch.float32) -> PacketSpec:
+    def spec(self, ratio: float, layout: Layout, key: Key, dtype: torch.dtype = torch.float32) -> PacketSpec:
         """The drawn runs."""
-        runs = self.runs(theta, layout, key)
+        runs = self.runs(ratio, layout, key)
         return PacketSpec(layout.size, sum(b - a for a, b in runs), "runs", len(runs), coding_of(dtype))
 
-    def choose(self, v: Tensor, theta: float, layout: Layout, key: Key, extras: Tensors) -> Packet:
+    def choose(self, v: Tensor, ratio: float, layout: Layout, key: Key, curvature: Tensors) -> Packet:
         """The drawn tensors."""
-        runs = self.runs(theta, layout, key)
+        runs = self.runs(ratio, layout, key)
         values = torch.cat([v[a:b] for a, b in runs]) if runs else v[:0]
-        return Packet(len(v), values / theta if self.rescale and theta else values, runs)
+        return Packet(len(v), values / ratio if self.rescale and ratio else values, runs)
 
-    def bad_with_feedback(self) -> str | None:
+    def refuses_feedback(self) -> str | None:
         """As in random-k."""
         return (
             "tensors divided by their chance would be piled up by error feedback; set rescale = false" if self.rescale else None
         )
 
-    def paper_bits(self, theta: float, layout: Layout, key: Key) -> int:
+    def paper_bits(self, ratio: float, layout: Layout, key: Key) -> int:
         """What is drawn, without the runs."""
-        return self.form(theta, layout, key).values_bits()
+        return self.spec(ratio, layout, key).values_bits()

@@ -33,7 +33,7 @@ from motley.core.errors import ConfigError
 from motley.core.keys import Key
 from motley.core.layout import Layout
 from motley.core.paper import Paper
-from motley.transport.compressors.base import Quantiser, tensor_sizes
+from motley.transport.compressors.base import Quantizer, tensor_sizes
 from motley.transport.compressors.qsgd import rounded
 from motley.transport.packet import Codes, group_sizes
 
@@ -41,7 +41,7 @@ __all__ = ["TernGrad"]
 
 
 @dataclass(frozen=True)
-class TernGrad(Quantiser):
+class TernGrad(Quantizer):
     """Three values a coordinate.
 
     Parameters
@@ -75,7 +75,7 @@ class TernGrad(Quantiser):
         """One group for each tensor, or one."""
         return tensor_sizes(layout) if self.per == "layer" else 0
 
-    def quantise(self, values: Tensor, group: int | tuple[int, ...], key: Key) -> Codes:
+    def quantize(self, values: Tensor, group: int | tuple[int, ...], key: Key) -> Codes:
         """Clipped, then one level rounded by coins."""
         sizes = group_sizes(len(values), group).tolist()
         parts = [self._clipped(part) for part in (torch.split(values, sizes) if sizes else ())]

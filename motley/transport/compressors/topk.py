@@ -106,24 +106,24 @@ class TopK(Sparsifier):
         if not 0 < self.eps < math.inf:
             raise ConfigError(f"got eps = {self.eps}; expected a small positive number, it keeps flat directions finite")
 
-    def kept(self, theta: float, size: int) -> int:
+    def kept(self, ratio: float, size: int) -> int:
         """How many of ``size`` coordinates that compete with each other travel."""
-        if self.rounding == "floor" and theta < 1:
-            return max(min(size, 1), math.floor(theta * size + 1e-6))
-        return kept_of(theta, size)
+        if self.rounding == "floor" and ratio < 1:
+            return max(min(size, 1), math.floor(ratio * size + 1e-6))
+        return kept_of(ratio, size)
 
-    def form(self, theta: float, layout: Layout, key: Key, dtype: torch.dtype = torch.float32) -> PacketSpec:
+    def spec(self, ratio: float, layout: Layout, key: Key, dtype: torch.dtype = torch.float32) -> PacketSpec:
         """So many of D, by their indices."""
-        kept = sum(self.kept(theta, b - a) for a, b in self._pools(layout.size, layout))
+        kept = sum(self.kept(ratio, b - a) for a, b in self._pools(layout.size, layout))
         return PacketSpec(layout.size, kept, "indices", coding=coding_of(dtype))
 
-    def choose(self, v: Tensor, theta: float, layout: Layout, key: Key, extras: Tensors) -> Packet:
+    def choose(self, v: Tensor, ratio: float, layout: Layout, key: Key, curvature: Tensors) -> Packet:
         """The coordinates of the largest scores."""
         pools = self._pools(len(v), layout)
-        if theta == 1:
+        if ratio == 1:
             return Packet(len(v), v, torch.arange(len(v)))
-        roots = self.roots(v, layout, extras).numpy()
-        chosen = [a + largest(roots[a:b], self.kept(theta, b - a)) for a, b in pools]
+        roots = self.roots(v, layout, curvature).numpy()
+        chosen = [a + largest(roots[a:b], self.kept(ratio, b - a)) for a, b in pools]
         at = torch.from_numpy(chosen[0] if len(chosen) == 1 else np.concatenate(chosen))
         return Packet(len(v), v[at], at)
 
@@ -131,14 +131,14 @@ class TopK(Sparsifier):
         """Coordinates that compete with each other."""
         return [(e.slice.start, e.slice.stop) for e in layout] if self.per_tensor else [(0, size)]
 
-    def roots(self, v: Tensor, layout: Layout, extras: Tensors) -> Tensor:
+    def roots(self, v: Tensor, layout: Layout, curvature: Tensors) -> Tensor:
         """Roots of the scores, ``[D]``."""
         out = v.abs()
         if self.criterion == "magnitude":
             return out
         for layer, place in layout.layers.items():
-            if layer in extras:
-                out[place] = self._curved(v[place], extras[layer].cpu())
+            if layer in curvature:
+                out[place] = self._curved(v[place], curvature[layer].cpu())
         return out
 
     def _curved(self, v: Tensor, diagonal: Tensor) -> Tensor:
@@ -152,20 +152,24 @@ class TopK(Sparsifier):
             root *= math.sqrt(total / mine) if mine else 1.0
         return root.to(v.dtype)
 
-    def wants(self, theta: float, layout: Layout, key: Key, memory: Tensors | None) -> tuple[str, ...]:
+    def curvature_layers(self, ratio: float, layout: Layout, key: Key, client_state: Tensors | None) -> tuple[str, ...]:
         """Q layers drawn by the Markov rule, in the order of the layout."""
-        if self.criterion == "magnitude" or self.kept(theta, layout.size) == layout.size:
+        if self.criterion == "magnitude" or self.kept(ratio, layout.size) == layout.size:
             return ()
         names = list(layout.layers)
-        p = self.layer_probabilities(layout, memory)
+        p = self.layer_probabilities(layout, client_state)
         with np.errstate(divide="ignore"):
             times = key.fold("layers").exponential(np.arange(len(names)))[:, 0] / p  # the first Q to ring: successive draws
         return tuple(names[i] for i in np.sort(np.argsort(times, kind="stable")[: self.layers]))
 
-    def layer_probabilities(self, layout: Layout, memory: Tensors | None) -> NDArray[np.float64]:
+    def layer_probabilities(self, layout: Layout, client_state: Tensors | None) -> NDArray[np.float64]:
         """First-draw probabilities of the layers ``[L]``."""
         sizes = _layer_sizes(layout)
-        q = np.zeros(len(sizes)) if memory is None or "picked" not in memory else memory["picked"].double().numpy()
+        q = (
+            np.zeros(len(sizes))
+            if client_state is None or "picked" not in client_state
+            else client_state["picked"].double().numpy()
+        )
         if self.share == "density":
             q = q / np.maximum(sizes, 1)
         if not q.sum() > 0:
@@ -173,7 +177,7 @@ class TopK(Sparsifier):
         mixed: NDArray[np.float64] = (1.0 - self.uniform) * q / q.sum() + self.uniform / len(sizes)
         return mixed
 
-    def remember(self, packet: Packet, layout: Layout) -> Tensors:
+    def next_state(self, packet: Packet, layout: Layout) -> Tensors:
         """``picked``; nothing under magnitude."""
         if self.criterion == "magnitude":
             return {}
@@ -181,7 +185,7 @@ class TopK(Sparsifier):
         below = np.searchsorted(packet.indices().numpy(), ends)
         return {"picked": torch.from_numpy(np.diff(below, prepend=0).astype(np.float64))}
 
-    def first(self, layout: Layout) -> Tensors:
+    def initial_state(self, layout: Layout) -> Tensors:
         """No mask yet; nothing under magnitude."""
         return {} if self.criterion == "magnitude" else {"picked": torch.zeros(len(_layer_sizes(layout)), dtype=torch.float64)}
 

@@ -2,7 +2,7 @@
 
 A site holds the experiment's file, as the server does, and works an order off with the simulator's parts: the engine trains the very
 job that a simulation would have trained, with the same batches; the update goes through the experiment's compressor and error feedback
-(:func:`motley.transport.feedback.send`); what the client keeps lies on the site's
+(:func:`motley.transport.feedback.compress_update`); what the client keeps lies on the site's
 :mod:`~motley.adapters.flower.deployed.client_state`.
 
 An order can make a site do nothing else: it names an experiment, which must be the site's own, and brings numbers.
@@ -27,7 +27,7 @@ from motley.experiments.config import Experiment
 from motley.rounds.upload import initial_client_state
 from motley.tasks.base import Task
 from motley.transport import wire
-from motley.transport.feedback import send
+from motley.transport.feedback import compress_update
 from motley.transport.packet import Packet
 from motley.transport.upload_config import merge_state, split_state
 
@@ -106,7 +106,7 @@ class ClientRuntime:
         own, before = split_state(memory)
         job = Job(order.client, order.dispatch, order.steps, order.lr)
         key, layout = self.setting.key("compress", job), self.setting.task.layout
-        layers = compressor.wants(order.theta, layout, key, before)
+        layers = compressor.curvature_layers(order.theta, layout, key, before)
         job = Job(order.client, order.dispatch, order.steps, order.lr, layers=layers)
         want = frozenset(order.want) & REPORTED | {"loss", "update_norm"}
         (trained,) = self.engine.train([job], unpack(order.model, self.like), {order.client: own}, want)
@@ -129,12 +129,12 @@ class ClientRuntime:
             return pack(values), before
         job = Job(order.client, order.dispatch, order.steps, order.lr)
         key = self.setting.key("compress", job)
-        sent = send(
+        sent = compress_update(
             upload_config.feedback, upload_config.compressor, values["delta"], before, order.theta, order.budget, layout,
             key, trained.curvature
         )  # fmt: skip
         whole = {name: Packet(value.numel(), value.reshape(-1)) for name, value in values.items() if name != "delta"}
-        return wire.encode({**whole, "delta": sent.packet}), sent.memory
+        return wire.encode({**whole, "delta": sent.packet}), sent.client_state
 
     def _shelf(self, order: Order) -> ClientStateFile:
         return ClientStateFile(self.folder, order.run, order.client, self.first)

@@ -293,7 +293,7 @@ class Deployment:
             if outcome[i] != Outcome.ACCEPTED or flight.trained is None:
                 continue
             trained, download = flight.trained, self.downloads[flight.version][0]
-            if self.plan.upload_config.feedback.sends_changes:
+            if self.plan.upload_config.feedback.incremental:
                 self.press.heard(trained.parts["delta"].value)
             made = self.decoded.signals(trained.parts, download, flight.lr * trained.steps)
             results[i] = dataclasses.replace(trained, parts={}, signals={**trained.signals, **made})

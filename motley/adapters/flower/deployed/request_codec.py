@@ -175,7 +175,7 @@ class RequestCodec:
         if upload_config.plain or "delta" not in self.forms:
             return self.forms
         key, layout = self.setting.key("compress", job), self.setting.task.layout
-        return {**self.forms, "delta": upload_config.compressor.form(flight.theta, layout, key, self.setting.dtype)}
+        return {**self.forms, "delta": upload_config.compressor.spec(flight.theta, layout, key, self.setting.dtype)}
 
     def trained(self, flight: Flight, data: object) -> tuple[TrainResult, Answer]:
         """What a client sends after training; ``finite`` is False where it says itself that it has nothing to send.

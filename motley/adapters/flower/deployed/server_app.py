@@ -125,10 +125,10 @@ def refuses(experiment: Experiment, ready: Ready) -> str | None:
     if plan.stop.target and (own or (data.global_test is None and not len(data.test.values))):
         return "stop.target is never reached, for the server has nothing to examine; give it test samples, or another end"
     signals = sorted(ready.selector.rule.needs().reported & SERVER_SIGNALS)
-    if shipping.feedback.sends_changes and signals:
+    if shipping.feedback.incremental and signals:
         name = type(shipping.feedback).__name__
         return f"the selector wants {signals[0]!r} of updates, and under {name} only their changes arrive; use another feedback"
-    if "uplink_mbps" in shipping.allocator.wants:
+    if "uplink_mbps" in shipping.allocator.requires:
         name = type(shipping.allocator).__name__
         return f"{name} must know every uplink beforehand, as only a simulation does; use uniform or by_score"
     if plan.world.drift.moves_window or plan.world.drift.renames_classes:
