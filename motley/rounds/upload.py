@@ -1,8 +1,8 @@
 """The press: who may send how much, what becomes of an update on its way, and what waits at its client.
 
 Before training the drawing board asks for shares (their bits are known then: no form depends on values); after it every update goes
-through :func:`motley.transport.feedback.compress_update`. What a client would keep is taken over when the server steps on its upload, so a
-late, lost or rejected upload moves nothing.
+through :func:`motley.transport.feedback.compress_update`. What a client would keep is taken over when the server steps on its
+upload, so a late, lost or rejected upload moves nothing.
 """
 
 from __future__ import annotations

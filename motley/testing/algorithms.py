@@ -204,6 +204,10 @@ def _declared(method: Method, weights: Weighting, solver: Solver) -> None:
         _require(reason is None, f"the method refuses itself: {reason}")
 
 
+def _overrides(part: object, base: type, method: str) -> bool:
+    return getattr(type(part), method) is not getattr(base, method)
+
+
 def _capabilities(method: Method, weights: Weighting, solver: Solver) -> None:
     for kind in MODELS:
         play = Play(method, weights, solver, kind)
@@ -221,7 +225,7 @@ def _capabilities(method: Method, weights: Weighting, solver: Solver) -> None:
             "sends_whole_model": correction.sent(model).x.numel() == model.x.numel(),
             "keeps_state": correction.memory(model) is not None,
             "prepares": bool(loss.prepare(empty, partial(network.outputs, model), inputs, targets)),
-            "asks_clients": exchange != ExtraExchange() or type(server).update_with_clients is not Server.update_with_clients,
+            "asks_clients": exchange != ExtraExchange() or _overrides(server, Server, "update_with_clients"),
         }
         for name, value in found.items():
             part = next(part for part in (correction, loss, server) if hasattr(part, name))
