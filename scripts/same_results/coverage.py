@@ -23,7 +23,7 @@ __all__ = ["main", "missing"]
 
 ELSEWHERE = {("engine", "ray")}
 """Components that have tests of their own, in an environment of their own."""
-SAME_KIND = {"quantise": "compressor"}
+SAME_KIND = {"quantizer": "compressor"}
 """Keys that hold a component of another key's kind."""
 
 

@@ -17,7 +17,7 @@ _BASE: dict[str, Any] = {
     "task": {"name": "image", "data": "digits", "model": "digits_mlp"}, "split": {"test": "global"},
     "partition": {"name": "dirichlet", "alpha": 0.5},
     "local": {"steps": 3, "batch_size": 16, "optimizer": {"name": "sgd", "lr": 0.1}},
-    "examine": {"every": 1}, "engine": {"name": "sequential", "threads": 1}, "dtype": "float64",
+    "evaluate": {"every": 1}, "engine": {"name": "sequential", "threads": 1}, "dtype": "float64",
 }  # fmt: skip
 _FIFTH = {"name": "constant", "average": 0.2}
 _VALIDATED = {"test": "client", "validation": 0.2}
@@ -33,7 +33,7 @@ DEPLOYMENTS: dict[str, tuple[dict[str, Any], Mapping[int, float]]] = {
     "deadline": ({**_BASE, "synchrony": {"name": "deadline", "seconds": 10.0, "over_select": 1.67}}, {5: 12.0, 2: 4.0}),
     "scaffold, compressed": (
         {**_BASE, "algorithm": {"name": "scaffold"}, "weights": "uniform", "compressor": {"name": "topk"},
-         "quantise": {"name": "qsgd", "levels": 15}, "budget": {"name": "constant", "average": 0.2},
+         "quantizer": {"name": "qsgd", "levels": 15}, "budget": {"name": "constant", "average": 0.2},
          "feedback": {"name": "fixed"}, "selector": {"name": "hetero_select_v1"}},
         {},
     ),

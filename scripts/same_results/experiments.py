@@ -57,18 +57,18 @@ DIGITS: Keys = {
     "population": 10, "cohort": 4, "stop": {"rounds": 5},
     "task": {"name": "image", "data": "digits", "model": "digits_mlp"}, "split": {"test": "global"},
     "partition": {"name": "dirichlet", "alpha": 0.5, "min_size": 5}, "local": STEPS,
-    "device": SPEEDS, "network": LINKS, "examine": {"every": 2}, "engine": ONE,
+    "device": SPEEDS, "network": LINKS, "evaluate": {"every": 2}, "engine": ONE,
 }  # fmt: skip
 SYNTHETIC: Keys = {
     "population": 8, "cohort": 3, "stop": {"rounds": 5},
     "task": {"name": "synthetic", "dim": 8, "classes": 4, "examples": 40, "sizes": "equal"},
     "local": {"epochs": 1, "batch_size": 8, "optimizer": {"name": "sgd", "lr": 0.1}},
-    "device": SPEEDS, "network": LINKS, "examine": {"every": 2}, "engine": ONE,
+    "device": SPEEDS, "network": LINKS, "evaluate": {"every": 2}, "engine": ONE,
 }  # fmt: skip
 PARABOLAS: Keys = {
     "population": 8, "cohort": 3, "stop": {"rounds": 6}, "task": {"name": "quadratic", "dim": 3, "examples": [4] * 8},
     "local": {"epochs": 2, "batch_size": 2, "optimizer": {"name": "sgd", "lr": 0.1}},
-    "device": SPEEDS, "network": LINKS, "examine": {"every": 2}, "engine": ONE, "dtype": "float64",
+    "device": SPEEDS, "network": LINKS, "evaluate": {"every": 2}, "engine": ONE, "dtype": "float64",
 }  # fmt: skip
 NORMED = {"name": "image", "data": "digits", "model": {"name": "digits_mlp", "norm": "batch"}}
 LOSSY = {"name": "drop_out", "rate": 0.2}
@@ -179,7 +179,7 @@ _ALSO: dict[str, Keys] = {
     "oort 2": {"failures": LOSSY, "synchrony": {"name": "deadline", "seconds": 1.2, "over_select": 1.5}},
     "pyramidfl": {"compressor": "topk", "allocator": "from_selector", "stop": {"rounds": 7}},
     "pyramidfl 2": {"local": {"epochs": 2, "batch_size": 16, "optimizer": SGD}, "stop": {"rounds": 7}},
-    "uniform": {"weights": "ht"},
+    "uniform": {"weights": "horvitz_thompson"},
     "uniform 2": {"weights": "uniform"},
     "uniform 4": {"weights": "selector"},
 }
@@ -333,7 +333,7 @@ _add("task own, global test", SYNTHETIC, Case(own="global"), task={"name": "own"
 
 _PICTURES: Keys = {
     **DIGITS, "population": 4, "cohort": 2, "stop": {"rounds": 2}, "partition": "iid", "split": {"test": "global"},
-    "local": {"steps": 2, "batch_size": 8, "optimizer": SGD}, "examine": {"every": 1, "per_client": False},
+    "local": {"steps": 2, "batch_size": 8, "optimizer": SGD}, "evaluate": {"every": 1, "per_client": False},
 }  # fmt: skip
 for _name in ("logistic_regression", "linear", "mlp", "cnn", "simple_cnn", "leaf_cnn", "alexnet", "resnet9", "resnet18"):
     _add(f"model {_name}", _PICTURES, task={"name": "image", "data": "{files}/pictures.npz", "model": _name},
@@ -439,8 +439,8 @@ _MODES: list[Keys] = [
     {"synchrony": {"name": "deadline", "seconds": 1.0}},
     {"synchrony": {"name": "deadline", "seconds": 1.0, "late": "partial", "over_select": 1.5}},
     {"synchrony": {"name": "deadline", "over_select": 2.0, "least": 2, "idle_s": 3.0}},
-    {"synchrony": {"name": "deadline", "seconds": 0.4, "least": 2}, "weights": "ht"},
-    {"synchrony": {"name": "deadline", "over_select": 1.5}, "weights": "ht", "failures": LOSSY},
+    {"synchrony": {"name": "deadline", "seconds": 0.4, "least": 2}, "weights": "horvitz_thompson"},
+    {"synchrony": {"name": "deadline", "over_select": 1.5}, "weights": "horvitz_thompson", "failures": LOSSY},
     {"synchrony": {"name": "buffered", "buffer": 2}},
     {"synchrony": {"name": "buffered", "buffer": 2, "staleness": "constant", "max_staleness": 1}},
     {"synchrony": {"name": "buffered", "buffer": 3, "staleness": "hinge", "a": 2.0, "b": 1.0}, "failures": LOSSY},
@@ -480,14 +480,14 @@ _SENT: list[Keys] = [
     {"compressor": {"name": "topk", "criterion": "curvature"}, "budget": {"name": "cosine"}, "feedback": {"name": "adaptive"}},
     {"compressor": {"name": "topk", "criterion": "curvature", "share": "count", "guard": "clamp", "rounding": "floor",
      "layers": 1}, "budget": {"name": "cosine", "as_published": "code"}},
-    {"compressor": {"name": "topk", "per_tensor": True}, "quantise": {"name": "qsgd", "levels": 7}, "budget": FIFTH,
+    {"compressor": {"name": "topk", "per_tensor": True}, "quantizer": {"name": "qsgd", "levels": 7}, "budget": FIFTH,
      "feedback": {"name": "fixed"}},
-    {"compressor": {"name": "topk", "rescale": True, "rounding": "floor"}, "quantise": {"name": "terngrad"}, "budget": FIFTH},
-    {"compressor": {"name": "topk"}, "quantise": {"name": "signs"}, "budget": FIFTH, "feedback": {"name": "ef21"},
+    {"compressor": {"name": "topk", "rescale": True, "rounding": "floor"}, "quantizer": {"name": "terngrad"}, "budget": FIFTH},
+    {"compressor": {"name": "topk"}, "quantizer": {"name": "signs"}, "budget": FIFTH, "feedback": {"name": "ef21"},
      "weights": "uniform"},
     {"compressor": {"name": "topk"}, "budget": FIFTH, "feedback": {"name": "ef21"}, "weights": "uniform", "failures": LOSSY},
-    {"compressor": {"name": "randomk", "unbiased": False}, "quantise": {"name": "fedpaq"}, "budget": FIFTH},
-    {"compressor": {"name": "tensor_drop"}, "quantise": {"name": "qsgd"}, "budget": {"name": "constant", "average": 0.5}},
+    {"compressor": {"name": "randomk", "unbiased": False}, "quantizer": {"name": "fedpaq"}, "budget": FIFTH},
+    {"compressor": {"name": "tensor_drop"}, "quantizer": {"name": "qsgd"}, "budget": {"name": "constant", "average": 0.5}},
     {"compressor": "topk", "budget": FIFTH, "allocator": {"name": "fedcg_lp"}},
     {"compressor": "topk", "budget": FIFTH, "allocator": {"name": "fedcg_lp", "weights": "examples", "slack": "traffic"}},
     {"compressor": "topk", "budget": FIFTH, "allocator": {"name": "fedcg_lp", "weights": "last_update"}},
@@ -500,7 +500,7 @@ _SENT: list[Keys] = [
     {"compressor": "topk", "budget": FIFTH, "algorithm": "feddyn", "weights": "uniform", "feedback": "adaptive"},
     {"compressor": "topk", "budget": FIFTH, "algorithm": "moon", "feedback": "adaptive", "failures": LOSSY},
     {"compressor": "topk", "budget": FIFTH, "selector": "divfl", "feedback": "fixed"},
-    {"compressor": "topk", "budget": FIFTH, "selector": "adasample", "weights": "selector", "quantise": "qsgd"},
+    {"compressor": "topk", "budget": FIFTH, "selector": "adasample", "weights": "selector", "quantizer": "qsgd"},
     {"compressor": "qsgd", "synchrony": "asynchronous", "weights": "uniform", "stop": {"rounds": 9}},
 ]  # fmt: skip
 for _number, _sent in enumerate(_SENT):
@@ -511,7 +511,7 @@ _SCORED: list[Keys] = [
      "weights": "score", "feedback": "adaptive"},
     {"allocator": {"name": "by_score", "cap": "none", "time_budget_s": 2.0}, "selector": "hetero_select_v1"},
     {"allocator": {"name": "by_score", "least": 0.05}, "selector": {"name": "hetero_select", "lr": "score_adaptive"},
-     "budget": {"name": "cosine", "average": 0.3, "floor": 0.1, "warm_up": 2}, "quantise": "qsgd"},
+     "budget": {"name": "cosine", "average": 0.3, "floor": 0.1, "warm_up": 2}, "quantizer": "qsgd"},
 ]  # fmt: skip
 for _number, _sent in enumerate(_SCORED):
     _add(
@@ -527,7 +527,7 @@ _add("sent with statistics", DIGITS, task=NORMED, compressor="topk", budget=FIFT
 # ------------------------------------------------------------------------------------- engines, memories, checkpoints, ends
 
 _ENGINES: dict[str, Keys] = {
-    "auto": {"name": "auto", "threads": 2}, "cohort": {"name": "cohort", "threads": 1}, "cohort on two": {"name": "cohort",
+    "auto": {"name": "auto", "threads": 2}, "cohort": {"name": "batched", "threads": 1}, "cohort on two": {"name": "batched",
     "threads": 2}, "debug": {"name": "debug"}, "processes": {"name": "processes", "workers": 2, "threads": 2},
     "sequential": {"name": "sequential", "threads": 1}, "threads": {"name": "threads", "threads": 2},
     "vmap": {"name": "vmap", "threads": 1},
@@ -542,16 +542,16 @@ _add("engine auto of pictures", _PICTURES, engine={"name": "auto", "threads": 1}
      task={"name": "image", "data": "digits", "model": "simple_cnn"})  # fmt: skip
 _add("engine processes with norms", DIGITS, Case(threads=2), task=NORMED,
      engine={"name": "processes", "workers": 2, "threads": 2}, algorithm="fedbn", split={"test": "client"})  # fmt: skip
-_add("engine cohort, sent by curvature", DIGITS, engine={"name": "cohort", "threads": 1},
+_add("engine cohort, sent by curvature", DIGITS, engine={"name": "batched", "threads": 1},
      compressor={"name": "topk", "criterion": "curvature"}, budget=FIFTH, feedback="adaptive",
      synchrony={"name": "buffered", "buffer": 2}, weights="uniform", stop={"rounds": 8})  # fmt: skip
 
-_add("memory on disk", DIGITS, algorithm="scaffold", weights="uniform", memory="disk", checkpoint={"every_rounds": 1})
-_add("memory on disk, error feedback", DIGITS, memory="disk", compressor="topk", budget=FIFTH, feedback="fixed")
+_add("memory on disk", DIGITS, algorithm="scaffold", weights="uniform", client_state="disk", checkpoint={"every_rounds": 1})
+_add("memory on disk, error feedback", DIGITS, client_state="disk", compressor="topk", budget=FIFTH, feedback="fixed")
 _SOON = {"every_rounds": 2}
 _add("resumed", DIGITS, Case(stop_after=3), checkpoint=_SOON, selector="oort")
 _add("resumed, scaffold on disk", DIGITS, Case(stop_after=3), checkpoint=_SOON, algorithm="scaffold", weights="uniform",
-     memory="disk", stop={"rounds": 6})  # fmt: skip
+     client_state="disk", stop={"rounds": 6})  # fmt: skip
 _add("resumed, buffer", DIGITS, Case(stop_after=5), checkpoint=_SOON, synchrony={"name": "buffered", "buffer": 2},
      weights="uniform", stop={"rounds": 9}, selector="hetero_select_v1", device=_SLOW)  # fmt: skip
 _add("resumed, ef21", DIGITS, Case(stop_after=3), checkpoint=_SOON, compressor="topk", budget=FIFTH, feedback="ef21",
@@ -561,16 +561,16 @@ _add("resumed, optrate", DIGITS, Case(stop_after=3), checkpoint=_SOON, compresso
 _add("resumed, fedcor", DIGITS, Case(stop_after=3), checkpoint=_SOON, stop={"rounds": 6}, selector={"name": "fedcor",
      "warmup": 2, "interval": 2, "first_iterations": 10, "iterations": 5})  # fmt: skip
 
-_add("diagnosed", DIGITS, examine={"every": 2, "diagnostics": True})
-_add("diagnosed, weighted", DIGITS, examine={"every": 2, "diagnostics": True}, selector="adasample", weights="selector",
+_add("diagnosed", DIGITS, evaluate={"every": 2, "diagnostics": True})
+_add("diagnosed, weighted", DIGITS, evaluate={"every": 2, "diagnostics": True}, selector="adasample", weights="selector",
      compressor="topk", budget=FIFTH, feedback="fixed", drift={"name": "window", "share": 0.5, "period": 3.0})  # fmt: skip
-_add("diagnosed, buffer", SYNTHETIC, examine={"every": 3, "diagnostics": True, "per_client": False}, algorithm="scaffold",
+_add("diagnosed, buffer", SYNTHETIC, evaluate={"every": 3, "diagnostics": True, "per_client": False}, algorithm="scaffold",
      weights="uniform", synchrony={"name": "buffered", "buffer": 2}, stop={"rounds": 8})  # fmt: skip
-_add("diagnosed, parabolas", PARABOLAS, examine={"every": 1, "diagnostics": True}, algorithm="fednova")
+_add("diagnosed, parabolas", PARABOLAS, evaluate={"every": 1, "diagnostics": True}, algorithm="fednova")
 _add("ends by time", DIGITS, stop={"virtual_hours": 0.002})
 _add("ends by traffic", DIGITS, stop={"uplink_gb": 0.0002}, synchrony={"name": "deadline", "seconds": 2.0, "over_select": 1.5})
-_add("ends by accuracy", DIGITS, stop={"rounds": 30, "target": {"accuracy": 0.5}}, examine={"every": 1})
-_add("ends by loss", PARABOLAS, stop={"rounds": 40, "target": {"loss": 1.0}}, examine={"every": 1})
+_add("ends by accuracy", DIGITS, stop={"rounds": 30, "target": {"accuracy": 0.5}}, evaluate={"every": 1})
+_add("ends by loss", PARABOLAS, stop={"rounds": 40, "target": {"loss": 1.0}}, evaluate={"every": 1})
 _add("a share takes part", {key: value for key, value in DIGITS.items() if key != "cohort"}, participation=0.3)
 _add("compared", DIGITS, stop={"rounds": 3}, grid={"selector.name": ["uniform", "oort"],
      "algorithm.name": ["fedavg", "scaffold"], "weights": ["uniform"], "seed": [0, 1]})  # fmt: skip
@@ -578,13 +578,13 @@ _add("compared in two grids", SYNTHETIC, stop={"rounds": 3}, grid=[
     {"synchrony": ["synchronous", {"name": "buffered", "buffer": 2}], "weights": ["uniform"]},
     {"local.epochs": [1, 2]},
 ])  # fmt: skip
-_add("more clients", {**SYNTHETIC, "population": 200, "cohort": 20}, selector={"name": "oort"}, engine={"name": "cohort",
-     "threads": 1}, examine={"every": 5, "per_client": False}, availability={"name": "markov"})  # fmt: skip
+_add("more clients", {**SYNTHETIC, "population": 200, "cohort": 20}, selector={"name": "oort"}, engine={"name": "batched",
+     "threads": 1}, evaluate={"every": 5, "per_client": False}, availability={"name": "markov"})  # fmt: skip
 
 
 _MANY: Keys = {
-    **SYNTHETIC, "population": 300, "cohort": 12, "engine": {"name": "cohort", "threads": 1}, "stop": {"rounds": 5},
-    "task": {"name": "synthetic", "dim": 4, "classes": 3, "examples": 12}, "examine": {"every": 5, "per_client": False},
+    **SYNTHETIC, "population": 300, "cohort": 12, "engine": {"name": "batched", "threads": 1}, "stop": {"rounds": 5},
+    "task": {"name": "synthetic", "dim": 4, "classes": 3, "examples": 12}, "evaluate": {"every": 5, "per_client": False},
     "split": VALIDATED,
 }  # fmt: skip
 _CROWD: dict[str, Keys] = {
@@ -600,15 +600,15 @@ _CROWD: dict[str, Keys] = {
 for _name, _more in _CROWD.items():
     _add(f"many clients, {_name}", _MANY, **{"selector": _name, **_more})
 _add("very many clients, fedcs", PARABOLAS, population=2500, cohort=6, task={"name": "quadratic"}, stop={"rounds": 2},
-     selector={"name": "fedcs", "deadline": 6.0}, local={"epochs": 1}, examine={"every": 2, "per_client": False})  # fmt: skip
+     selector={"name": "fedcs", "deadline": 6.0}, local={"epochs": 1}, evaluate={"every": 2, "per_client": False})  # fmt: skip
 _add("many clients, coalitions in a buffer", _MANY, selector={"name": "fedcvr_bolt", "warm_up": 0}, weights="selector_ratio",
      synchrony={"name": "buffered", "buffer": 5}, stop={"rounds": 8}, device=_SLOW)  # fmt: skip
 _add("few samples, dirichlet", DIGITS, partition={"name": "dirichlet", "alpha": 0.05, "min_size": 40})
 _add("few samples, quantity", DIGITS, partition={"name": "quantity", "beta": 0.05, "min_size": 40})
 _add("long update, topk", _PICTURES, task={"name": "image", "data": "{files}/pictures.npz", "model": "mlp"}, compressor="topk",
-     budget=FIFTH, feedback="adaptive", engine={"name": "cohort", "threads": 1})  # fmt: skip
-for _name in ("cohort", "vmap"):
-    _keys = {**DIGITS, "engine": {"name": _name, "threads": 1}, "stop": {"rounds": 3}, "split": VALIDATED}
+     budget=FIFTH, feedback="adaptive", engine={"name": "batched", "threads": 1})  # fmt: skip
+for _name, _batching in (("cohort", "batched"), ("vmap", "vmap")):
+    _keys = {**DIGITS, "engine": {"name": _batching, "threads": 1}, "stop": {"rounds": 3}, "split": VALIDATED}
     _add(
         f"engine {_name}, crops", _keys, task={"name": "image", "data": "digits", "model": "digits_mlp", "augment": "crop_flip"}
     )
@@ -621,10 +621,10 @@ for _name in ("cohort", "vmap"):
              drift={"name": "window", "share": 0.5, "period": 3.0})  # fmt: skip
 
 _add("pack mnist", {**_PICTURES, "population": 20, "cohort": 3}, Case(pack="mnist.npz"), split={"test": "global"},
-     task={"name": "image", "data": "mnist", "model": {"name": "mlp", "hidden": [16]}}, examine={"every": 5})  # fmt: skip
+     task={"name": "image", "data": "mnist", "model": {"name": "mlp", "hidden": [16]}}, evaluate={"every": 5})  # fmt: skip
 _add("pack femnist", {**_PICTURES, "population": None, "cohort": 3}, Case(pack="femnist.npz"), partition="by_writer",
      split={"test": "client"}, task={"name": "image", "data": "femnist", "model": "linear"},
-     examine={"every": 5, "per_client": False})  # fmt: skip
+     evaluate={"every": 5, "per_client": False})  # fmt: skip
 
 for _case in EXPERIMENTS.values():  # a key without a value is one that is left out
     for _key in [key for key, value in _case.keys.items() if value is None]:
