@@ -93,7 +93,7 @@ class GradientCorrection:
 
 class PreTrainingSignals(NamedTuple):
     """What was measured of the received model before the first step, over all of the client's training samples, in eval mode, with
-    the loss that is trained with; only what :attr:`Correction.arrival` names.
+    the loss that is trained with; only what :attr:`Correction.pre_training` names.
 
     Parameters
     ----------
@@ -114,7 +114,7 @@ class Context:
     x: ``[D]`` the received model. download: everything received. memory: what the client kept, None if nothing.
     steps: local steps of this job. lr: learning rate used in it. num_examples: the client's training samples.
     solver_norm: FedNova's ``||a||_1`` of the local solver over these steps.
-    layout: where parameters lie in the flat vector. arrival: what the correction wanted to have measured beforehand.
+    layout: where parameters lie in the flat vector. pre_training: what the correction wanted to have measured beforehand.
     """
 
     x: Tensor
@@ -125,7 +125,7 @@ class Context:
     num_examples: int
     solver_norm: float
     layout: Layout
-    arrival: PreTrainingSignals = field(default_factory=PreTrainingSignals)
+    pre_training: PreTrainingSignals = field(default_factory=PreTrainingSignals)
 
 
 class _Piece(ABC):  # noqa: B024 - what the four parts of a method share
@@ -209,7 +209,7 @@ class Correction(_Piece):
         return False
 
     @property
-    def arrival(self) -> frozenset[Literal["loss", "gradient"]]:
+    def pre_training(self) -> frozenset[Literal["loss", "gradient"]]:
         """What must be measured of the received model before training; it costs the client a pass over its data."""
         return frozenset()
 

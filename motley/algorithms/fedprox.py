@@ -83,7 +83,7 @@ class AdaptiveProximal(Correction):
     uploads: ClassVar[frozenset[str]] = frozenset({"delta", "loss"})
 
     @property
-    def arrival(self) -> frozenset[Literal["loss", "gradient"]]:
+    def pre_training(self) -> frozenset[Literal["loss", "gradient"]]:
         """The loss of the received model."""
         return frozenset({"loss"})
 
@@ -98,7 +98,7 @@ class AdaptiveProximal(Correction):
     def finish(self, after: ModelState, ctx: Context) -> tuple[Mapping[str, Part], Memory | None]:
         """The plain update, and the loss."""
         parts, memory = super().finish(after, ctx)
-        return {**parts, "loss": Part(torch.tensor([ctx.arrival.loss], dtype=torch.float64), "mean")}, memory
+        return {**parts, "loss": Part(torch.tensor([ctx.pre_training.loss], dtype=torch.float64), "mean")}, memory
 
     def refuses(self, algorithm: Algorithm, solver: Solver, weights: str) -> str | None:
         """A server that keeps no mu, and weights whose sum is not 1."""

@@ -71,7 +71,7 @@ class Fair(Correction):
     q: float = 1.0
 
     @property
-    def arrival(self) -> frozenset[Literal["loss", "gradient"]]:
+    def pre_training(self) -> frozenset[Literal["loss", "gradient"]]:
         """F, whatever q is."""
         return frozenset({"loss"})
 
@@ -79,7 +79,7 @@ class Fair(Correction):
         """See the top of this file."""
         parts, memory = super().finish(after, ctx)
         delta, slope = parts["delta"].value, 1.0 / ctx.lr
-        loss = ctx.arrival.loss + LEAST_LOSS
+        loss = ctx.pre_training.loss + LEAST_LOSS
         scale = slope * loss**self.q
         steep = self.q * loss ** (self.q - 1.0) * float((slope * delta.double()).square().sum())
         told = torch.tensor([[scale], [steep + scale]], dtype=torch.float64, device=delta.device)

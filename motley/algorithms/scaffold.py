@@ -77,7 +77,7 @@ class Controlled(Correction):
             )
 
     @property
-    def arrival(self) -> frozenset[Literal["loss", "gradient"]]:
+    def pre_training(self) -> frozenset[Literal["loss", "gradient"]]:
         """Option I's gradient."""
         return frozenset({"gradient"} if self.option == "I" else ())
 
@@ -97,8 +97,8 @@ class Controlled(Correction):
         """The update, and how c_k moved; under option II a job without steps leaves it."""
         parts, _ = super().finish(after, ctx)
         own, path = self._own(ctx), ctx.solver_norm * ctx.lr
-        if ctx.arrival.gradient is not None:
-            moved = ctx.arrival.gradient - own
+        if ctx.pre_training.gradient is not None:
+            moved = ctx.pre_training.gradient - own
         else:
             moved = -ctx.download["c"] - parts["delta"].value / path if path else torch.zeros_like(own)
         return {**parts, "dc": Part(moved, "sum")}, {"c": own + moved}

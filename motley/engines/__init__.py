@@ -1,4 +1,4 @@
-"""How local work is computed."""
+"""Engines: they compute the local training of clients, client by client, in batches, on threads, processes or a cluster."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ __all__ = ["ENGINES", "resolve_auto"]
 ENGINES = Catalogue(
     "engine",
     {
-        "sequential": "motley.engines.sequential:Sequential",
+        "sequential": "motley.engines.local:Sequential",
         "batched": "motley.engines.batched:Batched",
         "vmap": "motley.engines.batched:Vmap",
-        "threads": "motley.engines.threads:Threads",
-        "debug": "motley.engines.debug:Debug",
+        "threads": "motley.engines.local:Threads",
+        "debug": "motley.engines.local:Debug",
         "processes": "motley.engines.processes:Processes",
         "ray": "motley.engines.ray_cluster:RayCluster",
     },
 )
 
 _SMALL = 100_000
-"""Weights up to which batching clients by vmap pays."""
+"""Weights up to which training many clients at once by vmap is faster."""
 
 
 def resolve_auto(setting: Setting) -> str:
-    """The engine that ``engine = "auto"`` means here.
+    """Return the name of the engine that ``engine = "auto"`` selects for a setting.
 
     Stacks of linear layers with ReLU: ``batched``. Other models of at most 10^5 weights without BatchNorm or dropout: ``vmap``.
-    Else ``threads`` on a CPU and ``sequential`` on a GPU (models-and-protocols).
+    Otherwise ``threads`` on a CPU and ``sequential`` on a GPU (models-and-protocols).
     """
-    from motley.tasks.flat import construct, layout_of  # torch is not loaded for a list of names
+    from motley.tasks.flat import construct, layout_of  # a list of names must not import torch
 
     for name in ("batched", "vmap"):
         small = name == "batched" or layout_of(construct(setting.task.model, 0)).size <= _SMALL

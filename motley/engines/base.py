@@ -1,13 +1,13 @@
-"""What every engine does: train jobs, measure clients, evaluate rows. Who is asked, when, at what cost is decided elsewhere.
+"""The interface of an engine: it trains clients, probes them, and evaluates models. The round loop decides which clients, and when.
 
-The sequential engine is the reference; every other must agree with it in float64 (``tests/engines``). Batches come from
-:mod:`motley.engines.batches` and are the same for every engine, known before training.
+The sequential engine is the reference; every other must agree with it in float64 (``tests/engines``). Batches are drawn before
+training (:mod:`motley.engines.batches`), the same ones for every engine.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import ClassVar, Literal
@@ -15,6 +15,7 @@ from typing import ClassVar, Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from motley.algorithms.base import Algorithm, Memory, Parts, PreTrainingSignals, Tensors
 from motley.algorithms.local import Solver
@@ -22,7 +23,19 @@ from motley.core.keys import Key, Streams
 from motley.core.work import LocalWork
 from motley.tasks.base import ModelState, Task
 
-__all__ = ["MEASURED", "PRE_TRAINING", "REPORTED", "DataView", "Engine", "Job", "JobInputs", "Setting", "TrainResult"]
+__all__ = [
+    "MEASURED",
+    "PRE_TRAINING",
+    "REPORTED",
+    "DataView",
+    "DataViews",
+    "Engine",
+    "Job",
+    "JobInputs",
+    "Setting",
+    "TrainResult",
+    "client_losses",
+]
 
 MEASURED: Mapping[str, tuple[Literal["training", "validation"], Literal["forward", "gradient"]]] = MappingProxyType(
     {
@@ -34,25 +47,29 @@ MEASURED: Mapping[str, tuple[Literal["training", "validation"], Literal["forward
         "gradient_sketch": ("training", "gradient"),
     }
 )
-"""Learning signals a probe can measure: on which samples of a client, by which kind of pass."""
+"""The signals that :meth:`Engine.measure` computes, each with the samples of a client that it is computed on and the kind of pass
+that it takes: ``forward`` (a loss) or ``gradient`` (forward and backward)."""
 
 PRE_TRAINING: Mapping[str, str] = MappingProxyType(
     {"arrival_loss": "loss", "robust_loss": "robust_loss", "val_loss": "val_loss", "grad_norm": "grad_norm"}
 )
-"""Reported signals that are measured on the received model before training, and the probed signals that they are."""
+"""The signals reported with an update that are computed on the received model, before the first local step: name of the reported
+signal -> name of the same quantity in :data:`MEASURED`."""
 
 REPORTED = frozenset({"loss", "loss_rms", "update_norm", "max_grad_norm", *PRE_TRAINING})
-"""Learning signals that every engine returns with an update."""
+"""The signals that every engine can report with an update, in :attr:`TrainResult.signals`: those computed during training, and
+those of :data:`PRE_TRAINING`."""
 
 
 @dataclass(frozen=True, slots=True)
 class DataView:
-    """What clients see of their training samples at a moment, where the data drifts.
+    """The training samples and class labels of n clients at one moment of a drifting federation.
 
     Parameters
     ----------
-    first: the place among its own at which each client's window of ``Federation.seen`` samples begins, ``[n]``; windows go round.
-    names: what each calls each class, ``[n, C]``; None: as ever.
+    first: position among the client's own samples at which its window of ``Federation.seen`` samples begins, ``[n]``; a window
+    that reaches the end continues at position 0.
+    names: label that each client uses for each class, ``[n, C]``; None if labels do not drift.
     """
 
     first: NDArray[np.int64]
@@ -63,23 +80,28 @@ class DataView:
 
     @classmethod
     def of(cls, jobs: Sequence[Job]) -> DataView | None:
-        """Those of some jobs together."""
-        each = [job.data_view for job in jobs if job.data_view is not None]
-        if not each:
+        """The data views of several jobs, concatenated; None if the jobs have none."""
+        views = [job.data_view for job in jobs if job.data_view is not None]
+        if not views:
             return None
-        names = [data_view.names for data_view in each if data_view.names is not None]
-        return cls(np.concatenate([data_view.first for data_view in each]), np.concatenate(names) if names else None)
+        names = [view.names for view in views if view.names is not None]
+        return cls(np.concatenate([view.first for view in views]), np.concatenate(names) if names else None)
+
+
+DataViews = Callable[[NDArray[np.int64]], DataView | None]
+"""A function from client ids to these clients' data view now; it returns None where no data drift."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One client's local work, planned.
+    """The planned local work of one client.
 
     Parameters
     ----------
-    client: its id. dispatch: the monotone number of this sending-out. steps: local steps to take. lr: learning rate of every
-    step (schedules and per-client factors are in it already). sight: its one row of what it sees; None: all it has, or all do or
-    none do. layers: whose curvature is measured after the last step.
+    client: id of the client. dispatch: number of the dispatch, increasing over the run. steps: local steps to take.
+    lr: learning rate of every step, schedules and per-client factors included.
+    data_view: the client's data view under drift (one row); None if it sees all its samples. Set for all jobs of a call or for none.
+    layers: names of the layers whose curvature is measured after the last step.
     """
 
     client: int
@@ -92,28 +114,29 @@ class Job:
 
 @dataclass(frozen=True)
 class JobInputs:
-    """What jobs of one version begin with, on the device.
+    """The inputs of jobs that train the same model version; tensors lie on the engine's device.
 
     Parameters
     ----------
-    download: what all of them received. memories: what each client kept. arrivals: what was measured beforehand for each.
+    download: tensors that all clients received. memories: client id -> state that the client kept from earlier rounds.
+    pre_training: client id -> signals measured on the received model before training.
     """
 
     download: Tensors
     memories: Mapping[int, Memory | None]
-    arrivals: Mapping[int, PreTrainingSignals] = field(default_factory=dict)
+    pre_training: Mapping[int, PreTrainingSignals] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class TrainResult:
-    """What came of a job.
+    """The result of one job.
 
     Parameters
     ----------
-    client: its id. parts: the upload. memory: what the client keeps. steps: steps taken.
-    signals: learning signals asked for, scalars or arrays. finite: whether all of the upload and the loss is finite.
-    curvature: of the layers that were asked for, the Hessian's diagonal at the client's final model; without those that cannot be
-    differentiated twice.
+    client: id of the client. parts: the upload. memory: state that the client keeps. steps: local steps taken.
+    signals: the requested learning signals, scalars or arrays. finite: whether the loss and every number of the upload are finite.
+    curvature: layer name -> diagonal of the Hessian at the client's final model, for the layers that the job named; layers that
+    cannot be differentiated twice are missing.
     """
 
     client: int
@@ -127,16 +150,15 @@ class TrainResult:
 
 @dataclass(frozen=True)
 class Setting:
-    """What an engine is built from: one per run.
+    """Everything an engine is built from; one per run. Binds the algorithm's correction to the task's layout.
 
     Parameters
     ----------
-    task: model, data, loss name. algorithm: the four parts. solver: local optimiser. work: how much of it.
-    streams: seeds; a job's stream for a purpose is ``streams.key(purpose).fold(dispatch, client)``.
-    dtype: of parameters and arithmetic. device: where. threads: cores this run may use (None: all the process may).
-    workers: processes that share these cores, for engines that have some (None: one for every core). address: of a cluster.
-
-    The algorithm's correction is bound to the task's layout here.
+    task: model, data and name of the loss. algorithm: the four parts. solver: local optimizer. work: amount of local work.
+    streams: random streams; a job's stream for a purpose is ``streams.key(purpose).fold(dispatch, client)``.
+    dtype: of parameters and arithmetic. device: torch device. threads: cores this run may use (None: all that the process may).
+    workers: worker processes that share these cores, for engines that have workers (None: one for every core).
+    address: of a Ray cluster.
     """
 
     task: Task
@@ -155,28 +177,28 @@ class Setting:
         object.__setattr__(self, "algorithm", self.algorithm.replace(correction=bound))
 
     def key(self, purpose: str, job: Job) -> Key:
-        """The stream of one job for one purpose."""
+        """The random stream of one job for one purpose."""
         return self.streams.key(purpose).fold(job.dispatch, job.client)
 
 
 class Engine(ABC):
-    """How local work is computed. ``threads``: cores it uses, at most ``Setting.threads``."""
+    """Trains and measures clients and evaluates models. ``threads``: cores that the engine uses, at most ``Setting.threads``."""
 
     name: ClassVar[str]
-    takes: ClassVar[frozenset[Literal["workers", "address"]]] = frozenset()
-    """Which of these the engine makes something of."""
+    options: ClassVar[frozenset[Literal["workers", "address"]]] = frozenset()
+    """The options of these two that the engine has; the other engines refuse them."""
     threads: int
-    shape: str | None = None
-    """How its cores are divided among workers, ``"4 x 2"``; part of what "the same bits" holds for."""
+    worker_shape: str | None = None
+    """Workers times cores of each, such as ``"4 x 2"``; None for an engine without workers. Equal bits need equal shapes."""
 
     @abstractmethod
     def __init__(self, setting: Setting) -> None:
-        """Raises ContractError for a setting that it :meth:`refuses`."""
+        """Raises ContractError for a setting that :meth:`refuses` rejects."""
 
     @classmethod
     @abstractmethod
     def refuses(cls, setting: Setting) -> str | None:
-        """Why this engine cannot run this setting, in one sentence; None when it can."""
+        """Return one sentence on why this engine cannot run this setting; None when it can."""
 
     @abstractmethod
     def train(
@@ -186,10 +208,10 @@ class Engine(ABC):
         memories: Mapping[int, Memory | None],
         want: frozenset[str] = frozenset(),
     ) -> Iterator[TrainResult]:
-        """Run jobs that all received the same ``download``; results come in the order of ``jobs``, whatever order they ran in.
+        """Train jobs that all received the same ``download``; yield results in the order of ``jobs``.
 
-        ``want``: learning signals to return (always among them: ``loss``). A client whose loss or upload is not finite is
-        returned with ``finite = False``, never raised.
+        ``want``: learning signals to return beside ``loss``. A client whose loss or upload is not finite is returned with
+        ``finite = False``; that is not an error.
         """
 
     @abstractmethod
@@ -202,23 +224,46 @@ class Engine(ABC):
         key: Key,
         data_view: DataView | None = None,
     ) -> dict[str, NDArray[np.float64]]:
-        """Probe: each wanted signal of :data:`MEASURED`, ``[len(clients)]`` or ``[len(clients), d]``, of the received model in eval
-        mode on so many batches of each client's own (possibly noisy) data, drawn without replacement by ``key``; None: on all of
-        it. NaN for a client without samples. ``data_view``: what they see now."""
+        """Probe clients: return the wanted signals of :data:`MEASURED`, ``[len(clients)]`` or ``[len(clients), d]`` each.
+
+        Signals are computed on the received model in eval mode. ``want``: signal -> number of batches of each client's own
+        (possibly noisy) data, drawn without replacement by ``key``; None: all of the data. NaN for a client without samples.
+        ``data_view``: the clients' data view under drift.
+        """
 
     @abstractmethod
     def evaluate(
         self, model: ModelState, rows: NDArray[np.int64], labels: NDArray[np.int64] | None = None
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Per-sample loss and hit (1.0 or 0.0; NaN in regression) of one model on these rows' clean labels, or on ``labels``, in
-        eval mode."""
+        """Return per-sample losses and hits (1.0 or 0.0; NaN in regression) of one model in eval mode on these rows of the
+        federation, against their clean labels or ``labels``."""
 
     @abstractmethod
     def recalibrate(
         self, model: ModelState, client: int, batches: int, key: Key, data_view: DataView | None = None
     ) -> ModelState:
-        """The model with the normalisation statistics it has after so many batches of an epoch of a client's, drawn by ``key``, went
-        through in training mode, without dropout; its weights as they were."""
+        """Return the model with normalisation statistics updated on a client's data; weights do not change.
+
+        So many ``batches`` of one epoch, drawn by ``key``, pass through the model in training mode without dropout.
+        """
 
     def close(self) -> None:  # noqa: B027 - most engines hold nothing
-        """Give back threads or processes."""
+        """End the engine's threads and processes."""
+
+
+def client_losses(
+    engine: Engine, clients: Sequence[int], models: Sequence[ModelState], data_views: DataViews | None = None
+) -> Tensor:
+    """Return the mean loss of ``models[i]`` on all training samples of ``clients[i]``, float64 ``[n]``.
+
+    The loss is the algorithm's, in eval mode; server rules that compare models on clients' data request it in mid-round.
+    ``data_views``: gives the clients' current data view; None: all samples.
+    """
+    losses = []
+    for client, model in zip(clients, models, strict=True):
+        download = {"x": model.x, "buffers": model.buffers, "counters": model.counters}
+        ids = np.array([client])
+        data_view = None if data_views is None else data_views(ids)
+        measured = engine.measure(ids, download, {client: download}, {"loss": None}, Key(0), data_view)
+        losses.append(float(measured["loss"][0]))
+    return torch.tensor(losses, dtype=torch.float64)

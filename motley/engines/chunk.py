@@ -1,4 +1,4 @@
-"""Several clients that train together: their jobs, contexts, corrections and tape; and the interface of what runs them."""
+"""A chunk of clients that train together in one batched computation, and the interface of the executors that compute it."""
 
 from __future__ import annotations
 
@@ -15,28 +15,27 @@ from motley.algorithms.base import Tensors
 from motley.algorithms.local import Scale
 from motley.core.layout import Layout
 from motley.engines.base import DataView, Job, JobInputs, Setting, TrainResult
-from motley.engines.batch_schedule import BatchSchedule
-from motley.engines.batches import BatchPlan
-from motley.engines.client import TrainStats, context, finish, squares
+from motley.engines.batches import BatchPlan, BatchSchedule
+from motley.engines.client import TrainStats, context, finish, squared_norms
 from motley.engines.samples import Samples
 from motley.tasks.base import ModelState
 
-__all__ = ["Chunk", "Executor", "Step"]
+__all__ = ["BatchStep", "Chunk", "Executor"]
 
-
-_NOTED = 262_144
-"""Outputs kept before their losses are reckoned."""
+_PENDING = 262_144
+"""Outputs kept before their losses are computed."""
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """One local step of the first ``active`` clients.
+class BatchStep:
+    """One local step of the first ``active`` clients of a chunk.
 
     Parameters
     ----------
-    number: from 0. rows: int64 ``[active * width]``, rows of the pool. targets: ``[active, width, ...]``.
+    number: of the step, from 0. active: clients in it. width: places per client.
+    rows: int64 ``[active * width]``, rows of the federation's features. targets: ``[active, width, ...]``.
     weight: ``[active, width]``, or None when every client fills its places and every weight is ``1 / width``.
-    extra: what the loss prepared about these samples, ``[active, width, ...]`` each.
+    extra: tensors that the loss prepared for these samples, ``[active, width, ...]`` each.
     """
 
     number: int
@@ -49,13 +48,12 @@ class Step:
 
 
 class Chunk:
-    """Jobs that run together, longest first.
+    """The batches, starting models, corrections and training statistics of jobs that train together.
 
     Parameters
     ----------
-    setting, samples: of the run. jobs: ordered by steps, falling. received: what they begin with. want: as in
-    :meth:`Engine.train`.
-    extras: what the loss prepared about each client's samples; empty where it prepares nothing.
+    setting, samples: of the run. jobs: in descending order of steps. inputs: of the jobs. want: as in :meth:`Engine.train`.
+    extras: tensors that the loss prepared for each client's samples; empty if it prepares none.
     """
 
     def __init__(
@@ -63,103 +61,104 @@ class Chunk:
         setting: Setting,
         samples: Samples,
         jobs: Sequence[Job],
-        received: JobInputs,
+        inputs: JobInputs,
         want: frozenset[str] = frozenset(),
         extras: Sequence[Tensors] = (),
     ) -> None:
         self.setting, self.samples, self.jobs = setting, samples, jobs
         self.layout: Layout = setting.task.layout
-        made = [context(setting, job, received) for job in jobs]
-        self.starts: list[ModelState] = [start for start, _, _ in made]
-        self.contexts, self.corrections = (
-            [ctx for _, ctx, _ in made],
-            [gradient_correction for _, _, gradient_correction in made],
-        )
+        prepared = [context(setting, job, inputs) for job in jobs]
+        self.starts: list[ModelState] = [start for start, _, _ in prepared]
+        self.contexts = [ctx for _, ctx, _ in prepared]
+        self.corrections = [correction for _, _, correction in prepared]
         clients = np.array([job.client for job in jobs], dtype=np.int64)
-        self.draws = [
+        self.plans = [
             BatchPlan.draw(setting.key("batches", job), int(n), setting.work, job.steps)
             for job, n in zip(jobs, samples.seen[clients], strict=True)
         ]
-        self.tape = BatchSchedule.of(self.draws, np.cumsum(samples.seen[clients]) - samples.seen[clients])
-        self._place(clients)
-        at = torch.from_numpy(self.tape.places).to(samples.rows.device)
+        self.schedule = BatchSchedule.of(self.plans, np.cumsum(samples.seen[clients]) - samples.seen[clients])
+        self._place_samples(clients)
+        at = torch.from_numpy(self.schedule.places).to(samples.rows.device)
         self.extras: Tensors = {name: torch.cat([e[name] for e in extras])[at] for name in (extras[0] if extras else ())}
         wants_norm = "max_grad_norm" in want
-        self.steepest = torch.zeros(len(jobs), dtype=torch.float64, device=samples.rows.device) if wants_norm else None
+        self.max_squared_norm = torch.zeros(len(jobs), dtype=torch.float64, device=samples.rows.device) if wants_norm else None
 
-    def _place(self, clients: NDArray[np.int64]) -> None:
-        """The tape, whose places count the samples that these clients see, on the device."""
-        tape, part, data_view = self.tape, self.samples.training, DataView.of(self.jobs)
-        places = torch.from_numpy(part.positions(clients, data_view)[tape.places]).to(part.rows.device)
+    def _place_samples(self, clients: NDArray[np.int64]) -> None:
+        """Look up rows, targets and weights of all places of the schedule, on the device."""
+        schedule, part, data_view = self.schedule, self.samples.training, DataView.of(self.jobs)
+        places = torch.from_numpy(part.positions(clients, data_view)[schedule.places]).to(part.rows.device)
         self.rows = part.rows[places]
-        self.targets = part.targets(places, data_view, tape.owner)
-        self.weight = torch.from_numpy(tape.weight).to(self.targets.device, self.setting.dtype)
-        self.loss = torch.zeros_like(self.weight)  # [T] per-sample losses met in training
+        self.targets = part.targets(places, data_view, schedule.owner)
+        self.weight = torch.from_numpy(schedule.weight).to(self.targets.device, self.setting.dtype)
+        self.loss = torch.zeros_like(self.weight)  # [T] per-sample losses in training
         self._outputs: list[Tensor] = []
-        self._reckoned = 0
+        self._computed = 0
         self._gathered: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.jobs)
 
-    def steps(self) -> Iterator[Step]:
-        """One after the other; the losses met are complete when the last is done."""
-        tape = self.tape
-        active, width, even = tape.active.tolist(), tape.width.tolist(), tape.even.tolist()
-        offsets = tape.offsets.tolist()
+    def steps(self) -> Iterator[BatchStep]:
+        """Yield the steps in order; the recorded losses are complete after the last one."""
+        schedule = self.schedule
+        active, width, even = schedule.active.tolist(), schedule.width.tolist(), schedule.even.tolist()
+        offsets = schedule.offsets.tolist()
         for s, (p, b) in enumerate(zip(active, width, strict=True)):
             at = slice(offsets[s], offsets[s + 1])
             targets = self.targets[at].view(p, b, *self.targets.shape[1:])
             weight = None if even[s] else self.weight[at].view(p, b)
-            yield Step(s, p, b, self.rows[at], targets, weight, self._extra(at, p, b))
-        self._reckon()
+            yield BatchStep(s, p, b, self.rows[at], targets, weight, self._extra(at, p, b))
+        self._compute_losses()
 
     def _extra(self, at: slice, clients: int, width: int) -> Tensors:
         return {name: value[at].view(clients, width, *value.shape[1:]) for name, value in self.extras.items()}
 
-    def inputs(self, step: Step) -> Tensor:
-        """Model inputs of a step, ``[active * width, ...]``; valid until the next step.
+    def inputs(self, step: BatchStep) -> Tensor:
+        """Return the model inputs of a step, ``[active * width, ...]``; they are overwritten by the next step's.
 
-        A transform sees each client's own batch with the client's own stream, as it does when the client trains alone."""
+        A transform is applied to each client's own batch with the client's own stream, as when the client trains alone.
+        """
         samples = self.samples
         if samples.transform is None:
             if self._gathered is None:
-                self._gathered = samples.x.new_empty(int((self.tape.active * self.tape.width).max()), *samples.x.shape[1:])
+                self._gathered = samples.x.new_empty(
+                    int((self.schedule.active * self.schedule.width).max()), *samples.x.shape[1:]
+                )
             return torch.index_select(samples.x, 0, step.rows, out=self._gathered[: len(step.rows)])
         batches = step.rows.view(step.active, step.width)
-        sizes = [len(draw[step.number]) for draw in self.draws[: step.active]]
+        sizes = [len(plan[step.number]) for plan in self.plans[: step.active]]
         keys = [self.setting.key("augment", job).fold(step.number) for job in self.jobs[: step.active]]
         each = [samples.inputs(rows[:n], key) for rows, n, key in zip(batches, sizes, keys, strict=True)]
         padded = [torch.cat([x, x[:1].expand(step.width - len(x), *x.shape[1:])]) for x in each]
         return torch.cat(padded)
 
-    def met(self, step: Step, outputs: Tensor) -> None:
-        """Note a step's outputs ``[active, width, ...]``; their losses are reckoned later, many steps at once."""
-        noted = self._outputs
-        if noted and (noted[0].shape[1] != outputs.shape[1] or len(noted) * noted[0].numel() > _NOTED):
-            self._reckon()
-        noted.append(outputs)
+    def record_outputs(self, step: BatchStep, outputs: Tensor) -> None:
+        """Record a step's outputs ``[active, width, ...]``; their losses are computed later, for many steps at once."""
+        pending = self._outputs
+        if pending and (pending[0].shape[1] != outputs.shape[1] or len(pending) * pending[0].numel() > _PENDING):
+            self._compute_losses()
+        pending.append(outputs)
 
-    def met_gradient(self, gradients: Iterable[Tensor]) -> None:
-        """Note the norms of a step's gradients ``[active, ...]``, where somebody wants to know the largest."""
-        if self.steepest is not None:
-            now = squares(gradients)
-            most = self.steepest[: len(now)]
-            torch.maximum(most, now, out=most)
+    def record_gradients(self, gradients: Iterable[Tensor]) -> None:
+        """Record the norms of a step's gradients ``[active, ...]`` if the largest norm is a wanted signal."""
+        if self.max_squared_norm is not None:
+            squares = squared_norms(gradients)
+            largest = self.max_squared_norm[: len(squares)]
+            torch.maximum(largest, squares, out=largest)
 
-    def _reckon(self) -> None:
+    def _compute_losses(self) -> None:
         if self._outputs:
             outputs = torch.cat([some.mT for some in self._outputs]).mT  # [clients of all these steps, width, C]
-            at = slice(self._reckoned, self._reckoned + outputs.shape[0] * outputs.shape[1])
+            at = slice(self._computed, self._computed + outputs.shape[0] * outputs.shape[1])
             targets = self.targets[at].view(*outputs.shape[:2], *self.targets.shape[1:])
             extra = self._extra(at, *outputs.shape[:2])
             self.loss[at] = self.setting.algorithm.loss.loss(outputs, targets, extra).flatten()
-            self._reckoned = at.stop
+            self._computed = at.stop
             self._outputs.clear()
 
     @property
     def received(self) -> Tensor:
-        """Starting models, ``[c, D]``, or ``[1, D]`` when all start from the same."""
+        """The starting models, ``[c, D]``, or ``[1, D]`` when all clients start from the same."""
         first = self.starts[0].x
         if all(start.x is first for start in self.starts):
             return first.unsqueeze(0)
@@ -167,7 +166,7 @@ class Chunk:
 
     @property
     def offset(self) -> Tensor | None:
-        """Shifts ``[c, D]``, or None when nobody has one."""
+        """The offsets of the gradients ``[c, D]``, or None when no client has one."""
         if all(correction.offset is None for correction in self.corrections):
             return None
         zero = torch.zeros_like(self.starts[0].x)
@@ -175,13 +174,13 @@ class Chunk:
 
     @property
     def lr(self) -> Scale:
-        """Learning rate of all, or of each ``[c]``."""
+        """The learning rate of all clients, or of each ``[c]`` if they differ."""
         return self._scale([job.lr for job in self.jobs])
 
     @property
     def proximal(self) -> Scale:
-        """Pull of all, or of each ``[c]``."""
-        return self._scale([gradient_correction.proximal for gradient_correction in self.corrections])
+        """The proximal coefficient of all clients, or of each ``[c]`` if they differ."""
+        return self._scale([correction.proximal for correction in self.corrections])
 
     def _scale(self, values: list[float]) -> Scale:
         if len(set(values)) == 1:
@@ -189,32 +188,35 @@ class Chunk:
         return torch.tensor(values, dtype=self.setting.dtype, device=self.setting.device)
 
     def results(self, after: Tensor, want: frozenset[str]) -> list[TrainResult]:
-        """Uploads and signals from the models after training, ``[c, D]``."""
-        met = self._losses()
+        """Return uploads and signals from the models after training, ``[c, D]``."""
+        stats = self._stats()
         return [
-            finish(self.setting, job, ctx, ModelState(after[i], start.buffers, start.counters), met[i], want)
+            finish(self.setting, job, ctx, ModelState(after[i], start.buffers, start.counters), stats[i], want)
             for i, (job, ctx, start) in enumerate(zip(self.jobs, self.contexts, self.starts, strict=True))
         ]
 
-    def _losses(self) -> list[TrainStats]:
-        """Losses met in training, per client; padding does not count."""
-        tape, c = self.tape, len(self)
-        filled = tape.weight > 0
-        owner, weight = tape.owner[filled], tape.weight[filled]
+    def _stats(self) -> list[TrainStats]:
+        """Return each client's training statistics; padding does not count."""
+        schedule, c = self.schedule, len(self)
+        filled = schedule.weight > 0
+        owner, weight = schedule.owner[filled], schedule.weight[filled]
         losses = self.loss.cpu().double().numpy()[filled]
-        steps = np.array([len(draw) for draw in self.draws])
+        steps = np.array([len(plan) for plan in self.plans])
         samples = np.bincount(owner, minlength=c)
         mean = np.bincount(owner, weights=weight * losses, minlength=c) / np.maximum(steps, 1)
         square = np.bincount(owner, weights=losses * losses, minlength=c) / np.maximum(samples, 1)
-        steepest = np.full(c, np.nan) if self.steepest is None else self.steepest.sqrt().cpu().numpy()
-        found = zip(steps, mean, np.sqrt(square), steepest, strict=True)
+        max_squared_norm = np.full(c, np.nan) if self.max_squared_norm is None else self.max_squared_norm.sqrt().cpu().numpy()
+        found = zip(steps, mean, np.sqrt(square), max_squared_norm, strict=True)
         return [TrainStats(int(n), float(a), float(b), float(g)) if n else TrainStats.of([], []) for n, a, b, g in found]
 
 
 class Executor(ABC):
-    """Runs a chunk. One per thread."""
+    """Computes the training of a chunk. One per thread."""
 
     @abstractmethod
     def run(self, chunk: Chunk) -> Tensor:
-        """Train; the models afterwards, ``[c, D]``. Every step's outputs are handed to :meth:`Chunk.met`, its gradients (before
-        correction and clipping) to :meth:`Chunk.met_gradient` where ``steepest`` is not None."""
+        """Train the clients of a chunk and return their models, ``[c, D]``.
+
+        Every step passes its outputs to :meth:`Chunk.record_outputs`, and its gradients (before correction and clipping) to
+        :meth:`Chunk.record_gradients` if ``max_squared_norm`` is not None.
+        """

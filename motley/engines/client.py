@@ -1,4 +1,4 @@
-"""One client's local work on one reusable module: the reference every batched engine is compared with."""
+"""One client's local training on one reusable module: the reference that every batched engine is compared with."""
 
 from __future__ import annotations
 
@@ -23,19 +23,25 @@ from motley.engines.batches import BatchPlan
 from motley.engines.features import FeatureHook, Frozen
 from motley.engines.samples import Samples
 from motley.tasks.base import ModelState
+from motley.tasks.curvature import hutchinson, rademacher
 from motley.tasks.flat import FlatModule
 from motley.tasks.nn import Dropout, set_stream
 
-__all__ = ["CHUNK", "Client", "TrainStats", "Watch", "context", "finish", "squares"]
+__all__ = ["CHUNK", "Client", "StepHook", "TrainStats", "context", "finish", "squared_norms"]
 
-Watch = Callable[[Mapping[str, object], Tensor, Tensor], None]
-"""Called after each step's backward pass with what is being done (client, dispatch, steps, step, inputs), the per-sample losses
-and the flat gradient; the debug engine looks here."""
+StepHook = Callable[[Mapping[str, object], Tensor, Tensor], None]
+"""A function called after each step's backward pass with a description of the step (client, dispatch, steps, step, inputs), the
+per-sample losses and the flat gradient; the debug engine checks them."""
 
 
 class TrainStats(NamedTuple):
-    """What was met in training: steps, mean over them of the batches' mean losses, root mean square of the losses over samples,
-    largest norm of a batch's gradient (NaN unless wanted). NaN without steps."""
+    """Statistics of one client's training; NaN without steps.
+
+    Parameters
+    ----------
+    steps: taken. loss: mean over the steps of the batch's mean loss. loss_rms: root mean square of the losses of all samples.
+    max_grad_norm: largest norm of a batch's gradient; NaN unless wanted.
+    """
 
     steps: int
     loss: float
@@ -44,7 +50,7 @@ class TrainStats(NamedTuple):
 
     @classmethod
     def of(cls, losses: list[Tensor], norms: list[Tensor]) -> TrainStats:
-        """From the per-sample losses of every step, and the gradient's norm in each, if that is wanted."""
+        """Summarise the per-sample losses of every step and the gradient norms (empty unless they are wanted)."""
         if not losses:
             return cls(0, math.nan, math.nan)
         mean = torch.stack([loss.mean() for loss in losses]).double().mean()
@@ -54,79 +60,81 @@ class TrainStats(NamedTuple):
 
 
 CHUNK = {False: 1024, True: 256}
-"""Samples that go through the model together when nothing is trained; fewer where convolutions keep whole images of features."""
+"""Samples per forward pass outside training, without and with convolutions; these keep whole images of features in memory."""
 
 _LARGE = 2**16
 """Weights from which a convolution is stored channels last while it is trained."""
 
 
 class Client:
-    """Whoever is asked: a module, a flat vector its parameters view, a flat gradient, and the loop over local steps.
+    """Trains and measures any client, one at a time: a module whose parameters view a flat vector, and the loop of local steps.
 
     Parameters
     ----------
-    setting: of the run. samples: shared by all clients, read-only. watch: see :data:`Watch`.
+    setting: of the run. samples: of all clients, read-only. step_hook: see :data:`StepHook`.
     """
 
-    def __init__(self, setting: Setting, samples: Samples, watch: Watch | None = None) -> None:
+    def __init__(self, setting: Setting, samples: Samples, step_hook: StepHook | None = None) -> None:
         self.setting = setting
         self.samples = samples
-        self.watch = watch
+        self.step_hook = step_hook
         self.model = FlatModule.of(setting.task.model, setting.dtype, setting.device)
-        self._doing: dict[str, object] = {}
+        self._current: dict[str, object] = {}
         self.parameters = [p for p in self.model.module.parameters() if p.requires_grad]
-        self._direct = setting.solver.plain and watch is None  # gradients are read once: no need to gather them in a flat row
-        self._channels_last = _bears_channels_last(self.model.module, samples)
+        self._direct = (
+            setting.solver.plain and step_hook is None
+        )  # gradients are read once: no need to gather them in a flat row
+        self._channels_last = _supports_channels_last(self.model.module, samples)
         self.norms = [m for m in self.model.module.modules() if isinstance(m, _BatchNorm)]
         self.convolves = any(isinstance(m, nn.Conv2d) for m in self.model.module.modules())
         self.chunk = CHUNK[self.convolves]
         compares = setting.algorithm.loss.whole_model
         self.frozen = Frozen(setting) if compares else None
-        self._tap = FeatureHook(self.model.module, self.model.layout) if compares else None
+        self._feature_hook = FeatureHook(self.model.module, self.model.layout) if compares else None
 
-    def train(self, job: Job, received: JobInputs, want: frozenset[str]) -> TrainResult:
-        """Receive, take ``job.steps`` steps, hand back.
+    def train(self, job: Job, inputs: JobInputs, want: frozenset[str]) -> TrainResult:
+        """Load the received model, take ``job.steps`` steps, and return the upload and signals.
 
         Raises
         ------
         EngineError: the model or loss failed for this client; ``context`` carries client, dispatch, step and inputs.
         """
-        self._doing = {"client": job.client, "dispatch": job.dispatch, "steps": job.steps}
+        self._current = {"client": job.client, "dispatch": job.dispatch, "steps": job.steps}
         try:
-            return self._train(job, received, want)
+            return self._train(job, inputs, want)
         except MotleyError:
             raise
         except Exception as error:
-            raise EngineError(f"the local work of client {job.client} failed: {error}", dict(self._doing)) from error
+            raise EngineError(f"the local work of client {job.client} failed: {error}", dict(self._current)) from error
 
-    def _train(self, job: Job, received: JobInputs, want: frozenset[str]) -> TrainResult:
+    def _train(self, job: Job, inputs: JobInputs, want: frozenset[str]) -> TrainResult:
         setting, model = self.setting, self.model
-        start, ctx, gradient_correction = context(setting, job, received)
+        start, ctx, gradient_correction = context(setting, job, inputs)
         model.load(start)
-        met = self._steps(job, ctx, gradient_correction, "max_grad_norm" in want)
-        return finish(setting, job, ctx, model.state(), met, want)
+        stats = self._steps(job, ctx, gradient_correction, "max_grad_norm" in want)
+        return finish(setting, job, ctx, model.state(), stats, want)
 
-    def prepare(self, job: Job, received: JobInputs) -> Tensors:
-        """What the loss wants to know about each of the client's samples before step 0."""
-        start, ctx, _ = context(self.setting, job, received)
+    def prepare(self, job: Job, inputs: JobInputs) -> Tensors:
+        """Return the per-sample tensors that the loss prepares on the received model, before step 0."""
+        start, ctx, _ = context(self.setting, job, inputs)
         self.model.load(start)
-        return self._extras(ctx, job, self.mine(job))
+        return self._extras(ctx, job, self.positions(job))
 
-    def mine(self, job: Job) -> Tensor:
-        """Places of the samples that the client sees."""
+    def positions(self, job: Job) -> Tensor:
+        """Return the positions of the job's samples in ``samples.training``."""
         part = self.samples.training
         return torch.from_numpy(part.positions(np.array([job.client]), job.data_view)).to(part.rows.device)
 
     def _steps(self, job: Job, ctx: Context, gradient_correction: GradientCorrection, measured: bool) -> TrainStats:
-        """Take the steps; what was met, gradient norms where they are to be ``measured``."""
+        """Take the steps and return their statistics, with gradient norms if they are to be ``measured``."""
         setting, samples, model = self.setting, self.samples, self.model
-        mine = self.mine(job)
-        plan = BatchPlan.draw(setting.key("batches", job), len(mine), setting.work, job.steps)
+        positions = self.positions(job)
+        plan = BatchPlan.draw(setting.key("batches", job), len(positions), setting.work, job.steps)
         order = torch.from_numpy(plan.order).to(samples.rows.device)
         sizes = plan.sizes.tolist()
-        rows = torch.split(samples.rows[mine[order]], sizes)
-        targets = torch.split(samples.training.targets(mine[order], job.data_view), sizes)
-        extras = {name: torch.split(value[order], sizes) for name, value in self._extras(ctx, job, mine).items()}
+        rows = torch.split(samples.rows[positions[order]], sizes)
+        targets = torch.split(samples.training.targets(positions[order], job.data_view), sizes)
+        extras = {name: torch.split(value[order], sizes) for name, value in self._extras(ctx, job, positions).items()}
         augment = setting.key("augment", job) if samples.transform is not None else None
         set_stream(model.module, setting.key("dropout", job))
         if self.frozen is not None:
@@ -138,19 +146,19 @@ class Client:
             blocks = self._blocks(ctx, gradient_correction)
             for step in range(len(plan)):
                 inputs = samples.inputs(rows[step], augment.fold(step) if augment is not None else None)
-                self._doing.update(step=step, inputs=inputs)
+                self._current.update(step=step, inputs=inputs)
                 extra = {name: parts[step] for name, parts in extras.items()}
                 loss, blocks = self._gradient(inputs, targets[step], extra, blocks)
-                if self.watch is not None:
-                    self.watch(self._doing, loss, model.g)
+                if self.step_hook is not None:
+                    self.step_hook(self._current, loss, model.g)
                 if measured:
-                    norms.append(squares([block.g for block in blocks])[0].sqrt())
+                    norms.append(squared_norms([block.g for block in blocks])[0].sqrt())
                 setting.solver.step(blocks, job.lr, gradient_correction.proximal, step)
                 losses.append(loss)
         return TrainStats.of(losses, norms)
 
     def _gradient(self, inputs: Tensor, targets: Tensor, extra: Tensors, blocks: list[Block]) -> tuple[Tensor, list[Block]]:
-        """The per-sample losses, detached, and the blocks with the gradient of the batch's mean loss in them."""
+        """Return the per-sample losses, detached, and the blocks with the gradient of the batch's mean loss in them."""
         alone = [m for m in self.norms if m.training] if len(inputs) == 1 else []
         _set_training(alone, False)  # a batch of one has no variance: normalise with the running statistics and leave them
         loss = self._losses(inputs, targets, extra)
@@ -163,14 +171,14 @@ class Client:
         return loss.detach(), blocks
 
     def _losses(self, inputs: Tensor, targets: Tensor, extra: Tensors) -> Tensor:
-        """Per-sample losses of the model in training; the same inputs go through frozen models where the loss compares with them."""
+        """Return the per-sample losses; where the loss compares features, the inputs also pass through the frozen models."""
         loss, outputs = self.setting.algorithm.loss, self._outputs(inputs)
-        if not self.frozen or self._tap is None:
+        if not self.frozen or self._feature_hook is None:
             return loss.loss(outputs, targets, extra)
-        return loss.compare(outputs, targets, extra, self._tap.take(), self.frozen.features(inputs))
+        return loss.compare(outputs, targets, extra, self._feature_hook.take(), self.frozen.features(inputs))
 
     def _blocks(self, ctx: Context, gradient_correction: GradientCorrection) -> list[Block]:
-        """What a step works on: one block for the whole flat vector, or, where gradients are used as they come, one each."""
+        """Return the solver's blocks: one for the whole flat vector, or one for each parameter where gradients stay separate."""
         model = self.model
         flat = [
             None if t is None else t.unsqueeze(0) for t in (gradient_correction.offset, *self.setting.solver.fresh(model.w))
@@ -185,16 +193,19 @@ class Client:
             blocks.append(Block(parameter.data.unsqueeze(0), *others))  # type: ignore[arg-type]
         return blocks
 
-    def _extras(self, ctx: Context, job: Job, mine: Tensor) -> Tensors:
-        """What the loss wants to know about each of the client's samples before step 0."""
+    def _extras(self, ctx: Context, job: Job, positions: Tensor) -> Tensors:
+        """Return the per-sample tensors that the loss prepares; the model is loaded already."""
         loss = self.setting.algorithm.loss
         if not loss.prepares:
             return {}
-        inputs = self.samples.inputs(self.samples.rows[mine])
-        return loss.prepare(ctx, self.forward, inputs, self.samples.training.targets(mine, job.data_view))
+        inputs = self.samples.inputs(self.samples.rows[positions])
+        return loss.prepare(ctx, self.forward, inputs, self.samples.training.targets(positions, job.data_view))
 
     def mean_gradient(self, rows: Tensor, targets: Tensor) -> Tensor:
-        """Gradient of the mean loss over these samples at the loaded model in eval mode, ``[D]``; overwritten by the next."""
+        """Return the gradient of the mean loss over these samples, ``[D]``, of the loaded model in eval mode.
+
+        The tensor is overwritten by the next gradient.
+        """
         self.model.module.eval()
         self.model.g.zero_()
         for some, wanted in zip(torch.split(rows, self.chunk), torch.split(targets, self.chunk), strict=True):
@@ -204,27 +215,63 @@ class Client:
         return self.model.g
 
     def recalibrate(self, state: ModelState, client: int, batches: int, key: Key, data_view: DataView | None) -> ModelState:
-        """A model after these batches of a client's samples went through in training mode, but for dropout."""
+        """Return the model after these batches of a client's samples passed through it in training mode without dropout."""
         part = self.samples.training
-        mine = part.rows[torch.from_numpy(part.positions(np.array([client]), data_view)).to(part.rows.device)]
-        draw = BatchPlan.draw(key, len(mine), self.setting.work, batches)
+        rows = part.rows[torch.from_numpy(part.positions(np.array([client]), data_view)).to(part.rows.device)]
+        draw = BatchPlan.draw(key, len(rows), self.setting.work, batches)
         self.model.load(state)
         self.train_mode()
         for i in range(batches):
-            self._outputs(self.samples.inputs(mine[torch.from_numpy(draw[i]).to(mine.device)]))
+            self._outputs(self.samples.inputs(rows[torch.from_numpy(draw[i]).to(rows.device)]))
         return self.model.state()
 
+    def curvature(self, job: Job, inputs: JobInputs, trained: TrainResult) -> Tensors:
+        """Return the diagonal of the Hessian at the client's final model for each of ``job.layers``, ``[n]`` in the flat order.
+
+        One Hutchinson probe on one training batch, drawn by the job's own key (optimisation-and-compression C5), in training mode with
+        the batch's BatchNorm statistics, without dropout and augmentation. The correction's own curvature (FedProx: mu) is included.
+        Empty where an operation has no second derivative. The loaded model is overwritten.
+        """
+        setting, model = self.setting, self.model
+        start, _, gradient_correction = context(setting, job, inputs)
+        update = setting.algorithm.correction.update(trained.parts).to(start.x)
+        model.load(ModelState(start.x + update, start.buffers, start.counters))
+        batch, targets = self._one_batch(job)
+        self.train_mode()
+        if len(batch) == 1:  # no variance in one sample
+            model.module.eval()
+        entries = [entry for entry in model.layout if entry.layer in job.layers]
+        chosen = [p for entry, p in zip(model.layout, self.parameters, strict=True) if entry.layer in job.layers]
+        probe = rademacher(setting.key("compress", job).fold("curvature"), [entry.shape for entry in entries])
+        try:
+            found = hutchinson(self.mean_loss(batch, targets), chosen, probe, float(gradient_correction.proximal))
+        except RuntimeError as error:
+            if "derivative" not in str(error):
+                raise
+            return {}
+        parts: dict[str, list[Tensor]] = {}
+        for entry, diagonal in zip(entries, found, strict=True):
+            parts.setdefault(entry.layer, []).append(diagonal.reshape(-1))
+        return {layer: torch.cat(some).cpu() for layer, some in parts.items()}
+
+    def _one_batch(self, job: Job) -> tuple[Tensor, Tensor]:
+        """Draw inputs and targets of one batch for the curvature."""
+        samples, positions = self.samples, self.positions(job)
+        draw = BatchPlan.draw(self.setting.key("compress", job), len(positions), self.setting.work, 1)
+        at = positions[torch.from_numpy(draw.order).to(positions.device)]
+        return samples.inputs(samples.rows[at]), samples.training.targets(at, job.data_view)
+
     def train_mode(self) -> None:
-        """Training mode without dropout: batches normalise, nothing is drawn."""
+        """Put the model in training mode without dropout: batches normalise, nothing is drawn."""
         self.model.module.train()
         _set_training([m for m in self.model.module.modules() if isinstance(m, Dropout)], False)
 
     def mean_loss(self, inputs: Tensor, targets: Tensor) -> Tensor:
-        """Mean loss of the loaded model in the mode it is in, with its graph."""
+        """Return the mean loss of the loaded model in its current mode, with the autograd graph."""
         return self.setting.algorithm.loss.loss(self._outputs(inputs), targets, {}).mean()
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Outputs of the loaded model in eval mode, without gradients; chunk by chunk."""
+        """Return the outputs of the loaded model in eval mode, without gradients, computed in chunks."""
         self.model.module.eval()
         with torch.no_grad():
             parts = [self._outputs(some) for some in torch.split(inputs, self.chunk)]
@@ -237,53 +284,53 @@ class Client:
         return outputs
 
 
-def context(setting: Setting, job: Job, received: JobInputs) -> tuple[ModelState, Context, GradientCorrection]:
-    """The model a client starts from, what the correction may know about its job, and the correction it chose.
+def context(setting: Setting, job: Job, inputs: JobInputs) -> tuple[ModelState, Context, GradientCorrection]:
+    """Return the model a client starts from, the context of its job, and the correction of its gradients.
 
-    ``Context.x`` is the model the client starts from: the received one, with what the correction's ``start`` put in its place.
+    ``Context.x`` is the starting model: the received one after the correction's ``start``.
     """
-    download, memory = received.download, received.memories.get(job.client)
+    download, memory = inputs.download, inputs.memories.get(job.client)
     start = setting.algorithm.correction.start(download, memory)
     examples = int(setting.task.federation.seen[job.client])
     norm = setting.solver.solver_norm(job.steps, 0.0, job.lr)
-    arrival = received.arrivals.get(job.client, PreTrainingSignals())
-    ctx = Context(start.x, download, memory, job.steps, job.lr, examples, norm, setting.task.layout, arrival)
+    signals = inputs.pre_training.get(job.client, PreTrainingSignals())
+    ctx = Context(start.x, download, memory, job.steps, job.lr, examples, norm, setting.task.layout, signals)
     gradient_correction = setting.algorithm.correction.gradient_correction(ctx)
     if gradient_correction.proximal:
         ctx = dataclasses.replace(ctx, solver_norm=setting.solver.solver_norm(job.steps, gradient_correction.proximal, job.lr))
     return start, ctx, gradient_correction
 
 
-def finish(setting: Setting, job: Job, ctx: Context, after: ModelState, met: TrainStats, want: frozenset[str]) -> TrainResult:
-    """Upload, memory and signals from the model after local work and the losses met on the way."""
+def finish(setting: Setting, job: Job, ctx: Context, after: ModelState, stats: TrainStats, want: frozenset[str]) -> TrainResult:
+    """Return a job's upload, memory and signals from the model after training and the training statistics."""
     sent, kept = setting.algorithm.correction.finish(after, ctx)
     parts = {name: part._replace(value=part.value.cpu()) for name, part in sent.items()}
     memory = None if kept is None else {name: value.cpu() for name, value in kept.items()}
-    signals: dict[str, float | NDArray[np.float64]] = {"loss": met.loss}
+    signals: dict[str, float | NDArray[np.float64]] = {"loss": stats.loss}
     if "loss_rms" in want:
-        signals["loss_rms"] = met.loss_rms
+        signals["loss_rms"] = stats.loss_rms
     if "max_grad_norm" in want:
-        signals["max_grad_norm"] = met.max_grad_norm
+        signals["max_grad_norm"] = stats.max_grad_norm
     if "update_norm" in want:
         signals["update_norm"] = float((after.x - ctx.x).double().norm())
-    finite = (not met.steps or math.isfinite(met.loss)) and all(_finite(part.value) for part in parts.values())
-    return TrainResult(job.client, parts, memory, met.steps, signals, finite)
+    finite = (not stats.steps or math.isfinite(stats.loss)) and all(_finite(part.value) for part in parts.values())
+    return TrainResult(job.client, parts, memory, stats.steps, signals, finite)
 
 
-def squares(gradients: Iterable[Tensor]) -> Tensor:
-    """Squared Euclidean norm of each client's gradient, float64 ``[c]``, from blocks ``[c, ...]``."""
+def squared_norms(gradients: Iterable[Tensor]) -> Tensor:
+    """Return the squared Euclidean norm of each client's gradient, float64 ``[c]``, from blocks ``[c, ...]``."""
     return torch.stack([torch.linalg.vector_norm(g.flatten(1), dim=1, dtype=torch.float64).square() for g in gradients]).sum(0)
 
 
 def _finite(value: Tensor) -> bool:
-    """Whether all is finite, in one pass: minimum and maximum carry NaN and infinity along."""
+    """Whether all numbers are finite, in one pass: minimum and maximum propagate NaN and infinity."""
     return not value.numel() or all(math.isfinite(float(end)) for end in value.aminmax())
 
 
-def _bears_channels_last(module: nn.Module, samples: Samples) -> bool:
-    """Whether a module convolves images and works on them stored channels last, which convolves a quarter faster on a CPU.
+def _supports_channels_last(module: nn.Module, samples: Samples) -> bool:
+    """Whether a module convolves images and can do so in channels-last format, which is a quarter faster on a CPU.
 
-    A module that calls ``view`` on its activations does not; ``flatten`` and ``reshape`` do. Tried on two samples."""
+    A module that calls ``view`` on its activations cannot; ``flatten`` and ``reshape`` are fine. Tried on two samples."""
     if not any(isinstance(m, nn.Conv2d) for m in module.modules()) or not len(samples.rows):
         return False
     module.eval()
@@ -293,15 +340,16 @@ def _bears_channels_last(module: nn.Module, samples: Samples) -> bool:
             return False
         try:
             module(inputs.contiguous(memory_format=torch.channels_last))
-        except RuntimeError:  # if it fails for another reason, it will fail where its error can be told
+        except RuntimeError:  # any other failure comes back in training, where its error is reported
             return False
     return True
 
 
 @contextmanager
 def _stored_channels_last(parameters: list[nn.Parameter]) -> Iterator[None]:
-    """Large convolution weights are stored channels last inside, as their gradients come, and written back into the flat row at
-    the end: an update that walks one of the two crosswise costs a tenth of a step. Small ones convolve faster as they are."""
+    """Store large convolution weights channels last inside the block, as their gradients are, and copy them back at the end.
+
+    An update whose operands have different formats costs a tenth of a step. Small convolutions are faster as they are."""
     views = [(p, p.data) for p in parameters if p.ndim == 4 and p.numel() >= _LARGE]
     for parameter, view in views:
         parameter.data = view.contiguous(memory_format=torch.channels_last)
@@ -314,7 +362,7 @@ def _stored_channels_last(parameters: list[nn.Parameter]) -> Iterator[None]:
 
 
 def _stored_like(value: Tensor, parameter: nn.Parameter) -> Tensor:
-    """The same numbers in the parameter's memory format."""
+    """Return the same numbers in the parameter's memory format."""
     last = parameter.ndim == 4 and not parameter.is_contiguous()
     return value.contiguous(memory_format=torch.channels_last) if last else value
 

@@ -1,30 +1,39 @@
-"""How many cores an engine may use, and the promise to leave torch's thread count as it was found."""
+"""How many cores an engine may use, torch's thread count, and a pool of Python threads with one torch thread each."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from itertools import islice
+from typing import Generic, TypeVar
 
 import torch
 
-__all__ = ["cores", "torch_threads"]
+__all__ = ["ThreadPool", "cores", "torch_threads"]
+
+State = TypeVar("State")
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 def cores(limit: int | None = None) -> int:
-    """Cores this process may run on (its affinity, not the machine's count), at most ``limit`` and ``OMP_NUM_THREADS``, at least 1."""
+    """Return the number of cores this process may run on (its affinity), at most ``limit`` and ``OMP_NUM_THREADS``, at least 1."""
     try:
         allowed = len(os.sched_getaffinity(0))
     except AttributeError:  # not every system has affinities
         allowed = os.cpu_count() or 1
-    told = os.environ.get("OMP_NUM_THREADS", "")
-    allowed = min(allowed, int(told)) if told.isdigit() else allowed
+    variable = os.environ.get("OMP_NUM_THREADS", "")
+    allowed = min(allowed, int(variable)) if variable.isdigit() else allowed
     return max(1, allowed if limit is None else min(limit, allowed))
 
 
 @contextmanager
 def torch_threads(count: int) -> Iterator[None]:
-    """Run with so many torch threads in this Python thread, then put the old number back."""
+    """Run the block with so many torch threads in this Python thread, then restore the previous number."""
     before = torch.get_num_threads()
     if before != count:
         torch.set_num_threads(count)
@@ -33,3 +42,65 @@ def torch_threads(count: int) -> Iterator[None]:
     finally:
         if torch.get_num_threads() != before:
             torch.set_num_threads(before)
+
+
+class ThreadPool(Generic[State]):
+    """Python threads with one torch thread each. Tensor operations release the interpreter lock, so the threads compute in parallel.
+
+    Parameters
+    ----------
+    states: one object per thread, such as a model; no two threads use the same one at once.
+    """
+
+    def __init__(self, states: Sequence[State]) -> None:
+        self._free = deque(states)
+        self._size = len(states)
+        self._executor: ThreadPoolExecutor | None = None
+
+    def map(self, work: Callable[[State, Item], Result], items: Sequence[Item], ahead: int | None = None) -> Iterator[Result]:
+        """Call ``work(state, item)`` for every item, started in their order; yield the results in the same order.
+
+        ``ahead``: items that may be started beyond those whose results were taken, which bounds the results in memory; None: all.
+        """
+        executor = self._started()
+        rest = iter(items)
+        waiting: deque[Future[Result]] = deque()
+        try:
+            for item in islice(rest, ahead):
+                waiting.append(executor.submit(self._run, work, item))
+            while waiting:
+                yield waiting.popleft().result()
+                for item in islice(rest, 1):
+                    waiting.append(executor.submit(self._run, work, item))
+        finally:
+            for future in waiting:
+                future.cancel()
+
+    def _run(self, work: Callable[[State, Item], Result], item: Item) -> Result:
+        state = self._free.popleft()
+        try:
+            return work(state, item)
+        finally:
+            self._free.append(state)
+
+    def _started(self) -> ThreadPoolExecutor:
+        """Start the threads. Torch's thread count is set in each of them alone, not for the caller or later threads."""
+        if self._executor is None:
+            before = torch.get_num_threads()
+            together = threading.Barrier(self._size)
+            self._executor = ThreadPoolExecutor(self._size, "motley", _one_torch_thread)
+            for ready in [self._executor.submit(together.wait) for _ in range(self._size)]:
+                ready.result()
+            torch.set_num_threads(before)
+        return self._executor
+
+    def close(self) -> None:
+        """Cancel what has not been started, and end the threads."""
+        if self._executor is not None:
+            self._executor.shutdown(cancel_futures=True)
+            self._executor = None
+
+
+def _one_torch_thread() -> None:
+    torch.get_num_threads()  # torch settles this thread's count here, so it cannot overwrite the next line's
+    torch.set_num_threads(1)

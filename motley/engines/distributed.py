@@ -23,9 +23,8 @@ from motley.core.ragged import Ragged
 from motley.engines import ENGINES
 from motley.engines.base import MEASURED, DataView, Engine, Job, Setting, TrainResult
 from motley.engines.client import CHUNK
-from motley.engines.common import window_of
 from motley.engines.cores import cores
-from motley.engines.sequential import Sequential
+from motley.engines.local import Sequential, window_of
 from motley.engines.serialization import unsendable
 from motley.engines.worker import engine_of
 from motley.engines.worker_pool import Order, WorkerPool, WorkerTransport
@@ -72,7 +71,7 @@ class Distributed(Engine):
             raise ContractError(f"the engine {self.name!r} was given a setting it refuses: {reason}")
         self.setting = setting
         self.workers, self.each = self._shares(setting)
-        self.shape = f"{self.workers} x {self.each}"
+        self.worker_shape = f"{self.workers} x {self.each}"
         self.threads = min(self.workers * self.each, cores(setting.threads))
         told = dataclasses.replace(_mapped(setting), threads=self.each, workers=None, address=None)
         self._batches = engine_of(told) in ("batched", "vmap")

@@ -1,4 +1,4 @@
-"""What the last linear layer of a model is given, seen on the way: for losses that compare features of several models."""
+"""The inputs of a model's last linear layer, for losses that compare features of several models."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ __all__ = ["FeatureHook", "Frozen"]
 
 
 class FeatureHook:
-    """Notes the input of a module's last linear layer (the last by registration, as :attr:`Layout.last_layer`).
+    """Records the input of a module's last linear layer (the last by registration, as :attr:`Layout.last_layer`).
 
     Parameters
     ----------
-    module: gets a hook; nothing else of it changes. layout: its own.
+    module: gets a forward hook; nothing else of it changes. layout: of the module.
     """
 
     def __init__(self, module: nn.Module, layout: Layout) -> None:
-        self._seen: Tensor | None = None
+        self._features: Tensor | None = None
         last = [entry.layer for entry in layout if entry.linear][-1]
-        module.get_submodule(last).register_forward_pre_hook(self._note)
+        module.get_submodule(last).register_forward_pre_hook(self._record)
 
-    def _note(self, module: nn.Module, inputs: tuple[Any, ...]) -> None:
-        self._seen = inputs[0]
+    def _record(self, module: nn.Module, inputs: tuple[Any, ...]) -> None:
+        self._features = inputs[0]
 
     def take(self) -> Tensor:
-        """Features ``[B, d]`` of the last forward pass."""
-        seen, self._seen = self._seen, None
-        if seen is None:
+        """Return the features ``[B, d]`` of the last forward pass."""
+        features, self._features = self._features, None
+        if features is None:
             raise RuntimeError("the model's last linear layer was not called in its forward pass, so there are no features")
-        return seen.flatten(1)
+        return features.flatten(1)
 
 
 class Frozen:
-    """Models beside the one in training, in eval mode and without gradients; modules are made once and loaded for every job.
+    """Further models in eval mode and without gradients; their modules are made once and loaded for every job.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ class Frozen:
         self._loaded = 0
 
     def load(self, states: Sequence[ModelState]) -> None:
-        """From now on these models."""
+        """Load these models in place of the previous ones."""
         task = self._setting.task
         while len(self._made) < len(states):
             model = FlatModule.of(task.model, self._setting.dtype, self._setting.device)
@@ -68,10 +68,10 @@ class Frozen:
         return self._loaded > 0
 
     def features(self, inputs: Tensor) -> tuple[Tensor, ...]:
-        """Features ``[B, d]`` of each model, on the same inputs."""
+        """Return the features ``[B, d]`` of each model for the same inputs."""
         out = []
         with torch.no_grad():
-            for model, tap in self._made[: self._loaded]:
+            for model, hook in self._made[: self._loaded]:
                 model.module(inputs)
-                out.append(tap.take())
+                out.append(hook.take())
         return tuple(out)

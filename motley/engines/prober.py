@@ -1,7 +1,7 @@
-"""What a client is asked about the model it received: losses and gradients in eval mode, on so many batches or on all it has.
+"""Probes: losses and gradients of clients' received models in eval mode, on some batches or on all samples of each client.
 
-A forward pass is shared by all clients that start from the same model; a gradient is one client's own. Whatever is asked, whoever
-else is asked: a client's numbers are the same.
+Clients that start from the same model share its forward passes; gradients are computed client by client. A client's numbers do not
+depend on which other signals or clients are measured.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from motley.core.sketch import Sketch
 from motley.engines.base import MEASURED, DataView, Setting
 from motley.engines.client import Client
 from motley.engines.cores import torch_threads
-from motley.engines.samples import Part, Samples
+from motley.engines.samples import Samples, SampleSplit
 from motley.tasks.base import ModelState
 
 __all__ = ["Prober"]
 
 
 class Prober:
-    """Measures with one client's module.
+    """Measures clients and evaluates models with the module of one :class:`Client`.
 
     Parameters
     ----------
-    setting, samples: of the run. client: whose module is used. inner: torch threads inside one operation.
+    setting, samples: of the run. client: has the module. inner: torch threads inside one operation.
     """
 
     def __init__(self, setting: Setting, samples: Samples, client: Client, inner: int) -> None:
@@ -51,25 +51,25 @@ class Prober:
         key: Key,
         data_view: DataView | None = None,
     ) -> dict[str, Floats]:
-        """See :meth:`Engine.measure`; NaN for a client without samples."""
+        """See :meth:`Engine.measure`; tensors lie on the device."""
         unknown = set(want) - set(MEASURED)
         if unknown:
             raise ContractError(f"cannot measure {', '.join(sorted(unknown))}; a probe measures: {', '.join(sorted(MEASURED))}")
         starts = list(self._starts(clients, download, memories))
         found = {}
         with torch_threads(self.inner):
-            slopes = {name: batches for name, batches in want.items() if MEASURED[name][1] == "gradient"}
-            for name in want.keys() - slopes.keys():
+            gradients = {name: batches for name, batches in want.items() if MEASURED[name][1] == "gradient"}
+            for name in want.keys() - gradients.keys():
                 found[name] = self._mean_loss(name, clients, starts, want[name], key, data_view)
-            for batches in set(slopes.values()):
-                names = {name for name in slopes if slopes[name] == batches}
+            for batches in set(gradients.values()):
+                names = {name for name in gradients if gradients[name] == batches}
                 found |= self._gradients(names, clients, starts, batches, key, data_view)
         return {name: found[name] for name in want}
 
     def _starts(
         self, clients: Ints, download: Tensors, memories: Mapping[int, Memory | None]
     ) -> Iterator[tuple[Ints, ModelState]]:
-        """Clients (as indices into ``clients``) that start from one model, and this model."""
+        """Yield groups of clients (indices into ``clients``) that start from the same model, and this model."""
         correction = self.setting.algorithm.correction
         alone = np.array(
             [correction.personal_start and memories.get(int(client)) is not None for client in clients], dtype=bool
@@ -87,12 +87,12 @@ class Prober:
         key: Key,
         data_view: DataView | None,
     ) -> Floats:
-        """Mean per-sample loss of each client's starting model, ``[len(clients)]``."""
+        """Return the mean per-sample loss of each client's starting model, ``[len(clients)]``."""
         loss = {"val_loss": self.plain_loss, "robust_loss": self.robust_loss}.get(name, self.setting.algorithm.loss)
         held = MEASURED[name][0] == "validation"
         part = self.samples.validation if held else self.samples.training
         key, window = (key.fold("validation"), None) if held else (key, data_view)
-        positions, owner = self.drawn(part, clients, batches, key, window)
+        positions, owner = self.draw_samples(part, clients, batches, key, window)
         losses = np.empty(len(positions))
         for group, state in starts:
             chosen = np.flatnonzero(np.isin(owner, group)) if len(starts) > 1 else np.arange(len(owner))
@@ -112,12 +112,12 @@ class Prober:
         key: Key,
         data_view: DataView | None,
     ) -> dict[str, Floats]:
-        """Each client's mean gradient, its norm or its sketch; one gradient serves all of them."""
+        """Return each client's mean gradient, its norm or its sketch, all from one gradient."""
         part, size = self.samples.training, self.client.model.layout.size
         sketch = Sketch.signal("gradient_sketch", self.setting.streams, size)
         widths = {"grad_norm": (), "gradient": (size,), "gradient_sketch": (sketch.width,)}
         found = {name: np.full((len(clients), *widths[name]), np.nan) for name in names}
-        positions, owner = self.drawn(part, clients, batches, key, data_view)
+        positions, owner = self.draw_samples(part, clients, batches, key, data_view)
         ends = np.searchsorted(owner, np.arange(len(clients) + 1))
         for group, state in starts:
             self.client.model.load(state)
@@ -129,13 +129,14 @@ class Prober:
                     found[name][i] = g.double().norm() if name == "grad_norm" else g if name == "gradient" else sketch.of(g)
         return found
 
-    def drawn(
-        self, part: Part, clients: Ints, batches: int | None, key: Key, data_view: DataView | None = None
+    def draw_samples(
+        self, part: SampleSplit, clients: Ints, batches: int | None, key: Key, data_view: DataView | None = None
     ) -> tuple[Ints, Ints]:
-        """Samples to measure, as places in ``part.rows``, and whose (an index into ``clients``) each is.
+        """Return the samples to measure, as positions in ``part.rows``, and the client (an index into ``clients``) of each.
 
-        Every sample has one uniform number, a function of the key and its place; a client's batches are its samples with the
-        smallest numbers, whoever else is measured."""
+        Every sample has a uniform number that is a function of the key and its position; a client's batches are its samples with
+        the smallest numbers, so they do not depend on the other clients.
+        """
         positions, sizes = part.positions(clients, data_view), part.seen[clients]
         owner = np.repeat(np.arange(len(clients)), sizes)
         if batches is None or (sizes <= batches * self.setting.work.batch_size).all():
@@ -146,7 +147,7 @@ class Prober:
         return positions[kept], owner[kept]
 
     def forward(self, state: ModelState, rows: Tensor, targets: Tensor, loss: Loss) -> tuple[Floats, Floats]:
-        """Per-sample loss and hit (NaN in regression) of one model, in eval mode, chunk by chunk."""
+        """Return per-sample losses and hits (NaN in regression) of one model in eval mode, computed in chunks."""
         self.client.model.load(state)
         classes = self.setting.task.federation.classes
         losses = [torch.zeros(0)]

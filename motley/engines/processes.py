@@ -190,7 +190,7 @@ class Processes(Distributed):
     """Chunks of clients in worker processes, which share the run's cores and look at the same data."""
 
     name: ClassVar[str] = "processes"
-    takes: ClassVar[frozenset[Literal["workers", "address"]]] = frozenset({"workers"})
+    options: ClassVar[frozenset[Literal["workers", "address"]]] = frozenset({"workers"})
 
     @classmethod
     def _cores(cls, setting: Setting) -> int:

@@ -192,7 +192,7 @@ class RayCluster(Distributed):
     """Chunks of clients in the actors of a Ray cluster, on this machine or many."""
 
     name: ClassVar[str] = "ray"
-    takes: ClassVar[frozenset[Literal["workers", "address"]]] = frozenset({"workers", "address"})
+    options: ClassVar[frozenset[Literal["workers", "address"]]] = frozenset({"workers", "address"})
 
     def __init__(self, setting: Setting) -> None:
         ends = self._ends = connect(setting.address, setting.threads)

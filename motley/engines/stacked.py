@@ -1,13 +1,13 @@
-"""Linear layers with ReLU between them, many clients at once, forward and backward by hand.
+"""Trains many clients of a stack of linear layers with ReLU at once, with hand-written forward and backward passes.
 
 Storage is parameter-major: per parameter one contiguous block ``[c, out, in]``. A step is one gather and, per layer, one
 ``baddbmm`` forward, one ``bmm`` for the layer below, and one ``baddbmm`` that computes the weight gradient *into* the weights:
 
-    W <- (1 - lr pull) W - lr/B d h^T,    then    W <- W + lr pull x
+    W <- (1 - lr mu) W - lr/B d h^T,    then    W <- W + lr mu x
 
-which is ``W - lr (g + pull (W - x))``. With momentum, clipping, weight decay, or rates that differ between clients, the
-gradient gets a block of its own and :meth:`Solver.step` does the rest. Activations are kept features first, ``[c, features, B]``:
-so thin layers multiply twice as fast.
+with mu the proximal coefficient; this is ``W - lr (g + mu (W - x))``. With momentum, clipping, weight decay, or rates that differ
+between clients, the gradient is stored and :meth:`Solver.step` updates the weights. Activations are stored features first,
+``[c, features, B]``: thin layers multiply twice as fast that way.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 from motley.algorithms.local import Block, Scale, Solver
 from motley.core.layout import Entry, Layout
 from motley.engines.base import Setting
-from motley.engines.chunk import Chunk, Executor, Step
+from motley.engines.chunk import BatchStep, Chunk, Executor
 from motley.tasks.flat import hooked, layout_of
 from motley.tasks.nn import Dropout
 
@@ -30,7 +31,7 @@ __all__ = ["Layer", "StackedLinear", "layers_of"]
 
 @dataclass(frozen=True)
 class Layer:
-    """One linear layer: numbers of its weight and bias among the parameters, and whether a ReLU follows."""
+    """One linear layer: indices of its weight and bias among the parameters, and whether a ReLU follows."""
 
     weight: int
     bias: int | None
@@ -38,8 +39,10 @@ class Layer:
 
 
 def layers_of(module: nn.Module) -> tuple[Layer, ...] | None:
-    """The layers of a stack of ``Flatten``, ``Linear``, ``ReLU`` (nested ``Sequential`` allowed); None for any other module, also
-    for one with hooks (``weight_norm`` is one)."""
+    """Return the layers of a stack of ``Flatten``, ``Linear``, ``ReLU`` (nested ``Sequential`` allowed); None for any other module.
+
+    A module with hooks, which ``weight_norm`` adds, is no stack.
+    """
     flat = list(_leaves(module))
     kinds = [type(m) for m in flat]
     linear = [i for i, kind in enumerate(kinds) if kind is nn.Linear]
@@ -62,7 +65,7 @@ def layers_of(module: nn.Module) -> tuple[Layer, ...] | None:
 
 
 def _leaves(module: nn.Module) -> Iterator[nn.Module]:
-    """Layers in the order of the forward pass, without what does nothing."""
+    """Yield the layers in the order of the forward pass, without dropout of probability 0."""
     if type(module) is nn.Sequential:
         for child in module:
             yield from _leaves(child)
@@ -88,7 +91,7 @@ Blocks = list[Tensor]
 
 
 def _blocks(layout: Layout, rows: Tensor) -> Blocks:
-    """Views of flat rows ``[c, D]``."""
+    """Return parameter-major views of flat rows ``[c, D]``."""
     return [rows[:, entry.slice].reshape(-1, *_stored(entry)) for entry in layout]
 
 
@@ -97,18 +100,18 @@ def _stored(entry: Entry) -> tuple[int, ...]:
 
 
 def _rows(layout: Layout, blocks: Blocks) -> Tensor:
-    """Flat rows ``[c, D]`` again."""
+    """Return the blocks as flat rows ``[c, D]``."""
     return torch.cat([block.flatten(1) for block in blocks], dim=1)
 
 
 class _Fused:
-    """Plain SGD with one rate for all: the weights' gradient never exists, it is multiplied straight into them."""
+    """Plain SGD with one learning rate for all clients; the gradient is accumulated into the weights and never stored."""
 
     def __init__(self, lr: float, proximal: float) -> None:
         self.lr, self.proximal = lr, lr * proximal
 
     def layer(self, weight: Block, bias: Block | None, slope: Tensor, h: Tensor, scale: float) -> None:
-        """One layer's step: ``slope`` ``[p, out, B]``, the layer's input ``h`` ``[p, in, B]``; gradient ``scale slope h^T``."""
+        """Update one layer by the gradient ``scale slope h^T``; ``slope`` ``[p, out, B]``, the layer's input ``h`` ``[p, in, B]``."""
         weight.w.baddbmm_(slope, h.mT, beta=1.0 - self.proximal, alpha=-self.lr * scale)
         self._correct(weight)
         if bias is not None:
@@ -124,35 +127,35 @@ class _Fused:
             block.w.add_(block.offset, alpha=-self.lr)
 
     def end(self, blocks: list[Block], number: int) -> None:
-        """Everything is done already."""
+        """Do nothing; the layers are updated already."""
 
 
 class _Gathered:
-    """Any solver: gradients in blocks of their own, then :meth:`Solver.step` over all parameters of a client."""
+    """Any solver: gradients are stored, then :meth:`Solver.step` updates all parameters of the clients."""
 
     def __init__(self, solver: Solver, lr: Scale, proximal: Scale) -> None:
         self.solver, self.lr, self.proximal = solver, lr, proximal
 
     def layer(self, weight: Block, bias: Block | None, slope: Tensor, h: Tensor, scale: float) -> None:
-        """One layer's gradient, see :meth:`_Fused.layer`."""
+        """Store one layer's gradient; arguments as in :meth:`_Fused.layer`."""
         torch.bmm(slope, h.mT, out=weight.g).mul_(scale)
         if bias is not None:
             torch.sum(slope, 2, keepdim=True, out=bias.g).mul_(scale)
 
     def end(self, blocks: list[Block], number: int) -> None:
-        """The step."""
+        """Update the parameters."""
         p = len(blocks[0].w)
         lr, proximal = (scale[:p] if isinstance(scale, Tensor) else scale for scale in (self.lr, self.proximal))
         self.solver.step(blocks, lr, proximal, number)
 
 
 def _prefix(block: Block, p: int) -> Block:
-    """The first p clients; what all share stays as it is."""
+    """Return the block of the first p clients; tensors shared by all clients stay whole."""
     return Block(*(t if t is None or len(t) == 1 else t[:p] for t in block))  # type: ignore[arg-type]
 
 
 class StackedLinear(Executor):
-    """Runs chunks of a stack of linear layers.
+    """Trains chunks of a stack of linear layers.
 
     Parameters
     ----------
@@ -164,31 +167,31 @@ class StackedLinear(Executor):
         self.solver = setting.solver
         self.loss = setting.algorithm.loss
 
+    @override
     def run(self, chunk: Chunk) -> Tensor:
-        """See :meth:`Executor.run`."""
         update = self._update(chunk)
-        everybody = now = self._blocks(chunk, isinstance(update, _Gathered))
+        everything = current = self._blocks(chunk, isinstance(update, _Gathered))
         for step in chunk.steps():
-            if step.active != len(now[0].w):
-                now = [_prefix(block, step.active) for block in everybody]
-            hs = self._forward(now, chunk.inputs(step).view(step.active, step.width, -1).mT)
+            if step.active != len(current[0].w):
+                current = [_prefix(block, step.active) for block in everything]
+            hs = self._forward(current, chunk.inputs(step).view(step.active, step.width, -1).mT)
             outputs = hs.pop().mT
-            chunk.met(step, outputs)
+            chunk.record_outputs(step, outputs)
             slope, scale = self._slope(step, outputs)
-            self._backward(now, hs, slope, scale, update)
-            chunk.met_gradient(block.g for block in now)
-            update.end(now, step.number)
-        return _rows(chunk.layout, [block.w for block in everybody])
+            self._backward(current, hs, slope, scale, update)
+            chunk.record_gradients(block.g for block in current)
+            update.end(current, step.number)
+        return _rows(chunk.layout, [block.w for block in everything])
 
     def _update(self, chunk: Chunk) -> _Fused | _Gathered:
         lr, proximal = chunk.lr, chunk.proximal
-        known = chunk.steepest is None  # nobody wants to see the gradients
-        if self.solver.plain and known and not isinstance(lr, Tensor) and not isinstance(proximal, Tensor):
+        unread = chunk.max_squared_norm is None  # no signal needs the gradients
+        if self.solver.plain and unread and not isinstance(lr, Tensor) and not isinstance(proximal, Tensor):
             return _Fused(lr, proximal)
         return _Gathered(self.solver, lr, proximal)
 
     def _blocks(self, chunk: Chunk, gradients: bool) -> list[Block]:
-        """Every client's weights, on their way from the received ones; room for gradients and the solver's own where needed."""
+        """Return every client's weights, starting from the received ones, with gradients and solver state where needed."""
         received, offset = _blocks(chunk.layout, chunk.received), chunk.offset
         shifts = [None] * len(received) if offset is None else _blocks(chunk.layout, offset)
         out = []
@@ -198,15 +201,15 @@ class StackedLinear(Executor):
             out.append(Block(w, g, x, shifted, *self.solver.fresh(w)))
         return out
 
-    def _slope(self, step: Step, outputs: Tensor) -> tuple[Tensor, float]:
-        """Gradient of the losses by the outputs ``[p, C, B]``, and what is still to be multiplied for the batches' means."""
+    def _slope(self, step: BatchStep, outputs: Tensor) -> tuple[Tensor, float]:
+        """Return the gradient of the losses by the outputs ``[p, C, B]``, and the factor still missing for the batch mean."""
         slope = self.loss.gradient(outputs, step.targets, step.extra).mT
         if step.weight is None:
             return slope, 1.0 / step.width
         return slope * step.weight.unsqueeze(1), 1.0
 
     def _forward(self, blocks: list[Block], h: Tensor) -> list[Tensor]:
-        """Inputs of every layer ``[p, in, B]``, then the outputs."""
+        """Return the inputs of every layer ``[p, in, B]``, then the outputs."""
         hs = [h]
         for layer in self.layers:
             weight = blocks[layer.weight].w
@@ -215,7 +218,7 @@ class StackedLinear(Executor):
         return hs
 
     def _backward(self, blocks: list[Block], hs: list[Tensor], slope: Tensor, scale: float, update: _Fused | _Gathered) -> None:
-        """From the last layer to the first; what the layer below needs is taken before the weights move."""
+        """Update from the last layer to the first; the slope of the layer below is computed before the weights change."""
         for at in range(len(self.layers) - 1, -1, -1):
             layer, below = self.layers[at], slope
             weight, bias = blocks[layer.weight], None if layer.bias is None else blocks[layer.bias]

@@ -267,8 +267,8 @@ def _engine(experiment: Experiment, setting: Setting) -> Engine:
     name = resolve_auto(setting) if experiment.engine.name == "auto" else experiment.engine.name
     kind: type[Engine] = ENGINES.get(name, "engine")
     for option in ("workers", "address"):
-        if getattr(setting, option) is not None and option not in kind.takes:
-            can = [other for other in ENGINES.names() if option in ENGINES.get(other).takes]  # type: ignore[attr-defined]
+        if getattr(setting, option) is not None and option not in kind.options:
+            can = [other for other in ENGINES.names() if option in ENGINES.get(other).options]  # type: ignore[attr-defined]
             raise ConfigError(
                 f"got {getattr(setting, option)!r}, and {name!r} has no {option}; name one of: {', '.join(can)}",
                 f"engine.{option}",

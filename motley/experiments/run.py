@@ -153,7 +153,7 @@ def numerics_of(setting: Setting, engine: Engine) -> dict[str, Any]:
     """Under what "the same bits" holds."""
     device = torch.device(setting.device)
     on = torch.cuda.get_device_name(device) if device.type == "cuda" else torch.backends.cpu.get_cpu_capability()
-    shape = engine.shape
+    shape = engine.worker_shape
     return {
         "torch": torch.__version__, "instructions": on, "threads": engine.threads, "engine": engine.name,
         "device": setting.device, "dtype": str(setting.dtype).removeprefix("torch."),

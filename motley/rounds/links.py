@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from motley.algorithms.base import Memory, Tensors
 from motley.core.arrays import Floats, Ids
 from motley.core.keys import Key
-from motley.engines.base import Engine
-from motley.engines.client_losses import DataViews
+from motley.engines.base import DataViews, Engine
 from motley.world.base import Network
 
 __all__ = ["Links"]

@@ -38,7 +38,7 @@ class WorkPlanner:
         self.federation = setting.task.federation
         self.examples = self.federation.seen
         self.full_steps = setting.work.total(self.examples)
-        self.first = probing.arrival(reported, setting.algorithm.correction.arrival)
+        self.first = probing.arrival(reported, setting.algorithm.correction.pre_training)
         self.longer = 1.0 + FORWARD * setting.algorithm.loss.passes
 
     def step_s(self, world: World, ids: Ids, round: int) -> Floats:

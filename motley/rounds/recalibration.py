@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 
 from motley.algorithms.base import ServerState
 from motley.core.arrays import Ids
-from motley.engines.base import Engine
-from motley.engines.client_losses import DataViews
+from motley.engines.base import DataViews, Engine
 from motley.rounds.channel import Channel
 from motley.rounds.config import Recalibrate, RunConfig
 from motley.rounds.planning import WorkPlanner

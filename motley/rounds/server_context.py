@@ -6,8 +6,7 @@ import dataclasses
 from functools import partial
 
 from motley.algorithms.base import ExtraExchange, ServerContext
-from motley.engines.base import Engine
-from motley.engines.client_losses import DataViews, client_losses
+from motley.engines.base import DataViews, Engine, client_losses
 from motley.rounds.config import RunConfig
 
 __all__ = ["extra_exchange_of", "server_context_at"]

@@ -42,8 +42,7 @@ from motley.core.keys import Key, Streams
 from motley.core.ragged import Ragged
 from motley.core.work import LocalWork
 from motley.engines import ENGINES
-from motley.engines.base import Engine, Job, Setting, TrainResult
-from motley.engines.client_losses import client_losses
+from motley.engines.base import Engine, Job, Setting, TrainResult, client_losses
 from motley.tasks.base import Federation, ModelState, Task
 from motley.tasks.flat import initial
 from motley.tasks.network import FlatNetwork

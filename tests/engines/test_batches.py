@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from motley.core.keys import Key
 from motley.core.work import LocalWork
-from motley.engines.batch_schedule import BatchSchedule
-from motley.engines.batches import BatchPlan
+from motley.engines.batches import BatchPlan, BatchSchedule
 
 KEY = Key(4).fold("batches", 7, 3)
 WORK = LocalWork(batch_size=4, epochs=3)

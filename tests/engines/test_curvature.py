@@ -21,9 +21,7 @@ from motley.core.work import LocalWork
 from motley.engines.base import JobInputs, Setting, TrainResult
 from motley.engines.batched import Batched, Vmap
 from motley.engines.client import Client
-from motley.engines.curvature import curvature
-from motley.engines.sequential import Sequential
-from motley.engines.threads import Threads
+from motley.engines.local import Sequential, Threads
 from motley.experiments.build import build
 from motley.rounds.loop import RoundLoop
 from motley.tasks.base import Task
@@ -71,7 +69,7 @@ def measured(setting: Any, jobs: Any, download: Any) -> Callable[..., Measured]:
         final = start + s.algorithm.correction.update(trained.parts)
 
         def probe(n: int) -> dict[str, Tensor]:
-            return dict(curvature(engine.client, dataclasses.replace(job, dispatch=1000 + n), received, trained))
+            return dict(engine.client.curvature(dataclasses.replace(job, dispatch=1000 + n), received, trained))
 
         return engine.client, probe, trained, final
 

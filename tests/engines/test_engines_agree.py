@@ -7,8 +7,7 @@ from torch import nn
 from motley.algorithms.fedprox import Proximal
 from motley.algorithms.local import SGD, Adam, Clip
 from motley.engines.batched import Batched, Vmap
-from motley.engines.sequential import Sequential
-from motley.engines.threads import Threads
+from motley.engines.local import Sequential, Threads
 
 from .conftest import TwoProcesses
 

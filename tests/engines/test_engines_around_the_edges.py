@@ -13,11 +13,9 @@ from motley.core.errors import ContractError, EngineError
 from motley.core.work import LocalWork
 from motley.engines import ENGINES, resolve_auto
 from motley.engines.base import Job
-from motley.engines.batched import Batched, Vmap
+from motley.engines.batched import Batched, Vmap, bounded
 from motley.engines.cores import cores
-from motley.engines.debug import Debug
-from motley.engines.sequential import Sequential
-from motley.engines.threads import Threads
+from motley.engines.local import Debug, Sequential, Threads
 from motley.tasks.nn import Dropout
 
 from .conftest import TwoProcesses
@@ -294,7 +292,7 @@ def test_engines_have_names():
 def test_large_cohorts_are_worked_off_in_windows(setting, jobs, download, monkeypatch):
     s = setting(mlp, threads=2)
     whole = deltas(Batched(s), jobs(s), download(s))
-    monkeypatch.setattr("motley.engines.common._WINDOW_WEIGHTS", 3 * whole.shape[1])
+    monkeypatch.setattr("motley.engines.local._WINDOW_WEIGHTS", 3 * whole.shape[1])
     monkeypatch.setattr("motley.engines.batched._CHUNK_WEIGHTS", whole.shape[1])
     torch.testing.assert_close(deltas(Batched(s), jobs(s), download(s)), whole, rtol=1e-10, atol=1e-12)
 
@@ -320,13 +318,13 @@ def test_modules_that_view_their_activations_run_too(setting, jobs, download):
     )
 
 
-def test_one_long_job_does_not_make_a_long_tape_for_everybody(setting, jobs, download, monkeypatch):
+def test_one_long_job_does_not_make_a_long_schedule_for_everybody(setting, jobs, download, monkeypatch):
     s = setting(mlp, threads=1)
     whole = deltas(Batched(s), jobs(s), download(s))
-    monkeypatch.setattr("motley.engines.batched._TAPE_PLACES", 60)
+    monkeypatch.setattr("motley.engines.batched._SCHEDULE_PLACES", 60)
     engine = Batched(s)
     work = sorted(jobs(s), key=lambda job: -job.steps)
-    parts = list(engine._bounded(list(range(8)), work))
+    parts = list(bounded(list(range(8)), work, batch_size=5))
     assert [i for part in parts for i in part] == list(range(8))
     assert all(len(part) == 1 or work[part[0]].steps * len(part) * 5 <= 60 for part in parts)
     torch.testing.assert_close(deltas(engine, jobs(s), download(s)), whole, rtol=1e-10, atol=1e-12)

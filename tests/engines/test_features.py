@@ -13,8 +13,7 @@ from motley.engines import resolve_auto
 from motley.engines.base import Job
 from motley.engines.batched import Batched, Vmap
 from motley.engines.batches import BatchPlan
-from motley.engines.sequential import Sequential
-from motley.engines.threads import Threads
+from motley.engines.local import Sequential, Threads
 
 from .conftest import TwoProcesses
 

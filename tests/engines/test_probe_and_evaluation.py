@@ -8,7 +8,7 @@ from torch import nn
 from motley.algorithms.base import Correction
 from motley.core.errors import ContractError
 from motley.core.keys import Key
-from motley.engines.sequential import Sequential
+from motley.engines.local import Sequential
 from motley.tasks.base import ModelState
 
 KEY = Key(0).fold("probe", 1)
@@ -49,7 +49,7 @@ def test_a_probe_does_not_depend_on_who_else_is_asked(setting, download):
 
 def test_batches_are_drawn_without_replacement(setting):
     engine = Sequential(setting(mlp))
-    places, owner = engine.prober.drawn(engine.samples.training, np.array([2, 0, 1]), 2, KEY)
+    places, owner = engine.prober.draw_samples(engine.samples.training, np.array([2, 0, 1]), 2, KEY)
     assert np.bincount(owner).tolist() == [10, 7, 1]  # two batches of five, or all there are
     assert len(set(places.tolist())) == len(places)
     offsets = engine.samples.training.offsets

@@ -19,8 +19,8 @@ from motley.algorithms.fedprox import Proximal
 from motley.core.errors import ConfigError, EngineError
 from motley.core.keys import Key
 from motley.engines.base import Setting
+from motley.engines.local import Sequential
 from motley.engines.processes import Processes
-from motley.engines.sequential import Sequential
 from motley.engines.worker_pool import Order
 from motley.experiments.build import build
 from motley.experiments.config import Experiment
@@ -55,7 +55,7 @@ def test_client_by_client_the_bits_are_those_of_the_reference(setting, jobs, dow
     sent = download(s)
     engine = TwoProcesses(s)
     try:
-        assert engine.shape == "2 x 1"
+        assert engine.worker_shape == "2 x 1"
         if model is dropping:
             _same(Sequential(s).train(jobs(s), sent, {}), engine.train(jobs(s), sent, {}))
         state = ModelState(sent["x"], sent["buffers"], sent["counters"])

@@ -24,8 +24,8 @@ from motley.core.errors import ConfigError, EngineError
 from motley.core.keys import Key
 from motley.engines import ray_cluster
 from motley.engines.base import MEASURED, REPORTED
+from motley.engines.local import Sequential
 from motley.engines.ray_cluster import RayCluster
-from motley.engines.sequential import Sequential
 from motley.experiments.build import build
 from motley.experiments.config import Experiment
 from motley.tasks import from_arrays, own_task
@@ -101,7 +101,7 @@ def test_agrees_with_the_reference(setting, jobs, download, crew, model):
     sgd, mu = SOLVERS["momentum"]
     s = setting(factory, shape, solver=sgd, correction=Proximal(mu), threads=2)
     sent, engine = download(s), crew(s)
-    assert engine.shape == "2 x 1"
+    assert engine.worker_shape == "2 x 1"
     want = REPORTED - {"val_loss"}
     for a, b in zip(Sequential(s).train(jobs(s), sent, {}, want), engine.train(jobs(s), sent, {}, want), strict=True):
         assert (a.client, a.steps) == (b.client, b.steps)

@@ -12,7 +12,7 @@ from motley.core.ragged import Ragged
 from motley.core.work import LocalWork
 from motley.engines.base import Job, Setting
 from motley.engines.batches import BatchPlan
-from motley.engines.sequential import Sequential
+from motley.engines.local import Sequential
 from motley.tasks.base import Federation, Task
 
 

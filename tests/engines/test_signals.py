@@ -19,9 +19,7 @@ from motley.core.work import LocalWork
 from motley.engines.base import MEASURED, PRE_TRAINING, REPORTED
 from motley.engines.batched import Batched, Vmap
 from motley.engines.batches import BatchPlan
-from motley.engines.debug import Debug
-from motley.engines.sequential import Sequential
-from motley.engines.threads import Threads
+from motley.engines.local import Debug, Sequential, Threads
 from motley.rounds.server_signals import SERVER_SIGNALS
 from motley.tasks.base import ModelState
 
@@ -273,6 +271,6 @@ def test_windows_keep_signals_with_their_clients(setting, jobs, download, monkey
     s = with_validation(setting(MODELS["mlp"][0], loss=FlashRobust(), threads=2))
     sent = download(s)
     whole = [t.signals for t in Sequential(s).train(jobs(s), sent, {}, REPORTED)]
-    monkeypatch.setattr("motley.engines.common._WINDOW_WEIGHTS", 1)
+    monkeypatch.setattr("motley.engines.local._WINDOW_WEIGHTS", 1)
     for a, b in zip(whole, engine(s).train(jobs(s), sent, {}, REPORTED), strict=True):
         assert b.signals == pytest.approx(a, rel=1e-9, nan_ok=True)

@@ -9,7 +9,7 @@ from motley.algorithms.fedprox import Proximal
 from motley.algorithms.local import SGD
 from motley.core.work import LocalWork
 from motley.engines import ENGINES
-from motley.engines.sequential import Sequential
+from motley.engines.local import Sequential
 from motley.tasks.models import MODELS
 
 GREY, COLOUR = (1, 28, 28), (3, 32, 32)

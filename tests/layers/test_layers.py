@@ -24,7 +24,7 @@ ALLOWED: dict[str, set[str]] = {
     "testing": {"core", "selectors", "algorithms", "engines", "tasks", "world", "timing", "transport"},
     "recipes": {"core", "experiments", "results"},
     "rounds": {
-        "core", "algorithms.base", "algorithms.schedules", "algorithms.weights", "selectors.base", "engines.client_losses",
+        "core", "algorithms.base", "algorithms.schedules", "algorithms.weights", "selectors.base",
         "engines.base", "engines.cores", "tasks.base", "timing", "world.base",
         "transport.allocators.base", "transport.feedback", "transport.ledger", "transport.packet", "transport.upload_config",
         "transport.wire", "results.stream", "results.writer",

@@ -15,7 +15,7 @@ from motley.core.ragged import Ragged
 from motley.core.work import LocalWork
 from motley.engines.base import Job, Setting
 from motley.engines.batched import Batched
-from motley.engines.sequential import Sequential
+from motley.engines.local import Sequential
 from motley.tasks.base import Federation, ModelState, Task
 
 

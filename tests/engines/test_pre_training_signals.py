@@ -8,9 +8,7 @@ from torch import nn
 
 from motley.algorithms.base import Context, Correction, Part
 from motley.engines.batched import Batched, Vmap
-from motley.engines.debug import Debug
-from motley.engines.sequential import Sequential
-from motley.engines.threads import Threads
+from motley.engines.local import Debug, Sequential, Threads
 
 from .conftest import TwoProcesses
 
@@ -22,13 +20,13 @@ class Curious(Correction):
     wants: frozenset = frozenset({"loss", "gradient"})
 
     @property
-    def arrival(self):
+    def pre_training(self):
         return self.wants
 
     def finish(self, after, ctx: Context):
         parts, memory = super().finish(after, ctx)
-        told = torch.tensor([ctx.arrival.loss], dtype=torch.float64)
-        gradient = torch.zeros(0) if ctx.arrival.gradient is None else ctx.arrival.gradient
+        told = torch.tensor([ctx.pre_training.loss], dtype=torch.float64)
+        gradient = torch.zeros(0) if ctx.pre_training.gradient is None else ctx.pre_training.gradient
         return {**parts, "loss": Part(told, "mean"), "gradient": Part(gradient, "mean")}, memory
 
 

@@ -1,0 +1,236 @@
+"""Engines that run in this process: their base class, and ``sequential``, ``debug`` and ``threads``, which train client by client."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+from typing_extensions import override
+
+from motley.algorithms.base import Memory, PreTrainingSignals, Tensors
+from motley.core.arrays import Floats, Ints
+from motley.core.errors import ContractError, EngineError
+from motley.core.keys import Key
+from motley.engines.base import PRE_TRAINING, DataView, Engine, Job, JobInputs, Setting, TrainResult
+from motley.engines.client import Client, StepHook
+from motley.engines.cores import ThreadPool, cores, torch_threads
+from motley.engines.prober import Prober
+from motley.engines.samples import Samples
+from motley.tasks.base import ModelState
+
+__all__ = ["Debug", "LocalEngine", "Sequential", "Threads", "refuses_loss", "window_of"]
+
+_NO_KEY = Key(0)  # all samples are measured: nothing is drawn
+
+SMALL = 100_000
+"""Weights up to which a model without convolutions is computed on one torch thread: its operations are too short to share."""
+
+_WINDOW_WEIGHTS = 64_000_000
+"""Weights of the results that may be in memory before they are taken: 256 MB in float32."""
+
+
+def refuses_loss(setting: Setting) -> str | None:
+    """Return why a batched engine cannot compute the setting's loss: it compares features of several models; None if it can."""
+    loss = setting.algorithm.loss
+    if loss.whole_model:
+        return f"the loss {type(loss).__name__} compares features of several models, which sequential and threads compute"
+    return None
+
+
+def _refuses_features(setting: Setting) -> str | None:
+    """Return why a loss that compares features cannot be used with this model: it has no linear layer; None if it can."""
+    if setting.algorithm.loss.whole_model and not any(entry.linear for entry in setting.task.layout):
+        name = type(setting.algorithm.loss).__name__
+        return f"the loss {name} compares the inputs of the last linear layer, and the model has no linear layer"
+    return None
+
+
+def window_of(setting: Setting, workers: int) -> int:
+    """Return the number of jobs that are trained together, such that their results fit in memory."""
+    with_gradient = "gradient" in setting.algorithm.correction.pre_training
+    each = setting.task.layout.size * (4 if with_gradient else 1)  # a float64 row, and a copy, beside the result
+    return max(2 * workers, _WINDOW_WEIGHTS // each)
+
+
+class LocalEngine(Engine):
+    """An engine in this process; it measures and evaluates with one :class:`Client`. Subclasses train a window of jobs.
+
+    Parameters
+    ----------
+    setting: of the run. step_hook: see :data:`StepHook`.
+    """
+
+    def __init__(self, setting: Setting, step_hook: StepHook | None = None) -> None:
+        reason = self.refuses(setting)
+        if reason is not None:
+            raise ContractError(f"the engine {self.name!r} was given a setting it refuses: {reason}")
+        self.setting = setting
+        self.threads = cores(setting.threads)
+        self.samples = Samples(setting.task, setting.dtype, setting.device)
+        self.client = Client(setting, self.samples, step_hook)
+        small = self.client.model.layout.size <= SMALL and not self.client.convolves
+        self.inner = 1 if small else self.threads  # torch threads inside one operation
+        self.prober = Prober(setting, self.samples, self.client, self.inner)
+
+    def _on_device(
+        self, download: Tensors, memories: Mapping[int, Memory | None], clients: Iterable[int]
+    ) -> tuple[Tensors, dict[int, Memory | None]]:
+        """Return the download and these clients' memories on the device; tensors that lie there already are not copied."""
+
+        def moved(tensors: Tensors) -> Tensors:
+            return {name: value.to(self.setting.device) for name, value in tensors.items()}
+
+        kept = {client: memories[client] for client in clients if client in memories}
+        return moved(download), {client: None if memory is None else moved(memory) for client, memory in kept.items()}
+
+    @override
+    def train(
+        self,
+        jobs: Sequence[Job],
+        download: Tensors,
+        memories: Mapping[int, Memory | None],
+        want: frozenset[str] = frozenset(),
+    ) -> Iterator[TrainResult]:
+        """See :meth:`Engine.train`. Jobs are trained in windows whose results fit in memory; signals of the received model that the
+        selector or the correction wants are measured first, for a whole window at once."""
+        download, memories = self._on_device(download, memories, [job.client for job in jobs])
+        needed = self.setting.algorithm.correction.pre_training
+        probed = dict.fromkeys({measured for reported, measured in PRE_TRAINING.items() if reported in want} | needed)
+        window = window_of(self.setting, self.threads)
+        for begin in range(0, len(jobs), window):
+            some = jobs[begin : begin + window]
+            clients = np.array([job.client for job in some], dtype=np.int64)
+            measured = self.prober.measure(clients, download, memories, probed, _NO_KEY, DataView.of(some)) if probed else {}
+            signals = {job.client: self._pre_training(measured, i) for i, job in enumerate(some)} if needed else {}
+            inputs = JobInputs(download, memories, signals)
+            for i, trained in enumerate(self._train(some, inputs, want)):
+                found = {name: float(measured[PRE_TRAINING[name]][i]) for name in want if name in PRE_TRAINING}
+                if some[i].layers and trained.finite:
+                    with torch_threads(self.inner):
+                        curvature = self.client.curvature(some[i], inputs, trained)
+                    trained = dataclasses.replace(trained, curvature=curvature)
+                yield dataclasses.replace(trained, signals={**trained.signals, **found}) if found else trained
+
+    def _pre_training(self, measured: Mapping[str, Floats], i: int) -> PreTrainingSignals:
+        """Return the signals that the correction needs of the i-th client's received model."""
+        needed, setting = self.setting.algorithm.correction.pre_training, self.setting
+        gradient = None
+        if "gradient" in needed:
+            gradient = torch.from_numpy(measured["gradient"][i]).to(setting.device, setting.dtype)
+        return PreTrainingSignals(float(measured["loss"][i]) if "loss" in needed else math.nan, gradient)
+
+    @abstractmethod
+    def _train(self, jobs: Sequence[Job], inputs: JobInputs, want: frozenset[str]) -> Iterator[TrainResult]:
+        """Train a window of jobs; yield the results in their order. The inputs lie on the device."""
+
+    @override
+    def measure(
+        self,
+        clients: Ints,
+        download: Tensors,
+        memories: Mapping[int, Memory | None],
+        want: Mapping[str, int | None],
+        key: Key,
+        data_view: DataView | None = None,
+    ) -> dict[str, Floats]:
+        clients = np.asarray(clients, dtype=np.int64)
+        download, memories = self._on_device(download, memories, clients.tolist() if memories else ())
+        return self.prober.measure(clients, download, memories, want, key, data_view)
+
+    @override
+    def recalibrate(
+        self, model: ModelState, client: int, batches: int, key: Key, data_view: DataView | None = None
+    ) -> ModelState:
+        with torch_threads(self.inner), torch.no_grad():
+            return self.client.recalibrate(model, client, batches, key, data_view)
+
+    @override
+    def evaluate(self, model: ModelState, rows: Ints, labels: Ints | None = None) -> tuple[Floats, Floats]:
+        """See :meth:`Engine.evaluate`. The loss is the task's own, whatever loss the algorithm minimises."""
+        index = torch.from_numpy(np.asarray(rows, dtype=np.int64)).to(self.samples.rows.device)
+        targets = self.samples.y[index] if labels is None else torch.from_numpy(labels).to(index.device)
+        return self.prober.forward(model, index, targets, self.prober.plain_loss)
+
+
+class Sequential(LocalEngine):
+    """The reference engine: one client after the other on one module, all cores inside each operation that is long enough.
+
+    It takes any module and any loss; a loss that compares features needs a model with a linear layer.
+    """
+
+    name: ClassVar[str] = "sequential"
+
+    @classmethod
+    @override
+    def refuses(cls, setting: Setting) -> str | None:
+        return _refuses_features(setting)
+
+    @override
+    def _train(self, jobs: Sequence[Job], inputs: JobInputs, want: frozenset[str]) -> Iterator[TrainResult]:
+        for job in jobs:
+            with torch_threads(self.inner):
+                trained = self.client.train(job, inputs, want)
+            yield trained
+
+
+class Debug(Sequential):
+    """The sequential engine with every step checked: the first number that is not finite raises.
+
+    The :class:`EngineError` holds in its ``context`` client, dispatch, step, inputs, per-sample losses and the flat gradient.
+    """
+
+    name: ClassVar[str] = "debug"
+
+    def __init__(self, setting: Setting) -> None:
+        super().__init__(setting, _check)
+
+
+def _check(step: Mapping[str, object], loss: Tensor, gradient: Tensor) -> None:
+    """Raise where a number is not finite; inputs are checked first, then what is computed from them."""
+    checked = {"inputs": step["inputs"], "loss": loss, "gradient": gradient}
+    for name, value in checked.items():
+        if isinstance(value, Tensor) and not bool(value.isfinite().all()):
+            where = f"step {step['step']} of client {step['client']}"
+            copies = {name: t.clone() for name, t in checked.items() if isinstance(t, Tensor)}
+            raise EngineError(f"the {name} of {where} is not finite", {**step, **copies})
+
+
+class Threads(LocalEngine):
+    """As many clients at a time as there are cores, each on a Python thread with one torch thread and a module of its own.
+
+    Each client is computed exactly as by the sequential engine on one thread; this pays for convolutions on a CPU.
+    """
+
+    name: ClassVar[str] = "threads"
+
+    def __init__(self, setting: Setting) -> None:
+        super().__init__(setting)
+        self._pool = ThreadPool([self.client, *(Client(setting, self.samples) for _ in range(self.threads - 1))])
+
+    @classmethod
+    @override
+    def refuses(cls, setting: Setting) -> str | None:
+        if setting.device != "cpu":
+            return f"it is for CPUs, and the device is {setting.device!r}; use sequential"
+        return _refuses_features(setting)
+
+    @override
+    def _train(self, jobs: Sequence[Job], inputs: JobInputs, want: frozenset[str]) -> Iterator[TrainResult]:
+        """Train the longest jobs first."""
+
+        def work(client: Client, job: Job) -> TrainResult:
+            return client.train(job, inputs, want)
+
+        order = sorted(range(len(jobs)), key=lambda i: -jobs[i].steps)
+        done = dict(zip(order, self._pool.map(work, [jobs[i] for i in order]), strict=True))
+        yield from (done[i] for i in range(len(jobs)))
+
+    @override
+    def close(self) -> None:
+        self._pool.close()
