@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 
@@ -16,3 +17,8 @@ class Rows:
 
     def flush(self) -> None:
         """Nothing lies in a buffer."""
+
+    @property
+    def notes(self) -> list[dict[str, float]]:
+        """The notes of every server step."""
+        return [json.loads(row["notes"] or "{}") for row in self.tables["rounds"]]

@@ -20,6 +20,7 @@ from motley.experiments.build import build
 from motley.tasks.base import Federation, Task
 from motley.tasks.flat import FlatModule, initial, layout_of
 from motley.testing.algorithms import COHORTS, SIZES, Play
+from tests.rows import Rows
 
 NORMED = "an MLP with BatchNorm"  # Linear(6, 5), BatchNorm(5), ReLU, Linear(5, 4)
 OWN = slice(35, 45)  # where its scale and offset lie among 69 parameters
@@ -114,14 +115,6 @@ def simulate(common: bool = False, rows: object = None, **keys: object):
         "dtype": "float64", "algorithm": "fedbn", "evaluate": {"every": 1}, "engine": {"name": "threads", "threads": 2},
     }  # fmt: skip
     return build({**base, **keys}, writer=rows, task=task(common))
-
-
-class Rows:
-    def __init__(self) -> None:
-        self.tables: dict[str, list[dict]] = {}
-
-    def add(self, table: str, columns: dict) -> None:
-        self.tables.setdefault(table, []).append(columns)
 
 
 @pytest.mark.parametrize("common", [False, True])

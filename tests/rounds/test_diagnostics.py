@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Callable
 from typing import Any
 
@@ -23,23 +22,9 @@ from motley.selectors.base import SelectionRule, Selector
 from motley.tasks import from_clients, own_task
 from motley.tasks.base import ModelState
 from motley.transport.allocators.base import AllocationContext, Allocator, State
+from tests.rows import Rows
 
 B2, SELECTED, EXPECTED, G2 = (f"diversity.{name}" for name in ("B2", "B2_selected", "B2_expected", "G2"))
-
-
-class Rows:
-    """A writer that keeps what it is given."""
-
-    def __init__(self) -> None:
-        self.tables: dict[str, list[dict[str, Any]]] = {}
-
-    def add(self, table: str, columns: dict[str, Any]) -> None:
-        self.tables.setdefault(table, []).append(columns)
-
-    @property
-    def notes(self) -> list[dict[str, float]]:
-        """Those of every server step."""
-        return [json.loads(row["notes"] or "{}") for row in self.tables["rounds"]]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -25,17 +25,7 @@ from motley.selectors.base import SelectionRule, Selector
 from motley.tasks.base import ModelState
 from motley.timing.synchrony import Dispatch, Step, Synchrony, View, Wait
 from motley.world.base import Failures
-
-
-class Rows:
-    """A writer that keeps what it is given."""
-
-    def __init__(self) -> None:
-        self.tables: dict[str, list[dict[str, Any]]] = {}
-
-    def add(self, table: str, columns: dict[str, Any]) -> None:
-        self.tables.setdefault(table, []).append(columns)
-
+from tests.rows import Rows
 
 UP = 32_000 + 8 * (15 + 8 + 1 + 5 + 38)
 """Bits of an upload: 1000 numbers, the message's head and checksum, the name and head of its one part delta."""

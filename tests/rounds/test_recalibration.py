@@ -10,6 +10,7 @@ from motley.core.errors import ConfigError
 from motley.engines.batches import BatchPlan
 from motley.experiments.build import build
 from motley.experiments.config import Experiment
+from tests.rows import Rows
 
 KEYS = {
     "task": {"name": "image", "data": "digits", "model": {"name": "digits_mlp", "norm": "batch"}}, "population": 8, "cohort": 4,
@@ -17,14 +18,6 @@ KEYS = {
     "device": {"name": "constant", "seconds": 0.3}, "network": {"name": "constant", "up_mbps": 1.0, "down_mbps": 2.0},
     "evaluate": {"every": 100, "per_client": False}, "engine": "sequential",
 }  # fmt: skip
-
-
-class Rows:
-    def __init__(self):
-        self.tables = {}
-
-    def add(self, table, columns):
-        self.tables.setdefault(table, []).append(columns)
 
 
 def simulate(rows=None, **keys):

@@ -27,22 +27,13 @@ from motley.transport.allocators.base import AllocationContext, Allocator, State
 from motley.transport.packet import Packet
 from motley.transport.wire import decode, encode
 from motley.world.base import Failures
+from tests.rows import Rows
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*without a budget sends everything")
 
 MINIMA = (8.0, 3.0, 2.0, 1.0, 0.0, 2.0, 6.0, -3.0)
 """Of clients 0 and 1."""
 QUARTER = {"name": "constant", "average": 0.25}
-
-
-class Rows:
-    """A writer that keeps what it is given."""
-
-    def __init__(self) -> None:
-        self.tables: dict[str, list[dict[str, Any]]] = {}
-
-    def add(self, table: str, columns: dict[str, Any]) -> None:
-        self.tables.setdefault(table, []).append(columns)
 
 
 def _parabolas(**keys: Any) -> Experiment:

@@ -15,19 +15,10 @@ from motley.engines.base import TrainResult
 from motley.experiments.build import build
 from motley.rounds.loop import RoundLoop
 from motley.world.base import Failures
+from tests.rows import Rows
 
 K, HURT = 6, 3
 """Clients, and the round in which something happens."""
-
-
-class Rows:
-    """A writer that keeps what it is given."""
-
-    def __init__(self) -> None:
-        self.tables: dict[str, list[dict[str, Any]]] = {}
-
-    def add(self, table: str, columns: dict[str, Any]) -> None:
-        self.tables.setdefault(table, []).append(columns)
 
 
 @dataclasses.dataclass(frozen=True)
