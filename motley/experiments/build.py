@@ -122,7 +122,7 @@ def _vault(
 ) -> ClientStates:
     """Where client memories lie; refused where not all that may come to be kept has room."""
     population, rounds = len(plan.setting.task.federation), experiment.stop.rounds
-    step = max(plan.cohort, plan.synchrony.least)  # accepted at one server step
+    step = max(plan.cohort, plan.synchrony.min_population)  # accepted at one server step
     begin = selector.rule.size(1, plan.cohort, population)
     reached = population if rounds is None else min(population, begin + step * rounds)
     moved = begin + step * experiment.checkpoint.every_rounds
@@ -233,10 +233,10 @@ def _examine(experiment: Experiment, algorithm: Algorithm) -> EvaluationSchedule
 
 def _check_synchrony(synchrony: Synchrony, setting: Setting, weights: str, cohort: int) -> None:
     """Whether the server can ever step, and the algorithm goes with how it does."""
-    clients, most, aggregator = len(setting.task.federation), synchrony.most(cohort), setting.algorithm.aggregator
-    if most < synchrony.least:
+    clients, most, aggregator = len(setting.task.federation), synchrony.max_uploads(cohort), setting.algorithm.aggregator
+    if most < synchrony.min_population:
         raise ConfigError(
-            f"got least = {synchrony.least}, and no step takes more than the cohort of {most}; expected at most {most}",
+            f"got min_uploads = {synchrony.min_population}, and no step takes more than the cohort of {most}; expected at most {most}",
             "synchrony",
         )
     if most < aggregator.least:
@@ -245,9 +245,9 @@ def _check_synchrony(synchrony: Synchrony, setting: Setting, weights: str, cohor
     if most == 1 and aggregator.compares:
         needed = f"{type(aggregator).__name__} compares the uploads of a step, and is the plain mean of one"
         raise ConfigError(f"{needed}; this server takes 1, use synchronous, deadline or a larger buffer", "synchrony")
-    if clients < synchrony.least:
+    if clients < synchrony.min_population:
         raise ConfigError(
-            f"got a buffer of {synchrony.least} updates for {clients} clients; expected at most as many", "synchrony"
+            f"got a buffer of {synchrony.min_population} updates for {clients} clients; expected at most as many", "synchrony"
         )
     reason = synchrony.refuses(setting.algorithm.correction.uploads, weights)
     if reason:

@@ -14,7 +14,7 @@ from motley.algorithms.base import Part, Tensors, Upload
 from motley.engines.base import TrainResult
 from motley.rounds.in_flight import InFlight
 from motley.tasks.base import ModelState
-from motley.timing.synchrony import Step
+from motley.timing.synchrony import ServerStep
 
 __all__ = ["corrupted", "mixed", "scaled", "weighed"]
 
@@ -24,7 +24,7 @@ Numbered = Iterator[tuple[int, Upload]]
 
 def weighed(
     uploads: Numbered,
-    step: Step,
+    step: ServerStep,
     gone: NDArray[np.int64],
     landed: InFlight,
     newest: ModelState,

@@ -40,9 +40,8 @@ from motley.rounds.training import uploads
 from motley.rounds.upload import UploadPipeline, initial_client_state
 from motley.selectors.base import Selector
 from motley.tasks.base import ModelState
-from motley.timing.clock import Clock
-from motley.timing.planner import probe_s
-from motley.timing.synchrony import Dispatch, Step, View, Wait
+from motley.timing.synchrony import Dispatch, ServerStep, ServerView, Wait
+from motley.timing.timeline import VirtualClock, probe_s
 from motley.transport.ledger import Ledger
 
 __all__ = ["RoundLoop"]
@@ -94,7 +93,7 @@ class RoundLoop:
         )
         # outside the engine work is short, and short work on two threads waits for busy neighbours; long vectors are worth it
         self.threads = 1 if plan.setting.task.layout.size < LONG else engine.threads
-        self.clock, self.watch, self.flights = Clock(), Stopwatch(), InFlight.empty()
+        self.clock, self.watch, self.flights = VirtualClock(), Stopwatch(), InFlight.empty()
         self.tides = DriftView(plan.world.drift, self._key("shift").fold("drift"), self.federation)
         self.links = Links(plan.world.network, self._key("network"), self.full_steps > 0)
         self.memories = ClientStates(initial_client_state(plan, model)) if memories is None else memories
@@ -124,14 +123,14 @@ class RoundLoop:
     def _until_the_server_steps(self) -> Round:
         while True:
             lines, moved = self.flights.timelines, self.moves - self.flights.columns["moves"]
-            view = View(self.clock.now_s, self.plan.cohort, self.version, self.asked, lines, self.asked_s, moved)
+            view = ServerView(self.clock.now_s, self.plan.cohort, self.version, self.asked, lines, self.asked_s, moved)
             decision = self.plan.synchrony.decide(view)
             if isinstance(decision, Dispatch):
                 self._send_out(decision.count)
             elif isinstance(decision, Wait):
                 self.clock.advance(decision.until_s)
             else:
-                return self._fold(decision, decision.stay(view))
+                return self._fold(decision, decision.remaining(view))
 
     # ------------------------------------------------------------------------------------- enrolment
 
@@ -237,7 +236,7 @@ class RoundLoop:
 
     # ------------------------------------------------------------------------------------- workshop, scales, update, reports
 
-    def _fold(self, decision: Step, stay: NDArray[np.bool_]) -> Round:
+    def _fold(self, decision: ServerStep, stay: NDArray[np.bool_]) -> Round:
         if not self.asked:
             self._begin_round()
         gone = np.flatnonzero(~stay)
@@ -388,7 +387,7 @@ class RoundLoop:
         self.flights = InFlight.restore(saved["flights"])
         self.selector = Selector.from_bytes(saved["selector"], type(self.selector.rule))
         self.channel.ledger = Ledger.restore(saved["ledger"])
-        self.clock = Clock(saved["now_s"])
+        self.clock = VirtualClock(saved["now_s"])
         self.round, self.version, self.dispatch, self.moves = (saved[k] for k in ("round", "version", "dispatch", "moves"))
         self.start_s, self.asked_s, self.score = saved["start_s"], saved["asked_s"], saved["score"]
         self.candidates = saved["candidates"]

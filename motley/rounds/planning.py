@@ -17,9 +17,8 @@ from motley.engines.base import Setting
 from motley.rounds import probing
 from motley.rounds.channel import Sizes
 from motley.rounds.config import RunConfig
-from motley.timing.planner import FORWARD, plan, transfer_s
 from motley.timing.stragglers import Stragglers
-from motley.timing.timeline import Timelines
+from motley.timing.timeline import FORWARD, Timelines, plan, transfer_s
 from motley.world.base import World
 
 __all__ = ["WorkPlanner"]

@@ -13,7 +13,7 @@ from motley.core.records import SIGNALS
 from motley.core.work import LocalWork
 from motley.engines.base import MEASURED, PRE_TRAINING
 from motley.tasks.base import Federation, ModelState
-from motley.timing.planner import FORWARD, transfer_s
+from motley.timing.timeline import FORWARD, transfer_s
 
 __all__ = ["ENROLLED", "arrival", "estimates", "numbers", "passes", "told"]
 

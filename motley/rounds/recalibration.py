@@ -26,8 +26,7 @@ from motley.engines.base import DataViews, Engine
 from motley.rounds.channel import Channel
 from motley.rounds.config import Recalibrate, RunConfig
 from motley.rounds.planning import WorkPlanner
-from motley.timing.planner import probe_s
-from motley.timing.timeline import Timelines
+from motley.timing.timeline import Timelines, probe_s
 
 __all__ = ["Recalibrator"]
 

@@ -1,4 +1,4 @@
-"""When things happen: planner, synchrony, clock. Virtual seconds only."""
+"""Time in a run: when clients receive, compute and deliver, and when the server takes a step."""
 
 from __future__ import annotations
 

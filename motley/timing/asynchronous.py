@@ -1,4 +1,4 @@
-"""FedAsync: the server mixes in each model as it arrives.
+"""FedAsync: the server mixes each client's model into its own as soon as it arrives.
 
 Xie, Koyejo, Gupta: *Asynchronous Federated Optimization*, 2019 (arXiv:1903.03934). Specification: optimisation-and-compression B2.
 
@@ -6,13 +6,13 @@ Xie, Koyejo, Gupta: *Asynchronous Federated Optimization*, 2019 (arXiv:1903.0393
 
 Symbols: ``w_k`` the *model* of the client (not its update added to x: with a stale start these differ); ``alpha`` 0.6 or 0.9;
 ``s`` the staleness discount: ``constant``, ``polynomial`` (a = 0.5) or ``hinge`` (a = 10, b = 4). The paper's clients minimise with a
-proximal pull of 0.005 or 0.01: choose ``algorithm = { name = "fedprox", mu = 0.005 }``.
+proximal term of 0.005 or 0.01: choose ``algorithm = { name = "fedprox", mu = 0.005 }``.
 
 Deviations and readings
 -----------------------
-* ``alpha_t`` is made of the constant alpha at every arrival; multiplying a stored alpha by s each time would let it decay.
-* Buffers are mixed with the same ``alpha_t``. Methods that upload more than an update are refused: their parts do not mix.
-* Updates older than ``max_staleness`` are discarded (paid for, reported as late).
+* ``alpha_t`` is computed from the constant alpha at every arrival; multiplying a stored alpha by s each time would let it decay.
+* Buffers are mixed with the same ``alpha_t``. Methods that upload more than an update are refused: their other parts cannot be mixed.
+* Updates older than ``max_staleness`` are discarded (their traffic is counted, they are reported as late).
 
 >>> from motley.timing.asynchronous import Asynchronous
 >>> Asynchronous(alpha=0.9, staleness="hinge", a=10.0).alpha
@@ -22,49 +22,47 @@ Deviations and readings
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
+from typing_extensions import override
 
 from motley.core.errors import ConfigError
-from motley.timing.staleness import Shape, check, discount
-from motley.timing.synchrony import Dispatch, Step, Synchrony, View, Wait, fill_up
+from motley.timing.overlapping import Discount, Overlapping, arrival_order, refill
+from motley.timing.synchrony import Dispatch, ServerStep, ServerView, Wait
 
 __all__ = ["Asynchronous"]
 
 
 @dataclass(frozen=True)
-class Asynchronous(Synchrony):
-    """Step on every arrival, mixing models.
+class Asynchronous(Overlapping):
+    """Take a server step on every arrival, mixing models.
 
     Parameters
     ----------
-    alpha: share of a fresh model. staleness, a, b: the discount, see :mod:`motley.timing.staleness`.
-    max_staleness: older models are discarded. idle_s: how long the server waits when nobody could be asked.
+    alpha: share of a fresh model. staleness, a, b: the discount, see :mod:`motley.timing.overlapping`.
+    max_staleness: older models are discarded. idle_s: how long the server waits when no client is available.
     """
 
     alpha: float = 0.6
-    staleness: Shape = "polynomial"
+    staleness: Discount = "polynomial"
     a: float = 0.5
     b: float = 4.0
     max_staleness: int | None = None
     idle_s: float = 60.0
 
-    overlaps: ClassVar[bool] = True
-
     def __post_init__(self) -> None:
         if not 0 < self.alpha <= 1:
             raise ConfigError(f"got alpha = {self.alpha}; expected more than 0 and at most 1")
-        check(self.staleness, self.a, self.b, self.max_staleness)
-        if not 0 < self.idle_s < np.inf:
-            raise ConfigError(f"got idle_s = {self.idle_s}; expected a positive number of seconds")
+        self.check_options()
 
-    def most(self, cohort: int) -> int:
-        """Every arrival is a step of its own."""
+    @override
+    def max_uploads(self, cohort: int) -> int:
+        """Return 1: every arrival is a server step of its own."""
         return 1
 
+    @override
     def refuses(self, uploads: frozenset[str], weights: str) -> str | None:
-        """Uploads of more than an update, and coefficients that would scale the mixing."""
+        """Return why it cannot be used: uploads of more than an update, or coefficients that would scale the mixing."""
         if "delta" not in uploads:
             return "asynchronous mixing is defined for models, and this algorithm uploads none; use synchronous or deadline"
         more = sorted(uploads - {"delta"})
@@ -74,14 +72,12 @@ class Asynchronous(Synchrony):
             return f'asynchronous mixing has its own alpha; weights = "{weights}" would scale it again, use "uniform"'
         return None
 
-    def decide(self, view: View) -> Dispatch | Wait | Step:
-        """One arrival at a time, in order of arrival and dispatch; then fill up; then wait."""
-        flights = view.flights
-        tau = view.tau
-        here = np.flatnonzero(view.arrived)
-        if len(here):
-            first = here[np.lexsort((flights.dispatch[here], flights.arrives_s[here]))[0]]
-            taken = np.arange(len(flights)) == first
-            stale = taken & (tau > (np.inf if self.max_staleness is None else self.max_staleness))
-            return Step(taken & ~stale, stale, self.alpha * discount(self.staleness, tau, self.a, self.b), mix=True)
-        return fill_up(view, self.idle_s)
+    @override
+    def decide(self, view: ServerView) -> Dispatch | Wait | ServerStep:
+        """Process one arrival at a time, in order of arrival and dispatch; then refill; then wait."""
+        arrived = arrival_order(view, view.arrived)
+        if not len(arrived):
+            return refill(view, self.idle_s)
+        first = np.arange(len(view.in_flight)) == arrived[0]
+        stale = first & self.too_stale(view)
+        return ServerStep(first & ~stale, stale, self.alpha * self.discounts(view), mix=True)

@@ -1,23 +1,24 @@
-"""Deadline rounds: more clients are asked than needed, and nobody is waited for beyond a moment.
+"""Deadline rounds: more clients are dispatched than needed, and the server waits for none of them beyond a deadline.
 
 Bonawitz, Eichner, Grieskamp et al.: *Towards Federated Learning at Scale: System Design*, MLSys 2019 (arXiv:1902.01046).
 Specification: optimisation-and-compression B3.
 
-    ask  min(K, ceil(o M))  clients;   step as soon as M have delivered, everybody has, or D seconds have passed
+    dispatch  min(K, ceil(o M))  clients;   step as soon as M or all have delivered, or D seconds have passed
 
-Symbols: ``M`` the cohort; ``o`` (``over_select``) 1.0, often 1.3; ``D`` (``seconds``), infinite by default; ``least`` fewest uploads
-worth a step: with fewer the round is abandoned, the model stays, time and bytes are spent. Ties in time by number of dispatch.
+Symbols: ``M`` the cohort; ``o`` (``over_select``) 1.0, often 1.3; ``D`` (``seconds``), infinite by default;
+``min_uploads`` fewest uploads for a server step: with fewer the round is abandoned, the model stays, time and traffic are spent.
+Ties in time are broken by the number of the dispatch.
 
-``late = "drop"`` ignores who has not delivered. ``late = "partial"`` lets a client take only the steps it has time for,
-``floor((D - T_down - T_up) / step_s)``; with none it counts as dropped. Use it with FedProx or FedNova, else slow clients are
-weighted down without a word.
+``late = "drop"`` ignores clients that have not delivered. ``late = "partial"`` lets a client take only the steps it has time for,
+``floor((D - T_down - T_up) / step_s)``; with none it counts as dropped. Use it with FedProx or FedNova, else the updates of slow
+clients are smaller and silently count less.
 
 Deviations and readings
 -----------------------
-* INTERPRETATION-D what was cancelled before it was delivered is not billed up; its download is.
-* The server cannot know that the rest will be late: without over-selection it waits for D unless everybody is in or gone.
-* Whoever is slow takes part less often: the learned objective is the mixture weighted by speed. The report's participation
-  panel shows it.
+* INTERPRETATION-D the upload of an update that is cancelled before it arrives is not billed; its download is.
+* The server cannot know that the remaining clients will be late: without over-selection it waits for D unless all have arrived.
+* Slow clients take part less often: the learned objective is the mixture weighted by speed. The report's participation panel
+  shows it.
 
 >>> from motley.timing.deadline import Deadline
 >>> Deadline(seconds=10.0, over_select=1.3).over_select
@@ -30,29 +31,30 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
+from typing_extensions import override
 
+from motley.core.arrays import Floats, Ints
 from motley.core.errors import ConfigError
-from motley.timing.synchrony import Dispatch, Step, Synchrony, View, Wait
+from motley.timing.synchrony import Dispatch, ServerStep, ServerView, Synchrony, Wait, check_idle
 
 __all__ = ["Deadline"]
 
 
 @dataclass(frozen=True)
 class Deadline(Synchrony):
-    """Step at a deadline, or when enough have delivered.
+    """Take a server step at a deadline, or as soon as enough clients have delivered.
 
     Parameters
     ----------
-    seconds: D, virtual seconds from the moment a cohort is asked; ``inf`` for none.
-    over_select: o, how many times the cohort is asked. late: what becomes of the slow, see above.
-    least: fewest uploads for a server step. idle_s: how long a round lasts when nobody could be asked.
+    seconds: D, virtual seconds from the dispatch of a cohort; ``inf`` for none.
+    over_select: o, dispatched clients as a multiple of the cohort. late: the treatment of slow clients, see above.
+    min_uploads: fewest uploads for a server step. idle_s: how long a round lasts when no client is available.
     """
 
     seconds: float = float("inf")
     over_select: float = 1.0
     late: Literal["drop", "partial"] = "drop"
-    least: int = 1
+    min_uploads: int = 1
     idle_s: float = 60.0
 
     def __post_init__(self) -> None:
@@ -64,36 +66,42 @@ class Deadline(Synchrony):
             raise ConfigError(f"got late = {self.late!r}; expected 'drop' or 'partial'")
         if self.late == "partial" and not np.isfinite(self.seconds):
             raise ConfigError('got late = "partial" without a deadline; set seconds to the time a client has')
-        if self.least < 1:
-            raise ConfigError(f"got least = {self.least}; expected at least 1")
-        if not 0 <= self.idle_s < np.inf:
-            raise ConfigError(f"got idle_s = {self.idle_s}; expected a finite number of seconds, at least 0")
+        if self.min_uploads < 1:
+            raise ConfigError(f"got min_uploads = {self.min_uploads}; expected at least 1")
+        check_idle(self.idle_s, zero=True)
 
-    def steps(self, whole: NDArray[np.int64], spare_s: NDArray[np.float64], step_s: NDArray[np.float64]) -> NDArray[np.int64]:
-        """At most so many steps as fit between download and upload, 0 where not one does."""
+    @property
+    @override
+    def min_population(self) -> int:
+        return self.min_uploads
+
+    @override
+    def steps(self, planned: Ints, spare_s: Floats, step_s: Floats) -> Ints:
+        """Return at most so many steps as fit between download and upload; 0 where not even one does."""
         if self.late == "drop":
-            return whole
+            return planned
         fit = np.floor((self.seconds + spare_s) / step_s + 1e-6)
-        return np.clip(fit, 0, whole).astype(np.int64)
+        return np.clip(fit, 0, planned).astype(np.int64)
 
-    def decide(self, view: View) -> Dispatch | Wait | Step:
+    @override
+    def decide(self, view: ServerView) -> Dispatch | Wait | ServerStep:
         """Dispatch once per server step; step at the M-th arrival, the last one, or the deadline."""
-        if not view.asked:
+        if not view.dispatched:
             return Dispatch(int(np.ceil(self.over_select * view.cohort - 1e-6)))
-        flights = view.flights
-        if not len(flights):
-            end = view.asked_s + self.idle_s
-            return Wait(end) if end > view.now_s else Step(np.zeros(0, bool), np.zeros(0, bool))
-        coming = np.flatnonzero(~flights.dropped)
-        order = coming[np.lexsort((flights.dispatch[coming], flights.arrives_s[coming]))]
-        deadline = view.asked_s + self.seconds
-        unsure = flights.dropped.any() and np.isfinite(deadline)  # who is gone looks like who is late, until the deadline
-        last = deadline if unsure else float(flights.arrives_s.max())
-        enough = float(flights.arrives_s[order[view.cohort - 1]]) if len(order) >= view.cohort else last
+        in_flight = view.in_flight
+        if not len(in_flight):
+            end = view.dispatched_s + self.idle_s
+            return Wait(end) if end > view.now_s else ServerStep(np.zeros(0, bool), np.zeros(0, bool))
+        coming = np.flatnonzero(~in_flight.dropped)
+        order = coming[np.lexsort((in_flight.dispatch[coming], in_flight.arrives_s[coming]))]
+        deadline = view.dispatched_s + self.seconds
+        uncertain = in_flight.dropped.any() and np.isfinite(deadline)  # before it, dropped and late look the same to the server
+        last = deadline if uncertain else float(in_flight.arrives_s.max())
+        enough = float(in_flight.arrives_s[order[view.cohort - 1]]) if len(order) >= view.cohort else last
         end = min(enough, last, deadline)
         if end > view.now_s:
             return Wait(end)
-        here = order[flights.arrives_s[order] <= view.now_s][: view.cohort]
-        accept = np.zeros(len(flights), bool)
-        accept[here] = len(here) >= self.least
-        return Step(accept, ~accept & ~(flights.dropped & (flights.arrives_s <= view.now_s)))
+        arrived = order[in_flight.arrives_s[order] <= view.now_s][: view.cohort]
+        accept = np.zeros(len(in_flight), bool)
+        accept[arrived] = len(arrived) >= self.min_uploads
+        return ServerStep(accept, ~accept & ~(in_flight.dropped & (in_flight.arrives_s <= view.now_s)))

@@ -1,8 +1,9 @@
-"""Clients that get through part of their local work only: variable local work (optimisation-and-compression A2).
+"""Stragglers: clients that finish only a part of their local work (optimisation-and-compression A2).
 
-FedProx's simulation of systems heterogeneity (Li et al., MLSys 2020): of every cohort a share are stragglers, which end a uniform
-number of whole epochs from 1 to E - 1, while the others end all E. FedProx takes what they have (``keep``), FedAvg drops it
-(``drop``). Who straggles, and how far it comes, is a function of the seed, the round and the client, so that all methods see the same.
+FedProx's simulation of systems heterogeneity (Li et al., MLSys 2020): a share of every cohort are stragglers, which finish a number of
+whole epochs that is uniform from 1 to E - 1, while the others finish all E. FedProx aggregates the partial results (``keep``), FedAvg
+drops them (``drop``). The stragglers and their epochs are a function of the seed, the round and the client, so that all methods meet
+the same ones.
 
 >>> rule = Stragglers(share=0.5)
 >>> sorted((rule.epochs(Key(0), np.arange(4), 1, 20) < 20).tolist())
@@ -25,14 +26,14 @@ __all__ = ["Stragglers"]
 
 @dataclass(frozen=True, slots=True)
 class Stragglers:
-    """Who works less in a round.
+    """The rule that decides which clients do less local work in a round.
 
     Parameters
     ----------
-    share: of a cohort that straggles, in [0, 1], rounded to the nearest client. partial: what becomes of their results.
+    share: of a cohort that are stragglers, in [0, 1], rounded to the nearest client. partial: whether their results are aggregated.
 
-    A straggler is slow, not idle: what it ends takes it as long as the whole work would (INTERPRETATION-D; the authors do not model
-    time). With one epoch there is nothing between 1 and E - 1, and nobody straggles.
+    A straggler is slow, not idle: its partial work takes as long as the whole work would (INTERPRETATION-D; the authors do not model
+    time). With one epoch there is nothing between 1 and E - 1, and there are no stragglers.
     """
 
     share: float = 0.5
@@ -45,10 +46,10 @@ class Stragglers:
             raise ConfigError(f"got partial = {self.partial!r}; expected 'keep' or 'drop'")
 
     def epochs(self, key: Key, ids: Ids, round: int, epochs: int) -> Ids:
-        """Whole epochs that each client of a cohort ends, ``[n]``."""
-        ended = np.full(len(ids), epochs)
+        """Return the number of whole epochs that each client of a cohort finishes, ``[n]``."""
+        finished = np.full(len(ids), epochs)
         if epochs > 1 and len(ids):
-            place, far = key.fold("straggler", round).uniform(ids, 2).T
-            late = np.argsort(place, kind="stable")[: int(self.share * len(ids) + 0.5)]
-            ended[late] = 1 + np.floor(far[late] * (epochs - 1)).astype(np.int64)
-        return ended
+            rank, progress = key.fold("straggler", round).uniform(ids, 2).T
+            late = np.argsort(rank, kind="stable")[: int(self.share * len(ids) + 0.5)]
+            finished[late] = 1 + np.floor(progress[late] * (epochs - 1)).astype(np.int64)
+        return finished

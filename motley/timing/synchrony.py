@@ -1,15 +1,15 @@
-"""When the server steps: a pure decision on a view of who is under way. Time is planned before learning.
+"""When the server takes a step: a pure decision on the state of the clients in flight. Time is planned before training.
 
-``decide`` is asked again and again; it answers :class:`Dispatch` (ask the selector for so many clients now), :class:`Wait` (let
-virtual time run to a moment) or :class:`Step` (fold these, forget those). A round is one Dispatch, and ends with its Step in
-synchronous runs.
+The round loop asks :meth:`Synchrony.decide` again and again. The answer is a :class:`Dispatch` (ask the selector for so many
+clients now), a :class:`Wait` (advance the clock) or a :class:`ServerStep` (aggregate these updates, discard those). A synchronous
+round is one Dispatch, Waits, and one ServerStep.
 
-The order of things that happen at one moment (optimisation-and-compression B0: finish, then timer, then start) is in the
-hands of ``decide``: everybody with ``arrives_s <= now_s`` is there to be folded, so a mode that steps on arrivals answers
-Step before Dispatch, and a replacement starts from the newest version.
+Events at the same time are processed in the order finish, timer, start (optimisation-and-compression B0): every update with
+``arrives_s <= now_s`` can be aggregated, so a mode that steps on arrivals returns ServerStep before Dispatch, and a client that is
+dispatched as a replacement starts from the newest version.
 
-A dispatch may come back with nobody (all clients away). ``asked_s`` tells that it was tried at this moment, so that a mode
-waits for a later one instead of asking for ever.
+A Dispatch may find no client (all are offline). ``dispatched_s`` records that it was tried at this time, so that a mode waits for a
+later time instead of asking for ever.
 """
 
 from __future__ import annotations
@@ -19,155 +19,159 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
+from typing_extensions import override
 
+from motley.core.arrays import Bools, Floats, Ints
 from motley.core.errors import ConfigError, ContractError
 from motley.timing.timeline import Timelines
 
-__all__ = ["Dispatch", "Step", "Synchronous", "Synchrony", "View", "Wait", "fill_up"]
+__all__ = ["Dispatch", "ServerStep", "ServerView", "Synchronous", "Synchrony", "Wait", "check_idle"]
 
 
 @dataclass(frozen=True)
-class View:
-    """What a synchrony sees.
+class ServerView:
+    """The state of the server and of its clients in flight, from which a synchrony decides.
 
     Parameters
     ----------
-    now_s: the clock. cohort: m, the clients wanted under way. version: server steps done.
-    asked: whether a Dispatch was answered since the last Step (also by nobody).
-    flights: everybody under way or arrived and not yet folded, dropped ones included.
-    asked_s: when the last Dispatch was answered. updates: of the model since each flight began, ``[n]``; None: one every step.
+    now_s: the clock. cohort: m, the number of clients wanted in flight. version: number of server steps done.
+    dispatched: whether a Dispatch was answered since the last server step (also if it found no client).
+    in_flight: timelines of all clients whose updates are under way or have arrived but are not aggregated, dropped ones included.
+    dispatched_s: when the last Dispatch was answered. model_updates: how often the model changed since each client was dispatched,
+    ``[n]``; None: at every server step.
     """
 
     now_s: float
     cohort: int
     version: int
-    asked: bool
-    flights: Timelines
-    asked_s: float = 0.0
-    updates: NDArray[np.int64] | None = None
+    dispatched: bool
+    in_flight: Timelines
+    dispatched_s: float = 0.0
+    model_updates: Ints | None = None
 
     @property
-    def tau(self) -> NDArray[np.int64]:
-        """Staleness, ``[n]``: how often the model moved since; a step in which nobody was folded does not count."""
-        return self.version - self.flights.version if self.updates is None else self.updates
+    def staleness(self) -> Ints:
+        """tau, ``[n]``: how often the model changed since the client received it; a server step without any update does not count."""
+        return self.version - self.in_flight.version if self.model_updates is None else self.model_updates
 
     @property
-    def arrived(self) -> NDArray[np.bool_]:
-        """Whose update is here, ``[n]``."""
-        return np.asarray((self.flights.arrives_s <= self.now_s) & ~self.flights.dropped)
+    def arrived(self) -> Bools:
+        """Whether each client's update has arrived, ``[n]``."""
+        return np.asarray((self.in_flight.arrives_s <= self.now_s) & ~self.in_flight.dropped)
 
 
 @dataclass(frozen=True)
 class Dispatch:
-    """Ask the selector for ``count`` clients now."""
+    """The decision to ask the selector for ``count`` clients now."""
 
     count: int
 
 
 @dataclass(frozen=True)
 class Wait:
-    """Let virtual time run to ``until_s``, later than now."""
+    """The decision to advance the clock to ``until_s``, later than now."""
 
     until_s: float
 
 
 @dataclass(frozen=True)
-class Step:
-    """Take a server step: fold the flights marked ``accept``, forget those marked ``cancel`` (too late, too stale), both
-    ``[n]``.
+class ServerStep:
+    """The decision to take a server step.
 
-    The dropped whose moment has come leave the view too, without a mark. The others stay under way. Nobody accepted: the model
-    stays as it is and the round counts.
-
-    ``scale`` ``[n]``, if given, is a factor on each update (staleness; not in the divisor of the mean). ``mix``: the update is
-    ``scale`` times the way from the *newest* model to the client's model, and buffers are mixed likewise.
+    Parameters
+    ----------
+    accept: the updates to aggregate ``[n]``. If there are none, the model stays as it is and the round counts.
+    cancel: the updates to discard (too late, too stale) ``[n]``. Clients that have dropped out by now leave the view without a
+        mark; all others remain in flight.
+    scale: factor on each update ``[n]`` (staleness; not in the divisor of the mean); None: 1.
+    mix: the aggregated update is ``scale`` times the way from the *newest* model to the client's model; buffers are mixed likewise.
     """
 
-    accept: NDArray[np.bool_]
-    cancel: NDArray[np.bool_]
-    scale: NDArray[np.float64] | None = None
+    accept: Bools
+    cancel: Bools
+    scale: Floats | None = None
     mix: bool = False
 
-    def stay(self, view: View) -> NDArray[np.bool_]:
-        """Who is under way still, ``[n]``.
+    def remaining(self, view: ServerView) -> Bools:
+        """Return which clients remain in flight after this step, ``[n]``.
 
         Raises
         ------
-        ContractError: a flight both accepted and cancelled, or accepted without having arrived.
+        ContractError: an update that is both accepted and cancelled, or accepted without having arrived.
         """
-        flights = view.flights
-        if (self.accept & self.cancel).any():
-            raise ContractError(f"clients {flights.client[self.accept & self.cancel].tolist()} are both accepted and cancelled")
+        in_flight = view.in_flight
+        if (both := self.accept & self.cancel).any():
+            raise ContractError(f"clients {in_flight.client[both].tolist()} are both accepted and cancelled")
         if (early := self.accept & ~view.arrived).any():
             raise ContractError(
-                f"clients {flights.client[early].tolist()} are accepted, but have not delivered at {view.now_s} s"
+                f"clients {in_flight.client[early].tolist()} are accepted, but have not delivered at {view.now_s} s"
             )
-        gone = flights.dropped & (flights.arrives_s <= view.now_s)
+        gone = in_flight.dropped & (in_flight.arrives_s <= view.now_s)
         return np.asarray(~(self.accept | self.cancel | gone))
 
 
 class Synchrony(ABC):
-    """A frozen dataclass of options and one decision. ``overlaps``: clients of several versions are under way at once."""
+    """The rule that decides when clients are dispatched and when the server steps: a frozen dataclass of options.
+
+    ``overlaps``: clients that train from different model versions are in flight at once.
+    """
 
     overlaps: ClassVar[bool] = False
 
     @property
-    def least(self) -> int:
-        """Fewest clients in the federation with which the server ever steps."""
+    def min_population(self) -> int:
+        """The fewest clients a federation must have for the server ever to step."""
         return 1
 
-    def most(self, cohort: int) -> int:
-        """Most uploads in a server step."""
+    def max_uploads(self, cohort: int) -> int:
+        """Return the most uploads that one server step can aggregate."""
         return cohort
 
     def refuses(self, uploads: frozenset[str], weights: str) -> str | None:
-        """Why it cannot go with what this algorithm uploads or with this weighting; None when it can."""
+        """Return why it cannot be used with the algorithm's upload parts or with this weighting; None if it can."""
         return None
 
-    def steps(self, whole: NDArray[np.int64], spare_s: NDArray[np.float64], step_s: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Local steps each client of a cohort takes, ``[n]``; 0 for one that will not make it. ``spare_s``: minus its transfers."""
-        return whole
+    def steps(self, planned: Ints, spare_s: Floats, step_s: Floats) -> Ints:
+        """Return the local steps of each client of a cohort, ``[n]``; 0 for a client that cannot deliver in time.
+
+        Parameters
+        ----------
+        planned: the full local work in steps. spare_s: minus the seconds of the client's transfers. step_s: seconds per step.
+        """
+        return planned
 
     @abstractmethod
-    def decide(self, view: View) -> Dispatch | Wait | Step:
-        """What to do now; a pure function of the view."""
-
-
-def fill_up(view: View, idle_s: float) -> Dispatch | Wait | Step:
-    """Keep ``view.cohort`` clients under way: ask for as many as are missing, else wait for the next arrival. Nobody under way and
-    nobody to ask: after ``idle_s`` a round without an update, so that a run ends."""
-    flying = view.flights.arrives_s[view.flights.arrives_s > view.now_s]
-    idle_until = view.asked_s + idle_s
-    nobody_came = view.asked and not (view.flights.start_s >= view.asked_s).any()
-    if nobody_came and not len(flying) and view.now_s >= idle_until:
-        nobody = np.zeros(len(view.flights), bool)
-        return Step(nobody, nobody)
-    if len(flying) < view.cohort and not (view.asked and view.asked_s == view.now_s):
-        return Dispatch(view.cohort - len(flying))
-    return Wait(float(flying.min()) if len(flying) else idle_until)
+    def decide(self, view: ServerView) -> Dispatch | Wait | ServerStep:
+        """Return what to do now; a pure function of the view."""
 
 
 @dataclass(frozen=True)
 class Synchronous(Synchrony):
-    """Ask m clients, wait for all of them, step.
+    """Dispatch m clients, wait for all of them, and step.
 
     Parameters
     ----------
-    idle_s: virtual seconds a round lasts when nobody could be asked, so that time goes on and somebody may come back.
+    idle_s: virtual seconds a round lasts when no client is available, so that time passes and clients may come back.
     """
 
     idle_s: float = 60.0
 
     def __post_init__(self) -> None:
-        if not 0 <= self.idle_s < np.inf:
-            raise ConfigError(f"got idle_s = {self.idle_s}; expected a finite number of seconds, at least 0")
+        check_idle(self.idle_s, zero=True)
 
-    def decide(self, view: View) -> Dispatch | Wait | Step:
-        """Dispatch once per server step, wait until the slowest is there or gone, fold everybody who delivered."""
-        if not view.asked:
+    @override
+    def decide(self, view: ServerView) -> Dispatch | Wait | ServerStep:
+        """Dispatch once per server step, wait until the slowest client has delivered or dropped out, aggregate all arrivals."""
+        if not view.dispatched:
             return Dispatch(view.cohort)
-        end = float(view.flights.arrives_s.max()) if len(view.flights) else view.asked_s + self.idle_s
+        end = float(view.in_flight.arrives_s.max()) if len(view.in_flight) else view.dispatched_s + self.idle_s
         if end > view.now_s:
             return Wait(end)
-        return Step(accept=view.arrived, cancel=np.zeros(len(view.flights), bool))
+        return ServerStep(accept=view.arrived, cancel=np.zeros(len(view.in_flight), bool))
+
+
+def check_idle(idle_s: float, zero: bool) -> None:
+    """Raise ConfigError unless ``idle_s`` is a finite number of seconds above 0 (``zero``: or 0)."""
+    if not (0 < idle_s < np.inf or (zero and idle_s == 0)):
+        expected = "a finite number of seconds, at least 0" if zero else "a positive number of seconds"
+        raise ConfigError(f"got idle_s = {idle_s}; expected {expected}")

@@ -23,7 +23,7 @@ from motley.rounds.loop import RoundLoop
 from motley.rounds.stop import Stop
 from motley.selectors.base import SelectionRule, Selector
 from motley.tasks.base import ModelState
-from motley.timing.synchrony import Dispatch, Step, Synchrony, View, Wait
+from motley.timing.synchrony import Dispatch, ServerStep, ServerView, Synchrony, Wait
 from motley.world.base import Failures
 from tests.rows import Rows
 
@@ -95,12 +95,12 @@ def test_traffic_is_conserved() -> None:
 class TwoAtOnce(Synchrony):
     """A toy of what buffered modes will do: keep two clients under way, step on every arrival."""
 
-    def decide(self, view: View) -> Dispatch | Wait | Step:
+    def decide(self, view: ServerView) -> Dispatch | Wait | ServerStep:
         if view.arrived.any():
-            return Step(accept=view.arrived, cancel=np.zeros(len(view.flights), bool))
-        if len(view.flights) < 2 and not (view.asked and view.asked_s == view.now_s):
-            return Dispatch(2 - len(view.flights))
-        return Wait(float(view.flights.arrives_s[~view.flights.dropped].min()))
+            return ServerStep(accept=view.arrived, cancel=np.zeros(len(view.in_flight), bool))
+        if len(view.in_flight) < 2 and not (view.dispatched and view.dispatched_s == view.now_s):
+            return Dispatch(2 - len(view.in_flight))
+        return Wait(float(view.in_flight.arrives_s[~view.in_flight.dropped].min()))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,9 +144,9 @@ def test_updates_of_old_versions_start_from_the_model_they_received() -> None:
 class OneByOne(TwoAtOnce):
     """Of several that arrive together one is folded at a time."""
 
-    def decide(self, view: View) -> Dispatch | Wait | Step:
+    def decide(self, view: ServerView) -> Dispatch | Wait | ServerStep:
         decision = super().decide(view)
-        if isinstance(decision, Step):
+        if isinstance(decision, ServerStep):
             decision.accept[np.flatnonzero(decision.accept)[1:]] = False
         return decision
 
@@ -155,13 +155,13 @@ class OneByOne(TwoAtOnce):
 class Buffer(Synchrony):
     """A toy of FedBuff: two on their way at any time, a step for every two that have arrived."""
 
-    def decide(self, view: View) -> Dispatch | Wait | Step:
-        under_way = len(view.flights) - int(view.arrived.sum())
+    def decide(self, view: ServerView) -> Dispatch | Wait | ServerStep:
+        under_way = len(view.in_flight) - int(view.arrived.sum())
         if view.arrived.sum() >= 2:
-            return Step(accept=view.arrived, cancel=np.zeros(len(view.flights), bool))
-        if under_way < 2 and not (view.asked and view.asked_s == view.now_s):
+            return ServerStep(accept=view.arrived, cancel=np.zeros(len(view.in_flight), bool))
+        if under_way < 2 and not (view.dispatched and view.dispatched_s == view.now_s):
             return Dispatch(2 - under_way)
-        return Wait(float(view.flights.arrives_s[~view.arrived].min()))
+        return Wait(float(view.in_flight.arrives_s[~view.arrived].min()))
 
 
 def test_a_step_tells_of_all_that_was_sent_out_since_the_last() -> None:

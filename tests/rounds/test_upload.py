@@ -22,7 +22,7 @@ from motley.rounds.loop import RoundLoop
 from motley.selectors.base import SelectionRule, Selector
 from motley.tasks.base import ModelState
 from motley.timing.deadline import Deadline
-from motley.timing.staleness import discount
+from motley.timing.overlapping import discount
 from motley.transport.allocators.base import AllocationContext, Allocator, State
 from motley.transport.packet import Packet
 from motley.transport.wire import decode, encode

@@ -17,9 +17,9 @@ from motley.tasks.base import ModelState
 from motley.timing.asynchronous import Asynchronous
 from motley.timing.buffered import Buffered
 from motley.timing.deadline import Deadline
-from motley.timing.planner import plan
-from motley.timing.staleness import discount
-from motley.timing.synchrony import Dispatch, Step, View, Wait
+from motley.timing.overlapping import discount
+from motley.timing.synchrony import Dispatch, ServerStep, ServerView, Wait
+from motley.timing.timeline import plan
 from tests.rows import Rows
 
 
@@ -29,7 +29,7 @@ def flights(seconds, drop_at=np.nan, version=0):
 
 
 def view(lines, now, cohort=3, version=0, asked=True):
-    return View(now, cohort, version, asked, lines, 0.0)
+    return ServerView(now, cohort, version, asked, lines, 0.0)
 
 
 # ---------------------------------------------------------------- decisions
@@ -66,7 +66,7 @@ def test_who_is_gone_looks_like_who_is_late():
 
 
 def test_too_few_abandon_the_round():
-    step = Deadline(seconds=5.0, least=2).decide(view(flights([4, 7, 9]), 5.0))
+    step = Deadline(seconds=5.0, min_uploads=2).decide(view(flights([4, 7, 9]), 5.0))
     assert not step.accept.any()
     assert step.cancel.all()
 
@@ -123,7 +123,7 @@ def test_mixing_goes_to_the_model_of_the_client_not_along_its_update():
 def test_the_stale_are_discarded():
     lines = flights([1, 1, 1])
     step = Buffered(buffer=1, max_staleness=2).decide(view(lines, 1.0, version=3))
-    assert not isinstance(step, Step)  # nobody fresh enough to step on
+    assert not isinstance(step, ServerStep)  # nobody fresh enough to step on
     step = Asynchronous(max_staleness=2).decide(view(lines, 1.0, version=3))
     assert (step.accept.sum(), step.cancel.sum()) == (0, 1)
 
@@ -262,8 +262,8 @@ def test_slow_clients_teach_less_often_in_asynchronous_runs():
         ),
         ({"synchrony": "asynchronous", "weights": "horvitz_thompson"}, "asynchronous mixing has its own alpha"),
         (
-            {"synchrony": {"name": "deadline", "least": 4}, "cohort": 3},
-            "synchrony: got least = 4, and no step takes more than the cohort of 3; expected at most 3",
+            {"synchrony": {"name": "deadline", "min_uploads": 4}, "cohort": 3},
+            "synchrony: got min_uploads = 4, and no step takes more than the cohort of 3; expected at most 3",
         ),
         (
             {"synchrony": "asynchronous", "aggregator": {"name": "krum", "f": 0}, "weights": "uniform", "cohort": 3},
@@ -296,5 +296,5 @@ def test_a_summary_counts_server_steps_not_calls_of_select():
 
 
 def test_a_link_that_never_gets_done_is_said_in_a_sentence():
-    with pytest.raises(ConfigError, match="expected a finite moment: look at the options of device and network"):
+    with pytest.raises(ConfigError, match="expected a finite time: look at the options of device and network"):
         simulate(rounds=1, network={"name": "constant", "up_mbps": 1e-320}).step()

@@ -3,10 +3,8 @@
 import numpy as np
 import torch
 
-from motley.timing.clock import Clock
-from motley.timing.planner import plan, probe_s
-from motley.timing.synchrony import Dispatch, Step, Synchronous, View, Wait
-from motley.timing.timeline import Timelines
+from motley.timing.synchrony import Dispatch, ServerStep, ServerView, Synchronous, Wait
+from motley.timing.timeline import Timelines, VirtualClock, plan, probe_s
 from motley.transport.ledger import Ledger, message_bits, paper_bits
 
 IDS = np.array([0, 1, 2])
@@ -43,7 +41,7 @@ def test_the_round():
     bits = message_bits(MESSAGE)
     assert bits == 40_000
 
-    clock, ledger, probed = Clock(), Ledger(), np.array([0, 2])
+    clock, ledger, probed = VirtualClock(), Ledger(), np.array([0, 2])
     took = probe_s(bits, DOWN[probed], 3, STEP_S[probed], 32, UP[probed])
     assert digits(took) == [0.120032, 0.500008]
     clock.advance(clock.now_s + took.max(initial=0.0))
@@ -59,13 +57,13 @@ def test_the_round():
     ledger.post("model", "down", IDS, bits_down, round=1)
 
     synchrony = Synchronous()
-    assert synchrony.decide(View(clock.now_s, 3, 0, False, Timelines.empty())) == Dispatch(3)
-    wait = synchrony.decide(View(clock.now_s, 3, 0, True, lines))
+    assert synchrony.decide(ServerView(clock.now_s, 3, 0, False, Timelines.empty())) == Dispatch(3)
+    wait = synchrony.decide(ServerView(clock.now_s, 3, 0, True, lines))
     assert isinstance(wait, Wait)
     clock.advance(wait.until_s)
     assert digits(clock.now_s) == 2.510008
-    step = synchrony.decide(View(clock.now_s, 3, 0, True, lines))
-    assert isinstance(step, Step)
+    step = synchrony.decide(ServerView(clock.now_s, 3, 0, True, lines))
+    assert isinstance(step, ServerStep)
     assert step.accept.tolist() == [True, True, True]
     ledger.post("upload", "up", IDS, bits, round=1, paper_bits=paper_bits({"x": MESSAGE["x"]}))
 

@@ -7,9 +7,9 @@ from motley.core.errors import ConfigError
 from motley.experiments.build import build
 from motley.experiments.config import Experiment
 from motley.timing.buffered import Buffered
-from motley.timing.planner import plan
-from motley.timing.staleness import discount
-from motley.timing.synchrony import View
+from motley.timing.overlapping import discount
+from motley.timing.synchrony import ServerView
+from motley.timing.timeline import plan
 from tests.rows import Rows
 
 
@@ -62,8 +62,8 @@ def test_a_step_without_an_update_makes_nobody_older(mode):
 
 def test_a_view_counts_what_it_is_told():
     lines = plan([0, 1], [0, 1], [0, 2], 1, 0.0, 1.0, 0, np.inf, 0, np.inf)
-    assert View(5.0, 2, 4, True, lines).tau.tolist() == [4, 2]
-    told = View(5.0, 2, 4, True, lines, 0.0, np.array([1, 0]))
+    assert ServerView(5.0, 2, 4, True, lines).staleness.tolist() == [4, 2]
+    told = ServerView(5.0, 2, 4, True, lines, 0.0, np.array([1, 0]))
     step = Buffered(2).decide(told)
     assert step.scale.tolist() == discount("polynomial", np.array([1, 0]), 0.5, 4.0).tolist()
 

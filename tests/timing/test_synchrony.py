@@ -6,10 +6,8 @@ import pytest
 from motley.core.errors import ConfigError, ContractError
 from motley.timing import SYNCHRONY
 from motley.timing.buffered import Buffered
-from motley.timing.clock import Clock
-from motley.timing.planner import plan
-from motley.timing.synchrony import Dispatch, Step, Synchronous, View, Wait
-from motley.timing.timeline import Timelines
+from motley.timing.synchrony import Dispatch, ServerStep, ServerView, Synchronous, Wait
+from motley.timing.timeline import Timelines, VirtualClock, plan
 
 
 def sent(arrives, dropped=None):
@@ -20,49 +18,49 @@ def sent(arrives, dropped=None):
 
 def test_dispatch_wait_step():
     lines = sent([3.0, 1.0])
-    assert Synchronous().decide(View(0.0, 2, 0, False, Timelines.empty())) == Dispatch(2)
-    assert Synchronous().decide(View(0.0, 2, 0, True, lines)) == Wait(3.0)
-    step = Synchronous().decide(View(3.0, 2, 0, True, lines))
-    assert isinstance(step, Step)
+    assert Synchronous().decide(ServerView(0.0, 2, 0, False, Timelines.empty())) == Dispatch(2)
+    assert Synchronous().decide(ServerView(0.0, 2, 0, True, lines)) == Wait(3.0)
+    step = Synchronous().decide(ServerView(3.0, 2, 0, True, lines))
+    assert isinstance(step, ServerStep)
     assert step.accept.tolist() == [True, True]
     assert step.cancel.tolist() == [False, False]
 
 
 def test_the_server_waits_until_a_dropped_client_is_gone_and_folds_the_others():
     lines = sent([1.0, 3.0], [False, True])
-    assert Synchronous().decide(View(1.0, 2, 0, True, lines)) == Wait(3.0)
-    view = View(3.0, 2, 0, True, lines)
+    assert Synchronous().decide(ServerView(1.0, 2, 0, True, lines)) == Wait(3.0)
+    view = ServerView(3.0, 2, 0, True, lines)
     step = Synchronous().decide(view)
-    assert isinstance(step, Step)
+    assert isinstance(step, ServerStep)
     assert step.accept.tolist() == [True, False]
-    assert step.stay(view).tolist() == [False, False]
+    assert step.remaining(view).tolist() == [False, False]
 
 
 def test_everybody_dropped_ends_the_round_with_nobody():
-    view = View(3.0, 2, 0, True, sent([1.0, 3.0], [True, True]))
+    view = ServerView(3.0, 2, 0, True, sent([1.0, 3.0], [True, True]))
     step = Synchronous().decide(view)
-    assert isinstance(step, Step)
+    assert isinstance(step, ServerStep)
     assert not step.accept.any()
-    assert not step.stay(view).any()
+    assert not step.remaining(view).any()
 
 
 def test_nobody_to_ask_takes_idle_time_and_ends():
     synchrony = Synchronous(idle_s=60)
-    assert synchrony.decide(View(100.0, 2, 4, True, Timelines.empty(), asked_s=100.0)) == Wait(160.0)
-    step = synchrony.decide(View(160.0, 2, 4, True, Timelines.empty(), asked_s=100.0))
-    assert isinstance(step, Step)
+    assert synchrony.decide(ServerView(100.0, 2, 4, True, Timelines.empty(), dispatched_s=100.0)) == Wait(160.0)
+    step = synchrony.decide(ServerView(160.0, 2, 4, True, Timelines.empty(), dispatched_s=100.0))
+    assert isinstance(step, ServerStep)
     assert len(step.accept) == 0
 
 
 def test_a_contract_on_steps():
-    view = View(2.0, 2, 0, True, sent([1.0, 3.0]))
+    view = ServerView(2.0, 2, 0, True, sent([1.0, 3.0]))
     yes, no = np.array([True, True]), np.array([False, False])
     with pytest.raises(ContractError, match=r"clients \[1\] are accepted, but have not delivered at 2.0 s"):
-        Step(yes, no).stay(view)
+        ServerStep(yes, no).remaining(view)
     with pytest.raises(ContractError, match=r"clients \[0, 1\] are both accepted and cancelled"):
-        Step(yes, yes).stay(view)
-    assert Step(np.array([True, False]), no).stay(view).tolist() == [False, True]
-    assert Step(no, np.array([False, True])).stay(view).tolist() == [True, False]
+        ServerStep(yes, yes).remaining(view)
+    assert ServerStep(np.array([True, False]), no).remaining(view).tolist() == [False, True]
+    assert ServerStep(no, np.array([False, True])).remaining(view).tolist() == [True, False]
 
 
 def test_names_and_options():
@@ -77,10 +75,10 @@ def test_names_and_options():
 
 def run(synchrony, cohort, seconds, steps, local, nobody_before=0.0):
     """The simulation's loop in small: local(x, client) is an update. Returns (time, x, clients, staleness) of each step."""
-    clock, x, version, asked, asked_s, dispatch = Clock(), 0.0, 0, False, 0.0, 0
+    clock, x, version, asked, asked_s, dispatch = VirtualClock(), 0.0, 0, False, 0.0, 0
     flights, starts, rows = Timelines.empty(), {}, []
     for _ in range(1000):
-        view = View(clock.now_s, cohort, version, asked, flights, asked_s)
+        view = ServerView(clock.now_s, cohort, version, asked, flights, asked_s)
         decision = synchrony.decide(view)
         if isinstance(decision, Dispatch):
             free = np.setdiff1d(np.arange(len(seconds)), flights.client) if clock.now_s >= nobody_before else np.zeros(0, int)
@@ -93,7 +91,7 @@ def run(synchrony, cohort, seconds, steps, local, nobody_before=0.0):
             assert decision.until_s > clock.now_s
             clock.advance(decision.until_s)
         else:
-            stay, folded = decision.stay(view), flights[decision.accept]
+            stay, folded = decision.remaining(view), flights[decision.accept]
             deltas = [local(starts[int(v)], int(c)) for v, c in zip(folded.version, folded.client, strict=True)]
             x += float(np.mean(deltas)) if deltas else 0.0
             rows.append((clock.now_s, x, folded.client.tolist(), (version - folded.version).tolist()))

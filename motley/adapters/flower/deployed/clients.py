@@ -16,7 +16,7 @@ from motley.adapters.flower.deployed.request_codec import Flight, RequestCodec
 from motley.adapters.flower.deployed.transport import Reply, WaitingTransport
 from motley.core.errors import CodecError
 from motley.core.records import Outcome
-from motley.timing.synchrony import Step
+from motley.timing.synchrony import ServerStep
 
 __all__ = ["DeployedClients"]
 
@@ -129,7 +129,7 @@ class DeployedClients:
         self.flying.remove(flight)
         self.gone.append(flight)
 
-    def land(self, step: Step, stay: NDArray[np.bool_]) -> list[Flight]:
+    def land(self, step: ServerStep, stay: NDArray[np.bool_]) -> list[Flight]:
         """The server steps: whose flight ends with it, in order of client id, each with its outcome; ``stay``: whose does not."""
         ended, staying = [], []
         scale = np.ones(len(self.flying)) if step.scale is None else step.scale

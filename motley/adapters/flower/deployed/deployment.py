@@ -51,7 +51,7 @@ from motley.rounds.server_signals import ServerSignals
 from motley.rounds.upload import UploadPipeline, initial_client_state
 from motley.selectors.base import Selector
 from motley.tasks.base import ModelState
-from motley.timing.synchrony import Dispatch, Step, View, Wait
+from motley.timing.synchrony import Dispatch, ServerStep, ServerView, Wait
 from motley.transport.ledger import Ledger
 
 __all__ = ["Deployment"]
@@ -120,14 +120,14 @@ class Deployment:
                 self._enrolled(newcomers)
         while True:
             lines = timelines(self.air.flying)
-            view = View(self.now_s, self.plan.cohort, self.version, self.asked, lines, self.asked_s)
+            view = ServerView(self.now_s, self.plan.cohort, self.version, self.asked, lines, self.asked_s)
             decision = self.plan.synchrony.decide(view)
             if isinstance(decision, Dispatch):
                 self._send_out(decision.count)
             elif isinstance(decision, Wait):
                 self.air.wait(decision.until_s)
             else:
-                return self._fold(decision, decision.stay(view))
+                return self._fold(decision, decision.remaining(view))
 
     # ------------------------------------------------------------------------------------- enrolment
 
@@ -253,7 +253,7 @@ class Deployment:
 
     # ------------------------------------------------------------------------------------- the server's step
 
-    def _fold(self, decision: Step, stay: NDArray[np.bool_]) -> Round:
+    def _fold(self, decision: ServerStep, stay: NDArray[np.bool_]) -> Round:
         if not self.asked:
             self._begin_round()
         ended = self.air.land(decision, stay)
