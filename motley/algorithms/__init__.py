@@ -33,7 +33,7 @@ LOSSES = Catalogue(
         "cross_entropy": "motley.algorithms.losses:CrossEntropy",
         "half_squared_error": "motley.algorithms.losses:HalfSquaredError",
         "flash_robust": "motley.algorithms.flash_robust:FlashRobust",
-        "symmetric": "motley.algorithms.symmetric:Symmetric",
+        "symmetric": "motley.algorithms.symmetric:SymmetricLoss",
     },
 )
 AGGREGATORS = Catalogue(
@@ -50,19 +50,19 @@ AGGREGATORS = Catalogue(
 SERVERS = Catalogue(
     "server",
     {
-        "adagrad": "motley.algorithms.fedopt:Adagrad",
-        "adam": "motley.algorithms.fedopt:Adam",
+        "adagrad": "motley.algorithms.fedopt:ServerAdagrad",
+        "adam": "motley.algorithms.fedopt:ServerAdam",
         "average": "motley.algorithms.fedavg:Average",
         "momentum": "motley.algorithms.fedavgm:Momentum",
-        "yogi": "motley.algorithms.fedopt:Yogi",
+        "yogi": "motley.algorithms.fedopt:ServerYogi",
     },
 )
 OPTIMIZERS = Catalogue("optimizer", {"adam": "motley.algorithms.local:Adam", "sgd": "motley.algorithms.local:SGD"})
 SCHEDULES = Catalogue(
     "lr_schedule",
     {
-        "constant": "motley.algorithms.schedules:Constant",
-        "exponential": "motley.algorithms.schedules:Exponential",
-        "linear": "motley.algorithms.schedules:Linear",
+        "constant": "motley.algorithms.schedules:ConstantSchedule",
+        "exponential": "motley.algorithms.schedules:ExponentialSchedule",
+        "linear": "motley.algorithms.schedules:LinearSchedule",
     },
 )

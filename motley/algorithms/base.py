@@ -35,7 +35,7 @@ __all__ = [
     "Loss",
     "Memory",
     "Method",
-    "Network",
+    "NetworkFunction",
     "Part",
     "Parts",
     "PreTrainingSignals",
@@ -300,7 +300,7 @@ class ServerState:
     extra: Tensors = field(default_factory=dict)
 
 
-class Network(Protocol):
+class NetworkFunction(Protocol):
     """The task's network as a function of a model state, for whatever the server computes with it."""
 
     def outputs(self, state: ModelState, inputs: Tensor) -> Tensor:
@@ -339,7 +339,7 @@ class ServerContext:
     layout: Layout
     population: int
     accepted: int
-    network: Network | None = None
+    network: NetworkFunction | None = None
     public: Tensor | None = None
     validation: tuple[Tensor, Tensor] | None = None
     criterion: Loss | None = None

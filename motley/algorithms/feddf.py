@@ -42,7 +42,7 @@ import torch
 from torch import Tensor
 
 from motley.algorithms.aggregators.gather import Gather, client_models, needs_gather
-from motley.algorithms.base import Algorithm, Method, Network, Server, ServerContext, ServerState, Tensors, step_model
+from motley.algorithms.base import Algorithm, Method, NetworkFunction, Server, ServerContext, ServerState, Tensors, step_model
 from motley.algorithms.flat_adam import FlatAdam, clipped
 from motley.algorithms.local import Solver
 from motley.core.errors import ConfigError
@@ -62,7 +62,9 @@ PAPER = Paper(
 )
 
 
-def ensemble(teachers: Sequence[ModelState], inputs: Tensor, network: Network, temperature: float = 1.0) -> Tensor | None:
+def ensemble(
+    teachers: Sequence[ModelState], inputs: Tensor, network: NetworkFunction, temperature: float = 1.0
+) -> Tensor | None:
     """``[n, C]`` softmax of the mean logits of the teachers whose logits are finite; None when none is."""
     total, count = None, 0
     for teacher in teachers:
@@ -162,7 +164,7 @@ class Distil(Server):
         return torch.from_numpy(order[place * size : (place + 1) * size])
 
 
-def _accuracy(network: Network, model: ModelState, validation: tuple[Tensor, Tensor]) -> float:
+def _accuracy(network: NetworkFunction, model: ModelState, validation: tuple[Tensor, Tensor]) -> float:
     inputs, labels = validation
     return float((network.outputs(model, inputs).argmax(-1) == labels).double().mean())
 

@@ -21,8 +21,8 @@ Deviations and readings
 * Buffers are averaged, never adapted. A round without uploads leaves m and v as they were.
 * Under sparse compression v is tiny where little was sent, and the step is large when something comes: raise tau there.
 
->>> from motley.algorithms.fedopt import Adam
->>> Adam(lr=0.1).beta2
+>>> from motley.algorithms.fedopt import ServerAdam
+>>> ServerAdam(lr=0.1).beta2
 0.99
 """
 
@@ -39,7 +39,7 @@ from motley.core.errors import ConfigError
 from motley.core.paper import Paper
 from motley.tasks.base import ModelState
 
-__all__ = ["Adagrad", "Adam", "FedAdagrad", "FedAdam", "FedYogi", "Yogi"]
+__all__ = ["FedAdagrad", "FedAdam", "FedYogi", "ServerAdagrad", "ServerAdam", "ServerYogi"]
 
 PAPER = Paper(
     "reddi2021adaptive",
@@ -55,7 +55,7 @@ PAPER = Paper(
 
 
 @dataclass(frozen=True)
-class Adagrad(Server):
+class ServerAdagrad(Server):
     """``v <- v + total^2``; the step that Adam and Yogi share."""
 
     lr: float = 0.01
@@ -88,7 +88,7 @@ class Adagrad(Server):
 
 
 @dataclass(frozen=True)
-class Adam(Adagrad):
+class ServerAdam(ServerAdagrad):
     """``v <- beta2 v + (1 - beta2) total^2``."""
 
     beta1: float = 0.9
@@ -100,7 +100,7 @@ class Adam(Adagrad):
 
 
 @dataclass(frozen=True)
-class Yogi(Adam):
+class ServerYogi(ServerAdam):
     """``v <- v - (1 - beta2) total^2 sign(v - total^2)``: v falls no faster than it rises."""
 
     def second(self, v: Tensor, square: Tensor) -> Tensor:
@@ -118,11 +118,11 @@ class FedAdagrad(Method):
     tau: float = 1e-3
 
     def __post_init__(self) -> None:
-        Adagrad(self.server_lr, self.beta1, self.tau)
+        ServerAdagrad(self.server_lr, self.beta1, self.tau)
 
     def change(self, plain: Algorithm) -> Algorithm:
         """Plain local training, Adagrad on the server."""
-        return plain.replace(server=Adagrad(self.server_lr, self.beta1, self.tau))
+        return plain.replace(server=ServerAdagrad(self.server_lr, self.beta1, self.tau))
 
 
 @dataclass(frozen=True)
@@ -136,11 +136,11 @@ class FedAdam(Method):
     tau: float = 1e-3
 
     def __post_init__(self) -> None:
-        Adam(self.server_lr, self.beta1, self.tau, self.beta2)
+        ServerAdam(self.server_lr, self.beta1, self.tau, self.beta2)
 
     def change(self, plain: Algorithm) -> Algorithm:
         """Plain local training, Adam on the server."""
-        return plain.replace(server=Adam(self.server_lr, self.beta1, self.tau, self.beta2))
+        return plain.replace(server=ServerAdam(self.server_lr, self.beta1, self.tau, self.beta2))
 
 
 @dataclass(frozen=True)
@@ -154,8 +154,8 @@ class FedYogi(Method):
     tau: float = 1e-3
 
     def __post_init__(self) -> None:
-        Yogi(self.server_lr, self.beta1, self.tau, self.beta2)
+        ServerYogi(self.server_lr, self.beta1, self.tau, self.beta2)
 
     def change(self, plain: Algorithm) -> Algorithm:
         """Plain local training, Yogi on the server."""
-        return plain.replace(server=Yogi(self.server_lr, self.beta1, self.tau, self.beta2))
+        return plain.replace(server=ServerYogi(self.server_lr, self.beta1, self.tau, self.beta2))

@@ -60,7 +60,7 @@ from motley.algorithms.base import (
     ExtraExchange,
     Memory,
     Method,
-    Network,
+    NetworkFunction,
     Part,
     Server,
     ServerContext,
@@ -161,7 +161,7 @@ class Alignment:
         return now
 
 
-def _soft(network: Network, models: Sequence[ModelState], inputs: Tensor) -> Tensor:
+def _soft(network: NetworkFunction, models: Sequence[ModelState], inputs: Tensor) -> Tensor:
     """``[M, B, C]`` softmax outputs."""
     return torch.stack([network.outputs(model, inputs).softmax(-1) for model in models])
 

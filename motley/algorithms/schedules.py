@@ -1,6 +1,6 @@
 """Learning-rate schedules: a factor on the local learning rate, by round (the server step that the work is for).
 
->>> Linear(end=0.5).factor(50, horizon=100)
+>>> LinearSchedule(end=0.5).factor(50, horizon=100)
 0.75
 """
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from motley.core.errors import ConfigError
 
-__all__ = ["Constant", "Exponential", "Linear", "Schedule"]
+__all__ = ["ConstantSchedule", "ExponentialSchedule", "LinearSchedule", "Schedule"]
 
 
 class Schedule(ABC):
@@ -23,7 +23,7 @@ class Schedule(ABC):
 
 
 @dataclass(frozen=True)
-class Constant(Schedule):
+class ConstantSchedule(Schedule):
     """Always 1."""
 
     def factor(self, round: int, horizon: int | None) -> float:
@@ -32,7 +32,7 @@ class Constant(Schedule):
 
 
 @dataclass(frozen=True)
-class Linear(Schedule):
+class LinearSchedule(Schedule):
     """From 1 down to ``end`` at the last round: ``1 - (1 - end) min(t / T, 1)``. HeteRo-Select v2 uses ``end = 0.5``."""
 
     end: float = 0.5
@@ -49,7 +49,7 @@ class Linear(Schedule):
 
 
 @dataclass(frozen=True)
-class Exponential(Schedule):
+class ExponentialSchedule(Schedule):
     """``decay ** (t - 1)``."""
 
     decay: float = 0.99

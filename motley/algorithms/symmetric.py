@@ -13,7 +13,7 @@ READING: the authors' code also clamps p to at least 1e-7; what that adds to RCE
 
 >>> import torch
 >>> outputs = torch.tensor([[0.7, 0.2, 0.1]]).double().log()
->>> round(Symmetric().loss(outputs, torch.tensor([0]), {}).item(), 6)
+>>> round(SymmetricLoss().loss(outputs, torch.tensor([0]), {}).item(), 6)
 2.79877
 """
 
@@ -29,7 +29,7 @@ from motley.algorithms.base import Loss, Targets, Tensors
 from motley.core.errors import ConfigError
 from motley.core.paper import Paper
 
-__all__ = ["Symmetric"]
+__all__ = ["SymmetricLoss"]
 
 PAPER = Paper(
     "wang2019symmetric",
@@ -44,7 +44,7 @@ LOG_ZERO = math.log(1e-4)
 
 
 @dataclass(frozen=True)
-class Symmetric(Loss):
+class SymmetricLoss(Loss):
     """Cross-entropy times ``weight`` (0.1, RHFL's lambda) and reverse cross-entropy; outputs ``[..., B, C]``, targets ``[..., B]``."""
 
     paper: ClassVar[Paper | None] = PAPER

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from motley.algorithms.base import ServerContext
-from motley.algorithms.schedules import Constant, Schedule
+from motley.algorithms.schedules import ConstantSchedule, Schedule
 from motley.algorithms.weights import Weighting
 from motley.engines.base import Setting
 from motley.rounds.evaluation import EvaluationSchedule
@@ -48,7 +48,7 @@ class RunConfig:
     cohort: int
     stop: Stop
     weights: Weighting = "examples"
-    schedule: Schedule = field(default_factory=Constant)
+    schedule: Schedule = field(default_factory=ConstantSchedule)
     examine: EvaluationSchedule = field(default_factory=EvaluationSchedule)
     probe_batches: int | None = None
     room: ServerContext | None = None

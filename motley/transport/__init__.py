@@ -36,13 +36,13 @@ ALLOCATORS = Catalogue(
         "flexcom": "motley.transport.allocators.flexcom:FlexCom",
         "from_selector": "motley.transport.allocators.from_selector:FromSelector",
         "optrate": "motley.transport.allocators.optrate:OptRate",
-        "uniform": "motley.transport.allocators.uniform:Uniform",
+        "uniform": "motley.transport.allocators.uniform:UniformAllocator",
     },
 )
 BUDGETS = Catalogue(
     "budget",
     {
-        "constant": "motley.transport.allocators.schedules:Constant",
-        "cosine": "motley.transport.allocators.schedules:Cosine",
+        "constant": "motley.transport.budgets:ConstantBudget",
+        "cosine": "motley.transport.budgets:CosineBudget",
     },
 )

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from motley.core.layout import Layout
 from motley.transport.allocators.base import Allocator
-from motley.transport.allocators.schedules import Budget, Constant
-from motley.transport.allocators.uniform import Uniform
+from motley.transport.allocators.uniform import UniformAllocator
+from motley.transport.budgets import Budget, ConstantBudget
 from motley.transport.compressors.base import Compressor
 from motley.transport.compressors.identity import Identity
 from motley.transport.feedback import Feedback, NoFeedback
@@ -30,8 +30,8 @@ class UploadConfig:
 
     compressor: Compressor = field(default_factory=Identity)
     feedback: Feedback = field(default_factory=NoFeedback)
-    allocator: Allocator = field(default_factory=Uniform)
-    budget: Budget = field(default_factory=Constant)
+    allocator: Allocator = field(default_factory=UniformAllocator)
+    budget: Budget = field(default_factory=ConstantBudget)
 
     @property
     def plain(self) -> bool:
@@ -46,7 +46,7 @@ class UploadConfig:
     def refuses(self) -> str | None:
         """Why these four do not go together, in one sentence with the way out; None: they do."""
         heard = self.compressor.budgeted
-        if not heard and (self.allocator != Uniform() or self.budget != Constant()):
+        if not heard and (self.allocator != UniformAllocator() or self.budget != ConstantBudget()):
             name = type(self.compressor).__name__
             return f"{name} sends every value, so nobody would listen to a budget; use topk, randomk or tensor_drop, or leave it out"
         return self.feedback.refuses(self.compressor) or self.allocator.refuses(self.budget)

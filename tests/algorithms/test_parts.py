@@ -12,7 +12,7 @@ from motley.algorithms.base import Algorithm, Context, Correction, Part, ServerC
 from motley.algorithms.fedavg import Average, FedAvg
 from motley.algorithms.fedprox import FedProx, Proximal
 from motley.algorithms.losses import CrossEntropy, HalfSquaredError
-from motley.algorithms.schedules import Constant, Exponential, Linear
+from motley.algorithms.schedules import ConstantSchedule, ExponentialSchedule, LinearSchedule
 from motley.algorithms.weights import divide_by, raw_weights
 from motley.core.errors import ConfigError
 from motley.core.layout import Entry, Layout
@@ -181,8 +181,8 @@ def test_losses_are_found_by_name() -> None:
 
 def test_schedules() -> None:
     """Linear to .5 over 100 rounds: .9 at 20 (HeteRo-Select v2's lr .05 -> .045), .5 at the end and after."""
-    assert Constant().factor(7, None) == 1.0
-    assert [Linear(0.5).factor(t, 100) for t in (20, 100, 150)] == pytest.approx([0.9, 0.5, 0.5])
-    assert Exponential(0.5).factor(3, None) == 0.25
+    assert ConstantSchedule().factor(7, None) == 1.0
+    assert [LinearSchedule(0.5).factor(t, 100) for t in (20, 100, 150)] == pytest.approx([0.9, 0.5, 0.5])
+    assert ExponentialSchedule(0.5).factor(3, None) == 0.25
     with pytest.raises(ConfigError, match=r"stop\.rounds"):
-        Linear().factor(1, None)
+        LinearSchedule().factor(1, None)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from motley.algorithms.rhfl import RHFL, Alignment, Confident, OwnModel, confidence, feedback
-from motley.algorithms.symmetric import Symmetric
+from motley.algorithms.symmetric import SymmetricLoss
 from motley.core.errors import ConfigError
 from tests.algorithms.server_contexts import context, folded, model, network, ones
 
@@ -23,15 +23,15 @@ def told(*losses):
 def test_symmetric_loss_by_hand():
     """p = (.7, .2, .1), y = 0: CE .356675, RCE 9.210340 * .3 = 2.763102, .1 CE + RCE = 2.798770 (A11 i)."""
     outputs, y = torch.tensor([[0.7, 0.2, 0.1]]).double().log(), torch.tensor([0])
-    assert Symmetric().loss(outputs, y, {}).item() == pytest.approx(2.798770, abs=5e-7)
-    assert Symmetric(weight=0.0).loss(outputs, y, {}).item() == pytest.approx(2.763102, abs=5e-7)
+    assert SymmetricLoss().loss(outputs, y, {}).item() == pytest.approx(2.798770, abs=5e-7)
+    assert SymmetricLoss(weight=0.0).loss(outputs, y, {}).item() == pytest.approx(2.763102, abs=5e-7)
 
 
 def test_symmetric_gradient_is_the_derivative():
     outputs = torch.randn(2, 5, 4, generator=torch.Generator().manual_seed(0)).double()
     y = torch.tensor([[0, 1, 2, 3, 0], [3, 3, 1, 0, 2]])
-    loss = Symmetric()
-    want = super(Symmetric, loss).gradient(outputs, y, {})
+    loss = SymmetricLoss()
+    want = super(SymmetricLoss, loss).gradient(outputs, y, {})
     assert torch.allclose(loss.gradient(outputs, y, {}), want, atol=1e-14)
 
 
@@ -225,4 +225,4 @@ def test_options_out_of_range_are_refused(options, message):
     with pytest.raises(ConfigError, match=message):
         RHFL(**options)
     with pytest.raises(ConfigError, match="expected a number of at least 0"):
-        Symmetric(weight=-1.0)
+        SymmetricLoss(weight=-1.0)

@@ -11,7 +11,7 @@ from motley.core.errors import ConfigError
 from motley.experiments.build import build
 from motley.experiments.config import Experiment
 from motley.transport.allocators.by_score import ByScore
-from motley.transport.allocators.schedules import Constant, Cosine
+from motley.transport.budgets import ConstantBudget, CosineBudget
 from motley.transport.compressors.chain import Chain
 from motley.transport.compressors.qsgd import QSGD
 from motley.transport.compressors.topk import TopK
@@ -41,9 +41,9 @@ def test_what_is_built_is_what_was_asked_for() -> None:
     assert _shipping(budget="constant", compressor="identity") == UploadConfig()
     assert _shipping(budget="constant", compressor="identity").plain
     found = _shipping(compressor={"name": "topk", "criterion": "curvature"}, feedback="adaptive", budget="cosine")
-    assert found == UploadConfig(TopK(criterion="curvature"), Adaptive(), budget=Cosine())
+    assert found == UploadConfig(TopK(criterion="curvature"), Adaptive(), budget=CosineBudget())
     found = _shipping(quantizer={"name": "qsgd", "levels": 4}, feedback={"name": "fixed", "decay": 0.9})
-    assert found == UploadConfig(Chain(TopK(), QSGD(levels=4)), Fixed(0.9), budget=Constant(0.2))
+    assert found == UploadConfig(Chain(TopK(), QSGD(levels=4)), Fixed(0.9), budget=ConstantBudget(0.2))
     keys: dict[str, Any] = {"selector": "hetero_select", "weights": "score", "allocator": {"name": "by_score", "cap": "none"}}
     assert _shipping(**keys).allocator == ByScore(cap="none")
     assert isinstance(_shipping().feedback, NoFeedback)

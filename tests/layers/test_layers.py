@@ -47,8 +47,8 @@ LONG_FUNCTIONS = {
 SAME_CONCEPT: dict[str, str] = {}
 # Still to be renamed; only ever shorter.
 TO_RENAME = {
-    "Adam", "Answer", "Cell", "Clip", "Clock", "Components", "Constant", "Federation", "Linear", "LogNormal", "Network", "Order",
-    "Part", "Pool", "Prober", "Row", "Shares", "Shown", "Split", "Step", "Stop", "Stragglers", "Symmetric", "Table", "Trace",
+    "Answer", "Cell", "Clip", "Clock", "Components", "Constant", "Federation", "LogNormal", "Order",
+    "Part", "Pool", "Prober", "Row", "Shares", "Shown", "Split", "Step", "Stop", "Stragglers", "Table", "Trace",
     "Uniform", "Upload",
 }  # fmt: skip
 

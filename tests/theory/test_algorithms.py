@@ -270,11 +270,11 @@ def test_adagrad_with_momentum_by_hand() -> None:
 
 def test_yogi_lets_v_fall_slowly() -> None:
     """v = 1, total = .1: Adam forgets to .9901; Yogi takes off .01 * .01 = .0001 only."""
-    from motley.algorithms.fedopt import Adam, Yogi
+    from motley.algorithms.fedopt import ServerAdam, ServerYogi
 
     v, square = torch.tensor(1.0).double(), torch.tensor(0.01).double()
-    assert Adam().second(v, square).item() == pytest.approx(0.9901)
-    assert Yogi().second(v, square).item() == pytest.approx(0.9999)
+    assert ServerAdam().second(v, square).item() == pytest.approx(0.9901)
+    assert ServerYogi().second(v, square).item() == pytest.approx(0.9999)
 
 
 def test_server_momentum_grows_to_its_limit() -> None:
@@ -348,7 +348,7 @@ def test_every_engine_agrees_with_the_reference(name: str, engine: str) -> None:
         ({"algorithm": {"name": "scaffold", "option": "III"}}, "algorithm.option: got 'III'.*expected one of 'I', 'II'"),
         (
             {"algorithm": {"name": "fedprox", "adaptive": True}, "server": "adam"},
-            "keeps the adaptive mu, which the server rule Adam",
+            "keeps the adaptive mu, which the server rule ServerAdam",
         ),
         (
             {"algorithm": {"name": "fedprox", "adaptive": True}, "weights": "horvitz_thompson"},
@@ -357,7 +357,10 @@ def test_every_engine_agrees_with_the_reference(name: str, engine: str) -> None:
         ({"algorithm": {"name": "fedprox", "patience": 2}}, "step and patience belong to adaptive = true"),
         ({"algorithm": {"name": "fedprox", "adaptive": True, "step": 0}}, "got step = 0.0; expected a positive number"),
         ({"algorithm": "qfedavg", "weights": "examples"}, 'q-FedAvg weighs clients by their loss alone.*use "uniform"'),
-        ({"algorithm": "qfedavg", "server": "adam"}, "divides by the sum of the h_k, which the server rule Adam does not"),
+        (
+            {"algorithm": "qfedavg", "server": "adam"},
+            "divides by the sum of the h_k, which the server rule ServerAdam does not",
+        ),
         ({"algorithm": "qfedavg", "aggregator": "median"}, "Median judges plain updates, but Fair also uploads h"),
         ({"algorithm": {"name": "qfedavg", "q": -1}}, "got q = -1.0; expected a finite number of at least 0"),
         ({"algorithm": "feddyn", "weights": "examples"}, "FedDyn averages uniformly"),

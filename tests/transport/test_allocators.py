@@ -16,12 +16,12 @@ from motley.transport.allocators.fedcg_lp import FedCGProgram
 from motley.transport.allocators.flexcom import FlexCom
 from motley.transport.allocators.from_selector import FromSelector
 from motley.transport.allocators.optrate import OptRate
-from motley.transport.allocators.schedules import Constant, Cosine
-from motley.transport.allocators.uniform import Uniform
+from motley.transport.allocators.uniform import UniformAllocator
+from motley.transport.budgets import ConstantBudget, CosineBudget
 
 ALEXNET, LOGISTIC = 2_780_000, 7850
 EVERY = [
-    Uniform(), FromSelector(), OptRate(), FlexCom(), FlexCom("error"), FlexCom(error="last_update"), FedCGProgram(),
+    UniformAllocator(), FromSelector(), OptRate(), FlexCom(), FlexCom("error"), FlexCom(error="last_update"), FedCGProgram(),
     FedCGProgram("examples"), FedCGProgram("last_update"), ByScore(), ByScore("code"), ByScore(cap="none"), ByScore(cap="upload_only"),
 ]  # fmt: skip
 NAME = {"ids": repr}
@@ -71,7 +71,7 @@ def test_shares_follow_the_clients(rule):
         m = int(rng.integers(1, 12))
         context, turn = random_load(rng, m, rng.uniform(0.01, 1)), rng.permutation(m)
         state = rule.observe(
-            rule.init(), Constant(0.2), heard(np.sort(context.ids)[: m // 2], rng.exponential(size=m // 2)), 1.0
+            rule.init(), ConstantBudget(0.2), heard(np.sort(context.ids)[: m // 2], rng.exponential(size=m // 2)), 1.0
         )
         theta = rule.ratios(state, context)
         columns = ("ids", "examples", "compute_s", "uplink_mbps", "scores", "upload_ratio")
@@ -82,7 +82,7 @@ def test_shares_follow_the_clients(rule):
         assert theta.tolist() == rule.ratios(state, context).tolist()
 
 
-@pytest.mark.parametrize("rule", [Uniform(), ByScore(cap="none"), FlexCom(), FedCGProgram()], **NAME)
+@pytest.mark.parametrize("rule", [UniformAllocator(), ByScore(cap="none"), FlexCom(), FedCGProgram()], **NAME)
 def test_budgets_add_up_where_nothing_clips(rule):
     checked = 0
     for seed in range(60):
@@ -95,7 +95,9 @@ def test_budgets_add_up_where_nothing_clips(rule):
     assert checked >= 5
 
 
-@pytest.mark.parametrize("rule", [Uniform(), ByScore(), ByScore("code"), FlexCom(), FlexCom("error"), FedCGProgram()], **NAME)
+@pytest.mark.parametrize(
+    "rule", [UniformAllocator(), ByScore(), ByScore("code"), FlexCom(), FlexCom("error"), FedCGProgram()], **NAME
+)
 def test_budgets_are_not_exceeded_where_no_floor_binds(rule):
     for seed in range(60):
         rng = np.random.default_rng(seed)
@@ -112,7 +114,7 @@ def test_a_whole_budget_sends_everything(rule):
     context = load_of(
         8, 1.0, warm=True, average=1.0, uplink_mbps=context.uplink_mbps, compute_s=context.compute_s, scores=context.scores
     )
-    state = rule.observe(rule.init(), Constant(1.0), Reports.empty(), np.nan)
+    state = rule.observe(rule.init(), ConstantBudget(1.0), Reports.empty(), np.nan)
     theta = rule.ratios(state, context)
     assert (theta == 1).all() != (rule == ByScore("code"))
 
@@ -124,7 +126,7 @@ def test_free_and_dead_links(rule, mbps):
     assert ((theta >= 0.005) & (theta <= 1)).all()
     if np.ndim(mbps) and rule.requires == {"uplink_mbps"}:
         assert theta[0] == 0.005 <= theta[1] < theta[2]
-    if rule in (FlexCom(), Uniform()) and mbps == np.inf:
+    if rule in (FlexCom(), UniformAllocator()) and mbps == np.inf:
         np.testing.assert_allclose(theta, 0.2)
 
 
@@ -136,7 +138,7 @@ def test_an_empty_cohort(rule):
 @pytest.mark.parametrize("rule", EVERY, **NAME)
 def test_state_survives_a_checkpoint(rule):
     """Ten rounds in one go, and five, bytes, five."""
-    rng, budget = np.random.default_rng(1), Constant(0.2)
+    rng, budget = np.random.default_rng(1), ConstantBudget(0.2)
     loads = [random_load(rng, 6, 0.2) for _ in range(10)]
     norms = rng.exponential(size=(10, 7))
 
@@ -172,7 +174,7 @@ def test_the_released_log():
     scores = [0.74501, 0.43066, 0.94511, 0.84953, 0.91953, 0.75827, 0.73676, 0.81101, 0.97043, 0.77706]
     mbps = [2.302, 4.594, 4.269, 1.643, 2.989, 3.608, 3.764, 1.897, 1.58, 4.772]
     logged = [0.26261, 0.15181, 0.33315, 0.29946, 0.32413, 0.26729, 0.25971, 0.28588, 0.34207, 0.27391]
-    theta = Cosine(as_published="code").ratio(2, 100)
+    theta = CosineBudget(as_published="code").ratio(2, 100)
     context = load_of(10, theta, size=2_781_514, scores=scores, uplink_mbps=mbps)
     for variant in ("text", "code"):
         found = ByScore(variant).ratios({}, context)
@@ -190,7 +192,7 @@ def test_proportional_to_the_score():
 def test_methods_6():
     """(a) S = (1, 0.508505, 0) at theta_20 = 0.265894 without a ceiling; (b) with B = (1, 2.5, 5) and T_b = 20.930667: the ceiling
     (0.235282, 0.588204, 1.176409) binds the first. t = 100: S = (1, 0, 0.5) at 0.12: the floor makes the sum more than 0.36."""
-    context = load_of(3, Cosine().ratio(20, 100), scores=[1, 0.508505, 0], uplink_mbps=[1, 2.5, 5])
+    context = load_of(3, CosineBudget().ratio(20, 100), scores=[1, 0.508505, 0], uplink_mbps=[1, 2.5, 5])
     np.testing.assert_allclose(ByScore(cap="none").ratios({}, context), [0.528790, 0.268892, 0.005], atol=1e-6)
     assert ByScore().round_s(context) == pytest.approx(20.930667, abs=5e-7)
     np.testing.assert_allclose(ByScore().ceiling(context), [0.235282, 0.588204, 1.176409], atol=5e-7)
@@ -234,8 +236,8 @@ def test_the_warm_up_of_text_and_code():
 def test_the_selectors_ratios_are_honoured():
     context = load_of(3, 1.0, average=1.0, upload_ratio=[0.3, 1.0, 0.001])
     assert FromSelector().ratios({}, context).tolist() == [0.3, 1.0, 0.005]
-    assert FromSelector().refuses(Constant()) is None
-    assert "leave it out" in FromSelector().refuses(Cosine())
+    assert FromSelector().refuses(ConstantBudget()) is None
+    assert "leave it out" in FromSelector().refuses(CosineBudget())
 
 
 def test_the_program_and_the_rule_agree():
@@ -266,7 +268,7 @@ def play_optrate(rule, norms, average=0.2):
     state, shares = rule.init(), []
     for norm in norms:
         shares.append(rule.ratios(state, load_of(2, 0.9, average=average)))
-        state = rule.observe(state, Constant(average), Reports.empty(), norm)
+        state = rule.observe(state, ConstantBudget(average), Reports.empty(), norm)
     return np.array(shares), state
 
 
@@ -315,10 +317,10 @@ def test_optrate_without_a_step():
 
 
 def test_optrate_makes_its_own_schedule():
-    assert OptRate().refuses(Constant(0.2)) is None
-    assert "constant budget" in OptRate().refuses(Cosine())
-    assert "constant budget" in OptRate().refuses(Constant(0.2, 1))
-    assert Uniform().refuses(Cosine()) is None
+    assert OptRate().refuses(ConstantBudget(0.2)) is None
+    assert "constant budget" in OptRate().refuses(CosineBudget())
+    assert "constant budget" in OptRate().refuses(ConstantBudget(0.2, 1))
+    assert UniformAllocator().refuses(CosineBudget()) is None
 
 
 # ----------------------------------------------------------------------------------------- FlexCom
@@ -360,8 +362,8 @@ def test_flexcom_spends_least_energy(seed):
 def test_larger_errors_send_more():
     """Last norms 1 and 2 of two clients on equal links: A = (1, 4), g = (1, 2). The third was never heard: the mean 2.5."""
     rule = FlexCom(error="last_update")
-    state = rule.observe(rule.init(), Constant(0.2), heard([0, 1], [1, 9]), 1.0)
-    state = rule.observe(state, Constant(0.2), heard([1], [2]), 1.0)
+    state = rule.observe(rule.init(), ConstantBudget(0.2), heard([0, 1], [1, 9]), 1.0)
+    state = rule.observe(state, ConstantBudget(0.2), heard([1], [2]), 1.0)
     np.testing.assert_allclose(rule.ratios(state, load_of(2)), [0.4 / 3, 0.8 / 3])
     g = np.sqrt([1, 4, 2.5])
     np.testing.assert_allclose(rule.ratios(state, load_of(3)), 0.6 * g / g.sum())
@@ -372,13 +374,13 @@ def test_norms_that_do_not_count(rule):
     """Of clients that were late or rejected, absent ones, and those of runs that diverge."""
     state = rule.init()
     late = Reports(np.arange(3), [Outcome.LATE, Outcome.REJECTED, Outcome.DROPPED], signals={"update_norm": np.ones(3)})
-    assert len(rule.observe(state, Constant(), late, 1.0)["ids"]) == 0
-    assert len(rule.observe(state, Constant(), Reports.empty(), np.nan)["ids"]) == 0
-    wild = rule.observe(state, Constant(), heard(np.arange(4), [np.nan, 0.0, 1e300, 1.0]), 1.0)
+    assert len(rule.observe(state, ConstantBudget(), late, 1.0)["ids"]) == 0
+    assert len(rule.observe(state, ConstantBudget(), Reports.empty(), np.nan)["ids"]) == 0
+    wild = rule.observe(state, ConstantBudget(), heard(np.arange(4), [np.nan, 0.0, 1e300, 1.0]), 1.0)
     assert wild["ids"].tolist() == [1, 2, 3]
     theta = rule.ratios(wild, load_of(4))
     assert np.isfinite(theta).all()
-    still = rule.observe(state, Constant(), heard(np.arange(2), [0.0, 0.0]), 1.0)
+    still = rule.observe(state, ConstantBudget(), heard(np.arange(2), [0.0, 0.0]), 1.0)
     np.testing.assert_allclose(rule.ratios(still, load_of(2)), 0.2)
 
 
@@ -439,7 +441,7 @@ def test_equal_weights_keep_the_traffic(clients, theta):
 def test_errors_of_the_last_updates_weigh():
     """Who has more to lose sends more: two equal clients but for a slow link and its large last update."""
     rule, context = FedCGProgram("last_update"), load_of(2, 0.3, uplink_mbps=[1, 4])
-    little, much = (rule.observe(rule.init(), Constant(), heard([0, 1], norms), 1.0) for norms in ([1, 1], [3, 1]))
+    little, much = (rule.observe(rule.init(), ConstantBudget(), heard([0, 1], norms), 1.0) for norms in ([1, 1], [3, 1]))
     assert rule.ratios(much, context)[0] > rule.ratios(little, context)[0]
     np.testing.assert_allclose(rule.ratios(little, context), FedCGProgram().ratios({}, context))
 
@@ -447,7 +449,7 @@ def test_errors_of_the_last_updates_weigh():
 def test_nothing_to_lose():
     """The one client with an error has a dead link: the others weigh the same."""
     rule, context = FedCGProgram("last_update"), load_of(3, 0.2, uplink_mbps=[0, 3, 3])
-    state = rule.observe(rule.init(), Constant(), heard([0, 1, 2], [1, 0, 0]), 1.0)
+    state = rule.observe(rule.init(), ConstantBudget(), heard([0, 1, 2], [1, 0, 0]), 1.0)
     np.testing.assert_allclose(rule.ratios(state, context), [0.005, 0.2, 0.2])
 
 

@@ -10,7 +10,7 @@ from motley.core.codec import decode, encode
 from motley.core.errors import ContractError
 from motley.transport import ALLOCATORS, BUDGETS, COMPRESSORS, FEEDBACKS
 from motley.transport.allocators.base import Allocator
-from motley.transport.allocators.schedules import Budget
+from motley.transport.budgets import Budget
 from motley.transport.compressors.base import Compressor
 from motley.transport.feedback import Feedback
 from motley.transport.ledger import DIRECTIONS, KINDS, Ledger, message_bits, paper_bits

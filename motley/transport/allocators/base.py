@@ -18,7 +18,7 @@ from motley.core.arrays import Floats, Ids
 from motley.core.errors import ConfigError
 from motley.core.records import Outcome, Reports
 from motley.core.table import ClientTable
-from motley.transport.allocators.schedules import Budget
+from motley.transport.budgets import Budget
 from motley.transport.ledger import VALUE_BITS
 
 __all__ = ["LEAST", "AllocationContext", "Allocator", "State", "check_least", "last_errors", "remember_errors"]

@@ -50,7 +50,7 @@ from motley.transport.allocators.base import (
     last_errors,
     remember_errors,
 )
-from motley.transport.allocators.schedules import Budget
+from motley.transport.budgets import Budget
 
 __all__ = ["FlexCom"]
 

@@ -13,7 +13,7 @@ import numpy as np
 from motley.core.arrays import Floats
 from motley.core.errors import ContractError
 from motley.transport.allocators.base import LEAST, AllocationContext, Allocator, State, check_least
-from motley.transport.allocators.schedules import Budget, Constant
+from motley.transport.budgets import Budget, ConstantBudget
 
 __all__ = ["FromSelector"]
 
@@ -31,7 +31,7 @@ class FromSelector(Allocator):
 
     def refuses(self, budget: Budget) -> str | None:
         """The selector has its own."""
-        if budget == Constant():
+        if budget == ConstantBudget():
             return None
         return 'the selector\'s ratios would not follow this budget; leave it out, or use the allocator "uniform"'
 

@@ -38,7 +38,7 @@ from motley.core.arrays import Floats
 from motley.core.errors import ConfigError
 from motley.core.records import Reports
 from motley.transport.allocators.base import LEAST, AllocationContext, Allocator, State, check_least
-from motley.transport.allocators.schedules import Budget, Constant
+from motley.transport.budgets import Budget, ConstantBudget
 
 __all__ = ["OptRate"]
 
@@ -65,7 +65,7 @@ class OptRate(Allocator):
 
     def refuses(self, budget: Budget) -> str | None:
         """Anything but a constant."""
-        if isinstance(budget, Constant) and not budget.warm_up:
+        if isinstance(budget, ConstantBudget) and not budget.warm_up:
             return None
         return '"optrate" makes its own schedule around an average; use a constant budget without warm-up'
 

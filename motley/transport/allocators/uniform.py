@@ -13,11 +13,11 @@ import numpy as np
 from motley.core.arrays import Floats
 from motley.transport.allocators.base import AllocationContext, Allocator, State
 
-__all__ = ["Uniform"]
+__all__ = ["UniformAllocator"]
 
 
 @dataclass(frozen=True)
-class Uniform(Allocator):
+class UniformAllocator(Allocator):
     """The same for everybody."""
 
     def ratios(self, state: State, context: AllocationContext) -> Floats:

@@ -13,7 +13,7 @@ Deviations and readings
   ``as_published = "code"`` begins after the warm-up: 0.2 over t >= 2, 0.208 over all.
 * Rounds after T (modes that overlap) stay at the budget of T.
 
->>> [round(Cosine().ratio(t, horizon=100), 6) for t in (1, 2, 20, 51, 100)]
+>>> [round(CosineBudget().ratio(t, horizon=100), 6) for t in (1, 2, 20, 51, 100)]
 [1.0, 0.27996, 0.265894, 0.198731, 0.12]
 """
 
@@ -26,7 +26,7 @@ from typing import Literal
 
 from motley.core.errors import ConfigError
 
-__all__ = ["Budget", "Constant", "Cosine"]
+__all__ = ["Budget", "ConstantBudget", "CosineBudget"]
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Budget(ABC):
 
 
 @dataclass(frozen=True)
-class Constant(Budget):
+class ConstantBudget(Budget):
     """The same in every round."""
 
     def after(self, round: int, horizon: int | None) -> float:
@@ -70,7 +70,7 @@ class Constant(Budget):
 
 
 @dataclass(frozen=True)
-class Cosine(Budget):
+class CosineBudget(Budget):
     """Much at the start, little at the end.
 
     Parameters
