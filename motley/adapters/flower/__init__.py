@@ -1,7 +1,8 @@
 """Motley in a Flower deployment: ``pip install 'motley-fl[flower]'``.
 
-On the server, :func:`~motley.adapters.flower.strategy.wrapper.with_selector`; in the client app, the three functions of
-:mod:`motley.adapters.flower.strategy.client_app`. Names are looked up when they are first used, and Flower when it is first needed.
+A server chooses the clients of any Flower strategy by :func:`with_selector`, or runs a whole experiment on real clients by
+:func:`run`; a client app answers by :func:`enrolled`, :func:`measured` and :func:`wanted`, or by :func:`serve`. Modules are imported
+when a name is first used, and Flower when it is first needed.
 """
 
 from __future__ import annotations
@@ -10,19 +11,28 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from motley.adapters.flower.strategy.coordinator import Row, SelectionCoordinator
-    from motley.adapters.flower.strategy.participation import participation
+    from motley.adapters.flower.deployed.client_app import serve
+    from motley.adapters.flower.deployed.own_data import server_task, site_task
+    from motley.adapters.flower.deployed.server_app import Limits, run
+    from motley.adapters.flower.strategy.client_app import enrolled, measured, wanted
+    from motley.adapters.flower.strategy.coordinator import SelectionCoordinator
+    from motley.adapters.flower.strategy.participation import ParticipationRow, participation
     from motley.adapters.flower.strategy.wrapper import with_selector
 
-__all__ = ["Row", "SelectionCoordinator", "participation", "with_selector"]
+__all__ = [
+    "Limits", "ParticipationRow", "SelectionCoordinator", "enrolled", "measured", "participation", "run", "serve", "server_task",
+    "site_task", "wanted", "with_selector",
+]  # fmt: skip
 
-_HOME = {
-    "SelectionCoordinator": "strategy.coordinator", "Row": "strategy.coordinator", "participation": "strategy.participation",
-    "with_selector": "strategy.wrapper",
+_MODULES = {
+    "strategy.wrapper": ("with_selector",), "strategy.coordinator": ("SelectionCoordinator",),
+    "strategy.participation": ("ParticipationRow", "participation"), "strategy.client_app": ("enrolled", "measured", "wanted"),
+    "deployed.server_app": ("Limits", "run"), "deployed.client_app": ("serve",), "deployed.own_data": ("server_task", "site_task"),
 }  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOME:
-        return getattr(importlib.import_module(f"motley.adapters.flower.{_HOME[name]}"), name)
+    for module, names in _MODULES.items():
+        if name in names:
+            return getattr(importlib.import_module(f"motley.adapters.flower.{module}"), name)
     raise AttributeError(f"module 'motley.adapters.flower' has no attribute {name!r}")

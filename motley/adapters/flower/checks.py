@@ -1,4 +1,4 @@
-"""Check the numbers that a client sends before they are used; every function says in a :class:`NodeError` what is wrong."""
+"""Check the numbers that a client sends before they are used; each function raises a :class:`NodeError` for anything else."""
 
 from __future__ import annotations
 
@@ -27,24 +27,14 @@ class AppError(NodeError):
 
 
 def number_of(value: Any, name: str) -> float:
-    """Return one finite number.
-
-    Raises
-    ------
-    NodeError: the value is none.
-    """
+    """Return one finite number."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise NodeError(f"{name!r} is {value!r:.60}; expected one finite number")
     return float(value)
 
 
 def whole_number(value: Any, name: str, largest: int = LARGEST_WHOLE) -> int:
-    """Return a whole number from 0 to ``largest``.
-
-    Raises
-    ------
-    NodeError: the value is none.
-    """
+    """Return a whole number from 0 to ``largest``."""
     number = number_of(value, name)
     if number != int(number) or not 0 <= number <= largest:
         raise NodeError(f"{name!r} is {value!r:.60}; expected a whole number from 0 to {largest}")
@@ -52,12 +42,7 @@ def whole_number(value: Any, name: str, largest: int = LARGEST_WHOLE) -> int:
 
 
 def numbers_of(value: Any, name: str, length: int | None = None) -> Floats:
-    """Return a list of finite numbers as an array, of this length where given.
-
-    Raises
-    ------
-    NodeError: the value is no such list.
-    """
+    """Return a list of finite numbers as an array, of this length where given."""
     if not isinstance(value, list) or not 0 < len(value) <= LONGEST_LIST or len(value) != (length or len(value)):
         got = f"{len(value)} numbers" if isinstance(value, list) else f"{value!r:.60}"
         raise NodeError(f"{name!r} is {got}; expected a list of {length or f'1 to {LONGEST_LIST}'} numbers")
@@ -72,12 +57,7 @@ def signal_shape(name: str, model_size: int) -> tuple[int, ...]:
 
 
 def signal_of(name: str, value: Any, model_size: int) -> float | Floats:
-    """Return a signal from a metric record.
-
-    Raises
-    ------
-    NodeError: the value is not of the signal's shape, or not finite.
-    """
+    """Return a signal from a metric record, finite and of its documented shape."""
     shape = signal_shape(name, model_size)
     if name == "last_layer":
         return numbers_of(value, name)
@@ -85,12 +65,7 @@ def signal_of(name: str, value: Any, model_size: int) -> float | Floats:
 
 
 def only_metrics(content: Any) -> tuple[str, Any]:
-    """Return the key and the values of the one MetricRecord that a message must hold.
-
-    Raises
-    ------
-    AppError: there is none, or more than one.
-    """
+    """Return the key and the values of the one MetricRecord that a message must hold; an :class:`AppError` otherwise."""
     records = content.metric_records
     if len(records) != 1:
         raise AppError(f"the reply holds {len(records)} MetricRecords; expected one")

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from motley.core.errors import ConfigError
 
-__all__ = ["CLOCK", "Clock", "Grid", "Outbox", "SentMessage", "content_bits", "exchange", "flower"]
+__all__ = ["WALL_CLOCK", "Grid", "Outbox", "SentMessage", "WallClock", "content_bits", "exchange", "flower"]
 
 POLL_S = 0.25
 """Seconds between two looks for replies."""
@@ -34,14 +34,14 @@ class Grid(Protocol):
 
 
 @dataclass(frozen=True)
-class Clock:
+class WallClock:
     """A clock and a way to wait; tests replace both."""
 
     now: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
 
 
-CLOCK = Clock()
+WALL_CLOCK = WallClock()
 
 
 @dataclass
@@ -108,7 +108,7 @@ class Outbox:
     grid: Flower's. clock: the server's.
     """
 
-    def __init__(self, grid: Grid, clock: Clock = CLOCK) -> None:
+    def __init__(self, grid: Grid, clock: WallClock = WALL_CLOCK) -> None:
         self.grid, self.clock = grid, clock
         self.pending: dict[str, SentMessage] = {}
 
@@ -181,7 +181,7 @@ class Outbox:
             self.clock.sleep(min(POLL_S, max(end_s - self.clock.now(), 0.001)))
 
 
-def exchange(grid: Grid, messages: Sequence[Any], limit_s: float, clock: Clock = CLOCK) -> list[SentMessage]:
+def exchange(grid: Grid, messages: Sequence[Any], limit_s: float, clock: WallClock = WALL_CLOCK) -> list[SentMessage]:
     """Send messages and wait until all are answered or ``limit_s`` seconds have passed; the result is in the order of the messages."""
     outbox = Outbox(grid, clock)
     sent = outbox.send(messages)

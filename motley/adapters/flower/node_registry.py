@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from motley.adapters.flower.checks import NodeError, number_of, only_metrics, whole_number
-from motley.adapters.flower.messages import CLOCK, Clock, Grid, Outbox, SentMessage, content_bits, flower
+from motley.adapters.flower.messages import WALL_CLOCK, Grid, Outbox, SentMessage, WallClock, content_bits, flower
 from motley.core.arrays import Floats, Ids
 from motley.core.errors import ConfigError
 from motley.core.records import SIGNALS, Outcome, Report
@@ -115,7 +115,7 @@ class NodeRegistry:
         key: str = "partition-id",
         wanted: Iterable[str] = (),
         limit_s: float = 120.0,
-        clock: Clock = CLOCK,
+        clock: WallClock = WALL_CLOCK,
         wait: bool = True,
     ) -> None:
         self.key, self.wanted, self.limit_s, self.clock, self.wait = key, frozenset(wanted), limit_s, clock, wait

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from motley.adapters.flower.messages import Clock, flower
+from motley.adapters.flower.messages import WallClock, flower
 
 __all__ = ["FakeGrid", "FakeNode", "echo"]
 
@@ -38,7 +38,7 @@ class FakeGrid:
     def __init__(self, nodes: dict[int, FakeNode] | None = None, heartbeat_s: float = 45.0) -> None:
         self.nodes = dict(nodes or {})
         self.heartbeat_s, self.now_s = heartbeat_s, 0.0
-        self.clock = Clock(lambda: self.now_s, self.sleep)
+        self.clock = WallClock(lambda: self.now_s, self.sleep)
         self.contexts: dict[int, Any] = {}
         self.run_config: dict[str, Any] = {}
         self.sent: list[Any] = []

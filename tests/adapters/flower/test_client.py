@@ -28,15 +28,15 @@ def test_a_client_that_answers_with_these_functions_is_understood(name):
     on = FakeGrid({50 + k: FakeNode(app, {"partition-id": k}) for k in range(3)})
     chooser, _ = run(on, name, m=2)
     assert set(outcomes(chooser, 3).values()) == {"accepted"}
-    assert chooser.register.enrolled[0].num_examples == 4
+    assert chooser.registry.enrolled[0].num_examples == 4
     if name == "hetero_select_v1":
-        assert chooser.register.enrolled[0].signals["label_histogram"].tolist() == [2, 1, 1]
+        assert chooser.registry.enrolled[0].signals["label_histogram"].tolist() == [2, 1, 1]
 
 
 def test_labels_travel_only_where_they_are_wanted():
     on = FakeGrid({5: FakeNode(app, {"partition-id": 0})})
     chooser, _ = run(on, "uniform", m=1, wait_s=5)
-    assert chooser.register.enrolled[0].signals == {}
+    assert chooser.registry.enrolled[0].signals == {}
 
 
 def test_a_key_of_ones_own_and_one_that_is_not_there():

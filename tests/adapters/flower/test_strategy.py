@@ -417,7 +417,7 @@ def test_a_strategy_that_writes_to_nobody_has_asked_nobody():
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({"m": 0}, "at least 1"), ({"wait_s": 0}, "above 0"), ({"query_limit_s": float("inf")}, "with an end"),
+    [({"m": 0}, "at least 1"), ({"wait_s": 0}, "above 0"), ({"query_limit_s": float("inf")}, "finite"),
      ({"uploads": "whatever"}, "as_sent"), ({"rounds_done": -1}, "at least 0")],
 )  # fmt: skip
 def test_options_are_checked(options, message):

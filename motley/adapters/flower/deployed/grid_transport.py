@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from motley.adapters.flower.deployed.transport import Channel, Reply, Transport
-from motley.adapters.flower.messages import CLOCK, Clock, Grid, Outbox, flower
+from motley.adapters.flower.messages import WALL_CLOCK, Grid, Outbox, WallClock, flower
 from motley.adapters.flower.node_registry import NodeRegistry
 
 __all__ = ["ACTION", "GridTransport", "letter_in", "sealed"]
@@ -41,7 +41,7 @@ class GridTransport(Transport):
     clock: of the server.
     """
 
-    def __init__(self, grid: Grid, key: str = "partition-id", limit_s: float = 120.0, clock: Clock = CLOCK) -> None:
+    def __init__(self, grid: Grid, key: str = "partition-id", limit_s: float = 120.0, clock: WallClock = WALL_CLOCK) -> None:
         self.grid, self.clock = grid, clock
         self.registry = NodeRegistry(key, limit_s=limit_s, clock=clock, wait=False)
         self.outbox = Outbox(grid, clock)

@@ -1,374 +1,314 @@
-"""One round of a deployment, as the selector sees it: who is there, who is measured, who is asked, what became of them.
+"""Run the selector's part of a strategy's round: choose clients, address messages, check replies, report what became of them.
 
 The order is the simulation's: new clients enrol, candidates are probed on the current model, ``select``, training, the server's
 step, ``observe`` exactly once. A client that is lost, or whose app fails, is reported as dropped; one whose reply cannot be used as
-rejected. Durations are those of the server's clock, from sending to arrival, and stand in ``compute_s``: download and upload
-are in it and are 0.
+rejected. Durations are whole round trips on the server's clock and are reported as ``compute_s``, with 0 seconds of download and
+upload.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import logging
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from motley.adapters.flower.checks import AppError, NodeError
-from motley.adapters.flower.messages import Grid, SentMessage, content_bits, flower
-from motley.adapters.flower.node_registry import EXAMPLES, NodeRegistry
-from motley.adapters.flower.strategy.probing import Prober
-from motley.adapters.flower.strategy.replies import Upload, Uploads, Value
-from motley.adapters.flower.strategy.server_signals import RATES, ReplySignals, flat, last_layer
-from motley.adapters.flower.strategy.settings import Settings
+from motley.adapters.flower.messages import Grid, SentMessage, content_bits
+from motley.adapters.flower.node_registry import EXAMPLES, LOG, NodeRegistry
+from motley.adapters.flower.strategy.addressing import address_messages
+from motley.adapters.flower.strategy.participation import ParticipationRow
+from motley.adapters.flower.strategy.probing import SignalProber
+from motley.adapters.flower.strategy.replies import CheckedReply, ClientResult, ReplyReader
+from motley.adapters.flower.strategy.server_signals import LEARNING_RATES, last_layer, model_vector
+from motley.adapters.flower.strategy.settings import SelectionSettings
+from motley.adapters.flower.strategy.state import OpenRound, SelectionState
+from motley.core.arrays import Floats
 from motley.core.errors import ConfigError
-from motley.core.records import Cohort, Outcome, Report
-from motley.core.server_signals import UPDATE_SIGNALS
+from motley.core.keys import Streams
+from motley.core.records import Outcome, Report
+from motley.core.server_signals import UPDATE_SIGNALS, Value, next_consensus, update_signals
 from motley.selectors.base import Selector
 
-__all__ = ["Row", "SelectionCoordinator"]
+__all__ = ["SelectionCoordinator"]
 
-LOG = logging.getLogger("motley.flower")
-LOOK_S = 1.0
-
-
-@dataclass(frozen=True)
-class Row:
-    """One client in one round: a line of the participation table. ``seconds`` from sending to arrival; ``reason`` of a loss."""
-
-    round: int
-    client: int
-    outcome: str
-    seconds: float
-    bits_down: float
-    bits_up: float
-    signals: Mapping[str, Value] = field(default_factory=dict)
-    reason: str = ""
+POLL_S = 1.0
+"""Seconds between two looks at the connected nodes while a round waits for more."""
 
 
 class SelectionCoordinator:
-    """The selector's side of a deployment.
+    """The selector's side of a strategy; its methods are called in the order in which they stand here.
 
     Parameters
     ----------
-    selector: whom to ask. m: how many. settings: see :class:`Settings`. weight_key: of the strategy; None: it weighs by none.
+    selector: chooses the clients. m: clients a round. settings: of the run.
+    weight_key: the strategy's ``weighted_by_key``; None: the strategy has none.
+
+    Attributes
+    ----------
+    state: everything that changes from round to round. registry: the nodes and their clients.
 
     Raises
     ------
-    ConfigError: m below 1, or a selector that wants what no client of a deployment can tell.
+    ConfigError: m below 1, or a selector that needs what no client of a deployment can report.
     """
 
-    def __init__(self, selector: Selector[Any], m: int, settings: Settings, weight_key: str | None = EXAMPLES) -> None:
+    def __init__(self, selector: Selector[Any], m: int, settings: SelectionSettings, weight_key: str | None = EXAMPLES) -> None:
         if m < 1:
             raise ConfigError(f"got {m}; expected at least 1 client a round", key="m")
         needs = selector.rule.needs()
         if settings.weights == "selector" and "weights" not in selector.rule.provides():
             raise ConfigError(f'{type(selector.rule).__name__} gives no weights; take weights = "strategy"', key="weights")
         self.selector, self.m, self.settings, self.clock = selector, m, settings, settings.clock
-        self.register = NodeRegistry(settings.key, needs.enrolled - {"last_layer"}, settings.query_limit_s, settings.clock)
-        made = needs.reported & UPDATE_SIGNALS if settings.uploads == "as_sent" else frozenset()
-        rates = {RATES} if made & {"gradient", "gradient_sketch"} else set()
-        self.uploads = Uploads(
-            frozenset((needs.reported - made) | rates), weight_key, settings.uploads, settings.largest_upload
-        )
-        self.made = ReplySignals(made, selector.seed)
-        self.prober = Prober(needs.probed, self.register)
-        self.rows: list[Row] = []
-        self.traffic: dict[str, float] = {}
-        self.dispatched, self._round = settings.clients_sent, settings.rounds_done
-        self._settled: int | None = None  # how many there were when more were waited for in vain
-        self._layer: NDArray[np.float64] | None = None  # of the initial model
-        self._cohort, self._asked = Cohort(np.zeros(0, np.int64)), dict[int, int]()  # node -> client
-        self._answers: dict[int, SentMessage] = {}
-        self._bits_down: dict[int, float] = {}
-        self._sent: Any = None
-        self._reports: list[Report] = []
-        self._candidates: dict[int, int] = {}  # client -> node
-        self._refused: dict[str, set[int]] = {}
+        self.registry = NodeRegistry(settings.key, needs.enrolled - {"last_layer"}, settings.query_limit_s, settings.clock)
+        self.state = SelectionState(settings.rounds_done, settings.clients_sent)
+        self.prober = SignalProber(needs.probed, self.registry, self.state)
+        self.computed = needs.reported & UPDATE_SIGNALS if settings.uploads == "as_sent" else frozenset()
+        rates = {LEARNING_RATES} if self.computed & {"gradient", "gradient_sketch"} else set()
+        reported = frozenset((needs.reported - self.computed) | rates)
+        self.reader = ReplyReader(reported, weight_key, settings.uploads, settings.largest_upload)
+        self.streams = Streams(selector.seed)
+        self.current: OpenRound | None = None
 
-    # ------------------------------------------------------------------------------------- before the round
+    @property
+    def rows(self) -> list[ParticipationRow]:
+        """The participation table: one row for each client and round."""
+        return self.state.rows
 
-    def open(self, grid: Grid, arrays: Any, record_key: str, least: int) -> dict[int, int]:
-        """The next round, and who is asked in it: node -> client, in order of the clients.
+    @property
+    def traffic(self) -> dict[str, float]:
+        """Bits sent so far, by purpose (enrol, probe, train) and direction."""
+        return {"enrol_bits_down": self.registry.bits_down, "enrol_bits_up": self.registry.bits_up, **self.state.traffic}
+
+    @property
+    def rehearsal(self) -> bool:
+        """Whether the round under way is a rehearsal: its model will be thrown away."""
+        return self.current is not None and self.current.cohort.rehearsal and bool(self.current.clients)
+
+    # ------------------------------------------------------------------------------------- open the round
+
+    def open_round(self, grid: Grid, model: Any, model_key: str, min_clients: int) -> list[int]:
+        """Begin the next round: enrol, probe and choose clients; return the nodes of the chosen, in order of client id.
+
+        Parameters
+        ----------
+        grid: Flower's. model: the ArrayRecord that will be sent. model_key: its key in the strategy's messages.
+        min_clients: how many connected clients are waited for, at most ``settings.wait_s``.
 
         Raises
         ------
         ConfigError: the client app does not answer what the selector must know.
         """
-        self._round += 1
-        self._grid, self._sent, self._record_key = grid, arrays, record_key
-        self._answers, self._bits_down, self._reports, self._asked = {}, {}, [], {}
-        self._gate(grid, least)
-        available = self.register.clients
-        self._probe(available, arrays)
-        cohort = self.selector.select(self._round, available, self.m, self.dispatched)
-        self._cohort = cohort
-        self.dispatched += len(cohort.ids)
-        self._asked = {self.register.node_of[client]: client for client in sorted(cohort.ids.tolist())}
-        LOG.info("round %d: asks %s of %d", self._round, list(self._asked.values()), len(available))
-        return dict(self._asked)
+        self.state.round += 1
+        self.current = current = OpenRound(grid, model, model_key)
+        self._await_clients(current, min_clients)
+        available = self.registry.clients
+        candidates = self.selector.probe(self.state.round, available, self.m, self.state.dispatched).tolist()
+        current.candidates = {client: self.registry.node_of[client] for client in candidates}
+        if candidates:
+            self._probe(current, model, version=float(self.state.round - 1))
+        current.cohort = self.selector.select(self.state.round, available, self.m, self.state.dispatched)
+        chosen = sorted(current.cohort.ids.tolist())
+        self.state.dispatched += len(chosen)
+        current.clients = {self.registry.node_of[client]: client for client in chosen}
+        LOG.info("round %d: asks %s of %d", self.state.round, chosen, len(available))
+        return list(current.clients)
 
-    def _gate(self, grid: Grid, least: int) -> None:
-        """Enrol who is new; wait, with an end, while fewer than ``least`` are there. Who was waited for in vain once is not waited
-        for again, until more come or others go."""
-        target = max(least if self._settled is None else min(least, self._settled), 1)
+    def _await_clients(self, current: OpenRound, min_clients: int) -> None:
+        """Enrol new clients; wait, within the limit, while fewer than ``min_clients`` are connected. After a wait in vain, as many as
+        were found are enough, until more connect."""
+        state = self.state
+        target = max(min_clients if state.found is None else min(min_clients, state.found), 1)
         end_s = self.clock.now() + self.settings.wait_s
-        self.look(grid)
-        while len(self.register.node_of) < target and self.clock.now() < end_s:
-            self.clock.sleep(LOOK_S)
-            self.look(grid)
-        there = len(self.register.node_of)
-        self._settled = there if there < least else None
-        if there < target:
-            LOG.warning("round %d: %d clients are there; %d were waited for", self._round, there, target)
-        self._count("enrol", self.register.bits_down, self.register.bits_up, total=True)
+        self.refresh(current.grid, current.model)
+        while len(self.registry.node_of) < target and self.clock.now() < end_s:
+            self.clock.sleep(POLL_S)
+            self.refresh(current.grid, current.model)
+        found = len(self.registry.node_of)
+        state.found = found if found < min_clients else None
+        if found < target:
+            LOG.warning("round %d: %d clients are connected; %d were waited for", state.round, found, target)
 
-    def look(self, grid: Grid) -> None:
-        """Who is there; clients never met before are enrolled.
+    def refresh(self, grid: Grid, model: Any) -> None:
+        """Look which clients are connected and enrol new ones; ``model``: the ArrayRecord of this round.
 
         Raises
         ------
-        ConfigError: what they tell does not fit what the selector knows.
+        ConfigError: what new clients report does not fit what the selector knows.
         """
-        new = self.register.refresh(grid)
-        if new and "last_layer" in self.selector.rule.needs().enrolled:
-            if self._layer is None:
-                self._layer = last_layer({name: array.numpy() for name, array in self._sent.items()})
-            new = [dataclasses.replace(one, signals={**one.signals, "last_layer": self._layer}) for one in new]
+        new = self.registry.refresh(grid)
         if not new:
             return
+        if "last_layer" in self.selector.rule.needs().enrolled:
+            if self.state.initial_layer is None:
+                self.state.initial_layer = last_layer(_arrays(model))
+            layer = {"last_layer": self.state.initial_layer}
+            new = [dataclasses.replace(report, signals={**report.signals, **layer}) for report in new]
         try:
             self.selector.observe(0, new)
         except ValueError as problem:
             raise ConfigError(
-                f"the selector cannot take in what these clients tell at enrolment ({problem}); it comes from another federation"
+                f"the selector cannot take in what these clients report at enrolment ({problem}); it comes from another federation"
             ) from None
 
-    def _probe(self, available: NDArray[np.int64], arrays: Any) -> None:
-        ids = self.selector.probe(self._round, available, self.m, self.dispatched).tolist()
-        self._candidates = {client: self.register.node_of[client] for client in ids}
-        if ids:
-            self._measure(arrays, float(self._round - 1))
-
-    def _measure(self, arrays: Any, version: float) -> None:
-        measured = self.prober.measure(self._grid, self._candidates, arrays, self._record_key, self._round)
+    def _probe(self, current: OpenRound, model: Any, version: float) -> None:
+        """Measure the candidates on a model and let the selector observe it; ``version``: NaN for a rehearsed model."""
+        measured = self.prober.measure(current, model)
         reports = [Report(client, Outcome.PROBED, version, signals=signals) for client, signals in measured.items()]
-        self._count("probe", self.prober.bits_down, self.prober.bits_up, total=True)
-        self.selector.observe(self._round, reports)
+        self.selector.observe(self.state.round, reports)
 
-    # ------------------------------------------------------------------------------------- the messages
+    # ------------------------------------------------------------------------------------- send the messages
 
     def address(self, messages: Iterable[Any]) -> list[Any]:
-        """The strategy's messages, one to each of the chosen, in order of the clients; what the cohort says of one client's work goes
-        into its ConfigRecord.
+        """Return the strategy's messages addressed to the chosen nodes; see :func:`address_messages`."""
+        current = self._open()
+        addressed = address_messages(messages, current.clients, current.cohort)
+        if not addressed:
+            current.clients = {}  # a strategy that writes no message asks no client
+        current.bits_down = {message.metadata.dst_node_id: content_bits(message.content) for message in addressed}
+        return addressed
+
+    def record(self, sent: Iterable[SentMessage]) -> None:
+        """Note when messages to the chosen clients were sent and answered."""
+        if self.current is not None:
+            self.current.sent |= {one.node: one for one in sent if one.node in self.current.clients}
+
+    # ------------------------------------------------------------------------------------- read the replies
+
+    def read_replies(self, replies: Iterable[Any]) -> list[Any]:
+        """Check the replies to training and report what became of every chosen client; return the usable replies, sorted by client.
 
         Raises
         ------
-        ConfigError: the strategy left chosen nodes out and what it wrote to others was meant for them alone.
+        ConfigError: no client's reply can be used, for a reason that lies in the client app.
         """
-        written = {message.metadata.dst_node_id: message for message in messages}
-        mine = {node: message for node, message in written.items() if node in self._asked}
-        if written and len(mine) < len(self._asked):
-            contents = {id(message.content) for message in written.values()}
-            if len(contents) > 1:
-                raise ConfigError(
-                    "the strategy wrote to some of the chosen nodes only, to each something of its own; expected one message to "
-                    "each node of the grid it is given: let it ask all of them (fraction_train = 1.0)"
-                )
-            any_one = next(iter(written.values()))
-            for node in self._asked.keys() - mine.keys():
-                mine[node] = self._copy(any_one, any_one.content, node)
-        out = []
-        for node, client in self._asked.items():
-            if node in mine:
-                orders = self._orders(client)
-                out.append(self._copy(mine[node], self._with(mine[node].content, orders), node) if orders else mine[node])
-        self._asked = {
-            node: client for node, client in self._asked.items() if node in mine
-        }  # nobody, where it writes to nobody
-        self._bits_down = {message.metadata.dst_node_id: content_bits(message.content) for message in out}
-        return out
+        current = self._open()
+        received = {reply.metadata.src_node_id: reply for reply in replies if not reply.has_error()}
+        messages = {client: received[node] for node, client in current.clients.items() if node in received}
+        checked = self.reader.read_all(messages, current.model, current.model_key, self.state.reply_forms)
+        self._look_for_app_errors(checked)
+        model = model_vector(_arrays(current.model)) if self.computed else np.zeros(0)
+        for node, client in current.clients.items():
+            reply, sent = checked.get(client, CheckedReply()), current.sent.get(node, SentMessage(node))
+            self._report(current, client, reply, sent, model, current.bits_down.get(node, 0.0))
+        usable = {client: reply.message for client, reply in checked.items() if reply.result is not None}
+        return list(usable.values()) if self.settings.weights == "strategy" else self._weighed(current, usable)
 
-    def _copy(self, message: Any, content: Any, node: int) -> Any:
-        about = message.metadata
-        return flower().Message(content, node, about.message_type, ttl=about.ttl, group_id=about.group_id)
-
-    def _orders(self, client: int) -> dict[str, float | int]:
-        at = int(np.flatnonzero(self._cohort.ids == client)[0])
-        columns = {name: getattr(self._cohort, name) for name in ("local_steps", "upload_ratio", "lr_scale")}
-        return {name: column[at].item() for name, column in columns.items() if column is not None}
-
-    def _with(self, content: Any, orders: Mapping[str, float | int]) -> Any:
-        app = flower()
-        out = app.RecordDict(dict(content.items()))
-        key = next(iter(content.config_records), "config")
-        out[key] = app.ConfigRecord({**content.config_records.get(key, {}), **orders})
-        return out
-
-    def note(self, answers: Iterable[SentMessage]) -> None:
-        """What came of the messages."""
-        self._answers |= {answer.node: answer for answer in answers if answer.node in self._asked}
-
-    # ------------------------------------------------------------------------------------- after the round
-
-    def read(self, replies: Iterable[Any]) -> list[Any]:
-        """The usable replies, sorted by client; everything else is made a report.
-
-        Raises
-        ------
-        ConfigError: nobody's reply can be used, for a reason that lies in the client app.
-        """
-        came = {reply.metadata.src_node_id: reply for reply in replies if not reply.has_error()}
-        uploads, problems, bits = dict[int, Upload](), dict[int, NodeError](), dict[int, float]()
-        for node, client in self._asked.items():
-            if node in came:
-                try:
-                    bits[client] = content_bits(came[node].content)
-                    uploads[client] = self.uploads.read(came[node].content, self._sent, self._record_key)
-                except NodeError as problem:
-                    problems[client] = problem
-                except Exception as problem:  # records of a kind nobody writes: theirs, not ours
-                    problems[client] = NodeError(f"the reply cannot be read: {type(problem).__name__}")
-        form = self.uploads.alike(uploads)
-        for client in [client for client, upload in uploads.items() if upload.form != form]:
-            problems[client] = AppError("the records of the reply are not of the form of the others'")
-            del uploads[client]
-        self._explain(uploads, problems)
-        vector = flat({name: array.numpy() for name, array in self._sent.items()}) if self.made.wanted else np.zeros(0)
-        for node, client in self._asked.items():
-            self._report(client, node, uploads.get(client), problems.get(client), vector, bits.get(client, 0.0))
-        good = [came[node] for node, client in self._asked.items() if client in uploads]
-        return good if self.settings.weights == "strategy" else self._weighed(good, uploads)
-
-    def _explain(self, uploads: Mapping[int, Upload], problems: Mapping[int, NodeError]) -> None:
-        """Where nobody was ever accepted and a whole cohort fails for one reason, the app is wrong, not its clients."""
-        if uploads:
-            self._refused = {}
+    def _look_for_app_errors(self, checked: Mapping[int, CheckedReply]) -> None:
+        """Raise if no reply was ever accepted and a whole cohort fails for one reason, which lies in the app then."""
+        if any(reply.result is not None for reply in checked.values()):
+            self.state.app_errors = {}
             return
-        for client, problem in problems.items():
-            if isinstance(problem, AppError) and not any(row.outcome == "accepted" for row in self.rows):
-                clients = self._refused.setdefault(str(problem), set())
+        for client, reply in checked.items():
+            if isinstance(reply.problem, AppError) and not any(row.outcome == "accepted" for row in self.rows):
+                clients = self.state.app_errors.setdefault(str(reply.problem), set())
                 clients.add(client)
-                if len(clients) >= min(len(self.register.node_of), max(self.m, 2)):
-                    raise ConfigError(f"no client's reply can be used: {problem}")
+                if len(clients) >= min(len(self.registry.node_of), max(self.m, 2)):
+                    raise ConfigError(f"no client's reply can be used: {reply.problem}")
 
     def _report(
-        self,
-        client: int,
-        node: int,
-        upload: Upload | None,
-        problem: NodeError | None,
-        vector: NDArray[np.float64],
-        up: float,
+        self, current: OpenRound, client: int, reply: CheckedReply, sent: SentMessage, model: Floats, bits_down: float
     ) -> None:
-        down = self._bits_down.get(node, 0.0)
-        answer = self._answers.get(node, SentMessage(node))
-        seconds = answer.arrived_s - answer.sent_s
-        signals: dict[str, Value] = {}
-        if upload is not None:
-            rates = upload.signals.get(RATES, math.nan)
-            signals = {name: value for name, value in upload.signals.items() if name != RATES}
-            signals |= self.made.signals(vector, upload.arrays, float(rates))
-        outcome = Outcome.ACCEPTED if upload is not None else Outcome.DROPPED
-        if problem is not None or answer.unreadable:
-            outcome = Outcome.REJECTED
-        reason = str(problem) if problem is not None else answer.error or ("" if upload is not None else "no reply")
+        """Add the report and the table's row of one chosen client."""
+        state, result, seconds = self.state, reply.result, sent.arrived_s - sent.sent_s
+        outcome, reason = _outcome(reply, sent)
         if reason:
-            LOG.warning("round %d: client %d is %s: %s", self._round, client, outcome.name.lower(), reason)
-        kept = outcome != Outcome.DROPPED
-        self._reports.append(
+            LOG.warning("round %d: client %d is %s: %s", state.round, client, outcome.name.lower(), reason)
+        signals: dict[str, Value] = {}
+        if result is not None:
+            signals, state.round_trips[client] = self._signals(result, model), seconds
+        arrived = outcome != Outcome.DROPPED
+        current.reports.append(
             Report(
-                client, outcome, version=self._round - 1.0, staleness=0.0, bits_down=down,
-                num_examples=self._examples(client, upload), local_steps=math.nan if upload is None else upload.steps,
-                download_s=0.0, compute_s=seconds if kept else math.nan, upload_s=0.0 if kept else math.nan,
-                bits_up=up if kept else math.nan, signals=signals,
+                client, outcome, version=state.round - 1.0, staleness=0.0, bits_down=bits_down,
+                num_examples=self._num_examples(client, result), local_steps=math.nan if result is None else result.steps,
+                download_s=0.0, compute_s=seconds if arrived else math.nan, upload_s=0.0 if arrived else math.nan,
+                bits_up=reply.bits if arrived else math.nan, signals=signals,
             )
         )  # fmt: skip
-        if upload is not None:
-            self.prober.trips[client] = seconds
-        self.rows.append(Row(self._round, client, outcome.name.lower(), seconds, down, up, signals, reason))
-        self._count("train", down, up)
+        row = ParticipationRow(state.round, client, outcome.name.lower(), seconds, bits_down, reply.bits, signals, reason)
+        state.rows.append(row)
+        state.add_traffic("train", bits_down, reply.bits)
 
-    def _examples(self, client: int, upload: Upload | None) -> float:
-        told = self.register.enrolled[client].num_examples
-        return told if not math.isnan(told) or upload is None or self.uploads.weight_key != EXAMPLES else upload.weight
+    def _signals(self, result: ClientResult, model: Floats) -> dict[str, Value]:
+        """Return what the client reported and what the server computes from its update; ``model``: the vector it started from."""
+        signals = {name: value for name, value in result.signals.items() if name != LEARNING_RATES}
+        if self.computed:
+            update = model_vector(result.arrays) - model
+            rates = float(result.signals.get(LEARNING_RATES, math.nan))
+            consensus = self._consensus(len(update))
+            signals |= update_signals(self.computed, update, rates, lambda: last_layer(result.arrays), consensus, self.streams)
+        return signals
 
-    def _weighed(self, good: list[Any], uploads: Mapping[int, Upload]) -> list[Any]:
-        if self._cohort.weights is None or self.uploads.weight_key is None:
-            return good
-        weight = dict(zip(self._cohort.ids.tolist(), self._cohort.weights.tolist(), strict=True))
-        kept = []
-        for reply in good:
-            mine = weight[self._asked[reply.metadata.src_node_id]]
-            if mine:
-                next(iter(reply.content.metric_records.values()))[self.uploads.weight_key] = float(mine)
-                kept.append(reply)
-        return kept
+    def _consensus(self, size: int) -> Floats | None:
+        """Return the consensus update, if there is one of a model of this size."""
+        consensus = self.state.consensus
+        return consensus if consensus is not None and len(consensus) == size else None
 
-    def refuse(self, why: str) -> None:
-        """The strategy would not aggregate: nobody's reply counted.
+    def _num_examples(self, client: int, result: ClientResult | None) -> float:
+        enrolled = self.registry.enrolled[client].num_examples
+        return enrolled if not math.isnan(enrolled) or result is None or self.reader.weight_key != EXAMPLES else result.weight
+
+    def _weighed(self, current: OpenRound, usable: Mapping[int, Any]) -> list[Any]:
+        """Return the replies with the cohort's weights in place of the clients' own; those of weight 0 are left out."""
+        cohort, key = current.cohort, self.reader.weight_key
+        if cohort.weights is None or key is None:
+            return list(usable.values())
+        weights = dict(zip(cohort.ids.tolist(), cohort.weights.tolist(), strict=True))
+        weighed = []
+        for client, reply in usable.items():
+            if weights[client]:
+                next(iter(reply.content.metric_records.values()))[key] = float(weights[client])
+                weighed.append(reply)
+        return weighed
+
+    # ------------------------------------------------------------------------------------- close the round
+
+    def refuse(self, reason: str) -> None:
+        """Reject all replies of the round, because the strategy would not aggregate them.
 
         Raises
         ------
-        ConfigError: nobody's ever did.
+        ConfigError: no reply was ever accepted.
         """
-        earlier = any(row.outcome == "accepted" and row.round < self._round for row in self.rows)
-        if not earlier and sum(report.outcome == Outcome.ACCEPTED for report in self._reports) > 1:
-            raise ConfigError(f"the strategy refuses what the client app replies: {why:.400}")
-        LOG.warning("round %d: the strategy refuses the replies: %s", self._round, why)
-        refused = Outcome.REJECTED
-        self._reports = [
-            dataclasses.replace(one, outcome=refused, signals={}) if one.outcome == Outcome.ACCEPTED else one
-            for one in self._reports
-        ]
-        self.rows = [
-            dataclasses.replace(row, outcome="rejected", reason=why)
-            if row.round == self._round and row.outcome == "accepted" else row
-            for row in self.rows
-        ]  # fmt: skip
+        current, t = self._open(), self.state.round
+        earlier = any(row.outcome == "accepted" and row.round < t for row in self.rows)
+        if not earlier and sum(report.outcome == Outcome.ACCEPTED for report in current.reports) > 1:
+            raise ConfigError(f"the strategy refuses what the client app replies: {reason:.400}")
+        LOG.warning("round %d: the strategy refuses the replies: %s", t, reason)
+        current.reports = _replace_accepted(current.reports, outcome=Outcome.REJECTED, signals={})
+        for i, row in enumerate(self.rows):
+            if row.round == t and row.outcome == "accepted":
+                self.rows[i] = dataclasses.replace(row, outcome="rejected", reason=reason)
 
-    def evaluations(self, replies: Sequence[Any]) -> list[Any]:
-        """The usable evaluations, sorted by client; where forms differ, those that most clients have."""
-        forms: dict[int, tuple[tuple[Any, ...], Any]] = {}
-        for reply in replies:
-            client = self.register.client_at(reply.metadata.src_node_id)
-            try:
-                if client is not None:
-                    forms[client] = self.uploads.evaluation(reply.content), reply
-            except NodeError as problem:
-                LOG.warning("round %d: an evaluation of client %s cannot be used: %s", self._round, client, problem)
-        counted = Counter(form for _, (form, _) in sorted(forms.items()))
-        usual = counted.most_common(1)[0][0] if counted else None
-        return [reply for _, (form, reply) in sorted(forms.items()) if form == usual]
+    def close_round(self, model: Any) -> bool:
+        """Let the selector observe the round; return whether the strategy's new model is kept, which it is not after a rehearsal.
 
-    @property
-    def rehearsal(self) -> bool:
-        """Whether this round's model will be thrown away."""
-        return self._cohort.rehearsal and bool(self._asked)
-
-    def close(self, arrays: Any) -> bool:
-        """Tell the selector; ``arrays``: the strategy's new model, or None. False: this was a rehearsal, the model stays."""
-        rehearsal = self.rehearsal
-        if arrays is not None and rehearsal:
-            if self._candidates:
-                self._measure(arrays, math.nan)
-            done = Outcome.REHEARSED
-            self._reports = [
-                dataclasses.replace(one, outcome=done) if one.outcome == Outcome.ACCEPTED else one for one in self._reports
-            ]
-        elif arrays is not None and self.made.wanted:
-            before, after = ({name: array.numpy() for name, array in record.items()} for record in (self._sent, arrays))
-            self.made.step(flat(after) - flat(before))
-        self.selector.observe(self._round, self._reports)
-        self._asked, self._reports, self._cohort = {}, [], Cohort(np.zeros(0, np.int64))
+        Parameters
+        ----------
+        model: the strategy's new model, an ArrayRecord, or None.
+        """
+        current, rehearsal = self._open(), self.rehearsal
+        if model is not None and rehearsal:
+            if current.candidates:
+                self._probe(current, model, version=math.nan)
+            current.reports = _replace_accepted(current.reports, outcome=Outcome.REHEARSED)
+        elif model is not None and "cosine" in self.computed:
+            total = model_vector(_arrays(model)) - model_vector(_arrays(current.model))
+            self.state.consensus = next_consensus(self._consensus(len(total)), total)
+        self.selector.observe(self.state.round, current.reports)
+        current.clients, current.reports = {}, []  # messages of an evaluation belong to no chosen client
         self._save()
         return not rehearsal
+
+    def _open(self) -> OpenRound:
+        if self.current is None:
+            raise ConfigError("no round was begun; expected configure_train before aggregate_train")
+        return self.current
 
     def _save(self) -> None:
         if self.settings.save is not None:
@@ -377,6 +317,36 @@ class SelectionCoordinator:
             new.write_bytes(self.selector.to_bytes())
             new.replace(path)
 
-    def _count(self, why: str, down: float, up: float, total: bool = False) -> None:
-        for key, bits in ((f"{why}_bits_down", down), (f"{why}_bits_up", up)):
-            self.traffic[key] = bits if total else self.traffic.get(key, 0.0) + bits
+    # ------------------------------------------------------------------------------------- evaluation
+
+    def usable_evaluations(self, replies: Sequence[Any]) -> list[Any]:
+        """Return the usable evaluations, sorted by client; where their forms differ, those of the most frequent form."""
+        forms: dict[int, tuple[tuple[Any, ...], Any]] = {}
+        for reply in replies:
+            client = self.registry.client_at(reply.metadata.src_node_id)
+            try:
+                if client is not None:
+                    forms[client] = self.reader.evaluation_form(reply.content), reply
+            except NodeError as problem:
+                LOG.warning("round %d: an evaluation of client %s cannot be used: %s", self.state.round, client, problem)
+        by_client = [forms[client] for client in sorted(forms)]
+        usual = Counter(form for form, _ in by_client).most_common(1)
+        return [reply for form, reply in by_client if form == usual[0][0]]
+
+
+def _arrays(record: Any) -> dict[str, Any]:
+    """Return the arrays of an ArrayRecord."""
+    return {name: array.numpy() for name, array in record.items()}
+
+
+def _outcome(reply: CheckedReply, sent: SentMessage) -> tuple[Outcome, str]:
+    """Return what became of a client, and why it is not accepted."""
+    if reply.result is not None:
+        return Outcome.ACCEPTED, ""
+    if reply.problem is not None:
+        return Outcome.REJECTED, str(reply.problem)
+    return Outcome.REJECTED if sent.unreadable else Outcome.DROPPED, sent.error or "no reply"
+
+
+def _replace_accepted(reports: Sequence[Report], **changes: Any) -> list[Report]:
+    return [dataclasses.replace(one, **changes) if one.outcome == Outcome.ACCEPTED else one for one in reports]

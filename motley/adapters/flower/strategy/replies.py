@@ -1,10 +1,10 @@
-"""What a client sends is looked at before anything is made of it.
+"""Check the replies of clients before anything is computed from them.
 
 Nothing is unpickled. An array's own header is read before its numbers, so that a header that promises more than was sent, another
 shape or Python objects is found out without reserving memory for it. A number that is not finite makes a reply useless: a mean
-with it would be.
+with it would not be finite either.
 
-Every function takes Flower's records for what they are used as, dictionaries, and says in a :class:`NodeError` what is wrong.
+Flower's records are used as dictionaries. Every check says in a :class:`~motley.adapters.flower.checks.NodeError` what is wrong.
 """
 
 from __future__ import annotations
@@ -12,191 +12,226 @@ from __future__ import annotations
 import io
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from motley.adapters.flower.checks import AppError, NodeError, number_of, numbers_of, only_metrics, signal_of
+from motley.adapters.flower.messages import content_bits
 from motley.adapters.flower.node_registry import EXAMPLES
+from motley.core.server_signals import Value
 
-__all__ = ["SPARE", "Upload", "Uploads", "array_of", "arrays_of", "signals_of"]
+__all__ = ["CheckedReply", "ClientResult", "ReplyReader", "array_of", "signals_of"]
 
-UploadForm = Literal["as_sent", "any"]
-Value = float | NDArray[np.float64]
-SPARE = 4096
-"""Bytes an array may weigh beside its numbers: the header."""
+HEADER_BYTES = 4096
+"""Bytes an array may weigh beside its numbers."""
+
+Form = tuple[Any, ...]
+"""Names, dtypes and shapes of a reply's records."""
 
 
 @dataclass(frozen=True)
-class Upload:
-    """One client's usable reply.
+class ClientResult:
+    """What one client's usable reply holds.
 
     Parameters
     ----------
-    weight: its ``weighted_by_key``. signals: what it says of itself, by the signals' names. steps: local steps, if told.
-    arrays: its arrays, by name; those of the record that answers the model. form: what must be alike in all replies of a round.
+    weight: the client's weight in the strategy's mean, ``weighted_by_key``. signals: reported by the client, by name.
+    steps: local steps; NaN if not reported. arrays: the updated model, by name. form: what must be alike in all replies of a round.
     """
 
     weight: float
     signals: Mapping[str, Value]
     steps: float
     arrays: Mapping[str, NDArray[Any]]
-    form: tuple[Any, ...]
+    form: Form
 
 
-def array_of(array: Any, name: str, shape: tuple[int, ...] | None, dtype: str | None, largest: float) -> NDArray[Any]:
-    """The numbers of a Flower ``Array``; of this shape and dtype, where given, and of at most so many bytes.
-
-    Raises
-    ------
-    NodeError: it is anything else, or holds a number that is not finite.
-    """
-    data, said = getattr(array, "data", None), getattr(array, "shape", None)
-    if getattr(array, "stype", None) != "numpy.ndarray" or not isinstance(data, bytes) or not isinstance(said, tuple):
-        raise NodeError(f"array {name!r} is not of the kind numpy.ndarray")
-    if len(data) > largest + SPARE:
-        raise NodeError(f"array {name!r} weighs {len(data)} bytes; expected at most {int(largest)}")
-    header = io.BytesIO(data)
-    try:
-        version = np.lib.format.read_magic(header)
-        reader = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        found, fortran, kind = reader(header)
-    except Exception as problem:  # whatever reading foreign bytes may raise
-        raise NodeError(f"array {name!r} cannot be read: {type(problem).__name__}") from None
-    if version not in ((1, 0), (2, 0)) or kind.hasobject or kind.names is not None or kind.kind not in "biuf":
-        raise NodeError(f"array {name!r} is of dtype {kind}; expected plain numbers")
-    if found != said or str(kind) != str(array.dtype):
-        raise NodeError(f"array {name!r} says it is {array.dtype}{list(said)} and holds {kind}{list(found)}")
-    same = dtype is None or str(kind) == dtype or (kind.kind == "f" == np.dtype(dtype).kind)  # floats may differ in width
-    if not same or (shape is not None and found != tuple(shape)):
-        raise AppError(f"array {name!r} is {kind}{list(found)}; expected {dtype}{list(shape or ())}, as sent")
-    size = math.prod(found)
-    if len(data) - header.tell() != size * kind.itemsize:
-        raise NodeError(f"array {name!r} holds {len(data) - header.tell()} bytes for {size} numbers of {kind.itemsize}")
-    numbers = np.frombuffer(data, kind, offset=header.tell())
-    if kind.kind == "f" and not np.isfinite(numbers).all():
-        raise NodeError(f"array {name!r} holds a number that is not finite")
-    return numbers.reshape(found, order="F" if fortran else "C")
-
-
-def arrays_of(record: Any, like: Mapping[str, Any] | None, largest: float) -> dict[str, NDArray[Any]]:
-    """All arrays of a record; ``like``: the record whose names, shapes and dtypes they must have.
-
-    Raises
-    ------
-    NodeError: one is missing, too many, or not what it should be.
-    """
-    if like is not None and set(record) != set(like):
-        missing, extra = sorted(set(like) - set(record)), sorted(set(record) - set(like))
-        raise AppError(f"the arrays are not those sent: missing {_few(missing)}, more {_few(extra)}")
-    out, left = {}, largest
-    for name in like if like is not None else record:
-        if like is None:
-            out[name] = array_of(record[name], str(name), None, None, left)
-        else:
-            shape, dtype = tuple(like[name].shape), str(like[name].dtype)
-            out[name] = array_of(record[name], str(name), shape, dtype, math.prod(shape) * 8)
-        left -= out[name].nbytes
-    return out
-
-
-def _few(names: Iterable[str]) -> str:
-    listed = [str(name)[:40] for name in names]
-    return ", ".join(listed[:5]) + (f" and {len(listed) - 5} others" if len(listed) > 5 else "") if listed else "none"
-
-
-def signals_of(metrics: Mapping[str, Any], wanted: Iterable[str], size: int) -> dict[str, Value]:
-    """Those of the wanted signals that are there, checked.
-
-    Raises
-    ------
-    NodeError: one is not what it should be.
-    """
-    return {name: signal_of(name, metrics[name], size) for name in sorted(wanted) if name in metrics}
-
-
-def _lengths(numbers: Mapping[str, Any]) -> tuple[tuple[str, int], ...]:
-    return tuple(sorted((name, len(value) if isinstance(value, list) else -1) for name, value in numbers.items()))
-
-
-@dataclass
-class Uploads:
-    """The door through which replies come: each is checked alone, then all must be of one form.
+@dataclass(frozen=True)
+class CheckedReply:
+    """One client's reply after the checks.
 
     Parameters
     ----------
-    wanted: signals that clients themselves must send. weight_key: of the strategy, ``weighted_by_key``.
-    form: ``"as_sent"``: the arrays have the names, shapes and dtypes of the model sent; ``"any"``: any plain finite numbers (trees,
+    message: Flower's; None if none came. bits: its size. result: what it holds, if it can be used. problem: why it cannot.
+    """
+
+    message: Any = None
+    bits: float = 0.0
+    result: ClientResult | None = None
+    problem: NodeError | None = None
+
+
+@dataclass(frozen=True)
+class ReplyReader:
+    """Checks of the replies of a round: each alone, then all must be of one form.
+
+    Parameters
+    ----------
+    wanted: signals that clients themselves must report. weight_key: the strategy's ``weighted_by_key``; None: it has none.
+    uploads: ``"as_sent"``: the arrays have the names, shapes and dtypes of the model sent; ``"any"``: any plain finite numbers (trees,
     adapters), whose names and dtypes must be alike in all replies. largest: bytes of one reply's arrays, under ``"any"``.
     """
 
     wanted: frozenset[str]
     weight_key: str | None = EXAMPLES
-    form: UploadForm = "as_sent"
+    uploads: Literal["as_sent", "any"] = "as_sent"
     largest: float = 1e9
-    votes: dict[int, tuple[Any, ...]] = field(default_factory=dict)
 
-    def read(self, content: Any, sent: Any, record_key: str | None) -> Upload:
-        """One reply, checked; ``sent``: the ArrayRecord it answers. ``record_key``: the name under which that went out.
+    def read_all(
+        self, messages: Mapping[int, Any], model: Any, model_key: str, forms: dict[int, Form]
+    ) -> dict[int, CheckedReply]:
+        """Check all replies of a round.
 
-        Raises
-        ------
-        NodeError: it cannot be used.
+        Parameters
+        ----------
+        messages: the replies, by client. model: the ArrayRecord that was sent. model_key: its key. forms: by client, the form of its
+        last reply; updated.
         """
-        arrays = content.array_records
-        if not arrays:
+        checked = {client: self._read(message, model, model_key) for client, message in sorted(messages.items())}
+        results = {client: reply.result for client, reply in checked.items() if reply.result is not None}
+        usual = _usual_form(results, forms)
+        for client, result in results.items():
+            if result.form != usual:
+                problem = AppError("the records of the reply are not of the form of the others'")
+                checked[client] = CheckedReply(checked[client].message, checked[client].bits, None, problem)
+        return checked
+
+    def _read(self, message: Any, model: Any, model_key: str) -> CheckedReply:
+        bits = 0.0
+        try:
+            bits = content_bits(message.content)
+            return CheckedReply(message, bits, self._result(message.content, model, model_key))
+        except NodeError as problem:
+            return CheckedReply(message, bits, None, problem)
+        except Exception as problem:  # whatever records of a foreign kind may raise
+            return CheckedReply(message, bits, None, NodeError(f"the reply cannot be read: {type(problem).__name__}"))
+
+    def _result(self, content: Any, model: Any, model_key: str) -> ClientResult:
+        records = content.array_records
+        if not records:
             raise AppError("the reply holds no ArrayRecord; expected one")
-        metric_key, numbers = only_metrics(content)
-        main = record_key if record_key in arrays else next(iter(arrays))
-        found: dict[str, NDArray[Any]] = {}
+        metric_key, metrics = only_metrics(content)
+        main = model_key if model_key in records else next(iter(records))
+        arrays: dict[str, NDArray[Any]] = {}
         forms = []
-        for key, record in arrays.items():
-            like = sent if self.form == "as_sent" and key == main else None
-            read = arrays_of(record, like, self.largest)
-            found = read if key == main else found
-            shapes = [(name, str(array.dtype), array.shape if self.form == "as_sent" else None) for name, array in read.items()]
+        for key, record in records.items():
+            like = model if self.uploads == "as_sent" and key == main else None
+            found = _arrays_of(record, like, self.largest)
+            arrays = found if key == main else arrays
+            shapes = [(name, str(one.dtype), one.shape if self.uploads == "as_sent" else None) for name, one in found.items()]
             forms.append((key, *sorted(shapes)))
-        size = sum(array.size for array in found.values())
-        signals, weight, steps = self._numbers(numbers, size, self.wanted)
-        return Upload(weight, signals, steps, found, (tuple(forms), metric_key, _lengths(numbers)))
+        size = sum(array.size for array in arrays.values())
+        weight = self._weight(metrics, self.wanted)
+        steps = number_of(metrics["local_steps"], "local_steps") if "local_steps" in metrics else math.nan
+        signals = signals_of(metrics, self.wanted | {"loss"}, size)  # a loss is shown in the table, wanted or not
+        return ClientResult(weight, signals, steps, arrays, (tuple(forms), metric_key, _lengths(metrics)))
 
-    def _numbers(self, numbers: Mapping[str, Any], size: int, wanted: frozenset[str]) -> tuple[dict[str, Value], float, float]:
-        for name, value in numbers.items():
+    def _weight(self, metrics: Mapping[str, Any], wanted: frozenset[str]) -> float:
+        """Check that all metrics are finite numbers and none is missing; return the weight in the strategy's mean."""
+        for name, value in metrics.items():
             _ = numbers_of(value, name) if isinstance(value, list) and value else number_of(value, name)
-        missing = sorted(wanted - set(numbers))
+        missing = sorted(wanted - set(metrics))
         if missing:
-            raise AppError(f"the reply's MetricRecord lacks {_few(missing)}; the client app must add what the selector wants")
-        weight = math.nan
-        if self.weight_key is not None:
-            if self.weight_key not in numbers:
-                raise AppError(f"the reply's MetricRecord lacks {self.weight_key!r}, by which the strategy weighs")
-            weight = number_of(numbers[self.weight_key], self.weight_key)
-            if not weight > 0:
-                raise NodeError(f"{self.weight_key!r} is {weight:g}; expected a number above 0")
-        steps = number_of(numbers["local_steps"], "local_steps") if "local_steps" in numbers else math.nan
-        return signals_of(numbers, wanted | {"loss"}, size), weight, steps  # a loss is worth a line in a table
+            raise AppError(
+                f"the reply's MetricRecord lacks {_listed(missing)}; the client app must add what the selector wants"
+            )
+        if self.weight_key is None:
+            return math.nan
+        if self.weight_key not in metrics:
+            raise AppError(f"the reply's MetricRecord lacks {self.weight_key!r}, by which the strategy weighs")
+        weight = number_of(metrics[self.weight_key], self.weight_key)
+        if not weight > 0:
+            raise NodeError(f"{self.weight_key!r} is {weight:g}; expected a number above 0")
+        return weight
 
-    def evaluation(self, content: Any) -> tuple[Any, ...]:
-        """The form of one client's evaluation, checked: one MetricRecord of finite numbers.
+    def evaluation_form(self, content: Any) -> Form:
+        """Return the form of one client's evaluation, which must be one MetricRecord of finite numbers."""
+        key, metrics = only_metrics(content)
+        self._weight(metrics, frozenset())
+        return key, _lengths(metrics)
 
-        Raises
-        ------
-        NodeError: it cannot be used.
-        """
-        key, numbers = only_metrics(content)
-        self._numbers(numbers, 0, frozenset())
-        return key, _lengths(numbers)
 
-    def alike(self, uploads: Mapping[int, Upload]) -> tuple[Any, ...] | None:
-        """The form that counts in this round: the one that most clients have, of all rounds; then of this one; then the first."""
-        self.votes |= {client: upload.form for client, upload in uploads.items()}
-        best: tuple[Any, ...] | None = None
-        rank = (-1, -1)
-        for client in sorted(uploads):
-            form = uploads[client].form
-            mine = (sum(f == form for f in self.votes.values()), sum(u.form == form for u in uploads.values()))
-            if mine > rank:
-                best, rank = form, mine
-        return best
+def _usual_form(results: Mapping[int, ClientResult], forms: dict[int, Form]) -> Form | None:
+    """Return the form that most clients sent last, in any round; among equals the most frequent of this round, then the first."""
+    forms |= {client: result.form for client, result in results.items()}
+    now = [result.form for result in results.values()]
+    ever = list(forms.values())
+    return max(now, key=lambda form: (ever.count(form), now.count(form)), default=None)
+
+
+def _lengths(metrics: Mapping[str, Any]) -> tuple[tuple[str, int], ...]:
+    return tuple(sorted((name, len(value) if isinstance(value, list) else -1) for name, value in metrics.items()))
+
+
+def signals_of(metrics: Mapping[str, Any], wanted: Iterable[str], model_size: int) -> dict[str, Value]:
+    """Return those of the wanted signals that a metric record holds."""
+    return {name: signal_of(name, metrics[name], model_size) for name in sorted(wanted) if name in metrics}
+
+
+def _arrays_of(record: Any, like: Mapping[str, Any] | None, largest: float) -> dict[str, NDArray[Any]]:
+    """Return all arrays of a record; ``like``: the record whose names, shapes and dtypes they must have."""
+    if like is not None and set(record) != set(like):
+        missing, extra = sorted(set(like) - set(record)), sorted(set(record) - set(like))
+        raise AppError(f"the arrays are not those sent: missing {_listed(missing)}, more {_listed(extra)}")
+    found, left = {}, largest
+    for name in like if like is not None else record:
+        if like is None:
+            found[name] = array_of(record[name], str(name), None, None, left)
+        else:
+            shape, dtype = tuple(like[name].shape), str(like[name].dtype)
+            found[name] = array_of(record[name], str(name), shape, dtype, math.prod(shape) * 8)
+        left -= found[name].nbytes
+    return found
+
+
+def _listed(names: Iterable[str]) -> str:
+    names = [str(name)[:40] for name in names]
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} others" if len(names) > 5 else "") if names else "none"
+
+
+def array_of(array: Any, name: str, shape: tuple[int, ...] | None, dtype: str | None, largest: float) -> NDArray[Any]:
+    """Return the numbers of a Flower ``Array``.
+
+    Parameters
+    ----------
+    name: for messages. shape, dtype: what the array must have; None: any. Floats may differ in width. largest: bytes of its numbers.
+
+    Raises
+    ------
+    NodeError: the array is anything else, or holds a number that is not finite.
+    """
+    data, declared = getattr(array, "data", None), getattr(array, "shape", None)
+    if getattr(array, "stype", None) != "numpy.ndarray" or not isinstance(data, bytes) or not isinstance(declared, tuple):
+        raise NodeError(f"array {name!r} is not of the kind numpy.ndarray")
+    if len(data) > largest + HEADER_BYTES:
+        raise NodeError(f"array {name!r} weighs {len(data)} bytes; expected at most {int(largest)}")
+    found, fortran, kind, begin = _header(data, name)
+    if found != declared or str(kind) != str(array.dtype):
+        raise NodeError(f"array {name!r} says it is {array.dtype}{list(declared)} and holds {kind}{list(found)}")
+    same = dtype is None or str(kind) == dtype or (kind.kind == "f" == np.dtype(dtype).kind)
+    if not same or (shape is not None and found != tuple(shape)):
+        raise AppError(f"array {name!r} is {kind}{list(found)}; expected {dtype}{list(shape or ())}, as sent")
+    size = math.prod(found)
+    if len(data) - begin != size * kind.itemsize:
+        raise NodeError(f"array {name!r} holds {len(data) - begin} bytes for {size} numbers of {kind.itemsize}")
+    numbers = np.frombuffer(data, kind, offset=begin)
+    if kind.kind == "f" and not np.isfinite(numbers).all():
+        raise NodeError(f"array {name!r} holds a number that is not finite")
+    return numbers.reshape(found, order="F" if fortran else "C")
+
+
+def _header(data: bytes, name: str) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
+    """Return shape, Fortran order, dtype and the length of the header of an array in NumPy's file format."""
+    file = io.BytesIO(data)
+    try:
+        version = np.lib.format.read_magic(file)
+        reader = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, fortran, kind = reader(file)
+    except Exception as problem:  # whatever reading foreign bytes may raise
+        raise NodeError(f"array {name!r} cannot be read: {type(problem).__name__}") from None
+    if version not in ((1, 0), (2, 0)) or kind.hasobject or kind.names is not None or kind.kind not in "biuf":
+        raise NodeError(f"array {name!r} is of dtype {kind}; expected plain numbers")
+    return shape, fortran, kind, file.tell()

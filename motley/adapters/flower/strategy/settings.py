@@ -1,4 +1,4 @@
-"""How a deployment of a strategy with a selector is run."""
+"""The options of a Flower strategy with a selector."""
 
 from __future__ import annotations
 
@@ -7,40 +7,43 @@ import os
 from dataclasses import dataclass
 from typing import Literal
 
-from motley.adapters.flower.messages import CLOCK, Clock
-from motley.adapters.flower.strategy.replies import UploadForm
+from motley.adapters.flower.messages import WALL_CLOCK, WallClock
 from motley.core.errors import ConfigError
 
-__all__ = ["Settings"]
+__all__ = ["SelectionSettings"]
 
 
 @dataclass(frozen=True)
-class Settings:
-    """How a deployment is run; the arguments of :func:`~motley.adapters.flower.strategy.wrapper.with_selector`.
+class SelectionSettings:
+    """The options of :func:`~motley.adapters.flower.strategy.wrapper.with_selector`.
 
     Parameters
     ----------
     key: of ``--node-config``, each client's stable whole number.
     query_limit_s: how long nodes may take to answer enrolment and probes.
-    wait_s: how long a round waits for more clients where fewer than wanted are there.
+    wait_s: how long a round waits for more clients where fewer than wanted are connected.
     uploads: ``"as_sent"``: replies must have the names, shapes and dtypes of the model sent; ``"any"``: plain finite numbers.
     largest_upload: bytes of one reply's arrays, under ``"any"``.
     weights: ``"strategy"``: as the strategy weighs; ``"selector"``: by the cohort's weights, normalised by the strategy.
-    rounds_done, clients_sent: what lies behind the selector already, where it comes from a simulation or an earlier run.
+    rounds_done, clients_sent: rounds and dispatches of the selector before this run, if it comes from a simulation or an earlier run.
     save: file that holds the selector's bytes after every round; None: none.
-    clock: of the server.
+    clock: the server's.
+
+    Raises
+    ------
+    ConfigError: a value that is not allowed.
     """
 
     key: str = "partition-id"
     query_limit_s: float = 120.0
     wait_s: float = 120.0
-    uploads: UploadForm = "as_sent"
+    uploads: Literal["as_sent", "any"] = "as_sent"
     largest_upload: float = 1e9
     weights: Literal["strategy", "selector"] = "strategy"
     rounds_done: int = 0
     clients_sent: int = 0
     save: str | os.PathLike[str] | None = None
-    clock: Clock = CLOCK
+    clock: WallClock = WALL_CLOCK
 
     def __post_init__(self) -> None:
         for name, allowed in (("uploads", ("as_sent", "any")), ("weights", ("strategy", "selector"))):
@@ -49,7 +52,7 @@ class Settings:
         for name in ("query_limit_s", "wait_s", "largest_upload"):
             value = getattr(self, name)
             if not 0 < value < math.inf:
-                raise ConfigError(f"got {value}; expected a number above 0 and with an end", key=name)
+                raise ConfigError(f"got {value}; expected a finite number above 0", key=name)
         for name in ("rounds_done", "clients_sent"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"got {getattr(self, name)}; expected a whole number of at least 0", key=name)

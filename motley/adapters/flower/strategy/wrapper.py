@@ -1,11 +1,11 @@
-"""Any Flower strategy, with a Motley selector: who is asked comes from the selector, everything else from the strategy.
+"""Let a Motley selector choose the clients of any Flower strategy; everything else stays the strategy's.
 
     strategy = with_selector(FedAdam(...), motley.selectors.build("oort"), m=10)
     strategy.start(grid, initial_arrays, num_rounds=50)
-    strategy.motley.rows                      # who took part, and what became of it
+    strategy.motley.rows                      # the participation table
 
-The strategy is copied into a class that inherits from its own. Its ``configure_train`` sees a grid of the chosen nodes alone, so
-that whatever it samples there is chosen; where it leaves some of them out, what it wrote to the others is sent to these, too.
+The strategy is copied into a class that inherits from its own. Its ``configure_train`` is given a grid of the chosen nodes alone, so
+that all nodes it can sample are chosen; where it leaves some of them out, they are sent the message that it wrote to the others.
 ``aggregate_train`` gets the replies that passed the checks, sorted by client. See ``docs/deploy.md``.
 """
 
@@ -17,16 +17,16 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal
 
-from motley.adapters.flower.messages import CLOCK, Clock, Grid, exchange, flower
+from motley.adapters.flower.messages import WALL_CLOCK, Grid, WallClock, exchange, flower
 from motley.adapters.flower.strategy.coordinator import SelectionCoordinator
-from motley.adapters.flower.strategy.settings import Settings
+from motley.adapters.flower.strategy.settings import SelectionSettings
 from motley.core.errors import ConfigError
 from motley.selectors.base import Selector
 
 __all__ = ["with_selector"]
 
 PATIENCE_S = 5.0
-"""How long a strategy may wait for nodes that will not come: the grid it sees does not change."""
+"""How long a strategy may wait for more nodes; the grid that it is given does not change."""
 
 
 def with_selector(
@@ -43,51 +43,175 @@ def with_selector(
     rounds_done: int = 0,
     clients_sent: int = 0,
     save: str | os.PathLike[str] | None = None,
-    clock: Clock = CLOCK,
+    clock: WallClock = WALL_CLOCK,
 ) -> Any:
-    """A strategy like this one whose clients are chosen by ``selector``, ``m`` a round.
+    """Return a strategy like this one whose clients ``selector`` chooses, ``m`` a round.
 
     Parameters
     ----------
-    strategy: of Flower's Message API. It is copied; its fractions and minima of training are the selector's business now, and
+    strategy: of Flower's Message API. It is copied; the selector replaces its fractions and minima of training, and
     ``min_available_nodes`` is how many clients a round waits for, at most ``wait_s``. key .. clock: see
-    :class:`~motley.adapters.flower.strategy.settings.Settings`.
+    :class:`~motley.adapters.flower.strategy.settings.SelectionSettings`.
 
     Raises
     ------
-    ConfigError: something that is no strategy, or a selector that no deployment can serve.
+    ConfigError: an object that is no strategy, or a selector that needs what no client of a deployment can report.
     """
     lacks = [name for name in ("configure_train", "aggregate_train", "start") if not callable(getattr(strategy, name, None))]
     if isinstance(strategy, type) or lacks:
         raise ConfigError(
             f"got {strategy!r:.80}; expected a Flower strategy of the Message API, such as flwr.serverapp.strategy.FedAvg()"
         )
-    if isinstance(strategy, _Chosen):
+    if isinstance(strategy, _SelectingStrategy):
         raise ConfigError("this strategy has a selector already; give the strategy it was made of")
-    settings = Settings(key, query_limit_s, wait_s, uploads, largest_upload, weights, rounds_done, clients_sent, save, clock)
+    settings = SelectionSettings(
+        key, query_limit_s, wait_s, uploads, largest_upload, weights, rounds_done, clients_sent, save, clock
+    )
     name = f"{type(strategy).__name__}With{type(selector.rule).__name__}"
-    kind: Any = type(name, (_Chosen, type(strategy)), {})
+    kind: Any = type(name, (_SelectingStrategy, type(strategy)), {})
     wrapped = kind.__new__(kind)
     vars(wrapped).update(vars(strategy))
-    wrapped.motley = SelectionCoordinator(selector, m, settings, _innermost(strategy, "weighted_by_key"))
+    wrapped.motley = SelectionCoordinator(selector, m, settings, _attribute(strategy, "weighted_by_key"))
     return wrapped
 
 
-def _chain(strategy: Any) -> Iterator[Any]:
-    """A strategy and those it wraps (differential privacy)."""
+class _SelectingStrategy:
+    """The methods that are put before a strategy's own."""
+
+    motley: SelectionCoordinator
+
+    def _start(self, grid: Grid, *args: Any, **options: Any) -> Any:
+        return super().start(_RecordingGrid(grid, self.motley), *args, **options)  # type: ignore[misc]
+
+    start = _start
+
+    def configure_train(self, server_round: int, arrays: Any, config: Any, grid: Any) -> list[Any]:
+        """Return the strategy's messages, addressed to the chosen clients."""
+        coordinator = self.motley
+        min_clients = max(_attribute(self, "min_available_nodes", 0), coordinator.m)
+        nodes = coordinator.open_round(grid, arrays, _attribute(self, "arrayrecord_key", "arrays"), min_clients)
+        if not nodes:
+            return []
+        n = len(nodes)
+        with _temporarily(self, fraction_train=1.0, min_train_nodes=n, min_available_nodes=n):
+            try:
+                messages = super().configure_train(server_round, arrays, config, _GridSubset(grid, nodes, coordinator.clock))  # type: ignore[misc]
+                return coordinator.address(messages)
+            except _TooFewNodesError:
+                raise ConfigError(
+                    f"the strategy waits for more nodes than the {n} chosen in round {server_round}; expected one that takes the "
+                    f"nodes of the grid it is given (a minimum of nodes of its own? choose m = {coordinator.m} to fit it)"
+                ) from None
+
+    def aggregate_train(self, server_round: int, replies: Iterable[Any]) -> tuple[Any, Any]:
+        """Return the strategy's step on the usable replies; the selector observes the round."""
+        coordinator, replies = self.motley, list(replies)
+        usable = coordinator.read_replies(replies)
+        failed = [reply for reply in replies if reply.has_error()]
+        before = self._copied_state() if coordinator.rehearsal else {}
+        arrays = metrics = None
+        try:
+            if usable or failed:
+                arrays, metrics = super().aggregate_train(server_round, [*usable, *failed])  # type: ignore[misc]
+        except flower("serverapp.exception").InconsistentMessageReplies as problem:
+            coordinator.refuse(str(problem))
+        vars(self).update(before)
+        return (arrays if coordinator.close_round(arrays) else None), metrics
+
+    def _copied_state(self) -> dict[str, Any]:
+        return copy.deepcopy({name: value for name, value in vars(self).items() if name != "motley"})
+
+    def configure_evaluate(self, server_round: int, arrays: Any, config: Any, grid: Any) -> list[Any]:
+        """Return the strategy's messages to nodes that it samples of those connected."""
+        coordinator = self.motley
+        coordinator.refresh(grid, arrays)
+        nodes = [coordinator.registry.node_of[client] for client in coordinator.registry.clients.tolist()]
+        if not nodes:
+            return []
+        n = min(_attribute(self, "min_evaluate_nodes", 0), len(nodes))
+        with _temporarily(self, min_evaluate_nodes=n, min_available_nodes=n):
+            try:
+                subset = _GridSubset(grid, nodes, coordinator.clock)
+                return list(super().configure_evaluate(server_round, arrays, config, subset))  # type: ignore[misc]
+            except _TooFewNodesError:
+                return []
+
+    def aggregate_evaluate(self, server_round: int, replies: Iterable[Any]) -> Any:
+        """Return the strategy's mean of the usable evaluations."""
+        replies = list(replies)
+        failed = [reply for reply in replies if reply.has_error()]
+        usable = self.motley.usable_evaluations([reply for reply in replies if not reply.has_error()])
+        try:
+            return super().aggregate_evaluate(server_round, [*usable, *failed])  # type: ignore[misc]
+        except flower("serverapp.exception").InconsistentMessageReplies:
+            return None
+
+
+class _TooFewNodesError(Exception):
+    """A strategy waits for more nodes than the grid that it is given has."""
+
+
+class _GridSubset:
+    """A grid that shows some of its nodes only."""
+
+    def __init__(self, grid: Grid, nodes: Sequence[int], clock: WallClock) -> None:
+        self._grid, self._nodes, self._clock = grid, list(nodes), clock
+        self._end_s = clock.now() + PATIENCE_S
+        self._calls = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._grid, name)
+
+    def get_node_ids(self) -> list[int]:
+        """Return the nodes; raise if they are asked for again and again."""
+        self._calls += 1
+        if self._calls > 2 and self._clock.now() > self._end_s:
+            raise _TooFewNodesError
+        return list(self._nodes)
+
+    def get_nodes(self) -> list[Any]:
+        """Return Flower's descriptions of the nodes."""
+        self.get_node_ids()
+        connected = {node.node_id: node for node in self._grid.get_nodes()}  # type: ignore[attr-defined]
+        return [connected[node] for node in self._nodes if node in connected]
+
+
+class _RecordingGrid:
+    """A grid that lets the coordinator record the times and errors of its messages."""
+
+    def __init__(self, grid: Grid, coordinator: SelectionCoordinator) -> None:
+        self._grid, self._coordinator = grid, coordinator
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._grid, name)
+
+    def send_and_receive(self, messages: Iterable[Any], *, timeout: float | None = None) -> list[Any]:
+        """Send messages and return the replies, as Flower's method does; a time-out is required."""
+        if timeout is None:
+            raise ConfigError(
+                "got no time-out for an exchange; expected start(..., timeout=seconds): nothing waits without a limit"
+            )
+        sent = exchange(self._grid, list(messages), timeout, self._coordinator.clock)
+        self._coordinator.record(sent)
+        return [one.reply for one in sent if one.reply is not None]
+
+
+def _nested(strategy: Any) -> Iterator[Any]:
+    """Yield a strategy and the strategies that it wraps (differential privacy)."""
     while callable(getattr(strategy, "configure_train", None)):
         yield strategy
         strategy = getattr(strategy, "strategy", None)
 
 
-def _innermost(strategy: Any, name: str, default: Any = None) -> Any:
-    return next((getattr(one, name) for one in _chain(strategy) if hasattr(one, name)), default)
+def _attribute(strategy: Any, name: str, default: Any = None) -> Any:
+    """Return an attribute of a strategy or of the first strategy inside it that has it."""
+    return next((getattr(one, name) for one in _nested(strategy) if hasattr(one, name)), default)
 
 
 @contextlib.contextmanager
-def _fitted(strategy: Any, **values: float) -> Iterator[None]:
-    """Attributes of the strategy (and of those it wraps) for a moment; those it does not have stay away."""
-    before = [(one, name, vars(one)[name]) for one in _chain(strategy) for name in values if name in vars(one)]
+def _temporarily(strategy: Any, **values: float) -> Iterator[None]:
+    """Set attributes of a strategy, and of those inside it, within a block; attributes that it does not have are not added."""
+    before = [(one, name, vars(one)[name]) for one in _nested(strategy) for name in values if name in vars(one)]
     for one, name, _ in before:
         setattr(one, name, values[name])
     try:
@@ -95,126 +219,3 @@ def _fitted(strategy: Any, **values: float) -> Iterator[None]:
     finally:
         for one, name, value in before:
             setattr(one, name, value)
-
-
-class _WaitsError(Exception):
-    """A strategy waits for nodes that will not come."""
-
-
-class _View:
-    """A grid of some of the nodes."""
-
-    def __init__(self, grid: Grid, nodes: Sequence[int], clock: Clock) -> None:
-        self._grid, self._nodes, self._clock = grid, list(nodes), clock
-        self._end_s = clock.now() + PATIENCE_S
-        self._looks = 0
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._grid, name)
-
-    def get_node_ids(self) -> list[int]:
-        """The nodes it shows; an error for who keeps asking."""
-        self._looks += 1
-        if self._looks > 2 and self._clock.now() > self._end_s:
-            raise _WaitsError
-        return list(self._nodes)
-
-    def get_nodes(self) -> list[Any]:
-        """The same, with what Flower knows of them."""
-        self.get_node_ids()
-        there = {node.node_id: node for node in self._grid.get_nodes()}  # type: ignore[attr-defined]
-        return [there[node] for node in self._nodes if node in there]
-
-
-class _Watched:
-    """A grid whose exchanges are noted: who answered, when, and who did not."""
-
-    def __init__(self, grid: Grid, chooser: SelectionCoordinator) -> None:
-        self._grid, self._chooser = grid, chooser
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._grid, name)
-
-    def send_and_receive(self, messages: Iterable[Any], *, timeout: float | None = None) -> list[Any]:
-        """Flower's own, with a limit."""
-        if timeout is None:
-            raise ConfigError(
-                "got no time-out for an exchange; expected start(..., timeout=seconds): nothing waits without a limit"
-            )
-        answers = exchange(self._grid, list(messages), timeout, self._chooser.clock)
-        self._chooser.note(answers)
-        return [answer.reply for answer in answers if answer.reply is not None]
-
-
-class _Chosen:
-    """What is put before a strategy's own methods."""
-
-    motley: SelectionCoordinator
-
-    def _start(self, grid: Grid, *args: Any, **options: Any) -> Any:
-        return super().start(_Watched(grid, self.motley), *args, **options)  # type: ignore[misc]
-
-    start = _start
-
-    def configure_train(self, server_round: int, arrays: Any, config: Any, grid: Any) -> list[Any]:
-        """The strategy's messages, to the chosen."""
-        chooser = self.motley
-        least = max(_innermost(self, "min_available_nodes", 0), chooser.m)
-        chosen = chooser.open(grid, arrays, _innermost(self, "arrayrecord_key", "arrays"), least)
-        if not chosen:
-            return []
-        view = _View(grid, list(chosen), chooser.clock)
-        n = len(chosen)
-        with _fitted(self, fraction_train=1.0, min_train_nodes=n, min_available_nodes=n):
-            try:
-                messages = list(super().configure_train(server_round, arrays, config, view))  # type: ignore[misc]
-            except _WaitsError:
-                raise ConfigError(
-                    f"the strategy waits for more nodes than the {n} chosen in round {server_round}; expected one that takes the "
-                    f"nodes of the grid it is given (a minimum of nodes of its own? choose m = {chooser.m} to fit it)"
-                ) from None
-        return chooser.address(messages)
-
-    def aggregate_train(self, server_round: int, replies: Iterable[Any]) -> tuple[Any, Any]:
-        """The strategy's step on what passed the checks; then the selector is told."""
-        replies = list(replies)
-        chooser = self.motley
-        good = chooser.read(replies)
-        failed = [reply for reply in replies if reply.has_error()]
-        kept = self._kept() if chooser.rehearsal else None
-        arrays = metrics = None
-        try:
-            if good or failed:
-                arrays, metrics = super().aggregate_train(server_round, [*good, *failed])  # type: ignore[misc]
-        except flower("serverapp.exception").InconsistentMessageReplies as problem:
-            chooser.refuse(str(problem))
-        if kept is not None:
-            vars(self).update(kept)
-        return (arrays if chooser.close(arrays) else None), metrics
-
-    def _kept(self) -> dict[str, Any]:
-        """The strategy as it is, for after a rehearsal."""
-        return copy.deepcopy({name: value for name, value in vars(self).items() if name != "motley"})
-
-    def configure_evaluate(self, server_round: int, arrays: Any, config: Any, grid: Any) -> list[Any]:
-        """The strategy's messages, to whom it likes of those who are there."""
-        chooser = self.motley
-        chooser.look(grid)
-        nodes = [chooser.register.node_of[client] for client in chooser.register.clients.tolist()]
-        if not nodes:
-            return []
-        least = min(_innermost(self, "min_evaluate_nodes", 0), len(nodes))
-        with _fitted(self, min_evaluate_nodes=least, min_available_nodes=least):
-            try:
-                return list(super().configure_evaluate(server_round, arrays, config, _View(grid, nodes, chooser.clock)))  # type: ignore[misc]
-            except _WaitsError:
-                return []
-
-    def aggregate_evaluate(self, server_round: int, replies: Iterable[Any]) -> Any:
-        """The strategy's mean of the evaluations that passed the checks."""
-        replies = list(replies)
-        good = self.motley.evaluations([reply for reply in replies if not reply.has_error()])
-        try:
-            return super().aggregate_evaluate(server_round, [*good, *(r for r in replies if r.has_error())])  # type: ignore[misc]
-        except flower("serverapp.exception").InconsistentMessageReplies:
-            return None

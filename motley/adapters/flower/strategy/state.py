@@ -1,0 +1,74 @@
+"""What changes in a run of a strategy with a selector: the state that grows from round to round, and the round under way."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from motley.adapters.flower.messages import Grid, SentMessage
+from motley.adapters.flower.strategy.participation import ParticipationRow
+from motley.core.arrays import Floats
+from motley.core.records import Cohort, Report
+
+__all__ = ["OpenRound", "SelectionState"]
+
+_TRAFFIC = ("probe_bits_down", "probe_bits_up", "train_bits_down", "train_bits_up")
+
+
+@dataclass
+class SelectionState:
+    """Everything that changes from round to round, beside the selector and the registry of nodes.
+
+    Parameters
+    ----------
+    round: number of the last round that was opened. dispatched: clients that were asked to train so far.
+    rows: the participation table. traffic: bits by purpose and direction.
+    found: how many clients were connected when more were awaited in vain; None where enough were.
+    initial_layer: last layer of the first model sent, ``[d]``. consensus: of the server's steps, ``[D]``.
+    round_trips: by client, seconds from sending to arrival of its last accepted reply.
+    reply_forms: by client, the form of its last reply. app_errors: by reason, the clients whose replies were useless since a reply
+    was last usable. probed: whether any client ever answered a probe.
+    """
+
+    round: int = 0
+    dispatched: int = 0
+    rows: list[ParticipationRow] = field(default_factory=list)
+    traffic: dict[str, float] = field(default_factory=lambda: dict.fromkeys(_TRAFFIC, 0.0))
+    found: int | None = None
+    initial_layer: Floats | None = None
+    consensus: Floats | None = None
+    round_trips: dict[int, float] = field(default_factory=dict)
+    reply_forms: dict[int, tuple[Any, ...]] = field(default_factory=dict)
+    app_errors: dict[str, set[int]] = field(default_factory=dict)
+    probed: bool = False
+
+    def add_traffic(self, purpose: str, bits_down: float, bits_up: float) -> None:
+        """Count bits that were sent for a purpose."""
+        self.traffic[f"{purpose}_bits_down"] += bits_down
+        self.traffic[f"{purpose}_bits_up"] += bits_up
+
+
+@dataclass
+class OpenRound:
+    """One round under way.
+
+    Parameters
+    ----------
+    grid: Flower's. model: the ArrayRecord that is sent. model_key: its key in the strategy's messages.
+    candidates: client -> node, the clients that were probed before the choice.
+    cohort: the selector's choice. clients: node -> client, those asked to train, in order of client id.
+    bits_down: by node, the size of its message. sent: by node, its message and the reply.
+    reports: of the clients asked to train, in order of client id.
+    """
+
+    grid: Grid
+    model: Any
+    model_key: str
+    candidates: dict[int, int] = field(default_factory=dict)
+    cohort: Cohort = field(default_factory=lambda: Cohort(np.zeros(0, np.int64)))
+    clients: dict[int, int] = field(default_factory=dict)
+    bits_down: dict[int, float] = field(default_factory=dict)
+    sent: dict[int, SentMessage] = field(default_factory=dict)
+    reports: list[Report] = field(default_factory=list)
