@@ -1,4 +1,4 @@
-"""Whom to ask. NumPy only: a selector runs in a simulation, on its own, or on the server of a real deployment."""
+"""Client selection: which clients take part in a round. Free of torch, so it runs in a simulation, alone, or in a deployment."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ __all__ = ["CATALOGUE", "SelectionRule", "Selector", "build"]
 
 
 def build(record: str | Mapping[str, Any], seed: int = 0, horizon: int | None = None) -> Selector[Any]:
-    """A selector from the same record as in an experiment file.
+    """Return a selector built from the same record as in an experiment file.
 
     Parameters
     ----------
-    record: a name, or ``{"name": "power_of_choice", "d": 20}``.
-    seed: of the selector's own randomness.
-    horizon: planned rounds, for rules that anneal.
+    record: a name, or a name with options: ``{"name": "power_of_choice", "d": 20}``.
+    seed: seed of the selector's own randomness.
+    horizon: planned number of rounds, for rules that anneal.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""ActiveFL: clients drawn with a probability exponential in a cached valuation, loss times the root of the size.
+"""ActiveFL draws clients with a probability exponential in their valuation: last known loss times the root of the data size.
 
 Goetz, Malik, Bui, Moon, Liu, Kumar: *Active Federated Learning*, arXiv:1909.12641, 2019. (Not *agnostic* federated learning,
 which is also abbreviated AFL.) Specification: selectors-baselines 3.
@@ -12,7 +12,7 @@ which is also abbreviated AFL.) Specification: selectors-baselines 3.
 Symbols: ``alpha1`` share of clients that are dropped, ``alpha2`` inverse temperature, ``alpha3`` share drawn uniformly, ``n_k``
 samples, ``K_A`` available. Defaults (0.75, 0.01, 0.1); FedCVR-Bolt's comparison takes (0.8, 1, 0).
 
-State, per client: ``num_examples``; ``loss``, the last one known, NaN before (valuation -inf).
+State, per client: ``num_examples``; ``loss``, the last known one, NaN before (valuation -inf).
 Needs: ``num_examples`` once; reported ``arrival_loss``: the received model before any local step, which costs each chosen
 client one forward pass. Probe cost: ``cold_start = "eval_all"``: in round 1 everybody available downloads the model and evaluates it;
 ``"unseen_low"``: none. ``Cohort.notes``: ``max_probability``, ``cv_probability`` of P over the available, ``eligible`` = |E|.
@@ -23,11 +23,11 @@ Deviations and readings
   code multiplies the mean by 1 / sqrt(n_k), which reverses the order, and adds 0.01 to every probability, which voids alpha1;
   another keeps the alpha1 best instead of dropping the alpha1 worst; others value the loss met in, or after, training.
 * INTERPRETATION-D n_drop is capped so that n_soft clients stay (12 clients, m = 6, alpha1 = 0.75 would leave 3).
-* INTERPRETATION-D with ``eval_all``, a client that comes later than round 1, or whose loss did not come back, is treated as in
+* INTERPRETATION-D with ``eval_all``, a client that appears after round 1, or whose loss was not returned, is treated as in
   ``unseen_low``: it enters through S2, or where fewer than n_soft clients of E have a valuation (then uniformly among the
   others of E; with no valuation at all everything is uniform).
 * Equal valuations at the edge of E are dropped at random. A loss that is not a number keeps the valuation before it; valuations
-  of clients that are not asked grow stale. A client that never enrolled has the mean size. ``Cohort.weights`` is not filled.
+  of clients that are not chosen grow stale. A client that never enrolled has the mean size. ``Cohort.weights`` is not filled.
 
 >>> from motley.selectors import Selector
 >>> from motley.core.records import Outcome, Reports
@@ -45,16 +45,16 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
+from typing_extensions import override
 
-from motley.core.arrays import Floats, Ids
+from motley.core.arrays import Floats, Ids, Ints
 from motley.core.errors import ConfigError
 from motley.core.paper import Paper
 from motley.core.records import Cohort, Outcome, Reports, SelectionContext, SignalRequirements
 from motley.core.table import ClientTable
 from motley.selectors.base import SelectionRule
-from motley.selectors.common.sampling import Ties, gumbel_top_m, softmax
-from motley.selectors.common.sizes import SIZE, put_sizes, sizes
+from motley.selectors.common.client_signals import SIZE, put_sizes, sizes
+from motley.selectors.common.sampling import Ties, gumbel_top_m, probability_notes, softmax
 
 __all__ = ["ActiveFL", "ActiveFLState"]
 
@@ -71,15 +71,15 @@ class ActiveFLState:
 
 @dataclass(frozen=True)
 class ActiveFL(SelectionRule[ActiveFLState]):
-    """Softmax over cached valuations.
+    """Draw by a softmax over cached valuations.
 
     Parameters
     ----------
-    alpha1: share of the available that is dropped, lowest valuations first; in [0, 1).
-    alpha2: inverse temperature of the softmax; 0 is uniform over who is left.
+    alpha1: share of the available clients that is dropped, lowest valuations first; in [0, 1).
+    alpha2: inverse temperature of the softmax; 0 is uniform over the clients left.
     alpha3: share of the cohort that is drawn uniformly; in [0, 1].
     cold_start: ``"eval_all"``: everybody evaluates the first model in round 1; ``"unseen_low"``: unseen clients come last.
-    ties: at the edge of the dropped: ``"random"``, or ``"lowest_id"`` stays, for tests.
+    ties: which clients of equal valuation are kept at the edge of the dropped ones: ``"random"``, or ``"lowest_id"`` for tests.
     """
 
     alpha1: float = 0.75
@@ -99,49 +99,49 @@ class ActiveFL(SelectionRule[ActiveFLState]):
 
     def __post_init__(self) -> None:
         if not 0 <= self.alpha1 < 1:
-            raise ConfigError(
-                f"got alpha1 = {self.alpha1}; expected a share in [0, 1): of the clients, the one that is dropped"
-            )
+            raise ConfigError(f"got alpha1 = {self.alpha1}; expected a share in [0, 1): of the clients, those dropped")
         if not 0 <= self.alpha2 < math.inf:
-            raise ConfigError(f"got alpha2 = {self.alpha2}; expected a number of at least 0 (0 is uniform over who is left)")
+            raise ConfigError(
+                f"got alpha2 = {self.alpha2}; expected a number of at least 0 (0 is uniform over the clients left)"
+            )
         if not 0 <= self.alpha3 <= 1:
-            raise ConfigError(f"got alpha3 = {self.alpha3}; expected a share in [0, 1]: of the cohort, the one drawn uniformly")
+            raise ConfigError(f"got alpha3 = {self.alpha3}; expected a share in [0, 1]: of the cohort, those drawn uniformly")
 
+    @override
     def needs(self) -> SignalRequirements:
-        """Sizes, the loss at arrival, and the first model's loss everywhere with ``eval_all``."""
         first: dict[str, int | None] = {"loss": None} if self.cold_start == "eval_all" else {}
         return SignalRequirements(frozenset({SIZE}), first, frozenset({"arrival_loss"}))
 
+    @override
     def init(self) -> ActiveFLState:
-        """Nobody valued."""
         return ActiveFLState()
 
+    @override
     def candidates(self, state: ActiveFLState, context: SelectionContext) -> Ids:
-        """Everybody in round 1 with ``eval_all``."""
         first = self.cold_start == "eval_all" and context.round == 1
         return context.available if first else np.zeros(0, np.int64)
 
     def valuations(self, state: ActiveFLState, available: Ids) -> Floats:
-        """``v_k = sqrt(n_k) L_k``, ``[K_A]``; ``-inf`` without a loss."""
+        """Return ``v_k = sqrt(n_k) L_k``, ``[K_A]``; ``-inf`` without a loss."""
         value = np.sqrt(sizes(state.clients, available)) * state.clients.get("loss", available)
         value[np.isnan(value)] = -np.inf
         return value
 
     def parts(self, m: int, available: int) -> tuple[int, int]:
-        """n_soft and n_drop for a cohort of m."""
+        """Return n_soft and n_drop for a cohort of m."""
         n_soft = math.floor((1.0 - self.alpha3) * m + 1e-9)
         return n_soft, min(math.floor(self.alpha1 * available + 1e-9), available - n_soft)
 
     def log_weights(self, value: Floats) -> Floats:
-        """Logarithm of P over the eligible, not normalised, for gumbel_top_m and softmax; equal for all without valuations."""
+        """Return the logarithm of P over the eligible clients, not normalised; equal for all if there are no valuations."""
         valued = value > -np.inf
         if not valued.any():
             return np.zeros(len(value))
         out = np.full(len(value), -np.inf)
         return np.asarray(np.multiply(self.alpha2, value - value.max(), out=out, where=valued))
 
+    @override
     def select(self, state: ActiveFLState, context: SelectionContext) -> Cohort:
-        """n_soft by valuation among the eligible, the rest uniformly among all the others."""
         n_soft, n_drop = self.parts(context.m, len(context.available))
         value = self.valuations(state, context.available)
         eligible = _largest(value, len(value) - n_drop, context.rng, self.ties)
@@ -151,12 +151,11 @@ class ActiveFL(SelectionRule[ActiveFLState]):
         uniform = context.rng.choice(others, context.m - n_soft, replace=False, shuffle=False)
         p = np.zeros(len(value))
         p[eligible] = softmax(log_weights)
-        notes = {"max_probability": p.max(), "cv_probability": p.std() * len(p), "eligible": len(eligible)}
-        told = {name: float(n) for name, n in notes.items()}
-        return Cohort(np.concatenate([context.available[soft], uniform]), notes=told, probabilities=p)
+        notes = {**probability_notes(p), "eligible": float(len(eligible))}
+        return Cohort(np.concatenate([context.available[soft], uniform]), notes=notes, probabilities=p)
 
+    @override
     def observe(self, state: ActiveFLState, round: int, reports: Reports) -> ActiveFLState:
-        """Sizes at enrolment, losses of the first evaluation, then losses at arrival."""
         clients = put_sizes(state.clients, reports)
         for part, name in ((reports.of(Outcome.PROBED), "loss"), (reports.of(Outcome.ACCEPTED), "arrival_loss")):
             if len(part):
@@ -164,8 +163,8 @@ class ActiveFL(SelectionRule[ActiveFLState]):
         return ActiveFLState(clients)
 
 
-def _largest(value: Floats, count: int, rng: np.random.Generator, ties: Ties) -> NDArray[np.int64]:
-    """Positions (ascending) of the ``count`` largest: a set, so nothing is sorted."""
+def _largest(value: Floats, count: int, rng: np.random.Generator, ties: Ties) -> Ints:
+    """Return the positions, ascending, of the ``count`` largest values."""
     if count >= len(value):
         return np.arange(len(value))
     edge = np.partition(value, len(value) - count)[len(value) - count] if count else np.inf

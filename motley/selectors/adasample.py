@@ -1,4 +1,4 @@
-"""AdaSample: one sampling distribution that minimises the rounds to a target times the seconds of a round.
+"""AdaSample draws clients from one distribution that minimises rounds to a target times seconds per round.
 
 Luo, Xiao, Wang, Huang, Tassiulas: *Tackling System and Statistical Heterogeneity for Federated Learning with Adaptive Client
 Sampling*, INFOCOM 2022 (arXiv:2112.11256; journal version arXiv:2404.13804). Specification: selectors-baselines 13.
@@ -25,14 +25,14 @@ Deviations and readings
 * INTERPRETATION-R the bound behind f; f, c0 and the coefficients are those of the released code, which solves by a generic
   solver. Its draw *without* replacement with these coefficients is biased and not offered.
 * INTERPRETATION-D without pilots (default): c0 = 0 unless given, G from one gradient at the first model.
-* READING the paper's pilots start twice from the first model; here the weighted pilot goes on where the uniform one ended, and
-  nothing learned is thrown away. Both are compared by how much they raise 1 / loss: the bound has loss ~ (alpha X + beta) / R, so
+* READING the paper's pilots start twice from the first model; here the weighted pilot continues where the uniform one ended, and
+  no training is thrown away. Both are compared by how much they raise 1 / loss: the bound has loss ~ (alpha X + beta) / R, so
   equal starts give the published count of rounds to equal losses, and only the ratio R_w : R_u enters c0. It takes the loss's
   optimum as 0. ``c0`` is the mean over 5 levels, from losses smoothed by a Gaussian of 5 rounds, interpolated between rounds.
-* The pilot's loss is ``arrival_loss`` averaged over those who report, with weights p_k / q_k. R_u = R_w at all levels, or nothing
-  learned in a pilot: c0 = 0. c0 < 0: 0. G of 0 counts as 0.001 max G.
-* INTERPRETATION-D G, or tau, of a client that never told is the mean of the others. A client that came after q was solved has
-  the mean q per share of data. q is renormalised over the available. A norm or duration that is not a number is left out.
+* The pilot's loss is ``arrival_loss`` averaged over the reporting clients, with weights p_k / q_k. R_u = R_w at all levels, or no
+  progress in a pilot: c0 = 0. c0 < 0: 0. G of 0 counts as 0.001 max G.
+* INTERPRETATION-D an unknown G or tau is the mean of the others. A client that appears after q was solved has the mean q per
+  share of data. q is renormalised over the available clients. A norm or duration that is not a number is left out.
 * The released notebook divides c0 by m before use, the derivation does not (unresolved): ``c0_divisor``.
 * INTERPRETATION-D as in ``uniform``'s weighted_wr there are ``min(m, K_A)`` draws also where that is everybody.
 
@@ -46,11 +46,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, get_args
 
 import numpy as np
 from scipy.ndimage import gaussian_filter1d
 from scipy.optimize import minimize_scalar
+from typing_extensions import override
 
 from motley.core.arrays import Floats, Ids
 from motley.core.errors import ConfigError
@@ -58,10 +59,8 @@ from motley.core.paper import Paper
 from motley.core.records import Cohort, Outcome, Reports, SelectionContext, SignalRequirements
 from motley.core.table import ClientTable
 from motley.selectors.base import SelectionRule
-from motley.selectors.common.durations import ESTIMATES, estimated_s, measured_s
-from motley.selectors.common.missing import filled
-from motley.selectors.common.sampling import with_replacement
-from motley.selectors.common.sizes import SIZE, put_sizes, shares
+from motley.selectors.common.client_signals import ESTIMATES, SIZE, estimated_s, filled, measured_s, put_sizes, shares
+from motley.selectors.common.sampling import probability_notes, with_replacement
 
 __all__ = ["AdaSample", "AdaSampleState", "bound_constant", "pilot_constant", "solve"]
 
@@ -77,13 +76,13 @@ _DEFAULTS = {SIZE: np.nan, "norm": np.nan, "seconds": np.nan, "count": 0.0, "q":
 
 @dataclass(frozen=True)
 class AdaSampleState:
-    """Where the rule is, and what it knows.
+    """The phase of the rule and its measurements.
 
     Parameters
     ----------
-    phase: the pilot under way, or ``"solved"`` (draws from q).
-    c0: in use once solved.
-    uniform, weighted: the loss met in each round of the two pilots, ``[rounds]``.
+    phase: the pilot that is running, or ``"solved"`` (draws from q).
+    c0: the constant in use once solved.
+    uniform, weighted: the loss in each round of the two pilots, ``[rounds]``.
     clients: columns as named in the module's docstring.
     """
 
@@ -96,14 +95,14 @@ class AdaSampleState:
 
 @dataclass(frozen=True)
 class AdaSample(SelectionRule[AdaSampleState]):
-    """Independent draws from one optimal distribution.
+    """Draw independently from one optimal distribution.
 
     Parameters
     ----------
-    pilots: estimate c0, G and tau in two pilots, which are the run's first rounds; otherwise probe G and tau in round 1.
+    pilots: estimate c0, G and tau in two pilots, which are the run's first rounds; otherwise G and tau are probed in round 1.
     c0: beta / alpha of the bound, where it is known; not with pilots, which estimate it.
     pilot_fall: the uniform pilot ends when the loss has fallen by this share; the weighted when 1 / loss has risen as much.
-    pilot_rounds: neither pilot lasts longer.
+    pilot_rounds: the longest that either pilot lasts.
     refresh: solve anew every so many rounds, with the norms and durations reported since; None: q is fixed, as published.
     c0_divisor: c0 is divided by it; the released notebook has the cohort size here.
     """
@@ -137,27 +136,27 @@ class AdaSample(SelectionRule[AdaSampleState]):
         if self.refresh is not None and self.refresh < 1:
             raise ConfigError(f"got refresh = {self.refresh}; expected at least 1 round, or none to solve once")
 
+    @override
     def needs(self) -> SignalRequirements:
-        """Sizes; norms and durations from pilots or from a probe in round 1; norms again where q is refreshed."""
         if self.pilots:
             return SignalRequirements(frozenset({SIZE}), {}, frozenset({"max_grad_norm", "arrival_loss"}))
         probed: dict[str, int | None] = dict.fromkeys(("grad_norm", *sorted(ESTIMATES)))
         return SignalRequirements(frozenset({SIZE}), probed, frozenset({"max_grad_norm"} if self.refresh else ()))
 
+    @override
     def provides(self) -> frozenset[str]:
-        """The unbiased coefficients."""
         return frozenset({"weights"})
 
+    @override
     def init(self) -> AdaSampleState:
-        """The first pilot, or all equal until the probe."""
         return AdaSampleState("uniform" if self.pilots else "solved", 0.0 if self.pilots else self.c0)
 
+    @override
     def candidates(self, state: AdaSampleState, context: SelectionContext) -> Ids:
-        """Everybody in round 1, unless pilots do it."""
         return context.available if not self.pilots and context.round == 1 else np.zeros(0, np.int64)
 
     def probabilities(self, state: AdaSampleState, available: Ids) -> Floats:
-        """q over the available, ``[K_A]``, sums to 1."""
+        """Return q over the available clients, ``[K_A]``, sums to 1."""
         if state.phase == "uniform":
             return np.full(len(available), 1.0 / len(available))
         p = shares(state.clients, available)
@@ -166,50 +165,49 @@ class AdaSample(SelectionRule[AdaSampleState]):
         q = state.clients.get("q", available)
         missing = np.isnan(q)
         if missing.any():
-            there = float(p[~missing].sum())
-            q = np.where(missing, p * (float(q[~missing].sum()) / there if there > 0 else 1.0), q)
+            known = float(p[~missing].sum())
+            q = np.where(missing, p * (float(q[~missing].sum()) / known if known > 0 else 1.0), q)
         return np.asarray(q / q.sum())
 
+    @override
     def select(self, state: AdaSampleState, context: SelectionContext) -> Cohort:
-        """m independent draws, their multiplicity and unbiased coefficients."""
         q = self.probabilities(state, context.available)
         at, counts = with_replacement(q, context.m, context.rng)
         weights = counts * shares(state.clients, context.available)[at] / (context.m * q[at])
-        notes = {
-            "max_probability": q.max(), "cv_probability": q.std() * len(q), "max_weight": weights.max(),
-            "phase": ("uniform", "weighted", "solved").index(state.phase), "c0": state.c0,
-        }  # fmt: skip
-        told = {name: float(value) for name, value in notes.items()}
-        return Cohort(context.available[at], weights, counts, notes=told, probabilities=q)
+        phase = float(get_args(Phase).index(state.phase))
+        notes = {**probability_notes(q), "max_weight": float(weights.max()), "phase": phase, "c0": float(state.c0)}
+        return Cohort(context.available[at], weights, counts, notes=notes, probabilities=q)
 
+    @override
     def observe(self, state: AdaSampleState, round: int, reports: Reports) -> AdaSampleState:
-        """Sizes at enrolment; the probe solves; pilots collect losses, norms and durations; a refresh solves anew."""
         clients = put_sizes(state.clients, reports)
-        asked, done = reports.of(Outcome.PROBED), reports.of(Outcome.ACCEPTED)
-        if len(asked):
-            heard = _heard(clients, asked.ids, asked.signal("grad_norm"), estimated_s(asked))
-            return self._solved(replace(state, clients=heard))
-        if len(done) and (state.phase != "solved" or self.refresh):
-            norm = done.signal("max_grad_norm") if state.phase == "uniform" or self.refresh else np.full(len(done), np.nan)
-            clients = _heard(clients, done.ids, norm, measured_s(done), measured=True)
+        probed, accepted = reports.of(Outcome.PROBED), reports.of(Outcome.ACCEPTED)
+        if len(probed):
+            measured = _put_measured(clients, probed.ids, probed.signal("grad_norm"), estimated_s(probed))
+            return self._solved(replace(state, clients=measured))
+        if len(accepted) and (state.phase != "solved" or self.refresh):
+            norm = (
+                accepted.signal("max_grad_norm") if state.phase == "uniform" or self.refresh else np.full(len(accepted), np.nan)
+            )
+            clients = _put_measured(clients, accepted.ids, norm, measured_s(accepted), average=True)
         state = replace(state, clients=clients)
         if len(reports.of(Outcome.ENROLLED)):  # not the end of a round
             return state
         if state.phase != "solved":
-            return self._pilot(state, done)
+            return self._pilot(state, accepted)
         return self._solved(state) if self.refresh and round % self.refresh == 0 else state
 
-    def _pilot(self, state: AdaSampleState, done: Reports) -> AdaSampleState:
-        """One more round of a pilot; the second one's end solves."""
+    def _pilot(self, state: AdaSampleState, accepted: Reports) -> AdaSampleState:
+        """Return the state after one more round of a pilot; the end of the second pilot solves for q."""
         losses = state.uniform if state.phase == "uniform" else state.weighted
-        loss = np.clip(done.signal("arrival_loss"), 0.0, LARGEST)
-        told = done.ids[~np.isnan(loss)]
-        if len(told):
-            weight = shares(state.clients, told) if state.phase == "uniform" else np.ones(len(told))
-            weight = weight if weight.any() else np.ones(len(told))
+        loss = np.clip(accepted.signal("arrival_loss"), 0.0, LARGEST)
+        known = accepted.ids[~np.isnan(loss)]
+        if len(known):
+            weight = shares(state.clients, known) if state.phase == "uniform" else np.ones(len(known))
+            weight = weight if weight.any() else np.ones(len(known))
             losses = np.append(losses, np.average(loss[~np.isnan(loss)], weights=weight))
         elif len(losses):
-            losses = np.append(losses, losses[-1])  # a round without reports: it took its time, and nothing was learned
+            losses = np.append(losses, losses[-1])  # a round without reports counts, and brought no progress
         else:
             return state
         rise, long = _rise(losses), len(losses) >= self.pilot_rounds
@@ -224,7 +222,7 @@ class AdaSample(SelectionRule[AdaSampleState]):
         return self._solved(replace(state, phase="solved", c0=c0))
 
     def _solved(self, state: AdaSampleState) -> AdaSampleState:
-        """q of every client known so far."""
+        """Return the state with q of every client known so far."""
         clients, ids = state.clients, state.clients.ids
         if not len(ids):
             return state
@@ -235,7 +233,7 @@ class AdaSample(SelectionRule[AdaSampleState]):
 
 
 def solve(bound: Floats, tau: Floats, c0: float) -> tuple[Floats, float]:
-    """The q that minimises ``(sum q tau) (sum B / q + c0)``, and its mu.
+    """Return the q that minimises ``(sum q tau) (sum B / q + c0)``, and its mu.
 
     The minimum lies in the family ``q ~ sqrt(B / (tau + mu))``. Along it f needs two sums only: with ``r = sqrt(tau + mu)``,
     ``S = sum sqrt(B) / r`` and ``U = sum sqrt(B) r`` it is ``(U - mu S) / S * (S U + c0)``. f varies slowly in log u, where
@@ -275,7 +273,7 @@ def solve(bound: Floats, tau: Floats, c0: float) -> tuple[Floats, float]:
 
 
 def bound_constant(p: Floats, norm: Floats, rounds_uniform: Floats, rounds_weighted: Floats) -> Floats:
-    """``c0 = (R_w N - R_u M) / (R_u - R_w)``, one for each pair of round counts ``[n]``; NaN where they are equal.
+    """Return ``c0 = (R_w N - R_u M) / (R_u - R_w)`` for each pair of round counts ``[n]``; NaN where they are equal.
 
     Parameters
     ----------
@@ -288,7 +286,7 @@ def bound_constant(p: Floats, norm: Floats, rounds_uniform: Floats, rounds_weigh
 
 
 def pilot_constant(p: Floats, norm: Floats, uniform: Floats, weighted: Floats) -> float:
-    """c0 from the losses after 0, 1, 2, .. rounds of the two pilots ``[rounds]``; 0 where they do not tell."""
+    """Return c0 from the losses after 0, 1, 2, .. rounds of the two pilots ``[rounds]``; 0 where it cannot be estimated."""
     rises = [np.maximum.accumulate(_rise(losses)) for losses in (uniform, weighted)]
     top = min(rise[-1] for rise in rises)
     if not top > 0:
@@ -304,7 +302,7 @@ def pilot_constant(p: Floats, norm: Floats, uniform: Floats, weighted: Floats) -
 
 
 def _inverse(losses: Floats) -> Floats:
-    """1 / loss, of the smoothed losses."""
+    """Return 1 / loss, of the smoothed losses."""
     return np.asarray(1.0 / np.maximum(gaussian_filter1d(losses, SMOOTHING, mode="nearest"), 1e-12))
 
 
@@ -312,10 +310,10 @@ def _rise(losses: Floats) -> Floats:
     return np.asarray(_inverse(losses) - _inverse(losses)[0])
 
 
-def _heard(clients: ClientTable, ids: Ids, norm: Floats, seconds: Floats, measured: bool = False) -> ClientTable:
-    """Largest norms; mean durations, where the first measured one replaces the estimate."""
+def _put_measured(clients: ClientTable, ids: Ids, norm: Floats, seconds: Floats, average: bool = False) -> ClientTable:
+    """Write largest norms and durations; with ``average`` mean durations, where the first measured one replaces the estimate."""
     new = {"norm": np.fmax(clients.get("norm", ids), np.minimum(np.abs(norm), LARGEST)), "seconds": seconds}
-    if measured:
+    if average:
         old, count = clients.get("seconds", ids), clients.get("count", ids)
         new["seconds"] = np.where(count > 0, old + (seconds - old) / (count + 1.0), seconds)
         new["count"] = count + ~np.isnan(seconds)

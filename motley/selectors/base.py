@@ -1,12 +1,12 @@
-"""The two halves of every selector: :class:`SelectionRule`, pure, for authors; :class:`Selector`, the one shell users hold.
+"""The two parts of every selector: the rule that authors write, :class:`SelectionRule`, and its user's handle, :class:`Selector`.
 
-A rule is a frozen dataclass of options and a handful of functions of (options, state, ask). ``select`` changes nothing;
-only ``observe`` moves state. The shell keeps the state, makes the generators, and enforces once what would otherwise be
-repeated in every rule:
+A rule is a frozen dataclass of options with a few pure functions of (options, state, context). ``select`` changes nothing;
+only ``observe`` returns a new state. The :class:`Selector` keeps the state, makes the random generators, and checks once what
+every rule would otherwise have to check:
 
-* ids arrive in any order and reach the rule sorted; a duplicate is refused;
-* a non-finite signal never reaches a rule: it becomes NaN, which means absent (selectors-baselines 0.3.2);
-* the signals of a late, dropped or rejected client never reach a rule (0.3.7);
+* ids may come in any order and reach the rule sorted; a repeated id is refused;
+* a non-finite signal reaches the rule as NaN, which means absent (selectors-baselines 0.3.2);
+* the signals of a late, dropped or rejected client never reach the rule (0.3.7);
 * a cohort that breaks the contract is refused with :class:`~motley.core.errors.ContractError`.
 """
 
@@ -32,19 +32,28 @@ from motley.selectors.catalogue import CATALOGUE
 __all__ = ["SelectionRule", "Selector"]
 
 S = TypeVar("S")
-_SILENT = (Outcome.LATE, Outcome.DROPPED, Outcome.REJECTED)
+_UNUSABLE = (Outcome.LATE, Outcome.DROPPED, Outcome.REJECTED)
 
 
-def _rising(ids: Ids) -> bool:
+def _ascending(ids: Ids) -> bool:
     return bool((ids[1:] > ids[:-1]).all())
 
 
 class SelectionRule(ABC, Generic[S]):
-    """Whom to ask. Subclasses are frozen dataclasses of options; variants of one paper are a ``Literal`` option.
+    """A client-selection method: a frozen dataclass of options whose methods are pure functions of state and context.
 
-    ``upload_visibility`` says whether the rule needs something of each single upload (``"each"``) or nothing that secure aggregation
-    would forbid (``"sum"``). ``deterministic`` declares that seeds do not matter, ``takes_fewer`` that a cohort may be smaller
-    than ``size`` announces, down to nobody: an abandoned round.
+    To write a rule, subclass it with a dataclass of options, name its ``paper``, define a frozen dataclass for the state, and
+    implement ``init`` and ``select``; override the other methods where the method needs them. Variants of one paper are a
+    ``Literal`` option. In each round a rule is called in this order: ``size``, ``candidates`` (clients to probe), ``observe``
+    (probe results), ``select``, ``observe`` (the cohort's reports).
+
+    Class attributes
+    ----------------
+    paper: the publication that defines the rule.
+    upload_visibility: ``"each"`` if the rule uses a number computed from a single client's upload, ``"sum"`` if secure
+        aggregation, which reveals only sums of uploads, would not disturb it.
+    deterministic: whether the seed has no influence on the cohorts.
+    takes_fewer: whether a cohort may be smaller than ``size`` announces, even empty: an abandoned round.
     """
 
     paper: ClassVar[Paper]
@@ -53,45 +62,53 @@ class SelectionRule(ABC, Generic[S]):
     takes_fewer: ClassVar[bool] = False
 
     def needs(self) -> SignalRequirements:
-        """What must be measured and sent; follows the options."""
+        """Return the signals that clients must measure and send, given the options; by default none."""
         return SignalRequirements()
 
     def provides(self) -> frozenset[str]:
-        """Which columns of :class:`~motley.core.records.Cohort` a weighting (``"weights"``, ``"scores"``) and an allocator
-        (``"scores"``, ``"upload_ratio"``) may count on."""
+        """Return which columns of :class:`~motley.core.records.Cohort` the rule always fills.
+
+        A client weighting may rely on ``"weights"`` or ``"scores"``, an upload allocator on ``"scores"`` or ``"upload_ratio"``.
+        """
         return frozenset()
 
     @abstractmethod
     def init(self) -> S:
-        """The state before anything was observed: a frozen dataclass of numbers, arrays and ClientTables."""
+        """Return the state before any observation: a frozen dataclass of numbers, arrays and ClientTables."""
 
     def size(self, round: int, m: int, available: int) -> int:
-        """How many clients this rule takes; FLASH's first round is everybody."""
+        """Return how many clients ``select`` will take when m are wanted, at most ``available``; by default ``min(m, available)``."""
         return min(m, available)
 
     def candidates(self, state: S, context: SelectionContext) -> Ids:
-        """Whom to measure before the choice; default nobody."""
+        """Return the ids of the clients to probe before the choice; by default none."""
         return np.zeros(0, np.int64)
 
     @abstractmethod
     def select(self, state: S, context: SelectionContext) -> Cohort:
-        """The cohort: a function of the arguments alone. ``ask.m`` is already ``size(...)``."""
+        """Return the cohort, a function of the arguments alone; ``context.m`` is already ``size(...)``."""
 
     def observe(self, state: S, round: int, reports: Reports) -> S:
-        """The next state. Called once after a probe (outcome ``PROBED``), once for enrolments (``ENROLLED``, round 0), and
-        exactly once per round after the server step, also without reports. In a round whose cohort was a rehearsal, a second
-        time with outcome ``PROBED`` before the last call (see :class:`~motley.core.records.Cohort`)."""
+        """Return the next state, given new reports; by default the state does not change.
+
+        Called after enrolments (outcome ``ENROLLED``, round 0), after a probe (``PROBED``), and exactly once per round after the
+        server step, also without reports. After a rehearsal it is called a second time with ``PROBED`` before that last call
+        (see :class:`~motley.core.records.Cohort`).
+        """
         return state
 
 
 class Selector(Generic[S]):
-    """A rule, its state and a seed: what users hold, in a simulation, on its own, or in a deployment.
+    """A selection rule with its state and seed: the object users hold in a simulation, on its own, or in a deployment.
+
+    Once per round call :meth:`probe` and report the measurements of the clients it returns to :meth:`observe`; call
+    :meth:`select` for the cohort; report what the cohort sent back to :meth:`observe`, also if nothing came back.
 
     Parameters
     ----------
-    rule: the options.
-    seed: any integer; same seed, same choices.
-    horizon: planned rounds; rules that anneal towards the end refuse None.
+    rule: the selection method and its options.
+    seed: any integer; the same seed and reports give the same cohorts.
+    horizon: planned number of rounds; required by rules that anneal towards the last round.
 
     Raises
     ------
@@ -118,10 +135,10 @@ class Selector(Generic[S]):
         self.horizon = horizon
         self.state: S = rule.init()
 
-    def _ask(self, purpose: str, round: int, available_ids: ArrayLike, m: int, dispatch: int) -> SelectionContext:
+    def _context(self, purpose: str, round: int, available_ids: ArrayLike, m: int, dispatch: int) -> SelectionContext:
         ids = np.atleast_1d(np.asarray(available_ids, dtype=np.int64))
-        ids = ids if _rising(ids) else np.sort(ids)
-        if not _rising(ids):
+        ids = ids if _ascending(ids) else np.sort(ids)
+        if not _ascending(ids):
             raise ContractError("the same client is available twice")
         if m < 0:
             raise ConfigError(f"got m = {m}; expected a cohort size of at least 0", key="cohort")
@@ -129,18 +146,18 @@ class Selector(Generic[S]):
         return SelectionContext(round, dispatch, ids, self.rule.size(round, m, len(ids)), rng, self.horizon)
 
     def probe(self, round: int, available_ids: ArrayLike, m: int, dispatch: int = 0) -> Ids:
-        """Ids to measure before :meth:`select` (sorted); report what was measured to :meth:`observe` as ``PROBED``."""
-        context = self._ask("probe", round, available_ids, m, dispatch)
+        """Return the ids of the clients to probe before :meth:`select`, sorted; report their signals as ``PROBED``."""
+        context = self._context("probe", round, available_ids, m, dispatch)
         if not len(context.available) or not context.m:
             return np.zeros(0, np.int64)
         ids = self.rule.candidates(self.state, context)
-        ids = ids if _rising(ids) else np.sort(ids)
+        ids = ids if _ascending(ids) else np.sort(ids)
         self._check_within(ids, context)
         return ids
 
     def select(self, round: int, available_ids: ArrayLike, m: int, dispatch: int = 0) -> Cohort:
-        """The cohort of this round; calling it twice gives the same answer twice."""
-        context = self._ask("select", round, available_ids, m, dispatch)
+        """Return the cohort of this round, and of this dispatch where there are several; a second call returns the same."""
+        context = self._context("select", round, available_ids, m, dispatch)
         if not len(context.available) or not context.m:
             return Cohort(np.zeros(0, np.int64))
         cohort = self.rule.select(self.state, context)
@@ -151,25 +168,25 @@ class Selector(Generic[S]):
             column = getattr(cohort, name)
             if column is not None and len(column) != len(cohort.ids):
                 raise ContractError(f"{type(self.rule).__name__}: {name} has {len(column)} entries for {len(cohort.ids)} ids")
-        law, there = cohort.probabilities, len(context.available)
-        if law is not None and len(law) != there:
-            raise ContractError(f"{type(self.rule).__name__}: probabilities has {len(law)} entries for {there} available")
+        p, available = cohort.probabilities, len(context.available)
+        if p is not None and len(p) != available:
+            raise ContractError(f"{type(self.rule).__name__}: probabilities has {len(p)} entries for {available} available")
         return cohort
 
     def observe(self, round: int, reports: Reports | Iterable[Report]) -> None:
-        """Take in what was learned; order of the reports does not matter."""
+        """Update the state from reports, in any order."""
         if not isinstance(reports, Reports):
             reports = Reports.from_rows(reports)
-        if not _rising(reports.ids):
+        if not _ascending(reports.ids):
             reports = reports[np.argsort(reports.ids)]
-        silent = np.isin(reports.outcome, [int(o) for o in _SILENT])
+        unusable = np.isin(reports.outcome, [int(o) for o in _UNUSABLE])
         clean = {}
         for name, value in reports.signals.items():
-            if len(value) and not value.strides[0] and not silent.any() and np.isfinite(value[0]).all():
-                clean[name] = value  # one row repeated: it stays so
+            if len(value) and not value.strides[0] and not unusable.any() and np.isfinite(value[0]).all():
+                clean[name] = value  # one row repeated: no copy is made
                 continue
             bad = ~np.isfinite(value)
-            bad[silent] = True
+            bad[unusable] = True
             clean[name] = np.where(bad, np.nan, value) if bad.any() else value
         self.state = self.rule.observe(self.state, round, dataclasses.replace(reports, signals=clean))
 
@@ -177,29 +194,29 @@ class Selector(Generic[S]):
         if ids is context.available:
             return
         name = type(self.rule).__name__
-        if not _rising(ids) and not _rising(np.sort(ids)):
+        if not _ascending(ids) and not _ascending(np.sort(ids)):
             raise ContractError(f"{name} chose a client twice")
         at = np.minimum(np.searchsorted(context.available, ids), len(context.available) - 1)
         if not (context.available[at] == ids).all():
             raise ContractError(f"{name} chose a client that is not available")
 
     def to_bytes(self) -> bytes:
-        """Options, state, seed and horizon; no pickle, readable by the next version or refused by name."""
+        """Return options, state, seed and horizon as bytes, without pickle."""
         options = {f.name: getattr(self.rule, f.name) for f in dataclasses.fields(self.rule)}  # type: ignore[arg-type]
         saved = {"rule": type(self.rule).__qualname__, "options": options, "state": codec.encode(self.state)}
         return codec.encode({**saved, "seed": self.seed, "horizon": self.horizon})
 
     @classmethod
     def from_bytes(cls, data: bytes, rule: type[SelectionRule[S]] | None = None) -> Selector[S]:
-        """The selector again. A rule of your own is named by its class; ours are found by name.
+        """Return the selector that :meth:`to_bytes` stored; pass ``rule`` for a rule that is not in the catalogue.
 
         Raises
         ------
-        CodecError: truncated or foreign bytes, a rule that is not known here, or one with other options than here.
+        CodecError: truncated or foreign bytes, a rule that is not known here, or one whose options differ here.
         """
         saved = codec.decode(data)
         if not isinstance(saved, dict) or set(saved) != {"rule", "options", "state", "seed", "horizon"}:
-            raise CodecError("these bytes are not of a selector")
+            raise CodecError("these bytes do not hold a selector")
         names = {target.partition(":")[2]: name for name, target in CATALOGUE.targets.items()}
         kind = rule or (CATALOGUE.get(names[saved["rule"]]) if saved["rule"] in names else None)
         if kind is None or kind.__qualname__ != saved["rule"]:

@@ -1,4 +1,4 @@
-"""DELTA, as released: draws by loss and by the distance of a client's gradient from the mean gradient.
+"""DELTA, as released, draws clients by their loss and by the distance of their gradient from the mean gradient.
 
 Wang, Guo, Lin, Tang: *DELTA: Diverse Client Sampling for Fasting Federated Learning*, NeurIPS 2023 (code: L3030/DELTA_FL).
 Specification: selectors-baselines 14 (contrast note), 0.3.9.
@@ -20,10 +20,10 @@ each round: 256 of a sketch, whose distances are approximate, or as many as the 
 Deviations and readings
 -----------------------
 * The paper samples by ``sqrt(a1 zeta_k^2 + a2 sigma_k^2)``, where zeta_k = ||grad F_k - grad F|| and sigma_k^2 is the local
-  variance of stochastic gradients (INTERPRETATION-R). It is not offered: no signal tells sigma_k^2.
-* INTERPRETATION-D unbiased coefficients by inclusion probability, because DELTA is defined by unbiased sampling; what the code
-  weighs by is not known. They count with ``weights = "selector"``; the plain code's draw is any other weighting.
-* INTERPRETATION-D b = 0.5 (not known). Loss and distance that never came are the mean of the others; one that is not a number
+  variance of stochastic gradients (INTERPRETATION-R). It is not offered: no signal measures sigma_k^2.
+* INTERPRETATION-D unbiased coefficients by inclusion probability, because DELTA is defined by unbiased sampling; the code's
+  weights are not known. They count with ``weights = "selector"``; the plain code's draw is any other weighting.
+* INTERPRETATION-D b = 0.5 (not known). A loss or distance never measured is the mean of the others; one that is not a number
   keeps the one before it. A negative loss counts as 0; all losses 0: equal shares of the loss.
 * Fewer than m positive u_k: all of them, the rest uniformly (and pi_k accordingly).
 
@@ -44,6 +44,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 import numpy as np
+from typing_extensions import override
 
 from motley.core.arrays import Floats, Ids
 from motley.core.errors import ConfigError
@@ -51,9 +52,8 @@ from motley.core.paper import Paper
 from motley.core.records import Cohort, Outcome, Reports, SelectionContext, SignalRequirements
 from motley.core.table import ClientTable
 from motley.selectors.base import SelectionRule
-from motley.selectors.common.missing import filled
-from motley.selectors.common.sampling import inclusion_probabilities, successive_draws
-from motley.selectors.common.sizes import SIZE, put_sizes, shares
+from motley.selectors.common.client_signals import SIZE, filled, put_sizes, shares
+from motley.selectors.common.sampling import inclusion_probabilities, probability_notes, successive_draws
 
 __all__ = ["DELTA", "DELTAState"]
 
@@ -70,12 +70,12 @@ class DELTAState:
 
 @dataclass(frozen=True)
 class DELTA(SelectionRule[DELTAState]):
-    """Draws by loss and gradient diversity.
+    """Draw clients by loss and gradient diversity.
 
     Parameters
     ----------
     b: weight of the diversity against the loss alone, in [0, 1].
-    vector: what the distance is taken between: a random projection of the gradient, or the gradient itself.
+    vector: the vectors whose distance counts: random projections of the gradients, or the gradients themselves.
     probe_batches: batches of the measurement; None means all local training data.
     """
 
@@ -99,32 +99,32 @@ class DELTA(SelectionRule[DELTAState]):
         if self.probe_batches is not None and self.probe_batches < 1:
             raise ConfigError(f"got probe_batches = {self.probe_batches}; expected at least 1, or none for all data")
 
+    @override
     def needs(self) -> SignalRequirements:
-        """Sizes; losses and gradients of everybody."""
         return SignalRequirements(frozenset({SIZE}), {"loss": self.probe_batches, self.vector: self.probe_batches})
 
+    @override
     def provides(self) -> frozenset[str]:
-        """The unbiased coefficients."""
         return frozenset({"weights"})
 
+    @override
     def init(self) -> DELTAState:
-        """Nothing measured."""
         return DELTAState()
 
+    @override
     def candidates(self, state: DELTAState, context: SelectionContext) -> Ids:
-        """Everybody available."""
         return context.available
 
     def probabilities(self, state: DELTAState, available: Ids) -> Floats:
-        """``u_k``, normalised, ``[K_A]``."""
+        """Return ``u_k``, normalised, ``[K_A]``."""
         loss = np.maximum(filled(state.clients.get("loss", available)), 0.0)
         share = loss / loss.sum() if loss.any() else np.full(len(loss), 1.0 / len(loss))
         distance = filled(state.clients.get("distance", available))
         u = self.b * share * distance + (1.0 - self.b) * np.sqrt(share)
         return u / u.sum() if u.any() else np.full(len(u), 1.0 / len(u))
 
+    @override
     def select(self, state: DELTAState, context: SelectionContext) -> Cohort:
-        """m successive draws."""
         u = self.probabilities(state, context.available)
         at = successive_draws(u, context.m, context.rng)
         chance = inclusion_probabilities(u, context.m)
@@ -132,23 +132,22 @@ class DELTA(SelectionRule[DELTAState]):
         if fill > 0:
             chance[left_out] = fill / np.count_nonzero(left_out)
         weights = shares(state.clients, context.available)[at] / chance[at]
-        notes = {"max_probability": u.max(), "cv_probability": u.std() * len(u), "max_weight": weights.max()}
-        told = {name: float(value) for name, value in notes.items()}
-        return Cohort(context.available[at], weights, notes=told, probabilities=u)
+        notes = {**probability_notes(u), "max_weight": float(weights.max())}
+        return Cohort(context.available[at], weights, notes=notes, probabilities=u)
 
+    @override
     def observe(self, state: DELTAState, round: int, reports: Reports) -> DELTAState:
-        """Sizes at enrolment; losses and distances from the mean of whoever was probed together."""
         clients = put_sizes(state.clients, reports)
-        asked = reports.of(Outcome.PROBED)
-        if len(asked):
-            gradients = asked.signal(self.vector).reshape(len(asked), -1)
-            loss = np.minimum(asked.signal("loss"), LARGEST)
-            clients = clients.put(asked.ids, {"loss": loss, "distance": _from_mean(gradients)})
+        probed = reports.of(Outcome.PROBED)
+        if len(probed):
+            gradients = probed.signal(self.vector).reshape(len(probed), -1)
+            loss = np.minimum(probed.signal("loss"), LARGEST)
+            clients = clients.put(probed.ids, {"loss": loss, "distance": _from_mean(gradients)})
         return DELTAState(clients)
 
 
 def _from_mean(gradients: Floats) -> Floats:
-    """``||g_k - mean g||``, ``[n, D]`` to ``[n]``; NaN, and not in the mean, where an entry is not a number."""
+    """Return ``||g_k - mean g||``, ``[n, D]`` to ``[n]``; a gradient with an entry that is not a number is left out: NaN."""
     out = np.full(len(gradients), np.nan)
     whole = ~np.isnan(gradients).any(axis=1)
     if whole.any():

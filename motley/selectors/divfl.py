@@ -1,14 +1,14 @@
-"""DivFL: a cohort whose gradients stand for everybody's, by facility location.
+"""DivFL chooses a cohort whose gradients represent those of all clients, by facility location.
 
 Balakrishnan, Li, Zhou, Himayat, Smith, Bilmes: *Diverse Client Selection for Federated Learning via Submodular Maximization*,
 ICLR 2022. Specification: selectors-baselines 11.
 
     d_ij = ||g_i - g_j||                             over all clients known, available or not
-    G(S) = sum_i min_{j in S} d_ij                   to be small: every client has somebody like it in the cohort
+    G(S) = sum_i min_{j in S} d_ij                   to be small: every client has a similar one in the cohort
     greedy: m times k* = argmin over the available of G(S + k);  at least 1 - 1/e of the best
     gamma_j = #{i: j is the nearest of the cohort}
 
-Symbols: ``g_k`` the client's vector, see ``vectors``; ``S`` the cohort; ``gamma_j`` how many clients ``j`` stands for.
+Symbols: ``g_k`` the client's vector, see ``vectors``; ``S`` the cohort; ``gamma_j`` how many clients ``j`` represents.
 
 State, per client: ``vector`` ``[d]``; NaN: none yet. With sketches 2 KiB per client, with gradients 8 D bytes: for small models.
 Needs: probed vectors (not with ``start = "random"``), reported ones (``stale``).
@@ -27,12 +27,12 @@ Deviations and readings
   aggregator alone, ``"clusters"`` gives ``Cohort.weights`` = gamma_j / K (counts with ``weights = "selector"``).
 * INTERPRETATION-D a reported vector is the pseudo-gradient -update / (steps x rate), the code's is the last gradient returned;
   vectors are sketches, 256 numbers from a fixed random projection, which keep distances to some percent; ``"gradient"`` is exact.
-* INTERPRETATION-D who has no vector (not available in round 1, or a vector that was not finite) is measured when it is next
-  available. A client still without one counts as the mean of the known (``start = "random"``: everybody but those who reported).
+* INTERPRETATION-D a client without a vector (not available in round 1, or a vector that was not finite) is probed when it is next
+  available. A client still without one counts as the mean of the known (``start = "random"``: all that never reported).
 * INTERPRETATION-D unavailable clients are covered, but not chosen. A vector that is not finite leaves the one before it.
-* Ties are structural (two clients that help nobody but each other gain equally): within 1e-6 of the largest distance the draw
+* Ties are structural (two clients that only represent each other gain equally): within 1e-6 of the largest distance the draw
   decides, not rounding. Otherwise seeds do not matter, unless ``greedy = "stochastic"``.
-* Stochastic greedy: each pick looks at max(m, 0.1 K_A) of the candidates left, drawn uniformly.
+* Stochastic greedy: each pick considers max(m, 0.1 K_A) of the candidates left, drawn uniformly.
 
 >>> import numpy as np
 >>> from motley.core.records import Outcome, Reports
@@ -51,6 +51,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 import numpy as np
+from typing_extensions import override
 
 from motley.core.arrays import Ids
 from motley.core.errors import ConfigError
@@ -64,26 +65,26 @@ from motley.selectors.common.sampling import Ties
 __all__ = ["DivFL", "DivFLState"]
 
 SAMPLE = 0.1
-"""Share of the candidates that a pick of the stochastic greedy looks at."""
+"""Share of the candidates that a pick of the stochastic greedy considers."""
 
 
 @dataclass(frozen=True)
 class DivFLState:
-    """Column ``vector`` ``[d]``, the last known of each client (NaN: none)."""
+    """Column ``vector`` ``[d]``, the last known vector of each client (NaN: none)."""
 
     clients: ClientTable = field(default_factory=lambda: ClientTable({"vector": np.nan}))
 
 
 @dataclass(frozen=True)
 class DivFL(SelectionRule[DivFLState]):
-    """The m clients that stand best for everybody's gradients.
+    """Take the m clients whose gradients best represent all.
 
     Parameters
     ----------
-    variant: ``"stale"``: only who was in the cohort refreshes its vector; ``"ideal"``: everybody does, each round.
-    start: stale vectors begin with a ``"probe"`` of everybody, or ``"random"``: with none, hence with a random cohort.
-    vectors: 256 numbers that keep distances, or exact gradients.
-    greedy: each pick looks at all candidates, or at a random part of them.
+    variant: ``"stale"``: only the cohort refreshes its vectors; ``"ideal"``: every available client does, each round.
+    start: stale vectors begin with a ``"probe"`` of all clients, or ``"random"``: with none, hence with a random cohort.
+    vectors: sketches of 256 numbers that keep distances, or exact gradients.
+    greedy: each pick considers all candidates, or a random part of them.
     coefficients: ``"clusters"`` fills ``Cohort.weights`` with gamma_j / K.
     ties: ``"random"``, or ``"lowest_id"`` for tests.
     """
@@ -109,29 +110,29 @@ class DivFL(SelectionRule[DivFLState]):
         if self.variant == "ideal" and self.start == "random":
             raise ConfigError("got start = 'random', but variant = 'ideal' measures everybody each round; leave start out")
 
+    @override
     def needs(self) -> SignalRequirements:
-        """Vectors, probed or reported or both."""
         probed: dict[str, int | None] = {} if self.start == "random" else {self.vectors: None}
         return SignalRequirements(probed=probed, reported=frozenset({self.vectors} if self.variant == "stale" else ()))
 
+    @override
     def provides(self) -> frozenset[str]:
-        """gamma_j / K, if asked for."""
         return frozenset({"weights"} if self.coefficients == "clusters" else ())
 
+    @override
     def init(self) -> DivFLState:
-        """No vector known."""
         return DivFLState()
 
+    @override
     def candidates(self, state: DivFLState, context: SelectionContext) -> Ids:
-        """Who has no vector yet; everybody in the ideal form."""
         if self.start == "random":
             return np.zeros(0, np.int64)
         if self.variant == "ideal":
             return context.available
         return context.available[~known_vectors(state.clients, "vector", context.available)[1]]
 
+    @override
     def select(self, state: DivFLState, context: SelectionContext) -> Cohort:
-        """The greedy picks, in order."""
         everybody = np.union1d(state.clients.ids, context.available)
         vectors, known = known_vectors(state.clients, "vector", everybody)
         n = len(context.available)
@@ -143,7 +144,7 @@ class DivFL(SelectionRule[DivFLState]):
         weights = share if self.coefficients == "clusters" else None
         return Cohort(context.available[found.at], weights, notes={name: float(value) for name, value in notes.items()})
 
+    @override
     def observe(self, state: DivFLState, round: int, reports: Reports) -> DivFLState:
-        """Vectors of the probe, and of those who took part."""
         wanted = (Outcome.PROBED, Outcome.ACCEPTED) if self.variant == "stale" else (Outcome.PROBED,)
         return DivFLState(put_vectors(state.clients, "vector", reports.of(*wanted), self.vectors))

@@ -1,4 +1,4 @@
-"""Fed-CBS: a cohort whose pooled labels are balanced.
+"""Fed-CBS chooses a cohort whose pooled labels are balanced.
 
 Zhang, Li, Tang, Sun, Chen, Zhang, Chen, Chen, Li: *Fed-CBS: A Heterogeneity-Aware Client Sampling Mechanism for Federated
 Learning via Class-Imbalance Reduction*, ICML 2023 (arXiv:2209.15245). Specification: selectors-baselines 14, a contrast note.
@@ -8,8 +8,7 @@ Learning via Class-Imbalance Reduction*, ICML 2023 (arXiv:2209.15245). Specifica
     j-th client    P(k | S) prop. to  QCID(S + k)^-beta_j,   0 < beta_1 < beta_2 < ...;   beta_j = beta j
 
 Symbols: ``h_k`` label shares of client k, ``n_k`` its samples, so ``n_k h_k`` are its counts; ``B`` classes; ``T_k`` how often it was
-selected, at least 1; ``lambda`` is ``exploration``. The expected QCID of a random cohort is what makes non-IID rounds bad; it needs
-no learning signal, knows no latency, and does not change with training.
+selected, at least 1; ``lambda`` is ``exploration``. QCID needs no learning signal, ignores latency, and does not change with training.
 
 State, per client: ``labels`` [B] counts, ``count`` (T). Needs: ``label_histogram`` once. Probe cost: none. A choice costs
 O(K B m): the pooled counts grow by one client per pick, and all candidates are rated by one matrix-vector product.
@@ -23,8 +22,8 @@ Deviations and readings
   be 0 for all in round 1 (ln 1 = 0); a public re-implementation adds it, as written here.
 * In the paper's conditional probabilities the denominators do not depend on the candidate; they cancel.
 * INTERPRETATION-D QCID counts as at least ``floor`` (a perfect balance would have an infinite weight), B is the length of the
-  histograms, a client that never told one, or has no data, counts as the mean of the available ones.
-* Not here: the paper keeps the histograms from the server by homomorphic encryption; ours sees them.
+  histograms, a client without a histogram or without data counts as the mean of the available ones.
+* Not here: the paper hides the histograms from the server by homomorphic encryption; here the server sees them.
 
 >>> from motley.selectors import Selector
 >>> from motley.core.records import Outcome, Reports
@@ -42,6 +41,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
+from typing_extensions import override
 
 from motley.core.arrays import Floats, Ids
 from motley.core.errors import ConfigError
@@ -49,13 +49,14 @@ from motley.core.paper import Paper
 from motley.core.records import Cohort, Outcome, Reports, SelectionContext, SignalRequirements
 from motley.core.table import ClientTable
 from motley.selectors.base import SelectionRule
-from motley.selectors.common.sampling import softmax, with_replacement
+from motley.selectors.common.client_signals import dispatched
+from motley.selectors.common.sampling import probability_notes, softmax, with_replacement
 
 __all__ = ["FedCBS", "FedCBSState", "qcid"]
 
 
 LARGEST = 1e15
-"""Counts above it count as it, and histograms that sum to less than its inverse as empty: squares stay finite and above 0."""
+"""Counts above it count as it, and histograms whose sum is below its inverse as empty: squares stay finite and positive."""
 
 
 @dataclass(frozen=True)
@@ -67,13 +68,13 @@ class FedCBSState:
 
 @dataclass(frozen=True)
 class FedCBS(SelectionRule[FedCBSState]):
-    """One client after the other, the likelier the better its labels complete those chosen.
+    """Draw one client after the other, with higher probability the better its labels complete those already chosen.
 
     Parameters
     ----------
-    beta: exponent of the j-th pick is beta j; 0 draws uniformly, a large one is greedy.
-    exploration: lambda, of the first pick's bonus for who was selected rarely.
-    floor: smallest QCID that is told apart from a perfect balance.
+    beta: the j-th pick has the exponent beta j; 0 draws uniformly, a large one is greedy.
+    exploration: lambda, strength of the first pick's bonus for rarely selected clients.
+    floor: smallest QCID that is distinguished from a perfect balance.
     """
 
     beta: float = 1.0
@@ -98,21 +99,21 @@ class FedCBS(SelectionRule[FedCBSState]):
         if not 0 < self.floor < 1:
             raise ConfigError(f"got floor = {self.floor}; expected a number in (0, 1), far below 1 / classes")
 
+    @override
     def needs(self) -> SignalRequirements:
-        """Label histograms."""
         return SignalRequirements(enrolled=frozenset({"label_histogram"}))
 
+    @override
     def init(self) -> FedCBSState:
-        """Nobody enrolled."""
         return FedCBSState()
 
     def bonus(self, state: FedCBSState, round: int, available: Ids) -> Floats:
-        """``lambda sqrt(3 ln t / (2 T_k))``, ``[K_A]``."""
+        """Return ``lambda sqrt(3 ln t / (2 T_k))``, ``[K_A]``."""
         times = np.maximum(state.clients.get("count", available), 1.0)
         return np.asarray(self.exploration * np.sqrt(1.5 * math.log(max(round, 1)) / times))
 
+    @override
     def select(self, state: FedCBSState, context: SelectionContext) -> Cohort:
-        """m picks, one after the other."""
         counts = _counts(state.clients, context.available)
         square, size = np.einsum("kb,kb->k", counts, counts), counts.sum(axis=1)
         pooled, pooled_size = np.zeros(counts.shape[1]), 0.0
@@ -128,32 +129,32 @@ class FedCBS(SelectionRule[FedCBSState]):
                     logs = np.logaddexp(logs, np.log(self.bonus(state, context.round, context.available)))
             p = softmax(logs + free)
             first = p if not j else first
-            notes = notes or {"max_probability": float(p.max()), "cv_probability": float(p.std() * len(p))}
+            notes = notes or probability_notes(p)
             chosen[j] = with_replacement(p, 1, context.rng)[0][0]
             free[chosen[j]] = -np.inf
             pooled, pooled_size = pooled + counts[chosen[j]], pooled_size + size[chosen[j]]
         return Cohort(context.available[chosen], notes={"qcid": qcid(counts[chosen]), **notes}, probabilities=first)
 
+    @override
     def observe(self, state: FedCBSState, round: int, reports: Reports) -> FedCBSState:
-        """Labels at enrolment; counts of whoever was sent out."""
         clients = state.clients
         enrolled = reports.of(Outcome.ENROLLED)
         if len(enrolled) and "label_histogram" in enrolled.signals:
             labels = np.clip(enrolled.signals["label_histogram"], -1.0, LARGEST)  # -1: no histogram
             good = (labels >= 0).all(axis=1, keepdims=True) & (labels.sum(axis=1, keepdims=True) > 1.0 / LARGEST)
             clients = clients.put(enrolled.ids, {"labels": np.where(good, labels, np.nan)})
-        sent = reports.of(Outcome.ACCEPTED, Outcome.LATE, Outcome.DROPPED, Outcome.REJECTED)
+        sent = dispatched(reports)
         return FedCBSState(clients.add("count", sent.ids) if len(sent) else clients)
 
 
 def qcid(counts: Floats) -> float:
-    """QCID of these clients together, from their counts ``[n, B]``."""
+    """Return the QCID of these clients together, from their counts ``[n, B]``."""
     pooled = counts.sum(axis=0)
     return float(((pooled / pooled.sum() - 1.0 / len(pooled)) ** 2).sum())
 
 
 def _counts(clients: ClientTable, available: Ids) -> Floats:
-    """Counts ``[K_A, B]``; the mean of the others for who told none, ones where nobody did."""
+    """Return the label counts ``[K_A, B]``; the mean of the others for a client without a histogram, ones if nobody has one."""
     labels = clients.get("labels", available)
     if labels.ndim == 1:
         return np.ones((len(available), 1))

@@ -1,4 +1,4 @@
-"""FedCG: a diverse cohort whose compression ratios let all finish together. The selection half, and the linear program.
+"""FedCG chooses a diverse cohort and gives its clients compression ratios with which all finish together.
 
 Jiang, Xu, Xu, Wang, Qian: *Heterogeneity-Aware Federated Learning with Adaptive Client Selection and Gradient
 Compression*, IEEE INFOCOM 2023 (arXiv:2212.09483); journal form IEEE Transactions on Mobile Computing 2024. Specification:
@@ -26,13 +26,13 @@ Deviations and readings
   (where uploads are short beside the slowest client's work nearly everything is sent; ``slack = "traffic"`` sends the budget).
 * INTERPRETATION-D ``start``: DivFL measures everybody's gradient in round 1. What a rule probes is the same in all rounds, and
   here system estimates are probed in each: so everybody trains in round 1 instead. ``"unknown"`` goes without.
-* INTERPRETATION-D an unknown vector is the mean of the known, as in DivFL. All unknown then count as one: with ``"unknown"``
-  hardly more than one client a round is met for the first time.
+* INTERPRETATION-D an unknown vector is the mean of the known, as in DivFL. All unknown clients then count as one: with
+  ``"unknown"`` hardly more than one client a round is chosen for the first time.
 * INTERPRETATION-D ties of the greedy are drawn, as in DivFL: without ``time_aware`` diversity alone decides, not speed.
-* READING ``time_aware``: up to 3 times, drop who cannot finish by 1.5 T0 even with ``least``, pick and solve again, until nobody is
-  dropped; the m fastest always stay. T0 is the T* of the cohort without ``least`` and T_low: when its fast clients alone would have
-  sent the budget. With T* itself nothing could ever change, since no pick finishes after T*, and the greedy's picks stay its
-  picks when others are dropped. With m budget <= 1 T0 is the fastest pick's own time, so the choice may shrink to the m fastest.
+* READING ``time_aware``: up to 3 times, drop the clients that cannot finish by 1.5 T0 even with ``least``, pick and solve again,
+  until none is dropped; the m fastest always stay. T0 is the T* of the cohort without ``least`` and T_low: when its fast clients
+  alone would have sent the budget. With T* itself nothing could ever change, since no pick finishes after T*, and the greedy's
+  picks stay its picks when others are dropped. With m budget <= 1 T0 is the fastest pick's own time.
 * A client whose probe of this round lacks an estimate (a dead link) is not available: the cohort may be smaller. One that was never
   probed sends ``budget`` and stays out of the program.
 
@@ -48,6 +48,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 import numpy as np
+from typing_extensions import override
 
 from motley.core.arrays import Floats, Ids
 from motley.core.errors import ConfigError
@@ -56,7 +57,7 @@ from motley.core.paper import Paper
 from motley.core.records import Cohort, Outcome, Reports, SelectionContext, SignalRequirements
 from motley.core.table import ClientTable
 from motley.selectors.base import SelectionRule
-from motley.selectors.common.durations import seconds
+from motley.selectors.common.client_signals import usable_seconds
 from motley.selectors.common.facility import Vectors, cover, distances, known_vectors, put_vectors
 from motley.selectors.common.sampling import Ties
 
@@ -66,7 +67,7 @@ __all__ = ["FedCG", "FedCGState"]
 RUNS = 3
 """Times that the coupling picks again."""
 PATIENCE = 1.5
-"""The coupling drops who needs more than so many times what the cohort's fast clients need."""
+"""The coupling drops clients that need more than so many times T0."""
 _DEFAULTS = {"vector": np.nan, "compute_s": np.nan, "upload_s": np.nan, "probed": 0.0}
 
 
@@ -79,7 +80,7 @@ class FedCGState:
 
 @dataclass(frozen=True)
 class FedCG(SelectionRule[FedCGState]):
-    """A diverse cohort, with upload ratios that equalise finishing times.
+    """Take a diverse cohort, with upload ratios that equalise finishing times.
 
     Parameters
     ----------
@@ -87,8 +88,8 @@ class FedCG(SelectionRule[FedCGState]):
     least: smallest ratio of a client, in (0, 1].
     slack: ``"fidelity"`` sends all that the finishing time allows, ``"traffic"`` no more than the budget.
     time_aware: whether slow clients are left out of the choice.
-    start: ``"everybody"`` trains in round 1 and gives its vector; ``"unknown"``: vectors come as clients are chosen.
-    vectors: 256 numbers that keep distances, or exact pseudo-gradients.
+    start: ``"everybody"``: all clients train in round 1 and report vectors; ``"unknown"``: vectors come as clients are chosen.
+    vectors: sketches of 256 numbers that keep distances, or exact pseudo-gradients.
     ties: ``"random"``, or ``"lowest_id"`` for tests.
     """
 
@@ -119,30 +120,30 @@ class FedCG(SelectionRule[FedCGState]):
         if self.least > self.budget:
             raise ConfigError(f"got least = {self.least}, budget = {self.budget}; expected a smallest ratio not above the mean")
 
+    @override
     def needs(self) -> SignalRequirements:
-        """Both estimates before the choice, vectors with the updates."""
         return SignalRequirements(
             probed={"compute_estimate_s": None, "upload_estimate_s": None}, reported=frozenset({self.vectors})
         )
 
+    @override
     def provides(self) -> frozenset[str]:
-        """The share of its update that each client sends."""
         return frozenset({"upload_ratio"})
 
+    @override
     def init(self) -> FedCGState:
-        """Nothing known."""
         return FedCGState()
 
+    @override
     def size(self, round: int, m: int, available: int) -> int:
-        """Everybody in round 1, if so asked."""
         return available if self.start == "everybody" and round == 1 and m else min(m, available)
 
+    @override
     def candidates(self, state: FedCGState, context: SelectionContext) -> Ids:
-        """Everybody available."""
         return context.available
 
+    @override
     def select(self, state: FedCGState, context: SelectionContext) -> Cohort:
-        """Greedy picks and their ratios; picked again without the slow ones if so asked."""
         get = state.clients.get
         lost = np.isnan(get("compute_s", context.available)) | np.isnan(get("upload_s", context.available))
         pool = context.available[~(lost & (get("probed", context.available) == context.round))]
@@ -153,7 +154,7 @@ class FedCG(SelectionRule[FedCGState]):
         vectors, known = known_vectors(state.clients, "vector", everybody)
         far = distances(vectors, np.searchsorted(everybody, pool))
         rank = context.rng.permutation(len(pool)) if self.ties == "random" else np.arange(len(pool))
-        floor = np.nan_to_num(compute_s + self.least * upload_s)  # nobody is dropped for what is not known
+        floor = np.nan_to_num(compute_s + self.least * upload_s)  # an unknown time drops no client
         left = np.arange(len(pool))
         for run in range(1 + RUNS * self.time_aware):
             found = cover(far[:, left] if run else far, context.m, rank[left])
@@ -168,16 +169,16 @@ class FedCG(SelectionRule[FedCGState]):
         return Cohort(pool[chosen], upload_ratio=theta, notes={name: float(value) for name, value in notes.items()})
 
     def _patience(self, compute_s: Floats, upload_s: Floats, floor: Floats) -> float:
-        """Seconds after which a candidate is not waited for; at least those of the m fastest."""
+        """Return the seconds after which a candidate is dropped; at least those of the m fastest."""
         known = ~np.isnan(compute_s + upload_s)
         tau, u = compute_s[known], upload_s[known]
         limit = PATIENCE * time_for(tau, u, self.budget, 0.0) if known.any() else np.inf
         return max(limit, float(np.partition(floor, len(known) - 1)[len(known) - 1]))
 
+    @override
     def observe(self, state: FedCGState, round: int, reports: Reports) -> FedCGState:
-        """Estimates of the probe, vectors of those who took part."""
-        clients, asked = state.clients, reports.of(Outcome.PROBED)
-        if len(asked):
-            fresh = {f"{part}_s": seconds(asked.signal(f"{part}_estimate_s")) for part in ("compute", "upload")}
-            clients = clients.put(asked.ids, {**fresh, "probed": np.full(len(asked), float(round))}, keep_nan=True)
+        clients, probed = state.clients, reports.of(Outcome.PROBED)
+        if len(probed):
+            new = {f"{phase}_s": usable_seconds(probed.signal(f"{phase}_estimate_s")) for phase in ("compute", "upload")}
+            clients = clients.put(probed.ids, {**new, "probed": np.full(len(probed), float(round))}, keep_nan=True)
         return FedCGState(put_vectors(clients, "vector", reports.of(Outcome.ACCEPTED), self.vectors))

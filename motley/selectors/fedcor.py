@@ -1,4 +1,4 @@
-"""FedCor: losses of all clients as a Gaussian; greedily those whose training should lower the global loss most.
+"""FedCor models all clients' loss changes as a Gaussian and greedily chooses those expected to lower the global loss most.
 
 Tang, Ning, Wang, Sun, Wang, Li, Chen: *FedCor: Correlation-Based Active Client Selection Strategy for Heterogeneous Federated
 Learning*, CVPR 2022 (arXiv:2103.13822). Specification: selectors-baselines 6.
@@ -10,7 +10,7 @@ Learning*, CVPR 2022 (arXiv:2103.13822). Specification: selectors-baselines 6.
     greedy   : k* = argmax alpha_k (Sigma p)_k / sqrt(Sigma_kk);  Sigma <- Sigma - Sigma_:k* Sigma_k*: / Sigma_k*k*;  m times
     annealing: alpha_k <- beta alpha_k whenever k is chosen; alpha <- 1 when the Gaussian is trained again
 
-Symbols: ``e``, ``t`` epochs, that is server steps before; ``g`` discount; ``p_k`` share of the data over all clients known; ``d``
+Symbols: ``e``, ``t`` epochs, that is server steps so far; ``g`` discount; ``p_k`` share of the data over all known clients; ``d``
 ``dimension``. With X the likelihood and its gradient cost O(K d^2), by A = X X^T + noise^2 I_d: Sigma^-1 X^T = X^T A^-1, and
 logdet Sigma = logdet A + 2 (K - d) log noise. Conditioned on the picks, Sigma stays X^T C X + noise^2 I among the others, with
 C [d, d]: the greedy costs O(m K d), and is the downdate of the whole matrix, pick for pick.
@@ -31,15 +31,15 @@ INTERPRETATION-D), FMNIST 15, 10, 100, 0.95, 0.95; 5 / 100, command line 25, 5, 
 Deviations and readings
 -----------------------
 * A rehearsal is a round of its own here (:class:`~motley.core.records.Cohort`), in the code part of the round before: it counts in
-  ``stop.rounds``. Losses are of the training data, the code's of a held-out fifth: ``measured = "val_loss"``. The project's
-  aggregator weighs the cohort, the code does not.
+  ``stop.rounds``. Losses are of the training data, the code's of a held-out fifth: ``measured = "val_loss"``. The experiment's
+  aggregator weights the cohort, the code does not.
 * READING Adam starts afresh at each training. X begins as N(0, 1) / sqrt(d), drawn from ``embedding_seed`` and the client's id:
   an unseen client has its row before it is known. Only the rows of clients with a change are trained.
-* INTERPRETATION-D who is not available stays in p and Sigma, but is no candidate. A missing loss takes its coordinate out of y_e
+* INTERPRETATION-D an unavailable client stays in p and Sigma, but is no candidate. A missing loss takes its coordinate out of y_e
   (the marginal Gaussian). Without any training yet (nobody measured) cohorts stay uniform.
-* INTERPRETATION-D whoever was sent out is annealed, also if it was late or dropped: it would be chosen for ever otherwise.
-* Scores may be negative: the largest is taken all the same. Of equal scores the lowest id wins, as in the code. mu and the scale
-  of Sigma do not matter to the choice. Other kernels, an untracked mean and the leave-one-out likelihood are not offered.
+* INTERPRETATION-D every dispatched client is annealed, also a late or dropped one: it would be chosen for ever otherwise.
+* The largest score is taken even if it is negative; of equal scores the lowest id wins, as in the code. mu and the scale of Sigma
+  do not affect the choice. Other kernels, an untracked mean and the leave-one-out likelihood are not offered.
 
 >>> import numpy as np
 >>> sigma = np.array([[1, 0.8, 0], [0.8, 1, 0], [0, 0, 0.5]])
@@ -56,31 +56,29 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from typing_extensions import override
 
-from motley.core.arrays import Floats, Ids
+from motley.core.arrays import Bools, Floats, Ids, Ints
 from motley.core.errors import ConfigError
 from motley.core.keys import Key
 from motley.core.paper import Paper
 from motley.core.records import Cohort, Outcome, Reports, SelectionContext, SignalRequirements
 from motley.core.table import ClientTable
 from motley.selectors.base import SelectionRule
-from motley.selectors.common.sizes import SIZE, put_sizes, shares
+from motley.selectors.common.client_signals import SIZE, dispatched, put_sizes, shares
 
 __all__ = [
     "FedCor", "FedCorState", "Gaussian", "discounted_mean", "fit", "gaussians", "greedy", "negative_log_likelihood",
 ]  # fmt: skip
 
-
 LARGEST = 1e9
 """Losses beyond it, of runs that diverge, count as it."""
 LEAST_NOISE = 1e-6
 _DEFAULTS = {SIZE: np.nan, "before": np.nan, "alpha": 1.0, "embedding": np.nan, "changes": np.nan}
-_SENT = (Outcome.ACCEPTED, Outcome.LATE, Outcome.DROPPED, Outcome.REJECTED)
 
 
 class Gaussian(NamedTuple):
-    """Rounds in which the same clients were measured: their rows, residuals ``[rows, n]`` and weights ``[n]``."""
+    """The n rounds in which the same clients were measured: the clients' rows, residuals ``[rows, n]`` and weights ``[n]``."""
 
     rows: Ids | slice
     residuals: Floats
@@ -91,7 +89,7 @@ class Gaussian(NamedTuple):
 class FedCorState:
     """One row per client; columns as named in the module's docstring.
 
-    epochs: of the columns of ``changes``. measured: the round that ``before`` is of, 0: none.
+    epochs: those of the columns of ``changes``. measured: the round in which ``before`` was measured, 0: none.
     """
 
     clients: ClientTable = field(default_factory=lambda: ClientTable(_DEFAULTS))
@@ -101,21 +99,21 @@ class FedCorState:
 
 @dataclass(frozen=True)
 class FedCor(SelectionRule[FedCorState]):
-    """The m clients whose training should lower the global loss most, without those that others stand for.
+    """Take the m clients whose training should lower the global loss most, given the others chosen.
 
     Parameters
     ----------
     warmup: epochs of uniform cohorts, less one.
     interval: epochs between rehearsals.
-    history: changes older than so many epochs are forgotten.
-    discount: g, in (0, 1]: weight of a change against one an epoch younger.
+    history: changes older than so many epochs are dropped.
+    discount: g, in (0, 1]: weight of a change relative to one an epoch younger.
     annealing: beta, in (0, 1].
     dimension: numbers in a client's embedding.
-    noise: standard deviation of what the embedding does not explain.
-    rate: of Adam.
-    first_iterations, iterations: of Adam, in the first training and in later ones.
+    noise: standard deviation of the part that the embedding does not explain.
+    rate: Adam's step size.
+    first_iterations, iterations: Adam's steps in the first training and in later ones.
     measured: the loss on all training data, or on the validation part.
-    embedding_seed: of the embedding before any training.
+    embedding_seed: seed of the embedding before any training.
     """
 
     warmup: int = 20
@@ -159,29 +157,30 @@ class FedCor(SelectionRule[FedCorState]):
                 f"iterations = {self.iterations}; expected at least 1"
             )
 
+    @override
     def needs(self) -> SignalRequirements:
-        """Sizes, and everybody's loss in warm-up and rehearsals."""
         return SignalRequirements(frozenset({SIZE}), {self.measured: None})
 
+    @override
     def init(self) -> FedCorState:
-        """Nothing measured, nothing trained."""
         return FedCorState()
 
     def schedule(self, round: int) -> tuple[int, bool]:
-        """Epoch of a round, and whether the round is a rehearsal (its epoch is then that of the round before)."""
+        """Return the epoch of a round, and whether the round is a rehearsal (its epoch is then that of the round before)."""
         first = self.interval * (self.warmup // self.interval + 1) + 2
         if round < first:
             return round - 1, False
         cycle, within = divmod(round - first, self.interval + 1)
         return first - 2 + cycle * self.interval + within, within == 0
 
+    @override
     def candidates(self, state: FedCorState, context: SelectionContext) -> Ids:
-        """Everybody available, up to the round after the warm-up and in rehearsals."""
+        """Return every available client, up to the round after the warm-up and in rehearsals."""
         wanted = context.round <= self.warmup + 2 or self.schedule(context.round)[1]
         return context.available if wanted else np.zeros(0, np.int64)
 
+    @override
     def select(self, state: FedCorState, context: SelectionContext) -> Cohort:
-        """A uniform cohort in warm-up and rehearsals, the greedy picks in order otherwise."""
         epoch, rehearsal = self.schedule(context.round)
         clients, kept = state.clients, float(len(state.epochs))
         if epoch <= self.warmup or rehearsal or "embedding" not in clients.columns:
@@ -189,19 +188,19 @@ class FedCor(SelectionRule[FedCorState]):
             return Cohort(ids, rehearsal=rehearsal, notes={"greedy": 0.0, "changes": kept})
         everybody = np.union1d(clients.ids, context.available)
         alpha = clients.get("alpha", everybody)
-        there = np.isin(everybody, context.available, assume_unique=True)
+        available = np.isin(everybody, context.available, assume_unique=True)
         p = shares(clients, everybody)
-        at, scores = greedy(self._embedding(clients, everybody), self.noise, p, alpha, there, context.m)
+        at, scores = greedy(self.embedding(clients, everybody), self.noise, p, alpha, available, context.m)
         notes = {"greedy": 1.0, "score": float(scores[0]), "min_alpha": float(alpha.min()), "changes": kept}
         return Cohort(everybody[at], notes=notes)
 
+    @override
     def observe(self, state: FedCorState, round: int, reports: Reports) -> FedCorState:
-        """Sizes at enrolment, losses of the probes, annealing of the chosen."""
         epoch, rehearsal = self.schedule(round)
         state = dataclasses.replace(state, clients=put_sizes(state.clients, reports))
-        asked, sent = reports.of(Outcome.PROBED), reports.of(*_SENT)
-        if len(asked):
-            state = self._measure(state, round, asked)
+        probed, sent = reports.of(Outcome.PROBED), dispatched(reports)
+        if len(probed):
+            state = self._measure(state, round, probed)
         if rehearsal:
             clients = state.clients.put(state.clients.ids, {"alpha": 1.0})
         elif len(sent) and epoch > self.warmup:
@@ -210,21 +209,21 @@ class FedCor(SelectionRule[FedCorState]):
             return state
         return dataclasses.replace(state, clients=clients)
 
-    def _measure(self, state: FedCorState, round: int, asked: Reports) -> FedCorState:
-        """A change, if these clients were measured one server step (or one rehearsal) ago; else what the next is compared with."""
+    def _measure(self, state: FedCorState, round: int, probed: Reports) -> FedCorState:
+        """Return the state with these losses, and with their change since one server step (or rehearsal) ago if then measured."""
         epoch, rehearsal = self.schedule(round)
-        loss = np.clip(asked.signal(self.measured), -LARGEST, LARGEST)
+        loss = np.clip(probed.signal(self.measured), -LARGEST, LARGEST)
         again = rehearsal and state.measured == round
         if again or (not rehearsal and round > 1 and state.measured == round - 1):
-            change = loss - state.clients.get("before", asked.ids)
-            state = self._learn(state, asked.ids, change, epoch if rehearsal else epoch - 1, round > self.warmup + 1)
+            change = loss - state.clients.get("before", probed.ids)
+            state = self._learn(state, probed.ids, change, epoch if rehearsal else epoch - 1, round > self.warmup + 1)
         if again:
             return state
         clients = state.clients.put(state.clients.ids, {"before": np.nan}, keep_nan=True)
-        return dataclasses.replace(state, clients=clients.put(asked.ids, {"before": loss}), measured=round)
+        return dataclasses.replace(state, clients=clients.put(probed.ids, {"before": loss}), measured=round)
 
     def _learn(self, state: FedCorState, ids: Ids, change: Floats, epoch: int, train: bool) -> FedCorState:
-        """One more change, those too old forgotten, and the Gaussian trained on them if it is time."""
+        """Return the state with one more change, without too old ones, and with the Gaussian trained on them if ``train``."""
         keep = state.epochs + self.history >= epoch
         clients = state.clients.grow(ids)
         old = clients.get("changes", clients.ids).reshape(len(clients), -1)[:, : len(keep)][:, keep]
@@ -234,37 +233,34 @@ class FedCor(SelectionRule[FedCorState]):
         if train:
             seen = ~np.isnan(changes).all(axis=1)
             first = "embedding" not in clients.columns
-            start = self._embedding(clients, clients.ids)[seen]
+            start = self.embedding(clients, clients.ids)[seen]
             weights = self.discount ** (epoch - epochs).astype(np.float64)
             steps = self.first_iterations if first else self.iterations
-            clients = clients.put(
-                clients.ids[seen], {"embedding": fit(start, changes[seen], weights, self.noise, self.rate, steps)}
-            )
+            embedding = fit(start, changes[seen], weights, self.noise, self.rate, steps)
+            clients = clients.put(clients.ids[seen], {"embedding": embedding})
         clients = dataclasses.replace(clients, columns={**clients.columns, "changes": changes})
         return dataclasses.replace(state, clients=clients, epochs=epochs)
 
-    def _embedding(self, clients: ClientTable, ids: Ids) -> Floats:
-        """Rows of X^T ``[n, d]``: trained, or as they are drawn."""
+    def embedding(self, clients: ClientTable, ids: Ids) -> Floats:
+        """Return these clients' rows of X^T ``[n, d]``: trained, or drawn from ``embedding_seed``."""
         drawn = Key(self.embedding_seed).fold("fedcor").normal(ids, self.dimension) / np.sqrt(self.dimension)
         trained = clients.get("embedding", ids).reshape(len(ids), -1)
         return np.where(np.isnan(trained), drawn, trained)
 
 
-def greedy(
-    embedding: Floats, noise: float, p: Floats, alpha: Floats, there: NDArray[np.bool_], m: int
-) -> tuple[NDArray[np.int64], Floats]:
-    """Positions picked, in order, and the score of each when it was picked, ``[m]``.
+def greedy(embedding: Floats, noise: float, p: Floats, alpha: Floats, available: Bools, m: int) -> tuple[Ints, Floats]:
+    """Return the positions picked, in order, and the score of each when it was picked, ``[m]``.
 
     Parameters
     ----------
-    embedding: X^T ``[K, d]``. noise: with it Sigma = X^T X + noise^2 I. p, alpha: ``[K]``. there: candidates, ``[K]``. m: picks,
-    at most as many as there are candidates.
+    embedding: X^T ``[K, d]``. noise: with it Sigma = X^T X + noise^2 I. p, alpha: ``[K]``. available: which clients are
+    candidates, ``[K]``. m: number of picks, at most the number of candidates.
     """
     square = noise**2
     within = np.eye(embedding.shape[1])  # C: the embedding's covariance, given the picks
     own = np.einsum("kd,kd->k", embedding, embedding) + square  # Sigma_kk
-    pull = embedding @ (p @ embedding) + square * p  # Sigma p; rows of picked clients are not kept up
-    blocked = np.where(there, 0.0, -np.inf)
+    pull = embedding @ (p @ embedding) + square * p  # Sigma p; rows of picked clients are not updated
+    blocked = np.where(available, 0.0, -np.inf)
     at, scores = np.empty(m, np.int64), np.empty(m)
     for i in range(m):
         score = alpha * pull / np.sqrt(np.maximum(own, square)) + blocked
@@ -280,14 +276,14 @@ def greedy(
 
 
 def gaussians(residuals: Floats, weights: Floats) -> list[Gaussian]:
-    """The rounds ``[K, n]`` grouped by who was measured: an entry that is NaN is not part of its Gaussian."""
+    """Group the residuals ``[K, n]`` of n rounds by the set of clients measured: an entry that is NaN was not."""
     sets, of = np.unique(~np.isnan(residuals.T), axis=0, return_inverse=True)
     groups = [(slice(None) if rows.all() else np.flatnonzero(rows), of == i) for i, rows in enumerate(sets) if rows.any()]
     return [Gaussian(rows, residuals[:, which][rows], weights[which]) for rows, which in groups]
 
 
 def negative_log_likelihood(embedding: Floats, parts: list[Gaussian], noise: float) -> tuple[float, Floats]:
-    """``-sum_e w_e log N(r_e; 0, X^T X + noise^2 I)`` and its gradient in X^T, ``[K, d]``; O(K d^2) for each part."""
+    """Return ``-sum_e w_e log N(r_e; 0, X^T X + noise^2 I)`` and its gradient in X^T, ``[K, d]``; O(K d^2) for each part."""
     square, value, slope = noise**2, 0.0, np.zeros_like(embedding)
     for rows, r, w in parts:
         x = embedding[rows]
@@ -297,15 +293,14 @@ def negative_log_likelihood(embedding: Floats, parts: list[Gaussian], noise: flo
         logdet = (len(x) - x.shape[1]) * np.log(square) - np.linalg.slogdet(inverse)[1]
         fits = (np.einsum("kn,kn->n", r, r) - np.einsum("dn,dn->n", along, solved)) / square  # r^T Sigma^-1 r
         value += 0.5 * float(w.sum() * (logdet + len(x) * np.log(2.0 * np.pi)) + w @ fits)
-        pulled = (
-            w[:, None] * solved.T / square
-        )  # Sigma^-1 (I - sum w r r^T Sigma^-1) X^T, in products of [K, d] and [K, n] only
+        pulled = w[:, None] * solved.T / square
+        # Sigma^-1 (I - sum w r r^T Sigma^-1) X^T, in products of [K, d] and [K, n] only
         slope[rows] += x @ (w.sum() * inverse + solved @ pulled) - r @ pulled
     return value, slope
 
 
 def fit(embedding: Floats, changes: Floats, weights: Floats, noise: float, rate: float, iterations: int) -> Floats:
-    """X^T after so many steps of Adam (0.9, 0.999, 1e-8) on the likelihood of the changes around their weighted mean.
+    """Return X^T after so many steps of Adam (0.9, 0.999, 1e-8) on the likelihood of the changes around their weighted mean.
 
     Parameters
     ----------
@@ -322,6 +317,6 @@ def fit(embedding: Floats, changes: Floats, weights: Floats, noise: float, rate:
 
 
 def discounted_mean(changes: Floats, weights: Floats) -> Floats:
-    """mu ``[K]``: each client's weighted mean of the changes ``[K, n]`` that are known of it."""
+    """Return mu ``[K]``: each client's weighted mean of its known changes ``[K, n]``."""
     known = ~np.isnan(changes)
     return np.asarray(np.where(known, changes, 0.0) @ weights / np.maximum(known @ weights, np.finfo(np.float64).tiny))

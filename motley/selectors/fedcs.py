@@ -1,4 +1,4 @@
-"""FedCS: as many clients as fit a deadline, where downloads go together, updates in parallel and uploads one after another.
+"""FedCS chooses as many clients as finish before a deadline, if downloads are shared and uploads come one after another.
 
 Nishio, Yonetani: *Client Selection for Federated Learning with Heterogeneous Resources in Mobile Edge*, ICC 2019
 (arXiv:1804.08333). Specification: selectors-baselines 14b (formulas INTERPRETATION-R).
@@ -14,18 +14,18 @@ selection and of the aggregation. The minimised sum is what x would add to the t
 the search: whatever is left adds at least as much. A client that cannot be among the next r accepted is set aside, so that a
 million clients cost a few passes (see ``_contenders``).
 
-State: the answers of the last request: ``round``, ``ids`` and ``seconds`` [3, n].
+State: the estimates of the last probe: ``round``, ``ids`` and ``seconds`` [3, n].
 Needs: probed ``download_estimate_s``, ``compute_estimate_s``, ``upload_estimate_s``. Probe cost: none in traffic or training; the
-planner tells these of every available client, or of a random share of them, each round.
+planner estimates them for every available client, or for a random share, each round.
 
-``Cohort.notes``: ``asked``, ``planned_s`` (the total of S), ``abandoned`` (1: nobody fits the deadline, the round has no cohort).
+``Cohort.notes``: ``asked`` (clients with estimates), ``planned_s`` (the total of S), ``abandoned`` (1: nobody fits the deadline).
 
 Deviations and readings
 -----------------------
 * A cohort may be smaller than m, down to nobody: such a round is abandoned, and the model stays as it is.
 * At most m are taken; the paper has no m: ``fill = True``. The paper asks a random share of the clients, here ``share``.
 * INTERPRETATION-D: equal sums go to the lowest id. A client without all three estimates is not chosen.
-* Uploads are planned one after another; whether they are is for the network to say.
+* Uploads are planned one after another; whether they happen so depends on the network model.
 
 >>> from motley.selectors import Selector
 >>> from motley.core.records import Outcome, Reports
@@ -43,23 +43,24 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
+from typing_extensions import override
 
 from motley.core.arrays import Floats, Ids
 from motley.core.errors import ConfigError
 from motley.core.paper import Paper
 from motley.core.records import Cohort, Outcome, Reports, SelectionContext, SignalRequirements
 from motley.selectors.base import SelectionRule
-from motley.selectors.common.durations import ESTIMATES, PARTS, seconds
+from motley.selectors.common.client_signals import ESTIMATES, PHASES, usable_seconds
 
 __all__ = ["FedCS", "FedCSState", "greedy"]
 
 _FEW = 2048
-"""So many clients are looked through faster than they are thinned out."""
+"""Up to so many clients thinning them out costs more than it saves."""
 
 
 @dataclass(frozen=True)
 class FedCSState:
-    """Who was asked in ``round``, ids sorted, and their estimates in the order of the phases; NaN where one did not come."""
+    """The clients probed in ``round``, ids sorted, and their estimates ``[3, n]`` by phase; NaN where one is missing."""
 
     round: int = 0
     ids: Ids = field(default_factory=lambda: np.zeros(0, np.int64))
@@ -68,14 +69,14 @@ class FedCSState:
 
 @dataclass(frozen=True)
 class FedCS(SelectionRule[FedCSState]):
-    """As many clients as are done before the deadline.
+    """Take as many clients as finish before the deadline.
 
     Parameters
     ----------
     deadline: seconds a round may last; the paper's is three minutes.
-    selection, aggregation: T_cs and T_agg, seconds of it that are not the clients'.
-    share: of the available clients that are asked for their estimates, rounded up.
-    fill: take whoever fits, also more than m.
+    selection, aggregation: T_cs and T_agg, the seconds of a round that selection and aggregation take.
+    share: share of the available clients that is probed for estimates, rounded up.
+    fill: take every client that fits, also more than m.
     """
 
     deadline: float = 180.0
@@ -110,51 +111,52 @@ class FedCS(SelectionRule[FedCSState]):
 
     @property
     def deterministic(self) -> bool:  # type: ignore[override]  # it depends on an option
-        """Whether all are asked: nothing else is drawn."""
+        """Whether the choice involves no draw: all are probed."""
         return self.share == 1
 
+    @override
     def needs(self) -> SignalRequirements:
-        """The planner's estimates, asked anew in each round."""
         return SignalRequirements(probed=dict.fromkeys(sorted(ESTIMATES)))
 
+    @override
     def init(self) -> FedCSState:
-        """Nobody asked."""
         return FedCSState()
 
+    @override
     def size(self, round: int, m: int, available: int) -> int:
-        """m at most, or as many as fit."""
         return available if self.fill and m else min(m, available)
 
+    @override
     def candidates(self, state: FedCSState, context: SelectionContext) -> Ids:
-        """Everybody available, or a random share."""
         wanted = math.ceil(self.share * len(context.available) - 1e-9)
         return context.available if self.share == 1 else context.rng.choice(context.available, wanted, replace=False)
 
+    @override
     def select(self, state: FedCSState, context: SelectionContext) -> Cohort:
-        """Greedy under the deadline."""
-        ids, (download, update, upload) = _answers(state, context)
+        ids, (download, update, upload) = _estimates(state, context)
         taken, total = greedy(download, update, upload, self.deadline, context.m, self.selection, self.aggregation)
         notes = {"asked": float(len(ids)), "planned_s": total, "abandoned": float(not len(taken))}
         return Cohort(ids[taken], notes=notes)
 
+    @override
     def observe(self, state: FedCSState, round: int, reports: Reports) -> FedCSState:
-        """Only the answers are kept."""
-        asked = reports.of(Outcome.PROBED)
-        if not len(asked):
+        probed = reports.of(Outcome.PROBED)
+        if not len(probed):
             return state
-        return FedCSState(round, asked.ids, np.stack([seconds(asked.signal(f"{part}_estimate_s")) for part in PARTS]))
+        estimates = np.stack([usable_seconds(probed.signal(f"{phase}_estimate_s")) for phase in PHASES])
+        return FedCSState(round, probed.ids, estimates)
 
 
-def _answers(state: FedCSState, context: SelectionContext) -> tuple[Ids, Floats]:
-    """Ids and estimates ``[3, n]`` of this round's available clients that told all three, sorted by id."""
-    ids, told = state.ids, state.seconds
+def _estimates(state: FedCSState, context: SelectionContext) -> tuple[Ids, Floats]:
+    """Return ids and estimates ``[3, n]`` of this round's available clients that have all three, sorted by id."""
+    ids, estimates = state.ids, state.seconds
     if state.round != context.round:
-        return ids[:0], told[:, :0]
-    usable = ~np.isnan(told).any(axis=0)
+        return ids[:0], estimates[:, :0]
+    usable = ~np.isnan(estimates).any(axis=0)
     if not np.array_equal(ids, context.available):
         at = np.minimum(np.searchsorted(context.available, ids), len(context.available) - 1)
         usable &= context.available[at] == ids
-    return (ids, told) if usable.all() else (ids[usable], told[:, usable])
+    return (ids, estimates) if usable.all() else (ids[usable], estimates[:, usable])
 
 
 def greedy(
@@ -166,13 +168,13 @@ def greedy(
     selection: float = 0.0,
     aggregation: float = 0.0,
 ) -> tuple[Ids, float]:
-    """Positions in the order of acceptance, and the total seconds of these clients.
+    """Return positions in the order of acceptance, and the total seconds of these clients.
 
     Parameters
     ----------
     download, update, upload: t^D, t^U, t^UL, seconds ``[n]``. deadline, selection, aggregation: seconds. most: m.
     """
-    rest, d, u, up = np.arange(len(download)), download, update, upload.copy()  # inf in ``up``: left the rest
+    rest, d, u, up = np.arange(len(download)), download, update, upload.copy()  # up = inf: taken
     taken: list[int] = []
     down = theta = 0.0
     while len(taken) < most and len(rest):
@@ -195,16 +197,14 @@ def greedy(
 
 
 def _contenders(d: Floats, u: Floats, up: Floats, down: float, theta: float, spare: float, most: int) -> Ids:
-    """Positions of who can be among the next ``most`` accepted; the others never come up.
+    """Return positions of the clients that can be among the next ``most`` accepted; the others are never accepted.
 
-    What a client adds, ``c = max(0, d - T^D) + max(0, u - Theta) + up``, only falls as S grows, by at most what S adds, and
-    never below ``up``. So nobody counts who
+    The seconds a client adds, ``c = max(0, d - T^D) + max(0, u - Theta) + up``, only fall as S grows, by at most what S adds, and
+    never below ``up``. So a client is left out that
 
-    * adds ``spare`` or more: with every other accepted the total only comes nearer to the deadline;
-    * has an ``up`` above the ``most``-th smallest c (or equal to it and a higher id): so many others stay ahead for good;
-    * has a c above the sum of the ``most`` smallest: it cannot fall so far in time.
-
-    In the first point a rounding error of a billionth is allowed for.
+    * adds ``spare`` or more, up to a rounding error of a billionth: every acceptance brings the total nearer to the deadline;
+    * has an ``up`` above the ``most``-th smallest c (or equal to it and a higher id): so many others stay ahead of it;
+    * has a c above the sum of the ``most`` smallest: it cannot fall that far.
     """
     c = np.maximum(d - down, 0.0)
     c += np.maximum(u - theta, 0.0)

@@ -1,13 +1,13 @@
-"""FedCVR-Bolt: coalitions of similar clients, and from each the one that tells most about the whole.
+"""FedCVR-Bolt groups similar clients into coalitions and draws from each one client, by how much variance it explains.
 
 Licciardi, Raineri, Proskurnikov, Rondoni, Zino: *Sociodynamics-inspired Adaptive Coalition and Client Selection in Federated
 Learning*, arXiv:2506.02897v1, 2025. Specification: methods 3.
 
     1. W_kj = exp(-g |theta~_k - theta~_j|^2), theta~ = theta / |theta|, rows normalised, (W + W^T) / 2     similarity
     2. spectral clustering of W into P = m coalitions
-    3. v_k = sum_d (C^d alpha)_k^2 / C^d_kk                      how much of Var(global model) knowing theta_k removes
+    3. v_k = sum_d (C^d alpha)_k^2 / C^d_kk                      part of Var(global model) that knowing theta_k removes
     4. from each coalition one client, with probability proportional to exp(beta v_k)
-    5. the chosen train; the others keep theta_k
+    5. the chosen clients train; the others keep theta_k
     6. thbar_k = rho_kj theta_j for the others, j the chosen one of k's coalition,  rho_kj = C_kj / sqrt(C_kk C_jj)
     7. C^d <- (1 - 1/t) C^d + (1/t) e^d (e^d)^T,  e = theta - thbar
     8. a_k = n_k / sum of n over the chosen
@@ -19,8 +19,8 @@ covariance of the innovations; ``alpha_k`` = n_k / n. With weights 1/t, C is the
 State, per client: ``num_examples``; ``theta``, ``mean`` (thbar), ``weighted`` (C n, so C alpha times the sum of sizes) and
 ``variance`` (diag C), all [D']; ``label``, its coalition in the next round. The matrices C^d are never made: steps 3 and 7
 need C alpha and diag C, which follow their own recursions in O(K D'), and step 6 one entry C_kj per client and coordinate,
-which is ``1/t sum_s e_s[k] e_s[j]`` from the stored ``innovations`` (float32, rounds x K x D'; a warm-up round only the m
-rows that moved). Above ``memory_mb`` older ones are folded into half as many combinations;
+which is ``1/t sum_s e_s[k] e_s[j]`` from the stored ``innovations`` (float32, rounds x K x D'; of a warm-up round only the m
+rows that changed). Above ``memory_mb`` older ones are folded into half as many combinations;
 ``Cohort.notes["folded"]`` is the share of C's trace that the entries C_kj have lost by it (v never loses anything). ``rho =
 "cosine"`` needs and stores none. A checkpoint holds the stored innovations too, and encoding it takes four times their
 size for a moment. At K = 10,000 and D' = 300 a round is 12 MB: 200 rounds kept whole (``memory_mb = 4000``) take 2.4 GB in
@@ -33,22 +33,22 @@ available), ``largest_coalition`` (share of the available), ``folded``.
 Deviations and readings
 -----------------------
 * READING Gaussian on the normalised vectors with g = 1 (Eq. 4 has the raw models: ``similarity = "gaussian"``; Algorithm 1
-  lines 3 to 5 the cosine: ``"cosine"``). Embedding and k-means: see ``parts/coalitions.py``; a fixed key starts them, so
-  coalitions are a function of the models alone. Empty and identical coalitions: the largest gives up the later half of its
+  lines 3 to 5 the cosine: ``"cosine"``). Embedding and k-means: :mod:`motley.selectors.common.clustering`; a fixed key starts
+  them, so coalitions are a function of the models alone. Empty and identical coalitions: the largest gives up the later half of its
   members, until there are m.
-* READING rho is Pearson's (Eqs. 9, 16); ``"cosine"`` is Algorithm 1's letter, ``"regression"`` C_kj / C_jj Proposition 2's
+* READING rho is Pearson's (Eqs. 9, 16); ``"cosine"`` is Algorithm 1 as printed, ``"regression"`` C_kj / C_jj Proposition 2's
   predictor.
-* READING a chosen client keeps the mean predicted before it was seen, so its innovation is not zero; ``literal_means`` sets
-  its mean to itself (Algorithm 1 line 13).
+* READING a chosen client keeps the mean predicted before its update, so its innovation is not zero; ``literal_means`` sets its
+  mean to its own model (Algorithm 1 line 13).
 * READING theta(1) = thbar(1) = the initial model, C(1) = 0. In the warm-up rounds, and in a coalition none of whose chosen
   clients reported, an unobserved client's mean is its own last model (innovation 0).
 * A relative ridge keeps C_kk > 0: v = rho = 0 where a client or coordinate has no variance.
-* INTERPRETATION: coalitions are made of all known clients, the unavailable too (they are unobserved like others); only
-  available ones are drawn. P is the number of clients asked for; when a round took another number than the one before,
-  coalitions are made anew for it. Where a coalition has several observed clients, the nearest one predicts.
-* Whoever was sent out is to be told of, the lost as ``DROPPED``: how many they are is the number of coalitions of the round.
-* INTERPRETATION: t counts rounds in which somebody was observed; others move nothing. A client never heard of starts at
-  theta(1); where no initial model was enrolled, the mean of the first models reported stands for it.
+* INTERPRETATION: coalitions are made of all known clients, also unavailable ones (they are unobserved like others); only
+  available ones are drawn. P is the number of clients wanted; when it differs from that of the previous round, coalitions are
+  made anew. Where a coalition has several observed clients, the nearest one predicts.
+* Every dispatched client must be reported, a lost one as ``DROPPED``: their number is the number of coalitions of the round.
+* INTERPRETATION: t counts rounds in which a client was observed; others change nothing. A client never observed starts at
+  theta(1); without an enrolled initial model, theta(1) is the mean of the first models reported.
 * Coordinates are limited to 1e15 in size, for runs that diverge.
 
 >>> from motley.selectors import Selector
@@ -68,6 +68,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from motley.core.arrays import Floats, Ids
 from motley.core.errors import ConfigError, ContractError
@@ -76,16 +77,13 @@ from motley.core.paper import Paper
 from motley.core.records import Cohort, Outcome, Reports, SelectionContext, SignalRequirements
 from motley.core.table import ClientTable
 from motley.selectors.base import SelectionRule
-from motley.selectors.common.coalitions import coalitions, fill, unit_rows
+from motley.selectors.common.client_signals import SIZE, dispatched, put_sizes, shares, sizes
+from motley.selectors.common.clustering import coalitions, fill_empty, nearest, unit_rows
 from motley.selectors.common.innovations import Block, append, fold, paired_products
-from motley.selectors.common.k_means import nearest
-from motley.selectors.common.sizes import SIZE, put_sizes, shares, sizes
 
 __all__ = ["FedCvrBolt", "FedCvrBoltState"]
 
-
 LARGEST = 1e15
-_SENT = (Outcome.ACCEPTED, Outcome.LATE, Outcome.DROPPED, Outcome.REJECTED)
 _DEFAULTS = {SIZE: np.nan, "theta": np.nan, "mean": np.nan, "weighted": np.nan, "variance": np.nan, "label": -1.0}
 
 
@@ -107,24 +105,24 @@ class FedCvrBoltState:
 
 @dataclass(frozen=True)
 class FedCvrBolt(SelectionRule[FedCvrBoltState]):
-    """One client from each of m coalitions, for variance reduction.
+    """Draw one client from each of m coalitions, which reduces the variance of the global model.
 
     Parameters
     ----------
-    similarity: of two clients' models, step 1.
+    similarity: how two clients' models are compared, step 1.
     g: width of the Gaussian.
     beta: 0 draws uniformly within a coalition, inf takes the largest v.
     recluster_every: rounds between two clusterings.
     rho: how a coalition's chosen client predicts the others.
-    literal_means: a chosen client's mean is its own model.
+    literal_means: whether a chosen client's mean is its own model.
     warm_up: rounds of uniform choice at the start.
-    whole: last layers of up to so many numbers are used whole (the paper's MNIST MLP).
-    coordinates: how many of a larger layer, drawn once.
+    whole: last layers of up to so many numbers are used whole (2010: the paper's MNIST MLP).
+    coordinates: number of coordinates used of a larger layer, drawn once.
     ridge: added to C_kk, relative to its mean over the clients.
-    exact_up_to: clients up to which the similarity is a full matrix; above it a factor is used.
-    landmarks: of that factor (Gaussian), at least 2m.
+    exact_up_to: number of clients up to which the similarity is a full matrix; above it a factor is used.
+    landmarks: number of landmarks of that factor (Gaussian), at least 2m.
     memory_mb: MiB of stored innovations before older ones are folded; at least seven rounds are kept.
-    key: of the coordinates' draw and the clustering's start, the same in runs of any seed.
+    key: seed of the coordinates' draw and of the clustering, independent of the selector's seed.
     """
 
     similarity: Literal["gaussian_normalised", "gaussian", "cosine"] = "gaussian_normalised"
@@ -168,26 +166,26 @@ class FedCvrBolt(SelectionRule[FedCvrBoltState]):
             got = f"recluster_every = {self.recluster_every}, coordinates = {self.coordinates}, landmarks = {self.landmarks}"
             raise ConfigError(f"got {got}; expected numbers of at least 1")
 
+    @override
     def needs(self) -> SignalRequirements:
-        """The last layer, before the first round and with every update, and the sizes."""
         return SignalRequirements(frozenset({SIZE, "last_layer"}), {}, frozenset({"last_layer"}))
 
+    @override
     def provides(self) -> frozenset[str]:
-        """Shares of the data within the cohort."""
         return frozenset({"weights"})
 
+    @override
     def init(self) -> FedCvrBoltState:
-        """Nobody seen."""
         return FedCvrBoltState()
 
     # ------------------------------------------------------------------------------------- steps 1 to 4
 
     def points(self, theta: Floats) -> Floats:
-        """What the similarity compares, ``[K, D']``."""
+        """Return the vectors that the similarity compares, ``[K, D']``."""
         return theta if self.similarity == "gaussian" else unit_rows(theta)
 
     def labels(self, state: FedCvrBoltState, count: int) -> Ids:
-        """Coalition of every known client, ``[K]``, ``min(count, K)`` of them: the kept one, or anew where none is kept."""
+        """Return the coalition of every known client, ``[K]``, ``min(count, K)`` of them: stored ones, or made anew."""
         kept = state.clients.get("label", state.clients.ids)
         if count == state.coalitions and not (kept < 0).any():
             return kept.astype(np.int64)
@@ -196,7 +194,7 @@ class FedCvrBolt(SelectionRule[FedCvrBoltState]):
         return coalitions(points, count, kernel, self.g, key, self.exact_up_to, self.landmarks)
 
     def value(self, state: FedCvrBoltState, ids: Ids) -> Floats:
-        """``v_k = sum_d (C^d alpha)_k^2 / C^d_kk``, ``[len(ids)]``."""
+        """Return ``v_k = sum_d (C^d alpha)_k^2 / C^d_kk``, ``[len(ids)]``."""
         clients = state.clients
         total = sizes(clients, clients.ids).sum()
         if not total:
@@ -205,15 +203,15 @@ class FedCvrBolt(SelectionRule[FedCvrBoltState]):
         return np.asarray(_divide(squares, clients.get("variance", ids) + self._ridge(clients)).sum(axis=1))
 
     def probabilities(self, value: Floats, group: Ids) -> Floats:
-        """Of being drawn from one's group, ``[K]``: ``exp(beta v)``, normalised in each of the groups 0 .. m - 1."""
+        """Return the probability of each client in its group, ``[K]``: ``exp(beta v)``, normalised in groups 0 .. m - 1."""
         best = np.full(int(group.max()) + 1, -np.inf)
         np.maximum.at(best, group, value)
         behind = value - best[group]
         weight = np.exp(self.beta * behind) if math.isfinite(self.beta) else (behind == 0).astype(np.float64)
         return np.asarray(weight / np.bincount(group, weight)[group])
 
+    @override
     def select(self, state: FedCvrBoltState, context: SelectionContext) -> Cohort:
-        """Uniform at first, then one client of each coalition."""
         if context.round <= self.warm_up or not len(state.initial):
             group = np.zeros(len(context.available), np.int64)
             at = context.rng.choice(len(group), context.m, replace=False)
@@ -221,13 +219,11 @@ class FedCvrBolt(SelectionRule[FedCvrBoltState]):
         else:
             state = _join(state, context.available)
             rows = np.searchsorted(state.clients.ids, context.available)
-            group = fill(self.labels(state, context.m)[rows], context.m)
+            group = fill_empty(self.labels(state, context.m)[rows], context.m)
             p = self.probabilities(self.value(state, context.available), group)
             with np.errstate(divide="ignore"):
-                arrow = np.log(p) - np.log(
-                    context.rng.standard_exponential(len(p))
-                )  # Gumbel: the largest of a group has the law p
-            order = np.lexsort((arrow, group))
+                draw = np.log(p) - np.log(context.rng.standard_exponential(len(p)))  # Gumbel: a group's largest has the law p
+            order = np.lexsort((draw, group))
             at = order[np.flatnonzero(np.diff(group[order], append=context.m))]
         whole = state.rounds * float(state.clients.get("variance", state.clients.ids).sum()) if state.lost else 1.0
         notes = {
@@ -239,13 +235,13 @@ class FedCvrBolt(SelectionRule[FedCvrBoltState]):
 
     # ------------------------------------------------------------------------------------- steps 5 to 7
 
+    @override
     def observe(self, state: FedCvrBoltState, round: int, reports: Reports) -> FedCvrBoltState:
-        """Sizes and theta(1) at enrolment; after a round means, innovations, C, and the coalitions of the next round."""
         if len(reports.of(Outcome.ENROLLED)):
             return self._enrol(state, reports)
-        sent = reports.of(*_SENT)
-        done, models = self._models(reports.of(Outcome.ACCEPTED))
-        if not len(done):
+        sent = dispatched(reports)
+        accepted, models = self._models(reports.of(Outcome.ACCEPTED))
+        if not len(accepted):
             return state
         if not len(state.initial):
             state = replace(state, initial=models.mean(axis=0))
@@ -254,9 +250,9 @@ class FedCvrBolt(SelectionRule[FedCvrBoltState]):
                 f"last_layer has {models.shape[1]} coordinates in round {round}, {len(state.initial)} before; "
                 "expected the same layer of the same model in every round"
             )
-        state = _join(state, done)
-        leader = self._leaders(state, done, len(sent)) if round > self.warm_up else np.arange(len(state.clients))
-        state = self._learn(state, done, models, leader)
+        state = _join(state, accepted)
+        leader = self._leaders(state, accepted, len(sent)) if round > self.warm_up else np.arange(len(state.clients))
+        state = self._learn(state, accepted, models, leader)
         if round < self.warm_up:
             return state
         if len(sent) != state.coalitions or (round - self.warm_up) % self.recluster_every == 0:
@@ -264,10 +260,10 @@ class FedCvrBolt(SelectionRule[FedCvrBoltState]):
             state = replace(state, coalitions=len(sent), clients=_write(state.clients, label=fresh.astype(np.float64)))
         return state
 
-    def _learn(self, state: FedCvrBoltState, done: Ids, models: Floats, leader: Ids) -> FedCvrBoltState:
-        """Steps 5 to 7. ``leader``: position of the client that predicts each, ``[K]``; its own where nobody does."""
+    def _learn(self, state: FedCvrBoltState, accepted: Ids, models: Floats, leader: Ids) -> FedCvrBoltState:
+        """Do steps 5 to 7. ``leader``: position of the client that predicts each client, ``[K]``; its own if none does."""
         ids, columns, t = state.clients.ids, state.clients.columns, state.rounds + 1
-        seen = np.searchsorted(ids, done)
+        seen = np.searchsorted(ids, accepted)
         led = np.flatnonzero(leader != np.arange(len(ids)))
         theta = columns["theta"].copy()
         theta[seen] = models
@@ -288,7 +284,7 @@ class FedCvrBolt(SelectionRule[FedCvrBoltState]):
         return replace(state, clients=clients, rounds=t, innovations=blocks, lost=state.lost + lost)
 
     def _rho(self, state: FedCvrBoltState, leader: Ids, led: Ids) -> Floats:
-        """``rho_kj`` of the led clients, ``[n, D']`` (cosine: ``[n, 1]``), from C and the models before this round."""
+        """Return ``rho_kj`` of the led clients, ``[n, D']`` (cosine: ``[n, 1]``), from C and the models before this round."""
         columns, of = state.clients.columns, leader[led]
         if self.rho == "cosine":
             unit = unit_rows(columns["theta"])
@@ -299,9 +295,9 @@ class FedCvrBolt(SelectionRule[FedCvrBoltState]):
             return _divide(together, spread[of])
         return np.clip(_divide(together, np.sqrt(spread[led] * spread[of])), -1.0, 1.0)
 
-    def _leaders(self, state: FedCvrBoltState, done: Ids, count: int) -> Ids:
-        """Position of the observed client that predicts each client, ``[K]``; its own for who is observed or has none."""
-        labels, seen = self.labels(state, count), np.searchsorted(state.clients.ids, done)
+    def _leaders(self, state: FedCvrBoltState, accepted: Ids, count: int) -> Ids:
+        """Return the position of the observed client that predicts each client, ``[K]``; its own if observed or if none does."""
+        labels, seen = self.labels(state, count), np.searchsorted(state.clients.ids, accepted)
         observed = np.bincount(labels[seen], minlength=int(labels.max()) + 1)
         of = np.full(len(observed), -1)
         of[labels[seen]] = seen
@@ -320,7 +316,7 @@ class FedCvrBolt(SelectionRule[FedCvrBoltState]):
         return _join(replace(state, clients=put_sizes(state.clients, reports)), reports.ids)
 
     def _models(self, reports: Reports) -> tuple[Ids, Floats]:
-        """Who sent a whole model, and its chosen coordinates ``[n, D']``."""
+        """Return the clients that sent a whole model, and the chosen coordinates of each, ``[n, D']``."""
         if "last_layer" not in reports.signals:
             return reports.ids[:0], np.zeros((0, 0))
         layer = reports.signals["last_layer"]
@@ -332,22 +328,22 @@ class FedCvrBolt(SelectionRule[FedCvrBoltState]):
         return reports.ids[whole], np.clip(layer[whole], -LARGEST, LARGEST)
 
     def _ridge(self, clients: ClientTable) -> Floats:
-        """What is added to every C^d_kk, ``[D']``."""
+        """Return the ridge added to every C^d_kk, ``[D']``."""
         return np.asarray(self.ridge * clients.columns["variance"].mean(axis=0))
 
 
 def _divide(above: NDArray[np.floating], below: Floats) -> Floats:
-    """The quotient; 0 where ``below`` is."""
+    """Return the quotient; 0 where ``below`` is 0."""
     return np.asarray(np.divide(above, below, out=np.zeros(below.shape), where=below > 0))
 
 
 def _write(clients: ClientTable, **columns: Floats) -> ClientTable:
-    """Whole columns replaced."""
+    """Return the table with whole columns replaced."""
     return replace(clients, columns={**clients.columns, **columns})
 
 
 def _join(state: FedCvrBoltState, ids: Ids) -> FedCvrBoltState:
-    """These clients in the table; who has no model there starts at theta(1), once that is known, without a history."""
+    """Return the state with these clients in the table; one without a model starts at theta(1), if known, without a history."""
     clients = state.clients.grow(ids)
     width = len(state.initial)
     fresh = np.isnan(clients.columns["theta"][:, 0]) if "theta" in clients.columns else np.ones(len(clients), bool)

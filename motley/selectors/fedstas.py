@@ -1,4 +1,4 @@
-"""FedSTaS: strata of alike gradients, more clients from strata that vary more.
+"""FedSTaS groups clients into strata of similar gradients and draws more clients from strata that vary more.
 
 Slessor, Kong, Tang, Than, Kong: *FedSTaS: Client Stratification and Client Level Sampling for Efficient Federated Learning*,
 arXiv:2412.14226, 2024. Specification: selectors-baselines 14, a contrast note.
@@ -11,12 +11,12 @@ arXiv:2412.14226, 2024. Specification: selectors-baselines 14, a contrast note.
 Symbols: ``N_h`` available clients in stratum h, ``N`` their sum; ``S_h`` the spread of the stratum's gradients about their mean,
 ``S_h^2 = sum |g_k - mean|^2 / (N_h - 1)``, 0 for a single client.
 
-State: the last ``sketch`` of each client that was measured [256]. Needs: ``gradient_sketch``, probed (``probe = "all"``) or reported
+State: the last ``sketch`` [256] of each client that was measured. Needs: ``gradient_sketch``, probed (``probe = "all"``) or reported
 ("last_report"). Probe cost: ``all``: every available client downloads the model, computes the gradient of ``probe_batches``
 batches and sends 256 numbers, every ``every`` rounds; ``last_report``: none. A choice costs O(K H 256) per step of k-means.
 
-The a_k are ``Cohort.weights``; they count with ``weights = "selector"`` (or ``"selector_ratio"``, which closes the hole of a client
-that drops out). ``Cohort.notes``: ``strata`` (not empty), ``max_probability``, ``cv_probability`` of ``(m_h / m) |g_k| / sum |g|``.
+The a_k are ``Cohort.weights``; they count with ``weights = "selector"`` (or ``"selector_ratio"``, which renormalises when a client
+drops out). ``Cohort.notes``: ``strata`` (not empty), ``max_probability``, ``cv_probability`` of ``(m_h / m) |g_k| / sum |g|``.
 
 Deviations and readings
 -----------------------
@@ -24,11 +24,11 @@ Deviations and readings
   coordinates. ``probe = "last_report"`` takes the pseudo-gradient of the last round a client took part in.
 * INTERPRETATION-R S_h is the standard deviation (the note has the letter only); H = 10 is a public implementation's.
 * INTERPRETATION-D no more strata than clients wanted, at least 1 client from each; what a stratum would get beyond its size or
-  below 1 is shared out among the others in proportion. Where nothing varies the shares follow N_h. k-means has a key of its own,
-  so the same gradients give the same strata whatever the seed.
+  below 1 is shared out among the others in proportion. Where nothing varies the shares follow N_h. k-means has a fixed key, so the
+  same gradients give the same strata for every seed.
 * INTERPRETATION-D clients that were never measured are a stratum of their own, drawn uniformly, of the others' mean S_h.
 * Missing: the paper also lets each chosen client train on a random share of its samples, from a private estimate of their total.
-  A cohort has no word for that (its ``local_steps`` would bound the work, not thin the data), and the note does not define it.
+  A :class:`Cohort` cannot express that (``local_steps`` bounds the work, not the data), and the note does not define it.
 * With draws by norm inside a stratum the plain mean of step 4 is biased towards large gradients; the paper's, kept.
 
 >>> from motley.selectors import Selector
@@ -47,26 +47,24 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
+from typing_extensions import override
 
-from motley.core.arrays import Floats, Ids
+from motley.core.arrays import Floats, Ids, Ints
 from motley.core.errors import ConfigError
 from motley.core.keys import Key
 from motley.core.paper import Paper
 from motley.core.records import Cohort, Outcome, Reports, SelectionContext, SignalRequirements
 from motley.core.table import ClientTable
 from motley.selectors.base import SelectionRule
-from motley.selectors.common.k_means import k_means
-from motley.selectors.common.missing import filled
-from motley.selectors.common.sampling import successive_draws
+from motley.selectors.common.client_signals import filled
+from motley.selectors.common.clustering import k_means
+from motley.selectors.common.sampling import probability_notes, successive_draws
 
 __all__ = ["FedSTaS", "FedSTaSState", "allocate", "spreads"]
 
-Labels = NDArray[np.int64]
-
 LARGEST = 1e100
 """Entries of a gradient above it, of runs that diverge, count as it: sums of squares stay finite."""
-_LAST_RESORT = 1e-9  # relative: what a stratum without spread weighs when the others are used up
+_LAST_RESORT = 1e-9  # relative: the weight of a stratum without spread when the others are used up
 
 
 @dataclass(frozen=True)
@@ -78,12 +76,12 @@ class FedSTaSState:
 
 @dataclass(frozen=True)
 class FedSTaS(SelectionRule[FedSTaSState]):
-    """Stratified sampling of clients.
+    """Draw clients by stratified sampling.
 
     Parameters
     ----------
     strata: H; never more than the clients wanted.
-    probe: whose gradient is known, see above.
+    probe: which clients' gradients are measured, see above.
     probe_batches: batches of that measurement; None: all training data.
     every: rounds between two measurements of everybody.
     """
@@ -111,35 +109,34 @@ class FedSTaS(SelectionRule[FedSTaSState]):
         if self.probe == "last_report" and (self.every, self.probe_batches) != (1, None):
             raise ConfigError("with probe = 'last_report' nobody is probed; leave every and probe_batches out")
 
+    @override
     def needs(self) -> SignalRequirements:
-        """Compressed gradients."""
         if self.probe == "all":
             return SignalRequirements(probed={"gradient_sketch": self.probe_batches})
         return SignalRequirements(reported=frozenset({"gradient_sketch"}))
 
+    @override
     def provides(self) -> frozenset[str]:
-        """Coefficients of the stratified mean."""
         return frozenset({"weights"})
 
+    @override
     def init(self) -> FedSTaSState:
-        """Nobody measured."""
         return FedSTaSState()
 
+    @override
     def candidates(self, state: FedSTaSState, context: SelectionContext) -> Ids:
-        """Everybody available, every so many rounds; or nobody."""
         due = self.probe == "all" and (context.round - 1) % self.every == 0
         return context.available if due else context.available[:0]
 
+    @override
     def select(self, state: FedSTaSState, context: SelectionContext) -> Cohort:
-        """So many from each stratum."""
         measured = np.isin(context.available, state.clients.ids, assume_unique=True)
         sketches = state.clients.get("sketch", context.available[measured])
         norm, label = np.ones(len(measured)), np.zeros(len(measured), np.int64)
         spread = np.zeros(0)
         if measured.any():
             groups = max(min(self.strata, context.m - (not measured.all()), len(sketches)), 1)
-            found = k_means(sketches, groups, Key(0).fold("strata"))[0]
-            found = np.unique(found, return_inverse=True)[1]
+            found = np.unique(k_means(sketches, groups, Key(0).fold("strata")), return_inverse=True)[1]
             norm[measured], label[measured] = np.linalg.norm(sketches, axis=1), found
             spread = spreads(sketches, found)
         if not measured.all():
@@ -149,7 +146,7 @@ class FedSTaS(SelectionRule[FedSTaSState]):
         wanted = allocate(sizes, spread, context.m)
         return self._draw(context, label, norm, sizes, wanted)
 
-    def _draw(self, context: SelectionContext, label: Labels, norm: Floats, sizes: Labels, wanted: Labels) -> Cohort:
+    def _draw(self, context: SelectionContext, label: Ints, norm: Floats, sizes: Ints, wanted: Ints) -> Cohort:
         chosen, p = [], np.zeros(len(label))
         for h in np.flatnonzero(wanted):
             members = np.flatnonzero(label == h)
@@ -159,23 +156,23 @@ class FedSTaS(SelectionRule[FedSTaSState]):
             p[members] = share * wanted[h] / context.m
         at = np.concatenate(chosen)
         weights = sizes[label[at]] / wanted[label[at]] / sizes[wanted > 0].sum()
-        notes = {"strata": float(len(sizes)), "max_probability": float(p.max()), "cv_probability": float(p.std() * len(p))}
+        notes = {"strata": float(len(sizes)), **probability_notes(p)}
         return Cohort(context.available[at], weights, notes=notes, probabilities=p)
 
+    @override
     def observe(self, state: FedSTaSState, round: int, reports: Reports) -> FedSTaSState:
-        """Gradients of the probe, or of those accepted; one that is not finite leaves the one before."""
-        told = reports.of(Outcome.PROBED if self.probe == "all" else Outcome.ACCEPTED)
-        sketch = told.signal("gradient_sketch")
+        measured = reports.of(Outcome.PROBED if self.probe == "all" else Outcome.ACCEPTED)
+        sketch = measured.signal("gradient_sketch")
         if sketch.ndim == 1:
             return state
         good = np.isfinite(sketch).all(axis=1)
         if not good.any():
             return state
-        return FedSTaSState(state.clients.put(told.ids[good], {"sketch": np.clip(sketch[good], -LARGEST, LARGEST)}))
+        return FedSTaSState(state.clients.put(measured.ids[good], {"sketch": np.clip(sketch[good], -LARGEST, LARGEST)}))
 
 
-def spreads(points: Floats, label: Labels) -> Floats:
-    """S_h of each stratum ``0 .. max label``, none of them empty: the root of ``sum |g_k - mean|^2 / (N_h - 1)``, ``[H]``."""
+def spreads(points: Floats, label: Ints) -> Floats:
+    """Return S_h of each stratum ``0 .. max label``, none empty: the root of ``sum |g_k - mean|^2 / (N_h - 1)``, ``[H]``."""
     out = np.zeros(int(label.max()) + 1)
     for h in range(len(out)):
         members = points[label == h]
@@ -184,11 +181,11 @@ def spreads(points: Floats, label: Labels) -> Floats:
     return out
 
 
-def allocate(sizes: Labels, spread: Floats, m: int) -> Labels:
-    """Whole m_h in proportion to ``N_h S_h``, at most N_h, summing to ``m <= sum N_h``, ``[H]``.
+def allocate(sizes: Ints, spread: Floats, m: int) -> Ints:
+    """Return whole m_h in proportion to ``N_h S_h``, at most N_h, summing to ``m <= sum N_h``, ``[H]``.
 
-    At least 1 each, where m suffices. The shares are ``q_h = clip(s N_h S_h, 1, N_h)`` with the s that makes them sum to m
-    (Neyman's own where nothing is clipped), rounded by largest remainder, the first of several.
+    At least 1 each, if m suffices. The shares are ``q_h = clip(s N_h S_h, 1, N_h)`` with the s that makes them sum to m (Neyman's
+    own where nothing is clipped), rounded by largest remainder, the first of several.
     """
     weight = sizes * np.maximum(spread, _LAST_RESORT * spread.max()) if spread.max() > 0 else sizes.astype(np.float64)
     weight /= weight.max()

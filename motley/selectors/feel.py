@@ -1,4 +1,4 @@
-"""FEEL: importance- and channel-aware scheduling with unbiased, ordered coefficients.
+"""FEEL draws clients by gradient norm and upload time, and weights their updates without bias.
 
 Ren, He, Wen, Yu, Huang, Guo: *Scheduling for Cellular Federated Edge Learning With Importance and Channel Awareness*, IEEE
 Transactions on Wireless Communications 19(11), 2020 (arXiv:2004.00490). Specification: selectors-baselines 7.
@@ -13,11 +13,11 @@ Symbols: ``g_k`` gradient of the received model on the client's data; ``T_k`` it
 channel (towards 0). The order of the draws matters; the coefficients sum to 1 only in expectation, and sum a_k g_k is unbiased.
 They count with ``weights = "selector"``; otherwise the aggregator weights the cohort and FEEL is a plain draw, as in FLASH.
 
-State, per client: ``num_examples``, ``norm`` (||g_k||), ``upload_s`` (T_k); the last ones known, NaN before.
+State, per client: ``num_examples``, ``norm`` (||g_k||), ``upload_s`` (T_k); the last known ones, NaN before.
 Needs: ``num_examples`` once; probed ``upload_estimate_s``; probed ``grad_norm`` ("fresh") or reported ``update_norm`` ("stale").
 Probe cost: ``fresh``: every available client downloads the model and takes a gradient over all its data (or ``probe_batches``),
 each round; ``stale``: none, the planner knows the channel. The paper uploads one after another in shared spectrum; here the
-round lasts as long as the world's network says (in parallel, FLASH's maximum).
+round lasts as long as the network model says (in parallel, FLASH's maximum).
 ``Cohort.notes``: ``max_probability``, ``cv_probability`` over the available, ``max_weight``.
 
 Deviations and readings
@@ -45,17 +45,16 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
+from typing_extensions import override
 
-from motley.core.arrays import Floats, Ids
+from motley.core.arrays import Floats, Ids, Ints
 from motley.core.errors import ConfigError
 from motley.core.paper import Paper
 from motley.core.records import Cohort, Outcome, Reports, SelectionContext, SignalRequirements
 from motley.core.table import ClientTable
 from motley.selectors.base import SelectionRule
-from motley.selectors.common.missing import filled
-from motley.selectors.common.sampling import successive_draws
-from motley.selectors.common.sizes import SIZE, put_sizes, shares
+from motley.selectors.common.client_signals import SIZE, filled, put_sizes, shares
+from motley.selectors.common.sampling import probability_notes, successive_draws
 
 __all__ = ["FEEL", "FEELState", "ordered_weights", "schedule"]
 
@@ -73,14 +72,14 @@ class FEELState:
 
 @dataclass(frozen=True)
 class FEEL(SelectionRule[FEELState]):
-    """Draws that trade the variance of the gradient against upload time.
+    """Draw clients with probabilities that trade the variance of the aggregated gradient against upload time.
 
     Parameters
     ----------
     rho: importance against channel, in (0, 1]; 1 ignores the channel.
     norm_source: ``"fresh"``: everybody measures its gradient norm before the choice; ``"stale"``: the last update's norm.
-    scaled: importance to sum 1 and upload times to mean 1, so that rho means the same in any unit.
-    cap: coefficients are at most cap / m (10 is usual; it breaks unbiasedness); None leaves them.
+    scaled: scale importance to sum 1 and upload times to mean 1, so that rho means the same in any unit.
+    cap: coefficients are at most cap / m (10 is usual; it breaks unbiasedness); None: no limit.
     probe_batches: batches of the fresh measurement; None means all local training data.
     """
 
@@ -110,26 +109,26 @@ class FEEL(SelectionRule[FEELState]):
         if self.probe_batches is not None and self.norm_source == "stale":
             raise ConfigError("norm_source = 'stale' measures nothing; leave probe_batches out or take 'fresh'")
 
+    @override
     def needs(self) -> SignalRequirements:
-        """Sizes, upload times, and gradient norms probed or update norms reported."""
         if self.norm_source == "stale":
             return SignalRequirements(frozenset({SIZE}), {"upload_estimate_s": None}, frozenset({"update_norm"}))
         return SignalRequirements(frozenset({SIZE}), {"grad_norm": self.probe_batches, "upload_estimate_s": None})
 
+    @override
     def provides(self) -> frozenset[str]:
-        """The ordered coefficients."""
         return frozenset({"weights"})
 
+    @override
     def init(self) -> FEELState:
-        """Nothing measured."""
         return FEELState()
 
+    @override
     def candidates(self, state: FEELState, context: SelectionContext) -> Ids:
-        """Everybody available."""
         return context.available
 
     def probabilities(self, state: FEELState, available: Ids) -> Floats:
-        """p of the first draw, ``[K_A]``; all zero where no importance is positive."""
+        """Return p of the first draw, ``[K_A]``; all zero where no importance is positive."""
         norm = filled(state.clients.get("norm", available), "max")
         upload = filled(state.clients.get("upload_s", available))
         importance = shares(state.clients, available) * norm
@@ -138,38 +137,36 @@ class FEEL(SelectionRule[FEELState]):
             upload = upload / (upload.mean() or 1.0)
         return schedule(importance, upload, self.rho)[0]
 
+    @override
     def select(self, state: FEELState, context: SelectionContext) -> Cohort:
-        """m successive draws, in order, with their coefficients."""
         p = self.probabilities(state, context.available)
         at = successive_draws(p, context.m, context.rng)
         weights = ordered_weights(shares(state.clients, context.available)[at], p, at)
         if self.cap is not None:
             weights = np.minimum(weights, self.cap / context.m)
-        law = p if p.any() else np.full(len(p), 1.0 / len(p))
-        notes = {"max_probability": law.max(), "cv_probability": law.std() * len(law), "max_weight": weights.max()}
-        told = {name: float(value) for name, value in notes.items()}
-        return Cohort(context.available[at], weights, notes=told, probabilities=law)
+        first = p if p.any() else np.full(len(p), 1.0 / len(p))
+        notes = {**probability_notes(first), "max_weight": float(weights.max())}
+        return Cohort(context.available[at], weights, notes=notes, probabilities=first)
 
+    @override
     def observe(self, state: FEELState, round: int, reports: Reports) -> FEELState:
-        """Sizes at enrolment, norms and upload times of the probe, or norms of the updates."""
         clients = put_sizes(state.clients, reports)
-        asked, done = reports.of(Outcome.PROBED), reports.of(Outcome.ACCEPTED)
-        if len(asked):
-            seconds = np.clip(asked.signal("upload_estimate_s"), 0.0, LARGEST)
-            clients = clients.put(asked.ids, {"norm": _norms(asked.signal("grad_norm")), "upload_s": seconds})
-        if self.norm_source == "stale" and len(done):
-            steps = np.where(done.local_steps > 0, done.local_steps, np.nan)
-            clients = clients.put(done.ids, {"norm": _norms(done.signal("update_norm") / steps)})
+        probed, accepted = reports.of(Outcome.PROBED), reports.of(Outcome.ACCEPTED)
+        if len(probed):
+            seconds = np.clip(probed.signal("upload_estimate_s"), 0.0, LARGEST)
+            clients = clients.put(probed.ids, {"norm": _norms(probed.signal("grad_norm")), "upload_s": seconds})
+        if self.norm_source == "stale" and len(accepted):
+            steps = np.where(accepted.local_steps > 0, accepted.local_steps, np.nan)
+            clients = clients.put(accepted.ids, {"norm": _norms(accepted.signal("update_norm") / steps)})
         return FEELState(clients)
 
 
 def schedule(importance: Floats, upload_s: Floats, rho: float) -> tuple[Floats, float]:
-    """The probabilities ``p_k = c_k sqrt(rho / ((1 - rho) T_k + lam))`` that sum to 1, and lam.
+    """Return the probabilities ``p_k = c_k sqrt(rho / ((1 - rho) T_k + lam))`` that sum to 1, and lam.
 
     With x = lam + min (1 - rho) T over c_k > 0, ``S(x) = sum c_k sqrt(rho / (d_k + x))`` falls from infinity to 0 and
-    ``S^-2`` is concave (a power mean of order -1/2), so Newton's steps on ``S^-2 = 1`` from below never overshoot
-    and end in about five passes.
-    They begin at ``max(rho c_k^2 - d_k)``, where one client alone has all the mass.
+    ``S^-2`` is concave (a power mean of order -1/2), so Newton's steps on ``S^-2 = 1`` from below never overshoot and end in about
+    five passes. They begin at ``max(rho c_k^2 - d_k)``, where one client alone has all the mass.
 
     Parameters
     ----------
@@ -196,12 +193,12 @@ def schedule(importance: Floats, upload_s: Floats, rho: float) -> tuple[Floats, 
     return p / total, (x - low) * scale * scale
 
 
-def ordered_weights(share: Floats, p: Floats, at: NDArray[np.int64]) -> Floats:
-    """The unbiased coefficients of successive draws, ``[m]``, in the order of drawing.
+def ordered_weights(share: Floats, p: Floats, at: Ints) -> Floats:
+    """Return the unbiased coefficients of successive draws, ``[m]``, in the order of drawing.
 
     Parameters
     ----------
-    share: ``n_k / n`` of the drawn ``[m]``. p: probabilities ``[K]`` of the first draw. at: the positions drawn ``[m]``.
+    share: ``n_k / n`` of the drawn clients ``[m]``. p: probabilities of the first draw ``[K]``. at: positions drawn ``[m]``.
     """
     m = len(at)
     drawn = p[at]

@@ -1,8 +1,8 @@
-"""HeteRo-Select, second version: one informativeness score for selection, compression and aggregation.
+"""HeteRo-Select, second version, uses one informativeness score for selection, compression and aggregation.
 
 Masud, Jahin, Hasan: *HeteRo-Select: Informativeness as the Participation Driver in Federated Learning*, arXiv:2508.06692v2.
-Specification: methods 4, worked numbers in methods 6. This file is the score, the choice and the weights; budgets,
-sparsification and the momentum server are the transport's and the algorithm's.
+Specification: methods 4, worked numbers in methods 6. This file has the score, the choice and the weights; budgets and
+sparsification belong to the transport, the momentum server to the algorithms.
 
     V  = (L_k - min L) / (max L - min L + 1e-8)                  value
     D  = clip(1 - cos(last update of k, running mean), 0, 1)     direction; 0.5 before its first
@@ -14,15 +14,15 @@ sparsification and the momentum server are the transport's and the algorithm's.
 
 Symbols: ``L_k`` loss of the received model; ``h_k`` times selected; ``l_k`` last participation, 0 if never; ``T`` the planned
 rounds. ``minmax`` is ``(x - min) / (max - min)``. Minima, maxima and means run over the available clients. "Update" is the
-decoded upload; the running mean is 0.9 old + 0.1 new of the server's means, begun at the first.
+decompressed upload; the running mean is 0.9 old + 0.1 new of the server's means, starting with the first.
 
-State, per client: ``loss``, ``count`` (h), ``last`` (l), ``cosine``. With ``direction = "sketch"`` also the ``score`` at the
-last probe, in a table of participants alone the ``sketch`` of each one's last update at length 1, and the running ``mean`` sketch.
+State, per client: ``loss``, ``count`` (h), ``last`` (l), ``cosine``. With ``direction = "sketch"`` also the ``score`` at the last
+probe, in a table of participants alone the ``sketch`` of each client's last update at length 1, and the running ``mean`` sketch.
 Needs: ``loss`` probed, ``cosine`` or ``sketch`` reported, the horizon. Probe cost: every available client downloads the model
 and evaluates ``probe_batches`` batches, each round.
 
 ``Cohort.scores`` are the S_k of the chosen, ``Cohort.weights`` the a_k. Set ``weights = "score"`` or ``"selector_ratio"``: they
-then sum to 1 also when somebody drops out. ``Cohort.notes``: ``tau``, ``max_probability``, ``cv_probability``, and the means of
+then sum to 1 also when a client drops out. ``Cohort.notes``: ``tau``, ``max_probability``, ``cv_probability``, and the means of
 V, D, F and St over the available, before weights: ``component.value``, ``.direction``, ``.fairness``, ``.staleness``.
 
 Deviations and readings
@@ -31,7 +31,7 @@ Deviations and readings
 * The text compares the last update with the running mean of *now*. ``"cosine"`` (default) is the exact cosine at the time of
   the upload, with the mean of the rounds before; ``"sketch"`` keeps the mean current but estimates the cosine from 64 numbers.
   Softmax regression, 100 clients, 10 a round, updates cut to a fifth: D's mean error is 0.04 and 0.08 at a spread of 0.06,
-  its rank correlation 0.5 and 0.4 (a slow test plays it). The cosine also takes 8 bytes a client in place of 520, and
+  its rank correlation 0.5 and 0.4 (a slow test measures it). The cosine also takes 8 bytes a client in place of 520, and
   follows the server's real mean whatever its weights, while the sketch presumes the a_k above, over those accepted.
 * A cosine is absent before the first server step: clients of the first round keep D = 0.5 until their next upload.
 * INTERPRETATION-D an update of zeros, or one that is not finite, leaves D as it was. In the running mean a client that was
@@ -58,6 +58,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
+from typing_extensions import override
 
 from motley.core.arrays import Floats, Ids
 from motley.core.errors import ConfigError
@@ -65,17 +66,16 @@ from motley.core.paper import Paper
 from motley.core.records import Cohort, Outcome, Reports, SelectionContext, SignalRequirements
 from motley.core.table import ClientTable
 from motley.selectors.base import SelectionRule
-from motley.selectors.common.missing import filled
-from motley.selectors.common.sampling import gumbel_top_m, softmax
-from motley.selectors.common.scales import loss_value
+from motley.selectors.common.client_signals import dispatched, filled, normalised_loss
+from motley.selectors.common.sampling import gumbel_top_m, probability_notes, softmax
 
-__all__ = ["Components", "HeteroSelect", "HeteroSelectState"]
+__all__ = ["HeteroSelect", "HeteroSelectComponents", "HeteroSelectState", "cosine_distance", "score_weights"]
 
 
 EPS = 1e-8
 KEEP = 0.9
 UNSEEN = 0.5
-"""D of a client that has no direction yet."""
+"""D of a client without an update so far."""
 EQUAL = 1e-12
 """Scores that differ by less are all equal: rounding must not be stretched to [0, 1]."""
 LARGEST = 1e150
@@ -83,8 +83,8 @@ LARGEST = 1e150
 _DEFAULTS = {"loss": np.nan, "count": 0.0, "last": 0.0, "cosine": np.nan, "score": np.nan}
 
 
-class Components(NamedTuple):
-    """The four components of the available clients, each ``[K_A]``, in the order of the module's formulas."""
+class HeteroSelectComponents(NamedTuple):
+    """The four components of the score of the available clients, each ``[K_A]``, in the order of the module's formulas."""
 
     value: Floats
     direction: Floats
@@ -94,7 +94,7 @@ class Components(NamedTuple):
 
 @dataclass(frozen=True)
 class HeteroSelectState:
-    """``clients``: one row each. ``uploads``: column ``sketch`` [64] of participants, length 1. ``mean``: [64]; [0] at first."""
+    """``clients``: one row per client. ``uploads``: column ``sketch`` [64] of participants, length 1. ``mean``: [64], [0] at first."""
 
     clients: ClientTable = field(default_factory=lambda: ClientTable(_DEFAULTS))
     uploads: ClientTable = field(default_factory=lambda: ClientTable({"sketch": np.nan}))
@@ -103,16 +103,16 @@ class HeteroSelectState:
 
 @dataclass(frozen=True)
 class HeteroSelect(SelectionRule[HeteroSelectState]):
-    """Four terms, one score, a softmax of falling temperature.
+    """Draw by a softmax, of falling temperature, of one score with four components.
 
     Parameters
     ----------
-    direction: where D comes from, see above.
+    direction: how D is measured, see above.
     lr: ``"score_adaptive"`` multiplies the local learning rate by 1 + S_k (``Cohort.lr_scale``), as in the paper's main table.
     as_published: ``"code"`` gives S = 1 in place of 0.5 where all scores are equal.
     tau0: temperature at the start; half of it at the end.
     w_value, w_direction, w_fairness, w_staleness: weights; 0 leaves a term out (without the direction nothing is reported, without
-        the value nobody is probed, unless sketches want the scores of the choice).
+        the value nobody is probed, unless sketches need the scores).
     probe_batches: batches of the measurement.
     """
 
@@ -146,7 +146,7 @@ class HeteroSelect(SelectionRule[HeteroSelectState]):
 
     @property
     def weights(self) -> tuple[float, ...]:
-        """The weights, in the order of :class:`Components`."""
+        """The weights, in the order of :class:`HeteroSelectComponents`."""
         return (self.w_value, self.w_direction, self.w_fairness, self.w_staleness)
 
     @property
@@ -156,48 +156,48 @@ class HeteroSelect(SelectionRule[HeteroSelectState]):
 
     @property
     def probes(self) -> bool:
-        """Whether anybody is measured before the choice."""
+        """Whether clients are probed before the choice."""
         return self.w_value > 0 or self.sketches
 
+    @override
     def needs(self) -> SignalRequirements:
-        """Losses of everybody, and what became of each update's direction."""
         reported = frozenset({self.direction} if self.w_direction else ())
         return SignalRequirements(probed={"loss": self.probe_batches} if self.probes else {}, reported=reported, horizon=True)
 
+    @override
     def provides(self) -> frozenset[str]:
-        """The score, and its share of the cohort's."""
         return frozenset({"weights", "scores"})
 
+    @override
     def init(self) -> HeteroSelectState:
-        """Nobody seen."""
         return HeteroSelectState()
 
+    @override
     def candidates(self, state: HeteroSelectState, context: SelectionContext) -> Ids:
-        """Everybody available, or nobody."""
         return context.available if self.probes else context.available[:0]
 
-    def components(self, state: HeteroSelectState, round: int, available: Ids) -> Components:
-        """The four components of these clients (sorted ids) in this round."""
+    def components(self, state: HeteroSelectState, round: int, available: Ids) -> HeteroSelectComponents:
+        """Return the four components of these clients (sorted ids) in this round."""
         get = state.clients.get
         count = get("count", available)
         mean = count.mean()
         quiet = np.maximum(round - get("last", available), 0.0)
-        return Components(
-            value=loss_value(get("loss", available), EPS),
-            direction=_direction(state, available) if self.sketches else _away(get("cosine", available)),
+        return HeteroSelectComponents(
+            value=normalised_loss(get("loss", available), EPS),
+            direction=_direction(state, available) if self.sketches else cosine_distance(get("cosine", available)),
             fairness=np.clip(1.0 - count / mean, -1.0, 1.0) if mean > 0 else np.zeros(len(available)),
             staleness=_minmax(0.5 * np.log1p(quiet), equal=0.0),
         )
 
-    def scores(self, components: Components) -> Floats:
-        """S of these clients, in [0, 1]."""
+    def scores(self, components: HeteroSelectComponents) -> Floats:
+        """Return S of these clients, in [0, 1]."""
         total = np.zeros(len(components.value))
-        for weight, part in zip(self.weights, components, strict=True):
-            total += weight * part
+        for weight, component in zip(self.weights, components, strict=True):
+            total += weight * component
         return _minmax(total, equal=0.5 if self.as_published == "text" else 1.0)
 
+    @override
     def select(self, state: HeteroSelectState, context: SelectionContext) -> Cohort:
-        """m successive draws from the softmax of the scores."""
         tau = self.tau0 * (1.0 - 0.5 * min(context.round / (context.horizon or context.round), 1.0))
         components = self.components(state, context.round, context.available)
         scores = self.scores(components)
@@ -207,30 +207,30 @@ class HeteroSelect(SelectionRule[HeteroSelectState]):
         means = {f"component.{name}": float(part.mean()) for name, part in components._asdict().items()}
         return Cohort(
             context.available[at],
-            _shares(chosen),
+            score_weights(chosen),
             scores=chosen,
             lr_scale=1.0 + chosen if self.lr == "score_adaptive" else None,
-            notes={"tau": tau, "max_probability": float(p.max()), "cv_probability": float(p.std() * len(p)), **means},
+            notes={"tau": tau, **probability_notes(p), **means},
             probabilities=p,
         )
 
+    @override
     def observe(self, state: HeteroSelectState, round: int, reports: Reports) -> HeteroSelectState:
-        """Losses from the probe; counts from whoever was sent out; directions from whoever was accepted."""
         clients, uploads, mean = state.clients, state.uploads, state.mean
         probed = reports.of(Outcome.PROBED)
         if len(probed):
             clients = clients.put(probed.ids, {"loss": probed.signal("loss")})
-            if self.sketches:  # kept for the weights of this round's server step: they are gone with the next losses
+            if self.sketches:  # kept for the weights of this round's server step: the next losses change them
                 score = self.scores(self.components(HeteroSelectState(clients, uploads, mean), round, probed.ids))
                 clients = clients.put(probed.ids, {"score": score})
-        done = reports.of(Outcome.ACCEPTED)
-        if len(done) and self.sketches:
-            uploads, mean = _remember(uploads, mean, done, clients.get("score", done.ids))
-        if len(done):
-            clients = clients.put(done.ids, {"last": float(round)})
+        accepted = reports.of(Outcome.ACCEPTED)
+        if len(accepted) and self.sketches:
+            uploads, mean = _remember(uploads, mean, accepted, clients.get("score", accepted.ids))
+        if len(accepted):
+            clients = clients.put(accepted.ids, {"last": float(round)})
             if self.direction == "cosine":
-                clients = clients.put(done.ids, {"cosine": done.signal("cosine")})
-        sent = reports.of(Outcome.ACCEPTED, Outcome.LATE, Outcome.DROPPED, Outcome.REJECTED)
+                clients = clients.put(accepted.ids, {"cosine": accepted.signal("cosine")})
+        sent = dispatched(reports)
         clients = clients.add("count", sent.ids) if len(sent) else clients
         return HeteroSelectState(clients, uploads, mean)
 
@@ -241,38 +241,38 @@ def _minmax(values: Floats, equal: float) -> Floats:
     return np.full(len(values), equal) if spread <= EQUAL else (values - low) / spread
 
 
-def _shares(scores: Floats) -> Floats:
-    """The scores as weights that sum to 1; equal ones where all are 0."""
+def score_weights(scores: Floats) -> Floats:
+    """Return the scores as weights that sum to 1; equal ones if all are 0."""
     total = scores.sum()
     return scores / total if total > 0 else np.full(len(scores), 1.0 / len(scores))
 
 
-def _away(cosine: Floats) -> Floats:
-    """D of a cosine; NaN: no direction."""
+def cosine_distance(cosine: Floats) -> Floats:
+    """Return D of a cosine; NaN: no update so far."""
     return np.where(np.isnan(cosine), UNSEEN, np.clip(1.0 - cosine, 0.0, 1.0))
 
 
 def _direction(state: HeteroSelectState, available: Ids) -> Floats:
-    """D of these clients from the sketches; only participants cost anything."""
+    """Return D of these clients from the sketches; only participants cost time."""
     out = np.full(len(available), UNSEEN)
     length, seen = np.linalg.norm(state.mean), state.uploads.ids
     if length > 0 and len(seen):
         at = np.minimum(np.searchsorted(available, seen), len(available) - 1)
-        there = available[at] == seen
-        out[at[there]] = _away(state.uploads.get("sketch", seen[there]) @ (state.mean / length))
+        present = available[at] == seen
+        out[at[present]] = cosine_distance(state.uploads.get("sketch", seen[present]) @ (state.mean / length))
     return out
 
 
-def _remember(uploads: ClientTable, mean: Floats, done: Reports, score: Floats) -> tuple[ClientTable, Floats]:
-    """The last sketch of each, and the running mean after a server step of these, weighted by their scores."""
-    sketch = done.signal("sketch")
+def _remember(uploads: ClientTable, mean: Floats, accepted: Reports, score: Floats) -> tuple[ClientTable, Floats]:
+    """Return the last sketches, and the running mean after a server step of these clients, weighted by their scores."""
+    sketch = accepted.signal("sketch")
     if sketch.ndim == 1:
         return uploads, mean
     good = np.isfinite(sketch).all(axis=1)
-    sketch, ids = np.clip(sketch[good], -LARGEST, LARGEST), done.ids[good]
+    sketch, ids = np.clip(sketch[good], -LARGEST, LARGEST), accepted.ids[good]
     if not len(ids):
         return uploads, mean
-    step = _shares(filled(score[good])) @ sketch
+    step = score_weights(filled(score[good])) @ sketch
     mean = step if not len(mean) else KEEP * mean + (1.0 - KEEP) * step
     length = np.linalg.norm(sketch, axis=1)
     moved = length > 0

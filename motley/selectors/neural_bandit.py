@@ -1,4 +1,4 @@
-"""Neural bandit: a small network predicts the reward, its gradients say how sure it is.
+"""Neural bandit: a small network predicts each client's reward, and its gradients measure how uncertain the prediction is.
 
 Cao, Pan, Zhu, Liu: *Birds of a Feather Help: Context-aware Client Selection for Federated Learning*, FL-AAAI workshop 2022;
 base learner NeuralUCB: Zhou, Li, Gu, *Neural Contextual Bandits with UCB-based Exploration*, ICML 2020 (arXiv:1911.04462).
@@ -7,26 +7,26 @@ Specification: selectors-baselines 9.
     f(x) = W2 relu(W1 x + b1) + b2                                       h hidden units, P = (d + 2) h + 1 parameters
     g_k = gradient of f(x_k) in all parameters;   sigma_k = sqrt( sum_j lambda nu g_kj^2 / U_j )
     score_k = f(x_k) + sigma_k;   cohort: the m largest
-    after the round, for those who took part: U <- U + g_k * g_k, starting from lambda
+    after the round, for the participants: U <- U + g_k * g_k, starting from lambda
     then train f on all (x, y) so far: squared error, steps of one pair, shuffled passes, rate 0.01, weight decay lambda, until
     1000 steps or a pass with a mean squared error of at most 0.001
 
-x and y are FLASH's context and reward (:mod:`motley.selectors.common.client_contexts`), measured and learnt in FLASH's order: the arms
-differ in the learner alone.
+x and y are FLASH's client features and reward (:mod:`motley.selectors.common.client_features`), measured and learnt in FLASH's order:
+the bandits differ in the learner alone.
 
-State: the columns of the contexts, 72 bytes per client; ``weights`` and ``u`` [P]; the newest ``buffer`` pairs, ``x`` [n, d]
-and ``y`` [n]; number, mean and squared deviations of all contexts and of all rewards so far.
+State: the columns of the features, 72 bytes per client; ``weights`` and ``u`` [P]; the newest ``buffer`` pairs, ``x`` [n, d]
+and ``y`` [n]; number, mean and squared deviations of all features and of all rewards so far.
 Needs and probe cost are FLASH's: ``robust_loss`` and ``val_loss`` of everybody available from round 2 on, or of the reporters.
 ``Cohort.notes``: ``predicted`` and ``sigma``, averaged over the chosen.
 
 Deviations and readings
 -----------------------
-* INTERPRETATION-D context, reward and grouping of Cao et al. are not confirmed; these are FLASH's, and nothing is grouped.
+* INTERPRETATION-D features, reward and grouping of Cao et al. are not confirmed; these are FLASH's, and nothing is grouped.
 * NeuralUCB's released code is taken: a diagonal U, ``lambda nu`` inside the root, no 1/h, which the paper has. The code adds
   to U when it selects one arm; here all reporters are added when their (x, y) comes in, before the training.
-* INTERPRETATION-D contexts are standardised by the mean and deviation of all so far, an absent element is 0 after it; rewards
-  are divided by the deviation of all so far. They are cut off at 3 and at 10: steps of a fixed rate diverge on outliers, and
-  if they do nevertheless the network stays as it was.
+* INTERPRETATION-D features are standardised by the mean and deviation of all so far, an absent one is then 0; rewards are divided
+  by the deviation of all so far. They are cut off at 3 and at 10, because steps of a fixed rate diverge on outliers; if training
+  diverges nevertheless the network stays as it was.
 * INTERPRETATION-D weights start uniform within 1 / sqrt(inputs of the layer). They and the order of training follow ``seed``,
   not the selector's seed, which decides the random first round and ties.
 * Round 1 takes m clients at random; ``first_round = "all"`` gives it FLASH's first round.
@@ -44,6 +44,7 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
+from typing_extensions import override
 
 from motley.core.arrays import Floats
 from motley.core.errors import ConfigError
@@ -51,17 +52,18 @@ from motley.core.keys import Key
 from motley.core.paper import Paper
 from motley.core.records import Cohort, Reports, SelectionContext
 from motley.core.table import ClientTable
-from motley.selectors.common.client_contexts import Contexts, FirstRound
-from motley.selectors.common.contextual import ContextualRule
+from motley.selectors.common.client_features import ClientFeatures, ContextualBandit, FirstRound
 from motley.selectors.common.sampling import top_m
 
-__all__ = ["NeuralBandit", "NeuralBanditState", "bonus", "forward", "gradients", "train"]
+__all__ = [
+    "NeuralBandit", "NeuralBanditState", "add_moments", "bonus", "deviation", "forward", "gradients", "standardised", "train",
+]  # fmt: skip
 
 RATE, STEPS, GOOD_ENOUGH = 0.01, 1000, 1e-3
 FARTHEST = 3.0
-"""Standardised contexts beyond plus or minus it count as it."""
+"""Standardised features beyond plus or minus it count as it."""
 HIGHEST = 10.0
-"""Rewards of more deviations count as it."""
+"""Rewards of more standard deviations count as it."""
 DIVERGED = 1e6
 """An error of the network that ends its training: the parameters stay as they were before."""
 _BLOCK = 1 << 11  # rows whose gradients are held at a time
@@ -81,15 +83,15 @@ class NeuralBanditState:
 
 
 @dataclass(frozen=True)
-class NeuralBandit(ContextualRule[NeuralBanditState]):
-    """The m largest predictions plus gradient bonuses.
+class NeuralBandit(ContextualBandit[NeuralBanditState]):
+    """Take the m largest sums of predicted reward and gradient bonus.
 
     Parameters
     ----------
     hidden: units of the network.
     lam: start of U and weight decay, positive.
     nu: strength of the bonus; 0 is greedy.
-    buffer: pairs that are trained on, the newest.
+    buffer: number of newest pairs that the network is trained on.
     seed: of the network's initial weights and of the order in which it is trained.
     """
 
@@ -117,24 +119,24 @@ class NeuralBandit(ContextualRule[NeuralBanditState]):
             raise ConfigError(f"got lam = {self.lam}, nu = {self.nu}; expected lam above 0 and nu of at least 0")
 
     @property
-    def contexts(self) -> Contexts:
-        """How contexts and rewards are measured."""
-        return Contexts(self.tau, self.probe, self.drop, self.probe_batches, absent=np.nan)
+    @override
+    def features(self) -> ClientFeatures:
+        return ClientFeatures(self.tau, self.probe, self.drop, self.probe_batches, absent=np.nan)
 
+    @override
     def init(self) -> NeuralBanditState:
-        """A fresh network that has seen nothing."""
-        d, h = len(self.contexts.names), self.hidden
+        d, h = len(self.features.names), self.hidden
         size = (d + 2) * h + 1
         scale = np.repeat([1 / math.sqrt(d), 1 / math.sqrt(h)], [(d + 1) * h, h + 1])
         weights = scale * (2.0 * Key(self.seed).fold("network").uniform(np.arange(size))[:, 0] - 1.0)
-        clients = ClientTable(self.contexts.columns())
+        clients = ClientTable(self.features.columns())
         return NeuralBanditState(clients, weights, np.full(size, self.lam), np.zeros((0, d)), x_moments=np.zeros((3, d)))
 
+    @override
     def select(self, state: NeuralBanditState, context: SelectionContext) -> Cohort:
-        """Predict, add the bonus, rank; at random in round 1."""
         if context.round == 1:
             return Cohort(context.rng.choice(context.available, context.m, replace=False))
-        x = _standard(self.contexts.features(state.clients, context.available), state.x_moments)
+        x = standardised(self.features.values(state.clients, context.available), state.x_moments)
         predicted, sigma = np.empty(len(x)), np.empty(len(x))
         for start in range(0, len(x), _BLOCK):
             rows = slice(start, start + _BLOCK)
@@ -143,45 +145,45 @@ class NeuralBandit(ContextualRule[NeuralBanditState]):
         at = top_m(predicted + sigma, context.m, context.rng, self.ties)
         return Cohort(context.available[at], notes={"predicted": float(predicted[at].mean()), "sigma": float(sigma[at].mean())})
 
+    @override
     def observe(self, state: NeuralBanditState, round: int, reports: Reports) -> NeuralBanditState:
-        """Contexts; and where there is something to learn, U, the buffer and the network."""
-        contexts = self.contexts
-        clients, news = contexts.observe(state.clients, round, reports)
-        moments = _gather(state.x_moments, contexts.features(clients, contexts.measured(reports).ids))
+        features = self.features
+        clients, pairs = features.observe(state.clients, round, reports)
+        moments = add_moments(state.x_moments, features.values(clients, features.measured(reports).ids))
         state = replace(state, clients=clients, x_moments=moments)
-        return self.learn(state, round, news.x, news.rewards) if len(news.ids) else state
+        return self.learn(state, round, pairs.x, pairs.rewards) if len(pairs.ids) else state
 
     def learn(self, state: NeuralBanditState, round: int, x: Floats, y: Floats) -> NeuralBanditState:
-        """New pairs, ``[n, d]`` and ``[n]``, into U, the buffer and the network."""
+        """Return the state with new training pairs, ``[n, d]`` and ``[n]``, in U, in the buffer and learnt by the network."""
         rng = Key(self.seed).fold("train", round).numpy()
-        y_moments = _gather(state.y_moments, y[:, None])
+        y_moments = add_moments(state.y_moments, y[:, None])
         u = state.u.copy()
         for start in range(0, len(x), _BLOCK):
-            g = gradients(state.weights, _standard(x[start : start + _BLOCK], state.x_moments))
+            g = gradients(state.weights, standardised(x[start : start + _BLOCK], state.x_moments))
             u += np.einsum("np,np->p", g, g)
         if len(x) > self.buffer:
             kept = rng.permutation(len(x))[: self.buffer]
             x, y = x[kept], y[kept]
         x, y = np.concatenate([state.x, x])[-self.buffer :], np.concatenate([state.y, y])[-self.buffer :]
-        target = np.minimum(y / _deviation(y_moments), HIGHEST)
-        weights = train(state.weights, _standard(x, state.x_moments), target, self.lam, rng)
+        target = np.minimum(y / deviation(y_moments), HIGHEST)
+        weights = train(state.weights, standardised(x, state.x_moments), target, self.lam, rng)
         return replace(state, weights=weights, u=u, x=x, y=y, y_moments=y_moments)
 
 
 def _layers(weights: Floats, d: int) -> tuple[Floats, Floats, Floats, Floats]:
-    """W1 ``[h, d]``, b1 ``[h]``, W2 ``[h]``, b2 ``[1]``: views of the parameters ``[P]``, in this order."""
+    """Return W1 ``[h, d]``, b1 ``[h]``, W2 ``[h]``, b2 ``[1]``: views of the parameters ``[P]``, in this order."""
     h = (len(weights) - 1) // (d + 2)
     return weights[: d * h].reshape(h, d), weights[d * h : (d + 1) * h], weights[(d + 1) * h : -1], weights[-1:]
 
 
 def forward(weights: Floats, x: Floats) -> Floats:
-    """f of every row, ``[n, d]`` to ``[n]``."""
+    """Return the network's output for every row, ``[n, d]`` to ``[n]``."""
     w1, b1, w2, b2 = _layers(weights, x.shape[1])
     return np.asarray(np.maximum(x @ w1.T + b1, 0.0) @ w2 + b2)
 
 
 def gradients(weights: Floats, x: Floats) -> Floats:
-    """Gradient of each row's f in all parameters, ``[n, d]`` to ``[n, P]``.
+    """Return the gradient of each row's output in all parameters, ``[n, d]`` to ``[n, P]``.
 
     With ``a = W1 x + b1``: df/dW2 = relu(a), df/db2 = 1, df/db1 = W2 [a > 0], df/dW1 = (df/db1) x^T.
     """
@@ -198,12 +200,12 @@ def gradients(weights: Floats, x: Floats) -> Floats:
 
 
 def bonus(g: Floats, u: Floats, lam: float, nu: float) -> Floats:
-    """sigma of every row of gradients, ``[n, P]`` to ``[n]``."""
+    """Return sigma of every row of gradients, ``[n, P]`` to ``[n]``."""
     return np.asarray(np.sqrt((g * g) @ (lam * nu / u)))
 
 
 def train(weights: Floats, x: Floats, y: Floats, decay: float, rng: np.random.Generator) -> Floats:
-    """Parameters ``[P]`` after stochastic gradient descent on ``(f(x) - y)^2``, a row a step; as they were, if it diverged."""
+    """Return the parameters ``[P]`` after gradient descent on ``(f(x) - y)^2``, one row a step; unchanged if it diverged."""
     out, steps = weights.copy(), 0
     while True:
         total = 0.0
@@ -219,30 +221,30 @@ def train(weights: Floats, x: Floats, y: Floats, decay: float, rng: np.random.Ge
             return out
 
 
-def _gather(moments: Floats, values: Floats) -> Floats:
-    """Number, mean and sum of squared deviations, ``[3, d]``, with the rows of ``values`` ``[n, d]`` too; NaN is left out."""
+def add_moments(moments: Floats, values: Floats) -> Floats:
+    """Return number, mean and sum of squared deviations, ``[3, d]``, after the rows of ``values`` ``[n, d]``; NaN is left out."""
     if not len(values):
         return moments
     known = ~np.isnan(values)
     number, mean, squares = moments
     here = known.sum(axis=0)
-    safe = np.maximum(here, 1)
-    new_mean = np.where(known, values, 0.0).sum(axis=0) / safe
+    new_mean = np.where(known, values, 0.0).sum(axis=0) / np.maximum(here, 1)
     new_squares = (np.where(known, values - new_mean, 0.0) ** 2).sum(axis=0)
     whole = number + here
-    shift = np.where(here > 0, new_mean - mean, 0.0) * here / np.maximum(whole, 1)
-    squares = squares + new_squares + shift * np.where(here > 0, new_mean - mean, 0.0) * number
+    gap = np.where(here > 0, new_mean - mean, 0.0)
+    shift = gap * here / np.maximum(whole, 1)
+    squares = squares + new_squares + shift * gap * number
     return np.stack([whole, mean + shift, squares])
 
 
-def _deviation(moments: Floats) -> Floats:
-    """Standard deviations, ``[d]``; 1 where nothing deviates."""
-    deviation = np.sqrt(moments[2] / np.maximum(moments[0], 1.0))
-    return np.where(deviation > 0, deviation, 1.0)
+def deviation(moments: Floats) -> Floats:
+    """Return standard deviations, ``[d]``; 1 where all values are equal."""
+    out = np.sqrt(moments[2] / np.maximum(moments[0], 1.0))
+    return np.where(out > 0, out, 1.0)
 
 
-def _standard(x: Floats, moments: Floats) -> Floats:
-    """Standardised contexts within plus or minus :data:`FARTHEST`, 0 where absent."""
-    out = (x - moments[1]) / _deviation(moments)
+def standardised(x: Floats, moments: Floats) -> Floats:
+    """Return standardised features within plus or minus :data:`FARTHEST`, 0 where absent."""
+    out = (x - moments[1]) / deviation(moments)
     np.clip(out, -FARTHEST, FARTHEST, out=out)
     return np.asarray(np.nan_to_num(out, copy=False))

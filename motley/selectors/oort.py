@@ -1,4 +1,4 @@
-"""Oort: a bandit over clients whose reward is what they can still teach, discounted by how slow they are.
+"""Oort chooses clients by one score: statistical utility plus a staleness bonus, discounted for slow clients.
 
 Lai, Zhu, Madhyastha, Chowdhury: *Oort: Efficient Federated Learning via Guided Participant Selection*, OSDI 2021.
 Specification: selectors-baselines 4.
@@ -14,30 +14,30 @@ Specification: selectors-baselines 4.
     pacer    every W rounds from 2W on, with h the mean U of the exploited: last = sum h[-2W:-W], cur = sum h[-W:]
              |cur - last| <= .1 last: thr + step;   |cur - last| >= 5 last: thr - step, at least step
 
-Symbols: ``L_k`` the last *round* in which k reported, not a count, so that long silence raises the bonus; ``tau_k`` download +
-local work + upload; ``c`` cut-off. Minima, maxima and quantiles run over the available, explored clients of positive utility
+Symbols: ``L_k`` the last *round* in which k reported, not a count, so that the bonus grows with time since then; ``tau_k`` download
++ local work + upload; ``c`` cut-off. Minima, maxima and quantiles run over the available, explored clients of positive utility
 that are not blacklisted. The first selection is uniform. Over-commitment belongs to the synchrony, not to the rule.
 
 State, per client: ``num_examples``, ``utility``, ``last`` (0: unexplored), ``count`` (times selected), ``duration``, ``steps``
 (of the full local work); over all: ``selections``, ``pace`` (thr), ``history`` (h, the last 2W).
-Needs: sizes and the planner's estimates of all durations once; ``loss_rms`` and durations from whoever took part. Probe cost: none.
+Needs: sizes and the planner's estimates of all durations once; ``loss_rms`` and durations from participants. Probe cost: none.
 
 ``Cohort.notes``: ``epsilon``, ``exploited``, ``explored``, ``preferred_s`` (T, where finite), ``max_probability`` and
 ``cv_probability`` of the first draw over the available (both draws mixed in proportion to their number).
 
 Deviations and readings
 -----------------------
-* n_xpt, pivot, pool and pacer are the public code's; constants the paper's where it states them.
+* n_xpt, cut-off, pool and pacer are the public code's; constants the paper's where it states them.
 * INTERPRETATION-D: the normalisation pool holds explored clients only; ``norm_pool = "code"`` adds the unexplored with e_k.
 * ``form = "raw"`` is the paper's ``min(U, clip) + bonus``, next to which the bonus vanishes; the code normalises.
 * ``pacer = "paper"``: ``last > cur`` raises T by ``step`` *seconds*, nothing lowers it. READING: it starts at percentile ``thr``.
 * ``explore = "speed"``: the paper samples the unexplored by speed. READING: in proportion to 1 / tau_k.
-* INTERPRETATION-D: what is still missing is filled with the highest scores not chosen, blacklisted clients last.
+* INTERPRETATION-D: a cohort that is still too small is filled by the highest scores not chosen, blacklisted clients last.
 * INTERPRETATION-D: late, dropped and rejected clients only count as selected. ``late = "mean"`` is the code's: a client that
   was cut off gets the mean utility of the round's participants, weighted by samples, and counts as explored.
-* A client that never enrolled has the mean size, one without a duration is not slowed; one that took part without a usable loss
-  keeps its utility, or stays unexplored. Negative scores cannot come up: base_k is at least 0.
-* INTERPRETATION-D: who reports and was explored before counts as exploited in h; a round without any has h = 0.
+* A client that never enrolled has the mean size, one without a duration is not discounted; a participant without a usable loss
+  keeps its utility, or stays unexplored. Scores are never negative: base_k is at least 0.
+* INTERPRETATION-D: a reporting client that was explored before counts as exploited in h; a round without any has h = 0.
 
 >>> from motley.selectors import Selector
 >>> from motley.core.records import Outcome, Reports
@@ -55,22 +55,21 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
+from typing_extensions import override
 
-from motley.core.arrays import Floats, Ids
+from motley.core.arrays import Bools, Floats, Ids
 from motley.core.errors import ConfigError
 from motley.core.paper import Paper
 from motley.core.records import Cohort, Outcome, Reports, SelectionContext, SignalRequirements
 from motley.core.table import ClientTable
 from motley.selectors.base import SelectionRule
-from motley.selectors.common.durations import ESTIMATES, estimated_s, measured_s
-from motley.selectors.common.sampling import Ties, successive_draws, top_m
-from motley.selectors.common.sizes import SIZE, put_sizes, sizes
+from motley.selectors.common.client_signals import ESTIMATES, SIZE, dispatched, estimated_s, measured_s, put_sizes, sizes
+from motley.selectors.common.sampling import Ties, probability_notes, successive_draws, top_m
 
 __all__ = ["Oort", "OortState"]
 
 _DEFAULTS = {SIZE: np.nan, "utility": np.nan, "last": 0.0, "count": 0.0, "duration": np.nan, "steps": np.nan}
-_BARELY = 1e-9
+_ROUNDING = 1e-9
 """Added before rounding down: (1 - .9) * 10 is 1, not 0."""
 LARGEST = 1e150
 """Losses and norms above it, of runs that diverge, count as it: utilities stay finite."""
@@ -88,20 +87,21 @@ class OortState:
 
 @dataclass(frozen=True)
 class Oort(SelectionRule[OortState]):
-    """Utility, staleness bonus and speed in one score; a shrinking share of the cohort explores.
+    """Exploit clients of high score, and explore unknown ones with a shrinking share of the cohort.
 
     Parameters
     ----------
-    exploration, exploration_decay, exploration_min: eps_0, its factor per selection, its end.
+    exploration, exploration_decay, exploration_min: eps_0, its factor per selection, its smallest value.
     cutoff: c. clip: the quantile q at which utilities are cut. alpha: strength of the speed penalty; 0 ignores speed.
     bonus: the constant under the root of the staleness bonus.
-    pacer: the code's (percentage points) or the paper's (seconds). window: W. step: what the pacer adds.
+    pacer: the code's (percentage points) or the paper's (seconds). window: W. step: the pacer's step.
     threshold: thr at the start, in percent; the higher, the slower clients may be.
-    blacklist: clients selected more often than this are not exploited; None: no blacklist. blacklist_share: at most this share.
-    sample_window: unexplored clients in the draw, per client to be drawn.
-    batch_size: of the local work, where it takes steps and not whole epochs; None: every client trains on all its samples.
+    blacklist: clients selected more often than this are not exploited; None: no blacklist.
+    blacklist_share: largest share of the known clients that is blacklisted.
+    sample_window: unexplored clients that enter the draw, per client to be drawn.
+    batch_size: of the local work, where it is counted in steps; None: every client trains on all its samples.
     norm_pool, form, explore, late: variants, see above.
-    widen: FedScale's 10: lower-scored clients join the pool until it has more than so many times n_xpt; 0: they do not.
+    widen: lower-scored clients join the pool until it has more than so many times n_xpt (FedScale: 10); 0: they do not.
     ties: ``"random"``, or ``"lowest_id"`` for tests.
     """
 
@@ -158,22 +158,22 @@ class Oort(SelectionRule[OortState]):
         if self.batch_size is not None and self.batch_size < 1:
             raise ConfigError(f"got batch_size = {self.batch_size}; expected at least 1 (leave it out for whole epochs)")
 
+    @override
     def needs(self) -> SignalRequirements:
-        """Sizes and estimated durations once, the root mean square loss from participants."""
         return SignalRequirements(enrolled=ESTIMATES | {SIZE}, reported=frozenset({"loss_rms"}))
 
+    @override
     def init(self) -> OortState:
-        """Everybody unexplored."""
         return OortState(pace=self.threshold if self.pacer == "code" else 0.0)
 
     # ------------------------------------------------------------------------------------- the formulas
 
     def epsilon(self, state: OortState) -> float:
-        """Share that explores in the next selection; it shrinks once per selection after the first."""
+        """Return the share that explores in the next selection; it shrinks with every selection after the first."""
         return max(self.exploration * self.exploration_decay**state.selections, self.exploration_min)
 
     def preferred_s(self, state: OortState) -> float:
-        """T: who takes longer is discounted."""
+        """Return T, seconds: clients that take longer are discounted."""
         durations = state.clients.get("duration", state.clients.ids)
         durations = durations[~np.isnan(durations)]
         percent, more = (state.pace, 0.0) if self.pacer == "code" else (self.threshold, state.pace)
@@ -183,37 +183,35 @@ class Oort(SelectionRule[OortState]):
         return float(np.partition(durations, at)[at]) + more
 
     def samples(self, clients: ClientTable, ids: Ids, steps: Floats) -> Floats:
-        """``|B_k|``: on how many samples these clients train in so many steps (NaN: on all), ``[n]``."""
+        """Return ``|B_k|``: on how many samples these clients train in so many steps (NaN: on all), ``[n]``."""
         n = sizes(clients, ids)
         return n if self.batch_size is None else np.fmin(n, steps * self.batch_size)
 
     def speed(self, state: OortState, ids: Ids, preferred_s: float) -> Floats:
-        """``g_k``, ``[n]``; 1 where the duration is not known."""
+        """Return ``g_k``, ``[n]``; 1 where the duration is not known."""
         tau = state.clients.get("duration", ids)
         speed, slow = np.ones(len(tau)), np.flatnonzero(tau > preferred_s)
         speed[slow] = (preferred_s / tau[slow]) ** self.alpha
         return speed
 
     def scores(self, state: OortState, round: int, ids: Ids) -> Floats:
-        """Scores of these clients (sorted ids) in this round, ``[n]``; NaN where unexplored."""
+        """Return the scores of these clients (sorted ids) in this round, ``[n]``; NaN where unexplored."""
         last, speed = state.clients.get("last", ids), self.speed(state, ids, self.preferred_s(state))
-        return self._scores(state, round, ids, last > 0, speed, self._barred(state, ids))
+        return self._scores(state, round, ids, last > 0, speed, self._blacklisted(state, ids))
 
-    def _scores(
-        self, state: OortState, round: int, ids: Ids, explored: NDArray[np.bool_], speed: Floats, barred: NDArray[np.bool_]
-    ) -> Floats:
+    def _scores(self, state: OortState, round: int, ids: Ids, explored: Bools, speed: Floats, blacklisted: Bools) -> Floats:
         utility = state.clients.get("utility", ids)
-        pool = utility[explored & ~barred & (utility > 0)]
+        pool = utility[explored & ~blacklisted & (utility > 0)]
         if self.norm_pool == "code":
             fresh = ids[~explored]
             pool = np.concatenate([pool, self.samples(state.clients, fresh, state.clients.get("steps", fresh))])
         bonus = np.sqrt(self.bonus * math.log(max(round, 1)) / np.maximum(state.clients.get("last", ids), 1.0))
-        score = (self._base(utility, pool) + bonus) * speed
+        score = (self.base_scores(utility, pool) + bonus) * speed
         score[~explored] = np.nan
         return score
 
-    def _base(self, utility: Floats, pool: Floats) -> Floats:
-        """Utilities clipped and, in the normalised form, mapped to about [0, 1]; 0 where there is none."""
+    def base_scores(self, utility: Floats, pool: Floats) -> Floats:
+        """Return the utilities clipped and, in the normalised form, mapped to about [0, 1]; 0 where there is none."""
         if not len(pool):
             return np.zeros(len(utility))
         at = min(_floor(self.clip * len(pool)), len(pool) - 1)
@@ -223,8 +221,8 @@ class Oort(SelectionRule[OortState]):
             clipped = (clipped - low) / max(pool.max() - low, 1e-4)
         return np.asarray(np.maximum(np.nan_to_num(clipped), 0.0))
 
-    def _barred(self, state: OortState, ids: Ids) -> NDArray[np.bool_]:
-        """Who is blacklisted, ``[n]``: the most frequently selected, at most a share of all that are known."""
+    def _blacklisted(self, state: OortState, ids: Ids) -> Bools:
+        """Return which clients are blacklisted, ``[n]``: the most frequently selected, at most a share of all known ones."""
         if self.blacklist is None:
             return np.zeros(len(ids), bool)
         everybody = state.clients.ids
@@ -234,7 +232,7 @@ class Oort(SelectionRule[OortState]):
         return np.isin(ids, everybody[over[np.argsort(-count[over], kind="stable")[:most]]])
 
     def paced(self, pace: float, history: Floats) -> float:
-        """The pacer: ``pace`` (percentile, or seconds) after a look at the last 2W entries of h."""
+        """Return the pacer's next ``pace`` (percentile, or seconds) from the last 2W entries of h."""
         last, now = history[-2 * self.window : -self.window].sum(), history[-self.window :].sum()
         if self.pacer == "paper":
             return pace + self.step if last > now else pace
@@ -244,53 +242,55 @@ class Oort(SelectionRule[OortState]):
 
     # ------------------------------------------------------------------------------------- choice
 
+    @override
     def select(self, state: OortState, context: SelectionContext) -> Cohort:
-        """Exploit, explore, fill."""
         ids, m = context.available, context.m
         if not state.selections:
             notes = {"epsilon": 1.0, "exploited": 0.0, "explored": float(m)}
             notes |= {"max_probability": 1.0 / len(ids), "cv_probability": 0.0}
-            alike = np.broadcast_to(1.0 / len(ids), len(ids))
-            return Cohort(ids[context.rng.choice(len(ids), m, replace=False)], notes=notes, probabilities=alike)
+            equal = np.broadcast_to(1.0 / len(ids), len(ids))
+            return Cohort(ids[context.rng.choice(len(ids), m, replace=False)], notes=notes, probabilities=equal)
         epsilon, preferred_s = self.epsilon(state), self.preferred_s(state)
-        explored, barred = state.clients.get("last", ids) > 0, self._barred(state, ids)
+        explored, blacklisted = state.clients.get("last", ids) > 0, self._blacklisted(state, ids)
         speed = self.speed(state, ids, preferred_s)
-        scores = self._scores(state, context.round, ids, explored, speed, barred)
-        known, fresh = np.flatnonzero(explored & ~barred), np.flatnonzero(~explored)
+        scores = self._scores(state, context.round, ids, explored, speed, blacklisted)
+        known, fresh = np.flatnonzero(explored & ~blacklisted), np.flatnonzero(~explored)
         n_xpt = min(m - _floor(m * epsilon), len(known))
         n_e = min(len(fresh), m - n_xpt)
         chance = np.zeros(len(ids))
         chosen = [
-            self._draw(known, scores[known], self._pool(scores[known], n_xpt, context.rng), n_xpt, chance, context.rng),
-            self._explore(state, ids, fresh, speed, n_e, chance, context.rng),
+            self._draw(
+                known, scores[known], self.exploitation_pool(scores[known], n_xpt, context.rng), n_xpt, chance, context.rng
+            ),
+            self.draw_unexplored(state, ids, fresh, speed, n_e, chance, context.rng),
         ]
         short = m - n_xpt - n_e
         if short:
             free = explored.copy()
             free[chosen[0]] = False
-            for group in (np.flatnonzero(free & ~barred), np.flatnonzero(free & barred)):
+            for group in (np.flatnonzero(free & ~blacklisted), np.flatnonzero(free & blacklisted)):
                 chosen.append(group[top_m(scores[group], short, context.rng, self.ties)])
                 short -= len(chosen[-1])
         notes = {"epsilon": epsilon, "exploited": float(n_xpt), "explored": float(n_e)}
         if n_xpt + n_e:
             chance /= n_xpt + n_e
-            notes |= {"max_probability": float(chance.max()), "cv_probability": float(chance.std() * len(ids))}
+            notes |= probability_notes(chance)
         if preferred_s < math.inf:
             notes["preferred_s"] = preferred_s
         return Cohort(ids[np.concatenate(chosen)], notes=notes, probabilities=chance if n_xpt + n_e else None)
 
-    def _pool(self, scores: Floats, n_xpt: int, rng: np.random.Generator) -> Ids:
-        """Whom to exploit: positions of scores that are not far below the one at rank n_xpt (the last rank, if there are fewer)."""
+    def exploitation_pool(self, scores: Floats, n_xpt: int, rng: np.random.Generator) -> Ids:
+        """Return positions of the clients to exploit from: scores not far below the one at rank n_xpt (or the last rank)."""
         if not n_xpt:
             return np.zeros(0, np.int64)
         at = len(scores) - 1 - min(n_xpt, len(scores) - 1)
         pool = np.flatnonzero(scores >= self.cutoff * np.partition(scores, at)[at])
         return pool if len(pool) > self.widen * n_xpt else top_m(scores, self.widen * n_xpt + 1, rng, self.ties)
 
-    def _explore(
+    def draw_unexplored(
         self, state: OortState, ids: Ids, fresh: Ids, speed: Floats, count: int, chance: Floats, rng: np.random.Generator
     ) -> Ids:
-        """Unexplored clients: the heaviest few times as many, then a draw."""
+        """Draw unexplored clients among a few times as many of the largest weights."""
         if not count:
             return fresh[:0]
         if self.explore == "speed":
@@ -303,35 +303,35 @@ class Oort(SelectionRule[OortState]):
         return self._draw(fresh, weight, heaviest, count, chance, rng)
 
     def _draw(self, group: Ids, weight: Floats, pool: Ids, count: int, chance: Floats, rng: np.random.Generator) -> Ids:
-        """``count`` of the pool (positions in the group) in proportion to weight; adds ``count`` x probability to ``chance``."""
+        """Draw ``count`` of the pool (positions in the group) by weight; add ``count`` times the probability to ``chance``."""
         w = weight[pool]
         if count:
             total = w.sum()
             chance[group[pool]] += count * (w / total if total > 0 else 1.0 / len(w))
         return np.asarray(group[pool[successive_draws(w, count, rng)]])
 
-    # ------------------------------------------------------------------------------------- what is learned
+    # ------------------------------------------------------------------------------------- reports
 
+    @override
     def observe(self, state: OortState, round: int, reports: Reports) -> OortState:
-        """Sizes and estimates at enrolment; utility, duration and round of participants; then the pacer."""
         clients = put_sizes(state.clients, reports)
         enrolled = reports.of(Outcome.ENROLLED)
         if len(enrolled):
             clients = clients.put(enrolled.ids, {**self.durations(clients, enrolled), "steps": _steps(enrolled)})
-        sent = reports.of(Outcome.ACCEPTED, Outcome.LATE, Outcome.DROPPED, Outcome.REJECTED)
+        sent = dispatched(reports)
         if not len(sent):
             return replace(state, clients=clients)
-        done, late = sent.of(Outcome.ACCEPTED), sent.of(Outcome.LATE)
-        before = clients.get("last", done.ids) > 0
-        samples = self.samples(clients, done.ids, done.local_steps)
-        utility = samples * np.clip(done.signal("loss_rms"), 0.0, LARGEST)
-        taught = ~np.isnan(utility)
-        fresh = {"utility": utility, "last": np.where(taught | before, float(round), np.nan)}
-        clients = clients.add("count", sent.ids).put(done.ids, {**fresh, **self.durations(clients, done)})
-        if self.late == "mean" and len(late) and samples[taught].sum() > 0:
-            mean = np.average(utility[taught], weights=samples[taught])
+        accepted, late = sent.of(Outcome.ACCEPTED), sent.of(Outcome.LATE)
+        before = clients.get("last", accepted.ids) > 0
+        samples = self.samples(clients, accepted.ids, accepted.local_steps)
+        utility = samples * np.clip(accepted.signal("loss_rms"), 0.0, LARGEST)
+        known = ~np.isnan(utility)
+        new = {"utility": utility, "last": np.where(known | before, float(round), np.nan)}
+        clients = clients.add("count", sent.ids).put(accepted.ids, {**new, **self.durations(clients, accepted)})
+        if self.late == "mean" and len(late) and samples[known].sum() > 0:
+            mean = np.average(utility[known], weights=samples[known])
             clients = clients.put(late.ids, {"utility": mean, "last": float(round)})
-        rewards = clients.get("utility", done.ids[before])
+        rewards = clients.get("utility", accepted.ids[before])
         history = np.append(state.history, rewards.mean() if len(rewards) else 0.0)[-2 * self.window :]
         pace, following = state.pace, round + 1
         if following >= 2 * self.window and following % self.window == 0:
@@ -339,15 +339,15 @@ class Oort(SelectionRule[OortState]):
         return OortState(clients, state.selections + 1, pace, history)
 
     def durations(self, clients: ClientTable, reports: Reports) -> dict[str, Floats]:
-        """Columns about time that these reports fill, all enrolled or all accepted; NaN leaves what is known."""
+        """Return the duration columns of these reports, all enrolled or all accepted; NaN keeps the number before."""
         enrolled = len(reports) > 0 and reports.outcome[0] == Outcome.ENROLLED
         return {"duration": estimated_s(reports) if enrolled else measured_s(reports)}
 
 
 def _floor(value: float) -> int:
-    return math.floor(value + _BARELY)
+    return math.floor(value + _ROUNDING)
 
 
 def _steps(reports: Reports) -> Floats:
-    """Steps of the full local work, where the enrolment tells them."""
+    """Return the steps of the full local work, where the enrolment has them."""
     return np.where(reports.local_steps > 0, reports.local_steps, np.nan)

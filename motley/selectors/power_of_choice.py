@@ -1,4 +1,4 @@
-"""Power-of-Choice: of d random candidates, the m with the highest loss.
+"""Power-of-Choice draws d candidates at random and chooses the m with the highest loss.
 
 Cho, Wang, Joshi: *Towards Understanding Biased Client Selection in Federated Learning*, AISTATS 2022 (arXiv:2010.01243,
 2020). Specification: selectors-baselines 2.
@@ -12,8 +12,8 @@ Cho, Wang, Joshi: *Towards Understanding Biased Client Selection in Federated Le
 
 Symbols: ``d`` candidates, clipped to ``[m, K_A]`` (default 2m); ``p_k`` the share of the data; ``v_k`` the loss ranked.
 
-State, per client: ``num_examples``; ``loss`` (rpow_d: last reported; otherwise measured in ``probed``); ``probed``, the round
-in which the client was last a candidate. A loss measured in an earlier round is never ranked.
+State, per client: ``num_examples``; ``loss`` (rpow_d: the last reported; otherwise the one measured in round ``probed``);
+``probed``, the round in which the client was last a candidate. A loss measured in an earlier round is never ranked.
 
 Needs: ``num_examples`` once; probed ``loss`` (pow_d, adapow_d: all training data; cpow_d: 1 batch) or reported ``loss``
 (rpow_d); the horizon (adapow_d). Probe cost: one download and one evaluation for each of d candidates; rpow_d nothing. With
@@ -22,9 +22,8 @@ d = m the losses would change nothing, so nobody is probed.
 Deviations and readings
 -----------------------
 * INTERPRETATION-R ties at random, simple mean of the cohort (``Cohort.weights`` = 1 / m, counts with ``weights = "selector"``).
-* A loss that is not a number, or does not come back, is ranked last and not as +inf. With fewer than m losses all of these
-  clients are taken and the rest is drawn by p, first from the candidates, then (INTERPRETATION-D) from the other available.
-* Positions in the candidate list are mapped back to client ids; the candidates are drawn anew each round.
+* A loss that is not a number, or is not returned, is ranked last and not as +inf. With fewer than m losses all of these clients
+  are taken and the rest is drawn by p, first from the candidates, then (INTERPRETATION-D) from the other available clients.
 * INTERPRETATION-D: in rpow_d a non-finite report keeps the loss reported before.
 
 >>> from motley.selectors import Selector
@@ -42,6 +41,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 import numpy as np
+from typing_extensions import override
 
 from motley.core.arrays import Ids
 from motley.core.errors import ConfigError
@@ -49,8 +49,8 @@ from motley.core.paper import Paper
 from motley.core.records import Cohort, Outcome, Reports, SelectionContext, SignalRequirements
 from motley.core.table import ClientTable
 from motley.selectors.base import SelectionRule
+from motley.selectors.common.client_signals import SIZE, put_sizes, shares
 from motley.selectors.common.sampling import Ties, successive_draws, top_m
-from motley.selectors.common.sizes import SIZE, put_sizes, shares
 
 __all__ = ["PowerOfChoice", "PowerOfChoiceState"]
 
@@ -64,12 +64,12 @@ class PowerOfChoiceState:
 
 @dataclass(frozen=True)
 class PowerOfChoice(SelectionRule[PowerOfChoiceState]):
-    """The m of d candidates with the highest loss.
+    """Take the m of d candidates with the highest loss.
 
     Parameters
     ----------
-    variant: what is ranked, see above.
-    d: candidates; None means 2m. Not for ``adapow_d``, which sets its own.
+    variant: which loss is ranked, see above.
+    d: number of candidates; None means 2m. Not for ``adapow_d``, which sets its own.
     ties: ``"random"``, or ``"lowest_id"`` for tests.
     """
 
@@ -92,38 +92,38 @@ class PowerOfChoice(SelectionRule[PowerOfChoiceState]):
         if self.d is not None and self.variant == "adapow_d":
             raise ConfigError(f"got d = {self.d}, but adapow_d sets d itself (all, then m); leave d out or take pow_d")
 
+    @override
     def needs(self) -> SignalRequirements:
-        """Sizes, and the variant's loss."""
         sizes = frozenset({SIZE})
         if self.variant == "rpow_d":
             return SignalRequirements(enrolled=sizes, reported=frozenset({"loss"}))
         return SignalRequirements(sizes, {"loss": 1 if self.variant == "cpow_d" else None}, horizon=self.variant == "adapow_d")
 
+    @override
     def provides(self) -> frozenset[str]:
-        """Plain-mean coefficients 1/m."""
         return frozenset({"weights"})
 
+    @override
     def init(self) -> PowerOfChoiceState:
-        """Nothing measured."""
         return PowerOfChoiceState()
 
     def width(self, context: SelectionContext) -> int:
-        """d of this round, within ``[m, K_A]``."""
+        """Return d of this round, within ``[m, K_A]``."""
         if self.variant == "adapow_d":
             early = context.horizon is not None and 2 * context.round <= context.horizon
             return len(context.available) if early else context.m
         wanted = 2 * context.m if self.d is None else self.d
         return min(max(wanted, context.m), len(context.available))
 
+    @override
     def candidates(self, state: PowerOfChoiceState, context: SelectionContext) -> Ids:
-        """The candidates; nobody where no loss has to be asked for."""
         d = self.width(context)
         if self.variant == "rpow_d" or d == context.m:
             return np.zeros(0, np.int64)
         return self._draw(state, context, context.available, d)
 
+    @override
     def select(self, state: PowerOfChoiceState, context: SelectionContext) -> Cohort:
-        """The m highest losses, topped up by p."""
         if self.variant == "rpow_d":
             pool = self._draw(state, context, context.available, self.width(context))
             loss = state.clients.get("loss", pool)
@@ -141,12 +141,12 @@ class PowerOfChoice(SelectionRule[PowerOfChoiceState]):
     def _draw(self, state: PowerOfChoiceState, context: SelectionContext, pool: Ids, count: int) -> Ids:
         return pool[successive_draws(shares(state.clients, pool), count, context.rng)]
 
+    @override
     def observe(self, state: PowerOfChoiceState, round: int, reports: Reports) -> PowerOfChoiceState:
-        """Sizes at enrolment; measured losses of this round's candidates, or reported ones."""
         clients = put_sizes(state.clients, reports)
         if self.variant == "rpow_d":
-            done = reports.of(Outcome.ACCEPTED)
-            return PowerOfChoiceState(clients.put(done.ids, {"loss": done.signal("loss")}))
-        asked = reports.of(Outcome.PROBED)
-        fresh = {"loss": asked.signal("loss"), "probed": np.full(len(asked), float(round))}
-        return PowerOfChoiceState(clients.put(asked.ids, fresh, keep_nan=True))
+            accepted = reports.of(Outcome.ACCEPTED)
+            return PowerOfChoiceState(clients.put(accepted.ids, {"loss": accepted.signal("loss")}))
+        probed = reports.of(Outcome.PROBED)
+        fresh = {"loss": probed.signal("loss"), "probed": np.full(len(probed), float(round))}
+        return PowerOfChoiceState(clients.put(probed.ids, fresh, keep_nan=True))

@@ -1,9 +1,9 @@
-"""PyramidFL: Oort between clients; inside the cohort, idle time becomes local steps, and what teaches little is sent in part.
+"""PyramidFL chooses as Oort does, gives fast clients of the cohort more local steps, and less useful ones smaller uploads.
 
 Li, Zeng, Zhang, Cao: *PyramidFL: A Fine-grained Client Selection Framework for Efficient Federated Learning*, MobiCom 2022.
 Specification: selectors-baselines 5.
 
-    whom           as Oort, score for score (:mod:`motley.selectors.oort`)
+    cohort         as Oort, score for score (:mod:`motley.selectors.oort`)
     GU_k = ||Delta_k|| |B_k| / 100                      gradient utility of the last report; n_k where there is none
     r_k            position of GU_k in descending order in the cohort, 0 the largest; equal values share the first position
     dr_k = low + r_k (high - low) / m                   share of the upload that is dropped; Cohort.upload_ratio = 1 - dr_k
@@ -21,11 +21,11 @@ Needs: Oort's, ``update_norm`` reported, ``uplink_mbps`` once. Probe cost: none.
 Deviations and readings
 -----------------------
 * INTERPRETATION-D: ``||Delta_k||`` is the norm of the update; the public code takes it of update minus model, mostly the model.
-* E_k is told at enrolment (``Reports.local_steps``). INTERPRETATION-D: a cohort with somebody whose E_k is not known gets no
-  ``local_steps``: all do their full work, and the reports tell E_k. A guess would make the guessed the slowest of the round.
+* E_k comes with the enrolment (``Reports.local_steps``). INTERPRETATION-D: a cohort with a client whose E_k is not known gets no
+  ``local_steps``: all do their full work, and their reports hold E_k. A guess would make that client the slowest of the round.
 * INTERPRETATION-D: a report's seconds are scaled back to the full work, ``compute_s E_k / steps taken`` and ``upload_s bits /
-  bits sent`` (``bits`` from the estimate and the uplink), and Oort's duration is their sum: idle time that was filled does not
-  make a client look slow. The download, free in the paper, counts to tau_k.
+  bits sent`` (``bits`` from the estimate and the uplink), and Oort's duration is their sum: additional steps do not make a client
+  look slow. The download, free in the paper, counts in tau_k.
 * ``batch_size = None`` (whole epochs): batches per epoch are not known, and rho_k <= 11 is the only cap.
 * A client whose compute time is not known sets no T_R and takes E_k steps. Both adaptations are off in the code's defaults and on
   in its experiments: ``beta = 0`` and ``drop_low = drop_high = 0`` switch them off.
@@ -34,8 +34,8 @@ Deviations and readings
 >>> from motley.core.records import Outcome, Reports
 >>> selector = Selector(PyramidFL(), seed=0)
 >>> times = {"compute_estimate_s": [4, 2, 1], "upload_estimate_s": [6, 4, 2]}
->>> told = Reports(range(3), Outcome.ENROLLED, num_examples=[5, 9, 1], local_steps=[10, 10, 10], signals=times)
->>> selector.observe(0, told)
+>>> enrolled = Reports(range(3), Outcome.ENROLLED, num_examples=[5, 9, 1], local_steps=[10, 10, 10], signals=times)
+>>> selector.observe(0, enrolled)
 >>> cohort = selector.select(1, available_ids=range(3), m=3)
 >>> dict(zip(cohort.ids.tolist(), cohort.local_steps.tolist())) == {0: 10, 1: 24, 2: 72}
 True
@@ -48,32 +48,31 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
+from typing_extensions import override
 
-from motley.core.arrays import Floats, Ids
+from motley.core.arrays import Floats, Ids, Ints
 from motley.core.errors import ConfigError
 from motley.core.paper import Paper
 from motley.core.records import Cohort, Outcome, Reports, SelectionContext, SignalRequirements
 from motley.core.table import ClientTable
-from motley.selectors.common.durations import PARTS, measured_s, seconds
-from motley.selectors.common.sizes import sizes
+from motley.selectors.common.client_signals import PHASES, measured_s, sizes, usable_seconds
 from motley.selectors.oort import LARGEST, Oort, OortState
 
 __all__ = ["PyramidFL"]
 
 LARGEST_EXTRA = 10.0
 EPOCHS = 5
-_BARELY = 1e-9
+_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
 class PyramidFL(Oort):
-    """Oort's choice, with steps and uploads fitted to each client of the cohort.
+    """Take Oort's cohort, with local steps and upload ratio fitted to each client.
 
     Parameters
     ----------
     beta: share of the idle time that is filled with local steps; 0 leaves the steps as they are.
-    drop_low, drop_high: shares of the upload dropped, of the most and (almost) of the least useful client.
+    drop_low, drop_high: shares of the upload dropped by the most and (almost) by the least useful client.
     """
 
     beta: float = 1.0
@@ -92,61 +91,59 @@ class PyramidFL(Oort):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 0 <= self.beta <= 1:
-            raise ConfigError(
-                f"got beta = {self.beta}; expected a share in [0, 1]: above 1 a filled client outlasts the slowest"
-            )
+            raise ConfigError(f"got beta = {self.beta}; expected a share in [0, 1]: above 1 a client outlasts the slowest")
         if not 0 <= self.drop_low <= self.drop_high < 1:
             raise ConfigError(
                 f"got drop_low = {self.drop_low}, drop_high = {self.drop_high}; expected 0 <= drop_low <= drop_high < 1"
             )
 
+    @override
     def needs(self) -> SignalRequirements:
-        """Oort's, the uplink once, update norms."""
         needs = super().needs()
         return SignalRequirements(enrolled=needs.enrolled | {"uplink_mbps"}, reported=needs.reported | {"update_norm"})
 
+    @override
     def provides(self) -> frozenset[str]:
-        """The share of its update that each client sends."""
         return frozenset({"upload_ratio"})
 
+    @override
     def init(self) -> OortState:
-        """Everybody unexplored; columns of its own."""
-        state, own = super().init(), dict.fromkeys((*PARTS, "bits", "gain"), np.nan)
+        state, own = super().init(), dict.fromkeys((*PHASES, "bits", "gain"), np.nan)
         return replace(state, clients=ClientTable({**state.clients.defaults, **own}))
 
     # ------------------------------------------------------------------------------------- inside the cohort
 
     def drops(self, clients: ClientTable, ids: Ids) -> Floats:
-        """``dr_k``, ``[m]``."""
+        """Return ``dr_k``, ``[m]``."""
         gain = clients.get("gain", ids)
         gain = np.where(np.isnan(gain), sizes(clients, ids), gain)
         rank = np.searchsorted(np.sort(-gain), -gain, side="left")
         return np.asarray(self.drop_low + rank * (self.drop_high - self.drop_low) / max(len(ids), 1))
 
     def full_steps(self, clients: ClientTable, ids: Ids) -> Floats | None:
-        """``E_k``, ``[m]``; None where somebody's is not known."""
+        """Return ``E_k``, ``[m]``; None if that of any client is not known."""
         steps = clients.get("steps", ids)
         return None if np.isnan(steps).any() else steps
 
     def predicted_s(self, clients: ClientTable, ids: Ids, drops: Floats) -> Floats:
-        """``tau_k`` with ``E_k`` steps, ``[m]``; NaN where the compute time is not known."""
+        """Return ``tau_k`` with ``E_k`` steps, seconds ``[m]``; NaN where the compute time is not known."""
         upload = np.nan_to_num(clients.get("upload", ids)) * (1.0 - drops)
         return np.asarray(np.nan_to_num(clients.get("download", ids)) + clients.get("compute", ids) + upload)
 
-    def steps(self, clients: ClientTable, ids: Ids, full: Floats, tau: Floats) -> NDArray[np.int64]:
-        """Local steps that fill what the slowest client leaves idle, ``[m]``."""
+    def steps(self, clients: ClientTable, ids: Ids, full: Floats, tau: Floats) -> Ints:
+        """Return local steps that fill each client's idle time until the slowest one finishes, ``[m]``."""
         compute, idle = clients.get("compute", ids), np.max(tau, initial=0.0, where=~np.isnan(tau)) - tau
         with np.errstate(over="ignore"):
             fill = np.divide(idle * full, compute, out=np.full(len(ids), np.inf), where=compute > 0)
-        extra = np.minimum(LARGEST_EXTRA, self.beta * np.floor(fill + _BARELY) / full) if self.beta else np.zeros(len(ids))
-        wanted = np.floor(full * (1.0 + np.where(idle > 0, extra, 0.0)) + _BARELY)
+        extra = np.minimum(LARGEST_EXTRA, self.beta * np.floor(fill + _ROUNDING) / full) if self.beta else np.zeros(len(ids))
+        wanted = np.floor(full * (1.0 + np.where(idle > 0, extra, 0.0)) + _ROUNDING)
         if self.batch_size is not None:
             batches = np.ceil(sizes(clients, ids) / self.batch_size)
             wanted = np.minimum(wanted, np.maximum(full, EPOCHS * batches))
         return wanted.astype(np.int64)
 
+    @override
     def select(self, state: OortState, context: SelectionContext) -> Cohort:
-        """Oort's cohort, and what each of it is to do."""
         cohort = super().select(state, context)
         drops, full = self.drops(state.clients, cohort.ids), self.full_steps(state.clients, cohort.ids)
         tau = self.predicted_s(state.clients, cohort.ids, drops)
@@ -158,35 +155,38 @@ class PyramidFL(Oort):
             notes["mean_rho"] = float(np.mean(steps / full))
         return replace(cohort, local_steps=steps, upload_ratio=1.0 - drops, notes=notes)
 
-    # ------------------------------------------------------------------------------------- what is learned
+    # ------------------------------------------------------------------------------------- reports
 
+    @override
     def observe(self, state: OortState, round: int, reports: Reports) -> OortState:
-        """As Oort; the gradient utility too, and the steps of the full work of a client that had not told them."""
-        done = reports.of(Outcome.ACCEPTED)
-        untold = np.isnan(state.clients.get("steps", done.ids))
+        accepted = reports.of(Outcome.ACCEPTED)
+        unknown = np.isnan(state.clients.get("steps", accepted.ids))
         state = super().observe(state, round, reports)
-        if not len(done):
+        if not len(accepted):
             return state
-        samples = self.samples(state.clients, done.ids, done.local_steps)
-        gain = np.clip(done.signal("update_norm"), 0.0, LARGEST) * samples / 100.0
-        steps = np.where(untold & (done.local_steps > 0), done.local_steps, np.nan)  # nobody told it other steps
-        return replace(state, clients=state.clients.put(done.ids, {"gain": gain, "steps": steps}))
+        samples = self.samples(state.clients, accepted.ids, accepted.local_steps)
+        gain = np.clip(accepted.signal("update_norm"), 0.0, LARGEST) * samples / 100.0
+        steps = np.where(unknown & (accepted.local_steps > 0), accepted.local_steps, np.nan)  # E_k: it was given no local_steps
+        return replace(state, clients=state.clients.put(accepted.ids, {"gain": gain, "steps": steps}))
 
+    @override
     def durations(self, clients: ClientTable, reports: Reports) -> dict[str, Floats]:
-        """Seconds of each part, at full local work and full upload, and their sum."""
         if len(reports) and reports.outcome[0] == Outcome.ENROLLED:
-            parts = {part: seconds(reports.signal(f"{part}_estimate_s")) for part in PARTS}
-            bits = parts["upload"] * np.minimum(reports.signal("uplink_mbps"), LARGEST) * 1e6
-            return {**super().durations(clients, reports), **parts, "bits": np.where(bits > 0, bits, np.nan)}
-        done = replace(
+            phases = {phase: usable_seconds(reports.signal(f"{phase}_estimate_s")) for phase in PHASES}
+            bits = phases["upload"] * np.minimum(reports.signal("uplink_mbps"), LARGEST) * 1e6
+            return {**super().durations(clients, reports), **phases, "bits": np.where(bits > 0, bits, np.nan)}
+        accepted = replace(
             reports,
-            compute_s=seconds(reports.compute_s) * _quotient(clients.get("steps", reports.ids), reports.local_steps),
-            upload_s=seconds(reports.upload_s) * _quotient(clients.get("bits", reports.ids), reports.bits_up),
+            compute_s=usable_seconds(reports.compute_s) * _quotient(clients.get("steps", reports.ids), reports.local_steps),
+            upload_s=usable_seconds(reports.upload_s) * _quotient(clients.get("bits", reports.ids), reports.bits_up),
         )
-        return {"duration": measured_s(done), **{part: seconds(getattr(done, f"{part}_s")) for part in PARTS}}
+        return {
+            "duration": measured_s(accepted),
+            **{phase: usable_seconds(getattr(accepted, f"{phase}_s")) for phase in PHASES},
+        }
 
 
 def _quotient(whole: Floats, part: Floats) -> Floats:
-    """``whole / part``; 1 where either is not known or not a whole step, or bit, was done."""
+    """Return ``whole / part``; 1 where either is unknown, or part is less than one step, or bit."""
     usable = (whole > 0) & (part >= 1) & (part < math.inf)
     return np.asarray(np.divide(whole, part, out=np.ones(len(whole)), where=usable))

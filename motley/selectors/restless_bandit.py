@@ -1,4 +1,4 @@
-"""Restless hidden-Markov bandit: clients compared within a round, so that what all of them share drops out.
+"""Restless hidden-Markov bandit: compare the rewards of clients within a round, which cancels the influence all of them share.
 
 Yemini, Leshem, Somekh-Baruch: *The Restless Hidden Markov Bandit with Linear Rewards and Side Information*, IEEE Transactions
 on Signal Processing 69, 2021 (arXiv:1910.10271). Specification: selectors-baselines 8. What is known of the paper: two hidden
@@ -8,7 +8,7 @@ INTERPRETATION-D.
     reward  y_k = |L_k(now) - L_k(last time)| / tau_k       FLASH's reward with the client's own loss
     differencing (default): y_k = s_t + u_k + noise, s_t shared by the round; with r = |R_t| >= 2 rewards
         A_kj += [k = j] - 1/r;  c_k += y_k - mean y,  for k, j in R_t;     u = (A + lambda I)^-1 c
-        X_t = {k : N_k < D ln(t + 1)};   cohort: of X_t up to m, least N first; the other seats by largest u
+        X_t = {k : N_k < D ln(t + 1)};   cohort: of X_t up to m, least N first; the rest by largest u
     filter: belief b over two states, transition P, emission means mu_(k,z), deviation sigma
         b <- b * exp(-(mean y - mean mu_z)^2 / (2 sigma^2)), normalised;  b <- b P after the round
         mu_(k,z): running means of y_k weighted by b_z
@@ -18,24 +18,24 @@ Symbols: ``N_k`` how often k took part; ``D`` is ``explore``; ``R_t`` the report
 diagonal.
 
 A is never formed. It is ``diag(n) - sum over rounds of 1_R 1_R^T / r``, n_k the rounds in which k was compared: the cohorts are
-kept, and the system is solved by conjugate gradients, preconditioned by the diagonal and started from the u before.
+kept, and the system is solved by conjugate gradients, preconditioned by the diagonal and started from the previous u.
 
 State, per client ever seen: ``loss``, ``duration``, ``round``, ``count`` (N), and ``compared`` (n), ``c``, ``u``, or, of the
 filter, the means ``mu0``, ``mu1`` and their weights ``w0``, ``w1``: at most 64 bytes. Differencing adds 8 bytes for every
 reward ever compared: ``members``, the cohorts one after the other, and ``starts``, where each begins. (A would take 8 K^2.)
-Needs: reported ``arrival_loss`` (one forward pass over the training data of each chosen client) and durations. Probe cost:
-none.
-``Cohort.notes``: ``explored``, seats given to clients asked too seldom; filter: ``belief``, of the state with the higher mean.
+Needs: reported ``arrival_loss`` (one forward pass over the training data of each chosen client) and durations. Probe cost: none.
+``Cohort.notes``: ``explored``, how many of the cohort had been chosen too seldom; filter: ``belief`` in the state of higher mean.
 
 Deviations and readings
 -----------------------
 * A first report has no reward, and neither has one without a finite loss: such a reporter counts in N and is not compared.
-* r < 2: nothing is compared. A client that was never compared has u = 0; so has, on average, a group only compared within.
+* r < 2: nothing is compared. A client that was never compared has u = 0, and so has, on average, a group of clients that were
+  only compared with each other.
 * Filter: sigma is the deviation of all rewards so far where it is not given (1 until it is positive); mu starts at their mean
   plus and minus sigma with the weight of one reward (from the first reward alone both states would have the same mean).
 * ``first_round = "all"`` gives it FLASH's first round.
 
-FLASH reports this arm near random selection: expect no gain.
+FLASH reports this bandit near random selection: expect no gain.
 
 >>> from motley.core.records import Outcome, Reports
 >>> from motley.selectors import Selector
@@ -53,23 +53,23 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
+from typing_extensions import override
 
-from motley.core.arrays import Floats, Ids
+from motley.core.arrays import Floats, Ids, Ints
 from motley.core.errors import ConfigError
 from motley.core.paper import Paper
 from motley.core.records import Cohort, Outcome, Reports, SelectionContext, SignalRequirements
 from motley.core.table import ClientTable
 from motley.selectors.base import SelectionRule
-from motley.selectors.common.client_contexts import FirstRound, Tau, first_size, own_columns, own_rewards
+from motley.selectors.common.client_features import FirstRound, Tau, first_round_size, loss_rewards, reward_columns
 from motley.selectors.common.sampling import Ties, softmax, top_m
 
 __all__ = ["RestlessBandit", "RestlessBanditState", "compared_means"]
 
 TOLERANCE = 1e-11
-"""Of the residual against c, or against the first residual where c has all but cancelled, at which conjugate gradients stop."""
+"""Conjugate gradients stop at this residual, relative to c, or to the first residual where c has all but cancelled."""
 LONGEST = 1000
-"""Their steps, should rounding keep the residual above it."""
+"""Conjugate gradients stop after so many steps, should rounding keep the residual above the tolerance."""
 
 
 @dataclass(frozen=True)
@@ -90,17 +90,17 @@ class RestlessBanditState:
 
 @dataclass(frozen=True)
 class RestlessBandit(SelectionRule[RestlessBanditState]):
-    """Differences within a round, or a two-state filter.
+    """Rank clients by reward differences within rounds, or by a two-state filter.
 
     Parameters
     ----------
-    variant: how the shared state is dealt with, see above.
+    variant: how the state that all clients share is treated, see above.
     lam: ridge penalty of ``differencing``, positive.
     explore: D of ``differencing``, positive.
-    stay: of ``filter``: probability that the shared state stays what it is, for each of the two; in (0, 1).
-    sigma: of ``filter``: deviation of the mean reward; None takes that of all rewards so far.
+    stay: of ``filter``: probability that the shared state does not change, for each of the two states; in (0, 1).
+    sigma: of ``filter``: standard deviation of the mean reward; None takes that of all rewards so far.
     tau: the duration that rewards are divided by: the client's over the mean of all, in seconds, or the last round's longest.
-    first_round: m clients, or everybody.
+    first_round: ``"cohort"``: m clients, or ``"all"``.
     ties: ``"random"``, or ``"lowest_id"`` for tests.
     """
 
@@ -139,25 +139,25 @@ class RestlessBandit(SelectionRule[RestlessBanditState]):
         if unused:
             raise ConfigError(f"got options of variant = {other!r} with variant = {self.variant!r}; leave them out")
 
+    @override
     def needs(self) -> SignalRequirements:
-        """The loss at arrival."""
         return SignalRequirements(reported=frozenset({"arrival_loss"}))
 
+    @override
     def init(self) -> RestlessBanditState:
-        """Nobody asked, both states as likely."""
         own = (
             {"compared": 0.0, "c": 0.0, "u": 0.0}
             if self.variant == "differencing"
             else {"mu0": np.nan, "mu1": np.nan, "w0": 1.0, "w1": 1.0}
         )
-        return RestlessBanditState(ClientTable(own_columns() | {"count": 0.0} | own))
+        return RestlessBanditState(ClientTable(reward_columns() | {"count": 0.0} | own))
 
+    @override
     def size(self, round: int, m: int, available: int) -> int:
-        """Everybody in round 1, if so asked."""
-        return first_size(self.first_round, round, m, available)
+        return first_round_size(self.first_round, round, m, available)
 
+    @override
     def select(self, state: RestlessBanditState, context: SelectionContext) -> Cohort:
-        """Who was asked too seldom, least first; then the highest index."""
         count = state.clients.get("count", context.available)
         enough = self.explore * math.log(context.round + 1) if self.variant == "differencing" else 1.0
         seldom = np.flatnonzero(count < enough)
@@ -171,47 +171,47 @@ class RestlessBandit(SelectionRule[RestlessBanditState]):
         return Cohort(context.available[np.concatenate([first, then])], notes=notes)
 
     def index(self, state: RestlessBanditState, ids: Ids) -> Floats:
-        """u, or the predicted reward, ``[n]``."""
+        """Return u, or the filter's predicted reward, of these clients, ``[n]``."""
         if self.variant == "differencing":
             return state.clients.get("u", ids)
         return self.emissions(state, ids) @ state.belief
 
     def emissions(self, state: RestlessBanditState, ids: Ids) -> Floats:
-        """``mu_(k,z)``, ``[n, 2]``; where a client has none yet, the mean of all rewards plus and minus sigma."""
+        """Return ``mu_(k,z)``, ``[n, 2]``; for a client without one the mean of all rewards plus and minus sigma."""
         spread = self.deviation(state)
         means = [(state.clients.get("mu0", ids), spread), (state.clients.get("mu1", ids), -spread)]
         return np.stack([np.where(np.isnan(mu), state.mean + shift, mu) for mu, shift in means], axis=1)
 
     def deviation(self, state: RestlessBanditState) -> float:
-        """sigma, given or of the rewards so far."""
+        """Return sigma, as given or of the rewards so far."""
         if self.sigma is not None:
             return self.sigma
         return math.sqrt(state.squares / state.seen) if state.squares > 0 else 1.0
 
+    @override
     def observe(self, state: RestlessBanditState, round: int, reports: Reports) -> RestlessBanditState:
-        """Counts of whoever reported; rewards into the comparison, or into the filter."""
-        done = reports.of(Outcome.ACCEPTED)
-        if not len(done):
+        accepted = reports.of(Outcome.ACCEPTED)
+        if not len(accepted):
             return state
-        clients, y = own_rewards(state.clients, round, done, "arrival_loss", self.tau)
-        state = replace(state, clients=clients.add("count", done.ids))
-        ids, y = done.ids[~np.isnan(y)], y[~np.isnan(y)]
+        clients, y = loss_rewards(state.clients, round, accepted, "arrival_loss", self.tau)
+        state = replace(state, clients=clients.add("count", accepted.ids))
+        ids, y = accepted.ids[~np.isnan(y)], y[~np.isnan(y)]
         if self.variant == "filter":
             return self.filter(state, ids, y) if len(ids) else state
         return self.compare(state, ids, y) if len(ids) > 1 else state
 
     def compare(self, state: RestlessBanditState, ids: Ids, y: Floats) -> RestlessBanditState:
-        """One more cohort of rewards ``[r]``, r >= 2, in A and c; and the new u."""
+        """Return the state with one more cohort of rewards ``[r]``, r >= 2, in A and c, and with the new u."""
         clients = state.clients.add("compared", ids).add("c", ids, y - y.mean())
         members = np.concatenate([state.members, ids])
         starts = np.append(state.starts, len(members))
-        there = clients.ids[clients.get("compared", clients.ids) > 0]
-        n, c, before = (clients.get(name, there) for name in ("compared", "c", "u"))
-        u = compared_means(n + self.lam, c, np.searchsorted(there, members), starts, before)
-        return replace(state, clients=clients.put(there, {"u": u}), members=members, starts=starts)
+        compared = clients.ids[clients.get("compared", clients.ids) > 0]
+        n, c, before = (clients.get(name, compared) for name in ("compared", "c", "u"))
+        u = compared_means(n + self.lam, c, np.searchsorted(compared, members), starts, before)
+        return replace(state, clients=clients.put(compared, {"u": u}), members=members, starts=starts)
 
     def filter(self, state: RestlessBanditState, ids: Ids, y: Floats) -> RestlessBanditState:
-        """Rewards ``[r]`` of one round in belief and means."""
+        """Return the state with the rewards ``[r]`` of one round in belief and means."""
         seen = state.seen + len(y)
         mean = state.mean + (y - state.mean).sum() / seen
         squares = state.squares + float(((y - state.mean) * (y - mean)).sum())
@@ -227,13 +227,13 @@ class RestlessBandit(SelectionRule[RestlessBanditState]):
         return replace(state, clients=clients, belief=now @ moves)
 
 
-def compared_means(diagonal: Floats, c: Floats, members: NDArray[np.int64], starts: Ids, guess: Floats) -> Floats:
-    """u of ``(diag - sum_R 1_R 1_R^T / r) u = c`` by preconditioned conjugate gradients, ``[n]``.
+def compared_means(diagonal: Floats, c: Floats, members: Ints, starts: Ids, guess: Floats) -> Floats:
+    """Solve ``(diag - sum_R 1_R 1_R^T / r) u = c`` by preconditioned conjugate gradients; return u ``[n]``.
 
     Parameters
     ----------
-    diagonal: ``[n]``, how often each was compared, plus lambda. members: positions in ``0 .. n - 1``, round after round.
-    starts: ``[rounds + 1]``, where each round begins in ``members``. guess: where to start, ``[n]``.
+    diagonal: how often each client was compared, plus lambda, ``[n]``. c: ``[n]``. guess: the starting point, ``[n]``.
+    members: positions in ``0 .. n - 1``, round after round. starts: where each round begins in ``members``, ``[rounds + 1]``.
     """
     sizes = np.diff(starts)
 
@@ -247,7 +247,7 @@ def compared_means(diagonal: Floats, c: Floats, members: NDArray[np.int64], star
     direction = residual / diagonal
     height = float(residual @ direction)
     for _ in range(LONGEST):
-        if np.linalg.norm(residual) <= enough or not height > 0:  # below what a float can square there is nothing to do
+        if np.linalg.norm(residual) <= enough or not height > 0:  # the square of a smaller residual is 0 in floats
             break
         image = times(direction)
         step = height / float(direction @ image)

@@ -1,7 +1,7 @@
-"""The two files a new selection rule starts from: the rule, and its test. ``motley new selector NAME`` writes them.
+"""Templates of the two files that ``motley new selector NAME`` writes: a selection rule and its test.
 
-What is written works as it is: clients are drawn with probability proportional to their last reported loss, and the contract
-suite passes. Replace the formulas, the state and the choice by those of your paper.
+The generated rule works as it is: it draws clients with probability proportional to their last reported loss, and passes the
+contract suite. Replace the formulas, the state and the choice by those of your paper.
 
 >>> sorted(skeleton("loudest"))
 ['loudest.py', 'test_loudest.py']
@@ -18,16 +18,16 @@ from motley.selectors import CATALOGUE
 
 __all__ = ["skeleton"]
 
-_RULE = Template('''"""$title: one sentence that says whom it asks and why.
+_RULE = Template('''"""$title: one sentence that says which clients the rule chooses and why.
 
 Authors: *Title*, venue, year. (The same goes into ``paper`` below.)
 
     p_k = max(L_k, 0) / sum_j max(L_j, 0)        m successive draws without replacement
 
-Symbols: ``L_k`` the loss client k reported last; the mean of the known ones for a client that never reported.
+Symbols: ``L_k`` the last loss that client k reported; the mean of the known ones for a client that never reported.
 State, per client: ``loss``. Needs: ``loss`` reported. Probe cost: none.
 
-Deviations: none. (Say what the paper leaves open and how it is read here, and where code and paper disagree.)
+Deviations: none. (Name what the paper leaves open and how it is read here, and where code and paper disagree.)
 
 >>> from motley.selectors import Selector
 >>> selector = Selector($rule(), seed=0)
@@ -42,12 +42,14 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
+from typing_extensions import override
 
 from motley.core.errors import ConfigError
 from motley.core.paper import Paper
-from motley.core.records import SelectionContext, Cohort, SignalRequirements, Outcome, Reports
+from motley.core.records import Cohort, Outcome, Reports, SelectionContext, SignalRequirements
 from motley.core.table import ClientTable
 from motley.selectors.base import SelectionRule
+from motley.selectors.common.client_signals import filled
 from motley.selectors.common.sampling import successive_draws
 
 __all__ = ["$rule", "${rule}State"]
@@ -55,14 +57,14 @@ __all__ = ["$rule", "${rule}State"]
 
 @dataclass(frozen=True)
 class ${rule}State:
-    """All that is remembered between rounds; arrays and ClientTables, never generators. Column ``loss``, NaN: none yet."""
+    """The state between rounds: numbers, arrays and ClientTables, never generators. Column ``loss``, NaN: none yet."""
 
     clients: ClientTable = field(default_factory=lambda: ClientTable({"loss": np.nan}))
 
 
 @dataclass(frozen=True)
 class $rule(SelectionRule[${rule}State]):
-    """Draws clients in proportion to their last loss.
+    """Draw clients in proportion to their last loss.
 
     Parameters
     ----------
@@ -77,29 +79,27 @@ class $rule(SelectionRule[${rule}State]):
         if not 0 <= self.sharpness < float("inf"):
             raise ConfigError(f"got sharpness = {self.sharpness}; expected a number of at least 0")
 
+    @override
     def needs(self) -> SignalRequirements:
-        """What clients must measure and send; ``motley.core.records.SIGNALS`` has the list."""
-        return SignalRequirements(reported=frozenset({"loss"}))
+        return SignalRequirements(reported=frozenset({"loss"}))  # motley.core.records.SIGNALS lists all signals
 
+    @override
     def init(self) -> ${rule}State:
-        """Nothing observed."""
         return ${rule}State()
 
+    @override
     def select(self, state: ${rule}State, context: SelectionContext) -> Cohort:
-        """The cohort. Draw from ``context.rng`` only; map positions back to ids."""
-        loss = state.clients.get("loss", context.available)
-        known = loss[~np.isnan(loss)]
-        filled = np.where(np.isnan(loss), known.mean() if len(known) else 1.0, loss)
-        drawn = successive_draws(np.maximum(filled, 0.0) ** self.sharpness, context.m, context.rng)
-        return Cohort(context.available[drawn])
+        loss = filled(state.clients.get("loss", context.available))  # unknown losses: the mean of the others
+        drawn = successive_draws(np.maximum(loss, 0.0) ** self.sharpness, context.m, context.rng)  # draw from context.rng only
+        return Cohort(context.available[drawn])  # positions mapped to ids
 
+    @override
     def observe(self, state: ${rule}State, round: int, reports: Reports) -> ${rule}State:
-        """The next state. Absent and non-finite signals arrive as NaN, which ``put`` leaves out."""
-        done = reports.of(Outcome.ACCEPTED)
-        return ${rule}State(state.clients.put(done.ids, {"loss": done.signal("loss")}))
+        accepted = reports.of(Outcome.ACCEPTED)  # absent and non-finite signals are NaN, which ``put`` leaves out
+        return ${rule}State(state.clients.put(accepted.ids, {"loss": accepted.signal("loss")}))
 ''')
 
-_TEST = Template('''"""$title: the contract, and at least two numbers worked out by hand."""
+_TEST = Template('''"""$title: the contract suite, and at least two numbers worked out by hand."""
 
 import numpy as np
 import pytest
@@ -137,15 +137,15 @@ def test_bad_options_are_refused():
 
 
 def skeleton(name: str) -> dict[str, str]:
-    """File name -> text of a new rule and its test, both to lie in one folder.
+    """Return file name -> text of a new rule and of its test, both for one folder.
 
     Parameters
     ----------
-    name: of the rule and its module, in snake_case, e.g. ``"loudest_first"``.
+    name: name of the rule and of its module, in snake_case, e.g. ``"loudest_first"``.
 
     Raises
     ------
-    ConfigError: not a module's name, or taken by a rule or by Python.
+    ConfigError: not a valid module name, or already the name of a rule or of a Python module.
     """
     if not (name.isascii() and name.isidentifier() and name == name.lower()) or keyword.iskeyword(name) or name[0] == "_":
         raise ConfigError(f"got {name!r}; expected a name in snake_case, such as loudest_first", "name")

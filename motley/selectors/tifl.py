@@ -1,4 +1,4 @@
-"""TiFL: a round's cohort comes from one tier of equally fast clients, so that nobody waits for a straggler.
+"""TiFL draws each round's cohort from one tier of similarly fast clients, so that no round waits for a straggler.
 
 Chai, Ali, Zawad, et al.: *TiFL: A Tier-based Federated Learning System*, HPDC 2020. Specification: selectors-baselines 14b
 (formulas INTERPRETATION-R).
@@ -24,8 +24,8 @@ Deviations and readings
 -----------------------
 * INTERPRETATION-D: I, 50 and the credits. A tier with fewer than m available is topped up from the next slower ones, then from
   the next faster; a tier without anybody available is not drawn.
-* INTERPRETATION-D: the tier used is read off the reports: the fastest tier of those sent out, because who tops up is slower. So a
-  credit is spent where somebody was sent out. Where even all slower tiers together are too few, a faster tier pays.
+* INTERPRETATION-D: the tier used is read off the reports: the fastest tier of the dispatched clients, because a tier is topped up
+  from slower ones. Where even all slower tiers together are too few, a faster tier pays the credit.
 * The most accurate tier has probability 0. When only tiers of probability 0 have credits left, they are drawn uniformly.
 * Equal durations stay in one tier. INTERPRETATION-D: a client whose duration is not known is in the slowest.
 * A tier without a known loss counts as the mean of the others; equal losses keep the order of the tiers.
@@ -45,14 +45,15 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
+from typing_extensions import override
 
-from motley.core.arrays import Floats, Ids
+from motley.core.arrays import Floats, Ids, Ints
 from motley.core.errors import ConfigError
 from motley.core.paper import Paper
 from motley.core.records import Cohort, Outcome, Reports, SelectionContext, SignalRequirements
 from motley.core.table import ClientTable
 from motley.selectors.base import SelectionRule
-from motley.selectors.common.durations import ESTIMATES, estimated_s, measured_s
+from motley.selectors.common.client_signals import ESTIMATES, dispatched, estimated_s, measured_s
 
 __all__ = ["TiFL", "TiFLState"]
 
@@ -62,7 +63,7 @@ LARGEST = 1e150
 
 @dataclass(frozen=True)
 class TiFLState:
-    """As named in the module's docstring; every array is ``[n_t]``."""
+    """Fields as named in the module's docstring; every array is ``[n_t]``."""
 
     clients: ClientTable
     spent: Floats
@@ -74,7 +75,7 @@ class TiFLState:
 
 @dataclass(frozen=True)
 class TiFL(SelectionRule[TiFLState]):
-    """Cohorts from one tier at a time.
+    """Draw each cohort from one tier.
 
     Parameters
     ----------
@@ -106,23 +107,23 @@ class TiFL(SelectionRule[TiFLState]):
         if self.credits is not None and self.credits < 0:
             raise ConfigError(f"got credits = {self.credits}; expected at least 0 (0: always all clients)")
 
+    @override
     def needs(self) -> SignalRequirements:
-        """Estimated durations once, validation losses at the looks, the horizon for the credits."""
         return SignalRequirements(ESTIMATES, {"val_loss": None}, horizon=self.credits is None)
 
+    @override
     def init(self) -> TiFLState:
-        """Everybody in the slowest tier, no credit spent, nothing measured."""
         clients = ClientTable({"duration": np.nan, "tier": self.tiers - 1.0})
         unknown = np.full(self.tiers, np.nan)
         return TiFLState(clients, np.zeros(self.tiers), unknown, unknown, np.zeros(self.tiers))
 
     def credited(self, spent: Floats, horizon: int | None) -> Floats:
-        """Credits left in each tier, ``[n_t]``."""
+        """Return the credits left in each tier, ``[n_t]``."""
         start = math.ceil((horizon or 0) / self.tiers) if self.credits is None else self.credits
         return np.maximum(start - spent, 0.0)
 
     def probabilities(self, state: TiFLState, horizon: int | None) -> Floats:
-        """Tier probabilities as they were last set, ``[n_t]``: equal, or the worst tier first."""
+        """Return the tier probabilities as they were last set, ``[n_t]``: equal, or the worst tier first."""
         if np.isnan(state.worst).all():
             return np.full(self.tiers, 1.0 / self.tiers)
         rich = np.flatnonzero(self.credited(state.then, horizon) > 0)
@@ -133,54 +134,56 @@ class TiFL(SelectionRule[TiFLState]):
         out[rich[np.argsort(-losses[rich], kind="stable")]] = shares
         return out
 
+    @override
     def candidates(self, state: TiFLState, context: SelectionContext) -> Ids:
-        """Everybody available, in rounds 1, I + 1, 2 I + 1, ..."""
         return context.available if (context.round - 1) % self.interval == 0 else context.available[:0]
 
+    @override
     def select(self, state: TiFLState, context: SelectionContext) -> Cohort:
-        """A tier, then m of it."""
         tier = state.clients.get("tier", context.available)
-        there = np.bincount(tier.astype(np.int64), minlength=self.tiers)
+        count = np.bincount(tier.astype(np.int64), minlength=self.tiers)
         left = self.credited(state.spent, context.horizon)
-        able = (left > 0) & (there > 0)
-        if not able.any():
-            anybody, everybody = context.rng.choice(len(tier), context.m, replace=False), np.array([len(tier)])
-            return self._cohort(context, anybody, -1, left, np.ones(1), everybody, np.zeros(len(tier), np.int64))
-        weight = self.probabilities(state, context.horizon) * able
-        p = weight / weight.sum() if weight.any() else able / able.sum()
+        usable = (left > 0) & (count > 0)
+        if not usable.any():
+            at, everybody = context.rng.choice(len(tier), context.m, replace=False), np.array([len(tier)])
+            return self._cohort(context, at, -1, left, np.ones(1), everybody, np.zeros(len(tier), np.int64))
+        weight = self.probabilities(state, context.horizon) * usable
+        p = weight / weight.sum() if weight.any() else usable / usable.sum()
         drawn = int(context.rng.choice(self.tiers, p=p))
-        at: Ids = np.zeros(0, np.int64)
+        at = np.zeros(0, np.int64)
         for group in (*range(drawn, self.tiers), *range(drawn - 1, -1, -1)):
-            if len(at) < context.m and there[group]:
+            if len(at) < context.m and count[group]:
                 members = np.flatnonzero(tier == group)
                 more = context.rng.choice(len(members), min(context.m - len(at), len(members)), replace=False)
                 at = np.concatenate([at, members[more]])
-        full = np.flatnonzero(there)
-        return self._cohort(context, at, drawn, left, p[full], there[full], np.searchsorted(full, tier))
+        full = np.flatnonzero(count)
+        return self._cohort(context, at, drawn, left, p[full], count[full], np.searchsorted(full, tier))
 
-    def _cohort(self, context: SelectionContext, at: Ids, tier: int, left: Floats, p: Floats, there: Ids, own: Ids) -> Cohort:
-        """The clients at these positions; the law of the first draw is ``p / there`` for each client of a tier, ``own`` its row."""
-        spread = math.sqrt(float(there @ (p / there * there.sum() - 1.0) ** 2) / there.sum())
-        notes = {"tier": float(tier), "credits": float(left.sum()), "max_probability": float((p / there).max())}
-        return Cohort(context.available[at], notes={**notes, "cv_probability": spread}, probabilities=(p / there)[own])
+    def _cohort(
+        self, context: SelectionContext, at: Ints, tier: int, left: Floats, p: Floats, count: Ints, own: Ints
+    ) -> Cohort:
+        """Return the clients at these positions; each client's probability is ``p / count`` of its tier, in row ``own``."""
+        spread = math.sqrt(float(count @ (p / count * count.sum() - 1.0) ** 2) / count.sum())
+        notes = {"tier": float(tier), "credits": float(left.sum()), "max_probability": float((p / count).max())}
+        return Cohort(context.available[at], notes={**notes, "cv_probability": spread}, probabilities=(p / count)[own])
 
+    @override
     def observe(self, state: TiFLState, round: int, reports: Reports) -> TiFLState:
-        """Durations at enrolment and from participants; losses at a look; the credit of the tier that was used."""
-        enrolled, asked = reports.of(Outcome.ENROLLED), reports.of(Outcome.PROBED)
+        enrolled, probed = reports.of(Outcome.ENROLLED), reports.of(Outcome.PROBED)
         if len(enrolled):
             return self._group(replace(state, clients=state.clients.put(enrolled.ids, {"duration": estimated_s(enrolled)})))
-        if len(asked):
-            return self._look(state, asked)
-        sent = reports.of(Outcome.ACCEPTED, Outcome.LATE, Outcome.DROPPED, Outcome.REJECTED)
+        if len(probed):
+            return self._look(state, probed)
+        sent = dispatched(reports)
         if len(sent):
             used = int(state.clients.get("tier", sent.ids).min())
-            done = sent.of(Outcome.ACCEPTED)
-            clients = state.clients.put(done.ids, {"duration": measured_s(done)})
+            accepted = sent.of(Outcome.ACCEPTED)
+            clients = state.clients.put(accepted.ids, {"duration": measured_s(accepted)})
             state = replace(state, clients=clients, used=used, spent=state.spent + (np.arange(self.tiers) == used))
         return self._group(state) if round > 0 and round % self.retier == 0 else state
 
     def _group(self, state: TiFLState) -> TiFLState:
-        """Tiers anew: the k-th holds those above the k-th and up to the next quantile of the known durations."""
+        """Return the state with new tiers: the k-th holds the clients between two quantiles of the known durations."""
         duration = state.clients.get("duration", state.clients.ids)
         known = duration[~np.isnan(duration)]
         if not len(known):
@@ -190,11 +193,11 @@ class TiFL(SelectionRule[TiFLState]):
         tier = np.searchsorted(edges, duration, side="left")  # NaN sorts behind every number: the slowest
         return replace(state, clients=state.clients.put(state.clients.ids, {"tier": tier.astype(np.float64)}))
 
-    def _look(self, state: TiFLState, asked: Reports) -> TiFLState:
-        """New mean losses; probabilities are set where the tier used last has not become more accurate."""
-        loss = np.clip(asked.signal("val_loss"), -LARGEST, LARGEST)
+    def _look(self, state: TiFLState, probed: Reports) -> TiFLState:
+        """Return the state with new mean losses; probabilities are set if the tier used last is no more accurate."""
+        loss = np.clip(probed.signal("val_loss"), -LARGEST, LARGEST)
         known = ~np.isnan(loss)
-        tier = state.clients.get("tier", asked.ids[known]).astype(np.int64)
+        tier = state.clients.get("tier", probed.ids[known]).astype(np.int64)
         count = np.bincount(tier, minlength=self.tiers)
         total = np.bincount(tier, weights=loss[known], minlength=self.tiers)
         losses = np.divide(total, count, out=state.losses.copy(), where=count > 0)

@@ -1,4 +1,4 @@
-"""UCB1: the m largest means plus a bonus for being seldom asked; no context.
+"""UCB1 chooses the clients with the m largest mean rewards plus a bonus for few selections; it uses no client features.
 
 Auer, Cesa-Bianchi, Fischer: *Finite-time Analysis of the Multiarmed Bandit Problem*, Machine Learning 47, 2002.
 Specification: selectors-baselines 10.
@@ -8,7 +8,7 @@ Specification: selectors-baselines 10.
 
 Symbols: ``L_k`` the loss of the model that client k received, on its training data, before it trains; ``tau_k`` its
 duration; ``N_k`` how often it took part; ``mean_k`` the mean of its rewards, mapped to [0, 1] by the smallest and the largest
-reward of all so far.
+of all rewards so far.
 
 State, per client: ``loss``, ``duration`` and its ``round``, ``count`` (N), ``rewards`` (how many), ``total`` (their sum), 48
 bytes. Needs: reported ``arrival_loss`` (one forward pass over the training data of each chosen client) and durations. Probe
@@ -19,8 +19,8 @@ Deviations and readings
 -----------------------
 * INTERPRETATION-D rewards are mapped by the running extremes of all raw rewards, past ones too, so a mean is that of mapped
   rewards; while all rewards are equal they are 0. A batch of m plays a round is a heuristic extension.
-* INTERPRETATION-D the first report has nothing to be compared with and gives no reward, but counts in N, as does a report
-  without a finite loss. A client without any reward yet takes the mean of the available that have one.
+* INTERPRETATION-D a client's first report gives no reward (there is no loss to compare with), but counts in N, as does a report
+  without a finite loss. A client without any reward yet has the mean of the available ones that have one.
 * Round 1 takes everybody, as FLASH does, for a fair comparison; ``first_round = "cohort"`` takes m of those never seen.
 
 >>> from motley.core.records import Outcome, Reports
@@ -39,14 +39,15 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
+from typing_extensions import override
 
 from motley.core.arrays import Floats, Ids
 from motley.core.paper import Paper
 from motley.core.records import Cohort, Outcome, Reports, SelectionContext, SignalRequirements
 from motley.core.table import ClientTable
 from motley.selectors.base import SelectionRule
-from motley.selectors.common.client_contexts import FirstRound, Tau, first_size, own_columns, own_rewards
-from motley.selectors.common.missing import filled
+from motley.selectors.common.client_features import FirstRound, Tau, first_round_size, loss_rewards, reward_columns
+from motley.selectors.common.client_signals import filled
 from motley.selectors.common.sampling import Ties, top_m
 
 __all__ = ["UCB1", "UCB1State"]
@@ -54,10 +55,10 @@ __all__ = ["UCB1", "UCB1State"]
 
 @dataclass(frozen=True)
 class UCB1State:
-    """Columns as named in the module's docstring; the smallest and largest reward so far."""
+    """Columns as named in the module's docstring; the smallest and the largest reward so far."""
 
     clients: ClientTable = field(
-        default_factory=lambda: ClientTable(own_columns() | {"count": 0.0, "rewards": 0.0, "total": 0.0})
+        default_factory=lambda: ClientTable(reward_columns() | {"count": 0.0, "rewards": 0.0, "total": 0.0})
     )
     smallest: float = math.inf
     largest: float = -math.inf
@@ -65,7 +66,7 @@ class UCB1State:
 
 @dataclass(frozen=True)
 class UCB1(SelectionRule[UCB1State]):
-    """Mean reward plus bonus.
+    """Take the m largest sums of mean reward and bonus.
 
     Parameters
     ----------
@@ -87,30 +88,30 @@ class UCB1(SelectionRule[UCB1State]):
         "https://doi.org/10.1023/A:1013689704352",
     )
 
+    @override
     def needs(self) -> SignalRequirements:
-        """The loss at arrival."""
         return SignalRequirements(reported=frozenset({"arrival_loss"}))
 
+    @override
     def init(self) -> UCB1State:
-        """Nobody asked."""
         return UCB1State()
 
+    @override
     def size(self, round: int, m: int, available: int) -> int:
-        """Everybody in round 1."""
-        return first_size(self.first_round, round, m, available)
+        return first_round_size(self.first_round, round, m, available)
 
     def means(self, state: UCB1State, ids: Ids) -> Floats:
-        """Mean rewards in [0, 1], ``[n]``."""
+        """Return the mean rewards of these clients in [0, 1], ``[n]``."""
         rewards, span = state.clients.get("rewards", ids), state.largest - state.smallest
         if not span > 0:
             return np.zeros(len(ids))
         mean = np.divide(state.clients.get("total", ids), rewards, out=np.full(len(ids), np.nan), where=rewards > 0)
         mean -= state.smallest
         mean /= span
-        return np.asarray(filled(mean, nobody=0.0))
+        return np.asarray(filled(mean, default=0.0))
 
+    @override
     def select(self, state: UCB1State, context: SelectionContext) -> Cohort:
-        """The m largest indices."""
         count = state.clients.get("count", context.available)
         mean = self.means(state, context.available)
         bonus = np.full(len(count), np.inf)
@@ -123,15 +124,15 @@ class UCB1(SelectionRule[UCB1State]):
             notes |= {"mean": float(mean[seen].mean()), "bonus": float(bonus[seen].mean())}
         return Cohort(context.available[at], notes=notes)
 
+    @override
     def observe(self, state: UCB1State, round: int, reports: Reports) -> UCB1State:
-        """Counts of whoever reported, and rewards where there are any."""
-        done = reports.of(Outcome.ACCEPTED)
-        if not len(done):
+        accepted = reports.of(Outcome.ACCEPTED)
+        if not len(accepted):
             return state
-        clients, y = own_rewards(state.clients, round, done, "arrival_loss", self.tau)
-        clients, known = clients.add("count", done.ids), ~np.isnan(y)
+        clients, y = loss_rewards(state.clients, round, accepted, "arrival_loss", self.tau)
+        clients, known = clients.add("count", accepted.ids), ~np.isnan(y)
         if not known.any():
             return UCB1State(clients, state.smallest, state.largest)
-        ids, y = done.ids[known], y[known]
+        ids, y = accepted.ids[known], y[known]
         clients = clients.add("rewards", ids).add("total", ids, y)
         return UCB1State(clients, min(state.smallest, float(y.min())), max(state.largest, float(y.max())))

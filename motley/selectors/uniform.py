@@ -1,4 +1,4 @@
-"""Random selection: the reference arm, uniform or weighted by size.
+"""Random selection, uniform or weighted by data size: the baseline of every comparison.
 
 McMahan, Moore, Ramage, Hampson, Aguera y Arcas: *Communication-Efficient Learning of Deep Networks from Decentralized
 Data*, AISTATS 2017 (uniform). Li, Huang, Yang, Wang, Zhang: *On the Convergence of FedAvg on Non-IID Data*, ICLR 2020 (the
@@ -10,7 +10,7 @@ two weighted schemes). Specification: selectors-baselines 1.
     weighted_wor  m successive draws k ~ p without replacement;  a_k = 1 / m, biased; unbiased: p_k / pi_k
 
 ``p_k = n_k / sum n`` over the available clients, ``K_A`` of them; ``pi_k`` is the inclusion probability (Horvitz-Thompson),
-which is *not* ``m p_k``; it is exact up to 12 available clients, above that Rosen's limit (parts/sampling.py).
+which is *not* ``m p_k``; it is exact up to 12 available clients, above that Rosen's limit (``common/sampling.py``).
 The coefficients ``a_k`` are ``Cohort.weights``; they count with ``weights = "selector"``.
 
 State: the sizes. Needs: nothing (``uniform_wor``), ``num_examples`` once (weighted or unbiased). Probe cost: none.
@@ -20,7 +20,7 @@ Deviations
 * Papers say "sample by p_k" and "weight by n_k" in different schemes; never do both. With ``weighted_*`` set
   ``weights = "selector"`` or ``"uniform"``, never ``"examples"``.
 * INTERPRETATION-D: ``weighted_wr`` draws ``min(m, K_A)`` times also where that is everybody (rule 0.3.1 would return all
-  available, which is another law); a repeated client is trained once and carries its multiplicity.
+  available clients, which is another law); a client drawn repeatedly is trained once and carries its multiplicity.
 
 >>> from motley.selectors import Selector
 >>> selector = Selector(Uniform("weighted_wr"), seed=1)
@@ -35,27 +35,28 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 import numpy as np
+from typing_extensions import override
 
 from motley.core.paper import MCMAHAN_2017, Paper
 from motley.core.records import Cohort, Reports, SelectionContext, SignalRequirements
 from motley.core.table import ClientTable
 from motley.selectors.base import SelectionRule
+from motley.selectors.common.client_signals import SIZE, put_sizes, shares
 from motley.selectors.common.sampling import inclusion_probabilities, successive_draws, with_replacement
-from motley.selectors.common.sizes import SIZE, put_sizes, shares
 
 __all__ = ["Uniform", "UniformState"]
 
 
 @dataclass(frozen=True)
 class UniformState:
-    """What is known: the clients' sizes (column ``num_examples``, NaN while unknown)."""
+    """The clients' data sizes: column ``num_examples``, NaN while unknown."""
 
     clients: ClientTable = field(default_factory=lambda: ClientTable({SIZE: np.nan}))
 
 
 @dataclass(frozen=True)
 class Uniform(SelectionRule[UniformState]):
-    """Random selection.
+    """Choose clients at random.
 
     Parameters
     ----------
@@ -68,45 +69,37 @@ class Uniform(SelectionRule[UniformState]):
 
     paper: ClassVar[Paper] = MCMAHAN_2017
 
+    @override
     def needs(self) -> SignalRequirements:
-        """Sizes, unless every client is alike to this variant."""
         sized = self.unbiased or self.variant != "uniform_wor"
         return SignalRequirements(enrolled=frozenset({SIZE}) if sized else frozenset())
 
+    @override
     def provides(self) -> frozenset[str]:
-        """Coefficients, where the variant defines them."""
         return frozenset({"weights"}) if self.unbiased or self.variant != "uniform_wor" else frozenset()
 
+    @override
     def init(self) -> UniformState:
-        """No sizes."""
         return UniformState()
 
+    @override
     def select(self, state: UniformState, context: SelectionContext) -> Cohort:
-        """One draw."""
+        available, m = context.available, context.m
+        if self.variant == "uniform_wor":
+            at = context.rng.choice(len(available), m, replace=False)
+            equal = np.broadcast_to(1.0 / len(available), len(available))
+            weights = shares(state.clients, available)[at] * len(available) / m if self.unbiased else None
+            return Cohort(available[at], weights, probabilities=equal)
+        p = shares(state.clients, available)
         if self.variant == "weighted_wr":
-            return self._with_replacement(state, context)
-        if self.variant == "weighted_wor":
-            p = shares(state.clients, context.available)
-            at = successive_draws(p, context.m, context.rng)
-            if not self.unbiased:
-                return Cohort(context.available[at], np.full(len(at), 1.0 / len(at)), probabilities=p)
-            chance = inclusion_probabilities(p, context.m)[at]  # 0 only for clients without data: they weigh nothing
-            weights = np.divide(p[at], chance, out=np.zeros(len(at)), where=chance > 0)
-            return Cohort(context.available[at], weights, probabilities=p)
-        at = context.rng.choice(len(context.available), context.m, replace=False)
-        ids = context.available[at]
-        alike = np.broadcast_to(1.0 / len(context.available), len(context.available))
+            at, counts = with_replacement(p, m, context.rng)
+            return Cohort(available[at], counts / m, counts, probabilities=p)
+        at = successive_draws(p, m, context.rng)
         if not self.unbiased:
-            return Cohort(ids, probabilities=alike)
-        return Cohort(
-            ids, shares(state.clients, context.available)[at] * len(context.available) / context.m, probabilities=alike
-        )
+            return Cohort(available[at], np.full(len(at), 1.0 / len(at)), probabilities=p)
+        chance = inclusion_probabilities(p, m)[at]  # 0 only for clients without data: their weight is 0
+        return Cohort(available[at], np.divide(p[at], chance, out=np.zeros(len(at)), where=chance > 0), probabilities=p)
 
-    def _with_replacement(self, state: UniformState, context: SelectionContext) -> Cohort:
-        p = shares(state.clients, context.available)
-        at, counts = with_replacement(p, context.m, context.rng)
-        return Cohort(context.available[at], counts / context.m, counts, probabilities=p)
-
+    @override
     def observe(self, state: UniformState, round: int, reports: Reports) -> UniformState:
-        """Sizes come with enrolment; nothing else is kept."""
         return UniformState(put_sizes(state.clients, reports)) if self.needs().enrolled else state

@@ -333,7 +333,7 @@ def test_trainings_are_discounted_and_as_long_as_asked():
         world.round(t)
         if t == 4:
             first = world.column("embedding")
-    drawn = world.selector.rule._embedding(world.selector.rule.init().clients, world.ids)
+    drawn = world.selector.rule.embedding(world.selector.rule.init().clients, world.ids)
     changes = world.column("changes")
     np.testing.assert_allclose(first, fit(drawn, changes[:, :3], g ** np.array([2.0, 1, 0]), NOISE, 0.01, 30))
     again = fit(first, changes, g ** np.array([4.0, 3, 2, 0]), NOISE, 0.01, 7)
@@ -346,7 +346,7 @@ def test_newcomers_have_an_embedding_of_their_own():
         world.round(t)
     ids = np.append(world.ids, [90, 91])
     assert len(world.selector.select(4, ids, 10).ids) == 10
-    rows = world.selector.rule._embedding(world.selector.state.clients, np.array([90, 91]))
+    rows = world.selector.rule.embedding(world.selector.state.clients, np.array([90, 91]))
     assert np.isfinite(rows).all()
     assert not np.array_equal(rows[0], rows[1])
 
@@ -354,11 +354,11 @@ def test_newcomers_have_an_embedding_of_their_own():
 def test_the_first_embedding_has_the_published_law():
     """N(0, 1) / sqrt(d), by embedding_seed and id alone."""
     rule = FedCor()
-    rows = rule._embedding(rule.init().clients, np.arange(4000))
+    rows = rule.embedding(rule.init().clients, np.arange(4000))
     assert rows.std() == pytest.approx(15**-0.5, rel=0.02)
-    np.testing.assert_array_equal(rows[[7, 70]], rule._embedding(rule.init().clients, np.array([7, 70])))
+    np.testing.assert_array_equal(rows[[7, 70]], rule.embedding(rule.init().clients, np.array([7, 70])))
     other = FedCor(embedding_seed=1)
-    assert not np.array_equal(rows[:3], other._embedding(other.init().clients, np.arange(3)))
+    assert not np.array_equal(rows[:3], other.embedding(other.init().clients, np.arange(3)))
 
 
 def test_needs():

@@ -14,7 +14,7 @@ from motley.core.records import Outcome, Reports, SelectionContext
 from motley.core.table import ClientTable
 from motley.selectors import build
 from motley.selectors.base import Selector
-from motley.selectors.common.coalitions import coalitions, embedding, fill, similarity, unit_rows
+from motley.selectors.common.clustering import fill_empty
 from motley.selectors.common.innovations import append, fold, paired_products
 from motley.selectors.fedcvr_bolt import FedCvrBolt, FedCvrBoltState
 
@@ -136,15 +136,6 @@ def test_second_coordinate_c():
     np.testing.assert_allclose(v, [2.0074, 1.485250, 0.4059], atol=1e-6)
     np.testing.assert_allclose(rule.probabilities(v, np.zeros(3, int)), [0.557153, 0.330528, 0.112319], atol=1e-6)
     np.testing.assert_allclose(rule.probabilities(v, np.array([0, 1, 1]))[1:], [0.746371, 0.253629], atol=1e-6)
-
-
-def test_similarities_of_c():
-    x = np.array([[1.0, 0], [0.8, 0.6], [0, 1]])
-    w = similarity(x, "gaussian")
-    np.testing.assert_allclose(w[np.triu_indices(3, 1)], [0.343737, 0.080177, 0.247766], atol=1e-6)
-    np.testing.assert_allclose(np.diag(w), [0.553816, 0.471776, 0.631049], atol=1e-6)
-    np.testing.assert_allclose(similarity(x, "cosine")[np.triu_indices(3, 1)], [0.8, 0, 0.6], atol=1e-12)
-    np.testing.assert_allclose(unit_rows(5 * x), x)
 
 
 @given(st.integers(0, 10**6), st.integers(2, 6))
@@ -377,28 +368,6 @@ def context(t, ids, m, seed=0):
     return SelectionContext(t, 0, np.asarray(ids), m, Key(seed).fold("select", t).numpy())
 
 
-def test_all_landmarks_give_the_exact_subspace():
-    """With every client a landmark the factor is the matrix: both embeddings span the same space, up to rotation."""
-    x = unit_rows(np.random.default_rng(0).normal(size=(40, 5)))
-    for kernel in ("gaussian", "cosine"):
-        exact, factor = (embedding(x, 3, kernel, 1.0, Key(0), limit, 40) for limit in (100, 0))
-        np.testing.assert_allclose(exact @ exact.T, factor @ factor.T, atol=1e-6)
-
-
-@given(st.integers(1, 25), st.integers(1, 25), st.integers(0, 3), st.booleans(), st.booleans())
-def test_exactly_m_coalitions_none_empty(K, m, kinds, big, cosine):
-    """Also of identical models (few kinds of them, or all zero)."""
-    x = unit_rows(np.random.default_rng(K).normal(size=(kinds + 1, 3))[np.arange(K) % (kinds + 1)] * (kinds > 0))
-    kernel = "cosine" if cosine else "gaussian"
-    labels = coalitions(x, m, kernel, 1.0, Key(0), 0 if big else 1000, 10)
-    assert sorted(set(labels.tolist())) == list(range(min(m, K)))
-
-
-def test_fill_halves_the_largest():
-    assert fill(np.array([5, 5, 5, 5, 2]), 4).tolist() == [1, 3, 2, 2, 0]
-    assert fill(np.zeros(0, np.int64), 0).tolist() == []
-
-
 def test_one_client_per_coalition_and_beta_0_is_uniform_within():
     """24 available of 40 clients, 6 coalitions; 600 draws within 4.5 standard errors of 1 / size."""
     rule, ids, there = FedCvrBolt(warm_up=1, beta=0), np.arange(40), np.arange(0, 40, 5)
@@ -408,7 +377,7 @@ def test_one_client_per_coalition_and_beta_0_is_uniform_within():
     kept = rule.labels(selector.state, 6)
     clients = selector.state.clients.put(ids, {"label": kept})
     selector.state = dataclasses.replace(selector.state, clients=clients, coalitions=6)
-    group = fill(kept[there], 6)
+    group = fill_empty(kept[there], 6)
     counts, n = np.zeros(len(there)), 600
     for seed in range(n):
         chosen = np.searchsorted(there, rule.select(selector.state, context(2, there, 6, seed)).ids)

@@ -6,11 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from motley.core.errors import ConfigError
-from motley.core.keys import Key
 from motley.core.records import Outcome, Reports
 from motley.selectors import build
 from motley.selectors.base import Selector
-from motley.selectors.common.k_means import k_means
 from motley.selectors.fedstas import FedSTaS, allocate, spreads
 
 
@@ -60,20 +58,6 @@ def test_spread_by_hand():
     """(0,0), (2,0), (4,0) about (2,0): squares 4 + 0 + 4 over 3 - 1 is 4, so S = 2. A single client: 0. (0,0), (0,2): sqrt(2 / 1)."""
     points = np.array([[0, 0], [9, 9], [2, 0], [4, 0], [0, 0], [0, 2.0]])
     np.testing.assert_allclose(spreads(points, np.array([0, 1, 0, 0, 2, 2])), (2, 0, np.sqrt(2)))
-
-
-def test_k_means_finds_what_is_apart():
-    key = Key(0)
-    centres = 100.0 * np.eye(4)
-    points = np.repeat(centres, 5, axis=0) + key.normal(np.arange(20), 4)
-    label, error = k_means(points, 4, key)
-    groups = {frozenset(np.flatnonzero(label == h).tolist()) for h in range(4)}
-    assert groups == {frozenset(range(5 * h, 5 * h + 5)) for h in range(4)}
-    assert error == pytest.approx(
-        sum(((points[5 * h : 5 * h + 5] - points[5 * h : 5 * h + 5].mean(0)) ** 2).sum() for h in range(4))
-    )
-    assert np.array_equal(k_means(points, 4, key)[0], label)
-    assert k_means(np.ones((3, 2)), 2, key)[1] == 0.0  # all alike: no division by zero
 
 
 SKETCHES = [[1, 0], [3, 0], [5, 0], [0, 50], [0, 51], [0, 52], [0, 53]]

@@ -10,8 +10,8 @@ from motley.core.records import Outcome
 from motley.core.table import ClientTable
 from motley.selectors import build
 from motley.selectors.base import Selector
-from motley.selectors.common.ridge import Exploration, draw, factor, learn, posterior_mean
-from motley.selectors.flash import FLASH, FLASHState
+from motley.selectors.common.linear_bandit import Exploration, LinearBanditState, draw, factor, learn, posterior_mean
+from motley.selectors.flash import FLASH
 from tests.selectors.bandits import back, context, play, probed
 
 V1 = np.array([[4, 3, 3, 0], [3, 4, 3, 0], [3, 3, 4.5, 0], [0, 0, 0, 1]])
@@ -26,7 +26,7 @@ def schedule(name="algorithm", constant=1.0, **bounds):
 def with_contexts(rule, x, v, b):
     """A state in which the contexts of clients 0, 1, 2 are the rows of x: first losses are 1, the mean duration is 1."""
     columns = {"first_loss": 1.0, "first_val": 1.0, "loss": x[:, 0], "val": x[:, 1], "duration": x[:, 2], "before": x[:, 3]}
-    return FLASHState(rule.init().clients.put(IDS, columns), v, b)
+    return LinearBanditState(rule.init().clients.put(IDS, columns), v, b)
 
 
 def test_worked_numbers_a_draw_and_greedy():
@@ -76,9 +76,9 @@ def test_worked_numbers_b_second_choice():
     np.testing.assert_allclose(posterior_mean(factor(v), b), [0.020136, 0.045215, -0.006557, 0.092087], **EXACT)
     rule = FLASH(ties="lowest_id")
     state = with_contexts(rule, x, v, b)
-    np.testing.assert_allclose(rule.contexts.features(state.clients, IDS), x)
+    np.testing.assert_allclose(rule.features.values(state.clients, IDS), x)
     cohort = rule.select(state, context(3, IDS, 3, (-0.5, 1, 0.25, -1)))
-    theta = [cohort.notes[f"theta_{name}"] for name in rule.contexts.names]
+    theta = [cohort.notes[f"theta_{name}"] for name in rule.features.names]
     np.testing.assert_allclose(theta, [-4.525221, 3.754163, 0.846462, -4.747718], **EXACT)
     np.testing.assert_allclose(x @ theta, [-1.717286, 0.428570, 0.155825], **EXACT)
     assert cohort.notes["g"] == pytest.approx(5.186658, abs=5e-7)
@@ -105,7 +105,7 @@ def test_context_and_reward_of_one_round_belong_together():
     x1 = np.array([1.5, 1, 1.5, 0])
     np.testing.assert_allclose(selector.state.v - v, np.outer(x1, x1))
     np.testing.assert_allclose(selector.state.b - b, 2 * x1)
-    np.testing.assert_allclose(selector.rule.contexts.features(selector.state.clients, ids), [[0.5, 0.5, 0.5, 3], x1])
+    np.testing.assert_allclose(selector.rule.features.values(selector.state.clients, ids), [[0.5, 0.5, 0.5, 3], x1])
     selector.observe(5, probed(ids, [3, 9], [1, 4]))  # nobody took part in between
     np.testing.assert_allclose(selector.state.v - v, np.outer(x1, x1))
 
@@ -186,7 +186,7 @@ def test_greedy_takes_the_largest_posterior_means():
     play(selector, range(1, T), np.arange(K), 4, robust, val, seconds)
     selector.observe(T, probed(np.arange(K), robust(T), val(T)))
     state = selector.state
-    means = selector.rule.contexts.features(state.clients, np.arange(K)) @ np.linalg.solve(state.v, state.b)
+    means = selector.rule.features.values(state.clients, np.arange(K)) @ np.linalg.solve(state.v, state.b)
     assert selector.select(T, np.arange(K), 4).ids.tolist() == np.argsort(-means)[:4].tolist()
     assert len({tuple(Selector(selector.rule, seed).select(T, np.arange(K), 4).ids.tolist()) for seed in range(4)}) > 1  # ties
 
@@ -241,9 +241,9 @@ def test_last_report_measures_nobody_and_keeps_stale_contexts():
     selector = Selector(FLASH(probe="last_report"))
     play(selector, range(1, 4), np.arange(6), 2, robust, val, seconds)
     assert not len(selector.probe(4, np.arange(6), 2))
-    before = selector.rule.contexts.features(selector.state.clients, np.arange(6))
+    before = selector.rule.features.values(selector.state.clients, np.arange(6))
     (chosen,) = play(selector, [4], np.arange(6), 2, robust, val, seconds)
-    after = selector.rule.contexts.features(selector.state.clients, np.arange(6))
+    after = selector.rule.features.values(selector.state.clients, np.arange(6))
     assert (before != after).any(axis=1).nonzero()[0].tolist() == sorted(chosen)
 
 
@@ -255,9 +255,9 @@ def test_ablations_leave_one_element_out_and_keep_the_reward(drop):
     play(whole, [1, 2], np.arange(6), 2, robust, val, seconds)
     for s in (selector, whole):
         s.observe(3, probed(np.arange(6), robust(3), val(3)))
-    at = whole.rule.contexts.names.index(drop)
-    full = whole.rule.contexts.features(whole.state.clients, np.arange(6))
-    got = selector.rule.contexts.features(selector.state.clients, np.arange(6))
+    at = whole.rule.features.names.index(drop)
+    full = whole.rule.features.values(whole.state.clients, np.arange(6))
+    got = selector.rule.features.values(selector.state.clients, np.arange(6))
     assert (got == np.delete(full, at, axis=1)).all()
     assert selector.state.v.shape == (3, 3)
     reward = whole.state.clients.get("reward", np.arange(6))

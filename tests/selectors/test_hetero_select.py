@@ -11,7 +11,7 @@ from motley.core.errors import ConfigError
 from motley.core.records import Outcome, Reports
 from motley.selectors import build
 from motley.selectors.base import Selector
-from motley.selectors.hetero_select import HeteroSelect, HeteroSelectState, _away, _shares
+from motley.selectors.hetero_select import HeteroSelect, HeteroSelectState, cosine_distance, score_weights
 
 IDS = np.arange(4)
 T = 100
@@ -83,8 +83,8 @@ def test_worked_a_weights_of_a_cohort():
 
 def test_worked_b_weights():
     """S = (1, 0, .5): shares of 1.5. S = (0, 0, 0): uniform."""
-    np.testing.assert_allclose(_shares(np.array([1, 0, 0.5])), (2 / 3, 0, 1 / 3))
-    np.testing.assert_allclose(_shares(np.zeros(3)), 1 / 3)
+    np.testing.assert_allclose(score_weights(np.array([1, 0, 0.5])), (2 / 3, 0, 1 / 3))
+    np.testing.assert_allclose(score_weights(np.zeros(3)), 1 / 3)
 
 
 def test_the_lowest_score_alone_still_has_a_weight():
@@ -142,7 +142,7 @@ def test_worked_c_directions():
     state = dataclasses.replace(selector.state, mean=np.array([2.0, 1, 1]))
     np.testing.assert_allclose(selector.rule.components(state, 2, IDS).direction, (0.269703, 1, 0.5, 0.5), atol=5e-7)
     cosine = 4 / np.sqrt(30)
-    np.testing.assert_allclose(_away(np.array([cosine, -cosine, np.nan, 1.5])), (0.269703, 1, 0.5, 0), atol=5e-7)
+    np.testing.assert_allclose(cosine_distance(np.array([cosine, -cosine, np.nan, 1.5])), (0.269703, 1, 0.5, 0), atol=5e-7)
 
 
 def test_a_sketch_follows_the_mean_and_a_cosine_stays():

@@ -12,9 +12,15 @@ from motley.core.errors import ConfigError
 from motley.core.records import Outcome, Reports
 from motley.selectors import build
 from motley.selectors.base import Selector
-from motley.selectors.common.divergence import column_mean, distributions, entropy, jensen_shannon
 from motley.selectors.common.sampling import softmax
-from motley.selectors.hetero_select_v1 import HeteroSelectV1, HeteroSelectV1State
+from motley.selectors.hetero_select_v1 import (
+    HeteroSelectV1,
+    HeteroSelectV1State,
+    column_mean,
+    distributions,
+    entropy,
+    jensen_shannon,
+)
 
 IDS = np.arange(3)
 NONE = float("nan")

@@ -95,7 +95,7 @@ def test_the_score_is_prediction_plus_bonus():
         selector.observe(2, back(ids, seconds))
         selector.observe(3, probed(ids, robust(3), val(3)))
         state = selector.state
-        x = neural_bandit._standard(selector.rule.contexts.features(state.clients, ids), state.x_moments)
+        x = neural_bandit.standardised(selector.rule.features.values(state.clients, ids), state.x_moments)
         g = gradients(state.weights, x)
         score = forward(state.weights, x) + np.sqrt((0.001 * nu * g**2 / state.u).sum(axis=1))
         orders.append(selector.select(3, ids, 12).ids.tolist())
@@ -115,7 +115,7 @@ def test_heavy_tails_do_not_diverge():
     state = rule.init()
     for t in range(1, 6):
         x, y = np.exp(2 * rng.normal(size=(40, 4))), np.exp(2 * rng.normal(size=40))
-        state = replace(state, x_moments=neural_bandit._gather(state.x_moments, x))
+        state = replace(state, x_moments=neural_bandit.add_moments(state.x_moments, x))
         after = rule.learn(state, t, x, y)
         assert (after.weights != state.weights).any()
         state = after
@@ -128,17 +128,17 @@ def test_moments_are_those_of_everything_so_far():
     parts[1][::2, 0] = np.nan
     moments = np.zeros((3, 2))
     for part in parts:
-        moments = neural_bandit._gather(moments, part)
+        moments = neural_bandit.add_moments(moments, part)
     whole = np.concatenate(parts)
     np.testing.assert_allclose(moments[1], np.nanmean(whole, axis=0))
-    np.testing.assert_allclose(neural_bandit._deviation(moments), np.nanstd(whole, axis=0))
+    np.testing.assert_allclose(neural_bandit.deviation(moments), np.nanstd(whole, axis=0))
 
 
 def test_standard_contexts():
     """Mean 2, deviation 2, and a constant element: (6 - 2) / 2 = 2; 100 is cut off at 3; what is absent is 0."""
     moments = np.array([[4.0, 4.0], [2.0, 1.0], [16.0, 0.0]])
     x = np.array([[6.0, 1.0], [100.0, 1.5], [np.nan, np.nan]])
-    assert neural_bandit._standard(x, moments).tolist() == [[2, 0], [3, 0.5], [0, 0]]
+    assert neural_bandit.standardised(x, moments).tolist() == [[2, 0], [3, 0.5], [0, 0]]
 
 
 def world(seed, K, T):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from motley.core.errors import ConfigError
 from motley.core.records import Outcome, Reports, SelectionContext
 from motley.selectors import Selector, build
-from motley.selectors.common.durations import estimated_s, measured_s
+from motley.selectors.common.client_signals import estimated_s, measured_s
 from motley.selectors.oort import Oort
 
 GREEDY = {"exploration": 0.0, "exploration_min": 0.0}  # exploit only
@@ -104,7 +104,7 @@ def test_exploration_weights_worked_by_hand():
     chance = np.zeros(4)
     rng = np.random.default_rng(0)
     speed = selector.rule.speed(state, ids, 2.0)
-    selector.rule._explore(state, ids, np.arange(3), speed, 1, chance, rng)
+    selector.rule.draw_unexplored(state, ids, np.arange(3), speed, 1, chance, rng)
     np.testing.assert_allclose(chance[:3], [0.125, 0.5, 0.375])
 
 
@@ -113,7 +113,7 @@ def test_paper_explores_by_speed():
     ids = np.array([10, 20, 30])
     selector = enrolled(Oort(explore="speed"), ids, [50, 200, 1000], [1, 1, 4])
     chance = np.zeros(3)
-    selector.rule._explore(selector.state, ids, np.arange(3), np.ones(3), 1, chance, np.random.default_rng(0))
+    selector.rule.draw_unexplored(selector.state, ids, np.arange(3), np.ones(3), 1, chance, np.random.default_rng(0))
     np.testing.assert_allclose(chance, np.array([4, 4, 1]) / 9)
 
 
@@ -178,14 +178,14 @@ def test_pacer_looks_every_window_rounds_from_two_windows_on():
 @pytest.mark.parametrize(("n", "expected"), [(20, 20), (100, 96)])
 def test_clip_is_an_order_statistic(n, expected):
     """(g) 1 .. 20: index floor(.95 * 20) = 19, the 20; 1 .. 100: index 95, the 96."""
-    base = Oort(form="raw")._base(np.arange(1.0, n + 1), np.arange(1.0, n + 1))
+    base = Oort(form="raw").base_scores(np.arange(1.0, n + 1), np.arange(1.0, n + 1))
     assert base.max() == expected
 
 
 def test_all_utilities_equal_and_zero():
-    same = Oort()._base(np.array([5.0, 5.0, 0.0, np.nan]), np.array([5.0, 5.0]))
+    same = Oort().base_scores(np.array([5.0, 5.0, 0.0, np.nan]), np.array([5.0, 5.0]))
     np.testing.assert_allclose(same, [1, 1, 0, 0])  # zero utility: clamped at 0 and not at -999
-    assert Oort()._base(np.array([0.0]), np.zeros(0)).tolist() == [0.0]
+    assert Oort().base_scores(np.array([0.0]), np.zeros(0)).tolist() == [0.0]
 
 
 def test_negative_scores_do_not_become_large():
@@ -304,8 +304,8 @@ def test_normalisation_pool_of_the_code():
 def test_widened_pool_is_larger_than_so_many_times():
     scores = np.linspace(0, 1, 101)
     rng = np.random.default_rng(0)
-    assert len(Oort()._pool(scores, 1, rng)) < 10
-    assert len(Oort(widen=10)._pool(scores, 1, rng)) == 11
+    assert len(Oort().exploitation_pool(scores, 1, rng)) < 10
+    assert len(Oort(widen=10).exploitation_pool(scores, 1, rng)) == 11
 
 
 def test_first_selection_is_uniform_and_all_are_taken_where_few_are():

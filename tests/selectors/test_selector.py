@@ -117,7 +117,7 @@ def test_bytes_of_ours_and_of_your_own():
         Selector.from_bytes(own.to_bytes())
     with pytest.raises(CodecError, match="hold the rule 'PowerOfChoice'"):
         Selector.from_bytes(selector.to_bytes(), Mine)
-    with pytest.raises(CodecError, match="these bytes are not of a selector"):
+    with pytest.raises(CodecError, match="these bytes do not hold a selector"):
         Selector.from_bytes(encode({"seed": 1}))
     renamed = {**decode(selector.to_bytes()), "options": {"e": 3}}
     with pytest.raises(

@@ -1,1 +1,1 @@
-"""What two papers share."""
+"""Helpers that several selection rules share."""

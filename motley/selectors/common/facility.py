@@ -1,12 +1,12 @@
-"""Facility location: a few clients whose vectors lie close to everybody's (DivFL, FedCG).
+"""Facility location: choose a few clients whose vectors lie close to those of all clients (DivFL, FedCG).
 
     d_ij = ||g_i - g_j||                                   Euclidean, not squared
-    G(S) = sum_i min_{j in S} d_ij                         what is left uncovered; G of nobody is a constant, F = G({}) - G
+    G(S) = sum_i min_{j in S} d_ij                         total distance to the picks; G({}) is a constant, F = G({}) - G
     greedy: m times the candidate with the largest F(S + k) - F(S); at least 1 - 1/e of the best F (F is monotone submodular)
 
-Symbols: K clients to cover, n candidates, m picks. The gains of all candidates are kept, and a pick redoes only the part of
-those clients whose nearest chosen client changed: about ``K n log m`` operations instead of ``K n m``, exactly the greedy picks
-(a lazy queue finds the same ones, equally fast). Distances are float32, their sums float64.
+Symbols: K clients to cover, n candidates, m picks. The gains of all candidates are kept, and a pick updates only the part of
+those clients whose nearest pick changed: about ``K n log m`` operations instead of ``K n m``, exactly the greedy picks (a lazy
+queue finds the same ones, equally fast). Distances are float32, their sums float64.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from motley.core.arrays import Floats, Ids
+from motley.core.arrays import Bools, Floats, Ids, Ints
 from motley.core.records import Reports
 from motley.core.table import ClientTable
 
 __all__ = ["Cover", "Vectors", "cover", "distances", "known_vectors", "put_vectors"]
 
-Positions = NDArray[np.int64]
+Positions = Ints
 Vectors = Literal["gradient_sketch", "gradient"]
 
 LARGEST = 1e15
@@ -30,14 +30,14 @@ LARGEST = 1e15
 TIE = 1e-6
 """Gains closer than this share of the largest distance are ties: rounding does not decide between equals."""
 EXACT = 1e9
-"""Up to so many multiplications distances are found in float64, which costs some tens of milliseconds."""
+"""Up to so many multiplications distances are computed in float64, which takes some tens of milliseconds."""
 _BLOCK = 1 << 17  # numbers at a time: temporaries stay in the cache
 
 
 class Cover(NamedTuple):
-    """Whom the greedy picked, and how well they cover everybody.
+    """The greedy picks and how well they cover all clients.
 
-    at: positions of the candidates, in order of picking, ``[m]``. objective: G after each pick, ``[m]``.
+    at: positions of the picks among the candidates, in order, ``[m]``. objective: G after each pick, ``[m]``.
     nearest: for each client the place in ``at`` of its nearest pick, ``[K]``.
     """
 
@@ -47,7 +47,7 @@ class Cover(NamedTuple):
 
 
 def put_vectors(table: ClientTable, column: str, reports: Reports, signal: str) -> ClientTable:
-    """The table with these reports' vectors; one with any absent number is left out whole, and the one before it stays."""
+    """Return the table with these reports' vectors; a vector with an absent number is left out and the previous one stays."""
     vectors = reports.signal(signal)
     vectors = vectors[:, None] if vectors.ndim == 1 else vectors
     whole = ~np.isnan(vectors).any(axis=1)
@@ -56,8 +56,8 @@ def put_vectors(table: ClientTable, column: str, reports: Reports, signal: str) 
     return table.put(reports.ids[whole], {column: np.clip(vectors[whole], -LARGEST, LARGEST)})
 
 
-def known_vectors(table: ClientTable, column: str, ids: Ids) -> tuple[Floats, NDArray[np.bool_]]:
-    """Vectors ``[n, d]`` and whose are known, ``[n]``; an unknown one is the mean of the known (0 when there are none)."""
+def known_vectors(table: ClientTable, column: str, ids: Ids) -> tuple[Floats, Bools]:
+    """Return vectors ``[n, d]`` and which are known, ``[n]``; an unknown one is the mean of the known (0 if there are none)."""
     vectors = table.get(column, ids)
     vectors = vectors.reshape(len(ids), -1)
     known = ~np.isnan(vectors[:, 0])
@@ -68,9 +68,9 @@ def known_vectors(table: ClientTable, column: str, ids: Ids) -> tuple[Floats, ND
 
 
 def distances(vectors: Floats, candidates: Positions) -> NDArray[np.float32]:
-    """Euclidean distances of all vectors ``[K, d]`` to those at ``candidates`` ``[n]``; float32 ``[K, n]``, 0 to oneself.
+    """Return Euclidean distances of all vectors ``[K, d]`` to those at ``candidates`` ``[n]``; float32 ``[K, n]``, 0 to oneself.
 
-    By a matrix product; for large federations in float32, which blurs distances below a thousandth of the vectors' length.
+    By a matrix product; for large federations in float32, which is imprecise below a thousandth of the vectors' length.
     """
     centred = vectors - vectors.mean(axis=0)  # distances stay, squares shrink
     if vectors.size * len(candidates) > EXACT:
@@ -97,13 +97,13 @@ def cover(
     sample: int | None = None,
     rng: np.random.Generator | None = None,
 ) -> Cover:
-    """The greedy picks.
+    """Pick greedily.
 
     Parameters
     ----------
     distance: ``[K, n]``, of every client to every candidate. m: picks, at most n are made.
     rank: ``[n]``; of equal candidates the one of lowest rank is taken.
-    sample: stochastic greedy: each pick looks at so many of the candidates left, drawn from ``rng``; None looks at all.
+    sample: stochastic greedy: each pick considers so many of the candidates left, drawn from ``rng``; None: all.
     """
     clients, n = distance.shape
     m = min(m, n)
@@ -113,7 +113,10 @@ def cover(
     near, nearest = np.full(clients, -np.inf), np.zeros(clients, np.int64)
     at, objective = np.empty(m, np.int64), np.empty(m)
     for i in range(m):
-        pool = np.arange(n) if rng is None or sample is None else _sampled(gain, sample, rng)
+        pool = np.arange(n)
+        if rng is not None and sample is not None:
+            left = np.flatnonzero(~np.isneginf(gain))
+            pool = left if sample >= len(left) else rng.choice(left, sample, replace=False)
         best = pool[gain[pool] >= gain[pool].max() - slack]
         at[i] = best[np.argmin(rank[best])]
         column = distance[:, at[i]].astype(np.float64)
@@ -130,12 +133,7 @@ def cover(
 
 
 def _change(d: Floats, before: Floats, after: Floats) -> Floats:
-    """What the candidates' gains ``sum_i max(near_i - d_i, 0)`` change by when ``near`` moves from ``before`` to ``after``."""
+    """Return the change of the gains ``sum_i max(near_i - d_i, 0)`` when ``near`` moves from ``before`` to ``after``."""
     change = np.maximum(after, d)
     change -= np.maximum(before, d)
     return np.asarray(change.sum(axis=0))
-
-
-def _sampled(gain: Floats, sample: int, rng: np.random.Generator) -> Positions:
-    left = np.flatnonzero(~np.isneginf(gain))
-    return left if sample >= len(left) else rng.choice(left, sample, replace=False)

@@ -1,11 +1,11 @@
 """Drawing clients: softmax, Gumbel top-m, successive draws, draws with replacement, the m best, inclusion probabilities.
 
-Symbols: K candidates, m wanted. Every function takes scores or weights ``[K]`` and returns *positions* ``0 .. K - 1``; the
-caller maps them to ids (``available[positions]``), and never uses positions of one list to index another. Everything is one
-pass of array operations and a partition: a million candidates cost about ten milliseconds.
+Symbols: K candidates, m wanted. Every function takes scores or weights ``[K]`` and returns *positions* ``0 .. K - 1``, which the
+caller maps to ids (``available[positions]``). Everything is one pass of array operations and a partition: a million candidates
+cost about ten milliseconds.
 
 Weighted sampling without replacement means successive draws with renormalisation (selectors-baselines 0.3.5): draw
-``i ~ p``, remove it, renormalise, repeat. It is drawn here through its exponential form: with ``E_i ~ Exp(1)`` the m smallest
+``i ~ p``, remove it, renormalise, repeat. It is drawn here in its exponential form: with ``E_i ~ Exp(1)`` the m smallest
 ``E_i / p_i`` have exactly this law, order included (Efraimidis and Spirakis, 2006), as have the m largest
 ``log p_i + Gumbel_i`` (Gumbel top-m; Kool, van Hoof, Welling, ICML 2019). Inclusion probabilities are *not* ``m p_i``.
 """
@@ -15,31 +15,24 @@ from __future__ import annotations
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from motley.core.arrays import Floats
+from motley.core.arrays import Floats, Ints
 from motley.core.errors import ContractError
 
 __all__ = [
-    "EXACT_LIMIT",
-    "Ties",
-    "gumbel_top_m",
-    "inclusion_probabilities",
-    "softmax",
-    "successive_draws",
-    "top_m",
+    "EXACT_LIMIT", "Ties", "gumbel_top_m", "inclusion_probabilities", "probability_notes", "softmax", "successive_draws", "top_m",
     "with_replacement",
-]
+]  # fmt: skip
 
-Positions = NDArray[np.int64]
+Positions = Ints
 Ties = Literal["random", "lowest_id"]
 
 EXACT_LIMIT = 12
-"""Up to so many candidates :func:`inclusion_probabilities` is exact."""
+"""The largest number of candidates for which :func:`inclusion_probabilities` is exact."""
 
 
 def softmax(scores: Floats, temperature: float = 1.0) -> Floats:
-    """``exp(scores / temperature)`` normalised, ``[K]``; the maximum is subtracted first, so nothing overflows."""
+    """Return ``exp(scores / temperature)`` normalised, ``[K]``; the maximum is subtracted first, so nothing overflows."""
     if not len(scores):
         return np.zeros(0)
     shifted = (scores - np.max(scores)) / temperature
@@ -48,8 +41,13 @@ def softmax(scores: Floats, temperature: float = 1.0) -> Floats:
     return shifted
 
 
+def probability_notes(p: Floats) -> dict[str, float]:
+    """Return the notes ``max_probability`` and ``cv_probability`` (standard deviation over mean) of probabilities ``[K]``."""
+    return {"max_probability": float(p.max()), "cv_probability": float(p.std() * len(p))}
+
+
 def _best(keys: Floats, m: int) -> Positions:
-    """Positions of the m largest keys, largest first; keys are distinct with probability one."""
+    """Return the positions of the m largest keys, largest first; keys are distinct with probability one."""
     if m >= len(keys):
         return np.argsort(-keys, kind="stable")
     front = np.argpartition(keys, len(keys) - m)[len(keys) - m :] if m else np.zeros(0, np.int64)
@@ -57,11 +55,12 @@ def _best(keys: Floats, m: int) -> Positions:
 
 
 def gumbel_top_m(log_weights: Floats, m: int, rng: np.random.Generator) -> Positions:
-    """``min(m, K)`` successive draws without replacement with probabilities ``softmax(log_weights)``, in order of drawing.
+    """Return ``min(m, K)`` successive draws without replacement with probabilities ``softmax(log_weights)``, in order of drawing.
 
-    A weight of ``-inf`` is never drawn before a finite one; among themselves such candidates come in random order.
+    A weight of ``-inf`` is never drawn before a finite one; candidates of weight ``-inf`` come in random order.
     """
-    _finite(log_weights, allow=-np.inf)
+    if not (np.isfinite(log_weights) | np.isneginf(log_weights)).all():
+        raise ContractError("scores must be finite numbers before anything is drawn")
     noise = rng.standard_exponential(len(log_weights))
     np.maximum(noise, np.finfo(np.float64).tiny, out=noise)
     np.log(noise, out=noise)
@@ -77,7 +76,7 @@ def gumbel_top_m(log_weights: Floats, m: int, rng: np.random.Generator) -> Posit
 
 
 def successive_draws(weights: Floats, m: int, rng: np.random.Generator) -> Positions:
-    """``min(m, K)`` successive draws without replacement with probabilities proportional to ``weights >= 0``, in order.
+    """Return ``min(m, K)`` successive draws without replacement, probabilities proportional to ``weights >= 0``, in order.
 
     With fewer than m positive weights all of these are taken, and the rest is filled uniformly (0.3.5).
 
@@ -92,9 +91,9 @@ def successive_draws(weights: Floats, m: int, rng: np.random.Generator) -> Posit
 
 
 def with_replacement(weights: Floats, m: int, rng: np.random.Generator) -> tuple[Positions, Positions]:
-    """m independent draws, probabilities proportional to ``weights >= 0``: distinct positions (ascending), how often each.
+    """Draw m times independently with probabilities proportional to ``weights >= 0``; uniformly if all are 0.
 
-    All weights zero: uniform draws.
+    Returns the distinct positions, ascending, and how often each was drawn.
     """
     if not len(weights) or not m:
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
@@ -108,10 +107,10 @@ def with_replacement(weights: Floats, m: int, rng: np.random.Generator) -> tuple
 
 
 def top_m(scores: Floats, m: int, rng: np.random.Generator, ties: Ties = "random") -> Positions:
-    """The ``min(m, K)`` largest scores, best first. ``+inf`` is allowed; NaN counts as ``-inf``: it never wins a sort.
+    """Return the positions of the ``min(m, K)`` largest scores, best first; ``+inf`` is allowed, NaN counts as ``-inf``.
 
-    Ties (0.3.3): a random permutation and a stable descending sort, or by lowest position. Only those at or above the m-th
-    score are permuted, which has the same law.
+    Ties (0.3.3): a random permutation and a stable descending sort, or by lowest position. Only the scores at or above the m-th
+    are permuted, which has the same law.
     """
     ranked = np.where(np.isnan(scores), -np.inf, scores)
     m = min(m, len(ranked))
@@ -124,13 +123,13 @@ def top_m(scores: Floats, m: int, rng: np.random.Generator, ties: Ties = "random
 
 
 def inclusion_probabilities(weights: Floats, m: int) -> Floats:
-    """Probability that each candidate is among m successive draws, ``[K]``; sums to ``min(m, number of positive weights)``.
+    """Return the probability that each candidate is among m successive draws, ``[K]``; sums to m or the number of positive weights.
 
     Up to :data:`EXACT_LIMIT` candidates exactly, by summing over the sets that can have been drawn: ``P(S + i) += P(S)
     p_i / (1 - p(S))``, which is O(2^K K). Above it by Rosen's limit (Annals of Mathematical Statistics 43, 1972):
     ``pi_i = 1 - exp(-p_i s)`` with s such that they sum to m; its error vanishes as m and K - m grow (below 0.01 here).
 
-    Candidates of weight 0 have probability 0, whatever m (those that fill up a short draw are not counted).
+    Candidates of weight 0 have probability 0 for any m (those that fill up a short draw are not counted).
     """
     positive = np.flatnonzero(weights > 0)
     out = np.zeros(len(weights))
@@ -172,8 +171,3 @@ def _rosen_inclusion(p: Floats, m: int) -> Floats:
             break
         s = nearer
     return np.asarray(-np.expm1(-p * s))
-
-
-def _finite(values: Floats, allow: float) -> None:
-    if len(values) and not (np.isfinite(values) | (values == allow)).all():
-        raise ContractError("scores must be finite numbers before anything is drawn")

@@ -1,12 +1,12 @@
-"""Spectral clustering of clients into coalitions, deterministic, with a factor form for many clients.
+"""Clustering of clients: k-means, and spectral clustering into coalitions, with a factor form for many clients.
 
-Symbols: K clients, p coordinates, P coalitions; ``x_k`` a client's vector, ``W`` the similarity ``[K, K]``.
+Symbols: K clients, p coordinates, P coalitions; ``x_k`` a client's vector, ``W`` the similarity matrix ``[K, K]``.
 
     gaussian   G_kj = exp(-g |x_k - x_j|^2),  W = (R + R^T) / 2 with R = G / its row sums
     cosine     W = <x_k, x_j>, of unit vectors
     embedding  the P leading eigenvectors of S^-1/2 W S^-1/2, S the row sums of W (cosine: of W itself, whose row sums may be
                negative), each row scaled to unit length (Ng, Jordan, Weiss, NeurIPS 2001)
-    coalitions k-means of the embedding; k-means++ from a fixed key, so the same vectors give the same coalitions
+    coalitions k-means of the embedding, started from a fixed key: the same vectors give the same coalitions
 
 Above ``exact_up_to`` clients no K x K matrix is made. Cosine: W = X X^T is a factor already. Gaussian: Nystroem's factor
 ``G ~ F F^T``, ``F = G_KL G_LL^(-1/2)`` of L landmarks, drawn by the key among clients with distinct vectors (Williams,
@@ -15,44 +15,68 @@ Seeger, NeurIPS 2001).
 
 from __future__ import annotations
 
+import warnings
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import linalg
 
-from motley.core.arrays import Floats
+from motley.core.arrays import Floats, Ints
 from motley.core.keys import Key
-from motley.selectors.common.k_means import k_means, square_distances
 
-__all__ = ["Kernel", "coalitions", "embedding", "fill", "similarity", "unit_rows"]
+__all__ = ["Kernel", "coalitions", "embedding", "fill_empty", "k_means", "nearest", "similarity", "unit_rows"]
 
-Labels = NDArray[np.int64]
 Kernel = Literal["gaussian", "cosine"]
 
-_RESTARTS = 8  # of k-means, where the exact form is affordable
+_RESTARTS = 8  # of k-means, where the exact embedding is affordable
 _SMALL = 1e-12  # relative: eigenvalues below it are rounding
 _TINY = np.finfo(np.float64).tiny
 
 
+def k_means(points: Floats, count: int, key: Key, restarts: int = 1) -> Ints:
+    """Return a group ``0 .. count - 1`` for each row of ``points`` ``[n, d]``: scikit-learn's k-means, a function of its arguments.
+
+    k-means++ (Arthur, Vassilvitskii, SODA 2007) and Lloyd's steps until nothing changes; the best of ``restarts`` starts. A group
+    is empty only if there are fewer distinct points than groups.
+    """
+    from sklearn.cluster import KMeans  # slow to import, and only two rules cluster
+    from sklearn.exceptions import ConvergenceWarning
+    from threadpoolctl import threadpool_limits
+
+    if not points.shape[1]:
+        return np.zeros(len(points), np.int64)
+    seed = int(key.numpy().integers(2**31))
+    with threadpool_limits(1), warnings.catch_warnings():  # one thread: the order of sums does not depend on the machine
+        warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct points than groups
+        labels = KMeans(count, n_init=restarts, tol=0.0, random_state=seed).fit(points).labels_
+    return np.asarray(labels, dtype=np.int64)
+
+
+def nearest(points: Floats, centres: Floats) -> Ints:
+    """Return the position of the nearest centre for each point, ``[n]``; the first of several."""
+    closeness = points @ centres.T  # the square of a point is the same for every centre
+    closeness -= 0.5 * np.einsum("kd,kd->k", centres, centres)
+    return np.asarray(closeness.argmax(axis=1))
+
+
 def unit_rows(x: Floats) -> Floats:
-    """Rows scaled to Euclidean length 1; zero rows stay zero."""
+    """Return the rows scaled to Euclidean length 1; rows of zeros stay zero."""
     length = np.sqrt(np.einsum("kd,kd->k", x, x))[:, None]
     return np.asarray(np.divide(x, length, out=np.zeros(x.shape), where=length > 0))
 
 
 def similarity(x: Floats, kernel: Kernel, g: float = 1.0) -> Floats:
-    """``W``, ``[K, K]``, as defined above."""
+    """Return the similarity matrix ``W``, ``[K, K]``, as defined above."""
     if kernel == "cosine":
         return np.asarray(x @ x.T)
-    affinity = np.exp(-g * square_distances(x, x))
+    affinity = np.exp(-g * _square_distances(x, x))
     np.fill_diagonal(affinity, 1.0)
     affinity /= affinity.sum(axis=1, keepdims=True)
     return np.asarray(0.5 * (affinity + affinity.T))
 
 
 def embedding(x: Floats, count: int, kernel: Kernel, g: float, key: Key, exact_up_to: int, landmarks: int) -> Floats:
-    """One unit row per client, ``[K, <= count]``."""
+    """Return the spectral embedding: one unit row per client, ``[K, <= count]``."""
     if len(x) <= exact_up_to:
         w = similarity(x, kernel, g)
         if kernel == "gaussian":
@@ -72,21 +96,22 @@ def embedding(x: Floats, count: int, kernel: Kernel, g: float, key: Key, exact_u
 
 def coalitions(
     x: Floats, count: int, kernel: Kernel, g: float, key: Key, exact_up_to: int = 1000, landmarks: int = 200
-) -> Labels:
-    """``min(count, K)`` coalitions, none empty: a label per client, ``[K]``. A function of the arguments alone."""
+) -> Ints:
+    """Return the coalition of each client, ``[K]``: ``min(count, K)`` of them, none empty. A function of the arguments alone."""
     if count >= len(x):
         return np.arange(len(x))
     if count <= 1:
         return np.zeros(len(x), np.int64)
     points = embedding(x, count, kernel, g, key.fold("landmarks"), exact_up_to, landmarks)
-    restarts = _RESTARTS if len(x) <= exact_up_to else 1
-    tries = [k_means(points, count, key.fold("k-means", i)) for i in range(restarts)]
-    return fill(min(tries, key=lambda found: found[1])[0], count)
+    return fill_empty(k_means(points, count, key.fold("k-means"), _RESTARTS if len(x) <= exact_up_to else 1), count)
 
 
-def fill(labels: Labels, count: int) -> Labels:
-    """The groups numbered 0 .. count - 1, none empty: for each one that is missing the largest gives up the later half of its
-    members. Needs ``count <= len(labels)`` and not more than ``count`` groups."""
+def fill_empty(labels: Ints, count: int) -> Ints:
+    """Return the groups renumbered 0 .. count - 1 with none empty.
+
+    For each missing group the largest gives up the later half of its members. Needs ``count <= len(labels)`` and at most ``count``
+    groups.
+    """
     labels = np.unique(labels, return_inverse=True)[1]
     for missing in range(int(labels.max(initial=-1)) + 1, count):
         members = np.flatnonzero(labels == np.bincount(labels).argmax())
@@ -94,20 +119,29 @@ def fill(labels: Labels, count: int) -> Labels:
     return labels
 
 
+def _square_distances(x: Floats, y: Floats) -> Floats:
+    """Return ``|x_i - y_j|^2``, ``[n, m]``, never negative."""
+    out = x @ y.T
+    out *= -2.0
+    out += np.einsum("kd,kd->k", x, x)[:, None]
+    out += np.einsum("kd,kd->k", y, y)
+    return np.asarray(np.maximum(out, 0.0, out=out))
+
+
 def _nystroem(x: Floats, g: float, key: Key, landmarks: int) -> Floats:
-    """F ``[K, <= landmarks]`` with ``G ~ F F^T``."""
-    shadow = x @ key.fold("shadow").normal(np.arange(x.shape[1]))[:, 0]  # equal vectors have equal shadows
+    """Return F ``[K, <= landmarks]`` with ``G ~ F F^T``."""
+    shadow = x @ key.fold("shadow").normal(np.arange(x.shape[1]))[:, 0]  # equal vectors have equal projections
     distinct = np.unique(shadow, return_index=True)[1]
     draw = key.uniform(distinct)[:, 0]
     chosen = np.sort(distinct[np.argsort(draw, kind="stable")[:landmarks]])
-    across = np.exp(-g * square_distances(x, x[chosen]))
+    across = np.exp(-g * _square_distances(x, x[chosen]))
     values, vectors = np.linalg.eigh(across[chosen])
     good = values > _SMALL * values[-1]
     return np.asarray(across @ (vectors[:, good] / np.sqrt(values[good])))
 
 
 def _leading(z: Floats, middle: Floats, count: int) -> Floats:
-    """The leading eigenvectors of ``Z M Z^T``, ``[K, <= count]``, through matrices of Z's width."""
+    """Return the leading eigenvectors of ``Z M Z^T``, ``[K, <= count]``, by way of matrices of Z's width."""
     squares, v = np.linalg.eigh(z.T @ z)
     good = squares > _SMALL * squares[-1]
     size, v = np.sqrt(squares[good]), v[:, good]  # Z = U size V^T

@@ -1,4 +1,4 @@
-"""Linear rewards with one unknown vector: the posterior that FLASH and LinUCB share, and how far they explore.
+"""Linear bandits: ridge regression of rewards on client features, shared by FLASH and LinUCB.
 
     V = lambda I + sum x x^T,  b = sum r x,  theta_hat = V^-1 b                      ridge regression on the history
     V = L L^T;   theta = theta_hat + g L^-T z  has the law N(theta_hat, g^2 V^-1);   x^T V^-1 x = |L^-1 x|^2
@@ -9,56 +9,71 @@ Everything goes through the Cholesky factor; nothing is inverted. Shapes: ``x`` 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from abc import abstractmethod
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
 from scipy.linalg import cho_solve, solve_triangular
+from typing_extensions import override
 
 from motley.core.arrays import Floats
 from motley.core.errors import ConfigError
+from motley.core.records import Reports
+from motley.core.table import ClientTable
+from motley.selectors.common.client_features import ContextualBandit
 
-__all__ = ["Exploration", "Schedule", "draw", "factor", "learn", "posterior_mean", "widths"]
+__all__ = [
+    "Exploration",
+    "LinearBandit",
+    "LinearBanditState",
+    "Schedule",
+    "draw",
+    "factor",
+    "learn",
+    "posterior_mean",
+    "widths",
+]
 
 Schedule = Literal["constant", "algorithm", "analysis"]
 
 
 def learn(v: Floats, b: Floats, x: Floats, rewards: Floats) -> tuple[Floats, Floats]:
-    """``V + sum x x^T`` and ``b + sum r x``."""
+    """Return ``V + sum x x^T`` and ``b + sum r x``."""
     return v + x.T @ x, b + x.T @ rewards
 
 
 def factor(v: Floats) -> Floats:
-    """L of ``V = L L^T``, lower triangular, of one V ``[d, d]`` or of many ``[n, d, d]``; reads V's lower triangle."""
+    """Return L of ``V = L L^T``, lower triangular, of one V ``[d, d]`` or of many ``[n, d, d]``; reads V's lower triangle."""
     return np.asarray(np.linalg.cholesky(v), dtype=np.float64)
 
 
 def posterior_mean(lower: Floats, b: Floats) -> Floats:
-    """``theta_hat = V^-1 b``, ``[d]``."""
+    """Return ``theta_hat = V^-1 b``, ``[d]``."""
     return np.asarray(cho_solve((lower, True), b))
 
 
 def draw(lower: Floats, b: Floats, g: float, z: Floats) -> Floats:
-    """``theta_hat + g L^-T z``, ``[d]``, for a standard normal ``z``."""
+    """Return ``theta_hat + g L^-T z``, ``[d]``, for a standard normal ``z``."""
     return posterior_mean(lower, b) + g * np.asarray(solve_triangular(lower, z, trans="T", lower=True))
 
 
 def widths(lower: Floats, x: Floats) -> Floats:
-    """``sqrt(x^T V^-1 x)``, ``[n]``."""
+    """Return ``sqrt(x^T V^-1 x)``, ``[n]``."""
     whitened = solve_triangular(lower, x.T, lower=True)
     return np.asarray(np.sqrt(np.einsum("in,in->n", whitened, whitened)))
 
 
 @dataclass(frozen=True)
 class Exploration:
-    """How far to look beyond the posterior mean: FLASH's g, LinUCB's a.
+    """How strongly a linear bandit explores: the factor g of FLASH's draw, or a of LinUCB's width, as a function of time.
 
     ``constant``   the number given
     ``algorithm``  ``sqrt(lambda) + sqrt(d log((1 + s K) / delta))``: FLASH's Algorithm 1
     ``analysis``   ``R sqrt(d log((1 + s L^2 / lambda) / delta)) + sqrt(lambda) S``: FLASH's regret bound, R = ``noise``,
                    S = ``theta_norm``, L = ``x_norm``
 
-    Numbers are as in the rules' options; those of another schedule than the one taken are refused.
+    The fields are the rules' options; an option of a schedule that is not in use is refused.
     """
 
     schedule: Schedule
@@ -84,10 +99,63 @@ class Exploration:
                 raise ConfigError(f"got {numbers}, which only schedule = {schedule!r} uses; got schedule = {self.schedule!r}")
 
     def at(self, s: int, d: int, clients: int) -> float:
-        """The factor after ``s`` updates, with ``d`` features and K = ``clients``."""
+        """Return the factor after ``s`` updates, with ``d`` features and K = ``clients``."""
         if self.schedule == "constant":
             return self.constant
         if self.schedule == "algorithm":
             return math.sqrt(self.lam) + math.sqrt(d * math.log((1 + s * clients) / self.delta))
         growth = math.log((1 + s * self.x_norm**2 / self.lam) / self.delta)
         return self.noise * math.sqrt(d * growth) + math.sqrt(self.lam) * self.theta_norm
+
+
+@dataclass(frozen=True)
+class LinearBanditState:
+    """``clients``: the columns of :class:`ClientFeatures`. ``v``: V ``[d, d]``. ``b``: ``[d]``."""
+
+    clients: ClientTable
+    v: Floats = field(default_factory=lambda: np.zeros((0, 0)))
+    b: Floats = field(default_factory=lambda: np.zeros(0))
+
+
+@dataclass(frozen=True)
+class LinearBandit(ContextualBandit[LinearBanditState]):
+    """Options, state and learning of a bandit whose reward is linear in the client features.
+
+    Parameters
+    ----------
+    schedule: how strongly the rule explores, see :class:`Exploration`.
+    lam: ridge penalty, positive.
+    delta: 1 minus the confidence of the schedules, in (0, 1).
+    noise, theta_norm, x_norm: R, S and L of ``schedule = "analysis"``.
+    """
+
+    schedule: Schedule = "constant"
+    lam: float = 1.0
+    delta: float = 0.05
+    noise: float = 1.0
+    theta_norm: float = 1.0
+    x_norm: float = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _ = self.exploration  # checks the options it is made of
+
+    @property
+    @abstractmethod
+    def constant(self) -> float:
+        """The factor of ``schedule = "constant"``."""
+
+    @property
+    def exploration(self) -> Exploration:
+        """The exploration factor as a function of time."""
+        return Exploration(self.schedule, self.constant, self.lam, self.delta, self.noise, self.theta_norm, self.x_norm)
+
+    @override
+    def init(self) -> LinearBanditState:
+        d = len(self.features.names)
+        return LinearBanditState(ClientTable(self.features.columns()), self.lam * np.eye(d), np.zeros(d))
+
+    @override
+    def observe(self, state: LinearBanditState, round: int, reports: Reports) -> LinearBanditState:
+        clients, pairs = self.features.observe(state.clients, round, reports)
+        return LinearBanditState(clients, *learn(state.v, state.b, pairs.x, pairs.rewards))

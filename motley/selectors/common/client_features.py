@@ -1,0 +1,250 @@
+"""Client features and rewards as FLASH defines them: the training data of the bandit rules (methods 2).
+
+    r_t(i) = |L^t - L^(t-1)| / tau(i)                                            reward
+    x_t(i) = [ L^t / L^1,  CE^t(V_i) / CE^1(V_i),  tau(i),  r_(t-1)(i) ]         features, a bandit's context
+
+``L`` is a loss of the client's own evaluations: :class:`ClientFeatures` takes the noise-robust loss, probed or reported;
+:func:`loss_rewards` takes the loss of the received model before training, and needs no features. ``CE(V_i)`` is the loss on
+the client's validation part. ``tau(i)`` is the client's last duration, download to upload: :data:`Tau`.
+
+* r_t(i) is 0 before the second evaluation in :class:`ClientFeatures`, and absent in :func:`loss_rewards`.
+* A loss that is not a number changes nothing; a ratio without a positive first loss is absent.
+* INTERPRETATION-D an unknown duration counts as the mean of those known (1 second while none is).
+* INTERPRETATION-D ratios and rewards beyond :data:`LARGEST`, of runs that diverge, count as it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, TypeVar, get_args
+
+import numpy as np
+from typing_extensions import override
+
+from motley.core.arrays import Floats, Ids
+from motley.core.errors import ConfigError
+from motley.core.records import Outcome, Reports, SelectionContext, SignalRequirements
+from motley.core.table import ClientTable
+from motley.selectors.base import SelectionRule
+from motley.selectors.common.client_signals import measured_s
+from motley.selectors.common.sampling import Ties
+
+__all__ = [
+    "LARGEST", "ClientFeatures", "ContextualBandit", "Drop", "Feature", "FirstRound", "Probe", "Tau", "TrainingPairs",
+    "first_round_size", "loss_rewards", "reward_columns", "scaled_durations",
+]  # fmt: skip
+
+S = TypeVar("S")
+Tau = Literal["mean", "seconds", "round"]
+"""A client's duration over the mean of all clients' (no unit); in seconds; or the longest of the last round, for everybody."""
+Probe = Literal["all", "last_report"]
+FirstRound = Literal["all", "cohort"]
+"""Round 1 takes everybody, as FLASH does, or m clients at random."""
+Feature = Literal["robust_loss", "val_loss", "duration", "reward"]
+Drop = Literal["none", "robust_loss", "val_loss", "duration", "reward"]
+LARGEST = 1e3
+SHORTEST = 1e-15
+"""Seconds below it count as it: a share of the mean duration stays above 0."""
+
+
+def first_round_size(first_round: FirstRound, round: int, m: int, available: int) -> int:
+    """Return the cohort's size, where round 1 may take every available client."""
+    return available if first_round == "all" and round == 1 and m else min(m, available)
+
+
+def reward_columns() -> dict[str, float]:
+    """Return the defaults of the columns of :func:`loss_rewards`.
+
+    ``loss`` and ``duration`` are a client's last known ones, ``round`` is the round of that duration.
+    """
+    return {"loss": np.nan, "duration": np.nan, "round": 0.0}
+
+
+def loss_rewards(clients: ClientTable, round: int, accepted: Reports, signal: str, tau: Tau) -> tuple[ClientTable, Floats]:
+    """Return the table with this round's losses and durations, and the reporters' rewards ``[n]``; NaN where there is none."""
+    clients = _put_durations(clients, round, accepted)
+    loss = accepted.signal(signal)
+    rewards = _rewards(clients, accepted.ids, loss, tau)
+    return clients.put(accepted.ids, {"loss": loss}), rewards
+
+
+def scaled_durations(clients: ClientTable, ids: Ids, tau: Tau) -> Floats:
+    """Return tau of these clients, ``[n]``, positive."""
+    seconds = clients.get("duration", clients.ids)
+    known = ~np.isnan(seconds)
+    if not known.any():
+        return np.ones(len(ids))
+    if tau == "round":
+        when = clients.get("round", clients.ids)
+        return np.full(len(ids), seconds[known & (when == when.max())].max())
+    mean = float(seconds.mean() if known.all() else seconds[known].mean())
+    own = clients.get("duration", ids)
+    missing = np.isnan(own)
+    own = np.where(missing, mean, own) if missing.any() else own
+    return own / mean if tau == "mean" else own
+
+
+def _put_durations(clients: ClientTable, round: int, accepted: Reports) -> ClientTable:
+    if not len(accepted):
+        return clients
+    seconds = measured_s(accepted)
+    seconds = np.where(seconds > 0, np.maximum(seconds, SHORTEST), np.nan)  # nothing is divided by 0
+    return clients.put(accepted.ids, {"duration": seconds, "round": np.where(np.isnan(seconds), np.nan, float(round))})
+
+
+def _rewards(clients: ClientTable, ids: Ids, loss: Floats, tau: Tau) -> Floats:
+    with np.errstate(over="ignore"):  # an infinite change is as good as a large one
+        out = loss - clients.get("loss", ids)
+        np.abs(out, out=out)
+        out /= scaled_durations(clients, ids, tau)
+    return np.asarray(np.clip(out, -LARGEST, LARGEST, out=out))  # NaN stays
+
+
+class TrainingPairs(NamedTuple):
+    """New training data of a bandit: features ``x`` ``[n, d]`` and ``rewards`` ``[n]`` of clients that took part."""
+
+    ids: Ids
+    x: Floats
+    rewards: Floats
+
+
+@dataclass(frozen=True)
+class ClientFeatures:
+    """How features and rewards are measured and kept; a rule builds one from its options.
+
+    Parameters
+    ----------
+    tau: which duration. probe: whose losses are measured before the choice. drop: one feature to leave out.
+    batches: how many a probe measures the robust loss on; None is all training data.
+    absent: the feature's value for a ratio that is not known.
+    """
+
+    tau: Tau = "mean"
+    probe: Probe = "all"
+    drop: Drop = "none"
+    batches: int | None = None
+    absent: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.batches is not None and self.batches < 1:
+            raise ConfigError(f"got probe_batches = {self.batches}; expected at least 1, or none for all training data")
+        if self.batches is not None and self.probe == "last_report":
+            raise ConfigError("probe = 'last_report' measures nothing before the choice; leave probe_batches out")
+
+    @property
+    def names(self) -> tuple[Feature, ...]:
+        """The names of the features, in order."""
+        return tuple(name for name in get_args(Feature) if name != self.drop)
+
+    def needs(self) -> SignalRequirements:
+        """Return the signals: robust and validation loss, probed at every client or reported by the cohort."""
+        losses = frozenset({"robust_loss"} if self.drop == "val_loss" else {"robust_loss", "val_loss"})
+        if self.probe == "last_report":
+            return SignalRequirements(reported=losses)
+        return SignalRequirements(probed={name: self.batches if name == "robust_loss" else None for name in sorted(losses)})
+
+    def candidates(self, context: SelectionContext) -> Ids:
+        """Return every available client from round 2 on; nobody before, or with ``last_report``."""
+        return context.available if self.probe == "all" and context.round > 1 else np.zeros(0, np.int64)
+
+    def columns(self) -> dict[str, float]:
+        """Return the defaults of the columns: those of :func:`reward_columns`, where ``loss`` is the robust one, and
+
+        ``val``, the last validation loss; ``first_loss`` and ``first_val``, the client's first ones; ``reward`` and ``before``, of
+        its last evaluation and of the one before; ``due``, 1 if it took part and was not measured since.
+        """
+        first = {"first_loss": np.nan, "val": np.nan, "first_val": np.nan}
+        return reward_columns() | first | {"reward": 0.0, "before": 0.0, "due": 0.0}
+
+    def measured(self, reports: Reports) -> Reports:
+        """Return the reports that carry the losses."""
+        return reports.of(Outcome.ACCEPTED if self.probe == "last_report" else Outcome.PROBED)
+
+    def observe(self, clients: ClientTable, round: int, reports: Reports) -> tuple[ClientTable, TrainingPairs]:
+        """Return the table after these reports, and the new training pairs."""
+        enrolled, accepted = reports.of(Outcome.ENROLLED), reports.of(Outcome.ACCEPTED)
+        clients = clients.grow(enrolled.ids) if len(enrolled) else clients
+        if len(accepted):
+            clients = _put_durations(clients, round, accepted).put(accepted.ids, {"due": 1.0})
+        measured = self.measured(reports)
+        if not len(measured):
+            return clients, TrainingPairs(measured.ids, np.zeros((0, len(self.names))), np.zeros(0))
+        return self._measure(clients, measured)
+
+    def _measure(self, clients: ClientTable, measured: Reports) -> tuple[ClientTable, TrainingPairs]:
+        ids, loss, val = measured.ids, measured.signal("robust_loss"), measured.signal("val_loss")
+        known = ~np.isnan(loss)
+        rewards = _rewards(clients, ids, loss, self.tau)
+        rewards[known & np.isnan(rewards)] = 0.0
+        before = np.where(known, clients.get("reward", ids), np.nan)
+        for name, value in (("first_loss", loss), ("first_val", val)):
+            new = np.isnan(clients.get(name, ids)) & ~np.isnan(value)
+            clients = clients.put(ids[new], {name: value[new]}) if new.any() else clients
+        clients = clients.put(ids, {"loss": loss, "val": val, "reward": rewards, "before": before})
+        took_part = ids[known & (clients.get("due", ids) > 0)]
+        clients = clients.put(took_part, {"due": 0.0}) if len(took_part) else clients
+        return clients, TrainingPairs(took_part, self.values(clients, took_part), clients.get("reward", took_part))
+
+    def values(self, clients: ClientTable, ids: Ids) -> Floats:
+        """Return the features of these clients, ``[n, d]``."""
+        get = clients.get
+        out = np.empty((len(self.names), len(ids)))  # the clients' values of one feature lie together in memory
+        for row, name in zip(out, self.names, strict=True):
+            if name == "robust_loss":
+                row[:] = self._ratio(get("loss", ids), get("first_loss", ids))
+            elif name == "val_loss":
+                row[:] = self._ratio(get("val", ids), get("first_val", ids))
+            else:
+                row[:] = scaled_durations(clients, ids, self.tau) if name == "duration" else get("before", ids)
+        return out.T
+
+    def _ratio(self, now: Floats, first: Floats) -> Floats:
+        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+            out = now / first
+        np.clip(out, -LARGEST, LARGEST, out=out)
+        absent = ~(first > 0) | np.isnan(now)
+        if absent.any():
+            out[absent] = self.absent
+        return np.asarray(out)
+
+
+@dataclass(frozen=True)
+class ContextualBandit(SelectionRule[S]):
+    """The options, signals and first round of every rule that learns rewards from client features.
+
+    Parameters
+    ----------
+    tau: which duration, see :data:`Tau`.
+    probe: ``"all"``: every available client evaluates the model before the choice; ``"last_report"``: only the cohort does.
+    probe_batches: batches of that evaluation (``probe = "all"``); None is all training data.
+    drop: one feature to leave out, as in FLASH's ablations.
+    first_round: ``"all"``, or ``"cohort"``: m clients at random.
+    ties: ``"random"``, or ``"lowest_id"`` for tests.
+    """
+
+    tau: Tau = "mean"
+    probe: Probe = "all"
+    probe_batches: int | None = None
+    drop: Drop = "none"
+    first_round: FirstRound = "all"
+    ties: Ties = "random"
+
+    def __post_init__(self) -> None:
+        _ = self.features  # checks the options it is made of
+
+    @property
+    def features(self) -> ClientFeatures:
+        """How features and rewards are measured."""
+        return ClientFeatures(self.tau, self.probe, self.drop, self.probe_batches)
+
+    @override
+    def needs(self) -> SignalRequirements:
+        return self.features.needs()
+
+    @override
+    def size(self, round: int, m: int, available: int) -> int:
+        return first_round_size(self.first_round, round, m, available)
+
+    @override
+    def candidates(self, state: S, context: SelectionContext) -> Ids:
+        return self.features.candidates(context)
