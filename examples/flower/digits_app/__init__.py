@@ -1,1 +1,1 @@
-"""A Flower app: scikit-learn's digits, trained where they lie, by clients that Motley chooses."""
+"""A Flower app that trains on scikit-learn's digits; Motley chooses the clients."""

@@ -1,4 +1,4 @@
-"""A client: says who it is, measures what the selector wants to know, trains."""
+"""The client app: answers enrolment and probes, and trains."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
-from digits_app.task import CLASSES, network, site_digits
+from digits_app.task import CLASSES, network, client_digits
 from motley.adapters.flower import enrolled, measured, wanted
 
 app = ClientApp()
@@ -15,22 +15,22 @@ BATCH = 32
 
 
 def my_data(context: Context, part: str = "train") -> tuple[Any, Any]:
-    """This site's own digits; a fifth of them are for validation."""
-    x, y = site_digits(int(context.node_config["partition-id"]), int(context.node_config["num-partitions"]))
+    """Return this client's digits; a fifth of them are for validation."""
+    x, y = client_digits(int(context.node_config["partition-id"]), int(context.node_config["num-partitions"]))
     cut = len(y) - len(y) // 5
     return (x[:cut], y[:cut]) if part == "train" else (x[cut:], y[cut:])
 
 
 @app.query("motley_enrol")
 def enrol(message: Message, context: Context) -> Message:
-    """Which client this is, and how many digits of each class it has."""
+    """Answer with the client's id and its number of digits of each class."""
     _, y = my_data(context)
     return enrolled(message, context, num_examples=len(y), labels=y, classes=CLASSES)
 
 
 @app.query("motley_probe")
 def probe(message: Message, context: Context) -> Message:
-    """What the selector wants to know before it chooses, measured on the model that came with the question."""
+    """Measure the signals that the selector needs before it chooses, on the model in the message."""
     import torch
     from torch.nn.functional import cross_entropy
 
@@ -52,7 +52,7 @@ def probe(message: Message, context: Context) -> Message:
 
 @app.train()
 def train(message: Message, context: Context) -> Message:
-    """Some epochs of SGD; the reply's metrics hold ``num-examples`` for the strategy and ``loss`` for the table."""
+    """Train some epochs by SGD; the reply's metrics hold ``num-examples`` for the strategy and ``loss`` for the table."""
     import torch
     from torch.nn.functional import cross_entropy
 

@@ -1,4 +1,4 @@
-"""The server: Flower's FedAvg, and a Motley selector that says whom to ask."""
+"""The server app: Flower's FedAvg with a Motley selector."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ app = ServerApp()
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    """All rounds, then the table of who took part."""
+    """Run all rounds, then print the participation table."""
     config = context.run_config
     logging.getLogger("motley").setLevel(logging.INFO)
     logging.getLogger("motley").addHandler(logging.StreamHandler(sys.stdout))
@@ -52,7 +52,7 @@ def main(grid: Grid, context: Context) -> None:
 
 
 def accuracy(server_round: int, arrays: ArrayRecord) -> MetricRecord:
-    """Of the global model on digits that nobody trains on."""
+    """Return the global model's accuracy on the test samples."""
     import torch
 
     model = network()

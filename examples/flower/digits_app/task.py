@@ -1,5 +1,5 @@
-"""What server and clients share: the network, and who has which digits. Torch and scikit-learn are imported where they are needed:
-in a deployment every message is a new process, and a question about labels should not wait for them."""
+"""The network and the data of the clients and the server. Torch and scikit-learn are imported inside functions: Flower starts a
+process for every message, and the answer to a query about labels should not wait for them."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 CLASSES = 10
-TEST = 360  # digits that nobody trains on
+TEST = 360  # digits that no client trains on
 
 
 def network() -> Any:
-    """An untrained network; the same each time."""
+    """Return the untrained network, the same each time."""
     import torch
 
     torch.set_num_threads(1)
@@ -21,7 +21,7 @@ def network() -> Any:
 
 
 def digits() -> tuple[np.ndarray, np.ndarray]:
-    """All 1797 digits, shuffled: pixels from 0 to 1, labels."""
+    """Return all 1797 digits, shuffled: pixels from 0 to 1 ``[n, 64]``, labels ``[n]``."""
     from sklearn.datasets import load_digits
 
     data = load_digits()
@@ -30,16 +30,16 @@ def digits() -> tuple[np.ndarray, np.ndarray]:
 
 
 def test_digits() -> tuple[np.ndarray, np.ndarray]:
-    """What the server tests on."""
+    """Return the server's test samples."""
     x, y = digits()
     return x[:TEST], y[:TEST]
 
 
-def site_digits(site: int, sites: int) -> tuple[np.ndarray, np.ndarray]:
-    """What one of so many sites has: of each class a share of its own (Dirichlet 0.5), so sites differ in labels and size."""
+def client_digits(client: int, clients: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return one client's samples: a share of each class (Dirichlet 0.5), so that clients differ in labels and size."""
     x, y = digits()
     x, y = x[TEST:], y[TEST:]
-    shares = np.random.default_rng(1).dirichlet(np.full(sites, 0.5), CLASSES).cumsum(axis=1)
+    shares = np.random.default_rng(1).dirichlet(np.full(clients, 0.5), CLASSES).cumsum(axis=1)
     place = np.random.default_rng(2).random(len(y))
-    owner = np.minimum((place[:, None] > shares[y]).sum(axis=1), sites - 1)
-    return x[owner == site], y[owner == site]
+    owner = np.minimum((place[:, None] > shares[y]).sum(axis=1), clients - 1)
+    return x[owner == client], y[owner == client]

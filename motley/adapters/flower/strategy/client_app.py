@@ -1,4 +1,4 @@
-"""The client app's side: what Motley asks, and the answers, in three functions.
+"""Answer Motley's queries in a client app, by three functions.
 
     @app.query("motley_enrol")
     def enrol(message, context):
@@ -9,7 +9,8 @@
         return measured(message, {name: my_measurement(name, batches) for name, batches in wanted(message).items()})
 
 The reply to training is Flower's own: an ArrayRecord, and a MetricRecord with ``num-examples`` and the selector's signals under
-their names (``loss``, ``loss_rms``, ...; ``docs/signals.md``). Nothing here loads torch: every message is a new process.
+their names (``loss``, ``loss_rms``, ...; ``docs/signals.md``). This module does not import torch: Flower starts a process for every
+message.
 """
 
 from __future__ import annotations
@@ -28,42 +29,42 @@ def enrolled(
     message: Any, context: Any, num_examples: int, labels: Iterable[int] | None = None, classes: int | None = None,
     estimates: Mapping[str, float] | None = None,
 ) -> Any:  # fmt: skip
-    """The answer to ``query.motley_enrol``: which client this is, and how many samples it has.
+    """Return the answer to ``query.motley_enrol``: the client's id and its number of samples.
 
     Parameters
     ----------
-    message, context: of the handler. num_examples: training samples. labels, classes: the samples' labels, from 0, and how many
-    classes there are; counted and sent only where the selector wants them. estimates: seconds or megabits a second that
-    the site knows of itself (``compute_estimate_s``, ``uplink_mbps``, ...).
+    message, context: of the handler. num_examples: training samples. labels, classes: the samples' labels, from 0, and the number of
+    classes; counts per class are sent only where the selector wants them. estimates: seconds or megabits a second that the
+    client knows of itself (``compute_estimate_s``, ``uplink_mbps``, ...).
 
     Raises
     ------
-    ConfigError: the node has no such key, or labels are not of these classes.
+    ConfigError: the node's configuration lacks the key of the client's id, or a label is of none of these classes.
     """
-    asked = message.content["motley"]
-    key = asked["key"]
+    query = message.content["motley"]
+    key = query["key"]
     if key not in context.node_config:
         raise ConfigError(f'this node has no {key!r}; expected flower-supernode --node-config "{key}=<whole number>"')
-    told: dict[str, Any] = {key: int(context.node_config[key]), EXAMPLES: int(num_examples), **(estimates or {})}
-    if "label_histogram" in asked["wanted"].split(",") and labels is not None and classes is not None:
+    metrics: dict[str, Any] = {key: int(context.node_config[key]), EXAMPLES: int(num_examples), **(estimates or {})}
+    if "label_histogram" in query["wanted"].split(",") and labels is not None and classes is not None:
         counts = [0] * classes
         for label in labels:
             if not 0 <= int(label) < classes:
                 raise ConfigError(f"got a label {label}; expected 0 to {classes - 1}", key="classes")
             counts[int(label)] += 1
-        told["label_histogram"] = counts
+        metrics["label_histogram"] = counts
     app = flower()
-    return app.Message(app.RecordDict({"told": app.MetricRecord(told)}), reply_to=message)
+    return app.Message(app.RecordDict({"enrolment": app.MetricRecord(metrics)}), reply_to=message)
 
 
 def wanted(message: Any) -> dict[str, int | None]:
-    """Signals to measure on the model that ``query.motley_probe`` carries, and on how many batches (None: all of the data)."""
-    asked = message.content["motley"]
-    return {name: batches or None for name, batches in zip(asked["signals"], asked["batches"], strict=True)}
+    """Return the signals to measure on the model in ``query.motley_probe``, each with its number of batches (None: all data)."""
+    query = message.content["motley"]
+    return {name: batches or None for name, batches in zip(query["signals"], query["batches"], strict=True)}
 
 
 def measured(message: Any, signals: Mapping[str, Any]) -> Any:
-    """The answer to ``query.motley_probe``: numbers, or lists of them, by signal."""
+    """Return the answer to ``query.motley_probe``; ``signals``: numbers, or lists of numbers, by name."""
     app = flower()
     numbers = {
         name: [float(one) for one in value] if hasattr(value, "__len__") else float(value) for name, value in signals.items()
