@@ -1,10 +1,12 @@
-"""Client apps on a problem with a known answer: each client draws the model towards a point of its own."""
+"""Client apps on a problem with a known answer, and runs of a strategy with them: each client draws the model to its own point."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from motley.adapters.flower.messages import flower
+from motley.adapters.flower.strategy.wrapper import with_selector
+from motley.selectors import Selector, build
 from tests.adapters.flower.fake_grid import FakeGrid, FakeNode
 
 D = 3
@@ -25,7 +27,7 @@ def model(**arrays):
 
 
 def sgd(message, context):
-    """Answers everything Motley asks, truthfully."""
+    """The client app: answers every query, and trains one step."""
     words = flower()
     client = context.node_config["partition-id"]
     kind = message.metadata.message_type
@@ -52,10 +54,46 @@ def reply(message, **records):
     return words.Message(words.RecordDict(records), reply_to=message)
 
 
-def sites(*clients, app=sgd, **options):
+def nodes(*clients, app=sgd, **options):
     """Node 1000 + 7 k is client k."""
     return {1000 + 7 * client: FakeNode(app, {"partition-id": client}, **options) for client in clients}
 
 
 def grid(n, **options):
-    return FakeGrid(sites(*range(n)), **options)
+    return FakeGrid(nodes(*range(n)), **options)
+
+
+def fedavg(**options):
+    return flower("serverapp.strategy").FedAvg(**{"fraction_evaluate": 0.0, **options})
+
+
+def run(on, selector="uniform", m=2, rounds=3, strategy=None, timeout=200, **options):
+    """Run FedAvg, or another strategy, with a selector on a fake grid; return the coordinator and Flower's result."""
+    if not isinstance(selector, Selector):
+        selector = build(selector, seed=0, horizon=50)
+    wrapped = with_selector(strategy or fedavg(), selector, m, clock=on.clock, **options)
+    result = wrapped.start(on, model(), num_rounds=rounds, timeout=timeout)
+    return wrapped.motley, result
+
+
+def weights(result):
+    """Return the final model."""
+    return next(iter(result.arrays.values())).numpy()
+
+
+def outcomes(coordinator, round):
+    """Return client -> outcome of one round."""
+    return {row.client: row.outcome for row in coordinator.rows if row.round == round}
+
+
+def observed_reports(selector):
+    """Return a list that fills with what the selector observes from now on: (round, list of reports)."""
+    observed, observe = [], selector.observe
+
+    def recording(round, reports):
+        reports = list(reports)
+        observed.append((round, reports))
+        observe(round, reports)
+
+    selector.observe = recording
+    return observed

@@ -12,7 +12,7 @@ from typing import Any
 
 from motley.adapters.flower.messages import WallClock, flower
 
-__all__ = ["FakeGrid", "FakeNode", "echo"]
+__all__ = ["FakeGrid", "FakeNode", "echo", "echo_nodes"]
 
 
 @dataclass
@@ -158,3 +158,10 @@ def echo(message: Any, context: Any) -> Any:
         told = {"partition-id": context.node_config["partition-id"], "num-examples": context.node_config.get("examples", 10)}
         return app.Message(app.RecordDict({"told": app.MetricRecord(told)}), reply_to=message)
     return app.Message(message.content, reply_to=message)
+
+
+def echo_nodes(*clients: int, **options: Any) -> dict[int, FakeNode]:
+    """Node 1000 + 7 k is client k, whose app is :func:`echo`."""
+    return {
+        1000 + 7 * client: FakeNode(echo, {"partition-id": client, "examples": 10 * client}, **options) for client in clients
+    }

@@ -10,8 +10,7 @@ from motley.core.records import Report
 from motley.experiments.build import build as simulate
 from motley.experiments.config import Experiment
 from motley.selectors import Selector, build
-from tests.adapters.flower.apps import grid, model
-from tests.adapters.flower.test_strategy import fedavg
+from tests.adapters.flower.apps import fedavg, grid, model
 
 N, M = 12, 4
 

@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 
 from motley.adapters.flower.messages import flower
-from tests.adapters.flower.apps import grid, sites
+from tests.adapters.flower.apps import fedavg, grid, nodes, outcomes, run, weights
 from tests.adapters.flower.conftest import HERE
 from tests.adapters.flower.fake_grid import FakeGrid
-from tests.adapters.flower.test_garbage import GARBAGE, sends
-from tests.adapters.flower.test_strategy import fedavg, outcomes, run, weights
+from tests.adapters.flower.strategy.test_replies import GARBAGE, sends
 
 pytestmark = pytest.mark.skipif(not HERE, reason="Flower is not installed; make test-flower runs these")
 
@@ -25,17 +24,17 @@ def made(name):
 
 @pytest.mark.parametrize("name", SHIPPED.split())
 def test_a_shipped_strategy_with_a_selector_and_one_who_sends_garbage(name):
-    on = FakeGrid(sites(*range(7)) | sites(7, app=sends(GARBAGE["not a number"])))
-    chooser, result = run(on, {"name": "hetero_select_v1", "probe": "last_report"}, m=7, rounds=5, strategy=made(name))
+    on = FakeGrid(nodes(*range(7)) | nodes(7, app=sends(GARBAGE["not a number"])))
+    coordinator, result = run(on, {"name": "hetero_select_v1", "probe": "last_report"}, m=7, rounds=5, strategy=made(name))
     assert np.isfinite(weights(result)).all()
-    assert all("accepted" in outcomes(chooser, t).values() for t in range(1, 6))
-    assert {row.outcome for row in chooser.rows if row.client == 7} <= {"rejected"}
+    assert all("accepted" in outcomes(coordinator, t).values() for t in range(1, 6))
+    assert {row.outcome for row in coordinator.rows if row.client == 7} <= {"rejected"}
     assert len(result.evaluate_metrics_clientapp) == 5
 
 
 def test_the_differentially_private_wrapper():
     strategies = flower("serverapp.strategy")
     private = strategies.DifferentialPrivacyServerSideFixedClipping(fedavg(), 0.1, 10.0, 3)
-    chooser, result = run(grid(5), m=3, rounds=3, strategy=private)
-    assert {row.outcome for row in chooser.rows} == {"accepted"}
+    coordinator, result = run(grid(5), m=3, rounds=3, strategy=private)
+    assert {row.outcome for row in coordinator.rows} == {"accepted"}
     assert np.isfinite(weights(result)).all()

@@ -12,48 +12,28 @@ from motley.adapters.flower.strategy.wrapper import with_selector
 from motley.core.errors import ConfigError
 from motley.core.records import Outcome
 from motley.selectors import CATALOGUE, Selector, build
-from tests.adapters.flower.apps import grid, loss_at, model, reply, sgd, sites, target
+from tests.adapters.flower.apps import (
+    fedavg,
+    grid,
+    loss_at,
+    model,
+    nodes,
+    observed_reports,
+    outcomes,
+    reply,
+    run,
+    sgd,
+    target,
+    weights,
+)  # fmt: skip
 from tests.adapters.flower.fake_grid import FakeGrid, FakeNode
-
-
-def fedavg(**options):
-    return flower("serverapp.strategy").FedAvg(**{"fraction_evaluate": 0.0, **options})
-
-
-def run(on, selector="uniform", m=2, rounds=3, strategy=None, timeout=200, **options):
-    if not isinstance(selector, Selector):
-        selector = build(selector, seed=0, horizon=50)
-    wrapped = with_selector(strategy or fedavg(), selector, m, clock=on.clock, **options)
-    result = wrapped.start(on, model(), num_rounds=rounds, timeout=timeout)
-    return wrapped.motley, result
-
-
-def weights(result):
-    return next(iter(result.arrays.values())).numpy()
-
-
-def outcomes(chooser, round):
-    return {row.client: row.outcome for row in chooser.rows if row.round == round}
-
-
-def hear(selector):
-    """Every report a selector gets, as (round, list of reports)."""
-    heard, observe = [], selector.observe
-
-    def listening(round, reports):
-        reports = list(reports)
-        heard.append((round, reports))
-        observe(round, reports)
-
-    selector.observe = listening
-    return heard
 
 
 def test_the_selector_chooses_and_the_strategy_averages():
     on = grid(5)
-    chooser, result = run(on, m=2, rounds=1)
+    coordinator, result = run(on, m=2, rounds=1)
     first, second = sorted(build("uniform", seed=0).select(1, range(5), 2, 0).ids.tolist())
-    assert outcomes(chooser, 1) == {first: "accepted", second: "accepted"}
+    assert outcomes(coordinator, 1) == {first: "accepted", second: "accepted"}
     asked = [m.metadata.dst_node_id for m in on.sent if m.metadata.message_type == "train"]
     assert asked == [1000 + 7 * first, 1000 + 7 * second]
     # from 0, half way to each target, weighed with 10 + k examples
@@ -62,10 +42,10 @@ def test_the_selector_chooses_and_the_strategy_averages():
 
 
 def test_fractions_and_minima_of_the_strategy_do_not_choose():
-    chooser, _ = run(grid(6), m=3, strategy=fedavg(fraction_train=0.2, min_train_nodes=6, min_available_nodes=6))
-    assert [len(outcomes(chooser, t)) for t in (1, 2, 3)] == [3, 3, 3]
-    chooser, _ = run(grid(6), m=1, strategy=fedavg())
-    assert [len(outcomes(chooser, t)) for t in (1, 2, 3)] == [1, 1, 1]
+    coordinator, _ = run(grid(6), m=3, strategy=fedavg(fraction_train=0.2, min_train_nodes=6, min_available_nodes=6))
+    assert [len(outcomes(coordinator, t)) for t in (1, 2, 3)] == [3, 3, 3]
+    coordinator, _ = run(grid(6), m=1, strategy=fedavg())
+    assert [len(outcomes(coordinator, t)) for t in (1, 2, 3)] == [1, 1, 1]
 
 
 def test_the_given_strategy_is_left_as_it_is():
@@ -91,7 +71,7 @@ def test_the_same_bits_whatever_nodes_are_called_and_whoever_answers_first():
 def test_a_lost_client_is_dropped_and_offered_again_when_it_returns():
     on = grid(3)
     selector = build("uniform", seed=0)
-    heard = hear(selector)
+    observed = observed_reports(selector)
     on.events.append((2.6, lambda: on.kill(1007)))  # in round 2
     wrapped = with_selector(fedavg(), selector, 3, clock=on.clock, wait_s=10)
     rounds = {}
@@ -109,19 +89,19 @@ def test_a_lost_client_is_dropped_and_offered_again_when_it_returns():
     away = [t for t in table if 1 not in table[t]]
     assert away
     assert table[6][1] == "accepted"
-    dropped = [r for _, reports in heard for r in reports if r.outcome == Outcome.DROPPED]
+    dropped = [r for _, reports in observed for r in reports if r.outcome == Outcome.DROPPED]
     assert {r.id for r in dropped} == {1}
     assert all(np.isnan(r.compute_s) for r in dropped)
     assert on.now_s < 200
-    assert [t for t, _ in heard if t] == [1, 2, 3, 4, 5, 6]
+    assert [t for t, _ in observed if t] == [1, 2, 3, 4, 5, 6]
     assert "Node Unavailable" in next(row.reason for row in wrapped.motley.rows if row.outcome == "dropped")
 
 
 def test_nobody_there_is_a_round_without_clients_and_not_the_end():
     on = FakeGrid()
-    on.events.append((25.0, lambda: on.nodes.update(sites(0, 1))))
-    chooser, result = run(on, rounds=4, wait_s=10)
-    assert [len(outcomes(chooser, t)) for t in (1, 2, 3, 4)] == [0, 0, 2, 2]
+    on.events.append((25.0, lambda: on.nodes.update(nodes(0, 1))))
+    coordinator, result = run(on, rounds=4, wait_s=10)
+    assert [len(outcomes(coordinator, t)) for t in (1, 2, 3, 4)] == [0, 0, 2, 2]
     assert weights(result).any()
 
 
@@ -129,9 +109,9 @@ def test_a_silent_client_costs_the_time_out_and_is_dropped():
     def silent(message, context):
         return sgd(message, context) if message.metadata.message_type != "train" else None
 
-    on = FakeGrid(sites(0, 1) | sites(2, app=silent))
-    chooser, _ = run(on, m=3, rounds=2, timeout=30)
-    assert outcomes(chooser, 1) == {0: "accepted", 1: "accepted", 2: "dropped"}
+    on = FakeGrid(nodes(0, 1) | nodes(2, app=silent))
+    coordinator, _ = run(on, m=3, rounds=2, timeout=30)
+    assert outcomes(coordinator, 1) == {0: "accepted", 1: "accepted", 2: "dropped"}
     assert 60 < on.now_s < 75
 
 
@@ -144,27 +124,27 @@ def test_durations_are_the_servers_and_bits_are_counted():
     on = grid(2)
     on.nodes[1000].delay_s = 7.0
     selector = build("hetero_select_v1", seed=0)
-    heard = hear(selector)
-    chooser, _ = run(on, selector, m=2, rounds=1)
-    (reports,) = [reports for t, reports in heard if t == 1 and reports[0].outcome == Outcome.ACCEPTED]
+    observed = observed_reports(selector)
+    coordinator, _ = run(on, selector, m=2, rounds=1)
+    (reports,) = [reports for t, reports in observed if t == 1 and reports[0].outcome == Outcome.ACCEPTED]
     assert [r.id for r in reports] == [0, 1]
     assert reports[0].compute_s == pytest.approx(7.0, abs=0.3)
     assert reports[1].compute_s == pytest.approx(1.0, abs=0.3)
     assert all(r.download_s == r.upload_s == 0 for r in reports)
     sent = len(model()["w"].data)
-    traffic = chooser.traffic
+    traffic = coordinator.traffic
     assert traffic["probe_bits_down"] > 2 * 8 * sent
     assert traffic["train_bits_down"] > 2 * 8 * sent
     assert 0 < traffic["probe_bits_up"] < traffic["train_bits_up"]
-    assert reports[0].bits_up == chooser.rows[0].bits_up > 8 * sent
+    assert reports[0].bits_up == coordinator.rows[0].bits_up > 8 * sent
 
 
 def test_the_selector_hears_what_clients_measured_and_what_the_server_makes():
     on = grid(3)
     selector = build("hetero_select_v1", seed=0)
-    heard = hear(selector)
+    observed = observed_reports(selector)
     run(on, selector, m=2, rounds=1)
-    enrolled, probed, accepted = (reports for _, reports in heard)
+    enrolled, probed, accepted = (reports for _, reports in observed)
     assert [(r.id, r.signals["label_histogram"].tolist()[:2]) for r in enrolled] == [(0, [1, 3]), (1, [2, 3]), (2, [3, 3])]
     assert {r.id: r.signals["loss"] for r in probed} == {k: loss_at(model(), k) for k in range(3)}
     for r in accepted:
@@ -176,8 +156,8 @@ def test_the_selector_hears_what_clients_measured_and_what_the_server_makes():
 def test_every_selector_works_with_clients_that_say_what_it_wants(name):
     on = grid(6)
     selector = build(name, seed=0, horizon=50)
-    chooser, result = run(on, selector, m=3, rounds=6)
-    assert {row.outcome for row in chooser.rows} == {"accepted"}
+    coordinator, result = run(on, selector, m=3, rounds=6)
+    assert {row.outcome for row in coordinator.rows} == {"accepted"}
     assert weights(result).any()
     assert Selector.from_bytes(selector.to_bytes()).to_bytes() == selector.to_bytes()
 
@@ -186,11 +166,11 @@ def test_every_selector_works_with_clients_that_say_what_it_wants(name):
 def test_enrolling_again_changes_nothing(name):
     """A selector that comes from elsewhere meets its clients anew."""
     selector = build(name, seed=0, horizon=50)
-    heard = hear(selector)
+    observed = observed_reports(selector)
     run(grid(6), selector, m=3, rounds=4)
     before = selector.to_bytes()
-    selector.observe(*heard[0])
-    assert heard[0][0] == 0
+    selector.observe(*observed[0])
+    assert observed[0][0] == 0
     after = Selector.from_bytes(selector.to_bytes())
     again = Selector.from_bytes(before)
     for t in (5, 6):
@@ -204,7 +184,7 @@ def test_a_signal_that_is_not_sent_is_named():
             record.pop("loss_rms", None)
         return said
 
-    on = FakeGrid(sites(0, 1, 2, app=mute))
+    on = FakeGrid(nodes(0, 1, 2, app=mute))
     with pytest.raises(ConfigError, match="loss_rms"):
         run(on, "oort")
 
@@ -215,7 +195,7 @@ def test_a_probe_that_is_not_answered_is_named():
             raise ValueError("No query function registered with name 'motley_probe'")
         return sgd(message, context)
 
-    on = FakeGrid(sites(0, 1, 2, app=mute))
+    on = FakeGrid(nodes(0, 1, 2, app=mute))
     with pytest.raises(ConfigError, match=r'loss.*@app.query\("motley_probe"\)'):
         run(on, "power_of_choice")
 
@@ -228,7 +208,7 @@ def test_a_histogram_that_is_not_told_is_named():
         return said
 
     with pytest.raises(ConfigError, match="label_histogram"):
-        run(FakeGrid(sites(0, 1, app=mute)), "fedcbs")
+        run(FakeGrid(nodes(0, 1, app=mute)), "fedcbs")
 
 
 def test_a_selector_of_another_federation_is_refused():
@@ -243,7 +223,7 @@ def test_a_selector_of_another_federation_is_refused():
         return said
 
     with pytest.raises(ConfigError, match="another federation"):
-        run(FakeGrid(sites(0, 1, 2, app=other)), selector)
+        run(FakeGrid(nodes(0, 1, 2, app=other)), selector)
 
 
 def test_what_a_cohort_says_of_ones_work_reaches_that_client():
@@ -254,7 +234,7 @@ def test_what_a_cohort_says_of_ones_work_reaches_that_client():
             seen[context.node_config["partition-id"]] = dict(message.content["config"])
         return sgd(message, context)
 
-    on = FakeGrid(sites(*range(4), app=app))
+    on = FakeGrid(nodes(*range(4), app=app))
     run(on, "pyramidfl", m=3, rounds=4)
     assert any("local_steps" in config or "upload_ratio" in config for config in seen.values())
     assert all(config["server-round"] for config in seen.values())
@@ -263,7 +243,7 @@ def test_what_a_cohort_says_of_ones_work_reaches_that_client():
 def test_a_rehearsal_leaves_the_model_and_measures_the_rehearsed_one():
     on = grid(4)
     selector = build({"name": "fedcor", "warmup": 1, "interval": 1}, seed=0)
-    heard = hear(selector)
+    observed = observed_reports(selector)
     asked, models = {}, {}
     select = selector.select
     selector.select = lambda *args: asked.setdefault(args[0], select(*args))
@@ -273,7 +253,7 @@ def test_a_rehearsal_leaves_the_model_and_measures_the_rehearsed_one():
     )
     t = next(t for t, cohort in asked.items() if cohort.rehearsal)
     assert models[t] == models[t - 1] != models[t + 1]
-    said = [reports for at, reports in heard if at == t]
+    said = [reports for at, reports in observed if at == t]
     assert [{r.outcome for r in reports} for reports in said] == [{Outcome.PROBED}, {Outcome.PROBED}, {Outcome.REHEARSED}]
     first, second = ({r.id: r.signals["loss"] for r in reports} for reports in said[:2])
     assert first.keys() == second.keys()
@@ -344,9 +324,9 @@ def strategies():
 
 def test_all_of_the_chosen_are_asked_also_where_the_strategy_samples():
     Samples, *_ = strategies()
-    chooser, _ = run(grid(5), m=3, strategy=Samples(fraction_evaluate=0.0))
-    assert [len(outcomes(chooser, t)) for t in (1, 2, 3)] == [3, 3, 3]
-    assert {row.outcome for row in chooser.rows} == {"accepted"}
+    coordinator, _ = run(grid(5), m=3, strategy=Samples(fraction_evaluate=0.0))
+    assert [len(outcomes(coordinator, t)) for t in (1, 2, 3)] == [3, 3, 3]
+    assert {row.outcome for row in coordinator.rows} == {"accepted"}
 
 
 def test_messages_of_ones_own_are_not_sent_to_others():
@@ -380,7 +360,7 @@ def test_evaluation_asks_those_who_are_there_and_bears_nonsense():
             return reply(message, metrics=flower().MetricRecord({"other": float("nan")}))
         return sgd(message, context)
 
-    on = FakeGrid(sites(0, 1, 2) | sites(3, app=nonsense))
+    on = FakeGrid(nodes(0, 1, 2) | nodes(3, app=nonsense))
     _, result = run(on, strategy=fedavg(fraction_evaluate=1.0, min_evaluate_nodes=4))
     found = result.evaluate_metrics_clientapp
     assert sorted(found) == [1, 2, 3]
@@ -392,14 +372,14 @@ def test_who_comes_first_while_others_evaluate_is_enrolled():
 
     def comes(message, context):
         if message.metadata.message_type == "train":
-            on.nodes |= sites(5)
+            on.nodes |= nodes(5)
         return sgd(message, context)
 
-    on.nodes |= sites(0, app=comes)
+    on.nodes |= nodes(0, app=comes)
     selector = build("uniform", seed=0)
-    heard = hear(selector)
+    observed = observed_reports(selector)
     run(on, selector, strategy=fedavg(fraction_evaluate=1.0))
-    assert [(t, [r.id for r in reports]) for t, reports in heard if t == 0] == [(0, [0, 1]), (0, [5])]
+    assert [(t, [r.id for r in reports]) for t, reports in observed if t == 0] == [(0, [0, 1]), (0, [5])]
 
 
 def test_a_strategy_that_writes_to_nobody_has_asked_nobody():
@@ -410,9 +390,9 @@ def test_a_strategy_that_writes_to_nobody_has_asked_nobody():
         def aggregate_train(self, server_round, replies):
             return super().aggregate_train(server_round, [replies[0], *replies[1:]])
 
-    chooser, _ = run(grid(3), strategy=Pauses(fraction_evaluate=0.0))
-    assert sorted({row.round for row in chooser.rows}) == [1, 3]
-    assert {row.outcome for row in chooser.rows} == {"accepted"}
+    coordinator, _ = run(grid(3), strategy=Pauses(fraction_evaluate=0.0))
+    assert sorted({row.round for row in coordinator.rows}) == [1, 3]
+    assert {row.outcome for row in coordinator.rows} == {"accepted"}
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,8 @@ import pytest
 
 from motley.adapters.flower.strategy.client_app import enrolled, measured, wanted
 from motley.core.errors import ConfigError
-from tests.adapters.flower.apps import sgd
+from tests.adapters.flower.apps import outcomes, run, sgd
 from tests.adapters.flower.fake_grid import FakeGrid, FakeNode
-from tests.adapters.flower.test_strategy import outcomes, run
 
 LABELS = np.array([0, 0, 2, 1])
 
@@ -26,23 +25,23 @@ def app(message, context):
 @pytest.mark.parametrize("name", ["hetero_select_v1", "delta", "pyramidfl", "oort"])
 def test_a_client_that_answers_with_these_functions_is_understood(name):
     on = FakeGrid({50 + k: FakeNode(app, {"partition-id": k}) for k in range(3)})
-    chooser, _ = run(on, name, m=2)
-    assert set(outcomes(chooser, 3).values()) == {"accepted"}
-    assert chooser.registry.enrolled[0].num_examples == 4
+    coordinator, _ = run(on, name, m=2)
+    assert set(outcomes(coordinator, 3).values()) == {"accepted"}
+    assert coordinator.registry.enrolled[0].num_examples == 4
     if name == "hetero_select_v1":
-        assert chooser.registry.enrolled[0].signals["label_histogram"].tolist() == [2, 1, 1]
+        assert coordinator.registry.enrolled[0].signals["label_histogram"].tolist() == [2, 1, 1]
 
 
 def test_labels_travel_only_where_they_are_wanted():
     on = FakeGrid({5: FakeNode(app, {"partition-id": 0})})
-    chooser, _ = run(on, "uniform", m=1, wait_s=5)
-    assert chooser.registry.enrolled[0].signals == {}
+    coordinator, _ = run(on, "uniform", m=1, wait_s=5)
+    assert coordinator.registry.enrolled[0].signals == {}
 
 
 def test_a_key_of_ones_own_and_one_that_is_not_there():
     on = FakeGrid({5: FakeNode(app, {"partition-id": 8, "site": 3})})
-    chooser, _ = run(on, "uniform", m=1, wait_s=5, key="site")
-    assert outcomes(chooser, 1) == {3: "accepted"}
+    coordinator, _ = run(on, "uniform", m=1, wait_s=5, key="site")
+    assert outcomes(coordinator, 1) == {3: "accepted"}
     with pytest.raises(ConfigError, match=r'--node-config "ward=<whole number>"'):
         run(on, "uniform", m=1, key="ward")
 

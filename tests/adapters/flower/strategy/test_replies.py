@@ -11,12 +11,23 @@ import pytest
 from motley.adapters.flower.checks import NodeError, numbers_of
 from motley.adapters.flower.messages import flower
 from motley.adapters.flower.strategy.replies import array_of
+from motley.adapters.flower.strategy.wrapper import with_selector
 from motley.core.errors import ConfigError
 from motley.core.records import Outcome
 from motley.selectors import build
-from tests.adapters.flower.apps import D, model, reply, sgd, sites
+from tests.adapters.flower.apps import (
+    D,
+    fedavg,
+    model,
+    nodes,
+    observed_reports,
+    outcomes,
+    reply,
+    run,
+    sgd,
+    weights,
+)  # fmt: skip
 from tests.adapters.flower.fake_grid import FakeGrid
-from tests.adapters.flower.test_strategy import hear, outcomes, run, weights
 
 SEEN = []
 
@@ -99,32 +110,29 @@ def sends(make):
 
 @pytest.mark.parametrize("what", sorted(GARBAGE))
 def test_one_clients_garbage_is_rejected_and_the_others_go_on(what):
-    clean = FakeGrid(sites(0, 1, 2))
+    clean = FakeGrid(nodes(0, 1, 2))
     _, expected = run(clean, {"name": "hetero_select_v1", "probe": "last_report"}, m=3, rounds=3)
-    on = FakeGrid(sites(0, 1, 2) | sites(3, app=sends(GARBAGE[what])))
+    on = FakeGrid(nodes(0, 1, 2) | nodes(3, app=sends(GARBAGE[what])))
     selector = build({"name": "hetero_select_v1", "probe": "last_report"}, seed=0)
-    heard = hear(selector)
-    chooser, result = run(on, selector, m=4, rounds=3)
+    observed = observed_reports(selector)
+    coordinator, result = run(on, selector, m=4, rounds=3)
     for t in (1, 2, 3):
-        assert outcomes(chooser, t) == {0: "accepted", 1: "accepted", 2: "accepted", 3: "rejected"}
+        assert outcomes(coordinator, t) == {0: "accepted", 1: "accepted", 2: "accepted", 3: "rejected"}
     assert weights(result).tobytes() == weights(expected).tobytes()
-    rejected = [r for _, reports in heard for r in reports if r.outcome == Outcome.REJECTED]
+    rejected = [r for _, reports in observed for r in reports if r.outcome == Outcome.REJECTED]
     assert [r.id for r in rejected] == [3] * 3
     assert not any(r.signals for r in rejected)
-    assert all(row.reason for row in chooser.rows if row.client == 3)
+    assert all(row.reason for row in coordinator.rows if row.client == 3)
     assert not SEEN
 
 
 @pytest.mark.parametrize("what", sorted(GARBAGE))
 def test_garbage_alone_in_a_round_leaves_the_model(what):
-    on = FakeGrid(sites(0, 1, 2) | sites(3, app=sends(GARBAGE[what])))
+    on = FakeGrid(nodes(0, 1, 2) | nodes(3, app=sends(GARBAGE[what])))
     alone = {"w": None}
 
     def keep(t, arrays):
         alone[t] = arrays["w"].numpy().tobytes()
-
-    from motley.adapters.flower.strategy.wrapper import with_selector
-    from tests.adapters.flower.test_strategy import fedavg
 
     wrapped = with_selector(fedavg(), build("uniform", seed=3), 1, clock=on.clock)
     wrapped.start(on, model(), num_rounds=12, timeout=50, evaluate_fn=keep)
@@ -147,23 +155,23 @@ def test_garbage_in_probes_and_evaluations_is_left_out():
             return reply(message, told=flower().MetricRecord({"partition-id": 4.5}))
         return sgd(message, context)
 
-    on = FakeGrid(sites(0, 1, 2) | sites(3, 4, app=app))
+    on = FakeGrid(nodes(0, 1, 2) | nodes(3, 4, app=app))
     selector = build("power_of_choice", seed=0)
-    heard = hear(selector)
-    chooser, _ = run(on, selector, m=2, rounds=4)
-    assert {row.client for row in chooser.rows} <= {0, 1, 2, 3}
-    assert all(np.isfinite(r.signals["loss"]) for _, reports in heard for r in reports if r.outcome == Outcome.PROBED)
+    observed = observed_reports(selector)
+    coordinator, _ = run(on, selector, m=2, rounds=4)
+    assert {row.client for row in coordinator.rows} <= {0, 1, 2, 3}
+    assert all(np.isfinite(r.signals["loss"]) for _, reports in observed for r in reports if r.outcome == Outcome.PROBED)
 
 
 def test_an_app_that_is_not_made_for_this_is_told_at_once():
     for what, said in (("no weight", "num-examples"), ("shape", "expected float32"), ("no metrics", "MetricRecord")):
         with pytest.raises(ConfigError, match=said):
-            run(FakeGrid(sites(0, 1, 2, app=sends(GARBAGE[what]))), m=2)
+            run(FakeGrid(nodes(0, 1, 2, app=sends(GARBAGE[what]))), m=2)
 
 
 def test_clients_that_all_diverge_do_not_end_the_run():
-    chooser, result = run(FakeGrid(sites(0, 1, 2, app=sends(GARBAGE["not a number"]))), m=2)
-    assert {row.outcome for row in chooser.rows} == {"rejected"}
+    coordinator, result = run(FakeGrid(nodes(0, 1, 2, app=sends(GARBAGE["not a number"]))), m=2)
+    assert {row.outcome for row in coordinator.rows} == {"rejected"}
     assert not result.arrays
 
 
@@ -175,9 +183,9 @@ def test_any_uploads_may_change_shape_but_not_hold_nonsense():
     def app(message, context):
         return sgd(message, context) if message.metadata.message_type != "train" else grows(message, context)
 
-    on = FakeGrid(sites(0, 1, 2, app=app) | sites(3, app=sends(GARBAGE["not a number"])))
-    chooser, result = run(on, m=4, uploads="any")
-    assert outcomes(chooser, 3) == {0: "accepted", 1: "accepted", 2: "accepted", 3: "rejected"}
+    on = FakeGrid(nodes(0, 1, 2, app=app) | nodes(3, app=sends(GARBAGE["not a number"])))
+    coordinator, result = run(on, m=4, uploads="any")
+    assert outcomes(coordinator, 3) == {0: "accepted", 1: "accepted", 2: "accepted", 3: "rejected"}
     assert weights(result).tolist() == [1, 1, 1, 1]
 
 

@@ -1,0 +1,63 @@
+"""Messages and their replies: order, limits, lost nodes, replies that cannot be read."""
+
+from __future__ import annotations
+
+import pytest
+
+from motley.adapters.flower.messages import Outbox, exchange, flower
+from tests.adapters.flower.fake_grid import FakeGrid, FakeNode, echo_nodes
+
+
+def message(node, kind="query.x"):
+    words = flower()
+    return words.Message(words.RecordDict({"c": words.ConfigRecord({"n": node})}), node, kind)
+
+
+def test_the_result_is_in_the_order_of_the_messages_and_names_lost_nodes():
+    grid = FakeGrid(echo_nodes(0, 1, 2))
+    grid.nodes[1007].delay_s = 5.0
+    grid.events.append((0.5, lambda: grid.kill(1014)))
+    answers = exchange(grid, [message(n) for n in (1014, 1007, 1000, 4)], limit_s=100, clock=grid.clock)
+    assert [answer.node for answer in answers] == [1014, 1007, 1000, 4]
+    assert [bool(answer.error) for answer in answers] == [True, False, False, True]
+    assert answers[0].reply.metadata.src_node_id == 1  # the error reply does not name the node
+    assert answers[1].arrived_s == pytest.approx(5.0, abs=0.3)
+    assert answers[2].arrived_s == pytest.approx(1.0, abs=0.3)
+    assert 45 < grid.now_s < 47
+
+
+def test_an_exchange_ends_at_its_limit():
+    grid = FakeGrid(echo_nodes(0) | {5: FakeNode(lambda message, context: None)})
+    answers = exchange(grid, [message(1000), message(5)], limit_s=10, clock=grid.clock)
+    assert answers[0].reply is not None
+    assert answers[1].reply is None
+    assert "10 s" in answers[1].error
+    assert 10 <= grid.now_s < 11
+
+
+def test_a_reply_that_cannot_be_read_affects_its_sender_alone():
+    grid = FakeGrid(echo_nodes(0, 1))
+    grid.nodes[1000].unreadable = True
+    answers = exchange(grid, [message(1000), message(1007)], limit_s=10, clock=grid.clock)
+    assert answers[0].unreadable
+    assert answers[1].reply is not None
+
+
+def test_a_broken_connection_of_the_server_is_raised():
+    grid = FakeGrid(echo_nodes(0))
+    outbox = Outbox(grid, grid.clock)
+    outbox.send([message(1000)])
+    grid.pull_messages = lambda ids: (_ for _ in ()).throw(ConnectionError("refused"))
+    with pytest.raises(ConnectionError):
+        outbox.collect()
+
+
+def test_a_second_reply_to_a_message_is_ignored():
+    grid = FakeGrid(echo_nodes(0))
+    outbox = Outbox(grid, grid.clock)
+    (answer,) = outbox.send([message(1000)])
+    grid.sleep(2)
+    (reply,) = grid.pull_messages(["message-0"])
+    grid.pull_messages = lambda ids: [reply, reply]
+    assert outbox.collect() == [answer]
+    assert outbox.collect() == []
