@@ -1,4 +1,4 @@
-"""The example's own server and client, without a network; what comes of it is what comes of real processes (test_real)."""
+"""The example's server and client in one process; real processes must give the same results (test_real)."""
 
 from __future__ import annotations
 

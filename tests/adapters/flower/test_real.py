@@ -152,7 +152,7 @@ def node(deployment, k, security, log):
         pids.write(f"node-{k} {deployment.more[-1].pid}\n")
 
 
-def test_a_site_that_is_killed_and_comes_back(deploy):
+def test_a_client_that_is_killed_and_comes_back(deploy):
     it = deploy("killed")
     asked = it.wait_for(r"round 2: asks \[(\d), (\d)\] of 3")
     victim = int(asked.group(2))

@@ -1,4 +1,4 @@
-"""The client app's side of it, against the server's."""
+"""The client app's answers, read by the server."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def app(message, context):
 
 
 @pytest.mark.parametrize("name", ["hetero_select_v1", "delta", "pyramidfl", "oort"])
-def test_a_client_that_answers_with_these_functions_is_understood(name):
+def test_the_server_reads_the_answers(name):
     on = FakeGrid({50 + k: FakeNode(app, {"partition-id": k}) for k in range(3)})
     coordinator, _ = run(on, name, m=2)
     assert set(outcomes(coordinator, 3).values()) == {"accepted"}
@@ -32,13 +32,13 @@ def test_a_client_that_answers_with_these_functions_is_understood(name):
         assert coordinator.registry.enrolled[0].signals["label_histogram"].tolist() == [2, 1, 1]
 
 
-def test_labels_travel_only_where_they_are_wanted():
+def test_labels_are_sent_only_where_the_selector_wants_them():
     on = FakeGrid({5: FakeNode(app, {"partition-id": 0})})
     coordinator, _ = run(on, "uniform", m=1, wait_s=5)
     assert coordinator.registry.enrolled[0].signals == {}
 
 
-def test_a_key_of_ones_own_and_one_that_is_not_there():
+def test_another_key_of_the_client_id_and_a_missing_one():
     on = FakeGrid({5: FakeNode(app, {"partition-id": 8, "site": 3})})
     coordinator, _ = run(on, "uniform", m=1, wait_s=5, key="site")
     assert outcomes(coordinator, 1) == {3: "accepted"}
@@ -46,7 +46,7 @@ def test_a_key_of_ones_own_and_one_that_is_not_there():
         run(on, "uniform", m=1, key="ward")
 
 
-def test_a_label_of_no_class_is_named():
+def test_a_label_of_no_class_is_an_error():
     def wrong(message, context):
         return enrolled(message, context, 3, [0, 5], 3)
 

@@ -1,4 +1,4 @@
-"""A client that sends nonsense costs its own round: nobody else's, and not the run."""
+"""Checks of replies: a client that sends what cannot be used is rejected for the round, and affects no other client."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SEEN = []
 
 
 class Trap:
-    """Whoever unpickles it is seen."""
+    """Unpickling it is noticed."""
 
     def __reduce__(self):
         return SEEN.append, (1,)
@@ -109,7 +109,7 @@ def sends(make):
 
 
 @pytest.mark.parametrize("what", sorted(GARBAGE))
-def test_one_clients_garbage_is_rejected_and_the_others_go_on(what):
+def test_a_bad_reply_is_rejected_and_does_not_change_the_model(what):
     clean = FakeGrid(nodes(0, 1, 2))
     _, expected = run(clean, {"name": "hetero_select_v1", "probe": "last_report"}, m=3, rounds=3)
     on = FakeGrid(nodes(0, 1, 2) | nodes(3, app=sends(GARBAGE[what])))
@@ -127,7 +127,7 @@ def test_one_clients_garbage_is_rejected_and_the_others_go_on(what):
 
 
 @pytest.mark.parametrize("what", sorted(GARBAGE))
-def test_garbage_alone_in_a_round_leaves_the_model(what):
+def test_a_round_of_one_bad_reply_leaves_the_model(what):
     on = FakeGrid(nodes(0, 1, 2) | nodes(3, app=sends(GARBAGE[what])))
     alone = {"w": None}
 
@@ -146,7 +146,7 @@ def test_garbage_alone_in_a_round_leaves_the_model(what):
     assert all(np.isfinite(np.frombuffer(w, np.float32)).all() for t, w in alone.items() if t != "w" and len(w) == 4 * D)
 
 
-def test_garbage_in_probes_and_evaluations_is_left_out():
+def test_bad_answers_to_probes_and_enrolment_are_left_out():
     def app(message, context):
         kind = message.metadata.message_type
         if kind == "query.motley_probe":
@@ -163,7 +163,7 @@ def test_garbage_in_probes_and_evaluations_is_left_out():
     assert all(np.isfinite(r.signals["loss"]) for _, reports in observed for r in reports if r.outcome == Outcome.PROBED)
 
 
-def test_an_app_that_is_not_made_for_this_is_told_at_once():
+def test_an_app_whose_replies_never_fit_is_an_error_in_the_first_round():
     for what, said in (("no weight", "num-examples"), ("shape", "expected float32"), ("no metrics", "MetricRecord")):
         with pytest.raises(ConfigError, match=said):
             run(FakeGrid(nodes(0, 1, 2, app=sends(GARBAGE[what]))), m=2)
@@ -175,7 +175,7 @@ def test_clients_that_all_diverge_do_not_end_the_run():
     assert not result.arrays
 
 
-def test_any_uploads_may_change_shape_but_not_hold_nonsense():
+def test_uploads_of_any_form_may_change_shape_but_must_be_finite():
     def grows(message, context):
         n = message.content["config"]["server-round"] + 1
         return reply(message, arrays=model(w=np.ones(n, np.float32)), metrics=metrics())
@@ -189,7 +189,7 @@ def test_any_uploads_may_change_shape_but_not_hold_nonsense():
     assert weights(result).tolist() == [1, 1, 1, 1]
 
 
-def test_fortran_order_and_nothing_at_all_are_read_right():
+def test_fortran_order_and_empty_arrays_are_read():
     words = flower()
     matrix = np.asfortranarray(np.arange(6, dtype=np.float32).reshape(2, 3))
     np.testing.assert_array_equal(array_of(words.Array(matrix), "w", (2, 3), "float32", 100), matrix)

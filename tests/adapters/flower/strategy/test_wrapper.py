@@ -1,4 +1,4 @@
-"""Any strategy with any selector: who is asked, what the strategy gets, what the selector hears."""
+"""Any strategy with any selector: which clients are asked, what the strategy gets, what the selector observes."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_the_given_strategy_is_left_as_it_is():
     assert isinstance(wrapped, flower("serverapp.strategy").FedAvg)
 
 
-def test_the_same_bits_whatever_nodes_are_called_and_whoever_answers_first():
+def test_results_depend_neither_on_node_ids_nor_on_the_order_of_replies():
     def digest(offset, delays):
         nodes = {offset - 3 * k: FakeNode(sgd, {"partition-id": k}, delay_s=delays[k]) for k in range(5)}
         on = FakeGrid(nodes)
@@ -97,7 +97,7 @@ def test_a_lost_client_is_dropped_and_offered_again_when_it_returns():
     assert "Node Unavailable" in next(row.reason for row in wrapped.motley.rows if row.outcome == "dropped")
 
 
-def test_nobody_there_is_a_round_without_clients_and_not_the_end():
+def test_a_round_without_connected_clients_passes():
     on = FakeGrid()
     on.events.append((25.0, lambda: on.nodes.update(nodes(0, 1))))
     coordinator, result = run(on, rounds=4, wait_s=10)
@@ -105,7 +105,7 @@ def test_nobody_there_is_a_round_without_clients_and_not_the_end():
     assert weights(result).any()
 
 
-def test_a_silent_client_costs_the_time_out_and_is_dropped():
+def test_a_silent_client_is_dropped_after_the_time_out():
     def silent(message, context):
         return sgd(message, context) if message.metadata.message_type != "train" else None
 
@@ -115,12 +115,12 @@ def test_a_silent_client_costs_the_time_out_and_is_dropped():
     assert 60 < on.now_s < 75
 
 
-def test_no_exchange_without_a_time_out():
+def test_a_run_without_a_time_out_is_refused():
     with pytest.raises(ConfigError, match="timeout"):
         run(grid(2), timeout=None)
 
 
-def test_durations_are_the_servers_and_bits_are_counted():
+def test_durations_are_measured_and_bits_counted_by_the_server():
     on = grid(2)
     on.nodes[1000].delay_s = 7.0
     selector = build("hetero_select_v1", seed=0)
@@ -139,7 +139,7 @@ def test_durations_are_the_servers_and_bits_are_counted():
     assert reports[0].bits_up == coordinator.rows[0].bits_up > 8 * sent
 
 
-def test_the_selector_hears_what_clients_measured_and_what_the_server_makes():
+def test_the_selector_observes_signals_of_clients_and_of_the_server():
     on = grid(3)
     selector = build("hetero_select_v1", seed=0)
     observed = observed_reports(selector)
@@ -153,7 +153,7 @@ def test_the_selector_hears_what_clients_measured_and_what_the_server_makes():
 
 
 @pytest.mark.parametrize("name", sorted(CATALOGUE.targets))
-def test_every_selector_works_with_clients_that_say_what_it_wants(name):
+def test_every_selector_works_with_clients_that_report_its_signals(name):
     on = grid(6)
     selector = build(name, seed=0, horizon=50)
     coordinator, result = run(on, selector, m=3, rounds=6)
@@ -164,7 +164,7 @@ def test_every_selector_works_with_clients_that_say_what_it_wants(name):
 
 @pytest.mark.parametrize("name", sorted(CATALOGUE.targets))
 def test_enrolling_again_changes_nothing(name):
-    """A selector that comes from elsewhere meets its clients anew."""
+    """A selector that was saved and loaded observes the enrolment of its clients a second time."""
     selector = build(name, seed=0, horizon=50)
     observed = observed_reports(selector)
     run(grid(6), selector, m=3, rounds=4)
@@ -177,7 +177,7 @@ def test_enrolling_again_changes_nothing(name):
         assert again.select(t, range(6), 3, 12).ids.tolist() == after.select(t, range(6), 3, 12).ids.tolist()
 
 
-def test_a_signal_that_is_not_sent_is_named():
+def test_a_missing_signal_is_named_in_the_error():
     def mute(message, context):
         said = sgd(message, context)
         for record in said.content.metric_records.values():
@@ -189,7 +189,7 @@ def test_a_signal_that_is_not_sent_is_named():
         run(on, "oort")
 
 
-def test_a_probe_that_is_not_answered_is_named():
+def test_a_missing_answer_to_probes_is_named_in_the_error():
     def mute(message, context):
         if message.metadata.message_type == "query.motley_probe":
             raise ValueError("No query function registered with name 'motley_probe'")
@@ -200,7 +200,7 @@ def test_a_probe_that_is_not_answered_is_named():
         run(on, "power_of_choice")
 
 
-def test_a_histogram_that_is_not_told_is_named():
+def test_a_missing_histogram_is_named_in_the_error():
     def mute(message, context):
         said = sgd(message, context)
         for record in said.content.metric_records.values():
@@ -226,7 +226,7 @@ def test_a_selector_of_another_federation_is_refused():
         run(FakeGrid(nodes(0, 1, 2, app=other)), selector)
 
 
-def test_what_a_cohort_says_of_ones_work_reaches_that_client():
+def test_the_local_work_that_a_cohort_prescribes_reaches_the_client():
     seen = {}
 
     def app(message, context):
@@ -260,7 +260,7 @@ def test_a_rehearsal_leaves_the_model_and_measures_the_rehearsed_one():
     assert first != second
 
 
-def test_the_cohorts_weights_count_where_asked():
+def test_the_cohorts_weights_replace_the_strategys():
     on = grid(4)
     selector = build("delta", seed=0)
     chosen = {}
@@ -282,7 +282,7 @@ def strategies():
     base = flower("serverapp.strategy").FedAvg
 
     class Samples(base):
-        """Asks one node of those it sees, whatever its attributes say."""
+        """Writes to one node, whatever its attributes say."""
 
         def configure_train(self, server_round, arrays, config, grid):
             words = flower()
@@ -290,7 +290,7 @@ def strategies():
             return [words.Message(record, min(grid.get_node_ids()), "train")]
 
     class Addresses(base):
-        """Writes something of its own to the first node it sees."""
+        """Writes a different message to each of two nodes."""
 
         def configure_train(self, server_round, arrays, config, grid):
             words = flower()
@@ -301,7 +301,7 @@ def strategies():
             ]
 
     class Waits(base):
-        """Wants more nodes than it is given."""
+        """Waits for more nodes than it is given."""
 
         def configure_train(self, server_round, arrays, config, grid):
             while len(list(grid.get_node_ids())) < 5:
@@ -309,7 +309,7 @@ def strategies():
             return []
 
     class Own(base):
-        """Has a loop of its own, with an argument of its own."""
+        """Has another loop with another argument."""
 
         def start(self, grid, initial_arrays, *, steps, patience):
             arrays = initial_arrays
@@ -322,21 +322,21 @@ def strategies():
     return Samples, Addresses, Waits, Own
 
 
-def test_all_of_the_chosen_are_asked_also_where_the_strategy_samples():
+def test_all_chosen_clients_are_asked_by_a_strategy_that_samples():
     Samples, *_ = strategies()
     coordinator, _ = run(grid(5), m=3, strategy=Samples(fraction_evaluate=0.0))
     assert [len(outcomes(coordinator, t)) for t in (1, 2, 3)] == [3, 3, 3]
     assert {row.outcome for row in coordinator.rows} == {"accepted"}
 
 
-def test_messages_of_ones_own_are_not_sent_to_others():
+def test_different_messages_are_not_sent_to_other_nodes():
     _, Addresses, *_ = strategies()
     run(grid(5), m=2, strategy=Addresses(fraction_evaluate=0.0))
     with pytest.raises(ConfigError, match="fraction_train"):
         run(grid(5), m=3, strategy=Addresses(fraction_evaluate=0.0))
 
 
-def test_a_strategy_that_waits_for_more_is_told():
+def test_a_strategy_that_waits_for_more_nodes_is_refused():
     *_, Waits, _ = strategies()
     on = grid(5)
     strategy = Waits(fraction_evaluate=0.0)
@@ -345,7 +345,7 @@ def test_a_strategy_that_waits_for_more_is_told():
         run(on, m=3, strategy=strategy)
 
 
-def test_a_strategy_may_have_a_loop_of_its_own():
+def test_a_strategy_may_have_another_loop():
     *_, Own = strategies()
     on = grid(3)
     wrapped = with_selector(Own(), build("uniform"), 2, clock=on.clock)
@@ -354,7 +354,7 @@ def test_a_strategy_may_have_a_loop_of_its_own():
     assert {row.round for row in wrapped.motley.rows} == {1, 2, 3}
 
 
-def test_evaluation_asks_those_who_are_there_and_bears_nonsense():
+def test_evaluation_ignores_bad_replies():
     def nonsense(message, context):
         if message.metadata.message_type == "evaluate":
             return reply(message, metrics=flower().MetricRecord({"other": float("nan")}))
@@ -367,7 +367,7 @@ def test_evaluation_asks_those_who_are_there_and_bears_nonsense():
     assert all(np.isfinite(record["eval_loss"]) for record in found.values())
 
 
-def test_who_comes_first_while_others_evaluate_is_enrolled():
+def test_a_client_that_connects_before_an_evaluation_is_enrolled():
     on = grid(2)
 
     def comes(message, context):
@@ -382,7 +382,7 @@ def test_who_comes_first_while_others_evaluate_is_enrolled():
     assert [(t, [r.id for r in reports]) for t, reports in observed if t == 0] == [(0, [0, 1]), (0, [5])]
 
 
-def test_a_strategy_that_writes_to_nobody_has_asked_nobody():
+def test_a_strategy_that_writes_no_message_asks_no_client():
     class Pauses(flower("serverapp.strategy").FedAvg):
         def configure_train(self, server_round, arrays, config, grid):
             return [] if server_round == 2 else super().configure_train(server_round, arrays, config, grid)
@@ -413,7 +413,7 @@ def test_a_second_start_goes_on_where_the_first_ended():
     assert [row.round for row in wrapped.motley.rows] == [1, 1, 2, 2, 3, 3, 4, 4]
 
 
-def test_what_is_no_strategy_is_refused():
+def test_an_object_that_is_no_strategy_is_refused():
     for wrong in (3, flower("serverapp.strategy").FedAvg, with_selector(fedavg(), build("uniform"), 2)):
         with pytest.raises(ConfigError):
             with_selector(wrong, build("uniform"), 2)
