@@ -7,6 +7,7 @@ import site
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import venv
 import zipfile
 from pathlib import Path
@@ -35,14 +36,18 @@ def said(*command: str | Path, cwd: Path) -> str:
     return done.stdout
 
 
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def built(kind: str, ending: str, out: Path) -> Path:
+    """The distribution of a kind (``wheel``, ``sdist``) built into a folder."""
     pytest.importorskip("build")
     pytest.importorskip("hatchling")
-    out = tmp_path_factory.mktemp("dist")
-    said(sys.executable, "-m", "build", "--no-isolation", "--wheel", "--outdir", out, ROOT, cwd=out)
-    (found,) = out.glob("*.whl")
+    said(sys.executable, "-m", "build", "--no-isolation", f"--{kind}", "--outdir", out, ROOT, cwd=out)
+    (found,) = out.glob(f"*{ending}")
     return found
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return built("wheel", ".whl", tmp_path_factory.mktemp("dist"))
 
 
 def test_what_is_in_the_wheel(wheel: Path) -> None:
@@ -52,7 +57,15 @@ def test_what_is_in_the_wheel(wheel: Path) -> None:
     assert presets
     assert names >= presets | {"motley/py.typed", "motley/results/page.html.j2", "motley/cli.py"}
     assert all(name.startswith(("motley/", "motley_fl-")) for name in names)
-    assert not [name for name in names if "__pycache__" in name]
+    assert not [name for name in names if "__pycache__" in name or "/measured/" in name]
+
+
+def test_what_is_in_the_source_distribution(tmp_path: Path) -> None:
+    """The code, its tests and the recipes, without the 15 MB that were measured with the recipes."""
+    with tarfile.open(built("sdist", ".tar.gz", tmp_path)) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert names >= {"motley/cli.py", "motley/recipes/flash/recipe.toml", "tests/test_wheel.py", "examples/demo.toml"}
+    assert not [name for name in names if "/measured/" in name]
 
 
 def test_the_wheel_runs_far_from_the_source(wheel: Path, tmp_path: Path) -> None:

@@ -5,6 +5,8 @@ import json
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 MEASURED = ROOT / "benchmarks" / "measured"
 
@@ -38,6 +40,8 @@ def test_what_the_page_says_in_words_is_what_the_tables_hold():
 
 def test_what_the_page_says_of_cifar10_is_what_was_measured():
     path = ROOT / "motley" / "recipes" / "hetero_select" / "measured" / "paper" / "measured.csv"
+    if not path.is_file():
+        pytest.skip("what was measured is in the repository, not in the source distribution")
     with path.open(encoding="utf-8", newline="") as file:
         found = {(r["exhibit"], r["cell"], r["measure"]): float(r["value"]) for r in csv.DictReader(file) if r["seed"] == "42"}
 
