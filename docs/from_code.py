@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import types
 import typing
 from typing import Any
@@ -37,14 +38,32 @@ def keys() -> str:
     return "\n\n".join(parts)
 
 
-def tables_of(model: type[BaseModel], prefix: str = "") -> dict[str, type[BaseModel]]:
-    """Path -> model of every table below a model that is not a component."""
-    found: dict[str, type[BaseModel]] = {}
-    for name, field in model.model_fields.items():
+def tables_of(model: type, prefix: str = "") -> dict[str, type]:
+    """Path -> class of every table below a table: a pydantic model or a dataclass, but no component."""
+    found: dict[str, type] = {}
+    for name, field in fields_of(model).items():
         for inner in _arms(field.annotation):
-            if isinstance(inner, type) and issubclass(inner, BaseModel):
+            if _is_table(inner):
                 found[prefix + name] = inner
                 found |= tables_of(inner, f"{prefix}{name}.")
+    return found
+
+
+def _is_table(kind: Any) -> bool:
+    return isinstance(kind, type) and (issubclass(kind, BaseModel) or dataclasses.is_dataclass(kind))
+
+
+def fields_of(model: type) -> dict[str, FieldInfo]:
+    """The keys of a table, each with its type, its default and the text below it in the code."""
+    if issubclass(model, BaseModel):
+        return model.model_fields
+    texts = config.Experiment.model_json_schema()["$defs"][model.__name__]["properties"]
+    hints = typing.get_type_hints(model, include_extras=True)
+    found = {}
+    for field in dataclasses.fields(model):
+        default = ... if field.default is dataclasses.MISSING else field.default
+        found[field.name] = FieldInfo.from_annotated_attribute(hints[field.name], default)
+        found[field.name].description = texts[field.name].get("description")
     return found
 
 
@@ -57,10 +76,10 @@ def _arms(annotation: Any) -> list[Any]:
     return [annotation]
 
 
-def _key_table(model: type[BaseModel], prefix: str) -> str:
+def _key_table(model: type, prefix: str) -> str:
     rows = [
         (f"`{prefix}{name}`", _takes(field), _default(field), prose(field.description or ""))
-        for name, field in model.model_fields.items()
+        for name, field in fields_of(model).items()
     ]
     return table(("key", "takes", "default", "what it says"), rows)
 
@@ -89,7 +108,7 @@ def _arm(arm: Any) -> str:
             if typing.get_origin(inner) is list
             else "seeds by purpose"
         )
-    if isinstance(arm, type) and issubclass(arm, BaseModel):
+    if _is_table(arm):
         return "a table, see below"
     return _WORDS[arm]
 
@@ -115,7 +134,7 @@ def _default(field: FieldInfo) -> str:
     value = field.get_default(call_default_factory=True, validated_data={})
     if isinstance(value, tables.EngineChoice):
         return f"`{code(value.name)}`"
-    if isinstance(value, BaseModel) or value in (None, {}):
+    if _is_table(type(value)) or value in (None, {}):
         return "-"
     return f"`{code(value)}`"
 

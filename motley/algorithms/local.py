@@ -31,6 +31,7 @@ from typing import ClassVar, Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from motley.core.bounds import Positive
 from motley.core.errors import ConfigError, ContractError
 from motley.core.paper import Paper
 
@@ -60,16 +61,12 @@ class Block(NamedTuple):
 
 @dataclass(frozen=True)
 class Clip:
-    """Shorten a client's gradient, over all its parameters, to at most ``norm``.
+    """Clipping of local gradients, over all parameters of a client."""
 
-    Parameters
-    ----------
-    norm: largest Euclidean norm let through. of: ``"gradient"`` clips the loss gradient before the correction is added,
-    ``"corrected"`` clips their sum.
-    """
-
-    norm: float
+    norm: Positive
+    """Largest Euclidean norm of a step's gradient."""
     of: Literal["gradient", "corrected"] = "corrected"
+    """Before the algorithm's correction is added, or after."""
 
     def __post_init__(self) -> None:
         if not self.norm > 0:

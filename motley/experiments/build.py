@@ -16,7 +16,6 @@ from motley.algorithms import LOSSES
 from motley.algorithms.aggregators.mean import Mean
 from motley.algorithms.base import Algorithm, Correction, Memory
 from motley.algorithms.fedavg import Average
-from motley.algorithms.local import Clip
 from motley.core.errors import ConfigError
 from motley.core.keys import Streams
 from motley.core.records import SIGNALS
@@ -32,13 +31,11 @@ from motley.rounds.config import RunConfig
 from motley.rounds.evaluation import EvaluationSchedule
 from motley.rounds.loop import RoundLoop
 from motley.rounds.server_signals import SERVER_SIGNALS
-from motley.rounds.stop import Stop
 from motley.rounds.upload import initial_client_state
 from motley.selectors.base import Selector
 from motley.tasks.base import Federation, ModelState, Pool, Task, TaskSource
-from motley.tasks.federate import Divisible, Split, divisible, federate
+from motley.tasks.federate import Divisible, divisible, federate
 from motley.tasks.flat import initial
-from motley.timing.stragglers import Stragglers
 from motley.timing.synchrony import Synchrony
 from motley.world.base import World
 from motley.world.shift.feature_shift import shifted
@@ -96,20 +93,18 @@ def prepare(experiment: Experiment, data: Path | None = None, task: Task | None 
     _check_algorithm(setting, weights, experiment.cohort_size(len(task.federation)), corrupted)
     _check_synchrony(experiment.part("synchrony"), setting, weights, experiment.cohort_size(len(task.federation)))
     _check_selector(experiment, selector, weights, task.federation, setting.algorithm.correction.uploads)
-    stop = experiment.stop.model_dump(exclude_none=True)
-    wanting = experiment.local.stragglers
     plan = RunConfig(
         setting=setting,
         world=World(*(experiment.part(name) for name in ("device", "network", "availability", "failures", "drift"))),
         synchrony=experiment.part("synchrony"),
         cohort=experiment.cohort_size(len(task.federation)),
-        stop=Stop(**stop),
+        stop=experiment.stop,
         weights=weights,
         schedule=experiment.part("local.lr_schedule"),
         examine=_examine(experiment, setting.algorithm),
         probe_batches=0 if experiment.probe.batches == "all" else experiment.probe.batches,
         room=server_context_of(setting, experiment.algorithm["name"]),
-        stragglers=None if wanting is None else Stragglers(**wanting.model_dump()),
+        stragglers=experiment.local.stragglers,
         upload_config=upload_config_of(experiment, setting, selector, weights),
         recalibrate=recalibration_of(experiment, setting),
     )
@@ -134,17 +129,14 @@ def task_of(experiment: Experiment, streams: Streams | None = None, data: Path |
     streams = streams or Streams(experiment.seed, experiment.pin)
     source: TaskSource = experiment.part("task")
     pool = source.pool(streams.key("data"), experiment.population or 0, data)
-    split = Split(**experiment.split.model_dump())
-    rows = divisible(pool, split, streams.key("split"))
+    rows = divisible(pool, experiment.split, streams.key("split"))
     rows, kept = held_back(experiment, streams, source, pool, rows, data)
     population = experiment.population or (len(np.unique(rows.groups)) if rows.groups is not None else 0)
-    federation = dataclasses.replace(_federation(experiment, streams, pool, split, rows, population), **kept)
+    federation = dataclasses.replace(_federation(experiment, streams, pool, rows, population), **kept)
     return source.task(experiment.task["name"], pool, federation)
 
 
-def _federation(
-    experiment: Experiment, streams: Streams, pool: Pool, split: Split, rows: Divisible, population: int
-) -> Federation:
+def _federation(experiment: Experiment, streams: Streams, pool: Pool, rows: Divisible, population: int) -> Federation:
     try:
         parted = experiment.part("partition").split(streams.key("partition"), rows.labels, population, rows.groups)
     except ConfigError as error:
@@ -171,7 +163,7 @@ def _federation(
         return None if getattr(experiment, key)["name"] == "none" else function
 
     return federate(
-        pool, rows, parted.rows, split, streams.key("split"), asked("label_noise", noisy), parted.notes,
+        pool, rows, parted.rows, experiment.split, streams.key("split"), asked("label_noise", noisy), parted.notes,
         asked("concept_shift", meant), asked("feature_shift", seen), parted.overlap,
     )  # fmt: skip
 
@@ -180,7 +172,7 @@ def _setting(experiment: Experiment, task: Task, streams: Streams) -> Setting:
     norm = any(isinstance(module, _BatchNorm) for module in task.model().modules())
     solver: Any = experiment.part("local.optimizer")
     if experiment.local.clip is not None:
-        solver = dataclasses.replace(solver, clip=Clip(**experiment.local.clip.model_dump()))
+        solver = dataclasses.replace(solver, clip=experiment.local.clip)
     return Setting(
         task=task,
         algorithm=_algorithm(experiment, task),

@@ -10,6 +10,7 @@ spelling. Components (``{ name = "...", option = ... }``) are checked against th
 from __future__ import annotations
 
 import copy
+import dataclasses
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
@@ -27,6 +28,7 @@ from pydantic import (
     model_validator,
 )
 
+from motley.algorithms.weights import Weighting
 from motley.core.errors import ConfigError, suggest
 from motley.core.keys import PURPOSES
 from motley.core.paper import Paper
@@ -44,12 +46,12 @@ from motley.experiments.tables import (
     PublicKey,
     Recalibration,
     Record,
-    Split,
-    Stop,
-    Weights,
+    StrictTable,
     Whole,
     named,
 )
+from motley.rounds.stop import Stop
+from motley.tasks.federate import Split
 
 __all__ = ["Experiment", "load"]
 
@@ -90,13 +92,13 @@ class Experiment(BaseModel):
     """m, the number of clients asked per round; or ``participation``."""
     participation: Annotated[float, Field(strict=True, gt=0, le=1)] | None = None
     """m / N; or ``cohort``."""
-    stop: Stop
+    stop: Annotated[Stop, StrictTable]
     """When the run ends."""
     method: str | None = None
     """A preset: a bundle of the components below, under the keys given here."""
     task: Record
     """Model, data and metric."""
-    split: Split = Field(default_factory=Split)
+    split: Annotated[Split, StrictTable] = Field(default_factory=Split)
     """Which samples train, validate and test."""
     partition: Record = Field(default_factory=lambda: {"name": "iid"})
     """How samples are divided among clients. Tasks that come with clients of their own keep them unless this says otherwise."""
@@ -118,7 +120,7 @@ class Experiment(BaseModel):
     """Instead of the algorithm's."""
     server: Record | None = None
     """Instead of the algorithm's."""
-    weights: Weights | None = None
+    weights: Weighting | None = None
     """How much each update counts; left out: as the algorithm was published, else ``examples``."""
     selector: Record = Field(default_factory=lambda: {"name": "uniform"})
     """Whom to ask."""
@@ -198,10 +200,11 @@ class Experiment(BaseModel):
                 raise ConfigError(f"got {seed}; expected a whole number of at most 64 bits", key)
         if self.local.optimizer.get("clip") is not None:
             raise ConfigError("clipping has a key of its own; write local.clip = { norm = ... }", "local.optimizer.clip")
-        if self.stop.target is not None and not self.stop.target.model_dump(exclude_none=True):
+        if self.stop.target is not None and self.stop.target.empty:
             raise ConfigError("say what is good enough, e.g. target = { accuracy = 0.9 }", "stop.target")
-        if not self.stop.model_dump(exclude_none=True):
-            raise ConfigError(f"a run needs an end; give at least one of: {', '.join(Stop.model_fields)}", "stop")
+        if self.stop == Stop():
+            limits = ", ".join(f.name for f in dataclasses.fields(Stop))
+            raise ConfigError(f"a run needs an end; give at least one of: {limits}", "stop")
         if self.public is not None and (self.public.share is None) == (self.public.data is None):
             raise ConfigError("say where the samples come from: either a share or data, e.g. public = 0.1", "public")
         if self.cohort is not None and self.participation is not None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 from pydantic import BaseModel, ValidationError
 
@@ -28,6 +29,7 @@ _WANTED = {
     "string_type": "a string",
     "dict_type": 'a name, or a table { name = "...", ... }',
     "list_type": "a list",
+    "dataclass_type": "a table { key = value, ... }",
     "model_type": "a table { key = value, ... }",
     "model_attributes_type": "a table { key = value, ... }",
 }
@@ -58,7 +60,7 @@ def config_error(error: ValidationError, model: type[BaseModel]) -> ConfigError:
 
 def _sentence(fault: Mapping[str, Any], model: type[BaseModel]) -> str:
     kind, got, context = fault["type"], fault.get("input"), fault.get("ctx", {})
-    if kind == "extra_forbidden":
+    if kind in ("extra_forbidden", "unexpected_keyword_argument"):
         path, last = fault["loc"][:-1], str(fault["loc"][-1])
         if not path and last in RENAMED_KEYS:
             return f"there is no key {last!r}; it is called {RENAMED_KEYS[last]!r} now"
@@ -79,13 +81,15 @@ def _sentence(fault: Mapping[str, Any], model: type[BaseModel]) -> str:
     return f"got {got!r}; expected {wanted}"
 
 
-def _fields(model: type[BaseModel], loc: Sequence[int | str]) -> list[str]:
-    """Names of the keys in the table at ``loc``."""
+def _fields(table: Any, loc: Sequence[int | str]) -> list[str]:
+    """Return the names of the keys in the table at ``loc``; a table is a pydantic model or a plain dataclass."""
     for part in loc:
-        field = model.model_fields.get(str(part))
-        inner = field.annotation if field else None
-        options = [a for a in (inner, *getattr(inner, "__args__", ())) if isinstance(a, type) and issubclass(a, BaseModel)]
-        if not options:
+        hint = get_type_hints(table).get(str(part))
+        table = next((kind for kind in (hint, *get_args(hint)) if _is_table(kind)), None)
+        if table is None:
             return []
-        model = options[0]
-    return list(model.model_fields)
+    return list(table.model_fields) if issubclass(table, BaseModel) else [f.name for f in dataclasses.fields(table)]
+
+
+def _is_table(kind: Any) -> bool:
+    return isinstance(kind, type) and (issubclass(kind, BaseModel) or dataclasses.is_dataclass(kind))

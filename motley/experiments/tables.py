@@ -1,8 +1,10 @@
-"""The small tables of the experiment file, and what their values may be.
+"""The tables of the experiment file that no other package needs, and the types of their values.
 
->>> from motley.experiments.tables import Stop
->>> Stop(rounds=200).rounds
-200
+A table that the simulation itself uses is a plain dataclass of the package concerned (``Stop``, ``Split``, ``Clip``,
+``Stragglers``, ...); it stands here and in :class:`motley.experiments.config.Experiment` as ``Annotated[Stop, StrictTable]``.
+
+>>> Local(clip={"norm": 1.0}).clip
+Clip(norm=1.0, of='corrected')
 """
 
 from __future__ import annotations
@@ -10,18 +12,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import AllowInfNan, BaseModel, BeforeValidator, ConfigDict, Field, GetCoreSchemaHandler, Strict, WithJsonSchema
 
+from motley.algorithms.local import Clip
+from motley.core import bounds
 from motley.core.errors import ConfigError
 from motley.core.work import LocalWork
+from motley.timing.stragglers import Stragglers
 
 __all__ = [
     "Checkpointing",
-    "Clip",
     "Count",
     "EngineChoice",
     "Examination",
     "Grids",
+    "KeyTable",
     "Local",
     "Log",
     "Positive",
@@ -30,19 +35,15 @@ __all__ = [
     "PublicKey",
     "Recalibration",
     "Record",
-    "Split",
-    "Stop",
-    "Target",
-    "Weights",
+    "StrictTable",
     "Whole",
     "named",
 ]
 
-Whole = Annotated[int, Field(strict=True)]
-Count = Annotated[int, Field(strict=True, ge=1, le=10**9)]
-Positive = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)]
-Flag = Annotated[bool, Field(strict=True)]
-Weights = Literal["examples", "uniform", "horvitz_thompson", "score", "selector", "selector_ratio"]
+Whole = Annotated[int, Strict()]
+Count = Annotated[bounds.Count, Strict()]
+Positive = Annotated[bounds.Positive, Strict(), AllowInfNan(False)]
+Flag = Annotated[bool, Strict()]
 
 
 def named(value: object) -> object:
@@ -64,45 +65,35 @@ Record = Annotated[dict[str, Any], BeforeValidator(named), _RECORD]
 """A component: ``{ name = "...", option = ... }``, or its bare name."""
 
 
-class Table(BaseModel):
-    """A table of the experiment file: no key that is not known, nothing changed after it was made."""
+class KeyTable(BaseModel):
+    """Base of a table of the experiment file: unknown keys are refused, and nothing can be changed afterwards."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 
-class Target(Table):
-    """What is good enough, on the global test set where there is one, else on the mean over the clients' own. One is needed."""
+class StrictTable:
+    """Annotation of a field whose type is a plain dataclass: pydantic then takes numbers, flags and texts as they are, without
+    converting a text to a number or a number to a flag, and refuses infinite numbers."""
 
-    accuracy: Annotated[float, Field(strict=True, gt=0, le=1)] | None = None
-    """Share of correct answers, reached from below."""
-    loss: Positive | None = None
-    """Mean loss, reached from above (for tasks without accuracy)."""
-
-
-class Stop(Table):
-    """When a run ends: at the first of the limits given. At least one is needed."""
-
-    rounds: Count | None = None
-    """Rounds (server steps)."""
-    virtual_hours: Positive | None = None
-    """Hours of virtual time; the run ends with the first server step at or after it."""
-    uplink_gb: Positive | None = None
-    """Uploaded traffic in 10^9 bytes."""
-    target: Target | None = None
-    """End as soon as an examination reaches this."""
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> Any:
+        """Return pydantic's schema of the dataclass with every leaf made strict."""
+        schema = handler(source)
+        _make_strict(schema, handler)
+        return schema
 
 
-class Split(Table):
-    """Which samples train, validate and test."""
-
-    test: Literal["client", "global"] = "client"
-    """``client``: halves are merged, each client tests on ``test_fraction`` of its own; ``global``: the data's test half."""
-    test_fraction: Annotated[float, Field(strict=True, gt=0, lt=1)] = 0.2
-    """Share of each client's samples that tests (``test = "client"``)."""
-    validation: Annotated[float, Field(strict=True, ge=0, lt=1)] = 0.0
-    """Share of each client's training samples that is set aside."""
-    server: Annotated[float, Field(strict=True, ge=0, lt=1)] = 0.0
-    """Share of the samples to divide that the server keeps, with clean labels, to validate with (``feddf``, ``fedbio``)."""
+def _make_strict(schema: Any, handler: GetCoreSchemaHandler) -> None:
+    if isinstance(schema, dict):
+        kind = schema.get("type")
+        if kind == "definition-ref":  # a dataclass inside the dataclass
+            _make_strict(handler.resolve_ref_schema(schema), handler)
+        if kind in ("int", "float", "bool", "str"):
+            schema["strict"] = True
+        if kind == "float":
+            schema["allow_inf_nan"] = False
+    for part in schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ():
+        _make_strict(part, handler)
 
 
 def _share(value: object) -> object:
@@ -110,7 +101,7 @@ def _share(value: object) -> object:
     return {"share": value} if isinstance(value, int | float) and not isinstance(value, bool) else value
 
 
-class Recalibration(Table):
+class Recalibration(KeyTable):
     """BatchNorm statistics made after each server step by clients that took part; uploads leave theirs out."""
 
     batches: Count = 20
@@ -119,7 +110,7 @@ class Recalibration(Table):
     """At most so many clients, those sent out first."""
 
 
-class Public(Table):
+class Public(KeyTable):
     """Samples without labels that everybody sees (``feddf``, ``rhfl``): a ``share`` of the task's own, or other ``data``."""
 
     share: Annotated[float, Field(strict=True, gt=0, lt=1)] | None = None
@@ -134,25 +125,7 @@ PublicKey = Annotated[Public | None, BeforeValidator(_share)]
 """``public = 0.1`` or ``public = { data = "cifar100", examples = 5000 }``."""
 
 
-class Clip(Table):
-    """Clipping of local gradients."""
-
-    norm: Positive
-    """Largest Euclidean norm of a step's gradient."""
-    of: Literal["gradient", "corrected"] = "corrected"
-    """Before the algorithm's correction is added, or after."""
-
-
-class Stragglers(Table):
-    """Clients that end part of their epochs only, FedProx's variable local work."""
-
-    share: Annotated[float, Field(strict=True, ge=0, le=1)] = 0.5
-    """Share of every cohort; they end a uniform number of whole epochs below ``epochs``, the same under every method."""
-    partial: Literal["keep", "drop"] = "keep"
-    """What becomes of their results: FedProx keeps them, FedAvg drops them."""
-
-
-class Local(Table):
+class Local(KeyTable):
     """The local work of a client in a round: either ``epochs`` or ``steps`` (neither given: one epoch)."""
 
     epochs: Count | None = None
@@ -167,9 +140,9 @@ class Local(Table):
         default_factory=lambda: {"name": "sgd", "lr": 0.01}
     )
     """The local optimiser."""
-    clip: Clip | None = None
+    clip: Annotated[Clip, StrictTable] | None = None
     """Gradient clipping; none by default."""
-    stragglers: Stragglers | None = None
+    stragglers: Annotated[Stragglers, StrictTable] | None = None
     """Who ends only part of the epochs; nobody by default."""
     lr_schedule: Record = Field(default_factory=lambda: {"name": "constant"})
     """Factor on the local learning rate, by round."""
@@ -186,14 +159,14 @@ def _batches(value: object) -> object:
     raise ConfigError(f"got {value!r}; expected a whole number of at least 1, or 'all'", "probe.batches")
 
 
-class Probe(Table):
+class Probe(KeyTable):
     """How closely a selector's probe measures."""
 
     batches: Annotated[int | Literal["all"] | None, BeforeValidator(_batches)] = None
     """Batches of the run's batch size per client; ``all``: its whole training data; left out: what the selector asks for."""
 
 
-class EngineChoice(Table):
+class EngineChoice(KeyTable):
     """How local work is computed. Never changes what is learned beyond rounding, so it is not part of the run's id."""
 
     name: str = "auto"
@@ -208,7 +181,7 @@ class EngineChoice(Table):
     """Of a running cluster, ``auto`` for the one of this machine (``ray``); left out: one is started here."""
 
 
-class Examination(Table):
+class Examination(KeyTable):
     """When the model is examined: every so many server steps, and at the end."""
 
     every: Count = 10
@@ -220,7 +193,7 @@ class Examination(Table):
     compression loses. Costs wall time (a gradient of every client), no virtual time and no traffic, and changes no result."""
 
 
-class Checkpointing(Table):
+class Checkpointing(KeyTable):
     """When a checkpoint is written: at the first round where either is due."""
 
     every_rounds: Count = 10
@@ -229,7 +202,7 @@ class Checkpointing(Table):
     """Wall seconds between checkpoints."""
 
 
-class Log(Table):
+class Log(KeyTable):
     """Where else numbers go."""
 
     tensorboard: Flag = False

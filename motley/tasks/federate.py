@@ -13,13 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
+from annotated_types import Gt, Lt
 from numpy.typing import NDArray
 
 from motley.core.arrays import Ints
+from motley.core.bounds import Share
 from motley.core.errors import ConfigError, DataError, suggest
 from motley.core.keys import Key
 from motley.core.ragged import Ragged
@@ -39,21 +41,17 @@ Look = Callable[[NDArray[np.float32], Ints, Ints], tuple[NDArray[np.float32], In
 
 @dataclass(frozen=True)
 class Split:
-    """Where test data comes from (the experiment's ``split``).
-
-    Parameters
-    ----------
-    test: ``"client"``: the set's halves are merged, divided among the clients, and each client keeps a test part of its own;
-        ``"global"``: the set's own test half (or a stratified share, where it has none) is common, only the rest is divided.
-    test_fraction: share of a client's rows (of all rows, when a global test set must be made) that are for testing, in (0, 1).
-    validation: share of what is left that a client keeps for validation, in [0, 1).
-    server: share of the rows to divide that the server keeps for itself, in [0, 1); see :mod:`motley.tasks.reserve`.
-    """
+    """Which samples train, validate and test."""
 
     test: Literal["client", "global"] = "client"
-    test_fraction: float = 0.2
-    validation: float = 0.0
-    server: float = 0.0
+    """``client``: halves are merged, each client tests on ``test_fraction`` of its own; ``global``: the data's test half (a
+    stratified share of ``test_fraction``, where the data has none)."""
+    test_fraction: Annotated[float, Gt(0), Lt(1)] = 0.2
+    """Share of each client's samples that tests (``test = "client"``)."""
+    validation: Share = 0.0
+    """Share of each client's training samples that is set aside."""
+    server: Share = 0.0
+    """Share of the samples to divide that the server keeps, with clean labels, to validate with (``feddf``, ``fedbio``)."""
 
     def __post_init__(self) -> None:
         if self.test not in ("client", "global"):

@@ -5,6 +5,9 @@ whole epochs that is uniform from 1 to E - 1, while the others finish all E. Fed
 drops them (``drop``). The stragglers and their epochs are a function of the seed, the round and the client, so that all methods meet
 the same ones.
 
+A straggler is slow, not idle: its partial work takes as long as the whole work would (INTERPRETATION-D; the authors do not model
+time). With one epoch there is nothing between 1 and E - 1, and there are no stragglers.
+
 >>> rule = Stragglers(share=0.5)
 >>> sorted((rule.epochs(Key(0), np.arange(4), 1, 20) < 20).tolist())
 [False, False, True, True]
@@ -18,6 +21,7 @@ from typing import Literal
 import numpy as np
 
 from motley.core.arrays import Ids
+from motley.core.bounds import Proportion
 from motley.core.errors import ConfigError
 from motley.core.keys import Key
 
@@ -26,18 +30,12 @@ __all__ = ["Stragglers"]
 
 @dataclass(frozen=True, slots=True)
 class Stragglers:
-    """The rule that decides which clients do less local work in a round.
+    """Clients that finish only part of their epochs, FedProx's variable local work."""
 
-    Parameters
-    ----------
-    share: of a cohort that are stragglers, in [0, 1], rounded to the nearest client. partial: whether their results are aggregated.
-
-    A straggler is slow, not idle: its partial work takes as long as the whole work would (INTERPRETATION-D; the authors do not model
-    time). With one epoch there is nothing between 1 and E - 1, and there are no stragglers.
-    """
-
-    share: float = 0.5
+    share: Proportion = 0.5
+    """Share of every cohort; they end a uniform number of whole epochs below ``epochs``, the same under every method."""
     partial: Literal["keep", "drop"] = "keep"
+    """What becomes of their results: FedProx keeps them, FedAvg drops them."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.share <= 1:

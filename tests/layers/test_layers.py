@@ -31,7 +31,7 @@ ALLOWED: dict[str, set[str]] = {
     },
 }  # fmt: skip
 TORCH_FREE = {"core", "selectors", "world", "timing", "results", "cli"}
-THIRD_PARTY = {"core": {"numpy", "typing_extensions"}, "timing": {"numpy", "typing_extensions"}}
+THIRD_PARTY = {"core": {"numpy", "typing_extensions", "annotated_types"}, "timing": {"numpy", "typing_extensions"}}
 LONGEST_FUNCTION = 40  # lines without docstring, comments and blanks
 LONGEST_FILE = 500  # all lines
 # Still too long; only ever shorter. (file, function)

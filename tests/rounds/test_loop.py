@@ -20,7 +20,7 @@ from motley.experiments.build import build
 from motley.experiments.config import Experiment
 from motley.rounds.checkpoint import Checkpoints
 from motley.rounds.loop import RoundLoop
-from motley.rounds.stop import Stop
+from motley.rounds.stop import Stop, Target
 from motley.selectors.base import SelectionRule, Selector
 from motley.tasks.base import ModelState
 from motley.timing.synchrony import Dispatch, ServerStep, ServerView, Synchrony, Wait
@@ -322,13 +322,13 @@ def test_figures_by_class_mix_under_a_common_test_set() -> None:
 
 
 def test_stop_limits() -> None:
-    stop = Stop(rounds=5, virtual_hours=1.0, uplink_gb=1.0, target={"accuracy": 0.9})
+    stop = Stop(rounds=5, virtual_hours=1.0, uplink_gb=1.0, target=Target(accuracy=0.9))
     assert not stop.reached(4, 3599.0, 7.9e9, float("nan"))
     assert stop.reached(5, 0.0, 0.0, 0.0)
     assert stop.reached(0, 3600.0, 0.0, 0.0)
     assert stop.reached(0, 0.0, 8e9, 0.0)
     assert stop.reached(0, 0.0, 0.0, 0.9)
-    assert Stop(target={"loss": 0.1}).reached(0, 0.0, 0.0, 0.05)
+    assert Stop(target=Target(loss=0.1)).reached(0, 0.0, 0.0, 0.05)
 
 
 def test_a_run_ends_at_the_first_limit() -> None:
