@@ -11,19 +11,19 @@ from motley.tasks.own import from_clients, own_task
 
 
 def clinic(k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Patients ``[n, 5]`` of clinic k, and who is ill; later clinics are larger and see other patients."""
+    """Return patients ``[n, 5]`` of clinic k and whether they are ill; later clinics are larger and have other patients."""
     rng = np.random.default_rng(k)
     x = rng.normal(loc=0.3 * k, size=(60 + 40 * k, 5))
     return x, (x[:, 0] + 0.5 * x[:, 1] ** 2 > 0.5 + 0.2 * k).astype(int)
 
 
 def network() -> nn.Module:
-    """Any module will do; dropout is tied to the client's own seed."""
+    """Return a fresh module; any will do. Dropout masks are drawn from the job's own key."""
     return nn.Sequential(nn.Linear(5, 16), nn.ReLU(), nn.Dropout(0.1), nn.Linear(16, 2))
 
 
 def main(rounds: int = 20) -> dict[str, float]:
-    """Mean accuracy over the clinics' own test patients, by selector."""
+    """Return the mean accuracy over the clinics' own test patients, by selector."""
     task = own_task(from_clients([clinic(k) for k in range(6)], test_fraction=0.25), network)
     accuracy = {}
     for name in ("uniform", "power_of_choice"):

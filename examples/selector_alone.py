@@ -1,4 +1,4 @@
-"""A selector without the simulator: a federation written by hand, which asks a selector whom to ask.
+"""A selector without the simulator: a federation written by hand that lets a selector choose its clients.
 
 python examples/selector_alone.py
 """
@@ -7,8 +7,8 @@ import numpy as np
 
 import motley
 
-TARGETS = np.random.default_rng(0).normal(size=(20, 3))  # client k wants the model to be TARGETS[k]
-TARGETS[16:] += 4.0  # and four of them want something else
+TARGETS = np.random.default_rng(0).normal(size=(20, 3))  # the minimum of client k's loss
+TARGETS[16:] += 4.0  # four clients differ from the others
 
 
 def loss(model: np.ndarray, clients: np.ndarray) -> np.ndarray:
@@ -17,13 +17,14 @@ def loss(model: np.ndarray, clients: np.ndarray) -> np.ndarray:
 
 
 def main(name: str, rounds: int = 60) -> np.ndarray:
-    """The model after so many rounds of four clients."""
+    """Train for some rounds with four clients each and return the model."""
     selector = motley.selectors.build(name, seed=0)
     model = np.zeros(3)
     for t in range(1, rounds + 1):
-        available = np.arange(20)[np.arange(20) % 7 != t % 7]  # somebody is always away
-        asked = selector.probe(t, available, m=4)
-        selector.observe(t, motley.Reports(asked, motley.Outcome.PROBED, signals={"loss": loss(model, asked)}))
+        available = np.arange(20)[np.arange(20) % 7 != t % 7]  # some clients are always away
+        candidates = selector.probe(t, available, m=4)
+        losses = {"loss": loss(model, candidates)}
+        selector.observe(t, motley.Reports(candidates, motley.Outcome.PROBED, signals=losses))
         cohort = selector.select(t, available, m=4)
         model = model + 0.1 * (TARGETS[cohort.ids] - model).mean(axis=0)
         selector.observe(t, motley.Reports(cohort.ids, motley.Outcome.ACCEPTED))
