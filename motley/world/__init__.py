@@ -1,4 +1,4 @@
-"""Heterogeneity: partitions, shifts, devices, networks, availability, failures. Pure functions of (key, ids, moment)."""
+"""Heterogeneity of clients: data partitions and shifts, devices, networks, availability and failures."""
 
 from __future__ import annotations
 
@@ -19,76 +19,77 @@ __all__ = [
 PARTITIONS = Catalogue(
     "partition",
     {
-        "by_writer": "motley.world.partition.by_writer:ByWriter",
+        "by_writer": "motley.world.partition.basic:ByWriter",
         "dirichlet": "motley.world.partition.dirichlet:Dirichlet",
-        "iid": "motley.world.partition.iid:IID",
-        "label_count": "motley.world.partition.label_count:LabelCount",
-        "missing_classes": "motley.world.partition.missing_classes:MissingClasses",
+        "iid": "motley.world.partition.basic:IID",
+        "label_count": "motley.world.partition.class_subsets:LabelCount",
+        "missing_classes": "motley.world.partition.class_subsets:MissingClasses",
         "psi": "motley.world.partition.psi:Psi",
         "quantity": "motley.world.partition.quantity:Quantity",
-        "shards": "motley.world.partition.shards:Shards",
+        "shards": "motley.world.partition.basic:Shards",
         "skewed_share": "motley.world.partition.skewed_share:SkewedShare",
     },
 )
 LABEL_NOISE = Catalogue(
     "label_noise",
     {
-        "beta": "motley.world.shift.label_noise:Beta",
+        "beta": "motley.world.shift.label_noise:BetaNoise",
         "label_flip": "motley.world.shift.label_noise:LabelFlip",
-        "none": "motley.world.shift.label_noise:Clean",
+        "none": "motley.world.shift.label_noise:CleanLabels",
         "pair_flip": "motley.world.shift.label_noise:PairFlip",
-        "symmetric": "motley.world.shift.label_noise:Symmetric",
+        "symmetric": "motley.world.shift.label_noise:SymmetricNoise",
     },
 )
 FEATURE_SHIFT = Catalogue(
     "feature_shift",
     {
         "domains": "motley.world.shift.feature_shift:Domains",
-        "noise": "motley.world.shift.feature_shift:Noise",
-        "none": "motley.world.shift.feature_shift:Plain",
-        "transform": "motley.world.shift.feature_shift:Transform",
+        "noise": "motley.world.shift.feature_shift:PixelNoise",
+        "none": "motley.world.shift.feature_shift:NoFeatureShift",
+        "transform": "motley.world.shift.feature_shift:ImageTransforms",
     },
 )
 CONCEPT_SHIFT = Catalogue(
-    "concept_shift", {"none": "motley.world.shift.concept_shift:Same", "swap": "motley.world.shift.concept_shift:Swap"}
+    "concept_shift",
+    {"none": "motley.world.shift.concept_shift:NoConceptShift", "swap": "motley.world.shift.concept_shift:ClassSwap"},
 )
 DRIFT = Catalogue(
     "drift",
     {
-        "none": "motley.world.shift.drift:Still",
-        "swap": "motley.world.shift.drift:SwapLater",
-        "window": "motley.world.shift.drift:Window",
+        "none": "motley.world.shift.drift:NoDrift",
+        "swap": "motley.world.shift.drift:SwapDrift",
+        "window": "motley.world.shift.drift:WindowDrift",
     },
 )
 DEVICES = Catalogue(
     "device",
     {
-        "constant": "motley.world.devices:Constant",
-        "log_normal": "motley.world.devices:LogNormal",
+        "constant": "motley.world.devices:ConstantDevice",
+        "log_normal": "motley.world.devices:LogNormalDevice",
         "shifted_exponential": "motley.world.devices:ShiftedExponential",
-        "trace": "motley.world.devices:Trace",
-        "uniform": "motley.world.devices:Uniform",
+        "trace": "motley.world.devices:TraceDevice",
+        "uniform": "motley.world.devices:UniformDevice",
     },
 )
 NETWORKS = Catalogue(
     "network",
     {
-        "constant": "motley.world.network:Constant",
-        "inverted": "motley.world.network:Inverted",
-        "log_normal": "motley.world.network:LogNormal",
-        "none": "motley.world.network:Free",
-        "trace": "motley.world.network:Trace",
-        "uniform": "motley.world.network:Uniform",
+        "constant": "motley.world.network:ConstantNetwork",
+        "inverted": "motley.world.network:InvertedNetwork",
+        "log_normal": "motley.world.network:LogNormalNetwork",
+        "none": "motley.world.network:NoDelay",
+        "trace": "motley.world.network:TraceNetwork",
+        "uniform": "motley.world.network:UniformNetwork",
     },
 )
 AVAILABILITY = Catalogue(
     "availability",
     {
-        "always": "motley.world.availability:Always",
-        "bernoulli": "motley.world.availability:Bernoulli",
+        "always": "motley.world.availability:AlwaysOnline",
+        "bernoulli": "motley.world.availability:BernoulliAvailability",
         "day_night": "motley.world.availability:DayNight",
-        "markov": "motley.world.availability:Markov",
-        "trace": "motley.world.availability:Trace",
+        "markov": "motley.world.availability:MarkovAvailability",
+        "trace": "motley.world.availability:TraceAvailability",
     },
 )
 FAILURES = Catalogue(
@@ -98,6 +99,6 @@ FAILURES = Catalogue(
         "crash": "motley.world.failures:Crash",
         "drop_out": "motley.world.failures:DropOut",
         "non_finite": "motley.world.failures:NonFinite",
-        "none": "motley.world.failures:Never",
+        "none": "motley.world.failures:NoFailures",
     },
 )

@@ -1,6 +1,8 @@
-"""What the world is made of. Every model is a pure function of (key, ids, moment): asking twice gives the same answer.
+"""Interfaces of everything that makes clients differ: data partitions, shifts, devices, networks, availability and failures.
 
-``moment`` is the round number; a model with ``per = "client"`` ignores it, one with ``per = "round"`` folds it into the key.
+Every model is a pure function of (key, ids, round, time): the same question always has the same answer, so nothing is saved.
+``round_index`` is the number of the round, from 1; a model with ``per = "client"`` ignores it, one with ``per = "round"`` folds it
+into the key.
 """
 
 from __future__ import annotations
@@ -11,9 +13,8 @@ from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from motley.core.arrays import Floats, Ids
+from motley.core.arrays import Bools, Floats, Ids, Ints
 from motley.core.components import require_declared
 from motley.core.keys import Key
 from motley.core.ragged import Ragged
@@ -36,9 +37,13 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Partitioned:
-    """Whose each row is: row numbers per client (sorted within a client), and what the partition did, in words.
+    """The result of a partition.
 
-    ``overlap``: a row may be given to several clients (never twice to one)."""
+    Parameters
+    ----------
+    rows: row numbers of each client, sorted within a client. notes: what the partition did, for readers of the results.
+    overlap: a row may belong to several clients (never twice to one).
+    """
 
     rows: Ragged
     notes: Mapping[str, str] = field(default_factory=dict)
@@ -46,7 +51,7 @@ class Partitioned:
 
 
 class Partition(ABC):
-    """Divides rows among clients. A frozen dataclass of options.
+    """A rule that divides samples among clients: a frozen dataclass of options.
 
     ``fixes_population``: :meth:`fixed_population` returns a number, because the data itself has clients.
     """
@@ -58,31 +63,39 @@ class Partition(ABC):
         require_declared(cls, Partition, {"fixed_population": "fixes_population"})
 
     def fixed_population(self, groups: Ids | None) -> int | None:
-        """The number of clients where the data fixes it; None (the default) where the experiment chooses."""
+        """Return the number of clients if the data determines it; None (the default) if the experiment does."""
         return None
 
     @abstractmethod
-    def split(self, key: Key, labels: Ids, population: int, groups: Ids | None = None) -> Partitioned:
-        """Parameters: class of each row ``[n]``, number of clients, natural client of each row or None.
+    def split(self, key: Key, labels: Ints, population: int, groups: Ids | None = None) -> Partitioned:
+        """Divide the rows among the clients.
 
-        Raises ConfigError for what cannot be done (named, with the numbers)."""
+        Parameters
+        ----------
+        labels: class of each row ``[n]``. population: number of clients. groups: natural client of each row ``[n]``, or None.
+
+        Raises
+        ------
+        ConfigError: the data does not allow it; the message names the numbers.
+        """
 
 
 class LabelNoise(ABC):
-    """Wrong labels, drawn once per training sample when the federation is made. Never on test labels."""
+    """Wrong labels, drawn once per training sample when the federation is made; test labels stay clean."""
 
     @abstractmethod
-    def apply(self, key: Key, labels: Ids, owner: Ids, classes: int, population: int) -> tuple[Ids, Floats]:
-        """New labels ``[n]`` and the share of labels meant to be wrong per client ``[population]``."""
+    def apply(self, key: Key, labels: Ints, owner: Ids, classes: int, population: int) -> tuple[Ints, Floats]:
+        """Return the new labels ``[n]`` and the intended share of wrong labels per client ``[population]``."""
 
 
 @dataclass(frozen=True)
 class Appearance:
-    """One look per row, ``[n]`` each.
+    """How each sample is transformed; one number per row and transformation, ``[n]`` each.
 
     Parameters
     ----------
-    degrees: counter-clockwise. blur: deviation in pixels. contrast, brightness: factors. noise: deviation, white being 1.
+    degrees: rotation, counter-clockwise. blur: standard deviation in pixels. contrast, brightness: factors.
+    noise: standard deviation, where white is 1.
     """
 
     degrees: Floats
@@ -93,7 +106,7 @@ class Appearance:
 
     @classmethod
     def plain(cls, n: int) -> Appearance:
-        """Nothing changed."""
+        """Return the appearance of ``n`` samples that are not transformed."""
         zero, one = np.zeros(n), np.ones(n)
         return cls(zero, zero, one, one, zero)
 
@@ -101,45 +114,46 @@ class Appearance:
         return Appearance(*(getattr(self, f.name)[which] for f in fields(self)))
 
     @property
-    def pictures_only(self) -> bool:
-        """Whether something asks for more than noise, which any features can have."""
+    def needs_images(self) -> bool:
+        """Whether any row asks for more than noise, which can be added to any features."""
         plain = Appearance.plain(len(self.noise))
         return any((getattr(self, f.name) != getattr(plain, f.name)).any() for f in fields(self) if f.name != "noise")
 
 
 class FeatureShift(ABC):
-    """Features that look different at every client, drawn once; see :func:`motley.world.shift.feature_shift.shifted`."""
+    """Features that differ between clients, drawn once; applied by :func:`motley.world.shift.feature_shift.shifted`."""
 
-    def group(self, key: Key, ids: Ids, population: int) -> Ids:
-        """The domain of each client, by which figures can be told; all 0 (the default) where there is nothing to tell."""
+    def group(self, key: Key, ids: Ids, population: int) -> Ints:
+        """Return the domain of each client ``[len(ids)]``, by which results can be reported; all 0 by default."""
         return np.zeros(len(ids), np.int64)
 
     @abstractmethod
-    def looks(self, key: Key, ids: Ids, population: int) -> Appearance:
-        """What each client's samples look like ``[len(ids)]``."""
+    def appearance(self, key: Key, ids: Ids, population: int) -> Appearance:
+        """Return how each client's samples are transformed, one row per client ``[len(ids)]``."""
 
 
 class ConceptShift(ABC):
-    """Labels that mean something else at other clients: true ones, for training and testing alike."""
+    """Classes that carry other labels at other clients: true labels, for training and testing alike."""
 
-    def group(self, key: Key, ids: Ids) -> Ids:
-        """The cluster of each client; all 0 by default."""
+    def group(self, key: Key, ids: Ids) -> Ints:
+        """Return the cluster of each client ``[len(ids)]``; all 0 by default."""
         return np.zeros(len(ids), np.int64)
 
     @abstractmethod
-    def tables(self, key: Key, classes: int) -> Ids:
-        """What each cluster calls each class ``[J, C]``."""
+    def tables(self, key: Key, classes: int) -> Ints:
+        """Return the label of each class in each cluster ``[J, C]``."""
 
-    def apply(self, key: Key, labels: Ids, owner: Ids, classes: int, population: int) -> tuple[Ids, Ids]:
-        """New labels ``[n]`` and the cluster of each client ``[population]``."""
+    def apply(self, key: Key, labels: Ints, owner: Ids, classes: int, population: int) -> tuple[Ints, Ints]:
+        """Return the new labels ``[n]`` and the cluster of each client ``[population]``."""
         cluster = self.group(key, np.arange(population))
         return self.tables(key, classes)[cluster[owner], labels], cluster
 
 
-class Drift(ABC):  # noqa: B024  (each kind says only what moves; nothing does by default)
-    """A distribution that moves with time. Data is ordered once, then every dispatch asks for its window and its tables.
+class Drift(ABC):  # noqa: B024  (each kind overrides what changes; by default nothing does)
+    """A data distribution that changes during the run. Samples are ordered once; every dispatch asks for windows and tables.
 
-    ``moves_window``: :meth:`window` depends on time; ``renames_classes``: :meth:`tables` does. What is not declared is not asked.
+    ``moves_window``: :meth:`window` depends on time; ``renames_classes``: :meth:`tables` does. An override that is not declared is
+    refused when its class is defined.
     """
 
     moves_window: ClassVar[bool] = False
@@ -149,17 +163,19 @@ class Drift(ABC):  # noqa: B024  (each kind says only what moves; nothing does b
         super().__init_subclass__(**kwargs)
         require_declared(cls, Drift, {"window": "moves_window", "tables": "renames_classes"})
 
-    def order(self, key: Key, labels: Ids, owner: Ids, classes: int, population: int) -> Ids:
-        """Places of the training samples, client by client, in the order in which windows pass over them."""
+    def order(self, key: Key, labels: Ints, owner: Ids, classes: int, population: int) -> Ints:
+        """Return positions of the training samples ``[n]``, client by client, in the order in which windows pass over them."""
         return np.argsort(owner, kind="stable")
 
-    def window(self, key: Key, ids: Ids, sizes: Ids, moment: int, time_s: float) -> tuple[Ids, Ids]:
-        """The part of its samples that a client sees now: first place and how many, modulo its size ``[len(ids)]`` each. How many
-        never changes with time."""
+    def window(self, key: Key, ids: Ids, sizes: Ints, round_index: int, time_s: float) -> tuple[Ints, Ints]:
+        """Return the part of its samples that each client uses now: first position and length, ``[len(ids)]`` each.
+
+        Positions wrap around at the client's size; the length never changes with time.
+        """
         return np.zeros(len(ids), np.int64), sizes
 
-    def tables(self, key: Key, ids: Ids, classes: int, moment: int, time_s: float) -> Ids:
-        """What each client calls each class now ``[len(ids), C]``."""
+    def tables(self, key: Key, ids: Ids, classes: int, round_index: int, time_s: float) -> Ints:
+        """Return the label of each class at each client now, ``[len(ids), C]``."""
         return np.broadcast_to(np.arange(classes), (len(ids), classes))
 
 
@@ -167,41 +183,43 @@ class Device(ABC):
     """How long a client computes."""
 
     @abstractmethod
-    def step_s(self, key: Key, ids: Ids, moment: int, examples: Ids, steps: Ids) -> Floats:
-        """Seconds per local step ``[len(ids)]``; ``examples`` and ``steps`` are each client's samples and full local work."""
+    def step_s(self, key: Key, ids: Ids, round_index: int, examples: Ints, steps: Ints) -> Floats:
+        """Return the seconds per local step ``[len(ids)]``; ``examples`` and ``steps``: each client's samples and full local work."""
 
 
 class Network(ABC):
     """How fast a client sends and receives, in megabits (10^6 bits) a second."""
 
     @abstractmethod
-    def uplink_mbps(self, key: Key, ids: Ids, moment: int) -> Floats:
-        """Uplink ``[len(ids)]``; infinity is allowed."""
+    def uplink_mbps(self, key: Key, ids: Ids, round_index: int) -> Floats:
+        """Return the uplink of each client ``[len(ids)]``; infinity is allowed."""
 
     def wants(self) -> Mapping[str, int | None]:
-        """Signals of all clients at the current model that links depend on, and on how many batches (None: all data); nothing is
-        the default. The one declared exception to a world that knows nothing of learning."""
+        """Return the signals that links depend on: name -> number of batches to measure on (None: all data); none by default.
+
+        They are measured at all clients on the current model. This is the one way in which a world depends on learning.
+        """
         return {}
 
-    def coupled_mbps(self, key: Key, ids: Ids, moment: int, losses: Floats) -> Floats:
-        """Uplink of the whole population ``ids`` given everybody's losses ``[len(ids)]``, NaN where unknown."""
-        return self.uplink_mbps(key, ids, moment)
+    def coupled_mbps(self, key: Key, ids: Ids, round_index: int, losses: Floats) -> Floats:
+        """Return the uplink of the whole population ``ids`` given all clients' losses ``[len(ids)]``, NaN where unknown."""
+        return self.uplink_mbps(key, ids, round_index)
 
-    def downlink_mbps(self, key: Key, ids: Ids, moment: int) -> Floats:
-        """Downlink ``[len(ids)]``; infinity (the default): the download is free in time; its bytes are billed."""
+    def downlink_mbps(self, key: Key, ids: Ids, round_index: int) -> Floats:
+        """Return the downlink ``[len(ids)]``; infinity (the default): downloads take no time, but their traffic is counted."""
         return np.full(len(ids), np.inf)
 
 
 class Availability(ABC):
-    """Who can be asked now."""
+    """Which clients are online."""
 
     @abstractmethod
-    def online(self, key: Key, ids: Ids, moment: int, time_s: float) -> NDArray[np.bool_]:
-        """One flag per client."""
+    def online(self, key: Key, ids: Ids, round_index: int, time_s: float) -> Bools:
+        """Return whether each client is online ``[len(ids)]``."""
 
 
-class Failures(ABC):  # noqa: B024  (each kind says only what fails; nothing is the default)
-    """Who breaks off after being asked, and whose update is not what it should be.
+class Failures(ABC):  # noqa: B024  (each kind overrides what fails; by default nothing does)
+    """Which clients drop out after being dispatched, and which updates are corrupted.
 
     ``corrupts_updates``: :meth:`upload_factor` can differ from 1.
     """
@@ -212,18 +230,18 @@ class Failures(ABC):  # noqa: B024  (each kind says only what fails; nothing is 
         super().__init_subclass__(**kwargs)
         require_declared(cls, Failures, {"upload_factor": "corrupts_updates"})
 
-    def drop_at(self, key: Key, ids: Ids, moment: int) -> Floats:
-        """Share of the local work after which the client is gone, in [0, 1]; NaN (the default): it stays."""
+    def drop_at(self, key: Key, ids: Ids, round_index: int) -> Floats:
+        """Return the share of the local work after which each client drops out, in [0, 1]; NaN (the default): it does not."""
         return np.full(len(ids), np.nan)
 
-    def upload_factor(self, key: Key, ids: Ids, moment: int) -> Floats:
-        """What the client's update is multiplied by before it is sent; 1 (the default): it is honest. NaN spoils it."""
+    def upload_factor(self, key: Key, ids: Ids, round_index: int) -> Floats:
+        """Return the factor on each client's update before it is sent; 1 (the default): honest; NaN: a non-finite update."""
         return np.ones(len(ids))
 
 
 @dataclass(frozen=True)
 class World:
-    """The conditions of a run."""
+    """The conditions of a run: one model of each kind."""
 
     device: Device
     network: Network

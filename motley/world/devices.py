@@ -1,4 +1,4 @@
-"""How long a client computes: seconds per local step (optimisation-and-compression D13).
+"""Device models: seconds per local step of each client (optimisation-and-compression D13).
 
 A model with ``per = "client"`` draws a client's speed once; with ``per = "round"`` anew each round.
 """
@@ -8,33 +8,34 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from typing_extensions import override
 
-from motley.core.arrays import Floats, Ids
+from motley.core.arrays import Floats, Ids, Ints
 from motley.core.errors import DataError
 from motley.core.keys import Key
 from motley.world.base import Device
-from motley.world.draws import Per, at, check_per, check_positive, check_range, log_normal, uniform
+from motley.world.draws import Per, check_per, check_positive, check_range, key_of, log_normal, uniform
 from motley.world.traces import Assign, assigned, check_assign, columns
 
-__all__ = ["Constant", "LogNormal", "ShiftedExponential", "Trace", "Uniform"]
+__all__ = ["ConstantDevice", "LogNormalDevice", "ShiftedExponential", "TraceDevice", "UniformDevice"]
 
 
 @dataclass(frozen=True)
-class Constant(Device):
-    """Everybody needs ``seconds`` per local step; 0 is allowed."""
+class ConstantDevice(Device):
+    """Every client needs ``seconds`` per local step; 0 is allowed."""
 
     seconds: float = 0.3
 
     def __post_init__(self) -> None:
         check_positive("seconds", self.seconds, "(seconds per local step)", zero=True)
 
-    def step_s(self, key: Key, ids: Ids, moment: int, examples: Ids, steps: Ids) -> Floats:
-        """The same for all."""
+    @override
+    def step_s(self, key: Key, ids: Ids, round_index: int, examples: Ints, steps: Ints) -> Floats:
         return np.full(len(ids), float(self.seconds))
 
 
 @dataclass(frozen=True)
-class Uniform(Device):
+class UniformDevice(Device):
     """Uniform in (``low``, ``high``) seconds per local step; U(0.1, 0.5) drawn per client in HeteRo-Select v2 and FedCG."""
 
     low: float = 0.1
@@ -45,13 +46,13 @@ class Uniform(Device):
         check_range("[low, high]", self.low, self.high, "seconds per local step")
         check_per(self.per)
 
-    def step_s(self, key: Key, ids: Ids, moment: int, examples: Ids, steps: Ids) -> Floats:
-        """One draw per client (and round)."""
-        return uniform(at(key, self.per, moment), ids, self.low, self.high)
+    @override
+    def step_s(self, key: Key, ids: Ids, round_index: int, examples: Ints, steps: Ints) -> Floats:
+        return uniform(key_of(key, self.per, round_index), ids, self.low, self.high)
 
 
 @dataclass(frozen=True)
-class LogNormal(Device):
+class LogNormalDevice(Device):
     """``median * exp(sigma Z)`` seconds per local step: a few very slow clients (FedScale's speeds have sigma 0.6)."""
 
     median: float = 0.3
@@ -63,9 +64,9 @@ class LogNormal(Device):
         check_positive("sigma", self.sigma, "(of the logarithm)", zero=True)
         check_per(self.per)
 
-    def step_s(self, key: Key, ids: Ids, moment: int, examples: Ids, steps: Ids) -> Floats:
-        """One draw per client (and round)."""
-        return log_normal(at(key, self.per, moment), ids, self.median, self.sigma)
+    @override
+    def step_s(self, key: Key, ids: Ids, round_index: int, examples: Ints, steps: Ints) -> Floats:
+        return log_normal(key_of(key, self.per, round_index), ids, self.median, self.sigma)
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ class ShiftedExponential(Device):
 
     Parameters
     ----------
-    a_t: seconds per sample that nobody can save. lambda_t: mean further seconds per sample (FLASH: 1, 10, 100).
+    a_t: constant seconds per sample. lambda_t: mean of the random seconds per sample (FLASH: 1, 10, 100).
     """
 
     a_t: float = 1.0
@@ -88,15 +89,16 @@ class ShiftedExponential(Device):
         check_positive("lambda_t", self.lambda_t, "(seconds per sample)", zero=True)
         check_per(self.per)
 
-    def step_s(self, key: Key, ids: Ids, moment: int, examples: Ids, steps: Ids) -> Floats:
-        """The whole time divided by the full local steps; 0 for a client without work."""
-        per_sample = self.a_t + self.lambda_t * at(key, self.per, moment).exponential(ids)[:, 0]
+    @override
+    def step_s(self, key: Key, ids: Ids, round_index: int, examples: Ints, steps: Ints) -> Floats:
+        """Return the whole time divided by the full local steps; 0 for a client without work."""
+        per_sample = self.a_t + self.lambda_t * key_of(key, self.per, round_index).exponential(ids)[:, 0]
         return np.asarray(per_sample * examples / np.maximum(steps, 1), np.float64)
 
 
 @dataclass(frozen=True)
-class Trace(Device):
-    """Measured speeds that stay as they are.
+class TraceDevice(Device):
+    """Measured speeds, constant over time.
 
     Parameters
     ----------
@@ -114,8 +116,8 @@ class Trace(Device):
         if not ((values >= 0) & np.isfinite(values)).all():
             raise DataError(f"{self.file}: column 'step_s' must be finite and at least 0 seconds")
 
-    def step_s(self, key: Key, ids: Ids, moment: int, examples: Ids, steps: Ids) -> Floats:
-        """That of the client's row."""
+    @override
+    def step_s(self, key: Key, ids: Ids, round_index: int, examples: Ints, steps: Ints) -> Floats:
         values = self._seconds()
         return values[assigned(key, ids, len(values), self.assign)]
 

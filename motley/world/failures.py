@@ -1,8 +1,8 @@
-"""Who breaks off after being asked, and whose update is not what it should be (optimisation-and-compression B3, D14).
+"""Failure models: clients that drop out after being dispatched, and corrupted updates (optimisation-and-compression B3, D14).
 
-A failure is a share of the local work after which the client is gone (``drop_at``), or a factor on the update that it sends
-(``upload_factor``): -1 turns its sign, 10 scales it, NaN is what a client sends whose training blew up. Clients with wrong *labels*
-are a matter of data: ``label_noise = { name = "label_flip", share = 0.3 }``.
+A failure is the share of the local work after which the client drops out (``drop_at``), or a factor on the update that it sends
+(``upload_factor``): -1 flips its sign, 10 scales it, NaN stands for diverged training. Wrong *labels* are a
+property of the data: ``label_noise = { name = "label_flip", share = 0.3 }``.
 """
 
 from __future__ import annotations
@@ -11,32 +11,32 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
+from typing_extensions import override
 
-from motley.core.arrays import Floats, Ids
+from motley.core.arrays import Bools, Floats, Ids
 from motley.core.errors import ConfigError
 from motley.core.keys import Key
 from motley.world.base import Failures
 from motley.world.draws import check_share
 
-__all__ = ["Corrupted", "Crash", "DropOut", "Never", "NonFinite"]
+__all__ = ["Corrupted", "Crash", "DropOut", "NoFailures", "NonFinite"]
 
 
 @dataclass(frozen=True)
-class Never(Failures):
-    """Nobody."""
+class NoFailures(Failures):
+    """No client fails."""
 
 
 @dataclass(frozen=True)
 class DropOut(Failures):
-    """Each client that was asked breaks off with chance ``rate``, for this once.
+    """Each dispatched client drops out with probability ``rate``, independently in every round.
 
     READING: "time to failure uniform on [0, T_k]" is read as uniform over the local work; downloads and uploads do not fail.
 
     Parameters
     ----------
-    rate: chance per client and round, in [0, 1]. at: share of the work done by then, in [0, 1]; None: uniform.
-    low: where given, a client's own rate is drawn once, uniformly in (``low``, ``rate``).
+    rate: probability per client and round, in [0, 1]. at: share of the work done by then, in [0, 1]; None: uniform.
+    low: if given, each client's own rate is drawn once, uniformly in (``low``, ``rate``).
 
     Example
     -------
@@ -58,27 +58,27 @@ class DropOut(Failures):
             if self.low > self.rate:
                 raise ConfigError(f"got low = {self.low} above rate = {self.rate}; expected low <= rate")
 
-    def drop_at(self, key: Key, ids: Ids, moment: int) -> Floats:
-        """The share of work of those who break off."""
-        fails, share = key.fold("drop", moment).uniform(ids, 2).T
+    @override
+    def drop_at(self, key: Key, ids: Ids, round_index: int) -> Floats:
+        fails, share = key.fold("drop", round_index).uniform(ids, 2).T
         rate = self.rate if self.low is None else self.low + (self.rate - self.low) * key.fold("rate").uniform(ids)[:, 0]
         return np.where(fails < rate, share if self.at is None else self.at, np.nan)
 
 
 @dataclass(frozen=True)
 class Crash(Failures):
-    """Each client crashes once, in a round of its own, and never delivers again; nobody tells the server.
+    """Each client crashes once, in a random round, and never delivers again; the server is not told.
 
-    The round is geometric: of those still there a share ``rate`` crashes each round, whether asked or not.
+    The round is geometric: of the remaining clients a share ``rate`` crashes each round, whether dispatched or not.
 
     Parameters
     ----------
-    rate: chance per client and round, in [0, 1]. share: of the clients that ever crash, in [0, 1].
+    rate: probability per client and round, in [0, 1]. share: of the clients that ever crash, in [0, 1].
 
     Example
     -------
     >>> crash, ids = Crash(rate=0.1), np.arange(10_000)
-    >>> [round(float(np.isnan(crash.drop_at(Key(0), ids, moment)).mean()), 1) for moment in (1, 5, 20)]
+    >>> [round(float(np.isnan(crash.drop_at(Key(0), ids, t)).mean()), 1) for t in (1, 5, 20)]
     [0.9, 0.6, 0.1]
     """
 
@@ -89,22 +89,23 @@ class Crash(Failures):
         check_share("rate", self.rate)
         check_share("share", self.share)
 
-    def drop_at(self, key: Key, ids: Ids, moment: int) -> Floats:
-        """In its round somewhere in the work, later at once."""
-        ever, when, where = key.fold("crash").uniform(ids, 3).T
+    @override
+    def drop_at(self, key: Key, ids: Ids, round_index: int) -> Floats:
+        """Return a uniform share of the work in the round of the crash, and 0 in later rounds."""
+        ever, when, share = key.fold("crash").uniform(ids, 3).T
         with np.errstate(divide="ignore"):  # rate 0: never; rate 1: in the first round
             rounds = np.ceil(np.log(when) / np.log1p(-self.rate)) if self.rate else np.full(len(ids), np.inf)
         rounds = np.where(ever < self.share, np.maximum(rounds, 1), np.inf)
-        return np.where(moment < rounds, np.nan, np.where(moment == rounds, where, 0.0))
+        return np.where(round_index < rounds, np.nan, np.where(round_index == rounds, share, 0.0))
 
 
 @dataclass(frozen=True)
 class NonFinite(Failures):
-    """Each client that was asked sends NaN with chance ``rate``, for this once: it is rejected, counted and paid for.
+    """Each dispatched client sends NaN with probability ``rate``: the update is rejected, its traffic counted.
 
     Parameters
     ----------
-    rate: chance per client and round, in [0, 1].
+    rate: probability per client and round, in [0, 1].
     """
 
     corrupts_updates: ClassVar[bool] = True
@@ -114,18 +115,18 @@ class NonFinite(Failures):
     def __post_init__(self) -> None:
         check_share("rate", self.rate)
 
-    def upload_factor(self, key: Key, ids: Ids, moment: int) -> Floats:
-        """NaN for those."""
-        return np.where(key.fold("non_finite", moment).uniform(ids)[:, 0] < self.rate, np.nan, 1.0)
+    @override
+    def upload_factor(self, key: Key, ids: Ids, round_index: int) -> Floats:
+        return np.where(key.fold("non_finite", round_index).uniform(ids)[:, 0] < self.rate, np.nan, 1.0)
 
 
 @dataclass(frozen=True)
 class Corrupted(Failures):
-    """Some clients send something else than they learned, always: what robust aggregators are for.
+    """Some clients always send a corrupted update, against which robust aggregators protect.
 
     Parameters
     ----------
-    share: of the clients, in [0, 1]; each draws for itself, so about so many do.
+    share: of the clients that are corrupted, in [0, 1], drawn independently for each client.
     kind: ``sign_flip`` sends ``-scale`` times the update, ``scaling`` sends ``scale`` times it.
     scale: above 0.
 
@@ -146,14 +147,14 @@ class Corrupted(Failures):
         if self.kind not in ("sign_flip", "scaling"):
             raise ConfigError(f"got kind = {self.kind!r}; expected 'sign_flip' or 'scaling'")
         if not 0 < self.scale < np.inf:
-            raise ConfigError(f"got scale = {self.scale}; expected a finite number above 0 (a sign is what kind is for)")
+            raise ConfigError(f"got scale = {self.scale}; expected a finite number above 0 (kind = 'sign_flip' sets the sign)")
         if self.kind == "scaling" and self.scale == 1:
             raise ConfigError('got scale = 1 with kind = "scaling", which changes nothing; set scale, e.g. scale = 10')
 
-    def corrupt(self, key: Key, ids: Ids) -> NDArray[np.bool_]:
-        """Who does so ``[len(ids)]``."""
+    def corrupted(self, key: Key, ids: Ids) -> Bools:
+        """Return which clients are corrupted ``[len(ids)]``."""
         return np.asarray(key.fold("corrupt").uniform(ids)[:, 0] < self.share)
 
-    def upload_factor(self, key: Key, ids: Ids, moment: int) -> Floats:
-        """The same in every round."""
-        return np.where(self.corrupt(key, ids), -self.scale if self.kind == "sign_flip" else self.scale, 1.0)
+    @override
+    def upload_factor(self, key: Key, ids: Ids, round_index: int) -> Floats:
+        return np.where(self.corrupted(key, ids), -self.scale if self.kind == "sign_flip" else self.scale, 1.0)

@@ -1,7 +1,7 @@
-"""How fast a client sends and receives, in megabits (10^6 bits) a second (optimisation-and-compression D13).
+"""Network models: uplink and downlink of each client in megabits (10^6 bits) a second (optimisation-and-compression D13).
 
-Bandwidth is drawn anew for every client and round unless ``per = "client"``. Without ``down_mbps`` the download is free in
-time; its bits are billed all the same. Up and down are independent draws.
+Bandwidth is drawn anew for every client and round unless ``per = "client"``. Without ``down_mbps`` downloads
+take no time; their traffic is counted all the same. Up and down are independent draws.
 """
 
 from __future__ import annotations
@@ -10,31 +10,32 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from typing_extensions import override
 
 from motley.core.arrays import Floats, Ids
 from motley.core.errors import ConfigError, DataError
 from motley.core.keys import Key
 from motley.world.base import Network
-from motley.world.draws import Per, at, check_per, check_positive, check_range, log_normal, uniform
+from motley.world.draws import Per, check_per, check_positive, check_range, key_of, log_normal, uniform
 from motley.world.traces import Assign, assigned, check_assign, columns
 
-__all__ = ["Constant", "Free", "Inverted", "LogNormal", "Trace", "Uniform"]
+__all__ = ["ConstantNetwork", "InvertedNetwork", "LogNormalNetwork", "NoDelay", "TraceNetwork", "UniformNetwork"]
 
 _UNIT = "megabits a second"
 
 
 @dataclass(frozen=True)
-class Free(Network):
-    """Nothing on the way takes time."""
+class NoDelay(Network):
+    """Transfers take no time."""
 
-    def uplink_mbps(self, key: Key, ids: Ids, moment: int) -> Floats:
-        """Infinity."""
+    @override
+    def uplink_mbps(self, key: Key, ids: Ids, round_index: int) -> Floats:
         return np.full(len(ids), np.inf)
 
 
 @dataclass(frozen=True)
-class Constant(Network):
-    """The same link for everybody: ``up_mbps``, and ``down_mbps`` (None: free in time)."""
+class ConstantNetwork(Network):
+    """Every client has the same link: ``up_mbps``, and ``down_mbps`` (None: downloads take no time)."""
 
     up_mbps: float
     down_mbps: float | None = None
@@ -44,22 +45,22 @@ class Constant(Network):
         if self.down_mbps is not None:
             check_positive("down_mbps", self.down_mbps, _UNIT)
 
-    def uplink_mbps(self, key: Key, ids: Ids, moment: int) -> Floats:
-        """The same for all."""
+    @override
+    def uplink_mbps(self, key: Key, ids: Ids, round_index: int) -> Floats:
         return np.full(len(ids), float(self.up_mbps))
 
-    def downlink_mbps(self, key: Key, ids: Ids, moment: int) -> Floats:
-        """The same for all."""
+    @override
+    def downlink_mbps(self, key: Key, ids: Ids, round_index: int) -> Floats:
         return np.full(len(ids), np.inf if self.down_mbps is None else float(self.down_mbps))
 
 
 @dataclass(frozen=True)
-class Uniform(Network):
+class UniformNetwork(Network):
     """Uniform bandwidth; U(1, 5) per client and round in HeteRo-Select v2 and FedCG.
 
     Parameters
     ----------
-    up_mbps: lowest and highest uplink. down_mbps: the same for the downlink; None: free in time. per: see the module.
+    up_mbps: lowest and highest uplink. down_mbps: the same for the downlink; None: downloads take no time. per: see the module.
     """
 
     up_mbps: tuple[float, float] = (1.0, 5.0)
@@ -72,24 +73,24 @@ class Uniform(Network):
             check_range("down_mbps", *self.down_mbps, _UNIT)
         check_per(self.per)
 
-    def uplink_mbps(self, key: Key, ids: Ids, moment: int) -> Floats:
-        """One draw per client (and round)."""
-        return uniform(at(key, self.per, moment).fold("up"), ids, *self.up_mbps)
+    @override
+    def uplink_mbps(self, key: Key, ids: Ids, round_index: int) -> Floats:
+        return uniform(key_of(key, self.per, round_index).fold("up"), ids, *self.up_mbps)
 
-    def downlink_mbps(self, key: Key, ids: Ids, moment: int) -> Floats:
-        """One draw per client (and round), or infinity."""
+    @override
+    def downlink_mbps(self, key: Key, ids: Ids, round_index: int) -> Floats:
         if self.down_mbps is None:
             return np.full(len(ids), np.inf)
-        return uniform(at(key, self.per, moment).fold("down"), ids, *self.down_mbps)
+        return uniform(key_of(key, self.per, round_index).fold("down"), ids, *self.down_mbps)
 
 
 @dataclass(frozen=True)
-class LogNormal(Network):
-    """``median * exp(sigma Z)``: a few very thin links.
+class LogNormalNetwork(Network):
+    """Log-normal bandwidth, ``median * exp(sigma Z)``: a few very slow links.
 
     Parameters
     ----------
-    up_mbps: median uplink. down_mbps: median downlink; None: free in time. sigma: of the logarithm.
+    up_mbps: median uplink. down_mbps: median downlink; None: downloads take no time. sigma: of the logarithm.
     per: see the module.
     """
 
@@ -105,38 +106,38 @@ class LogNormal(Network):
             check_positive("down_mbps", self.down_mbps, _UNIT)
         check_per(self.per)
 
-    def uplink_mbps(self, key: Key, ids: Ids, moment: int) -> Floats:
-        """One draw per client (and round)."""
-        return log_normal(at(key, self.per, moment).fold("up"), ids, self.up_mbps, self.sigma)
+    @override
+    def uplink_mbps(self, key: Key, ids: Ids, round_index: int) -> Floats:
+        return log_normal(key_of(key, self.per, round_index).fold("up"), ids, self.up_mbps, self.sigma)
 
-    def downlink_mbps(self, key: Key, ids: Ids, moment: int) -> Floats:
-        """One draw per client (and round), or infinity."""
+    @override
+    def downlink_mbps(self, key: Key, ids: Ids, round_index: int) -> Floats:
         if self.down_mbps is None:
             return np.full(len(ids), np.inf)
-        return log_normal(at(key, self.per, moment).fold("down"), ids, self.down_mbps, self.sigma)
+        return log_normal(key_of(key, self.per, round_index).fold("down"), ids, self.down_mbps, self.sigma)
 
 
 @dataclass(frozen=True)
-class Inverted(Network):
-    """The stress test of HeteRo-Select v2: who has most to tell has the thinnest link; drawn anew each round.
+class InvertedNetwork(Network):
+    """The stress test of HeteRo-Select v2: clients with the highest loss have the slowest links; drawn anew each round.
 
     ``law = "published"`` (its code): ``B_k = B_min + (B_max - B_min) (1 - L_k / max_j L_j)`` of the losses L of the current global
-    model. Losses are ratios to the largest, so where they are alike *everybody* is slow: a uniform slowdown more than an
-    anti-correlation. ``law = "rank"`` (INTERPRETATION, to be reported beside it): uniform draws, sorted and dealt in reverse order of
-    loss, which keeps the law of the links. Ties go by the key.
+    model. Losses are divided by the largest, so where they are similar *all* clients are slow: a uniform slowdown more than an
+    anti-correlation. ``law = "rank"`` (INTERPRETATION, to be reported beside it): uniform draws, sorted and assigned in reverse order
+    of loss, which keeps the distribution of the links. Ties go by the key.
 
-    The losses are the one thing a world model takes from learning. They are those of everybody at once, because a link depends on
-    all of them: ask for the whole population, then take the rows you need. INTERPRETATION: an unknown loss (NaN) counts as the mean
+    The losses are the only input that a world model takes from learning. A link depends on the losses of all clients: call it for the
+    whole population, then take the rows you need. INTERPRETATION: an unknown loss (NaN) counts as the mean
     of the known, an infinite one as the largest of the finite; without any, links are plain uniform draws.
 
     Parameters
     ----------
-    law: see above. up_mbps: lowest and highest uplink. batches: of its training data on which a client's loss is measured, for the
-    world's use alone (nobody is charged for it); None: all.
+    law: see above. up_mbps: lowest and highest uplink. batches: of its training data on which a client's loss is measured (not
+    billed, because only the network model sees it); None: all.
 
     Example
     -------
-    >>> Inverted().coupled_mbps(Key(0), np.arange(3), 1, np.array([4.0, 3.0, 1.0])).tolist()
+    >>> InvertedNetwork().coupled_mbps(Key(0), np.arange(3), 1, np.array([4.0, 3.0, 1.0])).tolist()
     [1.0, 2.0, 4.0]
     """
 
@@ -151,23 +152,24 @@ class Inverted(Network):
         if self.batches is not None and self.batches < 1:
             raise ConfigError(f"got batches = {self.batches}; expected at least 1, or none for all data")
 
+    @override
     def wants(self) -> dict[str, int | None]:
-        """The clients' losses."""
         return {"loss": self.batches}
 
-    def uplink_mbps(self, key: Key, ids: Ids, moment: int) -> Floats:
-        """Plain uniform draws: what is known before any loss is."""
-        return uniform(at(key, "round", moment).fold("up"), ids, *self.up_mbps)
+    @override
+    def uplink_mbps(self, key: Key, ids: Ids, round_index: int) -> Floats:
+        """Return uniform draws, which hold until losses are known."""
+        return uniform(key_of(key, "round", round_index).fold("up"), ids, *self.up_mbps)
 
-    def coupled_mbps(self, key: Key, ids: Ids, moment: int, losses: Floats) -> Floats:
-        """Of everybody (``ids`` is the whole population) given everybody's ``losses`` ``[len(ids)]``."""
-        drawn = self.uplink_mbps(key, ids, moment)
+    @override
+    def coupled_mbps(self, key: Key, ids: Ids, round_index: int, losses: Floats) -> Floats:
+        drawn = self.uplink_mbps(key, ids, round_index)
         if np.isnan(losses).all():
             return drawn
         known = _known(np.asarray(losses, np.float64))
         if self.law == "rank":
             out = np.empty(len(ids))
-            out[np.lexsort((at(key, "round", moment).fold("tie").uniform(ids)[:, 0], -known))] = np.sort(drawn)
+            out[np.lexsort((key_of(key, "round", round_index).fold("tie").uniform(ids)[:, 0], -known))] = np.sort(drawn)
             return out
         low, high = self.up_mbps
         largest = known.max()
@@ -176,19 +178,19 @@ class Inverted(Network):
 
 
 def _known(losses: Floats) -> Floats:
-    """Losses without gaps."""
+    """Return the losses with unknown ones filled in."""
     finite = losses[np.isfinite(losses)]
     largest, mean = (finite.max(), finite.mean()) if len(finite) else (1.0, 1.0)
     return np.where(np.isnan(losses), mean, np.minimum(losses, largest))
 
 
 @dataclass(frozen=True)
-class Trace(Network):
-    """Measured links that stay as they are.
+class TraceNetwork(Network):
+    """Measured links, constant over time.
 
     Parameters
     ----------
-    file: CSV or Parquet with a row per device: ``up_mbps`` and, where downloads are to take time, ``down_mbps``.
+    file: CSV or Parquet with a row per device: ``up_mbps`` and, if downloads shall take time, ``down_mbps``.
     assign: which client has which row, see :mod:`motley.world.traces`.
     """
 
@@ -201,13 +203,13 @@ class Trace(Network):
             if not (values > 0).all():
                 raise DataError(f"{self.file}: column {name!r} must be above 0 {_UNIT}")
 
-    def uplink_mbps(self, key: Key, ids: Ids, moment: int) -> Floats:
-        """That of the client's row."""
+    @override
+    def uplink_mbps(self, key: Key, ids: Ids, round_index: int) -> Floats:
         values = self._columns()["up_mbps"]
         return values[assigned(key, ids, len(values), self.assign)]
 
-    def downlink_mbps(self, key: Key, ids: Ids, moment: int) -> Floats:
-        """That of the client's row, or infinity."""
+    @override
+    def downlink_mbps(self, key: Key, ids: Ids, round_index: int) -> Floats:
         values = self._columns().get("down_mbps")
         return np.full(len(ids), np.inf) if values is None else values[assigned(key, ids, len(values), self.assign)]
 

@@ -1,6 +1,6 @@
-"""Measured worlds: columns of a CSV or Parquet file, read once and checked.
+"""Traces: columns of measured numbers from a CSV or Parquet file, read once and checked.
 
-A file is looked for where the program runs, unless its path is absolute. Rows are given to clients in turn (client id modulo the
+Relative paths start at the current folder. Rows are assigned to clients in turn (client id modulo the
 number of rows, as FedScale does) or at random (``assign = "random"``: each client draws a row by its key).
 """
 
@@ -23,11 +23,11 @@ Assign = Literal["in_turn", "random"]
 
 
 def columns(file: str, needed: Sequence[str], optional: Sequence[str] = ()) -> dict[str, Floats]:
-    """Columns of numbers, float64 ``[rows]`` each; the optional ones only where the file has them.
+    """Return columns of numbers, float64 ``[rows]`` each; optional ones only if the file has them.
 
     Raises
     ------
-    DataError: no such file, not a CSV or Parquet file, a needed column missing (with what there is), no rows, or what is no number.
+    DataError: no such file, not a CSV or Parquet file, a needed column is missing, no rows, or a value that is no number.
     """
     path = Path(file).expanduser()
     if not file or not path.is_file():
@@ -40,7 +40,7 @@ def columns(file: str, needed: Sequence[str], optional: Sequence[str] = ()) -> d
 
 @lru_cache(maxsize=16)
 def _read(path: str, changed_ns: int, needed: tuple[str, ...], optional: tuple[str, ...]) -> dict[str, Floats]:
-    """Read anew only when the file has changed."""
+    """Read the file; again only when it has changed."""
     from pyarrow import ArrowException, csv, parquet
 
     if not path.endswith((".csv", ".parquet")):
@@ -63,7 +63,7 @@ def _read(path: str, changed_ns: int, needed: tuple[str, ...], optional: tuple[s
         try:
             values = np.array(table[name].to_numpy(), np.float64)
         except (TypeError, ValueError):
-            raise DataError(f"column {name!r} holds something that is no number") from None
+            raise DataError(f"column {name!r} holds a value that is no number") from None
         if np.isnan(values).any():
             raise DataError(f"column {name!r} has no number in row {int(np.flatnonzero(np.isnan(values))[0]) + 1}")
         values.flags.writeable = False  # the same arrays are handed out again
@@ -72,13 +72,13 @@ def _read(path: str, changed_ns: int, needed: tuple[str, ...], optional: tuple[s
 
 
 def assigned(key: Key, ids: Ids, rows: int, assign: Assign) -> Ids:
-    """The row of each client ``[len(ids)]``, in [0, rows)."""
+    """Return the row of each client ``[len(ids)]``, in [0, rows)."""
     if assign == "in_turn":
         return np.asarray(ids, np.int64) % rows
     return (key.fold("trace").uniform(ids)[:, 0] * rows).astype(np.int64)
 
 
 def check_assign(assign: str) -> None:
-    """Refuse anything but the two words."""
+    """Raise ConfigError unless ``assign`` is ``"in_turn"`` or ``"random"``."""
     if assign not in ("in_turn", "random"):
         raise ConfigError(f"got assign = {assign!r}; expected 'in_turn' (client id modulo the rows) or 'random'")

@@ -20,7 +20,7 @@ from motley.rounds.loop import RoundLoop
 from motley.tasks.base import Federation, Task
 from motley.tasks.flat import initial
 from motley.world.base import Drift
-from motley.world.shift.drift import SwapLater, Window
+from motley.world.shift.drift import SwapDrift, WindowDrift
 from tests.resume.conftest import assert_same, make
 
 WINDOW = {"name": "window", "share": 0.5, "period": 8, "common": True}
@@ -297,5 +297,5 @@ def test_a_share_that_swaps_nothing_is_named():
 
 
 def test_kinds():
-    assert simulated(one_hot(), drift=WINDOW).tides.drift == Window(0.5, 8, common=True)
-    assert simulated(one_hot(), drift={"name": "swap", "start": 2, "share": 1}).tides.drift == SwapLater(2.0, share=1.0)
+    assert simulated(one_hot(), drift=WINDOW).tides.drift == WindowDrift(0.5, 8, common=True)
+    assert simulated(one_hot(), drift={"name": "swap", "start": 2, "share": 1}).tides.drift == SwapDrift(2.0, share=1.0)

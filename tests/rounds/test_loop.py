@@ -225,7 +225,7 @@ def test_asynchronous_runs_and_client_memories_survive_a_save_between_two_steps(
 
 @dataclasses.dataclass(frozen=True)
 class ClientOneLeaves(Failures):
-    def drop_at(self, key: Any, ids: Any, moment: int) -> Any:
+    def drop_at(self, key: Any, ids: Any, round_index: int) -> Any:
         return np.where(ids == 1, 0.5, np.nan)
 
 

@@ -105,16 +105,16 @@ class Times(Failures):
 
     corrupts_updates = True
 
-    def upload_factor(self, key: Any, ids: Any, moment: int) -> Any:
-        return np.where(moment == 2, np.array(self.factor)[ids], 1.0)
+    def upload_factor(self, key: Any, ids: Any, round_index: int) -> Any:
+        return np.where(round_index == 2, np.array(self.factor)[ids], 1.0)
 
 
 @dataclasses.dataclass(frozen=True)
 class Leaves(Failures):
     """Client 1 breaks off in round 2."""
 
-    def drop_at(self, key: Any, ids: Any, moment: int) -> Any:
-        return np.where((ids == 1) & (moment == 2), 0.5, np.nan)
+    def drop_at(self, key: Any, ids: Any, round_index: int) -> Any:
+        return np.where((ids == 1) & (round_index == 2), 0.5, np.nan)
 
 
 # ------------------------------------------------------------------------------------- nothing is compressed

@@ -25,8 +25,8 @@ K, HURT = 6, 3
 class Leave(Failures):
     """Everybody breaks off half-way in one round."""
 
-    def drop_at(self, key: Any, ids: Any, moment: int) -> Any:
-        return np.full(len(ids), 0.5 if moment == HURT else np.nan)
+    def drop_at(self, key: Any, ids: Any, round_index: int) -> Any:
+        return np.full(len(ids), 0.5 if round_index == HURT else np.nan)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,8 +35,8 @@ class Blown(Failures):
 
     corrupts_updates = True
 
-    def upload_factor(self, key: Any, ids: Any, moment: int) -> Any:
-        return np.full(len(ids), np.nan if moment == HURT else 1.0)
+    def upload_factor(self, key: Any, ids: Any, round_index: int) -> Any:
+        return np.full(len(ids), np.nan if round_index == HURT else 1.0)
 
 
 def _simulation(folder: Path, rows: Rows | None = None, **keys: Any) -> RoundLoop:
@@ -166,5 +166,5 @@ class Chosen(Failures):
 
     corrupts_updates = True
 
-    def upload_factor(self, key: Any, ids: Any, moment: int) -> Any:
+    def upload_factor(self, key: Any, ids: Any, round_index: int) -> Any:
         return np.array(self.factors)[ids]

@@ -107,7 +107,7 @@ def test_a_run_under_all_shifts():
 def test_a_table_of_numbers_takes_noise_alone():
     tabular = {"task": {"name": "tabular", "data": "wine", "model": "logistic_regression"}, "population": 5}
     assert federation(**tabular, feature_shift="noise").x.shape[1] == 13
-    with pytest.raises(ConfigError, match="feature_shift: this shift changes pictures"):
+    with pytest.raises(ConfigError, match="feature_shift: this shift transforms images"):
         federation(**tabular, feature_shift="domains")
     with pytest.raises(ConfigError, match="concept_shift: a concept shift needs classes"):
         federation(task="quadratic", partition="by_writer", split={"test": "client"}, concept_shift="swap")

@@ -6,15 +6,21 @@ import pytest
 from motley.core.errors import ConfigError, DataError
 from motley.core.keys import Streams
 from motley.world import AVAILABILITY
-from motley.world.availability import Always, Bernoulli, DayNight, Markov, Trace
+from motley.world.availability import AlwaysOnline, BernoulliAvailability, DayNight, MarkovAvailability, TraceAvailability
 
 KEY = Streams(0).key("available")
 MANY = np.arange(20_000)
-DRAWN = [Bernoulli(0.3), Bernoulli(0.9, low=0.1), Markov(), Markov(0.2, 0.1, slot_s=60.0, swing=0.5), DayNight(0.3)]
+DRAWN = [
+    BernoulliAvailability(0.3),
+    BernoulliAvailability(0.9, low=0.1),
+    MarkovAvailability(),
+    MarkovAvailability(0.2, 0.1, slot_s=60.0, amplitude=0.5),
+    DayNight(0.3),
+]
 
 
-def online(model, moment=1, time_s=0.0, ids=MANY, key=KEY):
-    return model.online(key, ids, moment, time_s)
+def online(model, round_index=1, time_s=0.0, ids=MANY, key=KEY):
+    return model.online(key, ids, round_index, time_s)
 
 
 def near(share, p, n=20_000):
@@ -23,11 +29,11 @@ def near(share, p, n=20_000):
 
 def history(model, slots, ids=MANY):
     """Flags ``[slots, len(ids)]``, one slot per round."""
-    return np.array([online(model, moment, 0.0, ids) for moment in range(1, slots + 1)])
+    return np.array([online(model, round_index, 0.0, ids) for round_index in range(1, slots + 1)])
 
 
 def test_always():
-    assert online(Always()).all()
+    assert online(AlwaysOnline()).all()
 
 
 @pytest.mark.parametrize("model", DRAWN, ids=repr)
@@ -43,19 +49,19 @@ def test_availability_is_pure(model):
 
 
 def test_bernoulli_is_its_share_anew_in_each_slot():
-    first, second = online(Bernoulli(0.3), 1), online(Bernoulli(0.3), 2)
+    first, second = online(BernoulliAvailability(0.3), 1), online(BernoulliAvailability(0.3), 2)
     assert near(first.mean(), 0.3)
     assert near((first & second).mean(), 0.09)
 
 
 def test_bernoulli_shares_of_clients_differ():
     """Shares U(0.1, 0.9): mean 0.5, and both of two rounds with chance E[share^2] = 0.25 + 0.64 / 12."""
-    model = Bernoulli(0.9, low=0.1)
+    model = BernoulliAvailability(0.9, low=0.1)
     assert near(online(model, 1).mean(), 0.5)
     assert near((online(model, 1) & online(model, 2)).mean(), 0.25 + 0.64 / 12)
 
 
-@pytest.mark.parametrize("model", [Bernoulli(0.3, slot_s=60.0), Markov(slot_s=60.0)], ids=repr)
+@pytest.mark.parametrize("model", [BernoulliAvailability(0.3, slot_s=60.0), MarkovAvailability(slot_s=60.0)], ids=repr)
 def test_slots_of_seconds_forget_the_round(model):
     assert (online(model, 1, 119.0) == online(model, 9, 60.0)).all()
     assert (online(model, 1, 119.0) != online(model, 1, 120.0)).any()
@@ -63,7 +69,7 @@ def test_slots_of_seconds_forget_the_round(model):
 
 def test_markov_by_the_checked_numbers():
     """D14: p = 0.1, q = 0.3: 1/4 online, runs of 1/q = 3.33 slots on and 1/p = 10 off, lag-1 autocorrelation 1 - p - q = 0.6."""
-    states = history(Markov(0.1, 0.3), 200, np.arange(2000))
+    states = history(MarkovAvailability(0.1, 0.3), 200, np.arange(2000))
     assert abs(states.mean() - 0.25) < 0.005  # 400 000 flags, worth (1 - 0.6) / (1 + 0.6) = 1/4 of independent ones: 4 errors
     stays_on, stays_off = states[1:][states[:-1]].mean(), 1 - states[1:][~states[:-1]].mean()
     assert abs(1 - stays_on - 0.3) < 4 * np.sqrt(0.21 / 100_000)
@@ -76,12 +82,12 @@ def test_markov_by_the_checked_numbers():
 
 
 def test_markov_starts_from_stationarity():
-    assert near(online(Markov(0.1, 0.3), 0).mean(), 0.25)
+    assert near(online(MarkovAvailability(0.1, 0.3), 0).mean(), 0.25)
 
 
 def test_a_slow_chain_is_as_exact_across_its_blocks():
     """p = q = 0.001: neighbours differ in 1 of 1000, a half is online, and 2000 slots apart correlate by 0.998^2000 = 0.018."""
-    chain = Markov(0.001, 0.001)
+    chain = MarkovAvailability(0.001, 0.001)
     a, b, far = online(chain, 1999), online(chain, 2000), online(chain, 4000)  # blocks of 2000 slots end between the first two
     assert near(a.mean(), 0.5)
     assert near((a != b).mean(), 0.001)
@@ -89,15 +95,15 @@ def test_a_slow_chain_is_as_exact_across_its_blocks():
 
 
 def test_p_plus_q_of_one_is_a_coin():
-    first, second = online(Markov(0.3, 0.7), 1), online(Markov(0.3, 0.7), 2)
+    first, second = online(MarkovAvailability(0.3, 0.7), 1), online(MarkovAvailability(0.3, 0.7), 2)
     assert near((first & second).mean(), 0.09)
 
 
-def test_the_swing_of_a_day():
+def test_the_amplitude_of_a_day():
     """A slot a second, days of 400 s, p = 0.1 (1 + 0.5 sin), q = 0.3, all clients together near p / (p + q) = 1/4; each follows its
     own hour. The chain reaches its momentary law within a few slots: at the top 0.15 / 0.45 = 1/3, at the bottom 0.05 / 0.35 = 1/7;
     the lag of 1 / (p + q) slots takes 1 - cos(2 pi 2.5 / 400) of it, nothing that 20 000 clients show."""
-    model = Markov(0.1, 0.3, slot_s=1.0, swing=0.5, day_s=400.0)
+    model = MarkovAvailability(0.1, 0.3, slot_s=1.0, amplitude=0.5, day_s=400.0)
     phase = KEY.fold("phase").uniform(MANY)[:, 0]
     states = online(model, 1, 4000.0)
     top, bottom = np.abs(phase - 0.25) < 0.05, np.abs(phase - 0.75) < 0.05
@@ -123,7 +129,7 @@ def test_one_time_zone_is_all_or_nobody():
 def traced(tmp_path, text, **options):
     path = tmp_path / "trace.csv"
     path.write_text(text)
-    return Trace(str(path), **options)
+    return TraceAvailability(str(path), **options)
 
 
 def test_a_trace_by_hand(tmp_path):
@@ -176,7 +182,7 @@ def test_traces_at_random(tmp_path):
     [
         ("trace,active_s\n0,1\n", "there is no column 'inactive_s'"),
         ("trace,active_s,inactive_s\n0,5,4\n", "must begin at 0 or later, and end after it begins"),
-        ("trace,active_s,inactive_s\n0,0,5\n0,4,6\n", "two stretches of one trace overlap"),
+        ("trace,active_s,inactive_s\n0,0,5\n0,4,6\n", "two intervals of one trace overlap"),
         ("trace,active_s,inactive_s,finish_s\n0,0,5,4\n", "finish_s must be above 0 and not before the last"),
         ("trace,active_s,inactive_s\n0,0,0\n", "finish_s must be above 0"),
     ],
@@ -192,8 +198,8 @@ def test_a_bad_trace_is_refused(tmp_path, text, message):
         ({"name": "bernoulli", "p": 0}, "got p = 0.0; expected a share in \\(0, 1\\]"),
         ({"name": "bernoulli", "p": 0.2, "low": 0.4}, "got low = 0.4 above p = 0.2; expected low <= p"),
         ({"name": "bernoulli", "slot_s": 0}, "got slot_s = 0.0; expected a finite number above 0"),
-        ({"name": "markov", "p": 0.8, "q": 0.3}, "expected p \\(1 \\+ swing\\) \\+ q of at most 1"),
-        ({"name": "markov", "swing": 0.5}, "without slot_s; a day needs slots of seconds"),
+        ({"name": "markov", "p": 0.8, "q": 0.3}, "expected p \\(1 \\+ amplitude\\) \\+ q of at most 1"),
+        ({"name": "markov", "amplitude": 0.5}, "without slot_s; a day needs slots of seconds"),
         ({"name": "day_night", "share": 1.5}, "got share = 1.5"),
         ({"name": "day_night", "day_s": 0}, "got day_s = 0.0"),
         ({"name": "trace"}, "'trace' needs this option"),

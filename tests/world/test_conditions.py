@@ -9,12 +9,12 @@ from motley.world import DEVICES, NETWORKS, devices, network
 
 KEY = Streams(0).key("device")
 MANY = np.arange(20_000)
-DRAWN = [devices.Uniform(), devices.LogNormal(), devices.ShiftedExponential()]
-LINKS = [network.Uniform((1, 5), (5, 20)), network.LogNormal(3.0, 0.5, 10.0)]
+DRAWN = [devices.UniformDevice(), devices.LogNormalDevice(), devices.ShiftedExponential()]
+LINKS = [network.UniformNetwork((1, 5), (5, 20)), network.LogNormalNetwork(3.0, 0.5, 10.0)]
 
 
-def seconds(device, ids=MANY, moment=1, examples=500, steps=10, key=KEY):
-    return device.step_s(key, ids, moment, np.full(len(ids), examples), np.full(len(ids), steps))
+def seconds(device, ids=MANY, round_index=1, examples=500, steps=10, key=KEY):
+    return device.step_s(key, ids, round_index, np.full(len(ids), examples), np.full(len(ids), steps))
 
 
 def within(values, mean, variance):
@@ -23,7 +23,7 @@ def within(values, mean, variance):
 
 def test_uniform_seconds():
     """U(0.1, 0.5): mean 0.3, variance 0.4^2 / 12."""
-    drawn = seconds(devices.Uniform(0.1, 0.5))
+    drawn = seconds(devices.UniformDevice(0.1, 0.5))
     assert within(drawn, 0.3, 0.16 / 12)
     assert 0.1 < drawn.min() < 0.101
     assert 0.499 < drawn.max() < 0.5
@@ -31,7 +31,7 @@ def test_uniform_seconds():
 
 def test_log_normal_seconds():
     """log of it is N(log median, sigma^2)."""
-    log = np.log(seconds(devices.LogNormal(0.3, 0.6)))
+    log = np.log(seconds(devices.LogNormalDevice(0.3, 0.6)))
     assert within(log, np.log(0.3), 0.36)
     assert within((log - np.log(0.3)) ** 2, 0.36, 2 * 0.36**2)
 
@@ -56,7 +56,7 @@ def test_a_client_without_work_takes_no_time():
 
 
 def test_constant_seconds():
-    assert seconds(devices.Constant(0.25), np.arange(3)).tolist() == [0.25] * 3
+    assert seconds(devices.ConstantDevice(0.25), np.arange(3)).tolist() == [0.25] * 3
 
 
 @pytest.mark.parametrize("device", DRAWN, ids=repr)
@@ -67,14 +67,18 @@ def test_devices_are_pure(device):
     assert (seconds(device) != seconds(device, key=Streams(1).key("device"))).all()
 
 
-@pytest.mark.parametrize("make", [devices.Uniform, devices.LogNormal, devices.ShiftedExponential])
+@pytest.mark.parametrize("make", [devices.UniformDevice, devices.LogNormalDevice, devices.ShiftedExponential])
 def test_per_client_forgets_the_round(make):
-    assert (seconds(make(per="client"), moment=1) == seconds(make(per="client"), moment=2)).all()
-    assert (seconds(make(per="round"), moment=1) != seconds(make(per="round"), moment=2)).all()
+    assert (seconds(make(per="client"), round_index=1) == seconds(make(per="client"), round_index=2)).all()
+    assert (seconds(make(per="round"), round_index=1) != seconds(make(per="round"), round_index=2)).all()
 
 
 def test_defaults_of_per():
-    assert (devices.Uniform().per, devices.ShiftedExponential().per, network.Uniform().per) == ("client", "round", "round")
+    assert (devices.UniformDevice().per, devices.ShiftedExponential().per, network.UniformNetwork().per) == (
+        "client",
+        "round",
+        "round",
+    )
 
 
 def test_uniform_links():
@@ -99,21 +103,23 @@ def test_links_are_pure_and_drawn_per_round(link):
         assert (draw(KEY, MANY, 3) != draw(KEY, MANY, 4)).all()
 
 
-@pytest.mark.parametrize("link", [network.Uniform(per="client"), network.LogNormal(per="client")], ids=repr)
+@pytest.mark.parametrize("link", [network.UniformNetwork(per="client"), network.LogNormalNetwork(per="client")], ids=repr)
 def test_links_drawn_once(link):
     assert (link.uplink_mbps(KEY, MANY, 3) == link.uplink_mbps(KEY, MANY, 4)).all()
 
 
-@pytest.mark.parametrize("link", [network.Free(), network.Uniform(), network.LogNormal(), network.Constant(2.0)], ids=repr)
+@pytest.mark.parametrize(
+    "link", [network.NoDelay(), network.UniformNetwork(), network.LogNormalNetwork(), network.ConstantNetwork(2.0)], ids=repr
+)
 def test_no_downlink_is_free_in_time(link):
     assert np.isinf(link.downlink_mbps(KEY, MANY[:3], 1)).all()
 
 
 def test_constant_and_free_links():
-    link = network.Constant(2.0, 8.0)
+    link = network.ConstantNetwork(2.0, 8.0)
     assert link.uplink_mbps(KEY, MANY[:2], 1).tolist() == [2.0, 2.0]
     assert link.downlink_mbps(KEY, MANY[:2], 1).tolist() == [8.0, 8.0]
-    assert np.isinf(network.Free().uplink_mbps(KEY, MANY[:2], 1)).all()
+    assert np.isinf(network.NoDelay().uplink_mbps(KEY, MANY[:2], 1)).all()
 
 
 def test_tenfold_spread_from_a_file():
@@ -126,7 +132,7 @@ def test_tenfold_spread_from_a_file():
 
 # ---------------------------------------------------------------- inverted links
 
-INVERTED, RANKED = network.Inverted(), network.Inverted(law="rank")
+INVERTED, RANKED = network.InvertedNetwork(), network.InvertedNetwork(law="rank")
 
 
 def test_inverted_links_by_hand():
@@ -151,7 +157,7 @@ def test_ranked_links_keep_their_law_and_turn_the_order_around():
 
 
 def test_ties_of_losses_go_by_the_key():
-    first, second = (RANKED.coupled_mbps(KEY, MANY, moment, np.ones(len(MANY))) for moment in (1, 2))
+    first, second = (RANKED.coupled_mbps(KEY, MANY, round_index, np.ones(len(MANY))) for round_index in (1, 2))
     assert abs(np.corrcoef(first, MANY)[0, 1]) < 4 / np.sqrt(len(MANY))
     assert (first != second).any()
 
@@ -167,7 +173,7 @@ def test_inverted_links_of_unknown_losses(link):
     )
     assert np.isfinite(link.coupled_mbps(KEY, MANY[:3], 1, np.zeros(3))).all()
     assert link.wants() == {"loss": 8}
-    assert network.Uniform().wants() == {}
+    assert network.UniformNetwork().wants() == {}
     assert (LINKS[0].coupled_mbps(KEY, MANY, 1, np.ones(len(MANY))) == LINKS[0].uplink_mbps(KEY, MANY, 1)).all()
 
 
@@ -181,7 +187,7 @@ def written(path, rows):
 
 def test_a_measured_device_by_hand(tmp_path):
     file = written(tmp_path / "speed.csv", "device,step_s\na,0.5\nb,0.1\nc,2\n")
-    assert seconds(devices.Trace(file), np.arange(5)).tolist() == [0.5, 0.1, 2.0, 0.5, 0.1]
+    assert seconds(devices.TraceDevice(file), np.arange(5)).tolist() == [0.5, 0.1, 2.0, 0.5, 0.1]
 
 
 def test_a_measured_link_from_parquet(tmp_path):
@@ -190,14 +196,14 @@ def test_a_measured_link_from_parquet(tmp_path):
 
     file = str(tmp_path / "links.parquet")
     parquet.write_table(pa.table({"up_mbps": [1.0, 2.0], "down_mbps": [8, 16]}), file)
-    link = network.Trace(file)
+    link = network.TraceNetwork(file)
     assert link.uplink_mbps(KEY, np.arange(3), 7).tolist() == [1.0, 2.0, 1.0]
     assert link.downlink_mbps(KEY, np.arange(3), 7).tolist() == [8.0, 16.0, 8.0]
 
 
 def test_measured_rows_drawn_at_random(tmp_path):
     """3 rows, 20 000 clients: each Binomial(20 000, 1/3); a client's row does not depend on the others."""
-    link = network.Trace(written(tmp_path / "up.csv", "up_mbps\n1\n2\n3\n"), assign="random")
+    link = network.TraceNetwork(written(tmp_path / "up.csv", "up_mbps\n1\n2\n3\n"), assign="random")
     up = link.uplink_mbps(KEY, MANY, 1)
     assert within(up, 2, 2 / 3)
     assert (link.uplink_mbps(KEY, np.array([9, 4]), 2) == up[[9, 4]]).all()
@@ -209,7 +215,7 @@ def test_measured_rows_drawn_at_random(tmp_path):
     [
         ("step\n1\n", r"there is no column 'step_s' \(did you mean 'step'\?\); its columns: step"),
         ("step_s\n", "it has no rows"),
-        ("step_s\n1\nfast\n", "column 'step_s' holds something that is no number"),
+        ("step_s\n1\nfast\n", "column 'step_s' holds a value that is no number"),
         ("a,step_s\n1,1\n2,\n", "column 'step_s' has no number in row 2"),
         ("step_s\n-1\n", "must be finite and at least 0 seconds"),
         ("a,step_s\n1\n", "cannot be read"),
@@ -219,7 +225,7 @@ def test_measured_rows_drawn_at_random(tmp_path):
 def test_a_bad_file_is_named_with_what_is_wrong(tmp_path, rows, message):
     file = written(tmp_path / "speed.csv", rows)
     with pytest.raises(DataError, match=f"speed.csv.*{message}"):
-        devices.Trace(file)
+        devices.TraceDevice(file)
     with pytest.raises(DataError, match=f"device: .*speed.csv.*{message}"):
         DEVICES.build({"name": "trace", "file": file}, "device")
 
@@ -228,18 +234,18 @@ def test_a_missing_file_and_a_strange_one(tmp_path):
     with pytest.raises(DataError, match=r"got 'nowhere.csv'; expected the path of a .csv or .parquet file that exists"):
         DEVICES.build({"name": "trace", "file": "nowhere.csv"})
     with pytest.raises(DataError, match=r"expected a .csv or a .parquet file"):
-        network.Trace(written(tmp_path / "links.txt", "up_mbps\n1\n"))
+        network.TraceNetwork(written(tmp_path / "links.txt", "up_mbps\n1\n"))
     with pytest.raises(DataError, match="column 'up_mbps' must be above 0 megabits a second"):
-        network.Trace(written(tmp_path / "links.csv", "up_mbps\n0\n"))
+        network.TraceNetwork(written(tmp_path / "links.csv", "up_mbps\n0\n"))
     with pytest.raises(ConfigError, match="got assign = 'turn'; expected 'in_turn'"):
-        network.Trace("x.csv", assign="turn")
+        network.TraceNetwork("x.csv", assign="turn")
 
 
 def test_a_changed_file_is_read_anew(tmp_path):
     import os
 
     file = written(tmp_path / "speed.csv", "step_s\n1\n")
-    device = devices.Trace(file)
+    device = devices.TraceDevice(file)
     assert seconds(device, np.arange(1)).tolist() == [1.0]
     written(tmp_path / "speed.csv", "step_s\n2\n")
     os.utime(file, ns=(1, 1))

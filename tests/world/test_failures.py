@@ -6,15 +6,15 @@ import pytest
 from motley.core.errors import ConfigError
 from motley.core.keys import Streams
 from motley.world import FAILURES
-from motley.world.failures import Corrupted, Crash, DropOut, Never, NonFinite
+from motley.world.failures import Corrupted, Crash, DropOut, NoFailures, NonFinite
 
 KEY = Streams(0).key("fail")
 MANY = np.arange(20_000)
 ALL = [DropOut(0.3), DropOut(0.3, at=0.5), DropOut(0.5, low=0.1), Crash(0.05), NonFinite(0.1), Corrupted(0.3)]
 
 
-def gone(failures, moment=1, ids=MANY):
-    return ~np.isnan(failures.drop_at(KEY, ids, moment))
+def gone(failures, round_index=1, ids=MANY):
+    return ~np.isnan(failures.drop_at(KEY, ids, round_index))
 
 
 def near(share, p, n=20_000):
@@ -22,8 +22,8 @@ def near(share, p, n=20_000):
 
 
 def test_nobody_fails():
-    assert not gone(Never()).any()
-    assert (Never().upload_factor(KEY, MANY, 1) == 1).all()
+    assert not gone(NoFailures()).any()
+    assert (NoFailures().upload_factor(KEY, MANY, 1) == 1).all()
 
 
 @pytest.mark.parametrize("failures", ALL, ids=repr)
@@ -63,11 +63,11 @@ def test_crashed_clients_stay_away():
     """Alive after t rounds: 0.95^t; who is gone stays gone, at once from the round after its crash."""
     crash = Crash(0.05)
     before = np.zeros(len(MANY), bool)
-    for moment in (1, 2, 10, 40):
-        now = gone(crash, moment)
-        assert near(now.mean(), 1 - 0.95**moment)
+    for round_index in (1, 2, 10, 40):
+        now = gone(crash, round_index)
+        assert near(now.mean(), 1 - 0.95**round_index)
         assert now[before].all()
-        assert (crash.drop_at(KEY, MANY, moment + 1)[now] == 0).all()
+        assert (crash.drop_at(KEY, MANY, round_index + 1)[now] == 0).all()
         before = now
 
 
@@ -91,7 +91,7 @@ def test_corrupted_uploads_are_the_same_clients_always():
     assert near((first == -1).mean(), 0.3)
     assert (first == flip.upload_factor(KEY, MANY, 2)).all()
     assert ((scale.upload_factor(KEY, MANY, 1) == 10.0) == (first == -1)).all()
-    assert (flip.corrupt(KEY, MANY) == (first < 0)).all()
+    assert (flip.corrupted(KEY, MANY) == (first < 0)).all()
 
 
 @pytest.mark.parametrize(

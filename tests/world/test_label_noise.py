@@ -6,7 +6,7 @@ import pytest
 from motley.core.errors import ConfigError
 from motley.core.keys import Streams
 from motley.world import LABEL_NOISE
-from motley.world.shift.label_noise import Beta, Clean, LabelFlip, PairFlip, Symmetric
+from motley.world.shift.label_noise import BetaNoise, CleanLabels, LabelFlip, PairFlip, SymmetricNoise
 
 KEY = Streams(0).key("shift")
 OWNER = np.repeat(np.arange(30), 400)
@@ -22,20 +22,20 @@ def wrong_share(labels):
 
 
 def test_clean_labels_stay():
-    labels, rates = noisy(Clean())
+    labels, rates = noisy(CleanLabels())
     assert (labels == LABELS).all()
     assert (rates == 0).all()
 
 
 def test_symmetric_hits_exactly_its_share_of_every_client():
-    labels, rates = noisy(Symmetric(0.15))
+    labels, rates = noisy(SymmetricNoise(0.15))
     assert (wrong_share(labels) == 0.15).all()
     assert (rates == 0.15).all()
 
 
 def test_symmetric_moves_to_all_other_classes_alike():
     """12 000 labels, 40 % wrong: each of the 90 (true, given) pairs is Binomial(1200, 0.4 / 9) = 53.3, deviation 7.1."""
-    labels, _ = noisy(Symmetric(0.4, mode="bernoulli"))
+    labels, _ = noisy(SymmetricNoise(0.4, mode="bernoulli"))
     table = np.bincount(LABELS * 10 + labels, minlength=100).reshape(10, 10)
     off = table[~np.eye(10, dtype=bool)]
     p = 0.4 / 9
@@ -45,7 +45,7 @@ def test_symmetric_moves_to_all_other_classes_alike():
 
 def test_inclusive_noise_is_milder():
     """rate (1 - 1/C) of the labels become wrong: 0.4 * 0.9 = 0.36."""
-    labels, rates = noisy(Symmetric(0.4, mode="bernoulli", inclusive=True))
+    labels, rates = noisy(SymmetricNoise(0.4, mode="bernoulli", inclusive=True))
     assert rates[0] == pytest.approx(0.36)
     assert abs((labels != LABELS).mean() - 0.36) < 4 * np.sqrt(0.36 * 0.64 / 12_000)
 
@@ -57,7 +57,9 @@ def test_pair_flip_takes_the_next_class():
     assert (labels[hit] == (LABELS[hit] + 1) % 10).all()
 
 
-@pytest.mark.parametrize("noise", [Symmetric(0.4, share=0.333), PairFlip(0.4, share=0.333), Beta(0.4, share=0.333)], ids=repr)
+@pytest.mark.parametrize(
+    "noise", [SymmetricNoise(0.4, share=0.333), PairFlip(0.4, share=0.333), BetaNoise(0.4, share=0.333)], ids=repr
+)
 def test_a_third_of_the_clients(noise):
     """round(0.333 * 30) = 10 clients have noisy labels, the other 20 none at all."""
     labels, rates = noisy(noise)
@@ -67,24 +69,26 @@ def test_a_third_of_the_clients(noise):
 
 @pytest.mark.parametrize(("a", "deviation"), [(5, 0.02169), (10, 0.02985), (15, 0.03553), (20, 0.03980), (25, 0.04309)])
 def test_beta_rates(a, deviation):
-    """D12: Beta(a, 100 - a) has mean a / 100 and deviation sqrt(a (100 - a) / (10^4 101))."""
+    """D12: BetaNoise(a, 100 - a) has mean a / 100 and deviation sqrt(a (100 - a) / (10^4 101))."""
     assert round(np.sqrt(a * (100 - a) / (1e4 * 101)), 5) == deviation
-    rates = Beta(a / 100).rates(KEY, np.arange(20_000))
+    rates = BetaNoise(a / 100).rates(KEY, np.arange(20_000))
     assert abs(rates.mean() - a / 100) < 4 * deviation / np.sqrt(20_000)
     assert abs(rates.std() / deviation - 1) < 0.03
 
 
 def test_beta_flips_what_it_says():
-    labels, rates = noisy(Beta(0.15))
+    labels, rates = noisy(BetaNoise(0.15))
     assert len(np.unique(rates)) == 30
     assert (wrong_share(labels) == np.rint(rates * 400) / 400).all()
 
 
 def test_a_clients_rate_does_not_depend_on_the_others():
-    assert (Beta(0.15).rates(KEY, np.array([7, 3])) == Beta(0.15).rates(KEY, np.arange(10))[[7, 3]]).all()
+    assert (BetaNoise(0.15).rates(KEY, np.array([7, 3])) == BetaNoise(0.15).rates(KEY, np.arange(10))[[7, 3]]).all()
 
 
-@pytest.mark.parametrize("noise", [Symmetric(0.3), Beta(0.3), PairFlip(0.3), Symmetric(0.3, mode="bernoulli")], ids=repr)
+@pytest.mark.parametrize(
+    "noise", [SymmetricNoise(0.3), BetaNoise(0.3), PairFlip(0.3), SymmetricNoise(0.3, mode="bernoulli")], ids=repr
+)
 def test_same_key_same_labels_other_key_others(noise):
     before = LABELS.copy()
     assert (noisy(noise)[0] == noisy(noise)[0]).all()
@@ -93,11 +97,11 @@ def test_same_key_same_labels_other_key_others(noise):
 
 
 def test_rate_one_in_exact_mode_leaves_nothing_right():
-    assert (noisy(Symmetric(1.0))[0] != LABELS).all()
+    assert (noisy(SymmetricNoise(1.0))[0] != LABELS).all()
 
 
 def test_clients_without_samples_are_no_trouble():
-    labels, rates = Symmetric(0.5).apply(KEY, np.array([0, 1]), np.array([2, 2]), 2, 4)
+    labels, rates = SymmetricNoise(0.5).apply(KEY, np.array([0, 1]), np.array([2, 2]), 2, 4)
     assert (labels != [0, 1]).sum() == 1
     assert len(rates) == 4
 

@@ -9,15 +9,12 @@ from motley.core.errors import ConfigError
 from motley.core.keys import Key, Streams
 from motley.world import PARTITIONS
 from motley.world.partition.assignment import cut, topped_up
-from motley.world.partition.by_writer import ByWriter
+from motley.world.partition.basic import IID, ByWriter, Shards
+from motley.world.partition.class_subsets import LabelCount, MissingClasses
 from motley.world.partition.dirichlet import Dirichlet
-from motley.world.partition.iid import IID
-from motley.world.partition.label_count import LabelCount
-from motley.world.partition.missing_classes import MissingClasses
 from motley.world.partition.mixture import draw_counts
-from motley.world.partition.psi import Psi, dealt_counts
+from motley.world.partition.psi import Psi, released_counts
 from motley.world.partition.quantity import Quantity
-from motley.world.partition.shards import Shards
 from motley.world.partition.skewed_share import SkewedShare
 
 KEY = Streams(0).key("partition")
@@ -227,14 +224,14 @@ def test_psi_deals_what_the_released_code_dealt(psi, smallest, mean):
     for rows in np.split(np.arange(50_000), 10):
         legacy.shuffle(rows)
     dominant = np.array([legacy.randint(10) for _ in range(100)])
-    sizes = dealt_counts(psi, dominant, 500, np.full(10, 5000)).sum(axis=1)
+    sizes = released_counts(psi, dominant, 500, np.full(10, 5000)).sum(axis=1)
     assert sizes.min() == smallest
     assert round(sizes.mean(), 2) == mean
 
 
 def test_psi_by_hand():
     """n_per = 500, psi = 0.4: 200 of the dominant class and floor(300 / 9) = 33 of each other: 497."""
-    counts = dealt_counts(0.4, np.array([3]), 500, np.full(10, 5000))
+    counts = released_counts(0.4, np.array([3]), 500, np.full(10, 5000))
     assert counts[0].tolist() == [33, 33, 33, 200, 33, 33, 33, 33, 33, 33]
 
 
@@ -296,7 +293,7 @@ def test_a_class_that_nobody_has_is_noted():
     """2 clients with 1 of 5 classes each hold classes 0 and 1; the other 3 x 10 samples are left over."""
     split = LabelCount(1).split(KEY, balanced(5, 10), 2)
     assert split.rows.sizes.tolist() == [10, 10]
-    assert "30 of 50 samples are of classes that nobody has" in split.notes["label_count"]
+    assert "30 of 50 samples are of classes that no client has" in split.notes["label_count"]
 
 
 def test_label_count_gives_client_i_class_i_mod_c():

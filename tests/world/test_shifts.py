@@ -10,15 +10,15 @@ from motley.core.errors import ConfigError
 from motley.core.keys import Streams
 from motley.world import CONCEPT_SHIFT, DRIFT, FEATURE_SHIFT
 from motley.world.shift.appearance import blurred, rotated
-from motley.world.shift.concept_shift import Same, Swap, swapped
-from motley.world.shift.drift import Still, SwapLater, Window
-from motley.world.shift.feature_shift import DOMAINS, Domains, Noise, Plain, Transform, shifted
+from motley.world.shift.concept_shift import ClassSwap, NoConceptShift, swapped
+from motley.world.shift.drift import NoDrift, SwapDrift, WindowDrift
+from motley.world.shift.feature_shift import DOMAINS, Domains, ImageTransforms, NoFeatureShift, PixelNoise, shifted
 
 KEY = Streams(0).key("shift")
 RNG = np.random.default_rng(0)
 PICTURES = RNG.random((12, 2, 7, 9)).astype(np.float32)
 OWNER = np.repeat(np.arange(4), 3)
-FEATURES = [Noise(0.3), Transform(), Domains(("plain", "inverted", "noisy", "rotated")), Domains()]
+FEATURES = [PixelNoise(0.3), ImageTransforms(), Domains(("plain", "inverted", "noisy", "rotated")), Domains()]
 
 
 def near(share, p, n):
@@ -41,37 +41,37 @@ def test_feature_shifts_are_pure_and_leave_their_input_alone(shift):
 
 
 def test_plain_features_stay():
-    assert np.allclose(shifted(Plain(), KEY, PICTURES, OWNER, 4), PICTURES, atol=1e-7)
+    assert np.allclose(shifted(NoFeatureShift(), KEY, PICTURES, OWNER, 4), PICTURES, atol=1e-7)
 
 
 def test_noise_grows_with_the_clients_number():
     """NIID-Bench: deviation sigma i / (K - 1): 0, 0.1, 0.2, 0.3 for sigma = 0.3, K = 4; nothing is cut."""
     x = np.full((4000, 1, 5, 5), 0.95, np.float32)
     owner = np.repeat(np.arange(4), 1000)
-    off = (shifted(Noise(0.3), KEY, x, owner, 4) - x).reshape(4, -1)
+    off = (shifted(PixelNoise(0.3), KEY, x, owner, 4) - x).reshape(4, -1)
     assert (np.abs(off[0]) < 1e-6).all()
     assert np.allclose(off.std(axis=1), [0, 0.1, 0.2, 0.3], rtol=0.03, atol=1e-6)
     assert (np.abs(off.mean(axis=1)) <= 4 * np.array([1e-6, 0.1, 0.2, 0.3]) / np.sqrt(25_000)).all()
-    assert Noise(0.3).looks(KEY, np.array([0]), 1).noise.tolist() == [0.0]
+    assert PixelNoise(0.3).appearance(KEY, np.array([0]), 1).noise.tolist() == [0.0]
 
 
 def test_noise_suits_tables_too():
     table = np.zeros((2000, 3), np.float32)
-    assert shifted(Noise(2.0), KEY, table, np.ones(2000, int), 2).std() == pytest.approx(2.0, rel=0.05)
+    assert shifted(PixelNoise(2.0), KEY, table, np.ones(2000, int), 2).std() == pytest.approx(2.0, rel=0.05)
 
 
 def test_transforms_are_drawn_from_their_ranges():
-    looks = Transform().looks(KEY, np.arange(20_000), 20_000)
+    looks = ImageTransforms().appearance(KEY, np.arange(20_000), 20_000)
     for values, low, high in ((looks.brightness, 0.6, 1.4), (looks.degrees, -30, 30), (looks.blur, 0, 1.5)):
         assert low < values.min() < low + 0.01 * (high - low)
         assert abs(values.mean() - (low + high) / 2) < 4 * (high - low) / np.sqrt(12 * 20_000)
     assert (looks.contrast == 1).all()
-    assert (Transform().looks(KEY, np.array([9, 4]), 20_000).degrees == looks.degrees[[9, 4]]).all()
+    assert (ImageTransforms().appearance(KEY, np.array([9, 4]), 20_000).degrees == looks.degrees[[9, 4]]).all()
 
 
 def test_a_client_has_one_look():
     same = np.repeat(PICTURES[:1], 12, axis=0)
-    out = shifted(Transform(), KEY, same, OWNER, 4).reshape(4, 3, -1)
+    out = shifted(ImageTransforms(), KEY, same, OWNER, 4).reshape(4, 3, -1)
     assert (out == out[:, :1]).all()
     assert len(np.unique(out[:, 0], axis=0)) == 4
 
@@ -115,7 +115,7 @@ def test_blur_is_gaussian():
 def test_standardised_pixels_are_shifted_as_the_pixels_they_stand_for():
     """Black and white are given per channel; the result is the shifted picture, standardised."""
     mean, deviation = np.array([0.3, 0.6]).reshape(1, 2, 1, 1), np.array([0.2, 0.5]).reshape(1, 2, 1, 1)
-    shift = Transform(contrast=(0.5, 0.9))
+    shift = ImageTransforms(contrast=(0.5, 0.9))
     units = ((PICTURES - mean) / deviation).astype(np.float32)
     black, white = (-mean / deviation).ravel(), ((1 - mean) / deviation).ravel()
     wanted = (shifted(shift, KEY, PICTURES, OWNER, 4) - mean) / deviation
@@ -123,7 +123,7 @@ def test_standardised_pixels_are_shifted_as_the_pixels_they_stand_for():
 
 
 def test_pictures_are_wanted():
-    with pytest.raises(ConfigError, match=r"feature_shift: this shift changes pictures .* the data is \[5, 3\]"):
+    with pytest.raises(ConfigError, match=r"feature_shift: this shift transforms images .* the data is \[5, 3\]"):
         shifted(Domains(), KEY, np.zeros((5, 3), np.float32), np.zeros(5, int), 4)
 
 
@@ -140,7 +140,7 @@ def test_swaps_are_disjoint_pairs():
 
 def test_cluster_zero_keeps_its_labels():
     labels, owner = np.tile(np.arange(10), 300), np.repeat(np.arange(300), 10)
-    shift = Swap(3, share=0.4)
+    shift = ClassSwap(3, share=0.4)
     found, cluster = shift.apply(KEY, labels, owner, 10, 300)
     assert all(near((cluster == j).mean(), 1 / 3, 300) for j in range(3))
     wrong = np.bincount(owner, found != labels)
@@ -153,20 +153,20 @@ def test_cluster_zero_keeps_its_labels():
 
 def test_the_same_concept():
     labels = np.array([2, 0, 1])
-    found, cluster = Same().apply(KEY, labels, np.array([0, 1, 1]), 3, 2)
+    found, cluster = NoConceptShift().apply(KEY, labels, np.array([0, 1, 1]), 3, 2)
     assert found.tolist() == [2, 0, 1]
     assert cluster.tolist() == [0, 0]
 
 
 def test_a_share_without_a_pair_is_refused():
     with pytest.raises(ConfigError, match=r"swaps no pair of 3 classes; expected at least 0.666667"):
-        Swap(share=0.5).apply(KEY, np.zeros(3, int), np.zeros(3, int), 3, 1)
+        ClassSwap(share=0.5).apply(KEY, np.zeros(3, int), np.zeros(3, int), 3, 1)
 
 
 def test_what_no_number_can_hold_is_refused():
-    looks, x = Noise(1e300), np.zeros((4, 1, 2, 2), np.float32)
+    looks, x = PixelNoise(1e300), np.zeros((4, 1, 2, 2), np.float32)
     with pytest.raises(
-        ConfigError, match=r"feature_shift: with these options features overflow 32-bit numbers; give less of it"
+        ConfigError, match=r"feature_shift: with these options features overflow 32-bit numbers; use smaller values"
     ):
         shifted(looks, KEY, x, np.arange(4), 4)
     with pytest.raises(ConfigError, match=r"got blur = \[0.0, 10000.0\]; expected a deviation of at most 100 pixels"):
@@ -179,16 +179,16 @@ LABELS, HOLDER = np.tile(np.arange(5), 40), np.repeat(np.arange(10), 20)
 
 
 def test_nothing_moves():
-    first, seen = Still().window(KEY, np.arange(3), np.array([4, 5, 6]), 7, 8.0)
+    first, seen = NoDrift().window(KEY, np.arange(3), np.array([4, 5, 6]), 7, 8.0)
     assert first.tolist() == [0, 0, 0]
     assert seen.tolist() == [4, 5, 6]
-    assert (Still().order(KEY, LABELS, HOLDER, 5, 10) == np.arange(200)).all()
-    assert (Still().tables(KEY, np.arange(3), 4, 7, 8.0) == np.arange(4)).all()
+    assert (NoDrift().order(KEY, LABELS, HOLDER, 5, 10) == np.arange(200)).all()
+    assert (NoDrift().tables(KEY, np.arange(3), 4, 7, 8.0) == np.arange(4)).all()
 
 
 @pytest.mark.parametrize("common", [True, False])
 def test_the_ring_goes_class_by_class(common):
-    order = Window(common=common).order(KEY, LABELS, HOLDER, 5, 10)
+    order = WindowDrift(common=common).order(KEY, LABELS, HOLDER, 5, 10)
     assert (HOLDER[order] == HOLDER).all()
     assert (np.sort(order) == np.arange(200)).all()
     rings = LABELS[order].reshape(10, 5, 4)
@@ -198,14 +198,14 @@ def test_the_ring_goes_class_by_class(common):
 
 def test_a_window_goes_round_in_its_period_and_keeps_its_size():
     """Share 0.5 of 20 in a period of 10 rounds, all together: round t begins at 2 t, modulo 20, and sees 10."""
-    window = Window(0.5, 10, common=True)
+    window = WindowDrift(0.5, 10, common=True)
     found = [window.window(KEY, np.array([3]), np.array([20]), t, 0.0) for t in range(12)]
     assert [int(first[0]) for first, _ in found] == [0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 0, 2]
     assert {int(seen[0]) for _, seen in found} == {10}
 
 
 def test_clients_begin_anywhere_unless_together():
-    window, ids, sizes = Window(0.3, 50.0, "seconds"), np.arange(20_000), np.full(20_000, 100)
+    window, ids, sizes = WindowDrift(0.3, 50.0, "seconds"), np.arange(20_000), np.full(20_000, 100)
     first, seen = window.window(KEY, ids, sizes, 9, 125.0)
     assert abs(first.mean() - 49.5) < 4 * 100 / np.sqrt(12 * 20_000)
     assert (seen == 30).all()
@@ -214,13 +214,13 @@ def test_clients_begin_anywhere_unless_together():
 
 
 def test_small_and_empty_clients_have_windows():
-    first, seen = Window(0.1).window(KEY, np.arange(3), np.array([0, 1, 3]), 5, 0.0)
+    first, seen = WindowDrift(0.1).window(KEY, np.arange(3), np.array([0, 1, 3]), 5, 0.0)
     assert seen.tolist() == [0, 1, 1]
     assert (first <= [0, 0, 2]).all()
 
 
 def test_a_sudden_swap():
-    drift = SwapLater(start=10, share=1.0)
+    drift = SwapDrift(start=10, share=1.0)
     tables = [drift.tables(KEY, np.arange(4), 6, t, 0.0) for t in (9, 10, 11)]
     assert (tables[0] == np.arange(6)).all()
     assert (tables[1] != np.arange(6)).all()
@@ -230,7 +230,7 @@ def test_a_sudden_swap():
 
 def test_a_swap_that_spreads():
     """From second 100 over 200 s: half of the clients have changed at 200 s, and none changes back."""
-    drift, ids = SwapLater(start=100.0, width=200.0, clock="seconds"), np.arange(20_000)
+    drift, ids = SwapDrift(start=100.0, width=200.0, clock="seconds"), np.arange(20_000)
     changed = [(drift.tables(KEY, ids, 6, 1, t) != np.arange(6)).any(axis=1) for t in (99.0, 150.0, 200.0, 300.0)]
     assert all(near(flags.mean(), share, 20_000) for flags, share in zip(changed, (0, 0.25, 0.5, 1), strict=True))
     assert all((late | ~early).all() for early, late in itertools.pairwise(changed))
@@ -243,7 +243,7 @@ def test_a_swap_that_spreads():
         (FEATURE_SHIFT, {"name": "transform", "blur": [-1, 1]}, "got blur = \\[-1.0, 1.0\\]; .* of at least 0"),
         (FEATURE_SHIFT, {"name": "transform", "degrees": [30, -30]}, "got degrees = \\[30.0, -30.0\\]"),
         (FEATURE_SHIFT, {"name": "domains", "names": ["plain", "invertd"]}, "did you mean 'inverted'"),
-        (FEATURE_SHIFT, {"name": "domains", "names": ["plain", "plain"]}, "at least one look, each once"),
+        (FEATURE_SHIFT, {"name": "domains", "names": ["plain", "plain"]}, "at least one name, each once"),
         (CONCEPT_SHIFT, {"name": "swap", "clusters": 1}, "got clusters = 1; expected at least 2"),
         (CONCEPT_SHIFT, {"name": "swap", "share": 0}, "got share = 0.0; expected a share in \\(0, 1\\]"),
         (DRIFT, {"name": "window", "period": 0}, "got period = 0.0"),
@@ -258,6 +258,11 @@ def test_bad_options_are_named(catalogue, record, message):
 
 
 def test_every_name_builds():
-    assert {type(FEATURE_SHIFT.build(name)) for name in FEATURE_SHIFT.names()} == {Domains, Noise, Plain, Transform}
-    assert {type(CONCEPT_SHIFT.build(name)) for name in CONCEPT_SHIFT.names()} == {Same, Swap}
-    assert {DRIFT.get(name) for name in DRIFT.names()} == {Still, SwapLater, Window}
+    assert {type(FEATURE_SHIFT.build(name)) for name in FEATURE_SHIFT.names()} == {
+        Domains,
+        PixelNoise,
+        NoFeatureShift,
+        ImageTransforms,
+    }
+    assert {type(CONCEPT_SHIFT.build(name)) for name in CONCEPT_SHIFT.names()} == {NoConceptShift, ClassSwap}
+    assert {DRIFT.get(name) for name in DRIFT.names()} == {NoDrift, SwapDrift, WindowDrift}

@@ -1,1 +1,1 @@
-"""Who holds which samples."""
+"""Partitions: which client holds which samples."""

@@ -1,11 +1,11 @@
-"""What every partition shares: checks, shuffled pools of rows per class, and the way from owners to parts."""
+"""Steps that partitions share: checks, shuffled rows per class, and the conversion from owners to parts."""
 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from motley.core.arrays import Floats, Ids
+from motley.core.arrays import Bools, Floats, Ints
 from motley.core.errors import ConfigError
 from motley.core.ragged import Ragged
 
@@ -24,11 +24,11 @@ __all__ = [
 
 
 REDRAWS = 10
-"""How often a law is drawn again before samples are moved instead."""
+"""How often a partition is drawn again before samples are moved instead."""
 
 
-def check(labels: ArrayLike, population: int, min_size: int = 1) -> Ids:
-    """The labels as int64 ``[n]``, once it is known that ``population`` clients can have ``min_size`` samples each.
+def check(labels: ArrayLike, population: int, min_size: int = 1) -> Ints:
+    """Return the labels as int64 ``[n]``; check that ``population`` clients can have ``min_size`` samples each.
 
     Raises
     ------
@@ -55,20 +55,20 @@ def check(labels: ArrayLike, population: int, min_size: int = 1) -> Ids:
     return labels.astype(np.int64)
 
 
-def even_sizes(n: int, population: int) -> Ids:
-    """``n`` samples over the clients as evenly as can be ``[K]``; the first ``n mod K`` clients have one more."""
+def even_sizes(n: int, population: int) -> Ints:
+    """Return client sizes ``[K]`` as even as possible, together ``n``; the first ``n mod K`` clients have one more."""
     return n // population + (np.arange(population) < n % population).astype(np.int64)
 
 
-def pools_of(labels: Ids, rng: np.random.Generator) -> list[Ids]:
-    """Shuffled row numbers of every class that occurs, in the order of the classes."""
+def pools_of(labels: Ints, rng: np.random.Generator) -> list[Ints]:
+    """Return the shuffled row numbers of every class that occurs, in the order of the classes."""
     order = np.argsort(labels, kind="stable")
     ends = np.flatnonzero(np.diff(labels[order])) + 1
     return [rng.permutation(rows) for rows in np.split(order, ends)]
 
 
-def assign(pools: list[Ids], counts: Ids, n: int, order: ArrayLike | None = None) -> Ids:
-    """The owner of every row ``[n]`` (-1: nobody's), taking ``counts[k, c]`` rows from each pool, clients in this order."""
+def assign(pools: list[Ints], counts: Ints, n: int, order: ArrayLike | None = None) -> Ints:
+    """Return the owner of every row ``[n]`` (-1: unused), taking ``counts[k, c]`` rows from each pool, clients in ``order``."""
     who = np.arange(len(counts)) if order is None else np.asarray(order, np.int64)
     owner = np.full(n, -1, np.int64)
     for pool, wanted in zip(pools, counts[who].T, strict=True):
@@ -76,29 +76,29 @@ def assign(pools: list[Ids], counts: Ids, n: int, order: ArrayLike | None = None
     return owner
 
 
-def by_owner(owner: Ids, population: int) -> Ragged:
-    """The rows of each client, sorted; rows of owner -1 are left out."""
+def by_owner(owner: Ints, population: int) -> Ragged:
+    """Return the rows of each client, sorted; rows of owner -1 are left out."""
     order = np.argsort(owner, kind="stable")
     values = order[np.count_nonzero(owner < 0) :]
     sizes = np.bincount(owner[values], minlength=population)
     return Ragged(np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)]), values.astype(np.int64))
 
 
-def cut(shares: Floats, n: int) -> Ids:
-    """``n`` samples in these shares ``[K]`` (together 1): cut points at the floor of the running sum; all n are given."""
+def cut(shares: Floats, n: int) -> Ints:
+    """Return sizes ``[K]`` that divide ``n`` samples in these shares (together 1): cut points at the floor of the running sum."""
     ends = np.minimum(np.floor(np.cumsum(shares) * n + 1e-6), n).astype(np.int64)
     ends[-1] = n
     return np.diff(ends, prepend=0)
 
 
-def shared_evenly(rng: np.random.Generator, held: NDArray[np.bool_], available: Ids) -> Ids:
-    """Samples of each class for each client ``[K, C]`` where the holders of a class share it evenly.
+def shared_evenly(rng: np.random.Generator, held: Bools, available: Ints) -> Ints:
+    """Return how many samples of each class each client gets ``[K, C]`` if the clients of a class share it evenly.
 
     Parameters
     ----------
-    held: who has which class ``[K, C]``. available: samples of each class ``[C]``.
+    held: whether a client has a class ``[K, C]``. available: samples of each class ``[C]``.
 
-    The samples left after even division go one each to holders that follow each other from a random one on.
+    The remainder of the division goes, one sample each, to consecutive clients of the class, from a random one on.
     """
     holders = held.sum(axis=0)
     each, more = np.divmod(available, np.maximum(holders, 1))
@@ -106,16 +106,16 @@ def shared_evenly(rng: np.random.Generator, held: NDArray[np.bool_], available: 
     return np.where(held, each + (turn % np.maximum(holders, 1) < more), 0).astype(np.int64)
 
 
-def note_unused(owner: Ids) -> str:
-    """What to add to a note where rows are nobody's; nothing where there are none."""
+def note_unused(owner: Ints) -> str:
+    """Return the part of a note that counts unused rows; empty if there are none."""
     unused = np.count_nonzero(owner < 0)
-    return f"; {unused} of {len(owner)} samples are of classes that nobody has" if unused else ""
+    return f"; {unused} of {len(owner)} samples are of classes that no client has" if unused else ""
 
 
-def topped_up(sizes: Ids, min_size: int) -> Ids:
-    """Sizes ``[K]`` of at least ``min_size``, what is missing taken one sample at a time from whoever is largest then.
+def topped_up(sizes: Ints, min_size: int) -> Ints:
+    """Return sizes ``[K]`` of at least ``min_size``: missing samples are taken one at a time from the client that is largest then.
 
-    That is a ceiling on all sizes, with the last few samples taken from the first clients that reach it. Needs
+    That is a ceiling on all sizes, with the last few samples taken from the first clients at the ceiling. Requires
     ``len(sizes) * min_size <= sizes.sum()``.
     """
     filled = np.maximum(sizes, min_size)

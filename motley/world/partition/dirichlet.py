@@ -1,13 +1,13 @@
-"""Label skew by Dirichlet draws, in the two laws that share the name (optimisation-and-compression D1, D2).
+"""Label skew by Dirichlet draws, in the two variants that share the name (optimisation-and-compression D1, D2).
 
-``per_class`` (default): every class is cut among the clients by ``q ~ Dir(alpha 1_K)``; sizes vary too. With ``mask`` a client
-that already holds n/K samples gets nothing of later classes (NIID-Bench, Flower, MOON, FedDF); classes go in ascending order.
+``per_class`` (default): every class is divided among the clients by ``q ~ Dir(alpha 1_K)``; sizes vary too. With ``mask`` a client
+that already holds n/K samples gets no samples of later classes (NIID-Bench, Flower, MOON, FedDF); classes go in ascending order.
 
 ``per_client``: sizes are equal and client k draws its samples from its own ``pi_k ~ Dir(alpha 1_C)`` (Hsu et al., FedDyn,
-Flower's inner Dirichlet); a class that is used up leaves all mixtures. Not the same law: here sizes are controlled, there
-they vary.
+Flower's inner Dirichlet); a class that is used up leaves all mixtures. The two distributions differ: here sizes are
+controlled, there they vary.
 
-Deviations: NIID-Bench redraws for ever until the smallest client has ``min_size`` samples, Flower gives up after ten draws.
+Deviations: NIID-Bench redraws without limit until the smallest client has ``min_size`` samples, Flower gives up after ten draws.
 Here: ten redraws, then samples move one at a time from the largest client; the notes say which.
 """
 
@@ -19,8 +19,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from typing_extensions import override
 
-from motley.core.arrays import Ids
+from motley.core.arrays import Ids, Ints
 from motley.core.errors import ConfigError
 from motley.core.keys import Key
 from motley.world.base import Partition, Partitioned
@@ -32,13 +33,13 @@ __all__ = ["Dirichlet"]
 
 @dataclass(frozen=True)
 class Dirichlet(Partition):
-    """Dirichlet label skew.
+    """Label skew by Dirichlet draws.
 
     Parameters
     ----------
     alpha: concentration, above 0; small means few classes per client.
     law: ``per_class`` or ``per_client``, see the module.
-    mask: the balance mask of the per-class law.
+    mask: whether to use the balance mask of the per-class variant.
     min_size: samples every client has at least.
     """
 
@@ -59,8 +60,9 @@ class Dirichlet(Partition):
         if self.min_size < 0:
             raise ConfigError(f"got min_size = {self.min_size}; expected 0 or more samples")
 
-    def split(self, key: Key, labels: Ids, population: int, groups: Ids | None = None) -> Partitioned:
-        """All n samples, disjoint; every client has at least ``min_size``."""
+    @override
+    def split(self, key: Key, labels: Ints, population: int, groups: Ids | None = None) -> Partitioned:
+        """Return disjoint parts of all n samples; every client has at least ``min_size``."""
         labels = check(labels, population, max(self.min_size, 1))
         if self.law == "per_client":
             owner = self._per_client(key.numpy(), labels, population)
@@ -74,8 +76,8 @@ class Dirichlet(Partition):
         note = f"after {REDRAWS} redraws {moved} samples were moved, one at a time, from the client that was largest then"
         return Partitioned(by_owner(owner, population), {"min_size": f"{note} to clients with fewer than {self.min_size}"})
 
-    def _per_class(self, rng: np.random.Generator, labels: Ids, population: int) -> Ids:
-        """Owner of each row ``[n]``: one Dirichlet cut per class."""
+    def _per_class(self, rng: np.random.Generator, labels: Ints, population: int) -> Ints:
+        """Return the owner of each row ``[n]``: one Dirichlet cut per class."""
         sizes = np.zeros(population, np.int64)
         pools = pools_of(labels, rng)
         counts = np.empty((population, len(pools)), np.int64)
@@ -87,8 +89,8 @@ class Dirichlet(Partition):
             sizes += counts[:, c]
         return assign(pools, counts, len(labels))
 
-    def _per_client(self, rng: np.random.Generator, labels: Ids, population: int) -> Ids:
-        """Owner of each row ``[n]``: one Dirichlet mixture per client."""
+    def _per_client(self, rng: np.random.Generator, labels: Ints, population: int) -> Ints:
+        """Return the owner of each row ``[n]``: one Dirichlet mixture per client."""
         pools = pools_of(labels, rng)
         mixtures = rng.dirichlet(np.full(len(pools), self.alpha), population)
         available = np.array([len(rows) for rows in pools])
@@ -96,9 +98,11 @@ class Dirichlet(Partition):
         return assign(pools, counts, len(labels))
 
 
-def fill_up(rng: np.random.Generator, owner: Ids, population: int, min_size: int) -> int:
-    """Give every client ``min_size`` rows, each a random one of the client that is largest then; changes ``owner``, returns how
-    many moved. Needs ``population * min_size <= len(owner)``: then the largest is always above ``min_size``."""
+def fill_up(rng: np.random.Generator, owner: Ints, population: int, min_size: int) -> int:
+    """Move rows in ``owner`` until every client has ``min_size``, and return how many moved.
+
+    Each is a random row of the client that is largest then. Requires ``population * min_size <= len(owner)``: then the largest
+    client is always above ``min_size``."""
     shuffled = rng.permutation(len(owner))
     rows = shuffled[np.argsort(owner[shuffled], kind="stable")]
     sizes = np.bincount(owner, minlength=population)

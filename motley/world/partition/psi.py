@@ -4,12 +4,12 @@ Two readings, because the text of the paper and its released code differ:
 
 ``code`` (default, for reproduction): every client has a dominant class drawn uniformly with replacement; it wants
 ``floor(psi n_per)`` samples of it and ``max(1, floor((n_per - n_dom) / (C - 1)))`` of each other class, ``n_per = floor(n /
-K)``. Pools are dealt in order of the clients without replacement, and what a pool no longer has is simply not given: late
+K)``. Classes are assigned in order of the clients without replacement, and clients get less of a class that runs out: late
 clients of a popular dominant class are small. psi = 0 is *not* iid: every client misses one class; iid in this family is
 psi = 1/C.
 
 ``clean`` (INTERPRETATION): dominant classes are balanced over the clients; sizes are even; labels are drawn from the mixture
-(psi on the dominant class, the rest uniform), and where a class has run out the rest of the mixture fills up.
+(psi on the dominant class, the rest uniform), and a class that has run out is replaced by the rest of the mixture.
 """
 
 from __future__ import annotations
@@ -18,20 +18,21 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from typing_extensions import override
 
-from motley.core.arrays import Floats, Ids
+from motley.core.arrays import Floats, Ids, Ints
 from motley.core.errors import ConfigError
 from motley.core.keys import Key
 from motley.world.base import Partition, Partitioned
 from motley.world.partition.assignment import assign, by_owner, check, even_sizes, pools_of
 from motley.world.partition.mixture import draw_counts
 
-__all__ = ["Psi", "dealt_counts"]
+__all__ = ["Psi", "released_counts"]
 
 
 @dataclass(frozen=True)
 class Psi(Partition):
-    """A dominant class per client.
+    """Every client has a dominant class.
 
     Parameters
     ----------
@@ -47,8 +48,9 @@ class Psi(Partition):
         if self.variant not in ("code", "clean"):
             raise ConfigError(f"got variant = {self.variant!r}; expected 'code' or 'clean'")
 
-    def split(self, key: Key, labels: Ids, population: int, groups: Ids | None = None) -> Partitioned:
-        """Disjoint parts. ``code`` leaves samples over; ``clean`` uses all."""
+    @override
+    def split(self, key: Key, labels: Ints, population: int, groups: Ids | None = None) -> Partitioned:
+        """Return disjoint parts; ``code`` leaves samples unused, ``clean`` uses all."""
         labels, rng = check(labels, population), key.numpy()
         pools = pools_of(labels, rng)
         available = np.array([len(rows) for rows in pools])
@@ -56,7 +58,7 @@ class Psi(Partition):
             raise ConfigError(f"psi needs at least 2 classes, the data has {len(pools)}", "partition")
         if self.variant == "code":
             dominant = rng.integers(len(pools), size=population)
-            counts = dealt_counts(self.psi, dominant, len(labels) // population, available)
+            counts = released_counts(self.psi, dominant, len(labels) // population, available)
         else:
             counts = draw_counts(
                 rng, even_sizes(len(labels), population), self._mixtures(rng, population, len(pools)), available
@@ -66,18 +68,18 @@ class Psi(Partition):
         return Partitioned(by_owner(assign(pools, counts, len(labels)), population), {"psi": note})
 
     def _mixtures(self, rng: np.random.Generator, population: int, classes: int) -> Floats:
-        """Class probabilities ``[K, C]``; dominant classes differ in number by at most one."""
+        """Return class probabilities ``[K, C]``; the numbers of clients per dominant class differ by at most one."""
         mixtures = np.full((population, classes), (1 - self.psi) / (classes - 1))
         mixtures[np.arange(population), rng.permutation(population) % classes] = self.psi
         return mixtures
 
 
-def dealt_counts(psi: float, dominant: Ids, per_client: int, available: Ids) -> Ids:
-    """What the released code deals, ``[K, C]``.
+def released_counts(psi: float, dominant: Ints, per_client: int, available: Ints) -> Ints:
+    """Return how many samples of each class the released code gives each client, ``[K, C]``.
 
     Parameters
     ----------
-    dominant: class of each client ``[K]``, in the order in which they are dealt to. per_client: ``floor(n / K)``.
+    dominant: class of each client ``[K]``, in the order in which samples are assigned. per_client: ``floor(n / K)``.
     available: samples of each class ``[C]``.
     """
     clients, classes = len(dominant), len(available)

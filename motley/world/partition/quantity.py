@@ -1,13 +1,13 @@
 """Quantity skew: clients of very different sizes (optimisation-and-compression D7).
 
-``law = "dirichlet"`` (default, NIID-Bench): sizes follow ``q ~ Dir(beta 1_K)``, cut points ``floor(cumsum(q) n)``; redrawn until the
-smallest client has ``min_size`` samples. ``law = "log_normal"`` (FedDyn): ``n_k`` proportional to ``exp(sigma Z_k)``.
+``law = "dirichlet"`` (default, NIID-Bench): sizes follow ``q ~ Dir(beta 1_K)``, cut points ``floor(cumsum(q) n)``; drawn again until
+the smallest client has ``min_size`` samples. ``law = "log_normal"`` (FedDyn): ``n_k`` proportional to ``exp(sigma Z_k)``.
 
-Labels are the same mixture everywhere (shuffled rows) unless ``alpha`` is given: then client k draws its n_k samples from its own
-``pi_k ~ Dir(alpha 1_C)`` (law D2 with these sizes, FedDyn's unbalanced split): both skews at once, each with its own strength.
+All clients have the same label mixture (shuffled rows) unless ``alpha`` is given: then client k draws its n_k samples from its own
+``pi_k ~ Dir(alpha 1_C)`` (D2 with these sizes, FedDyn's unbalanced split): both skews at once, each with its own strength.
 
-Deviations: NIID-Bench redraws for ever; here ten redraws, then the largest clients give up samples one at a time, and the notes say
-so. FedDyn corrects rounding on one client; here no size is off by more than one.
+Deviations: NIID-Bench redraws without limit; here ten redraws, then samples move one at a time from the largest clients, and the notes
+say so. FedDyn corrects rounding on one client; here no size is off by more than one.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from typing_extensions import override
 
-from motley.core.arrays import Floats, Ids
+from motley.core.arrays import Floats, Ids, Ints
 from motley.core.errors import ConfigError
 from motley.core.keys import Key
 from motley.world.base import Partition, Partitioned
@@ -30,12 +31,12 @@ __all__ = ["Quantity"]
 
 @dataclass(frozen=True)
 class Quantity(Partition):
-    """Unequal sizes.
+    """Clients have different numbers of samples.
 
     Parameters
     ----------
-    law: ``dirichlet`` or ``log_normal``, see the module. beta: concentration of the Dirichlet law, above 0; small is unequal.
-    sigma: deviation of the logarithm of the log-normal law. alpha: label skew on top; None: none.
+    law: ``dirichlet`` or ``log_normal``, see the module. beta: concentration of the Dirichlet law, above 0; small values are unequal.
+    sigma: deviation of the logarithm of the log-normal law. alpha: additional label skew; None: none.
     min_size: samples every client has at least.
 
     Example
@@ -61,8 +62,9 @@ class Quantity(Partition):
         if self.min_size < 0:
             raise ConfigError(f"got min_size = {self.min_size}; expected 0 or more samples")
 
-    def split(self, key: Key, labels: Ids, population: int, groups: Ids | None = None) -> Partitioned:
-        """All n samples, disjoint; every client has at least ``min_size``."""
+    @override
+    def split(self, key: Key, labels: Ints, population: int, groups: Ids | None = None) -> Partitioned:
+        """Return disjoint parts of all n samples; every client has at least ``min_size``."""
         n = len(labels)
         labels = check(np.zeros(n, np.int64) if self.alpha is None else labels, population, max(self.min_size, 1))
         sizes, note = self._sizes(key, n, population)
@@ -75,8 +77,8 @@ class Quantity(Partition):
             owner = assign(pools, draw_counts(rng, sizes, mixtures, np.array([len(rows) for rows in pools])), n)
         return Partitioned(by_owner(owner, population), {"quantity": f"client sizes {sizes.min()} to {sizes.max()}{note}"})
 
-    def _sizes(self, key: Key, n: int, population: int) -> tuple[Ids, str]:
-        """Samples per client ``[K]``, and what was done for the small ones."""
+    def _sizes(self, key: Key, n: int, population: int) -> tuple[Ints, str]:
+        """Return samples per client ``[K]``, and a note on how the minimum was reached."""
         for redraws in range(REDRAWS + 1):
             sizes = cut(self._shares(key.fold(redraws).numpy(), population), n)
             if sizes.min() >= self.min_size:
@@ -86,7 +88,7 @@ class Quantity(Partition):
         return topped_up(sizes, self.min_size), note
 
     def _shares(self, rng: np.random.Generator, population: int) -> Floats:
-        """Shares of the samples ``[K]``, together 1."""
+        """Return the clients' shares of the samples ``[K]``, together 1."""
         if self.law == "dirichlet":
             return rng.dirichlet(np.full(population, self.beta))
         weights = np.exp(self.sigma * rng.standard_normal(population))

@@ -1,10 +1,10 @@
-"""A share of the clients is skewed, the others are not: FLASH's "30 % non-IIDness" (optimisation-and-compression D5).
+"""A share of the clients has skewed labels, the others do not: FLASH's "30 % non-IIDness" (optimisation-and-compression D5).
 
 ``ceil(share K)`` clients, chosen by the key, have 80 % of their samples from one class and 20 % uniformly from the others; the
-rest draw uniformly over all classes. All have ``floor(n / K)`` samples.
+other clients draw uniformly over all classes. All have ``floor(n / K)`` samples.
 
-INTERPRETATION (the paper does not say how samples are allotted): skewed clients are served first, their classes go round a
-random order of all classes, and a client whose class has run out gets the class that is most plentiful then; the notes
+INTERPRETATION (the paper does not say how samples are allotted): skewed clients are served first, their classes cycle
+through a random order of all classes, and samples of a class that has run out are replaced by the most frequent class then; the notes
 count those.
 """
 
@@ -14,8 +14,9 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from typing_extensions import override
 
-from motley.core.arrays import Ids
+from motley.core.arrays import Ids, Ints
 from motley.core.errors import ConfigError
 from motley.core.keys import Key
 from motley.world.base import Partition, Partitioned
@@ -26,7 +27,7 @@ __all__ = ["SkewedShare"]
 
 @dataclass(frozen=True)
 class SkewedShare(Partition):
-    """Some clients skewed, some not.
+    """A share of the clients has a dominant class.
 
     Parameters
     ----------
@@ -41,8 +42,9 @@ class SkewedShare(Partition):
             if not 0 <= getattr(self, name) <= 1:
                 raise ConfigError(f"got {name} = {getattr(self, name)}; expected a share in [0, 1]")
 
-    def split(self, key: Key, labels: Ids, population: int, groups: Ids | None = None) -> Partitioned:
-        """Disjoint parts of equal size; at most K - 1 samples are left over."""
+    @override
+    def split(self, key: Key, labels: Ints, population: int, groups: Ids | None = None) -> Partitioned:
+        """Return disjoint parts of equal size; at most K - 1 samples are unused."""
         labels, rng = check(labels, population), key.numpy()
         pools = pools_of(labels, rng)
         if len(pools) < 2:
@@ -61,8 +63,8 @@ class SkewedShare(Partition):
         note = f"{skewed} of {population} clients skewed; {moved} samples of classes that had run out were replaced"
         return Partitioned(rows, {"skewed_share": note})
 
-    def _wanted(self, rng: np.random.Generator, favourite: int | None, size: int, classes: int) -> Ids:
-        """Samples wanted of each class ``[C]``."""
+    def _wanted(self, rng: np.random.Generator, favourite: int | None, size: int, classes: int) -> Ints:
+        """Return the number of samples wanted of each class ``[C]``."""
         chances = np.full(classes, 1.0 / classes)
         if favourite is None:
             return rng.multinomial(size, chances)
@@ -74,8 +76,8 @@ class SkewedShare(Partition):
         return wanted
 
 
-def served(wanted: Ids, left: Ids) -> tuple[Ids, int]:
-    """What a client gets ``[C]`` of what is left, and how many samples came from another class than wanted."""
+def served(wanted: Ints, left: Ints) -> tuple[Ints, int]:
+    """Return a client's samples of each class ``[C]``, and how many are of another class than wanted."""
     got = np.minimum(wanted, left)
     short = int(wanted.sum() - got.sum())
     for _ in range(short):

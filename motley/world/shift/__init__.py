@@ -1,1 +1,1 @@
-"""How a client's data differ from the pool's."""
+"""Shifts: how the data of clients differ from the pooled data, and how they change over time."""

@@ -1,8 +1,8 @@
-"""What a look does to pictures: rotation, blur, contrast, brightness, noise; each picture its own, whole batches at once.
+"""Image transformations: rotation, blur, contrast, brightness and noise, different for each image, on whole batches.
 
-Pictures are ``[n, C, H, W]`` with black 0 and white 1. The order is rotation (bilinear about the middle, black comes in from outside),
-blur (Gaussian, the border repeated), contrast ``c (x - 1/2) + 1/2`` (-1 is the negative), brightness ``b x``, both cut to [0, 1], and
-noise ``N(0, s^2)``, which is not cut (as NIID-Bench adds it).
+Images are ``[n, C, H, W]`` with black 0 and white 1. The order is rotation (bilinear about the centre, black outside),
+blur (Gaussian, the border repeated), contrast ``c (x - 1/2) + 1/2`` (-1 is the negative), brightness ``b x``, both clipped to [0, 1],
+and noise ``N(0, s^2)``, which is not clipped (as NIID-Bench adds it).
 """
 
 from __future__ import annotations
@@ -10,34 +10,34 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from motley.core.arrays import Floats, Ids
+from motley.core.arrays import Floats, Ints
 from motley.core.keys import Key
 from motley.world.base import Appearance
 
-__all__ = ["blurred", "rotated", "seen"]
+__all__ = ["blurred", "rotated", "transformed"]
 
-Pictures = NDArray[np.float32]
+Images = NDArray[np.float32]
 
 
-def seen(key: Key, x: Pictures, looks: Appearance, rows: Ids) -> Pictures:
-    """The pictures as the looks have them, ``[n, ...]`` like ``x``; noise of a row depends on the key and the row alone."""
+def transformed(key: Key, x: Images, appearance: Appearance, rows: Ints) -> Images:
+    """Return the transformed samples, ``[n, ...]`` like ``x``; the noise of a row depends on the key and its row number alone."""
     out = x
-    if looks.pictures_only:
-        out = blurred(rotated(out, looks.degrees), looks.blur)
-        contrast, brightness = (v.astype(np.float32).reshape(-1, 1, 1, 1) for v in (looks.contrast, looks.brightness))
+    if appearance.needs_images:
+        out = blurred(rotated(out, appearance.degrees), appearance.blur)
+        contrast, brightness = (v.astype(np.float32).reshape(-1, 1, 1, 1) for v in (appearance.contrast, appearance.brightness))
         toned = np.clip(np.clip(contrast * (out - 0.5) + 0.5, 0, 1) * brightness, 0, 1)
-        same = (looks.contrast == 1) & (looks.brightness == 1)
+        same = (appearance.contrast == 1) & (appearance.brightness == 1)
         out = np.where(same.reshape(-1, 1, 1, 1), out, toned)
-    noisy = np.flatnonzero(looks.noise > 0)
+    noisy = np.flatnonzero(appearance.noise > 0)
     if len(noisy):
         drawn = key.normal(rows[noisy], int(np.prod(x.shape[1:]))).reshape(len(noisy), *x.shape[1:])
         out = out.copy()
-        out[noisy] += (looks.noise[noisy].reshape(-1, *(1,) * (x.ndim - 1)) * drawn).astype(np.float32)
+        out[noisy] += (appearance.noise[noisy].reshape(-1, *(1,) * (x.ndim - 1)) * drawn).astype(np.float32)
     return out
 
 
-def rotated(x: Pictures, degrees: Floats) -> Pictures:
-    """Each picture turned counter-clockwise about its middle."""
+def rotated(x: Images, degrees: Floats) -> Images:
+    """Return each image rotated counter-clockwise about its centre."""
     turned = np.flatnonzero(degrees != 0)
     if not len(turned):
         return x
@@ -61,19 +61,19 @@ def rotated(x: Pictures, degrees: Floats) -> Pictures:
     return out
 
 
-def blurred(x: Pictures, sigma: Floats) -> Pictures:
-    """Each picture under its own Gaussian, cut at three deviations of the widest."""
-    hazy = np.flatnonzero(sigma > 0)
-    if not len(hazy):
+def blurred(x: Images, sigma: Floats) -> Images:
+    """Return each image convolved with its own Gaussian, cut off at three standard deviations of the widest."""
+    blurry = np.flatnonzero(sigma > 0)
+    if not len(blurry):
         return x
     reach = int(np.ceil(3 * sigma.max()))
-    weights = np.exp(-0.5 * (np.arange(-reach, reach + 1) / sigma[hazy, None]) ** 2)
+    weights = np.exp(-0.5 * (np.arange(-reach, reach + 1) / sigma[blurry, None]) ** 2)
     weights = (weights / weights.sum(axis=1, keepdims=True)).astype(np.float32)
-    part = x[hazy]
+    part = x[blurry]
     for axis in (2, 3):
         size = part.shape[axis]
         wide = np.pad(part, [(reach, reach) if a == axis else (0, 0) for a in range(4)], mode="edge")
         part = sum(weights[:, i].reshape(-1, 1, 1, 1) * wide.take(range(i, i + size), axis=axis) for i in range(2 * reach + 1))
     out = x.copy()
-    out[hazy] = part
+    out[blurry] = part
     return out

@@ -1,9 +1,9 @@
-"""The same features mean different classes at different clients (optimisation-and-compression D9, INTERPRETATION).
+"""Concept shift: the same features have different labels at different clients (optimisation-and-compression D9, INTERPRETATION).
 
-Every client belongs to one of J clusters, each drawn with the same chance. Cluster 0 keeps its labels; cluster j > 0 calls y
-``pi_j(y)``, where ``pi_j`` swaps ``floor(share C / 2)`` disjoint pairs of classes. Nothing is wrong about these labels: they hold for
+Every client belongs to one of J clusters, drawn uniformly. Cluster 0 keeps its labels; in cluster j > 0 the label of class y is
+``pi_j(y)``, where ``pi_j`` swaps ``floor(share C / 2)`` disjoint pairs of classes. These labels are not noise: they hold for
 training, validation and the client's own test samples. One model cannot fit all clusters, so the highest global accuracy falls:
-report by cluster, and look at the clients' own test sets, not at a common one.
+report by cluster, and on the clients' own test sets instead of a common one.
 """
 
 from __future__ import annotations
@@ -11,28 +11,29 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from typing_extensions import override
 
-from motley.core.arrays import Ids
+from motley.core.arrays import Ids, Ints
 from motley.core.errors import ConfigError
 from motley.core.keys import Key
 from motley.world.base import ConceptShift
 from motley.world.draws import check_share
 
-__all__ = ["Same", "Swap", "swapped"]
+__all__ = ["ClassSwap", "NoConceptShift", "swapped"]
 
 
 @dataclass(frozen=True)
-class Same(ConceptShift):
-    """Everybody means the same."""
+class NoConceptShift(ConceptShift):
+    """All clients have the same labels."""
 
-    def tables(self, key: Key, classes: int) -> Ids:
-        """One cluster that keeps its labels."""
+    @override
+    def tables(self, key: Key, classes: int) -> Ints:
         return np.arange(classes)[None]
 
 
 @dataclass(frozen=True)
-class Swap(ConceptShift):
-    """Clusters of clients that take pairs of classes for each other.
+class ClassSwap(ConceptShift):
+    """Clusters of clients, each with its own pairs of classes swapped.
 
     Parameters
     ----------
@@ -40,7 +41,7 @@ class Swap(ConceptShift):
 
     Example
     -------
-    >>> Swap(2, share=1.0).tables(Key(0), 2).tolist()
+    >>> ClassSwap(2, share=1.0).tables(Key(0), 2).tolist()
     [[0, 1], [1, 0]]
     """
 
@@ -52,22 +53,23 @@ class Swap(ConceptShift):
             raise ConfigError(f'got clusters = {self.clusters}; expected at least 2 (1 is concept_shift = "none")')
         check_share("share", self.share, zero=False)
 
-    def group(self, key: Key, ids: Ids) -> Ids:
-        """The cluster of each client: uniform, its own draw."""
+    @override
+    def group(self, key: Key, ids: Ids) -> Ints:
         return (key.fold("cluster").uniform(ids)[:, 0] * self.clusters).astype(np.int64)
 
-    def tables(self, key: Key, classes: int) -> Ids:
-        """``pi_j`` as rows ``[J, C]``."""
+    @override
+    def tables(self, key: Key, classes: int) -> Ints:
+        """Return ``pi_j`` as rows ``[J, C]``."""
         moved = [swapped(key.fold("pairs", j), self.share, classes) for j in range(1, self.clusters)]
         return np.stack([np.arange(classes), *moved])
 
 
-def swapped(key: Key, share: float, classes: int) -> Ids:
-    """A table ``[C]`` that swaps ``floor(share C / 2)`` disjoint pairs of classes.
+def swapped(key: Key, share: float, classes: int) -> Ints:
+    """Return a table ``[C]`` that swaps ``floor(share C / 2)`` disjoint pairs of classes.
 
     Raises
     ------
-    ConfigError: that is no pair at all.
+    ConfigError: there is not even one pair.
     """
     pairs = int(np.floor(share * classes / 2 + 1e-6))
     if not pairs:

@@ -1,13 +1,13 @@
-"""The distribution moves with time: each client's mix of classes, or what the classes mean.
+"""Drift: each client's mix of classes, or the labels of the classes, change during the run.
 
-Time is ``clock = "rounds"`` or ``"seconds"`` of virtual time. Both kinds are functions of (key, client, time): nothing is remembered,
-and a run that is resumed finds the data as it left them.
+Time is ``clock = "rounds"`` or ``"seconds"`` of virtual time. Both kinds are functions of (key, client, time): nothing is saved, and a
+resumed run continues with the same data.
 
-* ``window``: a client holds all its samples from the start but sees a part of them at a time. They lie on a ring, ordered by class; a
-  window of ``share n_k`` samples goes round it once in ``period``. The number of samples seen stays the same, so local work,
-  durations and weights do.
-* ``swap``: from ``start`` on, pairs of classes are taken for each other (as in :mod:`~motley.world.shift.concept_shift`): at
-  once for everybody, or client by client over ``width``. Training and test labels move together.
+* ``window``: a client holds all its samples from the start but uses a part of them at a time. They are ordered by class on a ring; a
+  window of ``share n_k`` samples moves round it once in ``period``. The number of samples in use is constant, so local work,
+  durations and weights are too.
+* ``swap``: from ``start`` on, pairs of classes are swapped (as in :mod:`~motley.world.shift.concept_shift`): at all clients at once,
+  or client by client over ``width``. Training and test labels change together.
 """
 
 from __future__ import annotations
@@ -16,38 +16,39 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
+from typing_extensions import override
 
-from motley.core.arrays import Ids
+from motley.core.arrays import Ids, Ints
 from motley.core.errors import ConfigError
 from motley.core.keys import Key
 from motley.world.base import Drift
 from motley.world.draws import check_positive, check_share
 from motley.world.shift.concept_shift import swapped
 
-__all__ = ["Still", "SwapLater", "Window"]
+__all__ = ["NoDrift", "SwapDrift", "WindowDrift"]
 
-Clock = Literal["rounds", "seconds"]
-
-
-@dataclass(frozen=True)
-class Still(Drift):
-    """Nothing moves."""
+TimeUnit = Literal["rounds", "seconds"]
 
 
 @dataclass(frozen=True)
-class Window(Drift):
+class NoDrift(Drift):
+    """The distribution does not change."""
+
+
+@dataclass(frozen=True)
+class WindowDrift(Drift):
     """A moving window over each client's samples.
 
     Parameters
     ----------
-    share: of a client's samples that it sees at a time, in (0, 1]. period: rounds or seconds in which the window goes round once.
-    clock: which. common: everybody has the same order of classes and starts together, so that the whole federation drifts; else each
-    client has its own order and start, so that only clients do.
+    share: of a client's samples that it uses at a time, in (0, 1]. period: rounds or seconds in which the window moves round once.
+    clock: the unit of ``period``. common: all clients have the same order of classes and start together, so that the whole federation
+    drifts; else each client has its own order and start, so that only single clients drift.
 
     Example
     -------
-    >>> first, seen = Window(share=0.5, period=4, common=True).window(Key(0), np.arange(2), np.array([8, 100]), 1, 0.0)
-    >>> first.tolist(), seen.tolist()
+    >>> first, length = WindowDrift(share=0.5, period=4, common=True).window(Key(0), np.arange(2), np.array([8, 100]), 1, 0.0)
+    >>> first.tolist(), length.tolist()
     ([2, 25], [4, 50])
     """
 
@@ -55,7 +56,7 @@ class Window(Drift):
 
     share: float = 0.5
     period: float = 100.0
-    clock: Clock = "rounds"
+    clock: TimeUnit = "rounds"
     common: bool = False
 
     def __post_init__(self) -> None:
@@ -63,28 +64,29 @@ class Window(Drift):
         check_positive("period", self.period, "(rounds or seconds, as clock says)")
         _check_clock(self.clock)
 
-    def order(self, key: Key, labels: Ids, owner: Ids, classes: int, population: int) -> Ids:
-        """Places of the samples, client by client, each client's ring by class; random within a class."""
+    @override
+    def order(self, key: Key, labels: Ints, owner: Ids, classes: int, population: int) -> Ints:
+        """Return positions of the samples, client by client, by class on each client's ring; random within a class."""
         ring = labels if self.common else owner * classes + labels
         rank = key.fold("classes").uniform(ring)[:, 0]
         return np.lexsort((key.fold("within").numpy().random(len(labels)), rank, owner))
 
-    def window(self, key: Key, ids: Ids, sizes: Ids, moment: int, time_s: float) -> tuple[Ids, Ids]:
-        """First place and number of places seen."""
+    @override
+    def window(self, key: Key, ids: Ids, sizes: Ints, round_index: int, time_s: float) -> tuple[Ints, Ints]:
         start = np.zeros(len(ids)) if self.common else key.fold("start").uniform(ids)[:, 0]
-        turn = (start + (moment if self.clock == "rounds" else time_s) / self.period) % 1.0
-        seen = np.minimum(np.ceil(self.share * sizes - 1e-6).astype(np.int64), sizes)
-        return np.floor(turn * sizes + 1e-6).astype(np.int64) % np.maximum(sizes, 1), seen
+        turn = (start + (round_index if self.clock == "rounds" else time_s) / self.period) % 1.0
+        length = np.minimum(np.ceil(self.share * sizes - 1e-6).astype(np.int64), sizes)
+        return np.floor(turn * sizes + 1e-6).astype(np.int64) % np.maximum(sizes, 1), length
 
 
 @dataclass(frozen=True)
-class SwapLater(Drift):
-    """Pairs of classes change places at a moment.
+class SwapDrift(Drift):
+    """Pairs of classes are swapped at some time.
 
     Parameters
     ----------
-    start: the first round, or second, at which anybody does. width: rounds or seconds over which clients follow, each at its own
-    moment (uniform); 0: all at once. share: of the classes that are swapped, in (0, 1]. clock: which.
+    start: the first round or second with swapped classes. width: rounds or seconds over which clients follow, each at its own time
+    (uniform); 0: all at once. share: of the classes that are swapped, in (0, 1]. clock: the unit of ``start`` and ``width``.
     """
 
     renames_classes: ClassVar[bool] = True
@@ -92,7 +94,7 @@ class SwapLater(Drift):
     start: float
     width: float = 0.0
     share: float = 0.5
-    clock: Clock = "rounds"
+    clock: TimeUnit = "rounds"
 
     def __post_init__(self) -> None:
         check_positive("start", self.start, "(rounds or seconds, as clock says)", zero=True)
@@ -100,11 +102,11 @@ class SwapLater(Drift):
         check_share("share", self.share, zero=False)
         _check_clock(self.clock)
 
-    def tables(self, key: Key, ids: Ids, classes: int, moment: int, time_s: float) -> Ids:
-        """What each client calls each class now ``[len(ids), C]``."""
-        now = moment if self.clock == "rounds" else time_s
-        late = now >= self.start + self.width * key.fold("start").uniform(ids)[:, 0]
-        return np.where(late[:, None], swapped(key.fold("pairs"), self.share, classes), np.arange(classes))
+    @override
+    def tables(self, key: Key, ids: Ids, classes: int, round_index: int, time_s: float) -> Ints:
+        now = round_index if self.clock == "rounds" else time_s
+        changed = now >= self.start + self.width * key.fold("start").uniform(ids)[:, 0]
+        return np.where(changed[:, None], swapped(key.fold("pairs"), self.share, classes), np.arange(classes))
 
 
 def _check_clock(clock: str) -> None:

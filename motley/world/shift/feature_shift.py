@@ -1,12 +1,12 @@
-"""Features that look different at every client (optimisation-and-compression D8); labels stay.
+"""Feature shift: features are transformed differently at every client (optimisation-and-compression D8); labels stay.
 
 A shift is drawn once per client and changes its training, validation and own test samples alike, before pixels are standardised; a
 common test set stays as it is. Three kinds:
 
-* noise (NIID-Bench): client i of K sees Gaussian noise of deviation ``sigma i / (K - 1)``;
+* noise (NIID-Bench): client i of K has Gaussian noise of standard deviation ``sigma i / (K - 1)``;
 * transform (INTERPRETATION): every client has its own rotation, blur, contrast and brightness, drawn once;
-* domains: every client belongs to one of a few named looks, as FedBN's clients to one of several sets of digits; the domains have
-  equally many clients, and figures can be told by domain.
+* domains: every client has one of a few named appearances, as FedBN's clients have one of several sets of digits; the domains have
+  equally many clients, and results can be reported by domain.
 """
 
 from __future__ import annotations
@@ -15,15 +15,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from typing_extensions import override
 
-from motley.core.arrays import Ids
+from motley.core.arrays import Ids, Ints
 from motley.core.errors import ConfigError, suggest
 from motley.core.keys import Key
 from motley.world.base import Appearance, FeatureShift
 from motley.world.draws import check_positive
-from motley.world.shift.appearance import seen
+from motley.world.shift.appearance import transformed
 
-__all__ = ["DOMAINS", "Domains", "Noise", "Plain", "Transform", "shifted"]
+__all__ = ["DOMAINS", "Domains", "ImageTransforms", "NoFeatureShift", "PixelNoise", "shifted"]
 
 DOMAINS: dict[str, dict[str, float]] = {
     "plain": {},
@@ -33,32 +34,32 @@ DOMAINS: dict[str, dict[str, float]] = {
     "rotated": {"degrees": 90.0},
     "noisy": {"noise": 0.3},
 }
-"""The named looks, and what each changes."""
+"""The named appearances, and the transformations of each."""
 
 _CHUNK = 2048
-_HAZE = 100.0
+_MAX_BLUR = 100.0
 
 
 @dataclass(frozen=True)
-class Plain(FeatureShift):
-    """Features as they are."""
+class NoFeatureShift(FeatureShift):
+    """Features are not transformed."""
 
-    def looks(self, key: Key, ids: Ids, population: int) -> Appearance:
-        """Nothing changed."""
+    @override
+    def appearance(self, key: Key, ids: Ids, population: int) -> Appearance:
         return Appearance.plain(len(ids))
 
 
 @dataclass(frozen=True)
-class Noise(FeatureShift):
-    """Noise that grows with the client's number: client i of K has deviation ``sigma i / (K - 1)``, so client 0 has none.
+class PixelNoise(FeatureShift):
+    """Noise that grows with the client's id: client i of K has standard deviation ``sigma i / (K - 1)``, so client 0 has none.
 
     Parameters
     ----------
-    sigma: deviation of the last client, white being 1 (features of a table: in their own units).
+    sigma: standard deviation of the last client, where white is 1 (features of a table: in their own units).
 
     Example
     -------
-    >>> Noise(0.2).looks(Key(0), np.arange(3), 3).noise.tolist()
+    >>> PixelNoise(0.2).appearance(Key(0), np.arange(3), 3).noise.tolist()
     [0.0, 0.1, 0.2]
     """
 
@@ -67,19 +68,19 @@ class Noise(FeatureShift):
     def __post_init__(self) -> None:
         check_positive("sigma", self.sigma, "(of the noisiest client)")
 
-    def looks(self, key: Key, ids: Ids, population: int) -> Appearance:
-        """Nothing but noise."""
+    @override
+    def appearance(self, key: Key, ids: Ids, population: int) -> Appearance:
         noise = self.sigma * np.asarray(ids, np.float64) / max(population - 1, 1)
         return replace(Appearance.plain(len(ids)), noise=noise)
 
 
 @dataclass(frozen=True)
-class Transform(FeatureShift):
-    """A look of its own for every client, uniform in the given ranges (lowest, highest).
+class ImageTransforms(FeatureShift):
+    """Every client has its own transformations, drawn uniformly from the given ranges (lowest, highest).
 
     Parameters
     ----------
-    brightness, contrast: factors. degrees: rotation, counter-clockwise. blur: deviation in pixels.
+    brightness, contrast: factors. degrees: rotation, counter-clockwise. blur: standard deviation in pixels.
     """
 
     brightness: tuple[float, float] = (0.6, 1.4)
@@ -88,16 +89,16 @@ class Transform(FeatureShift):
     contrast: tuple[float, float] = (1.0, 1.0)
 
     def __post_init__(self) -> None:
-        for name, least in (("brightness", 0.0), ("degrees", -np.inf), ("blur", 0.0), ("contrast", -np.inf)):
+        for name, minimum in (("brightness", 0.0), ("degrees", -np.inf), ("blur", 0.0), ("contrast", -np.inf)):
             low, high = getattr(self, name)
-            if not (least <= low <= high < np.inf and np.isfinite(low)):
-                above = f" of at least {least:g}" if np.isfinite(least) else ""
+            if not (minimum <= low <= high < np.inf and np.isfinite(low)):
+                above = f" of at least {minimum:g}" if np.isfinite(minimum) else ""
                 raise ConfigError(f"got {name} = [{low}, {high}]; expected the lowest and the highest, finite{above}")
-        if self.blur[1] > _HAZE:
-            raise ConfigError(f"got blur = {list(self.blur)}; expected a deviation of at most {_HAZE:g} pixels")
+        if self.blur[1] > _MAX_BLUR:
+            raise ConfigError(f"got blur = {list(self.blur)}; expected a deviation of at most {_MAX_BLUR:g} pixels")
 
-    def looks(self, key: Key, ids: Ids, population: int) -> Appearance:
-        """Four draws per client."""
+    @override
+    def appearance(self, key: Key, ids: Ids, population: int) -> Appearance:
         drawn = key.fold("look").uniform(ids, 4).T
         ranges = (self.degrees, self.blur, self.contrast, self.brightness)
         degrees, blur, contrast, brightness = (low + (high - low) * u for (low, high), u in zip(ranges, drawn, strict=True))
@@ -106,7 +107,7 @@ class Transform(FeatureShift):
 
 @dataclass(frozen=True)
 class Domains(FeatureShift):
-    """Every client in one of a few looks, dealt at random, equally many clients in each (up to one).
+    """Every client has one of a few named appearances, at random, equally many clients each (up to one).
 
     Parameters
     ----------
@@ -125,15 +126,16 @@ class Domains(FeatureShift):
             if name not in DOMAINS:
                 raise ConfigError(f"got {name!r} in names{suggest(name, DOMAINS)}; expected some of: {', '.join(DOMAINS)}")
         if not self.names or len(set(self.names)) != len(self.names):
-            raise ConfigError(f"got names = {list(self.names)}; expected at least one look, each once")
+            raise ConfigError(f"got names = {list(self.names)}; expected at least one name, each once")
 
-    def group(self, key: Key, ids: Ids, population: int) -> Ids:
-        """Each client's place in ``names``."""
+    @override
+    def group(self, key: Key, ids: Ids, population: int) -> Ints:
+        """Return the position of each client's domain in ``names``."""
         place = np.argsort(np.argsort(key.fold("domain").uniform(np.arange(population))[:, 0]))
         return place[ids] % len(self.names)
 
-    def looks(self, key: Key, ids: Ids, population: int) -> Appearance:
-        """That of the client's domain."""
+    @override
+    def appearance(self, key: Key, ids: Ids, population: int) -> Appearance:
         which = self.group(key, ids, population)
         plain = Appearance.plain(len(self.names))
         table = {f: np.array([DOMAINS[name].get(f, getattr(plain, f)[0]) for name in self.names]) for f in vars(plain)}
@@ -150,22 +152,23 @@ def shifted(
     white: ArrayLike = 1.0,
     rows: Ids | None = None,
 ) -> NDArray[np.float32]:
-    """The clients' samples as they see them; the input stays as it is.
+    """Return the clients' samples with each client's transformations; the input is not changed.
 
     Parameters
     ----------
     x: float ``[n, ...]`` in any units. owner: the client of each ``[n]``. population: K.
-    black, white: what 0 and 1 are in these units, a number or one per channel ``[C]`` (standardised pixels: ``-mean / deviation``
-    and ``(1 - mean) / deviation``). rows: numbers of the samples ``[n]``, which key the noise; None: their places here.
+    black, white: the values of black and white in these units, a number or one per channel ``[C]`` (standardised pixels:
+    ``-mean / deviation`` and ``(1 - mean) / deviation``). rows: numbers of the samples ``[n]``, which determine the noise; None: 0
+    .. n - 1.
 
     Raises
     ------
-    ConfigError: pictures are wanted and ``x`` is not ``[n, C, H, W]``, or so much is wanted that no number can hold it.
+    ConfigError: images are needed and ``x`` is not ``[n, C, H, W]``, or the result overflows.
     """
-    of_client = shift.looks(key, np.arange(population), population)
-    if of_client.pictures_only and x.ndim != 4:
+    of_client = shift.appearance(key, np.arange(population), population)
+    if of_client.needs_images and x.ndim != 4:
         raise ConfigError(
-            f'this shift changes pictures [n, C, H, W], the data is {list(x.shape)}; use "noise" or leave it out',
+            f'this shift transforms images [n, C, H, W], the data is {list(x.shape)}; use "noise" or leave it out',
             "feature_shift",
         )
     rows = np.arange(len(x)) if rows is None else rows
@@ -175,8 +178,8 @@ def shifted(
     for begin in range(0, len(x), _CHUNK):
         part = slice(begin, begin + _CHUNK)
         unit = (x[part] - low) / (high - low)
-        with np.errstate(over="ignore", invalid="ignore"):  # said below
-            out[part] = seen(key.fold("noise"), unit, of_client[owner[part]], rows[part]) * (high - low) + low
+        with np.errstate(over="ignore", invalid="ignore"):  # reported below
+            out[part] = transformed(key.fold("noise"), unit, of_client[owner[part]], rows[part]) * (high - low) + low
         if not np.isfinite(out[part]).all():
-            raise ConfigError("with these options features overflow 32-bit numbers; give less of it", "feature_shift")
+            raise ConfigError("with these options features overflow 32-bit numbers; use smaller values", "feature_shift")
     return out

@@ -1,13 +1,13 @@
-"""Wrong labels, drawn once per training sample when the federation is made; never on test labels (D12 of the specification).
+"""Label noise: wrong labels, drawn once per training sample; test labels stay clean (optimisation-and-compression D12).
 
-* symmetric: a label becomes each of the other C - 1 classes with chance rate / (C - 1) (RHFL's code);
-* pair_flip: a label becomes the next class (C - 1 becomes 0) with chance rate;
-* label_flip: every label y of a share of the clients becomes C - 1 - y (clients that attack with their data);
+* symmetric: a label becomes each of the other C - 1 classes with probability rate / (C - 1) (RHFL's code);
+* pair_flip: a label becomes the next class (C - 1 becomes 0) with probability rate;
+* label_flip: every label y of a share of the clients becomes C - 1 - y (data poisoning);
 * beta: symmetric, with a rate per client drawn from Beta(100 mean, 100 - 100 mean) (FLASH: 15 % noise is mean 0.15, deviation
-  0.0355. The kind of noise is not stated there: symmetric is an INTERPRETATION).
+  0.0355. The paper does not state the kind of noise: symmetric is an INTERPRETATION).
 
-``mode = "exact"`` (default) makes exactly ``round(rate_k n_k)`` labels of client k wrong, ``"bernoulli"`` tosses a coin for
-each. ``share``: only that share of the clients, ``round(share K)`` of them chosen by the key, has noisy labels.
+``mode = "exact"`` (default) makes exactly ``round(rate_k n_k)`` labels of client k wrong, ``"bernoulli"`` draws each
+independently. ``share``: only that share of the clients, ``round(share K)`` of them chosen by the key, has noisy labels.
 """
 
 from __future__ import annotations
@@ -16,36 +16,36 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import betaincinv
+from typing_extensions import override
 
-from motley.core.arrays import Floats, Ids
+from motley.core.arrays import Bools, Floats, Ids, Ints
 from motley.core.errors import ConfigError
 from motley.core.keys import Key
 from motley.world.base import LabelNoise
 
-__all__ = ["Beta", "Clean", "LabelFlip", "PairFlip", "Symmetric"]
+__all__ = ["BetaNoise", "CleanLabels", "LabelFlip", "PairFlip", "SymmetricNoise"]
 
 Mode = Literal["exact", "bernoulli"]
 
 
 @dataclass(frozen=True)
-class Clean(LabelNoise):
-    """All labels as they are."""
+class CleanLabels(LabelNoise):
+    """No label is wrong."""
 
-    def apply(self, key: Key, labels: Ids, owner: Ids, classes: int, population: int) -> tuple[Ids, Floats]:
-        """The labels, and zero for everybody."""
+    @override
+    def apply(self, key: Key, labels: Ints, owner: Ids, classes: int, population: int) -> tuple[Ints, Floats]:
         return labels, np.zeros(population)
 
 
 @dataclass(frozen=True)
-class Symmetric(LabelNoise):
-    """Uniformly wrong labels.
+class SymmetricNoise(LabelNoise):
+    """Wrong labels are uniform over the other classes.
 
     Parameters
     ----------
     rate: share of wrong labels, in [0, 1]. mode, share: see the module.
-    inclusive: the chosen labels are drawn anew from *all* C classes, so only ``rate (1 - 1/C)`` become wrong; not the default.
+    inclusive: the chosen labels are drawn from *all* C classes, so only ``rate (1 - 1/C)`` become wrong; not the default.
     """
 
     rate: float
@@ -56,19 +56,19 @@ class Symmetric(LabelNoise):
     def __post_init__(self) -> None:
         _check(self.mode, rate=self.rate, share=self.share)
 
-    def apply(self, key: Key, labels: Ids, owner: Ids, classes: int, population: int) -> tuple[Ids, Floats]:
-        """The noisy labels, and the expected share of wrong ones."""
+    @override
+    def apply(self, key: Key, labels: Ints, owner: Ids, classes: int, population: int) -> tuple[Ints, Floats]:
         rates = np.where(_noisy(key, self.share, population), self.rate, 0.0)
-        hit = _hit(key, rates, owner, self.mode)
+        changed = _changed(key, rates, owner, self.mode)
         if not self.inclusive:
-            return _others(key, labels, hit, classes), rates
+            return _others(key, labels, changed, classes), rates
         anew = key.fold("class").numpy().integers(classes, size=len(labels))
-        return np.where(hit, anew, labels), rates * (1 - 1 / classes)
+        return np.where(changed, anew, labels), rates * (1 - 1 / classes)
 
 
 @dataclass(frozen=True)
-class Beta(LabelNoise):
-    """Symmetric noise of a rate that differs by client.
+class BetaNoise(LabelNoise):
+    """Symmetric noise whose rate differs between clients.
 
     Parameters
     ----------
@@ -84,21 +84,21 @@ class Beta(LabelNoise):
             raise ConfigError(f'got mean = {self.mean}; expected a share in (0, 1); for clean labels use label_noise = "none"')
         _check(self.mode, share=self.share)
 
-    def apply(self, key: Key, labels: Ids, owner: Ids, classes: int, population: int) -> tuple[Ids, Floats]:
-        """The noisy labels, and each client's rate."""
+    @override
+    def apply(self, key: Key, labels: Ints, owner: Ids, classes: int, population: int) -> tuple[Ints, Floats]:
         drawn = self.rates(key, np.arange(population))
         rates = np.where(_noisy(key, self.share, population), drawn, 0.0)
-        return _others(key, labels, _hit(key, rates, owner, self.mode), classes), rates
+        return _others(key, labels, _changed(key, rates, owner, self.mode), classes), rates
 
     def rates(self, key: Key, ids: Ids) -> Floats:
-        """Each client's rate ``[len(ids)]``, by inversion: a client's does not depend on who else is drawn."""
+        """Return each client's rate ``[len(ids)]``, by inversion, so that it depends on the client's id alone."""
         a = 100 * self.mean
         return np.asarray(betaincinv(a, 100 - a, key.fold("rate").uniform(ids)[:, 0]), np.float64)
 
 
 @dataclass(frozen=True)
 class PairFlip(LabelNoise):
-    """Labels mistaken for the next class.
+    """Wrong labels are the next class.
 
     Parameters
     ----------
@@ -112,18 +112,18 @@ class PairFlip(LabelNoise):
     def __post_init__(self) -> None:
         _check(self.mode, rate=self.rate, share=self.share)
 
-    def apply(self, key: Key, labels: Ids, owner: Ids, classes: int, population: int) -> tuple[Ids, Floats]:
-        """The noisy labels, and the rate of each client."""
+    @override
+    def apply(self, key: Key, labels: Ints, owner: Ids, classes: int, population: int) -> tuple[Ints, Floats]:
         _check_classes(classes)
         rates = np.where(_noisy(key, self.share, population), self.rate, 0.0)
-        return np.where(_hit(key, rates, owner, self.mode), (labels + 1) % classes, labels), rates
+        return np.where(_changed(key, rates, owner, self.mode), (labels + 1) % classes, labels), rates
 
 
 @dataclass(frozen=True)
 class LabelFlip(LabelNoise):
-    """Clients that turn all their labels around: y becomes C - 1 - y, for robustness studies.
+    """Some clients flip all their labels: y becomes C - 1 - y, for robustness studies.
 
-    With an odd number of classes the middle one stays what it is; the rates say how much of each client is wrong.
+    With an odd number of classes the middle one is unchanged; the rates are the shares of labels that are wrong.
 
     Parameters
     ----------
@@ -141,8 +141,8 @@ class LabelFlip(LabelNoise):
     def __post_init__(self) -> None:
         _check("exact", share=self.share)
 
-    def apply(self, key: Key, labels: Ids, owner: Ids, classes: int, population: int) -> tuple[Ids, Floats]:
-        """The labels, turned around for those clients, and the share of labels that this makes wrong."""
+    @override
+    def apply(self, key: Key, labels: Ints, owner: Ids, classes: int, population: int) -> tuple[Ints, Floats]:
         _check_classes(classes)
         flipped = np.where(_noisy(key, self.share, population)[owner], classes - 1 - labels, labels)
         wrong = np.bincount(owner, flipped != labels, minlength=population)
@@ -162,14 +162,14 @@ def _check_classes(classes: int) -> None:
         raise ConfigError(f"wrong labels need at least 2 classes, the data has {classes}", "label_noise")
 
 
-def _noisy(key: Key, share: float, population: int) -> NDArray[np.bool_]:
-    """Whose labels are noisy ``[K]``: the ``round(share K)`` clients of lowest draw."""
+def _noisy(key: Key, share: float, population: int) -> Bools:
+    """Return whether each client's labels are noisy ``[K]``: the ``round(share K)`` clients with the lowest draws."""
     drawn = key.fold("clients").uniform(np.arange(population))[:, 0]
     return np.argsort(np.argsort(drawn)) < round(share * population)
 
 
-def _hit(key: Key, rates: Floats, owner: Ids, mode: Mode) -> NDArray[np.bool_]:
-    """Which labels are touched ``[n]``."""
+def _changed(key: Key, rates: Floats, owner: Ids, mode: Mode) -> Bools:
+    """Return which labels are changed ``[n]``."""
     drawn = key.fold("flip").numpy().random(len(owner))
     if mode == "bernoulli":
         return np.asarray(drawn < rates[owner])
@@ -180,8 +180,8 @@ def _hit(key: Key, rates: Floats, owner: Ids, mode: Mode) -> NDArray[np.bool_]:
     return np.asarray(place < np.rint(rates * sizes)[owner])
 
 
-def _others(key: Key, labels: Ids, hit: NDArray[np.bool_], classes: int) -> Ids:
-    """The labels with those hit replaced by one of the other classes, uniformly."""
+def _others(key: Key, labels: Ints, changed: Bools, classes: int) -> Ints:
+    """Return the labels with those in ``changed`` replaced by another class, uniformly."""
     _check_classes(classes)
-    away = key.fold("class").numpy().integers(1, classes, size=len(labels))
-    return np.where(hit, (labels + away) % classes, labels)
+    offset = key.fold("class").numpy().integers(1, classes, size=len(labels))
+    return np.where(changed, (labels + offset) % classes, labels)
