@@ -7,7 +7,7 @@ from typing import Any
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
-from digits_app.task import CLASSES, network, client_digits
+from digits_app.task import CLASSES, client_digits, network
 from motley.adapters.flower import enrolled, measured, wanted
 
 app = ClientApp()
