@@ -27,13 +27,13 @@ from motley.tasks.base import ModelState, Slope
 __all__ = [
     "Aggregator",
     "Algorithm",
-    "Context",
+    "ClientState",
     "Correction",
     "ExtraExchange",
     "Fold",
     "GradientCorrection",
+    "JobContext",
     "Loss",
-    "Memory",
     "Method",
     "NetworkFunction",
     "Part",
@@ -50,7 +50,7 @@ __all__ = [
 ]
 
 Tensors = Mapping[str, Tensor]
-Memory = Mapping[str, Tensor]
+ClientState = Mapping[str, Tensor]
 """What a client keeps between rounds, by name."""
 
 Fold = Literal["mean", "sum", "convex", "max"]
@@ -106,7 +106,7 @@ class PreTrainingSignals(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Context:
+class JobContext:
     """What a correction or loss may know about the job it serves; never an id, never a time.
 
     Parameters
@@ -119,7 +119,7 @@ class Context:
 
     x: Tensor
     download: Tensors
-    memory: Memory | None
+    client_state: ClientState | None
     steps: int
     lr: float
     num_examples: int
@@ -165,7 +165,7 @@ class Loss(_Piece):
             (out,) = torch.autograd.grad(self.loss(leaf, targets, extra).sum(), leaf)
         return out
 
-    def prepare(self, ctx: Context, forward: Callable[[Tensor], Tensor], inputs: Tensor, targets: Tensor) -> Tensors:
+    def prepare(self, context: JobContext, forward: Callable[[Tensor], Tensor], inputs: Tensor, targets: Tensor) -> Tensors:
         """Per-sample extras ``[n, ...]`` computed with the received model in eval mode before step 0 (FLASH's pseudo labels).
         Called only where :attr:`prepares` says so; rows are the client's training samples in order."""
         return {}
@@ -174,7 +174,7 @@ class Loss(_Piece):
         """The loss that this one is built around; itself where it is built around none."""
         return self
 
-    def frozen(self, ctx: Context) -> tuple[ModelState, ...]:
+    def frozen(self, context: JobContext) -> tuple[ModelState, ...]:
         """Models in eval mode whose features a ``whole_model`` loss compares with in this job; none: :meth:`loss` is all."""
         return ()
 
@@ -221,7 +221,7 @@ class Correction(_Piece):
         """What of a model the server keeps, steps and sends; the rest is the clients' own. The default: all of it."""
         return model
 
-    def memory(self, state: ModelState) -> Memory | None:
+    def initial_state(self, state: ModelState) -> ClientState | None:
         """What a client holds before its first round, ``state`` the initial model; None for a method without client memory. The
         same tensors for all clients, so never changed in place."""
         return None
@@ -231,22 +231,22 @@ class Correction(_Piece):
         model = server.model
         return {"x": model.x, "buffers": model.buffers, "counters": model.counters}
 
-    def start(self, download: Tensors, memory: Memory | None) -> ModelState:
+    def start(self, download: Tensors, client_state: ClientState | None) -> ModelState:
         """The model a client starts from (FedBN puts its own normalisation in); used by training, measuring and examining alike."""
         return ModelState(download["x"], download["buffers"], download["counters"])
 
-    def gradient_correction(self, ctx: Context) -> GradientCorrection:
+    def gradient_correction(self, context: JobContext) -> GradientCorrection:
         """The correction of every local step of this job."""
         return GradientCorrection()
 
-    def finish(self, after: ModelState, ctx: Context) -> tuple[Parts, Memory | None]:
+    def finish(self, after: ModelState, context: JobContext) -> tuple[Parts, ClientState | None]:
         """Upload and next memory, from the model after local work."""
         parts = {
-            "delta": Part(after.x - ctx.x, "mean"),
+            "delta": Part(after.x - context.x, "mean"),
             "buffers": Part(after.buffers, "convex"),
             "counters": Part(after.counters, "max"),
         }
-        return parts, ctx.memory
+        return parts, context.client_state
 
     def update(self, parts: Parts) -> Tensor:
         """``[D]``, by how much the client's model moved, as a server reads it from an upload."""
@@ -374,8 +374,8 @@ class Server(_Piece):
         """The next state. Never called with an empty total: a round without uploads leaves everything as it was."""
 
     def update_with_clients(
-        self, state: ServerState, total: Tensors, kept: Mapping[int, Memory], context: ServerContext
-    ) -> tuple[ServerState, Mapping[int, Memory]]:
+        self, state: ServerState, total: Tensors, kept: Mapping[int, ClientState], context: ServerContext
+    ) -> tuple[ServerState, Mapping[int, ClientState]]:
         """The end of a round: the next state, and what the accepted clients keep, ``kept`` when there is nothing to tell them. One
         that is left out keeps what it had before the round."""
         return self.update(state, total, context), kept

@@ -35,7 +35,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from motley.algorithms.base import Algorithm, Context, Correction, Memory, Method, Part, Parts, Tensors
+from motley.algorithms.base import Algorithm, ClientState, Correction, JobContext, Method, Part, Parts, Tensors
 from motley.algorithms.local import Solver
 from motley.core.layout import Entry, Layout
 from motley.core.paper import Paper
@@ -77,11 +77,11 @@ class OwnNorms(Correction):
         """All but BatchNorm."""
         return ModelState(*(value[~own] for value, own in self._with_places(model)))
 
-    def memory(self, state: ModelState) -> Memory:
+    def initial_state(self, state: ModelState) -> ClientState:
         """The initial model's BatchNorm."""
         return {name: value[own] for name, (value, own) in zip(FIELDS, self._with_places(state), strict=True)}
 
-    def start(self, download: Tensors, memory: Memory | None) -> ModelState:
+    def start(self, download: Tensors, client_state: ClientState | None) -> ModelState:
         """What was received around the client's own BatchNorm; around zeros for nobody's."""
         whole = {}
         for name, own in _own(self.layout).items():
@@ -89,20 +89,20 @@ class OwnNorms(Correction):
             places = own.to(received.device)
             whole[name] = received.new_zeros(len(own))
             whole[name][~places] = received
-            if memory is not None:
-                whole[name][places] = memory[name]
+            if client_state is not None:
+                whole[name][places] = client_state[name]
         return ModelState(**whole)
 
-    def finish(self, after: ModelState, ctx: Context) -> tuple[Mapping[str, Part], Memory]:
+    def finish(self, after: ModelState, context: JobContext) -> tuple[Mapping[str, Part], ClientState]:
         """All but BatchNorm goes, BatchNorm stays."""
-        before = ModelState(ctx.x, after.buffers, after.counters)
+        before = ModelState(context.x, after.buffers, after.counters)
         now, then = self.sent(after), self.sent(before)
         parts = {
             "delta": Part(now.x - then.x, "mean"),
             "buffers": Part(now.buffers, "convex"),
             "counters": Part(now.counters, "max"),
         }
-        return parts, self.memory(after)
+        return parts, self.initial_state(after)
 
     def update(self, parts: Parts) -> Tensor:
         """The update, 0 where BatchNorm lies."""

@@ -31,10 +31,10 @@ import torch
 
 from motley.algorithms.base import (
     Algorithm,
-    Context,
+    ClientState,
     Correction,
     GradientCorrection,
-    Memory,
+    JobContext,
     Method,
     Part,
     Server,
@@ -58,22 +58,22 @@ class Dynamic(Correction):
     keeps_state: ClassVar[bool] = True
     alpha: float = 0.01
 
-    def memory(self, state: ModelState) -> Memory:
+    def initial_state(self, state: ModelState) -> ClientState:
         """g_k = 0."""
         return {"g": torch.zeros_like(state.x)}
 
-    def gradient_correction(self, ctx: Context) -> GradientCorrection:
+    def gradient_correction(self, context: JobContext) -> GradientCorrection:
         """Pull toward x, and the client's own linear term."""
-        return GradientCorrection(proximal=self.alpha, offset=-self._own(ctx))
+        return GradientCorrection(proximal=self.alpha, offset=-self._own(context))
 
-    def finish(self, after: ModelState, ctx: Context) -> tuple[Mapping[str, Part], Memory]:
+    def finish(self, after: ModelState, context: JobContext) -> tuple[Mapping[str, Part], ClientState]:
         """The plain update; g_k follows it."""
-        parts, _ = super().finish(after, ctx)
-        return parts, {"g": self._own(ctx) - self.alpha * parts["delta"].value}
+        parts, _ = super().finish(after, context)
+        return parts, {"g": self._own(context) - self.alpha * parts["delta"].value}
 
     @staticmethod
-    def _own(ctx: Context) -> torch.Tensor:
-        return torch.zeros_like(ctx.x) if ctx.memory is None else ctx.memory["g"]
+    def _own(context: JobContext) -> torch.Tensor:
+        return torch.zeros_like(context.x) if context.client_state is None else context.client_state["g"]
 
     def refuses(self, algorithm: Algorithm, solver: Solver, weights: str) -> str | None:
         """Other weights than uniform ones, and another server rule."""

@@ -37,10 +37,10 @@ from torch import Tensor
 
 from motley.algorithms.base import (
     Algorithm,
-    Context,
+    ClientState,
     Correction,
     GradientCorrection,
-    Memory,
+    JobContext,
     Method,
     Part,
     Parts,
@@ -65,17 +65,17 @@ class Normalised(Correction):
     uploads: ClassVar[frozenset[str]] = frozenset({"delta", "solver_norm"})
     mu: float = 0.0
 
-    def gradient_correction(self, ctx: Context) -> GradientCorrection:
+    def gradient_correction(self, context: JobContext) -> GradientCorrection:
         """FedProx's pull, or nothing."""
         return GradientCorrection(proximal=self.mu)
 
-    def finish(self, after: ModelState, ctx: Context) -> tuple[Mapping[str, Part], Memory | None]:
+    def finish(self, after: ModelState, context: JobContext) -> tuple[Mapping[str, Part], ClientState | None]:
         """The mean direction; zero without a step."""
-        parts, memory = super().finish(after, ctx)
-        norm = ctx.solver_norm
+        parts, client_state = super().finish(after, context)
+        norm = context.solver_norm
         delta = parts["delta"].value / norm if norm else parts["delta"].value
         told = torch.full((1,), norm, dtype=delta.dtype, device=delta.device)
-        return {**parts, "delta": Part(delta, "mean"), "solver_norm": Part(told, "mean")}, memory
+        return {**parts, "delta": Part(delta, "mean"), "solver_norm": Part(told, "mean")}, client_state
 
     def update(self, parts: Parts) -> Tensor:
         """The mean direction times ``||a||_1``; zero without a step."""

@@ -37,10 +37,10 @@ import torch
 
 from motley.algorithms.base import (
     Algorithm,
-    Context,
+    ClientState,
     Correction,
     GradientCorrection,
-    Memory,
+    JobContext,
     Method,
     Part,
     ServerContext,
@@ -71,7 +71,7 @@ class Proximal(Correction):
 
     mu: float = 0.1
 
-    def gradient_correction(self, ctx: Context) -> GradientCorrection:
+    def gradient_correction(self, context: JobContext) -> GradientCorrection:
         """The pull, the same for every client and step."""
         return GradientCorrection(proximal=self.mu)
 
@@ -91,14 +91,14 @@ class AdaptiveProximal(Correction):
         """The model, and mu."""
         return {**super().download(server), "mu": server.extra["mu"]}
 
-    def gradient_correction(self, ctx: Context) -> GradientCorrection:
+    def gradient_correction(self, context: JobContext) -> GradientCorrection:
         """The pull of this version."""
-        return GradientCorrection(proximal=float(ctx.download["mu"]))
+        return GradientCorrection(proximal=float(context.download["mu"]))
 
-    def finish(self, after: ModelState, ctx: Context) -> tuple[Mapping[str, Part], Memory | None]:
+    def finish(self, after: ModelState, context: JobContext) -> tuple[Mapping[str, Part], ClientState | None]:
         """The plain update, and the loss."""
-        parts, memory = super().finish(after, ctx)
-        return {**parts, "loss": Part(torch.tensor([ctx.pre_training.loss], dtype=torch.float64), "mean")}, memory
+        parts, client_state = super().finish(after, context)
+        return {**parts, "loss": Part(torch.tensor([context.pre_training.loss], dtype=torch.float64), "mean")}, client_state
 
     def refuses(self, algorithm: Algorithm, solver: Solver, weights: str) -> str | None:
         """A server that keeps no mu, and weights whose sum is not 1."""

@@ -28,7 +28,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from motley.algorithms.base import Algorithm, Context, Loss, Method, Targets, Tensors
+from motley.algorithms.base import Algorithm, JobContext, Loss, Method, Targets, Tensors
 from motley.core.errors import ConfigError
 from motley.core.paper import Paper
 
@@ -77,7 +77,7 @@ class FlashRobust(Loss):
             if not 0.0 <= value < float("inf"):
                 raise ConfigError(f"{name}: got {value}; expected a weight of at least 0, e.g. alpha = 0.1, beta = 4.0")
 
-    def prepare(self, ctx: Context, forward: Callable[[Tensor], Tensor], inputs: Tensor, targets: Tensor) -> Tensors:
+    def prepare(self, context: JobContext, forward: Callable[[Tensor], Tensor], inputs: Tensor, targets: Tensor) -> Tensors:
         """``{"pseudo": [n, C]}``, the received model's class probabilities."""
         return {"pseudo": forward(inputs).softmax(-1)}
 

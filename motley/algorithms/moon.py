@@ -37,7 +37,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cosine_similarity, softplus
 
-from motley.algorithms.base import Algorithm, Context, Correction, Loss, Memory, Method, Part, Tensors
+from motley.algorithms.base import Algorithm, ClientState, Correction, JobContext, Loss, Method, Part, Tensors
 from motley.algorithms.local import Solver
 from motley.core.errors import ConfigError
 from motley.core.paper import Paper
@@ -76,21 +76,23 @@ class Contrastive(Loss):
         """Of the loss without the contrast."""
         return self.base.gradient(outputs, targets, extra)
 
-    def prepare(self, ctx: Context, forward: Callable[[Tensor], Tensor], inputs: Tensor, targets: Tensor) -> Tensors:
+    def prepare(self, context: JobContext, forward: Callable[[Tensor], Tensor], inputs: Tensor, targets: Tensor) -> Tensors:
         """What the loss without the contrast wants."""
-        return self.base.prepare(ctx, forward, inputs, targets)
+        return self.base.prepare(context, forward, inputs, targets)
 
     def within(self) -> Loss:
         """The loss without the contrast."""
         return self.base.within()
 
-    def frozen(self, ctx: Context) -> tuple[ModelState, ...]:
+    def frozen(self, context: JobContext) -> tuple[ModelState, ...]:
         """The received model and the client's previous one; none where it has no previous one."""
-        memory = ctx.memory
-        if memory is None or not memory["rounds"].any():
+        client_state = context.client_state
+        if client_state is None or not client_state["rounds"].any():
             return ()
-        counters = ctx.download["counters"]
-        return ModelState(ctx.x, ctx.download["buffers"], counters), ModelState(memory["x"], memory["buffers"], counters)
+        counters = context.download["counters"]
+        return ModelState(context.x, context.download["buffers"], counters), ModelState(
+            client_state["x"], client_state["buffers"], counters
+        )
 
     def compare(self, outputs: Tensor, targets: Tensor, extra: Tensors, features: Tensor, others: tuple[Tensor, ...]) -> Tensor:
         """See the top of this file."""
@@ -104,14 +106,14 @@ class Remembering(Correction):
 
     keeps_state: ClassVar[bool] = True
 
-    def memory(self, state: ModelState) -> Memory:
+    def initial_state(self, state: ModelState) -> ClientState:
         """No previous model yet: ``rounds`` is 0."""
         return {"x": state.x, "buffers": state.buffers, "rounds": torch.zeros(1, dtype=torch.int64)}
 
-    def finish(self, after: ModelState, ctx: Context) -> tuple[Mapping[str, Part], Memory]:
+    def finish(self, after: ModelState, context: JobContext) -> tuple[Mapping[str, Part], ClientState]:
         """The plain update; the model before averaging is kept."""
-        parts, memory = super().finish(after, ctx)
-        rounds = torch.ones(1, dtype=torch.int64) if memory is None else memory["rounds"] + 1
+        parts, client_state = super().finish(after, context)
+        rounds = torch.ones(1, dtype=torch.int64) if client_state is None else client_state["rounds"] + 1
         return parts, {"x": after.x, "buffers": after.buffers, "rounds": rounds}
 
     def refuses(self, algorithm: Algorithm, solver: Solver, weights: str) -> str | None:

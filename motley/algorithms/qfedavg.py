@@ -40,9 +40,9 @@ from torch import Tensor
 
 from motley.algorithms.base import (
     Algorithm,
-    Context,
+    ClientState,
     Correction,
-    Memory,
+    JobContext,
     Method,
     Part,
     Parts,
@@ -75,11 +75,11 @@ class Fair(Correction):
         """F, whatever q is."""
         return frozenset({"loss"})
 
-    def finish(self, after: ModelState, ctx: Context) -> tuple[Mapping[str, Part], Memory | None]:
+    def finish(self, after: ModelState, context: JobContext) -> tuple[Mapping[str, Part], ClientState | None]:
         """See the top of this file."""
-        parts, memory = super().finish(after, ctx)
-        delta, slope = parts["delta"].value, 1.0 / ctx.lr
-        loss = ctx.pre_training.loss + LEAST_LOSS
+        parts, client_state = super().finish(after, context)
+        delta, slope = parts["delta"].value, 1.0 / context.lr
+        loss = context.pre_training.loss + LEAST_LOSS
         scale = slope * loss**self.q
         steep = self.q * loss ** (self.q - 1.0) * float((slope * delta.double()).square().sum())
         told = torch.tensor([[scale], [steep + scale]], dtype=torch.float64, device=delta.device)
@@ -88,7 +88,7 @@ class Fair(Correction):
             "delta": Part(scale * delta, "mean"),
             "scale": Part(told[0], "mean"),
             "h": Part(told[1], "mean"),
-        }, memory
+        }, client_state
 
     def update(self, parts: Parts) -> Tensor:
         """The upload over its factor."""

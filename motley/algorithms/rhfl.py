@@ -55,10 +55,10 @@ from motley.algorithms import LOSSES
 from motley.algorithms.aggregators.gather import Gather, client_models, needs_gather
 from motley.algorithms.base import (
     Algorithm,
-    Context,
+    ClientState,
     Correction,
     ExtraExchange,
-    Memory,
+    JobContext,
     Method,
     NetworkFunction,
     Part,
@@ -175,7 +175,7 @@ class OwnModel(Correction):
     personal_start: ClassVar[bool] = True
     keeps_state: ClassVar[bool] = True
 
-    def memory(self, state: ModelState) -> Memory:
+    def initial_state(self, state: ModelState) -> ClientState:
         """The initial model."""
         return {"x": state.x, "buffers": state.buffers, "counters": state.counters}
 
@@ -183,13 +183,13 @@ class OwnModel(Correction):
         """Nothing; the soft label is an exchange of the server rule."""
         return {}
 
-    def start(self, download: Tensors, memory: Memory | None) -> ModelState:
+    def start(self, download: Tensors, client_state: ClientState | None) -> ModelState:
         """Its own."""
-        if memory is None:
+        if client_state is None:
             raise ConfigError("a client of RHFL has no model of its own")
-        return ModelState(memory["x"], memory["buffers"], memory["counters"])
+        return ModelState(client_state["x"], client_state["buffers"], client_state["counters"])
 
-    def finish(self, after: ModelState, ctx: Context) -> tuple[Mapping[str, Part], Memory]:
+    def finish(self, after: ModelState, context: JobContext) -> tuple[Mapping[str, Part], ClientState]:
         """Nothing up; the model stays."""
         return {}, {"x": after.x, "buffers": after.buffers, "counters": after.counters}
 
@@ -255,8 +255,8 @@ class Confident(Server):
         )
 
     def update_with_clients(
-        self, state: ServerState, total: Tensors, kept: Mapping[int, Memory], context: ServerContext
-    ) -> tuple[ServerState, Mapping[int, Memory]]:
+        self, state: ServerState, total: Tensors, kept: Mapping[int, ClientState], context: ServerContext
+    ) -> tuple[ServerState, Mapping[int, ClientState]]:
         """In kd the cohort's models learn from one another; one whose loss is not finite goes back to what it was."""
         if not self.own:
             return super().update_with_clients(state, total, kept, context)

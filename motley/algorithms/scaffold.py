@@ -42,10 +42,10 @@ import torch
 
 from motley.algorithms.base import (
     Algorithm,
-    Context,
+    ClientState,
     Correction,
     GradientCorrection,
-    Memory,
+    JobContext,
     Method,
     Part,
     ServerContext,
@@ -81,7 +81,7 @@ class Controlled(Correction):
         """Option I's gradient."""
         return frozenset({"gradient"} if self.option == "I" else ())
 
-    def memory(self, state: ModelState) -> Memory:
+    def initial_state(self, state: ModelState) -> ClientState:
         """c_k = 0."""
         return {"c": torch.zeros_like(state.x)}
 
@@ -89,23 +89,23 @@ class Controlled(Correction):
         """The model, and c."""
         return {**super().download(server), "c": server.extra["c"]}
 
-    def gradient_correction(self, ctx: Context) -> GradientCorrection:
+    def gradient_correction(self, context: JobContext) -> GradientCorrection:
         """``c - c_k``, the same at every step."""
-        return GradientCorrection(offset=ctx.download["c"] - self._own(ctx))
+        return GradientCorrection(offset=context.download["c"] - self._own(context))
 
-    def finish(self, after: ModelState, ctx: Context) -> tuple[Mapping[str, Part], Memory]:
+    def finish(self, after: ModelState, context: JobContext) -> tuple[Mapping[str, Part], ClientState]:
         """The update, and how c_k moved; under option II a job without steps leaves it."""
-        parts, _ = super().finish(after, ctx)
-        own, path = self._own(ctx), ctx.solver_norm * ctx.lr
-        if ctx.pre_training.gradient is not None:
-            moved = ctx.pre_training.gradient - own
+        parts, _ = super().finish(after, context)
+        own, path = self._own(context), context.solver_norm * context.lr
+        if context.pre_training.gradient is not None:
+            moved = context.pre_training.gradient - own
         else:
-            moved = -ctx.download["c"] - parts["delta"].value / path if path else torch.zeros_like(own)
+            moved = -context.download["c"] - parts["delta"].value / path if path else torch.zeros_like(own)
         return {**parts, "dc": Part(moved, "sum")}, {"c": own + moved}
 
     @staticmethod
-    def _own(ctx: Context) -> torch.Tensor:
-        return torch.zeros_like(ctx.x) if ctx.memory is None else ctx.memory["c"]
+    def _own(context: JobContext) -> torch.Tensor:
+        return torch.zeros_like(context.x) if context.client_state is None else context.client_state["c"]
 
     def refuses(self, algorithm: Algorithm, solver: Solver, weights: str) -> str | None:
         """Other weights than uniform ones, option II under Adam, clipping of the corrected gradient, and another server rule."""

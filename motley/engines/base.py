@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from motley.algorithms.base import Algorithm, Memory, Parts, PreTrainingSignals, Tensors
+from motley.algorithms.base import Algorithm, ClientState, Parts, PreTrainingSignals, Tensors
 from motley.algorithms.local import Solver
 from motley.core.keys import Key, Streams
 from motley.core.work import LocalWork
@@ -118,12 +118,12 @@ class JobInputs:
 
     Parameters
     ----------
-    download: tensors that all clients received. memories: client id -> state that the client kept from earlier rounds.
+    download: tensors that all clients received. client_states: client id -> state that the client kept from earlier rounds.
     pre_training: client id -> signals measured on the received model before training.
     """
 
     download: Tensors
-    memories: Mapping[int, Memory | None]
+    client_states: Mapping[int, ClientState | None]
     pre_training: Mapping[int, PreTrainingSignals] = field(default_factory=dict)
 
 
@@ -133,7 +133,7 @@ class TrainResult:
 
     Parameters
     ----------
-    client: id of the client. parts: the upload. memory: state that the client keeps. steps: local steps taken.
+    client: id of the client. parts: the upload. client_state: state that the client keeps. steps: local steps taken.
     signals: the requested learning signals, scalars or arrays. finite: whether the loss and every number of the upload are finite.
     curvature: layer name -> diagonal of the Hessian at the client's final model, for the layers that the job named; layers that
     cannot be differentiated twice are missing.
@@ -141,7 +141,7 @@ class TrainResult:
 
     client: int
     parts: Parts
-    memory: Memory | None
+    client_state: ClientState | None
     steps: int
     signals: Mapping[str, float | NDArray[np.float64]]
     finite: bool
@@ -205,7 +205,7 @@ class Engine(ABC):
         self,
         jobs: Sequence[Job],
         download: Tensors,
-        memories: Mapping[int, Memory | None],
+        client_states: Mapping[int, ClientState | None],
         want: frozenset[str] = frozenset(),
     ) -> Iterator[TrainResult]:
         """Train jobs that all received the same ``download``; yield results in the order of ``jobs``.
@@ -219,7 +219,7 @@ class Engine(ABC):
         self,
         clients: NDArray[np.int64],
         download: Tensors,
-        memories: Mapping[int, Memory | None],
+        client_states: Mapping[int, ClientState | None],
         want: Mapping[str, int | None],
         key: Key,
         data_view: DataView | None = None,

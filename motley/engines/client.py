@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from motley.algorithms.base import Context, GradientCorrection, PreTrainingSignals, Tensors
+from motley.algorithms.base import GradientCorrection, JobContext, PreTrainingSignals, Tensors
 from motley.algorithms.local import Block
 from motley.core.errors import EngineError, MotleyError
 from motley.core.keys import Key
@@ -125,7 +125,7 @@ class Client:
         part = self.samples.training
         return torch.from_numpy(part.positions(np.array([job.client]), job.data_view)).to(part.rows.device)
 
-    def _steps(self, job: Job, ctx: Context, gradient_correction: GradientCorrection, measured: bool) -> TrainStats:
+    def _steps(self, job: Job, ctx: JobContext, gradient_correction: GradientCorrection, measured: bool) -> TrainStats:
         """Take the steps and return their statistics, with gradient norms if they are to be ``measured``."""
         setting, samples, model = self.setting, self.samples, self.model
         positions = self.positions(job)
@@ -177,7 +177,7 @@ class Client:
             return loss.loss(outputs, targets, extra)
         return loss.compare(outputs, targets, extra, self._feature_hook.take(), self.frozen.features(inputs))
 
-    def _blocks(self, ctx: Context, gradient_correction: GradientCorrection) -> list[Block]:
+    def _blocks(self, ctx: JobContext, gradient_correction: GradientCorrection) -> list[Block]:
         """Return the solver's blocks: one for the whole flat vector, or one for each parameter where gradients stay separate."""
         model = self.model
         flat = [
@@ -193,7 +193,7 @@ class Client:
             blocks.append(Block(parameter.data.unsqueeze(0), *others))  # type: ignore[arg-type]
         return blocks
 
-    def _extras(self, ctx: Context, job: Job, positions: Tensor) -> Tensors:
+    def _extras(self, ctx: JobContext, job: Job, positions: Tensor) -> Tensors:
         """Return the per-sample tensors that the loss prepares; the model is loaded already."""
         loss = self.setting.algorithm.loss
         if not loss.prepares:
@@ -284,28 +284,30 @@ class Client:
         return outputs
 
 
-def context(setting: Setting, job: Job, inputs: JobInputs) -> tuple[ModelState, Context, GradientCorrection]:
+def context(setting: Setting, job: Job, inputs: JobInputs) -> tuple[ModelState, JobContext, GradientCorrection]:
     """Return the model a client starts from, the context of its job, and the correction of its gradients.
 
-    ``Context.x`` is the starting model: the received one after the correction's ``start``.
+    ``JobContext.x`` is the starting model: the received one after the correction's ``start``.
     """
-    download, memory = inputs.download, inputs.memories.get(job.client)
-    start = setting.algorithm.correction.start(download, memory)
+    download, client_state = inputs.download, inputs.client_states.get(job.client)
+    start = setting.algorithm.correction.start(download, client_state)
     examples = int(setting.task.federation.seen[job.client])
     norm = setting.solver.solver_norm(job.steps, 0.0, job.lr)
     signals = inputs.pre_training.get(job.client, PreTrainingSignals())
-    ctx = Context(start.x, download, memory, job.steps, job.lr, examples, norm, setting.task.layout, signals)
+    ctx = JobContext(start.x, download, client_state, job.steps, job.lr, examples, norm, setting.task.layout, signals)
     gradient_correction = setting.algorithm.correction.gradient_correction(ctx)
     if gradient_correction.proximal:
         ctx = dataclasses.replace(ctx, solver_norm=setting.solver.solver_norm(job.steps, gradient_correction.proximal, job.lr))
     return start, ctx, gradient_correction
 
 
-def finish(setting: Setting, job: Job, ctx: Context, after: ModelState, stats: TrainStats, want: frozenset[str]) -> TrainResult:
-    """Return a job's upload, memory and signals from the model after training and the training statistics."""
+def finish(
+    setting: Setting, job: Job, ctx: JobContext, after: ModelState, stats: TrainStats, want: frozenset[str]
+) -> TrainResult:
+    """Return a job's upload, client state and signals from the model after training and the training statistics."""
     sent, kept = setting.algorithm.correction.finish(after, ctx)
     parts = {name: part._replace(value=part.value.cpu()) for name, part in sent.items()}
-    memory = None if kept is None else {name: value.cpu() for name, value in kept.items()}
+    client_state = None if kept is None else {name: value.cpu() for name, value in kept.items()}
     signals: dict[str, float | NDArray[np.float64]] = {"loss": stats.loss}
     if "loss_rms" in want:
         signals["loss_rms"] = stats.loss_rms
@@ -314,7 +316,7 @@ def finish(setting: Setting, job: Job, ctx: Context, after: ModelState, stats: T
     if "update_norm" in want:
         signals["update_norm"] = float((after.x - ctx.x).double().norm())
     finite = (not stats.steps or math.isfinite(stats.loss)) and all(_finite(part.value) for part in parts.values())
-    return TrainResult(job.client, parts, memory, stats.steps, signals, finite)
+    return TrainResult(job.client, parts, client_state, stats.steps, signals, finite)
 
 
 def squared_norms(gradients: Iterable[Tensor]) -> Tensor:

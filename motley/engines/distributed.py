@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from motley.algorithms.base import Memory, Tensors
+from motley.algorithms.base import ClientState, Tensors
 from motley.core.arrays import Floats, Ints
 from motley.core.errors import ConfigError, ContractError
 from motley.core.keys import Key
@@ -121,7 +121,7 @@ class Distributed(Engine):
         self,
         jobs: Sequence[Job],
         download: Tensors,
-        memories: Mapping[int, Memory | None],
+        client_states: Mapping[int, ClientState | None],
         want: frozenset[str] = frozenset(),
     ) -> Iterator[TrainResult]:
         """See :meth:`Engine.train`. Worked off in windows whose results fit in memory; the next one begins before one is through."""
@@ -135,7 +135,7 @@ class Distributed(Engine):
         orders = []
         for chunk in chunks:
             some = [jobs[i] for i in chunk]
-            kept = {job.client: memories[job.client] for job in some if job.client in memories}
+            kept = {job.client: client_states[job.client] for job in some if job.client in client_states}
             orders.append(Order("train", (some, kept, want), _clients([job.client for job in some])))
         done: dict[int, TrainResult] = {}
         first = 0
@@ -157,7 +157,7 @@ class Distributed(Engine):
         self,
         clients: Ints,
         download: Tensors,
-        memories: Mapping[int, Memory | None],
+        client_states: Mapping[int, ClientState | None],
         want: Mapping[str, int | None],
         key: Key,
         data_view: DataView | None = None,
@@ -168,12 +168,14 @@ class Distributed(Engine):
         passes = sum(3 if MEASURED[name][1] == "gradient" else 1 for name in want if name in MEASURED)
         parts = self._parts(int(sizes.sum()) * passes, len(clients))
         if parts == 1:
-            return self._near.measure(clients, download, memories, want, key, data_view)
+            return self._near.measure(clients, download, client_states, want, key, data_view)
         cuts = np.searchsorted(np.cumsum(sizes), np.linspace(0, sizes.sum(), parts + 1)[1:-1])
         orders = []
         for at in filter(len, np.split(np.arange(len(clients)), cuts)):
             some, seen = clients[at], None if data_view is None else data_view[at]
-            kept = {client: memories[client] for client in some.tolist() if client in memories} if memories else {}
+            kept = (
+                {client: client_states[client] for client in some.tolist() if client in client_states} if client_states else {}
+            )
             orders.append(Order("measure", (some, kept, dict(want), key, seen), _clients(some.tolist())))
         found = list(self._crew.run(orders, dict(download), len(orders)))
         return {name: np.concatenate([part[name] for part in found]) for name in want}
@@ -221,10 +223,10 @@ def _clients(ids: Sequence[int]) -> str:
 
 def _own_memory(trained: TrainResult) -> TrainResult:
     """What is kept of a client outlives the chunk's block, so it gets a place of its own."""
-    if trained.memory is None and not trained.curvature:
+    if trained.client_state is None and not trained.curvature:
         return trained
-    memory = None if trained.memory is None else _copied(trained.memory)
-    return dataclasses.replace(trained, memory=memory, curvature=_copied(trained.curvature))
+    client_state = None if trained.client_state is None else _copied(trained.client_state)
+    return dataclasses.replace(trained, client_state=client_state, curvature=_copied(trained.curvature))
 
 
 def _copied(tensors: Tensors) -> dict[str, torch.Tensor]:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from motley.algorithms.base import Memory, PreTrainingSignals, Tensors
+from motley.algorithms.base import ClientState, PreTrainingSignals, Tensors
 from motley.core.arrays import Floats, Ints
 from motley.core.errors import ContractError, EngineError
 from motley.core.keys import Key
@@ -79,36 +79,38 @@ class LocalEngine(Engine):
         self.prober = Prober(setting, self.samples, self.client, self.inner)
 
     def _on_device(
-        self, download: Tensors, memories: Mapping[int, Memory | None], clients: Iterable[int]
-    ) -> tuple[Tensors, dict[int, Memory | None]]:
-        """Return the download and these clients' memories on the device; tensors that lie there already are not copied."""
+        self, download: Tensors, client_states: Mapping[int, ClientState | None], clients: Iterable[int]
+    ) -> tuple[Tensors, dict[int, ClientState | None]]:
+        """Return the download and these clients' states on the device; tensors that lie there already are not copied."""
 
         def moved(tensors: Tensors) -> Tensors:
             return {name: value.to(self.setting.device) for name, value in tensors.items()}
 
-        kept = {client: memories[client] for client in clients if client in memories}
-        return moved(download), {client: None if memory is None else moved(memory) for client, memory in kept.items()}
+        kept = {client: client_states[client] for client in clients if client in client_states}
+        return moved(download), {client: None if state is None else moved(state) for client, state in kept.items()}
 
     @override
     def train(
         self,
         jobs: Sequence[Job],
         download: Tensors,
-        memories: Mapping[int, Memory | None],
+        client_states: Mapping[int, ClientState | None],
         want: frozenset[str] = frozenset(),
     ) -> Iterator[TrainResult]:
         """See :meth:`Engine.train`. Jobs are trained in windows whose results fit in memory; signals of the received model that the
         selector or the correction wants are measured first, for a whole window at once."""
-        download, memories = self._on_device(download, memories, [job.client for job in jobs])
+        download, client_states = self._on_device(download, client_states, [job.client for job in jobs])
         needed = self.setting.algorithm.correction.pre_training
         probed = dict.fromkeys({measured for reported, measured in PRE_TRAINING.items() if reported in want} | needed)
         window = window_of(self.setting, self.threads)
         for begin in range(0, len(jobs), window):
             some = jobs[begin : begin + window]
             clients = np.array([job.client for job in some], dtype=np.int64)
-            measured = self.prober.measure(clients, download, memories, probed, _NO_KEY, DataView.of(some)) if probed else {}
+            measured = (
+                self.prober.measure(clients, download, client_states, probed, _NO_KEY, DataView.of(some)) if probed else {}
+            )
             signals = {job.client: self._pre_training(measured, i) for i, job in enumerate(some)} if needed else {}
-            inputs = JobInputs(download, memories, signals)
+            inputs = JobInputs(download, client_states, signals)
             for i, trained in enumerate(self._train(some, inputs, want)):
                 found = {name: float(measured[PRE_TRAINING[name]][i]) for name in want if name in PRE_TRAINING}
                 if some[i].layers and trained.finite:
@@ -134,14 +136,14 @@ class LocalEngine(Engine):
         self,
         clients: Ints,
         download: Tensors,
-        memories: Mapping[int, Memory | None],
+        client_states: Mapping[int, ClientState | None],
         want: Mapping[str, int | None],
         key: Key,
         data_view: DataView | None = None,
     ) -> dict[str, Floats]:
         clients = np.asarray(clients, dtype=np.int64)
-        download, memories = self._on_device(download, memories, clients.tolist() if memories else ())
-        return self.prober.measure(clients, download, memories, want, key, data_view)
+        download, client_states = self._on_device(download, client_states, clients.tolist() if client_states else ())
+        return self.prober.measure(clients, download, client_states, want, key, data_view)
 
     @override
     def recalibrate(

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from motley.algorithms import LOSSES
-from motley.algorithms.base import Loss, Memory, Tensors
+from motley.algorithms.base import ClientState, Loss, Tensors
 from motley.core.arrays import Floats, Ints
 from motley.core.errors import ContractError
 from motley.core.keys import Key
@@ -46,7 +46,7 @@ class Prober:
         self,
         clients: Ints,
         download: Tensors,
-        memories: Mapping[int, Memory | None],
+        client_states: Mapping[int, ClientState | None],
         want: Mapping[str, int | None],
         key: Key,
         data_view: DataView | None = None,
@@ -55,7 +55,7 @@ class Prober:
         unknown = set(want) - set(MEASURED)
         if unknown:
             raise ContractError(f"cannot measure {', '.join(sorted(unknown))}; a probe measures: {', '.join(sorted(MEASURED))}")
-        starts = list(self._starts(clients, download, memories))
+        starts = list(self._starts(clients, download, client_states))
         found = {}
         with torch_threads(self.inner):
             gradients = {name: batches for name, batches in want.items() if MEASURED[name][1] == "gradient"}
@@ -67,16 +67,16 @@ class Prober:
         return {name: found[name] for name in want}
 
     def _starts(
-        self, clients: Ints, download: Tensors, memories: Mapping[int, Memory | None]
+        self, clients: Ints, download: Tensors, client_states: Mapping[int, ClientState | None]
     ) -> Iterator[tuple[Ints, ModelState]]:
         """Yield groups of clients (indices into ``clients``) that start from the same model, and this model."""
         correction = self.setting.algorithm.correction
         alone = np.array(
-            [correction.personal_start and memories.get(int(client)) is not None for client in clients], dtype=bool
+            [correction.personal_start and client_states.get(int(client)) is not None for client in clients], dtype=bool
         )
         for group in [np.flatnonzero(~alone), *np.flatnonzero(alone)[:, None]]:
             if len(group):
-                yield group, correction.start(download, memories.get(int(clients[group[0]])))
+                yield group, correction.start(download, client_states.get(int(clients[group[0]])))
 
     def _mean_loss(
         self,

@@ -48,11 +48,11 @@ class Worker:
             return Failed(self._broken or RuntimeError("this worker was ended"))
         try:
             if order.call == "train":
-                jobs, memories, want = order.own
-                return list(engine.train(jobs, posted, memories, want))
+                jobs, client_states, want = order.own
+                return list(engine.train(jobs, posted, client_states, want))
             if order.call == "measure":
-                clients, memories, wanted, key, data_view = order.own
-                return engine.measure(clients, posted, memories, wanted, key, data_view)
+                clients, client_states, wanted, key, data_view = order.own
+                return engine.measure(clients, posted, client_states, wanted, key, data_view)
             return engine.evaluate(posted, *order.own)
         except Exception as error:
             return Failed(error)

@@ -14,7 +14,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from motley.algorithms import LOSSES
 from motley.algorithms.aggregators.mean import Mean
-from motley.algorithms.base import Algorithm, Correction, Memory
+from motley.algorithms.base import Algorithm, ClientState, Correction
 from motley.algorithms.fedavg import Average
 from motley.core.errors import ConfigError
 from motley.core.keys import Streams
@@ -113,7 +113,7 @@ def prepare(experiment: Experiment, data: Path | None = None, task: Task | None 
 
 
 def _vault(
-    experiment: Experiment, plan: RunConfig, selector: Selector[Any], first: Memory | None, folder: Path | None
+    experiment: Experiment, plan: RunConfig, selector: Selector[Any], first: ClientState | None, folder: Path | None
 ) -> ClientStates:
     """Where client memories lie; refused where not all that may come to be kept has room."""
     population, rounds = len(plan.setting.task.federation), experiment.stop.rounds

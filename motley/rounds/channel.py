@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from motley.algorithms.base import Context, Correction, ExtraExchange, Parts, ServerState, Tensors
+from motley.algorithms.base import Correction, ExtraExchange, JobContext, Parts, ServerState, Tensors
 from motley.core.arrays import Ids
 from motley.core.layout import Layout
 from motley.engines.base import TrainResult
@@ -145,9 +145,9 @@ class Channel:
 def empty_upload(correction: Correction, server: ServerState, first: ModelState, layout: Layout) -> Parts:
     """The upload of a client whose model did not move: no other has other parts or shapes. ``first``: the model that clients begin
     with."""
-    download, memory = correction.download(server), correction.memory(first)
+    download, memory = correction.download(server), correction.initial_state(first)
     start = correction.start(download, memory)
-    return correction.finish(start, Context(start.x, download, memory, 1, 1.0, 1, 1.0, layout))[0]
+    return correction.finish(start, JobContext(start.x, download, memory, 1, 1.0, 1, 1.0, layout))[0]
 
 
 def _form(value: Tensor) -> PacketSpec:

@@ -25,7 +25,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from motley.algorithms.base import Memory
+from motley.algorithms.base import ClientState
 from motley.core.errors import ConfigError, ContractError, StoreError
 from motley.results.stream import disk_error
 from motley.rounds.checkpoint import KEPT, pack_tensors, unpack_tensors
@@ -33,7 +33,7 @@ from motley.rounds.checkpoint import KEPT, pack_tensors, unpack_tensors
 __all__ = ["ClientStates", "DiskClientStates", "free_memory", "open_client_states", "row_bytes"]
 
 
-class ClientStates(Mapping[int, Memory]):
+class ClientStates(Mapping[int, ClientState]):
     """Memories by client, of those that have one of their own; in RAM.
 
     Parameters
@@ -49,12 +49,12 @@ class ClientStates(Mapping[int, Memory]):
     ([7], [0.0, 0.0])
     """
 
-    def __init__(self, first: Memory | None) -> None:
+    def __init__(self, first: ClientState | None) -> None:
         self.first = first
         self._kept: dict[int, Any] = {}
 
-    def __getitem__(self, client: int) -> Memory:
-        kept: Memory = self._kept[client]
+    def __getitem__(self, client: int) -> ClientState:
+        kept: ClientState = self._kept[client]
         return kept
 
     def __iter__(self) -> Iterator[int]:
@@ -63,11 +63,11 @@ class ClientStates(Mapping[int, Memory]):
     def __len__(self) -> int:
         return len(self._kept)
 
-    def of(self, clients: Iterable[int]) -> dict[int, Memory | None]:
+    def of(self, clients: Iterable[int]) -> dict[int, ClientState | None]:
         """What these clients keep, the first memory for who has none of its own. Empty for a method without memory."""
         return {} if self.first is None else {int(client): self.get(int(client), self.first) for client in clients}
 
-    def put(self, client: int, memory: Memory) -> None:
+    def put(self, client: int, memory: ClientState) -> None:
         """Exchange what a client keeps.
 
         Raises
@@ -79,7 +79,7 @@ class ClientStates(Mapping[int, Memory]):
             raise ContractError(f"client {client} would keep {got}; its method's first memory is {expected}")
         self._put(client, memory)
 
-    def _put(self, client: int, memory: Memory) -> None:
+    def _put(self, client: int, memory: ClientState) -> None:
         """A view of a batch of clients would keep all of the batch alive."""
         self._kept[client] = {
             name: value.clone() if value.untyped_storage().nbytes() > value.nbytes else value for name, value in memory.items()
@@ -109,7 +109,7 @@ class DiskClientStates(ClientStates):
     first: as for :class:`ClientStates`. folder: where the file ``memories.rows`` comes to lie; made with the first row.
     """
 
-    def __init__(self, first: Memory, folder: Path) -> None:
+    def __init__(self, first: ClientState, folder: Path) -> None:
         super().__init__(first)
         self.path = folder / "memories.rows"
         self._bytes = row_bytes(first)
@@ -119,7 +119,7 @@ class DiskClientStates(ClientStates):
         self._free: list[int] = []  # rows that nobody names
         self._end = 0  # rows in the file
 
-    def __getitem__(self, client: int) -> Memory:
+    def __getitem__(self, client: int) -> ClientState:
         row, checksum = self._kept[client]
         raw = b""
         with suppress(OSError), self.path.open("rb") as file:
@@ -135,7 +135,7 @@ class DiskClientStates(ClientStates):
             at += like.nbytes
         return unpack_tensors(out)
 
-    def _put(self, client: int, memory: Memory) -> None:
+    def _put(self, client: int, memory: ClientState) -> None:
         arrays = pack_tensors(memory)
         raw = b"".join(arrays[name].tobytes() for name in self.first or {})
         row = self._free.pop() if self._free else self._end
@@ -187,13 +187,13 @@ class DiskClientStates(ClientStates):
         self._free = [row for row in range(self._end) if row not in self._pinned]
 
 
-def row_bytes(memory: Memory) -> int:
+def row_bytes(memory: ClientState) -> int:
     """Bytes of what one client keeps."""
     return sum(value.nbytes for value in memory.values())
 
 
 def open_client_states(
-    where: Literal["ram", "disk"], first: Memory | None, population: int, reached: int, moved: int, folder: Path | None
+    where: Literal["ram", "disk"], first: ClientState | None, population: int, reached: int, moved: int, folder: Path | None
 ) -> ClientStates:
     """A vault in which everything will find room.
 
@@ -255,6 +255,6 @@ def _free_disk(folder: Path) -> int:
     return shutil.disk_usage(folder).free
 
 
-def _form(memory: Memory) -> dict[str, tuple[str, tuple[int, ...]]]:
+def _form(memory: ClientState) -> dict[str, tuple[str, tuple[int, ...]]]:
     """Dtype and shape by name."""
     return {name: (str(value.dtype).removeprefix("torch."), tuple(value.shape)) for name, value in memory.items()}

@@ -42,7 +42,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from motley.algorithms.base import Context, Tensors
+from motley.algorithms.base import JobContext, Tensors
 from motley.core.arrays import Floats, Ids
 from motley.core.errors import EngineError
 from motley.core.keys import Key
@@ -146,7 +146,7 @@ class Diagnostics:
         if not (all(one) and unclipped.plain and (lines.version == step - 1).all()):
             return {}
         rate, steps = float(lr[0]), int(lines.steps[0])
-        ctx = Context(sent["x"], sent, None, steps, rate, 1, float(steps), self.setting.task.layout)
+        ctx = JobContext(sent["x"], sent, None, steps, rate, 1, float(steps), self.setting.task.layout)
         gradient_correction = self.setting.algorithm.correction.gradient_correction(ctx)
         if gradient_correction.offset is not None:
             return {"local_rate": steps * rate}

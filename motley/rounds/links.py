@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from motley.algorithms.base import Memory, Tensors
+from motley.algorithms.base import ClientState, Tensors
 from motley.core.arrays import Floats, Ids
 from motley.core.keys import Key
 from motley.engines.base import DataViews, Engine
@@ -16,7 +16,7 @@ from motley.world.base import Network
 __all__ = ["Links"]
 
 
-Memories = Callable[[Ids], Mapping[int, Memory | None]]
+Memories = Callable[[Ids], Mapping[int, ClientState | None]]
 
 
 class Links:

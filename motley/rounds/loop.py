@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from motley.algorithms.base import Memory, ServerState, Tensors, aggregate
+from motley.algorithms.base import ClientState, ServerState, Tensors, aggregate
 from motley.algorithms.weights import divide_by, raw_weights
 from motley.core.arrays import Floats, Ids
 from motley.core.keys import Key
@@ -284,7 +284,7 @@ class RoundLoop:
 
     def _update(self, landed: InFlight, counted: NDArray[np.bool_], total: Tensors, results: Mapping[int, TrainResult]) -> None:
         room = server_context_at(self.plan, self.engine, self.version, int(counted.sum()), self._sees)
-        memories = {results[i].client: results[i].memory for i in np.flatnonzero(counted).tolist()}
+        memories = {results[i].client: results[i].client_state for i in np.flatnonzero(counted).tolist()}
         kept = {client: memory for client, memory in memories.items() if memory is not None}
         self.server, after = self.algorithm.server.update_with_clients(self.server, total, kept, room)
         self.decoded.step(total)
@@ -340,7 +340,7 @@ class RoundLoop:
         """The model that a client which never took part would start from now."""
         return self.algorithm.correction.start(self.algorithm.correction.download(self.server), self.memories.first)
 
-    def _starts(self, ids: Ids) -> dict[int, Memory | None]:
+    def _starts(self, ids: Ids) -> dict[int, ClientState | None]:
         """What these clients keep, where what is measured of a model depends on it."""
         own = self.algorithm.correction.personal_start or self.algorithm.loss.whole_model
         return self.press.own(ids) if own else {}

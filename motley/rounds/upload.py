@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from motley.algorithms.base import Memory, Parts, Tensors
+from motley.algorithms.base import ClientState, Parts, Tensors
 from motley.core.arrays import Floats, Ids
 from motley.core.errors import CodecError
 from motley.core.records import Cohort, Reports
@@ -55,11 +55,11 @@ class Shares(NamedTuple):
         return {"theta": self.theta, "budget": self.budget, "paper_bits": self.paper_bits}
 
 
-def initial_client_state(plan: RunConfig, model: ModelState) -> Memory | None:
+def initial_client_state(plan: RunConfig, model: ModelState) -> ClientState | None:
     """What a client keeps before it is first accepted: its algorithm's, and its uploads'; None: nothing."""
     setting = plan.setting
     sent = plan.upload_config.initial_state(setting.task.layout, setting.dtype)
-    return {**(setting.algorithm.correction.memory(model) or {}), **sent} or None
+    return {**(setting.algorithm.correction.initial_state(model) or {}), **sent} or None
 
 
 class UploadPipeline:
@@ -118,7 +118,7 @@ class UploadPipeline:
         before = self._sent(client) if self._remembers else {}
         return self.upload_config.compressor.curvature_layers(theta, self.layout, self.key.fold(dispatch, client), before)
 
-    def own(self, clients: Iterable[int]) -> dict[int, Memory | None]:
+    def own(self, clients: Iterable[int]) -> dict[int, ClientState | None]:
         """What the algorithm keeps of these clients."""
         return {client: split_state(memory)[0] for client, memory in self.memories.of(clients).items()}
 
@@ -175,7 +175,7 @@ class UploadPipeline:
             "delta": self.upload_config.feedback.update_mean(mean, self._changes, len(self.setting.task.federation)),
         }
 
-    def taken(self, own: Mapping[int, Memory], total: Tensors) -> Mapping[int, Memory]:
+    def taken(self, own: Mapping[int, ClientState], total: Tensors) -> Mapping[int, ClientState]:
         """The server has stepped on ``total``: what each client keeps from now on. ``own``: what their algorithm keeps of them."""
         if self._changes is not None:
             self.mean = total["delta"].double().cpu()

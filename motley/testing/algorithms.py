@@ -25,10 +25,10 @@ from torch import Tensor, nn
 from motley.algorithms import AGGREGATORS, LOSSES, SERVERS
 from motley.algorithms.base import (
     Algorithm,
-    Context,
+    ClientState,
     Correction,
     ExtraExchange,
-    Memory,
+    JobContext,
     Method,
     Server,
     ServerContext,
@@ -92,7 +92,7 @@ class Play:
     model: str = "an MLP"
     engine: str = "sequential"
     server: ServerState = field(init=False)
-    memories: dict[int, Memory] = field(init=False, default_factory=dict)
+    client_states: dict[int, ClientState] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         task = Task("contract", _federation(), MODELS[self.model])
@@ -103,7 +103,7 @@ class Play:
         self.algorithm = self.setting.algorithm  # bound to the model
         model = initial(task.model, Key(1), torch.float64)
         self.server = self.algorithm.server.init(self.algorithm.correction.sent(model), len(SIZES))
-        self.first = self.algorithm.correction.memory(model)
+        self.first = self.algorithm.correction.initial_state(model)
 
     def refuses(self) -> str | None:
         """Why the engine does not take this method."""
@@ -116,9 +116,9 @@ class Play:
         steps[-1] = max(1, steps[-1] - 1)
         return [Job(c, 10 * number + i, int(s), 0.1) for i, (c, s) in enumerate(zip(cohort, steps, strict=True))]
 
-    def kept(self, cohort: tuple[int, ...]) -> dict[int, Memory | None]:
+    def kept(self, cohort: tuple[int, ...]) -> dict[int, ClientState | None]:
         """What the cohort holds."""
-        return {} if self.first is None else {c: self.memories.get(c, self.first) for c in cohort}
+        return {} if self.first is None else {c: self.client_states.get(c, self.first) for c in cohort}
 
     def train(self, number: int, cohort: tuple[int, ...]) -> list[TrainResult]:
         """The local work of one round, in order of client id."""
@@ -136,11 +136,11 @@ class Play:
         counted = {t.client: float(SIZES[t.client]) if self.weights == "examples" else 1.0 for t in done}
         uploads = [Upload(t.parts, counted[t.client], client=t.client) for t in done]
         total = aggregate(self.algorithm.aggregator, uploads, divide_by(self.weights))
-        kept = {t.client: t.memory for t in done if t.memory is not None}
+        kept = {t.client: t.client_state for t in done if t.client_state is not None}
         self.server, kept_after = self.algorithm.server.update_with_clients(
             self.server, total, kept, self.context(number, len(done))
         )
-        self.memories |= kept_after
+        self.client_states |= kept_after
         return done
 
     def context(self, number: int, accepted: int) -> ServerContext:
@@ -176,8 +176,8 @@ def _state(play: Play) -> dict[str, Tensor]:
     """Everything that evolves, by name."""
     model = play.server.model
     out = {"x": model.x, "buffers": model.buffers, "counters": model.counters, **play.server.extra}
-    for client, memory in sorted(play.memories.items()):
-        out |= {f"client {client}: {name}": value for name, value in memory.items()}
+    for client, client_state in sorted(play.client_states.items()):
+        out |= {f"client {client}: {name}": value for name, value in client_state.items()}
     return out
 
 
@@ -214,15 +214,15 @@ def _capabilities(method: Method, weights: Weighting, solver: Solver) -> None:
         model = initial(play.setting.task.model, Key(1), torch.float64)
         other = ModelState(model.x + 1, model.buffers + 1, model.counters + 1)
         download = correction.download(play.server)
-        starts = [correction.start(download, correction.memory(state)) for state in (model, other)]
+        starts = [correction.start(download, correction.initial_state(state)) for state in (model, other)]
         inputs, targets = play.setting.task.federation.x[:3], play.setting.task.federation.y[:3]
         network = FlatNetwork(play.setting.task.model, torch.float64)
-        empty = Context(model.x, download, correction.memory(model), 1, 0.1, 3, 1.0, play.setting.task.layout)
+        empty = JobContext(model.x, download, correction.initial_state(model), 1, 0.1, 3, 1.0, play.setting.task.layout)
         exchange = server.extra_exchange(len(inputs), 4)
         found = {
             "personal_start": not torch.equal(starts[0].x, starts[1].x),
             "sends_whole_model": correction.sent(model).x.numel() == model.x.numel(),
-            "keeps_state": correction.memory(model) is not None,
+            "keeps_state": correction.initial_state(model) is not None,
             "prepares": bool(loss.prepare(empty, partial(network.outputs, model), inputs, targets)),
             "asks_clients": exchange != ExtraExchange() or _overrides(server, Server, "update_with_clients"),
         }
@@ -254,16 +254,16 @@ def _engines(method: Method, weights: Weighting, solver: Solver) -> None:
                 _same(_state(play.run()), reference, f"{engine} against the reference, {model}", rtol=1e-9)
 
 
-def _memories(method: Method, weights: Weighting, solver: Solver) -> None:
+def _client_states(method: Method, weights: Weighting, solver: Solver) -> None:
     for model in MODELS:
         play = Play(method, weights, solver, model)
         for number, cohort in enumerate(COHORTS):
-            before = copy.deepcopy(play.memories)
+            before = copy.deepcopy(play.client_states)
             first = copy.deepcopy(play.first)
             play.round(number, cohort)
-            for client, memory in before.items():
+            for client, client_state in before.items():
                 if client not in cohort:
-                    _same(play.memories[client], memory, f"client {client} was not asked, but its memory moved")
+                    _same(play.client_states[client], client_state, f"client {client} was not asked, but its memory moved")
             if first is not None and play.first is not None:
                 _same(play.first, first, "the first memory, which all clients share, was changed in place")
 
@@ -289,7 +289,7 @@ def _resume(method: Method, weights: Weighting, solver: Solver) -> None:
         for number in range(cut):
             first.round(number, COHORTS[number])
         second = Play(method, weights, solver, "an MLP with BatchNorm")
-        second.server, second.memories = copy.deepcopy(first.server), copy.deepcopy(first.memories)
+        second.server, second.client_states = copy.deepcopy(first.server), copy.deepcopy(first.client_states)
         for number in range(cut, len(COHORTS)):
             second.round(number, COHORTS[number])
         _same(_state(second), whole, f"went on after round {cut}")
@@ -318,7 +318,7 @@ CHECKS: dict[str, Callable[[Method, Weighting, Solver], None]] = {
     "capabilities are what was declared": _capabilities,
     "uploads are what was declared, and of one length": _uploads,
     "buffers stay what they are": _buffers,
-    "memories of the others stay": _memories,
+    "memories of the others stay": _client_states,
     "states are values": _values,
     "resume in mid-run": _resume,
     "every engine that accepts it agrees": _engines,

@@ -98,7 +98,7 @@ def test_a_wrapper_behaves_like_the_correction_that_it_wraps(method):
     check_algorithm(Wrapping(method=method))
     plain, wrapped = (Play(m, "uniform", SGD(lr=0.1), "an MLP with BatchNorm").run() for m in (method, Wrapping(method=method)))
     assert torch.equal(plain.server.model.x, wrapped.server.model.x)
-    assert plain.memories.keys() == wrapped.memories.keys()
+    assert plain.client_states.keys() == wrapped.client_states.keys()
 
 
 def test_every_method_of_the_catalogue_has_a_row():
@@ -113,9 +113,9 @@ class Aliased(Controlled):
     """Writes into the variate that all new clients share."""
 
     def finish(self, after, ctx):
-        parts, memory = super().finish(after, ctx)
-        ctx.memory["c"].copy_(memory["c"])
-        return parts, memory
+        parts, client_state = super().finish(after, ctx)
+        ctx.client_state["c"].copy_(client_state["c"])
+        return parts, client_state
 
 
 @dataclass(frozen=True)
@@ -123,8 +123,8 @@ class Talkative(Controlled):
     """Uploads what it does not declare."""
 
     def finish(self, after, ctx):
-        parts, memory = super().finish(after, ctx)
-        return {**parts, "more": Part(torch.zeros(3), "sum")}, memory
+        parts, client_state = super().finish(after, ctx)
+        return {**parts, "more": Part(torch.zeros(3), "sum")}, client_state
 
 
 @dataclass(frozen=True)
@@ -132,9 +132,9 @@ class Extrapolates(Controlled):
     """Sends a variance that is none: buffers scaled as if they were an update."""
 
     def finish(self, after, ctx):
-        parts, memory = super().finish(after, ctx)
+        parts, client_state = super().finish(after, ctx)
         buffers = parts["buffers"].value
-        return {**parts, "buffers": Part(buffers - 2 * ctx.download["buffers"], "convex")}, memory
+        return {**parts, "buffers": Part(buffers - 2 * ctx.download["buffers"], "convex")}, client_state
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ def _played(rounds: int = 2) -> Play:
 def _starts(play: Play) -> list[torch.Tensor]:
     correction = play.algorithm.correction
     download = correction.download(play.server)
-    return [correction.start(download, play.memories.get(k, play.first)) for k in range(len(SIZES))]
+    return [correction.start(download, play.client_states.get(k, play.first)) for k in range(len(SIZES))]
 
 
 def test_batch_norm_is_own_and_the_rest_is_common() -> None:
@@ -67,11 +67,11 @@ def test_what_a_client_keeps_reaches_nobody(j: int, takes_part: bool) -> None:
     """Client j's BatchNorm is changed between rounds 1 and 2 (cohort 1, 2, 7). Who is not there changes nothing anywhere; who is
     changes nobody else's BatchNorm in that round (A5 iii)."""
     plain, changed = _played(1), _played(1)
-    changed.memories[j] = {name: value + 1 for name, value in changed.memories.get(j, changed.first).items()}
+    changed.client_states[j] = {name: value + 1 for name, value in changed.client_states.get(j, changed.first).items()}
     for play in (plain, changed):
         play.round(1, COHORTS[1])
-    for k in plain.memories.keys() - {j}:
-        assert all(torch.equal(changed.memories[k][name], value) for name, value in plain.memories[k].items())
+    for k in plain.client_states.keys() - {j}:
+        assert all(torch.equal(changed.client_states[k][name], value) for name, value in plain.client_states[k].items())
     assert torch.equal(changed.server.model.x, plain.server.model.x) is not takes_part
 
 
@@ -84,7 +84,7 @@ def test_shortcuts_are_found_by_type_and_other_normalisations_stay() -> None:
     assert [entry.name for entry in layout.buffers] == ["downsample.1.running_mean", "downsample.1.running_var"]
     assert all(entry.batch_norm for entry in (*layout.buffers, *layout.counters))
     state = FlatModule(module, torch.float64).state()
-    own, correction = OwnNorms(layout).memory(state), OwnNorms(layout)
+    own, correction = OwnNorms(layout).initial_state(state), OwnNorms(layout)
     assert {name: value.numel() for name, value in own.items()} == {"x": 4, "buffers": 4, "counters": 1}
     back = correction.start(vars(correction.sent(state)), own)
     assert torch.equal(back.x, state.x)
@@ -127,7 +127,7 @@ def test_clients_are_examined_with_their_own_and_nobody_else(common: bool) -> No
     correction = simulation.algorithm.correction
     download = correction.download(simulation.server)
     for k in range(3):
-        own = correction.start(download, dict(simulation.memories).get(k, correction.memory(_initial(simulation))))
+        own = correction.start(download, dict(simulation.memories).get(k, correction.initial_state(_initial(simulation))))
         loss, hit = simulation.engine.evaluate(own, data.global_test if common else data.test[k])
         if not common:
             assert found["accuracy"][1 + k] == pytest.approx(hit.mean())
@@ -158,8 +158,8 @@ def test_a_run_goes_on_where_it_was() -> None:
     for _ in range(2):
         whole.step(), second.step()
     assert torch.equal(whole.server.model.x, second.server.model.x)
-    for k, memory in dict(whole.memories).items():
-        assert all(torch.equal(second.memories[k][name], value) for name, value in memory.items())
+    for k, client_state in dict(whole.memories).items():
+        assert all(torch.equal(second.memories[k][name], value) for name, value in client_state.items())
 
 
 def test_signals_of_uploads_are_of_the_whole_model() -> None:
@@ -176,7 +176,7 @@ def test_signals_of_uploads_are_of_the_whole_model() -> None:
 
 def _one_job(simulation):
     download = simulation.algorithm.correction.download(simulation.server)
-    return [Job(0, 0, 3, 0.1)], download, {0: simulation.algorithm.correction.memory(_initial(simulation))}
+    return [Job(0, 0, 3, 0.1)], download, {0: simulation.algorithm.correction.initial_state(_initial(simulation))}
 
 
 @pytest.mark.parametrize("server", ["momentum", "adam", "yogi"])

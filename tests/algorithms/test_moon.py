@@ -62,8 +62,8 @@ def test_the_first_participation_is_plain_and_the_second_is_not():
     for play in plays:
         play.round(0, COHORTS[0])
     assert torch.equal(plays[0].server.model.x, plays[1].server.model.x)
-    assert sorted(plays[1].memories) == sorted(COHORTS[0])
-    assert not plays[0].memories
+    assert sorted(plays[1].client_states) == sorted(COHORTS[0])
+    assert not plays[0].client_states
     for play in plays:
         play.round(1, COHORTS[0])
     assert not torch.equal(plays[0].server.model.x, plays[1].server.model.x)

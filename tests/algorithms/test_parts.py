@@ -8,7 +8,7 @@ import torch
 
 from motley.algorithms import CATALOGUE, LOSSES
 from motley.algorithms.aggregators.mean import Mean
-from motley.algorithms.base import Algorithm, Context, Correction, Part, ServerContext, ServerState, Upload, aggregate
+from motley.algorithms.base import Algorithm, Correction, JobContext, Part, ServerContext, ServerState, Upload, aggregate
 from motley.algorithms.fedavg import Average, FedAvg
 from motley.algorithms.fedprox import FedProx, Proximal
 from motley.algorithms.losses import CrossEntropy, HalfSquaredError
@@ -147,18 +147,18 @@ def test_fedprox_changes_the_correction_only() -> None:
     method = FedProx(mu=0.5).change(plain)
     assert method.correction == Proximal(0.5)
     assert (method.loss, method.aggregator, method.server) == (plain.loss, plain.aggregator, plain.server)
-    ctx = Context(NONE, {}, None, 1, 0.1, 1, 1.0, Layout(()))
+    ctx = JobContext(NONE, {}, None, 1, 0.1, 1, 1.0, Layout(()))
     assert method.correction.gradient_correction(ctx).proximal == 0.5
     assert FedAvg(server_lr=0.5).change(plain).server == Average(0.5)
 
 
 def test_upload_is_after_minus_before() -> None:
     x, after = torch.tensor([1.0, 1.0]), ModelState(torch.tensor([1.5, 0.0]), torch.tensor([9.0]), torch.tensor([2]))
-    ctx = Context(x, {}, None, 1, 0.1, 1, 1.0, Layout(()))
-    parts, memory = Correction().finish(after, ctx)
+    ctx = JobContext(x, {}, None, 1, 0.1, 1, 1.0, Layout(()))
+    parts, client_state = Correction().finish(after, ctx)
     assert parts["delta"].value.tolist() == [0.5, -1.0]
     assert [parts[k].fold for k in ("delta", "buffers", "counters")] == ["mean", "convex", "max"]
-    assert memory is None
+    assert client_state is None
 
 
 @pytest.mark.parametrize(

@@ -62,9 +62,12 @@ def measured(setting: Any, jobs: Any, download: Any) -> Callable[..., Measured]:
 
     def make(model: Callable[[], nn.Module], client: int = 2, layers: tuple[str, ...] = ("0", "2"), **keys: Any) -> Measured:
         s: Setting = setting(model, work=ALL, **keys)
-        engine, received = Sequential(s), JobInputs(_with_c(download(s), s), {client: s.algorithm.correction.memory(_first(s))})
+        engine, received = (
+            Sequential(s),
+            JobInputs(_with_c(download(s), s), {client: s.algorithm.correction.initial_state(_first(s))}),
+        )
         job = dataclasses.replace(jobs(s, (client,))[0], steps=2, layers=layers)
-        (trained,) = engine.train([job], received.download, received.memories, frozenset())
+        (trained,) = engine.train([job], received.download, received.client_states, frozenset())
         start = received.download["x"]
         final = start + s.algorithm.correction.update(trained.parts)
 
@@ -259,9 +262,9 @@ def test_every_engine_measures_and_sends_what_the_reference_does(engine: Any) ->
         two.step()
         torch.testing.assert_close(two.server.model.x, one.server.model.x, rtol=1e-9, atol=1e-11)
         assert one.memories.keys() == two.memories.keys()
-        for client, memory in one.memories.items():
-            assert torch.equal(memory["sent.picked"], two.memories[client]["sent.picked"])
-            torch.testing.assert_close(two.memories[client]["sent.e"], memory["sent.e"], rtol=1e-9, atol=1e-11)
+        for client, client_state in one.memories.items():
+            assert torch.equal(client_state["sent.picked"], two.memories[client]["sent.picked"])
+            torch.testing.assert_close(two.memories[client]["sent.e"], client_state["sent.e"], rtol=1e-9, atol=1e-11)
     assert len(seen) == 12
     assert all(len(layers) == 1 for layers in seen)
     two.engine.close()

@@ -36,19 +36,19 @@ def test_training_is_the_loop_written_out(setting, jobs, download, engine):
     s = setting(normed, correction=Remembering(), loss=Contrastive(CrossEntropy(), 2.0, 0.5), threads=2)
     s = type(s)(s.task, s.algorithm, s.solver, LocalWork(batch_size=5, epochs=2, drop_single=True), s.streams, s.dtype)
     sent = download(s)
-    first = Remembering().memory(type("State", (), sent)())
+    first = Remembering().initial_state(type("State", (), sent)())
     job = Job(5, 3, 6, 0.1)
     before = next(iter(engine(s).train([job], sent, {5: first})))
-    memory = before.memory
-    assert memory["rounds"].item() == 1
-    torch.testing.assert_close(memory["x"], sent["x"] + before.parts["delta"].value, rtol=1e-14, atol=1e-15)
+    client_state = before.client_state
+    assert client_state["rounds"].item() == 1
+    torch.testing.assert_close(client_state["x"], sent["x"] + before.parts["delta"].value, rtol=1e-14, atol=1e-15)
     again = Job(5, 9, 6, 0.1)
-    found = next(iter(engine(s).train([again], sent, {5: memory})))
+    found = next(iter(engine(s).train([again], sent, {5: client_state})))
 
     data = s.task.federation
     rows, offset = torch.from_numpy(data.train[5]), int(data.train.offsets[5])
     net = _module(sent["x"].clone(), sent["buffers"].clone()).train()
-    received, previous = _module(sent["x"], sent["buffers"]).eval(), _module(memory["x"], memory["buffers"]).eval()
+    received, previous = _module(sent["x"], sent["buffers"]).eval(), _module(client_state["x"], client_state["buffers"]).eval()
     plan = BatchPlan.draw(s.key("batches", again), len(rows), s.work, 6)
     for step in range(6):
         at = torch.from_numpy(plan[step])
@@ -66,10 +66,10 @@ def test_training_is_the_loop_written_out(setting, jobs, download, engine):
             for parameter, slope in zip(net.parameters(), slopes, strict=True):
                 parameter -= 0.1 * slope
     after = nn.utils.parameters_to_vector(net.parameters()).detach()
-    torch.testing.assert_close(found.memory["x"], after, rtol=1e-11, atol=1e-13)
+    torch.testing.assert_close(found.client_state["x"], after, rtol=1e-11, atol=1e-13)
     wanted = torch.cat([net[1].running_mean, net[1].running_var])
-    torch.testing.assert_close(found.memory["buffers"], wanted, rtol=1e-11, atol=1e-13)
-    assert found.memory["rounds"].item() == 2
+    torch.testing.assert_close(found.client_state["buffers"], wanted, rtol=1e-11, atol=1e-13)
+    assert found.client_state["rounds"].item() == 2
 
 
 def test_only_engines_with_one_client_a_module_take_it(setting):

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from motley.algorithms.base import Context, Correction, Part
+from motley.algorithms.base import Correction, JobContext, Part
 from motley.engines.batched import Batched, Vmap
 from motley.engines.local import Debug, Sequential, Threads
 
@@ -23,11 +23,11 @@ class Curious(Correction):
     def pre_training(self):
         return self.wants
 
-    def finish(self, after, ctx: Context):
-        parts, memory = super().finish(after, ctx)
+    def finish(self, after, ctx: JobContext):
+        parts, client_state = super().finish(after, ctx)
         told = torch.tensor([ctx.pre_training.loss], dtype=torch.float64)
         gradient = torch.zeros(0) if ctx.pre_training.gradient is None else ctx.pre_training.gradient
-        return {**parts, "loss": Part(told, "mean"), "gradient": Part(gradient, "mean")}, memory
+        return {**parts, "loss": Part(told, "mean"), "gradient": Part(gradient, "mean")}, client_state
 
 
 def mlp():

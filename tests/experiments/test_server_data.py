@@ -250,7 +250,7 @@ def test_a_client_whose_update_is_rejected_keeps_its_model():
 
     def failing(jobs, *rest):
         for job, done in zip(jobs, train(jobs, *rest), strict=True):
-            yield type(done)(done.client, done.parts, done.memory, done.steps, done.signals, job.client != 4)
+            yield type(done)(done.client, done.parts, done.client_state, done.steps, done.signals, job.client != 4)
 
     simulation.engine.train = failing
     simulation.step()

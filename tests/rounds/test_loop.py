@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from motley.algorithms.aggregators.mean import Mean
-from motley.algorithms.base import Algorithm, Context, Correction, Memory, Parts
+from motley.algorithms.base import Algorithm, ClientState, Correction, JobContext, Parts
 from motley.algorithms.local import SGD
 from motley.core import codec
 from motley.core.errors import ConfigError, StoreError
@@ -107,12 +107,12 @@ class TwoAtOnce(Synchrony):
 class Counting(Correction):
     """A toy of a method with client memory: every client counts its rounds."""
 
-    def memory(self, state: ModelState) -> Memory:
+    def initial_state(self, state: ModelState) -> ClientState:
         return {"rounds": torch.zeros(1, dtype=state.x.dtype)}
 
-    def finish(self, after: ModelState, ctx: Context) -> tuple[Parts, Memory | None]:
-        assert ctx.memory is not None, "a client's first round begins with the memory that the method says"
-        return super().finish(after, ctx)[0], {"rounds": ctx.memory["rounds"] + 1}
+    def finish(self, after: ModelState, ctx: JobContext) -> tuple[Parts, ClientState | None]:
+        assert ctx.client_state is not None, "a client's first round begins with the memory that the method says"
+        return super().finish(after, ctx)[0], {"rounds": ctx.client_state["rounds"] + 1}
 
 
 def _with(simulation: RoundLoop, **changes: Any) -> RoundLoop:
@@ -266,15 +266,15 @@ def test_per_client_figures_and_their_mean() -> None:
 class OwnBias(Correction):
     """A toy of FedBN: every client keeps the last weights of its own model (of both classes' biases here)."""
 
-    def memory(self, state: ModelState) -> Memory:
+    def initial_state(self, state: ModelState) -> ClientState:
         return {"bias": state.x[-2:].clone()}
 
-    def start(self, download: Any, memory: Any) -> ModelState:
+    def start(self, download: Any, client_state: Any) -> ModelState:
         x = download["x"].clone()
-        x[-2:] = memory["bias"]
+        x[-2:] = client_state["bias"]
         return ModelState(x, download["buffers"], download["counters"])
 
-    def finish(self, after: ModelState, ctx: Context) -> tuple[Parts, Memory | None]:
+    def finish(self, after: ModelState, ctx: JobContext) -> tuple[Parts, ClientState | None]:
         return super().finish(after, ctx)[0], {"bias": after.x[-2:].clone()}
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from motley.algorithms.base import Context, PreTrainingSignals, ServerContext
+from motley.algorithms.base import JobContext, PreTrainingSignals, ServerContext
 from motley.algorithms.fedprox import AdaptiveAverage
 from motley.algorithms.qfedavg import Fair
 from motley.core.errors import ConfigError
@@ -116,7 +116,7 @@ def test_losses_times_a_factor_leave_the_shares_of_clients() -> None:
     for c in (1.0, 7.0):
         sent = []
         for loss in (1.0, 4.0):
-            ctx = Context(torch.zeros(1), {}, None, 1, 0.1, 1, 1.0, Layout(()), PreTrainingSignals(loss=c * loss))
+            ctx = JobContext(torch.zeros(1), {}, None, 1, 0.1, 1, 1.0, Layout(()), PreTrainingSignals(loss=c * loss))
             sent.append(fair.finish(ModelState(torch.ones(1), torch.zeros(0), torch.zeros(0)), ctx)[0])
         assert fair.update(sent[0]).tolist() == pytest.approx([1.0], rel=1e-6)
         shares.append(sent[1]["scale"].value.item() / sent[0]["scale"].value.item())
@@ -127,7 +127,7 @@ def test_qfedavg_uses_each_clients_own_loss() -> None:
     """One loss of 2.5 for both clients of the worked example would give .222222 (A7.9): no reweighting, only a shorter step."""
     parts = []
     for loss, w in ((2.5, 0.2), (2.5, 0.6)):
-        ctx = Context(torch.zeros(1), {}, None, 1, 0.1, 1, 1.0, Layout(()), PreTrainingSignals(loss=loss))
+        ctx = JobContext(torch.zeros(1), {}, None, 1, 0.1, 1, 1.0, Layout(()), PreTrainingSignals(loss=loss))
         parts.append(Fair(q=1.0).finish(ModelState(torch.tensor([w]), torch.zeros(0), torch.zeros(0)), ctx)[0])
     wrong = sum(p["delta"].value.item() for p in parts) / sum(p["h"].value.item() for p in parts)
     assert wrong == pytest.approx(0.222222, abs=1e-6)
@@ -183,7 +183,11 @@ def test_a_dropped_client_keeps_its_variate() -> None:
 
     def failing(jobs, *rest):
         for job, done in zip(jobs, lost(jobs, *rest), strict=True):
-            yield done if job.client == 0 else type(done)(done.client, done.parts, done.memory, done.steps, done.signals, False)
+            yield (
+                done
+                if job.client == 0
+                else type(done)(done.client, done.parts, done.client_state, done.steps, done.signals, False)
+            )
 
     simulation.engine.train = failing
     simulation.step()

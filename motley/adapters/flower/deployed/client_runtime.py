@@ -118,7 +118,7 @@ class ClientRuntime:
             upload, after = self._upload(order, trained, before)
         except CodecError:  # it overflows with what waited
             return {**told, "finite": False}
-        shelf.put(order.dispatch, merge_state(trained.memory, after) or None)
+        shelf.put(order.dispatch, merge_state(trained.client_state, after) or None)
         return {**told, "upload": upload}
 
     def _upload(self, order: Order, trained: TrainResult, before: Mapping[str, Tensor]) -> tuple[bytes, Mapping[str, Tensor]]:

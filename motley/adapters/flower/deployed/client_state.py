@@ -25,7 +25,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from motley.algorithms.base import Memory
+from motley.algorithms.base import ClientState
 from motley.results.stream import disk_error
 
 __all__ = ["ClientStateFile"]
@@ -42,12 +42,12 @@ class ClientStateFile:
     folder: of the site. run, client: whose. first: what every client keeps at first; None for methods that keep nothing.
     """
 
-    def __init__(self, folder: Path, run: str, client: int, first: Memory | None) -> None:
+    def __init__(self, folder: Path, run: str, client: int, first: ClientState | None) -> None:
         self.path = folder / run / f"client-{client}.safetensors"
         self.first = first
-        self._last: tuple[int, Memory | None] = (-1, first)
+        self._last: tuple[int, ClientState | None] = (-1, first)
 
-    def take(self, kept: int) -> tuple[Memory | None, bool]:
+    def take(self, kept: int) -> tuple[ClientState | None, bool]:
         """The memory of dispatch ``kept``, and whether it should be here and is not."""
         if self.first is None:
             return None, False
@@ -59,7 +59,7 @@ class ClientStateFile:
         self._last = (kept, self.first if forgot else found[kept])
         return self._last[1], forgot
 
-    def put(self, dispatch: int, memory: Memory | None) -> None:
+    def put(self, dispatch: int, memory: ClientState | None) -> None:
         """What follows from an upload that is about to be sent, beside what :meth:`take` gave.
 
         Raises
@@ -83,7 +83,7 @@ class ClientStateFile:
                 fresh.unlink(missing_ok=True)
             raise disk_error(error if isinstance(error, OSError) else OSError(str(error)), self.path) from None
 
-    def _read(self) -> dict[int, Memory]:
+    def _read(self) -> dict[int, ClientState]:
         """By dispatch, the memories that are sound."""
         if not self.path.exists():
             return {}
@@ -96,7 +96,7 @@ class ClientStateFile:
             return {}
         return found
 
-    def _memory(self, file: safe_open, which: str) -> Memory:
+    def _memory(self, file: safe_open, which: str) -> ClientState:
         memory = {name: file.get_tensor(f"{which}.{name}") for name in self.first or {}}  # type: ignore[no-untyped-call]
         for name, like in (self.first or {}).items():
             if memory[name].shape != like.shape or memory[name].dtype != like.dtype:
