@@ -318,7 +318,7 @@ CHECKS: dict[str, Callable[[Method, Weighting, Solver], None]] = {
     "capabilities are what was declared": _capabilities,
     "uploads are what was declared, and of one length": _uploads,
     "buffers stay what they are": _buffers,
-    "memories of the others stay": _client_states,
+    "states of the other clients stay": _client_states,
     "states are values": _values,
     "resume in mid-run": _resume,
     "every engine that accepts it agrees": _engines,

@@ -158,7 +158,7 @@ class Broken(Scaffold):
 @pytest.mark.parametrize(
     ("kind", "message"),
     [
-        ("Aliased", "memor"),
+        ("Aliased", "states of the other"),
         ("Talkative", "uploads are what was declared"),
         ("Extrapolates", "running variance below 0"),
         ("Undeclared", "declares keeps_state = False"),

@@ -58,6 +58,8 @@ def test_batches_are_drawn_without_replacement(setting):
 
 def test_clients_with_memories_are_measured_on_their_own_model(setting, download):
     class Own(Correction):
+        personal_start = True
+
         def start(self, download, client_state):
             x = download["x"] if client_state is None else client_state["x"]
             return ModelState(x, download["buffers"], download["counters"])

@@ -213,6 +213,8 @@ def test_the_robust_loss_is_the_experiments_own_where_that_is_robust(setting, do
 
 def test_arrival_is_before_training_and_on_the_clients_own_model(setting, jobs, download):
     class Own(Correction):
+        personal_start = True
+
         def start(self, download, client_state):
             x = download["x"] if client_state is None else client_state["x"]
             return ModelState(x, download["buffers"], download["counters"])

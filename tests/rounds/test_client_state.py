@@ -240,6 +240,8 @@ def test_nobody_reads_the_disk_to_measure_what_does_not_depend_on_it(tmp_path: P
 
     @dataclasses.dataclass(frozen=True)
     class Own(Correction):
+        personal_start = True
+
         def start(self, download: Any, client_state: Any) -> Any:
             return super().start(download, client_state)
 

@@ -105,13 +105,15 @@ class TwoAtOnce(Synchrony):
 
 @dataclasses.dataclass(frozen=True)
 class Counting(Correction):
-    """A toy of a method with client memory: every client counts its rounds."""
+    """A toy of a method with client states: every client counts its rounds."""
+
+    keeps_state = True
 
     def initial_state(self, state: ModelState) -> ClientState:
         return {"rounds": torch.zeros(1, dtype=state.x.dtype)}
 
     def finish(self, after: ModelState, ctx: JobContext) -> tuple[Parts, ClientState | None]:
-        assert ctx.client_state is not None, "a client's first round begins with the memory that the method says"
+        assert ctx.client_state is not None, "a client's first round begins with the state that the method says"
         return super().finish(after, ctx)[0], {"rounds": ctx.client_state["rounds"] + 1}
 
 
@@ -265,6 +267,9 @@ def test_per_client_figures_and_their_mean() -> None:
 @dataclasses.dataclass(frozen=True)
 class OwnBias(Correction):
     """A toy of FedBN: every client keeps the last weights of its own model (of both classes' biases here)."""
+
+    personal_start = True
+    keeps_state = True
 
     def initial_state(self, state: ModelState) -> ClientState:
         return {"bias": state.x[-2:].clone()}
