@@ -1,4 +1,4 @@
-"""Markdown that the made parts of the pages share."""
+"""Markdown helpers that the makers of the pages share."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A Markdown table."""
+    """Return a Markdown table."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 
 def prose(text: str) -> str:
-    """A docstring's sentence as Markdown on one line."""
+    """Return a docstring's sentence as Markdown on one line."""
     text = re.sub(r":(?:class|func|data|meth|mod):`~?(?:[\w.]*\.)?(\w+)`", r"`\1`", " ".join(text.split()))
     return text.replace("``", "`").replace("||", "‖")  # a bar would end the cell of a table
 
 
 def code(value: object) -> str:
-    """A value as it is written in an experiment file."""
+    """Return a value as it is written in an experiment file."""
     if isinstance(value, dict):
         return "{ " + ", ".join(f"{key} = {code(inner)}" for key, inner in value.items()) + " }"
     return json.dumps(value)

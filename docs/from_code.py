@@ -1,4 +1,4 @@
-"""Parts of the pages made from the code: keys of the experiment file, components, signals, columns."""
+"""Make the parts of the pages that come from the code: keys of the experiment file, components, signals, columns."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ORDER = (
 
 
 def keys() -> str:
-    """Every key of the experiment file: the top level, then each table."""
+    """List every key of the experiment file: the top level, then each table."""
     parts = [_key_table(config.Experiment, "")]
     for name, inner in tables_of(config.Experiment).items():
         parts.append(f"### `{name}`\n\n{prose(inner.__doc__ or '')}\n\n{_key_table(inner, name + '.')}")
@@ -39,7 +39,7 @@ def keys() -> str:
 
 
 def tables_of(model: type, prefix: str = "") -> dict[str, type]:
-    """Path -> class of every table below a table: a pydantic model or a dataclass, but no component."""
+    """Return path -> class of every table below a table: a pydantic model or a dataclass, but no component."""
     found: dict[str, type] = {}
     for name, field in fields_of(model).items():
         for inner in _arms(field.annotation):
@@ -54,7 +54,7 @@ def _is_table(kind: Any) -> bool:
 
 
 def fields_of(model: type) -> dict[str, FieldInfo]:
-    """The keys of a table, each with its type, its default and the text below it in the code."""
+    """List the keys of a table, each with its type, its default and the text below it in the code."""
     if issubclass(model, BaseModel):
         return model.model_fields
     texts = config.Experiment.model_json_schema()["$defs"][model.__name__]["properties"]
@@ -68,7 +68,7 @@ def fields_of(model: type) -> dict[str, FieldInfo]:
 
 
 def _arms(annotation: Any) -> list[Any]:
-    """The annotation, or the members of its union, without their metadata."""
+    """Return the annotation, or the members of its union, without their metadata."""
     if typing.get_origin(annotation) is typing.Annotated:
         return _arms(typing.get_args(annotation)[0])
     if typing.get_origin(annotation) in (typing.Union, types.UnionType):
@@ -114,7 +114,7 @@ def _arm(arm: Any) -> str:
 
 
 def _metadata(field: FieldInfo) -> list[Any]:
-    """Bounds, wherever pydantic keeps them."""
+    """Return the bounds of a field, wherever pydantic keeps them."""
     found = list(field.metadata)
     for arm in typing.get_args(field.annotation):
         for item in getattr(arm, "__metadata__", ()):
@@ -140,12 +140,12 @@ def _default(field: FieldInfo) -> str:
 
 
 def purposes() -> str:
-    """What randomness is spent on."""
+    """List the purposes of random numbers."""
     return ", ".join(f"`{purpose}`" for purpose in PURPOSES) + "."
 
 
 def presets() -> str:
-    """The bundles that ``method`` names."""
+    """List the presets that ``method`` names."""
     rows = []
     for name in document.presets():
         bundle = document.preset(name)
@@ -157,7 +157,7 @@ def presets() -> str:
 
 
 def components() -> str:
-    """Every component with its options, and the names that are known but not built."""
+    """List every component with its options, and the names that are known but not built."""
     return "\n\n".join(_kind(kind) for kind in ORDER)
 
 
@@ -180,7 +180,7 @@ def _component(row: dict[str, Any]) -> tuple[str, str, str]:
 
 
 def contents() -> str:
-    """One row per kind: the names that are built."""
+    """List the built components, one row per kind."""
     built = {kind: [f"`{row['name']}`" for row in registry.listing(kind) if row["built"]] for kind in ORDER}
     return table(("kind", "names"), [(kind.replace("_", " "), ", ".join(names)) for kind, names in built.items()])
 
@@ -189,17 +189,17 @@ def contents() -> str:
 
 
 def signals() -> str:
-    """The table of signals."""
+    """List the signals."""
     rows = [(f"`{name}`", s.kind, ", ".join(s.when), s.shape, s.model, s.data, s.mode, s.text) for name, s in SIGNALS.items()]
     return table(("signal", "kind", "when", "shape", "at which model", "on which data", "mode", "what it is"), rows)
 
 
 def contract() -> str:
-    """The points that the contract suite of selectors checks."""
+    """List the requirements that the contract suite of selectors checks."""
     return "\n".join(f"- {name}" for name in CHECKS)
 
 
 def columns() -> str:
-    """The columns of every table of a run."""
+    """List the columns of every table of a run."""
     rows = [(f"`{name}`", ", ".join(f"`{field.name}`" for field in schema)) for name, schema in TABLES.items()]
     return table(("table", "columns"), rows)

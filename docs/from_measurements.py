@@ -1,4 +1,4 @@
-"""Parts of the pages made from what the benchmarks measured, ``benchmarks/measured/*.json``."""
+"""Make the parts of the pages that come from measurements, ``benchmarks/measured/*.json``."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ BUSY = 0.7
 
 @cache
 def measured(name: str) -> dict[str, Any]:
-    """What a benchmark has left."""
+    """Return the file that a benchmark has written."""
     found: dict[str, Any] = json.loads((ROOT / "benchmarks" / "measured" / f"{name}.json").read_text(encoding="utf-8"))
     return found
 
 
 def speed() -> str:
-    """Client steps per second and their ratio to the plain loop, from ``benchmarks/measured/engines.json``."""
+    """List client steps per second and their ratio to the plain loop, from ``benchmarks/measured/engines.json``."""
     found = measured("engines")
     rows = []
     for row in found["rows"]:
@@ -37,7 +37,7 @@ def speed() -> str:
 
 
 def scaling() -> str:
-    """Every engine beside every other, and the memory of each, from ``benchmarks/measured/scaling.json``."""
+    """Compare the engines in speed and memory, from ``benchmarks/measured/scaling.json``."""
     found = measured("scaling")
     rows = []
     for row in found["rows"]:
@@ -55,7 +55,7 @@ def _rate(value: float) -> str:
 
 
 def overhead() -> str:
-    """Milliseconds a round outside training, peak memory, import time, from ``benchmarks/measured/overhead.json``."""
+    """List milliseconds a round outside training, peak memory and import time, from ``benchmarks/measured/overhead.json``."""
     found = measured("overhead")
     rows = [(f"{r['population']:,}", str(r["cohort"]), f"`{r['selector']}`", f"{r['total']:.1f}") for r in found["rounds"]]
     memory, start = found["memory"], found["import"]
@@ -68,7 +68,7 @@ def overhead() -> str:
 
 
 def choosing() -> str:
-    """Milliseconds of one choice and bytes of state at each rule's largest size, from ``benchmarks/measured/selection.json``."""
+    """List milliseconds of one choice and bytes of state at each rule's largest size, from ``benchmarks/measured/selection.json``."""
     largest = {(row["rule"], json.dumps(row["options"])): row for row in measured("selection")["rows"]}  # sizes rise
     rows = []
     for row in largest.values():
@@ -79,7 +79,7 @@ def choosing() -> str:
 
 
 def uploads() -> str:
-    """Bytes of real messages at several theta, and in fewer bits a value, from ``benchmarks/measured/uploads.json``."""
+    """List bytes of real messages at several theta, and in fewer bits a value, from ``benchmarks/measured/uploads.json``."""
     found = measured("uploads")
     parts = []
     head = ("theta", "values alone", "`topk`", "its places", "`topk`, `qsgd`", "`randomk`", "Golomb*")
@@ -111,7 +111,7 @@ def _kilo(size: float) -> str:
 
 
 def traffic() -> str:
-    """Who sent how much in which direction, and how far that took him, from ``benchmarks/measured/traffic.json``."""
+    """List the traffic by direction and method, and the accuracy reached with it, from ``benchmarks/measured/traffic.json``."""
     parts = []
     for experiment, found in measured("traffic").items():
         rows = []
@@ -147,7 +147,7 @@ def _short(value: float) -> str:
 
 
 def heterogeneity(name: str) -> str:
-    """One table of ``benchmarks/measured/heterogeneity.json``, a panel after the other."""
+    """Make one table of ``benchmarks/measured/heterogeneity.json``, panel by panel."""
     found = measured("heterogeneity")[name]
     panels = list(dict.fromkeys(row["panel"] for row in found["rows"]))
     parts = []
@@ -170,7 +170,7 @@ def _fewer(seeds: int, most: int) -> str:
 
 
 def _cells(column: str, row: dict[str, Any], found: dict[str, Any]) -> list[tuple[str, str]]:
-    """(head, text) of one column, or of the several that one record makes."""
+    """Return (head, text) of one column, or of the several that one record makes."""
     if column == "difference":
         return [(f"{found['end']} against `{found['base']}` (95 %)", _difference(row.get("difference")))]
     if column == "target":
@@ -197,7 +197,7 @@ def _spread(pair: Sequence[float | None], digits: int = 1) -> str:
 
 
 def _difference(found: dict[str, Any] | None) -> str:
-    """Bold where the interval leaves out zero."""
+    """Return the difference with its interval, bold where the interval excludes zero."""
     if found is None:
         return "-"
     mean, low, high = (f"{value:+.1f}".replace("-", "−") for value in found["interval"])

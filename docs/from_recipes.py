@@ -1,4 +1,4 @@
-"""Parts of the pages made from the recipes and what was measured with them."""
+"""Make the parts of the pages that come from the recipes and their measurements."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["recipe_words", "recipes", "verdicts"]
 
 
 def recipes() -> str:
-    """What can be reproduced."""
+    """List the recipes."""
     rows = []
     for name in recipe.names():
         found = recipe.read(name)
@@ -23,7 +23,7 @@ def recipes() -> str:
 
 
 def verdicts() -> str:
-    """What was found, from ``motley/recipes/*/measured/*/verdicts.csv``; what two scales of a recipe share stands at ``paper``."""
+    """List the verdicts on claims, from ``motley/recipes/*/measured/*/verdicts.csv``; what two scales of a recipe share stands at ``paper``."""
     parts: list[str] = []
     told: set[tuple[str, ...]] = set()
     for path in sorted((ROOT / "motley" / "recipes").glob("*/measured/*/verdicts.csv")):
@@ -56,7 +56,7 @@ def _interval(row: dict[str, str]) -> str:
 
 
 def recipe_words() -> str:
-    """Measures and pictures of recipes."""
+    """List the measures and pictures of recipes."""
     shown = ", ".join(f"`{name}` ({measure.title})" for name, measure in measuring.MEASURES.items())
     drawn = ", ".join(f"`{name}`" for name in pictures.PICTURES)
     by_measure = ", ".join(f"`{name}:`" for name in pictures.BY_MEASURE)

@@ -1,4 +1,4 @@
-"""The parts of the pages that are made: from the code, from what was measured, from the recipes.
+"""Write the parts of the pages that are made from the code, from measurements and from the recipes.
 
 A page holds ``<!-- made: NAME -->`` and ``<!-- end -->``; what lies between is written by the function of that name. Run it
 after a change of options, signals or columns::
@@ -32,11 +32,11 @@ MAKERS: dict[str, Callable[[], str]] = {
         *(from_recipes.recipes, from_recipes.verdicts, from_recipes.recipe_words),
     )
 } | {f"measured_{name}": partial(from_measurements.heterogeneity, name) for name in from_measurements.measured("heterogeneity")}
-"""Name of a part -> what makes it."""
+"""Name of a part -> the function that makes it."""
 
 
 def refreshed(text: str) -> str:
-    """The page with every made part made anew."""
+    """Return the page with every made part made anew."""
     return BLOCK.sub(lambda found: f"{found[1]}\n{MAKERS[found['name']]()}\n\n{found[3]}", text)
 
 
