@@ -23,7 +23,10 @@ def recipes() -> str:
 
 
 def verdicts() -> str:
-    """List the verdicts on claims, from ``motley/recipes/*/measured/*/verdicts.csv``; what two scales of a recipe share stands at ``paper``."""
+    """List the verdicts on claims, from ``motley/recipes/*/measured/*/verdicts.csv``.
+
+    Verdicts that two scales of a recipe share stand at ``paper``.
+    """
     parts: list[str] = []
     told: set[tuple[str, ...]] = set()
     for path in sorted((ROOT / "motley" / "recipes").glob("*/measured/*/verdicts.csv")):
