@@ -1,4 +1,6 @@
-"""Uploads cut so that all finish together: a linear program in closed form (optimisation-and-compression C8, FedCG).
+"""Uploads cut so that all finish together: a linear program in closed form (FedCG).
+
+Reference: docs/methods/compression.md#fedcg-lp.
 
     min T  s.t.  tau_k + theta_k u_k <= T,   sum_k w_k theta_k >= budget sum_k w_k,   least <= theta_k <= 1
     h(T)   = sum_k w_k clip((T - tau_k) / u_k, least, 1)            never falls, piecewise linear

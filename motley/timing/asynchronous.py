@@ -1,6 +1,7 @@
 """FedAsync: the server mixes each client's model into its own as soon as it arrives.
 
-Xie, Koyejo, Gupta: *Asynchronous Federated Optimization*, 2019 (arXiv:1903.03934). Specification: optimisation-and-compression B2.
+Xie, Koyejo, Gupta: *Asynchronous Federated Optimization*, 2019 (arXiv:1903.03934). Reference:
+docs/methods/timing-and-world.md#fedasync.
 
     alpha_t = alpha s(v - v_k);     x <- (1 - alpha_t) x + alpha_t w_k;     v <- v + 1
 

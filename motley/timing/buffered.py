@@ -1,7 +1,7 @@
 """FedBuff: clients train without waiting for each other; the server steps whenever its buffer of updates is full.
 
 Nguyen, Malik, Zhan, Yousefpour, Rabbat, Malek, Huba: *Federated Learning with Buffered Asynchronous Aggregation*,
-AISTATS 2022 (arXiv:2106.06639). Specification: optimisation-and-compression B1.
+AISTATS 2022 (arXiv:2106.06639). Reference: docs/methods/timing-and-world.md#fedbuff.
 
     C clients in flight;  on each arrival (started from version v_k):  buffer += s(v - v_k) delta_k
     after K_b arrivals:   x <- x + lr_server buffer / K_b,   v <- v + 1;   every arrival is replaced by a new client

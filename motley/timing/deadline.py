@@ -1,7 +1,7 @@
 """Deadline rounds: more clients are dispatched than needed, and the server waits for none of them beyond a deadline.
 
 Bonawitz, Eichner, Grieskamp et al.: *Towards Federated Learning at Scale: System Design*, MLSys 2019 (arXiv:1902.01046).
-Specification: optimisation-and-compression B3.
+Reference: docs/methods/timing-and-world.md#deadline.
 
     dispatch  min(K, ceil(o M))  clients;   step as soon as M or all have delivered, or D seconds have passed
 

@@ -4,7 +4,7 @@ The round loop asks :meth:`Synchrony.decide` again and again. The answer is a :c
 clients now), a :class:`Wait` (advance the clock) or a :class:`ServerStep` (aggregate these updates, discard those). A synchronous
 round is one Dispatch, Waits, and one ServerStep.
 
-Events at the same time are processed in the order finish, timer, start (optimisation-and-compression B0): every update with
+Events at the same time are processed in the order finish, timer, start (docs/methods/timing-and-world.md#clock): every update with
 ``arrives_s <= now_s`` can be aggregated, so a mode that steps on arrivals returns ServerStep before Dispatch, and a client that is
 dispatched as a replacement starts from the newest version.
 

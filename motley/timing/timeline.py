@@ -2,7 +2,7 @@
 
     download  bits_down / (down_mbps 10^6)        compute  steps * step_s        upload  bits_up / (up_mbps 10^6)
 
-one after the other (optimisation-and-compression B0); a megabit is 10^6 bits, an infinite link takes no time.
+one after the other (docs/methods/timing-and-world.md#clock); a megabit is 10^6 bits, an infinite link takes no time.
 """
 
 from __future__ import annotations

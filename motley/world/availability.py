@@ -1,4 +1,6 @@
-"""Availability models: which clients are online (optimisation-and-compression D14).
+"""Availability models: which clients are online.
+
+Reference: docs/methods/timing-and-world.md#availability.
 
 Every model is a function of (key, client, time): times can be queried in any order, and nothing is saved. Time is divided into
 slots: ``slot_s`` virtual seconds each, or one per round if ``slot_s`` is left out. Selection sees only online clients; while no
@@ -83,7 +85,7 @@ class MarkovAvailability(Availability):
     ----------
     p, q: in (0, 1], together at most 1. slot_s: see the module.
     amplitude: by how much p follows the hour, ``p (1 + amplitude sin(2 pi (t / day_s + phi_k)))`` with a phase per client, in
-        [0, 1]; needs ``slot_s`` (the specification's diurnal variant has 0.5). day_s: seconds in a day.
+        [0, 1]; needs ``slot_s`` (0.5 for instance). day_s: seconds in a day.
 
     Example
     -------

@@ -1,4 +1,6 @@
-"""Device models: seconds per local step of each client (optimisation-and-compression D13).
+"""Device models: seconds per local step of each client.
+
+Reference: docs/methods/timing-and-world.md#speed.
 
 A model with ``per = "client"`` draws a client's speed once; with ``per = "round"`` anew each round.
 """

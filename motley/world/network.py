@@ -1,4 +1,6 @@
-"""Network models: uplink and downlink of each client in megabits (10^6 bits) a second (optimisation-and-compression D13).
+"""Network models: uplink and downlink of each client in megabits (10^6 bits) a second.
+
+Reference: docs/methods/timing-and-world.md#speed.
 
 Bandwidth is drawn anew for every client and round unless ``per = "client"``. Without ``down_mbps`` downloads
 take no time; their traffic is counted all the same. Up and down are independent draws.

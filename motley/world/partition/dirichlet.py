@@ -1,4 +1,6 @@
-"""Label skew by Dirichlet draws, in the two variants that share the name (optimisation-and-compression D1, D2).
+"""Label skew by Dirichlet draws, in the two variants that share the name.
+
+Reference: docs/methods/timing-and-world.md#dirichlet-per-class, docs/methods/timing-and-world.md#dirichlet-per-client.
 
 ``per_class`` (default): every class is divided among the clients by ``q ~ Dir(alpha 1_K)``; sizes vary too. With ``mask`` a client
 that already holds n/K samples gets no samples of later classes (NIID-Bench, Flower, MOON, FedDF); classes go in ascending order.

@@ -1,4 +1,6 @@
-"""Samples for clients that each have their own mixture of classes, without replacement (optimisation-and-compression D2).
+"""Samples for clients that each have their own mixture of classes, without replacement.
+
+Reference: docs/methods/timing-and-world.md#dirichlet-per-client.
 
 The definition, sample by sample: pick a client that is not full, uniformly; draw a class from its mixture; take an unused sample
 of that class. A class that is used up is removed from all mixtures; a mixture without any class left becomes the frequencies of the

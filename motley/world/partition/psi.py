@@ -1,4 +1,6 @@
-"""Dominant-class skew of strength psi, as in HeteRo-Select v2 (optimisation-and-compression D3).
+"""Dominant-class skew of strength psi, as in HeteRo-Select v2.
+
+Reference: docs/methods/timing-and-world.md#psi.
 
 Two readings, because the text of the paper and its released code differ:
 

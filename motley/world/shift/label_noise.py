@@ -1,4 +1,6 @@
-"""Label noise: wrong labels, drawn once per training sample; test labels stay clean (optimisation-and-compression D12).
+"""Label noise: wrong labels, drawn once per training sample; test labels stay clean.
+
+Reference: docs/methods/timing-and-world.md#label-noise.
 
 * symmetric: a label becomes each of the other C - 1 classes with probability rate / (C - 1) (RHFL's code);
 * pair_flip: a label becomes the next class (C - 1 becomes 0) with probability rate;
