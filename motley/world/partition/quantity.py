@@ -6,7 +6,8 @@ Reference: docs/methods/timing-and-world.md#quantity.
 the smallest client has ``min_size`` samples. ``law = "log_normal"`` (FedDyn): ``n_k`` proportional to ``exp(sigma Z_k)``.
 
 All clients have the same label mixture (shuffled rows) unless ``alpha`` is given: then client k draws its n_k samples from its own
-``pi_k ~ Dir(alpha 1_C)`` (the law per client with these sizes, FedDyn's unbalanced split): both skews at once, each with its own strength.
+``pi_k ~ Dir(alpha 1_C)`` (the law per client with these sizes, FedDyn's unbalanced split): both skews at once, each with its
+own strength.
 
 Deviations: NIID-Bench redraws without limit; here ten redraws, then samples move one at a time from the largest clients, and the notes
 say so. FedDyn corrects rounding on one client; here no size is off by more than one.
