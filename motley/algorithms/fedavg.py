@@ -1,7 +1,7 @@
 """FedAvg: average the results of several local epochs.
 
 McMahan, Moore, Ramage, Hampson, Aguera y Arcas: *Communication-Efficient Learning of Deep Networks from Decentralized
-Data*, AISTATS 2017.
+Data*, AISTATS 2017. Reference: docs/methods/algorithms.md#fedavg.
 
     client:  w <- x;  for each batch b:  w <- w - lr * grad l(w; b);   delta_k = w - x
     server:  x <- x + lr_server * sum_k a_k delta_k

@@ -1,7 +1,7 @@
 """FedBiO as a column of aggregators: the clients' weights are learned on the server's validation samples (instance A).
 
 Li, Huang, Huang: *Communication-Efficient Federated Bilevel Optimization with Local and Global Lower Level Problems*, NeurIPS 2023
-(arXiv:2302.06701). Specification: optimisation-and-compression A10.
+(arXiv:2302.06701). Reference: docs/methods/algorithms.md#fedbio.
 
 The bilevel problem chooses upper variables psi so that the model trained with them does well on validation data. Here psi are the
 logits of the clients' weights, and the lower level is one aggregation, ``w(psi) = x + sum_k p_k Delta_k`` with ``p = softmax(psi)``:

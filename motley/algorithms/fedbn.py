@@ -1,7 +1,7 @@
 """FedBN: BatchNorm stays with the client, for clients whose features differ.
 
 Li, Jiang, Zhang, Kamp, Dou: *FedBN: Federated Learning on Non-IID Features via Local Batch Normalization*, ICLR 2021
-(arXiv:2102.07623). Specification: optimisation-and-compression A5.
+(arXiv:2102.07623). Reference: docs/methods/algorithms.md#fedbn.
 
     server    holds, averages and sends everything but BatchNorm
     client k  begins with what it received and its own BatchNorm; trains all of it; sends all but BatchNorm; keeps BatchNorm

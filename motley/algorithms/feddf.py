@@ -1,7 +1,7 @@
 """FedDF: the server fuses the clients' models by distilling their ensemble on unlabelled data.
 
 Lin, Kong, Stich, Jaggi: *Ensemble Distillation for Robust Model Fusion in Federated Learning*, NeurIPS 2020 (arXiv:2006.07242).
-Specification: optimisation-and-compression A9.
+Reference: docs/methods/algorithms.md#feddf.
 
     clients as in FedAvg;  teachers w_k = x + Delta_k, frozen, in eval mode;  student w <- x + sum a_k Delta_k
     J times:   u a batch of public samples,   q = softmax(1/M sum_k logits_k(u) / T)       (AVGLOGITS)

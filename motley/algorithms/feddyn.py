@@ -1,7 +1,7 @@
 """FedDyn: a dynamic regulariser aligns the clients' optima with the global one.
 
 Acar, Zhao, Matas Navarro, Mattina, Whatmough, Saligrama: *Federated Learning Based on Dynamic Regularization*, ICLR 2021.
-Specification: optimisation-and-compression A12.
+Reference: docs/methods/algorithms.md#feddyn.
 
     client:  w_k = argmin F_k(w) - <g_k, w> + alpha/2 ||w - x||^2       (steps along grad F_k - g_k + alpha (w - x))
              g_k <- g_k - alpha (w_k - x)

@@ -1,7 +1,7 @@
 """FedNova: normalise by local progress, so that clients which take more steps do not pull the objective their way.
 
 Wang, Liu, Liang, Joshi, Poor: *Tackling the Objective Inconsistency Problem in Heterogeneous Federated Optimization*,
-NeurIPS 2020 (arXiv:2007.07481). Specification: optimisation-and-compression A4.
+NeurIPS 2020 (arXiv:2007.07481). Reference: docs/methods/algorithms.md#fednova.
 
 The local update is linear in its gradients, ``x - w_k = lr sum_s a_{k,s} g_{k,s}``:
 

@@ -1,7 +1,7 @@
 """FedAdagrad, FedAdam, FedYogi: adaptive steps on the server.
 
 Reddi, Charles, Zaheer, Garrett, Rush, Konecny, Kumar, McMahan: *Adaptive Federated Optimization*, ICLR 2021
-(arXiv:2003.00295). Specification: optimisation-and-compression A8.
+(arXiv:2003.00295). Reference: docs/methods/algorithms.md#server-optimisers.
 
     m <- beta1 m + (1 - beta1) total                                          total = sum_k a_k delta_k
     FedAdagrad  v <- v + total^2

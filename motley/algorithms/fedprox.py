@@ -5,7 +5,8 @@ Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith: *Federated Optimization in Heteroge
     h_k(w; x) = F_k(w) + mu/2 ||w - x||^2,      step  w <- w - lr (grad l(w; b) + mu (w - x))
 
 ``x`` is the model received this round. With local momentum the proximal gradient enters before the momentum, and before
-clipping when clipping acts on the corrected gradient (optimisation-and-compression A2). The pull acts on trainable parameters only.
+clipping when clipping acts on the corrected gradient (docs/methods/algorithms.md#fedprox). The pull acts on trainable parameters
+only.
 
 Variable local work is the experiment's: ``local = { epochs = 20, stragglers = { share = 0.9, partial = "keep" } }`` (``drop`` is
 what the paper's FedAvg does with them).

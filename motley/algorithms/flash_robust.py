@@ -1,4 +1,6 @@
-"""FLASH's noise-robust local loss (methods 2).
+"""FLASH's noise-robust local loss.
+
+Reference: docs/methods/flash.md#loss.
 
 Chang, Ahmed, Krishnamurthy, Guler, Swami, Oymak, Roy-Chowdhury: *FLASH: Federated Learning Across Simultaneous Heterogeneities*.
 

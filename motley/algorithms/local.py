@@ -9,7 +9,8 @@ One step of :class:`SGD`, in this order (gradient ``g`` of the batch's mean loss
     v <- momentum v + g                        v starts at 0 in every round
     w <- w - lr v                              nesterov: w - lr (g + momentum v)
 
-:class:`Adam` takes the same ``g``, decay included, and then steps along its moments (so a proximal pull enters before them, A0):
+:class:`Adam` takes the same ``g``, decay included, and then steps along its moments (so a proximal pull enters before them,
+docs/methods/algorithms.md#flash-columns):
 
     v <- beta1 v + (1 - beta1) g;   s <- beta2 s + (1 - beta2) g^2;   both start at 0 in every round
     w <- w - lr (v / (1 - beta1^t)) / (sqrt(s / (1 - beta2^t)) + eps)                          t = 1, 2, ... in the round
@@ -17,7 +18,8 @@ One step of :class:`SGD`, in this order (gradient ``g`` of the batch's mean loss
 Kingma, Ba: *Adam: A Method for Stochastic Optimization*, ICLR 2015; its decay is the plain L2 term, not AdamW's.
 
 A step works on *blocks*: tensors whose first axis is the client. A flat vector is one block ``[1, D]``; a batched engine passes
-one block ``[c, *shape]`` per parameter. So every engine runs the same arithmetic (optimisation-and-compression A1, A2).
+one block ``[c, *shape]`` per parameter. So every engine runs the same arithmetic (docs/methods/algorithms.md#fedavg,
+docs/methods/algorithms.md#fedprox).
 """
 
 from __future__ import annotations
@@ -184,7 +186,7 @@ class SGD(Solver):
     def solver_norm(self, steps: int, proximal: float = 0.0, lr: float | None = None) -> float:
         """FedNova's ``||a||_1``: the sum of the coefficients with which this solver's update weighs its gradients.
 
-        By the per-step recursion (A4): with b the buffer's and A the update's sum of coefficients,
+        By the per-step recursion (docs/methods/algorithms.md#fednova): with b the buffer's and A the update's sum of coefficients,
         ``b <- momentum b + 1 - lr pull A;  A <- A + b``. Weight decay and clipping are ignored. ``lr``: default the solver's.
 
         >>> round(SGD(lr=0.1, momentum=0.9).solver_norm(3), 4)
@@ -257,7 +259,8 @@ class Adam(Solver):
             add_scaled(block.w, torch.div(v, root, out=root), lr / first, -1.0)
 
     def solver_norm(self, steps: int, proximal: float = 0.0, lr: float | None = None) -> float:
-        """The number of steps: Adam's update is no weighted sum of its gradients (INTERPRETATION-D, A4)."""
+        """The number of steps: Adam's update is no weighted sum of its gradients (INTERPRETATION-D,
+        docs/methods/algorithms.md#fednova)."""
         return float(steps)
 
 

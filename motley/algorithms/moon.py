@@ -1,6 +1,6 @@
 """MOON: a contrast between models keeps local features near the global model's.
 
-Li, He, Song: *Model-Contrastive Federated Learning*, CVPR 2021 (arXiv:2103.16257). Specification: optimisation-and-compression A6.
+Li, He, Song: *Model-Contrastive Federated Learning*, CVPR 2021 (arXiv:2103.16257). Reference: docs/methods/algorithms.md#moon.
 
 Of a sample, with features z of the model in training, z_glob of the received model and z_prev of the client's own model at the end
 of its last participation (both frozen, in eval mode with their own BatchNorm statistics, on the same augmented inputs):

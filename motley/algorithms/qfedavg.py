@@ -1,7 +1,7 @@
 """q-FedAvg: clients with a high loss count more, so that accuracy is spread more evenly.
 
-Li, Sanjabi, Beirami, Smith: *Fair Resource Allocation in Federated Learning*, ICLR 2020 (arXiv:1905.10497). Specification:
-optimisation-and-compression A7.
+Li, Sanjabi, Beirami, Smith: *Fair Resource Allocation in Federated Learning*, ICLR 2020 (arXiv:1905.10497). Reference:
+docs/methods/algorithms.md#qfedavg.
 
 It minimises ``sum_k p_k F_k^(q+1) / (q+1)``. With L = 1 / lr, and F_k the loss of the *received* model x over all of the client's
 training samples, before it trains:

@@ -1,6 +1,6 @@
 """RHFL: clients with noisy labels learn from one another through what their models say about public samples.
 
-Fang, Ye: *Robust Federated Learning With Noisy and Heterogeneous Clients*, CVPR 2022. Specification: optimisation-and-compression A11.
+Fang, Ye: *Robust Federated Learning With Noisy and Heterogeneous Clients*, CVPR 2022. Reference: docs/methods/algorithms.md#rhfl.
 
 Three parts, on a cohort S of M clients:
 

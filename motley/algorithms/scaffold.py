@@ -1,7 +1,7 @@
 """SCAFFOLD: control variates cancel the drift of local training.
 
 Karimireddy, Kale, Mohri, Reddi, Stich, Suresh: *SCAFFOLD: Stochastic Controlled Averaging for Federated Learning*,
-ICML 2020 (arXiv:1910.06378). Specification: optimisation-and-compression A3.
+ICML 2020 (arXiv:1910.06378). Reference: docs/methods/algorithms.md#scaffold.
 
     receive x, c;   w <- x;   tau times:  w <- w - lr (g(w) - c_k + c)
     option I:   c_k+ = grad F_k(x)                           over all training samples, at the received x
@@ -21,9 +21,9 @@ Deviations and readings
 -----------------------
 * Uniform weights, as published: with others ``c`` would not stay the mean of the ``c_k``, and they are refused.
 * INTERPRETATION-D clipping shortens g alone, before the correction is added; clipping the corrected gradient is refused.
-* The variates cover trainable parameters only; buffers are averaged (0.3).
+* The variates cover trainable parameters only; buffers are averaged (docs/methods/index.md#model-state).
 * Option II reads a gradient off the path, which Adam's path does not hold (its entries are near 1 or -1): it is refused there,
-  option I is not (A0). The correction enters before the moments.
+  option I is not (docs/methods/algorithms.md#flash-columns). The correction enters before the moments.
 * READING option I's gradient is taken in eval mode: BatchNorm uses the received statistics, nothing moves. Trained steps use
   those of the batch, so under BatchNorm c_k is not quite the mean of what the steps meet.
 

@@ -1,4 +1,6 @@
-"""How much each update counts: the named weightings of optimisation-and-compression 0.4.
+"""How much each update counts: named weightings.
+
+Reference: docs/methods/index.md#weights.
 
 ====================  ==========================================  ===========  ==================================================
 mode                  raw weight of client k                      divided by   unbiased for ``sum p_k F_k`` when

@@ -1,6 +1,7 @@
 """The budget of a round: theta_t, the mean share of an update that a client of the cohort may send.
 
-HeteRo-Select v2, equation 7 (methods 4; optimisation-and-compression C7 and G 6):
+HeteRo-Select v2, equation 7 (docs/methods/hetero-select.md#score; docs/methods/compression.md#schedule,
+docs/methods/hetero-select.md#code, row 6):
 
     theta_t = max(theta_avg (1 + a cos(pi (t - 1) / (T - 1))), floor);    1 while t <= warm_up
 

@@ -2,7 +2,7 @@
 
 Stich, Cordonnier, Jaggi: *Sparsified SGD with Memory*, NeurIPS 2018 (memory); Masud, Jahin, Hasan: HeteRo-Select, arXiv:2508.06692v2
 (decay); Richtarik, Sokolov, Fatkhullin: *EF21: A New, Simpler, Theoretically Better, and Practically Faster Error Feedback*, NeurIPS
-2021. Specification: optimisation-and-compression C1, C2; methods 4.
+2021. Reference: docs/methods/compression.md#error-feedback, docs/methods/compression.md#ef21.
 
     none      v = delta                         keeps nothing
     fixed     v = delta + e,   e <- b (v - C(v))              b = 1: nothing is ever lost; b < 1 forgets
@@ -18,7 +18,7 @@ the upload is accepted: after a lost, late or rejected upload the old one stays,
 Deviations and readings
 -----------------------
 * For a sparsifier ``sent + kept = v`` holds bit for bit before the decay; at theta = 1, e = 0.
-* HeteRo-Select calls b < 1 "the EF21 condition"; EF21 has no decay (C1 9).
+* HeteRo-Select calls b < 1 "the EF21 condition"; EF21 has no decay (docs/methods/compression.md#error-feedback).
 * INTERPRETATION-D EF21 tracks the update in place of a gradient; who is absent keeps g, and still counts in the server's mean
   (EF21-PP). With a falling learning rate g is in old units.
 * Random-k scaled up, unit signs and the like do not contract: :meth:`Feedback.refuses` says so.

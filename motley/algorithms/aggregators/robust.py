@@ -3,7 +3,7 @@
 Yin, Chen, Kannan, Bartlett: *Byzantine-Robust Distributed Learning: Towards Optimal Statistical Rates*, ICML 2018 (median,
 trimmed mean). Blanchard, El Mhamdi, Guerraoui, Stainer: *Machine Learning with Adversaries: Byzantine Tolerant Gradient
 Descent*, NeurIPS 2017 (Krum). Sun, Kairouz, Suresh, McMahan: *Can You Really Backdoor Federated Learning?*, 2019 (norm
-bounding). Specification: optimisation-and-compression A14.
+bounding). Reference: docs/methods/algorithms.md#robust.
 
     median           coordinate by coordinate; an even count takes the mean of the two middle values
     trimmed_mean(b)  coordinate by coordinate, without the floor(b M) smallest and largest

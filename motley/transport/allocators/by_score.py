@@ -1,7 +1,7 @@
 """HeteRo-Select v2: who scores higher may send more, up to what the link carries in the time of a round.
 
 Masud, Jahin, Hasan: *HeteRo-Select: Informativeness as the Participation Driver in Federated Learning*, arXiv:2508.06692v2,
-equation 8. Specification: methods 4 and 6, optimisation-and-compression C7 and G.
+equation 8. Reference: docs/methods/compression.md#by-score, docs/methods/hetero-select.md#worked.
 
     theta_k  = clip(min(S_k / mean S  theta_t, cap_k), least, 1)          mean over the cohort
     cap_k    = B_k T_b / (32 D)
@@ -17,8 +17,8 @@ Deviations and readings
 * ``least``, ``B_mean`` = 3 Mb/s and ``c_mean`` = 0.3 s are the authors' code's, whose log of a run on CIFAR-10 they reproduce.
 * The ceiling spends all of T_b on the upload though T_b has the compute time in it: AlexNet's is 0.24 at 1 Mb/s and no ceiling at
   5, logistic regression's never binds. ``cap = "upload_only"`` (INTERPRETATION-D) is ``B_k max(T_b - compute_s, 0) / (32 D)``.
-* Text and code differ in the warm-up: ``as_published = "code"`` scales and caps it like any other round (G 5). The code's cosine is
-  an option of the budget.
+* Text and code differ in the warm-up: ``as_published = "code"`` scales and caps it like any other round
+  (docs/methods/hetero-select.md#code, row 5). The code's cosine is an option of the budget.
 * All scores (near) 0: theta_t for everybody, ceiling and least as ever. A client of score 0 sends ``least``.
 * READING where clients differ in steps, H is the cohort's mean.
 

@@ -1,7 +1,7 @@
 """FedCG's shares for any selector's cohort: all finish together, the earlier the larger the error that is allowed.
 
 Jiang, Xu, Xu, Wang, Qian: *Heterogeneity-Aware Federated Learning with Adaptive Client Selection and Gradient Compression*,
-IEEE INFOCOM 2023 (arXiv:2212.09483). Specification: optimisation-and-compression C8.
+IEEE INFOCOM 2023 (arXiv:2212.09483). Reference: docs/methods/compression.md#fedcg-lp.
 
     min T  s.t.  a_k + theta_k r_k <= T,   sum_k w_k (1 - theta_k) <= eps,   least <= theta_k <= 1
 

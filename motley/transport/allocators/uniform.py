@@ -1,7 +1,7 @@
 """Everybody may send the same share of the update, the budget of the round: ``theta_k = theta_t``.
 
-The ablation of HeteRo-Select v2 (methods 4). There is no ceiling by bandwidth, as in the authors' code
-(optimisation-and-compression G 9).
+The ablation of HeteRo-Select v2 (docs/methods/hetero-select.md#score). There is no ceiling by bandwidth, as in the authors' code
+(docs/methods/hetero-select.md#code, row 9).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """What a compressor is: how a vector becomes a :class:`~motley.transport.packet.Packet`, and of what form, known beforehand.
 
 Two kinds share everything but one question each: a :class:`Sparsifier` says *which* values travel, a :class:`Quantizer` in *how
-few bits*. A compressor sees the flat vector over trainable parameters only (optimisation-and-compression C0): all layers at once.
+few bits*. A compressor sees the flat vector over trainable parameters only (docs/methods/compression.md#contract): all layers at
+once.
 
 ``theta`` is the share of the vector that may travel; ``kept = max(1, min(D, ceil(theta D - 1e-6)))``. Randomness
 comes from a key alone, so a form drawn on the drawing board is the form that travels.

@@ -1,6 +1,6 @@
 """A chain: first which values travel, then in how few bits.
 
-Specification: optimisation-and-compression C3: the quantiser gets the chosen values alone, and error feedback keeps what is left of
+Reference: docs/methods/compression.md#qsgd. The quantiser gets the chosen values alone, and error feedback keeps what is left of
 the *quantised* values.
 
 >>> import torch

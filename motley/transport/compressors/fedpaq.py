@@ -1,7 +1,7 @@
 """FedPAQ: random clients, several local steps, and the quantised difference of models.
 
 Reisizadeh, Mokhtari, Hassani, Jadbabaie, Pedarsani: *FedPAQ: A Communication-Efficient Federated Learning Method with Periodic
-Averaging and Quantization*, AISTATS 2020. Specification: optimisation-and-compression C3.
+Averaging and Quantization*, AISTATS 2020. Reference: docs/methods/compression.md#qsgd.
 
     send Q(w_k - x);   x <- x + 1/M sum_S Q(w_k - x);   Q the low-precision quantiser of QSGD with one norm for the vector
 

@@ -1,7 +1,7 @@
 """QSGD: every value becomes one of a few levels, rounded up or down by a coin so that the mean is right.
 
 Alistarh, Grubic, Li, Tomioka, Vojnovic: *QSGD: Communication-Efficient SGD via Gradient Quantization and Encoding*, NeurIPS 2017.
-Specification: optimisation-and-compression C3.
+Reference: docs/methods/compression.md#qsgd.
 
     Q(v)_i = n sgn(v_i) xi_i,   r_i = s |v_i| / n,   xi_i = (floor(r_i) + Bernoulli(r_i - floor(r_i))) / s,   n = ||v||_2
     E Q(v) = v,   variance (n^2 / s^2) sum f_i (1 - f_i),  f_i = frac(r_i),  at most min(N / s^2, sqrt(N) / s) ||v||^2

@@ -1,6 +1,6 @@
 """Random-k: a random subset of the coordinates; both ends draw it from one seed, so no index travels.
 
-Stich, Cordonnier, Jaggi: *Sparsified SGD with Memory*, NeurIPS 2018. Specification: optimisation-and-compression C4.
+Stich, Cordonnier, Jaggi: *Sparsified SGD with Memory*, NeurIPS 2018. Reference: docs/methods/compression.md#signs.
 
     I uniform among the subsets of kept = max(1, min(D, ceil(theta D - 1e-6)))
     unbiased     D / kept * v_I     E = v,  variance (D / kept - 1) ||v||^2
@@ -8,8 +8,8 @@ Stich, Cordonnier, Jaggi: *Sparsified SGD with Memory*, NeurIPS 2018. Specificat
 
 Cost: a hash per coordinate. On the wire: 64 bits of seed and the values.
 
-Deviations and readings: ``unbiased = true`` is the default without memory; with error feedback the factor must go (C4), and the
-combination is refused.
+Deviations and readings: ``unbiased = true`` is the default without memory; with error feedback the factor must go
+(docs/methods/compression.md#signs), and the combination is refused.
 
 >>> import torch
 >>> from motley.core.keys import Key

@@ -1,7 +1,7 @@
 """Tensor drop: each parameter tensor of the update travels whole or not at all, by a coin.
 
 Li, Zeng, Zhang, Cao: *PyramidFL: A Fine-grained Client Selection Framework for Efficient Federated Learning*, MobiCom 2022.
-Specification: selectors-baselines 5, "code vs paper" (ii).
+Reference: docs/methods/selectors.md#pyramidfl-code.
 
     tensor l is sent with probability theta, independently; what is not sent counts as 0 and is not made up for
 

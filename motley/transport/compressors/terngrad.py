@@ -1,7 +1,7 @@
 """TernGrad: -1, 0 or +1 times the largest value, drawn so that the mean is right.
 
 Wen, Xu, Yan, Wu, Wang, Chen, Li: *TernGrad: Ternary Gradients to Reduce Communication in Distributed Deep Learning*, NeurIPS 2017.
-Specification: optimisation-and-compression C4.
+Reference: docs/methods/compression.md#signs.
 
     v <- clip(v, -c sigma, c sigma)     c = 2.5, sigma the standard deviation of the layer
     S = max |v|,    Q_i = S sgn(v_i) Bernoulli(|v_i| / S)       unbiased for the clipped v, variance sum (S |v_i| - v_i^2)

@@ -1,8 +1,8 @@
 """Top-k: the coordinates that matter most travel whole, the rest waits in the error memory.
 
 Stich, Cordonnier, Jaggi: *Sparsified SGD with Memory*, NeurIPS 2018 (magnitude); Masud, Jahin, Hasan: *HeteRo-Select:
-Informativeness as the Participation Driver in Federated Learning*, arXiv:2508.06692v2 (curvature). Specification:
-optimisation-and-compression C1, C5; methods 4.
+Informativeness as the Participation Driver in Federated Learning*, arXiv:2508.06692v2 (curvature). Reference:
+docs/methods/compression.md#error-feedback, docs/methods/compression.md#curvature.
 
     kept = max(1, min(D, ceil(theta D - 1e-6)));   the coordinates of the largest s_i travel, ties to the lowest index
     magnitude   s_i = v_i^2
@@ -19,12 +19,13 @@ Cost: O(D); under curvature a double backward pass over one batch.
 Deviations and readings
 -----------------------
 * READING a layer is a module with parameters of its own (weight and bias together), in the order of the flat vector.
-* Literal scores inflate the Q layers where |H| is well below 1 (C5); that is the paper's method and the default.
+* Literal scores inflate the Q layers where |H| is well below 1 (docs/methods/compression.md#curvature); that is the paper's method
+  and the default.
 * Compared are roots, ``|v| / sqrt(|H| + eps)``: the same order, and squares of small updates cannot underflow into ties.
-* ``guard = "clamp"`` is the authors' code (G 2): ``max(|H|, 1e-6)`` for ``|H| + eps``; ``rounding = "floor"`` is its
-  ``kept = max(1, floor(theta D))`` (G 1).
-* ``per_tensor = true`` keeps a share theta of each parameter tensor, at least one value each, as FLSim prunes (C0); by default all
-  of the vector competes at once.
+* ``guard = "clamp"`` is the authors' code (docs/methods/hetero-select.md#code, row 2): ``max(|H|, 1e-6)`` for ``|H| + eps``;
+  ``rounding = "floor"`` is its ``kept = max(1, floor(theta D))`` (docs/methods/hetero-select.md#code, row 1).
+* ``per_tensor = true`` keeps a share theta of each parameter tensor, at least one value each, as FLSim prunes
+  (docs/methods/compression.md#contract); by default all of the vector competes at once.
 * A layer whose curvature was not measured (a kernel without double backward) competes with v^2. No curvature is wanted at
   theta = 1, where it could not matter.
 * INTERPRETATION eps = 1e-6 (the text names none; the code's clamp has this value).
