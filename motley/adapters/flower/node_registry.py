@@ -144,7 +144,7 @@ class NodeRegistry:
         return known.client if known is not None and self.node_of.get(known.client) == node else None
 
     def refresh(self, grid: Grid) -> list[Report]:
-        """Look which nodes are connected and ask new ones who they are; return the reports of clients that enrol now.
+        """Look which nodes are connected and ask new ones which client they are; return the reports of clients that enrol now.
 
         Raises
         ------

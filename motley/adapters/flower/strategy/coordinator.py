@@ -24,14 +24,14 @@ from motley.adapters.flower.strategy.addressing import address_messages
 from motley.adapters.flower.strategy.participation import ParticipationRow
 from motley.adapters.flower.strategy.probing import SignalProber
 from motley.adapters.flower.strategy.replies import CheckedReply, ClientResult, ReplyReader
-from motley.adapters.flower.strategy.server_signals import LEARNING_RATES, last_layer, model_vector
+from motley.adapters.flower.strategy.server_signals import LEARNING_RATES, ReplySignals, arrays_of, last_layer, model_vector
 from motley.adapters.flower.strategy.settings import SelectionSettings
 from motley.adapters.flower.strategy.state import OpenRound, SelectionState
 from motley.core.arrays import Floats
 from motley.core.errors import ConfigError
 from motley.core.keys import Streams
 from motley.core.records import Outcome, Report
-from motley.core.server_signals import UPDATE_SIGNALS, Value, next_consensus, update_signals
+from motley.core.server_signals import UPDATE_SIGNALS, Value
 from motley.selectors.base import Selector
 
 __all__ = ["SelectionCoordinator"]
@@ -67,11 +67,10 @@ class SelectionCoordinator:
         self.registry = NodeRegistry(settings.key, needs.enrolled - {"last_layer"}, settings.query_limit_s, settings.clock)
         self.state = SelectionState(settings.rounds_done, settings.clients_sent)
         self.prober = SignalProber(needs.probed, self.registry, self.state)
-        self.computed = needs.reported & UPDATE_SIGNALS if settings.uploads == "as_sent" else frozenset()
-        rates = {LEARNING_RATES} if self.computed & {"gradient", "gradient_sketch"} else set()
-        reported = frozenset((needs.reported - self.computed) | rates)
+        computed = needs.reported & UPDATE_SIGNALS if settings.uploads == "as_sent" else frozenset()
+        self.signals = ReplySignals(computed, Streams(selector.seed))
+        reported = (needs.reported - computed) | self.signals.reported
         self.reader = ReplyReader(reported, weight_key, settings.uploads, settings.largest_upload)
-        self.streams = Streams(selector.seed)
         self.current: OpenRound | None = None
 
     @property
@@ -145,7 +144,7 @@ class SelectionCoordinator:
             return
         if "last_layer" in self.selector.rule.needs().enrolled:
             if self.state.initial_layer is None:
-                self.state.initial_layer = last_layer(_arrays(model))
+                self.state.initial_layer = last_layer(arrays_of(model))
             layer = {"last_layer": self.state.initial_layer}
             new = [dataclasses.replace(report, signals={**report.signals, **layer}) for report in new]
         try:
@@ -191,7 +190,7 @@ class SelectionCoordinator:
         messages = {client: received[node] for node, client in current.clients.items() if node in received}
         checked = self.reader.read_all(messages, current.model, current.model_key, self.state.reply_forms)
         self._look_for_app_errors(checked)
-        model = model_vector(_arrays(current.model)) if self.computed else np.zeros(0)
+        model = model_vector(arrays_of(current.model)) if self.signals.wanted else np.zeros(0)
         for node, client in current.clients.items():
             reply, sent = checked.get(client, CheckedReply()), current.sent.get(node, SentMessage(node))
             self._report(current, client, reply, sent, model, current.bits_down.get(node, 0.0))
@@ -220,7 +219,9 @@ class SelectionCoordinator:
             LOG.warning("round %d: client %d is %s: %s", state.round, client, outcome.name.lower(), reason)
         signals: dict[str, Value] = {}
         if result is not None:
-            signals, state.round_trips[client] = self._signals(result, model), seconds
+            signals = {name: value for name, value in result.signals.items() if name != LEARNING_RATES}
+            signals |= self.signals.of(result, model, state.consensus)
+            state.round_trips[client] = seconds
         arrived = outcome != Outcome.DROPPED
         current.reports.append(
             Report(
@@ -233,21 +234,6 @@ class SelectionCoordinator:
         row = ParticipationRow(state.round, client, outcome.name.lower(), seconds, bits_down, reply.bits, signals, reason)
         state.rows.append(row)
         state.add_traffic("train", bits_down, reply.bits)
-
-    def _signals(self, result: ClientResult, model: Floats) -> dict[str, Value]:
-        """Return what the client reported and what the server computes from its update; ``model``: the vector it started from."""
-        signals = {name: value for name, value in result.signals.items() if name != LEARNING_RATES}
-        if self.computed:
-            update = model_vector(result.arrays) - model
-            rates = float(result.signals.get(LEARNING_RATES, math.nan))
-            consensus = self._consensus(len(update))
-            signals |= update_signals(self.computed, update, rates, lambda: last_layer(result.arrays), consensus, self.streams)
-        return signals
-
-    def _consensus(self, size: int) -> Floats | None:
-        """Return the consensus update, if there is one of a model of this size."""
-        consensus = self.state.consensus
-        return consensus if consensus is not None and len(consensus) == size else None
 
     def _num_examples(self, client: int, result: ClientResult | None) -> float:
         enrolled = self.registry.enrolled[client].num_examples
@@ -297,9 +283,8 @@ class SelectionCoordinator:
             if current.candidates:
                 self._probe(current, model, version=math.nan)
             current.reports = _replace_accepted(current.reports, outcome=Outcome.REHEARSED)
-        elif model is not None and "cosine" in self.computed:
-            total = model_vector(_arrays(model)) - model_vector(_arrays(current.model))
-            self.state.consensus = next_consensus(self._consensus(len(total)), total)
+        elif model is not None:
+            self.state.consensus = self.signals.next_consensus(self.state.consensus, current.model, model)
         self.selector.observe(self.state.round, current.reports)
         current.clients, current.reports = {}, []  # messages of an evaluation belong to no chosen client
         self._save()
@@ -332,11 +317,6 @@ class SelectionCoordinator:
         by_client = [forms[client] for client in sorted(forms)]
         usual = Counter(form for form, _ in by_client).most_common(1)
         return [reply for form, reply in by_client if form == usual[0][0]]
-
-
-def _arrays(record: Any) -> dict[str, Any]:
-    """Return the arrays of an ArrayRecord."""
-    return {name: array.numpy() for name, array in record.items()}
 
 
 def _outcome(reply: CheckedReply, sent: SentMessage) -> tuple[Outcome, str]:

@@ -20,7 +20,7 @@ class ParticipationRow:
     Parameters
     ----------
     outcome: ``"accepted"``, ``"dropped"`` or ``"rejected"``. seconds: from sending to arrival; NaN without a reply.
-    bits_down, bits_up: sizes of the message and the reply. signals: what the selector is told. reason: why the client is not accepted.
+    bits_down, bits_up: sizes of the message and the reply. signals: what the selector observes. reason: of a loss or rejection.
     """
 
     round: int

@@ -1,16 +1,21 @@
-"""Signals that the server computes from replies; the formulas are in :mod:`motley.core.server_signals`."""
+"""Compute signals from the models that clients send back; the formulas are in :mod:`motley.core.server_signals`."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from motley.adapters.flower.strategy.replies import ClientResult
 from motley.core.arrays import Floats
+from motley.core.keys import Streams
+from motley.core.server_signals import Value, next_consensus, update_signals
 
-__all__ = ["LEARNING_RATES", "last_layer", "model_vector"]
+__all__ = ["LEARNING_RATES", "ReplySignals", "arrays_of", "last_layer", "model_vector"]
 
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -42,3 +47,48 @@ def last_layer(arrays: Arrays) -> Floats:
         return _flat(parameters)
     weight, following = parameters[matrices[-1]], parameters[matrices[-1] + 1 : matrices[-1] + 2]
     return _flat([weight, *(array for array in following if array.shape == weight.shape[:1])])
+
+
+def arrays_of(record: Any) -> dict[str, NDArray[Any]]:
+    """Return the arrays of an ArrayRecord by name."""
+    return {name: array.numpy() for name, array in record.items()}
+
+
+@dataclass(frozen=True)
+class ReplySignals:
+    """The signals of clients' updates that the server computes in one run.
+
+    Parameters
+    ----------
+    wanted: names in :data:`~motley.core.server_signals.UPDATE_SIGNALS`. streams: of the selector's seed.
+    """
+
+    wanted: frozenset[str]
+    streams: Streams
+
+    @property
+    def reported(self) -> frozenset[str]:
+        """What clients must report for these signals: the sum of their learning rates, if a gradient is wanted."""
+        return frozenset({LEARNING_RATES} if self.wanted & {"gradient", "gradient_sketch"} else ())
+
+    def of(self, result: ClientResult, model: Floats, consensus: Floats | None) -> dict[str, Value]:
+        """Return the wanted signals of one client's result; ``model``: the vector ``[D]`` that training started from."""
+        if not self.wanted:
+            return {}
+        update = model_vector(result.arrays) - model
+        rates = float(result.signals.get(LEARNING_RATES, math.nan))
+        same = _of_size(consensus, len(update))
+        return update_signals(self.wanted, update, rates, lambda: last_layer(result.arrays), same, self.streams)
+
+    def next_consensus(self, consensus: Floats | None, before: Any, after: Any) -> Floats | None:
+        """Return the consensus update after a server step between two ArrayRecords; unchanged where no signal compares with it."""
+        if "cosine" not in self.wanted:
+            return consensus
+        total = model_vector(arrays_of(after)) - model_vector(arrays_of(before))
+        new: Floats = next_consensus(_of_size(consensus, len(total)), total)
+        return new
+
+
+def _of_size(consensus: Floats | None, size: int) -> Floats | None:
+    """Return the consensus update, if it is one of a model of this size."""
+    return consensus if consensus is not None and len(consensus) == size else None

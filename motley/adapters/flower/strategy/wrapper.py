@@ -63,7 +63,7 @@ def with_selector(
             f"got {strategy!r:.80}; expected a Flower strategy of the Message API, such as flwr.serverapp.strategy.FedAvg()"
         )
     if isinstance(strategy, _SelectingStrategy):
-        raise ConfigError("this strategy has a selector already; give the strategy it was made of")
+        raise ConfigError("this strategy has a selector already; give the original strategy")
     settings = SelectionSettings(
         key, query_limit_s, wait_s, uploads, largest_upload, weights, rounds_done, clients_sent, save, clock
     )
