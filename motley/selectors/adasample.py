@@ -1,7 +1,7 @@
 """AdaSample draws clients from one distribution that minimises rounds to a target times seconds per round.
 
 Luo, Xiao, Wang, Huang, Tassiulas: *Tackling System and Statistical Heterogeneity for Federated Learning with Adaptive Client
-Sampling*, INFOCOM 2022 (arXiv:2112.11256; journal version arXiv:2404.13804). Specification: selectors-baselines 13.
+Sampling*, INFOCOM 2022 (arXiv:2112.11256; journal version arXiv:2404.13804). Reference: docs/methods/selectors.md#adasample.
 
     min over q:  f(q) = (sum q_k tau_k) (sum B_k / q_k + c0),   B_k = p_k^2 G_k^2,  sum q = 1
     q_k ~ sqrt(B_k / (tau_k + mu)),  mu in (-min tau, 0];   c0 = 0: mu = 0, q_k ~ p_k G_k / sqrt(tau_k)

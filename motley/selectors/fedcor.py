@@ -1,7 +1,7 @@
 """FedCor models all clients' loss changes as a Gaussian and greedily chooses those expected to lower the global loss most.
 
 Tang, Ning, Wang, Sun, Wang, Li, Chen: *FedCor: Correlation-Based Active Client Selection Strategy for Heterogeneous Federated
-Learning*, CVPR 2022 (arXiv:2103.13822). Specification: selectors-baselines 6.
+Learning*, CVPR 2022 (arXiv:2103.13822). Reference: docs/methods/selectors.md#fedcor.
 
     y_k      = L_k(after) - L_k(before), of one aggregation                       a row of [K] per Gaussian-process round
     y        ~ N(mu, Sigma),  Sigma = X^T X + noise^2 I,  X [d, K] (state and code keep its transpose, a row per client)

@@ -1,7 +1,7 @@
 """FedCS chooses as many clients as finish before a deadline, if downloads are shared and uploads come one after another.
 
 Nishio, Yonetani: *Client Selection for Federated Learning with Heterogeneous Resources in Mobile Edge*, ICC 2019
-(arXiv:1804.08333). Specification: selectors-baselines 14b (formulas INTERPRETATION-R).
+(arXiv:1804.08333). Reference: docs/methods/selectors.md#fedcs. All formulas are INTERPRETATION-R.
 
     Theta = 0, S = (), T^D_S = largest download in S (0 for nobody); repeat
         x = argmin over the rest of  T^D_{S+x} - T^D_S + t^UL_x + max(0, t^U_x - Theta)

@@ -1,7 +1,7 @@
 """FedCVR-Bolt groups similar clients into coalitions and draws from each one client, by how much variance it explains.
 
 Licciardi, Raineri, Proskurnikov, Rondoni, Zino: *Sociodynamics-inspired Adaptive Coalition and Client Selection in Federated
-Learning*, arXiv:2506.02897v1, 2025. Specification: methods 3.
+Learning*, arXiv:2506.02897v1, 2025. Reference: docs/methods/fedcvr-bolt.md.
 
     1. W_kj = exp(-g |theta~_k - theta~_j|^2), theta~ = theta / |theta|, rows normalised, (W + W^T) / 2     similarity
     2. spectral clustering of W into P = m coalitions

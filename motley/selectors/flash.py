@@ -1,7 +1,7 @@
 """FLASH chooses clients by linear Thompson sampling: a contextual bandit over each client's losses and durations.
 
 Chang, Ahmed, Krishnamurthy, Guler, Swami, Oymak, Roy-Chowdhury: *FLASH: Federated Learning Across Simultaneous
-Heterogeneities*, arXiv:2402.08769, 2024. Specification: methods 2. (Its noise-robust local loss belongs to the algorithms.)
+Heterogeneities*, arXiv:2402.08769, 2024. Reference: docs/methods/flash.md. (Its noise-robust local loss belongs to the algorithms.)
 
     x_t(i) = [ L_robust^t / L_robust^1,  CE^t(V_i) / CE^1(V_i),  tau(i),  r_(t-1)(i) ]        features, d = 4
     r_t(i) = | L_robust^t - L_robust^(t-1) | / tau(i)                                         reward

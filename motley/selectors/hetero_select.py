@@ -1,7 +1,7 @@
 """HeteRo-Select, second version, uses one informativeness score for selection, compression and aggregation.
 
 Masud, Jahin, Hasan: *HeteRo-Select: Informativeness as the Participation Driver in Federated Learning*, arXiv:2508.06692v2.
-Specification: methods 4, worked numbers in methods 6. This file has the score, the choice and the weights; budgets and
+Reference: docs/methods/hetero-select.md. This file has the score, the choice and the weights; budgets and
 sparsification belong to the transport, the momentum server to the algorithms.
 
     V  = (L_k - min L) / (max L - min L + 1e-8)                  value
@@ -27,7 +27,7 @@ V, D, F and St over the available, before weights: ``component.value``, ``.direc
 
 Deviations and readings
 -----------------------
-* READING 0.9 and 0.1 are the authors' code's (optimisation-and-compression G 8); the text gives no constants.
+* READING 0.9 and 0.1 are the authors' code's (docs/methods/hetero-select.md#code, row 8); the text gives no constants.
 * The text compares the last update with the running mean of *now*. ``"cosine"`` (default) is the exact cosine at the time of
   the upload, with the mean of the rounds before; ``"sketch"`` keeps the mean current but estimates the cosine from 64 numbers.
   Softmax regression, 100 clients, 10 a round, updates cut to a fifth: D's mean error is 0.04 and 0.08 at a spread of 0.06,
@@ -37,9 +37,10 @@ Deviations and readings
 * INTERPRETATION-D an update of zeros, or one that is not finite, leaves D as it was. In the running mean a client that was
   never probed has the mean score of the others.
 * READING a client without a loss takes the mean V of those that have one; without any loss V is 0.
-* A late, dropped or rejected client's ``h`` moves, its ``l`` and direction do not (selectors-baselines 0.3.7).
-* ``as_published = "code"``: S = 1 where all are equal (G 13). Of the code's differences only this one reaches a score;
-  ``lr = "score_adaptive"`` is the code's 1 + S_k (G 4). Its cap of 0.15 on the rate never binds from 0.05 down.
+* A late, dropped or rejected client's ``h`` moves, its ``l`` and direction do not (docs/methods/selectors.md#dropouts).
+* ``as_published = "code"``: S = 1 where all are equal (docs/methods/hetero-select.md#code, row 13). Of the code's differences only
+  this one reaches a score; ``lr = "score_adaptive"`` is the code's 1 + S_k (docs/methods/hetero-select.md#code, row 4). Its cap of
+  0.15 on the rate never binds from 0.05 down.
 * READING the score normalised over the available is used throughout: the lowest has S = 0 and, if drawn, weight 0.
 
 >>> from motley.selectors import Selector

@@ -1,7 +1,7 @@
 """LinUCB chooses the clients with the m largest upper confidence bounds of a linear reward model.
 
 Li, Chu, Langford, Schapire: *A Contextual-Bandit Approach to Personalized News Article Recommendation*, WWW 2010
-(arXiv:1003.0146). Specification: selectors-baselines 10, methods 2.
+(arXiv:1003.0146). Reference: docs/methods/selectors.md#linucb.
 
     V = lambda I + sum x x^T,  b = sum y x,  theta = V^-1 b
     score_k = theta . x_k + a sqrt(x_k^T V^-1 x_k);   cohort: the m largest

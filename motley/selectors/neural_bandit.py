@@ -2,7 +2,7 @@
 
 Cao, Pan, Zhu, Liu: *Birds of a Feather Help: Context-aware Client Selection for Federated Learning*, FL-AAAI workshop 2022;
 base learner NeuralUCB: Zhou, Li, Gu, *Neural Contextual Bandits with UCB-based Exploration*, ICML 2020 (arXiv:1911.04462).
-Specification: selectors-baselines 9.
+Reference: docs/methods/selectors.md#neural-bandit.
 
     f(x) = W2 relu(W1 x + b1) + b2                                       h hidden units, P = (d + 2) h + 1 parameters
     g_k = gradient of f(x_k) in all parameters;   sigma_k = sqrt( sum_j lambda nu g_kj^2 / U_j )

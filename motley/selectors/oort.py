@@ -1,7 +1,7 @@
 """Oort chooses clients by one score: statistical utility plus a staleness bonus, discounted for slow clients.
 
 Lai, Zhu, Madhyastha, Chowdhury: *Oort: Efficient Federated Learning via Guided Participant Selection*, OSDI 2021.
-Specification: selectors-baselines 4.
+Reference: docs/methods/selectors.md#oort.
 
     U_k = |B_k| sqrt(mean of squared losses over B_k),   |B_k| = min(n_k, local steps * batch size)      utility, as reported
     base_k = (min(U_k, clip) - lo) / rg,   lo = .999 min U,   rg = max(max U - lo, 1e-4),   clip = the q-quantile of U

@@ -1,7 +1,7 @@
 """PyramidFL chooses as Oort does, gives fast clients of the cohort more local steps, and less useful ones smaller uploads.
 
 Li, Zeng, Zhang, Cao: *PyramidFL: A Fine-grained Client Selection Framework for Efficient Federated Learning*, MobiCom 2022.
-Specification: selectors-baselines 5.
+Reference: docs/methods/selectors.md#pyramidfl.
 
     cohort         as Oort, score for score (:mod:`motley.selectors.oort`)
     GU_k = ||Delta_k|| |B_k| / 100                      gradient utility of the last report; n_k where there is none

@@ -1,8 +1,8 @@
 """Restless hidden-Markov bandit: compare the rewards of clients within a round, which cancels the influence all of them share.
 
 Yemini, Leshem, Somekh-Baruch: *The Restless Hidden Markov Bandit with Linear Rewards and Side Information*, IEEE Transactions
-on Signal Processing 69, 2021 (arXiv:1910.10271). Specification: selectors-baselines 8. What is known of the paper: two hidden
-states, one shared by all arms and Markov, one per arm and i.i.d. It selects no clients, so everything below is
+on Signal Processing 69, 2021 (arXiv:1910.10271). Reference: docs/methods/selectors.md#restless-bandit. What is known of the paper:
+two hidden states, one shared by all arms and Markov, one per arm and i.i.d. It selects no clients, so everything below is
 INTERPRETATION-D.
 
     reward  y_k = |L_k(now) - L_k(last time)| / tau_k       FLASH's reward with the client's own loss

@@ -1,7 +1,7 @@
 """TiFL draws each round's cohort from one tier of similarly fast clients, so that no round waits for a straggler.
 
-Chai, Ali, Zawad, et al.: *TiFL: A Tier-based Federated Learning System*, HPDC 2020. Specification: selectors-baselines 14b
-(formulas INTERPRETATION-R).
+Chai, Ali, Zawad, et al.: *TiFL: A Tier-based Federated Learning System*, HPDC 2020. Reference: docs/methods/selectors.md#tifl. All
+formulas are INTERPRETATION-R.
 
     tiers          n_t = 5, by quantiles of the known durations, fastest first; renewed every 50 rounds
     each round     draw a tier with the tier probabilities (1 / n_t at first) until one with credits comes; spend one credit;

@@ -1,7 +1,7 @@
 """UCB1 chooses the clients with the m largest mean rewards plus a bonus for few selections; it uses no client features.
 
 Auer, Cesa-Bianchi, Fischer: *Finite-time Analysis of the Multiarmed Bandit Problem*, Machine Learning 47, 2002.
-Specification: selectors-baselines 10.
+Reference: docs/methods/selectors.md#ucb1.
 
     y_k     = |L_k(now) - L_k(last time)| / tau_k             FLASH's reward with the client's own loss
     index_k = mean_k + sqrt(2 ln t / N_k),  +inf while N_k = 0;   cohort: the m largest

@@ -4,7 +4,7 @@ Symbols: K candidates, m wanted. Every function takes scores or weights ``[K]`` 
 caller maps to ids (``available[positions]``). Everything is one pass of array operations and a partition: a million candidates
 cost about ten milliseconds.
 
-Weighted sampling without replacement means successive draws with renormalisation (selectors-baselines 0.3.5): draw
+Weighted sampling without replacement means successive draws with renormalisation (docs/methods/selectors.md#draws): draw
 ``i ~ p``, remove it, renormalise, repeat. It is drawn here in its exponential form: with ``E_i ~ Exp(1)`` the m smallest
 ``E_i / p_i`` have exactly this law, order included (Efraimidis and Spirakis, 2006), as have the m largest
 ``log p_i + Gumbel_i`` (Gumbel top-m; Kool, van Hoof, Welling, ICML 2019). Inclusion probabilities are *not* ``m p_i``.
@@ -78,7 +78,7 @@ def gumbel_top_m(log_weights: Floats, m: int, rng: np.random.Generator) -> Posit
 def successive_draws(weights: Floats, m: int, rng: np.random.Generator) -> Positions:
     """Return ``min(m, K)`` successive draws without replacement, probabilities proportional to ``weights >= 0``, in order.
 
-    With fewer than m positive weights all of these are taken, and the rest is filled uniformly (0.3.5).
+    With fewer than m positive weights all of these are taken, and the rest is filled uniformly (docs/methods/selectors.md#draws).
 
     Raises
     ------
@@ -109,8 +109,8 @@ def with_replacement(weights: Floats, m: int, rng: np.random.Generator) -> tuple
 def top_m(scores: Floats, m: int, rng: np.random.Generator, ties: Ties = "random") -> Positions:
     """Return the positions of the ``min(m, K)`` largest scores, best first; ``+inf`` is allowed, NaN counts as ``-inf``.
 
-    Ties (0.3.3): a random permutation and a stable descending sort, or by lowest position. Only the scores at or above the m-th
-    are permuted, which has the same law.
+    Ties (docs/methods/selectors.md#ties): a random permutation and a stable descending sort, or by lowest position. Only the scores
+    at or above the m-th are permuted, which has the same law.
     """
     ranked = np.where(np.isnan(scores), -np.inf, scores)
     m = min(m, len(ranked))
