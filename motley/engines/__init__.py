@@ -32,7 +32,7 @@ def resolve_auto(setting: Setting) -> str:
     """Return the name of the engine that ``engine = "auto"`` selects for a setting.
 
     Stacks of linear layers with ReLU: ``batched``. Other models of at most 10^5 weights without BatchNorm or dropout: ``vmap``.
-    Otherwise ``threads`` on a CPU and ``sequential`` on a GPU (models-and-protocols).
+    Otherwise ``threads`` on a CPU and ``sequential`` on a GPU (docs/methods/models-and-data.md#auto-engine).
     """
     from motley.tasks.flat import construct, layout_of  # a list of names must not import torch
 

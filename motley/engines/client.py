@@ -228,9 +228,9 @@ class Client:
     def curvature(self, job: Job, inputs: JobInputs, trained: TrainResult) -> Tensors:
         """Return the diagonal of the Hessian at the client's final model for each of ``job.layers``, ``[n]`` in the flat order.
 
-        One Hutchinson probe on one training batch, drawn by the job's own key (optimisation-and-compression C5), in training mode with
-        the batch's BatchNorm statistics, without dropout and augmentation. The correction's own curvature (FedProx: mu) is included.
-        Empty where an operation has no second derivative. The loaded model is overwritten.
+        One Hutchinson probe on one training batch, drawn by the job's own key (docs/methods/compression.md#curvature), in training
+        mode with the batch's BatchNorm statistics, without dropout and augmentation. The correction's own curvature (FedProx: mu)
+        is included. Empty where an operation has no second derivative. The loaded model is overwritten.
         """
         setting, model = self.setting, self.model
         start, _, gradient_correction = context(setting, job, inputs)
