@@ -41,7 +41,7 @@ Deviations and readings
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -56,21 +56,14 @@ from motley.selectors.base import SelectionRule
 from motley.selectors.common.client_signals import SIZE, put_sizes, sizes
 from motley.selectors.common.sampling import Ties, gumbel_top_m, probability_notes, softmax
 
-__all__ = ["ActiveFL", "ActiveFLState"]
+__all__ = ["ActiveFL"]
 
 LARGEST = 1e150
 """Losses above it, of runs that diverge, count as it: valuations stay finite."""
 
 
 @dataclass(frozen=True)
-class ActiveFLState:
-    """Columns ``num_examples`` and ``loss`` (NaN: none yet)."""
-
-    clients: ClientTable = field(default_factory=lambda: ClientTable({SIZE: np.nan, "loss": np.nan}))
-
-
-@dataclass(frozen=True)
-class ActiveFL(SelectionRule[ActiveFLState]):
+class ActiveFL(SelectionRule[ClientTable]):
     """Draw by a softmax over cached valuations.
 
     Parameters
@@ -113,17 +106,17 @@ class ActiveFL(SelectionRule[ActiveFLState]):
         return SignalRequirements(frozenset({SIZE}), first, frozenset({"arrival_loss"}))
 
     @override
-    def init(self) -> ActiveFLState:
-        return ActiveFLState()
+    def init(self) -> ClientTable:
+        return ClientTable({SIZE: np.nan, "loss": np.nan})
 
     @override
-    def candidates(self, state: ActiveFLState, context: SelectionContext) -> Ids:
+    def candidates(self, state: ClientTable, context: SelectionContext) -> Ids:
         first = self.cold_start == "eval_all" and context.round == 1
         return context.available if first else np.zeros(0, np.int64)
 
-    def valuations(self, state: ActiveFLState, available: Ids) -> Floats:
+    def valuations(self, state: ClientTable, available: Ids) -> Floats:
         """Return ``v_k = sqrt(n_k) L_k``, ``[K_A]``; ``-inf`` without a loss."""
-        value = np.sqrt(sizes(state.clients, available)) * state.clients.get("loss", available)
+        value = np.sqrt(sizes(state, available)) * state.get("loss", available)
         value[np.isnan(value)] = -np.inf
         return value
 
@@ -141,7 +134,7 @@ class ActiveFL(SelectionRule[ActiveFLState]):
         return np.asarray(np.multiply(self.alpha2, value - value.max(), out=out, where=valued))
 
     @override
-    def select(self, state: ActiveFLState, context: SelectionContext) -> Cohort:
+    def select(self, state: ClientTable, context: SelectionContext) -> Cohort:
         n_soft, n_drop = self.parts(context.m, len(context.available))
         value = self.valuations(state, context.available)
         eligible = _largest(value, len(value) - n_drop, context.rng, self.ties)
@@ -155,12 +148,12 @@ class ActiveFL(SelectionRule[ActiveFLState]):
         return Cohort(np.concatenate([context.available[soft], uniform]), notes=notes, probabilities=p)
 
     @override
-    def observe(self, state: ActiveFLState, round: int, reports: Reports) -> ActiveFLState:
-        clients = put_sizes(state.clients, reports)
+    def observe(self, state: ClientTable, round: int, reports: Reports) -> ClientTable:
+        clients = put_sizes(state, reports)
         for part, name in ((reports.of(Outcome.PROBED), "loss"), (reports.of(Outcome.ACCEPTED), "arrival_loss")):
             if len(part):
                 clients = clients.put(part.ids, {"loss": np.clip(part.signal(name), -LARGEST, LARGEST)})
-        return ActiveFLState(clients)
+        return clients
 
 
 def _largest(value: Floats, count: int, rng: np.random.Generator, ties: Ties) -> Ints:

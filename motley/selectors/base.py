@@ -42,10 +42,11 @@ def _ascending(ids: Ids) -> bool:
 class SelectionRule(ABC, Generic[S]):
     """A client-selection method: a frozen dataclass of options whose methods are pure functions of state and context.
 
-    To write a rule, subclass it with a dataclass of options, name its ``paper``, define a frozen dataclass for the state, and
-    implement ``init`` and ``select``; override the other methods where the method needs them. Variants of one paper are a
-    ``Literal`` option. In each round a rule is called in this order: ``size``, ``candidates`` (clients to probe), ``observe``
-    (probe results), ``select``, ``observe`` (the cohort's reports).
+    To write a rule, subclass it with a dataclass of options, name its ``paper``, and implement ``init`` and ``select``; override
+    the other methods where the rule needs them. The state S is a :class:`~motley.core.table.ClientTable`, or a frozen dataclass
+    where there is more to remember than columns about clients. Variants of one paper are a ``Literal`` option. In each round a
+    rule is called in this order: ``size``, ``candidates`` (clients to probe), ``observe`` (probe results), ``select``, ``observe``
+    (the cohort's reports).
 
     Class attributes
     ----------------
@@ -74,7 +75,7 @@ class SelectionRule(ABC, Generic[S]):
 
     @abstractmethod
     def init(self) -> S:
-        """Return the state before any observation: a frozen dataclass of numbers, arrays and ClientTables."""
+        """Return the state before any observation: a ClientTable, or a frozen dataclass of numbers, arrays and ClientTables."""
 
     def size(self, round: int, m: int, available: int) -> int:
         """Return how many clients ``select`` will take when m are wanted, at most ``available``; by default ``min(m, available)``."""

@@ -40,7 +40,7 @@ Deviations and readings
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -55,21 +55,14 @@ from motley.selectors.base import SelectionRule
 from motley.selectors.common.client_signals import SIZE, filled, put_sizes, shares
 from motley.selectors.common.sampling import inclusion_probabilities, probability_notes, successive_draws
 
-__all__ = ["DELTA", "DELTAState"]
+__all__ = ["DELTA"]
 
 LARGEST = 1e140
 """Losses and gradients above it, of runs that diverge, count as it: sums of squares stay finite."""
 
 
 @dataclass(frozen=True)
-class DELTAState:
-    """Columns ``num_examples``, ``loss`` and ``distance`` (NaN: never measured)."""
-
-    clients: ClientTable = field(default_factory=lambda: ClientTable({SIZE: np.nan, "loss": np.nan, "distance": np.nan}))
-
-
-@dataclass(frozen=True)
-class DELTA(SelectionRule[DELTAState]):
+class DELTA(SelectionRule[ClientTable]):
     """Draw clients by loss and gradient diversity.
 
     Parameters
@@ -108,42 +101,42 @@ class DELTA(SelectionRule[DELTAState]):
         return frozenset({"weights"})
 
     @override
-    def init(self) -> DELTAState:
-        return DELTAState()
+    def init(self) -> ClientTable:
+        return ClientTable({SIZE: np.nan, "loss": np.nan, "distance": np.nan})
 
     @override
-    def candidates(self, state: DELTAState, context: SelectionContext) -> Ids:
+    def candidates(self, state: ClientTable, context: SelectionContext) -> Ids:
         return context.available
 
-    def probabilities(self, state: DELTAState, available: Ids) -> Floats:
+    def probabilities(self, state: ClientTable, available: Ids) -> Floats:
         """Return ``u_k``, normalised, ``[K_A]``."""
-        loss = np.maximum(filled(state.clients.get("loss", available)), 0.0)
+        loss = np.maximum(filled(state.get("loss", available)), 0.0)
         share = loss / loss.sum() if loss.any() else np.full(len(loss), 1.0 / len(loss))
-        distance = filled(state.clients.get("distance", available))
+        distance = filled(state.get("distance", available))
         u = self.b * share * distance + (1.0 - self.b) * np.sqrt(share)
         return u / u.sum() if u.any() else np.full(len(u), 1.0 / len(u))
 
     @override
-    def select(self, state: DELTAState, context: SelectionContext) -> Cohort:
+    def select(self, state: ClientTable, context: SelectionContext) -> Cohort:
         u = self.probabilities(state, context.available)
         at = successive_draws(u, context.m, context.rng)
         chance = inclusion_probabilities(u, context.m)
         fill, left_out = context.m - np.count_nonzero(u), u == 0
         if fill > 0:
             chance[left_out] = fill / np.count_nonzero(left_out)
-        weights = shares(state.clients, context.available)[at] / chance[at]
+        weights = shares(state, context.available)[at] / chance[at]
         notes = {**probability_notes(u), "max_weight": float(weights.max())}
         return Cohort(context.available[at], weights, notes=notes, probabilities=u)
 
     @override
-    def observe(self, state: DELTAState, round: int, reports: Reports) -> DELTAState:
-        clients = put_sizes(state.clients, reports)
+    def observe(self, state: ClientTable, round: int, reports: Reports) -> ClientTable:
+        clients = put_sizes(state, reports)
         probed = reports.of(Outcome.PROBED)
         if len(probed):
             gradients = probed.signal(self.vector).reshape(len(probed), -1)
             loss = np.minimum(probed.signal("loss"), LARGEST)
             clients = clients.put(probed.ids, {"loss": loss, "distance": _from_mean(gradients)})
-        return DELTAState(clients)
+        return clients
 
 
 def _from_mean(gradients: Floats) -> Floats:

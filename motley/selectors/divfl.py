@@ -47,7 +47,7 @@ Deviations and readings
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -62,21 +62,14 @@ from motley.selectors.base import SelectionRule
 from motley.selectors.common.facility import Vectors, cover, distances, known_vectors, put_vectors
 from motley.selectors.common.sampling import Ties
 
-__all__ = ["DivFL", "DivFLState"]
+__all__ = ["DivFL"]
 
 SAMPLE = 0.1
 """Share of the candidates that a pick of the stochastic greedy considers."""
 
 
 @dataclass(frozen=True)
-class DivFLState:
-    """Column ``vector`` ``[d]``, the last known vector of each client (NaN: none)."""
-
-    clients: ClientTable = field(default_factory=lambda: ClientTable({"vector": np.nan}))
-
-
-@dataclass(frozen=True)
-class DivFL(SelectionRule[DivFLState]):
+class DivFL(SelectionRule[ClientTable]):
     """Take the m clients whose gradients best represent all.
 
     Parameters
@@ -120,21 +113,21 @@ class DivFL(SelectionRule[DivFLState]):
         return frozenset({"weights"} if self.coefficients == "clusters" else ())
 
     @override
-    def init(self) -> DivFLState:
-        return DivFLState()
+    def init(self) -> ClientTable:
+        return ClientTable({"vector": np.nan})
 
     @override
-    def candidates(self, state: DivFLState, context: SelectionContext) -> Ids:
+    def candidates(self, state: ClientTable, context: SelectionContext) -> Ids:
         if self.start == "random":
             return np.zeros(0, np.int64)
         if self.variant == "ideal":
             return context.available
-        return context.available[~known_vectors(state.clients, "vector", context.available)[1]]
+        return context.available[~known_vectors(state, "vector", context.available)[1]]
 
     @override
-    def select(self, state: DivFLState, context: SelectionContext) -> Cohort:
-        everybody = np.union1d(state.clients.ids, context.available)
-        vectors, known = known_vectors(state.clients, "vector", everybody)
+    def select(self, state: ClientTable, context: SelectionContext) -> Cohort:
+        everybody = np.union1d(state.ids, context.available)
+        vectors, known = known_vectors(state, "vector", everybody)
         n = len(context.available)
         rank = context.rng.permutation(n) if self.ties == "random" else np.arange(n)
         sample = max(context.m, int(SAMPLE * n + 1e-9)) if self.greedy == "stochastic" else None
@@ -145,6 +138,6 @@ class DivFL(SelectionRule[DivFLState]):
         return Cohort(context.available[found.at], weights, notes={name: float(value) for name, value in notes.items()})
 
     @override
-    def observe(self, state: DivFLState, round: int, reports: Reports) -> DivFLState:
+    def observe(self, state: ClientTable, round: int, reports: Reports) -> ClientTable:
         wanted = (Outcome.PROBED, Outcome.ACCEPTED) if self.variant == "stale" else (Outcome.PROBED,)
-        return DivFLState(put_vectors(state.clients, "vector", reports.of(*wanted), self.vectors))
+        return put_vectors(state, "vector", reports.of(*wanted), self.vectors)

@@ -37,7 +37,7 @@ Deviations and readings
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -52,7 +52,7 @@ from motley.selectors.base import SelectionRule
 from motley.selectors.common.client_signals import dispatched
 from motley.selectors.common.sampling import probability_notes, softmax, with_replacement
 
-__all__ = ["FedCBS", "FedCBSState", "qcid"]
+__all__ = ["FedCBS", "qcid"]
 
 
 LARGEST = 1e15
@@ -60,14 +60,7 @@ LARGEST = 1e15
 
 
 @dataclass(frozen=True)
-class FedCBSState:
-    """Columns ``labels`` [B], NaN while unknown, and ``count``."""
-
-    clients: ClientTable = field(default_factory=lambda: ClientTable({"labels": np.nan, "count": 0.0}))
-
-
-@dataclass(frozen=True)
-class FedCBS(SelectionRule[FedCBSState]):
+class FedCBS(SelectionRule[ClientTable]):
     """Draw one client after the other, with higher probability the better its labels complete those already chosen.
 
     Parameters
@@ -104,17 +97,17 @@ class FedCBS(SelectionRule[FedCBSState]):
         return SignalRequirements(enrolled=frozenset({"label_histogram"}))
 
     @override
-    def init(self) -> FedCBSState:
-        return FedCBSState()
+    def init(self) -> ClientTable:
+        return ClientTable({"labels": np.nan, "count": 0.0})
 
-    def bonus(self, state: FedCBSState, round: int, available: Ids) -> Floats:
+    def bonus(self, state: ClientTable, round: int, available: Ids) -> Floats:
         """Return ``lambda sqrt(3 ln t / (2 T_k))``, ``[K_A]``."""
-        times = np.maximum(state.clients.get("count", available), 1.0)
+        times = np.maximum(state.get("count", available), 1.0)
         return np.asarray(self.exploration * np.sqrt(1.5 * math.log(max(round, 1)) / times))
 
     @override
-    def select(self, state: FedCBSState, context: SelectionContext) -> Cohort:
-        counts = _counts(state.clients, context.available)
+    def select(self, state: ClientTable, context: SelectionContext) -> Cohort:
+        counts = _counts(state, context.available)
         square, size = np.einsum("kb,kb->k", counts, counts), counts.sum(axis=1)
         pooled, pooled_size = np.zeros(counts.shape[1]), 0.0
         chosen = np.zeros(context.m, np.int64)
@@ -136,15 +129,15 @@ class FedCBS(SelectionRule[FedCBSState]):
         return Cohort(context.available[chosen], notes={"qcid": qcid(counts[chosen]), **notes}, probabilities=first)
 
     @override
-    def observe(self, state: FedCBSState, round: int, reports: Reports) -> FedCBSState:
-        clients = state.clients
+    def observe(self, state: ClientTable, round: int, reports: Reports) -> ClientTable:
+        clients = state
         enrolled = reports.of(Outcome.ENROLLED)
         if len(enrolled) and "label_histogram" in enrolled.signals:
             labels = np.clip(enrolled.signals["label_histogram"], -1.0, LARGEST)  # -1: no histogram
             good = (labels >= 0).all(axis=1, keepdims=True) & (labels.sum(axis=1, keepdims=True) > 1.0 / LARGEST)
             clients = clients.put(enrolled.ids, {"labels": np.where(good, labels, np.nan)})
         sent = dispatched(reports)
-        return FedCBSState(clients.add("count", sent.ids) if len(sent) else clients)
+        return clients.add("count", sent.ids) if len(sent) else clients
 
 
 def qcid(counts: Floats) -> float:

@@ -44,7 +44,7 @@ Deviations and readings
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -61,7 +61,7 @@ from motley.selectors.common.client_signals import usable_seconds
 from motley.selectors.common.facility import Vectors, cover, distances, known_vectors, put_vectors
 from motley.selectors.common.sampling import Ties
 
-__all__ = ["FedCG", "FedCGState"]
+__all__ = ["FedCG"]
 
 
 RUNS = 3
@@ -72,14 +72,7 @@ _DEFAULTS = {"vector": np.nan, "compute_s": np.nan, "upload_s": np.nan, "probed"
 
 
 @dataclass(frozen=True)
-class FedCGState:
-    """One row per client; columns as named in the module's docstring."""
-
-    clients: ClientTable = field(default_factory=lambda: ClientTable(_DEFAULTS))
-
-
-@dataclass(frozen=True)
-class FedCG(SelectionRule[FedCGState]):
+class FedCG(SelectionRule[ClientTable]):
     """Take a diverse cohort, with upload ratios that equalise finishing times.
 
     Parameters
@@ -131,27 +124,27 @@ class FedCG(SelectionRule[FedCGState]):
         return frozenset({"upload_ratio"})
 
     @override
-    def init(self) -> FedCGState:
-        return FedCGState()
+    def init(self) -> ClientTable:
+        return ClientTable(_DEFAULTS)
 
     @override
     def size(self, round: int, m: int, available: int) -> int:
         return available if self.start == "everybody" and round == 1 and m else min(m, available)
 
     @override
-    def candidates(self, state: FedCGState, context: SelectionContext) -> Ids:
+    def candidates(self, state: ClientTable, context: SelectionContext) -> Ids:
         return context.available
 
     @override
-    def select(self, state: FedCGState, context: SelectionContext) -> Cohort:
-        get = state.clients.get
+    def select(self, state: ClientTable, context: SelectionContext) -> Cohort:
+        get = state.get
         lost = np.isnan(get("compute_s", context.available)) | np.isnan(get("upload_s", context.available))
         pool = context.available[~(lost & (get("probed", context.available) == context.round))]
         if not len(pool):
             return Cohort(pool)
         compute_s, upload_s = get("compute_s", pool), get("upload_s", pool)
-        everybody = np.union1d(state.clients.ids, pool)
-        vectors, known = known_vectors(state.clients, "vector", everybody)
+        everybody = np.union1d(state.ids, pool)
+        vectors, known = known_vectors(state, "vector", everybody)
         far = distances(vectors, np.searchsorted(everybody, pool))
         rank = context.rng.permutation(len(pool)) if self.ties == "random" else np.arange(len(pool))
         floor = np.nan_to_num(compute_s + self.least * upload_s)  # an unknown time drops no client
@@ -176,9 +169,9 @@ class FedCG(SelectionRule[FedCGState]):
         return max(limit, float(np.partition(floor, len(known) - 1)[len(known) - 1]))
 
     @override
-    def observe(self, state: FedCGState, round: int, reports: Reports) -> FedCGState:
-        clients, probed = state.clients, reports.of(Outcome.PROBED)
+    def observe(self, state: ClientTable, round: int, reports: Reports) -> ClientTable:
+        clients, probed = state, reports.of(Outcome.PROBED)
         if len(probed):
             new = {f"{phase}_s": usable_seconds(probed.signal(f"{phase}_estimate_s")) for phase in ("compute", "upload")}
             clients = clients.put(probed.ids, {**new, "probed": np.full(len(probed), float(round))}, keep_nan=True)
-        return FedCGState(put_vectors(clients, "vector", reports.of(Outcome.ACCEPTED), self.vectors))
+        return put_vectors(clients, "vector", reports.of(Outcome.ACCEPTED), self.vectors)

@@ -11,7 +11,7 @@ arXiv:2412.14226, 2024. Specification: selectors-baselines 14, a contrast note.
 Symbols: ``N_h`` available clients in stratum h, ``N`` their sum; ``S_h`` the spread of the stratum's gradients about their mean,
 ``S_h^2 = sum |g_k - mean|^2 / (N_h - 1)``, 0 for a single client.
 
-State: the last ``sketch`` [256] of each client that was measured. Needs: ``gradient_sketch``, probed (``probe = "all"``) or reported
+State, per client measured: its last ``sketch`` [256]. Needs: ``gradient_sketch``, probed (``probe = "all"``) or reported
 ("last_report"). Probe cost: ``all``: every available client downloads the model, computes the gradient of ``probe_batches``
 batches and sends 256 numbers, every ``every`` rounds; ``last_report``: none. A choice costs O(K H 256) per step of k-means.
 
@@ -43,7 +43,7 @@ Deviations and readings
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -60,7 +60,7 @@ from motley.selectors.common.client_signals import filled
 from motley.selectors.common.clustering import k_means
 from motley.selectors.common.sampling import probability_notes, successive_draws
 
-__all__ = ["FedSTaS", "FedSTaSState", "allocate", "spreads"]
+__all__ = ["FedSTaS", "allocate", "spreads"]
 
 LARGEST = 1e100
 """Entries of a gradient above it, of runs that diverge, count as it: sums of squares stay finite."""
@@ -68,14 +68,7 @@ _LAST_RESORT = 1e-9  # relative: the weight of a stratum without spread when the
 
 
 @dataclass(frozen=True)
-class FedSTaSState:
-    """Column ``sketch`` [256]; a row for each client that was measured."""
-
-    clients: ClientTable = field(default_factory=lambda: ClientTable({"sketch": np.nan}))
-
-
-@dataclass(frozen=True)
-class FedSTaS(SelectionRule[FedSTaSState]):
+class FedSTaS(SelectionRule[ClientTable]):
     """Draw clients by stratified sampling.
 
     Parameters
@@ -120,18 +113,18 @@ class FedSTaS(SelectionRule[FedSTaSState]):
         return frozenset({"weights"})
 
     @override
-    def init(self) -> FedSTaSState:
-        return FedSTaSState()
+    def init(self) -> ClientTable:
+        return ClientTable({"sketch": np.nan})
 
     @override
-    def candidates(self, state: FedSTaSState, context: SelectionContext) -> Ids:
+    def candidates(self, state: ClientTable, context: SelectionContext) -> Ids:
         due = self.probe == "all" and (context.round - 1) % self.every == 0
         return context.available if due else context.available[:0]
 
     @override
-    def select(self, state: FedSTaSState, context: SelectionContext) -> Cohort:
-        measured = np.isin(context.available, state.clients.ids, assume_unique=True)
-        sketches = state.clients.get("sketch", context.available[measured])
+    def select(self, state: ClientTable, context: SelectionContext) -> Cohort:
+        measured = np.isin(context.available, state.ids, assume_unique=True)
+        sketches = state.get("sketch", context.available[measured])
         norm, label = np.ones(len(measured)), np.zeros(len(measured), np.int64)
         spread = np.zeros(0)
         if measured.any():
@@ -160,7 +153,7 @@ class FedSTaS(SelectionRule[FedSTaSState]):
         return Cohort(context.available[at], weights, notes=notes, probabilities=p)
 
     @override
-    def observe(self, state: FedSTaSState, round: int, reports: Reports) -> FedSTaSState:
+    def observe(self, state: ClientTable, round: int, reports: Reports) -> ClientTable:
         measured = reports.of(Outcome.PROBED if self.probe == "all" else Outcome.ACCEPTED)
         sketch = measured.signal("gradient_sketch")
         if sketch.ndim == 1:
@@ -168,7 +161,7 @@ class FedSTaS(SelectionRule[FedSTaSState]):
         good = np.isfinite(sketch).all(axis=1)
         if not good.any():
             return state
-        return FedSTaSState(state.clients.put(measured.ids[good], {"sketch": np.clip(sketch[good], -LARGEST, LARGEST)}))
+        return state.put(measured.ids[good], {"sketch": np.clip(sketch[good], -LARGEST, LARGEST)})
 
 
 def spreads(points: Floats, label: Ints) -> Floats:

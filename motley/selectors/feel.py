@@ -41,7 +41,7 @@ Deviations and readings
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -56,7 +56,7 @@ from motley.selectors.base import SelectionRule
 from motley.selectors.common.client_signals import SIZE, filled, put_sizes, shares
 from motley.selectors.common.sampling import probability_notes, successive_draws
 
-__all__ = ["FEEL", "FEELState", "ordered_weights", "schedule"]
+__all__ = ["FEEL", "ordered_weights", "schedule"]
 
 LARGEST = 1e150
 """Norms above it, of runs that diverge, count as it: sums of their squares stay finite."""
@@ -64,14 +64,7 @@ _NEWTON_STEPS = 60
 
 
 @dataclass(frozen=True)
-class FEELState:
-    """Columns ``num_examples``, ``norm`` and ``upload_s`` (NaN: never known)."""
-
-    clients: ClientTable = field(default_factory=lambda: ClientTable({SIZE: np.nan, "norm": np.nan, "upload_s": np.nan}))
-
-
-@dataclass(frozen=True)
-class FEEL(SelectionRule[FEELState]):
+class FEEL(SelectionRule[ClientTable]):
     """Draw clients with probabilities that trade the variance of the aggregated gradient against upload time.
 
     Parameters
@@ -120,28 +113,28 @@ class FEEL(SelectionRule[FEELState]):
         return frozenset({"weights"})
 
     @override
-    def init(self) -> FEELState:
-        return FEELState()
+    def init(self) -> ClientTable:
+        return ClientTable({SIZE: np.nan, "norm": np.nan, "upload_s": np.nan})
 
     @override
-    def candidates(self, state: FEELState, context: SelectionContext) -> Ids:
+    def candidates(self, state: ClientTable, context: SelectionContext) -> Ids:
         return context.available
 
-    def probabilities(self, state: FEELState, available: Ids) -> Floats:
+    def probabilities(self, state: ClientTable, available: Ids) -> Floats:
         """Return p of the first draw, ``[K_A]``; all zero where no importance is positive."""
-        norm = filled(state.clients.get("norm", available), "max")
-        upload = filled(state.clients.get("upload_s", available))
-        importance = shares(state.clients, available) * norm
+        norm = filled(state.get("norm", available), "max")
+        upload = filled(state.get("upload_s", available))
+        importance = shares(state, available) * norm
         if self.scaled:
             importance /= importance.sum() or 1.0
             upload = upload / (upload.mean() or 1.0)
         return schedule(importance, upload, self.rho)[0]
 
     @override
-    def select(self, state: FEELState, context: SelectionContext) -> Cohort:
+    def select(self, state: ClientTable, context: SelectionContext) -> Cohort:
         p = self.probabilities(state, context.available)
         at = successive_draws(p, context.m, context.rng)
-        weights = ordered_weights(shares(state.clients, context.available)[at], p, at)
+        weights = ordered_weights(shares(state, context.available)[at], p, at)
         if self.cap is not None:
             weights = np.minimum(weights, self.cap / context.m)
         first = p if p.any() else np.full(len(p), 1.0 / len(p))
@@ -149,8 +142,8 @@ class FEEL(SelectionRule[FEELState]):
         return Cohort(context.available[at], weights, notes=notes, probabilities=first)
 
     @override
-    def observe(self, state: FEELState, round: int, reports: Reports) -> FEELState:
-        clients = put_sizes(state.clients, reports)
+    def observe(self, state: ClientTable, round: int, reports: Reports) -> ClientTable:
+        clients = put_sizes(state, reports)
         probed, accepted = reports.of(Outcome.PROBED), reports.of(Outcome.ACCEPTED)
         if len(probed):
             seconds = np.clip(probed.signal("upload_estimate_s"), 0.0, LARGEST)
@@ -158,7 +151,7 @@ class FEEL(SelectionRule[FEELState]):
         if self.norm_source == "stale" and len(accepted):
             steps = np.where(accepted.local_steps > 0, accepted.local_steps, np.nan)
             clients = clients.put(accepted.ids, {"norm": _norms(accepted.signal("update_norm") / steps)})
-        return FEELState(clients)
+        return clients
 
 
 def schedule(importance: Floats, upload_s: Floats, rho: float) -> tuple[Floats, float]:

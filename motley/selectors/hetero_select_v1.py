@@ -46,7 +46,7 @@ Deviations and readings
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -62,7 +62,7 @@ from motley.selectors.common.client_signals import dispatched, filled, normalise
 from motley.selectors.common.sampling import gumbel_top_m, probability_notes, softmax
 
 __all__ = [
-    "STRATEGIES", "HeteroSelectV1", "HeteroSelectV1Components", "HeteroSelectV1State", "column_mean", "distributions", "entropy",
+    "STRATEGIES", "HeteroSelectV1", "HeteroSelectV1Components", "column_mean", "distributions", "entropy",
     "jensen_shannon",
 ]  # fmt: skip
 
@@ -92,14 +92,7 @@ class HeteroSelectV1Components(NamedTuple):
 
 
 @dataclass(frozen=True)
-class HeteroSelectV1State:
-    """One row per client; columns as named in the module's docstring."""
-
-    clients: ClientTable = field(default_factory=lambda: ClientTable(_DEFAULTS))
-
-
-@dataclass(frozen=True)
-class HeteroSelectV1(SelectionRule[HeteroSelectV1State]):
+class HeteroSelectV1(SelectionRule[ClientTable]):
     """Draw by a softmax, of falling temperature, of six score components.
 
     Parameters
@@ -179,22 +172,22 @@ class HeteroSelectV1(SelectionRule[HeteroSelectV1State]):
         return frozenset({"weights", "scores"})
 
     @override
-    def init(self) -> HeteroSelectV1State:
-        return HeteroSelectV1State()
+    def init(self) -> ClientTable:
+        return ClientTable(_DEFAULTS)
 
     @override
-    def candidates(self, state: HeteroSelectV1State, context: SelectionContext) -> Ids:
+    def candidates(self, state: ClientTable, context: SelectionContext) -> Ids:
         return context.available if self.probe == "all" else np.zeros(0, np.int64)
 
-    def components(self, state: HeteroSelectV1State, round: int, available: Ids) -> HeteroSelectV1Components:
+    def components(self, state: ClientTable, round: int, available: Ids) -> HeteroSelectV1Components:
         """Return the six components of these clients (sorted ids) in this round."""
         gamma, eta = self.strengths
-        get = state.clients.get
+        get = state.get
         count, square = get("count", available), get("square", available)
         quiet = np.minimum(round - get("last", available), STALENESS_CAP)
         return HeteroSelectV1Components(
             value=normalised_loss(get("loss", available), self.eps),
-            diversity=_diversity(state.clients, available) * (2.0 * _ramp(round)),
+            diversity=_diversity(state, available) * (2.0 * _ramp(round)),
             momentum=self._momentum(get("loss", available), get("before", available)),
             fairness=(1.0 + eta * _ratio(count, count.max())) ** -2,
             staleness=1.0 + gamma * np.log1p(np.maximum(quiet, 0.0)),
@@ -211,7 +204,7 @@ class HeteroSelectV1(SelectionRule[HeteroSelectV1State]):
         return total
 
     @override
-    def select(self, state: HeteroSelectV1State, context: SelectionContext) -> Cohort:
+    def select(self, state: ClientTable, context: SelectionContext) -> Cohort:
         tau = self.tau0 * _ramp(context.round)
         components = self.components(state, context.round, context.available)
         scores = self.scores(components)
@@ -222,8 +215,8 @@ class HeteroSelectV1(SelectionRule[HeteroSelectV1State]):
         return Cohort(context.available[at], np.full(len(at), 1.0 / len(at)), scores=p[at], notes=notes, probabilities=p)
 
     @override
-    def observe(self, state: HeteroSelectV1State, round: int, reports: Reports) -> HeteroSelectV1State:
-        clients = _enrol(state.clients, reports.of(Outcome.ENROLLED))
+    def observe(self, state: ClientTable, round: int, reports: Reports) -> ClientTable:
+        clients = _enrol(state, reports.of(Outcome.ENROLLED))
         accepted = reports.of(Outcome.ACCEPTED)
         measured = reports.of(Outcome.PROBED) if self.probe == "all" else accepted
         clients = _shift_losses(clients, measured.ids, measured.signal("loss"))
@@ -232,7 +225,7 @@ class HeteroSelectV1(SelectionRule[HeteroSelectV1State]):
         if len(accepted):
             square = np.minimum(np.abs(accepted.signal("update_norm")), LARGEST) ** 2
             clients = clients.put(accepted.ids, {"last": float(round), "square": square})
-        return HeteroSelectV1State(clients)
+        return clients
 
     def _momentum(self, loss: Floats, before: Floats) -> Floats:
         usable = (before > self.eps) & ~np.isnan(loss)  # NaN compares false

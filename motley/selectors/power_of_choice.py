@@ -37,7 +37,7 @@ Deviations and readings
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -52,18 +52,11 @@ from motley.selectors.base import SelectionRule
 from motley.selectors.common.client_signals import SIZE, put_sizes, shares
 from motley.selectors.common.sampling import Ties, successive_draws, top_m
 
-__all__ = ["PowerOfChoice", "PowerOfChoiceState"]
+__all__ = ["PowerOfChoice"]
 
 
 @dataclass(frozen=True)
-class PowerOfChoiceState:
-    """Columns ``num_examples``, ``loss`` (NaN: none) and ``probed`` (round, 0: never)."""
-
-    clients: ClientTable = field(default_factory=lambda: ClientTable({SIZE: np.nan, "loss": np.nan, "probed": 0.0}))
-
-
-@dataclass(frozen=True)
-class PowerOfChoice(SelectionRule[PowerOfChoiceState]):
+class PowerOfChoice(SelectionRule[ClientTable]):
     """Take the m of d candidates with the highest loss.
 
     Parameters
@@ -104,8 +97,8 @@ class PowerOfChoice(SelectionRule[PowerOfChoiceState]):
         return frozenset({"weights"})
 
     @override
-    def init(self) -> PowerOfChoiceState:
-        return PowerOfChoiceState()
+    def init(self) -> ClientTable:
+        return ClientTable({SIZE: np.nan, "loss": np.nan, "probed": 0.0})
 
     def width(self, context: SelectionContext) -> int:
         """Return d of this round, within ``[m, K_A]``."""
@@ -116,21 +109,21 @@ class PowerOfChoice(SelectionRule[PowerOfChoiceState]):
         return min(max(wanted, context.m), len(context.available))
 
     @override
-    def candidates(self, state: PowerOfChoiceState, context: SelectionContext) -> Ids:
+    def candidates(self, state: ClientTable, context: SelectionContext) -> Ids:
         d = self.width(context)
         if self.variant == "rpow_d" or d == context.m:
             return np.zeros(0, np.int64)
         return self._draw(state, context, context.available, d)
 
     @override
-    def select(self, state: PowerOfChoiceState, context: SelectionContext) -> Cohort:
+    def select(self, state: ClientTable, context: SelectionContext) -> Cohort:
         if self.variant == "rpow_d":
             pool = self._draw(state, context, context.available, self.width(context))
-            loss = state.clients.get("loss", pool)
+            loss = state.get("loss", pool)
             ids = pool[top_m(np.where(np.isnan(loss), np.inf, loss), context.m, context.rng, self.ties)]
         else:
-            pool = context.available[state.clients.get("probed", context.available) == context.round]
-            loss = state.clients.get("loss", pool)
+            pool = context.available[state.get("probed", context.available) == context.round]
+            loss = state.get("loss", pool)
             measured = pool[~np.isnan(loss)]
             ids = measured[top_m(loss[~np.isnan(loss)], context.m, context.rng, self.ties)]
             for rest in (pool, context.available):
@@ -138,15 +131,15 @@ class PowerOfChoice(SelectionRule[PowerOfChoiceState]):
                 ids = np.concatenate([ids, self._draw(state, context, left, context.m - len(ids))])
         return Cohort(ids, np.full(len(ids), 1.0 / len(ids)), notes={"candidates": float(len(pool))})
 
-    def _draw(self, state: PowerOfChoiceState, context: SelectionContext, pool: Ids, count: int) -> Ids:
-        return pool[successive_draws(shares(state.clients, pool), count, context.rng)]
+    def _draw(self, state: ClientTable, context: SelectionContext, pool: Ids, count: int) -> Ids:
+        return pool[successive_draws(shares(state, pool), count, context.rng)]
 
     @override
-    def observe(self, state: PowerOfChoiceState, round: int, reports: Reports) -> PowerOfChoiceState:
-        clients = put_sizes(state.clients, reports)
+    def observe(self, state: ClientTable, round: int, reports: Reports) -> ClientTable:
+        clients = put_sizes(state, reports)
         if self.variant == "rpow_d":
             accepted = reports.of(Outcome.ACCEPTED)
-            return PowerOfChoiceState(clients.put(accepted.ids, {"loss": accepted.signal("loss")}))
+            return clients.put(accepted.ids, {"loss": accepted.signal("loss")})
         probed = reports.of(Outcome.PROBED)
         fresh = {"loss": probed.signal("loss"), "probed": np.full(len(probed), float(round))}
-        return PowerOfChoiceState(clients.put(probed.ids, fresh, keep_nan=True))
+        return clients.put(probed.ids, fresh, keep_nan=True)

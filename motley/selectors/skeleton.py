@@ -38,7 +38,7 @@ Deviations: none. (Name what the paper leaves open and how it is read here, and 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -52,18 +52,11 @@ from motley.selectors.base import SelectionRule
 from motley.selectors.common.client_signals import filled
 from motley.selectors.common.sampling import successive_draws
 
-__all__ = ["$rule", "${rule}State"]
+__all__ = ["$rule"]
 
 
 @dataclass(frozen=True)
-class ${rule}State:
-    """The state between rounds: numbers, arrays and ClientTables, never generators. Column ``loss``, NaN: none yet."""
-
-    clients: ClientTable = field(default_factory=lambda: ClientTable({"loss": np.nan}))
-
-
-@dataclass(frozen=True)
-class $rule(SelectionRule[${rule}State]):
+class $rule(SelectionRule[ClientTable]):
     """Draw clients in proportion to their last loss.
 
     Parameters
@@ -84,19 +77,19 @@ class $rule(SelectionRule[${rule}State]):
         return SignalRequirements(reported=frozenset({"loss"}))  # motley.core.records.SIGNALS lists all signals
 
     @override
-    def init(self) -> ${rule}State:
-        return ${rule}State()
+    def init(self) -> ClientTable:
+        return ClientTable({"loss": np.nan})  # NaN: no loss yet; a frozen dataclass if the rule must remember more than columns
 
     @override
-    def select(self, state: ${rule}State, context: SelectionContext) -> Cohort:
-        loss = filled(state.clients.get("loss", context.available))  # unknown losses: the mean of the others
+    def select(self, state: ClientTable, context: SelectionContext) -> Cohort:
+        loss = filled(state.get("loss", context.available))  # unknown losses: the mean of the others
         drawn = successive_draws(np.maximum(loss, 0.0) ** self.sharpness, context.m, context.rng)  # draw from context.rng only
         return Cohort(context.available[drawn])  # positions mapped to ids
 
     @override
-    def observe(self, state: ${rule}State, round: int, reports: Reports) -> ${rule}State:
+    def observe(self, state: ClientTable, round: int, reports: Reports) -> ClientTable:
         accepted = reports.of(Outcome.ACCEPTED)  # absent and non-finite signals are NaN, which ``put`` leaves out
-        return ${rule}State(state.clients.put(accepted.ids, {"loss": accepted.signal("loss")}))
+        return state.put(accepted.ids, {"loss": accepted.signal("loss")})
 ''')
 
 _TEST = Template('''"""$title: the contract suite, and at least two numbers worked out by hand."""

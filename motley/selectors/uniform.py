@@ -13,7 +13,8 @@ two weighted schemes). Specification: selectors-baselines 1.
 which is *not* ``m p_k``; it is exact up to 12 available clients, above that Rosen's limit (``common/sampling.py``).
 The coefficients ``a_k`` are ``Cohort.weights``; they count with ``weights = "selector"``.
 
-State: the sizes. Needs: nothing (``uniform_wor``), ``num_examples`` once (weighted or unbiased). Probe cost: none.
+State, per client: ``num_examples``, NaN while unknown.
+Needs: nothing (``uniform_wor``), ``num_examples`` once (weighted or unbiased). Probe cost: none.
 
 Deviations
 ----------
@@ -31,7 +32,7 @@ Deviations
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -44,18 +45,11 @@ from motley.selectors.base import SelectionRule
 from motley.selectors.common.client_signals import SIZE, put_sizes, shares
 from motley.selectors.common.sampling import inclusion_probabilities, successive_draws, with_replacement
 
-__all__ = ["Uniform", "UniformState"]
+__all__ = ["Uniform"]
 
 
 @dataclass(frozen=True)
-class UniformState:
-    """The clients' data sizes: column ``num_examples``, NaN while unknown."""
-
-    clients: ClientTable = field(default_factory=lambda: ClientTable({SIZE: np.nan}))
-
-
-@dataclass(frozen=True)
-class Uniform(SelectionRule[UniformState]):
+class Uniform(SelectionRule[ClientTable]):
     """Choose clients at random.
 
     Parameters
@@ -79,18 +73,18 @@ class Uniform(SelectionRule[UniformState]):
         return frozenset({"weights"}) if self.unbiased or self.variant != "uniform_wor" else frozenset()
 
     @override
-    def init(self) -> UniformState:
-        return UniformState()
+    def init(self) -> ClientTable:
+        return ClientTable({SIZE: np.nan})
 
     @override
-    def select(self, state: UniformState, context: SelectionContext) -> Cohort:
+    def select(self, state: ClientTable, context: SelectionContext) -> Cohort:
         available, m = context.available, context.m
         if self.variant == "uniform_wor":
             at = context.rng.choice(len(available), m, replace=False)
             equal = np.broadcast_to(1.0 / len(available), len(available))
-            weights = shares(state.clients, available)[at] * len(available) / m if self.unbiased else None
+            weights = shares(state, available)[at] * len(available) / m if self.unbiased else None
             return Cohort(available[at], weights, probabilities=equal)
-        p = shares(state.clients, available)
+        p = shares(state, available)
         if self.variant == "weighted_wr":
             at, counts = with_replacement(p, m, context.rng)
             return Cohort(available[at], counts / m, counts, probabilities=p)
@@ -101,5 +95,5 @@ class Uniform(SelectionRule[UniformState]):
         return Cohort(available[at], np.divide(p[at], chance, out=np.zeros(len(at)), where=chance > 0), probabilities=p)
 
     @override
-    def observe(self, state: UniformState, round: int, reports: Reports) -> UniformState:
-        return UniformState(put_sizes(state.clients, reports)) if self.needs().enrolled else state
+    def observe(self, state: ClientTable, round: int, reports: Reports) -> ClientTable:
+        return put_sizes(state, reports) if self.needs().enrolled else state

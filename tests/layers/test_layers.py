@@ -47,7 +47,7 @@ LONG_FUNCTIONS = {
 SAME_CONCEPT: dict[str, str] = {}
 # Still to be renamed; only ever shorter.
 TO_RENAME = {
-    "Answer", "Cell", "Clip", "Clock", "Components", "Constant", "Federation", "LogNormal", "Order",
+    "Answer", "Cell", "Clip", "Clock", "Constant", "LogNormal", "Order",
     "Part", "Pool", "Prober", "Row", "Shares", "Shown", "Split", "Step", "Stop", "Stragglers", "Table", "Trace",
     "Uniform", "Upload",
 }  # fmt: skip

@@ -14,7 +14,7 @@ from motley.selectors.adasample import AdaSample
 from motley.selectors.feel import FEEL
 from motley.selectors.power_of_choice import PowerOfChoice
 from motley.selectors.uniform import Uniform
-from motley.testing.selectors import Federation, assert_same_cohort, assert_same_state
+from motley.testing.selectors import SyntheticFederation, assert_same_cohort, assert_same_state
 from tests.selectors.test_contract import RULES
 
 
@@ -22,7 +22,7 @@ from tests.selectors.test_contract import RULES
 @pytest.mark.parametrize("rule", RULES, ids=str)
 def test_fifty_rounds_repeat(rule):
     """15.2: the same seed and reports, the same 50 cohorts, also with the ids in another order in each round."""
-    world = Federation(horizon=50)
+    world = SyntheticFederation(horizon=50)
     once, again = world.selector(rule), world.selector(rule)
 
     def lost(t, ids):
@@ -115,28 +115,24 @@ MOVES = {
 
 def rows(state, ids):
     """Every column of every table at these ids."""
+    if isinstance(state, ClientTable):
+        return {name: state.get(name, ids) for name in state.columns}
     parts = [getattr(state, f.name) for f in dataclasses.fields(state)] if dataclasses.is_dataclass(state) else []
-    found = {}
-    for part in parts:
-        if isinstance(part, ClientTable):
-            found |= {name: part.get(name, ids) for name in part.columns}
-        elif dataclasses.is_dataclass(part):
-            found |= rows(part, ids)
-    return found
+    return {name: column for part in parts for name, column in rows(part, ids).items()}
 
 
 @pytest.mark.parametrize("rule", RULES, ids=str)
 def test_drop_outs_leave_the_state_of_non_reporters(rule):
     """15.4: about 30% of each cohort drop out; of what is known of such a client only the count of its selections moves."""
-    world = Federation(horizon=12)
+    world = SyntheticFederation(horizon=12)
     selector, needs = world.selector(rule), rule.needs()
     for t in range(1, 13):
-        asked = world.bench(selector, t, world.ids)
+        asked = world.probe(selector, t, world.ids)
         cohort = selector.select(t, world.ids, world.m)
         became = np.where((cohort.ids // 3 + t) % 10 < 3, Outcome.DROPPED, Outcome.ACCEPTED).astype(np.int8)
         silent = cohort.ids[became == Outcome.DROPPED]
         before = rows(selector.state, silent)
-        world.land(selector, t, asked, cohort, became)
+        world.finish(selector, t, asked, cohort, became)
         after = rows(selector.state, silent)
         for name in before.keys() - {"count"} - MOVES.get(type(rule).__name__, set()):
             if not (cohort.rehearsal and name in needs.probed):
@@ -189,6 +185,6 @@ def test_needs_can_be_had_on_the_occasion(rule):
         for name in names:
             assert when in SIGNALS[name].when, name
     if not needs.probed:
-        world = Federation()
+        world = SyntheticFederation()
         selector = world.selector(rule)
         assert all(not len(selector.probe(t, world.ids, world.m)) for t in range(1, 4))

@@ -32,7 +32,7 @@ from motley.selectors.restless_bandit import RestlessBandit
 from motley.selectors.tifl import TiFL
 from motley.selectors.ucb1 import UCB1
 from motley.selectors.uniform import Uniform
-from motley.testing.selectors import CHECKS, Federation, check_selector
+from motley.testing.selectors import CHECKS, SyntheticFederation, check_selector
 
 RULES = [
     Uniform(),
@@ -125,7 +125,7 @@ def test_rule_keeps_the_contract(rule):
 @pytest.mark.parametrize("rule", RULES, ids=str)
 def test_probabilities_are_those_that_are_noted(rule):
     """Whoever notes the largest or the spread of its probabilities gives them, of all available, and they are the same."""
-    world = Federation()
+    world = SyntheticFederation()
     available = {t: world.ids[: 12 - t % 3] for t in range(1, 9)}
     cohorts = world.play(world.selector(rule), list(available), available=available.get)
     for t, cohort in enumerate(cohorts, 1):
@@ -189,9 +189,7 @@ class TrustsTheLate(PowerOfChoice):
 
     def observe(self, state, round, reports):
         late = reports.of(Outcome.LATE)
-        return dataclasses.replace(
-            state, clients=state.clients.put(late.ids, {"loss": np.full(len(late), len(reports.signals))})
-        )
+        return state.put(late.ids, {"loss": np.full(len(late), len(reports.signals))})
 
 
 @dataclass(frozen=True)
@@ -200,7 +198,7 @@ class Mutates(PowerOfChoice):
 
     def observe(self, state, round, reports):
         state = super().observe(state, round, reports)
-        for column in state.clients.columns.values():
+        for column in state.columns.values():
             column += 1.0
         return state
 
@@ -211,7 +209,7 @@ BROKEN = [
     (IgnoresSeed(), "seed does not matter"),
     (ClaimsNoSeed(), "the seed matters"),
     (Remembers(), "differs"),
-    (TrustsTheLate("rpow_d"), "signals of silent clients"),
+    (TrustsTheLate("rpow_d"), "signals of clients without an accepted update"),
     (Mutates(), "changed by a later observe"),
 ]
 

@@ -72,7 +72,7 @@ def test_short_draws_are_filled():
 
 def test_a_broken_gradient_is_neither_ranked_nor_in_the_mean():
     selector = told(DELTA(1.0), [1, 1, 1], [[0, 0], [2, 0], [np.nan, 1e9]])
-    np.testing.assert_allclose(selector.state.clients.get("distance", IDS), [1, 1, np.nan])
+    np.testing.assert_allclose(selector.state.get("distance", IDS), [1, 1, np.nan])
     np.testing.assert_allclose(selector.rule.probabilities(selector.state, IDS), np.full(3, 1 / 3))
 
 

@@ -63,7 +63,7 @@ def test_stale_measures_everybody_once_and_then_reporters_refresh():
     tell(selector, 1, IDS, LINE)
     tell(selector, 1, [20, 6], [100.0, -50.0], Outcome.ACCEPTED)
     assert not len(selector.probe(2, IDS, 3))
-    assert selector.state.clients.get("vector", IDS)[:, 0].tolist() == [0, -50, 3, 100, 12, 13, 20]
+    assert selector.state.get("vector", IDS)[:, 0].tolist() == [0, -50, 3, 100, 12, 13, 20]
 
 
 def test_who_came_later_or_sent_nonsense_is_measured_when_it_is_there():
@@ -78,7 +78,7 @@ def test_ideal_measures_everybody_each_round_and_ignores_reports():
         assert selector.probe(t, IDS, 3).tolist() == IDS.tolist()
         tell(selector, t, IDS, LINE + t)
         tell(selector, t, IDS[:2], [900.0, 900.0], Outcome.ACCEPTED)
-    assert selector.state.clients.get("vector", IDS)[:, 0].tolist() == (LINE + 2).tolist()
+    assert selector.state.get("vector", IDS)[:, 0].tolist() == (LINE + 2).tolist()
     assert DivFL("ideal").needs().reported == frozenset()
 
 

@@ -131,7 +131,7 @@ def test_counts_that_cannot_be_are_bounded():
     cohort = selector.select(2, IDS, 4)
     assert sorted(cohort.ids.tolist()) == [1, 2, 3, 4]
     assert np.isfinite(list(cohort.notes.values())).all()
-    assert np.isnan(selector.state.clients.get("labels", [2, 4])).all()
+    assert np.isnan(selector.state.get("labels", [2, 4])).all()
 
 
 @given(st.data())

@@ -123,7 +123,7 @@ def test_silent_and_broken_gradients_are_not_kept():
     tell(selector, 2, [1], [[7, 7]], Outcome.LATE)
     tell(selector, 3, [2], [[np.nan, 7]], Outcome.ACCEPTED)
     tell(selector, 3, [3], [[1e300, -1e300]], Outcome.ACCEPTED)
-    np.testing.assert_array_equal(selector.state.clients.get("sketch", [1, 2]), [[1, 2], [3, 4]])
+    np.testing.assert_array_equal(selector.state.get("sketch", [1, 2]), [[1, 2], [3, 4]])
     assert np.isfinite(selector.select(4, [1, 2, 3], 2).weights).all()
 
 

@@ -15,7 +15,6 @@ from motley.selectors.base import Selector
 from motley.selectors.common.sampling import softmax
 from motley.selectors.hetero_select_v1 import (
     HeteroSelectV1,
-    HeteroSelectV1State,
     column_mean,
     distributions,
     entropy,
@@ -57,7 +56,7 @@ def state_of(case):
     ids = np.arange(len(case["loss"]))
     selector.observe(0, Reports(ids, Outcome.ENROLLED, signals={"label_histogram": np.array(case["labels"], float)}))
     columns = {name: np.array(case[name], float) for name in ("loss", "before", "count", "last", "square")}
-    return HeteroSelectV1State(selector.state.clients.put(ids, columns))
+    return selector.state.put(ids, columns)
 
 
 @pytest.mark.parametrize("case", [A, B, C], ids="abc")
@@ -214,7 +213,7 @@ def test_the_norm_is_squared_and_counts_move_for_everyone_sent_out():
     selector = Selector(HeteroSelectV1())
     outcome = np.array([Outcome.ACCEPTED, Outcome.LATE, Outcome.DROPPED, Outcome.REJECTED, Outcome.REHEARSED], np.int8)
     selector.observe(7, Reports(np.arange(5), outcome, signals={"update_norm": np.full(5, 3.0)}))
-    get = selector.state.clients.get
+    get = selector.state.get
     assert get("count", np.arange(5)).tolist() == [1, 1, 1, 1, 0]
     assert get("last", np.arange(5)).tolist() == [7, 0, 0, 0, 0]
     np.testing.assert_array_equal(get("square", np.arange(5)), [9, NONE, NONE, NONE, NONE])
@@ -226,8 +225,8 @@ def test_losses_shift_and_a_non_finite_one_moves_nothing():
     expected = [((1, 5), (NONE, NONE)), ((2, 5), (1, NONE)), ((3, 5), (2, NONE)), ((4, 6), (3, 5))]
     for t, (losses, (now, before)) in enumerate(zip(probes, expected, strict=True), start=1):
         selector.observe(t, Reports([0, 1], Outcome.PROBED, signals={"loss": losses}))
-        np.testing.assert_array_equal(selector.state.clients.get("loss", [0, 1]), now)
-        np.testing.assert_array_equal(selector.state.clients.get("before", [0, 1]), before)
+        np.testing.assert_array_equal(selector.state.get("loss", [0, 1]), now)
+        np.testing.assert_array_equal(selector.state.get("before", [0, 1]), before)
 
 
 def test_last_report_uses_reported_losses_and_asks_nobody():
@@ -236,7 +235,7 @@ def test_last_report_uses_reported_losses_and_asks_nobody():
     assert not len(selector.probe(1, IDS, 2))
     selector.observe(1, Reports([1], Outcome.ACCEPTED, signals={"loss": [2.0], "update_norm": [1.0]}))
     selector.observe(2, Reports(IDS, Outcome.PROBED, signals={"loss": [9.0, 9.0, 9.0]}))  # not its own: ignored
-    np.testing.assert_array_equal(selector.state.clients.get("loss", IDS), [NONE, 2.0, NONE])
+    np.testing.assert_array_equal(selector.state.get("loss", IDS), [NONE, 2.0, NONE])
     assert rule.needs().reported == {"loss", "update_norm"}
     assert not rule.needs().probed
 

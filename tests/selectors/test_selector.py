@@ -110,7 +110,7 @@ def test_bytes_of_ours_and_of_your_own():
     selector.observe(1, Reports([5], Outcome.PROBED, signals={"loss": [1.0]}))
     again = Selector.from_bytes(selector.to_bytes())
     assert (again.rule, again.seed, again.horizon) == (selector.rule, 7, 40)
-    assert again.state.clients.get("loss", [5]).tolist() == [1.0]
+    assert again.state.get("loss", [5]).tolist() == [1.0]
     own = Selector(Mine(share=0.25), 1)
     assert Selector.from_bytes(own.to_bytes(), Mine).rule == Mine(share=0.25)
     with pytest.raises(CodecError, match="these bytes hold the rule 'Mine', which is not known here; pass rule=YourRule"):

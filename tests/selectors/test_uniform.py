@@ -11,7 +11,7 @@ from motley.selectors import build
 from motley.selectors.base import Selector
 from motley.selectors.common.client_signals import put_sizes, shares
 from motley.selectors.common.sampling import inclusion_probabilities
-from motley.selectors.uniform import Uniform, UniformState
+from motley.selectors.uniform import Uniform
 
 SIZES, VALUES = np.array([50.0, 30.0, 20.0]), np.array([1.0, 2.0, 4.0])
 IDS = np.array([4, 7, 9])
@@ -125,20 +125,20 @@ def test_cohorts_differ_between_rounds():
 
 
 def test_sizes_of_the_unknown_are_the_mean():
-    state = UniformState()
-    table = put_sizes(state.clients, Reports(IDS[:2], Outcome.ENROLLED, signals={"num_examples": [10.0, 30.0]}))
+    state = Uniform().init()
+    table = put_sizes(state, Reports(IDS[:2], Outcome.ENROLLED, signals={"num_examples": [10.0, 30.0]}))
     np.testing.assert_allclose(shares(table, IDS), [10 / 60, 30 / 60, 20 / 60])
-    assert shares(state.clients, IDS).tolist() == [1 / 3] * 3
+    assert shares(state, IDS).tolist() == [1 / 3] * 3
     assert shares(table, IDS[:0]).tolist() == []
 
 
 def test_sizes_beyond_reason_are_bounded():
     selector = enrolled(Uniform("weighted_wr"), sizes=np.array([1.7e308, 1.7e308, 1.0]))
-    assert shares(selector.state.clients, IDS).tolist() == pytest.approx([0.5, 0.5, 0])
+    assert shares(selector.state, IDS).tolist() == pytest.approx([0.5, 0.5, 0])
 
 
 def test_sizes_come_from_enrolment_alone_signal_or_column():
-    table = UniformState().clients
+    table = Uniform().init()
     table = put_sizes(table, Reports.from_rows([Report(1, Outcome.ENROLLED, num_examples=8), Report(2, num_examples=99)]))
     assert np.isnan(table.get("num_examples", [2])).all()
     assert table.get("num_examples", [1]).tolist() == [8.0]
