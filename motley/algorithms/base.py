@@ -1,7 +1,7 @@
 """The four independent parts of a method: what is minimised, how the local gradient is corrected, how uploads are folded,
 how the server steps. One paper's file defines the parts that the paper changes.
 
-Signs (optimisation-and-compression 0.2): clients return ``delta = after - before``; servers add.
+Signs (docs/methods/index.md#signs): clients return ``delta = after - before``; servers add.
 Parts that travel are named tensors; a :class:`Part` of an upload also says how it is folded.
 """
 

@@ -1,7 +1,7 @@
 """ActiveFL draws clients with a probability exponential in their valuation: last known loss times the root of the data size.
 
 Goetz, Malik, Bui, Moon, Liu, Kumar: *Active Federated Learning*, arXiv:1909.12641, 2019. (Not *agnostic* federated learning,
-which is also abbreviated AFL.) Specification: selectors-baselines 3.
+which is also abbreviated AFL.) Reference: docs/methods/selectors.md#activefl.
 
     v_k = sqrt(n_k) L_k                                 valuation, L_k the mean loss of a received model on all training data
     n_soft = floor((1 - alpha3) m),  n_drop = min(floor(alpha1 K_A), K_A - n_soft)

@@ -5,8 +5,8 @@ only ``observe`` returns a new state. The :class:`Selector` keeps the state, mak
 every rule would otherwise have to check:
 
 * ids may come in any order and reach the rule sorted; a repeated id is refused;
-* a non-finite signal reaches the rule as NaN, which means absent (selectors-baselines 0.3.2);
-* the signals of a late, dropped or rejected client never reach the rule (0.3.7);
+* a non-finite signal reaches the rule as NaN, which means absent (docs/methods/selectors.md#non-finite);
+* the signals of a late, dropped or rejected client never reach the rule (docs/methods/selectors.md#dropouts);
 * a cohort that breaks the contract is refused with :class:`~motley.core.errors.ContractError`.
 """
 

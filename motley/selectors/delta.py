@@ -1,7 +1,7 @@
 """DELTA, as released, draws clients by their loss and by the distance of their gradient from the mean gradient.
 
 Wang, Guo, Lin, Tang: *DELTA: Diverse Client Sampling for Fasting Federated Learning*, NeurIPS 2023 (code: L3030/DELTA_FL).
-Specification: selectors-baselines 14 (contrast note), 0.3.9.
+Reference: docs/methods/selectors.md#delta.
 
     u_k = b l_k / sum l * ||g_k - mean g|| + (1 - b) sqrt(l_k / sum l)
     cohort: m successive draws without replacement, probabilities proportional to u_k

@@ -1,7 +1,7 @@
 """DivFL chooses a cohort whose gradients represent those of all clients, by facility location.
 
 Balakrishnan, Li, Zhou, Himayat, Smith, Bilmes: *Diverse Client Selection for Federated Learning via Submodular Maximization*,
-ICLR 2022. Specification: selectors-baselines 11.
+ICLR 2022. Reference: docs/methods/selectors.md#divfl.
 
     d_ij = ||g_i - g_j||                             over all clients known, available or not
     G(S) = sum_i min_{j in S} d_ij                   to be small: every client has a similar one in the cohort

@@ -1,7 +1,7 @@
 """Fed-CBS chooses a cohort whose pooled labels are balanced.
 
 Zhang, Li, Tang, Sun, Chen, Zhang, Chen, Chen, Li: *Fed-CBS: A Heterogeneity-Aware Client Sampling Mechanism for Federated
-Learning via Class-Imbalance Reduction*, ICML 2023 (arXiv:2209.15245). Specification: selectors-baselines 14, a contrast note.
+Learning via Class-Imbalance Reduction*, ICML 2023 (arXiv:2209.15245). Reference: docs/methods/selectors.md#fedcbs.
 
     QCID(S) = sum_b (sum_S n_k h_kb / sum_S n_k - 1 / B)^2 = sum_{k,j in S} n_k n_j <h_k, h_j> / (sum_S n_k)^2 - 1 / B
     first client   P(k)     prop. to  QCID({k})^-beta_1 + lambda sqrt(3 ln t / (2 T_k))

@@ -1,8 +1,8 @@
 """FedCG chooses a diverse cohort and gives its clients compression ratios with which all finish together.
 
 Jiang, Xu, Xu, Wang, Qian: *Heterogeneity-Aware Federated Learning with Adaptive Client Selection and Gradient
-Compression*, IEEE INFOCOM 2023 (arXiv:2212.09483); journal form IEEE Transactions on Mobile Computing 2024. Specification:
-selectors-baselines 12, optimisation-and-compression C8.
+Compression*, IEEE INFOCOM 2023 (arXiv:2212.09483); journal form IEEE Transactions on Mobile Computing 2024. Reference:
+docs/methods/selectors.md#fedcg.
 
     cohort: facility location on the last known update vectors, exactly as DivFL's
     min T  s.t.  tau_k + theta_k u_k <= T,   sum_k theta_k >= m budget,   least <= theta_k <= 1     motley.core.finishing

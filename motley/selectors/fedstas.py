@@ -1,7 +1,7 @@
 """FedSTaS groups clients into strata of similar gradients and draws more clients from strata that vary more.
 
 Slessor, Kong, Tang, Than, Kong: *FedSTaS: Client Stratification and Client Level Sampling for Efficient Federated Learning*,
-arXiv:2412.14226, 2024. Specification: selectors-baselines 14, a contrast note.
+arXiv:2412.14226, 2024. Reference: docs/methods/selectors.md#fedstas.
 
     1. strata h = 1 .. H: k-means of the clients' compressed gradients g_k
     2. m_h = m N_h S_h / sum_h N_h S_h                          Neyman's allocation, rounded by largest remainder

@@ -1,7 +1,7 @@
 """FEEL draws clients by gradient norm and upload time, and weights their updates without bias.
 
 Ren, He, Wen, Yu, Huang, Guo: *Scheduling for Cellular Federated Edge Learning With Importance and Channel Awareness*, IEEE
-Transactions on Wireless Communications 19(11), 2020 (arXiv:2004.00490). Specification: selectors-baselines 7.
+Transactions on Wireless Communications 19(11), 2020 (arXiv:2004.00490). Reference: docs/methods/selectors.md#feel.
 
     c_k = (n_k / n) ||g_k||                                            n = sum over the available
     min over p:  rho sum c_k^2 / p_k + (1 - rho) sum p_k T_k

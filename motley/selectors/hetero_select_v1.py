@@ -1,7 +1,7 @@
 """HeteRo-Select, first version, draws clients by a softmax, of falling temperature, of six score components.
 
 Masud, Jahin, Hasan: *Stabilizing Federated Learning under Extreme Heterogeneity with HeteRo-Select*, arXiv:2508.06692v1,
-2025. Specification: methods 1.
+2025. Reference: docs/methods/hetero-select-v1.md.
 
     V  = (L_k - min L) / (max L - min L + eps)                             value
     D  = JS(P_k || P_avg) * 2 r(t)                                         diversity, base-2 logarithms
@@ -33,8 +33,8 @@ Deviations and readings
 * M is 0.5 (q = 0) while a loss is missing or ``L'_k <= eps``; N is 1 without an update, its ratio 0 while the mean is 0.
 * READING a client without a loss, or without a histogram, has the mean V, or D, of the available clients that have one (0 if
   none has): it is neither preferred nor avoided for an unknown number.
-* A late, dropped or rejected client's ``h`` moves, its ``l``, ``u`` and losses do not (selectors-baselines 0.3.7). A non-finite
-  signal keeps the number before it.
+* A late, dropped or rejected client's ``h`` moves, its ``l``, ``u`` and losses do not (docs/methods/selectors.md#dropouts). A
+  non-finite signal keeps the number before it.
 
 >>> from motley.selectors import Selector
 >>> selector = Selector(HeteroSelectV1(strategy="exploitative", probe="last_report"), seed=0)

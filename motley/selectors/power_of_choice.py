@@ -1,7 +1,7 @@
 """Power-of-Choice draws d candidates at random and chooses the m with the highest loss.
 
 Cho, Wang, Joshi: *Towards Understanding Biased Client Selection in Federated Learning*, AISTATS 2022 (arXiv:2010.01243,
-2020). Specification: selectors-baselines 2.
+2020). Reference: docs/methods/selectors.md#power-of-choice.
 
     1. candidates C_t: d distinct available clients, successive draws with probability p_k = n_k / sum n over the available
     2. v_k for k in C_t:  pow_d    loss of the received model on all local training data, measured now

@@ -2,7 +2,7 @@
 
 McMahan, Moore, Ramage, Hampson, Aguera y Arcas: *Communication-Efficient Learning of Deep Networks from Decentralized
 Data*, AISTATS 2017 (uniform). Li, Huang, Yang, Wang, Zhang: *On the Convergence of FedAvg on Non-IID Data*, ICLR 2020 (the
-two weighted schemes). Specification: selectors-baselines 1.
+two weighted schemes). Reference: docs/methods/selectors.md#random.
 
     uniform_wor   m distinct, uniformly; inclusion probability m / K_A
                   a_k: the experiment's own (over the cohort's sizes, biased); unbiased: p_k K_A / m
@@ -20,8 +20,8 @@ Deviations
 ----------
 * Papers say "sample by p_k" and "weight by n_k" in different schemes; never do both. With ``weighted_*`` set
   ``weights = "selector"`` or ``"uniform"``, never ``"examples"``.
-* INTERPRETATION-D: ``weighted_wr`` draws ``min(m, K_A)`` times also where that is everybody (rule 0.3.1 would return all
-  available clients, which is another law); a client drawn repeatedly is trained once and carries its multiplicity.
+* INTERPRETATION-D: ``weighted_wr`` draws ``min(m, K_A)`` times also where that is everybody (docs/methods/selectors.md#too-few
+  would return all available clients, which is another law); a client drawn repeatedly is trained once and carries its multiplicity.
 
 >>> from motley.selectors import Selector
 >>> selector = Selector(Uniform("weighted_wr"), seed=1)
