@@ -18,7 +18,7 @@ pooled data, so leave ``weights = "examples"``.
 
 Deviations and readings
 -----------------------
-* INTERPRETATION-R beta_j = j and lambda = 10, and the whole form of the first pick: the note has the bonus as a factor, which would
+* INTERPRETATION-R beta_j = j and lambda = 10, and the whole form of the first pick: as a factor the bonus would
   be 0 for all in round 1 (ln 1 = 0); a public re-implementation adds it, as written here.
 * In the paper's conditional probabilities the denominators do not depend on the candidate; they cancel.
 * INTERPRETATION-D QCID counts as at least ``floor`` (a perfect balance would have an infinite weight), B is the length of the

@@ -22,13 +22,13 @@ Deviations and readings
 -----------------------
 * READING the compressed gradient is the library's random projection, which keeps distances and norms; the paper groups
   coordinates. ``probe = "last_report"`` takes the pseudo-gradient of the last round a client took part in.
-* INTERPRETATION-R S_h is the standard deviation (the note has the letter only); H = 10 is a public implementation's.
+* INTERPRETATION-R S_h is the standard deviation (the source at hand has the letter only); H = 10 is a public implementation's.
 * INTERPRETATION-D no more strata than clients wanted, at least 1 client from each; what a stratum would get beyond its size or
   below 1 is shared out among the others in proportion. Where nothing varies the shares follow N_h. k-means has a fixed key, so the
   same gradients give the same strata for every seed.
 * INTERPRETATION-D clients that were never measured are a stratum of their own, drawn uniformly, of the others' mean S_h.
 * Missing: the paper also lets each chosen client train on a random share of its samples, from a private estimate of their total.
-  A :class:`Cohort` cannot express that (``local_steps`` bounds the work, not the data), and the note does not define it.
+  A :class:`Cohort` cannot express that (``local_steps`` bounds the work, not the data), and the source at hand does not define it.
 * With draws by norm inside a stratum the plain mean of step 4 is biased towards large gradients; the paper's, kept.
 
 >>> from motley.selectors import Selector

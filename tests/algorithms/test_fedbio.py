@@ -1,4 +1,5 @@
-"""FedBiO, instance A: the worked number of optimisation-and-compression A10, its equalities (E) and edges."""
+"""FedBiO, instance A: the worked number of docs/methods/algorithms.md#fedbio, its equalities
+(docs/methods/algorithms.md#equalities) and edges."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ def play(server, total, start=(0.0, 0.0), before=None, **given):
 def test_by_hand():
     """x = 0, L = |w - (1,1)|^2 / 2, psi = 0: p = 1/3 each and w = 0, so G = (-1, -1) and <G, Delta> = (-1, -1, 2), whose mean under
     p is 0; the gradient is p times that, (-1/3, -1/3, 2/3). After one step psi = (1/3, 1/3, -2/3), p = (.422319, .422319, .155362)
-    and w = p_1 - p_3 = .266956 in both coordinates (A10 iii; not rescaled, no floor)."""
+    and w = p_1 - p_3 = .266956 in both coordinates (not rescaled, no floor)."""
     after = play(LearnedWeights(steps=1, rescale=False, floor=0.0), folded(*DELTAS))
     assert after.extra["psi"][:3].tolist() == pytest.approx([1 / 3, 1 / 3, -2 / 3], rel=1e-12)
     p = after.extra["psi"][:3].softmax(0)

@@ -1,4 +1,7 @@
-"""Local solvers: goldens of FedNova's ||a||_1 and of Adam, blocks against flat vectors, clipping, and what is refused."""
+"""Local solvers: goldens of FedNova's ||a||_1 and of Adam, blocks against flat vectors, clipping, and what is refused.
+
+Worked numbers: docs/methods/algorithms.md#flash-columns.
+"""
 
 import pytest
 import torch
@@ -96,7 +99,7 @@ def test_adam_is_torchs(weight_decay):
 
 
 def test_the_pull_goes_through_adams_moments():
-    """A pull added after them would keep the first step at lr; the second sees g + mu (w - x) = -1 + 5 * .1 = -.5 (A0):
+    """A pull added after them would keep the first step at lr; the second sees g + mu (w - x) = -1 + 5 * .1 = -.5:
     v = (.1 * 1 * .9 + .1 * .5) / .19, s = (.001 * .999 + .001 * .25) / .001999."""
     path = _adam({"lr": 0.1}, [-1.0, -1.0], proximal=5.0)
     second = 0.1 * ((0.09 + 0.05) / 0.19) / ((0.000999 + 0.00025) / 0.001999) ** 0.5

@@ -1,4 +1,7 @@
-"""MOON: the contrast by hand, training against a loop written out, who remembers what, and who refuses it."""
+"""MOON: the contrast by hand, training against a loop written out, who remembers what, and who refuses it.
+
+Worked numbers: docs/methods/algorithms.md#moon.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ from motley.testing.algorithms import COHORTS, Play
     [(1.0, 0.0, 0.126928), (0.8, 0.2, 0.263282), (0.0, 1.0, 2.126928), (0.3, 0.3, 0.693147), (-1.0, -1.0, math.log(2))],
 )
 def test_the_contrast_by_hand(near, far, want):
-    """T = .5: log(1 + e^((s- - s+) / T)); equal cosines give ln 2 (A6 ii)."""
+    """T = .5: log(1 + e^((s- - s+) / T)); equal cosines give ln 2."""
     found = contrast(torch.tensor([near]).double(), torch.tensor([far]).double(), 0.5)
     assert found.item() == pytest.approx(want, abs=5e-7)
 
@@ -38,7 +41,7 @@ def test_features_are_compared_by_their_cosines():
 
 
 def test_models_that_agree_pull_nowhere():
-    """Previous and received models equal: the contrast is ln 2 whatever z, its gradient 0 (A6 iii)."""
+    """Previous and received models equal: the contrast is ln 2 whatever z, its gradient 0."""
     z = torch.randn(4, 3).double().requires_grad_()
     other = torch.randn(4, 3).double()
     loss = Contrastive(CrossEntropy(), mu=1.0).compare(

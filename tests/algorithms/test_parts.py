@@ -1,4 +1,7 @@
-"""Weightings, the mean, the server step, the plain losses: numbers worked by hand."""
+"""Weightings, the mean, the server step, the plain losses: numbers worked by hand.
+
+Worked numbers: docs/methods/algorithms.md#fedavg.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ def _total(deltas: list[list[float]], weights: list[float], mode: str) -> list[f
 
 def test_two_clients_under_every_weighting() -> None:
     """Deltas (1,0) and (0,1), n = (3,1): ratio (.75,.25), uniform (.5,.5); ht with K=4: K p_k over
-    the count: sum n = 8 gives 4 (3/8, 1/8) / 2 = (.75, .25), sum n = 16 gives (.375, .125) (A1 test iv)."""
+    the count: sum n = 8 gives 4 (3/8, 1/8) / 2 = (.75, .25), sum n = 16 gives (.375, .125)."""
     cohort, n = Cohort(np.array([0, 1]), scores=np.array([0.2, 0.6])), np.array([3, 1])
     deltas = [[1.0, 0.0], [0.0, 1.0]]
     expected = {

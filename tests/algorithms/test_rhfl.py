@@ -1,4 +1,4 @@
-"""RHFL: the worked numbers of optimisation-and-compression A11, feedback alignment by hand, and the edges of the confidence."""
+"""RHFL: the worked numbers of docs/methods/algorithms.md#rhfl, feedback alignment by hand, and the edges of the confidence."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def told(*losses):
 
 
 def test_symmetric_loss_by_hand():
-    """p = (.7, .2, .1), y = 0: CE .356675, RCE 9.210340 * .3 = 2.763102, .1 CE + RCE = 2.798770 (A11 i)."""
+    """p = (.7, .2, .1), y = 0: CE .356675, RCE 9.210340 * .3 = 2.763102, .1 CE + RCE = 2.798770."""
     outputs, y = torch.tensor([[0.7, 0.2, 0.1]]).double().log(), torch.tensor([0])
     assert SymmetricLoss().loss(outputs, y, {}).item() == pytest.approx(2.798770, abs=5e-7)
     assert SymmetricLoss(weight=0.0).loss(outputs, y, {}).item() == pytest.approx(2.763102, abs=5e-7)
@@ -37,7 +37,7 @@ def test_symmetric_gradient_is_the_derivative():
 
 def test_confidence_by_hand():
     """L_prev = 2, L = (1, 1.5, 1.8, 2): F = (1, .3333, .1111, 0), w = 1/3 + .5 F / 1.4444 = (.679487, .448718, .371795, .333333),
-    W = softmax(w) (A11 ii)."""
+    W = softmax(w)."""
     w = confidence([1.0, 1.5, 1.8, 2.0], [2.0] * 4, beta=0.5, first=0.25)
     assert w.tolist() == pytest.approx([0.308979, 0.245305, 0.227143, 0.218573], abs=5e-7)
 
@@ -76,7 +76,7 @@ def test_feedback_is_the_weighted_divergence_from_the_others():
 
 
 def test_identical_models_have_nothing_to_say_to_each_other():
-    """HFL loss and gradient 0 (A11 iv)."""
+    """HFL loss and gradient 0."""
     soft = torch.tensor([[[0.7, 0.3]]] * 3).double()
     logits = torch.tensor([[0.7, 0.3]]).double().log().requires_grad_()
     loss = feedback(soft, torch.ones(3).double() / 3, 0)(logits)

@@ -1,4 +1,4 @@
-"""Robust aggregators on five updates, one of them far away (optimisation-and-compression A14)."""
+"""Robust aggregators on five updates, one of them far away (docs/methods/algorithms.md#robust)."""
 
 from __future__ import annotations
 

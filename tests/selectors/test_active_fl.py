@@ -1,4 +1,4 @@
-"""ActiveFL: the worked numbers of selectors-baselines 3, and the traps of its public re-implementations."""
+"""ActiveFL: the worked numbers of docs/methods/selectors.md#activefl, and the traps of its public re-implementations."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,5 @@
-"""AdaSample: the worked numbers of selectors-baselines 13, the solver against a dense search, the pilots, unbiasedness."""
+"""AdaSample: the worked numbers of docs/methods/selectors.md#adasample, the solver against a dense search, the pilots,
+unbiasedness."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""What every rule of the catalogue must do, whatever its paper (selectors-baselines 15), beyond the contract suite."""
+"""What every rule of the catalogue must do, whatever its paper (docs/methods/selectors.md#contract), beyond the contract suite."""
 
 import dataclasses
 import warnings

@@ -1,4 +1,4 @@
-"""Features and rewards: methods 6 FLASH (c), and what is not known."""
+"""Features and rewards: docs/methods/flash.md#worked (c), and what is not known."""
 
 import numpy as np
 import pytest

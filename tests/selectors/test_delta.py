@@ -1,4 +1,4 @@
-"""DELTA: the released form by hand, its coefficients by enumeration, what is missing (selectors-baselines 14)."""
+"""DELTA: the released form by hand, its coefficients by enumeration, what is missing (docs/methods/selectors.md#delta)."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""DivFL: the worked example of selectors-baselines 11, who is measured when, and the traps of its public forms."""
+"""DivFL: the worked example of docs/methods/selectors.md#divfl, who is measured when, and the traps of its public forms."""
 
 import numpy as np
 import pytest

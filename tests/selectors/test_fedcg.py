@@ -39,7 +39,7 @@ def test_estimates_beyond_reason_are_bounded():
 
 
 def test_the_cohort_is_divfls_and_the_ratios_follow_the_ids():
-    """Positions 3, 1, 6 of the line of selectors-baselines 11, with u = 10, 10 and 30 seconds and no local work. Budget 0.5:
+    """Positions 3, 1, 6 of the line of docs/methods/selectors.md#divfl, with u = 10, 10 and 30 seconds and no local work. Budget 0.5:
     T / 10 + T / 10 + T / 30 = 1.5, T = 45 / 7, ratios (9, 9, 3) / 14."""
     line = [0.0, 1, 3, 10, 12, 13, 20]
     rule = FedCG(budget=0.5, vectors="gradient")

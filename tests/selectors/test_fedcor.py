@@ -1,4 +1,5 @@
-"""FedCor: the worked numbers of selectors-baselines 6, the Gaussian against dense algebra, the schedule and its rehearsals."""
+"""FedCor: the worked numbers of docs/methods/selectors.md#fedcor, the Gaussian against dense algebra, the schedule and its
+rehearsals."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""FedCS: the specification's checks, worked by hand; the fast greedy against the plain one."""
+"""FedCS: the checks of docs/methods/selectors.md#fedcs, worked by hand; the fast greedy against the plain one."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,5 @@
-"""FedCVR-Bolt: the worked numbers of methods 6, the factor form against a dense reference, and "What must hold" of methods 3."""
+"""FedCVR-Bolt: the worked numbers of docs/methods/fedcvr-bolt.md#worked, the factor form against a dense reference, and "What must
+hold" of docs/methods/fedcvr-bolt.md#round."""
 
 import dataclasses
 import math

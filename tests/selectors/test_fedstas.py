@@ -1,4 +1,4 @@
-"""FedSTaS: the allocation of selectors-baselines 14, strata, spreads and weights by hand."""
+"""FedSTaS: the allocation of docs/methods/selectors.md#fedstas, strata, spreads and weights by hand."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""FEEL: the worked numbers of selectors-baselines 7, optimality, and exact unbiasedness of the ordered coefficients."""
+"""FEEL: the worked numbers of docs/methods/selectors.md#feel, optimality, and exact unbiasedness of the ordered coefficients."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""FLASH: the worked numbers of methods 6, and what methods 2 says must hold."""
+"""FLASH: the worked numbers of docs/methods/flash.md#worked, and what docs/methods/flash.md#bandit says must hold."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,5 @@
-"""HeteRo-Select v2: the worked numbers of methods 6 (a, b, c) as far as scores, choice and weights go, and what must hold."""
+"""HeteRo-Select v2: the worked numbers of docs/methods/hetero-select.md#worked (a, b, c) as far as scores, choice and weights go,
+and what must hold."""
 
 import dataclasses
 

@@ -1,4 +1,5 @@
-"""HeteRo-Select v1: the worked numbers of methods 6 (a, b, c in both forms) and everything of "What must hold"."""
+"""HeteRo-Select v1: the worked numbers of docs/methods/hetero-select-v1.md#worked (a, b, c in both forms) and everything of "What
+must hold"."""
 # ruff: noqa: C408
 
 import math

@@ -1,4 +1,4 @@
-"""LinUCB: the checks of selectors-baselines 10 and methods 6."""
+"""LinUCB: the checks of docs/methods/selectors.md#linucb and docs/methods/flash.md#worked."""
 
 import numpy as np
 import pytest
@@ -39,7 +39,7 @@ def test_sherman_morrison():
 
 
 def test_worked_numbers_of_flash():
-    """methods 6 FLASH (a): V = [[3, 2.5], [2.5, 5.25]], b = (.5, .4), g = 3.960414."""
+    """docs/methods/flash.md#worked (a): V = [[3, 2.5], [2.5, 5.25]], b = (.5, .4), g = 3.960414."""
     lower, b = factor(np.array([[3, 2.5], [2.5, 5.25]])), np.array([0.5, 0.4])
     x = np.array([[1, 0.5], [1, 2], [1, 1]])
     scores = x @ posterior_mean(lower, b) + 3.960414 * widths(lower, x)

@@ -1,4 +1,4 @@
-"""Neural bandit: the checks of selectors-baselines 9, gradients by finite differences, training by hand."""
+"""Neural bandit: the checks of docs/methods/selectors.md#neural-bandit, gradients by finite differences, training by hand."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Oort: the specification's checks, worked by hand, and the traps of the public code."""
+"""Oort: the checks of docs/methods/selectors.md#oort, worked by hand, and the traps of the public code."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Power-of-Choice: checks (a) to (e) of selectors-baselines 2, and each trap of its public reproductions."""
+"""Power-of-Choice: checks (a) to (e) of docs/methods/selectors.md#power-of-choice, and each trap of its public reproductions."""
 
 import itertools
 

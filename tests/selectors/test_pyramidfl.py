@@ -1,4 +1,4 @@
-"""PyramidFL: the specification's check, worked by hand, and its invariants."""
+"""PyramidFL: the check of docs/methods/selectors.md#pyramidfl, worked by hand, and its invariants."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Restless bandit: the checks of selectors-baselines 8."""
+"""Restless bandit: the checks of docs/methods/selectors.md#restless-bandit."""
 
 import itertools
 
@@ -27,7 +27,7 @@ def told(rounds, rule=None):
 
 
 def dense(rounds, K, lam):
-    """A and c as the specification writes them."""
+    """A and c as docs/methods/selectors.md#restless-bandit writes them."""
     a, c = np.zeros((K, K)), np.zeros(K)
     for rewards in rounds:
         mean = sum(rewards.values()) / len(rewards)

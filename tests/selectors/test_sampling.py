@@ -1,4 +1,7 @@
-"""Sampling primitives: laws checked against exact enumeration, traps that fail on the wrong version."""
+"""Sampling primitives: laws checked against exact enumeration, traps that fail on the wrong version.
+
+Worked numbers: docs/methods/selectors.md#draws.
+"""
 
 import itertools
 
@@ -75,7 +78,7 @@ def test_draws_are_distinct_and_positive_weights_come_first(weights, m, seed):
 
 
 def test_too_few_positive_weights_are_all_taken_and_the_rest_is_uniform():
-    """Rule 0.3.5: p = (1, 0, 0, 0), quota 2. numpy's choice raises here."""
+    """p = (1, 0, 0, 0), quota 2. numpy's choice raises here."""
     p = np.array([1.0, 0, 0, 0])
     with pytest.raises(ValueError, match="Fewer non-zero"):
         rng().choice(4, 2, replace=False, p=p)

@@ -1,4 +1,4 @@
-"""TiFL: the specification's checks, worked by hand; tiers, credits and looks."""
+"""TiFL: the checks of docs/methods/selectors.md#tifl, worked by hand; tiers, credits and looks."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""UCB1: the check of selectors-baselines 10, and its readings."""
+"""UCB1: the check of docs/methods/selectors.md#ucb1, and its readings."""
 
 import math
 

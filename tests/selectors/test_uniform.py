@@ -1,4 +1,4 @@
-"""Random selection: the worked numbers of selectors-baselines 1, unbiasedness by exact enumeration, frequencies."""
+"""Random selection: the worked numbers of docs/methods/selectors.md#random, unbiasedness by exact enumeration, frequencies."""
 
 import itertools
 

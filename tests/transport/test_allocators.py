@@ -1,4 +1,7 @@
-"""Who may send how much: the published log, worked numbers, solvers, and what holds of every allocator."""
+"""Who may send how much: the published log, worked numbers, solvers, and what holds of every allocator.
+
+Worked numbers: docs/methods/compression.md#fedcg-lp, docs/methods/compression.md#allocators.
+"""
 
 import numpy as np
 import pytest
@@ -158,7 +161,8 @@ def test_state_survives_a_checkpoint(rule):
 
 
 def test_the_time_model():
-    """C8: D = 2.78 M, theta 0.2, 3 Mb/s, 50 steps of 0.3 s: 15 + 5.931 = 20.931 s. methods 6 (b): three clients."""
+    """D = 2.78 M, theta 0.2, 3 Mb/s, 50 steps of 0.3 s: 15 + 5.931 = 20.931 s. docs/methods/hetero-select.md#worked (b): three
+    clients."""
     context = load_of(1)
     assert (context.compute_s + 0.2 * context.whole_s)[0] == pytest.approx(20.930667, abs=5e-7)
     context = load_of(3, uplink_mbps=[1, 2.5, 5], compute_s=[10, 20, 15])
@@ -170,7 +174,7 @@ def test_the_time_model():
 
 
 def test_the_released_log():
-    """C7: CIFAR-10, seed 42, round 2: shares to 2e-4, and 31.153 MB at four bytes a number sent. theta_2 = 0.28 is the code's."""
+    """CIFAR-10, seed 42, round 2: shares to 2e-4, and 31.153 MB at four bytes a number sent. theta_2 = 0.28 is the code's."""
     scores = [0.74501, 0.43066, 0.94511, 0.84953, 0.91953, 0.75827, 0.73676, 0.81101, 0.97043, 0.77706]
     mbps = [2.302, 4.594, 4.269, 1.643, 2.989, 3.608, 3.764, 1.897, 1.58, 4.772]
     logged = [0.26261, 0.15181, 0.33315, 0.29946, 0.32413, 0.26729, 0.25971, 0.28588, 0.34207, 0.27391]
@@ -210,7 +214,7 @@ def test_no_score_at_all():
 
 
 def test_the_ceiling_of_both_models():
-    """C7: AlexNet 0.235, 0.706, 1.176 at 1, 3, 5 Mb/s; logistic regression at least 59.8."""
+    """AlexNet 0.235, 0.706, 1.176 at 1, 3, 5 Mb/s; logistic regression at least 59.8."""
     links = {"uplink_mbps": [1, 3, 5]}
     np.testing.assert_allclose(ByScore().ceiling(load_of(**links)), [0.235, 0.706, 1.176], atol=5e-4)
     assert ByScore().ceiling(load_of(size=LOGISTIC, **links)).min() == pytest.approx(59.8, abs=0.05)
@@ -224,7 +228,8 @@ def test_the_ceiling_without_the_compute_time():
 
 
 def test_the_warm_up_of_text_and_code():
-    """Text: all of the first update. Code: eq. 8 as ever at theta = 1, hence below 1 under the ceiling (G 5)."""
+    """Text: all of the first update. Code: eq. 8 as ever at theta = 1, hence below 1 under the ceiling
+    (docs/methods/hetero-select.md#code, row 5)."""
     context = load_of(3, 1.0, warm=True, scores=[1, 0.5, 0], uplink_mbps=[1, 3, 5])
     assert ByScore().ratios({}, context).tolist() == [1, 1, 1]
     np.testing.assert_allclose(ByScore("code").ratios({}, context), [0.235282, 0.705845, 0.005], atol=1e-6)
@@ -273,7 +278,7 @@ def play_optrate(rule, norms, average=0.2):
 
 
 def test_the_offline_optimum():
-    """C7: A = (4, 1, 1), a = 1, mean 0.2: theta proportional to 2, 1, 1, hence 0.6 / 4 (2, 1, 1). Its price is
+    """A = (4, 1, 1), a = 1, mean 0.2: theta proportional to 2, 1, 1, hence 0.6 / 4 (2, 1, 1). Its price is
     A / theta^2 = 4 / 0.09."""
     shares = [OptRate().share({"error": np.log([A]), "price": np.log([4 / 0.09])}, 0.2) for A in (4.0, 1.0, 1.0)]
     np.testing.assert_allclose(shares, [0.3, 0.15, 0.15])
@@ -394,7 +399,7 @@ def example(theta, weights="examples"):
 
 
 def test_the_worked_program():
-    """C8: a = (5, 15, 25), r = (18, 30, 90), w = (.5, .3, .2), least 0.02. eps = 0.3: client 1 sends all by 23 s, so
+    """a = (5, 15, 25), r = (18, 30, 90), w = (.5, .3, .2), least 0.02. eps = 0.3: client 1 sends all by 23 s, so
     .3 (T - 15) / 30 + .2 (T - 25) / 90 = .2: T = 33.181818. eps = 0.8: the floor of client 3 decides, 25 + 1.8 = 26.8, by when
     client 1 (23 s) has sent all and client 2 11.8 / 30."""
     shares, finish_s = example(0.7)
@@ -407,7 +412,7 @@ def test_the_worked_program():
 
 @pytest.mark.parametrize("seed", range(100))
 def test_the_program_against_a_solver(seed):
-    """HiGHS, in the form of C8: the same T; theta at it is unique only as the largest."""
+    """HiGHS, in the same form: the same T; theta at it is unique only as the largest."""
     rng = np.random.default_rng(seed)
     m, weights = int(rng.integers(1, 12)), ("equal", "examples")[seed % 2]
     context = random_load(rng, m, rng.uniform(0.01, 1))

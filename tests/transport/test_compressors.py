@@ -1,4 +1,7 @@
-"""Every compressor against its paper's numbers, and what all of them share."""
+"""Every compressor against its paper's numbers, and what all of them share.
+
+Worked numbers: docs/methods/compression.md#curvature, docs/methods/compression.md#signs, docs/methods/compression.md#qsgd.
+"""
 
 from __future__ import annotations
 
@@ -154,7 +157,7 @@ def test_top_k_contracts(seed: int, theta: float) -> None:
 
 
 def test_curvature_turns_the_order_around() -> None:
-    """C5: v = (3, 2, 1), H = (10, 1, .1): s = (9/10, 4/1, 1/.1) = (.9, 4, 10)."""
+    """v = (3, 2, 1), H = (10, 1, .1): s = (9/10, 4/1, 1/.1) = (.9, 4, 10)."""
     rule, layout = TopK(criterion="curvature", eps=1e-12), layout_of(3)
     v, h = torch.tensor([3.0, 2.0, 1.0], dtype=torch.float64), {"l0": torch.tensor([10.0, 1.0, 0.1])}
     assert torch.allclose(rule.roots(v, layout, h).square(), torch.tensor([0.9, 4.0, 10.0], dtype=torch.float64))
@@ -162,8 +165,8 @@ def test_curvature_turns_the_order_around() -> None:
 
 
 def test_the_worked_numbers_of_hetero_select() -> None:
-    """methods 6 (c): v = (3, -2, 1, .5), k = 2, layer {0, 1} with |H| = (10, 1): literal scores (9/10, 4/1, 1, .25) send {1, 2}.
-    Rescaled by (9 + 4) / (.9 + 4) = 13 / 4.9 = 2.653061: (2.387755, 10.612245, 1, .25) send {0, 1}."""
+    """docs/methods/hetero-select.md#worked (c): v = (3, -2, 1, .5), k = 2, layer {0, 1} with |H| = (10, 1): literal scores (9/10,
+    4/1, 1, .25) send {1, 2}. Rescaled by (9 + 4) / (.9 + 4) = 13 / 4.9 = 2.653061: (2.387755, 10.612245, 1, .25) send {0, 1}."""
     layout = layout_of(2, 2)
     v = torch.tensor([3.0, -2.0, 1.0, 0.5], dtype=torch.float64)
     h = {"l0": torch.tensor([-10.0, 1.0], dtype=torch.float64)}
@@ -199,7 +202,7 @@ def test_flat_directions_and_missing_curvature() -> None:
 
 
 def test_layer_probabilities() -> None:
-    """C5: shares q = (.6, .3, .1, 0), lambda = .2, L = 4: .8 q + .05 = (.53, .29, .13, .05). Layers of 10: 6, 3, 1, 0 picked."""
+    """Shares q = (.6, .3, .1, 0), lambda = .2, L = 4: .8 q + .05 = (.53, .29, .13, .05). Layers of 10: 6, 3, 1, 0 picked."""
     rule, layout = TopK(criterion="curvature"), layout_of(10, 10, 10, 10)
     memory = {"picked": torch.tensor([6.0, 3.0, 1.0, 0.0])}
     assert rule.layer_probabilities(layout, memory) == pytest.approx([0.53, 0.29, 0.13, 0.05])
@@ -208,7 +211,7 @@ def test_layer_probabilities() -> None:
 
 
 def test_density_and_count() -> None:
-    """C5: sizes (1000, 10), picked (100, 5): density (.1, .5) -> (.1667, .8333); count (100, 5) / 105 -> (.9524, .0476)."""
+    """Sizes (1000, 10), picked (100, 5): density (.1, .5) -> (.1667, .8333); count (100, 5) / 105 -> (.9524, .0476)."""
     layout, memory = layout_of(1000, 10), {"picked": torch.tensor([100.0, 5.0])}
     density = TopK(criterion="curvature", uniform=0.0).layer_probabilities(layout, memory)
     count = TopK(criterion="curvature", uniform=0.0, share="count").layer_probabilities(layout, memory)
@@ -246,7 +249,7 @@ def test_a_client_remembers_how_many_of_each_layer_it_sent() -> None:
 
 
 def test_random_k_is_unbiased_with_its_variance() -> None:
-    """C4: v = (1, 2, 3), kappa = 1: each of (3, 0, 0), (0, 6, 0), (0, 0, 9) with 1/3; variance (3 - 1) * 14 = 28."""
+    """v = (1, 2, 3), kappa = 1: each of (3, 0, 0), (0, 6, 0), (0, 0, 9) with 1/3; variance (3 - 1) * 14 = 28."""
     v, layout, n = torch.tensor([1.0, 2.0, 3.0], dtype=torch.float64), layout_of(3), 4000
     draws = torch.stack([RandomK().compress(v, 0.3, layout, Key(seed)).dense() for seed in range(n)])
     assert {tuple(row) for row in draws.tolist()} == {(3.0, 0, 0), (0, 6.0, 0), (0, 0, 9.0)}
@@ -268,7 +271,7 @@ def draws(compressor: QSGD | TernGrad, v: torch.Tensor, n: int) -> torch.Tensor:
 
 @pytest.mark.parametrize(("levels", "variance", "bound"), [(1, 14.792156, 52.0), (4, 0.839215, 6.5)])
 def test_qsgd_is_unbiased_within_its_variance(levels: int, variance: float, bound: float) -> None:
-    """C3: v = (3, -4, 0, 1), ||v|| = sqrt(26) = 5.099020; f = frac(s |v| / ||v||); (26 / s^2) sum f (1 - f). Bound
+    """v = (3, -4, 0, 1), ||v|| = sqrt(26) = 5.099020; f = frac(s |v| / ||v||); (26 / s^2) sum f (1 - f). Bound
     min(N / s^2, sqrt(N) / s) ||v||^2 = min(4, 2) * 26 = 52 at s = 1, min(1/4, 1/2) * 26 = 6.5 at s = 4."""
     v, n = torch.tensor([3.0, -4.0, 0.0, 1.0], dtype=torch.float64), 200_000
     f = (levels * v.abs() / v.norm()).frac()
@@ -318,7 +321,7 @@ def test_fedpaq_is_qsgd_with_one_norm() -> None:
 
 
 def test_terngrad_is_unbiased_with_its_variance() -> None:
-    """C4: v = (.5, -1, .25), S = 1: variance sum (S |v| - v^2) = .25 + 0 + .1875 = .4375."""
+    """v = (.5, -1, .25), S = 1: variance sum (S |v| - v^2) = .25 + 0 + .1875 = .4375."""
     v, n = torch.tensor([0.5, -1.0, 0.25], dtype=torch.float64), 20_000
     found = draws(TernGrad(None), v, n)
     assert set(found.unique().tolist()) == {-1.0, 0.0, 1.0}

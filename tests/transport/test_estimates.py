@@ -1,4 +1,4 @@
-"""What other codes would take: the table of optimisation-and-compression C6."""
+"""What other codes would take: the table of docs/methods/compression.md#bits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Error feedback: nothing appears, and nothing is lost but what the decay says."""
+"""Error feedback: nothing appears, and nothing is lost but what the decay says.
+
+Worked numbers: docs/methods/compression.md#error-feedback, docs/methods/compression.md#ef21.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,7 @@ def once(
 
 
 def run(decay: float) -> tuple[Tensor, Tensor]:
-    """Three steps of C1's example with k = 2: all that was sent ``[3, 4]``, and the last e."""
+    """Three steps of the example with k = 2: all that was sent ``[3, 4]``, and the last e."""
     client_state, sent = None, []
     for delta in STEPS:
         done = once(Fixed(decay), TopK(), torch.tensor(delta, dtype=torch.float64), client_state, 0.5)
@@ -47,7 +50,7 @@ def run(decay: float) -> tuple[Tensor, Tensor]:
 
 
 def test_without_decay_nothing_is_lost() -> None:
-    """C1: sends (4,-3,0,0), then v = (0,1,3,2): (0,0,3,2), then (1,1,0,0): (1,1,0,0); e = 0, sum = (5,-2,3,2)."""
+    """Sends (4,-3,0,0), then v = (0,1,3,2): (0,0,3,2), then (1,1,0,0): (1,1,0,0); e = 0, sum = (5,-2,3,2)."""
     sent, e = run(1.0)
     assert sent.tolist() == [[4, -3, 0, 0], [0, 0, 3, 2], [1, 1, 0, 0]]
     assert e.tolist() == [0, 0, 0, 0]
@@ -55,7 +58,7 @@ def test_without_decay_nothing_is_lost() -> None:
 
 
 def test_decay_loses_a_tenth_of_what_waits() -> None:
-    """C1, b = .9: e = (0,0,1.8,.9), v = (0,1,2.8,1.9) sends the last two; e = (0,.9,0,0), v = (1,.9,0,0) sends both. Lost:
+    """With b = .9: e = (0,0,1.8,.9), v = (0,1,2.8,1.9) sends the last two; e = (0,.9,0,0), v = (1,.9,0,0) sends both. Lost:
     .1 (0,0,2,1) + .1 (0,1,0,0) = (0,.1,.2,.1)."""
     sent, e = run(0.9)
     assert sent.numpy() == pytest.approx(np.array([[4, -3, 0, 0], [0, 0, 2.8, 1.9], [1, 0.9, 0, 0]]))
@@ -102,7 +105,8 @@ def test_theta_one_leaves_nothing() -> None:
 
 
 def test_the_adaptive_decay() -> None:
-    """b(t) = .85 + .12 (1 - theta_t): 1 -> .85, .28 -> .9364, .12 -> .9556; methods 6 (b): t = 1, 2, 20, 51, 100."""
+    """b(t) = .85 + .12 (1 - theta_t): 1 -> .85, .28 -> .9364, .12 -> .9556; docs/methods/hetero-select.md#worked (b): t = 1, 2, 20,
+    51, 100."""
     assert [Adaptive().factor(x) for x in (1.0, 0.28, 0.12)] == pytest.approx([0.85, 0.9364, 0.9556])
     schedule = (1.0, 0.279960, 0.265894, 0.198731, 0.12)
     assert [Adaptive().factor(x) for x in schedule] == pytest.approx([0.85, 0.936405, 0.938093, 0.946152, 0.9556], abs=1e-6)
@@ -110,7 +114,8 @@ def test_the_adaptive_decay() -> None:
 
 
 def test_the_worked_memory_of_hetero_select() -> None:
-    """methods 6 (c): {0, 1} are sent of v = (3, -2, 1, .5); e = .938093 (0, 0, 1, .5) = (0, 0, .938093, .469046)."""
+    """docs/methods/hetero-select.md#worked (c): {0, 1} are sent of v = (3, -2, 1, .5); e = .938093 (0, 0, 1, .5) = (0, 0, .938093,
+    .469046)."""
     done = once(Adaptive(), TopK(), torch.tensor([3.0, -2.0, 1.0, 0.5]), None, 0.5, budget=0.265894)
     assert done.client_state["e"].tolist() == pytest.approx([0, 0, 0.938093, 0.469046], abs=1e-6)
 
@@ -122,7 +127,7 @@ def test_the_client_s_theta_does_not_set_the_decay() -> None:
 
 
 def test_ef21_walks_to_a_fixed_target() -> None:
-    """C2: target (3, 1), kappa = 1, g = 0: (3, 0), (3, 1), (3, 1)."""
+    """Target (3, 1), kappa = 1, g = 0: (3, 0), (3, 1), (3, 1)."""
     client_state, seen = None, []
     for _ in range(3):
         done = once(EF21(), TopK(), torch.tensor([3.0, 1.0]), client_state, 0.5)

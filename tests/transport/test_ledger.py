@@ -100,7 +100,7 @@ def test_bits_of_a_message():
     assert message_bits({}) == 0
 
 
-def test_a_model_of_the_specification():
+def test_a_model_of_the_reference():
     """0.5: 4 N + 4 |B_f| + 8 |B_i| bytes."""
     message = {"x": torch.zeros(100), "buffers": torch.zeros(10), "counters": torch.zeros(1, dtype=torch.int64)}
     assert message_bits(message) == 8 * (400 + 40 + 8)

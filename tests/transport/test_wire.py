@@ -1,4 +1,7 @@
-"""The wire: what is billed is what is encoded, what is decoded is what was sent, and damaged bytes give an error."""
+"""The wire: what is billed is what is encoded, what is decoded is what was sent, and damaged bytes give an error.
+
+Worked numbers: docs/methods/compression.md#qsgd.
+"""
 
 from __future__ import annotations
 
@@ -100,7 +103,7 @@ def test_a_length_by_hand() -> None:
 
 @pytest.mark.parametrize(("levels", "bits"), [(0, 1), (1, 2), (4, 4), (15, 5), (255, 9)])
 def test_bits_per_value_of_codes(levels: int, bits: int) -> None:
-    """optimisation-and-compression C3: s = 1, 4, 15, 255 take 2, 4, 5, 9 bits a value; signs one."""
+    """s = 1, 4, 15, 255 take 2, 4, 5, 9 bits a value; signs one."""
     form = PacketSpec(800, 800, coding="codes32", levels=levels)
     assert form.width == bits
     assert form.values_bits() == 800 * bits + 32

@@ -1,4 +1,7 @@
-"""Availability: stationary laws, runs, days, traces; pure in (key, client, time), whatever the order of questions."""
+"""Availability: stationary laws, runs, days, traces; pure in (key, client, time), whatever the order of questions.
+
+Worked numbers: docs/methods/timing-and-world.md#availability.
+"""
 
 import numpy as np
 import pytest
@@ -68,7 +71,7 @@ def test_slots_of_seconds_forget_the_round(model):
 
 
 def test_markov_by_the_checked_numbers():
-    """D14: p = 0.1, q = 0.3: 1/4 online, runs of 1/q = 3.33 slots on and 1/p = 10 off, lag-1 autocorrelation 1 - p - q = 0.6."""
+    """p = 0.1, q = 0.3: 1/4 online, runs of 1/q = 3.33 slots on and 1/p = 10 off, lag-1 autocorrelation 1 - p - q = 0.6."""
     states = history(MarkovAvailability(0.1, 0.3), 200, np.arange(2000))
     assert abs(states.mean() - 0.25) < 0.005  # 400 000 flags, worth (1 - 0.6) / (1 + 0.6) = 1/4 of independent ones: 4 errors
     stays_on, stays_off = states[1:][states[:-1]].mean(), 1 - states[1:][~states[:-1]].mean()

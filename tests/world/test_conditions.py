@@ -1,4 +1,7 @@
-"""Devices and networks: laws, purity, units."""
+"""Devices and networks: laws, purity, units.
+
+Worked numbers: docs/methods/timing-and-world.md#speed.
+"""
 
 import numpy as np
 import pytest
@@ -37,7 +40,7 @@ def test_log_normal_seconds():
 
 
 def test_shifted_exponential_full_work():
-    """D13: T = a N + Exp(mean lambda N): N = 500, lambda = 10 has mean 5500, deviation 5000, and never less than 500."""
+    """T = a N + Exp(mean lambda N): N = 500, lambda = 10 has mean 5500, deviation 5000, and never less than 500."""
     whole = seconds(devices.ShiftedExponential(1, 10)) * 10
     assert within(whole, 5500, 5000**2)
     assert whole.min() >= 500
@@ -141,7 +144,7 @@ def test_inverted_links_by_hand():
 
 
 def test_alike_losses_make_everybody_slow_as_published():
-    """D13: with losses within 0.25 to 0.75 % of the largest, links are 1 + 4 (0.0025 to 0.0075) = 1.01 to 1.03 Mb/s."""
+    """With losses within 0.25 to 0.75 % of the largest, links are 1 + 4 (0.0025 to 0.0075) = 1.01 to 1.03 Mb/s."""
     losses = np.concatenate([np.linspace(2.3 * 0.9925, 2.3 * 0.9975, 9), [2.3]])
     links = INVERTED.coupled_mbps(KEY, MANY[:10], 1, losses)
     assert links[:9].min() == pytest.approx(1.01)

@@ -1,4 +1,7 @@
-"""Label noise: exact counts, laws, whose labels, and purity."""
+"""Label noise: exact counts, laws, whose labels, and purity.
+
+Worked numbers: docs/methods/timing-and-world.md#label-noise.
+"""
 
 import numpy as np
 import pytest
@@ -69,7 +72,7 @@ def test_a_third_of_the_clients(noise):
 
 @pytest.mark.parametrize(("a", "deviation"), [(5, 0.02169), (10, 0.02985), (15, 0.03553), (20, 0.03980), (25, 0.04309)])
 def test_beta_rates(a, deviation):
-    """D12: BetaNoise(a, 100 - a) has mean a / 100 and deviation sqrt(a (100 - a) / (10^4 101))."""
+    """BetaNoise(a, 100 - a) has mean a / 100 and deviation sqrt(a (100 - a) / (10^4 101))."""
     assert round(np.sqrt(a * (100 - a) / (1e4 * 101)), 5) == deviation
     rates = BetaNoise(a / 100).rates(KEY, np.arange(20_000))
     assert abs(rates.mean() - a / 100) < 4 * deviation / np.sqrt(20_000)

@@ -1,4 +1,4 @@
-"""Partitions: invariants that hold for all of them, each one's law, and the checked numbers of the specification."""
+"""Partitions: invariants that hold for all of them, each one's law, and the checked numbers of docs/methods/timing-and-world.md."""
 
 import numpy as np
 import pytest
@@ -99,7 +99,7 @@ def test_iid_needs_no_classes():
 
 @pytest.mark.parametrize("population", [10, 100])
 def test_huge_alpha_gives_every_client_its_even_share(population):
-    """D1: alpha = 10^6 puts every client-class count within 3 of n_c / K (n_c = 5000)."""
+    """alpha = 10^6 puts every client-class count within 3 of n_c / K (n_c = 5000)."""
     labels = balanced(10, 5000)
     counts = histogram(Dirichlet(1e6).split(KEY, labels, population), labels, 10)
     assert np.abs(counts - 5000 / population).max() <= 3
@@ -150,7 +150,7 @@ def test_impossible_min_size_is_refused_up_front():
 
 
 def naive_counts(rng, sizes, mixtures, available):
-    """D2 word for word, one sample after the other; mixtures have no zeros, so none becomes empty before its client is full."""
+    """The law word for word, one sample after the other; mixtures have no zeros, so none becomes empty before its client is full."""
     counts, left = np.zeros_like(mixtures, dtype=np.int64), available.copy()
     while (room := sizes - counts.sum(axis=1)).any():
         k = rng.choice(np.flatnonzero(room))
@@ -218,7 +218,7 @@ def test_a_tiny_alpha_still_ends(law):
     [(0, 270, 489.80), (0.2, 248, 490.16), (0.4, 165, 475.12), (0.6, 110, 460.08), (0.8, 55, 445.04)],
 )
 def test_psi_deals_what_the_released_code_dealt(psi, smallest, mean):
-    """D3's checked numbers: the code's order of draws is one RandomState(42), ten lists of 5000 shuffled, then one randint per
+    """The checked numbers: the code's order of draws is one RandomState(42), ten lists of 5000 shuffled, then one randint per
     client; n = 50 000, K = 100. Only the dominant classes depend on it."""
     legacy = np.random.RandomState(42)
     for rows in np.split(np.arange(50_000), 10):
@@ -256,7 +256,7 @@ def test_clean_psi_balances_dominant_classes_and_keeps_sizes():
 
 
 def test_missing_classes_as_released():
-    """D4: CIFAR-100 with 40 of 100 missing, K = 100: (100 - 40) floor(500 / 100) = 300 samples each, 30 000 draws of 50 000; the
+    """CIFAR-100 with 40 of 100 missing, K = 100: (100 - 40) floor(500 / 100) = 300 samples each, 30 000 draws of 50 000; the
     pool is never emptied, so clients overlap: by chance about 50 000 (1 - (1 - 1/100)^60) = 22 642 different samples."""
     labels = balanced(100, 500)
     split = MissingClasses(40, variant="code").split(KEY, labels, 100)
