@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from motley.experiments.config import Experiment
     from motley.experiments.run import run
     from motley.experiments.sweep import compare
-    from motley.results.frames import frame
+    from motley.results.labels import frame
     from motley.results.load import Run, load, load_all
     from motley.results.report import report
     from motley.selectors.base import SelectionRule, Selector
@@ -90,7 +90,7 @@ _NAMES = {
     "motley.experiments.config": ("Experiment",),
     "motley.experiments.run": ("run",),
     "motley.experiments.sweep": ("compare",),
-    "motley.results.frames": ("frame",),
+    "motley.results.labels": ("frame",),
     "motley.results.load": ("Run", "load", "load_all"),
     "motley.results.report": ("report",),
     "motley.selectors.base": ("SelectionRule", "Selector"),

@@ -17,7 +17,6 @@ import numpy as np
 
 from motley.core.errors import ConfigError, suggest
 from motley.results import measures
-from motley.results.diagnostics import best_mu
 from motley.results.load import Run
 from motley.results.measures import Censored
 from motley.results.summary import MB
@@ -115,7 +114,7 @@ def _concentration(run: Run, target: float | None) -> Censored:
 
 
 def _best_mu(run: Run, target: float | None) -> Censored:
-    values = best_mu(run).y
+    values = measures.best_mu(run).y
     return Censored(float(values.mean()) if len(values) else float("nan"), True)
 
 
@@ -126,7 +125,7 @@ def _choosing(run: Run, target: float | None) -> Censored:
 
 def _noted(name: str, part: str, run: Run, target: float | None) -> Censored:
     head, _, tail = name.partition(".")
-    noted = measures.noted(run).get(head, {}).get(tail)
+    noted = measures.grouped_notes(run).get(head, {}).get(tail)
     if noted is None or not len(noted.y):
         return _NONE
     tenth = max(1, len(noted.y) // 10)

@@ -16,7 +16,19 @@ from motley.recipes.recipe import Exhibit
 from motley.recipes.reproduce import Reproduction
 from motley.recipes.verdicts import Contrast, Judged, Verdict
 from motley.results import measures, sections
-from motley.results.blocks import DASH, Beside, Block, Cell, Lines, Page, Part, Row, Table, Text, kept
+from motley.results.blocks import (
+    DASH,
+    Block,
+    BulletList,
+    Page,
+    Section,
+    SideBySide,
+    Table,
+    TableCell,
+    TableRow,
+    Text,
+    non_empty,
+)
 from motley.results.measures import Censored, Spread, spread
 from motley.results.summary import MB, plus_minus, short_number
 
@@ -43,13 +55,13 @@ def page(found: Reproduction) -> Page:
         ("virtual time", f"{short_number(sum(measures.costs(run).time_s for run in runs) / 3600)} h"),
     ]
     groups = {f"{name}: {' / '.join(cell)}": list(seeds.values()) for (name, cell), seeds in found.runs.items()}
-    blocks = kept(
-        Lines(said, "Before you read on") if said else None,
+    blocks = non_empty(
+        BulletList(said, "Before you read on") if said else None,
         Text(_plain(scale.note)) if scale.note else None,
-        Part("What was found", _verdicts(found.judged)),
+        Section("What was found", _verdicts(found.judged)),
         *(_exhibit(found, exhibit) for exhibit in found.exhibits),
-        Part("What it cost, and how evenly", kept(_costs(found))),
-        Part("What the paper leaves open", _prose(recipe.notes)),
+        Section("What it cost, and how evenly", non_empty(_costs(found))),
+        Section("What the paper leaves open", _prose(recipe.notes)),
         sections.provenance(groups, experiments=False) if groups else None,
     )
     return Page(f"{recipe.title}: published and measured", facts, blocks)
@@ -63,8 +75,8 @@ def verdict_table(judged: Sequence[Judged]) -> Table:
         many = f"{held} of {len(one.contrasts)} comparisons hold" if one.verdict != "not tested" else DASH
         said = many if len(one.contrasts) != 1 else _difference(one, one.contrasts[0])
         said = f"{measure_of(one.measure).title}: {said}" if said not in (DASH, many) and one.measure else said
-        cells = [Cell(one.verdict, tone=TONES.get(one.verdict, "")), Cell(one.claim.published), Cell(said)]
-        rows.append(Row(one.claim.text, cells))
+        cells = [TableCell(one.verdict, tone=TONES.get(one.verdict, "")), TableCell(one.claim.published), TableCell(said)]
+        rows.append(TableRow(one.claim.text, cells))
     note = (
         "95% t intervals of mean differences, paired by seed unless the claim is on average over cells. Confirmed: every interval "
         "lies on the claimed side; contradicted: one lies wholly on the other; not confirmed: neither; not tested: fewer than two "
@@ -81,27 +93,27 @@ def _verdicts(judged: Sequence[Judged]) -> list[Block]:
         for contrast in (contrast for contrast in one.contrasts if contrast.interval.n):
             other = contrast.other
             cells = [
-                Cell(measure_of(one.measure).title if one.measure else DASH),
-                Cell(contrast.label),
-                Cell(_mean(contrast.ours, contrast.ours_exact), contrast.ours.mean),
-                Cell(_mean(other, contrast.other_exact), other.mean) if other else Cell(DASH),
-                Cell(_difference(one, contrast), contrast.interval.mean),
-                Cell(str(contrast.interval.n), contrast.interval.n),
-                Cell(contrast.verdict, tone=TONES.get(contrast.verdict, "")),
+                TableCell(measure_of(one.measure).title if one.measure else DASH),
+                TableCell(contrast.label),
+                TableCell(_mean(contrast.ours, contrast.ours_exact), contrast.ours.mean),
+                TableCell(_mean(other, contrast.other_exact), other.mean) if other else TableCell(DASH),
+                TableCell(_difference(one, contrast), contrast.interval.mean),
+                TableCell(str(contrast.interval.n), contrast.interval.n),
+                TableCell(contrast.verdict, tone=TONES.get(contrast.verdict, "")),
             ]
-            rows.append(Row(one.claim.text, cells))
+            rows.append(TableRow(one.claim.text, cells))
     heads = ("claim", "measure", "comparison", "ours", "other", "difference, 95% interval", "pairs", "verdict")
     tested = [one for one in judged if one.verdict != "not tested"]
-    left = [Row(one.claim.text, [Cell(one.claim.published or DASH)]) for one in judged if one.verdict == "not tested"]
+    left = [TableRow(one.claim.text, [TableCell(one.claim.published or DASH)]) for one in judged if one.verdict == "not tested"]
     return list(
-        kept(
+        non_empty(
             verdict_table(tested) if tested else None,
-            Part(
+            Section(
                 f"Not tested: {len(left)} claim{'s' if len(left) > 1 else ''}",
                 [Table(("claim", "published"), left)] if left else [],
                 folded=True,
             ),
-            Part("Every comparison", [Table(heads, rows)] if rows else [], folded=True),
+            Section("Every comparison", [Table(heads, rows)] if rows else [], folded=True),
         )
     )
 
@@ -129,14 +141,14 @@ def _difference(judged: Judged, contrast: Contrast) -> str:
     return (bound + text).replace("-", "−")
 
 
-def _exhibit(found: Reproduction, exhibit: Exhibit) -> Part:
+def _exhibit(found: Reproduction, exhibit: Exhibit) -> Section:
     at = exhibit.scale.get(found.scale)
     words = [exhibit.note, at.note if at else "", f"Not run at this scale: {at.skip}." if at and at.skip else ""]
     texts = [Text(_plain(text)) for text in words if text]
     methods, pictures = _pictures(found, exhibit)
-    return Part(
+    return Section(
         f"{exhibit.name.capitalize()}. {exhibit.title}",
-        kept(*texts, *exhibit_tables(found, exhibit, methods), *pictures),
+        non_empty(*texts, *exhibit_tables(found, exhibit, methods), *pictures),
         methods,
     )
 
@@ -158,7 +170,7 @@ def exhibit_tables(found: Reproduction, exhibit: Exhibit, methods: Sequence[str]
         return [_across(exhibit, shown[0], cells, values[shown[0].name], published[shown[0].name], note)]
     heads = [" / ".join(exhibit.axes), *(measure.title for measure in shown)]
     rows = [
-        Row(
+        TableRow(
             " / ".join(cell),
             [_cell(m, values[m.name].get(cell, {}), published[m.name].get(cell)) for m in shown],
             methods.index(cell[-1]) if cell and cell[-1] in methods else None,
@@ -188,19 +200,19 @@ def _across(
     last = [value for value in list(exhibit.axes.values())[-1] if any(cell[-1] == value for cell in cells)]
     heads = [" / ".join(list(exhibit.axes)[:-1]), *last]
     rows = [
-        Row(" / ".join(head), [_cell(measure, values.get((*head, v), {}), published.get((*head, v))) for v in last])
+        TableRow(" / ".join(head), [_cell(measure, values.get((*head, v), {}), published.get((*head, v))) for v in last])
         for head in dict.fromkeys(cell[:-1] for cell in cells)
     ]
     return Table(heads, rows, f"{measure.title}. {note}".strip())
 
 
-def _cell(measure: Measure, seeds: Mapping[int, Censored], printed: tuple[float, float] | None) -> Cell:
+def _cell(measure: Measure, seeds: Mapping[int, Censored], printed: tuple[float, float] | None) -> TableCell:
     got = spread([one.value for one in seeds.values()])
     text = plus_minus(got, measure.decimals)
     text = text if all(one.reached for one in seeds.values()) else f"> {text}"
     if printed is not None:
         text += f" ({plus_minus(Spread(*printed, 1), measure.decimals)})"
-    return Cell(text, got.mean)
+    return TableCell(text, got.mean)
 
 
 def _published(found: Reproduction, exhibit: Exhibit, measure: str) -> dict[NamedCell, tuple[float, float]]:
@@ -240,14 +252,14 @@ def _pictures(found: Reproduction, exhibit: Exhibit) -> tuple[Sequence[str], lis
     narrow: list[Block] = []
     for one in drawn:
         own = () if list(one.methods) == methods else one.methods
-        block: Block = Part(one.title, [one.picture], own) if one.title or own else one.picture
+        block: Block = Section(one.title, [one.picture], own) if one.title or own else one.picture
         (blocks if one.picture.wide else narrow).append(block)
-    return methods, list(kept(Beside(narrow), *blocks))
+    return methods, list(non_empty(SideBySide(narrow), *blocks))
 
 
 def _costs(found: Reproduction) -> Table | None:
     """A row for each set of runs, under the first exhibit that has it."""
-    rows: list[Row] = []
+    rows: list[TableRow] = []
     seen: set[tuple[str, ...]] = set()
     for (name, cell), seeds in found.runs.items():
         key = tuple(sorted(str(run.directory) for run in seeds.values()))
@@ -268,7 +280,7 @@ def _costs(found: Reproduction) -> Table | None:
             spread([f.worst_decile for f in served]).mean,
             spread([f.variance for f in served]).mean,
         ]
-        rows.append(Row(f"{name}: {' / '.join(cell)}", [Cell(short_number(n), n) for n in numbers]))
+        rows.append(TableRow(f"{name}: {' / '.join(cell)}", [TableCell(short_number(n), n) for n in numbers]))
     heads = ("runs", "rounds", "virtual h", "uplink, papers (MB)", "traffic, all (MB)", "wall s", "participation std", "Gini")
     note = "Means over seeds. The worst tenth and the variance are of the clients' own metric at the end, where clients are examined."
     return Table((*heads, "worst tenth of clients", "variance over clients"), rows, note) if rows else None
@@ -286,9 +298,9 @@ def _prose(text: str) -> list[Block]:
         lines = piece.strip().splitlines()
         if lines and lines[0].startswith("- "):
             items = "\n".join(lines).removeprefix("- ").split("\n- ")
-            blocks.append(Lines([" ".join(item.split()) for item in items]))
+            blocks.append(BulletList([" ".join(item.split()) for item in items]))
         elif lines and lines[0].startswith("#"):
-            blocks.append(Part(lines[0].lstrip("# "), _prose("\n".join(lines[1:]))))
+            blocks.append(Section(lines[0].lstrip("# "), _prose("\n".join(lines[1:]))))
         elif lines:
             blocks.append(Text(" ".join(" ".join(lines).split())))
     return blocks

@@ -15,10 +15,10 @@ import numpy as np
 
 from motley.results import plots, selection_plots
 from motley.results.blocks import Picture
-from motley.results.class_distribution import class_distribution
 from motley.results.figures import NARROW, colour, dash, mark, new_figure, shorter, styled, to_svg
 from motley.results.load import Run
 from motley.results.measures import Axis, Spread
+from motley.results.selection_plots import class_distribution
 
 __all__ = ["AXES_OF", "BY_MEASURE", "PICTURES", "Shown", "draw"]
 

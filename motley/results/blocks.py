@@ -1,4 +1,4 @@
-"""What a page is made of, whatever it is written as: :mod:`motley.results.page` writes a tree of these as HTML or as Markdown."""
+"""The blocks a page is made of, independent of its format; :mod:`motley.results.page` writes them as HTML or as Markdown."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from math import isnan, nan
 from typing import ClassVar, Literal
 
 __all__ = [
-    "Beside",
     "Block",
-    "Cell",
+    "BulletList",
     "Code",
-    "Lines",
-    "Names",
     "Page",
-    "Part",
     "Picture",
-    "Row",
+    "Section",
+    "SideBySide",
     "Table",
+    "TableCell",
+    "TableRow",
     "Text",
-    "best",
-    "kept",
+    "UniqueNames",
+    "non_empty",
+    "with_best_in_bold",
 ]
 
 DASH = "–"
-"""What a cell without a number says."""
+"""The text of a cell without a number."""
 
 
 @dataclass(frozen=True)
-class Cell:
-    """A cell of a table: what is shown, the number it is sorted by (none: words), whether it is bold, and how it is meant."""
+class TableCell:
+    """A cell of a table: the text shown, the number it is sorted by (NaN for words), whether it is bold, and its tone."""
 
     text: str
     value: float = nan
@@ -40,26 +40,26 @@ class Cell:
 
     @property
     def words(self) -> bool:
-        """Whether it is text, which stands to the left and may wrap."""
+        """Whether the cell holds words, which are aligned left and may wrap."""
         return isnan(self.value) and self.text != "" and not self.text.startswith(DASH)
 
 
 @dataclass(frozen=True)
-class Row:
-    """A row of a table. ``method``: which of the part's methods it is about, so that it has its colour and can be hidden."""
+class TableRow:
+    """A row of a table. ``method``: number of the section's method that it is about, which gives its colour and lets it be hidden."""
 
     label: str
-    cells: Sequence[Cell]
+    cells: Sequence[TableCell]
     method: int | None = None
 
 
 @dataclass(frozen=True)
 class Table:
-    """``heads`` name the column of labels, then those of the cells; ``note`` stands below."""
+    """A table. ``heads``: titles of the column of labels, then of the cells. ``note``: text below the table."""
 
     kind: ClassVar[str] = "table"
     heads: Sequence[str]
-    rows: Sequence[Row]
+    rows: Sequence[TableRow]
     note: str = ""
 
     def words(self, column: int) -> bool:
@@ -69,10 +69,8 @@ class Table:
 
 @dataclass(frozen=True)
 class Picture:
-    """One ``<svg>`` element. ``name`` goes before every id in it, ``about`` says what it shows to those who cannot see it.
-
-    ``wide``: needs the whole width of a page; on a narrow screen it is scrolled.
-    """
+    """One ``<svg>`` element. ``name``: prefix of every id in it. ``about``: description for readers who cannot see it. ``wide``:
+    whether it needs the whole width of a page."""
 
     kind: ClassVar[str] = "picture"
     name: str
@@ -83,7 +81,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Text:
-    """A paragraph; a ``note`` is smaller."""
+    """A paragraph; a ``note`` is set smaller."""
 
     kind: ClassVar[str] = "text"
     text: str
@@ -91,17 +89,17 @@ class Text:
 
 
 @dataclass(frozen=True)
-class Lines:
-    """A list; with a ``title`` it is a warning to be read first."""
+class BulletList:
+    """A bullet list; with a ``title`` it is a warning box."""
 
-    kind: ClassVar[str] = "lines"
-    lines: Sequence[str]
+    kind: ClassVar[str] = "list"
+    items: Sequence[str]
     title: str = ""
 
 
 @dataclass(frozen=True)
 class Code:
-    """Text as it is; with a ``title`` it is folded away below it."""
+    """Preformatted text; with a ``title`` it is folded away below it."""
 
     kind: ClassVar[str] = "code"
     text: str
@@ -110,19 +108,19 @@ class Code:
 
 
 @dataclass(frozen=True)
-class Beside:
-    """Blocks side by side where there is room."""
+class SideBySide:
+    """Blocks placed side by side where there is room."""
 
-    kind: ClassVar[str] = "beside"
+    kind: ClassVar[str] = "side_by_side"
     blocks: Sequence[Block]
 
 
 @dataclass(frozen=True)
-class Part:
-    """Blocks under a heading, if it has a ``title``. ``methods``: labels of what is compared in it, each with a colour and a switch
-    that hides it. ``folded``: below its title until it is opened."""
+class Section:
+    """Blocks under a heading (none without a ``title``). ``methods``: labels of the methods compared, each with a colour and a
+    switch that hides it. ``folded``: hidden below its title until it is opened."""
 
-    kind: ClassVar[str] = "part"
+    kind: ClassVar[str] = "section"
     title: str
     blocks: Sequence[Block]
     methods: Sequence[str] = ()
@@ -131,7 +129,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Page:
-    """A whole page: ``facts`` are a few words under the title; ``methods`` as in a part, for everything below."""
+    """A whole page. ``facts``: (name, value) pairs under the title. ``methods``: as in a section, for everything below."""
 
     title: str
     facts: Sequence[tuple[str, str]]
@@ -139,16 +137,16 @@ class Page:
     methods: Sequence[str] = ()
 
 
-Block = Table | Picture | Text | Lines | Code | Beside | Part
+Block = Table | Picture | Text | BulletList | Code | SideBySide | Section
 
 
-def kept(*blocks: Block | None) -> tuple[Block, ...]:
-    """The blocks that are there, without parts in which nothing is."""
-    return tuple(b for b in blocks if b is not None and not (isinstance(b, Part | Beside) and not b.blocks))
+def non_empty(*blocks: Block | None) -> tuple[Block, ...]:
+    """Return the blocks without None and without empty sections."""
+    return tuple(b for b in blocks if b is not None and not (isinstance(b, Section | SideBySide) and not b.blocks))
 
 
-def best(table: Table, column: int, higher: bool) -> Table:
-    """The table with the best number of a column in bold, where there are several rows."""
+def with_best_in_bold(table: Table, column: int, higher: bool) -> Table:
+    """Return the table with the best number of a column in bold, where there are several rows."""
     values = [row.cells[column].value * (1 if higher else -1) for row in table.rows]
     known = [value for value in values if not isnan(value)]
     if len(values) < 2 or not known:
@@ -160,14 +158,14 @@ def best(table: Table, column: int, higher: bool) -> Table:
     return replace(table, rows=rows)
 
 
-class Names:
-    """Names that occur once in a page: the second ``bars`` is ``bars-2``."""
+class UniqueNames:
+    """Makes names unique within a page: the second ``bars`` becomes ``bars-2``."""
 
     def __init__(self) -> None:
         self._taken: dict[str, int] = {}
 
-    def own(self, wanted: str) -> str:
-        """``wanted`` in letters, digits and hyphens, with a number where it is taken."""
+    def unique(self, wanted: str) -> str:
+        """Return ``wanted`` in letters, digits and hyphens, with a number appended where it is taken."""
         name = re.sub(r"[^a-z0-9]+", "-", wanted.lower()).strip("-") or "part"
         self._taken[name] = self._taken.get(name, 0) + 1
-        return name if self._taken[name] == 1 else self.own(f"{name}-{self._taken[name]}")
+        return name if self._taken[name] == 1 else self.unique(f"{name}-{self._taken[name]}")

@@ -1,13 +1,18 @@
-"""What to call a method: whatever differs between the resolved experiments of the runs at hand, and nothing else."""
+"""Labels of methods, made of what differs between the resolved experiments of the runs at hand; and tables of many runs."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from motley.results.load import Run
+import pyarrow as pa
 
-__all__ = ["group_runs", "label_runs"]
+from motley.core.errors import ConfigError, StoreError, suggest
+from motley.results.load import Run, load_all
+from motley.results.schema import TABLES
+
+__all__ = ["frame", "group_runs", "label_runs"]
 
 IGNORED = (
     "name",
@@ -105,3 +110,34 @@ def _words(key: str, value: Any, shown: Sequence[str]) -> str:
         return str(value)
     twin = any(other != key and other.rpartition(".")[2] == last for other in shown)
     return f"{f'{owner}.{last}' if twin and owner else last} {value}"
+
+
+def frame(runs: str | Path | Sequence[Run], table: str) -> pa.Table:
+    """One table of all runs, whose first columns tell them apart: ``run_id``, ``label`` (what differs, as in reports), ``seed``.
+
+    ``motley.frame("runs/whom", "evaluations").to_pandas()`` is a pandas frame, ``polars.from_arrow(...)`` of it a Polars one.
+
+    Parameters
+    ----------
+    runs: a folder with runs in or below it, or loaded runs.
+    table: rounds, clients, evaluations, federation or timings.
+
+    Raises
+    ------
+    ConfigError: there is no such table. StoreError: there are no runs. DataError: a run's files are damaged.
+    """
+    if table not in TABLES:
+        raise ConfigError(f"got {table!r}{suggest(table, TABLES)}; expected one of {', '.join(TABLES)}", "table")
+    loaded = load_all(runs) if isinstance(runs, str | Path) else list(runs)
+    if not loaded:
+        raise StoreError("a table of runs needs at least one run, got none")
+    parts = []
+    for run, label in zip(loaded, label_runs(loaded), strict=True):
+        rows = run.tables[table]
+        first = {
+            "run_id": pa.repeat(pa.scalar(str(run.meta.get("run_id", run.directory.name))), rows.num_rows),
+            "label": pa.repeat(pa.scalar(label), rows.num_rows),
+            "seed": pa.repeat(pa.scalar(run.seed), rows.num_rows),
+        }
+        parts.append(pa.table([*first.values(), *rows.columns], names=[*first, *rows.column_names]))
+    return pa.concat_tables(parts)

@@ -1,7 +1,7 @@
 """Reading runs back: finished ones from Parquet, living or killed ones from their streams.
 
 A run is a folder with ``run.json``. Its tables are Arrow tables and go anywhere in one line (those of many runs at once with
-:func:`motley.results.frames.frame`)::
+:func:`motley.results.labels.frame`)::
 
     run = load("runs/who-to-ask/3f9a")
     run.tables["evaluations"].to_pandas()                           # pandas

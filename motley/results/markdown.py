@@ -5,7 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from motley.results.blocks import Beside, Block, Cell, Code, Lines, Names, Page, Part, Picture, Table, Text
+from motley.results.blocks import (
+    Block,
+    BulletList,
+    Code,
+    Page,
+    Picture,
+    Section,
+    SideBySide,
+    Table,
+    TableCell,
+    Text,
+    UniqueNames,
+)
 
 __all__ = ["escaped", "markdown"]
 
@@ -32,34 +44,34 @@ class _Writer:
     """Pieces of Markdown, between which there is an empty line; pictures are collected on the way."""
 
     def __init__(self, folder: str) -> None:
-        self._folder, self._names = folder, Names()
+        self._folder, self._names = folder, UniqueNames()
         self.pictures: dict[str, str] = {}
 
     def blocks(self, blocks: Sequence[Block], level: int) -> Iterator[str]:
         """Piece by piece; headings of parts are of ``level`` and below."""
         for block in blocks:
-            if isinstance(block, Part):
+            if isinstance(block, Section):
                 title = escaped(block.title)
                 head = f"<details><summary>{title}</summary>" if block.folded else f"{'#' * min(level, 6)} {title}"
                 yield from [head] if title else []
                 yield from self.blocks(block.blocks, level + 1)
                 yield from ["</details>"] if block.folded else []
-            elif isinstance(block, Beside):
+            elif isinstance(block, SideBySide):
                 pieces = list(self.blocks(block.blocks, level))
                 only_pictures = all(isinstance(one, Picture) for one in block.blocks)  # flow, side by side where there is room
                 yield from ["\n".join(pieces)] if only_pictures else pieces
             else:
                 yield self._one(block)
 
-    def _one(self, block: Table | Picture | Text | Lines | Code) -> str:
+    def _one(self, block: Table | Picture | Text | BulletList | Code) -> str:
         if isinstance(block, Table):
             return _table(block)
         if isinstance(block, Picture):
             return self._picture(block)
         if isinstance(block, Text):
             return escaped(block.text)
-        if isinstance(block, Lines):
-            lines = [f"- {escaped(line)}" for line in block.lines]
+        if isinstance(block, BulletList):
+            lines = [f"- {escaped(line)}" for line in block.items]
             return (
                 "\n".join(f"> {line}" for line in [f"**{escaped(block.title)}**", "", *lines])
                 if block.title
@@ -68,7 +80,7 @@ class _Writer:
         return _code(block)
 
     def _picture(self, picture: Picture) -> str:
-        file = f"{self._names.own(picture.name)}.svg"
+        file = f"{self._names.unique(picture.name)}.svg"
         start = picture.svg.index(">") + 1  # on white, whatever is behind the page
         white = '<rect width="100%" height="100%" fill="#ffffff"/>'
         self.pictures[file] = f'<?xml version="1.0" encoding="utf-8"?>\n{picture.svg[:start]}{white}{picture.svg[start:]}\n'
@@ -82,7 +94,7 @@ def _table(table: Table) -> str:
     return "\n".join(lines) + (f"\n\n{escaped(table.note)}" if table.note else "")
 
 
-def _cell(cell: Cell) -> str:
+def _cell(cell: TableCell) -> str:
     text = escaped(cell.text).replace(" ± ", "\u00a0±\u00a0")
     return f"**{text}**" if cell.best else text
 

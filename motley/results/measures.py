@@ -32,6 +32,7 @@ __all__ = [
     "Shares",
     "Spread",
     "band",
+    "best_mu",
     "by_group",
     "client_metric",
     "concentration",
@@ -40,9 +41,9 @@ __all__ = [
     "ends",
     "fairness",
     "gini",
+    "grouped_notes",
     "headline_scope",
     "metric_of",
-    "noted",
     "paired",
     "participation",
     "shares",
@@ -233,7 +234,7 @@ def note(run: Run, name: str) -> Curve:
     return _note(run, _notes(run), name)
 
 
-def noted(run: Run) -> dict[str, dict[str, Curve]]:
+def grouped_notes(run: Run) -> dict[str, dict[str, Curve]]:
     """What was noted round by round under names with a common head: head -> name -> curve.
 
     ``{"component": {"value": ..., "fairness": ...}}`` of notes ``component.value`` and ``component.fairness``.
@@ -426,3 +427,30 @@ def band(curves: Sequence[Curve]) -> Band:
     mean = values.mean(axis=0)
     std = values.std(axis=0, ddof=1) if len(curves) > 1 else np.zeros(len(grid))
     return Band(grid, mean, mean - std, mean + std, len(curves))
+
+
+def best_mu(run: Run) -> Curve:
+    """The proximal weight that HeteRo-Select v1's Lemma A.4 calls best, at each diagnosed round.
+
+    ``mu* = E lr (G^2 + B_sel^2) / ||w_0 - w*||^2`` with E local steps; the paper finds 0.09 to 0.11 at E = 2 and lr 0.01. Empty
+    where nothing was diagnosed, or clients had no common ``E lr``; infinite where the model never moved.
+
+    READING: w* is the model after the last diagnosed round, G and B_sel are those of the round (``diversity.G2``,
+    ``diversity.B2_selected``).
+
+    >>> import json
+    >>> import pyarrow as pa
+    >>> from pathlib import Path
+    >>> told = {"diversity.G2": 3.0, "diversity.B2_selected": 1.0, "local_rate": 0.02, "moved_squared": 0.8}
+    >>> rounds = pa.table({"round": [1, 2], "notes": [json.dumps(told), None]})
+    >>> best_mu(Run(Path("."), {}, {"rounds": rounds})).y.round(6).tolist()
+    [0.1]
+    """
+    moved, rate = note(run, "moved_squared"), note(run, "local_rate")
+    square, spread = note(run, "diversity.G2"), note(run, "diversity.B2_selected")
+    at = np.intersect1d(rate.x, np.intersect1d(square.x, spread.x))
+    if not len(at) or not len(moved.x):
+        return Curve(np.empty(0), np.empty(0))
+    known = [curve.y[np.isin(curve.x, at)] for curve in (rate, square, spread)]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return Curve(at, known[0] * (known[1] + known[2]) / moved.y[-1])

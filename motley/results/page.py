@@ -13,7 +13,7 @@ from errno import EISDIR
 from pathlib import Path
 from typing import Any
 
-from motley.results.blocks import Names, Page, Picture
+from motley.results.blocks import Page, Picture, UniqueNames
 from motley.results.figures import colour
 from motley.results.stream import disk_error
 
@@ -56,7 +56,7 @@ def html(page: Page) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.globals |= {"colour": colour, "inline": _inline, "names": Names()}
+    environment.globals |= {"colour": colour, "inline": _inline, "names": UniqueNames()}
     return str(environment.get_template("page.html.j2").render(page=page)).lstrip()
 
 

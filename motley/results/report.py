@@ -7,7 +7,7 @@ from pathlib import Path
 
 from motley.core.errors import StoreError
 from motley.results import measures
-from motley.results.blocks import Lines, Page, kept
+from motley.results.blocks import BulletList, Page, non_empty
 from motley.results.labels import group_runs
 from motley.results.load import Run, load_all
 from motley.results.page import write
@@ -44,7 +44,7 @@ def report(runs: str | Path | Sequence[Run], out: str | Path, target: float | No
         raise StoreError("a report needs at least one run, got none")
     groups = group_runs(loaded)
     said = warnings(groups)
-    blocks = kept(Lines(said, "Before you read on") if said else None, *parts(groups, target), provenance(groups))
+    blocks = non_empty(BulletList(said, "Before you read on") if said else None, *parts(groups, target), provenance(groups))
     return write(Page(loaded[0].name, facts(groups), blocks, list(groups)), out)
 
 

@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from motley.results import measures, plots, selection_plots, tables
-from motley.results.blocks import Beside, Code, Lines, Part, Text, kept
-from motley.results.class_distribution import class_distribution
+from motley.results.blocks import BulletList, Code, Section, SideBySide, Text, non_empty
 from motley.results.load import Run, citations
 from motley.results.summary import target_of
 
@@ -20,7 +19,7 @@ __all__ = ["costs", "curves", "diagnosed", "ends", "federation", "participation"
 Groups = Mapping[str, Sequence[Run]]
 
 
-def parts(groups: Groups, target: float | None = None) -> list[Part]:
+def parts(groups: Groups, target: float | None = None) -> list[Section]:
     """Everything there is to say about methods compared with each other (label to runs); parts of what they lack are left out."""
     every = (
         ends(groups), curves(groups, target), participation(groups), sending(groups), diagnosed(groups), served(groups),
@@ -29,7 +28,7 @@ def parts(groups: Groups, target: float | None = None) -> list[Part]:
     return [part for part in every if part.blocks]
 
 
-def ends(groups: Groups) -> Part:
+def ends(groups: Groups) -> Section:
     """Where each method ended, and whether the differences are more than the seeds."""
     first = next(iter(groups.values()))[0]
     metric = measures.metric_of(first)[0]
@@ -40,18 +39,18 @@ def ends(groups: Groups) -> Part:
     text = " ".join(words) + (", mean ± standard deviation over seeds" if _several(groups) else "") + (
         ". Stable is the mean of the last ten evaluations, drop how much worse the end is than the peak."
     )  # fmt: skip
-    return Part(
+    return Section(
         "In one table",
-        kept(
+        non_empty(
             Text(text + (" The best is bold." if len(groups) > 1 else "")),
             tables.summary(groups),
             plots.headline_bars(groups),
-            Part("Is the difference more than the seeds?", kept(tables.pairs(groups))),
+            Section("Is the difference more than the seeds?", non_empty(tables.pairs(groups))),
         ),
     )
 
 
-def curves(groups: Groups, target: float | None = None) -> Part:
+def curves(groups: Groups, target: float | None = None) -> Section:
     """The way there over rounds, virtual time and traffic, and what it took to the target (None: the experiment's own)."""
     drawn = [plots.curves(groups, axis) for axis in ("round", "seconds", "bits", "paper_bits")]
     seeds = f"Mean over seeds{'' if drawn[0].wide else '; the shade is one standard deviation'}. " if _several(groups) else ""
@@ -64,11 +63,11 @@ def curves(groups: Groups, target: float | None = None) -> Part:
     until = None
     if target is not None:
         name = f"{100 * target:g}%" if measures.metric_of(first)[0] == "accuracy" else f"{target:g}"
-        until = Part(f"Until {name}", [tables.to_target(groups, target)])
-    return Part("How it got there", kept(Text(text, note=True), Beside(drawn), until))
+        until = Section(f"Until {name}", [tables.to_target(groups, target)])
+    return Section("How it got there", non_empty(Text(text, note=True), SideBySide(drawn), until))
 
 
-def participation(groups: Groups) -> Part:
+def participation(groups: Groups) -> Section:
     """Who took part how often, and what the rules noted of their choice."""
     text = (
         "Accepted updates per client. The dashed line is an even share; std and Gini index are means over seeds (0 means everybody "
@@ -77,19 +76,19 @@ def participation(groups: Groups) -> Part:
     mean = ", mean over seeds" if _several(groups) else ""
     noted = selection_plots.components(groups)
     said = Text(f"What the rule noted of its choice in each round{mean}.", note=True)
-    return Part(
+    return Section(
         "Who took part",
-        kept(
+        non_empty(
             Text(text, note=True),
             plots.participation_bars(groups),
             tables.participation(groups),
-            Beside(kept(plots.concentration(groups))),
-            Part("What made the score", kept(said, *noted) if noted else ()),
+            SideBySide(non_empty(plots.concentration(groups))),
+            Section("What made the score", non_empty(said, *noted) if noted else ()),
         ),
     )
 
 
-def sending(groups: Groups) -> Part:
+def sending(groups: Groups) -> Section:
     """Who may send how much; empty where everybody sends everything."""
     shares, by_score = selection_plots.shares(groups), selection_plots.shares_by_score(groups)
     seeds = ", all seeds" if _several(groups) else ""
@@ -98,11 +97,11 @@ def sending(groups: Groups) -> Part:
         "update. Methods that send everything are not shown."
     )
     line = "On the dashed line a client sends what its score asks for; below it, its link or a limit holds it back."
-    score = Part("Share and score", [Text(line, note=True), by_score] if by_score else [])
-    return Part("Who may send how much", kept(Text(text, note=True), shares, score) if shares or by_score else [])
+    score = Section("Share and score", [Text(line, note=True), by_score] if by_score else [])
+    return Section("Who may send how much", non_empty(Text(text, note=True), shares, score) if shares or by_score else [])
 
 
-def diagnosed(groups: Groups) -> Part:
+def diagnosed(groups: Groups) -> Section:
     """What papers assume of a round, as it was; empty where nothing was diagnosed."""
     pictures = selection_plots.diagnosed(groups)
     mean = ", mean over seeds" if _several(groups) else ""
@@ -112,39 +111,41 @@ def diagnosed(groups: Groups) -> Part:
         "local models went, and the bounds of theorems with B2 of all and of the selected. error, client_error: what compression "
         "keeps back, of the aggregate and of an upload, with the shares as they were and with the same share for everybody."
     )
-    return Part("What theorems assume", kept(Text(text, note=True), *pictures) if pictures else [])
+    return Section("What theorems assume", non_empty(Text(text, note=True), *pictures) if pictures else [])
 
 
-def served(groups: Groups) -> Part:
+def served(groups: Groups) -> Section:
     """How evenly the clients are served; empty where they were not evaluated."""
     kinds: tuple[Literal["domain", "cluster"], ...] = ("domain", "cluster")
-    by_kind = [Part(f"By {kind}", kept(tables.by_kind(groups, kind))) for kind in kinds]
-    return Part("Who was served", kept(Beside(kept(plots.client_curves(groups), tables.fairness(groups))), *by_kind))
+    by_kind = [Section(f"By {kind}", non_empty(tables.by_kind(groups, kind))) for kind in kinds]
+    return Section(
+        "Who was served", non_empty(SideBySide(non_empty(plots.client_curves(groups), tables.fairness(groups))), *by_kind)
+    )
 
 
-def federation(groups: Groups) -> Part:
+def federation(groups: Groups) -> Section:
     """Which data the clients of the first run hold; empty where they have no classes."""
-    return Part("The federation", kept(class_distribution(next(iter(groups.values()))[0])))
+    return Section("The federation", non_empty(selection_plots.class_distribution(next(iter(groups.values()))[0])))
 
 
-def costs(groups: Groups) -> Part:
+def costs(groups: Groups) -> Section:
     """Virtual time, traffic as papers count it and as it is, wall time."""
-    phases = Part("Where a simulated round's wall time went (ms)", kept(tables.phases(groups)))
-    return Part("What it cost", kept(tables.costs(groups), phases))
+    phases = Section("Where a simulated round's wall time went (ms)", non_empty(tables.phases(groups)))
+    return Section("What it cost", non_empty(tables.costs(groups), phases))
 
 
-def provenance(groups: Groups, experiments: bool = True) -> Part:
+def provenance(groups: Groups, experiments: bool = True) -> Section:
     """What was run (``experiments``: with every key written out), with what, and what to cite."""
     runs = [run for members in groups.values() for run in members]
     commands = dict.fromkeys(str(run.meta["command"]) for run in runs if run.meta.get("command"))
     notes = _shared([(run.meta.get("task") or {}).get("notes") for run in runs])
     versions = _shared([run.meta.get("versions") for run in runs]) + _shared([run.meta.get("numerics") for run in runs])
     papers = citations(runs)
-    return Part(
+    return Section(
         "What was run",
-        kept(
+        non_empty(
             Code("\n".join(commands), language="sh") if commands else None,
-            Lines([f"{name}: {value}" for name, value in notes]) if notes else None,
+            BulletList([f"{name}: {value}" for name, value in notes]) if notes else None,
             *(
                 Code(_json(members[0].config), f"Resolved experiment: {label}", "json")
                 for label, members in groups.items()

@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 
 from motley.results import measures
-from motley.results.blocks import DASH, Cell, Row, Table, best
+from motley.results.blocks import DASH, Table, TableCell, TableRow, with_best_in_bold
 from motley.results.load import Run
 from motley.results.measures import Spread
 from motley.results.summary import MB, differences, method_rows, plus_minus, reached, short_number
@@ -30,12 +30,12 @@ def summary(groups: Groups) -> Table:
     for i, method in enumerate(method_rows(groups)):
         numbers = (method.final, method.peak, method.stable, method.drop, method.participation_std)
         spent = (method.hours, method.paper_mb, method.traffic_mb, method.wall_s)
-        rows.append(Row(method.label, [*map(_spread, numbers), *(_number(s.mean) for s in spent)], i))
+        rows.append(TableRow(method.label, [*map(_spread, numbers), *(_number(s.mean) for s in spent)], i))
     heads = ("method", "final", "peak", "stable", "drop", "participation std", "virtual hours")
     table = Table((*heads, "uplink, papers (MB)", "traffic, all (MB)", "wall time (s)"), rows)
     better = measures.metric_of(next(iter(groups.values()))[0])[1]
     for column, higher in enumerate((better, better, better, False)):
-        table = best(table, column, higher)
+        table = with_best_in_bold(table, column, higher)
     return table
 
 
@@ -48,8 +48,9 @@ def pairs(groups: Groups, base: str | None = None) -> Table | None:
     for one in found:
         got = one.interval
         difference, interval = f"{got.mean:{digits}}", f"{got.low:{digits}} to {got.high:{digits}}"
-        cells = [Cell(_minus(difference), got.mean), Cell(_minus(interval), got.low), Cell(str(got.n), got.n)]
-        rows.append(Row(one.label, [*cells, Cell(one.verdict, tone=tones.get(one.verdict, ""))], list(groups).index(one.label)))
+        cells = [TableCell(_minus(difference), got.mean), TableCell(_minus(interval), got.low), TableCell(str(got.n), got.n)]
+        cells.append(TableCell(one.verdict, tone=tones.get(one.verdict, "")))
+        rows.append(TableRow(one.label, cells, list(groups).index(one.label)))
     note = (
         "Finished runs, paired by seed: whatever two methods have in common (partition, devices, first model) is drawn alike. "
         "Student's t interval of the mean difference."
@@ -63,11 +64,11 @@ def to_target(groups: Groups, target: float) -> Table:
     rows = []
     for i, (label, runs) in enumerate(groups.items()):
         way = reached(runs, target)
-        cells = [Cell(f"{way.seeds} of {way.runs}", way.seeds)]
+        cells = [TableCell(f"{way.seeds} of {way.runs}", way.seeds)]
         for cost in (way.rounds, way.hours, way.paper_mb, way.traffic_mb):
             text = whole(cost.value) if cost is way.rounds and np.isfinite(cost.value) else short_number(cost.value)
-            cells.append(Cell(text if cost.reached else f"> {text}", cost.value))
-        rows.append(Row(label, cells, i))
+            cells.append(TableCell(text if cost.reached else f"> {text}", cost.value))
+        rows.append(TableRow(label, cells, i))
     heads = ("method", "seeds that got there", "rounds", "virtual hours", "uplink, papers (MB)", "traffic, all (MB)")
     note = (
         "Means over seeds, at the first evaluation on target. A seed that never got there counts with all it spent, and the mean is "
@@ -87,8 +88,8 @@ def participation(groups: Groups) -> Table:
         took = 1e3 * float(np.nanmean(select)) if np.isfinite(select).any() else float("nan")
         values = [*evenness, float(np.mean(drawn)) if drawn else float("nan"), took]
         digits = (".2f", ".2f", ".0f", ".0f", ".2f", ".2f")
-        cells = [Cell(f"{v:{d}}" if np.isfinite(v) else DASH, v) for v, d in zip(values, digits, strict=True)]
-        rows.append(Row(label, cells, i))
+        cells = [TableCell(f"{v:{d}}" if np.isfinite(v) else DASH, v) for v, d in zip(values, digits, strict=True)]
+        rows.append(TableRow(label, cells, i))
     heads = ("std of counts", "Gini", "clients seen", "all seen after round", "cv of probabilities", "choosing (ms a round)")
     note = (
         "Means over seeds. cv of probabilities: standard deviation over mean of the probabilities the rule drew by, mean over rounds "
@@ -101,7 +102,7 @@ def fairness(groups: Groups) -> Table | None:
     """How evenly the clients are served at the end; None where no client was evaluated."""
     metric = measures.metric_of(next(iter(groups.values()))[0])[0]
     rows = [
-        Row(method.label, [_spread(s) for s in (method.client_mean, method.worst_decile, method.variance)], i)
+        TableRow(method.label, [_spread(s) for s in (method.client_mean, method.worst_decile, method.variance)], i)
         for i, method in enumerate(method_rows(groups))
         if method.client_mean.n
     ]
@@ -121,7 +122,7 @@ def by_kind(groups: Groups, column: Literal["domain", "cluster"]) -> Table | Non
     rows = []
     for i, (label, runs) in enumerate(each.items()):
         spreads = [measures.spread([percent * one.get(kind, float("nan")) for one in runs]) for kind in kinds]
-        rows.append(Row(label, [_spread(s) for s in spreads], i))
+        rows.append(TableRow(label, [_spread(s) for s in spreads], i))
     note = f"The clients' own {_named(metric)} at the last evaluation, averaged over the clients of each {column}."
     return Table(("method", *(f"{column} {kind}" for kind in kinds)), rows, note) if len(kinds) > 1 else None
 
@@ -133,7 +134,7 @@ def costs(groups: Groups) -> Table:
         spent = [measures.costs(run) for run in runs]
         counts = [float(np.mean([getattr(c, kind) for c in spent])) for kind in COUNTS]
         amounts = [float(np.mean([getattr(c, kind) for c in spent])) / unit for kind, unit in AMOUNTS]
-        rows.append(Row(label, [*(Cell(whole(n), n) for n in counts), *map(_number, amounts)], i))
+        rows.append(TableRow(label, [*(TableCell(whole(n), n) for n in counts), *map(_number, amounts)], i))
     heads = (
         "rounds",
         "sent out",
@@ -163,7 +164,7 @@ def phases(groups: Groups) -> Table | None:
         ]
         known = [1e3 * float(np.nanmean(c)) if np.isfinite(c).any() else float("nan") for c in columns]
         if np.isfinite(known).any():
-            rows.append(Row(label, [_number(v) for v in known], i))
+            rows.append(TableRow(label, [_number(v) for v in known], i))
     heads = ("method", *(name.removesuffix("_s") for name in PHASES), "whole round")
     return Table(heads, rows) if rows else None
 
@@ -173,12 +174,12 @@ def whole(number: float) -> str:
     return f"{number:,.1f}".removesuffix(".0").replace(",", "\u202f")
 
 
-def _spread(spread: Spread) -> Cell:
-    return Cell(plus_minus(spread), spread.mean)
+def _spread(spread: Spread) -> TableCell:
+    return TableCell(plus_minus(spread), spread.mean)
 
 
-def _number(value: float) -> Cell:
-    return Cell(short_number(value), value)
+def _number(value: float) -> TableCell:
+    return TableCell(short_number(value), value)
 
 
 def _minus(text: str) -> str:

@@ -9,7 +9,7 @@
     drift.bound_selected    the same with B2_selected (v2)
     error.*, client_error.* what compression loses, see :mod:`motley.rounds.compression_error`
     moved_squared           ||w_t - w_0||^2, w_t the model after step t
-    local_rate              E lr; these two for v1's Lemma A.4, see :func:`motley.results.diagnostics.best_mu`
+    local_rate              E lr; these two for v1's Lemma A.4, see :func:`motley.results.measures.best_mu`
 
 Symbols: ``w`` the model that was sent out in the round, ``g_k`` the gradient at w of client k's mean loss over its own training
 samples, ``mu`` FedProx's. They are notes of the round (table ``rounds``), in server step 1, in every step after which the model is

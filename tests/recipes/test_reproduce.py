@@ -68,7 +68,7 @@ def test_nothing_is_run_when_only_a_report_is_wanted(toy, tmp_path):
 def test_claims_without_runs_are_folded_away(toy, made, tmp_path):
     def titles(found):
         said = next(block for block in page(found).blocks if getattr(block, "title", "") == "What was found")
-        return [(block.title, block.folded) for block in said.blocks if block.kind == "part"]
+        return [(block.title, block.folded) for block in said.blocks if block.kind == "section"]
 
     assert titles(reproduce(toy, out=tmp_path, run=False)) == [("Not tested: 2 claims", True)]
     assert titles(made) == [("Every comparison", True)]
@@ -109,8 +109,8 @@ def test_a_run_that_fails_is_told_and_the_rest_goes_on(tmp_path):
     (failure,) = found.failures
     assert failure.point.label == "table 2 1.0 / random"
     (warned, *_) = page(found).blocks
-    assert any("table 2 1.0 / random, seed 0, failed: " in line for line in warned.lines)
-    assert "2 of 3 runs are finished; the same command goes on." in warned.lines
+    assert any("table 2 1.0 / random, seed 0, failed: " in line for line in warned.items)
+    assert "2 of 3 runs are finished; the same command goes on." in warned.items
 
 
 def test_the_files(made):

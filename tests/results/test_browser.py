@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from motley.results.blocks import Cell, Page, Part, Row, Table, Text
+from motley.results.blocks import Page, Section, Table, TableCell, TableRow, Text
 from motley.results.page import write
 from motley.results.report import report
 
@@ -105,9 +105,9 @@ def test_switches_hide_and_the_pointer_brings_out(page, tmp_path):
 
 
 def test_heads_sort_numbers_and_words_and_parts_hide_their_own(tmp_path):
-    rows = [Row(name, [Cell(f"{v:g}", v), Cell(word)], i) for i, (name, v, word) in enumerate(((
+    rows = [TableRow(name, [TableCell(f"{v:g}", v), TableCell(word)], i) for i, (name, v, word) in enumerate(((
         "b", 2.0, "no"), ("c", 10.0, "yes"), ("a", float("nan"), "maybe")))]  # fmt: skip
-    parts = [Part("The same title", [Table(("method", "number", "word"), rows)], ("b", "c", "a")) for _ in range(2)]
+    parts = [Section("The same title", [Table(("method", "number", "word"), rows)], ("b", "c", "a")) for _ in range(2)]
     probes = """
       const order = () => [...it.querySelector("tbody").rows].map(row => row.cells[0].textContent.trim()).join("");
       const heads = it.querySelectorAll("thead")[0].rows[0].cells;
@@ -121,10 +121,10 @@ def test_heads_sort_numbers_and_words_and_parts_hide_their_own(tmp_path):
 
 def test_a_part_within_keeps_its_own_methods(tmp_path):
     def table(names):
-        return Table(("method", "n"), [Row(name, [Cell("1", 1.0)], i) for i, name in enumerate(names)])
+        return Table(("method", "n"), [TableRow(name, [TableCell("1", 1.0)], i) for i, name in enumerate(names)])
 
-    within = Part("", [table("xy")], ("x", "y"))
-    parts = [Part("Outer", [table("ab"), Part("In its colours", [table("ab")]), within], ("a", "b"))]
+    within = Section("", [table("xy")], ("x", "y"))
+    parts = [Section("Outer", [table("ab"), Section("In its colours", [table("ab")]), within], ("a", "b"))]
     probes = """
       const seen = () => [...it.querySelectorAll("tbody tr")].filter(n => page.getComputedStyle(n).display !== "none")
         .map(row => row.cells[0].textContent.trim()).join("");
@@ -138,7 +138,10 @@ def test_a_part_within_keeps_its_own_methods(tmp_path):
 
 
 def test_a_folded_part_is_closed_until_it_is_opened(tmp_path):
-    parts = [Part("Long", [Text("all of it"), Part("Inside", [Text("too")])], folded=True), Part("Plain", [Text("seen")])]
+    parts = [
+        Section("Long", [Text("all of it"), Section("Inside", [Text("too")])], folded=True),
+        Section("Plain", [Text("seen")]),
+    ]
     probes = """
       const seen = () => [...it.querySelectorAll("main p, section p")].filter(p => p.checkVisibility()).map(p => p.textContent);
       said.closed = seen();

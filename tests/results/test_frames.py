@@ -61,7 +61,9 @@ def test_loaded_runs_and_those_without_rows(folder):
 
 
 def test_bad_input_is_one_sentence(folder, tmp_path):
-    with pytest.raises(ConfigError, match=r"table: got 'evaluation'; expected one of rounds, .*; did you mean evaluations\?"):
+    with pytest.raises(
+        ConfigError, match=r"table: got 'evaluation' \(did you mean 'evaluations'\?\); expected one of rounds, "
+    ):
         motley.frame(folder, "evaluation")
     with pytest.raises(StoreError, match="there are no runs in"):
         motley.frame(tmp_path, "rounds")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from motley.core.errors import StoreError
-from motley.results.blocks import Beside, Cell, Code, Lines, Page, Part, Picture, Row, Table, Text
+from motley.results.blocks import BulletList, Code, Page, Picture, Section, SideBySide, Table, TableCell, TableRow, Text
 from motley.results.load import load_all
 from motley.results.markdown import escaped, markdown
 from motley.results.report import report
@@ -106,16 +106,16 @@ def test_words_are_read_as_they_were(text):
 
 
 def test_every_kind_of_block():
-    table = Table(("who", "number", "word"), [Row("a|b", [Cell("1", 1.0, best=True), Cell("so")])], "a note")
+    table = Table(("who", "number", "word"), [TableRow("a|b", [TableCell("1", 1.0, best=True), TableCell("so")])], "a note")
     code = Code("x = '```'", "Folded <away>", "python")
     page = Page("T", [("clients", "3")], [
-        Lines(["first", "second"], "Read this"),
-        Part("One", [
-            Text("words"), Beside([table, Picture("bars", "Some bars", SVG)]),
-            Part("Deeper", [code, Picture("bars", "More", SVG)]),
+        BulletList(["first", "second"], "Read this"),
+        Section("One", [
+            Text("words"), SideBySide([table, Picture("bars", "Some bars", SVG)]),
+            Section("Deeper", [code, Picture("bars", "More", SVG)]),
         ]),
-        Part("Long & folded", [Text("all of it"), Part("Inside", [Text("too")])], folded=True),
-        Lines(["plain"]),
+        Section("Long & folded", [Text("all of it"), Section("Inside", [Text("too")])], folded=True),
+        BulletList(["plain"]),
     ])  # fmt: skip
     text, pictures = markdown(page, "t_pictures")
     body = text.split("\n\n---\n\n")[0]

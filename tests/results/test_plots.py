@@ -11,10 +11,10 @@ from matplotlib.figure import Figure
 
 from motley.core.errors import ConfigError
 from motley.results import plots
-from motley.results.class_distribution import class_distribution
 from motley.results.figures import spread_apart
 from motley.results.load import Run, read_table
 from motley.results.schema import TABLES
+from motley.results.selection_plots import class_distribution
 
 sys.path.insert(0, str(Path(__file__).parent))
 import fake

@@ -66,11 +66,11 @@ def test_a_ceiling_is_told_where_the_tables_prove_it():
 
 def test_notes_with_a_common_head_belong_together():
     run = noting({"tau": 1.0, "component.value": 0.5, "component.fairness": 0.0}, None, {"component.value": 0.25})
-    found = measures.noted(run)
+    found = measures.grouped_notes(run)
     assert {head: list(names) for head, names in found.items()} == {"component": ["value", "fairness"]}
     assert found["component"]["value"].x.tolist() == [1, 3]
     assert found["component"]["value"].y.tolist() == [0.5, 0.25]
-    assert measures.noted(fake.run()) == {}
+    assert measures.grouped_notes(fake.run()) == {}
 
 
 def methods(picture):

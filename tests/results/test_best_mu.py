@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from motley.results import measures
-from motley.results.diagnostics import best_mu
+from motley.results.measures import best_mu
 
 sys.path.insert(0, str(Path(__file__).parent))
 import fake
