@@ -22,7 +22,7 @@ from motley.algorithms.weights import Divide
 from motley.core.keys import Key
 from motley.core.layout import Layout
 from motley.core.paper import Paper
-from motley.tasks.base import ModelState, Slope
+from motley.tasks.base import LossGradient, ModelState
 
 __all__ = [
     "Aggregator",
@@ -306,7 +306,9 @@ class NetworkFunction(Protocol):
     def outputs(self, state: ModelState, inputs: Tensor) -> Tensor:
         """Outputs ``[B, ...]`` in eval mode, without gradients, chunk by chunk."""
 
-    def slope(self, state: ModelState, inputs: Tensor, loss: Callable[[Tensor], Tensor], training: Key | None = None) -> Slope:
+    def loss_gradient(
+        self, state: ModelState, inputs: Tensor, loss: Callable[[Tensor], Tensor], training: Key | None = None
+    ) -> LossGradient:
         """A scalar ``loss`` of the outputs, and its gradient; in eval mode, or in training mode with dropout drawn by a key."""
 
 

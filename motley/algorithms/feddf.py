@@ -142,7 +142,7 @@ class Distil(Server):
         for step in range(self.steps):
             rows = self._batch(context.key, step, len(used))
             key = None if self.freeze_statistics else context.key.fold("dropout", step)
-            slope = network.slope(student, used[rows], divergence(target[rows].to(used.dtype), self.temperature), key)
+            slope = network.loss_gradient(student, used[rows], divergence(target[rows].to(used.dtype), self.temperature), key)
             if not math.isfinite(slope.loss) or not math.isfinite(float(slope.gradient.norm())):
                 break
             lr = self.lr * (1.0 + math.cos(math.pi * step / self.steps)) / 2.0

@@ -155,7 +155,7 @@ class Alignment:
             inputs = public[order[at : at + size]]
             soft = _soft(network, now, inputs) if told is None else told[:, at : at + size]
             for k, model in enumerate(now):
-                g = network.slope(model, inputs, feedback(soft, weights.to(soft.device), k)).gradient.to(model.x.device)
+                g = network.loss_gradient(model, inputs, feedback(soft, weights.to(soft.device), k)).gradient.to(model.x.device)
                 x, after = (FlatAdam.fresh(model.x) if self.adam == "fresh" else adams[k]).step(model.x, g, self.lr)
                 now[k], adams[k] = ModelState(x, model.buffers, model.counters), after
         return now

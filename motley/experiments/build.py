@@ -33,8 +33,8 @@ from motley.rounds.loop import RoundLoop
 from motley.rounds.server_signals import SERVER_SIGNALS
 from motley.rounds.upload import initial_client_state
 from motley.selectors.base import Selector
-from motley.tasks.base import Federation, ModelState, Pool, Task, TaskSource
-from motley.tasks.federate import Divisible, divisible, federate
+from motley.tasks.base import Dataset, Federation, ModelState, Task, TaskSource
+from motley.tasks.federate import PartitionInput, federate, partition_input
 from motley.tasks.flat import initial
 from motley.timing.synchrony import Synchrony
 from motley.world.base import World
@@ -128,15 +128,17 @@ def task_of(experiment: Experiment, streams: Streams | None = None, data: Path |
     """The experiment's model and federation: samples read, divided among clients, split, and their labels made noisy."""
     streams = streams or Streams(experiment.seed, experiment.pin)
     source: TaskSource = experiment.part("task")
-    pool = source.pool(streams.key("data"), experiment.population or 0, data)
-    rows = divisible(pool, experiment.split, streams.key("split"))
-    rows, kept = held_back(experiment, streams, source, pool, rows, data)
+    dataset = source.load(streams.key("data"), experiment.population or 0, data)
+    rows = partition_input(dataset, experiment.split, streams.key("split"))
+    rows, kept = held_back(experiment, streams, source, dataset, rows, data)
     population = experiment.population or (len(np.unique(rows.groups)) if rows.groups is not None else 0)
-    federation = dataclasses.replace(_federation(experiment, streams, pool, rows, population), **kept)
-    return source.task(experiment.task["name"], pool, federation)
+    federation = dataclasses.replace(_federation(experiment, streams, dataset, rows, population), **kept)
+    return source.task(experiment.task["name"], dataset, federation)
 
 
-def _federation(experiment: Experiment, streams: Streams, pool: Pool, rows: Divisible, population: int) -> Federation:
+def _federation(
+    experiment: Experiment, streams: Streams, dataset: Dataset, rows: PartitionInput, population: int
+) -> Federation:
     try:
         parted = experiment.part("partition").split(streams.key("partition"), rows.labels, population, rows.groups)
     except ConfigError as error:
@@ -147,23 +149,25 @@ def _federation(experiment: Experiment, streams: Streams, pool: Pool, rows: Divi
     key = streams.key("shift").fold("label_noise")
 
     def noisy(labels: Any, owner: Any) -> Any:
-        return noise.apply(key, labels, owner, pool.classes, len(parted.rows))
+        return noise.apply(key, labels, owner, dataset.classes, len(parted.rows))
 
     concepts, looks = experiment.part("concept_shift"), experiment.part("feature_shift")
     clients = np.arange(len(parted.rows))
 
     def meant(labels: Any, owner: Any) -> Any:
-        return concepts.apply(streams.key("shift").fold("concept"), labels, owner, pool.classes, len(parted.rows))
+        return concepts.apply(streams.key("shift").fold("concept"), labels, owner, dataset.classes, len(parted.rows))
 
     def seen(x: Any, owner: Any, numbers: Any) -> Any:
         look = streams.key("shift").fold("feature")
-        return shifted(looks, look, x, owner, len(clients), *pool.tones, numbers), looks.group(look, clients, len(clients))
+        return shifted(looks, look, x, owner, len(clients), *dataset.black_white, numbers), looks.group(
+            look, clients, len(clients)
+        )
 
     def asked(key: str, function: Any) -> Any:
         return None if getattr(experiment, key)["name"] == "none" else function
 
     return federate(
-        pool, rows, parted.rows, experiment.split, streams.key("split"), asked("label_noise", noisy), parted.notes,
+        dataset, rows, parted.rows, experiment.split, streams.key("split"), asked("label_noise", noisy), parted.notes,
         asked("concept_shift", meant), asked("feature_shift", seen), parted.overlap,
     )  # fmt: skip
 

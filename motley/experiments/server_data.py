@@ -16,10 +16,9 @@ from motley.core.errors import ConfigError
 from motley.core.keys import Streams
 from motley.engines.base import Setting
 from motley.experiments.config import Experiment
-from motley.tasks.base import Pool, TaskSource
-from motley.tasks.federate import Divisible
-from motley.tasks.network import FlatNetwork
-from motley.tasks.reserve import reserve
+from motley.tasks.base import Dataset, TaskSource
+from motley.tasks.federate import PartitionInput, hold_out
+from motley.tasks.flat import FlatNetwork
 
 __all__ = ["held_back", "server_context_of", "taken"]
 
@@ -41,28 +40,28 @@ _MISSING = {
 
 
 def held_back(
-    experiment: Experiment, streams: Streams, source: TaskSource, pool: Pool, rows: Divisible, folder: Path | None
-) -> tuple[Divisible, Mapping[str, Any]]:
+    experiment: Experiment, streams: Streams, source: TaskSource, dataset: Dataset, rows: PartitionInput, folder: Path | None
+) -> tuple[PartitionInput, Mapping[str, Any]]:
     """The rows that are left to clients, and what a federation says of those that are not: ``server``, ``public``, ``notes``."""
     given: dict[str, Any] = {}
     notes = dict(rows.notes)
     key, wanted = streams.key("split").fold("server"), experiment.public
     if experiment.split.server:
-        rows, mine = reserve(pool, rows, experiment.split.server, key.fold("validation"))
+        rows, mine = hold_out(dataset, rows, experiment.split.server, key.fold("validation"))
         at = torch.from_numpy(mine)
-        given["server"] = (pool.x[at], pool.y[at])
+        given["server"] = (dataset.x[at], dataset.y[at])
         notes["server"] = f"the server keeps {len(mine)} samples with clean labels to validate with"
     if wanted is not None and wanted.share is not None:
-        rows, common = reserve(pool, rows, wanted.share, key.fold("public"))
-        given["public"] = pool.x[torch.from_numpy(common)]
+        rows, common = hold_out(dataset, rows, wanted.share, key.fold("public"))
+        given["public"] = dataset.x[torch.from_numpy(common)]
         notes["public"] = f"{len(common)} samples without labels, held back from the task's own"
     elif wanted is not None and wanted.data is not None:
-        given["public"] = source.public(pool, wanted.data, wanted.examples, key.fold("public"), folder)
+        given["public"] = source.public(dataset, wanted.data, wanted.examples, key.fold("public"), folder)
         notes["public"] = f"{len(given['public'])} samples of {wanted.data}, without labels"
     return dataclasses.replace(rows, notes=notes), given
 
 
-def taken(experiment: Experiment, rows: Divisible) -> dict[str, str]:
+def taken(experiment: Experiment, rows: PartitionInput) -> dict[str, str]:
     """What was held back before the rest was divided: the key that did it, and how much, in words."""
     shared = experiment.public is not None and experiment.public.share is not None
     keys = {"split.server": "server", **({"public": "public"} if shared else {})}

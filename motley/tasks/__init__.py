@@ -1,5 +1,8 @@
-"""Model, loss, data and metric. Your own data: :func:`from_arrays`, :func:`from_clients`, :func:`from_files`; your own model:
-:func:`own_task` (all in :mod:`motley.tasks.own`, loaded when first used)."""
+"""Tasks: model, loss, data and metric.
+
+For data of your own use :func:`from_arrays`, :func:`from_clients` or :func:`from_files`, for a model of your own :func:`own_task` (all
+in :mod:`motley.tasks.own`, imported when first used).
+"""
 
 from __future__ import annotations
 

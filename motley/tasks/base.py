@@ -1,6 +1,6 @@
-"""Words of the tasks: a pool of samples, a federation of them, the state of a model, a task.
+"""Basic types of tasks: data set, federation, model state, task, and the source that an experiment names.
 
-Samples live in one tensor for everybody; a client is a slice of a list of row numbers (:class:`~motley.core.ragged.Ragged`).
+All samples are in one tensor; a client is a slice of a list of row numbers (:class:`~motley.core.ragged.Ragged`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -21,25 +21,25 @@ from motley.core.errors import ConfigError
 from motley.core.keys import Key
 from motley.core.layout import Layout
 from motley.core.ragged import Ragged
-from motley.tasks.flat import ModelState, construct, layout_of
+from motley.tasks.flat import LossGradient, ModelState, construct, layout_of
 
-__all__ = ["Federation", "ModelState", "Pool", "Slope", "Task", "TaskSource", "Transform"]
+__all__ = ["Dataset", "Federation", "LossGradient", "ModelState", "Task", "TaskSource", "Transform"]
 
 
 @dataclass(frozen=True)
-class Pool:
-    """Samples before they are anybody's.
+class Dataset:
+    """Samples before they are divided among clients.
 
     Parameters
     ----------
     x: uint8 or float ``[n, ...]`` (images ``[n, C, H, W]``).
     y: int64 ``[n]`` classes, or float ``[n, d]`` targets.
     classes: number of classes; None for regression.
-    test: bool ``[n]``, the rows of the data set's own test half.
+    test: bool ``[n]``, whether a row is in the data set's own test half.
     groups: int64 ``[n]``, the natural client of each row (writer), or None.
     names: class names, for plots.
-    notes: what the loader wants a reader of the results to know.
-    tones: what black and white are in the units of ``x``, a number each or one per channel ``[C]``.
+    notes: remarks of the loader for readers of the results.
+    black_white: values of black and white in the units of ``x``, a number each or one per channel ``[C]``.
     """
 
     x: Tensor
@@ -49,12 +49,12 @@ class Pool:
     groups: NDArray[np.int64] | None = None
     names: tuple[str, ...] = ()
     notes: Mapping[str, str] = field(default_factory=dict)
-    tones: tuple[NDArray[np.float64] | float, NDArray[np.float64] | float] = (0.0, 1.0)
+    black_white: tuple[NDArray[np.float64] | float, NDArray[np.float64] | float] = (0.0, 1.0)
 
 
 @dataclass(frozen=True)
 class Federation:
-    """Samples and whose they are.
+    """Samples divided among clients.
 
     Parameters
     ----------
@@ -64,13 +64,13 @@ class Federation:
     validation, test: rows of each client's own other parts (empty parts where there are none).
     global_test: rows of the common test set, or None.
     classes: number of classes, None for regression. names: class names.
-    noise: share of labels each client was given wrong on purpose, ``[K]``.
+    noise: intended share of wrong labels per client, ``[K]``.
     validation_labels: ``[len(validation.values)]`` targets aligned with ``validation.values``, noisy like ``labels``;
-    None when they are the clean ones.
-    server: samples the server validates with, as stored, and their clean targets; None where it holds none. public: unlabelled
-    samples, as stored, that everybody may see; None where there are none. No client and no test set has any of these.
-    domain, cluster: ``[K]``, what each client's features look like and what its labels mean, as numbers; all 0 without such a shift.
-    window: how many of its training samples each client sees at a time, ``[K]``, where the data drifts; None: all.
+    None if they are the clean ones.
+    server: samples that the server validates with, as stored, and their clean targets; None if it holds none. public: unlabelled
+    samples, as stored, that server and clients may use; None if there are none. No client and no test set contains any of these.
+    domain, cluster: ``[K]``, each client's feature shift and concept shift, as numbers; all 0 without such a shift.
+    window: the number of training samples that each client uses at a time, ``[K]``, under drift; None: all.
     """
 
     x: Tensor
@@ -92,16 +92,16 @@ class Federation:
     window: NDArray[np.int64] | None = None
 
     def __len__(self) -> int:
-        """K, the population."""
+        """Return K, the population."""
         return len(self.train)
 
     @cached_property
     def seen(self) -> NDArray[np.int64]:
-        """Training samples each client works with at a time, ``[K]``."""
+        """The number of training samples that each client uses at a time, ``[K]``."""
         return self.train.sizes if self.window is None else self.window
 
     def histogram(self, clean: bool = False) -> NDArray[np.float64]:
-        """Training labels per client and class, ``[K, C]``; the clients' own (noisy) ones unless ``clean``."""
+        """Return the number of training labels per client and class, ``[K, C]``; noisy labels unless ``clean``."""
         if self.classes is None:
             return np.zeros((len(self), 0))
         labels = self.y[torch.from_numpy(self.train.values)] if clean else self.labels
@@ -110,31 +110,23 @@ class Federation:
         return counts.reshape(len(self), self.classes).astype(np.float64)
 
 
-class Slope(NamedTuple):
-    """A scalar loss at a model, its gradient ``[D]``, and the model after the pass, whose buffers move in training mode."""
-
-    loss: float
-    gradient: Tensor
-    state: ModelState
-
-
 Transform = Callable[[Tensor, Key | None], Tensor]
-"""Raw batch ``[B, ...]`` (as stored) to model input, in batch on tensors; the key draws augmentation, None switches it off."""
+"""Function of a raw batch ``[B, ...]`` (as stored): the model input. The key draws augmentation, None switches it off."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """Model, loss, data and metric.
+    """A model, a loss, a federation and a metric.
 
     Parameters
     ----------
     name: of the experiment file.
     federation: the data.
-    model: makes a fresh module (weights are drawn under a forked generator, see :func:`motley.tasks.flat.initial`).
+    model: makes a fresh module (its weights are drawn under a forked generator, see :func:`motley.tasks.flat.initial`).
     loss: catalogue name of the default loss, e.g. ``"cross_entropy"``.
     metric: ``"accuracy"`` (share of argmax hits) or ``"loss"`` (regression: the loss itself is what is reported).
-    transform: raw batch to model input; None when stored samples are model inputs.
-    layout: where the model's parameters lie in the flat vector; worked out from a fresh module when left out.
+    transform: maps a raw batch to model input; None if stored samples are model inputs.
+    layout: positions of the model's parameters in the flat vector; computed from a fresh module by default.
     """
 
     name: str
@@ -151,10 +143,9 @@ class Task:
 
 
 class TaskSource(ABC):
-    """What an experiment's ``task = { name = ... }`` becomes: a frozen dataclass of options that brings data and model.
+    """The data and model that an experiment's ``task = { name = ... }`` names: a frozen dataclass of options.
 
-    The builder calls, in this order: :meth:`pool`; then it divides the pool's rows and makes a :class:`Federation` of them
-    (:mod:`motley.tasks.federate`); then :meth:`task`.
+    The builder calls :meth:`load`, divides the rows into a :class:`Federation` (:mod:`motley.tasks.federate`), and calls :meth:`task`.
     """
 
     loss: ClassVar[str] = "cross_entropy"
@@ -163,28 +154,38 @@ class TaskSource(ABC):
     """Whether the data is made for as many clients as the experiment's ``population`` says."""
 
     @abstractmethod
-    def pool(self, key: Key, population: int, folder: Path | None = None) -> Pool:
-        """The samples. ``key`` draws what is drawn (purpose ``data``), ``population`` is used by sets made for so many clients,
-        ``folder`` is looked into first for data packs.
+    def load(self, key: Key, population: int, folder: Path | None = None) -> Dataset:
+        """Return the samples.
 
-        Raises DataError (missing, corrupt or strange data) and ConfigError (options that do not fit the data)."""
+        Parameters
+        ----------
+        key: of everything drawn (purpose ``data``). population: number of clients for sets that are made for so many.
+        folder: searched first for data packs.
 
-    def public(self, pool: Pool, data: str, examples: int, key: Key, folder: Path | None = None) -> Tensor:
-        """So many samples of another data set, drawn by ``key``, stored and scaled like this pool's ``x``; their labels are left.
+        Raises
+        ------
+        DataError: missing, corrupt or invalid data. ConfigError: options that do not fit the data.
+        """
 
-        Raises ConfigError where there is no such set or it does not fit."""
+    def public(self, dataset: Dataset, data: str, examples: int, key: Key, folder: Path | None = None) -> Tensor:
+        """Return ``examples`` unlabelled samples of another data set, drawn by ``key``, stored and scaled like this one's ``x``.
+
+        Raises
+        ------
+        ConfigError: there is no such set, or it does not fit.
+        """
         raise ConfigError(
             "this task knows no other data sets; hold back a share of its own samples, public = 0.1", "public.data"
         )
 
     @abstractmethod
-    def factory(self, pool: Pool) -> Callable[[], nn.Module]:
-        """What makes fresh modules for this data. Raises ConfigError when model and data do not fit."""
+    def factory(self, dataset: Dataset) -> Callable[[], nn.Module]:
+        """Return a function that makes fresh modules for this data. Raises ConfigError if model and data do not fit."""
 
-    def transform(self, pool: Pool) -> Transform | None:
-        """Raw batch to model input; None when the pool holds model inputs."""
+    def transform(self, dataset: Dataset) -> Transform | None:
+        """Return the map of raw batches to model input; None if the data set holds model inputs."""
         return None
 
-    def task(self, name: str, pool: Pool, federation: Federation) -> Task:
-        """Everything together; ``name`` is the experiment's word for it."""
-        return Task(name, federation, self.factory(pool), self.loss, self.metric, self.transform(pool))
+    def task(self, name: str, dataset: Dataset, federation: Federation) -> Task:
+        """Return the task; ``name`` is its name in the experiment."""
+        return Task(name, federation, self.factory(dataset), self.loss, self.metric, self.transform(dataset))

@@ -1,9 +1,11 @@
-"""``task = { name = "clustered_regression", clusters = 2 }``: the federated linear regression of FedCVR-Bolt (arXiv:2506.02897v1,
-Appendix B.3; optimisation-and-compression D11).
+"""The federated linear regression of FedCVR-Bolt: ``task = { name = "clustered_regression", clusters = 2 }``.
 
-Client k belongs to cluster ``j ~ Uniform{0 .. J - 1}``; its samples are ``x ~ N(mu_x, sigma_x^2)``, each with coefficients of its
-own, ``theta_i ~ N(theta, sigma_theta^2 I)``, and ``y = theta_i . x``, where with ``intercept`` a 1 is appended to x. So the noise is
-multiplicative: the best any model can do at x is a mean squared error of ``sigma_theta^2 |x|^2``. One cluster is IID.
+Source: arXiv:2506.02897v1, Appendix B.3 (optimisation-and-compression D11).
+
+Client k belongs to cluster ``j ~ Uniform{0 .. J - 1}``; its samples are ``x ~ N(mu_x, sigma_x^2)``, each with its own
+coefficients, ``theta_i ~ N(theta, sigma_theta^2 I)``, and ``y = theta_i . x``, where with ``intercept`` a 1 is appended to x. So
+the noise is
+multiplicative: the smallest mean squared error of any model at x is ``sigma_theta^2 |x|^2``. One cluster is IID.
 
 The paper gives neither the clusters' parameters nor N. INTERPRETATION-D: the defaults, drawn once per cluster.
 """
@@ -21,11 +23,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
+from typing_extensions import override
 
 from motley.core.arrays import Floats
 from motley.core.errors import ConfigError
 from motley.core.keys import Key
-from motley.tasks.base import Pool, TaskSource
+from motley.tasks.base import Dataset, TaskSource
 from motley.tasks.models import Linear
 
 __all__ = ["Cluster", "ClusteredRegression"]
@@ -34,8 +37,7 @@ Range = tuple[float, float]
 
 
 class Cluster(NamedTuple):
-    """What the clients of a cluster have in common: mean and deviation of x, mean ``[1]`` or ``[2]`` and deviation of the
-    coefficients."""
+    """The parameters of a cluster: mean and standard deviation of x and of the coefficients (mean ``[1]`` or ``[2]``)."""
 
     mu_x: float
     sigma_x: float
@@ -43,10 +45,10 @@ class Cluster(NamedTuple):
     sigma_theta: float
 
     @property
-    def least(self) -> float:
-        """Mean squared error of the cluster's own best model: ``sigma_theta^2 E |x|^2``.
+    def min_mse(self) -> float:
+        """The mean squared error of the cluster's best model: ``sigma_theta^2 E |x|^2``.
 
-        >>> Cluster(2.0, 1.0, np.array([3.0, 0.5]), 0.1).least  # 0.01 (4 + 1 + 1)
+        >>> Cluster(2.0, 1.0, np.array([3.0, 0.5]), 0.1).min_mse  # 0.01 (4 + 1 + 1)
         0.06
         """
         return round(self.sigma_theta**2 * (self.mu_x**2 + self.sigma_x**2 + len(self.theta) - 1), 12)
@@ -54,15 +56,15 @@ class Cluster(NamedTuple):
 
 @dataclass(frozen=True)
 class ClusteredRegression(TaskSource):
-    """Numbers from lines, one line per cluster of clients, with noise in the coefficients; natural clients.
+    """Linear regression with one line per cluster of clients and noise in the coefficients; natural clients.
 
     Parameters
     ----------
-    clusters: J. intercept: whether lines have one. examples: samples of each client, N.
-    mu_x, sigma_x, theta, sigma_theta: least and greatest value of each, drawn uniformly, once per cluster (``theta`` once per
+    clusters: J. intercept: whether lines have an intercept. examples: samples of each client, N.
+    mu_x, sigma_x, theta, sigma_theta: smallest and largest value of each, drawn uniformly, once per cluster (``theta`` once per
         coefficient).
 
-    Clients stay as they are made with ``partition = "by_writer"``; any other partition mixes their samples. The loss is half the
+    ``partition = "by_writer"`` keeps these clients; any other partition mixes their samples. The loss is half the
     squared error, so the mean squared error is twice the loss.
     """
 
@@ -90,7 +92,7 @@ class ClusteredRegression(TaskSource):
                 raise ConfigError(f"{name}: got [{low:g}, {high:g}]; expected two {kind}, the least and the greatest value")
 
     def cluster(self, key: Key, number: int) -> Cluster:
-        """A cluster's parameters; they depend on its number (and the key) alone."""
+        """Return a cluster's parameters; they depend on its number and the key alone."""
 
         def drawn(name: str, n: int = 1) -> Floats:
             low, high = getattr(self, name)
@@ -100,11 +102,12 @@ class ClusteredRegression(TaskSource):
         return Cluster(float(drawn("mu_x")[0]), float(drawn("sigma_x")[0]), theta, float(drawn("sigma_theta")[0]))
 
     def members(self, key: Key, population: int) -> NDArray[np.int64]:
-        """Cluster of each client ``[K]``."""
+        """Return the cluster of each client ``[K]``."""
         return (self.clusters * key.fold("cluster").uniform(np.arange(population))[:, 0]).astype(np.int64)
 
-    def pool(self, key: Key, population: int, folder: Path | None = None) -> Pool:
-        """All clients' samples, client by client; a client's samples depend on its number alone."""
+    @override
+    def load(self, key: Key, population: int, folder: Path | None = None) -> Dataset:
+        """Return all clients' samples, client by client; a client's samples depend on its id alone."""
         n, member = self.examples, self.members(key, population)
         clusters = [self.cluster(key, j) for j in range(self.clusters)]
         x = np.ones((population, n, 1 + self.intercept))
@@ -114,13 +117,14 @@ class ClusteredRegression(TaskSource):
             x[k, :, 0] = rng.normal(law.mu_x, law.sigma_x, n)
             y[k, :, 0] = (rng.normal(law.theta, law.sigma_theta, (n, len(law.theta))) * x[k]).sum(axis=1)
         sizes = np.bincount(member, minlength=self.clusters)
-        least = float(np.dot(sizes, [law.least for law in clusters]) / population)
+        least = float(np.dot(sizes, [law.min_mse for law in clusters]) / population)
         said = f"{self.clusters} clusters of {', '.join(map(str, sizes))} clients" if self.clusters > 1 else "one cluster (IID)"
         note = {"data": f"linear regression, {said}; a model per cluster would have a mean squared error of {least:.4g}"}
         flat = [torch.from_numpy(values.reshape(population * n, -1)).float() for values in (x, y)]
         client = np.repeat(np.arange(population), n)
-        return Pool(flat[0], flat[1], None, np.zeros(len(client), bool), client, (), note)
+        return Dataset(flat[0], flat[1], None, np.zeros(len(client), bool), client, (), note)
 
-    def factory(self, pool: Pool) -> Callable[[], nn.Module]:
-        """``Flatten, Linear`` without bias: the intercept, where there is one, is a coefficient like the slope."""
-        return partial(Linear(bias=False).build, tuple(pool.x.shape[1:]), 1)
+    @override
+    def factory(self, dataset: Dataset) -> Callable[[], nn.Module]:
+        """Return a factory of ``Flatten, Linear`` without bias: the intercept, if any, is a coefficient like the slope."""
+        return partial(Linear(bias=False).build, tuple(dataset.x.shape[1:]), 1)

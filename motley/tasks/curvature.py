@@ -6,8 +6,8 @@ Bekas, Kokiopoulou, Saad, Applied Numerical Mathematics 2007. Specification: opt
     z in {-1, +1}^n,   H z = grad (g^T z),  g = grad L with its graph,   diagonal ~ z * (H z)
     E = H_ii,   variance of entry i = sum over j != i of H_ij^2;   a diagonal H is exact in every probe
 
-Given the parameters of some layers only, z is zero elsewhere: the diagonal block of H among them, the same mean and a lower variance.
-A proximal term ``mu/2 ||w - x||^2`` adds exactly mu to every entry: ``pull``.
+With the parameters of some layers only, z is zero elsewhere: the estimate is that of their diagonal block, with the same mean and a
+lower variance. A proximal term ``mu/2 ||w - x||^2`` adds exactly mu to every entry: ``proximal``.
 
 >>> import torch
 >>> w = torch.tensor([1.0, 1.0], requires_grad=True)
@@ -28,12 +28,13 @@ from motley.core.keys import Key
 __all__ = ["hutchinson", "rademacher"]
 
 
-def hutchinson(loss: Tensor, parameters: Sequence[Tensor], probe: Sequence[Tensor], pull: float = 0.0) -> list[Tensor]:
-    """One probe of the Hessian's diagonal at each parameter, in the parameters' shapes.
+def hutchinson(loss: Tensor, parameters: Sequence[Tensor], probe: Sequence[Tensor], proximal: float = 0.0) -> list[Tensor]:
+    """Return one estimate of the Hessian's diagonal at each parameter, in the parameters' shapes.
 
     Parameters
     ----------
-    loss: a scalar with its graph. parameters: of the layers that are probed. probe: z, in their shapes. pull: added to every entry.
+    loss: a scalar with its graph. parameters: of the layers that are probed. probe: z, in their shapes. proximal: mu, added to
+    every entry.
 
     Raises
     ------
@@ -46,11 +47,11 @@ def hutchinson(loss: Tensor, parameters: Sequence[Tensor], probe: Sequence[Tenso
         products = torch.autograd.grad(along, parameters, materialize_grads=True)
     else:  # a linear loss
         products = tuple(torch.zeros_like(p) for p in parameters)
-    return [(z * hz).detach() + pull for z, hz in zip(probe, products, strict=True)]
+    return [(z * hz).detach() + proximal for z, hz in zip(probe, products, strict=True)]
 
 
 def rademacher(key: Key, shapes: Sequence[torch.Size | tuple[int, ...]]) -> list[Tensor]:
-    """Signs of the given shapes, int8, drawn in order from one key."""
+    """Return random signs of the given shapes, int8, drawn in order from one key."""
     sizes = [int(np.prod(shape, dtype=np.int64)) for shape in shapes]
     total = sum(sizes)
     bits = np.unpackbits(np.frombuffer(key.numpy().bytes((total + 7) // 8), np.uint8), count=total)

@@ -1,42 +1,43 @@
-"""From a pool of samples to a federation: which rows are divided, and each client's train, validation and test part.
+"""From a data set to a federation: which rows are divided among clients, and each client's train, validation and test rows.
 
 The builder's three steps::
 
-    rows = divisible(pool, split, streams.key("split"))            # what the partition may give away
-    parts = partition.split(streams.key("partition"), pool.y[rows.divide] ..., population, groups of those rows)
-    federation = federate(pool, rows, parts.rows, split, streams.key("split"), noise)
+    rows = partition_input(dataset, split, streams.key("split"))   # what the partition may divide
+    parts = partition.split(streams.key("partition"), rows.labels, population, rows.groups)
+    federation = federate(dataset, rows, parts.rows, split, streams.key("split"), label_noise)
 
 Everything is vectorised over clients: 10,000 of them cost what their samples cost to sort.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 import torch
 from annotated_types import Gt, Lt
 from numpy.typing import NDArray
+from torch import Tensor
 
-from motley.core.arrays import Ints
+from motley.core.arrays import Bools, Floats, Ids, Ints
 from motley.core.bounds import Share
 from motley.core.errors import ConfigError, DataError, suggest
 from motley.core.keys import Key
 from motley.core.ragged import Ragged
-from motley.tasks.base import Federation, Pool
+from motley.tasks.base import Dataset, Federation
 
-__all__ = ["Concept", "Divisible", "Look", "Noise", "Split", "divisible", "federate", "stratified"]
+__all__ = ["ChangeFeatures", "ChangeLabels", "PartitionInput", "Split", "federate", "hold_out", "partition_input", "stratified"]
 
-Noise = Callable[[Ints, Ints], tuple[Ints, NDArray[np.float64]]]
-"""Clean labels ``[n]`` and their owners ``[n]`` to noisy labels ``[n]`` and the share meant to be wrong per client ``[K]``."""
+ChangeLabels = Callable[[Ints, Ids], tuple[Ints, NDArray[np.generic]]]
+"""Function of labels ``[n]`` and their owners ``[n]``: new labels ``[n]`` and one number per client ``[K]``.
 
-Concept = Callable[[Ints, Ints], tuple[Ints, Ints]]
-"""Labels ``[n]`` and their owners ``[n]`` to what these clients call them ``[n]`` and the cluster of each client ``[K]``."""
+The numbers are shares of wrong labels for label noise, clusters for a concept shift."""
 
-Look = Callable[[NDArray[np.float32], Ints, Ints], tuple[NDArray[np.float32], Ints]]
-"""Features ``[n, ...]``, owners and row numbers ``[n]`` to features as these clients see them and the domain of each ``[K]``."""
+ChangeFeatures = Callable[[NDArray[np.float32], Ids, Ints], tuple[NDArray[np.float32], Ints]]
+"""Function of features ``[n, ...]``, owners and row numbers ``[n]``: new features and the domain of each client ``[K]``."""
 
 
 @dataclass(frozen=True)
@@ -44,10 +45,10 @@ class Split:
     """Which samples train, validate and test."""
 
     test: Literal["client", "global"] = "client"
-    """``client``: halves are merged, each client tests on ``test_fraction`` of its own; ``global``: the data's test half (a
-    stratified share of ``test_fraction``, where the data has none)."""
+    """``client``: both halves of the data are merged, and each client tests on ``test_fraction`` of its samples; ``global``: one
+    common test set, the data's test half (or a stratified share of ``test_fraction`` if it has none)."""
     test_fraction: Annotated[float, Gt(0), Lt(1)] = 0.2
-    """Share of each client's samples that tests (``test = "client"``)."""
+    """Share of each client's samples that are test samples (``test = "client"``)."""
     validation: Share = 0.0
     """Share of each client's training samples that is set aside."""
     server: Share = 0.0
@@ -70,55 +71,76 @@ class Split:
 
 
 @dataclass(frozen=True)
-class Divisible:
-    """What a partition may give away.
+class PartitionInput:
+    """The rows that a partition may divide.
 
     Parameters
     ----------
-    divide: rows of the pool, ascending; a partition speaks of positions in this list.
-    held: rows of the common test set, or None. notes: how it came about, in words.
-    labels: int64 ``[len(divide)]`` classes (zeros in regression). groups: natural client of each of these rows, or None.
+    rows: rows of the data set, ascending; a partition returns positions in this list.
+    global_test: rows of the common test set, or None. notes: how it was made, for readers of the results.
+    labels: int64 ``[len(rows)]`` classes (zeros in regression). groups: natural client of each of these rows, or None.
     """
 
-    divide: Ints
-    held: Ints | None
+    rows: Ints
+    global_test: Ints | None
     labels: Ints
-    groups: Ints | None
+    groups: Ids | None
     notes: Mapping[str, str] = field(default_factory=dict)
 
 
-def divisible(pool: Pool, split: Split, key: Key) -> Divisible:
-    """The rows to divide among clients, with their labels and groups, and the common test rows.
+def partition_input(dataset: Dataset, split: Split, key: Key) -> PartitionInput:
+    """Return the rows to divide among clients, with their labels and groups, and the common test rows.
 
     Raises
     ------
-    DataError: nothing would be left to divide.
+    DataError: there are no rows to divide.
     """
-    rows = np.arange(len(pool.y), dtype=np.int64)
-    held, note = None, "train and test halves merged, each client keeps a test part"
-    if split.test == "global" and pool.test.any():
-        held, rows, note = rows[pool.test], rows[~pool.test], "the data set's own test half, common to all"
+    rows = np.arange(len(dataset.y), dtype=np.int64)
+    global_test, note = None, "train and test halves merged, each client keeps a test part"
+    if split.test == "global" and dataset.test.any():
+        global_test, rows, note = rows[dataset.test], rows[~dataset.test], "the data set's own test half, common to all"
     elif split.test == "global":
-        taken = stratified(rows, np.zeros_like(rows), _strata(pool, rows), split.test_fraction, key.fold("global"))
-        held, rows, note = rows[taken], rows[~taken], f"a stratified share of {split.test_fraction:g}, common to all"
+        taken = stratified(rows, np.zeros_like(rows), _classes(dataset, rows), split.test_fraction, key.fold("global"))
+        global_test, rows, note = rows[taken], rows[~taken], f"a stratified share of {split.test_fraction:g}, common to all"
     if not len(rows):
         raise DataError("the data has no training rows to divide among clients")
-    groups = None if pool.groups is None else pool.groups[rows]
-    return Divisible(rows, held, _strata(pool, rows), groups, {"test": note})
+    groups = None if dataset.groups is None else dataset.groups[rows]
+    return PartitionInput(rows, global_test, _classes(dataset, rows), groups, {"test": note})
 
 
-def _strata(pool: Pool, rows: Ints) -> Ints:
-    """Class of each row; zeros in regression."""
-    if pool.classes is None:
+def hold_out(dataset: Dataset, given: PartitionInput, share: float, key: Key) -> tuple[PartitionInput, Ints]:
+    """Return what remains to divide, and the rows that no client gets: samples of the server, or public ones.
+
+    They are ``share`` of the rows to divide, class by class, and of each natural client if there are any. The data set's own test
+    half is not used.
+
+    Raises
+    ------
+    ConfigError: the share is so small that no row would be held out.
+    """
+    owner = np.zeros_like(given.rows) if given.groups is None else given.groups
+    free = np.flatnonzero(~dataset.test[given.rows])
+    taken = np.zeros(len(given.rows), bool)
+    taken[free] = stratified(given.rows[free], owner[free], given.labels[free], share, key)
+    if not taken.any():
+        raise ConfigError(f"a share of {share:g} of {len(given.rows)} samples leaves nothing to keep back; give a larger one")
+    groups = None if given.groups is None else given.groups[~taken]
+    rest = dataclasses.replace(given, rows=given.rows[~taken], labels=given.labels[~taken], groups=groups)
+    return rest, given.rows[taken]
+
+
+def _classes(dataset: Dataset, rows: Ints) -> Ints:
+    """Return the class of each row; zeros in regression."""
+    if dataset.classes is None:
         return np.zeros(len(rows), np.int64)
-    return pool.y[torch.from_numpy(rows)].cpu().numpy().astype(np.int64)
+    return dataset.y[torch.from_numpy(rows)].cpu().numpy().astype(np.int64)
 
 
 def stratified(rows: Ints, owner: Ints, labels: Ints, share: float, key: Key) -> NDArray[np.bool_]:
-    """Which rows each owner sets aside: ``[n]`` flags, ``ceil(share * n_k)`` of them per owner but never all.
+    """Return which rows each owner sets aside, ``[n]``: ``ceil(share * n_k)`` of them per owner, but never all.
 
-    Systematic sampling of each owner's rows sorted by class (random within a class, random start): every class gives its share
-    rounded down or up. Whether a row is taken depends on its owner's rows alone.
+    Systematic sampling of each owner's rows sorted by class (random within a class, random start): every class contributes its share,
+    rounded down or up. Whether a row is set aside depends on its owner's rows alone.
     """
     taken = np.zeros(len(rows), bool)
     if share <= 0.0 or not len(rows):
@@ -134,127 +156,138 @@ def stratified(rows: Ints, owner: Ints, labels: Ints, share: float, key: Key) ->
 
 
 def federate(
-    pool: Pool,
-    rows: Divisible,
+    dataset: Dataset,
+    given: PartitionInput,
     parts: Ragged,
     split: Split,
     key: Key,
-    noise: Noise | None = None,
+    label_noise: ChangeLabels | None = None,
     notes: Mapping[str, str] | None = None,
-    concept: Concept | None = None,
-    look: Look | None = None,
+    concept_shift: ChangeLabels | None = None,
+    feature_shift: ChangeFeatures | None = None,
     overlap: bool = False,
 ) -> Federation:
-    """The federation of a partition.
+    """Return the federation that a partition makes of a data set.
 
     Parameters
     ----------
-    rows: from :func:`divisible`. parts: positions in ``rows.divide`` of each client.
-    split, key: shares, and the stream (purpose ``split``). noise: changes training and validation labels, never test labels.
+    given: from :func:`partition_input`. parts: positions in ``given.rows`` of each client's rows. split: shares of the parts.
+    key: random stream of purpose ``split``. label_noise: changes training and validation labels, never test labels.
+    overlap: clients may share rows; each gets copies of its own.
 
-    Where the data set has a test half per natural client (FEMNIST's writers) and the partition kept natural clients whole, the
-    set's own test rows are each client's test part and ``test_fraction`` is not used.
+    If the data set has a test half per natural client (FEMNIST's writers) and the partition kept natural clients whole, the set's
+    own test rows are each client's test part and ``test_fraction`` is not used.
 
     Raises
     ------
     DataError: a client without a training sample, or a row given to two clients.
     """
-    values, owner = rows.divide[parts.values], parts.owner
-    _check_parts(values, parts, overlap)
-    if overlap and split.test == "client":
-        raise ConfigError(
-            "with this partition clients share samples, so that one would test on what another trains on; set split.test = 'global'",
-            "split.test",
-        )
-    labels = rows.labels[parts.values]
-    cluster, domain = np.zeros((2, len(parts)), np.int64)
-    if concept is not None:
-        if pool.classes is None:
-            raise ConfigError("a concept shift needs classes; this task is a regression", "concept_shift")
-        labels, cluster = concept(labels, owner)
-    said = {**pool.notes, **rows.notes, **(notes or {})}
-    test = np.zeros(len(values), bool)
-    if split.test == "client" and _has_own_test(pool, values, owner, len(parts)):
-        test = pool.test[values]
-        said["test"] = "each client keeps the test rows the data set gives it"
-    elif split.test == "client":
-        test = stratified(values, owner, labels, split.test_fraction, key.fold("test"))
-    rest = np.flatnonzero(~test)
-    validation = np.zeros(len(values), bool)
-    validation[rest] = stratified(values[rest], owner[rest], labels[rest], split.validation, key.fold("validation"))
-    train = ~test & ~validation
-    x, y, held, place = pool.x, pool.y, rows.held, values
+    population, rows, owner = len(parts), given.rows[parts.values], parts.owner
+    _check_parts(rows, parts, split, overlap)
+    labels, cluster, domain = given.labels[parts.values], np.zeros(population, np.int64), np.zeros(population, np.int64)
+    if concept_shift is not None:
+        _check_classes(dataset, "a concept shift", "concept_shift")
+        labels, cluster = concept_shift(labels, owner)  # type: ignore[assignment]  # clusters are whole numbers
+    roles = _roles(dataset, split, rows, owner, labels, population, key)
+    samples = _Samples(dataset.x, dataset.y, given.global_test, rows)
     if overlap:
-        x, y, held, place = _copies(x, y, held, values)
-    at = torch.from_numpy(place)
-    if concept is not None:
+        samples = samples.copied()
+    at = torch.from_numpy(samples.position)
+    x, y = samples.x, samples.y
+    if concept_shift is not None:
         y = y.index_copy(0, at, torch.from_numpy(labels))
-    if look is not None:
-        if not x.is_floating_point():
-            x = x.to(torch.float32)
-        shown, domain = look(x[at].to(torch.float32).numpy(), owner, values)
-        x = x.index_copy(0, at, torch.from_numpy(shown).to(x.dtype))
-    noisy, share = _noisy(pool, y[at], owner, labels, ~test, noise, len(parts))
+    if feature_shift is not None:
+        x = x if x.is_floating_point() else x.to(torch.float32)
+        changed, domain = feature_shift(x[at].to(torch.float32).numpy(), owner, rows)
+        x = x.index_copy(0, at, torch.from_numpy(changed).to(x.dtype))
+    targets, noise = y[at], np.zeros(population)
+    if label_noise is not None:
+        _check_classes(dataset, "label noise", "label_noise")
+        targets, noise = _noisy(labels, owner, ~roles.test, label_noise)
+    train, validation, test = (_take(samples.position, owner, role, population) for role in roles[:3])
     return Federation(
-        x=x,
-        y=y,
-        train=_take(place, owner, train, len(parts)),
-        labels=noisy[torch.from_numpy(np.flatnonzero(train))],
-        validation=_take(place, owner, validation, len(parts)),
-        test=_take(place, owner, test, len(parts)),
-        global_test=held,
-        classes=pool.classes,
-        names=pool.names,
-        noise=share,
-        notes=said,
-        validation_labels=None if noise is None else noisy[torch.from_numpy(np.flatnonzero(validation))],
-        domain=domain,
-        cluster=cluster,
-    )
+        x=x, y=y, train=train, labels=targets[torch.from_numpy(np.flatnonzero(roles.train))], validation=validation, test=test,
+        global_test=samples.global_test, classes=dataset.classes, names=dataset.names, noise=noise,
+        notes={**dataset.notes, **given.notes, **(notes or {}), **roles.notes},
+        validation_labels=None if label_noise is None else targets[torch.from_numpy(np.flatnonzero(roles.validation))],
+        domain=domain, cluster=cluster,
+    )  # fmt: skip
 
 
-def _copies(
-    x: torch.Tensor, y: torch.Tensor, held: Ints | None, values: Ints
-) -> tuple[torch.Tensor, torch.Tensor, Ints | None, Ints]:
-    """A copy of each given row, then the common test rows; where those are, and where the given ones."""
-    rows = torch.from_numpy(values if held is None else np.concatenate([values, held]))
-    place = np.arange(len(rows))
-    return x[rows], y[rows], None if held is None else place[len(values) :], place[: len(values)]
+class _Roles(NamedTuple):
+    """Which of the divided rows train, validate and test, ``[n]`` each."""
+
+    train: Bools
+    validation: Bools
+    test: Bools
+    notes: Mapping[str, str]
 
 
-def _check_parts(values: Ints, parts: Ragged, overlap: bool) -> None:
-    if not overlap and len(np.unique(values)) != len(values):
+def _roles(dataset: Dataset, split: Split, rows: Ints, owner: Ids, labels: Ints, population: int, key: Key) -> _Roles:
+    test, notes = np.zeros(len(rows), bool), {}
+    if split.test == "client" and _has_own_test(dataset, rows, owner, population):
+        test, notes = dataset.test[rows], {"test": "each client keeps the test rows the data set gives it"}
+    elif split.test == "client":
+        test = stratified(rows, owner, labels, split.test_fraction, key.fold("test"))
+    rest = np.flatnonzero(~test)
+    validation = np.zeros(len(rows), bool)
+    validation[rest] = stratified(rows[rest], owner[rest], labels[rest], split.validation, key.fold("validation"))
+    return _Roles(~test & ~validation, validation, test, notes)
+
+
+class _Samples(NamedTuple):
+    """Samples, the rows of the common test set, and the position of each divided row among the samples."""
+
+    x: Tensor
+    y: Tensor
+    global_test: Ints | None
+    position: Ints
+
+    def copied(self) -> _Samples:
+        """Return one copy per divided row, followed by the common test rows."""
+        held = self.global_test
+        rows = torch.from_numpy(self.position if held is None else np.concatenate([self.position, held]))
+        place, n = np.arange(len(rows)), len(self.position)
+        return _Samples(self.x[rows], self.y[rows], None if held is None else place[n:], place[:n])
+
+
+def _check_parts(rows: Ints, parts: Ragged, split: Split, overlap: bool) -> None:
+    if not overlap and len(np.unique(rows)) != len(rows):
         raise DataError("a partition gave the same row to two clients")
     empty = np.flatnonzero(parts.sizes == 0)
     if len(empty):
         raise DataError(
             f"{len(empty)} clients got no samples (client {empty[0]} first); use fewer clients or a milder partition"
         )
+    if overlap and split.test == "client":
+        raise ConfigError(
+            "with this partition clients share samples, so that one would test on what another trains on; set split.test = 'global'",
+            "split.test",
+        )
 
 
-def _has_own_test(pool: Pool, values: Ints, owner: Ints, population: int) -> bool:
-    """Whether natural clients stayed whole and every client has rows in both halves of the data set."""
-    if pool.groups is None or not pool.test.any():
+def _check_classes(dataset: Dataset, what: str, key: str) -> None:
+    if dataset.classes is None:
+        raise ConfigError(f"{what} needs classes; this task is a regression", key)
+
+
+def _has_own_test(dataset: Dataset, rows: Ints, owner: Ids, population: int) -> bool:
+    """Return whether natural clients stayed whole and every client has rows in both halves of the data set."""
+    if dataset.groups is None or not dataset.test.any():
         return False
-    pairs = np.unique(np.stack([pool.groups[values], owner]), axis=1)
+    pairs = np.unique(np.stack([dataset.groups[rows], owner]), axis=1)
     whole = len(np.unique(pairs[0])) == pairs.shape[1]
-    halves = [np.bincount(owner[part], minlength=population) for part in (pool.test[values], ~pool.test[values])]
+    halves = [np.bincount(owner[part], minlength=population) for part in (dataset.test[rows], ~dataset.test[rows])]
     return whole and all(bool((half > 0).all()) for half in halves)
 
 
-def _noisy(
-    pool: Pool, targets: torch.Tensor, owner: Ints, labels: Ints, seen: NDArray[np.bool_], noise: Noise | None, population: int
-) -> tuple[torch.Tensor, NDArray[np.float64]]:
-    """Targets of all rows as the clients have them, and the share meant to be wrong per client."""
-    if noise is None:
-        return targets, np.zeros(population)
-    if pool.classes is None:
-        raise ConfigError("label noise needs classes; this task is a regression", "label_noise")
+def _noisy(labels: Ints, owner: Ids, chosen: Bools, label_noise: ChangeLabels) -> tuple[Tensor, Floats]:
+    """Return all labels, noisy where ``chosen``, and the intended share of wrong ones per client."""
     out = labels.copy()
-    out[seen], share = noise(labels[seen], owner[seen])
-    return torch.from_numpy(out), share
+    out[chosen], share = label_noise(labels[chosen], owner[chosen])
+    return torch.from_numpy(out), np.asarray(share, np.float64)
 
 
-def _take(values: Ints, owner: Ints, chosen: NDArray[np.bool_], population: int) -> Ragged:
+def _take(rows: Ints, owner: Ids, chosen: Bools, population: int) -> Ragged:
     sizes = np.bincount(owner[chosen], minlength=population)
-    return Ragged(np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)]), values[chosen])
+    return Ragged(np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)]), rows[chosen])

@@ -1,6 +1,6 @@
-"""A module whose parameters are views into one flat row, and its gradients views into another.
+"""Models as flat vectors: their state, modules whose parameters are views into one vector, and a network as a function of a state.
 
-Loading a model is three copies, reading it three clones; no ``state_dict`` is made on the way.
+Loading a model is three copies, reading it three clones; no ``state_dict`` is made.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from torch.nn.parameter import UninitializedParameter
 from motley.core.errors import ModelError
 from motley.core.keys import Key
 from motley.core.layout import Entry, Layout
+from motley.tasks.nn import set_stream
 
-__all__ = ["FlatModule", "ModelState", "construct", "hooked", "initial", "layout_of"]
+__all__ = ["FlatModule", "FlatNetwork", "LossGradient", "ModelState", "construct", "hooked", "initial", "layout_of"]
 
 _BUILDING = threading.Lock()  # torch draws weights from one process-wide generator
 _NORMS = (_NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
@@ -28,7 +29,7 @@ _NORMS = (_NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
 
 @dataclass(frozen=True)
 class ModelState:
-    """The three classes of model state (optimisation-and-compression 0.3).
+    """The state of a model: parameters, floating buffers and integer buffers (optimisation-and-compression 0.3).
 
     Parameters
     ----------
@@ -41,15 +42,23 @@ class ModelState:
     counters: Tensor
 
 
-def layout_of(module: nn.Module) -> Layout:
-    """Where each trainable parameter lies in the flat vector, in ``named_parameters()`` order.
+class LossGradient(NamedTuple):
+    """A scalar loss at a model, its gradient ``[D]``, and the model after the pass (its buffers change in training mode)."""
 
-    A parameter shared by two layers is there once, under its first name; frozen ones (``requires_grad=False``) are not there.
+    loss: float
+    gradient: Tensor
+    state: ModelState
+
+
+def layout_of(module: nn.Module) -> Layout:
+    """Return the position of each trainable parameter in the flat vector, in ``named_parameters()`` order.
+
+    A parameter shared by two layers occurs once, under its first name; frozen ones (``requires_grad=False``) do not occur.
 
     Raises
     ------
     ModelError: no trainable parameters, a lazy layer that was never called, complex weights, or two parameters that are
-    different objects over the same memory (they would come apart).
+    different objects over the same memory (they would become independent).
     """
     entries, start, memory = [], 0, []
     for name, parameter in module.named_parameters():
@@ -84,7 +93,7 @@ def _refuse_overlap(memory: list[tuple[int, int, str]]) -> None:
 
 
 class _Buffer(NamedTuple):
-    """A registered buffer: who owns it, under what name, in the module ``full``, and its place in the flat vector."""
+    """A registered buffer: its module, its name there, its full dotted name, and its position in the flat vector."""
 
     owner: nn.Module
     name: str
@@ -94,19 +103,19 @@ class _Buffer(NamedTuple):
 
 
 class FlatModule:
-    """A module over flat vectors.
+    """A module whose parameters, gradients and buffers are views into flat vectors.
 
     Parameters
     ----------
-    module: taken over: its parameters and buffers are moved to ``dtype`` and ``device`` and re-pointed.
+    module: changed in place: its parameters and buffers are moved to ``dtype`` and ``device`` and become views.
     dtype, device: of the parameters, floating buffers and gradients.
 
     Attributes
     ----------
-    w: ``[D]`` parameters; writing to it moves the module. g: ``[D]`` gradients; ``backward`` adds to it (never set
+    w: ``[D]`` parameters; writing to it changes the module. g: ``[D]`` gradients; ``backward`` adds to it (never set
     ``parameter.grad`` to None, zero ``g`` instead). buffers: ``[Bf]``. counters: int64 ``[Bi]``. layout: names of ``w``.
 
-    Buffers registered with ``persistent=False`` and frozen parameters are constants of the module: they do not travel.
+    Buffers registered with ``persistent=False`` and frozen parameters are constants of the module: they are not part of its state.
     """
 
     def __init__(self, module: nn.Module, dtype: torch.dtype = torch.float32, device: str | torch.device = "cpu") -> None:
@@ -124,7 +133,7 @@ class FlatModule:
     def of(
         cls, factory: Callable[[], nn.Module], dtype: torch.dtype = torch.float32, device: str | torch.device = "cpu"
     ) -> FlatModule:
-        """A fresh module whose constants (frozen parameters) are the same every time; its weights are to be loaded."""
+        """Return a fresh module whose constants (frozen parameters) are the same every time; load its weights before use."""
         return cls(construct(factory, 0), dtype, device)
 
     def _point_parameters(self) -> None:
@@ -147,7 +156,7 @@ class FlatModule:
         return row
 
     def load(self, state: ModelState) -> None:
-        """Take these weights and buffers; gradients are left as they are."""
+        """Copy a state into the module; gradients do not change."""
         with torch.no_grad():
             self._gather()
             self.w.copy_(state.x)
@@ -157,19 +166,19 @@ class FlatModule:
                 getattr(buffer.owner, buffer.name).copy_(self.counters[buffer.place].view(buffer.shape))
 
     def state(self) -> ModelState:
-        """A copy of the weights and buffers as they are now."""
+        """Return a copy of the current weights and buffers."""
         with torch.no_grad():
             self._gather()
             return ModelState(self.w.clone(), self.buffers.clone(), self.counters.clone())
 
     def gradient(self, loss: Tensor) -> Tensor:
-        """Gradient of a scalar loss, ``[D]``: ``g`` itself, overwritten by the next call."""
+        """Return the gradient of a scalar loss, ``[D]``: ``g`` itself, overwritten by the next call."""
         self.g.zero_()
         loss.backward()  # type: ignore[no-untyped-call]
         return self.g
 
     def _gather(self) -> None:
-        """Read back buffers that a module replaced instead of changing in place, and integer ones that are not int64."""
+        """Copy back buffers that the module replaced instead of changing in place, and integer ones that are not int64."""
         for buffer, view in self._views:
             now = getattr(buffer.owner, buffer.name)
             if now is not view:
@@ -184,13 +193,13 @@ def _size(buffer: _Buffer) -> int:
 
 
 def _named_buffers(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """Buffers that are part of the model's state."""
+    """Return the buffers that are part of the model's state."""
     kept = module.state_dict(keep_vars=True).keys()
     return ((name, value) for name, value in module.named_buffers() if name in kept)
 
 
 def _buffers(module: nn.Module) -> tuple[list[_Buffer], list[_Buffer], list[_Buffer]]:
-    """Floating, int64 and other whole-number buffers; the places of the last follow those of the second."""
+    """Return floating, int64 and other integer buffers; the positions of the last follow those of the second."""
     kinds: tuple[list[_Buffer], list[_Buffer], list[_Buffer]] = ([], [], [])
     named = list(_named_buffers(module))
     ends = [0, 0, sum(value.numel() for _, value in named if value.dtype == torch.int64)]
@@ -206,17 +215,67 @@ def _buffers(module: nn.Module) -> tuple[list[_Buffer], list[_Buffer], list[_Buf
 
 
 def hooked(module: nn.Module) -> bool:
-    """Whether some layer does more when called than its type says: forward hooks, ``weight_norm`` among them."""
+    """Return whether some layer has forward hooks (``weight_norm`` uses them), which its type does not show."""
     return any(m._forward_hooks or m._forward_pre_hooks for m in module.modules())
 
 
 def construct(factory: Callable[[], nn.Module], seed: int) -> nn.Module:
-    """A fresh module, its weights drawn from ``seed``; torch's process-wide generator is left as it was."""
+    """Return a fresh module with weights drawn from ``seed``; torch's process-wide generator is restored."""
     with _BUILDING, torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         return factory()
 
 
 def initial(factory: Callable[[], nn.Module], key: Key, dtype: torch.dtype = torch.float32) -> ModelState:
-    """The model a run starts from: a function of the key alone, on the CPU; the same numbers in every ``dtype``."""
+    """Return the initial model of a run: a function of the key alone, on the CPU; the same numbers in every ``dtype``."""
     return FlatModule(construct(factory, key.words()[0] >> 1), dtype).state()
+
+
+class FlatNetwork:
+    """A network as a function of a model state, for server rules that compute outputs and gradients; one reusable module.
+
+    States may be on any device; results are on ``device``.
+
+    Parameters
+    ----------
+    factory: makes fresh modules. dtype, device: of the arithmetic. chunk: batch size of :meth:`outputs`.
+
+    Example
+    -------
+    >>> network = FlatNetwork(lambda: nn.Linear(2, 1, bias=False), torch.float64)
+    >>> state = ModelState(torch.tensor([3.0, 4.0]).double(), torch.zeros(0), torch.zeros(0, dtype=torch.int64))
+    >>> network.loss_gradient(state, torch.ones(1, 2).double(), lambda outputs: outputs.sum())[:2]
+    (7.0, tensor([1., 1.], dtype=torch.float64))
+    """
+
+    def __init__(
+        self,
+        factory: Callable[[], nn.Module],
+        dtype: torch.dtype = torch.float32,
+        device: str | torch.device = "cpu",
+        chunk: int = 256,
+    ) -> None:
+        self.flat = FlatModule.of(factory, dtype, device)
+        self.chunk = chunk
+
+    def outputs(self, state: ModelState, inputs: Tensor) -> Tensor:
+        """Return the outputs ``[B, ...]`` in eval mode, without gradients."""
+        self.flat.load(state)
+        self.flat.module.eval()
+        with torch.no_grad():
+            return torch.cat([self.flat.module(some) for some in torch.split(inputs, self.chunk)])
+
+    def loss_gradient(
+        self, state: ModelState, inputs: Tensor, loss: Callable[[Tensor], Tensor], training: Key | None = None
+    ) -> LossGradient:
+        """Return a scalar ``loss`` of the outputs and its gradient, in eval mode, or in training mode if a key for dropout is given.
+
+        A single sample has no variance, so it is evaluated in eval mode."""
+        self.flat.load(state)
+        module = self.flat.module
+        module.train(training is not None and len(inputs) > 1)
+        if training is not None:
+            set_stream(module, training)
+        value = loss(module(inputs))
+        gradient = self.flat.gradient(value).clone()
+        return LossGradient(float(value.detach()), gradient, self.flat.state())

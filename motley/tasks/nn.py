@@ -1,4 +1,4 @@
-"""Layers that draw random numbers, keyed by the job instead of torch's process-wide generator."""
+"""Layers that draw random numbers from a job's own key instead of torch's process-wide generator."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
+from typing_extensions import override
 
 from motley.core.errors import ConfigError, ModelError
 from motley.core.keys import Key
@@ -15,15 +16,15 @@ __all__ = ["Dropout", "replace_stochastic", "require_keyed", "set_stream", "stoc
 
 
 class Dropout(nn.Module):
-    """``torch.nn.Dropout`` with masks from the job's own stream: the same job gives the same masks on any thread.
+    """``torch.nn.Dropout`` whose masks come from the job's own key: the same job has the same masks on any thread.
 
     Parameters
     ----------
     p: share of values set to zero, in [0, 1); the others are divided by ``1 - p``.
     channels: drop whole channels of ``[B, C, ...]`` (``torch.nn.Dropout1d``, ``2d``, ``3d``) instead of single values.
 
-    Before training, :func:`set_stream` gives every such layer of a module its stream; masks then follow one another from
-    step to step. Drawn in float32 whatever the dtype, so that float32 and float64 runs see the same masks.
+    Before training, :func:`set_stream` gives every such layer of a module its generator, which then draws the masks of all steps.
+    Masks are drawn in float32 whatever the dtype, so that float32 and float64 runs have the same ones.
     """
 
     def __init__(self, p: float = 0.5, channels: bool = False) -> None:
@@ -36,38 +37,39 @@ class Dropout(nn.Module):
         self._generator: torch.Generator | None = None
 
     def reseed(self, key: Key) -> None:
-        """Start this layer's stream of masks anew."""
+        """Restart this layer's masks from a key."""
         self._seed = key.words()[0] >> 1
         if self._generator is not None:
             self._generator.manual_seed(self._seed)
 
     def _stream(self, device: torch.device) -> torch.Generator:
         if self._seed is None:
-            raise ModelError("a Dropout in training mode has no stream; call motley.tasks.nn.set_stream(module, key) first")
+            raise ModelError("a Dropout in training mode has no key; call motley.tasks.nn.set_stream(module, key) first")
         if self._generator is None or self._generator.device != device:
             self._generator = torch.Generator(device).manual_seed(self._seed)
         return self._generator
 
+    @override
     def forward(self, x: Tensor) -> Tensor:
-        """``x`` in evaluation mode, a masked and rescaled ``x`` in training mode; any shape with the batch first."""
+        """Return ``x`` in evaluation mode, the masked and rescaled ``x`` in training mode; any shape with the batch first."""
         if not self.training or self.p == 0.0:
             return x
         shape = (*x.shape[:2], *(1,) * (x.dim() - 2)) if self.channels else x.shape
         keep = torch.rand(shape, generator=self._stream(x.device), device=x.device) >= self.p
         return x * (keep.to(x.dtype) / (1.0 - self.p))
 
+    @override
     def extra_repr(self) -> str:
-        """Options, for ``print(module)``."""
         return f"p={self.p}, channels={self.channels}"
 
 
 def stochastic_layers(module: nn.Module) -> list[Dropout]:
-    """The layers of a module that draw while training; empty for a deterministic module."""
+    """Return the layers of a module that draw random numbers in training; empty for a deterministic module."""
     return [layer for layer in module.modules() if isinstance(layer, Dropout) and layer.p > 0]
 
 
 def set_stream(module: nn.Module, key: Key) -> None:
-    """Give every random layer of a module its own stream under ``key`` (a job's key of purpose ``dropout``)."""
+    """Give every random layer of a module its own key, folded from ``key`` (a job's key of purpose ``dropout``)."""
     for index, layer in enumerate(stochastic_layers(module)):
         layer.reseed(key.fold(index))
 
@@ -76,18 +78,18 @@ _CHANNELS = {nn.Dropout: False, nn.Dropout1d: True, nn.Dropout2d: True, nn.Dropo
 
 
 def replace_stochastic(module: nn.Module) -> nn.Module:
-    """The module with torch's dropout layers exchanged for ours, in place.
+    """Replace torch's dropout layers in a module by :class:`Dropout`, in place, and return the module.
 
     Raises
     ------
-    ModelError: a layer that draws random numbers in a way that cannot be keyed, by its name.
+    ModelError: a layer draws random numbers that cannot be tied to a key; the message names it.
     """
     if type(module) in _CHANNELS:
-        return _ours(module)
+        return _keyed(module)
     for name, layer in list(module.named_modules(remove_duplicate=True)):
         for child_name, child in list(layer.named_children()):
             if type(child) in _CHANNELS:
-                setattr(layer, child_name, _ours(child))
+                setattr(layer, child_name, _keyed(child))
         reason = _unkeyed(layer)
         if reason:
             raise ModelError(
@@ -97,13 +99,13 @@ def replace_stochastic(module: nn.Module) -> nn.Module:
     return module
 
 
-def _ours(layer: nn.Module) -> Dropout:
-    ours = Dropout(float(getattr(layer, "p")), _CHANNELS[type(layer)])  # type: ignore[index]  # noqa: B009
-    return ours.train(layer.training)
+def _keyed(layer: nn.Module) -> Dropout:
+    keyed = Dropout(float(getattr(layer, "p")), _CHANNELS[type(layer)])  # type: ignore[index]  # noqa: B009
+    return keyed.train(layer.training)
 
 
 def _unkeyed(layer: nn.Module) -> str | None:
-    """How a layer draws from torch's process-wide generator, or None."""
+    """Return how a layer draws from torch's process-wide generator; None if it does not."""
     if isinstance(layer, _DropoutNd) and type(layer) not in _CHANNELS and layer.p > 0:
         return f"drops values (p = {layer.p})"
     if isinstance(layer, nn.RReLU):
@@ -118,13 +120,9 @@ def _unkeyed(layer: nn.Module) -> str | None:
 
 
 def require_keyed(module: nn.Module, forward: Callable[[nn.Module], object]) -> None:
-    """Run ``forward`` on the module in training mode and refuse it if torch's process-wide generator was used.
+    """Run ``forward`` on the module in training mode; raise ModelError if it used torch's process-wide generator.
 
-    This finds what no list of layer types can: ``F.dropout`` or ``torch.rand`` inside a module's own ``forward``.
-
-    Raises
-    ------
-    ModelError: the generator moved.
+    This finds cases that no list of layer types can: ``F.dropout`` or ``torch.rand`` inside a module's own ``forward``.
     """
     set_stream(module, Key(0))
     training = module.training

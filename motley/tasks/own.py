@@ -1,4 +1,4 @@
-"""A user's own federation and model: arrays per client, one array with client ids, or one file per client; any ``nn.Module``.
+"""Federations and models of your own: arrays per client, one array with client ids, or one file per client; any ``nn.Module``.
 
 >>> import numpy as np
 >>> from torch import nn
@@ -22,15 +22,16 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
+from typing_extensions import override
 
 from motley.core.errors import ConfigError, DataError, ModelError
 from motley.core.keys import Key
 from motley.core.ragged import Ragged
-from motley.tasks.base import Federation, Pool, Task, TaskSource, Transform
-from motley.tasks.federate import Split, divisible, federate
+from motley.tasks.base import Dataset, Federation, Task, TaskSource, Transform
+from motley.tasks.federate import Split, federate, partition_input
 from motley.tasks.flat import construct, layout_of
 from motley.tasks.nn import replace_stochastic, require_keyed
-from motley.tasks.tables import feature_names, make_pool, read_columns
+from motley.tasks.tables import feature_names, make_dataset, read_columns
 
 __all__ = ["Own", "fingerprint", "from_arrays", "from_clients", "from_files", "own_task"]
 
@@ -39,30 +40,30 @@ Where = Literal["client", "global"]
 
 @dataclass(frozen=True)
 class Own(TaskSource):
-    """Data and a model made in Python, given beside the experiment: ``motley.run(experiment, task=own_task(...))``.
+    """Data and a model made in Python, passed beside the experiment: ``motley.run(experiment, task=own_task(...))``.
 
     Parameters
     ----------
-    fingerprint: of the data and the model's parameters; filled in by ``motley.run``, so that the run's id covers them.
+    fingerprint: hash of the data and the model's parameters, set by ``motley.run``, so that the run id depends on them.
     """
 
     fingerprint: str = ""
 
-    def pool(self, key: Key, population: int, folder: Path | None = None) -> Pool:
-        """Nothing to read: refused with the line that helps."""
+    @override
+    def load(self, key: Key, population: int, folder: Path | None = None) -> Dataset:
         raise ConfigError(
             "this task's data and model are Python objects; use motley.run(experiment, task=own_task(...))", "task"
         )
 
-    def factory(self, pool: Pool) -> Callable[[], nn.Module]:
-        """As :meth:`pool`."""
+    @override
+    def factory(self, dataset: Dataset) -> Callable[[], nn.Module]:
         raise ConfigError(
             "this task's data and model are Python objects; use motley.run(experiment, task=own_task(...))", "task"
         )
 
 
 def fingerprint(task: Task) -> str:
-    """Twelve hex digits of a hash over the samples, whose they are, and the names and shapes of the parameters (not the code)."""
+    """Return twelve hex digits of a hash over the samples, their clients, and the parameters' names and shapes (not the code)."""
     digest = hashlib.blake2b(repr((task.loss, task.metric, task.layout)).encode(), digest_size=6)
     data = task.federation
     ragged = [part for parts in (data.train, data.validation, data.test) for part in (parts.offsets, parts.values)]
@@ -82,11 +83,11 @@ def from_arrays(
     validation: float = 0.0,
     seed: int = 0,
 ) -> Federation:
-    """A federation from one array with a client id per row.
+    """Return a federation from one array with a client id per row.
 
     Parameters
     ----------
-    x: ``[n, ...]`` model inputs. y: ``[n]`` classes (numbers 0 .. C - 1, or words), or numbers ``[n]``, ``[n, d]`` with
+    x: ``[n, ...]`` model inputs. y: ``[n]`` classes (numbers 0 .. C - 1, or strings), or numbers ``[n]``, ``[n, d]`` with
     ``regression``. client: ``[n]`` numbers or strings; clients are numbered in sorted order.
     test, test_fraction, validation: see :class:`~motley.tasks.federate.Split`. seed: of the split.
 
@@ -94,8 +95,8 @@ def from_arrays(
     ------
     DataError: NaN features, labels out of range, lengths that differ. ConfigError: shares out of range.
     """
-    pool = make_pool(_array(x), _array(y), _array(client), not regression, "the arrays given")
-    return _federation(pool, Split(test, test_fraction, validation), seed)
+    dataset = make_dataset(_array(x), _array(y), _array(client), not regression, "the arrays given")
+    return _federation(dataset, Split(test, test_fraction, validation), seed)
 
 
 def from_clients(
@@ -107,7 +108,7 @@ def from_clients(
     validation: float = 0.0,
     seed: int = 0,
 ) -> Federation:
-    """A federation from a list of ``(x, y)``, client 0 first; the rest as :func:`from_arrays`."""
+    """Return a federation from a list of ``(x, y)``, client 0 first; other parameters as in :func:`from_arrays`."""
     parts = [(*_pair(pair, k), f"client {k}") for k, pair in enumerate(clients)]
     return _federation(_joined(parts, regression), Split(test, test_fraction, validation), seed)
 
@@ -122,12 +123,13 @@ def from_files(
     validation: float = 0.0,
     seed: int = 0,
 ) -> Federation:
-    """A federation from a folder with one ``.npz`` (arrays ``x``, ``y``), ``.parquet`` or ``.csv`` file per client, or with one
-    sub-folder of such files per client; clients in the order of their names.
+    """Return a federation from a folder with one file or one sub-folder of files per client, in the order of their names.
+
+    Files are ``.npz`` (arrays ``x``, ``y``), ``.parquet`` or ``.csv``.
 
     Parameters
     ----------
-    label: the column of targets in ``.parquet`` and ``.csv``. The rest as :func:`from_arrays`.
+    label: the column of targets in ``.parquet`` and ``.csv``. Other parameters as in :func:`from_arrays`.
     """
     root = Path(folder)
     files = [(name, path) for name, paths in _client_files(root) for path in paths]
@@ -145,17 +147,17 @@ def own_task(
     transform: Transform | None = None,
     name: str = "own",
 ) -> Task:
-    """A task of one's own data and model.
+    """Return a task of your own data and model.
 
     Parameters
     ----------
-    model: makes a fresh module; torch's dropout layers in it are exchanged for ones keyed by the job.
+    model: makes a fresh module; torch's dropout layers in it are replaced by layers that draw from the job's key.
     loss: catalogue name; ``cross_entropy`` for classes and ``half_squared_error`` for numbers unless given.
-    transform: raw batch to model input; see :data:`~motley.tasks.base.Transform`.
+    transform: maps a raw batch to model input; see :data:`~motley.tasks.base.Transform`.
 
     Raises
     ------
-    ModelError: a random layer that cannot be keyed, a module that cannot take the data, or outputs of the wrong shape.
+    ModelError: a random layer that cannot be tied to a key, a module that cannot take the data, or outputs of the wrong shape.
     """
     if isinstance(model, nn.Module):
         raise ModelError("got a module; give a function that makes a fresh one, e.g. lambda: copy.deepcopy(module)")
@@ -173,7 +175,7 @@ def own_task(
 
 
 def _made(model: Callable[[], nn.Module]) -> nn.Module:
-    """A fresh module whose random layers are keyed."""
+    """Return a fresh module whose random layers draw from keys."""
     made = model()
     if not isinstance(made, nn.Module):
         raise ModelError(f"the function that makes the model gave {type(made).__name__}; expected a torch.nn.Module")
@@ -181,7 +183,7 @@ def _made(model: Callable[[], nn.Module]) -> nn.Module:
 
 
 def _try(make: Callable[[], nn.Module], federation: Federation, transform: Transform | None) -> None:
-    """Two samples through two fresh modules in training mode: the same weights must say the same."""
+    """Check that two fresh modules with the same weights give the same outputs in training mode."""
     batch = _two_samples(federation, transform)
     want = federation.classes or federation.y.shape[1]
     first, second = (_outputs(construct(make, 0), batch, want) for _ in range(2))
@@ -194,17 +196,17 @@ def _try(make: Callable[[], nn.Module], federation: Federation, transform: Trans
 
 def _two_samples(federation: Federation, transform: Transform | None) -> Tensor:
     mine = federation.train.values[:2]
-    batch = federation.x[torch.from_numpy(mine)] if len(mine) else federation.x[:2]  # a server that only tests
+    batch = federation.x[torch.from_numpy(mine)] if len(mine) else federation.x[:2]  # a federation with test samples only
     shape = list(batch.shape)
     try:
         batch = transform(batch, None) if transform else batch
         return (batch if len(batch) > 1 else batch.repeat(2, *(1,) * (batch.dim() - 1))).float()
-    except Exception as error:  # whatever a user's transform may raise, or give
+    except Exception as error:  # a user's transform may raise or return anything
         raise ModelError(f"the transform cannot take a batch of shape {shape}: {_reason(error)}") from error
 
 
 def _outputs(module: nn.Module, batch: Tensor, want: int) -> Tensor:
-    """What the module makes of a batch, ``[B, want]`` or wider."""
+    """Return the module's outputs for a batch, ``[B, want]`` or wider."""
     found: list[Any] = []
 
     def forward(fresh: nn.Module) -> None:
@@ -216,7 +218,7 @@ def _outputs(module: nn.Module, batch: Tensor, want: int) -> Tensor:
         require_keyed(module, forward)
     except ModelError:
         raise
-    except Exception as error:  # whatever a user's forward may raise
+    except Exception as error:  # a user's forward may raise anything
         raise ModelError(f"the {kind} cannot take a batch of shape {list(batch.shape)}: {_reason(error)}") from error
     out = found[0]
     if not isinstance(out, Tensor) or out.dim() != 2 or len(out) != len(batch) or out.shape[1] < want:
@@ -241,7 +243,7 @@ def _array(values: ArrayLike) -> NDArray[Any]:
 
 
 def _pair(pair: Any, k: int) -> tuple[NDArray[Any], NDArray[Any]]:
-    """One client's samples and labels."""
+    """Return one client's samples and labels."""
     if not isinstance(pair, tuple | list) or len(pair) != 2:
         raise DataError(f"client {k} is a {type(pair).__name__}; expected a pair (x, y) of arrays")
     x, y = _array(pair[0]), _array(pair[1])
@@ -250,8 +252,8 @@ def _pair(pair: Any, k: int) -> tuple[NDArray[Any], NDArray[Any]]:
     return x, y
 
 
-def _joined(parts: Sequence[tuple[NDArray[Any], NDArray[Any], str]], regression: bool) -> Pool:
-    """One pool of the parts; parts of the same client carry the same name and lie side by side."""
+def _joined(parts: Sequence[tuple[NDArray[Any], NDArray[Any], str]], regression: bool) -> Dataset:
+    """Return one data set of the parts; parts with the same name belong to the same client and are adjacent."""
     if not parts:
         raise DataError("there are no clients")
     for x, y, name in parts:
@@ -262,11 +264,11 @@ def _joined(parts: Sequence[tuple[NDArray[Any], NDArray[Any], str]], regression:
     number = {name: index for index, name in enumerate(dict.fromkeys(name for _, _, name in parts))}
     client = np.concatenate([np.full(len(y), number[name]) for _, y, name in parts])
     x, y = (np.concatenate([part[i] for part in parts]) for i in (0, 1))
-    return make_pool(x, y, client, not regression, "the clients given")
+    return make_dataset(x, y, client, not regression, "the clients given")
 
 
 def _client_files(root: Path) -> list[tuple[str, list[Path]]]:
-    """Name and files of every client."""
+    """Return name and files of every client."""
     if not root.is_dir():
         raise DataError(f"{root} is not a folder")
     kinds = (".npz", ".parquet", ".csv")
@@ -282,11 +284,11 @@ def _client_files(root: Path) -> list[tuple[str, list[Path]]]:
     return found
 
 
-def _federation(pool: Pool, split: Split, seed: int) -> Federation:
-    """Natural clients, each with its own rows."""
+def _federation(dataset: Dataset, split: Split, seed: int) -> Federation:
+    """Return the federation of the natural clients."""
     key = Key(seed).fold("split")
-    rows = divisible(pool, split, key)
-    owner = rows.groups if rows.groups is not None else np.zeros(len(rows.divide), np.int64)
+    rows = partition_input(dataset, split, key)
+    owner = rows.groups if rows.groups is not None else np.zeros(len(rows.rows), np.int64)
     order = np.argsort(owner, kind="stable")
-    sizes = np.bincount(owner, minlength=int(pool.groups.max()) + 1 if pool.groups is not None else 1)
-    return federate(pool, rows, Ragged(np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)]), order), split, key)
+    sizes = np.bincount(owner, minlength=int(dataset.groups.max()) + 1 if dataset.groups is not None else 1)
+    return federate(dataset, rows, Ragged(np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)]), order), split, key)

@@ -1,4 +1,4 @@
-"""Pixels to model input: standardising and augmenting whole batches at once, on the batch's own device."""
+"""From pixels to model input: scaling and augmentation of whole batches, on the batch's own device."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from torch import Tensor
 
 from motley.core.keys import Key
 
-__all__ = ["Scaling", "Shown", "crop_flip", "statistics", "top"]
+__all__ = ["ImageTransform", "Scaling", "crop_flip", "statistics", "top"]
 
 
 def top(x: Tensor) -> float:
-    """What white is in stored units."""
+    """Return the value of white in stored units."""
     return 255.0 if x.dtype == torch.uint8 else 1.0
 
 
 def statistics(x: Tensor, rows: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
-    """Mean and deviation per channel of these rows of ``[n, C, H, W]``, in stored units, float64 ``[C]``; exact for uint8."""
+    """Return mean and deviation per channel of these rows of ``[n, C, H, W]``, in stored units, float64 ``[C]``; exact for uint8."""
     channels = x.shape[1]
     if x.dtype == torch.uint8:
         values = np.arange(256, dtype=np.float64)
@@ -46,17 +46,17 @@ class Scaling:
 
     @classmethod
     def unit(cls, x: Tensor) -> Scaling:
-        """Pixels to [0, 1]: uint8 divided by 255, floats left as they are."""
+        """Return the scaling of pixels to [0, 1]: uint8 divided by 255, floats unchanged."""
         return cls(torch.zeros(x.shape[1]), torch.full((x.shape[1],), top(x)))
 
     @classmethod
     def standard(cls, x: Tensor, rows: NDArray[np.int64]) -> Scaling:
-        """Each channel to mean 0 and deviation 1 over these rows; a constant channel is only centred."""
+        """Return the scaling of each channel to mean 0 and standard deviation 1 over ``rows``; a constant channel is only centred."""
         mean, deviation = statistics(x, rows)
         return cls(mean.float(), torch.where(deviation > 0, deviation, 1.0).float())
 
     def __call__(self, x: Tensor) -> Tensor:
-        """float32, the shape of ``x`` (``[B, C, ...]``)."""
+        """Return the scaled batch: float32, the shape of ``x`` (``[B, C, ...]``)."""
         shape = (1, -1, *(1,) * (x.dim() - 2))
         shift, scale = (t.to(x.device).view(shape) for t in (self.shift, self.scale))
         out = x.to(torch.float32, copy=True)
@@ -64,9 +64,9 @@ class Scaling:
 
 
 def crop_flip(x: Tensor, key: Key, padding: int = 4) -> Tensor:
-    """Random crop of the padded image (black border) and random horizontal flip, each image its own; one gather per batch.
+    """Return randomly cropped images (of the image padded with black) with random horizontal flips, drawn for each image.
 
-    ``x``: ``[B, C, H, W]``, any dtype, 0 being black; the same shape and dtype come back.
+    ``x``: ``[B, C, H, W]``, any dtype, 0 being black; the result has the same shape and dtype.
     """
     batch, channels, height, width = x.shape
     rng = key.numpy()
@@ -83,14 +83,14 @@ def crop_flip(x: Tensor, key: Key, padding: int = 4) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Shown:
-    """The transform of an image task: augment the raw pixels (when a key is given), then scale."""
+class ImageTransform:
+    """The transform of an image task: augment the raw pixels (if a key is given), then scale."""
 
     scaling: Scaling
     augment: bool
 
     def __call__(self, x: Tensor, key: Key | None) -> Tensor:
-        """Raw ``[B, C, H, W]`` to float32 of the same shape."""
+        """Map raw pixels ``[B, C, H, W]`` to float32 of the same shape."""
         if self.augment and key is not None:
             x = crop_flip(x, key)
         return self.scaling(x)

@@ -1,8 +1,8 @@
-"""``task = { name = "quadratic" }``: clients whose objectives are parabolas, so that limits are known in closed form.
+"""Clients with quadratic objectives, whose limits are known in closed form: ``task = { name = "quadratic" }``.
 
-Client k minimises ``f_k(w) = a_k / 2 * ||w - m_k||^2``. It is written as a linear layer without bias from one input to d
+Client k minimises ``f_k(w) = a_k / 2 * ||w - m_k||^2``. It is represented by a linear layer without bias from one input to d
 outputs (so ``w`` is its weight), the sample ``x = sqrt(a_k)``, ``y = sqrt(a_k) m_k`` and half the squared error:
-``||w x - y||^2 / 2 = a_k / 2 * ||w - m_k||^2``. Every engine runs it like any other model.
+``||w x - y||^2 / 2 = a_k / 2 * ||w - m_k||^2``. Engines treat it like any other model.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from torch import nn
+from typing_extensions import override
 
 from motley.core.arrays import Floats
 from motley.core.errors import ConfigError
 from motley.core.keys import Key
-from motley.tasks.base import Pool, TaskSource
+from motley.tasks.base import Dataset, TaskSource
 from motley.tasks.models import Linear
 
 __all__ = ["Quadratic", "fedavg_fixed_point", "fedavg_round", "fednova_fixed_point", "minimum"]
@@ -29,7 +30,7 @@ __all__ = ["Quadratic", "fedavg_fixed_point", "fedavg_round", "fednova_fixed_poi
 
 @dataclass(frozen=True)
 class Quadratic(TaskSource):
-    """Parabolas with known minima; natural clients, one per client of the population.
+    """Quadratic objectives with known minima; natural clients.
 
     Parameters
     ----------
@@ -58,8 +59,9 @@ class Quadratic(TaskSource):
         if any(n < 1 for n in self.examples):
             raise ConfigError(f"examples: got {list(self.examples)}; expected at least 1 each")
 
-    def pool(self, key: Key, population: int, folder: Path | None = None) -> Pool:
-        """``n_k`` equal training rows and one test row per client; float64, so that closed forms hold to rounding."""
+    @override
+    def load(self, key: Key, population: int, folder: Path | None = None) -> Dataset:
+        """Return ``n_k`` equal training rows and one test row per client; float64, so that closed forms hold up to rounding."""
         a = self._per_client("curvatures", self.curvatures, np.ones(population))
         minima = self._per_client("minima", self.minima, self.spread * key.normal(np.arange(population), self.dim).ravel())
         count = self._per_client("examples", self.examples, np.ones(population)).astype(np.int64)
@@ -68,7 +70,7 @@ class Quadratic(TaskSource):
         root = np.sqrt(a)[client, None]
         y = root * minima.reshape(population, self.dim)[client]
         note = {"data": f"parabolas in {self.dim} dimensions"}
-        return Pool(torch.from_numpy(root), torch.from_numpy(y), None, test, client, (), note)
+        return Dataset(torch.from_numpy(root), torch.from_numpy(y), None, test, client, (), note)
 
     @staticmethod
     def _per_client(name: str, given: tuple[float, ...], default: Floats) -> Floats:
@@ -76,18 +78,18 @@ class Quadratic(TaskSource):
             raise ConfigError(f"got {len(given)} numbers; this population needs {len(default)}", f"task.{name}")
         return np.asarray(given, dtype=np.float64) if given else default
 
-    def factory(self, pool: Pool) -> Callable[[], nn.Module]:
-        """``Flatten, Linear(1, d, bias=False)``."""
+    @override
+    def factory(self, dataset: Dataset) -> Callable[[], nn.Module]:
         return partial(Linear(bias=False).build, (1,), self.dim)
 
 
 def minimum(p: ArrayLike, a: ArrayLike, m: ArrayLike) -> Floats:
-    """Minimum of ``sum p_k f_k``: ``sum p_k a_k m_k / sum p_k a_k``; ``p``, ``a`` ``[K]``, ``m`` ``[K]`` or ``[K, d]``."""
+    """Return the minimum of ``sum p_k f_k``: ``sum p_k a_k m_k / sum p_k a_k``; ``p``, ``a`` ``[K]``, ``m`` ``[K]`` or ``[K, d]``."""
     return np.asarray(np.average(np.asarray(m, float), axis=0, weights=np.asarray(p, float) * np.asarray(a, float)))
 
 
 def fedavg_round(w: ArrayLike, p: ArrayLike, a: ArrayLike, m: ArrayLike, steps: ArrayLike, lr: float) -> Floats:
-    """The model after one round of FedAvg in which everybody takes ``steps_k`` full-batch steps, weights ``p`` (summing to 1).
+    """Return the model after one round of FedAvg in which client k takes ``steps_k`` full-batch steps, weights ``p`` (summing to 1).
 
     A step is ``w - lr a_k (w - m_k)``, so after tau of them ``w_k = m_k + (1 - lr a_k)^tau (w - m_k)``.
     """
@@ -98,7 +100,7 @@ def fedavg_round(w: ArrayLike, p: ArrayLike, a: ArrayLike, m: ArrayLike, steps: 
 
 
 def fedavg_fixed_point(p: ArrayLike, a: ArrayLike, m: ArrayLike, steps: ArrayLike, lr: float) -> Floats:
-    """Where FedAvg with everybody and weights ``p`` stands still:
+    """Return the fixed point of FedAvg with all clients and weights ``p``:
     ``sum p_k (1 - (1 - lr a_k)^tau_k) m_k / sum p_k (1 - (1 - lr a_k)^tau_k)`` (optimisation-and-compression A1, test 0).
 
     Example
@@ -111,7 +113,7 @@ def fedavg_fixed_point(p: ArrayLike, a: ArrayLike, m: ArrayLike, steps: ArrayLik
 
 
 def fednova_fixed_point(p: ArrayLike, a: ArrayLike, m: ArrayLike, steps: ArrayLike, lr: float) -> Floats:
-    """The same for FedNova, which divides each client's progress by its steps (A4, test iii).
+    """Return the fixed point of FedNova, which divides each client's progress by its steps (A4, test iii).
 
     Example
     -------

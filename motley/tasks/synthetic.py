@@ -1,4 +1,4 @@
-"""``task = { name = "synthetic", alpha = 1, beta = 1 }``: Synthetic(alpha, beta) of Li et al., MLSys 2020 (arXiv 1812.06127).
+"""Synthetic(alpha, beta) of Li et al., MLSys 2020 (arXiv 1812.06127): ``task = { name = "synthetic", alpha = 1, beta = 1 }``.
 
 For client k: ``u ~ N(0, alpha)``, ``B ~ N(0, beta)``; ``v_j ~ N(B, 1)``; ``W_ij, b_i ~ N(u, 1)``; a sample is
 ``x ~ N(v, diag(j^-1.2))``, ``y = argmax(W x + b)``. The authors' code passes alpha and beta as standard deviations (the paper
@@ -16,11 +16,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
+from typing_extensions import override
 
 from motley.core.arrays import Floats
 from motley.core.errors import ConfigError
 from motley.core.keys import Key
-from motley.tasks.base import Pool, TaskSource
+from motley.tasks.base import Dataset, TaskSource
 from motley.tasks.models import factory
 
 __all__ = ["Synthetic"]
@@ -28,7 +29,7 @@ __all__ = ["Synthetic"]
 
 @dataclass(frozen=True)
 class Synthetic(TaskSource):
-    """Clients with their own linear rule (alpha) and their own place in space (beta); natural clients.
+    """Clients with their own linear rule (alpha) and their own feature mean (beta); natural clients.
 
     Parameters
     ----------
@@ -38,9 +39,9 @@ class Synthetic(TaskSource):
         ``equal``: ``examples`` each.
     examples: see ``sizes``. dim, classes: 60 and 10 in the paper. model: a name or record of a model.
     own_test: the first nine tenths of a client's samples (rounded down) are for training, the rest is its own test part, as in the
-        authors' code; False leaves it to ``split``, like other data.
+        authors' code; False: ``split`` decides, as for other data.
 
-    Clients stay as they are made with ``partition = "by_writer"``; any other partition mixes their samples.
+    ``partition = "by_writer"`` keeps these clients; any other partition mixes their samples.
     """
 
     makes_clients: ClassVar[bool] = True
@@ -63,8 +64,9 @@ class Synthetic(TaskSource):
             if getattr(self, name) < least:
                 raise ConfigError(f"{name}: got {getattr(self, name)}; expected at least {least}")
 
-    def pool(self, key: Key, population: int, folder: Path | None = None) -> Pool:
-        """All clients' samples, client by client; a client's samples depend on its number alone."""
+    @override
+    def load(self, key: Key, population: int, folder: Path | None = None) -> Dataset:
+        """Return all clients' samples, client by client; a client's samples depend on its id alone."""
         count = self._sizes(key.fold("sizes"), population)
         starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(count)])
         x = np.empty((starts[-1], self.dim), np.float32)
@@ -78,7 +80,7 @@ class Synthetic(TaskSource):
         test = self.own_test & (place >= np.floor(0.9 * count + 1e-6)[client])
         law = "IID" if self.iid else f"({self.alpha:g}, {self.beta:g})"
         note = {"data": f"Synthetic {law}, {self.sizes} sizes, largest client {count.max()} of {starts[-1]} samples"}
-        return Pool(torch.from_numpy(x), torch.from_numpy(y), self.classes, test, client, (), note)
+        return Dataset(torch.from_numpy(x), torch.from_numpy(y), self.classes, test, client, (), note)
 
     def _sizes(self, key: Key, population: int) -> NDArray[np.int64]:
         if self.sizes == "equal":
@@ -86,15 +88,15 @@ class Synthetic(TaskSource):
         return np.exp(4.0 + 2.0 * key.normal(np.arange(population))[:, 0]).astype(np.int64) + 50
 
     def _client(self, key: Key, root: Key, n: int, u: float, centre: float) -> tuple[Floats, NDArray[np.int64]]:
-        """Samples ``[n, dim]`` and labels ``[n]`` of one client."""
+        """Return samples ``[n, dim]`` and labels ``[n]`` of one client."""
         rng = key.numpy()
         rule = root.fold("rule").numpy() if self.iid else rng
         v = np.zeros(self.dim) if self.iid else rng.normal(centre, 1.0, self.dim)
         w = rule.normal(0.0 if self.iid else u, 1.0, (self.dim, self.classes))
         b = rule.normal(0.0 if self.iid else u, 1.0, self.classes)
-        x = v + rng.standard_normal((n, self.dim)) * np.arange(1, self.dim + 1) ** -0.6  # deviation: root of j^-1.2
+        x = v + rng.standard_normal((n, self.dim)) * np.arange(1, self.dim + 1) ** -0.6  # standard deviation: root of j^-1.2
         return x, np.argmax(x @ w + b, axis=1)
 
-    def factory(self, pool: Pool) -> Callable[[], nn.Module]:
-        """Modules for ``dim`` inputs and ``classes`` outputs."""
+    @override
+    def factory(self, dataset: Dataset) -> Callable[[], nn.Module]:
         return factory(self.model, (self.dim,), self.classes)

@@ -1,4 +1,4 @@
-"""Tables of numbers with a column of labels: Parquet and CSV files, ``.npz``, and scikit-learn's own small sets."""
+"""Readers of tables of numbers with a column of labels: Parquet, CSV, ``.npz``, and scikit-learn's own small sets."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ import torch
 from numpy.typing import NDArray
 
 from motley.core.errors import DataError, suggest
-from motley.tasks.base import Pool
+from motley.tasks.base import Dataset
 from motley.tasks.formats.checks import class_labels, features, grouped
-from motley.tasks.packs import arrays
+from motley.tasks.formats.npz import arrays
 
-__all__ = ["BUILTIN", "Columns", "feature_names", "make_pool", "read_columns", "read_table", "standardised"]
+__all__ = ["BUILTIN", "Columns", "feature_names", "make_dataset", "read_columns", "read_table", "standardised"]
 
 BUILTIN = ("breast_cancer", "diabetes", "iris", "wine")
-"""Sets that scikit-learn carries; ``diabetes`` has a number as its target."""
+"""Data sets of scikit-learn; ``diabetes`` has a number as its target."""
 
 Columns = tuple[NDArray[Any], NDArray[Any], NDArray[Any] | None]
 """Features ``[n, ...]``, targets ``[n]`` or ``[n, d]``, client ids ``[n]`` or None."""
 
 
-def read_table(data: str, label: str, client: str | None, classes: bool) -> Pool:
-    """A pool from a name of :data:`BUILTIN` or a path to an ``.npz``, ``.parquet`` or ``.csv`` file.
+def read_table(data: str, label: str, client: str | None, classes: bool) -> Dataset:
+    """Return the data set of a name of :data:`BUILTIN` or a path to an ``.npz``, ``.parquet`` or ``.csv`` file.
 
     Parameters
     ----------
-    label, client: names of columns (of arrays ``y`` and ``client`` in an ``.npz``, whatever they are called here).
-    classes: targets are classes; else numbers.
+    label, client: names of columns (an ``.npz`` always has the arrays ``y`` and ``client``).
+    classes: whether targets are classes; else numbers.
     """
     if data in BUILTIN:
         return _builtin(data, classes)
@@ -41,11 +41,11 @@ def read_table(data: str, label: str, client: str | None, classes: bool) -> Pool
             ".parquet or .csv file that exists"
         )
     x, y, ids = read_columns(path, label, client)
-    return make_pool(x, y, ids, classes, str(path))
+    return make_dataset(x, y, ids, classes, str(path))
 
 
-def make_pool(x: NDArray[Any], y: NDArray[Any], client: NDArray[Any] | None, classes: bool, where: str) -> Pool:
-    """Checked tensors; labels that are words become classes in the order of the words."""
+def make_dataset(x: NDArray[Any], y: NDArray[Any], client: NDArray[Any] | None, classes: bool, where: str) -> Dataset:
+    """Return a data set of checked tensors; labels that are strings become classes in alphabetical order."""
     rows = features(x, where)
     groups = None if client is None else grouped(client, where, len(rows))
     notes, test = {"data": Path(where).name}, np.zeros(len(rows), bool)
@@ -53,7 +53,7 @@ def make_pool(x: NDArray[Any], y: NDArray[Any], client: NDArray[Any] | None, cla
         target = features(y, where).float()
         if len(target) != len(rows):
             raise DataError(f"{where}: {len(target)} targets for {len(rows)} samples")
-        return Pool(rows, target.view(len(rows), -1), None, test, groups, (), notes)
+        return Dataset(rows, target.view(len(rows), -1), None, test, groups, (), notes)
     names: tuple[str, ...] = ()
     labels = np.asarray(y)
     if labels.dtype.kind == "O" and not all(isinstance(word, str) for word in labels.ravel()):
@@ -62,10 +62,10 @@ def make_pool(x: NDArray[Any], y: NDArray[Any], client: NDArray[Any] | None, cla
         words, labels = np.unique(labels.astype(str), return_inverse=True)
         names = tuple(str(word) for word in words)
     target, count = class_labels(labels, where, len(rows), len(names) or None)
-    return Pool(rows, target, count, test, groups, names, notes)
+    return Dataset(rows, target, count, test, groups, names, notes)
 
 
-def _builtin(name: str, classes: bool) -> Pool:
+def _builtin(name: str, classes: bool) -> Dataset:
     from sklearn import datasets
 
     if classes and name == "diabetes":
@@ -75,20 +75,20 @@ def _builtin(name: str, classes: bool) -> Pool:
         "iris": datasets.load_iris, "wine": datasets.load_wine,
     }  # fmt: skip
     data = loaders[name]()
-    return make_pool(data.data, data.target, None, classes, f"scikit-learn's {name}")
+    return make_dataset(data.data, data.target, None, classes, f"scikit-learn's {name}")
 
 
 def feature_names(path: Path, label: str) -> list[str]:
-    """The columns of a Parquet or CSV file that are features, in their order; none for other files."""
+    """Return the feature columns of a Parquet or CSV file, in order; none for other files."""
     if path.suffix not in (".parquet", ".csv"):
         return []
     return [name for name in _arrow(path).column_names if name != label]
 
 
 def read_columns(path: Path, label: str = "y", client: str | None = None, like: Sequence[str] = ()) -> Columns:
-    """Features, targets and client ids of one file; every column that is neither label nor client is a feature.
+    """Return features, targets and client ids of one file; every column that is neither label nor client is a feature.
 
-    ``like``: the features wanted, in this order (those of another client's file); empty for those that are there.
+    ``like``: the features to read, in this order (those of another client's file); empty: all.
 
     Raises
     ------
@@ -135,7 +135,7 @@ def _arrow(path: Path) -> Any:
 
 
 def standardised(x: torch.Tensor) -> torch.Tensor:
-    """Each column to mean 0 and deviation 1; a constant column is only centred. float32, the shape of ``x``."""
+    """Return each column scaled to mean 0 and standard deviation 1 (a constant column is only centred); float32, shape of ``x``."""
     wide = x.double()
     deviation = wide.std(0, correction=0)
     return ((wide - wide.mean(0)) / torch.where(deviation > 0, deviation, 1.0)).float()

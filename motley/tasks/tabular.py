@@ -1,4 +1,4 @@
-"""``task = { name = "tabular", data = "breast_cancer" }``: tables of numbers, with classes or a number to predict."""
+"""Tables of numbers with a class or number to predict: ``task = { name = "tabular", data = "breast_cancer" }``."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from torch import nn
+from typing_extensions import override
 
 from motley.core.keys import Key
-from motley.tasks.base import Pool, TaskSource
+from motley.tasks.base import Dataset, TaskSource
 from motley.tasks.models import factory
 from motley.tasks.tables import read_table, standardised
 
@@ -20,15 +21,15 @@ __all__ = ["Tabular", "TabularRegression"]
 
 @dataclass(frozen=True)
 class Tabular(TaskSource):
-    """Rows of numbers that belong to classes.
+    """Classification of rows of numbers.
 
     Parameters
     ----------
     data: ``breast_cancer``, ``iris`` or ``wine`` (scikit-learn's), or the path of an ``.npz`` (arrays ``x``, ``y`` and
         perhaps ``client``), ``.parquet`` or ``.csv`` file.
-    label: the column of targets. client: the column that says whose each row is; those are the natural clients.
-    model: a name of :data:`motley.tasks.models.MODELS`, or its record. dropout: of the model, where it has any.
-    scale: ``standard``: every column to mean 0 and deviation 1 over all rows (READING: the split is drawn later); ``none``.
+    label: the column of targets. client: the column of client ids, which define the natural clients; None: there are none.
+    model: a name of :data:`motley.tasks.models.MODELS`, or its record. dropout: of the model, if it has dropout layers.
+    scale: ``standard``: every column to mean 0 and standard deviation 1 over all rows (READING: the split is drawn later); ``none``.
     """
 
     data: str = "breast_cancer"
@@ -40,21 +41,21 @@ class Tabular(TaskSource):
 
     _classes: ClassVar[bool] = True
 
-    def pool(self, key: Key, population: int, folder: Path | None = None) -> Pool:
-        """The rows, float32 and scaled."""
-        pool = read_table(self.data, self.label, self.client, self._classes)
-        return dataclasses.replace(pool, x=standardised(pool.x) if self.scale == "standard" else pool.x.float())
+    @override
+    def load(self, key: Key, population: int, folder: Path | None = None) -> Dataset:
+        dataset = read_table(self.data, self.label, self.client, self._classes)
+        return dataclasses.replace(dataset, x=standardised(dataset.x) if self.scale == "standard" else dataset.x.float())
 
-    def factory(self, pool: Pool) -> Callable[[], nn.Module]:
-        """Modules for so many columns and classes (or targets)."""
-        return factory(self.model, tuple(pool.x.shape[1:]), pool.classes or pool.y.shape[1], self.dropout)
+    @override
+    def factory(self, dataset: Dataset) -> Callable[[], nn.Module]:
+        return factory(self.model, tuple(dataset.x.shape[1:]), dataset.classes or dataset.y.shape[1], self.dropout)
 
 
 @dataclass(frozen=True)
 class TabularRegression(Tabular):
-    """The same with a number to predict (half the squared error); scikit-learn's ``diabetes`` by default.
+    """Regression on rows of numbers (half the squared error); scikit-learn's ``diabetes`` by default.
 
-    Targets are used as they are: scale them in the file where their size matters to the learning rate.
+    Targets are not scaled: scale them in the file if their size matters for the learning rate.
     """
 
     loss: ClassVar[str] = "half_squared_error"

@@ -44,8 +44,7 @@ from motley.core.work import LocalWork
 from motley.engines import ENGINES
 from motley.engines.base import Engine, Job, Setting, TrainResult, client_losses
 from motley.tasks.base import Federation, ModelState, Task
-from motley.tasks.flat import initial
-from motley.tasks.network import FlatNetwork
+from motley.tasks.flat import FlatNetwork, initial
 
 __all__ = ["CHECKS", "Play", "check_algorithm"]
 

@@ -11,7 +11,7 @@ from motley.algorithms.losses import HalfSquaredError
 from motley.core.keys import Key
 from motley.core.layout import Entry, Layout
 from motley.tasks.base import ModelState
-from motley.tasks.network import FlatNetwork
+from motley.tasks.flat import FlatNetwork
 
 
 def model(*outputs: float) -> ModelState:

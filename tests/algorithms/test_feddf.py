@@ -12,8 +12,8 @@ from motley.algorithms.feddf import Distil, FedDF, divergence, ensemble
 from motley.algorithms.flat_adam import FlatAdam, clipped
 from motley.core.errors import ConfigError
 from motley.core.keys import Key
-from motley.tasks.base import ModelState, Slope
-from motley.tasks.network import FlatNetwork
+from motley.tasks.base import LossGradient, ModelState
+from motley.tasks.flat import FlatNetwork
 from tests.algorithms.server_contexts import context, folded, model, network, ones, state
 
 HELD = (ones(2), torch.tensor([0, 1]))
@@ -41,7 +41,7 @@ def test_identical_teachers_and_student_have_nothing_to_learn():
     net = FlatNetwork(lambda: nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 5)), torch.float64)
     same = net.flat.state()
     inputs = torch.randn(20, 3, generator=torch.Generator().manual_seed(1)).double()
-    slope = net.slope(same, inputs, divergence(ensemble([same] * 3, inputs, net)))
+    slope = net.loss_gradient(same, inputs, divergence(ensemble([same] * 3, inputs, net)))
     assert slope.loss == pytest.approx(0.0, abs=1e-14)
     assert slope.gradient.abs().max().item() < 1e-15
 
@@ -87,10 +87,10 @@ class Scripted:
         right = self.accuracies.pop(0)
         return torch.tensor([[1.0, 0.0] if right > 0.25 else [0.0, 1.0], [0.0, 1.0] if right > 0.75 else [1.0, 0.0]]).double()
 
-    def slope(self, state, inputs, loss, training=None):
+    def loss_gradient(self, state, inputs, loss, training=None):
         self.losses.append(loss)
         self.modes.append(training)
-        return Slope(1.0, self.g, state)
+        return LossGradient(1.0, self.g, state)
 
 
 def distilled(spy, **options):
@@ -147,11 +147,13 @@ def test_the_student_s_statistics_adapt_in_train_mode_only():
     start = net.flat.state()
     inputs = torch.randn(16, 2, generator=torch.Generator().manual_seed(1)).double()
     loss = divergence(ensemble([start], inputs, net))
-    assert torch.equal(net.slope(start, inputs, loss).state.buffers, start.buffers)
-    moved = net.slope(start, inputs, loss, Key(0)).state
+    assert torch.equal(net.loss_gradient(start, inputs, loss).state.buffers, start.buffers)
+    moved = net.loss_gradient(start, inputs, loss, Key(0)).state
     assert not torch.equal(moved.buffers, start.buffers)
     assert torch.equal(moved.x, start.x)
-    assert torch.equal(net.slope(start, inputs[:1], loss=lambda out: out.sum(), training=Key(0)).state.buffers, start.buffers)
+    assert torch.equal(
+        net.loss_gradient(start, inputs[:1], loss=lambda out: out.sum(), training=Key(0)).state.buffers, start.buffers
+    )
 
 
 def test_the_same_key_gives_the_same_student():

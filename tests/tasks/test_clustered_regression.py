@@ -10,9 +10,9 @@ from motley.core.keys import Key
 from motley.core.ragged import Ragged
 from motley.results import measures
 from motley.tasks import TASKS
-from motley.tasks.base import Pool
+from motley.tasks.base import Dataset
 from motley.tasks.clustered_regression import ClusteredRegression
-from motley.tasks.federate import Split, divisible, federate
+from motley.tasks.federate import Split, federate, partition_input
 
 
 def still(examples: int, intercept: bool, sigma_theta: float) -> ClusteredRegression:
@@ -20,7 +20,7 @@ def still(examples: int, intercept: bool, sigma_theta: float) -> ClusteredRegres
     return ClusteredRegression(1, intercept, examples, (2.0, 2.0), (0.0, 0.0), (3.0, 3.0), (sigma_theta, sigma_theta))
 
 
-def of(pool: Pool, client: int) -> tuple[np.ndarray, np.ndarray]:
+def of(pool: Dataset, client: int) -> tuple[np.ndarray, np.ndarray]:
     assert pool.groups is not None
     rows = pool.groups == client
     return pool.x.numpy().astype(float)[rows], pool.y.numpy().astype(float)[rows, 0]
@@ -28,10 +28,10 @@ def of(pool: Pool, client: int) -> tuple[np.ndarray, np.ndarray]:
 
 def test_without_deviations_all_samples_are_known() -> None:
     """x = 2 and theta = 3: y = 3 * 2 = 6; with an intercept x = (2, 1), theta = (3, 3): y = 3 * 2 + 3 * 1 = 9."""
-    slope = still(5, False, 0.0).pool(Key(0), 2)
+    slope = still(5, False, 0.0).load(Key(0), 2)
     assert slope.x.tolist() == [[2.0]] * 10
     assert slope.y.tolist() == [[6.0]] * 10
-    both = still(5, True, 0.0).pool(Key(0), 2)
+    both = still(5, True, 0.0).load(Key(0), 2)
     assert both.x.tolist() == [[2.0, 1.0]] * 10
     assert both.y.tolist() == [[9.0]] * 10
 
@@ -40,32 +40,32 @@ def test_without_deviations_all_samples_are_known() -> None:
 def test_the_least_error_at_x(intercept: bool, least: float) -> None:
     """At x = 2 with sigma_theta = 1, y is normal with variance sigma_theta^2 |x|^2 = 2^2, or 2^2 + 1^2 with an intercept."""
     source = still(40_000, intercept, 1.0)
-    _, y = of(source.pool(Key(1), 1), 0)
+    _, y = of(source.load(Key(1), 1), 0)
     assert y.var() == pytest.approx(least, rel=0.03)  # sd of a variance: sqrt(2 / 40,000) = 0.7 %
-    assert source.cluster(Key(1), 0).least == least
+    assert source.cluster(Key(1), 0).min_mse == least
 
 
 def test_the_noise_is_multiplicative() -> None:
     """``(y - theta x)^2 / x^2`` has mean sigma_theta^2 near 0 as far from it; a noise that is added would have none such."""
     source = ClusteredRegression(1, examples=60_000, mu_x=(0.0, 0.0), sigma_x=(1.0, 1.0))
     law = source.cluster(Key(2), 0)
-    x, y = of(source.pool(Key(2), 1), 0)
+    x, y = of(source.load(Key(2), 1), 0)
     error = (y - law.theta[0] * x[:, 0]) ** 2
     for part in (np.abs(x[:, 0]) < 0.5, np.abs(x[:, 0]) > 1.5):
         assert (error[part] / x[part, 0] ** 2).mean() == pytest.approx(law.sigma_theta**2, rel=0.06)
-    assert error.mean() == pytest.approx(law.least, rel=0.06)
+    assert error.mean() == pytest.approx(law.min_mse, rel=0.06)
 
 
 @pytest.mark.parametrize("intercept", [False, True])
 def test_a_model_of_least_squares_finds_a_cluster_s_line_and_its_least_error(intercept: bool) -> None:
     source = ClusteredRegression(2, intercept, 40_000, mu_x=(-1.0, 1.0))
-    pool, member = source.pool(Key(3), 4), source.members(Key(3), 4)
+    pool, member = source.load(Key(3), 4), source.members(Key(3), 4)
     assert set(member) == {0, 1}
     for k in range(4):
         law, (x, y) = source.cluster(Key(3), member[k]), of(pool, k)
         found = np.linalg.lstsq(x, y, rcond=None)[0]
         assert found == pytest.approx(law.theta, abs=0.05)
-        assert ((y - x @ found) ** 2).mean() == pytest.approx(law.least, rel=0.05)
+        assert ((y - x @ found) ** 2).mean() == pytest.approx(law.min_mse, rel=0.05)
         assert x[:, 0].mean() == pytest.approx(law.mu_x, abs=0.03)
         assert x[:, 0].std() == pytest.approx(law.sigma_x, rel=0.03)
 
@@ -76,7 +76,7 @@ def test_one_cluster_is_iid_and_two_are_not() -> None:
     assert not one.members(Key(4), 50).any()
     assert one.cluster(Key(4), 0) == two.cluster(Key(4), 0)
     law = one.cluster(Key(4), 0)
-    means = [np.array([of(source.pool(Key(4), 50), k)[0][:, 0].mean() for k in range(50)]) for source in (one, two)]
+    means = [np.array([of(source.load(Key(4), 50), k)[0][:, 0].mean() for k in range(50)]) for source in (one, two)]
     assert means[0].std() == pytest.approx(law.sigma_x / 20, rel=0.35)
     assert means[1].std() > 10 * means[0].std()
     assert two.members(Key(4), 4000).mean() == pytest.approx(0.5, abs=0.03)
@@ -93,15 +93,15 @@ def test_parameters_lie_in_their_ranges() -> None:
 
 
 def test_a_client_depends_on_its_number_and_the_key_alone() -> None:
-    few, many = (ClusteredRegression().pool(Key(0), n) for n in (2, 6))
+    few, many = (ClusteredRegression().load(Key(0), n) for n in (2, 6))
     for one, other in zip(of(few, 1), of(many, 1), strict=True):
         assert np.array_equal(one, other)
-    assert not np.array_equal(of(few, 1)[0], of(ClusteredRegression().pool(Key(1), 2), 1)[0])
+    assert not np.array_equal(of(few, 1)[0], of(ClusteredRegression().load(Key(1), 2), 1)[0])
 
 
 def test_every_client_keeps_a_fifth_for_testing() -> None:
-    pool = ClusteredRegression().pool(Key(0), 3)
-    rows = divisible(pool, Split(), Key(0))
+    pool = ClusteredRegression().load(Key(0), 3)
+    rows = partition_input(pool, Split(), Key(0))
     assert rows.groups is not None
     parts = Ragged.of([np.flatnonzero(rows.groups == k) for k in range(3)])
     federation = federate(pool, rows, parts, Split(), Key(0))
@@ -118,12 +118,12 @@ def test_averaging_ends_at_the_least_error(tmp_path: Path) -> None:
     least = ClusteredRegression(**{key: value for key, value in task.items() if key != "name"}).cluster(  # type: ignore[arg-type]
         Key(0).fold("data"), 0
     )
-    assert 2 * measures.curve(run).y[-1] == pytest.approx(least.least, rel=0.1)
+    assert 2 * measures.curve(run).y[-1] == pytest.approx(least.min_mse, rel=0.1)
 
 
 def test_task_and_bad_options() -> None:
     source = TASKS.build({"name": "clustered_regression", "intercept": True, "theta": [-1, 1]})
-    pool = source.pool(Key(0), 3)
+    pool = source.load(Key(0), 3)
     assert pool.x.dtype == torch.float32
     module = source.factory(pool)()
     assert module(pool.x[:2]).shape == (2, 1)

@@ -86,7 +86,7 @@ def test_the_worked_two_by_two() -> None:
 def test_a_diagonal_hessian_is_exact_in_every_probe_and_a_pull_adds_itself() -> None:
     w = torch.tensor([1.0, -2.0, 3.0], requires_grad=True)
     for seed in range(4):
-        found = hutchinson((w**4).sum(), [w], rademacher(Key(seed), [w.shape]), pull=0.1)[0]
+        found = hutchinson((w**4).sum(), [w], rademacher(Key(seed), [w.shape]), proximal=0.1)[0]
         assert found.numpy() == pytest.approx(12 * np.array([1.0, 4.0, 9.0]) + 0.1)
 
 
@@ -98,7 +98,7 @@ def test_a_proximal_term_adds_mu_to_every_entry() -> None:
     loss = nn.functional.cross_entropy(module(x), y)
     pulled = nn.functional.cross_entropy(module(x), y)
     pulled = pulled + 0.05 * sum((p - a).square().sum() for p, a in zip(parameters, anchor, strict=True))
-    assert torch.allclose(flat(hutchinson(pulled, parameters, z)), flat(hutchinson(loss, parameters, z, pull=0.1)))
+    assert torch.allclose(flat(hutchinson(pulled, parameters, z)), flat(hutchinson(loss, parameters, z, proximal=0.1)))
 
 
 def test_linear_and_untouched_parameters_have_no_curvature() -> None:

@@ -7,13 +7,13 @@ from hypothesis import strategies as st
 from motley.core.errors import ConfigError, DataError
 from motley.core.keys import Key
 from motley.core.ragged import Ragged
-from motley.tasks.base import Federation, Pool
-from motley.tasks.federate import Split, divisible, federate, stratified
+from motley.tasks.base import Dataset, Federation
+from motley.tasks.federate import Split, federate, hold_out, partition_input, stratified
 
 
-def pool(n: int, classes: int = 3, test: np.ndarray | None = None, groups: np.ndarray | None = None) -> Pool:
+def pool(n: int, classes: int = 3, test: np.ndarray | None = None, groups: np.ndarray | None = None) -> Dataset:
     y = torch.arange(n) % classes
-    return Pool(torch.arange(n).float()[:, None], y, classes, np.zeros(n, bool) if test is None else test, groups)
+    return Dataset(torch.arange(n).float()[:, None], y, classes, np.zeros(n, bool) if test is None else test, groups)
 
 
 def dealt(count: int, clients: int) -> Ragged:
@@ -21,9 +21,9 @@ def dealt(count: int, clients: int) -> Ragged:
     return Ragged.of([np.arange(k, count, clients) for k in range(clients)])
 
 
-def made(data: Pool, clients: int, split: Split, seed: int = 0) -> Federation:
-    rows = divisible(data, split, Key(seed))
-    return federate(data, rows, dealt(len(rows.divide), clients), split, Key(seed))
+def made(data: Dataset, clients: int, split: Split, seed: int = 0) -> Federation:
+    rows = partition_input(data, split, Key(seed))
+    return federate(data, rows, dealt(len(rows.rows), clients), split, Key(seed))
 
 
 def test_a_share_of_every_class_is_set_aside_by_hand() -> None:
@@ -103,7 +103,7 @@ def test_writers_keep_the_test_rows_the_set_gives_them() -> None:
     groups = np.repeat([5, 9, 11], 20)
     test = np.tile(np.arange(20) >= 18, 3)
     data = pool(60, test=test, groups=groups)
-    rows = divisible(data, Split(), Key(0))
+    rows = partition_input(data, Split(), Key(0))
     assert rows.groups is not None
     whole = Ragged.of([np.flatnonzero(rows.groups == g) for g in (5, 9, 11)])
     fed = federate(data, rows, whole, Split(test_fraction=0.5), Key(0))
@@ -114,14 +114,14 @@ def test_writers_keep_the_test_rows_the_set_gives_them() -> None:
 
 def test_noise_reaches_training_and_validation_but_never_test() -> None:
     data = pool(200, classes=4)
-    rows = divisible(data, Split(validation=0.2), Key(0))
+    rows = partition_input(data, Split(validation=0.2), Key(0))
     asked: list[int] = []
 
     def flip(labels: np.ndarray, owner: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         asked.append(len(labels))
         return (labels + 1) % 4, np.full(5, 1.0)
 
-    fed = federate(data, rows, dealt(200, 5), Split(validation=0.2), Key(0), noise=flip)
+    fed = federate(data, rows, dealt(200, 5), Split(validation=0.2), Key(0), label_noise=flip)
     assert asked == [160]  # 200 less the fifth for testing
     clean = data.y[torch.from_numpy(fed.train.values)]
     assert torch.equal(fed.labels, (clean + 1) % 4)
@@ -151,14 +151,66 @@ def test_bad_input_is_one_sentence() -> None:
     with pytest.raises(ConfigError, match=r"validation: got -0.1"):
         Split(validation=-0.1)
     data = pool(10)
-    rows = divisible(data, Split(), Key(0))
+    rows = partition_input(data, Split(), Key(0))
     with pytest.raises(DataError, match=r"1 clients got no samples \(client 1 first\)"):
         federate(data, rows, Ragged.of([np.arange(5), np.zeros(0, np.int64), np.arange(5, 10)]), Split(), Key(0))
     with pytest.raises(DataError, match="the same row to two clients"):
         federate(data, rows, Ragged.of([np.arange(5), np.arange(5)]), Split(), Key(0))
-    regression = Pool(data.x, torch.zeros(10, 1), None, data.test)
-    rows = divisible(regression, Split(), Key(0))
+    regression = Dataset(data.x, torch.zeros(10, 1), None, data.test)
+    rows = partition_input(regression, Split(), Key(0))
     with pytest.raises(ConfigError, match="label_noise: label noise needs classes"):
-        federate(regression, rows, dealt(10, 2), Split(), Key(0), noise=lambda labels, owner: (labels, np.zeros(2)))
+        federate(regression, rows, dealt(10, 2), Split(), Key(0), label_noise=lambda labels, owner: (labels, np.zeros(2)))
     with pytest.raises(DataError, match="no training rows"):
-        divisible(pool(4, test=np.ones(4, bool)), Split("global"), Key(0))
+        partition_input(pool(4, test=np.ones(4, bool)), Split("global"), Key(0))
+
+
+# ---------------------------------------------------------------- samples that go to no client
+
+
+def half_and_half(count=100, test=0, groups=None):
+    """``count`` samples of two classes, the last ``test`` of them the set's own test half."""
+    y = torch.arange(count) % 2
+    return Dataset(torch.arange(count).float()[:, None], y, 2, np.arange(count) >= count - test, groups)
+
+
+def rows_of(data):
+    return partition_input(data, Split(), Key(0))
+
+
+def test_a_share_is_kept_back_class_by_class_and_the_rest_is_divided():
+    data = half_and_half()
+    left, kept = hold_out(data, rows_of(data), 0.2, Key(1))
+    assert len(kept) == 20
+    assert np.bincount(data.y[torch.from_numpy(kept)]).tolist() == [10, 10]
+    assert sorted([*left.rows, *kept]) == list(range(100))
+    assert left.labels.tolist() == data.y[torch.from_numpy(left.rows)].tolist()
+
+
+def test_the_test_half_is_never_held_out():
+    """Half of the 60 training samples, also where a client's test part may come from both halves."""
+    data = half_and_half(test=40)
+    left, kept = hold_out(data, rows_of(data), 0.5, Key(1))
+    assert len(kept) == 30
+    assert kept.max() < 60
+    assert set(range(60, 100)) <= set(left.rows.tolist())
+
+
+def test_every_natural_client_gives_its_share_and_keeps_something():
+    """Clients of 70, 29 and 1 samples give ceil(7), ceil(2.9) and none: nobody is emptied."""
+    groups = np.repeat([0, 1, 2], [70, 29, 1])
+    data = half_and_half(groups=groups)
+    left, kept = hold_out(data, rows_of(data), 0.1, Key(1))
+    assert np.bincount(groups[kept], minlength=3).tolist() == [7, 3, 0]
+    assert np.bincount(left.groups).tolist() == [63, 26, 1]
+
+
+def test_the_key_decides_and_nothing_else():
+    data = half_and_half()
+    one, two, other = (hold_out(data, rows_of(data), 0.2, Key(k))[1] for k in (1, 1, 2))
+    assert one.tolist() == two.tolist() != other.tolist()
+
+
+def test_nothing_to_keep_back_is_refused():
+    data = half_and_half(count=1)
+    with pytest.raises(ConfigError, match=r"a share of 0\.5 of 1 samples leaves nothing to keep back"):
+        hold_out(data, rows_of(data), 0.5, Key(1))

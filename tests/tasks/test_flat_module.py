@@ -9,8 +9,7 @@ from motley.core.errors import ModelError
 from motley.core.keys import Key
 from motley.tasks.base import ModelState
 from motley.tasks.flat import FlatModule, initial, layout_of
-from motley.tasks.models import factory
-from motley.tasks.resnets import BasicBlock
+from motley.tasks.models import BasicBlock, factory
 
 
 def norms() -> nn.Module:

@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from motley.core.keys import Key
-from motley.tasks.pixels import Scaling, Shown, crop_flip, statistics
+from motley.tasks.pixels import ImageTransform, Scaling, crop_flip, statistics
 
 
 def test_statistics_are_exact_and_of_the_rows_asked_for() -> None:
@@ -49,11 +49,11 @@ def test_every_augmented_image_is_a_crop_of_the_padded_original_or_its_mirror() 
 
 def test_augmentation_is_keyed_and_off_without_a_key() -> None:
     x = torch.randint(0, 256, (8, 1, 8, 8), dtype=torch.uint8)
-    show = Shown(Scaling.unit(x), augment=True)
+    show = ImageTransform(Scaling.unit(x), augment=True)
     assert torch.equal(show(x, Key(0)), show(x, Key(0)))
     assert not torch.equal(show(x, Key(0)), show(x, Key(1)))
     assert torch.equal(show(x, None), x / 255.0)
-    assert torch.equal(Shown(Scaling.unit(x), augment=False)(x, Key(0)), x / 255.0)
+    assert torch.equal(ImageTransform(Scaling.unit(x), augment=False)(x, Key(0)), x / 255.0)
 
 
 def test_the_first_random_numbers_stay() -> None:

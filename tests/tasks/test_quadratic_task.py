@@ -6,7 +6,7 @@ from motley.core.errors import ConfigError
 from motley.core.keys import Key
 from motley.core.ragged import Ragged
 from motley.tasks import TASKS
-from motley.tasks.federate import Split, divisible, federate
+from motley.tasks.federate import Split, federate, partition_input
 from motley.tasks.flat import FlatModule
 from motley.tasks.quadratic import Quadratic, fedavg_fixed_point, fedavg_round, fednova_fixed_point, minimum
 
@@ -41,7 +41,7 @@ def test_closed_forms_in_more_dimensions() -> None:
 def test_gradient_of_the_linear_layer_is_that_of_the_parabola() -> None:
     """f = a/2 |w - m|^2 at w: value and gradient a (w - m)."""
     source = Quadratic(dim=2, curvatures=(4.0, 1.0), minima=(1.0, -1.0, 5.0, 0.0), examples=(3, 1))
-    pool = source.pool(Key(0), 2)
+    pool = source.load(Key(0), 2)
     flat = FlatModule(source.factory(pool)(), torch.float64)
     flat.w.copy_(torch.tensor([2.0, 3.0]))
     rows = torch.from_numpy(np.flatnonzero((pool.groups == 0) & ~pool.test))
@@ -53,8 +53,8 @@ def test_gradient_of_the_linear_layer_is_that_of_the_parabola() -> None:
 
 def test_clients_and_their_test_rows() -> None:
     source = TASKS.build({"name": "quadratic", "examples": [2, 1, 4]})
-    pool = source.pool(Key(0), 3)
-    rows = divisible(pool, Split(), Key(0))
+    pool = source.load(Key(0), 3)
+    rows = partition_input(pool, Split(), Key(0))
     assert rows.groups is not None
     parts = Ragged.of([np.flatnonzero(rows.groups == k) for k in range(3)])
     fed = federate(pool, rows, parts, Split(), Key(0))
@@ -74,4 +74,4 @@ def test_bad_options() -> None:
     with pytest.raises(ConfigError, match=r"task: examples: got \[0\]"):
         TASKS.build({"name": "quadratic", "examples": [0]})
     with pytest.raises(ConfigError, match=r"task.minima: got 3 numbers; this population needs 4"):
-        Quadratic(dim=2, minima=(1.0, 2.0, 3.0)).pool(Key(0), 2)
+        Quadratic(dim=2, minima=(1.0, 2.0, 3.0)).load(Key(0), 2)

@@ -9,11 +9,11 @@ from pyarrow import parquet
 from motley.core.errors import DataError
 from motley.core.keys import Key
 from motley.tasks import TASKS
-from motley.tasks.base import Pool
+from motley.tasks.base import Dataset
 
 
-def pool(**options: object) -> Pool:
-    return TASKS.build({"name": "tabular", **options}).pool(Key(0), 3)
+def pool(**options: object) -> Dataset:
+    return TASKS.build({"name": "tabular", **options}).load(Key(0), 3)
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ def test_builtin_sets(data: str, shape: tuple[int, int], classes: int) -> None:
 
 def test_regression() -> None:
     source = TASKS.build({"name": "tabular_regression"})
-    made = source.pool(Key(0), 3)
+    made = source.load(Key(0), 3)
     assert (source.loss, source.metric, made.classes) == ("half_squared_error", "loss", None)
     assert tuple(made.y.shape) == (442, 1)
     assert source.factory(made)()(made.x[:2]).shape == (2, 1)

@@ -1,23 +1,23 @@
-"""Data as users have it on disk: MNIST IDX, CIFAR binary batches, LEAF JSON, folders of pictures, ``.npz``."""
+"""Readers of image data on disk: MNIST IDX, CIFAR binary batches, LEAF JSON, folders of images, ``.npz``."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from motley.core.errors import DataError
-from motley.tasks.base import Pool
+from motley.tasks.base import Dataset
 
 __all__ = ["read"]
 
 
-def read(path: Path) -> Pool:
-    """The samples under a path, whatever format they are in; pixels as stored, images ``[n, C, H, W]``.
+def read(path: Path) -> Dataset:
+    """Return the samples under a path in any of these formats; pixels as stored, images ``[n, C, H, W]``.
 
     Raises
     ------
-    DataError: nothing there, of no known format, or broken.
+    DataError: the path does not exist, has no known format, or is corrupt.
     """
-    from motley.tasks.formats import cifar, idx, leaf, npz, pictures
+    from motley.tasks.formats import binary, image_folders, leaf, npz
 
     if not path.exists():
         raise DataError(f"{path} does not exist")
@@ -28,10 +28,10 @@ def read(path: Path) -> Pool:
             f"{path.name} is of no known format; expected an .npz file or a folder (IDX, CIFAR, LEAF JSON, pictures)"
         )
     readers = (
-        (idx.recognises, idx.read),
-        (cifar.recognises, cifar.read),
+        (binary.has_idx, binary.read_idx),
+        (binary.has_cifar, binary.read_cifar),
         (leaf.recognises, leaf.read),
-        (pictures.recognises, pictures.read),
+        (image_folders.recognises, image_folders.read),
     )
     for recognises, reader in readers:
         if recognises(path):

@@ -1,4 +1,4 @@
-"""What every reader checks before it hands samples over."""
+"""Checks that all readers apply to samples, labels and client ids."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["as_images", "class_labels", "features", "grouped"]
 
 
 def features(x: ArrayLike, where: str) -> Tensor:
-    """uint8 kept, everything else float32, ``[n, ...]``.
+    """Return features ``[n, ...]``: uint8 as it is, everything else as float32.
 
     Raises
     ------
@@ -40,7 +40,7 @@ def features(x: ArrayLike, where: str) -> Tensor:
 
 
 def class_labels(y: ArrayLike, where: str, count: int, classes: int | None = None) -> tuple[Tensor, int]:
-    """Labels as int64 ``[n]`` and the number of classes (the greatest label + 1, unless given).
+    """Return labels as int64 ``[n]`` and the number of classes (the largest label + 1, unless given).
 
     Raises
     ------
@@ -66,7 +66,7 @@ def class_labels(y: ArrayLike, where: str, count: int, classes: int | None = Non
 
 
 def grouped(client: ArrayLike, where: str, count: int) -> NDArray[np.int64]:
-    """Natural clients numbered 0 .. K - 1 in the order of their sorted ids (numbers or strings).
+    """Return natural clients as numbers 0 .. K - 1 in the order of their sorted ids (numbers or strings).
 
     Raises
     ------
@@ -85,7 +85,7 @@ def grouped(client: ArrayLike, where: str, count: int) -> NDArray[np.int64]:
 
 
 def as_images(x: Tensor) -> Tensor:
-    """``[n, H, W]`` and ``[n, H, W, C]`` (C of 1 or 3) to ``[n, C, H, W]``; everything else as it is."""
+    """Convert ``[n, H, W]`` and ``[n, H, W, C]`` (C of 1 or 3) to ``[n, C, H, W]``; return everything else unchanged."""
     if x.dim() == 3:
         return x[:, None]
     if x.dim() == 4 and x.shape[3] in (1, 3) and x.shape[1] not in (1, 3):

@@ -1,4 +1,4 @@
-"""LEAF's JSON (Caldas et al., 2018, arXiv 1812.01097): ``train/*.json`` and ``test/*.json``, or files side by side."""
+"""Reader of LEAF's JSON (Caldas et al., 2018, arXiv 1812.01097): ``train/*.json`` and ``test/*.json``, or files side by side."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from motley.core.errors import DataError
-from motley.tasks.base import Pool
+from motley.tasks.base import Dataset
 from motley.tasks.formats.checks import class_labels, features, grouped
 
 __all__ = ["read", "recognises"]
 
 
 def _files(folder: Path) -> list[tuple[Path, bool]]:
-    """Every JSON file and whether it is of the test half."""
+    """Return every JSON file and whether it is of the test half."""
     halves = [(path, half == "test") for half in ("train", "test") for path in sorted((folder / half).glob("*.json"))]
     return halves or [(path, False) for path in sorted(folder.glob("*.json"))]
 
 
 def recognises(folder: Path) -> bool:
-    """Whether the folder has JSON files where LEAF puts them."""
+    """Return whether the folder has JSON files where LEAF puts them."""
     return bool(_files(folder))
 
 
-def read(folder: Path) -> Pool:
-    """All users; natural clients are users. Rows of a square number of values (784) become images ``[n, 1, s, s]``.
+def read(folder: Path) -> Dataset:
+    """Read all users, which are the natural clients. Rows of a square number of values (784) become images ``[n, 1, s, s]``.
 
     Raises
     ------
@@ -55,11 +55,11 @@ def read(folder: Path) -> Pool:
         pixels = pixels.view(-1, 1, side, side)
     target, classes = class_labels(np.concatenate(y), str(folder), len(pixels))
     groups = grouped(np.array(users), str(folder), len(pixels))
-    return Pool(pixels, target, classes, np.array(test), groups, (), {"data": f"LEAF JSON of {folder.name}"})
+    return Dataset(pixels, target, classes, np.array(test), groups, (), {"data": f"LEAF JSON of {folder.name}"})
 
 
 def _users(path: Path) -> list[tuple[str, NDArray[Any], NDArray[Any]]]:
-    """Name, samples and labels of every user of one file who has any."""
+    """Return name, samples and labels of every user of one file that has samples."""
     try:
         content = json.loads(path.read_text())
     except (OSError, UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:

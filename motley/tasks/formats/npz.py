@@ -1,28 +1,54 @@
-"""``.npz`` files: ``x``, ``y`` and optionally ``client`` and ``test``; or ``x_train``, ``y_train``, ``x_test``, ``y_test``."""
+"""Reader of ``.npz`` files: ``x``, ``y``, perhaps ``client`` and ``test``; or ``x_train``, ``y_train``, ``x_test``, ``y_test``."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from motley.core.errors import DataError
-from motley.tasks.base import Pool
+from motley.tasks.base import Dataset
 from motley.tasks.formats.checks import as_images, class_labels, features, grouped
-from motley.tasks.packs import arrays
 
-__all__ = ["read"]
+__all__ = ["arrays", "read"]
 
 
-def read(path: Path) -> Pool:
-    """Samples of one file. Names of classes may be given as ``classes``; ``test`` flags rows of the set's own test half.
+def arrays(path: Path) -> dict[str, NDArray[Any]]:
+    """Return all arrays of an ``.npz`` file; pickled objects are refused.
+
+    Raises
+    ------
+    DataError: not an ``.npz`` file, truncated, or holding pickled objects.
+    """
+    try:
+        with path.open("rb") as raw:
+            file = np.load(raw, allow_pickle=False)
+            if isinstance(file, np.ndarray):
+                raise DataError(f"{path} holds a single array; expected an .npz file with x and y")
+            with file:
+                return {name: file[name] for name in file.files}
+    except DataError:
+        raise
+    except Exception as error:  # zipfile, zlib and numpy raise different errors for a corrupt file
+        if "allow_pickle" in str(error) or "Object arrays" in str(error):
+            raise DataError(
+                f"{path} holds pickled Python objects, which are never loaded, or is no .npz file at all; "
+                "save plain arrays of numbers"
+            ) from None
+        raise DataError(f"{path} cannot be read as .npz ({error}); it may be truncated or of another format") from None
+
+
+def read(path: Path) -> Dataset:
+    """Read the samples of one file; ``classes`` may name the classes, ``test`` marks rows of the set's own test half.
 
     Raises
     ------
     DataError: pickled objects, missing arrays, NaN features, labels out of range, lengths that differ.
     """
-    data = dict(arrays(path))
+    data = arrays(path)
     where = str(path)
     if {"x_train", "y_train", "x_test", "y_test"} <= set(data):
         data["x"] = np.concatenate([data["x_train"], data["x_test"]])
@@ -38,4 +64,4 @@ def read(path: Path) -> Pool:
     if test.shape != (len(x),):
         raise DataError(f"{where}: test flags of shape {list(test.shape)} for {len(x)} samples; expected one per sample")
     groups = grouped(data["client"], where, len(x)) if "client" in data else None
-    return Pool(x, torch.as_tensor(y), classes, test, groups, names, {"data": path.name})
+    return Dataset(x, torch.as_tensor(y), classes, test, groups, names, {"data": path.name})

@@ -1,7 +1,7 @@
-"""The data packs: public data sets as plain ``.npz`` files, found, checked against their sha256 and read.
+"""Data packs: public data sets as ``.npz`` files, which are searched, checked against their sha256 and read.
 
-A pack is looked for in the folder that was given, then in ``MOTLEY_DATA``, then in ``data`` and ``../shared/data`` beside the
-current folder and beside this repository, then in ``~/.cache/motley``.
+The search order is the given folder, ``MOTLEY_DATA``, ``data`` and ``../shared/data`` beside the current folder and beside this
+repository, and ``~/.cache/motley``.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ import torch
 from numpy.typing import NDArray
 
 from motley.core.errors import DataError
-from motley.tasks.base import Pool
+from motley.tasks.base import Dataset
+from motley.tasks.formats.npz import arrays
 
-__all__ = ["PACKS", "SHA256", "arrays", "find", "places", "read_pack"]
+__all__ = ["DATASETS", "SHA256", "find", "load_dataset", "places"]
 
 SHA256 = {
     "cifar100.jpegs.npz": "f7b8c92de8f9cdda6e6eab20a6f415d9494c961a3603bacaf046b5063b9328ca",
@@ -32,14 +33,13 @@ SHA256 = {
     "mnist.npz": "c4279d56952e956ff348ed405874cf14a4c1b975e1dc35e53328505158906d3c",
     "shakespeare.npz": "089a8512af6482c3c1f9eba8c3f0a083119ba8f3f04e7a953f4e98f6d1ed767e",
 }
-"""Checksum of every file."""
+"""The sha256 of every file."""
 
-_Arrays = Mapping[str, NDArray[Any]]
-_CHECKED: set[tuple[str, int, int]] = set()  # (path, bytes, mtime in ns) of files found good in this process
+_CHECKED: set[tuple[str, int, int]] = set()  # (path, bytes, mtime in ns) of files verified in this process
 
 
 def places(folder: Path | None = None) -> Iterator[Path]:
-    """Folders that may hold data, in the order in which they are looked into; ``folder`` first."""
+    """Yield the folders that may hold data, in search order; ``folder`` first."""
     if folder is not None:
         yield folder
     if os.environ.get("MOTLEY_DATA"):
@@ -51,11 +51,11 @@ def places(folder: Path | None = None) -> Iterator[Path]:
 
 
 def find(file: str, folder: Path | None = None) -> Path:
-    """Where a pack's file lies, its checksum verified (once per process and version of the file).
+    """Return the path of a data pack; its checksum is verified once per process and version of the file.
 
     Raises
     ------
-    DataError: not found, unreadable, or not the file it should be.
+    DataError: not found, unreadable, or with another checksum.
     """
     looked = list(dict.fromkeys(places(folder)))
     for place in looked:
@@ -85,59 +85,34 @@ def _verify(path: Path) -> None:
     _CHECKED.add(stamp)
 
 
-def arrays(path: Path) -> _Arrays:
-    """All arrays of an ``.npz`` file; pickled objects are refused.
-
-    Raises
-    ------
-    DataError: not an ``.npz`` file, truncated, or holding pickled objects.
-    """
-    try:
-        with path.open("rb") as raw:
-            file = np.load(raw, allow_pickle=False)
-            if isinstance(file, np.ndarray):
-                raise DataError(f"{path} holds a single array; expected an .npz file with x and y")
-            with file:
-                return {name: file[name] for name in file.files}
-    except DataError:
-        raise
-    except Exception as error:  # zipfile, zlib and numpy each have their own words for a broken file
-        if "allow_pickle" in str(error) or "Object arrays" in str(error):
-            raise DataError(
-                f"{path} holds pickled Python objects, which are never loaded, or is no .npz file at all; "
-                "save plain arrays of numbers"
-            ) from None
-        raise DataError(f"{path} cannot be read as .npz ({error}); it may be truncated or of another format") from None
-
-
-def _names(data: _Arrays) -> tuple[str, ...]:
+def _names(data: Mapping[str, NDArray[Any]]) -> tuple[str, ...]:
     return tuple(str(name) for name in data["classes"])
 
 
 def _pool(
     x: list[NDArray[Any]], y: list[NDArray[Any]], names: tuple[str, ...], groups: NDArray[np.int64] | None, note: str
-) -> Pool:
-    """Training and test half, one after the other; images to ``[n, C, H, W]``."""
+) -> Dataset:
+    """Return training and test half, one after the other; images as ``[n, C, H, W]``."""
     images = np.concatenate(x)
     images = images[:, None] if images.ndim == 3 else np.ascontiguousarray(images.transpose(0, 3, 1, 2))
     test = np.repeat([False, True], [len(y[0]), len(y[1])])
     target = torch.from_numpy(np.concatenate(y).astype(np.int64))
-    return Pool(torch.from_numpy(images), target, len(names), test, groups, names, {"data": note})
+    return Dataset(torch.from_numpy(images), target, len(names), test, groups, names, {"data": note})
 
 
-def _mnist(folder: Path | None) -> Pool:
+def _mnist(folder: Path | None) -> Dataset:
     data = arrays(find("mnist.npz", folder))
     groups = np.concatenate([data["writer_train"], data["writer_test"]]).astype(np.int64)
     note = "MNIST; natural clients are NIST's writers, none of whom is in both halves"
     return _pool([data["x_train"], data["x_test"]], [data["y_train"], data["y_test"]], _names(data), groups, note)
 
 
-def _fashion_mnist(folder: Path | None) -> Pool:
+def _fashion_mnist(folder: Path | None) -> Dataset:
     data = arrays(find("fashion_mnist.npz", folder))
     return _pool([data["x_train"], data["x_test"]], [data["y_train"], data["y_test"]], _names(data), None, "Fashion-MNIST")
 
 
-def _femnist(folder: Path | None) -> Pool:
+def _femnist(folder: Path | None) -> Dataset:
     data = arrays(find("femnist.npz", folder))
     groups = np.concatenate([data["writer_train"], data["writer_test"]]).astype(np.int64)
     note = "FEMNIST, the 291 writers of the pack (a sample of LEAF's 3,597); black ink on white"
@@ -145,7 +120,7 @@ def _femnist(folder: Path | None) -> Pool:
 
 
 def _sheets(blob: NDArray[Any], offset: NDArray[Any], grid: NDArray[Any]) -> NDArray[np.uint8]:
-    """Images ``[n, 32, 32, 3]`` from encoded sheets of ``grid[0] x grid[1]`` images."""
+    """Return images ``[n, 32, 32, 3]`` from encoded sheets of ``grid[0] x grid[1]`` images."""
     from PIL import Image
 
     rows, columns = (int(side) for side in grid)
@@ -157,34 +132,34 @@ def _sheets(blob: NDArray[Any], offset: NDArray[Any], grid: NDArray[Any]) -> NDA
     return np.concatenate(out)
 
 
-def _cifar10(folder: Path | None) -> Pool:
+def _cifar10(folder: Path | None) -> Dataset:
     halves = [arrays(find(f"cifar10_{half}.webp.npz", folder)) for half in ("train", "test")]
     x = [_sheets(half["blob"], half["offset"], half["grid"]) for half in halves]
     return _pool(x, [half["y"] for half in halves], _names(halves[0]), None, "CIFAR-10 (109 of 60,000 images from JPEG)")
 
 
-def _cifar100(folder: Path | None) -> Pool:
+def _cifar100(folder: Path | None) -> Dataset:
     data = arrays(find("cifar100.jpegs.npz", folder))
     x = [_sheets(data[f"blob_{half}"], data[f"offset_{half}"], data[f"grid_{half}"]) for half in ("train", "test")]
     note = "CIFAR-100 after JPEG coding (quality 91, RMS error 3.8 of 255)"
     return _pool(x, [data["y_train"], data["y_test"]], _names(data), None, note)
 
 
-PACKS: Mapping[str, Callable[[Path | None], Pool]] = {
+DATASETS: Mapping[str, Callable[[Path | None], Dataset]] = {
     "mnist": _mnist,
     "fashion_mnist": _fashion_mnist,
     "femnist": _femnist,
     "cifar10": _cifar10,
     "cifar100": _cifar100,
 }
-"""Data set by name -> what reads it."""
+"""Name of a data set -> its reader."""
 
 
-def read_pack(name: str, folder: Path | None = None) -> Pool:
-    """A data set of the packs, pixels uint8 ``[n, C, H, W]`` as in the originals, training half first.
+def load_dataset(name: str, folder: Path | None = None) -> Dataset:
+    """Return a data set by name: pixels uint8 ``[n, C, H, W]`` as in the originals, training half first.
 
     Raises
     ------
     DataError: the file is missing or corrupt.
     """
-    return PACKS[name](folder)
+    return DATASETS[name](folder)

@@ -1,4 +1,4 @@
-"""Folders of pictures: ``class/picture``, ``client/class/picture``, or either half in ``train`` and ``test`` (or ``val``)."""
+"""Reader of folders of images: ``class/image``, ``client/class/image``, or either in ``train`` and ``test`` (or ``val``)."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import torch
 from numpy.typing import NDArray
 
 from motley.core.errors import DataError
-from motley.tasks.base import Pool
+from motley.tasks.base import Dataset
 
 __all__ = ["read", "recognises"]
 
 _KINDS = {".png", ".jpg", ".jpeg", ".bmp", ".webp", ".gif", ".tif", ".tiff", ".ppm", ".pgm"}
-_Row = tuple[Path, str, str]  # picture, class, client ("" where there are no clients)
+_Row = tuple[Path, str, str]  # image, class, client ("" if there are no clients)
 
 
 def _folders(folder: Path) -> list[Path]:
@@ -26,17 +26,18 @@ def _pictures(folder: Path) -> list[Path]:
 
 
 def recognises(folder: Path) -> bool:
-    """Whether there are pictures in sub-folders."""
+    """Return whether there are images in sub-folders."""
     return any(path.parent != folder and path.suffix.lower() in _KINDS for path in folder.rglob("*"))
 
 
-def read(folder: Path) -> Pool:
-    """All pictures, uint8 ``[n, C, H, W]``: one channel when the first picture is grey, else RGB. Classes and clients are
-    numbered in the order of their names.
+def read(folder: Path) -> Dataset:
+    """Read all images, uint8 ``[n, C, H, W]``: one channel if the first image is grey, else RGB.
+
+    Classes and clients are numbered in the order of their names.
 
     Raises
     ------
-    DataError: a picture that cannot be decoded, or of another size than the first.
+    DataError: an image that cannot be decoded, or has another size than the first.
     """
     halves = {path.name: path for path in _folders(folder)}
     held = halves.get("test", halves.get("val"))
@@ -54,11 +55,11 @@ def read(folder: Path) -> Pool:
     groups = np.unique(clients, return_inverse=True)[1].astype(np.int64) if (clients != "").all() else None
     flags = np.arange(len(rows)) >= len(train)
     notes = {"data": f"pictures of {folder.name}"}
-    return Pool(torch.from_numpy(_decode([row[0] for row in rows])), y, len(classes), flags, groups, tuple(classes), notes)
+    return Dataset(torch.from_numpy(_decode([row[0] for row in rows])), y, len(classes), flags, groups, tuple(classes), notes)
 
 
 def _rows(folder: Path) -> list[_Row]:
-    """Every picture with its class and client; ``val_annotations.txt`` (TinyImageNet's) is understood."""
+    """Return every image with its class and client; ``val_annotations.txt`` (TinyImageNet's) is supported."""
     listed = folder / "val_annotations.txt"
     if listed.is_file():
         lines = [line.split("\t") for line in listed.read_text().splitlines() if line.strip()]
