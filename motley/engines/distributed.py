@@ -1,19 +1,21 @@
-"""What the engines with workers of their own do alike: cut the jobs into chunks, have a crew run them, put the results in order.
+"""Base class of the engines with workers: it cuts jobs into chunks, has workers train them, and puts the results in order.
 
-A worker runs one of the usual engines on its own cores, the one that ``auto`` takes there, over data that lie in memory once for
-all workers. What is learned is a function of the jobs and the number of workers, never of who was faster or died.
+A worker runs one of the usual engines on its own cores, the one that ``auto`` selects there. Results are a function of the jobs and
+the number of workers; they do not depend on which worker was faster or died.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import weakref
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, Generic
 
 import numpy as np
 import torch
+from typing_extensions import override
 
 from motley.algorithms.base import ClientState, Tensors
 from motley.core.arrays import Floats, Ints
@@ -26,23 +28,21 @@ from motley.engines.client import CHUNK
 from motley.engines.cores import cores
 from motley.engines.local import Sequential, window_of
 from motley.engines.serialization import unsendable
-from motley.engines.worker import engine_of
-from motley.engines.worker_pool import Order, WorkerPool, WorkerTransport
+from motley.engines.workers import RemoteWorker, Shared, WorkerCall, WorkerPool, worker_engine
 from motley.tasks.base import ModelState
 
 __all__ = ["Distributed"]
 
-
 _PAYS = 20_000_000
-"""Weights times samples of a worker's part from which measuring elsewhere is faster than sending the model there: milliseconds."""
+"""Weights times samples of a worker's part from which measuring in workers is faster than sending the model there: milliseconds."""
 _CHUNKS = 4
-"""Chunks for every worker where clients are trained one by one, so that whoever is done early takes from the others."""
+"""Chunks for every worker where clients are trained one by one, so that a worker that finishes early takes more of them."""
 _CHUNK_WEIGHTS = 8_000_000
 """Weights of a chunk's results at most, unless one client has more: 32 megabytes in float32."""
 
 
-def _mapped(setting: Setting) -> Setting:
-    """The setting with what workers read, in the form in which they read it, so that nobody has to convert a copy of their own."""
+def _for_workers(setting: Setting) -> Setting:
+    """Return the setting with the data that workers need, in the types in which they use them, so that no worker makes a copy."""
     data, dtype = setting.task.federation, setting.dtype
 
     def cast(values: torch.Tensor) -> torch.Tensor:
@@ -57,12 +57,12 @@ def _mapped(setting: Setting) -> Setting:
     return dataclasses.replace(setting, task=dataclasses.replace(setting.task, federation=data))
 
 
-class Distributed(Engine):
-    """An engine whose work is done by a crew of workers.
+class Distributed(Engine, Generic[Shared]):
+    """An engine whose work is done by workers.
 
     Parameters
     ----------
-    setting: of the run; ``workers`` of it, one for every core unless said, share its cores.
+    setting: of the run; its ``workers``, by default one for every core, share its cores.
     """
 
     def __init__(self, setting: Setting) -> None:
@@ -70,32 +70,46 @@ class Distributed(Engine):
         if reason is not None:
             raise ContractError(f"the engine {self.name!r} was given a setting it refuses: {reason}")
         self.setting = setting
-        self.workers, self.each = self._shares(setting)
-        self.worker_shape = f"{self.workers} x {self.each}"
-        self.threads = min(self.workers * self.each, cores(setting.threads))
-        told = dataclasses.replace(_mapped(setting), threads=self.each, workers=None, address=None)
-        self._batches = engine_of(told) in ("batched", "vmap")
-        self._crew: WorkerPool[Any] = WorkerPool(self._carrier(told), self.workers)
+        self.workers, self.cores_each = self.worker_shares(setting)
+        self.worker_shape = f"{self.workers} x {self.cores_each}"
+        self.threads = min(self.workers * self.cores_each, cores(setting.threads))
+        sent = dataclasses.replace(_for_workers(setting), threads=self.cores_each, workers=None, address=None)
+        self._batches = worker_engine(sent) in ("batched", "vmap")
+        self._setting = self._share(sent)
+        self._pool = WorkerPool([self._worker(number, self._setting) for number in range(self.workers)], self._on_close())
+        self._end = weakref.finalize(self, self._pool.close)  # no worker outlives an engine that nobody closed
 
     @classmethod
     @abstractmethod
-    def _cores(cls, setting: Setting) -> int:
-        """Cores that all workers together may use."""
+    def available_cores(cls, setting: Setting) -> int:
+        """Return the number of cores that all workers together may use."""
 
     @classmethod
-    def _devices(cls) -> int:
-        """GPUs that workers may have, one each."""
+    def available_gpus(cls) -> int:
+        """Return the number of GPUs that workers may have, one each."""
         return torch.cuda.device_count()
 
     @abstractmethod
-    def _carrier(self, told: Setting) -> WorkerTransport[Any]:
-        """What starts workers and tells them this setting."""
+    def _share(self, obj: object) -> Shared:
+        """Put an object where every worker can read it."""
+
+    @abstractmethod
+    def _load(self, shared: Shared) -> Any:
+        """Read a shared object without copying its tensors."""
+
+    @abstractmethod
+    def _worker(self, number: int, setting: Shared) -> RemoteWorker[Shared]:
+        """Return a worker that is not started yet; ``number``: from 0."""
+
+    def _on_close(self) -> Callable[[], None]:
+        """Return what is called after the workers have ended."""
+        return lambda: None
 
     @classmethod
-    def _shares(cls, setting: Setting) -> tuple[int, int]:
-        """Workers, and cores of each; workers times cores are never more than there are."""
-        most = cls._cores(setting)
-        default = cls._devices() if setting.device == "cuda" else most
+    def worker_shares(cls, setting: Setting) -> tuple[int, int]:
+        """Return the number of workers and the cores of each; their product is at most the available cores."""
+        most = cls.available_cores(setting)
+        default = cls.available_gpus() if setting.device == "cuda" else most
         workers = max(1, min(default, most)) if setting.workers is None else setting.workers
         if workers > most:
             raise ConfigError(
@@ -104,8 +118,8 @@ class Distributed(Engine):
         return workers, most // workers
 
     @classmethod
+    @override
     def refuses(cls, setting: Setting) -> str | None:
-        """What cannot be sent to a worker, and what the engine in the worker refuses."""
         task, algorithm = setting.task, setting.algorithm
         parts = {
             "the function that makes the model": task.model, "the transform": task.transform, "the loss": algorithm.loss,
@@ -113,10 +127,11 @@ class Distributed(Engine):
         }  # fmt: skip
         reason = unsendable(parts)
         if reason is None:
-            inner: type[Engine] = ENGINES.get(engine_of(setting))
+            inner: type[Engine] = ENGINES.get(worker_engine(setting))
             reason = inner.refuses(setting)
         return reason
 
+    @override
     def train(
         self,
         jobs: Sequence[Job],
@@ -124,35 +139,37 @@ class Distributed(Engine):
         client_states: Mapping[int, ClientState | None],
         want: frozenset[str] = frozenset(),
     ) -> Iterator[TrainResult]:
-        """See :meth:`Engine.train`. Worked off in windows whose results fit in memory; the next one begins before one is through."""
+        """See :meth:`Engine.train`. Jobs are trained in windows whose results fit in memory; a window begins before the last ends."""
         window = window_of(self.setting, self.workers)
-        chunks, ahead = [], 0
-        for begin in range(0, len(jobs), window):
-            cut = self._chunks(range(begin, min(begin + window, len(jobs))), jobs)
-            ahead = max(ahead, len(cut))
-            chunks += cut
-
-        orders = []
+        windows = [self._chunks(range(at, min(at + window, len(jobs))), jobs) for at in range(0, len(jobs), window)]
+        chunks, calls = [chunk for cut in windows for chunk in cut], []
         for chunk in chunks:
             some = [jobs[i] for i in chunk]
             kept = {job.client: client_states[job.client] for job in some if job.client in client_states}
-            orders.append(Order("train", (some, kept, want), _clients([job.client for job in some])))
+            arguments = {"jobs": some, "client_states": kept, "want": want}
+            calls.append(WorkerCall("train", arguments, _about([job.client for job in some])))
         done: dict[int, TrainResult] = {}
         first = 0
-        for chunk, results in zip(chunks, self._crew.run(orders, dict(download), ahead), strict=True):
-            done.update(zip(chunk, map(_own_memory, results), strict=True))
+        for chunk, results in zip(
+            chunks, self._run(calls, {"download": dict(download)}, max(map(len, windows), default=0)), strict=True
+        ):
+            done.update(zip(chunk, map(_own_state, results), strict=True))
             while first in done:
                 yield done.pop(first)
                 first += 1
 
+    def _run(self, calls: Sequence[WorkerCall], shared: dict[str, Any], ahead: int) -> Iterator[Any]:
+        return self._pool.run(calls, self._share(shared), ahead) if calls else iter(())
+
     def _chunks(self, some: range, jobs: Sequence[Job]) -> list[list[int]]:
-        """Jobs of a window, longest first, dealt out evenly: one chunk for every worker where clients are batched, if they are not
-        too many; a few where they are trained one by one."""
+        """Deal the jobs of a window out evenly, longest first: one chunk for every worker where clients are batched, unless these
+        are too large; a few where clients are trained one by one."""
         order = sorted(some, key=lambda i: -jobs[i].steps)
         rounds = -(-len(order) * self.setting.task.layout.size // (_CHUNK_WEIGHTS * self.workers))
         count = min(len(order), self.workers * max(rounds, 1 if self._batches else _CHUNKS))
         return [order[part::count] for part in range(count)]
 
+    @override
     def measure(
         self,
         clients: Ints,
@@ -162,67 +179,71 @@ class Distributed(Engine):
         key: Key,
         data_view: DataView | None = None,
     ) -> dict[str, Floats]:
-        """See :meth:`Engine.measure`. Clients are spread over the workers where that pays."""
+        """See :meth:`Engine.measure`. Clients are spread over the workers where that is faster."""
         clients = np.asarray(clients, dtype=np.int64)
         sizes = self.setting.task.federation.train.sizes[clients]
         passes = sum(3 if MEASURED[name][1] == "gradient" else 1 for name in want if name in MEASURED)
         parts = self._parts(int(sizes.sum()) * passes, len(clients))
         if parts == 1:
-            return self._near.measure(clients, download, client_states, want, key, data_view)
+            return self._local.measure(clients, download, client_states, want, key, data_view)
         cuts = np.searchsorted(np.cumsum(sizes), np.linspace(0, sizes.sum(), parts + 1)[1:-1])
-        orders = []
+        calls = []
         for at in filter(len, np.split(np.arange(len(clients)), cuts)):
-            some, seen = clients[at], None if data_view is None else data_view[at]
-            kept = (
+            some, view = clients[at], None if data_view is None else data_view[at]
+            states = (
                 {client: client_states[client] for client in some.tolist() if client in client_states} if client_states else {}
             )
-            orders.append(Order("measure", (some, kept, dict(want), key, seen), _clients(some.tolist())))
-        found = list(self._crew.run(orders, dict(download), len(orders)))
+            arguments = {"clients": some, "client_states": states, "want": dict(want), "key": key, "data_view": view}
+            calls.append(WorkerCall("measure", arguments, _about(some.tolist())))
+        found = list(self._run(calls, {"download": dict(download)}, len(calls)))
         return {name: np.concatenate([part[name] for part in found]) for name in want}
 
+    @override
     def evaluate(self, model: ModelState, rows: Ints, labels: Ints | None = None) -> tuple[Floats, Floats]:
-        """See :meth:`Engine.evaluate`. Rows are spread over the workers where that pays, cut where the reference cuts them."""
+        """See :meth:`Engine.evaluate`. Rows are spread over the workers where that is faster, cut where the reference cuts them."""
         rows = np.asarray(rows, dtype=np.int64)
         chunk = max(CHUNK.values())
         parts = self._parts(len(rows), -(-len(rows) // chunk))
         if parts == 1:
-            return self._near.evaluate(model, rows, labels)
+            return self._local.evaluate(model, rows, labels)
         length = chunk * -(-len(rows) // (chunk * parts))
         cuts = [slice(begin, begin + length) for begin in range(0, len(rows), length)]
-        some = [(rows[cut], None if labels is None else labels[cut]) for cut in cuts]
-        orders = [Order("evaluate", part, f"{len(part[0])} samples of an evaluation") for part in some]
-        found = list(self._crew.run(orders, model, len(orders)))
+        some = [{"rows": rows[cut], "labels": None if labels is None else labels[cut]} for cut in cuts]
+        calls = [
+            WorkerCall("evaluate", part, f"samples {cut.start} to {cut.stop}") for part, cut in zip(some, cuts, strict=True)
+        ]
+        found = list(self._run(calls, {"model": model}, len(calls)))
         losses, hits = (np.concatenate([part[i] for part in found]) for i in (0, 1))
         return losses, hits
 
+    @override
     def recalibrate(
         self, model: ModelState, client: int, batches: int, key: Key, data_view: DataView | None = None
     ) -> ModelState:
-        """See :meth:`Engine.recalibrate`. Client after client, so it is done here."""
-        return self._near.recalibrate(model, client, batches, key, data_view)
+        return self._local.recalibrate(model, client, batches, key, data_view)
 
     def _parts(self, samples: int, most: int) -> int:
-        """Into how many parts it pays to cut the measuring of so many samples; 1: it is done here."""
+        """Return the number of parts into which to cut the measuring of so many samples; 1: it is done in this process."""
         return max(1, min(self.workers, most, samples * self.setting.task.layout.size // _PAYS))
 
     @cached_property
-    def _near(self) -> Sequential:
-        """Measures what is not worth sending, on the samples that the workers see."""
-        return Sequential(dataclasses.replace(self._crew.carrier.seen(), threads=self.setting.threads))
+    def _local(self) -> Sequential:
+        """The engine that measures in this process, on the workers' copy of the samples."""
+        return Sequential(dataclasses.replace(self._load(self._setting), threads=self.setting.threads))
 
+    @override
     def close(self) -> None:
-        """End the workers."""
-        self.__dict__.pop("_near", None)
-        self._crew.carrier.close()
+        self.__dict__.pop("_local", None)
+        self._end()
 
 
-def _clients(ids: Sequence[int]) -> str:
-    shown = ", ".join(map(str, ids[:10]))
-    return f"clients {shown}{', ...' if len(ids) > 10 else ''}"
+def _about(clients: Sequence[int]) -> str:
+    shown = ", ".join(map(str, clients[:10]))
+    return f"clients {shown}{', ...' if len(clients) > 10 else ''}"
 
 
-def _own_memory(trained: TrainResult) -> TrainResult:
-    """What is kept of a client outlives the chunk's block, so it gets a place of its own."""
+def _own_state(trained: TrainResult) -> TrainResult:
+    """Copy the tensors that outlive the round, so that they do not keep the whole chunk's block in memory."""
     if trained.client_state is None and not trained.curvature:
         return trained
     client_state = None if trained.client_state is None else _copied(trained.client_state)

@@ -1,209 +1,237 @@
-"""Clients in other processes of this machine: for models whose Python takes longer than their arithmetic, and many cores.
+"""The engine ``processes``: clients are trained in worker processes of this machine, for many cores, several GPUs, and slow Python.
 
-Workers are fresh interpreters, so nothing a thread of this process holds is copied into them. Data, models and results lie in
-anonymous memory that is handed over as it is; nothing has a name in the file system, so nothing can be left there.
+Workers are fresh interpreters. Data, models and results lie in anonymous memory whose file descriptors travel over a socket, so
+nothing is copied and nothing is left in the file system.
 """
 
 from __future__ import annotations
 
 import os
-import select
+import signal
 import socket
 import subprocess
 import sys
+import threading
+import time
 import weakref
-from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any, ClassVar, Literal
+
+import torch
+from typing_extensions import override
 
 from motley.engines.base import Setting
 from motley.engines.cores import cores
 from motley.engines.distributed import Distributed
-from motley.engines.serialization import unwrap
-from motley.engines.shared_memory import SharedMemoryChannel, handed, look
-from motley.engines.worker_pool import Died, Order, WorkerTransport
-from motley.engines.worker_process import ORDER, SETTING
+from motley.engines.serialization import from_memory, to_memory, unwrap
+from motley.engines.workers import RemoteWorker, Worker, WorkerCall, WorkerDied
 
-__all__ = ["Processes", "workers_kept"]
+__all__ = ["PATIENCE_S", "Processes", "run_worker", "workers_kept"]
 
+PATIENCE_S = 60.0
+"""Seconds after which a worker that uses no processor time during a call (it was stopped, or waits for ever) is given up."""
+_LOOK_S = 0.5
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
 
 
-class Handle:
-    """A descriptor that is closed when nobody means it any more."""
+class SharedObject:
+    """An object in anonymous memory; the file descriptor is closed with the last reference to this one."""
 
     def __init__(self, obj: object) -> None:
-        self.number = handed(obj)
-        self._end = weakref.finalize(self, os.close, self.number)
-
-    def close(self) -> None:
-        """Now."""
-        self._end()
+        self.descriptor = to_memory(obj)
+        weakref.finalize(self, os.close, self.descriptor)
 
 
-@dataclass
-class _Process:
-    """A worker process and the line to it."""
-
-    process: subprocess.Popen[bytes]
-    line: SharedMemoryChannel
-    threads: int
-    orders: int = 0
-
-    @classmethod
-    def fresh(cls, threads: int) -> _Process:
-        """A new interpreter; it takes a second or three until it hears."""
-        ours, theirs = socket.socketpair()
-        path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
-        told = dict.fromkeys(_THREADS, str(threads))
-        with theirs:
-            process = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-P",
-                    "-m",
-                    "motley.engines.worker_process",
-                    *map(str, (theirs.fileno(), os.getpid(), threads)),
-                ],
-                env={**os.environ, **told, "PYTHONPATH": path},
-                pass_fds=(theirs.fileno(),),
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,  # Ctrl-C at the terminal is this process's to answer
-            )
-        return cls(process, SharedMemoryChannel(ours), threads)
-
-    def end(self) -> str:
-        """Kill it, if it lives; how it went, in words."""
-        self.process.kill()
-        code = self.process.wait()
-        self.line.close()
-        return f"by signal {-code}" if code < 0 else f"with exit code {code}"
+def _receive(connection: socket.socket, count: int) -> list[int]:
+    """Receive so many file descriptors. Raises EOFError when the other end is gone, TimeoutError by the socket's timeout."""
+    message, descriptors, _, _ = socket.recv_fds(connection, 1, count)
+    if not message:
+        raise EOFError
+    return descriptors
 
 
-_kept: list[_Process] | None = None  # idle workers that wait for another run; None: they are ended with theirs
+def _processor_time(pid: int) -> str:
+    """Return the user and system time of a process, in clock ticks; empty when it is gone."""
+    with suppress(OSError):
+        return " ".join(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13])
+    return ""
+
+
+_idle: list[_ProcessWorker] | None = None  # workers that wait for another engine; None: workers end with their engine
 
 
 @contextmanager
 def workers_kept() -> Iterator[None]:
-    """Inside the block, workers outlive their engine and serve the next: a new interpreter costs seconds."""
-    global _kept
-    if _kept is not None:
+    """Inside the block, worker processes outlive their engine and serve the next one: a new interpreter costs seconds."""
+    global _idle
+    if _idle is not None:
         yield
         return
-    _kept = []
+    _idle = []
     try:
         yield
     finally:
-        idle, _kept = _kept, None
-        for process in idle:
-            process.end()
+        idle, _idle = _idle, None
+        for worker in idle:
+            worker.close()
 
 
-@dataclass
-class _Lines(WorkerTransport[Handle]):
-    """Carries orders over lines to processes. ``devices``: whether workers have a GPU each."""
+class _ProcessWorker(RemoteWorker[SharedObject]):
+    """A worker process with so many torch threads, and the socket to it. ``setting`` and ``device`` may change between engines."""
 
-    setting: Handle
-    threads: int
-    devices: bool
-    workers: dict[int, _Process] = field(default_factory=dict)
-    dead: deque[tuple[int, Died]] = field(default_factory=deque)
+    def __init__(self, threads: int) -> None:
+        self.threads, self.closed = threads, False
+        self.setting, self.device = SharedObject(None), SharedObject(None)
+        self._connection: socket.socket | None = None
+        self._state, self._calling = threading.Lock(), threading.Lock()
 
-    def start(self, worker: int) -> None:
-        """A worker kept from an earlier run, or a new interpreter, told the setting."""
-        self._end(worker)
-        idle = [process for process in _kept or () if process.threads == self.threads]
-        if idle and _kept is not None:
-            _kept.remove(idle[-1])
-        process = self.workers[worker] = idle[-1] if idle else _Process.fresh(self.threads)
-        self._tell(worker, SETTING, worker if self.devices else -1, self.setting)
-        process.orders = 0
+    @override
+    def start(self) -> None:
+        with self._state:
+            if self.closed:
+                raise WorkerDied("with its engine")
+            if self._connection is None or self._process.poll() is not None:
+                self._disconnect()
+                self._spawn()
+            with suppress(OSError):  # a process that is gone is found by the first call
+                self._send(self.setting, self.device)
 
-    def seen(self) -> Setting:
-        """Through the same block."""
-        found: Setting = unwrap(look(os.dup(self.setting.number)))
-        return found
+    def _spawn(self) -> None:
+        self._connection, theirs = socket.socketpair()
+        self._connection.settimeout(_LOOK_S)
+        path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
+        numbers = map(str, (theirs.fileno(), os.getpid(), self.threads))
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "motley.engines.processes", *numbers],
+                env={**os.environ, **dict.fromkeys(_THREADS, str(self.threads)), "PYTHONPATH": path},
+                pass_fds=(theirs.fileno(),),
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,  # Ctrl-C at the terminal is for this process alone
+            )
 
-    def post(self, what: Any) -> Handle:
-        """In memory of its own."""
-        return Handle(what)
+    def _send(self, shared: SharedObject, own: SharedObject) -> None:
+        if self._connection is not None:
+            socket.send_fds(self._connection, [b"!"], [shared.descriptor, own.descriptor])
 
-    def send(self, worker: int, order: Order, posted: Handle) -> None:
-        """Two blocks over the line."""
-        own = Handle(order)
-        self._tell(worker, ORDER, 0, posted, own)
-        own.close()
-
-    def _tell(self, worker: int, what: int, number: int, *handles: Handle) -> None:
-        process = self.workers.get(worker)
-        if process is None:
-            return
-        try:
-            process.line.send(what, number, *(handle.number for handle in handles))
-            process.orders += what == ORDER
-        except OSError:
-            self._bury(worker)
-
-    def wait(self) -> tuple[int, Any]:
-        """See :meth:`WorkerTransport.wait`."""
-        while not self.dead:
-            lines = {process.line.fileno(): worker for worker, process in self.workers.items()}
-            poll = select.poll()
-            for number in lines:
-                poll.register(number, select.POLLIN)
-            worker = lines[poll.poll()[0][0]]
-            process = self.workers[worker]
+    @override
+    def execute(self, call: WorkerCall, shared: SharedObject) -> Any:
+        with self._calling:
+            if self.closed or self._connection is None:
+                raise WorkerDied("with its engine")
             try:
-                _, _, handles = process.line.receive()
+                self._send(shared, SharedObject(call))
+                answer = self._answer(self._connection)
             except (EOFError, OSError):
-                self._bury(worker)
-                continue
-            except BaseException:  # interrupted half-way through a message
-                self._bury(worker)
-                raise
-            process.orders -= 1
-            return worker, unwrap(look(handles[0]))
-        return self.dead.popleft()
+                raise WorkerDied(self._kill()) from None
+        return unwrap(from_memory(answer))
 
-    def _bury(self, worker: int) -> None:
-        self.dead.append((worker, Died(self.workers.pop(worker).end())))
+    def _answer(self, connection: socket.socket) -> int:
+        used, since = "", time.monotonic()
+        while True:
+            try:
+                return _receive(connection, 1)[0]
+            except TimeoutError:
+                now = _processor_time(self._process.pid)
+                used, since = (used, since) if now == used else (now, time.monotonic())
+            if time.monotonic() > since + PATIENCE_S:
+                self._kill()
+                raise WorkerDied(f"given up after {PATIENCE_S:g} s without processor time")
 
-    def _end(self, worker: int) -> None:
-        process = self.workers.pop(worker, None)
-        self.dead = deque(death for death in self.dead if death[0] != worker)
-        if process is not None:
-            process.end()
+    def _kill(self) -> str:
+        """End the process; return how it ended, in words."""
+        self._process.kill()
+        code = self._process.wait()
+        return f"by signal {-code}" if code < 0 else f"with exit code {code}"
 
+    def _disconnect(self) -> None:
+        with self._calling:  # a thread that waits for an answer first notices that the process is gone
+            if self._connection is not None:
+                self._connection.close()
+
+    @override
     def close(self) -> None:
-        """End them, or keep them for the next run."""
-        for worker, process in list(self.workers.items()):
-            if _kept is not None and not process.orders and process.process.poll() is None:
-                _kept.append(self.workers.pop(worker))
+        with self._state:
+            self.closed = True
+            if _idle is not None and not self._calling.locked() and self._process.poll() is None:
+                _idle.append(self)
             else:
-                self._end(worker)
-        self.setting.close()
+                self._kill()
+                self._disconnect()
 
 
-class Processes(Distributed):
-    """Chunks of clients in worker processes, which share the run's cores and look at the same data."""
+class Processes(Distributed[SharedObject]):
+    """Trains chunks of clients in worker processes, which share the run's cores and read the same data."""
 
     name: ClassVar[str] = "processes"
     options: ClassVar[frozenset[Literal["workers", "address"]]] = frozenset({"workers"})
 
     @classmethod
-    def _cores(cls, setting: Setting) -> int:
+    @override
+    def available_cores(cls, setting: Setting) -> int:
         return cores(setting.threads)
 
-    def _carrier(self, told: Setting) -> WorkerTransport[Any]:
-        carrier = _Lines(Handle(told), self.each, self.setting.device == "cuda")
-        weakref.finalize(self, carrier.close)  # whoever forgets to close an engine leaves no process behind
-        return carrier
+    @override
+    def _share(self, obj: object) -> SharedObject:
+        return SharedObject(obj)
+
+    @override
+    def _load(self, shared: SharedObject) -> Any:
+        return unwrap(from_memory(os.dup(shared.descriptor)))
+
+    @override
+    def _worker(self, number: int, setting: SharedObject) -> RemoteWorker[SharedObject]:
+        fit = [worker for worker in _idle or () if worker.threads == self.cores_each]
+        worker = fit[-1] if fit else _ProcessWorker(self.cores_each)
+        if fit and _idle is not None:
+            _idle.remove(worker)
+        device = f"cuda:{number % torch.cuda.device_count()}" if self.setting.device == "cuda" else None
+        worker.setting, worker.device, worker.closed = setting, SharedObject(device), False
+        return worker
 
     @classmethod
+    @override
     def refuses(cls, setting: Setting) -> str | None:
-        """What cannot be sent to another process; systems without anonymous memory."""
         if not hasattr(os, "memfd_create"):
             return "it needs Linux (memfd_create); use threads"
         return super().refuses(setting)
+
+
+def run_worker(descriptor: int, parent: int, threads: int) -> None:
+    """Run a worker process until its parent is gone: ``python -m motley.engines.processes DESCRIPTOR PARENT THREADS``.
+
+    Every message carries two objects: the run's setting and the worker's device, or shared arguments and a call.
+
+    Parameters
+    ----------
+    descriptor: of the socket to the parent. parent: its process id. threads: of torch.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent answers Ctrl-C
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    torch.set_num_threads(threads)
+    connection, worker = socket.socket(fileno=descriptor), None
+    with suppress(EOFError, OSError):
+        while True:
+            shared, own = _receive(connection, 2)
+            call = unwrap(from_memory(own))
+            if isinstance(call, WorkerCall) and worker is not None:
+                answer = worker.execute(call, unwrap(from_memory(shared)), to_memory)
+                socket.send_fds(connection, [b"!"], [answer])
+                os.close(answer)
+            else:
+                if worker is not None:
+                    worker.close()
+                worker = Worker(from_memory(shared), call)
+
+
+def _end_with(parent: int) -> None:
+    """End this process when the parent is gone, also in the middle of a long call."""
+    while os.getppid() == parent:
+        time.sleep(_LOOK_S)
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    run_worker(*map(int, sys.argv[1:]))

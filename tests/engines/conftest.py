@@ -29,7 +29,7 @@ class TwoProcesses(Processes):
     """Two workers on any machine, also where a test may use one core."""
 
     @classmethod
-    def _cores(cls, setting: Setting) -> int:
+    def available_cores(cls, setting: Setting) -> int:
         return 2
 
 

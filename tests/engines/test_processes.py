@@ -6,10 +6,12 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 import torch
 from torch import nn
@@ -21,7 +23,7 @@ from motley.core.keys import Key
 from motley.engines.base import Setting
 from motley.engines.local import Sequential
 from motley.engines.processes import Processes
-from motley.engines.worker_pool import Order
+from motley.engines.workers import WorkerDied, WorkerPool
 from motley.experiments.build import build
 from motley.experiments.config import Experiment
 from motley.tasks import from_arrays, own_task
@@ -65,34 +67,60 @@ def test_client_by_client_the_bits_are_those_of_the_reference(setting, jobs, dow
         engine.close()
 
 
-def _workers(engine):
-    return [process.process for process in engine._crew.carrier.workers.values()]
+def _workers():
+    """The worker processes of this one: two in each of these tests."""
+    return [p for p in psutil.Process().children() if "motley.engines.processes" in p.cmdline()]
 
 
 def test_killed_in_mid_round_a_worker_is_replaced_and_the_bits_stay(setting, jobs, download):
-    """The first is stopped, so that it cannot have answered, and killed once it holds its chunk."""
+    """One is stopped, so that it cannot have answered, and killed while the round waits for its chunk."""
     s = setting(mlp, correction=Proximal(0.3), dtype=torch.float32, threads=2)
     sent = download(s)
     engine = TwoProcesses(s)
     try:
         whole = list(engine.train(jobs(s), sent, {}))
-        victim = _workers(engine)[0]
-        victim.send_signal(signal.SIGSTOP)
-        send = engine._crew.carrier.send
-
-        def then_kill(worker, order, posted):
-            send(worker, order, posted)
-            if worker == 0 and victim.poll() is None:
-                victim.kill()
-
-        engine._crew.carrier.send = then_kill
+        victim = _workers()[0]
+        victim.suspend()
+        blow = threading.Timer(0.3, victim.kill)
+        blow.start()
         _same(whole, engine.train(jobs(s), sent, {}))
-        assert victim.poll() == -signal.SIGKILL
-        for process in _workers(engine):  # between rounds, all of them
+        blow.join()
+        assert not victim.is_running()
+        for process in _workers():  # between rounds, all of them
             process.kill()
         _same(whole, engine.train(jobs(s), sent, {}))
     finally:
         engine.close()
+
+
+def test_a_worker_that_does_nothing_is_given_up_after_a_while(setting, jobs, download, monkeypatch):
+    """Stopped by a signal, it uses no processor time; its chunk is run again by a fresh one."""
+    monkeypatch.setattr("motley.engines.processes.PATIENCE_S", 1.0)
+    s = setting(mlp, dtype=torch.float32, threads=2)
+    engine = TwoProcesses(s)
+    try:
+        whole = list(engine.train(jobs(s), download(s), {}))
+        victim = _workers()[0]
+        victim.suspend()
+        _same(whole, engine.train(jobs(s), download(s), {}))
+        assert not victim.is_running()
+    finally:
+        engine.close()
+
+
+def test_an_engine_closed_in_mid_round_waits_for_nobody(setting, jobs, download):
+    s = setting(mlp, threads=2)
+    engine = TwoProcesses(s)
+    results = engine.train(jobs(s), download(s), {})
+    next(results)
+    victims = _workers()
+    for victim in victims:
+        victim.suspend()
+    stuck = engine.train(jobs(s), download(s), {})
+    threading.Timer(0.5, engine.close).start()
+    with pytest.raises(WorkerDied):
+        next(stuck)
+    assert _gone([victim.pid for victim in victims])
 
 
 class Deadly(nn.Linear):
@@ -128,9 +156,8 @@ def test_measuring_spread_is_measuring(setting, download, monkeypatch):
     s = setting(mlp)
     sent, key = download(s), Key(0).fold("probe")
     engine = TwoProcesses(s)
-    calls = []
-    run = engine._crew.run
-    monkeypatch.setattr(engine._crew, "run", lambda orders, *rest: calls.append(len(orders)) or run(orders, *rest))
+    spread, run = [], WorkerPool.run
+    monkeypatch.setattr(WorkerPool, "run", lambda pool, calls, *rest: spread.append(len(calls)) or run(pool, calls, *rest))
     try:
         wanted = Sequential(s).measure(np.arange(8), sent, {}, {"loss": 1, "gradient": None}, key)
         found = engine.measure(np.arange(8), sent, {}, {"loss": 1, "gradient": None}, key)
@@ -140,21 +167,23 @@ def test_measuring_spread_is_measuring(setting, download, monkeypatch):
         rows = np.random.default_rng(0).permutation(77)
         for a, b in zip(Sequential(s).evaluate(state, rows), engine.evaluate(state, rows), strict=True):
             assert b == pytest.approx(a, rel=1e-12)
-        assert calls == [2, 2]
+        assert spread == [2, 2]
     finally:
         engine.close()
 
 
-def test_the_data_lie_in_memory_once(setting, download):
-    """48 MB of samples: a worker looks at the block that all look at, and has no copy of its own."""
+def test_the_data_lie_in_memory_once(setting, download, monkeypatch):
+    """48 MB of samples: all workers map the same block, and none has a copy of its own."""
+    monkeypatch.setattr("motley.engines.distributed._PAYS", 1)
     s = setting(mlp, (6,), sizes=(500_000, 500_000))
     engine, sent = TwoProcesses(s), download(s)
     try:
         state = ModelState(sent["x"], sent["buffers"], sent["counters"])
-        orders = [Order("evaluate", (np.arange(1000), None), "")] * 2
-        assert len(list(engine._crew.run(orders, state, 2))) == 2
+        engine.evaluate(
+            state, np.tile(np.arange(1024), 2)
+        )  # the same samples in each worker: a page of one alone counts as private
         size = s.task.federation.x.numel() * 8
-        for process in _workers(engine):
+        for process in _workers():
             mappings = Path(f"/proc/{process.pid}/smaps").read_text().split("/memfd:motley")[1:]
             found = [{w[0]: int(w[1]) for w in map(str.split, m.splitlines()[1:18]) if w[-1] == "kB"} for m in mappings]
             largest = max(found, key=lambda kilobytes: kilobytes["Size:"])
@@ -211,7 +240,7 @@ def test_workers_times_threads_are_never_more_than_there_are(setting, monkeypatc
     ]:
         s = setting(mlp, threads=threads)
         s = Setting(s.task, s.algorithm, s.solver, s.work, s.streams, threads=threads, workers=workers)
-        assert Processes._shares(s) == wanted
+        assert Processes.worker_shares(s) == wanted
 
 
 PROGRAM = "import sys; from motley.cli import call; sys.exit(call(sys.argv[1:]))"
@@ -225,7 +254,7 @@ def _children(parent: int) -> list[int]:
             words = (entry / "cmdline").read_bytes().split(b"\0") if entry.name.isdigit() else []
         except OSError:
             continue
-        if b"motley.engines.worker_process" in words and str(parent).encode() in words:
+        if b"motley.engines.processes" in words and str(parent).encode() in words:
             found.append(int(entry.name))
     return found
 

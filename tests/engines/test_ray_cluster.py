@@ -10,6 +10,7 @@ import importlib.util
 import os
 import subprocess
 import sys
+import threading
 import warnings
 
 import numpy as np
@@ -81,7 +82,7 @@ def cluster():
 
 
 @pytest.fixture
-def crew(cluster):
+def engine_on_cluster(cluster):
     """Engines that are closed in the end."""
     made = []
 
@@ -96,11 +97,11 @@ def crew(cluster):
 
 @ray
 @pytest.mark.parametrize("model", MODELS)
-def test_agrees_with_the_reference(setting, jobs, download, crew, model):
+def test_agrees_with_the_reference(setting, jobs, download, engine_on_cluster, model):
     factory, shape = MODELS[model]
     sgd, mu = SOLVERS["momentum"]
     s = setting(factory, shape, solver=sgd, correction=Proximal(mu), threads=2)
-    sent, engine = download(s), crew(s)
+    sent, engine = download(s), engine_on_cluster(s)
     assert engine.worker_shape == "2 x 1"
     want = REPORTED - {"val_loss"}
     for a, b in zip(Sequential(s).train(jobs(s), sent, {}, want), engine.train(jobs(s), sent, {}, want), strict=True):
@@ -111,11 +112,11 @@ def test_agrees_with_the_reference(setting, jobs, download, crew, model):
 
 
 @ray
-def test_probes_and_evaluations_agree(setting, download, crew, monkeypatch):
+def test_probes_and_evaluations_agree(setting, download, engine_on_cluster, monkeypatch):
     monkeypatch.setattr("motley.engines.distributed._PAYS", 1)
     monkeypatch.setattr("motley.engines.distributed.CHUNK", {False: 20, True: 20})
     s = with_validation(setting(mlp))
-    sent, engine, key, want = download(s), crew(s), Key(0).fold("probe"), dict.fromkeys(MEASURED)
+    sent, engine, key, want = download(s), engine_on_cluster(s), Key(0).fold("probe"), dict.fromkeys(MEASURED)
     wanted = Sequential(s).measure(np.arange(8), sent, {}, want, key)
     for name, found in engine.measure(np.arange(8), sent, {}, want, key).items():
         assert found == pytest.approx(wanted[name], rel=1e-9, abs=1e-12, nan_ok=True)
@@ -130,35 +131,27 @@ def _processes():
 
 
 @ray
-def test_an_actor_killed_in_mid_round_is_replaced_and_the_bits_stay(setting, jobs, download, crew, monkeypatch):
-    """It is stopped, so that it cannot have answered, and killed once both hold their chunks."""
+def test_an_actor_killed_in_mid_round_is_replaced_and_the_bits_stay(setting, jobs, download, engine_on_cluster):
+    """It is stopped, so that it cannot have answered, and killed while the round waits for its chunk."""
     s = setting(mlp, correction=Proximal(0.3), dtype=torch.float32, threads=2)
-    sent, engine = download(s), crew(s)
+    sent, engine = download(s), engine_on_cluster(s)
     whole = list(engine.train(jobs(s), sent, {}))
     (victim, *_) = _processes()
     victim.suspend()
-    carrier, given = engine._crew.carrier, []
-    send = carrier.send
-
-    def then_kill(worker, order, posted):
-        send(worker, order, posted)
-        given.append(worker)
-        if len(given) == 2:
-            victim.kill()
-
-    monkeypatch.setattr(carrier, "send", then_kill)
+    blow = threading.Timer(1.0, victim.kill)
+    blow.start()
     for a, b in zip(whole, engine.train(jobs(s), sent, {}), strict=True):
         assert a.signals == b.signals
         assert torch.equal(a.parts["delta"].value, b.parts["delta"].value)
-    assert len(given) == 3
+    blow.join()
     assert not victim.is_running()
 
 
 @ray
-def test_a_node_lost_is_a_worker_lost(setting, jobs, download, crew, cluster):
+def test_a_node_lost_is_a_worker_lost(setting, jobs, download, engine_on_cluster, cluster):
     """The cluster shrinks to one core: the chunk waits for another node, and there is one."""
     s = setting(mlp, threads=2)
-    sent, engine = download(s), crew(s)
+    sent, engine = download(s), engine_on_cluster(s)
     whole = list(engine.train(jobs(s), sent, {}))
     node = next(node for node in cluster.list_all_nodes() if node != cluster.head_node)
     cluster.remove_node(node, allow_graceful=False)

@@ -15,8 +15,7 @@ from motley.algorithms.base import Algorithm, Correction
 from motley.algorithms.fedavg import Average
 from motley.algorithms.losses import CrossEntropy
 from motley.core.keys import Key
-from motley.engines.serialization import unsendable, unwrap, wrap
-from motley.engines.shared_memory import handed, look
+from motley.engines.serialization import from_memory, to_memory, unsendable, unwrap, wrap
 from motley.experiments.build import task_of
 from motley.experiments.config import Experiment
 from motley.tasks.flat import construct, layout_of
@@ -56,6 +55,13 @@ def test_views_are_sent_without_what_they_look_into():
     assert torch.equal(unwrap(block), x[:, 0])
 
 
+@pytest.mark.parametrize("x", [torch.tensor(1.5).expand(1), torch.tensor(1.5).expand(300), torch.ones(0, 3).mT])
+def test_expanded_and_empty_tensors_come_back(x):
+    back = unwrap(wrap(x, bytearray))
+    assert back.shape == x.shape
+    assert torch.equal(back, x)
+
+
 def test_a_module_keeps_its_parameters():
     module = nn.Linear(3, 2)
     back = unwrap(wrap(functools.partial(nn.Sequential, module), bytearray))()
@@ -67,8 +73,8 @@ def test_what_is_read_is_nobody_elses():
     """A block is memory without a name; writing into what was received changes it for the receiver alone."""
     import os
 
-    handle = handed({"x": torch.ones(5)})
-    first, second = (unwrap(look(os.dup(handle))) for _ in range(2))
+    handle = to_memory({"x": torch.ones(5)})
+    first, second = (unwrap(from_memory(os.dup(handle))) for _ in range(2))
     os.close(handle)
     first["x"] += 1
     assert second["x"].tolist() == [1.0] * 5

@@ -216,10 +216,7 @@ def test_one_module_unpickles_and_only_worker_engines_import_it() -> None:
             found.add(name)
         if "motley.engines.serialization" in imported:
             readers.add(name)
-    workers = {
-        f"engines/{name}.py"
-        for name in ("distributed", "processes", "ray_cluster", "shared_memory", "worker", "worker_process")
-    }
+    workers = {f"engines/{name}.py" for name in ("distributed", "processes", "ray_cluster", "workers")}
     assert found == {"engines/serialization.py"}
     assert readers == workers | {"experiments/ray_runner.py"}
 
