@@ -15,7 +15,7 @@ Order: round 1 takes every available client and probes nobody. From round t = 2 
 that round t - 1 produced. That gives x and r of one paper round, s = t - 2: the (x, r) of the clients that took part enter V and
 b, and the same x of all clients are scored for the cohort of round t.
 
-State, per client: the columns of :class:`~motley.selectors.common.client_features.ClientFeatures`, 72 bytes; ``v`` [d, d], ``b`` [d].
+State: per client the columns of ``ContextualBandit.feature_columns``, 72 bytes; ``v`` [d, d] and ``b`` [d].
 Needs: ``robust_loss`` and ``val_loss``, probed, or reported with ``probe = "last_report"``; durations of the participants.
 Probe cost: ``all``: from round 2 on every available client downloads the model and evaluates its training data (or
 ``probe_batches`` batches of it) and its validation data; ``last_report``: none, the participants evaluate the model they
@@ -97,8 +97,8 @@ class FLASH(LinearBandit):
     @override
     def select(self, state: LinearBanditState, context: SelectionContext) -> Cohort:
         known = max(len(state.clients), len(context.available))
-        g = self.exploration.at(max(context.round - 2, 0), len(state.b), known)
+        g = self.exploration(max(context.round - 2, 0), len(state.b), known)
         theta = draw(factor(state.v), state.b, g, context.rng.standard_normal(len(state.b)))
-        scores = self.features.values(state.clients, context.available) @ theta
-        notes = {"g": g} | {f"theta_{name}": float(t) for name, t in zip(self.features.names, theta, strict=True)}
+        scores = self.features(state.clients, context.available) @ theta
+        notes = {"g": g} | {f"theta_{name}": float(t) for name, t in zip(self.feature_names, theta, strict=True)}
         return Cohort(context.available[top_m(scores, context.m, context.rng, self.ties)], notes=notes)

@@ -86,11 +86,11 @@ class LinUCB(LinearBandit):
     @override
     def init(self) -> LinearBanditState:
         own = {"v": 0.0, "b": 0.0} if self.disjoint else {}
-        return replace(super().init(), clients=ClientTable(self.features.columns() | own))
+        return replace(super().init(), clients=ClientTable(self.feature_columns() | own))
 
     def bounds(self, state: LinearBanditState, ids: Ids) -> tuple[Floats, Floats]:
         """Return means ``theta . x`` and widths ``sqrt(x^T V^-1 x)`` of these clients, each ``[n]``."""
-        x = self.features.values(state.clients, ids)
+        x = self.features(state.clients, ids)
         if self.disjoint:
             return _own_bounds(state.clients, ids, x, self.lam)
         lower = factor(state.v)
@@ -99,20 +99,20 @@ class LinUCB(LinearBandit):
     @override
     def select(self, state: LinearBanditState, context: SelectionContext) -> Cohort:
         known = 1 if self.disjoint else max(len(state.clients), len(context.available))
-        a = self.exploration.at(max(context.round - 2, 0), len(self.features.names), known)
+        a = self.exploration(max(context.round - 2, 0), len(self.feature_names), known)
         mean, width = self.bounds(state, context.available)
         at = top_m(mean + a * width, context.m, context.rng, self.ties)
         notes = {"a": a, "width": float(width[at].mean())}
         if not self.disjoint:
             theta = posterior_mean(factor(state.v), state.b)
-            notes |= {f"theta_{name}": float(t) for name, t in zip(self.features.names, theta, strict=True)}
+            notes |= {f"theta_{name}": float(t) for name, t in zip(self.feature_names, theta, strict=True)}
         return Cohort(context.available[at], notes=notes)
 
     @override
     def observe(self, state: LinearBanditState, round: int, reports: Reports) -> LinearBanditState:
         if not self.disjoint:
             return super().observe(state, round, reports)
-        return replace(state, clients=_learn_own(*self.features.observe(state.clients, round, reports)))
+        return replace(state, clients=_learn_own(*self.update_features(state.clients, round, reports)))
 
 
 def _learn_own(clients: ClientTable, pairs: TrainingPairs) -> ClientTable:

@@ -52,7 +52,7 @@ from motley.core.keys import Key
 from motley.core.paper import Paper
 from motley.core.records import Cohort, Reports, SelectionContext
 from motley.core.table import ClientTable
-from motley.selectors.common.client_features import ClientFeatures, ContextualBandit, FirstRound
+from motley.selectors.common.client_features import ContextualBandit, FirstRound
 from motley.selectors.common.sampling import top_m
 
 __all__ = [
@@ -102,6 +102,7 @@ class NeuralBandit(ContextualBandit[NeuralBanditState]):
     seed: int = 0
     first_round: FirstRound = "cohort"
 
+    absent: ClassVar[float] = np.nan
     paper: ClassVar[Paper] = Paper(
         "zhou2020neural",
         "Neural Contextual Bandits with UCB-based Exploration",
@@ -118,25 +119,20 @@ class NeuralBandit(ContextualBandit[NeuralBanditState]):
         if not 0 < self.lam < math.inf or not 0 <= self.nu < math.inf:
             raise ConfigError(f"got lam = {self.lam}, nu = {self.nu}; expected lam above 0 and nu of at least 0")
 
-    @property
-    @override
-    def features(self) -> ClientFeatures:
-        return ClientFeatures(self.tau, self.probe, self.drop, self.probe_batches, absent=np.nan)
-
     @override
     def init(self) -> NeuralBanditState:
-        d, h = len(self.features.names), self.hidden
+        d, h = len(self.feature_names), self.hidden
         size = (d + 2) * h + 1
         scale = np.repeat([1 / math.sqrt(d), 1 / math.sqrt(h)], [(d + 1) * h, h + 1])
         weights = scale * (2.0 * Key(self.seed).fold("network").uniform(np.arange(size))[:, 0] - 1.0)
-        clients = ClientTable(self.features.columns())
+        clients = ClientTable(self.feature_columns())
         return NeuralBanditState(clients, weights, np.full(size, self.lam), np.zeros((0, d)), x_moments=np.zeros((3, d)))
 
     @override
     def select(self, state: NeuralBanditState, context: SelectionContext) -> Cohort:
         if context.round == 1:
             return Cohort(context.rng.choice(context.available, context.m, replace=False))
-        x = standardised(self.features.values(state.clients, context.available), state.x_moments)
+        x = standardised(self.features(state.clients, context.available), state.x_moments)
         predicted, sigma = np.empty(len(x)), np.empty(len(x))
         for start in range(0, len(x), _BLOCK):
             rows = slice(start, start + _BLOCK)
@@ -147,9 +143,8 @@ class NeuralBandit(ContextualBandit[NeuralBanditState]):
 
     @override
     def observe(self, state: NeuralBanditState, round: int, reports: Reports) -> NeuralBanditState:
-        features = self.features
-        clients, pairs = features.observe(state.clients, round, reports)
-        moments = add_moments(state.x_moments, features.values(clients, features.measured(reports).ids))
+        clients, pairs = self.update_features(state.clients, round, reports)
+        moments = add_moments(state.x_moments, self.features(clients, self.measured(reports).ids))
         state = replace(state, clients=clients, x_moments=moments)
         return self.learn(state, round, pairs.x, pairs.rewards) if len(pairs.ids) else state
 

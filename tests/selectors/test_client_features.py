@@ -7,20 +7,21 @@ from motley.core.records import Outcome
 from motley.core.table import ClientTable
 from motley.selectors.common.client_features import (
     LARGEST,
-    ClientFeatures,
     first_round_size,
     loss_rewards,
     reward_columns,
     scaled_durations,
 )
+from motley.selectors.flash import FLASH
+from motley.selectors.neural_bandit import NeuralBandit
 from tests.selectors.bandits import back, probed
 
 IDS = np.array([5, 6, 7])
 
 
 def timed(seconds, round=1, ids=IDS):
-    clients = ClientTable(ClientFeatures().columns())
-    return ClientFeatures().observe(clients, round, back(ids, seconds))[0]
+    clients = ClientTable(FLASH().feature_columns())
+    return FLASH().update_features(clients, round, back(ids, seconds))[0]
 
 
 def test_worked_durations():
@@ -33,7 +34,7 @@ def test_worked_durations():
 
 
 def test_round_means_the_last_round():
-    clients = ClientFeatures().observe(timed([2, 4, 60]), 2, back([5, 6], [3, 1]))[0]
+    clients = FLASH().update_features(timed([2, 4, 60]), 2, back([5, 6], [3, 1]))[0]
     assert scaled_durations(clients, IDS, "round").tolist() == [3, 3, 3]
     assert scaled_durations(clients, IDS, "seconds").tolist() == [3, 1, 60]
 
@@ -51,7 +52,7 @@ def test_unknown_durations_are_the_mean():
 def test_download_work_and_upload_are_one_duration():
     reports = back(IDS, [2, 4, 6])
     reports = type(reports)(IDS, Outcome.ACCEPTED, download_s=[1, 1, 1], compute_s=[2, 4, 6], upload_s=[3, np.nan, 3])
-    clients = ClientFeatures().observe(ClientTable(ClientFeatures().columns()), 1, reports)[0]
+    clients = FLASH().update_features(ClientTable(FLASH().feature_columns()), 1, reports)[0]
     assert scaled_durations(clients, IDS, "seconds").tolist() == [6, 5, 10]
 
 
@@ -67,43 +68,42 @@ def test_worked_reward():
 
 
 def test_a_loss_that_is_not_a_number_moves_nothing():
-    features = ClientFeatures()
-    clients, _ = features.observe(timed([1, 1, 1]), 2, probed(IDS, [4, 4, 4], [2, 2, 2]))
-    clients, _ = features.observe(clients, 3, probed(IDS, [2, 2, 2], [1, 1, 1]))
-    clients, news = features.observe(clients, 4, probed(IDS, [np.nan, 1, 1], [1, np.nan, 1]))
+    rule = FLASH()
+    clients, _ = rule.update_features(timed([1, 1, 1]), 2, probed(IDS, [4, 4, 4], [2, 2, 2]))
+    clients, _ = rule.update_features(clients, 3, probed(IDS, [2, 2, 2], [1, 1, 1]))
+    clients, news = rule.update_features(clients, 4, probed(IDS, [np.nan, 1, 1], [1, np.nan, 1]))
     assert len(news.ids) == 0
-    np.testing.assert_allclose(features.values(clients, IDS), [[0.5, 0.5, 1, 0], [0.25, 0.5, 1, 2], [0.25, 0.5, 1, 2]])
+    np.testing.assert_allclose(rule.features(clients, IDS), [[0.5, 0.5, 1, 0], [0.25, 0.5, 1, 2], [0.25, 0.5, 1, 2]])
     assert clients.get("reward", IDS).tolist() == [2, 1, 1]
 
 
 def test_what_is_absent_in_a_feature():
     """Never measured; measured with a first loss of 0."""
-    for absent in (0.0, np.nan):
-        features = ClientFeatures(absent=absent)
-        clients, _ = features.observe(timed([1, 1, 1]), 2, probed(IDS[1:], [0, 4], [2, np.nan]))
-        clients, _ = features.observe(clients, 3, probed(IDS[1:], [3, 4], [2, np.nan]))
+    for rule, absent in ((FLASH(), 0.0), (NeuralBandit(), np.nan)):
+        clients, _ = rule.update_features(timed([1, 1, 1]), 2, probed(IDS[1:], [0, 4], [2, np.nan]))
+        clients, _ = rule.update_features(clients, 3, probed(IDS[1:], [3, 4], [2, np.nan]))
         expected = [[absent, absent, 1, 0], [absent, 1, 1, 0], [1, absent, 1, 0]]
-        np.testing.assert_array_equal(features.values(clients, IDS), expected)
+        np.testing.assert_array_equal(rule.features(clients, IDS), expected)
 
 
 def test_diverging_numbers_count_as_the_largest():
-    features = ClientFeatures()
-    clients, _ = features.observe(timed([1, 1, 1]), 2, probed(IDS, [1, 1e-300, 1], [1, 1, 1]))
-    clients, news = features.observe(clients, 3, probed(IDS, [1e308, 1e308, 0], [1e308, 1, 1]))
+    rule = FLASH()
+    clients, _ = rule.update_features(timed([1, 1, 1]), 2, probed(IDS, [1, 1e-300, 1], [1, 1, 1]))
+    clients, news = rule.update_features(clients, 3, probed(IDS, [1e308, 1e308, 0], [1e308, 1, 1]))
     assert clients.get("reward", IDS).tolist() == [LARGEST, LARGEST, 1]
-    np.testing.assert_array_equal(features.values(clients, IDS)[:2, :2], [[LARGEST, LARGEST], [LARGEST, 1]])
+    np.testing.assert_array_equal(rule.features(clients, IDS)[:2, :2], [[LARGEST, LARGEST], [LARGEST, 1]])
     assert len(news.ids) == 0
 
 
 def test_only_participants_are_learnt_and_once():
-    features = ClientFeatures()
-    clients = ClientTable(features.columns())
-    clients, _ = features.observe(clients, 1, back(IDS[:2], [1, 3]))
-    clients, news = features.observe(clients, 2, probed(IDS, [1, 1, 1], [1, 1, 1]))
+    rule = FLASH()
+    clients = ClientTable(rule.feature_columns())
+    clients, _ = rule.update_features(clients, 1, back(IDS[:2], [1, 3]))
+    clients, news = rule.update_features(clients, 2, probed(IDS, [1, 1, 1], [1, 1, 1]))
     assert news.ids.tolist() == [5, 6]
     np.testing.assert_allclose(news.x, [[1, 1, 0.5, 0], [1, 1, 1.5, 0]])
     assert news.rewards.tolist() == [0, 0]
-    clients, news = features.observe(clients, 3, probed(IDS, [1, 1, 1], [1, 1, 1]))
+    clients, news = rule.update_features(clients, 3, probed(IDS, [1, 1, 1], [1, 1, 1]))
     assert len(news.ids) == 0
     assert news.x.shape == (0, 4)
 
@@ -116,5 +116,5 @@ def test_first_size(first, round, m, expected):
 
 
 def test_enrolled_clients_are_known():
-    clients, _ = ClientFeatures().observe(ClientTable(ClientFeatures().columns()), 0, back(IDS, outcome=Outcome.ENROLLED))
+    clients, _ = FLASH().update_features(ClientTable(FLASH().feature_columns()), 0, back(IDS, outcome=Outcome.ENROLLED))
     assert len(clients) == 3

@@ -10,7 +10,7 @@ from motley.core.records import Outcome
 from motley.core.table import ClientTable
 from motley.selectors import build
 from motley.selectors.base import Selector
-from motley.selectors.common.linear_bandit import Exploration, LinearBanditState, draw, factor, learn, posterior_mean
+from motley.selectors.common.linear_bandit import LinearBanditState, draw, factor, learn, posterior_mean
 from motley.selectors.flash import FLASH
 from tests.selectors.bandits import back, context, play, probed
 
@@ -19,12 +19,8 @@ IDS = np.arange(3)
 EXACT = {"rtol": 0, "atol": 6e-7}
 
 
-def schedule(name="algorithm", constant=1.0, **bounds):
-    return Exploration(name, constant, 1.0, 0.05, **{"noise": 1.0, "theta_norm": 1.0, "x_norm": 1.0, **bounds})
-
-
-def with_contexts(rule, x, v, b):
-    """A state in which the contexts of clients 0, 1, 2 are the rows of x: first losses are 1, the mean duration is 1."""
+def with_features(rule, x, v, b):
+    """A state in which the features of clients 0, 1, 2 are the rows of x: first losses are 1, the mean duration is 1."""
     columns = {"first_loss": 1.0, "first_val": 1.0, "loss": x[:, 0], "val": x[:, 1], "duration": x[:, 2], "before": x[:, 3]}
     return LinearBanditState(rule.init().clients.put(IDS, columns), v, b)
 
@@ -39,7 +35,7 @@ def test_worked_numbers_a_draw_and_greedy():
     np.testing.assert_allclose(lower, [[1.732051, 0], [1.443376, 1.779513]], **EXACT)
     np.testing.assert_allclose(posterior_mean(lower, b), [(2.625 - 1) / 9.5, (1.2 - 1.25) / 9.5])
     np.testing.assert_allclose(posterior_mean(lower, b), [0.171053, -0.005263], **EXACT)
-    g = schedule().at(1, 2, 3)
+    g = FLASH().exploration(1, 2, 3)
     assert g == pytest.approx(3.960414, abs=5e-7)
     x = np.array([[1, 0.5], [1, 2], [1, 1]])
     theta = draw(lower, b, g, np.array([0.5, -1]))
@@ -75,10 +71,10 @@ def test_worked_numbers_b_second_choice():
     np.testing.assert_allclose(b, [0.31, 0.35, 0.3, 0.14])
     np.testing.assert_allclose(posterior_mean(factor(v), b), [0.020136, 0.045215, -0.006557, 0.092087], **EXACT)
     rule = FLASH(ties="lowest_id")
-    state = with_contexts(rule, x, v, b)
-    np.testing.assert_allclose(rule.features.values(state.clients, IDS), x)
+    state = with_features(rule, x, v, b)
+    np.testing.assert_allclose(rule.features(state.clients, IDS), x)
     cohort = rule.select(state, context(3, IDS, 3, (-0.5, 1, 0.25, -1)))
-    theta = [cohort.notes[f"theta_{name}"] for name in rule.features.names]
+    theta = [cohort.notes[f"theta_{name}"] for name in rule.feature_names]
     np.testing.assert_allclose(theta, [-4.525221, 3.754163, 0.846462, -4.747718], **EXACT)
     np.testing.assert_allclose(x @ theta, [-1.717286, 0.428570, 0.155825], **EXACT)
     assert cohort.notes["g"] == pytest.approx(5.186658, abs=5e-7)
@@ -105,7 +101,7 @@ def test_context_and_reward_of_one_round_belong_together():
     x1 = np.array([1.5, 1, 1.5, 0])
     np.testing.assert_allclose(selector.state.v - v, np.outer(x1, x1))
     np.testing.assert_allclose(selector.state.b - b, 2 * x1)
-    np.testing.assert_allclose(selector.rule.features.values(selector.state.clients, ids), [[0.5, 0.5, 0.5, 3], x1])
+    np.testing.assert_allclose(selector.rule.features(selector.state.clients, ids), [[0.5, 0.5, 0.5, 3], x1])
     selector.observe(5, probed(ids, [3, 9], [1, 4]))  # nobody took part in between
     np.testing.assert_allclose(selector.state.v - v, np.outer(x1, x1))
 
@@ -132,9 +128,11 @@ def test_late_and_dropped_clients_are_not_learnt_from():
 def test_schedules():
     """analysis at s = 3, d = 4: R sqrt(4 log((1 + 3 L^2) / .05)) + S with R = 2, S = 3, L = 2: log 260 = 5.560682,
     2 sqrt(22.242727) + 3 = 12.432439. The algorithm counts K clients in every step, the analysis none."""
-    assert [round(schedule().at(s, 4, 50), 6) for s in (0, 1, 10)] == [4.461637, 6.264051, 7.070367]
-    assert schedule("analysis", noise=2.0, theta_norm=3.0, x_norm=2.0).at(3, 4, 10**6) == pytest.approx(12.432439, abs=1e-6)
-    assert schedule("constant", 0.3).at(7, 4, 50) == 0.3
+    assert [round(FLASH().exploration(s, 4, 50), 6) for s in (0, 1, 10)] == [4.461637, 6.264051, 7.070367]
+    assert FLASH(schedule="analysis", noise=2.0, theta_norm=3.0, x_norm=2.0).exploration(3, 4, 10**6) == pytest.approx(
+        12.432439, abs=1e-6
+    )
+    assert FLASH(schedule="constant", g=0.3).exploration(7, 4, 50) == 0.3
 
 
 def test_s_counts_from_0_and_K_all_known_clients():
@@ -186,7 +184,7 @@ def test_greedy_takes_the_largest_posterior_means():
     play(selector, range(1, T), np.arange(K), 4, robust, val, seconds)
     selector.observe(T, probed(np.arange(K), robust(T), val(T)))
     state = selector.state
-    means = selector.rule.features.values(state.clients, np.arange(K)) @ np.linalg.solve(state.v, state.b)
+    means = selector.rule.features(state.clients, np.arange(K)) @ np.linalg.solve(state.v, state.b)
     assert selector.select(T, np.arange(K), 4).ids.tolist() == np.argsort(-means)[:4].tolist()
     assert len({tuple(Selector(selector.rule, seed).select(T, np.arange(K), 4).ids.tolist()) for seed in range(4)}) > 1  # ties
 
@@ -241,9 +239,9 @@ def test_last_report_measures_nobody_and_keeps_stale_contexts():
     selector = Selector(FLASH(probe="last_report"))
     play(selector, range(1, 4), np.arange(6), 2, robust, val, seconds)
     assert not len(selector.probe(4, np.arange(6), 2))
-    before = selector.rule.features.values(selector.state.clients, np.arange(6))
+    before = selector.rule.features(selector.state.clients, np.arange(6))
     (chosen,) = play(selector, [4], np.arange(6), 2, robust, val, seconds)
-    after = selector.rule.features.values(selector.state.clients, np.arange(6))
+    after = selector.rule.features(selector.state.clients, np.arange(6))
     assert (before != after).any(axis=1).nonzero()[0].tolist() == sorted(chosen)
 
 
@@ -255,9 +253,9 @@ def test_ablations_leave_one_element_out_and_keep_the_reward(drop):
     play(whole, [1, 2], np.arange(6), 2, robust, val, seconds)
     for s in (selector, whole):
         s.observe(3, probed(np.arange(6), robust(3), val(3)))
-    at = whole.rule.features.names.index(drop)
-    full = whole.rule.features.values(whole.state.clients, np.arange(6))
-    got = selector.rule.features.values(selector.state.clients, np.arange(6))
+    at = whole.rule.feature_names.index(drop)
+    full = whole.rule.features(whole.state.clients, np.arange(6))
+    got = selector.rule.features(selector.state.clients, np.arange(6))
     assert (got == np.delete(full, at, axis=1)).all()
     assert selector.state.v.shape == (3, 3)
     reward = whole.state.clients.get("reward", np.arange(6))

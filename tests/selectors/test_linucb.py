@@ -106,11 +106,11 @@ def test_disjoint_is_ridge_regression_of_each_client(probe):
         if probe == "last_report":
             due = np.isin(ids, chosen)
         if probe == "last_report" or t > 1:
-            x, r = rule.features.values(selector.state.clients, ids), selector.state.clients.get("reward", ids)
+            x, r = rule.features(selector.state.clients, ids), selector.state.clients.get("reward", ids)
             v += np.where(due, 1, 0)[:, None, None] * x[:, :, None] * x[:, None, :]
             b += (due * r)[:, None] * x
     mean, width = rule.bounds(selector.state, ids)
-    x = rule.features.values(selector.state.clients, ids)
+    x = rule.features(selector.state.clients, ids)
     np.testing.assert_allclose(mean, [x[i] @ np.linalg.solve(v[i], b[i]) for i in ids], atol=1e-12)
     np.testing.assert_allclose(width, [np.sqrt(x[i] @ np.linalg.solve(v[i], x[i])) for i in ids])
 

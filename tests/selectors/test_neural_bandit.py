@@ -95,7 +95,7 @@ def test_the_score_is_prediction_plus_bonus():
         selector.observe(2, back(ids, seconds))
         selector.observe(3, probed(ids, robust(3), val(3)))
         state = selector.state
-        x = neural_bandit.standardised(selector.rule.features.values(state.clients, ids), state.x_moments)
+        x = neural_bandit.standardised(selector.rule.features(state.clients, ids), state.x_moments)
         g = gradients(state.weights, x)
         score = forward(state.weights, x) + np.sqrt((0.001 * nu * g**2 / state.u).sum(axis=1))
         orders.append(selector.select(3, ids, 12).ids.tolist())

@@ -5,11 +5,11 @@ Reference: docs/methods/flash.md#context.
     r_t(i) = |L^t - L^(t-1)| / tau(i)                                            reward
     x_t(i) = [ L^t / L^1,  CE^t(V_i) / CE^1(V_i),  tau(i),  r_(t-1)(i) ]         features, a bandit's context
 
-``L`` is a loss of the client's own evaluations: :class:`ClientFeatures` takes the noise-robust loss, probed or reported;
+``L`` is a loss of the client's own evaluations: :class:`ContextualBandit` takes the noise-robust loss, probed or reported;
 :func:`loss_rewards` takes the loss of the received model before training, and needs no features. ``CE(V_i)`` is the loss on
 the client's validation part. ``tau(i)`` is the client's last duration, download to upload: :data:`Tau`.
 
-* r_t(i) is 0 before the second evaluation in :class:`ClientFeatures`, and absent in :func:`loss_rewards`.
+* r_t(i) is 0 before the second evaluation in :class:`ContextualBandit`, and absent in :func:`loss_rewards`.
 * A loss that is not a number changes nothing; a ratio without a positive first loss is absent.
 * INTERPRETATION-D an unknown duration counts as the mean of those known (1 second while none is).
 * INTERPRETATION-D ratios and rewards beyond :data:`LARGEST`, of runs that diverge, count as it.
@@ -18,7 +18,7 @@ the client's validation part. ``tau(i)`` is the client's last duration, download
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, TypeVar, get_args
+from typing import ClassVar, Literal, NamedTuple, TypeVar, get_args
 
 import numpy as np
 from typing_extensions import override
@@ -32,7 +32,7 @@ from motley.selectors.common.client_signals import measured_s
 from motley.selectors.common.sampling import Ties
 
 __all__ = [
-    "LARGEST", "ClientFeatures", "ContextualBandit", "Drop", "Feature", "FirstRound", "Probe", "Tau", "TrainingPairs",
+    "LARGEST", "ContextualBandit", "Drop", "Feature", "FirstRound", "Probe", "Tau", "TrainingPairs",
     "first_round_size", "loss_rewards", "reward_columns", "scaled_durations",
 ]  # fmt: skip
 
@@ -111,45 +111,58 @@ class TrainingPairs(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ClientFeatures:
-    """How features and rewards are measured and kept; a rule builds one from its options.
+class ContextualBandit(SelectionRule[S]):
+    """Options, measurements and features of every rule that learns rewards from client features.
 
     Parameters
     ----------
-    tau: which duration. probe: whose losses are measured before the choice. drop: one feature to leave out.
-    batches: how many a probe measures the robust loss on; None is all training data.
-    absent: the feature's value for a ratio that is not known.
+    tau: which duration, see :data:`Tau`.
+    probe: ``"all"``: every available client evaluates the model before the choice; ``"last_report"``: only the cohort does.
+    probe_batches: batches that a probe measures the robust loss on (``probe = "all"``); None is all training data.
+    drop: one feature to leave out, as in FLASH's ablations.
+    first_round: ``"all"``, or ``"cohort"``: m clients at random.
+    ties: ``"random"``, or ``"lowest_id"`` for tests.
     """
 
     tau: Tau = "mean"
     probe: Probe = "all"
+    probe_batches: int | None = None
     drop: Drop = "none"
-    batches: int | None = None
-    absent: float = 0.0
+    first_round: FirstRound = "all"
+    ties: Ties = "random"
+
+    absent: ClassVar[float] = 0.0
+    """The value of a feature whose ratio is not known."""
 
     def __post_init__(self) -> None:
-        if self.batches is not None and self.batches < 1:
-            raise ConfigError(f"got probe_batches = {self.batches}; expected at least 1, or none for all training data")
-        if self.batches is not None and self.probe == "last_report":
+        if self.probe_batches is not None and self.probe_batches < 1:
+            raise ConfigError(f"got probe_batches = {self.probe_batches}; expected at least 1, or none for all training data")
+        if self.probe_batches is not None and self.probe == "last_report":
             raise ConfigError("probe = 'last_report' measures nothing before the choice; leave probe_batches out")
 
     @property
-    def names(self) -> tuple[Feature, ...]:
+    def feature_names(self) -> tuple[Feature, ...]:
         """The names of the features, in order."""
         return tuple(name for name in get_args(Feature) if name != self.drop)
 
+    @override
     def needs(self) -> SignalRequirements:
-        """Return the signals: robust and validation loss, probed at every client or reported by the cohort."""
         losses = frozenset({"robust_loss"} if self.drop == "val_loss" else {"robust_loss", "val_loss"})
         if self.probe == "last_report":
             return SignalRequirements(reported=losses)
-        return SignalRequirements(probed={name: self.batches if name == "robust_loss" else None for name in sorted(losses)})
+        return SignalRequirements(
+            probed={name: self.probe_batches if name == "robust_loss" else None for name in sorted(losses)}
+        )
 
-    def candidates(self, context: SelectionContext) -> Ids:
-        """Return every available client from round 2 on; nobody before, or with ``last_report``."""
+    @override
+    def size(self, round: int, m: int, available: int) -> int:
+        return first_round_size(self.first_round, round, m, available)
+
+    @override
+    def candidates(self, state: S, context: SelectionContext) -> Ids:
         return context.available if self.probe == "all" and context.round > 1 else np.zeros(0, np.int64)
 
-    def columns(self) -> dict[str, float]:
+    def feature_columns(self) -> dict[str, float]:
         """Return the defaults of the columns: those of :func:`reward_columns`, where ``loss`` is the robust one, and
 
         ``val``, the last validation loss; ``first_loss`` and ``first_val``, the client's first ones; ``reward`` and ``before``, of
@@ -162,7 +175,7 @@ class ClientFeatures:
         """Return the reports that carry the losses."""
         return reports.of(Outcome.ACCEPTED if self.probe == "last_report" else Outcome.PROBED)
 
-    def observe(self, clients: ClientTable, round: int, reports: Reports) -> tuple[ClientTable, TrainingPairs]:
+    def update_features(self, clients: ClientTable, round: int, reports: Reports) -> tuple[ClientTable, TrainingPairs]:
         """Return the table after these reports, and the new training pairs."""
         enrolled, accepted = reports.of(Outcome.ENROLLED), reports.of(Outcome.ACCEPTED)
         clients = clients.grow(enrolled.ids) if len(enrolled) else clients
@@ -170,7 +183,7 @@ class ClientFeatures:
             clients = _put_durations(clients, round, accepted).put(accepted.ids, {"due": 1.0})
         measured = self.measured(reports)
         if not len(measured):
-            return clients, TrainingPairs(measured.ids, np.zeros((0, len(self.names))), np.zeros(0))
+            return clients, TrainingPairs(measured.ids, np.zeros((0, len(self.feature_names))), np.zeros(0))
         return self._measure(clients, measured)
 
     def _measure(self, clients: ClientTable, measured: Reports) -> tuple[ClientTable, TrainingPairs]:
@@ -185,13 +198,13 @@ class ClientFeatures:
         clients = clients.put(ids, {"loss": loss, "val": val, "reward": rewards, "before": before})
         took_part = ids[known & (clients.get("due", ids) > 0)]
         clients = clients.put(took_part, {"due": 0.0}) if len(took_part) else clients
-        return clients, TrainingPairs(took_part, self.values(clients, took_part), clients.get("reward", took_part))
+        return clients, TrainingPairs(took_part, self.features(clients, took_part), clients.get("reward", took_part))
 
-    def values(self, clients: ClientTable, ids: Ids) -> Floats:
+    def features(self, clients: ClientTable, ids: Ids) -> Floats:
         """Return the features of these clients, ``[n, d]``."""
         get = clients.get
-        out = np.empty((len(self.names), len(ids)))  # the clients' values of one feature lie together in memory
-        for row, name in zip(out, self.names, strict=True):
+        out = np.empty((len(self.feature_names), len(ids)))  # the clients' values of one feature lie together in memory
+        for row, name in zip(out, self.feature_names, strict=True):
             if name == "robust_loss":
                 row[:] = self._ratio(get("loss", ids), get("first_loss", ids))
             elif name == "val_loss":
@@ -208,45 +221,3 @@ class ClientFeatures:
         if absent.any():
             out[absent] = self.absent
         return np.asarray(out)
-
-
-@dataclass(frozen=True)
-class ContextualBandit(SelectionRule[S]):
-    """The options, signals and first round of every rule that learns rewards from client features.
-
-    Parameters
-    ----------
-    tau: which duration, see :data:`Tau`.
-    probe: ``"all"``: every available client evaluates the model before the choice; ``"last_report"``: only the cohort does.
-    probe_batches: batches of that evaluation (``probe = "all"``); None is all training data.
-    drop: one feature to leave out, as in FLASH's ablations.
-    first_round: ``"all"``, or ``"cohort"``: m clients at random.
-    ties: ``"random"``, or ``"lowest_id"`` for tests.
-    """
-
-    tau: Tau = "mean"
-    probe: Probe = "all"
-    probe_batches: int | None = None
-    drop: Drop = "none"
-    first_round: FirstRound = "all"
-    ties: Ties = "random"
-
-    def __post_init__(self) -> None:
-        _ = self.features  # checks the options it is made of
-
-    @property
-    def features(self) -> ClientFeatures:
-        """How features and rewards are measured."""
-        return ClientFeatures(self.tau, self.probe, self.drop, self.probe_batches)
-
-    @override
-    def needs(self) -> SignalRequirements:
-        return self.features.needs()
-
-    @override
-    def size(self, round: int, m: int, available: int) -> int:
-        return first_round_size(self.first_round, round, m, available)
-
-    @override
-    def candidates(self, state: S, context: SelectionContext) -> Ids:
-        return self.features.candidates(context)

@@ -24,7 +24,6 @@ from motley.core.table import ClientTable
 from motley.selectors.common.client_features import ContextualBandit
 
 __all__ = [
-    "Exploration",
     "LinearBandit",
     "LinearBanditState",
     "Schedule",
@@ -65,52 +64,8 @@ def widths(lower: Floats, x: Floats) -> Floats:
 
 
 @dataclass(frozen=True)
-class Exploration:
-    """How strongly a linear bandit explores: the factor g of FLASH's draw, or a of LinUCB's width, as a function of time.
-
-    ``constant``   the number given
-    ``algorithm``  ``sqrt(lambda) + sqrt(d log((1 + s K) / delta))``: FLASH's Algorithm 1
-    ``analysis``   ``R sqrt(d log((1 + s L^2 / lambda) / delta)) + sqrt(lambda) S``: FLASH's regret bound, R = ``noise``,
-                   S = ``theta_norm``, L = ``x_norm``
-
-    The fields are the rules' options; an option of a schedule that is not in use is refused.
-    """
-
-    schedule: Schedule
-    constant: float
-    lam: float
-    delta: float
-    noise: float
-    theta_norm: float
-    x_norm: float
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.constant < math.inf:
-            raise ConfigError(f"got {self.constant} for exploration; expected a number of at least 0 (0 is greedy)")
-        if not 0 < self.lam < math.inf:
-            raise ConfigError(f"got lam = {self.lam}; expected a positive number: V would have no Cholesky factor")
-        if not 0 < self.delta < 1:
-            raise ConfigError(f"got delta = {self.delta}; expected a number in (0, 1)")
-        bounds = (self.noise, self.theta_norm, self.x_norm)
-        if not all(0 < bound < math.inf for bound in bounds):
-            raise ConfigError(f"got noise, theta_norm, x_norm = {bounds}; expected positive numbers")
-        for schedule, numbers in (("constant", (self.constant,)), ("analysis", bounds)):
-            if self.schedule != schedule and set(numbers) != {1.0}:
-                raise ConfigError(f"got {numbers}, which only schedule = {schedule!r} uses; got schedule = {self.schedule!r}")
-
-    def at(self, s: int, d: int, clients: int) -> float:
-        """Return the factor after ``s`` updates, with ``d`` features and K = ``clients``."""
-        if self.schedule == "constant":
-            return self.constant
-        if self.schedule == "algorithm":
-            return math.sqrt(self.lam) + math.sqrt(d * math.log((1 + s * clients) / self.delta))
-        growth = math.log((1 + s * self.x_norm**2 / self.lam) / self.delta)
-        return self.noise * math.sqrt(d * growth) + math.sqrt(self.lam) * self.theta_norm
-
-
-@dataclass(frozen=True)
 class LinearBanditState:
-    """``clients``: the columns of :class:`ClientFeatures`. ``v``: V ``[d, d]``. ``b``: ``[d]``."""
+    """``clients``: the columns of :class:`ContextualBandit`. ``v``: V ``[d, d]``. ``b``: ``[d]``."""
 
     clients: ClientTable
     v: Floats = field(default_factory=lambda: np.zeros((0, 0)))
@@ -121,10 +76,18 @@ class LinearBanditState:
 class LinearBandit(ContextualBandit[LinearBanditState]):
     """Options, state and learning of a bandit whose reward is linear in the client features.
 
+    The exploration factor, FLASH's g and LinUCB's a, follows ``schedule``:
+
+    ``constant``   the number given
+    ``algorithm``  ``sqrt(lambda) + sqrt(d log((1 + s K) / delta))``: FLASH's Algorithm 1
+    ``analysis``   ``R sqrt(d log((1 + s L^2 / lambda) / delta)) + sqrt(lambda) S``: FLASH's regret bound
+
+    An option of a schedule that is not in use is refused.
+
     Parameters
     ----------
-    schedule: how strongly the rule explores, see :class:`Exploration`.
-    lam: ridge penalty, positive.
+    schedule: how the exploration factor changes over time.
+    lam: ridge penalty lambda, positive.
     delta: 1 minus the confidence of the schedules, in (0, 1).
     noise, theta_norm, x_norm: R, S and L of ``schedule = "analysis"``.
     """
@@ -138,24 +101,39 @@ class LinearBandit(ContextualBandit[LinearBanditState]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _ = self.exploration  # checks the options it is made of
+        if not 0 <= self.constant < math.inf:
+            raise ConfigError(f"got {self.constant} for exploration; expected a number of at least 0 (0 is greedy)")
+        if not 0 < self.lam < math.inf:
+            raise ConfigError(f"got lam = {self.lam}; expected a positive number: V would have no Cholesky factor")
+        if not 0 < self.delta < 1:
+            raise ConfigError(f"got delta = {self.delta}; expected a number in (0, 1)")
+        bounds = (self.noise, self.theta_norm, self.x_norm)
+        if not all(0 < bound < math.inf for bound in bounds):
+            raise ConfigError(f"got noise, theta_norm, x_norm = {bounds}; expected positive numbers")
+        for schedule, numbers in (("constant", (self.constant,)), ("analysis", bounds)):
+            if self.schedule != schedule and set(numbers) != {1.0}:
+                raise ConfigError(f"got {numbers}, which only schedule = {schedule!r} uses; got schedule = {self.schedule!r}")
 
     @property
     @abstractmethod
     def constant(self) -> float:
-        """The factor of ``schedule = "constant"``."""
+        """The exploration factor of ``schedule = "constant"``."""
 
-    @property
-    def exploration(self) -> Exploration:
-        """The exploration factor as a function of time."""
-        return Exploration(self.schedule, self.constant, self.lam, self.delta, self.noise, self.theta_norm, self.x_norm)
+    def exploration(self, s: int, d: int, clients: int) -> float:
+        """Return the exploration factor after ``s`` updates, with ``d`` features and K = ``clients``."""
+        if self.schedule == "constant":
+            return self.constant
+        if self.schedule == "algorithm":
+            return math.sqrt(self.lam) + math.sqrt(d * math.log((1 + s * clients) / self.delta))
+        growth = math.log((1 + s * self.x_norm**2 / self.lam) / self.delta)
+        return self.noise * math.sqrt(d * growth) + math.sqrt(self.lam) * self.theta_norm
 
     @override
     def init(self) -> LinearBanditState:
-        d = len(self.features.names)
-        return LinearBanditState(ClientTable(self.features.columns()), self.lam * np.eye(d), np.zeros(d))
+        d = len(self.feature_names)
+        return LinearBanditState(ClientTable(self.feature_columns()), self.lam * np.eye(d), np.zeros(d))
 
     @override
     def observe(self, state: LinearBanditState, round: int, reports: Reports) -> LinearBanditState:
-        clients, pairs = self.features.observe(state.clients, round, reports)
+        clients, pairs = self.update_features(state.clients, round, reports)
         return LinearBanditState(clients, *learn(state.v, state.b, pairs.x, pairs.rewards))
