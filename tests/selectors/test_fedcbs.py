@@ -1,4 +1,4 @@
-"""Fed-CBS: the worked QCIDs of docs/methods/selectors.md#fedcbs, first and later picks by hand, and that greedy is not what it does."""
+"""Fed-CBS: the worked QCIDs of docs/methods/selectors.md#fedcbs, first and later picks by hand, and that it is not greedy."""
 
 import numpy as np
 import pytest
