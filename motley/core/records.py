@@ -260,16 +260,16 @@ class Reports:
 
 @dataclass(frozen=True, slots=True)
 class SelectionContext:
-    """What a rule is asked: whom, of these, in this round?
+    """The circumstances of one choice, passed to a selection rule.
 
     Parameters
     ----------
-    round: from 1.
-    dispatch: number of the first client sent out by this choice, from 0.
-    available: int64 ``[K_A]``, sorted, distinct.
+    round: number of the round, from 1.
+    dispatch: number of the first client dispatched by this choice, from 0.
+    available: ids of the available clients, int64 ``[K_A]``, sorted, distinct.
     m: cohort size wanted, already clipped to ``[0, K_A]`` by the rule's own ``size``.
-    rng: this choice's own generator; drawing from it changes nothing outside.
-    horizon: planned rounds, or None when the run has no planned end.
+    rng: random generator of this choice alone; draws from it affect no other choice.
+    horizon: planned number of rounds, or None when the run has no planned end.
     """
 
     round: int
@@ -282,35 +282,34 @@ class SelectionContext:
 
 @dataclass(frozen=True, slots=True)
 class Cohort:
-    """A selector's whole answer; joint methods use the optional fields, each ``[len(ids)]`` and in the order of ``ids``.
+    """The clients chosen for a round, with optional columns ``[len(ids)]`` in the order of ``ids`` for joint methods.
 
     Parameters
     ----------
-    ids: int64, distinct, ordered.
+    ids: ids of the chosen clients, int64, distinct, in the order of choice.
     weights: raw coefficients on updates; need not sum to 1 and are never renormalised unless ``weights = "selector_ratio"``.
-    multiplicity: draws with replacement: trained once, counted so often (ignored where weights are given).
-    scores: normalised informativeness, for an allocator or a weighting that asks for it.
-    local_steps: so many steps instead of the experiment's (PyramidFL).
-    upload_ratio: share of the update to send (PyramidFL); honoured by the allocator ``from_selector``.
+    multiplicity: how often each client was drawn with replacement; it trains once and counts so often, unless weights are given.
+    scores: normalised informativeness, for an allocator or a weighting that uses it.
+    local_steps: number of local steps instead of the experiment's (PyramidFL).
+    upload_ratio: share of the update to send (PyramidFL); used by the allocator ``from_selector``.
     lr_scale: factor on the local learning rate (HeteRo-Select v2, published variant).
-    rehearsal: the cohort trains and is billed as ever, its aggregate makes a model that is thrown away, and the server does not
-        move (FedCor); see below.
-    notes: diagnostics for the tables; names that share a head (``component.value``, ``component.fairness``) are drawn together.
-    probabilities: of a rule that draws by explicit ones, those of all available, ``[K_A]`` in the order of
-        ``SelectionContext.available``; of the first draw, up to a factor. For diagnostics: nothing that is learned depends on them.
+    rehearsal: whether the cohort trains and is billed as usual, but the resulting model is discarded (FedCor); see below.
+    notes: diagnostics for the tables; names with a common prefix (``component.value``, ``component.fairness``) share a plot.
+    probabilities: of a rule that draws by explicit probabilities, those of all available clients in the first draw, up to a
+        factor, ``[K_A]`` in the order of ``SelectionContext.available``. For diagnostics only.
 
     Rehearsals
     ----------
-    A rehearsal is a round of its own (it counts in ``stop.rounds``, schedules and ``round``). What a rule sees of it, in order:
+    A rehearsal is a round of its own (it counts in ``stop.rounds``, schedules and ``round``). A rule is called in this order:
 
     1. ``observe(t, ...)`` with outcome ``PROBED``: the candidates at the server's model, as in any round that probes.
-    2. ``select`` returns a cohort with ``rehearsal = True``; it trains, and the algorithm's server rule makes a model of its uploads.
+    2. ``select`` returns a cohort with ``rehearsal = True``; it trains, and the server's update rule makes a model of its uploads.
     3. ``observe(t, ...)`` with outcome ``PROBED`` *again*, with the same ``t``: the candidates of 1, the signals of
-       ``needs().probed`` on the same samples, measured at the rehearsed model. A rule tells the two apart by having seen the
-       first, or by ``version``, which is absent in the second. Billed and timed like any probe, the rehearsed model sent down to
-       everybody. Left out when nobody was probed in 1 or no upload was accepted.
-    4. ``observe(t, ...)`` with the cohort's own reports, outcome ``REHEARSED`` where an upload was folded. Then all is as it was
-       before: model, server state and client memories; only time has passed and bits were sent.
+       ``needs().probed`` on the same samples, measured at the rehearsed model. A rule distinguishes the two by its state, or
+       by ``version``, which is absent in the second. Billed and timed like any probe, with a download of the rehearsed model by
+       every candidate. Left out when nobody was probed in 1 or no upload was accepted.
+    4. ``observe(t, ...)`` with the cohort's own reports, outcome ``REHEARSED`` for accepted uploads. Model, server state and client
+       states are then as before; only time has passed and bits were sent.
 
     So ``y_k`` of a client is its loss in 3 minus its loss in 1. In rounds that are no rehearsal, the loss after the step is that
     of the next round's probe.
@@ -330,13 +329,13 @@ class Cohort:
 
 @dataclass(frozen=True, slots=True)
 class SignalRequirements:
-    """What a rule wants to know; checked when the experiment is built, and billed.
+    """The signals that a selection rule needs; checked when the experiment is built, and billed as traffic.
 
     Parameters
     ----------
-    enrolled: signals told once, before round 1 (``label_histogram``, ``num_examples``, estimates of the planner).
-    probed: signal -> batches measured before the choice (None: all local training data).
-    reported: signals that come back with the update.
+    enrolled: signals reported once, before round 1 (``label_histogram``, ``num_examples``, estimates of the planner).
+    probed: signal -> number of batches it is measured on before the choice (None: all local training data).
+    reported: signals that clients send with their update.
     horizon: whether the rule must know the number of planned rounds.
     """
 
