@@ -1,6 +1,6 @@
 """The federated linear regression of FedCVR-Bolt: ``task = { name = "clustered_regression", clusters = 2 }``.
 
-Source: arXiv:2506.02897v1, Appendix B.3 (optimisation-and-compression D11).
+Source: arXiv:2506.02897v1, Appendix B.3 (docs/methods/timing-and-world.md#clustered-regression).
 
 Client k belongs to cluster ``j ~ Uniform{0 .. J - 1}``; its samples are ``x ~ N(mu_x, sigma_x^2)``, each with its own
 coefficients, ``theta_i ~ N(theta, sigma_theta^2 I)``, and ``y = theta_i . x``, where with ``intercept`` a 1 is appended to x. So

@@ -29,7 +29,9 @@ _NORMS = (_NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
 
 @dataclass(frozen=True)
 class ModelState:
-    """The state of a model: parameters, floating buffers and integer buffers (optimisation-and-compression 0.3).
+    """The state of a model: parameters, floating buffers and integer buffers.
+
+    Reference: docs/methods/index.md#model-state.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
 """The models of the papers, adapted to the data's shape and number of classes.
 
-Parameter counts are those of ``models-and-protocols``; layers have biases, and no dropout unless asked for. Stacks of linear
-layers are plain ``nn.Sequential(Flatten, Linear, ReLU, ...)`` so that the batched engine recognises them.
+Parameter counts are those of docs/methods/models-and-data.md#models; layers have biases, and no dropout unless asked for. Stacks of
+linear layers are plain ``nn.Sequential(Flatten, Linear, ReLU, ...)`` so that the batched engine recognises them.
 """
 
 from __future__ import annotations

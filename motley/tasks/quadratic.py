@@ -101,7 +101,7 @@ def fedavg_round(w: ArrayLike, p: ArrayLike, a: ArrayLike, m: ArrayLike, steps: 
 
 def fedavg_fixed_point(p: ArrayLike, a: ArrayLike, m: ArrayLike, steps: ArrayLike, lr: float) -> Floats:
     """Return the fixed point of FedAvg with all clients and weights ``p``:
-    ``sum p_k (1 - (1 - lr a_k)^tau_k) m_k / sum p_k (1 - (1 - lr a_k)^tau_k)`` (optimisation-and-compression A1, test 0).
+    ``sum p_k (1 - (1 - lr a_k)^tau_k) m_k / sum p_k (1 - (1 - lr a_k)^tau_k)`` (docs/methods/algorithms.md#fedavg).
 
     Example
     -------

@@ -23,7 +23,7 @@ from motley.tasks.models import MODELS, factory
     ],
 )
 def test_parameter_counts_of_the_papers(name: str, shape: tuple[int, ...], outputs: int, count: int) -> None:
-    """Counts of ``models-and-protocols``; e.g. cnn without padding (32 -> 28 -> 14 -> 10 -> 5):
+    """Counts of docs/methods/models-and-data.md#models; e.g. cnn without padding (32 -> 28 -> 14 -> 10 -> 5):
     32*75 + 32 + 64*800 + 64 + 1600*128 + 128 + 128*10 + 10 = 259,914 (with padding 579,402)."""
     module = factory(name, shape, outputs)()
     assert layout_of(module).size == count

@@ -13,8 +13,8 @@ from motley.tasks.quadratic import Quadratic, fedavg_fixed_point, fedavg_round, 
 A, M, TAU, P = [1.0, 1.0], [0.0, 10.0], [2, 20], [0.5, 0.5]
 
 
-def test_fixed_points_of_the_specification() -> None:
-    """optimisation-and-compression A1 test 0 and A4 test iii: 10 (1 - .99^20) / (2 - .99^2 - .99^20) = 9.014818."""
+def test_fixed_points_of_the_reference() -> None:
+    """10 (1 - .99^20) / (2 - .99^2 - .99^20) = 9.014818."""
     assert fedavg_fixed_point(P, A, M, TAU, 0.01) == pytest.approx(9.014818, abs=5e-7)
     assert fedavg_fixed_point(P, A, M, TAU, 0.1) == pytest.approx(8.221679, abs=5e-7)
     assert fednova_fixed_point(P, A, M, TAU, 0.01) == pytest.approx(4.778178, abs=5e-7)
@@ -23,7 +23,7 @@ def test_fixed_points_of_the_specification() -> None:
 
 
 def test_a_round_by_hand_and_its_fixed_point() -> None:
-    """A4 test ii: x = 4, lr .1, steps (2, 4): y = (3.24, 6.0634), FedAvg 4.6517. The map repeated ends in the closed form."""
+    """x = 4, lr .1, steps (2, 4): y = (3.24, 6.0634), FedAvg 4.6517. The map repeated ends in the closed form."""
     assert fedavg_round(4.0, P, A, M, [2, 4], 0.1) == pytest.approx((3.24 + 6.0634) / 2, abs=1e-12)
     w = np.zeros(())
     for _ in range(400):

@@ -63,7 +63,7 @@ def rules_agree(pool: Dataset) -> float:
 
 
 def test_zero_zero_is_not_iid_and_the_iid_variant_is() -> None:
-    """D10: at (0, 0) every client still has its own W."""
+    """At (0, 0) every client still has its own W."""
     assert rules_agree(Synthetic(0.0, 0.0, sizes="equal", examples=2000).load(Key(0), 2)) < 0.35
     assert rules_agree(Synthetic(iid=True, sizes="equal", examples=2000).load(Key(0), 2)) > 0.6
 
