@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import estimates
 import numpy as np
 import torch
 
@@ -28,7 +29,6 @@ from motley.results.load import Run, load_all
 from motley.results.summary import MB, reached
 from motley.tasks.flat import construct, layout_of
 from motley.tasks.models import MODELS
-from motley.transport import estimates
 from motley.transport.compressors.base import Compressor
 from motley.transport.compressors.chain import Chain
 from motley.transport.compressors.fedpaq import FedPAQ

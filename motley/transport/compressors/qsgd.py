@@ -8,7 +8,7 @@ Reference: docs/methods/compression.md#qsgd.
 
 Symbols: ``s`` levels; N values of a bucket, each with its own norm. State: none.
 On the wire: 1 + ceil(log2(s + 1)) bits per value and 32 per bucket, always; Elias codes are estimates
-(:mod:`motley.transport.estimates`), their length depends on values.
+(``benchmarks/estimates.py``), their length depends on values.
 
 Deviations and readings
 -----------------------

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from motley.transport import estimates
+from benchmarks import estimates
 from motley.transport.packet import PacketSpec
 from motley.transport.wire import length
 

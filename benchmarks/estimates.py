@@ -1,13 +1,14 @@
-"""What other codes would take: columns to print beside the wire, never what is billed, because their lengths depend on values.
+"""Bits that other encodings of an update would take: columns of the comparison with the wire format, never what a run bills, because
+their lengths depend on values.
 
 Specification: optimisation-and-compression C3, C6. Bits, without heads; ``size`` N, ``kept`` kappa, values of 32 bits.
 
-    seed convention   32 theta N                                  places are free
+    seed convention   32 theta N                                  positions are free
     list              kappa (32 + ceil(log2 N))
     bitmap            32 kappa + N
     dense             32 N
     Golomb            kappa (32 + b),  b = b* + 1 / (1 - (1 - p)^(2^b*)),  b* = 1 + floor(log2(ln(phi - 1) / ln(1 - p))) >= 0
-    entropy           kappa 32 + N H(p)                           what no code of random places undercuts on average
+    entropy           kappa 32 + N H(p)                           the least average of any encoding of random positions
     Elias (QSGD)      32 + (3 + 1.5 log2(2 (s^2 + N) / (s (s + sqrt N)))) s (s + sqrt N)
 
 INTERPRETATION-R: Golomb after Sattler et al., IEEE TNNLS 2019, for a random mask; Elias after QSGD's theorem, a bound of the
@@ -36,41 +37,41 @@ VALUE = 32
 
 
 def seed_bits(size: int, theta: float) -> int:
-    """32 theta N."""
+    """Return 32 theta N, the bits of the values alone."""
     return round(VALUE * theta * size)
 
 
 def list_bits(size: int, kept: int) -> int:
-    """An index for each value."""
+    """Return the bits with an index for each value."""
     return kept * (VALUE + (size - 1).bit_length() if size > 1 else VALUE)
 
 
 def bitmap_bits(size: int, kept: int) -> int:
-    """A bit for each place."""
+    """Return the bits with a bitmap of all positions."""
     return VALUE * kept + size
 
 
 def dense_bits(size: int) -> int:
-    """All values."""
+    """Return the bits of all values."""
     return VALUE * size
 
 
 def golomb_gap_bits(p: float) -> float:
-    """Mean bits of one gap between kept places, each kept with probability ``p`` in (0, 1)."""
+    """Return the mean bits of one gap between kept positions, each kept with probability ``p`` in (0, 1)."""
     phi = (1.0 + math.sqrt(5.0)) / 2.0
     power = max(0, 1 + math.floor(math.log2(math.log(phi - 1.0) / math.log1p(-p))))
     return power + 1.0 / -math.expm1(2.0**power * math.log1p(-p))
 
 
 def golomb_bits(size: int, kept: int) -> float:
-    """Golomb-coded gaps; all values where all are kept."""
+    """Return the bits with Golomb-coded gaps; all values where all are kept."""
     if kept in (0, size):
         return float(VALUE * kept)
     return kept * (VALUE + golomb_gap_bits(kept / size))
 
 
 def entropy_bits(size: int, kept: int) -> float:
-    """The least that a random mask takes."""
+    """Return the bits with a mask of random positions at its entropy."""
     p = kept / size if size else 0.0
     if p in (0.0, 1.0):
         return float(VALUE * kept)
@@ -78,6 +79,6 @@ def entropy_bits(size: int, kept: int) -> float:
 
 
 def elias_bits(size: int, levels: int) -> int:
-    """QSGD's bound with Elias codes."""
+    """Return QSGD's bound with Elias codes."""
     spread = levels * (levels + math.sqrt(size))
     return round(VALUE + (3.0 + 1.5 * math.log2(2.0 * (levels**2 + size) / spread)) * spread)
