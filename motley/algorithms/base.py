@@ -1,8 +1,13 @@
-"""The four independent parts of a method: what is minimised, how the local gradient is corrected, how uploads are folded,
-how the server steps. One paper's file defines the parts that the paper changes.
+"""The four independent parts of a method: the local loss, the correction of the local gradient, the aggregator of uploads and the
+server's step. The file of a paper defines the parts that the paper changes.
 
+<<<<<<< HEAD
 Signs (docs/methods/index.md#signs): clients return ``delta = after - before``; servers add.
 Parts that travel are named tensors; a :class:`Part` of an upload also says how it is folded.
+=======
+Signs (optimisation-and-compression 0.2): clients return ``delta = after - before``; servers add.
+An upload consists of named tensors; a :class:`Part` is one of them and the way it is aggregated.
+>>>>>>> 1085fbd (The parts of a method: docstrings in plain sentences)
 """
 
 from __future__ import annotations
@@ -51,14 +56,14 @@ __all__ = [
 
 Tensors = Mapping[str, Tensor]
 ClientState = Mapping[str, Tensor]
-"""What a client keeps between rounds, by name."""
+"""Tensors that a client keeps between rounds, by name."""
 
 Fold = Literal["mean", "sum", "convex", "max"]
 Targets = Literal["classes", "numbers"]
 
 
 class Part(NamedTuple):
-    """One tensor of an upload and how it is folded: ``mean`` with the round's weights (which need not sum to 1), ``sum``
+    """One tensor of an upload and how it is aggregated: ``mean`` with the round's weights (which need not sum to 1), ``sum``
     unweighted, ``convex`` with the weights normalised (buffers), ``max`` element-wise (integer buffers)."""
 
     value: Tensor
@@ -69,8 +74,13 @@ Parts = Mapping[str, Part]
 
 
 class Upload(NamedTuple):
-    """What one accepted client sent, and its raw weight in this round. ``scale`` is the staleness factor: the update holds it
-    already, ``convex`` parts are weighed by it. ``client``: whose it is, for rules that keep something by client."""
+    """The upload of one accepted client and its raw weight in this round.
+
+    Parameters
+    ----------
+    parts: the tensors by name. weight: raw weight. client: id of the client, for rules that keep a state by client.
+    scale: staleness factor; the update has been multiplied by it already, the weights of ``convex`` parts have not.
+    """
 
     parts: Parts
     weight: float
@@ -80,11 +90,11 @@ class Upload(NamedTuple):
 
 @dataclass(frozen=True)
 class GradientCorrection:
-    """The local gradient becomes ``g + pull (w - x) + shift``, x the received model.
+    """A correction of the local gradient: ``g`` becomes ``g + proximal (w - x) + offset``, x the received model.
 
     Parameters
     ----------
-    pull: a scalar (one per client when clients are batched). shift: ``[D]`` or None.
+    proximal: a scalar (one per client when clients are batched). offset: ``[D]`` or None.
     """
 
     proximal: float = 0.0
@@ -92,13 +102,12 @@ class GradientCorrection:
 
 
 class PreTrainingSignals(NamedTuple):
-    """What was measured of the received model before the first step, over all of the client's training samples, in eval mode, with
-    the loss that is trained with; only what :attr:`Correction.pre_training` names.
+    """Signals of the received model, measured before the first local step on all of the client's training samples, in eval mode,
+    with the loss that is trained with. Only those that :attr:`Correction.pre_training` names are measured.
 
     Parameters
     ----------
-    loss: mean loss. gradient: ``[D]``, gradient of that mean; in eval mode too, so normalisation uses the received statistics
-    and nothing moves.
+    loss: mean loss. gradient: ``[D]``, gradient of the mean loss; normalisation layers use the received statistics.
     """
 
     loss: float = math.nan
@@ -107,14 +116,14 @@ class PreTrainingSignals(NamedTuple):
 
 @dataclass(frozen=True)
 class JobContext:
-    """What a correction or loss may know about the job it serves; never an id, never a time.
+    """What a correction or loss may know about the job that it serves; it holds no id and no time.
 
     Parameters
     ----------
-    x: ``[D]`` the received model. download: everything received. memory: what the client kept, None if nothing.
+    x: ``[D]``, the received model. download: all received tensors. client_state: what the client kept, None if nothing.
     steps: local steps of this job. lr: learning rate used in it. num_examples: the client's training samples.
     solver_norm: FedNova's ``||a||_1`` of the local solver over these steps.
-    layout: where parameters lie in the flat vector. pre_training: what the correction wanted to have measured beforehand.
+    layout: positions of the parameters in the flat vector. pre_training: signals measured before training.
     """
 
     x: Tensor
@@ -128,70 +137,78 @@ class JobContext:
     pre_training: PreTrainingSignals = field(default_factory=PreTrainingSignals)
 
 
-class _Piece(ABC):  # noqa: B024 - what the four parts of a method share
+class _MethodPart(ABC):  # noqa: B024 - what the four parts of a method share
     def refuses(self, algorithm: Algorithm, solver: Solver, weights: str) -> str | None:
-        """Why this part cannot go with the others, the local solver or the weighting; None when it can. Asked when an
-        experiment is built."""
+        """Return why this part does not go with the other parts, the local solver or the weighting; None if it does. Called when
+        an experiment is built."""
         return None
 
     def warns(self) -> str | None:
-        """What a user should know who lets some clients be corrupted on purpose (wrong labels, broken updates); None: nothing."""
+        """Return a warning for experiments that corrupt clients on purpose (wrong labels, broken updates); None: no warning."""
         return None
 
 
-class Loss(_Piece):
-    """What a client minimises. Subclasses are frozen dataclasses of options."""
+class Loss(_MethodPart):
+    """The loss that clients minimise. Subclasses are frozen dataclasses of options.
+
+    ``kind``: the targets that it is made for, None: any. ``whole_model``: whether it compares features of several models, see
+    :meth:`frozen` and :meth:`compare`. ``passes``: forward passes of a local step beside the model's own.
+    """
 
     paper: ClassVar[Paper | None] = None
-    kind: ClassVar[Targets | None] = None  # the targets it is made for; None: any
-    whole_model: ClassVar[bool] = False  # True: the loss compares features of several models, see ``frozen`` and ``compare``
-    passes: ClassVar[int] = 0  # forward passes of a local step beside the model's own
+    kind: ClassVar[Targets | None] = None
+    whole_model: ClassVar[bool] = False
+    passes: ClassVar[int] = 0
 
     @property
     def prepares(self) -> bool:
-        """Whether :meth:`prepare` gives anything; a loss that overrides it says True."""
+        """Whether :meth:`prepare` returns anything; a loss that overrides it says True."""
         return False
 
     @abstractmethod
     def loss(self, outputs: Tensor, targets: Tensor, extra: Tensors) -> Tensor:
-        """Per-sample loss ``[..., B]`` of outputs ``[..., B, C]`` and targets ``[..., B]`` (or ``[..., B, d]``).
+        """Return the per-sample loss ``[..., B]`` of outputs ``[..., B, C]`` and targets ``[..., B]`` (or ``[..., B, d]``).
 
-        ``extra``: what :meth:`prepare` gave for these samples; empty in a probe and where nothing is prepared."""
+        ``extra``: what :meth:`prepare` returned for these samples; empty in a probe and where nothing is prepared."""
 
     def gradient(self, outputs: Tensor, targets: Tensor, extra: Tensors) -> Tensor:
-        """Gradient of each sample's loss by its outputs, the shape of ``outputs``. By autograd; override with the closed form."""
+        """Return the gradient of each sample's loss by its outputs, in the shape of ``outputs``. Computed by autograd; override
+        with the closed form."""
         with torch.enable_grad():
             leaf = outputs.detach().requires_grad_()
             (out,) = torch.autograd.grad(self.loss(leaf, targets, extra).sum(), leaf)
         return out
 
     def prepare(self, context: JobContext, forward: Callable[[Tensor], Tensor], inputs: Tensor, targets: Tensor) -> Tensors:
-        """Per-sample extras ``[n, ...]`` computed with the received model in eval mode before step 0 (FLASH's pseudo labels).
-        Called only where :attr:`prepares` says so; rows are the client's training samples in order."""
+        """Return tensors ``[n, ...]`` of the client's n training samples, in order, computed before the first local step with the
+        received model in eval mode (FLASH's pseudo labels). Called only where :attr:`prepares` says so."""
         return {}
 
     def within(self) -> Loss:
-        """The loss that this one is built around; itself where it is built around none."""
+        """Return the loss that this one wraps; itself if it wraps none."""
         return self
 
     def frozen(self, context: JobContext) -> tuple[ModelState, ...]:
-        """Models in eval mode whose features a ``whole_model`` loss compares with in this job; none: :meth:`loss` is all."""
+        """Return the models (in eval mode) with whose features a ``whole_model`` loss compares in this job; if none, :meth:`loss`
+        is used."""
         return ()
 
     def compare(self, outputs: Tensor, targets: Tensor, extra: Tensors, features: Tensor, others: tuple[Tensor, ...]) -> Tensor:
-        """Per-sample loss ``[B]`` of a ``whole_model`` loss. ``features`` ``[B, d]``: what the last linear layer of the model in
-        training is given; ``others``: the same of each frozen model, on the same inputs."""
+        """Return the per-sample loss ``[B]`` of a ``whole_model`` loss. ``features`` ``[B, d]``: inputs of the last linear layer of
+        the model in training; ``others``: the same of each frozen model, on the same samples."""
         raise NotImplementedError(f"{type(self).__name__} compares no features")
 
 
-class Correction(_Piece):
-    """How the local gradient is corrected, what travels, and what a client keeps. The default is plain local training.
+class Correction(_MethodPart):
+    """The correction of the local gradient, the content of downloads and uploads, and the state that a client keeps. The default is
+    plain local training.
 
-    ``uploads`` names the ``mean`` and ``sum`` parts of an upload: an aggregator that judges single uploads asks for ``delta`` alone.
+    ``uploads`` names the ``mean`` and ``sum`` parts of an upload: an aggregator that compares single uploads needs ``delta`` alone.
+    ``shared``: whether there is one model for all clients; False: each client keeps its own.
     """
 
     uploads: ClassVar[frozenset[str]] = frozenset({"delta"})
-    shared: ClassVar[bool] = True  # False: there is no model for everybody, each client keeps its own
+    shared: ClassVar[bool] = True
 
     @property
     def personal_start(self) -> bool:
@@ -200,47 +217,48 @@ class Correction(_Piece):
 
     @property
     def sends_whole_model(self) -> bool:
-        """Whether :meth:`sent` keeps all of a model; False where some of it stays with the clients."""
+        """Whether :meth:`sent` keeps all of a model; False if some of it stays with the clients."""
         return True
 
     @property
     def keeps_state(self) -> bool:
-        """Whether clients keep something between rounds, so that :meth:`memory` is not None."""
+        """Whether clients keep a state between rounds, so that :meth:`initial_state` is not None."""
         return False
 
     @property
     def pre_training(self) -> frozenset[Literal["loss", "gradient"]]:
-        """What must be measured of the received model before training; it costs the client a pass over its data."""
+        """The signals of the received model that are measured before training, which costs the client a pass over its data."""
         return frozenset()
 
     def bound(self, layout: Layout) -> Correction:
-        """This correction, knowing where parameters and buffers lie; asked once, when a run's setting is made."""
+        """Return this correction bound to a model's layout; called once, when a run's setting is made."""
         return self
 
     def sent(self, model: ModelState) -> ModelState:
-        """What of a model the server keeps, steps and sends; the rest is the clients' own. The default: all of it."""
+        """Return what of a model the server keeps, steps and sends; the rest stays with the clients. By default all of it."""
         return model
 
     def initial_state(self, state: ModelState) -> ClientState | None:
-        """What a client holds before its first round, ``state`` the initial model; None for a method without client memory. The
-        same tensors for all clients, so never changed in place."""
+        """Return the state of a client before its first round, ``state`` the initial model; None for a method whose clients keep
+        nothing. All clients share these tensors, so they are never changed in place."""
         return None
 
     def download(self, server: ServerState) -> Tensors:
-        """All that is sent to a client, hence all that is billed."""
+        """Return all tensors that are sent to a client, hence all that is billed."""
         model = server.model
         return {"x": model.x, "buffers": model.buffers, "counters": model.counters}
 
     def start(self, download: Tensors, client_state: ClientState | None) -> ModelState:
-        """The model a client starts from (FedBN puts its own normalisation in); used by training, measuring and examining alike."""
+        """Return the model that a client starts from (FedBN inserts the client's normalisation layers); training, probes and
+        evaluation use it alike."""
         return ModelState(download["x"], download["buffers"], download["counters"])
 
     def gradient_correction(self, context: JobContext) -> GradientCorrection:
-        """The correction of every local step of this job."""
+        """Return the correction of every local step of this job."""
         return GradientCorrection()
 
     def finish(self, after: ModelState, context: JobContext) -> tuple[Parts, ClientState | None]:
-        """Upload and next memory, from the model after local work."""
+        """Return the upload and the client's next state, from the model after local work."""
         parts = {
             "delta": Part(after.x - context.x, "mean"),
             "buffers": Part(after.buffers, "convex"),
@@ -249,13 +267,13 @@ class Correction(_Piece):
         return parts, context.client_state
 
     def update(self, parts: Parts) -> Tensor:
-        """``[D]``, by how much the client's model moved, as a server reads it from an upload."""
+        """Return ``[D]``, the change of the client's model by local work, as the server reads it from an upload."""
         return parts["delta"].value
 
 
-class Aggregator(_Piece):
-    """How uploads become one total. ``upload_visibility`` says whether single uploads must be known (``each``) or their sum is enough;
-    ``compares``, that one upload alone is taken as it is."""
+class Aggregator(_MethodPart):
+    """The rule that combines uploads into one total. ``upload_visibility``: whether it needs single uploads (``each``) or only their
+    sum. ``compares``: the rule compares uploads with each other, so with one upload it equals the mean."""
 
     paper: ClassVar[Paper | None] = None
     upload_visibility: ClassVar[Literal["sum", "each"]] = "sum"
@@ -263,7 +281,8 @@ class Aggregator(_Piece):
 
     @property
     def least(self) -> int:
-        """Fewest uploads for which it is defined: a smaller cohort is refused, and a round with fewer leaves the model as it was."""
+        """The fewest uploads for which the rule is defined: a smaller cohort is refused, and a round with fewer uploads does not
+        change the model."""
         return 1
 
     @abstractmethod
@@ -294,31 +313,31 @@ def aggregate(aggregator: Aggregator, uploads: Iterable[Upload], divide: Divide)
 
 @dataclass(frozen=True)
 class ServerState:
-    """The server's side of a method: the model, and named extra tensors (momentum, control variate, ...)."""
+    """The server's state: the model, and further tensors by name (momentum, control variate, ...)."""
 
     model: ModelState
     extra: Tensors = field(default_factory=dict)
 
 
 class NetworkFunction(Protocol):
-    """The task's network as a function of a model state, for whatever the server computes with it."""
+    """The task's network as a function of a model state, for computations of the server."""
 
     def outputs(self, state: ModelState, inputs: Tensor) -> Tensor:
-        """Outputs ``[B, ...]`` in eval mode, without gradients, chunk by chunk."""
+        """Return the outputs ``[B, ...]`` in eval mode, computed in chunks without gradients."""
 
     def loss_gradient(
         self, state: ModelState, inputs: Tensor, loss: Callable[[Tensor], Tensor], training: Key | None = None
     ) -> LossGradient:
-        """A scalar ``loss`` of the outputs, and its gradient; in eval mode, or in training mode with dropout drawn by a key."""
+        """Return a scalar ``loss`` of the outputs and its gradient, in eval mode or, with a key for dropout, in training mode."""
 
 
 class ExtraExchange(NamedTuple):
-    """What the server rule asks of every participant beyond download, local work and upload; billed, and part of its time.
+    """Extra communication and computation of every participant that a server rule causes; billed, and part of the client's time.
 
     Parameters
     ----------
-    up, down: numbers sent each way. own: forward passes over all its training samples. batches: forward passes over one batch of
-    public samples (a training step on one counts three).
+    up, down: numbers sent each way. own: forward passes over all training samples of the client. batches: forward passes over one
+    batch of public samples (a training step on one counts three).
     """
 
     up: int = 0
@@ -329,13 +348,14 @@ class ExtraExchange(NamedTuple):
 
 @dataclass(frozen=True)
 class ServerContext:
-    """What a server rule may use beyond the total: the layout, the population, the number folded, and what the experiment gives it.
+    """What a server rule may use beside the total of the uploads.
 
     Parameters
     ----------
-    network: the task's, to compute with; ``criterion`` its own loss. public: unlabelled model inputs ``[n, ...]``.
-    validation: inputs and labels that the server holds; never test data. key: draws what this step draws.
-    losses: asks clients for the mean loss of a model each on their own training samples, in eval mode, with the algorithm's loss.
+    layout: of the model. population: K. accepted: number of uploads in the total. network: the task's network. criterion: the
+    task's own loss. public: unlabelled model inputs ``[n, ...]``. validation: inputs and labels that the server holds; never test
+    data. key: random stream of this step. losses: returns the mean loss of one model per client, each on the client's own training
+    samples, in eval mode, with the algorithm's loss.
     """
 
     layout: Layout
@@ -349,42 +369,42 @@ class ServerContext:
     losses: Callable[[Sequence[int], Sequence[ModelState]], Tensor] | None = None
 
 
-class Server(_Piece):
-    """How the server steps on a total. What it computes takes wall time, never virtual time."""
+class Server(_MethodPart):
+    """The server's step on the total of the uploads. Its computations take wall time, never virtual time."""
 
     @property
     def needs(self) -> frozenset[str]:
-        """What it cannot do without: ``public`` samples, ``validation`` samples of the server, ``classes``. Asked when an experiment
-        is built."""
+        """The data that the rule needs: ``public`` samples, ``validation`` samples of the server, ``classes``. Checked when an
+        experiment is built."""
         return frozenset()
 
     @property
     def asks_clients(self) -> bool:
-        """Whether it needs the participants in mid-round: by :meth:`extra_exchange` or :meth:`update_with_clients`."""
+        """Whether the rule needs participants after their uploads: by :meth:`extra_exchange` or :meth:`update_with_clients`."""
         return False
 
     def extra_exchange(self, public: int, outputs: int) -> ExtraExchange:
-        """What it asks of every participant in a round, with so many public samples and outputs."""
+        """Return the extra exchange with every participant of a round, for so many public samples and outputs."""
         return ExtraExchange()
 
     def init(self, model: ModelState, population: int) -> ServerState:
-        """State before round 1."""
+        """Return the state before round 1."""
         return ServerState(model)
 
     @abstractmethod
     def update(self, state: ServerState, total: Tensors, context: ServerContext) -> ServerState:
-        """The next state. Never called with an empty total: a round without uploads leaves everything as it was."""
+        """Return the next state. Never called with an empty total: a round without uploads changes nothing."""
 
     def update_with_clients(
         self, state: ServerState, total: Tensors, kept: Mapping[int, ClientState], context: ServerContext
     ) -> tuple[ServerState, Mapping[int, ClientState]]:
-        """The end of a round: the next state, and what the accepted clients keep, ``kept`` when there is nothing to tell them. One
-        that is left out keeps what it had before the round."""
+        """Return the next server state and the next states of the accepted clients, by default ``kept``. A client that is left out
+        keeps the state that it had before the round."""
         return self.update(state, total, context), kept
 
 
 def step_model(state: ServerState, step: Tensor, total: Tensors) -> ModelState:
-    """The model after ``x + step`` (float64, then cast), buffers replaced by their convex mean, counters by their maximum."""
+    """Return the model after ``x + step`` (float64, then cast); buffers become their convex mean, counters their maximum."""
     old = state.model
     return ModelState(
         (old.x.double() + step).to(old.x.dtype),
@@ -395,7 +415,7 @@ def step_model(state: ServerState, step: Tensor, total: Tensors) -> ModelState:
 
 @dataclass(frozen=True)
 class Algorithm:
-    """A method: its four parts, and the weighting it is published with (None: the experiment's default)."""
+    """The four parts of a method, and the weighting that it was published with (None: the experiment's default)."""
 
     loss: Loss
     correction: Correction
@@ -412,16 +432,16 @@ class Algorithm:
         server: Server | None = None,
         weights: str | None = None,
     ) -> Algorithm:
-        """The same method with some parts exchanged."""
+        """Return the same method with some parts exchanged."""
         given = {"loss": loss, "correction": correction, "aggregator": aggregator, "server": server, "weights": weights}
         return dataclasses.replace(self, **{k: v for k, v in given.items() if v is not None})  # type: ignore[arg-type]
 
 
 class Method(ABC):
-    """A named method of a paper: a frozen dataclass of options that says which parts the paper changes."""
+    """A named method of a paper: a frozen dataclass of options that sets the parts which the paper changes."""
 
     paper: ClassVar[Paper]
 
     @abstractmethod
     def change(self, plain: Algorithm) -> Algorithm:
-        """``plain`` (FedAvg with the task's loss) with this paper's parts in."""
+        """Return ``plain`` (FedAvg with the task's loss) with this paper's parts."""
