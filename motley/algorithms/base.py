@@ -1,13 +1,8 @@
 """The four independent parts of a method: the local loss, the correction of the local gradient, the aggregator of uploads and the
 server's step. The file of a paper defines the parts that the paper changes.
 
-<<<<<<< HEAD
 Signs (docs/methods/index.md#signs): clients return ``delta = after - before``; servers add.
-Parts that travel are named tensors; a :class:`Part` of an upload also says how it is folded.
-=======
-Signs (optimisation-and-compression 0.2): clients return ``delta = after - before``; servers add.
 An upload consists of named tensors; a :class:`Part` is one of them and the way it is aggregated.
->>>>>>> 1085fbd (The parts of a method: docstrings in plain sentences)
 """
 
 from __future__ import annotations

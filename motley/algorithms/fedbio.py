@@ -40,6 +40,7 @@ from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from motley.algorithms.aggregators.gather import Gather, needs_gather
 from motley.algorithms.base import Algorithm, Method, Server, ServerContext, ServerState, Tensors, step_model
@@ -48,7 +49,7 @@ from motley.core.errors import ConfigError
 from motley.core.paper import Paper
 from motley.tasks.base import ModelState
 
-__all__ = ["FedBiO", "LearnedWeights"]
+__all__ = ["FedBiO"]
 
 PAPER = Paper(
     "li2023fedbio",
@@ -63,9 +64,17 @@ _CHUNK = 256
 
 
 @dataclass(frozen=True)
-class LearnedWeights(Server):
-    """The options of :class:`FedBiO`."""
+class FedBiO(Method, Server):
+    """Averaging with client weights that the server learns on its validation samples; the method is its own server rule.
 
+    Parameters
+    ----------
+    steps: R, steps on the weights in a round. rate: lambda. floor: a client's weight is at least ``floor / M``; 0: off.
+    rescale: scale the gradient so that the largest inner product is 1. reset: restart the weights every round.
+    """
+
+    paper: ClassVar[Paper] = PAPER
+    upload_visibility: ClassVar[Literal["sum", "each"]] = "each"
     steps: int = 5
     rate: float = 1.0
     floor: float = 0.1
@@ -79,6 +88,10 @@ class LearnedWeights(Server):
             raise ConfigError(f"got rate = {self.rate}; expected a finite number of at least 0")
         if not 0 <= self.floor < 1:
             raise ConfigError(f"got floor = {self.floor}; expected at least 0 (off) and less than 1, in units of 1 / M")
+
+    @override
+    def change(self, plain: Algorithm) -> Algorithm:
+        return plain.replace(aggregator=Gather(), server=self)
 
     @property
     def needs(self) -> frozenset[str]:
@@ -160,32 +173,3 @@ def _validation_gradient(context: ServerContext, model: ModelState) -> Tensor:
 
 def _mean_loss(context: ServerContext, labels: Tensor) -> Callable[[Tensor], Tensor]:
     return lambda outputs: context.criterion.loss(outputs, labels, {}).mean()  # type: ignore[union-attr]
-
-
-@dataclass(frozen=True)
-class FedBiO(Method):
-    """Weights of the clients learned on validation samples.
-
-    Parameters
-    ----------
-    steps: R, steps on the weights in a round. rate: lambda. floor: a client weighs at least ``floor / M``; 0: off.
-    rescale: scale the gradient so that the largest inner product is 1. reset: begin anew every round.
-    """
-
-    paper: ClassVar[Paper] = PAPER
-    upload_visibility: ClassVar[Literal["sum", "each"]] = "each"
-    steps: int = 5
-    rate: float = 1.0
-    floor: float = 0.1
-    rescale: bool = True
-    reset: bool = False
-
-    def __post_init__(self) -> None:
-        self._server()
-
-    def change(self, plain: Algorithm) -> Algorithm:
-        """Plain local training; the server looks at every upload and weighs it."""
-        return plain.replace(aggregator=Gather(), server=self._server())
-
-    def _server(self) -> LearnedWeights:
-        return LearnedWeights(self.steps, self.rate, self.floor, self.rescale, self.reset)

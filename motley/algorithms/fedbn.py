@@ -41,7 +41,7 @@ from motley.core.layout import Entry, Layout
 from motley.core.paper import Paper
 from motley.tasks.base import ModelState
 
-__all__ = ["FedBN", "OwnNorms"]
+__all__ = ["FedBN", "PersonalBatchNorm"]
 
 FIELDS = ("x", "buffers", "counters")
 
@@ -60,7 +60,7 @@ def _mask(entries: Sequence[Entry]) -> Tensor:
 
 
 @dataclass(frozen=True)
-class OwnNorms(Correction):
+class PersonalBatchNorm(Correction):
     """Every client its own BatchNorm; ``layout`` is known once it is bound."""
 
     shared: ClassVar[bool] = False
@@ -71,7 +71,7 @@ class OwnNorms(Correction):
 
     def bound(self, layout: Layout) -> Correction:
         """Plain local training where there is no BatchNorm."""
-        return OwnNorms(layout) if any(entry.batch_norm for entry in (*layout, *layout.buffers)) else Correction()
+        return PersonalBatchNorm(layout) if any(entry.batch_norm for entry in (*layout, *layout.buffers)) else Correction()
 
     def sent(self, model: ModelState) -> ModelState:
         """All but BatchNorm."""
@@ -139,4 +139,4 @@ class FedBN(Method):
 
     def change(self, plain: Algorithm) -> Algorithm:
         """Plain averaging of what is sent."""
-        return plain.replace(correction=OwnNorms())
+        return plain.replace(correction=PersonalBatchNorm())

@@ -40,6 +40,7 @@ from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from motley.algorithms.aggregators.gather import Gather, client_models, needs_gather
 from motley.algorithms.base import Algorithm, Method, NetworkFunction, Server, ServerContext, ServerState, Tensors, step_model
@@ -50,7 +51,7 @@ from motley.core.keys import Key
 from motley.core.paper import Paper
 from motley.tasks.base import ModelState
 
-__all__ = ["Distil", "FedDF", "divergence", "ensemble"]
+__all__ = ["FedDF", "divergence", "ensemble"]
 
 PAPER = Paper(
     "lin2020feddf",
@@ -88,9 +89,18 @@ def divergence(target: Tensor, temperature: float = 1.0) -> Callable[[Tensor], T
 
 
 @dataclass(frozen=True)
-class Distil(Server):
-    """The options of :class:`FedDF`."""
+class FedDF(Method, Server):
+    """Ensemble distillation at the server; the method is its own server rule.
 
+    Parameters
+    ----------
+    steps: J, at most so many distillation steps a round. patience: steps without a better validation accuracy after which it stops.
+    every: steps between measurements of the accuracy. batch_size, lr, clip: of the distillation. temperature: T.
+    freeze_statistics: leave BatchNorm's statistics as averaged. keep_average: the average may be the best student.
+    """
+
+    paper: ClassVar[Paper] = PAPER
+    upload_visibility: ClassVar[Literal["sum", "each"]] = "each"
     steps: int = 10_000
     patience: int = 1_000
     every: int = 100
@@ -108,6 +118,10 @@ class Distil(Server):
         for name in ("lr", "clip", "temperature"):
             if not 0 < getattr(self, name) < float("inf"):
                 raise ConfigError(f"got {name} = {getattr(self, name)}; expected a positive number")
+
+    @override
+    def change(self, plain: Algorithm) -> Algorithm:
+        return plain.replace(aggregator=Gather(), server=self)
 
     @property
     def needs(self) -> frozenset[str]:
@@ -167,40 +181,3 @@ class Distil(Server):
 def _accuracy(network: NetworkFunction, model: ModelState, validation: tuple[Tensor, Tensor]) -> float:
     inputs, labels = validation
     return float((network.outputs(model, inputs).argmax(-1) == labels).double().mean())
-
-
-@dataclass(frozen=True)
-class FedDF(Method):
-    """Ensemble distillation.
-
-    Parameters
-    ----------
-    steps: J, most distillation steps a round. patience: steps without a better validation accuracy after which it stops.
-    every: steps between measurements. batch_size, lr, clip: of the distillation. temperature: T.
-    freeze_statistics: leave BatchNorm's statistics as averaged. keep_average: the average may be the best student.
-    """
-
-    paper: ClassVar[Paper] = PAPER
-    upload_visibility: ClassVar[Literal["sum", "each"]] = "each"
-    steps: int = 10_000
-    patience: int = 1_000
-    every: int = 100
-    batch_size: int = 128
-    lr: float = 1e-3
-    clip: float = 5.0
-    temperature: float = 1.0
-    freeze_statistics: bool = False
-    keep_average: bool = False
-
-    def __post_init__(self) -> None:
-        self._server()
-
-    def change(self, plain: Algorithm) -> Algorithm:
-        """Plain local training; the server looks at every upload and distils."""
-        return plain.replace(aggregator=Gather(), server=self._server())
-
-    def _server(self) -> Distil:
-        return Distil(
-            self.steps, self.patience, self.every, self.batch_size, self.lr, self.clip, self.temperature,
-            self.freeze_statistics, self.keep_average,
-        )  # fmt: skip

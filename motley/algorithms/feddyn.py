@@ -48,11 +48,11 @@ from motley.core.errors import ConfigError
 from motley.core.paper import Paper
 from motley.tasks.base import ModelState
 
-__all__ = ["Dynamic", "DynamicServer", "FedDyn"]
+__all__ = ["DynamicAverage", "DynamicRegularizer", "FedDyn"]
 
 
 @dataclass(frozen=True)
-class Dynamic(Correction):
+class DynamicRegularizer(Correction):
     """``g - g_k + alpha (w - x)``."""
 
     keeps_state: ClassVar[bool] = True
@@ -79,7 +79,7 @@ class Dynamic(Correction):
         """Other weights than uniform ones, and another server rule."""
         if weights != "uniform":
             return f'FedDyn averages uniformly, else h is not the mean of the g_k; got weights = "{weights}", use "uniform"'
-        if not isinstance(algorithm.server, DynamicServer):
+        if not isinstance(algorithm.server, DynamicAverage):
             return (
                 f"FedDyn's server keeps h, which the server rule {type(algorithm.server).__name__} does not; leave server out"
             )
@@ -87,7 +87,7 @@ class Dynamic(Correction):
 
 
 @dataclass(frozen=True)
-class DynamicServer(Server):
+class DynamicAverage(Server):
     """``h <- h - alpha M/K mean delta;  x <- x + mean delta - h / alpha``."""
 
     alpha: float = 0.01
@@ -126,4 +126,4 @@ class FedDyn(Method):
 
     def change(self, plain: Algorithm) -> Algorithm:
         """Regularised local steps, uniform weights, the server that keeps h."""
-        return plain.replace(correction=Dynamic(self.alpha), server=DynamicServer(self.alpha), weights="uniform")
+        return plain.replace(correction=DynamicRegularizer(self.alpha), server=DynamicAverage(self.alpha), weights="uniform")

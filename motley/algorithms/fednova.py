@@ -55,11 +55,11 @@ from motley.core.errors import ConfigError
 from motley.core.paper import Paper
 from motley.tasks.base import ModelState
 
-__all__ = ["FedNova", "Normalised", "NormalisedAverage"]
+__all__ = ["FedNova", "NormalisedAverage", "NormalisedUpdate"]
 
 
 @dataclass(frozen=True)
-class Normalised(Correction):
+class NormalisedUpdate(Correction):
     """The update divided by ``||a||_1``, and ``||a||_1``."""
 
     uploads: ClassVar[frozenset[str]] = frozenset({"delta", "solver_norm"})
@@ -140,4 +140,6 @@ class FedNova(Method):
 
     def change(self, plain: Algorithm) -> Algorithm:
         """Normalised updates, and the server that multiplies them by the mean progress."""
-        return plain.replace(correction=Normalised(self.mu), server=NormalisedAverage(self.server_lr, self.server_momentum))
+        return plain.replace(
+            correction=NormalisedUpdate(self.mu), server=NormalisedAverage(self.server_lr, self.server_momentum)
+        )

@@ -43,7 +43,7 @@ from motley.core.errors import ConfigError
 from motley.core.paper import Paper
 from motley.tasks.base import ModelState
 
-__all__ = ["Contrastive", "Moon", "Remembering", "contrast"]
+__all__ = ["ContrastiveLoss", "Moon", "PreviousModel", "contrast"]
 
 LEAST_LENGTH = 1e-8
 
@@ -54,7 +54,7 @@ def contrast(near: Tensor, far: Tensor, temperature: float) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Contrastive(Loss):
+class ContrastiveLoss(Loss):
     """A loss, and ``mu`` times the contrast of features at ``temperature``."""
 
     whole_model: ClassVar[bool] = True
@@ -101,7 +101,7 @@ class Contrastive(Loss):
 
 
 @dataclass(frozen=True)
-class Remembering(Correction):
+class PreviousModel(Correction):
     """Plain local training; the client keeps its model after it."""
 
     keeps_state: ClassVar[bool] = True
@@ -118,7 +118,7 @@ class Remembering(Correction):
 
     def refuses(self, algorithm: Algorithm, solver: Solver, weights: str) -> str | None:
         """A loss without the contrast, for which nothing need be kept."""
-        if not isinstance(algorithm.loss, Contrastive):
+        if not isinstance(algorithm.loss, ContrastiveLoss):
             return "MOON keeps the previous model for its contrastive loss, which was exchanged"
         return None
 
@@ -148,4 +148,4 @@ class Moon(Method):
         """The contrast beside the plain loss, and clients that remember their model."""
         if not self.mu:
             return plain
-        return plain.replace(loss=Contrastive(plain.loss, self.mu, self.temperature), correction=Remembering())
+        return plain.replace(loss=ContrastiveLoss(plain.loss, self.mu, self.temperature), correction=PreviousModel())

@@ -57,14 +57,14 @@ from motley.core.errors import ConfigError
 from motley.core.paper import Paper
 from motley.tasks.base import ModelState
 
-__all__ = ["Fair", "FairAverage", "QFedAvg"]
+__all__ = ["FairAverage", "FairUpdate", "QFedAvg"]
 
 LEAST_LOSS = 1e-10
 """Added to every F."""
 
 
 @dataclass(frozen=True)
-class Fair(Correction):
+class FairUpdate(Correction):
     """The update times ``L F^q``, that factor, and ``h``."""
 
     uploads: ClassVar[frozenset[str]] = frozenset({"delta", "scale", "h"})
@@ -142,4 +142,4 @@ class QFedAvg(Method):
 
     def change(self, plain: Algorithm) -> Algorithm:
         """Updates weighed by powers of the loss, uniform weights, and the server that divides by the h."""
-        return plain.replace(correction=Fair(self.q), server=FairAverage(), weights="uniform")
+        return plain.replace(correction=FairUpdate(self.q), server=FairAverage(), weights="uniform")

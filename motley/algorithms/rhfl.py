@@ -74,7 +74,7 @@ from motley.core.errors import ConfigError
 from motley.core.paper import Paper
 from motley.tasks.base import ModelState
 
-__all__ = ["RHFL", "Alignment", "Confident", "OwnModel", "confidence", "feedback"]
+__all__ = ["RHFL", "Alignment", "ConfidenceServer", "PersonalModel", "confidence", "feedback"]
 
 PAPER = Paper(
     "fang2022rhfl",
@@ -167,7 +167,7 @@ def _soft(network: NetworkFunction, models: Sequence[ModelState], inputs: Tensor
 
 
 @dataclass(frozen=True)
-class OwnModel(Correction):
+class PersonalModel(Correction):
     """Every client goes on with its own model: nothing of it is sent down or up."""
 
     uploads: ClassVar[frozenset[str]] = frozenset()
@@ -195,7 +195,7 @@ class OwnModel(Correction):
 
 
 @dataclass(frozen=True)
-class Confident(Server):
+class ConfidenceServer(Server):
     """CCR and HFL; see the options of :class:`RHFL`."""
 
     asks_clients: ClassVar[bool] = True
@@ -318,10 +318,12 @@ class RHFL(Method):
 
     def change(self, plain: Algorithm) -> Algorithm:
         """The symmetric loss, uniform weights, and the server that weighs and aligns."""
-        own = OwnModel() if self.mode == "kd" else None
+        own = PersonalModel() if self.mode == "kd" else None
         loss = LOSSES.build("symmetric")
         return plain.replace(loss=loss, correction=own, aggregator=Gather(), server=self._server(), weights="uniform")
 
-    def _server(self) -> Confident:
+    def _server(self) -> ConfidenceServer:
         exchange: Literal["round", "batch"] = "batch" if self.mode == "agg" else self.exchange
-        return Confident(self.mode == "kd", self.beta, self.align, Alignment(self.lr, self.batch_size, self.adam, exchange))
+        return ConfidenceServer(
+            self.mode == "kd", self.beta, self.align, Alignment(self.lr, self.batch_size, self.adam, exchange)
+        )

@@ -59,11 +59,11 @@ from motley.core.errors import ConfigError
 from motley.core.paper import Paper
 from motley.tasks.base import ModelState
 
-__all__ = ["Controlled", "ControlledAverage", "Scaffold"]
+__all__ = ["ControlVariates", "ControlVariatesAverage", "Scaffold"]
 
 
 @dataclass(frozen=True)
-class Controlled(Correction):
+class ControlVariates(Correction):
     """``g - c_k + c``, and how c_k follows: ``option`` I or II."""
 
     uploads: ClassVar[frozenset[str]] = frozenset({"delta", "dc"})
@@ -118,7 +118,7 @@ class Controlled(Correction):
             )
         if solver.clip is not None and solver.clip.of == "corrected":
             return 'SCAFFOLD clips the gradient before it is corrected; use clip = { norm = ..., of = "gradient" }'
-        if not isinstance(algorithm.server, ControlledAverage):
+        if not isinstance(algorithm.server, ControlVariatesAverage):
             return (
                 f"SCAFFOLD's server keeps c, which the server rule {type(algorithm.server).__name__} does not; leave server out"
             )
@@ -126,7 +126,7 @@ class Controlled(Correction):
 
 
 @dataclass(frozen=True)
-class ControlledAverage(Average):
+class ControlVariatesAverage(Average):
     """``x <- x + lr mean delta;  c <- c + 1/K sum dc``."""
 
     def init(self, model: ModelState, population: int) -> ServerState:
@@ -158,9 +158,11 @@ class Scaffold(Method):
     option: Literal["I", "II"] = "II"
 
     def __post_init__(self) -> None:
-        ControlledAverage(self.server_lr)
-        Controlled(self.option)
+        ControlVariatesAverage(self.server_lr)
+        ControlVariates(self.option)
 
     def change(self, plain: Algorithm) -> Algorithm:
         """Controlled local steps, uniform weights, the server that keeps c."""
-        return plain.replace(correction=Controlled(self.option), server=ControlledAverage(self.server_lr), weights="uniform")
+        return plain.replace(
+            correction=ControlVariates(self.option), server=ControlVariatesAverage(self.server_lr), weights="uniform"
+        )

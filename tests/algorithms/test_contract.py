@@ -24,7 +24,7 @@ from motley.algorithms.local import SGD, Adam, Clip
 from motley.algorithms.moon import Moon
 from motley.algorithms.qfedavg import QFedAvg
 from motley.algorithms.rhfl import RHFL
-from motley.algorithms.scaffold import Controlled, Scaffold
+from motley.algorithms.scaffold import ControlVariates, Scaffold
 from motley.testing.algorithms import CHECKS, Play, check_algorithm
 
 MOMENTUM = SGD(lr=0.1, momentum=0.9, weight_decay=0.01)
@@ -109,7 +109,7 @@ def test_every_method_of_the_catalogue_has_a_row():
 
 
 @dataclass(frozen=True)
-class Aliased(Controlled):
+class Aliased(ControlVariates):
     """Writes into the variate that all new clients share."""
 
     def finish(self, after, ctx):
@@ -119,7 +119,7 @@ class Aliased(Controlled):
 
 
 @dataclass(frozen=True)
-class Talkative(Controlled):
+class Talkative(ControlVariates):
     """Uploads what it does not declare."""
 
     def finish(self, after, ctx):
@@ -128,7 +128,7 @@ class Talkative(Controlled):
 
 
 @dataclass(frozen=True)
-class Extrapolates(Controlled):
+class Extrapolates(ControlVariates):
     """Sends a variance that is none: buffers scaled as if they were an update."""
 
     def finish(self, after, ctx):
@@ -138,7 +138,7 @@ class Extrapolates(Controlled):
 
 
 @dataclass(frozen=True)
-class Undeclared(Controlled):
+class Undeclared(ControlVariates):
     """Keeps a variate with the client, and says that it keeps nothing."""
 
     keeps_state: ClassVar[bool] = False

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from motley.algorithms.base import Algorithm, Correction
-from motley.algorithms.fedbn import FedBN, OwnNorms
+from motley.algorithms.fedbn import FedBN, PersonalBatchNorm
 from motley.algorithms.local import SGD
 from motley.core import codec
 from motley.core.errors import ConfigError
@@ -84,7 +84,7 @@ def test_shortcuts_are_found_by_type_and_other_normalisations_stay() -> None:
     assert [entry.name for entry in layout.buffers] == ["downsample.1.running_mean", "downsample.1.running_var"]
     assert all(entry.batch_norm for entry in (*layout.buffers, *layout.counters))
     state = FlatModule(module, torch.float64).state()
-    own, correction = OwnNorms(layout).initial_state(state), OwnNorms(layout)
+    own, correction = PersonalBatchNorm(layout).initial_state(state), PersonalBatchNorm(layout)
     assert {name: value.numel() for name, value in own.items()} == {"x": 4, "buffers": 4, "counters": 1}
     back = correction.start(vars(correction.sent(state)), own)
     assert torch.equal(back.x, state.x)
@@ -203,8 +203,8 @@ def test_rules_that_need_whole_models_are_refused() -> None:
     class Whole(type(plain.server)):
         needs = frozenset({"public"})
 
-    algorithm = Algorithm(plain.loss, OwnNorms(), plain.aggregator, Whole())
-    assert "keep their BatchNorm, and the server rule Whole works with whole models" in OwnNorms().refuses(
+    algorithm = Algorithm(plain.loss, PersonalBatchNorm(), plain.aggregator, Whole())
+    assert "keep their BatchNorm, and the server rule Whole works with whole models" in PersonalBatchNorm().refuses(
         algorithm, SGD(lr=0.1), "examples"
     )
     with pytest.raises(ConfigError, match=r"algorithm\.size: 'fedbn' has no such option"):

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from motley.algorithms.feddf import Distil, FedDF, divergence, ensemble
+from motley.algorithms.feddf import FedDF, divergence, ensemble
 from motley.algorithms.flat_adam import FlatAdam, clipped
 from motley.core.errors import ConfigError
 from motley.core.keys import Key
@@ -55,22 +55,22 @@ def test_a_teacher_that_is_not_finite_is_left_out():
 def test_without_any_teacher_the_average_stays():
     total = folded([math.inf, 0.0], [math.inf, 0.0])
     total["delta"] = torch.tensor([1.0, 2.0]).double()
-    after = Distil(steps=3).update(state(0.0, 0.0), total, context(public=ones(4), validation=HELD))
+    after = FedDF(steps=3).update(state(0.0, 0.0), total, context(public=ones(4), validation=HELD))
     assert after.model.x.tolist() == [1.0, 2.0]
 
 
 def test_one_upload_is_not_distilled():
     """And needs no room for it."""
-    after = Distil(steps=50).update(state(1.0, 1.0), folded([2.0, -1.0]), context(network=None))
+    after = FedDF(steps=50).update(state(1.0, 1.0), folded([2.0, -1.0]), context(network=None))
     assert after.model.x.tolist() == [3.0, 0.0]
 
 
 def test_weights_count_in_the_average_and_not_among_teachers():
     """Weights 3 and 1: the student starts at .75 of the way, the ensemble's logits are the plain mean."""
     total = folded([4.0, 0.0], [0.0, 0.0], weights=[3.0, 1.0])
-    assert Distil(steps=0).update(state(0.0, 0.0), total, context()).model.x.tolist() == [3.0, 0.0]
+    assert FedDF(steps=0).update(state(0.0, 0.0), total, context()).model.x.tolist() == [3.0, 0.0]
     spy = Scripted([0.5])
-    Distil(steps=1).update(state(0.0, 0.0), total, context(network=spy, public=ones(1), validation=HELD))
+    FedDF(steps=1).update(state(0.0, 0.0), total, context(network=spy, public=ones(1), validation=HELD))
     loss = spy.losses[0]
     assert loss(torch.tensor([[2.0, 0.0]]).double()).item() == pytest.approx(0.0, abs=1e-15)
 
@@ -95,7 +95,7 @@ class Scripted:
 
 def distilled(spy, **options):
     total = folded([0.0, 0.0], [0.0, 0.0])
-    return Distil(**options).update(state(0.0, 0.0), total, context(network=spy, public=ones(8), validation=HELD)).model.x
+    return FedDF(**options).update(state(0.0, 0.0), total, context(network=spy, public=ones(8), validation=HELD)).model.x
 
 
 def test_adam_anneals_along_a_cosine():
@@ -164,14 +164,14 @@ def test_the_same_key_gives_the_same_student():
         total = folded([1.0, 0.0, 0.5, 0.0], [0.0, 1.0, 0.0, 2.0])
         given = {"network": net, "public": public, "validation": (public[:9], torch.arange(9) % 2), "key": key}
         start = state(0.0, 0.0, 0.0, 0.0)
-        return Distil(steps=20, every=5, batch_size=8, lr=0.1).update(start, total, context(4, **given)).model.x
+        return FedDF(steps=20, every=5, batch_size=8, lr=0.1).update(start, total, context(4, **given)).model.x
 
     assert torch.equal(run(Key(1)), run(Key(1)))
     assert not torch.equal(run(Key(1)), run(Key(2)))
 
 
 def test_batches_run_through_all_samples_and_leave_the_short_one_out():
-    server, key = Distil(batch_size=4), Key(0)
+    server, key = FedDF(batch_size=4), Key(0)
     first = torch.cat([server._batch(key, step, 10) for step in (0, 1)])
     assert len(set(first.tolist())) == 8
     assert not torch.equal(server._batch(key, 2, 10), server._batch(key, 0, 10))
@@ -203,8 +203,8 @@ def test_options_out_of_range_are_refused(option, message):
 
 
 def test_needs_follow_the_options():
-    assert Distil().needs == {"public", "validation", "classes"}
-    assert Distil(steps=0).needs == frozenset()
+    assert FedDF().needs == {"public", "validation", "classes"}
+    assert FedDF(steps=0).needs == frozenset()
 
 
 def test_models_come_back_where_they_came_from():

@@ -13,7 +13,7 @@ import torch
 from motley.algorithms.flash_robust import FlashRobust
 from motley.algorithms.local import SGD
 from motley.algorithms.losses import CrossEntropy
-from motley.algorithms.moon import Contrastive, Moon, contrast
+from motley.algorithms.moon import ContrastiveLoss, Moon, contrast
 from motley.core.errors import ConfigError
 from motley.experiments.build import build
 from motley.experiments.config import Experiment
@@ -33,7 +33,7 @@ def test_the_contrast_by_hand(near, far, want):
 def test_features_are_compared_by_their_cosines():
     """z = (3, 4) and (1, 0); received (4, 3), (2, 0); previous (0, 2), (0, -1). Cosines .96 and 1, .8 and 0: contrasts at T = .5
     log(1 + e^-.32) = .546, log(1 + e^-2) = .126928. Outputs are even: cross-entropy ln 2."""
-    loss = Contrastive(CrossEntropy(), mu=5.0, temperature=0.5)
+    loss = ContrastiveLoss(CrossEntropy(), mu=5.0, temperature=0.5)
     z, near, far = torch.tensor([[[3.0, 4], [1, 0]], [[4, 3], [2, 0]], [[0, 2], [0, -1]]]).double()
     found = loss.compare(torch.zeros(2, 2).double(), torch.tensor([0, 1]), {}, z, (near, far))
     wanted = [math.log(2) + 5 * math.log1p(math.exp(-0.32)), math.log(2) + 5 * math.log1p(math.exp(-2.0))]
@@ -44,7 +44,7 @@ def test_models_that_agree_pull_nowhere():
     """Previous and received models equal: the contrast is ln 2 whatever z, its gradient 0."""
     z = torch.randn(4, 3).double().requires_grad_()
     other = torch.randn(4, 3).double()
-    loss = Contrastive(CrossEntropy(), mu=1.0).compare(
+    loss = ContrastiveLoss(CrossEntropy(), mu=1.0).compare(
         torch.zeros(4, 2), torch.zeros(4, dtype=torch.int64), {}, z, (other, other)
     )
     (slope,) = torch.autograd.grad(loss.sum(), z)
@@ -54,7 +54,7 @@ def test_models_that_agree_pull_nowhere():
 def test_zero_features_have_no_cosine():
     z = torch.zeros(1, 3).double().requires_grad_()
     other = torch.ones(1, 3).double()
-    loss = Contrastive(CrossEntropy()).compare(torch.zeros(1, 2).double(), torch.tensor([0]), {}, z, (other, -other))
+    loss = ContrastiveLoss(CrossEntropy()).compare(torch.zeros(1, 2).double(), torch.tensor([0]), {}, z, (other, -other))
     (slope,) = torch.autograd.grad(loss.sum(), z)
     assert loss.item() == pytest.approx(2 * math.log(2))
     assert slope.isfinite().all()
@@ -88,7 +88,7 @@ def _experiment(**keys):
 
 def test_it_adds_to_the_named_loss():
     loss = build(_experiment(loss={"name": "flash_robust", "beta": 1.0})).algorithm.loss
-    assert loss == Contrastive(FlashRobust(beta=1.0))
+    assert loss == ContrastiveLoss(FlashRobust(beta=1.0))
     assert loss.kind is None
     build(_experiment(loss="flash_robust")).step()
 
@@ -96,7 +96,7 @@ def test_it_adds_to_the_named_loss():
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"engine": "batched"}, "'batched' cannot run this experiment.*Contrastive compares features"),
+        ({"engine": "batched"}, "'batched' cannot run this experiment.*ContrastiveLoss compares features"),
         ({"algorithm": {"name": "moon", "mu": -1}}, "got mu = -1.0; expected a finite number of at least 0"),
         ({"algorithm": {"name": "moon", "temperature": 0}}, "got temperature = 0.0; expected a positive number"),
         ({"loss": "half_squared_error"}, "loss: got 'half_squared_error', but the targets of this task are classes"),

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from motley.algorithms.rhfl import RHFL, Alignment, Confident, OwnModel, confidence, feedback
+from motley.algorithms.rhfl import RHFL, Alignment, ConfidenceServer, PersonalModel, confidence, feedback
 from motley.algorithms.symmetric import SymmetricLoss
 from motley.core.errors import ConfigError
 from tests.algorithms.server_contexts import context, folded, model, network, ones
@@ -135,7 +135,7 @@ def test_the_last_short_batch_is_left_out_unless_it_is_the_only_one():
 def test_aggregation_by_hand():
     """Two clients, no alignment. Round 1: uniform. Round 2 with L_prev = (2, 2), L = (1, 2): F = (1, 0), w = 1 + .5 (1, 0), and W =
     softmax(1.5, 1) = (.622459, .377541); deltas (1, 0) and (0, 1) from (.5, .5) give (1.122459, .877541)."""
-    server = Confident(align=False)
+    server = ConfidenceServer(align=False)
     start = server.init(model(0.0, 0.0), 8)
     total = folded([1.0, 0.0], [0.0, 1.0], clients=[3, 6])
     first = server.update(start, total, context(losses=told(2.0, 2.0)))
@@ -154,28 +154,28 @@ def test_losses_are_those_of_the_trained_models():
         asked.update({client: found.x.tolist() for client, found in zip(clients, models, strict=True)})
         return torch.ones(len(clients)).double()
 
-    server = Confident(align=False)
+    server = ConfidenceServer(align=False)
     server.update(server.init(model(1.0, 1.0), 8), folded([1.0, 0.0], [0.0, 2.0], clients=[2, 4]), context(losses=losses))
     assert asked == {2: [2.0, 1.0], 4: [1.0, 3.0]}
 
 
 def test_aligned_aggregation():
     """Models (2, 0) and (0, 0) aligned by one step of .01, then the mean of what they became: alignment moves both into the sum."""
-    server = Confident(alignment=Alignment(lr=0.01, exchange="batch"))
+    server = ConfidenceServer(alignment=Alignment(lr=0.01, exchange="batch"))
     total = folded([2.0, 0.0], [0.0, 0.0])
     after = server.update(server.init(model(0.0, 0.0), 8), total, context(public=ones(4), losses=told(1.0, 1.0)))
     assert after.model.x.tolist() == pytest.approx([(1.99 + 0.01) / 2, (0.01 - 0.01) / 2], abs=1e-8)
 
 
 def test_alone_there_is_no_alignment():
-    server = Confident()
+    server = ConfidenceServer()
     after = server.update(server.init(model(0.0, 0.0), 8), folded([2.0, 1.0]), context(network=None, losses=told(1.0)))
     assert after.model.x.tolist() == [2.0, 1.0]
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 def test_a_loss_that_is_not_finite_does_not_count(bad):
-    server = Confident(align=False)
+    server = ConfidenceServer(align=False)
     start, total = server.init(model(0.0, 0.0), 8), folded([1.0, 0.0], [0.0, 8.0], [0.0, 2.0])
     after = server.update(start, total, context(losses=told(1.0, bad, 1.0)))
     assert after.model.x.tolist() == [0.5, 1.0]
@@ -191,7 +191,7 @@ def kept(*models):
 def test_own_models_learn_from_each_other_and_the_server_s_stays():
     """Round 1 of kd: W = 1/(M-1) = 1 each; the step is a sign, so the numbers are those of one alignment step. A third model
     whose loss is not finite is left out: it is not in the answer, and keeps what it had."""
-    server = Confident(own=True, alignment=Alignment(lr=0.01))
+    server = ConfidenceServer(own=True, alignment=Alignment(lr=0.01))
     total = {"each.client": torch.tensor([0, 1, 2])}
     given = context(public=ones(4), losses=told(1.0, 1.0, math.nan))
     memories = kept(model(2.0, 0.0), model(0.0, 0.0), model(9.0, 9.0))
@@ -206,10 +206,10 @@ def test_own_models_learn_from_each_other_and_the_server_s_stays():
 def test_what_own_models_cost():
     """|D_0| = 5000, C = 10, batches of 256: 19 * 256 * 10 soft outputs each way and one loss up; 4 passes of 19 batches and one over
     the client's own data. As a column of aggregators: one number."""
-    kd, agg = Confident(own=True).extra_exchange(5000, 10), Confident().extra_exchange(5000, 10)
+    kd, agg = ConfidenceServer(own=True).extra_exchange(5000, 10), ConfidenceServer().extra_exchange(5000, 10)
     assert (kd.up, kd.down, kd.own, kd.batches) == (48_641, 48_640, 1.0, 76.0)
     assert (agg.up, agg.down, agg.own, agg.batches) == (1, 0, 1.0, 0.0)
-    assert OwnModel().download(None) == {}
+    assert PersonalModel().download(None) == {}
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from motley.algorithms.base import Correction
-from motley.algorithms.fednova import Normalised
+from motley.algorithms.fednova import NormalisedUpdate
 from motley.algorithms.fedprox import Proximal
 from motley.algorithms.local import SGD
-from motley.algorithms.scaffold import Controlled
+from motley.algorithms.scaffold import ControlVariates
 from motley.core.work import LocalWork
 from motley.engines.base import JobInputs, Setting, TrainResult
 from motley.engines.batched import Batched, Vmap
@@ -101,7 +101,7 @@ def _exact(client: Client, setting: Setting, number: int, final: Tensor) -> Tens
     return torch.autograd.functional.hessian(loss, final.clone()).diagonal()
 
 
-CORRECTIONS = {"plain": Correction(), "prox": Proximal(0.7), "nova": Normalised(0.0), "scaffold": Controlled()}
+CORRECTIONS = {"plain": Correction(), "prox": Proximal(0.7), "nova": NormalisedUpdate(0.0), "scaffold": ControlVariates()}
 
 
 @pytest.mark.parametrize("correction", CORRECTIONS)

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from motley.algorithms.losses import CrossEntropy
-from motley.algorithms.moon import Contrastive, Remembering
+from motley.algorithms.moon import ContrastiveLoss, PreviousModel
 from motley.core.work import LocalWork
 from motley.engines import resolve_auto
 from motley.engines.base import Job
@@ -33,10 +33,10 @@ def _module(x, buffers, counters=None):
 @pytest.mark.parametrize("engine", [Sequential, Threads, TwoProcesses])
 def test_training_is_the_loop_written_out(setting, jobs, download, engine):
     """Three modules, the frozen ones in eval mode with statistics of their own; batches from the job's plan; SGD by hand."""
-    s = setting(normed, correction=Remembering(), loss=Contrastive(CrossEntropy(), 2.0, 0.5), threads=2)
+    s = setting(normed, correction=PreviousModel(), loss=ContrastiveLoss(CrossEntropy(), 2.0, 0.5), threads=2)
     s = type(s)(s.task, s.algorithm, s.solver, LocalWork(batch_size=5, epochs=2, drop_single=True), s.streams, s.dtype)
     sent = download(s)
-    first = Remembering().initial_state(type("State", (), sent)())
+    first = PreviousModel().initial_state(type("State", (), sent)())
     job = Job(5, 3, 6, 0.1)
     before = next(iter(engine(s).train([job], sent, {5: first})))
     client_state = before.client_state
@@ -73,12 +73,12 @@ def test_training_is_the_loop_written_out(setting, jobs, download, engine):
 
 
 def test_only_engines_with_one_client_a_module_take_it(setting):
-    s = setting(normed, loss=Contrastive(CrossEntropy()), correction=Remembering())
+    s = setting(normed, loss=ContrastiveLoss(CrossEntropy()), correction=PreviousModel())
     assert "compares features of several models, which sequential and threads compute" in Batched.refuses(
-        setting(lambda: nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 4)), loss=Contrastive(CrossEntropy()))
+        setting(lambda: nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 4)), loss=ContrastiveLoss(CrossEntropy()))
     )
     assert Vmap.refuses(s) is not None
     assert resolve_auto(s) == "threads"
-    conv = setting(lambda: nn.Sequential(nn.Conv2d(1, 4, 6), nn.Flatten()), (1, 6, 6), loss=Contrastive(CrossEntropy()))
+    conv = setting(lambda: nn.Sequential(nn.Conv2d(1, 4, 6), nn.Flatten()), (1, 6, 6), loss=ContrastiveLoss(CrossEntropy()))
     assert "the model has no linear layer" in Sequential.refuses(conv)
     assert "the model has no linear layer" in Threads.refuses(conv)

@@ -8,7 +8,7 @@ import torch
 
 from motley.algorithms.base import JobContext, PreTrainingSignals, ServerContext
 from motley.algorithms.fedprox import AdaptiveAverage
-from motley.algorithms.qfedavg import Fair
+from motley.algorithms.qfedavg import FairUpdate
 from motley.core.errors import ConfigError
 from motley.core.layout import Layout
 from motley.experiments.build import build
@@ -112,7 +112,7 @@ def test_qfedavg_stands_where_the_powers_of_the_losses_balance() -> None:
 
 def test_losses_times_a_factor_leave_the_shares_of_clients() -> None:
     """All F times c: F^q of one client over another's stays, and the step changes its length only (A7 iii)."""
-    fair, shares = Fair(q=2.0), []
+    fair, shares = FairUpdate(q=2.0), []
     for c in (1.0, 7.0):
         sent = []
         for loss in (1.0, 4.0):
@@ -128,7 +128,7 @@ def test_qfedavg_uses_each_clients_own_loss() -> None:
     parts = []
     for loss, w in ((2.5, 0.2), (2.5, 0.6)):
         ctx = JobContext(torch.zeros(1), {}, None, 1, 0.1, 1, 1.0, Layout(()), PreTrainingSignals(loss=loss))
-        parts.append(Fair(q=1.0).finish(ModelState(torch.tensor([w]), torch.zeros(0), torch.zeros(0)), ctx)[0])
+        parts.append(FairUpdate(q=1.0).finish(ModelState(torch.tensor([w]), torch.zeros(0), torch.zeros(0)), ctx)[0])
     wrong = sum(p["delta"].value.item() for p in parts) / sum(p["h"].value.item() for p in parts)
     assert wrong == pytest.approx(0.222222, abs=1e-6)
     test_qfedavg_by_hand(1.0, 26 / 90)
@@ -365,7 +365,7 @@ def test_every_engine_agrees_with_the_reference(name: str, engine: str) -> None:
             {"algorithm": "qfedavg", "server": "adam"},
             "divides by the sum of the h_k, which the server rule ServerAdam does not",
         ),
-        ({"algorithm": "qfedavg", "aggregator": "median"}, "Median judges plain updates, but Fair also uploads h"),
+        ({"algorithm": "qfedavg", "aggregator": "median"}, "Median judges plain updates, but FairUpdate also uploads h"),
         ({"algorithm": {"name": "qfedavg", "q": -1}}, "got q = -1.0; expected a finite number of at least 0"),
         ({"algorithm": "feddyn", "weights": "examples"}, "FedDyn averages uniformly"),
         ({"algorithm": "fednova", "weights": "horvitz_thompson"}, "two weighted means, whose weights must sum to 1"),
