@@ -161,7 +161,7 @@ def test_a_comparison_says_a_caution_once(motley: Motley) -> None:
     flipped = ["--set", "label_noise=label_flip", "--set", "algorithm=qfedavg", "--set", "stop.rounds=1", "--no-report"]
     said = motley("compare", "digits.toml", "--seeds", "0,1", "--out", "all", *flipped)
     assert said.code == 0, said.err
-    assert said.err.count("note: q-FedAvg (q = 1) turns to clients with a high loss") == 1
+    assert said.err.count("note: q-FedAvg (q = 1) gives large weights to clients with a high loss") == 1
 
 
 def test_updates_that_are_not_finite_are_rejected_counted_and_told(motley: Motley, tmp_path: Path) -> None:

@@ -22,6 +22,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from typing_extensions import override
+
 from motley.algorithms.base import Algorithm, Method, Server, ServerContext, ServerState, Tensors, step_model
 from motley.core.errors import ConfigError
 from motley.core.paper import MCMAHAN_2017, Paper
@@ -31,7 +33,7 @@ __all__ = ["Average", "FedAvg"]
 
 @dataclass(frozen=True)
 class Average(Server):
-    """``x <- x + lr * total``."""
+    """The plain server step: ``x <- x + lr * total``."""
 
     lr: float = 1.0
 
@@ -39,21 +41,21 @@ class Average(Server):
         if not self.lr > 0:
             raise ConfigError(f"got lr = {self.lr}; expected a positive number")
 
+    @override
     def update(self, state: ServerState, total: Tensors, context: ServerContext) -> ServerState:
-        """One server step."""
         return ServerState(step_model(state, self.lr * total["delta"], total), state.extra)
 
 
 @dataclass(frozen=True)
 class FedAvg(Method):
-    """Federated averaging, option ``server_lr`` (1.0)."""
+    """Federated averaging: plain local training and the weighted mean; option ``server_lr`` (1.0)."""
 
     paper: ClassVar[Paper] = MCMAHAN_2017
     server_lr: float = 1.0
 
     def __post_init__(self) -> None:
-        Average(self.server_lr)  # refuses what the server rule refuses
+        Average(self.server_lr)  # checks the option
 
+    @override
     def change(self, plain: Algorithm) -> Algorithm:
-        """Plain local training, averaged."""
         return plain.replace(server=Average(self.server_lr))

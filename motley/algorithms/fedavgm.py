@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
+from typing_extensions import override
 
 from motley.algorithms.base import Algorithm, Method, Server, ServerContext, ServerState, Tensors, step_model
 from motley.core.errors import ConfigError
@@ -32,7 +33,7 @@ __all__ = ["FedAvgM", "Momentum"]
 
 @dataclass(frozen=True)
 class Momentum(Server):
-    """``v <- momentum v + total;  x <- x + lr v``."""
+    """Server momentum: ``v <- momentum v + total;  x <- x + lr v``."""
 
     momentum: float = 0.9
     lr: float = 1.0
@@ -43,12 +44,12 @@ class Momentum(Server):
         if not 0 < self.lr < float("inf"):
             raise ConfigError(f"got lr = {self.lr}; expected a positive number")
 
+    @override
     def init(self, model: ModelState, population: int) -> ServerState:
-        """No momentum yet."""
         return ServerState(model, {"v": torch.zeros_like(model.x, dtype=torch.float64)})
 
+    @override
     def update(self, state: ServerState, total: Tensors, context: ServerContext) -> ServerState:
-        """One server step."""
         v = self.momentum * state.extra["v"] + total["delta"]
         return ServerState(step_model(state, self.lr * v, total), {"v": v})
 
@@ -69,8 +70,8 @@ class FedAvgM(Method):
     server_lr: float = 1.0
 
     def __post_init__(self) -> None:
-        Momentum(self.momentum, self.server_lr)  # refuses what the server rule refuses
+        Momentum(self.momentum, self.server_lr)  # checks the options
 
+    @override
     def change(self, plain: Algorithm) -> Algorithm:
-        """Plain local training, momentum on the server."""
         return plain.replace(server=Momentum(self.momentum, self.server_lr))

@@ -1,4 +1,4 @@
-"""FedBiO as a column of aggregators: the clients' weights are learned on the server's validation samples (instance A).
+"""FedBiO: the server learns the clients' weights on its own validation samples (instance A).
 
 Li, Huang, Huang: *Communication-Efficient Federated Bilevel Optimization with Local and Global Lower Level Problems*, NeurIPS 2023
 (arXiv:2302.06701). Reference: docs/methods/algorithms.md#fedbio.
@@ -8,23 +8,23 @@ logits of the clients' weights, and the lower level is one aggregation, ``w(psi)
 
     J(psi) = L_val(w(psi)),    G = grad L_val(w(psi)),
     dJ/dpsi_k = p_k (<G, Delta_k> - sum_j p_j <G, Delta_j>)
-    R times:   psi <- psi - lambda dJ/dpsi,   G met anew and scaled so that max_k |<G, Delta_k>| = 1 (all zero: stop)
+    R times:   psi <- psi - lambda dJ/dpsi,   G computed anew and scaled so that max_k |<G, Delta_k>| = 1 (all zero: stop)
     x <- w(psi)
 
 Symbols: M accepted clients; R ``steps``, lambda ``rate``. ``p_k >= floor / M`` (then renormalised) keeps the weights from
 collapsing onto one client. psi_k begins at the logarithm of the client's weight, log n_k with ``weights = "examples"`` (so that
-lambda = 0 is FedAvg), and stays with the client at the server; ``reset`` begins anew every round.
+lambda = 0 is FedAvg), and the server keeps it by client; ``reset`` restarts it every round.
 
 State: ``psi`` [K], and ``seen`` [K], whether a client took part before. Needs: labelled validation samples of the server
 (``split.server``), never test data. Gives: a convex combination. Cost: R gradients on the validation samples and M D numbers of
-memory at the server; traffic as FedAvg. Server work takes wall time and no virtual time. Every single upload is seen.
+memory at the server; traffic as FedAvg. The server's work takes wall time and no virtual time. The rule needs every single upload.
 
 Deviations and readings
 -----------------------
-* INTERPRETATION-D throughout: the papers' per-sample upper variables are another instance; this is the one that fits a table of
+* INTERPRETATION-D throughout: the papers' per-sample upper variables are another instance; this is the one that fits a comparison of
   aggregators. Constants R = 5, lambda = 1, floor 0.1.
-* READING L_val is the task's own loss on samples that the server holds with their clean labels. The paper's validation sets lie with
-  the clients, and are as noisy as they are.
+* READING L_val is the task's own loss on samples that the server holds with their clean labels. The paper's validation sets are the
+  clients', label noise included.
 * L_val is taken in eval mode with the buffers averaged by p.
 
 >>> from motley.algorithms.fedbio import FedBiO
@@ -60,7 +60,7 @@ PAPER = Paper(
     "https://arxiv.org/abs/2302.06701",
 )
 _CHUNK = 256
-"""Validation samples that go through the model together."""
+"""Validation samples in one forward and backward pass."""
 
 
 @dataclass(frozen=True)
@@ -94,24 +94,24 @@ class FedBiO(Method, Server):
         return plain.replace(aggregator=Gather(), server=self)
 
     @property
+    @override
     def needs(self) -> frozenset[str]:
-        """Validation samples."""
         return frozenset({"validation"})
 
+    @override
     def refuses(self, algorithm: Algorithm, solver: Solver, weights: str) -> str | None:
-        """Weights that it would not know how to begin from, and an aggregator that folds what must be seen."""
         if weights not in ("examples", "uniform"):
             return f'FedBiO learns the weights, from n_k or from equal ones; got weights = "{weights}", use "examples" or "uniform"'
         return needs_gather("FedBiO", algorithm)
 
+    @override
     def init(self, model: ModelState, population: int) -> ServerState:
-        """No client has taken part."""
         return ServerState(
             model, {"psi": torch.zeros(population, dtype=torch.float64), "seen": torch.zeros(population, dtype=torch.bool)}
         )
 
+    @override
     def update(self, state: ServerState, total: Tensors, context: ServerContext) -> ServerState:
-        """R steps on psi, then the model."""
         if context.network is None or context.validation is None or context.criterion is None:
             raise ConfigError("FedBiO was given no network, or no validation samples of the server")
         deltas, clients = total["each.delta"], total["each.client"]
@@ -130,7 +130,7 @@ class FedBiO(Method, Server):
         return ServerState(self._mixed(state, total, self.shares(psi)), extra)
 
     def shares(self, psi: Tensor) -> Tensor:
-        """``[M]``, p with its floor."""
+        """Return the clients' weights p with their floor, ``[M]``."""
         p = psi.softmax(0)
         if self.floor:
             p = p.clamp(min=self.floor / len(p))
@@ -138,7 +138,7 @@ class FedBiO(Method, Server):
         return p
 
     def stepped(self, psi: Tensor, p: Tensor, inner: Tensor) -> tuple[Tensor, bool]:
-        """The next psi from ``inner[k] = <G, Delta_k>``, and whether there was a direction to go."""
+        """Return the next psi from ``inner[k] = <G, Delta_k>``, and whether it changed."""
         top = float(inner.abs().max())
         if not 0 < top < float("inf"):
             return psi, False

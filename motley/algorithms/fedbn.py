@@ -1,21 +1,21 @@
-"""FedBN: BatchNorm stays with the client, for clients whose features differ.
+"""FedBN: every client keeps its own BatchNorm layers, for clients whose features differ.
 
 Li, Jiang, Zhang, Kamp, Dou: *FedBN: Federated Learning on Non-IID Features via Local Batch Normalization*, ICLR 2021
 (arXiv:2102.07623). Reference: docs/methods/algorithms.md#fedbn.
 
     server    holds, averages and sends everything but BatchNorm
-    client k  begins with what it received and its own BatchNorm; trains all of it; sends all but BatchNorm; keeps BatchNorm
+    client k  starts from the received tensors and its own BatchNorm; trains all of it; sends all but BatchNorm; keeps BatchNorm
 
-Of a BatchNorm are: scale and offset, running mean and variance, the counter of batches. They are found by the layer's type, so that a
-ResNet's ``shortcut.1`` is among them; LayerNorm and GroupNorm are not (they hold no statistics of anybody's data).
+A BatchNorm layer holds scale and offset, running mean and variance, and the counter of batches. Layers are found by their type, so
+a ResNet's ``shortcut.1`` is among them; LayerNorm and GroupNorm are not (they hold no statistics of data).
 
-State: with each client that took part, its BatchNorm. Traffic: all but BatchNorm, both ways; compressors see the shorter vector.
-Clients are measured, trained and examined with their own BatchNorm; there is no model for everybody, and no figure for one.
+State: the BatchNorm of each client that took part. Traffic: all but BatchNorm, both ways; compressors get the shorter vector.
+Clients are probed, trained and evaluated with their own BatchNorm; there is no common model, and no result for one.
 
 Deviations and readings
 -----------------------
-* A client that never took part has the initial model's BatchNorm (INTERPRETATION-D; the mean of all clients' would have to leave
-  them). The model written at the end of a run is such a client's.
+* A client that never took part has the initial model's BatchNorm (INTERPRETATION-D; a mean of all clients' would require to upload
+  them). The model written at the end of a run is that of such a client.
 * Any weights: the default ``examples``; the authors' code averages uniformly.
 * A model without BatchNorm is trained by plain averaging, bit for bit.
 * Server rules that work with whole models (FedDF, FedBiO, RHFL) are refused.
@@ -34,6 +34,7 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from motley.algorithms.base import Algorithm, ClientState, Correction, JobContext, Method, Part, Parts, Tensors
 from motley.algorithms.local import Solver
@@ -48,7 +49,7 @@ FIELDS = ("x", "buffers", "counters")
 
 @lru_cache(maxsize=8)
 def _own(layout: Layout) -> dict[str, Tensor]:
-    """Which places of a model's three vectors are BatchNorm's, bool each."""
+    """Return bool masks of the BatchNorm entries in a model's three vectors."""
     return {
         name: _mask(entries) for name, entries in zip(FIELDS, (layout.entries, layout.buffers, layout.counters), strict=True)
     }
@@ -61,7 +62,7 @@ def _mask(entries: Sequence[Entry]) -> Tensor:
 
 @dataclass(frozen=True)
 class PersonalBatchNorm(Correction):
-    """Every client its own BatchNorm; ``layout`` is known once it is bound."""
+    """Plain local training in which every client keeps its own BatchNorm; ``layout`` is set by :meth:`bound`."""
 
     shared: ClassVar[bool] = False
     personal_start: ClassVar[bool] = True
@@ -69,20 +70,20 @@ class PersonalBatchNorm(Correction):
     keeps_state: ClassVar[bool] = True
     layout: Layout = Layout(())  # noqa: RUF009 - a frozen value
 
+    @override
     def bound(self, layout: Layout) -> Correction:
-        """Plain local training where there is no BatchNorm."""
         return PersonalBatchNorm(layout) if any(entry.batch_norm for entry in (*layout, *layout.buffers)) else Correction()
 
+    @override
     def sent(self, model: ModelState) -> ModelState:
-        """All but BatchNorm."""
-        return ModelState(*(value[~own] for value, own in self._with_places(model)))
+        return ModelState(*(value[~own] for value, own in self._with_masks(model)))
 
+    @override
     def initial_state(self, state: ModelState) -> ClientState:
-        """The initial model's BatchNorm."""
-        return {name: value[own] for name, (value, own) in zip(FIELDS, self._with_places(state), strict=True)}
+        return {name: value[own] for name, (value, own) in zip(FIELDS, self._with_masks(state), strict=True)}
 
     def start(self, download: Tensors, client_state: ClientState | None) -> ModelState:
-        """What was received around the client's own BatchNorm; around zeros for nobody's."""
+        """Return the received tensors with the client's own BatchNorm inserted; zeros without a client state."""
         whole = {}
         for name, own in _own(self.layout).items():
             received = download[name]
@@ -94,7 +95,7 @@ class PersonalBatchNorm(Correction):
         return ModelState(**whole)
 
     def finish(self, after: ModelState, context: JobContext) -> tuple[Mapping[str, Part], ClientState]:
-        """All but BatchNorm goes, BatchNorm stays."""
+        """Return all but BatchNorm as the upload, and BatchNorm as the client's next state."""
         before = ModelState(context.x, after.buffers, after.counters)
         now, then = self.sent(after), self.sent(before)
         parts = {
@@ -105,28 +106,28 @@ class PersonalBatchNorm(Correction):
         return parts, self.initial_state(after)
 
     def update(self, parts: Parts) -> Tensor:
-        """The update, 0 where BatchNorm lies."""
+        """Return the update of the whole model, 0 at BatchNorm's entries."""
         sent = ~_own(self.layout)["x"]
         whole = parts["delta"].value.new_zeros(len(sent))
         whole[sent.to(whole.device)] = parts["delta"].value
         return whole
 
+    @override
     def refuses(self, algorithm: Algorithm, solver: Solver, weights: str) -> str | None:
-        """Server rules that compute with whole models."""
         server = algorithm.server
         if server.needs or server.asks_clients:
             return f"FedBN's clients keep their BatchNorm, and the server rule {type(server).__name__} works with whole models"
         return None
 
-    def _with_places(self, model: ModelState) -> list[tuple[Tensor, Tensor]]:
-        """The model's three vectors, each with BatchNorm's places in it."""
+    def _with_masks(self, model: ModelState) -> list[tuple[Tensor, Tensor]]:
+        """Return the model's three vectors, each with the mask of BatchNorm's entries in it."""
         values = (model.x, model.buffers, model.counters)
         return [(value, own.to(value.device)) for value, own in zip(values, _own(self.layout).values(), strict=True)]
 
 
 @dataclass(frozen=True)
 class FedBN(Method):
-    """Averaging of everything but BatchNorm, which stays with each client."""
+    """Averaging of everything but BatchNorm, which every client keeps for itself."""
 
     paper: ClassVar[Paper] = Paper(
         "li2021fedbn",
@@ -137,6 +138,6 @@ class FedBN(Method):
         "https://arxiv.org/abs/2102.07623",
     )
 
+    @override
     def change(self, plain: Algorithm) -> Algorithm:
-        """Plain averaging of what is sent."""
         return plain.replace(correction=PersonalBatchNorm())

@@ -6,14 +6,14 @@ Reference: docs/methods/algorithms.md#feddf.
     clients as in FedAvg;  teachers w_k = x + Delta_k, frozen, in eval mode;  student w <- x + sum a_k Delta_k
     J times:   u a batch of public samples,   q = softmax(1/M sum_k logits_k(u) / T)       (AVGLOGITS)
                w <- Adam(clip_5(grad KL(q || softmax(logits(w; u) / T)))),   rate lr cosine-annealed over the J steps
-    every 100 steps: validation accuracy; stop when 1000 bring no improvement; x <- the best student met
+    every 100 steps: validation accuracy; stop when 1000 bring no improvement; x <- the best student found
 
 Symbols: M accepted clients, J ``steps``, T ``temperature``, a_k the round's weights. The average is of *logits*: for logits (2, 0)
 and (0, 0) q is (0.731059, 0.268941), where the average of softmaxes would be (0.690399, 0.309601).
 
 State: none between rounds. Needs: public unlabelled samples (``public``), and labelled validation samples of the server
-(``split.server``), never test data. Gives: one model. Cost: at the server M passes over what it uses of the public samples and J
-steps; traffic as FedAvg. Server work takes wall time and no virtual time. Every single upload is seen.
+(``split.server``), never test data. Gives: one model. Cost: at the server M passes over the public samples that
+it uses, and J steps; traffic as FedAvg. The server's work takes wall time and no virtual time. It needs every single upload.
 
 Deviations and readings
 -----------------------
@@ -66,7 +66,7 @@ PAPER = Paper(
 def ensemble(
     teachers: Sequence[ModelState], inputs: Tensor, network: NetworkFunction, temperature: float = 1.0
 ) -> Tensor | None:
-    """``[n, C]`` softmax of the mean logits of the teachers whose logits are finite; None when none is."""
+    """Return the softmax ``[n, C]`` of the mean logits of the teachers whose logits are finite; None if there are none."""
     total, count = None, 0
     for teacher in teachers:
         logits = network.outputs(teacher, inputs).double()
@@ -78,7 +78,7 @@ def ensemble(
 
 
 def divergence(target: Tensor, temperature: float = 1.0) -> Callable[[Tensor], Tensor]:
-    """``logits -> KL(target || softmax(logits / T))``, mean over the batch; ``[B, C]``."""
+    """Return the function ``logits -> KL(target || softmax(logits / T))``, mean over the batch; target ``[B, C]``."""
     entropy = torch.special.entr(target).sum(-1)
 
     def loss(logits: Tensor) -> Tensor:
@@ -124,16 +124,16 @@ class FedDF(Method, Server):
         return plain.replace(aggregator=Gather(), server=self)
 
     @property
+    @override
     def needs(self) -> frozenset[str]:
-        """Nothing without steps."""
         return frozenset({"public", "validation", "classes"}) if self.steps else frozenset()
 
+    @override
     def refuses(self, algorithm: Algorithm, solver: Solver, weights: str) -> str | None:
-        """An aggregator that folds what must be seen."""
         return needs_gather("FedDF", algorithm)
 
+    @override
     def update(self, state: ServerState, total: Tensors, context: ServerContext) -> ServerState:
-        """The average, distilled."""
         student = step_model(state, total["delta"], total)
         teachers = client_models(state, total)
         if not self.steps or len(teachers) == 1:
@@ -171,7 +171,7 @@ class FedDF(Method, Server):
         return ModelState(*(value.to(average.x.device) for value in (best.x, best.buffers, best.counters)))
 
     def _batch(self, key: Key, step: int, count: int) -> Tensor:
-        """Rows of one step: through a permutation of all, then through the next."""
+        """Return the rows of one step: batches of one permutation of all rows, then of the next."""
         size = min(self.batch_size, count)
         epoch, place = divmod(step, count // size)
         order = key.fold("epoch", epoch).numpy().permutation(count)

@@ -12,9 +12,9 @@ Symbols: K all clients; ``alpha`` (0.01 in the paper's CIFAR example). State: se
 
 Deviations and readings
 -----------------------
-* The argmin is approached by the experiment's local steps; it diverges when these are crude or alpha is small.
+* The experiment's local steps approximate the argmin; the method diverges if they are crude or alpha is small.
 * Uniform weights as published; others are refused. The authors' code scales alpha per client by 1 / (K p_k), not done here.
-* x is not a mean of models (it is shifted by h / alpha): judge it late, or by the mean of the cohort's models.
+* x is not a mean of models (it is shifted by h / alpha): evaluate it late in a run, or evaluate the mean of the cohort's models.
 
 >>> from motley.algorithms.feddyn import FedDyn
 >>> FedDyn(alpha=0.1).alpha
@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
+from typing_extensions import override
 
 from motley.algorithms.base import (
     Algorithm,
@@ -53,21 +54,21 @@ __all__ = ["DynamicAverage", "DynamicRegularizer", "FedDyn"]
 
 @dataclass(frozen=True)
 class DynamicRegularizer(Correction):
-    """``g - g_k + alpha (w - x)``."""
+    """FedDyn's local gradient ``g - g_k + alpha (w - x)``; the client keeps ``g_k``."""
 
     keeps_state: ClassVar[bool] = True
     alpha: float = 0.01
 
+    @override
     def initial_state(self, state: ModelState) -> ClientState:
-        """g_k = 0."""
         return {"g": torch.zeros_like(state.x)}
 
+    @override
     def gradient_correction(self, context: JobContext) -> GradientCorrection:
-        """Pull toward x, and the client's own linear term."""
         return GradientCorrection(proximal=self.alpha, offset=-self._own(context))
 
     def finish(self, after: ModelState, context: JobContext) -> tuple[Mapping[str, Part], ClientState]:
-        """The plain update; g_k follows it."""
+        """Return the plain update and ``g_k - alpha (w_k - x)``."""
         parts, _ = super().finish(after, context)
         return parts, {"g": self._own(context) - self.alpha * parts["delta"].value}
 
@@ -75,29 +76,28 @@ class DynamicRegularizer(Correction):
     def _own(context: JobContext) -> torch.Tensor:
         return torch.zeros_like(context.x) if context.client_state is None else context.client_state["g"]
 
+    @override
     def refuses(self, algorithm: Algorithm, solver: Solver, weights: str) -> str | None:
-        """Other weights than uniform ones, and another server rule."""
         if weights != "uniform":
             return f'FedDyn averages uniformly, else h is not the mean of the g_k; got weights = "{weights}", use "uniform"'
         if not isinstance(algorithm.server, DynamicAverage):
-            return (
-                f"FedDyn's server keeps h, which the server rule {type(algorithm.server).__name__} does not; leave server out"
-            )
+            name = type(algorithm.server).__name__
+            return f"FedDyn's server keeps h, which the server rule {name} does not; leave server out"
         return None
 
 
 @dataclass(frozen=True)
 class DynamicAverage(Server):
-    """``h <- h - alpha M/K mean delta;  x <- x + mean delta - h / alpha``."""
+    """FedDyn's server step: ``h <- h - alpha M/K mean delta;  x <- x + mean delta - h / alpha``."""
 
     alpha: float = 0.01
 
+    @override
     def init(self, model: ModelState, population: int) -> ServerState:
-        """h = 0."""
         return ServerState(model, {"h": torch.zeros_like(model.x, dtype=torch.float64)})
 
+    @override
     def update(self, state: ServerState, total: Tensors, context: ServerContext) -> ServerState:
-        """One server step."""
         delta = total["delta"]
         h = state.extra["h"] - self.alpha * context.accepted / context.population * delta
         return ServerState(step_model(state, delta - h / self.alpha, total), {"h": h})
@@ -124,6 +124,6 @@ class FedDyn(Method):
         if not 0 < self.alpha < float("inf"):
             raise ConfigError(f"got alpha = {self.alpha}; expected a positive number")
 
+    @override
     def change(self, plain: Algorithm) -> Algorithm:
-        """Regularised local steps, uniform weights, the server that keeps h."""
         return plain.replace(correction=DynamicRegularizer(self.alpha), server=DynamicAverage(self.alpha), weights="uniform")

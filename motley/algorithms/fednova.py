@@ -1,4 +1,4 @@
-"""FedNova: normalise by local progress, so that clients which take more steps do not pull the objective their way.
+"""FedNova: updates are normalised by the amount of local work, so that clients with more steps do not bias the objective.
 
 Wang, Liu, Liang, Joshi, Poor: *Tackling the Objective Inconsistency Problem in Heterogeneous Federated Optimization*,
 NeurIPS 2020 (arXiv:2007.07481). Reference: docs/methods/algorithms.md#fednova.
@@ -8,16 +8,16 @@ The local update is linear in its gradients, ``x - w_k = lr sum_s a_{k,s} g_{k,s
     client:  d_k = (w_k - x) / ||a_k||_1,   sent with the scalar ||a_k||_1
     server:  x <- x + lr_server (sum_k p_k ||a_k||_1) (sum_k p_k d_k),      p_k = n_k / sum_S n
 
-Symbols: ``||a||_1`` of the local solver that really ran (plain SGD: the number of steps; momentum, the proximal pull and both
+Symbols: ``||a||_1`` of the local solver that really ran (plain SGD: the number of steps; momentum, the proximal term and both
 together: the recursion of :meth:`motley.algorithms.local.SGD.solver_norm`; 3 steps give 5.61 at momentum 0.9, 2.71 at lr mu = 0.1,
-5.14 with both). ``tau_eff = sum_k p_k ||a_k||_1``. Option ``mu`` adds FedProx's pull.
+5.14 with both). ``tau_eff = sum_k p_k ||a_k||_1``. Option ``mu`` adds FedProx's proximal term.
 
 State: none. Cost: one more scalar up.
 
 Deviations and readings
 -----------------------
 * The weights must sum to 1 (``examples``, ``uniform``, ``score``): two weighted means are multiplied. Others are refused.
-* With the pull, tau_eff is the mean of the true ``||a_k||_1``; the authors' code takes the mean number of steps there.
+* With the proximal term, tau_eff is the mean of the true ``||a_k||_1``; the authors' code takes the mean number of steps there.
 * Weight decay and clipping are ignored in ``a``. Buffers are averaged with p_k alone: multipliers ``p tau_eff / tau`` sum to
   more than 1 and would make a running variance negative.
 
@@ -34,6 +34,7 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from motley.algorithms.base import (
     Algorithm,
@@ -60,29 +61,29 @@ __all__ = ["FedNova", "NormalisedAverage", "NormalisedUpdate"]
 
 @dataclass(frozen=True)
 class NormalisedUpdate(Correction):
-    """The update divided by ``||a||_1``, and ``||a||_1``."""
+    """The update divided by ``||a||_1``, uploaded with the scalar ``||a||_1``."""
 
     uploads: ClassVar[frozenset[str]] = frozenset({"delta", "solver_norm"})
     mu: float = 0.0
 
+    @override
     def gradient_correction(self, context: JobContext) -> GradientCorrection:
-        """FedProx's pull, or nothing."""
         return GradientCorrection(proximal=self.mu)
 
     def finish(self, after: ModelState, context: JobContext) -> tuple[Mapping[str, Part], ClientState | None]:
-        """The mean direction; zero without a step."""
+        """Return the normalised update (zero without a step) and ``||a||_1``."""
         parts, client_state = super().finish(after, context)
         norm = context.solver_norm
         delta = parts["delta"].value / norm if norm else parts["delta"].value
-        told = torch.full((1,), norm, dtype=delta.dtype, device=delta.device)
-        return {**parts, "delta": Part(delta, "mean"), "solver_norm": Part(told, "mean")}, client_state
+        norms = torch.full((1,), norm, dtype=delta.dtype, device=delta.device)
+        return {**parts, "delta": Part(delta, "mean"), "solver_norm": Part(norms, "mean")}, client_state
 
     def update(self, parts: Parts) -> Tensor:
-        """The mean direction times ``||a||_1``; zero without a step."""
+        """Return the normalised update times ``||a||_1``; zero without a step."""
         return parts["delta"].value * parts["solver_norm"].value
 
+    @override
     def refuses(self, algorithm: Algorithm, solver: Solver, weights: str) -> str | None:
-        """Weights that do not sum to 1, and a server that does not know the normalisation."""
         if weights in ("horvitz_thompson", "selector"):
             return f'FedNova multiplies two weighted means, whose weights must sum to 1; weights = "{weights}" do not. Use "examples"'
         if not isinstance(algorithm.server, NormalisedAverage):
@@ -93,7 +94,7 @@ class NormalisedUpdate(Correction):
 
 @dataclass(frozen=True)
 class NormalisedAverage(Server):
-    """``x <- x + lr tau_eff d``; with ``momentum``, ``u <- momentum u + tau_eff d`` and ``x <- x + lr u``."""
+    """FedNova's server step ``x <- x + lr tau_eff d``; with ``momentum``, ``u <- momentum u + tau_eff d`` and ``x <- x + lr u``."""
 
     lr: float = 1.0
     momentum: float = 0.0
@@ -104,12 +105,12 @@ class NormalisedAverage(Server):
         if not 0 <= self.momentum < 1:
             raise ConfigError(f"got momentum = {self.momentum}; expected at least 0 and less than 1")
 
+    @override
     def init(self, model: ModelState, population: int) -> ServerState:
-        """A momentum buffer where there is a momentum."""
         return ServerState(model, {"u": torch.zeros_like(model.x, dtype=torch.float64)} if self.momentum else {})
 
+    @override
     def update(self, state: ServerState, total: Tensors, context: ServerContext) -> ServerState:
-        """One server step."""
         step = total["solver_norm"] * total["delta"]
         if not self.momentum:
             return ServerState(step_model(state, self.lr * step, total), state.extra)
@@ -119,7 +120,7 @@ class NormalisedAverage(Server):
 
 @dataclass(frozen=True)
 class FedNova(Method):
-    """Normalised averaging: options ``mu`` (0, FedProx's pull), ``server_lr`` (1) and ``server_momentum`` (0)."""
+    """Normalised averaging: options ``mu`` (0, FedProx's proximal term), ``server_lr`` (1) and ``server_momentum`` (0)."""
 
     paper: ClassVar[Paper] = Paper(
         "wang2020fednova",
@@ -138,8 +139,8 @@ class FedNova(Method):
             raise ConfigError(f"got mu = {self.mu}; expected a finite number of at least 0")
         NormalisedAverage(self.server_lr, self.server_momentum)
 
+    @override
     def change(self, plain: Algorithm) -> Algorithm:
-        """Normalised updates, and the server that multiplies them by the mean progress."""
         return plain.replace(
             correction=NormalisedUpdate(self.mu), server=NormalisedAverage(self.server_lr, self.server_momentum)
         )

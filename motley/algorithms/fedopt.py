@@ -19,7 +19,7 @@ Deviations and readings
 * INTERPRETATION-R v starts at tau^2 (the paper asks for at least that). There is no bias correction: some public versions
   start at v = 0 and correct, which is another first step.
 * Buffers are averaged, never adapted. A round without uploads leaves m and v as they were.
-* Under sparse compression v is tiny where little was sent, and the step is large when something comes: raise tau there.
+* Under sparse compression v is tiny for coordinates that were rarely sent, and the next step there is large: raise tau.
 
 >>> from motley.algorithms.fedopt import ServerAdam
 >>> ServerAdam(lr=0.1).beta2
@@ -33,6 +33,7 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from motley.algorithms.base import Algorithm, Method, Server, ServerContext, ServerState, Tensors, step_model
 from motley.core.errors import ConfigError
@@ -56,7 +57,7 @@ PAPER = Paper(
 
 @dataclass(frozen=True)
 class ServerAdagrad(Server):
-    """``v <- v + total^2``; the step that Adam and Yogi share."""
+    """Adagrad as a server rule, ``v <- v + total^2``; Adam and Yogi differ in :meth:`second` alone."""
 
     lr: float = 0.01
     beta1: float = 0.0
@@ -70,17 +71,17 @@ class ServerAdagrad(Server):
             if not 0 <= getattr(self, name, 0.0) < 1:
                 raise ConfigError(f"got {name} = {getattr(self, name)}; expected at least 0 and less than 1")
 
+    @override
     def init(self, model: ModelState, population: int) -> ServerState:
-        """m = 0 and v = tau^2."""
         zero = torch.zeros_like(model.x, dtype=torch.float64)
         return ServerState(model, {"m": zero, "v": torch.full_like(zero, self.tau**2)})
 
     def second(self, v: Tensor, square: Tensor) -> Tensor:
-        """The next v, from ``total^2``."""
+        """Return the next v from ``total^2``."""
         return v + square
 
+    @override
     def update(self, state: ServerState, total: Tensors, context: ServerContext) -> ServerState:
-        """One server step."""
         delta = total["delta"]
         m = self.beta1 * state.extra["m"] + (1 - self.beta1) * delta
         v = self.second(state.extra["v"], delta.square())
@@ -89,22 +90,22 @@ class ServerAdagrad(Server):
 
 @dataclass(frozen=True)
 class ServerAdam(ServerAdagrad):
-    """``v <- beta2 v + (1 - beta2) total^2``."""
+    """Adam as a server rule, ``v <- beta2 v + (1 - beta2) total^2``."""
 
     beta1: float = 0.9
     beta2: float = 0.99
 
+    @override
     def second(self, v: Tensor, square: Tensor) -> Tensor:
-        """A moving average."""
         return self.beta2 * v + (1 - self.beta2) * square
 
 
 @dataclass(frozen=True)
 class ServerYogi(ServerAdam):
-    """``v <- v - (1 - beta2) total^2 sign(v - total^2)``: v falls no faster than it rises."""
+    """Yogi as a server rule, ``v <- v - (1 - beta2) total^2 sign(v - total^2)``: v falls no faster than it rises."""
 
+    @override
     def second(self, v: Tensor, square: Tensor) -> Tensor:
-        """A step of bounded size towards ``total^2``."""
         return v - (1 - self.beta2) * square * torch.sign(v - square)
 
 
@@ -118,44 +119,32 @@ class FedAdagrad(Method):
     tau: float = 1e-3
 
     def __post_init__(self) -> None:
-        ServerAdagrad(self.server_lr, self.beta1, self.tau)
+        self._server()
 
+    @override
     def change(self, plain: Algorithm) -> Algorithm:
-        """Plain local training, Adagrad on the server."""
-        return plain.replace(server=ServerAdagrad(self.server_lr, self.beta1, self.tau))
+        return plain.replace(server=self._server())
+
+    def _server(self) -> Server:
+        return ServerAdagrad(self.server_lr, self.beta1, self.tau)
 
 
 @dataclass(frozen=True)
-class FedAdam(Method):
+class FedAdam(FedAdagrad):
     """Adam on the server, without bias correction."""
 
-    paper: ClassVar[Paper] = PAPER
-    server_lr: float = 0.01
     beta1: float = 0.9
     beta2: float = 0.99
-    tau: float = 1e-3
 
-    def __post_init__(self) -> None:
-        ServerAdam(self.server_lr, self.beta1, self.tau, self.beta2)
-
-    def change(self, plain: Algorithm) -> Algorithm:
-        """Plain local training, Adam on the server."""
-        return plain.replace(server=ServerAdam(self.server_lr, self.beta1, self.tau, self.beta2))
+    @override
+    def _server(self) -> Server:
+        return ServerAdam(self.server_lr, self.beta1, self.tau, self.beta2)
 
 
 @dataclass(frozen=True)
-class FedYogi(Method):
+class FedYogi(FedAdam):
     """Yogi on the server."""
 
-    paper: ClassVar[Paper] = PAPER
-    server_lr: float = 0.01
-    beta1: float = 0.9
-    beta2: float = 0.99
-    tau: float = 1e-3
-
-    def __post_init__(self) -> None:
-        ServerYogi(self.server_lr, self.beta1, self.tau, self.beta2)
-
-    def change(self, plain: Algorithm) -> Algorithm:
-        """Plain local training, Yogi on the server."""
-        return plain.replace(server=ServerYogi(self.server_lr, self.beta1, self.tau, self.beta2))
+    @override
+    def _server(self) -> Server:
+        return ServerYogi(self.server_lr, self.beta1, self.tau, self.beta2)

@@ -1,11 +1,11 @@
-"""FedProx: a proximal pull toward the received model damps drift and admits unequal local work.
+"""FedProx: a proximal term pulls local training toward the received model; it reduces client drift and allows unequal local work.
 
 Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith: *Federated Optimization in Heterogeneous Networks*, MLSys 2020.
 
     h_k(w; x) = F_k(w) + mu/2 ||w - x||^2,      step  w <- w - lr (grad l(w; b) + mu (w - x))
 
 ``x`` is the model received this round. With local momentum the proximal gradient enters before the momentum, and before
-clipping when clipping acts on the corrected gradient (docs/methods/algorithms.md#fedprox). The pull acts on trainable parameters
+clipping when clipping acts on the corrected gradient (docs/methods/algorithms.md#fedprox). The term acts on trainable parameters
 only.
 
 Variable local work is the experiment's: ``local = { epochs = 20, stragglers = { share = 0.9, partial = "keep" } }`` (``drop`` is
@@ -35,6 +35,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import torch
+from typing_extensions import override
 
 from motley.algorithms.base import (
     Algorithm,
@@ -68,41 +69,41 @@ PAPER = Paper(
 
 @dataclass(frozen=True)
 class Proximal(Correction):
-    """``g + mu (w - x)``."""
+    """FedProx's local gradient ``g + mu (w - x)`` with a fixed mu."""
 
     mu: float = 0.1
 
     def gradient_correction(self, context: JobContext) -> GradientCorrection:
-        """The pull, the same for every client and step."""
+        """Return the proximal term, the same for every client and step."""
         return GradientCorrection(proximal=self.mu)
 
 
 @dataclass(frozen=True)
 class AdaptiveProximal(Correction):
-    """The pull that the server sends; the received model's loss goes back."""
+    """FedProx's local gradient with the mu that the server sends; the client uploads the received model's loss."""
 
     uploads: ClassVar[frozenset[str]] = frozenset({"delta", "loss"})
 
     @property
+    @override
     def pre_training(self) -> frozenset[Literal["loss", "gradient"]]:
-        """The loss of the received model."""
         return frozenset({"loss"})
 
+    @override
     def download(self, server: ServerState) -> Tensors:
-        """The model, and mu."""
         return {**super().download(server), "mu": server.extra["mu"]}
 
+    @override
     def gradient_correction(self, context: JobContext) -> GradientCorrection:
-        """The pull of this version."""
         return GradientCorrection(proximal=float(context.download["mu"]))
 
+    @override
     def finish(self, after: ModelState, context: JobContext) -> tuple[Mapping[str, Part], ClientState | None]:
-        """The plain update, and the loss."""
         parts, client_state = super().finish(after, context)
         return {**parts, "loss": Part(torch.tensor([context.pre_training.loss], dtype=torch.float64), "mean")}, client_state
 
+    @override
     def refuses(self, algorithm: Algorithm, solver: Solver, weights: str) -> str | None:
-        """A server that keeps no mu, and weights whose sum is not 1."""
         if not isinstance(algorithm.server, AdaptiveAverage):
             name = type(algorithm.server).__name__
             return f"FedProx's server keeps the adaptive mu, which the server rule {name} does not; leave server out"
@@ -113,19 +114,19 @@ class AdaptiveProximal(Correction):
 
 @dataclass(frozen=True)
 class AdaptiveAverage(Average):
-    """Plain averaging, and mu after the loss: state ``mu``, the last ``loss`` (NaN: none yet), ``falls`` in a row."""
+    """Plain averaging and the adaptive mu: state ``mu``, the last ``loss`` (NaN: none yet), and ``falls``, decreases in a row."""
 
     mu: float = 1.0
     step: float = 0.1
     patience: int = 5
 
+    @override
     def init(self, model: ModelState, population: int) -> ServerState:
-        """No loss is known yet."""
         known = {"mu": self.mu, "loss": float("nan"), "falls": 0.0}
         return ServerState(model, {name: torch.tensor([value], dtype=torch.float64) for name, value in known.items()})
 
     def update(self, state: ServerState, total: Tensors, context: ServerContext) -> ServerState:
-        """One server step; ``total["loss"]`` is of the model before it."""
+        """Return the state after one server step; ``total["loss"]`` is the loss of the model before it."""
         mu, old, falls = (float(state.extra[name]) for name in ("mu", "loss", "falls"))
         new = float(total["loss"])
         falls = falls + 1 if new < old else 0.0
@@ -141,7 +142,7 @@ class AdaptiveAverage(Average):
 @dataclass(frozen=True)
 class FedProx(Method):
     """FedProx: options ``mu`` (0.1, HeteRo-Select's choice; the paper tunes it in {0.001, 0.01, 0.1, 1}) and ``adaptive`` with
-    ``step`` and ``patience``, which lets mu follow the loss."""
+    ``step`` and ``patience``, which adapts mu to the loss."""
 
     paper: ClassVar[Paper] = PAPER
     mu: float = 0.1
@@ -159,8 +160,8 @@ class FedProx(Method):
         if not self.adaptive and (self.step, self.patience) != (0.1, 5):
             raise ConfigError("step and patience belong to adaptive = true, which is not set; set it or leave them out")
 
+    @override
     def change(self, plain: Algorithm) -> Algorithm:
-        """Plain averaging with the proximal pull, fixed or sent by the server."""
         if self.adaptive:
             server = AdaptiveAverage(mu=self.mu, step=self.step, patience=self.patience)
             return plain.replace(correction=AdaptiveProximal(), server=server)

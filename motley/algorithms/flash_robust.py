@@ -29,6 +29,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from torch import Tensor
+from typing_extensions import override
 
 from motley.algorithms.base import Algorithm, JobContext, Loss, Method, Targets, Tensors
 from motley.core.errors import ConfigError
@@ -48,12 +49,12 @@ PAPER = Paper(
     "https://arxiv.org/abs/2402.08769",
 )  # fmt: skip
 LOG_ZERO = -4.0
-"""The paper's A, what it takes for the logarithm of 0."""
+"""The paper's A, its value for the logarithm of 0."""
 
 
 @dataclass(frozen=True)
 class FlashRobust(Loss):
-    """Cross-entropy with pseudo labels and reverse cross-entropy beside it; outputs ``[..., B, C]``, targets int64 ``[..., B]``.
+    """Cross-entropy to labels and to pseudo labels plus reverse cross-entropy; outputs ``[..., B, C]``, int64 targets ``[..., B]``.
 
     Parameters
     ----------
@@ -80,18 +81,18 @@ class FlashRobust(Loss):
                 raise ConfigError(f"{name}: got {value}; expected a weight of at least 0, e.g. alpha = 0.1, beta = 4.0")
 
     def prepare(self, context: JobContext, forward: Callable[[Tensor], Tensor], inputs: Tensor, targets: Tensor) -> Tensors:
-        """``{"pseudo": [n, C]}``, the received model's class probabilities."""
+        """Return ``{"pseudo": [n, C]}``, the received model's class probabilities."""
         return {"pseudo": forward(inputs).softmax(-1)}
 
+    @override
     def loss(self, outputs: Tensor, targets: Tensor, extra: Tensors) -> Tensor:
-        """Per-sample loss, the shape of ``targets``."""
         logs = outputs.log_softmax(-1)
         z = self._pseudo(outputs, extra)
         own = logs.gather(-1, targets.unsqueeze(-1)).squeeze(-1)
         return -own - self.alpha * (z * logs).sum(-1) - self.beta * LOG_ZERO * (1.0 - own.exp())
 
+    @override
     def gradient(self, outputs: Tensor, targets: Tensor, extra: Tensors) -> Tensor:
-        """See the top of this file."""
         p = outputs.softmax(-1)
         index = targets.unsqueeze(-1)
         steep = 1.0 - self.beta * LOG_ZERO * p.gather(-1, index)
@@ -115,6 +116,6 @@ class RobustTraining(Method):
     def __post_init__(self) -> None:
         FlashRobust(self.alpha, self.beta)
 
+    @override
     def change(self, plain: Algorithm) -> Algorithm:
-        """The loss, and nothing else."""
         return plain.replace(loss=FlashRobust(self.alpha, self.beta))

@@ -1,4 +1,4 @@
-"""Adam on one flat vector, for what a server computes (Kingma, Ba: *Adam: A Method for Stochastic Optimization*, ICLR 2015)."""
+"""Adam on one flat vector, for optimisation at the server (Kingma, Ba: *Adam: A Method for Stochastic Optimization*, ICLR 2015)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _BETA1, _BETA2, _TINY = 0.9, 0.999, 1e-8
 
 
 class FlatAdam(NamedTuple):
-    """Moments of the gradient and the steps taken; a value, every step gives the next.
+    """Adam's state: the moments of the gradient and the number of steps; every step returns the next state.
 
     Example
     -------
@@ -28,11 +28,11 @@ class FlatAdam(NamedTuple):
 
     @classmethod
     def fresh(cls, like: Tensor) -> FlatAdam:
-        """Before the first step."""
+        """Return the state before the first step."""
         return cls(torch.zeros_like(like), torch.zeros_like(like))
 
     def step(self, w: Tensor, g: Tensor, lr: float) -> tuple[Tensor, FlatAdam]:
-        """``w - lr m^ / (sqrt(v^) + 1e-8)`` with bias-corrected moments, and the next state."""
+        """Return ``w - lr m^ / (sqrt(v^) + 1e-8)`` with bias-corrected moments, and the next state."""
         t = self.steps + 1
         mean = torch.lerp(self.mean, g, 1.0 - _BETA1)
         square = (_BETA2 * self.square).addcmul_(g, g, value=1.0 - _BETA2)
@@ -41,6 +41,6 @@ class FlatAdam(NamedTuple):
 
 
 def clipped(g: Tensor, norm: float) -> Tensor:
-    """``g min(1, norm / ||g||)``."""
+    """Return ``g min(1, norm / ||g||)``."""
     length = float(g.norm())
     return g * (norm / length) if length > norm else g

@@ -1,15 +1,15 @@
-"""Local optimisers: what a client does with its gradient. Schedules are applied outside: every step is given its ``lr``.
+"""Local optimisers of the clients. Learning-rate schedules are applied outside: every step is given its ``lr``.
 
 One step of :class:`SGD`, in this order (gradient ``g`` of the batch's mean loss, received model ``x``):
 
     g <- clip(g)                               clip.of = "gradient"
-    g <- g + pull (w - x) + shift              the algorithm's correction (FedProx, SCAFFOLD, ...)
+    g <- g + proximal (w - x) + offset         the algorithm's correction (FedProx, SCAFFOLD, ...)
     g <- clip(g)                               clip.of = "corrected": clipping acts on the loss with its proximal term
-    g <- g + weight_decay w                    anchored at 0, never merged with the pull, which is anchored at x
+    g <- g + weight_decay w                    decays toward 0; the proximal term pulls toward x, so they are not merged
     v <- momentum v + g                        v starts at 0 in every round
     w <- w - lr v                              nesterov: w - lr (g + momentum v)
 
-:class:`Adam` takes the same ``g``, decay included, and then steps along its moments (so a proximal pull enters before them,
+:class:`Adam` takes the same ``g``, decay included, and then steps along its moments (so a proximal term enters before them,
 docs/methods/algorithms.md#flash-columns):
 
     v <- beta1 v + (1 - beta1) g;   s <- beta2 s + (1 - beta2) g^2;   both start at 0 in every round
@@ -32,6 +32,7 @@ from typing import ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from motley.core.bounds import Positive
 from motley.core.errors import ConfigError, ContractError
@@ -49,7 +50,7 @@ class Block(NamedTuple):
     Parameters
     ----------
     w: ``[c, ...]`` weights, changed in place. g: ``[c, ...]`` gradient, used as scratch. x: ``[1, ...]`` or ``[c, ...]`` the
-    received model. shift: ``[1, ...]`` or ``[c, ...]``, or None. v, s: ``[c, ...]`` what the solver keeps from step to step
+    received model. offset: ``[1, ...]`` or ``[c, ...]``, or None. v, s: ``[c, ...]``, state of the solver from step to step
     (momentum or first moment; second moment), or None.
     """
 
@@ -77,7 +78,7 @@ class Clip:
             raise ConfigError(f"got of = {self.of!r}; expected 'gradient' or 'corrected'")
 
     def apply(self, blocks: Sequence[Block]) -> None:
-        """``g <- g min(1, norm / ||g||)``, per client, in place."""
+        """Scale ``g`` by ``min(1, norm / ||g||)``, per client, in place."""
         squares = [block.g.flatten(1).square().sum(1) for block in blocks]
         length = torch.stack(squares).sum(0).sqrt_()
         factor = (self.norm / length).clamp_(max=1.0)  # [c]; a zero gradient gives inf, hence 1
@@ -86,7 +87,7 @@ class Clip:
 
 
 class Solver(ABC):
-    """How a client steps. Subclasses are frozen dataclasses of options, ``lr`` (learning rate) and ``clip`` among them.
+    """A local optimiser. Subclasses are frozen dataclasses of options, ``lr`` (learning rate) and ``clip`` among them.
 
     ``linear``: whether an update is a weighted sum of the gradients, ``lr sum a_s g_s`` with weights known beforehand.
     """
@@ -97,23 +98,23 @@ class Solver(ABC):
 
     @property
     def plain(self) -> bool:
-        """Whether a step is ``w - lr (g + correction)`` and nothing more, so that engines may fuse it."""
+        """Whether a step is just ``w - lr (g + correction)``, so that engines may fuse it."""
         return False
 
     @abstractmethod
     def fresh(self, w: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        """A block's ``v`` and ``s`` at the beginning of a round, in the shape of its weights; None for what is not kept."""
+        """Return a block's ``v`` and ``s`` at the start of a round, in the shape of its weights; None for one that is not used."""
 
     @abstractmethod
     def step(self, blocks: Sequence[Block], lr: Scale, proximal: Scale, number: int = 0) -> None:
-        """One step of every client, in place; ``g`` is overwritten. ``number``: from 0 in every round."""
+        """Take one step of every client, in place; ``g`` is overwritten. ``number``: of the step, from 0 in every round."""
 
     @abstractmethod
     def solver_norm(self, steps: int, proximal: float = 0.0, lr: float | None = None) -> float:
-        """FedNova's ``||a||_1``: the sum of the coefficients with which the update weighs its gradients."""
+        """Return FedNova's ``||a||_1``, the sum of the coefficients of the gradients in the update."""
 
     def _corrected(self, blocks: Sequence[Block], proximal: Scale, weight_decay: float) -> None:
-        """Clipping, correction and decay, in place in ``g``."""
+        """Apply clipping, correction and decay to ``g`` in place."""
         if self.clip is not None and self.clip.of == "gradient":
             self.clip.apply(blocks)
         for block in blocks:
@@ -159,16 +160,16 @@ class SGD(Solver):
             raise ConfigError("got nesterov = true with momentum = 0; give a momentum, e.g. 0.9, or leave nesterov out")
 
     @property
+    @override
     def plain(self) -> bool:
-        """See :attr:`Solver.plain`."""
         return not self.momentum and not self.weight_decay and self.clip is None
 
+    @override
     def fresh(self, w: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        """A momentum buffer of zeros where there is a momentum."""
         return (torch.zeros_like(w) if self.momentum else None), None
 
+    @override
     def step(self, blocks: Sequence[Block], lr: Scale, proximal: Scale, number: int = 0) -> None:
-        """See :meth:`Solver.step`."""
         if self.plain:
             for block in blocks:
                 descend(block, lr, proximal)
@@ -184,10 +185,10 @@ class SGD(Solver):
         return block.g.add_(block.v, alpha=self.momentum) if self.nesterov else block.v
 
     def solver_norm(self, steps: int, proximal: float = 0.0, lr: float | None = None) -> float:
-        """FedNova's ``||a||_1``: the sum of the coefficients with which this solver's update weighs its gradients.
+        """Return FedNova's ``||a||_1``, the sum of the coefficients of the gradients in this solver's update.
 
         By the per-step recursion (docs/methods/algorithms.md#fednova): with b the buffer's and A the update's sum of coefficients,
-        ``b <- momentum b + 1 - lr pull A;  A <- A + b``. Weight decay and clipping are ignored. ``lr``: default the solver's.
+        ``b <- momentum b + 1 - lr proximal A;  A <- A + b``. Weight decay and clipping are ignored. ``lr``: default the solver's.
 
         >>> round(SGD(lr=0.1, momentum=0.9).solver_norm(3), 4)
         5.61
@@ -197,11 +198,11 @@ class SGD(Solver):
 
 @dataclass(frozen=True)
 class Adam(Solver):
-    """Adam: steps along running moments of the gradient, which begin anew in every round.
+    """Adam with moments that start at 0 in every round.
 
     Parameters
     ----------
-    lr: learning rate. beta1, beta2: how much of the old moments is kept, in [0, 1). eps: added to the root of the second
+    lr: learning rate. beta1, beta2: decay rates of the moments, in [0, 1). eps: added to the root of the second
     moment. weight_decay: at least 0. clip: None for no clipping.
 
     Raises
@@ -241,31 +242,31 @@ class Adam(Solver):
         if not 0 < self.eps < float("inf"):
             raise ConfigError(f"got eps = {self.eps}; expected a positive number")
 
+    @override
     def fresh(self, w: Tensor) -> tuple[Tensor, Tensor]:
-        """Both moments are 0."""
         return torch.zeros_like(w), torch.zeros_like(w)
 
+    @override
     def step(self, blocks: Sequence[Block], lr: Scale, proximal: Scale, number: int = 0) -> None:
-        """See :meth:`Solver.step`."""
         self._corrected(blocks, proximal, self.weight_decay)
         first, second = 1.0 - self.beta1 ** (number + 1), 1.0 - self.beta2 ** (number + 1)
         for block in blocks:
             v, s = block.v, block.s
             if v is None or s is None:
-                raise ContractError("a block without moments was given to Adam; make it with Adam.fresh")
+                raise ContractError("got a block without moments; create them with Adam.fresh")
             v.mul_(self.beta1).add_(block.g, alpha=1.0 - self.beta1)
             s.mul_(self.beta2).addcmul_(block.g, block.g, value=1.0 - self.beta2)
             root = torch.div(s, second, out=block.g).sqrt_().add_(self.eps)
             add_scaled(block.w, torch.div(v, root, out=root), lr / first, -1.0)
 
     def solver_norm(self, steps: int, proximal: float = 0.0, lr: float | None = None) -> float:
-        """The number of steps: Adam's update is no weighted sum of its gradients (INTERPRETATION-D,
+        """Return the number of steps: Adam's update is not a weighted sum of its gradients (INTERPRETATION-D,
         docs/methods/algorithms.md#fednova)."""
         return float(steps)
 
 
 def correct(block: Block, proximal: Scale) -> None:
-    """``g <- g + pull (w - x) + shift`` in place. A pull of the float 0 leaves ``g`` untouched, bit for bit."""
+    """Add ``proximal (w - x) + offset`` to ``g`` in place; ``proximal = 0.0`` leaves ``g`` unchanged, bit for bit."""
     if isinstance(proximal, Tensor) or proximal:
         add_scaled(block.g, block.w - block.x, proximal)
     if block.offset is not None:
@@ -273,7 +274,7 @@ def correct(block: Block, proximal: Scale) -> None:
 
 
 def descend(block: Block, lr: Scale, proximal: Scale) -> None:
-    """``w <- w - lr (g + pull (w - x) + shift)`` in place, fused: the pull becomes an interpolation toward ``x``."""
+    """Step ``w <- w - lr (g + proximal (w - x) + offset)`` in place, fused: the proximal term is an interpolation toward ``x``."""
     if isinstance(proximal, Tensor) or proximal:
         weight = lr * proximal
         block.w.lerp_(block.x.expand_as(block.w), _wide(weight, block.w) if isinstance(weight, Tensor) else weight)
@@ -283,7 +284,7 @@ def descend(block: Block, lr: Scale, proximal: Scale) -> None:
 
 
 def add_scaled(y: Tensor, t: Tensor, scale: Scale, sign: float = 1.0) -> None:
-    """``y <- y + sign scale t`` in place, ``scale`` a number or one per client (first axis)."""
+    """Add ``sign scale t`` to ``y`` in place, ``scale`` a number or one per client (first axis)."""
     if isinstance(scale, Tensor):
         y.addcmul_(t, _wide(scale, y), value=sign)
     else:
@@ -291,7 +292,7 @@ def add_scaled(y: Tensor, t: Tensor, scale: Scale, sign: float = 1.0) -> None:
 
 
 def _wide(per_client: Tensor, like: Tensor) -> Tensor:
-    """``[c]`` as ``[c, 1, ..., 1]``."""
+    """Return ``[c]`` as ``[c, 1, ..., 1]``."""
     return per_client.view(-1, *(1,) * (like.ndim - 1))
 
 

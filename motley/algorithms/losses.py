@@ -1,4 +1,4 @@
-"""The plain losses, with their gradients by hand."""
+"""The plain losses, with closed forms of their gradients."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from torch import Tensor
+from typing_extensions import override
 
 from motley.algorithms.base import Loss, Targets, Tensors
 
@@ -14,19 +15,19 @@ __all__ = ["CrossEntropy", "HalfSquaredError"]
 
 @dataclass(frozen=True)
 class CrossEntropy(Loss):
-    """``-log softmax(outputs)[target]``; outputs ``[..., B, C]``, targets int64 ``[..., B]``.
+    """Cross-entropy ``-log softmax(outputs)[target]``; outputs ``[..., B, C]``, targets int64 ``[..., B]``.
 
     Written over the transposed outputs: with few classes, torch's softmax is several times faster along samples.
     """
 
     kind: ClassVar[Targets | None] = "classes"
 
+    @override
     def loss(self, outputs: Tensor, targets: Tensor, extra: Tensors) -> Tensor:
-        """Per-sample loss, the shape of ``targets``."""
         return -outputs.mT.log_softmax(-2).gather(-2, targets.unsqueeze(-2)).squeeze(-2)
 
     def gradient(self, outputs: Tensor, targets: Tensor, extra: Tensors) -> Tensor:
-        """``softmax(outputs) - onehot(target)``."""
+        """Return ``softmax(outputs) - onehot(target)``."""
         out = outputs.mT.softmax(-2)
         index = targets.unsqueeze(-2)
         return out.scatter_add_(-2, index, outputs.new_full((1,), -1.0).expand(index.shape)).mT
@@ -34,14 +35,14 @@ class CrossEntropy(Loss):
 
 @dataclass(frozen=True)
 class HalfSquaredError(Loss):
-    """``||outputs - target||^2 / 2``; outputs and targets ``[..., d]``."""
+    """Half the squared error, ``||outputs - target||^2 / 2``; outputs and targets ``[..., d]``."""
 
     kind: ClassVar[Targets | None] = "numbers"
 
+    @override
     def loss(self, outputs: Tensor, targets: Tensor, extra: Tensors) -> Tensor:
-        """Per-sample loss ``[...]``."""
         return (outputs - targets).square().sum(-1) / 2
 
+    @override
     def gradient(self, outputs: Tensor, targets: Tensor, extra: Tensors) -> Tensor:
-        """``outputs - target``."""
         return outputs - targets

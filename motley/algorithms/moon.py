@@ -1,4 +1,4 @@
-"""MOON: a contrast between models keeps local features near the global model's.
+"""MOON: a contrastive loss keeps the local model's features near those of the global model.
 
 Li, He, Song: *Model-Contrastive Federated Learning*, CVPR 2021 (arXiv:2103.16257). Reference: docs/methods/algorithms.md#moon.
 
@@ -12,12 +12,12 @@ local model before averaging. Cost: two more forward passes a step, charged as t
 
 Deviations and readings
 -----------------------
-* READING z is what the model's last linear layer is given. The authors put a projection head between features and classifier
+* READING z is the input of the model's last linear layer. The authors put a projection head between features and classifier
   and contrast its output, to which the classifier is applied: with such a model (two linear layers before the last) this is their z;
   with another it is the penultimate layer. Compare methods on one model.
 * In its first participation a client has no previous model, and the contrast is 0; the passes are charged all the same, since
-  time is planned without looking at what clients keep.
-* ``mu = 0`` is FedAvg, bit for bit: nothing is kept or put forward.
+  time is planned without the client states.
+* ``mu = 0`` is FedAvg, bit for bit: nothing is kept, and no further forward passes are made.
 * The cosine of a zero vector is 0 (lengths are at least 1e-8).
 * Probes measure l alone.
 
@@ -36,6 +36,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 from torch.nn.functional import cosine_similarity, softplus
+from typing_extensions import override
 
 from motley.algorithms.base import Algorithm, ClientState, Correction, JobContext, Loss, Method, Part, Tensors
 from motley.algorithms.local import Solver
@@ -49,13 +50,13 @@ LEAST_LENGTH = 1e-8
 
 
 def contrast(near: Tensor, far: Tensor, temperature: float) -> Tensor:
-    """``-log(e^(near/T) / (e^(near/T) + e^(far/T)))``, element by element."""
+    """Return ``-log(e^(near/T) / (e^(near/T) + e^(far/T)))``, element by element."""
     return softplus((far - near) / temperature)
 
 
 @dataclass(frozen=True)
 class ContrastiveLoss(Loss):
-    """A loss, and ``mu`` times the contrast of features at ``temperature``."""
+    """A loss plus ``mu`` times MOON's contrast of features at ``temperature``; probes measure the loss alone."""
 
     whole_model: ClassVar[bool] = True
     passes: ClassVar[int] = 2
@@ -64,28 +65,28 @@ class ContrastiveLoss(Loss):
     temperature: float = 0.5
 
     @property
+    @override
     def prepares(self) -> bool:
-        """What the loss without the contrast says."""
         return self.base.prepares
 
+    @override
     def loss(self, outputs: Tensor, targets: Tensor, extra: Tensors) -> Tensor:
-        """The loss without the contrast."""
         return self.base.loss(outputs, targets, extra)
 
+    @override
     def gradient(self, outputs: Tensor, targets: Tensor, extra: Tensors) -> Tensor:
-        """Of the loss without the contrast."""
         return self.base.gradient(outputs, targets, extra)
 
+    @override
     def prepare(self, context: JobContext, forward: Callable[[Tensor], Tensor], inputs: Tensor, targets: Tensor) -> Tensors:
-        """What the loss without the contrast wants."""
         return self.base.prepare(context, forward, inputs, targets)
 
+    @override
     def within(self) -> Loss:
-        """The loss without the contrast."""
         return self.base.within()
 
     def frozen(self, context: JobContext) -> tuple[ModelState, ...]:
-        """The received model and the client's previous one; none where it has no previous one."""
+        """Return the received model and the client's previous one; none if there is no previous one."""
         client_state = context.client_state
         if client_state is None or not client_state["rounds"].any():
             return ()
@@ -94,30 +95,30 @@ class ContrastiveLoss(Loss):
             client_state["x"], client_state["buffers"], counters
         )
 
+    @override
     def compare(self, outputs: Tensor, targets: Tensor, extra: Tensors, features: Tensor, others: tuple[Tensor, ...]) -> Tensor:
-        """See the top of this file."""
         near, far = (cosine_similarity(features, other, dim=1, eps=LEAST_LENGTH) for other in others)
         return self.loss(outputs, targets, extra) + self.mu * contrast(near, far, self.temperature)
 
 
 @dataclass(frozen=True)
 class PreviousModel(Correction):
-    """Plain local training; the client keeps its model after it."""
+    """Plain local training after which the client keeps its model."""
 
     keeps_state: ClassVar[bool] = True
 
     def initial_state(self, state: ModelState) -> ClientState:
-        """No previous model yet: ``rounds`` is 0."""
+        """Return the initial model, with ``rounds = 0``: there is no previous model yet."""
         return {"x": state.x, "buffers": state.buffers, "rounds": torch.zeros(1, dtype=torch.int64)}
 
     def finish(self, after: ModelState, context: JobContext) -> tuple[Mapping[str, Part], ClientState]:
-        """The plain update; the model before averaging is kept."""
+        """Return the plain update, and the local model as the next state."""
         parts, client_state = super().finish(after, context)
         rounds = torch.ones(1, dtype=torch.int64) if client_state is None else client_state["rounds"] + 1
         return parts, {"x": after.x, "buffers": after.buffers, "rounds": rounds}
 
+    @override
     def refuses(self, algorithm: Algorithm, solver: Solver, weights: str) -> str | None:
-        """A loss without the contrast, for which nothing need be kept."""
         if not isinstance(algorithm.loss, ContrastiveLoss):
             return "MOON keeps the previous model for its contrastive loss, which was exchanged"
         return None
@@ -144,8 +145,8 @@ class Moon(Method):
         if not 0 < self.temperature < float("inf"):
             raise ConfigError(f"got temperature = {self.temperature}; expected a positive number")
 
+    @override
     def change(self, plain: Algorithm) -> Algorithm:
-        """The contrast beside the plain loss, and clients that remember their model."""
         if not self.mu:
             return plain
         return plain.replace(loss=ContrastiveLoss(plain.loss, self.mu, self.temperature), correction=PreviousModel())

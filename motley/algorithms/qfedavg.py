@@ -1,10 +1,10 @@
-"""q-FedAvg: clients with a high loss count more, so that accuracy is spread more evenly.
+"""q-FedAvg: clients with a high loss get larger weights, so that accuracy is more even among clients.
 
 Li, Sanjabi, Beirami, Smith: *Fair Resource Allocation in Federated Learning*, ICLR 2020 (arXiv:1905.10497). Reference:
 docs/methods/algorithms.md#qfedavg.
 
-It minimises ``sum_k p_k F_k^(q+1) / (q+1)``. With L = 1 / lr, and F_k the loss of the *received* model x over all of the client's
-training samples, before it trains:
+The method minimises ``sum_k p_k F_k^(q+1) / (q+1)``. With L = 1 / lr, and F_k the loss of the *received* model x over all of the
+client's training samples, before the client trains:
 
     client:  u_k = L (x - w_k),   Delta_k = F_k^q u_k,   h_k = q F_k^(q-1) ||u_k||^2 + L F_k^q
     server:  x <- x - sum_S Delta_k / sum_S h_k
@@ -15,14 +15,14 @@ in virtual time, and two scalars more up. One local step (``local = { steps = 1 
 
 Deviations and readings
 -----------------------
-* The upload is ``delta = L F_k^q (w_k - x)``, that is -Delta_k, since clients send after minus before; ``scale = L F_k^q`` rides
-  along, so that the server can tell by how much the client's model moved. Both scalars are float64: F^q may be very small.
+* The upload is ``delta = L F_k^q (w_k - x)``, that is -Delta_k, since clients send after minus before; ``scale = L F_k^q`` is
+  uploaded too, so that the server can compute the change of the client's model. Both scalars are float64: F^q may be very small.
 * F + 1e-10 stands for F, as in the authors' code, which keeps F^(q-1) finite for q < 1; with F near 0 take q >= 1.
-* F_k is the loss that is trained with (a noise-robust one too), without any regulariser, in eval mode. Every client's own: one loss
-  for all of them would only shorten the step.
+* F_k is the loss that is trained with (a noise-robust one too), without any regulariser, in eval mode. Every client
+  uses its own loss: one loss for all clients would only change the length of the step.
 * L follows the learning rate of the round. Buffers are averaged uniformly.
-* A client whose *labels* are wrong has a high loss as well, and q-FedAvg turns to it. Where an experiment corrupts clients on
-  purpose, building it says so.
+* A client with wrong labels has a high loss as well and gets a large weight. An experiment that corrupts clients on purpose gives
+  a warning.
 
 >>> from motley.algorithms.qfedavg import QFedAvg
 >>> QFedAvg(q=2.0).q
@@ -37,6 +37,7 @@ from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from motley.algorithms.base import (
     Algorithm,
@@ -60,42 +61,42 @@ from motley.tasks.base import ModelState
 __all__ = ["FairAverage", "FairUpdate", "QFedAvg"]
 
 LEAST_LOSS = 1e-10
-"""Added to every F."""
+"""Number added to every F."""
 
 
 @dataclass(frozen=True)
 class FairUpdate(Correction):
-    """The update times ``L F^q``, that factor, and ``h``."""
+    """The update times ``L F^q``, uploaded with that factor and ``h``."""
 
     uploads: ClassVar[frozenset[str]] = frozenset({"delta", "scale", "h"})
     q: float = 1.0
 
     @property
+    @override
     def pre_training(self) -> frozenset[Literal["loss", "gradient"]]:
-        """F, whatever q is."""
         return frozenset({"loss"})
 
+    @override
     def finish(self, after: ModelState, context: JobContext) -> tuple[Mapping[str, Part], ClientState | None]:
-        """See the top of this file."""
         parts, client_state = super().finish(after, context)
         delta, slope = parts["delta"].value, 1.0 / context.lr
         loss = context.pre_training.loss + LEAST_LOSS
         scale = slope * loss**self.q
         steep = self.q * loss ** (self.q - 1.0) * float((slope * delta.double()).square().sum())
-        told = torch.tensor([[scale], [steep + scale]], dtype=torch.float64, device=delta.device)
+        scalars = torch.tensor([[scale], [steep + scale]], dtype=torch.float64, device=delta.device)
         return {
             **parts,
             "delta": Part(scale * delta, "mean"),
-            "scale": Part(told[0], "mean"),
-            "h": Part(told[1], "mean"),
+            "scale": Part(scalars[0], "mean"),
+            "h": Part(scalars[1], "mean"),
         }, client_state
 
+    @override
     def update(self, parts: Parts) -> Tensor:
-        """The upload over its factor."""
         return parts["delta"].value / parts["scale"].value
 
+    @override
     def refuses(self, algorithm: Algorithm, solver: Solver, weights: str) -> str | None:
-        """Weights that would count sizes or scores again, and a server that does not divide by the h."""
         if weights != "uniform":
             return f'q-FedAvg weighs clients by their loss alone; got weights = "{weights}", use "uniform"'
         if not isinstance(algorithm.server, FairAverage):
@@ -103,22 +104,22 @@ class FairUpdate(Correction):
             return f"q-FedAvg divides by the sum of the h_k, which the server rule {name} does not; leave server out"
         return None
 
+    @override
     def warns(self) -> str | None:
-        """What a user should know who corrupts clients on purpose."""
         if not self.q:
             return None
         return (
-            f"q-FedAvg (q = {self.q:g}) turns to clients with a high loss, and clients with wrong labels or broken updates are among "
-            "them: look at their share of the step before calling the result fair, or use a robust loss or aggregator"
+            f"q-FedAvg (q = {self.q:g}) gives large weights to clients with a high loss, also if their labels are wrong or their "
+            "updates broken: check their share of the step before calling the result fair, or use a robust loss or aggregator"
         )
 
 
 @dataclass(frozen=True)
 class FairAverage(Server):
-    """``x <- x + sum delta / sum h``; means serve as well as sums."""
+    """q-FedAvg's server step ``x <- x + sum delta / sum h``; the ratio of the means is the same."""
 
+    @override
     def update(self, state: ServerState, total: Tensors, context: ServerContext) -> ServerState:
-        """One server step."""
         return ServerState(step_model(state, total["delta"] / total["h"], total), state.extra)
 
 
@@ -140,6 +141,6 @@ class QFedAvg(Method):
         if not 0 <= self.q < float("inf"):
             raise ConfigError(f"got q = {self.q}; expected a finite number of at least 0")
 
+    @override
     def change(self, plain: Algorithm) -> Algorithm:
-        """Updates weighed by powers of the loss, uniform weights, and the server that divides by the h."""
         return plain.replace(correction=FairUpdate(self.q), server=FairAverage(), weights="uniform")

@@ -1,4 +1,4 @@
-"""A key as a torch generator, for draws that must happen on tensors (dropout masks, augmentation, quantiser coins)."""
+"""A torch generator from a key, for random tensors (dropout masks, augmentation, randomised rounding)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["generator"]
 
 
 def generator(key: Key, device: str | torch.device = "cpu") -> torch.Generator:
-    """A fresh generator seeded by the key; the process-wide generator is never touched.
+    """Return a fresh generator seeded by the key; the process-wide generator is never used.
 
     The same key gives the same numbers on one device type; CPU and GPU generators differ. Torch's CPU generator keeps 32 bits
     of the seed, so two keys share a stream with probability 2^-32.

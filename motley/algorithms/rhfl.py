@@ -1,4 +1,4 @@
-"""RHFL: clients with noisy labels learn from one another through what their models say about public samples.
+"""RHFL: clients with noisy labels learn from each other through the outputs of their models on public samples.
 
 Fang, Ye: *Robust Federated Learning With Noisy and Heterogeneous Clients*, CVPR 2022. Reference: docs/methods/algorithms.md#rhfl.
 
@@ -10,8 +10,8 @@ Three parts, on a cohort S of M clients:
     HFL   R_k = softmax of k's outputs on a batch of public samples;
           every k takes an Adam step on sum_{i != k} W_i KL(R_i || R_k), R_i held fixed        feedback alignment
 
-``mode = "agg"``, FLASH's column: local training from a common model; L_k of the trained models y_k; W; one pass of HFL over the public
-samples, all models at the server, outputs exchanged batch by batch; ``x <- x + sum_S W_k (y_k - x)``, buffers likewise.
+``mode = "agg"``, FLASH's variant: local training from a common model; L_k of the trained models y_k; W; one pass of HFL over the
+public samples, all models at the server, outputs exchanged batch by batch; ``x <- x + sum_S W_k (y_k - x)``, buffers likewise.
 
 ``mode = "kd"``, the paper's: there is no common model. Each client trains its own; once a round the cohort's outputs on all public
 samples go up, and the one soft label ``sum_{i != k} W_i R_i`` comes back, which has the same gradient; the client then makes its pass.
@@ -21,10 +21,10 @@ Symbols: beta ``beta``; ``L^prev`` is of the client's last participation. Adam 1
 last short batch left out; ``adam = "fresh"`` begins it anew for every batch, as the authors' code does (each step is about lr times
 a sign), ``"kept"`` lets it run through the pass.
 
-State: server ``loss`` [K], L at each client's last participation, and ``told`` [K], whether there was one; in kd each client keeps
-its model. Needs: public samples (not with ``align = false``), uniform weights. Gives: W, a convex combination. Cost: one number up per
-client; in kd also n C numbers of soft outputs each way instead of the model, and 4 passes over the public samples in the client's
-time. In agg the server's work takes wall time and no virtual time. Every single upload is seen.
+State: at the server ``loss`` [K], L at each client's last participation, and ``told`` [K], whether there was one; in kd each client
+keeps its model. Needs: public samples (not with ``align = false``), uniform weights. Gives: W, a convex combination. Cost: one
+number up per client; in kd also n C numbers of soft outputs each way instead of the model, and 4 passes over the public samples in
+the client's time. In agg the server's work takes wall time and no virtual time. The rule needs every single upload.
 
 Deviations and readings
 -----------------------
@@ -50,6 +50,7 @@ from typing import ClassVar, Literal
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
+from typing_extensions import override
 
 from motley.algorithms import LOSSES
 from motley.algorithms.aggregators.gather import Gather, client_models, needs_gather
@@ -87,7 +88,8 @@ PAPER = Paper(
 
 
 def confidence(loss: ArrayLike, before: ArrayLike, beta: float, first: float) -> Tensor:
-    """``W`` [M] from the losses now and at the last participation (NaN: none); ``first`` each when no client has one."""
+    """Return the weights ``W`` [M] from the losses now and at the last participation (NaN: none); ``first`` each if no client has
+    a loss of an earlier participation."""
     now, then = torch.as_tensor(loss, dtype=torch.float64), torch.as_tensor(before, dtype=torch.float64)
     count, known = len(now), torch.isfinite(then)
     if count == 1:
@@ -102,7 +104,7 @@ def confidence(loss: ArrayLike, before: ArrayLike, beta: float, first: float) ->
 
 
 def feedback(soft: Tensor, weights: Tensor, k: int) -> Callable[[Tensor], Tensor]:
-    """``logits -> sum_{i != k} W_i KL(R_i || softmax(logits))``, mean over the batch; ``soft`` is R ``[M, B, C]``."""
+    """Return ``logits -> sum_{i != k} W_i KL(R_i || softmax(logits))``, mean over the batch; ``soft`` is R ``[M, B, C]``."""
     others = weights.to(soft.dtype).clone()
     others[k] = 0.0
     label = torch.einsum("m,mbc->bc", others, soft)
@@ -117,7 +119,7 @@ def feedback(soft: Tensor, weights: Tensor, k: int) -> Callable[[Tensor], Tensor
 
 @dataclass(frozen=True)
 class Alignment:
-    """HFL: one pass of every model over the public samples.
+    """HFL: every model is trained in one pass over the public samples.
 
     Parameters
     ----------
@@ -137,12 +139,12 @@ class Alignment:
             raise ConfigError(f"got batch_size = {self.batch_size}; expected at least 1")
 
     def batches(self, count: int) -> tuple[int, int]:
-        """How many batches of how many of ``count`` samples; the last short one is left out unless it is the only one."""
+        """Return the number and size of batches of ``count`` samples; a short last batch is left out unless it is the only one."""
         size = min(self.batch_size, count)
         return count // size, size
 
     def __call__(self, models: Sequence[ModelState], weights: Tensor, context: ServerContext) -> list[ModelState]:
-        """The models after it, buffers as they were."""
+        """Return the models after the pass; buffers do not change."""
         network, public = context.network, context.public
         if network is None or public is None:
             raise ConfigError("RHFL was given no network or no public samples")
@@ -162,41 +164,41 @@ class Alignment:
 
 
 def _soft(network: NetworkFunction, models: Sequence[ModelState], inputs: Tensor) -> Tensor:
-    """``[M, B, C]`` softmax outputs."""
+    """Return the softmax outputs ``[M, B, C]``."""
     return torch.stack([network.outputs(model, inputs).softmax(-1) for model in models])
 
 
 @dataclass(frozen=True)
 class PersonalModel(Correction):
-    """Every client goes on with its own model: nothing of it is sent down or up."""
+    """Every client trains and keeps its own model; nothing of it is sent down or up."""
 
     uploads: ClassVar[frozenset[str]] = frozenset()
     shared: ClassVar[bool] = False
     personal_start: ClassVar[bool] = True
     keeps_state: ClassVar[bool] = True
 
+    @override
     def initial_state(self, state: ModelState) -> ClientState:
-        """The initial model."""
         return {"x": state.x, "buffers": state.buffers, "counters": state.counters}
 
     def download(self, server: ServerState) -> Tensors:
-        """Nothing; the soft label is an exchange of the server rule."""
+        """Return nothing; the soft label is an extra exchange of the server rule."""
         return {}
 
+    @override
     def start(self, download: Tensors, client_state: ClientState | None) -> ModelState:
-        """Its own."""
         if client_state is None:
-            raise ConfigError("a client of RHFL has no model of its own")
+            raise ConfigError("a client of RHFL in mode kd has no model of its own in its state")
         return ModelState(client_state["x"], client_state["buffers"], client_state["counters"])
 
+    @override
     def finish(self, after: ModelState, context: JobContext) -> tuple[Mapping[str, Part], ClientState]:
-        """Nothing up; the model stays."""
         return {}, {"x": after.x, "buffers": after.buffers, "counters": after.counters}
 
 
 @dataclass(frozen=True)
 class ConfidenceServer(Server):
-    """CCR and HFL; see the options of :class:`RHFL`."""
+    """RHFL's server rule, CCR and HFL; see the options of :class:`RHFL`."""
 
     asks_clients: ClassVar[bool] = True
     own: bool = False
@@ -209,32 +211,33 @@ class ConfidenceServer(Server):
             raise ConfigError(f"got beta = {self.beta}; expected a finite number of at least 0")
 
     @property
+    @override
     def needs(self) -> frozenset[str]:
-        """Public samples, unless nothing is aligned."""
         return frozenset({"public", "classes"}) if self.align else frozenset({"classes"})
 
     def extra_exchange(self, public: int, outputs: int) -> ExtraExchange:
-        """L_k up; in kd the outputs on all public samples both ways, a pass forward and a pass of training over them."""
+        """Return the exchange: L_k up; in kd also the outputs on all public samples both ways, and a forward and a training pass over
+        these samples."""
         if not self.own:
             return ExtraExchange(up=1, own=1.0)
         count, size = self.alignment.batches(public)
         values = count * size * outputs
         return ExtraExchange(up=1 + values, down=values, own=1.0, batches=4.0 * count)
 
+    @override
     def init(self, model: ModelState, population: int) -> ServerState:
-        """No client has told its loss."""
         return ServerState(
             model, {"loss": torch.zeros(population, dtype=torch.float64), "told": torch.zeros(population, dtype=torch.bool)}
         )
 
+    @override
     def refuses(self, algorithm: Algorithm, solver: Solver, weights: str) -> str | None:
-        """Other weights than its own, and an aggregator that folds what must be seen."""
         if weights != "uniform":
-            return f'RHFL weighs clients by its own confidence; got weights = "{weights}", use "uniform" or leave the key out'
+            return f'RHFL weighs clients by their confidence; got weights = "{weights}", use "uniform" or leave the key out'
         return needs_gather("RHFL", algorithm)
 
     def update(self, state: ServerState, total: Tensors, context: ServerContext) -> ServerState:
-        """``x + sum W_k (y_k - x)``; in kd there is nothing to move."""
+        """Return the state after ``x + sum W_k (y_k - x)``; in kd the server's model does not change."""
         if self.own:
             return state
         models, clients = client_models(state, total), total["each.client"]
@@ -257,7 +260,7 @@ class ConfidenceServer(Server):
     def update_with_clients(
         self, state: ServerState, total: Tensors, kept: Mapping[int, ClientState], context: ServerContext
     ) -> tuple[ServerState, Mapping[int, ClientState]]:
-        """In kd the cohort's models learn from one another; one whose loss is not finite goes back to what it was."""
+        """In kd align the cohort's models with each other; a client whose loss is not finite keeps the model of before the round."""
         if not self.own:
             return super().update_with_clients(state, total, kept, context)
         clients = total["each.client"]
@@ -275,9 +278,9 @@ class ConfidenceServer(Server):
     def _weigh(
         self, state: ServerState, clients: Tensor, models: Sequence[ModelState], context: ServerContext
     ) -> tuple[Tensor, Tensors, list[int]]:
-        """W of the clients whose loss is finite, the server's next memory, and which these are."""
+        """Return W of the clients whose loss is finite, the server's next tensors, and the positions of these clients."""
         if context.losses is None:
-            raise ConfigError("RHFL was given nobody to ask for losses")
+            raise ConfigError("RHFL needs the clients' losses, and the server context has no way to request them")
         loss = context.losses(clients.tolist(), models).double()
         good = torch.isfinite(loss).nonzero().flatten()
         first = 1.0 / max(len(good) - 1 if self.own else len(good), 1)
@@ -290,12 +293,12 @@ class ConfidenceServer(Server):
 
 @dataclass(frozen=True)
 class RHFL(Method):
-    """Symmetric loss, client confidence, feedback alignment.
+    """Robust learning with noisy clients: symmetric loss, client confidence and feedback alignment.
 
     Parameters
     ----------
-    mode: ``agg``: a common model, as a column of aggregators; ``kd``: each client its own, as published.
-    beta: how much a client's progress counts. align: whether HFL is done.
+    mode: ``agg``: one common model; ``kd``: each client has its own model, as published.
+    beta: influence of a client's progress. align: whether HFL is done.
     lr, batch_size, adam: of HFL. exchange: in kd, outputs once a ``round`` or for every ``batch``.
     """
 
@@ -316,8 +319,8 @@ class RHFL(Method):
             )
         self._server()
 
+    @override
     def change(self, plain: Algorithm) -> Algorithm:
-        """The symmetric loss, uniform weights, and the server that weighs and aligns."""
         own = PersonalModel() if self.mode == "kd" else None
         loss = LOSSES.build("symmetric")
         return plain.replace(loss=loss, correction=own, aggregator=Gather(), server=self._server(), weights="uniform")

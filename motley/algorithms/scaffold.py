@@ -11,9 +11,9 @@ ICML 2020 (arXiv:1910.06378). Reference: docs/methods/algorithms.md#scaffold.
 
 Symbols: K all registered clients, M the cohort; ``||a||_1`` the number of steps under plain SGD, and what the local solver makes of
 it under momentum (``tau`` there would inflate c_k, 4.138106 times at momentum 0.9 and 10 steps). Under plain SGD option II's
-``c_k+`` is the mean of the gradients met on the way.
+``c_k+`` is the mean of the local gradients.
 
-State: server ``c`` [D] and, with each client, ``c_k`` [D], both from 0. A client's variate moves only when its upload is
+State: ``c`` [D] at the server and ``c_k`` [D] at each client, both from 0. A client's variate changes only when its upload is
 accepted. Cost: twice the traffic both ways; one vector per client that ever took part; option I also one pass of gradients over
 the client's data before it trains, which takes the time of an epoch.
 
@@ -22,10 +22,10 @@ Deviations and readings
 * Uniform weights, as published: with others ``c`` would not stay the mean of the ``c_k``, and they are refused.
 * INTERPRETATION-D clipping shortens g alone, before the correction is added; clipping the corrected gradient is refused.
 * The variates cover trainable parameters only; buffers are averaged (docs/methods/index.md#model-state).
-* Option II reads a gradient off the path, which Adam's path does not hold (its entries are near 1 or -1): it is refused there,
-  option I is not (docs/methods/algorithms.md#flash-columns). The correction enters before the moments.
-* READING option I's gradient is taken in eval mode: BatchNorm uses the received statistics, nothing moves. Trained steps use
-  those of the batch, so under BatchNorm c_k is not quite the mean of what the steps meet.
+* Option II computes a gradient from the local update, which is not possible under Adam (entries of its steps are near 1 or -1):
+  it is refused there, option I is not (docs/methods/algorithms.md#flash-columns). The correction enters before the moments.
+* READING option I's gradient is taken in eval mode: BatchNorm uses the received statistics, no buffer changes. Training steps use
+  those of the batch, so under BatchNorm c_k is not quite the mean of the local gradients.
 
 >>> from motley.algorithms.scaffold import Scaffold
 >>> Scaffold().server_lr
@@ -39,6 +39,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import torch
+from typing_extensions import override
 
 from motley.algorithms.base import (
     Algorithm,
@@ -64,7 +65,7 @@ __all__ = ["ControlVariates", "ControlVariatesAverage", "Scaffold"]
 
 @dataclass(frozen=True)
 class ControlVariates(Correction):
-    """``g - c_k + c``, and how c_k follows: ``option`` I or II."""
+    """SCAFFOLD's local gradient ``g - c_k + c``; the client keeps c_k, renewed by ``option`` I or II."""
 
     uploads: ClassVar[frozenset[str]] = frozenset({"delta", "dc"})
     keeps_state: ClassVar[bool] = True
@@ -77,24 +78,24 @@ class ControlVariates(Correction):
             )
 
     @property
+    @override
     def pre_training(self) -> frozenset[Literal["loss", "gradient"]]:
-        """Option I's gradient."""
         return frozenset({"gradient"} if self.option == "I" else ())
 
     def initial_state(self, state: ModelState) -> ClientState:
         """c_k = 0."""
         return {"c": torch.zeros_like(state.x)}
 
+    @override
     def download(self, server: ServerState) -> Tensors:
-        """The model, and c."""
         return {**super().download(server), "c": server.extra["c"]}
 
     def gradient_correction(self, context: JobContext) -> GradientCorrection:
-        """``c - c_k``, the same at every step."""
+        """Return the offset ``c - c_k``, the same at every step."""
         return GradientCorrection(offset=context.download["c"] - self._own(context))
 
     def finish(self, after: ModelState, context: JobContext) -> tuple[Mapping[str, Part], ClientState]:
-        """The update, and how c_k moved; under option II a job without steps leaves it."""
+        """Return the update and the change of c_k (zero for a job without steps under option II), and the next c_k."""
         parts, _ = super().finish(after, context)
         own, path = self._own(context), context.solver_norm * context.lr
         if context.pre_training.gradient is not None:
@@ -107,41 +108,40 @@ class ControlVariates(Correction):
     def _own(context: JobContext) -> torch.Tensor:
         return torch.zeros_like(context.x) if context.client_state is None else context.client_state["c"]
 
+    @override
     def refuses(self, algorithm: Algorithm, solver: Solver, weights: str) -> str | None:
-        """Other weights than uniform ones, option II under Adam, clipping of the corrected gradient, and another server rule."""
         if weights != "uniform":
             return f'SCAFFOLD averages uniformly, else c is not the mean of the c_k; got weights = "{weights}", use "uniform"'
         if self.option == "II" and not solver.linear:
             return (
-                f"SCAFFOLD's option II divides the way a client went into gradients, which {type(solver).__name__} did not step "
-                'along; use algorithm = { name = "scaffold", option = "I" }'
+                f"SCAFFOLD's option II computes a gradient from the local update, which is not possible under "
+                f'{type(solver).__name__}; use algorithm = {{ name = "scaffold", option = "I" }}'
             )
         if solver.clip is not None and solver.clip.of == "corrected":
             return 'SCAFFOLD clips the gradient before it is corrected; use clip = { norm = ..., of = "gradient" }'
         if not isinstance(algorithm.server, ControlVariatesAverage):
-            return (
-                f"SCAFFOLD's server keeps c, which the server rule {type(algorithm.server).__name__} does not; leave server out"
-            )
+            name = type(algorithm.server).__name__
+            return f"SCAFFOLD's server keeps c, which the server rule {name} does not; leave server out"
         return None
 
 
 @dataclass(frozen=True)
 class ControlVariatesAverage(Average):
-    """``x <- x + lr mean delta;  c <- c + 1/K sum dc``."""
+    """SCAFFOLD's server step: ``x <- x + lr mean delta;  c <- c + 1/K sum dc``."""
 
+    @override
     def init(self, model: ModelState, population: int) -> ServerState:
-        """c = 0."""
         return ServerState(model, {"c": torch.zeros_like(model.x)})
 
+    @override
     def update(self, state: ServerState, total: Tensors, context: ServerContext) -> ServerState:
-        """One server step."""
         c = (state.extra["c"].double() + total["dc"] / context.population).to(state.extra["c"].dtype)
         return ServerState(step_model(state, self.lr * total["delta"], total), {"c": c})
 
 
 @dataclass(frozen=True)
 class Scaffold(Method):
-    """SCAFFOLD: options ``server_lr`` (1.0) and ``option`` ("II"), how a client's variate follows."""
+    """SCAFFOLD: options ``server_lr`` (1.0) and ``option`` ("II"), the rule that renews a client's variate."""
 
     paper: ClassVar[Paper] = Paper(
         "karimireddy2020scaffold",
@@ -161,8 +161,8 @@ class Scaffold(Method):
         ControlVariatesAverage(self.server_lr)
         ControlVariates(self.option)
 
+    @override
     def change(self, plain: Algorithm) -> Algorithm:
-        """Controlled local steps, uniform weights, the server that keeps c."""
         return plain.replace(
             correction=ControlVariates(self.option), server=ControlVariatesAverage(self.server_lr), weights="uniform"
         )

@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from torch import Tensor
+from typing_extensions import override
 
 from motley.algorithms.base import Loss, Targets, Tensors
 from motley.core.errors import ConfigError
@@ -42,12 +43,12 @@ PAPER = Paper(
     "https://arxiv.org/abs/1908.06112",
 )
 LOG_ZERO = math.log(1e-4)
-"""What is taken for the logarithm of 0."""
+"""Value used for the logarithm of 0."""
 
 
 @dataclass(frozen=True)
 class SymmetricLoss(Loss):
-    """Cross-entropy times ``weight`` (0.1, RHFL's lambda) and reverse cross-entropy; outputs ``[..., B, C]``, targets ``[..., B]``."""
+    """Cross-entropy times ``weight`` (0.1; RHFL's lambda) and reverse cross-entropy; outputs ``[..., B, C]``, targets ``[..., B]``."""
 
     paper: ClassVar[Paper | None] = PAPER
     kind: ClassVar[Targets | None] = "classes"
@@ -57,13 +58,13 @@ class SymmetricLoss(Loss):
         if not 0.0 <= self.weight < float("inf"):
             raise ConfigError(f"got weight = {self.weight}; expected a number of at least 0, e.g. 0.1")
 
+    @override
     def loss(self, outputs: Tensor, targets: Tensor, extra: Tensors) -> Tensor:
-        """Per-sample loss, the shape of ``targets``."""
         own = outputs.log_softmax(-1).gather(-1, targets.unsqueeze(-1)).squeeze(-1)
         return -self.weight * own - LOG_ZERO * (1.0 - own.exp())
 
+    @override
     def gradient(self, outputs: Tensor, targets: Tensor, extra: Tensors) -> Tensor:
-        """See the top of this file."""
         p = outputs.softmax(-1)
         index = targets.unsqueeze(-1)
         steep = self.weight - LOG_ZERO * p.gather(-1, index)

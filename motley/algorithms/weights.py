@@ -1,4 +1,4 @@
-"""How much each update counts: named weightings.
+"""The weights of updates in the aggregation, by name.
 
 Reference: docs/methods/index.md#weights.
 
@@ -13,8 +13,8 @@ mode                  raw weight of client k                      divided by   u
 ``selector_ratio``    the selector's own coefficient              their sum    -
 ====================  ==========================================  ===========  ==================================================
 
-Raw weights are divided after training by what was accepted, so a rejected or dropped client leaves no hole. A client drawn
-several times (``Cohort.multiplicity``) counts so often, except where the selector gives coefficients of its own.
+Raw weights are normalised over the accepted updates, after training, so a rejected or dropped client does not shrink the step. The
+weight of a client drawn several times (``Cohort.multiplicity``) is multiplied by that number, unless the selector gives coefficients.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Divide = Literal["weight", "count", "none"]
 
 
 def divide_by(mode: Weighting) -> Divide:
-    """What the weighted sum is divided by."""
+    """Return the divisor of the weighted sum."""
     if mode not in get_args(Weighting):
         raise ConfigError(f"got {mode!r}; expected one of: {', '.join(get_args(Weighting))}", "weights")
     return "count" if mode == "horvitz_thompson" else "none" if mode == "selector" else "weight"
@@ -43,7 +43,7 @@ def divide_by(mode: Weighting) -> Divide:
 def raw_weights(
     mode: Weighting, cohort: Cohort, examples: NDArray[np.int64], total: int, population: int
 ) -> NDArray[np.float64]:
-    """Raw weights ``[m]`` of a cohort.
+    """Return the raw weights ``[m]`` of a cohort.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ def raw_weights(
 
     Raises
     ------
-    ConfigError: the weighting needs something that this selector does not give.
+    ConfigError: the weighting needs scores or coefficients that this selector does not give.
     """
     n = examples.astype(np.float64)
     if mode in ("selector", "selector_ratio"):

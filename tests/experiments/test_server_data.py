@@ -118,7 +118,7 @@ QUADRATIC = {"name": "quadratic", "examples": [20] * 6}
         ({"algorithm": "rhfl", "split": {}, "public": None}, r"public: 'rhfl' needs unlabelled .* public = 0.1"),
         ({"algorithm": "fedbio", "weights": "horvitz_thompson"}, 'FedBiO learns the weights.*got weights = "horvitz_thompson"'),
         ({"algorithm": "rhfl", "weights": "examples"}, 'RHFL weighs clients by its own confidence; got weights = "examples"'),
-        ({"algorithm": "feddf", "aggregator": "median", "weights": "uniform"}, "FedDF looks at every single upload"),
+        ({"algorithm": "feddf", "aggregator": "median", "weights": "uniform"}, "FedDF needs every single upload"),
         ({"algorithm": METHODS["kd"], "synchrony": {"name": "buffered", "buffer": 2}}, "a buffer discounts late updates"),
         ({"algorithm": METHODS["kd"], "synchrony": "asynchronous"}, "asynchronous mixing is defined for models"),
         ({"algorithm": METHODS["kd"], "selector": {"name": "divfl"}}, "which the server makes of uploaded updates"),

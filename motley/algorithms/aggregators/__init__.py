@@ -1,1 +1,1 @@
-"""How uploads become one total."""
+"""Aggregators: the rules that combine the uploads of a round into one total."""

@@ -1,10 +1,10 @@
-"""The weighted mean, and every upload beside it: for server rules that look at single clients (FedDF, FedBiO, RHFL).
+"""The weighted mean and all single uploads, for server rules that need the clients' own models (FedDF, FedBiO, RHFL).
 
-Beside what :class:`~motley.algorithms.aggregators.mean.Mean` gives, the total holds, one row per upload in order of client id,
+In addition to :class:`~motley.algorithms.aggregators.mean.Mean`, the total holds one row per upload, in order of client id:
 
     each.client  int64 [M]      each.weight  float64 [M]      each.<part>  [M, ...] for every part of an upload
 
-State: none. Cost: all M uploads in memory at once, which secure aggregation forbids.
+State: none. Cost: all M uploads in memory at once. Single uploads are not available under secure aggregation.
 
 >>> import torch
 >>> from motley.algorithms.base import Part, Upload, aggregate
@@ -33,7 +33,7 @@ __all__ = ["Gather", "client_models", "needs_gather"]
 
 @dataclass(frozen=True)
 class Gather(Mean):
-    """The weighted mean of all parts, and all parts."""
+    """The weighted mean of all parts, and the parts themselves."""
 
     upload_visibility: ClassVar[Literal["sum", "each"]] = "each"
 
@@ -61,16 +61,17 @@ class Gather(Mean):
 
 
 def client_models(state: ServerState, total: Tensors) -> list[ModelState]:
-    """The clients' models after local work, in order of client id: the server's plus their updates, with their own buffers."""
+    """Return the clients' models after local work, in order of client id: the server's model plus the update, with the client's
+    buffers."""
     x = state.model.x
     rows = zip(total["each.delta"], total["each.buffers"], total["each.counters"], strict=True)
     return [ModelState((x.double() + delta.double()).to(x.dtype), buffers, counters) for delta, buffers, counters in rows]
 
 
 def needs_gather(name: str, algorithm: Algorithm) -> str | None:
-    """Why a server rule that looks at single clients cannot go with this aggregator; None when it can."""
+    """Return why a server rule that needs single uploads does not go with this aggregator; None if it does."""
     if isinstance(algorithm.aggregator, Gather):
         return None
     return (
-        f"{name} looks at every single upload, which the aggregator {type(algorithm.aggregator).__name__} folds; leave it out"
+        f"{name} needs every single upload, and the aggregator {type(algorithm.aggregator).__name__} keeps none; leave it out"
     )

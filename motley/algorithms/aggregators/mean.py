@@ -1,4 +1,4 @@
-"""The weighted mean, streaming: one accumulator in float64, uploads in order of client id."""
+"""The weighted mean, computed as uploads come in: one accumulator in float64, uploads in order of client id."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Mean"]
 
 @dataclass
 class _Sums:
-    """Weighted sums by part name, how each part is folded, and the sums of weights that they are divided by."""
+    """Weighted sums by part name, the way each part is aggregated, and the sums of weights for the division."""
 
     parts: dict[str, Tensor] = field(default_factory=dict)
     folds: dict[str, Fold] = field(default_factory=dict)
@@ -28,7 +28,7 @@ class _Sums:
 
 @dataclass(frozen=True)
 class Mean(Aggregator):
-    """The weighted sum ``sum_k a_k part_k``, divided as the weighting wants it (``upload_visibility = "sum"``).
+    """The weighted sum ``sum_k a_k part_k``, divided as the weighting says (``upload_visibility = "sum"``).
 
     ``convex`` parts ignore negative weights. Where no weight is left, ``mean`` parts are zero and ``convex`` parts are left out.
     """

@@ -1,4 +1,4 @@
-"""Robust aggregators: some uploads may be broken or hostile, so each is looked at. ``Delta_k`` below is what was decoded.
+"""Robust aggregators, which limit the influence of broken or hostile uploads. ``Delta_k`` below is the decoded update of client k.
 
 Yin, Chen, Kannan, Bartlett: *Byzantine-Robust Distributed Learning: Towards Optimal Statistical Rates*, ICML 2018 (median,
 trimmed mean). Blanchard, El Mhamdi, Guerraoui, Stainer: *Machine Learning with Adversaries: Byzantine Tolerant Gradient
@@ -12,14 +12,14 @@ bounding). Reference: docs/methods/algorithms.md#robust.
     norm_bound(c)    the mean of Delta_k min(1, c / ||Delta_k||)
 
 Symbols: M uploads of the round, f of which may be hostile. State: none. Cost: all M uploads in memory at once (M D numbers); Krum
-M^2 D operations. They need every single upload, which secure aggregation forbids.
+M^2 D operations. They need every single upload, which is not available under secure aggregation.
 
 Deviations and readings
 -----------------------
 * Unweighted: ``weights = "uniform"`` is asked for, since a client can forge its size. None is unbiased.
-* With M < 2 f + 3 Krum is not defined: a smaller cohort is refused, and a round in which fewer uploads arrive leaves the model
-  as it was.
-* Ties by client id. Buffers go the same way as the update; under norm_bound their plain mean is taken.
+* With M < 2 f + 3 Krum is not defined: a smaller cohort is refused, and a round in which fewer uploads arrive does not change the
+  model.
+* Ties are broken by client id. Buffers are aggregated like the update; under norm_bound their plain mean is taken.
 * INTERPRETATION-R for the constants (b = 0.1).
 
 >>> import torch
@@ -74,27 +74,27 @@ SUN_2019 = Paper(
     "https://arxiv.org/abs/1911.07963",
 )
 _BLOCK = 1 << 18
-"""Coordinates that are sorted together."""
+"""Number of coordinates that are sorted at once."""
 
 
 class _Robust(Aggregator):
-    """What these aggregators share: uniform weights and plain updates."""
+    """The base of the robust aggregators: uniform weights and plain updates."""
 
     upload_visibility: ClassVar[Literal["sum", "each"]] = "each"
 
+    @override
     def refuses(self, algorithm: Algorithm, solver: Solver, weights: str) -> str | None:
-        """Weights that a client could forge, and uploads of more than an update."""
         name = type(self).__name__
         if weights != "uniform":
-            return f'{name} counts every client once, since a size can be forged; got weights = "{weights}", use "uniform"'
+            return f'{name} weighs all clients alike, since a size can be forged; got weights = "{weights}", use "uniform"'
         more = sorted(algorithm.correction.uploads - {"delta"})
         if more:
-            return f"{name} judges plain updates, but {type(algorithm.correction).__name__} also uploads {', '.join(more)}; use mean"
+            return f"{name} compares plain updates, but {type(algorithm.correction).__name__} also uploads {', '.join(more)}; use mean"
         return None
 
 
 class _Collecting(_Robust):
-    """An aggregator that needs all uploads at once; every upload counts once, whatever ``divide`` says."""
+    """An aggregator that needs all uploads at once; weights and ``divide`` are ignored."""
 
     @override
     def init(self) -> Any:
@@ -107,24 +107,24 @@ class _Collecting(_Robust):
 
     @override
     def finish(self, total: Any, divide: Divide) -> dict[str, Tensor]:
-        return self.judge(total) if len(total) >= self.least else {}
+        return self.combine(total) if len(total) >= self.least else {}
 
     @abstractmethod
-    def judge(self, uploads: Sequence[Upload]) -> dict[str, Tensor]:
-        """The total of at least ``least`` uploads."""
+    def combine(self, uploads: Sequence[Upload]) -> dict[str, Tensor]:
+        """Return the totals by part name of at least ``least`` uploads."""
 
 
 class _Coordinates(_Collecting):
-    """One rule for every coordinate."""
+    """A robust aggregator that treats every coordinate alone."""
 
     compares: ClassVar[bool] = True
 
     @abstractmethod
     def middle(self, ranked: Tensor) -> Tensor:
-        """``[M, n]`` sorted along the clients to ``[n]``."""
+        """Reduce ``[M, n]``, sorted along the clients, to ``[n]``."""
 
-    def judge(self, uploads: Sequence[Upload]) -> dict[str, Tensor]:
-        """Every part but counters, in blocks of coordinates."""
+    def combine(self, uploads: Sequence[Upload]) -> dict[str, Tensor]:
+        """Apply :meth:`middle` to every part but counters, in blocks of coordinates."""
         total = {}
         for name, (first, fold) in uploads[0].parts.items():
             rows = [upload.parts[name].value for upload in uploads]
@@ -145,15 +145,15 @@ class Median(_Coordinates):
 
     paper: ClassVar[Paper | None] = YIN_2018
 
+    @override
     def middle(self, ranked: Tensor) -> Tensor:
-        """The middle value, or the mean of the two middle ones."""
         half = len(ranked) // 2
         return ranked[half] if len(ranked) % 2 else (ranked[half - 1] + ranked[half]) / 2
 
 
 @dataclass(frozen=True)
 class TrimmedMean(_Coordinates):
-    """The mean of every coordinate without its extremes: option ``trim`` (0.1 at either end)."""
+    """The mean of every coordinate without its extremes: option ``trim`` (the share left out at either end, 0.1)."""
 
     paper: ClassVar[Paper | None] = YIN_2018
     trim: float = 0.1
@@ -162,15 +162,15 @@ class TrimmedMean(_Coordinates):
         if not 0 <= self.trim < 0.5:
             raise ConfigError(f"got trim = {self.trim}; expected at least 0 and less than 0.5")
 
+    @override
     def middle(self, ranked: Tensor) -> Tensor:
-        """The mean of what is left."""
         cut = int(self.trim * len(ranked) + 1e-6)
         return ranked[cut : len(ranked) - cut].mean(0)
 
 
 @dataclass(frozen=True)
 class Krum(_Collecting):
-    """The upload that lies closest to the others: option ``f`` (1), how many may be hostile."""
+    """The upload that is nearest to the others: option ``f`` (1), the number of uploads that may be hostile."""
 
     paper: ClassVar[Paper | None] = BLANCHARD_2017
     f: int = 1
@@ -180,31 +180,32 @@ class Krum(_Collecting):
             raise ConfigError(f"got f = {self.f}; expected at least 0")
 
     @property
+    @override
     def least(self) -> int:
-        """``2 f + 3``."""
         return 2 * self.f + 3
 
     def scores(self, updates: Tensor) -> Tensor:
-        """Sum of squared distances to the ``M - f - 2`` nearest others, ``[M, D]`` to ``[M]``; M at least ``2 f + 3``."""
+        """Return each update's sum of squared distances to its ``M - f - 2`` nearest others: ``[M, D]`` to ``[M]``, M at least
+        ``2 f + 3``."""
         count = len(updates)
         square = torch.stack([(updates - one).square().sum(1) for one in updates])
         square.fill_diagonal_(torch.inf)
         return square.sort(1).values[:, : count - self.f - 2].sum(1)
 
-    def chosen(self, uploads: Sequence[Upload]) -> Tensor:
-        """Positions of the best, best first; ties in order of client id."""
-        updates = torch.stack([upload.parts["delta"].value for upload in uploads]).double()
-        return torch.argsort(self.scores(updates), stable=True)[:1]
+    def kept(self, count: int) -> int:
+        """Return how many of ``count`` uploads are averaged, those with the lowest scores; ties by client id."""
+        return 1
 
-    def judge(self, uploads: Sequence[Upload]) -> dict[str, Tensor]:
-        """The mean of the chosen, buffers and all."""
-        chosen = sorted(self.chosen(uploads).tolist())
+    @override
+    def combine(self, uploads: Sequence[Upload]) -> dict[str, Tensor]:
+        updates = torch.stack([upload.parts["delta"].value for upload in uploads]).double()
+        chosen = sorted(torch.argsort(self.scores(updates), stable=True)[: self.kept(len(uploads))].tolist())
         return aggregate(Mean(), (uploads[i]._replace(weight=1.0) for i in chosen), "weight")
 
 
 @dataclass(frozen=True)
 class MultiKrum(Krum):
-    """The mean of the ``k`` uploads that lie closest to the others (None: all but f)."""
+    """The mean of the ``k`` uploads that are nearest to the others (None: all but f)."""
 
     k: int | None = None
 
@@ -213,15 +214,14 @@ class MultiKrum(Krum):
         if self.k is not None and self.k < 1:
             raise ConfigError(f"got k = {self.k}; expected at least 1, or none for all but f")
 
-    def chosen(self, uploads: Sequence[Upload]) -> Tensor:
-        """Positions of the k best."""
-        updates = torch.stack([upload.parts["delta"].value for upload in uploads]).double()
-        return torch.argsort(self.scores(updates), stable=True)[: len(uploads) - self.f if self.k is None else self.k]
+    @override
+    def kept(self, count: int) -> int:
+        return count - self.f if self.k is None else self.k
 
 
 @dataclass(frozen=True)
 class NormBound(_Robust):
-    """No update counts for more than the length ``c``, which depends on the model and has no default."""
+    """The mean of updates shortened to the length ``c``, which depends on the model and has no default."""
 
     paper: ClassVar[Paper | None] = SUN_2019
     c: float
