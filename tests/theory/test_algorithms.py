@@ -370,7 +370,10 @@ def test_every_engine_agrees_with_the_reference(name: str, engine: str) -> None:
         ({"algorithm": "feddyn", "weights": "examples"}, "FedDyn averages uniformly"),
         ({"algorithm": "fednova", "weights": "horvitz_thompson"}, "two weighted means, whose weights must sum to 1"),
         ({"algorithm": "fednova", "server": "adam"}, "FedNova's updates are normalised"),
-        ({"algorithm": "scaffold", "aggregator": "median"}, "Median compares plain updates, but ControlVariates also uploads dc"),
+        (
+            {"algorithm": "scaffold", "aggregator": "median"},
+            "Median compares plain updates, but ControlVariates also uploads dc",
+        ),
         ({"aggregator": "krum", "weights": "examples"}, 'Krum weighs all clients alike.*use "uniform"'),
         ({"aggregator": {"name": "krum", "f": 1}}, "needs at least 5 uploads in a round, and the cohort is 2"),
         ({"algorithm": {"name": "fedadam", "beta2": 1.0}}, "got beta2 = 1.0; expected at least 0 and less than 1"),
