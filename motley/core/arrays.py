@@ -1,4 +1,4 @@
-"""The array types that signatures share; shapes stand in docstrings."""
+"""Array types that signatures share; shapes are in docstrings."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Frozen dataclasses and arrays to bytes and back. Versioned, checked, no pickle.
+"""Binary encoding of frozen dataclasses and arrays: versioned, with a checksum, without pickle.
 
 The bytes: ``b"MTLY"``, a format number (u16), the length of a JSON header (u32), the header, the arrays' raw bytes, and
-a 16-byte blake2b digest of everything before it, so a truncated or changed file is told apart from a good one.
+a 16-byte blake2b digest of everything before it, so that truncated or changed files are detected.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _HEAD = struct.Struct("<4sHI")
 
 
 def encode(value: object) -> bytes:
-    """Bytes of None, bool, int, float, str, bytes, tuple, list, dict (str or int keys), arrays and frozen dataclasses of these.
+    """Return the bytes of a value: None, numbers, str, bytes, tuple, list, dict (str or int keys), arrays, dataclasses of these.
 
     Raises
     ------
@@ -37,7 +37,7 @@ def encode(value: object) -> bytes:
 
 
 def pieces(value: object) -> Iterator[bytes | memoryview]:
-    """The bytes of :func:`encode` one after the other, arrays where they lie, to be written without a second copy."""
+    """Yield the bytes of :func:`encode` in pieces, arrays without a copy."""
     blobs = _Blobs()
     body = json.dumps(_pack(value, blobs), separators=(",", ":")).encode()
     digest = hashlib.blake2b(digest_size=16)
@@ -48,22 +48,26 @@ def pieces(value: object) -> Iterator[bytes | memoryview]:
 
 
 class _Blobs:
-    """Raw bytes in the order in which they were met."""
+    """Raw bytes of arrays, in the order in which they occur."""
 
     def __init__(self) -> None:
         self.parts: list[bytes | memoryview] = []
         self.end = 0
 
     def add(self, raw: bytes | memoryview) -> list[int]:
-        """Where these come to lie: offset and length."""
+        """Append bytes and return their offset and length."""
         self.parts.append(raw)
         self.end += len(raw)
         return [self.end - len(raw), len(raw)]
 
 
 def decode(data: bytes | memoryview, *types: type, header: int | None = None) -> Any:
-    """The value again. Every dataclass that may occur is named in ``types``: bytes cannot make anything else. ``header``: most bytes
-    of what is not arrays, which take many times their length in memory; None: any.
+    """Return the encoded value.
+
+    Parameters
+    ----------
+    types: every dataclass that may occur; no other type is made. header: largest size in bytes of everything but arrays, which
+    takes many times its length in memory; None: no limit.
 
     Raises
     ------
@@ -83,7 +87,7 @@ def decode(data: bytes | memoryview, *types: type, header: int | None = None) ->
     try:
         body = json.loads(bytes(raw[_HEAD.size : _HEAD.size + length]))
         return _unpack(body, raw[_HEAD.size + length :], {t.__qualname__: t for t in types})
-    except (KeyError, IndexError, TypeError, ValueError) as error:  # a sound checksum around a body we never write
+    except (KeyError, IndexError, TypeError, ValueError) as error:  # a valid checksum around a body that encode never writes
         raise CodecError(f"these {len(data)} bytes cannot be read: {error}") from error
 
 

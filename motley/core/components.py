@@ -1,7 +1,7 @@
-"""Catalogues: the names of the methods of one kind, and how ``{ name = "...", option = ... }`` becomes an object.
+"""Catalogues: the names of all components of one kind, and the construction of one from ``{ name = "...", option = ... }``.
 
-Every method is a frozen dataclass of options. A catalogue maps its name to ``"module:Class"`` and imports the module only
-when it is asked for. Packages installed beside Motley add names through the entry-point group ``motley.<kind>``.
+Every component is a frozen dataclass of options. A catalogue maps its name to ``"module:Class"`` and imports the module on first
+use. Packages installed beside Motley add names through the entry-point group ``motley.<kind>``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["Catalogue", "Option", "check_option", "require_declared"]
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option of a method: its name, what it accepts (in words), and its default (``...`` when it must be given)."""
+    """One option of a component: its name, its accepted values (in words), and its default (``...`` if it is required)."""
 
     name: str
     accepts: str
@@ -33,13 +33,13 @@ class Option:
 
 @dataclass(frozen=True)
 class Catalogue:
-    """The methods of one kind.
+    """All components of one kind.
 
     Parameters
     ----------
-    kind: the word in the experiment file, e.g. ``"selector"``.
+    kind: the key in the experiment file, e.g. ``"selector"``.
     builtin: name -> ``"module:Class"``.
-    planned: names that are known but not built yet; asking for one says so.
+    planned: names that are known but not implemented yet.
     """
 
     kind: str
@@ -48,7 +48,7 @@ class Catalogue:
 
     @cached_property
     def targets(self) -> dict[str, str]:
-        """Name -> ``"module:Class"``, entry points included; ours win."""
+        """Name -> ``"module:Class"``, including entry points, which cannot replace built-in names."""
         found = {point.name: point.value for point in metadata.entry_points(group=f"motley.{self.kind}")}
         return {**found, **self.builtin}
 
@@ -57,11 +57,11 @@ class Catalogue:
         return sorted(self.targets)
 
     def get(self, name: str, key: str | None = None) -> type:
-        """The class of a method.
+        """Return the class of a component.
 
         Raises
         ------
-        ConfigError: an unknown name (with the nearest spelling), or one that is planned.
+        ConfigError: an unknown name (with the nearest spelling), or one that is only planned.
         """
         if name in self.targets:
             module, _, attribute = self.targets[name].partition(":")
@@ -73,7 +73,7 @@ class Catalogue:
         raise ConfigError(f"got {name!r}{hint}; expected one of: {', '.join(self.names())}", where)
 
     def options(self, name: str) -> list[Option]:
-        """The options of a method, in order."""
+        """Return the options of a component, in order."""
         cls = self.get(name)
         hints = typing.get_type_hints(cls)
         out = []
@@ -86,12 +86,12 @@ class Catalogue:
         return out
 
     def build(self, record: str | Mapping[str, Any], key: str | None = None) -> Any:
-        """The object a record describes: ``{"name": "power_of_choice", "d": 20}`` or just a name.
+        """Return the component that a record describes: ``{"name": "power_of_choice", "d": 20}`` or just a name.
 
         Raises
         ------
-        ConfigError: unknown name or option, wrong type, or a value the method refuses; the message names the key.
-        DataError: a file that it reads cannot be used; the message names the key, too.
+        ConfigError: unknown name or option, wrong type, or a value the component refuses; the message names the key.
+        DataError: a file that the component reads cannot be used; the message names the key.
         """
         where = key or self.kind
         if not isinstance(record, str | Mapping):
@@ -144,7 +144,7 @@ _PLURAL = {int: "whole numbers", float: "numbers", str: "strings"}
 
 
 def describe(hint: Any) -> str:
-    """An annotation in words, e.g. ``a number or none``."""
+    """Return an annotation in words, e.g. ``a number or none``."""
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin is Literal:
         return "one of " + ", ".join(repr(a) for a in args)
@@ -160,7 +160,7 @@ def describe(hint: Any) -> str:
 
 
 def check_option(value: Any, hint: Any, key: str) -> Any:
-    """The value as the annotation wants it (an int where a float is wanted, a tuple where a list is given), or ConfigError."""
+    """Return the value converted to its annotated type (int to float, list to tuple); raise ConfigError if it does not fit."""
     ok, out = _fit(value, hint)
     if not ok:
         hints = [str(a) for a in typing.get_args(hint)] if typing.get_origin(hint) is Literal else []

@@ -1,15 +1,15 @@
-"""Every error Motley raises on purpose.
+"""All errors that Motley raises on purpose.
 
 MotleyError
-|-- UserError               the user can mend it; one sentence; exit code 2 at the command line
+|-- UserError               the user can correct it; one sentence; exit code 2 at the command line
 |   |-- ConfigError         an experiment, option or argument is wrong (names the key)
 |   |-- DataError           data is missing, corrupt or of the wrong form (names the file)
 |   |-- ModelError          a user's module cannot be used as it is (names the layer)
-|   |-- StoreError          an output folder is in use, full, or of another run
+|   |-- StoreError          an output folder is in use, full, or belongs to another run
 |   `-- NumericsError       a run would be resumed under other numerics
-|-- EngineError             a client's work failed for a reason that is ours (carries client and job)
-|-- CodecError              bytes that are not what they claim to be
-`-- ContractError           a component broke its contract (a rule chose a client it was not offered, ...)
+|-- EngineError             a client's work failed inside Motley (carries client and job)
+|-- CodecError              truncated, changed or unknown bytes
+`-- ContractError           a component broke its contract (e.g. a rule selected an unavailable client)
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class MotleyError(Exception):
 
 
 class UserError(MotleyError):
-    """Something the user can mend. The message is one sentence that says what was got, what is allowed and the fix."""
+    """An error that the user can correct. The message is one sentence with the value, the allowed values and the correction."""
 
 
 class ConfigError(UserError):
@@ -79,7 +79,7 @@ class EngineError(MotleyError):
 
 
 class CodecError(MotleyError):
-    """Bytes that are not what they claim to be (truncated, of another version, of an unknown type)."""
+    """Bytes that cannot be decoded: truncated, changed, of another version or of an unknown type."""
 
 
 class ContractError(MotleyError):
@@ -87,7 +87,7 @@ class ContractError(MotleyError):
 
 
 def suggest(got: str, allowed: Iterable[str]) -> str:
-    """``" (did you mean 'uniform'?)"`` for the nearest allowed spelling, or the empty string."""
+    """Return ``" (did you mean 'uniform'?)"`` for the nearest allowed spelling, or the empty string."""
     words = list(allowed)
     begun = [word for word in words if len(got) > 2 and word.startswith(got)]
     near = difflib.get_close_matches(got, words, n=1, cutoff=0.6) or begun

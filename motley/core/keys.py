@@ -1,11 +1,11 @@
-"""Randomness as a function of (seed, purpose, round or dispatch, client): no generator is ever saved.
+"""Random numbers as a function of (seed, purpose, round or dispatch, client): no generator is ever saved.
 
 A :class:`Key` is a seed and a path. Folding extends the path; drawing from a key changes nothing, so the same key gives
 the same numbers in any process, in any order, after any restart. Two ways to draw:
 
 * :meth:`Key.numpy`, a counter-based generator (Philox) for work that happens once a round;
 * :meth:`Key.uniform`, :meth:`Key.normal`, :meth:`Key.exponential`: one row per client id, by the counter hash below,
-  so that a world of 10^5 clients costs milliseconds and a client's numbers do not depend on who else is drawn.
+  so that 10^5 clients cost milliseconds and a client's numbers do not depend on the other ids.
 
 The counter hash. Let ``(k0, k1)`` be the two little-endian 64-bit words of ``blake2b(seed, path)`` (128 bits) and let
 ``mix`` be the 64-bit finaliser of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014). All arithmetic is modulo 2^64:
@@ -13,7 +13,7 @@ The counter hash. Let ``(k0, k1)`` be the two little-endian 64-bit words of ``bl
     word(id, j) = mix(mix(id * 0x9E3779B97F4A7C15 + k0) ^ (k1 + j * 0xD1B54A32D192ED03))
     uniform     = ((word >> 12) + 0.5) * 2^-52                     strictly inside (0, 1)
 
-Golden bits are kept by ``tests/core/test_keys.py``; changing them is a change of results and needs a changelog line.
+``tests/core/test_keys.py`` checks golden bits; changing them changes results and needs a changelog line.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ PURPOSES = (
     "init", "partition", "split", "shift", "device", "network", "available", "fail",
     "select", "probe", "batches", "local", "augment", "dropout", "compress", "data", "server",
 )  # fmt: skip
-"""What randomness may be spent on. One purpose's seed can be pinned: ``pin = { partition = 7 }``."""
+"""The purposes of random numbers. The seed of a single purpose can be fixed: ``pin = { partition = 7 }``."""
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _STRIDE = np.uint64(0xD1B54A32D192ED03)
@@ -59,7 +59,7 @@ def _mix(z: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A point in the tree of random streams.
+    """A node in the tree of random streams.
 
     Parameters
     ----------
@@ -77,11 +77,11 @@ class Key:
     path: tuple[int, ...] = ()
 
     def fold(self, *parts: int | str) -> Key:
-        """The key further down the tree. Strings are folded by blake2, never by ``hash()``."""
+        """Return the key with a longer path. Strings are hashed by blake2, never by ``hash()``."""
         return Key(self.seed, self.path + tuple(_number(part) for part in parts))
 
     def words(self) -> tuple[int, int]:
-        """128 bits of this key as two unsigned 64-bit integers."""
+        """Return 128 bits of this key as two unsigned 64-bit integers."""
         digest = hashlib.blake2b(digest_size=16)
         for number in (self.seed, len(self.path), *self.path):
             digest.update(int(number).to_bytes(16, "little", signed=True))
@@ -89,11 +89,11 @@ class Key:
         return int.from_bytes(raw[:8], "little"), int.from_bytes(raw[8:], "little")
 
     def numpy(self) -> np.random.Generator:
-        """A fresh counter-based generator; costs about 20 microseconds."""
+        """Return a new counter-based generator; costs about 20 microseconds."""
         return np.random.Generator(np.random.Philox(key=np.array(self.words(), dtype=np.uint64)))
 
     def uniform(self, ids: ArrayLike, n: int = 1) -> NDArray[np.float64]:
-        """Uniform numbers strictly inside (0, 1), shape ``[len(ids), n]``; row i depends on ``ids[i]`` alone."""
+        """Return uniform numbers strictly inside (0, 1), shape ``[len(ids), n]``; row i depends on ``ids[i]`` alone."""
         k0, k1 = (np.uint64(word) for word in self.words())
         counter = np.atleast_1d(np.asarray(ids)).astype(np.int64).view(np.uint64)
         with np.errstate(over="ignore"):
@@ -103,11 +103,11 @@ class Key:
         return ((words >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
 
     def normal(self, ids: ArrayLike, n: int = 1) -> NDArray[np.float64]:
-        """Standard normal numbers by inversion (AS 241), shape ``[len(ids), n]``."""
+        """Return standard normal numbers by inversion (AS 241), shape ``[len(ids), n]``."""
         return _normal_quantile(self.uniform(ids, n))
 
     def exponential(self, ids: ArrayLike, n: int = 1) -> NDArray[np.float64]:
-        """Exponential numbers of mean 1 by inversion, shape ``[len(ids), n]``."""
+        """Return exponential numbers of mean 1 by inversion, shape ``[len(ids), n]``."""
         return -np.log(self.uniform(ids, n))
 
 
@@ -145,7 +145,7 @@ def _normal_quantile(p: NDArray[np.float64]) -> NDArray[np.float64]:
 
 @dataclass(frozen=True, slots=True)
 class Streams:
-    """The seeds of a run: one for everything, with single purposes pinned where wanted.
+    """The random streams of a run, one per purpose: one seed for all, and fixed seeds for single purposes.
 
     Example
     -------
@@ -162,7 +162,7 @@ class Streams:
                 raise ConfigError(f"got {purpose!r}{suggest(purpose, PURPOSES)}; allowed: {', '.join(PURPOSES)}", key="pin")
 
     def key(self, purpose: str) -> Key:
-        """The root key of one purpose; ``purpose`` must be one of :data:`PURPOSES`."""
+        """Return the root key of one purpose; ``purpose`` must be one of :data:`PURPOSES`."""
         if purpose not in PURPOSES:
             raise KeyError(purpose)
         return Key(self.pin.get(purpose, self.seed)).fold(purpose)

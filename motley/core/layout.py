@@ -1,4 +1,4 @@
-"""Layout: where each parameter and buffer of a model lies in its flat vector. Knows names and shapes, never tensors."""
+"""Layouts: the position of each parameter and buffer of a model in its flat vector; names and shapes only, no tensors."""
 
 from __future__ import annotations
 
@@ -11,8 +11,13 @@ __all__ = ["Entry", "Layout"]
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One parameter or buffer: its name, its layer (the module's dotted name), shape, where it begins, whether a normalisation owns
-    it, whether a linear layer does, and whether this normalisation is a BatchNorm; by the layer's type, not by its name."""
+    """One parameter or buffer of a model.
+
+    Parameters
+    ----------
+    layer: dotted name of its module. start: its position in the flat vector. norm, linear, batch_norm: whether the module is a
+    normalisation layer, a linear layer, a BatchNorm, by its type.
+    """
 
     name: str
     layer: str
@@ -29,14 +34,15 @@ class Entry:
 
     @property
     def slice(self) -> slice:
-        """Its place in the flat vector."""
+        """Its slice of the flat vector."""
         return slice(self.start, self.start + self.size)
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The trainable parameters of a model in ``named_parameters()`` order, contiguous and not padded; beside them, each in a vector
-    of their own, floating ``buffers`` and integer ``counters``. Iterating is over parameters.
+    """The positions of all trainable parameters in ``named_parameters()`` order, contiguous and without padding.
+
+    Floating ``buffers`` and integer ``counters`` have flat vectors of their own. Iteration is over parameters.
 
     Example
     -------

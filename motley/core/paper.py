@@ -1,4 +1,4 @@
-"""Citations, kept beside the method they belong to."""
+"""Citations of the papers behind methods."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Paper:
     Parameters
     ----------
     key: BibTeX key, e.g. ``"li2020fedprox"``.
-    title, venue, year, url: as one would cite them.
+    title, venue, year, url: as in a bibliography.
     authors: full names, in order.
     """
 
@@ -26,7 +26,7 @@ class Paper:
     url: str = ""
 
     def bibtex(self) -> str:
-        """The BibTeX entry."""
+        """Return the BibTeX entry."""
         lines = [f"@inproceedings{{{self.key},", f"  title     = {{{self.title}}},"]
         lines.append(f"  author    = {{{' and '.join(self.authors)}}},")
         lines.append(f"  booktitle = {{{self.venue}}},")

@@ -1,4 +1,4 @@
-"""Ragged: one array and where each client's part of it begins."""
+"""Ragged arrays: one array of values and the position at which each client's part begins."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ __all__ = ["Ragged"]
 
 @dataclass(frozen=True, slots=True)
 class Ragged:
-    """``values[offsets[k] : offsets[k + 1]]`` belongs to client ``k``.
+    """A list of arrays in one: ``values[offsets[k] : offsets[k + 1]]`` belongs to client ``k``.
 
     Parameters
     ----------
     offsets: int64 ``[K + 1]``, non-decreasing, from 0.
-    values: int64 ``[offsets[-1]]``; here always row numbers of a pool of samples.
+    values: int64 ``[offsets[-1]]``, row numbers of a data set.
     """
 
     offsets: NDArray[np.int64]
@@ -26,7 +26,7 @@ class Ragged:
 
     @classmethod
     def of(cls, parts: Sequence[NDArray[np.int64]]) -> Ragged:
-        """From one array per client."""
+        """Return the ragged array of one array per client."""
         sizes = np.array([len(part) for part in parts], dtype=np.int64)
         offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
         values = np.concatenate([np.asarray(part, np.int64) for part in parts]) if len(parts) else np.zeros(0, np.int64)
@@ -43,7 +43,7 @@ class Ragged:
 
     @property
     def sizes(self) -> NDArray[np.int64]:
-        """Samples per client, ``[K]``."""
+        """The number of values per client, ``[K]``."""
         return np.diff(self.offsets)
 
     @property

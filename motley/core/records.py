@@ -1,6 +1,6 @@
-"""What passes between the rooms: reports, asks, cohorts, needs, and the table of signals.
+"""Records exchanged between selection rules and the round loop: reports, contexts, cohorts, requirements and the table of signals.
 
-Reports are columns: a million of them cost milliseconds. :class:`Report` is a row of them, for users and tests.
+Reports are stored as columns: a million of them cost milliseconds. :class:`Report` is one row, for users and tests.
 Absent numbers are NaN.
 """
 
@@ -22,15 +22,15 @@ __all__ = ["SIGNALS", "Cohort", "Outcome", "Report", "Reports", "SelectionContex
 
 
 class Outcome(enum.IntEnum):
-    """What became of a client in a round."""
+    """The outcome of a client in a round."""
 
     ENROLLED = 0
     PROBED = 1
     ACCEPTED = 2
     LATE = 3
     DROPPED = 4
-    REJECTED = 5  # non-finite or of the wrong shape; paid for
-    REHEARSED = 6  # trained and measured, but the server does not move
+    REJECTED = 5  # non-finite or of the wrong shape; its traffic is counted
+    REHEARSED = 6  # trained and measured, but the server model does not change
 
 
 When = Literal["enrolled", "probed", "reported"]
@@ -38,9 +38,9 @@ When = Literal["enrolled", "probed", "reported"]
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """One thing a server may learn about a client; the docs' table of signals is made of these.
+    """A quantity that a selection rule may ask for about a client; docs/signals.md is generated from these.
 
-    ``when``: at which occasions it can be had: ``enrolled``, ``probed``, ``reported``.
+    ``when``: the occasions at which it is available: ``enrolled``, ``probed``, ``reported``.
     """
 
     kind: Literal["learning", "system", "channel", "enrolment"]
@@ -57,49 +57,49 @@ _PLANNER: tuple[When, ...] = ("enrolled", "probed")
 SIGNALS: Mapping[str, Signal] = MappingProxyType(
     {
         "loss": Signal("learning", _CLIENT, "scalar", "received", "training samples of the client", "eval",
-                       "mean per-sample loss of the received model; probed: on so many batches; "
-                       "reported: over the local steps, as trained"),
+                       "mean per-sample loss of the received model; probed: on the given number of batches; "
+                       "reported: mean over the local steps, while the model is trained"),
         "arrival_loss": Signal("learning", ("reported",), "scalar", "received", "all training samples", "eval",
                                "mean per-sample loss of the received model before training (ActiveFL)"),
         "loss_rms": Signal("learning", ("reported",), "scalar", "local, while training", "training batches", "train",
-                           "root mean square of the per-sample losses met in training (Oort)"),
+                           "root mean square of the per-sample losses during training (Oort)"),
         "robust_loss": Signal("learning", _CLIENT, "scalar", "received", "training samples", "eval",
                               "mean noise-robust loss (FLASH), its pseudo labels the received model's own softmax; "
                               "reported: before training, on all of them"),
         "val_loss": Signal("learning", _CLIENT, "scalar", "received", "validation samples", "eval",
-                           "mean loss of the task (not the algorithm's) on the client's validation part, labels as the client "
-                           "has them; reported: before training; needs `split.validation`"),
+                           "mean loss of the task (not the algorithm's) on the client's validation part, with the client's "
+                           "own labels; reported: before training; needs `split.validation`"),
         "grad_norm": Signal("learning", _CLIENT, "scalar", "received", "training samples", "eval",
                             "norm of the mean gradient; reported: before training, on all of them"),
         "gradient": Signal("learning", _CLIENT, "[D]", "received", "training samples", "eval",
-                           "mean gradient; reported: the pseudo-gradient `-update / (steps * lr)`, made from the upload"),
+                           "mean gradient; reported: the pseudo-gradient `-update / (steps * lr)`, computed from the upload"),
         "gradient_sketch": Signal("learning", _CLIENT, "[256]", "received", "training samples", "eval",
-                                  "random projection of `gradient`, probed and reported alike"),
+                                  "random projection of `gradient`, both probed and reported"),
         "max_grad_norm": Signal("learning", ("reported",), "scalar", "local, while training", "training batches", "train",
-                                "largest norm of a batch's mean gradient met in training, before correction and clipping"),
+                                "largest norm of a batch's mean gradient during training, before correction and clipping"),
         "update_norm": Signal("learning", ("reported",), "scalar", "after training", "-", "-",
                               "Euclidean norm of the update (its square is HeteRo-Select v1's u_k)"),
         "uplink_mbps": Signal("system", _PLANNER, "scalar", "-", "-", "-",
                               "the client's uplink in this round, megabits a second"),
         "download_estimate_s": Signal("system", _PLANNER, "scalar", "-", "-", "-",
-                                      "seconds the whole model would take on its way down in this round"),
+                                      "seconds to download the whole model in this round"),
         "compute_estimate_s": Signal("system", _PLANNER, "scalar", "-", "-", "-",
-                                     "seconds the full local work would take, as the device model has it"),
+                                     "seconds for the full local work, by the device model"),
         "upload_estimate_s": Signal("system", _PLANNER, "scalar", "-", "-", "-",
-                                    "seconds a whole update would take on its way up in this round"),
+                                    "seconds to upload a whole update in this round"),
         "sketch": Signal("channel", ("reported",), "[64]", "after training", "-", "-", "random projection of the decoded update"),
         "last_layer": Signal("channel", ("enrolled", "reported"), "[d]", "after training", "-", "-",
-                             "weights and bias of the last linear layer, from the model sent and the decoded update; enrolled: the "
-                             "initial model's, the same for all"),
+                             "weights and bias of the last linear layer after training, from the model sent and the decoded update; "
+                             "enrolled: those of the initial model, the same for all"),
         "cosine": Signal("channel", ("reported",), "scalar", "after training", "-", "-",
-                         "cosine of the decoded update to the consensus of the rounds before, `0.9 old + 0.1 new` over the "
-                         "aggregated updates; absent before the first"),
-        "label_histogram": Signal("enrolment", ("enrolled",), "[C]", "-", "training labels, as the client has them (noisy)", "-",
+                         "cosine between the decoded update and the moving average `0.9 old + 0.1 new` of the aggregated updates of "
+                         "earlier rounds; absent in the first"),
+        "label_histogram": Signal("enrolment", ("enrolled",), "[C]", "-", "the client's own training labels (noisy)", "-",
                                   "counts per class, 32 bits each, sent once"),
         "num_examples": Signal("enrolment", ("enrolled",), "scalar", "-", "training samples", "-", "their number, sent once"),
     }
 )  # fmt: skip
-"""Every signal a rule may ask for, and what exactly it is."""
+"""All signals that a rule may ask for, with their definitions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ def _rising(ids: Ids) -> bool:
 
 
 def _at(column: NDArray[Any], at: Any) -> NDArray[Any]:
-    """``column[at]``; one number when the column is one number repeated."""
+    """Return ``column[at]``; a single number if the column repeats one number."""
     return np.asarray(column[0] if len(column) and column.strides == (0,) else column[at])
 
 
@@ -139,8 +139,8 @@ class Reports:
     Parameters
     ----------
     ids: int64 ``[n]``, distinct.
-    outcome: int8 ``[n]``, values of :class:`Outcome` (one value is repeated).
-    version .. bits_down: float64 ``[n]`` or None for all-absent; seconds and bits.
+    outcome: int8 ``[n]``, values of :class:`Outcome` (a single value is broadcast).
+    version .. bits_down: float64 ``[n]`` or None if all are absent; seconds and bits.
     signals: name -> ``[n]`` or ``[n, d]`` float64; NaN means absent.
 
     Raises
@@ -172,7 +172,7 @@ class Reports:
         for name in _NUMBERS:
             value = getattr(self, name)
             column = np.asarray(np.nan if value is None else value, dtype=np.float64)
-            put(self, name, np.broadcast_to(column, (n,)))  # an absent column is one number repeated: it costs nothing
+            put(self, name, np.broadcast_to(column, (n,)))  # an absent column is one number broadcast, which needs no memory
         signals = {name: np.asarray(value, dtype=np.float64) for name, value in self.signals.items()}
         for name, value in signals.items():
             if value.shape[:1] != (n,):
@@ -181,12 +181,12 @@ class Reports:
 
     @classmethod
     def empty(cls) -> Reports:
-        """No reports."""
+        """Return reports of no clients."""
         return cls(np.zeros(0, np.int64), np.zeros(0, np.int8))
 
     @classmethod
     def from_rows(cls, rows: Iterable[Report]) -> Reports:
-        """From single reports; a signal absent from a row is NaN there."""
+        """Return the reports with these rows; a signal that a row does not have is NaN there."""
         rows = list(rows)
         if not rows:
             return cls.empty()
@@ -209,7 +209,7 @@ class Reports:
         return len(self.ids)
 
     def __getitem__(self, which: ArrayLike | slice) -> Reports:
-        """The reports at these positions (slice, mask or indices)."""
+        """Return the reports at these positions (slice, mask or indices)."""
         at: Any = which if isinstance(which, slice) else np.asarray(which)
         return Reports(
             self.ids[at],
@@ -219,17 +219,17 @@ class Reports:
         )
 
     def of(self, *outcomes: Outcome) -> Reports:
-        """Only those with one of these outcomes."""
+        """Return the reports with one of these outcomes."""
         wanted = np.isin(self.outcome, [int(o) for o in outcomes])
         return self if wanted.all() else self[wanted]
 
     def signal(self, name: str) -> Floats:
-        """The column of one signal; NaN everywhere when nobody sent it."""
+        """Return the column of one signal; NaN if no client sent it."""
         value = self.signals.get(name)
         return np.full(len(self), np.nan) if value is None else value
 
     def rows(self) -> Iterator[Report]:
-        """One :class:`Report` after the other."""
+        """Yield one :class:`Report` per client."""
         for i in range(len(self)):
             yield Report(
                 int(self.ids[i]),
@@ -240,7 +240,7 @@ class Reports:
 
     @classmethod
     def concat(cls, parts: Sequence[Reports]) -> Reports:
-        """Several sets one after the other; clients must differ."""
+        """Return several sets of reports in one; clients must differ."""
         parts = [part for part in parts if len(part)]
         if not parts:
             return cls.empty()
@@ -311,8 +311,8 @@ class Cohort:
     4. ``observe(t, ...)`` with the cohort's own reports, outcome ``REHEARSED`` for accepted uploads. Model, server state and client
        states are then as before; only time has passed and bits were sent.
 
-    So ``y_k`` of a client is its loss in 3 minus its loss in 1. In rounds that are no rehearsal, the loss after the step is that
-    of the next round's probe.
+    So ``y_k`` of a client is its loss in 3 minus its loss in 1. In other rounds, the loss after the step is that of the
+    next round's probe.
     """
 
     ids: Ids

@@ -1,7 +1,7 @@
-"""Sketches: short random projections of long vectors that keep inner products right on average.
+"""Sketches: short random projections of long vectors that preserve inner products in expectation.
 
 The sparse Johnson-Lindenstrauss transform in its block form (Kane, Nelson, Journal of the ACM 61, 2014): a count-sketch per row.
-Row r sends coordinate i to the bucket ``h_r(i)`` with the sign ``s_r(i)``, and the rows stand side by side:
+Row r sends coordinate i to the bucket ``h_r(i)`` with the sign ``s_r(i)``, and the rows are concatenated:
 
     S x = 1 / sqrt(R) [ sum over i with h_r(i) = b of s_r(i) x_i ]   for r = 1..R, b = 1..W / R
 
@@ -29,12 +29,12 @@ SKETCHES: Mapping[str, int] = MappingProxyType({"sketch": 64, "gradient_sketch":
 ROWS = 4
 """R: rows of a sketch, non-zero numbers in each column of the projection."""
 _CHUNK = 1_000_000
-"""Coordinates that are added up together; bounds the scratch memory to 16 MB."""
+"""Coordinates summed at a time; limits temporary memory to 16 MB."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sketch:
-    """One fixed projection from ``size`` to ``width`` numbers.
+    """A fixed projection from ``size`` to ``width`` numbers.
 
     Parameters
     ----------
@@ -54,11 +54,11 @@ class Sketch:
 
     @classmethod
     def signal(cls, name: str, streams: Streams, size: int) -> Sketch:
-        """The projection that makes a signal: one per run, a function of its seed (purpose ``probe``)."""
+        """Return the projection of a signal: one per run, a function of its seed (purpose ``probe``)."""
         return cls(streams.key("probe").fold("sketch"), size, SKETCHES[name])
 
     def of(self, vector: ArrayLike) -> NDArray[np.float64]:
-        """``S x`` of a vector ``[D]``: float64 ``[W]``, whatever the vector's type."""
+        """Return ``S x`` of a vector ``[D]``: float64 ``[W]``, for any type of vector."""
         x = np.asarray(vector)
         codes = _codes(self.key, self.size, self.width)
         places = self.width // ROWS
@@ -74,7 +74,7 @@ class Sketch:
 
 @lru_cache(maxsize=4)
 def _codes(key: Key, size: int, width: int) -> NDArray[np.uint8]:
-    """``[R, D]`` bucket of every coordinate, plus ``W / R`` where its sign is -1."""
+    """Return the bucket of every coordinate ``[R, D]``, plus ``W / R`` if its sign is -1."""
     codes = key.fold(width).numpy().integers(0, 2 * (width // ROWS), size=(ROWS, size), dtype=np.uint8)
     codes.flags.writeable = False
     return codes

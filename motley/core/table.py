@@ -1,4 +1,4 @@
-"""ClientTable: one row per client, float columns, growing for ids not seen before."""
+"""A table with one row per client and float columns, which grows when new clients appear."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ __all__ = ["ClientTable"]
 
 @dataclass(frozen=True)
 class ClientTable:
-    """Columns about clients, as a value: writing returns a new table and leaves the old one as it was.
+    """An immutable table of clients: writing returns a new table.
 
     Parameters
     ----------
-    defaults: column -> the number an unseen client has there.
+    defaults: column -> the value for a client that has no row.
     ids: int64 ``[n]``, sorted, distinct.
     columns: column -> float64 ``[n]`` or ``[n, d]``.
 
@@ -36,7 +36,7 @@ class ClientTable:
         return len(self.ids)
 
     def _rows(self, ids: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_] | bool]:
-        """Positions of ``ids`` in the table and whether each is there."""
+        """Return the positions of ``ids`` in the table and whether each is present."""
         n = len(self.ids)
         if n and self.ids[0] == 0 and self.ids[-1] == n - 1:  # dense: the id is the row
             inside = (ids >= 0) & (ids < n)
@@ -46,9 +46,9 @@ class ClientTable:
         return at, (self.ids[at] == ids) if n else np.zeros(len(ids), bool)
 
     def get(self, name: str, ids: ArrayLike) -> NDArray[np.float64]:
-        """A column at these ids, ``[len(ids)]`` or ``[len(ids), d]``, read-only; the default where a client is unseen.
+        """Return a column at these ids, ``[len(ids)]`` or ``[len(ids), d]``, read-only; the default for clients without a row.
 
-        Asking for all clients of the table copies nothing. A column that was never written is ``[len(ids)]``.
+        Reading all clients of the table copies nothing. A column that was never written is ``[len(ids)]``.
 
         Raises
         ------
@@ -72,7 +72,7 @@ class ClientTable:
         return out
 
     def grow(self, ids: ArrayLike) -> ClientTable:
-        """The table with rows for these ids too."""
+        """Return the table with rows for these ids added."""
         wanted = np.atleast_1d(np.asarray(ids, dtype=np.int64))
         if len(self.ids):
             _, known = self._rows(wanted)
@@ -88,9 +88,9 @@ class ClientTable:
         return ClientTable(self.defaults, merged, columns)
 
     def put(self, ids: ArrayLike, values: Mapping[str, ArrayLike], keep_nan: bool = False) -> ClientTable:
-        """Write columns at distinct ids. A NaN leaves the old number, unless ``keep_nan``.
+        """Return the table with columns written at distinct ids. A NaN keeps the old value, unless ``keep_nan``.
 
-        A column has the width of what was first written to it; one number per client is written to every entry of a row.
+        The first write determines the width of a column; one number per client is written to every entry of a row.
 
         Raises
         ------
@@ -113,5 +113,5 @@ class ClientTable:
         return ClientTable(self.defaults, grown.ids, columns)
 
     def add(self, name: str, ids: ArrayLike, amount: ArrayLike = 1.0) -> ClientTable:
-        """Add to one column at distinct ids."""
+        """Return the table with ``amount`` added to one column at distinct ids."""
         return self.put(ids, {name: self.get(name, ids) + np.asarray(amount, dtype=np.float64)})

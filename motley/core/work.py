@@ -1,4 +1,4 @@
-"""How much local work a client does: batches, epochs, steps. Plain numbers, shared by the planner and the engines."""
+"""The amount of a client's local work in batches, epochs and steps, shared by the planner and the engines."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ __all__ = ["LocalWork"]
 
 @dataclass(frozen=True, slots=True)
 class LocalWork:
-    """The local work of a round: so many ``epochs`` over the client's data, or so many ``steps``.
+    """The local work of a round: a number of ``epochs`` over the client's data, or a number of ``steps``.
 
     Parameters
     ----------
     batch_size: samples per step; the last short batch of an epoch is kept.
-    epochs: passes over the client's own data; None when ``steps`` is given.
-    steps: steps whatever the client's size, passing over the data again as needed; None when ``epochs`` is given.
-    max_steps: cap on either.
-    drop_single: drop a last batch of one sample iff the client has at least two batches (models with BatchNorm); nothing is
+    epochs: passes over the client's data; None if ``steps`` is given.
+    steps: steps independent of the client's size, with as many passes over the data as needed; None if ``epochs`` is given.
+    max_steps: upper limit on either.
+    drop_single: drop a last batch of one sample if the client has at least two batches (models with BatchNorm); nothing is
         dropped with ``batch_size = 1``.
     """
 
@@ -41,7 +41,7 @@ class LocalWork:
                 raise ConfigError(f"got {value}; expected at least 1", f"local.{name}")
 
     def batches(self, examples: ArrayLike) -> NDArray[np.int64]:
-        """Batches in one epoch of clients with so many samples."""
+        """Return the number of batches in one epoch of clients with so many samples."""
         n = np.asarray(examples, dtype=np.int64)
         full, rest = np.divmod(n, self.batch_size)
         if self.drop_single:
@@ -49,7 +49,7 @@ class LocalWork:
         return full + (rest > 0)
 
     def total(self, examples: ArrayLike) -> NDArray[np.int64]:
-        """Local steps of a whole round's work; 0 for a client without samples."""
+        """Return the number of local steps in a whole round; 0 for a client without samples."""
         per_epoch = self.batches(examples)
         steps = per_epoch * self.epochs if self.epochs is not None else np.where(per_epoch > 0, self.steps or 0, 0)
         return steps if self.max_steps is None else np.minimum(steps, self.max_steps)

@@ -5,7 +5,7 @@ Compression*, IEEE INFOCOM 2023 (arXiv:2212.09483); journal form IEEE Transactio
 docs/methods/selectors.md#fedcg.
 
     cohort: facility location on the last known update vectors, exactly as DivFL's
-    min T  s.t.  tau_k + theta_k u_k <= T,   sum_k theta_k >= m budget,   least <= theta_k <= 1     motley.core.finishing
+    min T  s.t.  tau_k + theta_k u_k <= T,   sum_k theta_k >= m budget,   least <= theta_k <= 1     motley.core.upload_ratios
     theta_k = clip((T* - tau_k) / u_k, least, 1)                    Cohort.upload_ratio
 
 Symbols: ``tau_k`` seconds of the client's local work; ``u_k = s / B_k`` seconds of an uncompressed upload (s = 32 D bits);
@@ -52,10 +52,10 @@ from typing_extensions import override
 
 from motley.core.arrays import Floats, Ids
 from motley.core.errors import ConfigError
-from motley.core.finishing import Slack, time_for, upload_ratios
 from motley.core.paper import Paper
 from motley.core.records import Cohort, Outcome, Reports, SelectionContext, SignalRequirements
 from motley.core.table import ClientTable
+from motley.core.upload_ratios import Slack, finish_time, upload_ratios
 from motley.selectors.base import SelectionRule
 from motley.selectors.common.client_signals import usable_seconds
 from motley.selectors.common.facility import Vectors, cover, distances, known_vectors, put_vectors
@@ -165,7 +165,7 @@ class FedCG(SelectionRule[ClientTable]):
         """Return the seconds after which a candidate is dropped; at least those of the m fastest."""
         known = ~np.isnan(compute_s + upload_s)
         tau, u = compute_s[known], upload_s[known]
-        limit = PATIENCE * time_for(tau, u, self.budget, 0.0) if known.any() else np.inf
+        limit = PATIENCE * finish_time(tau, u, self.budget, 0.0) if known.any() else np.inf
         return max(limit, float(np.partition(floor, len(known) - 1)[len(known) - 1]))
 
     @override

@@ -1,4 +1,4 @@
-"""FedCG: selection and coupling; its program is tested with motley.core.finishing."""
+"""FedCG: selection and coupling; its program is tested in tests/core/test_upload_ratios.py."""
 
 import numpy as np
 import pytest

@@ -6,7 +6,7 @@ IEEE INFOCOM 2023 (arXiv:2212.09483). Reference: docs/methods/compression.md#fed
     min T  s.t.  a_k + theta_k r_k <= T,   sum_k w_k (1 - theta_k) <= eps,   least <= theta_k <= 1
 
 Symbols: ``a_k`` seconds of local work; ``r_k = 32 D / B_k``; ``w_k`` weight of the error, sum 1; ``eps = 1 - theta_t``, so with equal
-weights the mean share is the budget. Solved in closed form by :mod:`motley.core.finishing`.
+weights the mean share is the budget. Solved in closed form by :mod:`motley.core.upload_ratios`.
 
 State, plain arrays, with ``weights = "last_update"`` only: ``ids`` [n] and ``square`` [n], the squared norm of each client's last
 accepted update, renewed with every server step. It holds those who took part.
@@ -35,8 +35,8 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from motley.core.arrays import Floats
-from motley.core.finishing import Slack, upload_ratios
 from motley.core.records import Reports
+from motley.core.upload_ratios import Slack, upload_ratios
 from motley.transport.allocators.base import (
     LEAST,
     AllocationContext,

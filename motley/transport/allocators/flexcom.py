@@ -39,8 +39,8 @@ import numpy as np
 
 from motley.core.arrays import Floats
 from motley.core.errors import ConfigError
-from motley.core.finishing import ratios_by, time_for
 from motley.core.records import Reports
+from motley.core.upload_ratios import finish_time, ratios_for
 from motley.transport.allocators.base import (
     LEAST,
     AllocationContext,
@@ -105,7 +105,7 @@ class FlexCom(Allocator):
     def _by_traffic(self, gain: Floats, theta: float) -> Floats:
         """``clip(c g_k)`` is what a client without local work whose upload takes 1 / g_k sends by the moment c."""
         idle = np.zeros(len(gain))
-        return ratios_by(time_for(idle, 1.0 / gain, theta, self.least), idle, 1.0 / gain, self.least)
+        return ratios_for(finish_time(idle, 1.0 / gain, theta, self.least), idle, 1.0 / gain, self.least)
 
     def _by_error(self, gain: Floats, error: Floats, theta: float) -> Floats:
         """The smallest c whose error is at most that of ``theta`` for everybody."""

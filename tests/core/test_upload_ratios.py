@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from motley.core.finishing import ratios_by, time_for, upload_ratios
+from motley.core.upload_ratios import finish_time, ratios_for, upload_ratios
 
 TAU, U = np.array([5.0, 10, 12]), 40.0 / np.array([1.0, 4, 2])
 
@@ -114,9 +114,9 @@ def test_the_weighted_program_against_a_solver(seed):
 
 def test_time_alone_knows_no_smallest_upload():
     """Where least alone is more than the budget there is no root; the shares of a moment are cut at both ends."""
-    assert time_for(TAU, U, 0.4, 0.5) == 0.0
-    np.testing.assert_allclose(ratios_by(15.0, TAU, U, 0.2), [0.25, 0.5, 0.2])
-    assert ratios_by(100.0, TAU, U, 0.2).tolist() == [1, 1, 1]
+    assert finish_time(TAU, U, 0.4, 0.5) == 0.0
+    np.testing.assert_allclose(ratios_for(15.0, TAU, U, 0.2), [0.25, 0.5, 0.2])
+    assert ratios_for(100.0, TAU, U, 0.2).tolist() == [1, 1, 1]
 
 
 def test_slack_is_spent_or_spared():
