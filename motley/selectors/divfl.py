@@ -59,7 +59,8 @@ from motley.core.paper import Paper
 from motley.core.records import Cohort, Outcome, Reports, SelectionContext, SignalRequirements
 from motley.core.table import ClientTable
 from motley.selectors.base import SelectionRule
-from motley.selectors.common.facility import Vectors, cover, distances, known_vectors, put_vectors
+from motley.selectors.common.client_signals import known_vectors, put_vectors
+from motley.selectors.common.facility import Vectors, cover, distances
 from motley.selectors.common.sampling import Ties
 
 __all__ = ["DivFL"]

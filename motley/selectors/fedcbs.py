@@ -49,7 +49,7 @@ from motley.core.paper import Paper
 from motley.core.records import Cohort, Outcome, Reports, SelectionContext, SignalRequirements
 from motley.core.table import ClientTable
 from motley.selectors.base import SelectionRule
-from motley.selectors.common.client_signals import dispatched
+from motley.selectors.common.client_signals import dispatched, known_vectors
 from motley.selectors.common.sampling import probability_notes, softmax, with_replacement
 
 __all__ = ["FedCBS", "qcid"]
@@ -148,11 +148,5 @@ def qcid(counts: Floats) -> float:
 
 def _counts(clients: ClientTable, available: Ids) -> Floats:
     """Return the label counts ``[K_A, B]``; the mean of the others for a client without a histogram, ones if nobody has one."""
-    labels = clients.get("labels", available)
-    if labels.ndim == 1:
-        return np.ones((len(available), 1))
-    missing = np.isnan(labels[:, 0])
-    if not missing.any():
-        return labels
-    mean = np.ones(labels.shape[1]) if missing.all() else labels[~missing].mean(axis=0)
-    return np.where(missing[:, None], mean, labels)
+    counts, known = known_vectors(clients, "labels", available)
+    return counts if known.any() else np.ones(counts.shape)

@@ -57,8 +57,8 @@ from motley.core.records import Cohort, Outcome, Reports, SelectionContext, Sign
 from motley.core.table import ClientTable
 from motley.core.upload_ratios import Slack, finish_time, upload_ratios
 from motley.selectors.base import SelectionRule
-from motley.selectors.common.client_signals import usable_seconds
-from motley.selectors.common.facility import Vectors, cover, distances, known_vectors, put_vectors
+from motley.selectors.common.client_signals import known_vectors, put_vectors, usable_seconds
+from motley.selectors.common.facility import Vectors, cover, distances
 from motley.selectors.common.sampling import Ties
 
 __all__ = ["FedCG"]

@@ -56,7 +56,7 @@ from motley.core.paper import Paper
 from motley.core.records import Cohort, Outcome, Reports, SelectionContext, SignalRequirements
 from motley.core.table import ClientTable
 from motley.selectors.base import SelectionRule
-from motley.selectors.common.client_signals import filled
+from motley.selectors.common.client_signals import filled, put_vectors
 from motley.selectors.common.clustering import k_means
 from motley.selectors.common.sampling import probability_notes, successive_draws
 
@@ -155,13 +155,7 @@ class FedSTaS(SelectionRule[ClientTable]):
     @override
     def observe(self, state: ClientTable, round: int, reports: Reports) -> ClientTable:
         measured = reports.of(Outcome.PROBED if self.probe == "all" else Outcome.ACCEPTED)
-        sketch = measured.signal("gradient_sketch")
-        if sketch.ndim == 1:
-            return state
-        good = np.isfinite(sketch).all(axis=1)
-        if not good.any():
-            return state
-        return state.put(measured.ids[good], {"sketch": np.clip(sketch[good], -LARGEST, LARGEST)})
+        return put_vectors(state, "sketch", measured, "gradient_sketch", LARGEST)
 
 
 def spreads(points: Floats, label: Ints) -> Floats:

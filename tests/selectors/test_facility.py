@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from motley.core.records import Outcome, Reports
 from motley.core.table import ClientTable
 from motley.selectors.common import facility
-from motley.selectors.common.facility import EXACT, cover, distances, known_vectors, put_vectors
+from motley.selectors.common.client_signals import known_vectors, put_vectors
+from motley.selectors.common.facility import EXACT, cover, distances
 
 LINE = np.array([0.0, 1, 3, 10, 12, 13, 20])[:, None]
 

@@ -1,4 +1,4 @@
-"""Readings of reports that several rules share: data sizes, durations, losses, and what replaces a missing number.
+"""Readings of reports that several rules share: data sizes, durations, losses, vectors, and missing numbers.
 
 An absent number is NaN everywhere. Sizes are counts of samples, durations are seconds.
 """
@@ -9,13 +9,13 @@ from typing import Literal
 
 import numpy as np
 
-from motley.core.arrays import Floats, Ids
+from motley.core.arrays import Bools, Floats, Ids
 from motley.core.records import Outcome, Reports
 from motley.core.table import ClientTable
 
 __all__ = [
-    "ESTIMATES", "PHASES", "SIZE", "dispatched", "estimated_s", "filled", "measured_s", "normalised_loss", "put_sizes", "shares",
-    "sizes", "usable_seconds",
+    "ESTIMATES", "PHASES", "SIZE", "dispatched", "estimated_s", "filled", "known_vectors", "measured_s", "normalised_loss",
+    "put_sizes", "put_vectors", "shares", "sizes", "usable_seconds",
 ]  # fmt: skip
 
 SIZE = "num_examples"
@@ -24,7 +24,7 @@ PHASES = ("download", "compute", "upload")
 ESTIMATES = frozenset(f"{phase}_estimate_s" for phase in PHASES)
 """Signals with the planner's estimate of the seconds of each phase; they cost no traffic."""
 LARGEST = 1e15
-"""Sizes and durations above it count as it: their sums and squares stay finite."""
+"""Sizes, durations and entries of vectors above it count as it: sums and squares stay finite, distances also in float32."""
 
 
 def dispatched(reports: Reports) -> Reports:
@@ -81,6 +81,27 @@ def shares(table: ClientTable, ids: Ids) -> Floats:
     n = sizes(table, ids)
     total = n.sum()
     return n / total if total > 0 else np.full(len(ids), 1.0 / max(len(ids), 1))
+
+
+def put_vectors(table: ClientTable, column: str, reports: Reports, signal: str, largest: float = LARGEST) -> ClientTable:
+    """Return the table with these reports' vectors, entries cut at ``largest``; one with an absent number is left out whole."""
+    vectors = reports.signal(signal)
+    vectors = vectors[:, None] if vectors.ndim == 1 else vectors
+    whole = ~np.isnan(vectors).any(axis=1)
+    if not whole.any():
+        return table
+    return table.put(reports.ids[whole], {column: np.clip(vectors[whole], -largest, largest)})
+
+
+def known_vectors(table: ClientTable, column: str, ids: Ids) -> tuple[Floats, Bools]:
+    """Return vectors ``[n, d]`` and which are known, ``[n]``; an unknown one is the mean of the known (0 if there are none)."""
+    vectors = table.get(column, ids)
+    vectors = vectors.reshape(len(ids), -1)
+    known = ~np.isnan(vectors[:, 0])
+    if known.all():
+        return vectors, known
+    mean = vectors[known].mean(axis=0) if known.any() else np.zeros(vectors.shape[1])
+    return np.where(known[:, None], vectors, mean), known
 
 
 def usable_seconds(values: Floats) -> Floats:

@@ -16,17 +16,13 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from motley.core.arrays import Bools, Floats, Ids, Ints
-from motley.core.records import Reports
-from motley.core.table import ClientTable
+from motley.core.arrays import Floats, Ints
 
-__all__ = ["Cover", "Vectors", "cover", "distances", "known_vectors", "put_vectors"]
+__all__ = ["Cover", "Vectors", "cover", "distances"]
 
 Positions = Ints
 Vectors = Literal["gradient_sketch", "gradient"]
 
-LARGEST = 1e15
-"""Entries beyond it, of runs that diverge, count as it: squared distances stay finite in float32."""
 TIE = 1e-6
 """Gains closer than this share of the largest distance are ties: rounding does not decide between equals."""
 EXACT = 1e9
@@ -44,27 +40,6 @@ class Cover(NamedTuple):
     at: Positions
     objective: Floats
     nearest: Positions
-
-
-def put_vectors(table: ClientTable, column: str, reports: Reports, signal: str) -> ClientTable:
-    """Return the table with these reports' vectors; a vector with an absent number is left out and the previous one stays."""
-    vectors = reports.signal(signal)
-    vectors = vectors[:, None] if vectors.ndim == 1 else vectors
-    whole = ~np.isnan(vectors).any(axis=1)
-    if not whole.any():
-        return table
-    return table.put(reports.ids[whole], {column: np.clip(vectors[whole], -LARGEST, LARGEST)})
-
-
-def known_vectors(table: ClientTable, column: str, ids: Ids) -> tuple[Floats, Bools]:
-    """Return vectors ``[n, d]`` and which are known, ``[n]``; an unknown one is the mean of the known (0 if there are none)."""
-    vectors = table.get(column, ids)
-    vectors = vectors.reshape(len(ids), -1)
-    known = ~np.isnan(vectors[:, 0])
-    if known.all():
-        return vectors, known
-    mean = vectors[known].mean(axis=0) if known.any() else np.zeros(vectors.shape[1])
-    return np.where(known[:, None], vectors, mean), known
 
 
 def distances(vectors: Floats, candidates: Positions) -> NDArray[np.float32]:
