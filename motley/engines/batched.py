@@ -26,9 +26,9 @@ from motley.tasks.flat import construct
 
 __all__ = ["Batched", "Vmap", "bounded"]
 
-_CHUNK_WEIGHTS = 400_000
+CHUNK_WEIGHTS = 400_000
 """Weights of a chunk at most: 1.6 megabytes in float32, about what a core's own cache holds."""
-_SCHEDULE_PLACES = 4_000_000
+SCHEDULE_PLACES = 4_000_000
 """Places of a chunk's batch schedule at most, padding included: about 100 MB while it is made."""
 
 
@@ -40,7 +40,7 @@ def bounded(group: list[int], jobs: Sequence[Job], batch_size: int) -> Iterator[
     group: indices into ``jobs``, longest first. batch_size: samples of a full batch.
     """
     places = jobs[group[0]].steps * len(group) * batch_size
-    if len(group) == 1 or places <= _SCHEDULE_PLACES:
+    if len(group) == 1 or places <= SCHEDULE_PLACES:
         yield group
     else:
         middle = len(group) // 2
@@ -91,7 +91,7 @@ class _Batched(LocalEngine):
 
         With one chunk each, jobs are dealt out evenly. With more, neighbours share a chunk, since their numbers of steps are similar.
         """
-        largest = max(1, _CHUNK_WEIGHTS // self.client.model.layout.size)
+        largest = max(1, CHUNK_WEIGHTS // self.client.model.layout.size)
         rounds = -(-len(order) // (largest * self._workers))
         if rounds <= 1:
             return [order[w :: self._workers] for w in range(min(self._workers, len(order)))]

@@ -33,11 +33,11 @@ from motley.tasks.base import ModelState
 
 __all__ = ["Distributed"]
 
-_PAYS = 20_000_000
+SPREAD_FROM = 20_000_000
 """Weights times samples of a worker's part from which measuring in workers is faster than sending the model there: milliseconds."""
 _CHUNKS = 4
 """Chunks for every worker where clients are trained one by one, so that a worker that finishes early takes more of them."""
-_CHUNK_WEIGHTS = 8_000_000
+CHUNK_WEIGHTS = 8_000_000
 """Weights of a chunk's results at most, unless one client has more: 32 megabytes in float32."""
 
 
@@ -165,7 +165,7 @@ class Distributed(Engine, Generic[Shared]):
         """Deal the jobs of a window out evenly, longest first: one chunk for every worker where clients are batched, unless these
         are too large; a few where clients are trained one by one."""
         order = sorted(some, key=lambda i: -jobs[i].steps)
-        rounds = -(-len(order) * self.setting.task.layout.size // (_CHUNK_WEIGHTS * self.workers))
+        rounds = -(-len(order) * self.setting.task.layout.size // (CHUNK_WEIGHTS * self.workers))
         count = min(len(order), self.workers * max(rounds, 1 if self._batches else _CHUNKS))
         return [order[part::count] for part in range(count)]
 
@@ -224,7 +224,7 @@ class Distributed(Engine, Generic[Shared]):
 
     def _parts(self, samples: int, most: int) -> int:
         """Return the number of parts into which to cut the measuring of so many samples; 1: it is done in this process."""
-        return max(1, min(self.workers, most, samples * self.setting.task.layout.size // _PAYS))
+        return max(1, min(self.workers, most, samples * self.setting.task.layout.size // SPREAD_FROM))
 
     @cached_property
     def _local(self) -> Sequential:

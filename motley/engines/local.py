@@ -31,7 +31,7 @@ _NO_KEY = Key(0)  # all samples are measured: nothing is drawn
 SMALL = 100_000
 """Weights up to which a model without convolutions is computed on one torch thread: its operations are too short to share."""
 
-_WINDOW_WEIGHTS = 64_000_000
+WINDOW_WEIGHTS = 64_000_000
 """Weights of the results that may be in memory before they are taken: 256 MB in float32."""
 
 
@@ -55,7 +55,7 @@ def window_of(setting: Setting, workers: int) -> int:
     """Return the number of jobs that are trained together, such that their results fit in memory."""
     with_gradient = "gradient" in setting.algorithm.correction.pre_training
     each = setting.task.layout.size * (4 if with_gradient else 1)  # a float64 row, and a copy, beside the result
-    return max(2 * workers, _WINDOW_WEIGHTS // each)
+    return max(2 * workers, WINDOW_WEIGHTS // each)
 
 
 class LocalEngine(Engine):

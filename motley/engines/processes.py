@@ -52,13 +52,6 @@ def _receive(connection: socket.socket, count: int) -> list[int]:
     return descriptors
 
 
-def _processor_time(pid: int) -> str:
-    """Return the user and system time of a process, in clock ticks; empty when it is gone."""
-    with suppress(OSError):
-        return " ".join(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13])
-    return ""
-
-
 _idle: list[_ProcessWorker] | None = None  # workers that wait for another engine; None: workers end with their engine
 
 
@@ -82,21 +75,17 @@ class _ProcessWorker(RemoteWorker[SharedObject]):
     """A worker process with so many torch threads, and the socket to it. ``setting`` and ``device`` may change between engines."""
 
     def __init__(self, threads: int) -> None:
-        self.threads, self.closed = threads, False
-        self.setting, self.device = SharedObject(None), SharedObject(None)
-        self._connection: socket.socket | None = None
-        self._state, self._calling = threading.Lock(), threading.Lock()
+        self.threads, self.setting, self.device = threads, SharedObject(None), SharedObject(None)
+        self._calling = threading.Lock()
+        self._spawn()
 
     @override
     def start(self) -> None:
-        with self._state:
-            if self.closed:
-                raise WorkerDied("with its engine")
-            if self._connection is None or self._process.poll() is not None:
-                self._disconnect()
-                self._spawn()
-            with suppress(OSError):  # a process that is gone is found by the first call
-                self._send(self.setting, self.device)
+        if self._process.poll() is not None:
+            self._connection.close()
+            self._spawn()
+        with suppress(OSError):  # a process that is gone is found by the first call
+            self._send(self.setting, self.device)
 
     def _spawn(self) -> None:
         self._connection, theirs = socket.socketpair()
@@ -113,32 +102,32 @@ class _ProcessWorker(RemoteWorker[SharedObject]):
             )
 
     def _send(self, shared: SharedObject, own: SharedObject) -> None:
-        if self._connection is not None:
-            socket.send_fds(self._connection, [b"!"], [shared.descriptor, own.descriptor])
+        socket.send_fds(self._connection, [b"!"], [shared.descriptor, own.descriptor])
 
     @override
     def execute(self, call: WorkerCall, shared: SharedObject) -> Any:
         with self._calling:
-            if self.closed or self._connection is None:
-                raise WorkerDied("with its engine")
             try:
                 self._send(shared, SharedObject(call))
-                answer = self._answer(self._connection)
+                return unwrap(from_memory(self._answer()))
             except (EOFError, OSError):
-                raise WorkerDied(self._kill()) from None
-        return unwrap(from_memory(answer))
+                how = self._kill()
+                self._connection.close()
+                raise WorkerDied(how) from None
 
-    def _answer(self, connection: socket.socket) -> int:
+    def _answer(self) -> int:
+        """Wait for the descriptor of an answer; give up a process that uses no processor time for too long."""
         used, since = "", time.monotonic()
         while True:
             try:
-                return _receive(connection, 1)[0]
+                return _receive(self._connection, 1)[0]
             except TimeoutError:
-                now = _processor_time(self._process.pid)
+                fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
+                now = " ".join(fields[11:13])  # user and system time
                 used, since = (used, since) if now == used else (now, time.monotonic())
-            if time.monotonic() > since + PATIENCE_S:
-                self._kill()
-                raise WorkerDied(f"given up after {PATIENCE_S:g} s without processor time")
+                if time.monotonic() > since + PATIENCE_S:
+                    self._kill()
+                    raise WorkerDied(f"given up after {PATIENCE_S:g} s without processor time") from None
 
     def _kill(self) -> str:
         """End the process; return how it ended, in words."""
@@ -146,20 +135,14 @@ class _ProcessWorker(RemoteWorker[SharedObject]):
         code = self._process.wait()
         return f"by signal {-code}" if code < 0 else f"with exit code {code}"
 
-    def _disconnect(self) -> None:
-        with self._calling:  # a thread that waits for an answer first notices that the process is gone
-            if self._connection is not None:
-                self._connection.close()
-
     @override
     def close(self) -> None:
-        with self._state:
-            self.closed = True
-            if _idle is not None and not self._calling.locked() and self._process.poll() is None:
-                _idle.append(self)
-            else:
-                self._kill()
-                self._disconnect()
+        if _idle is not None and not self._calling.locked() and self._process.poll() is None:
+            _idle.append(self)
+        else:
+            self._kill()
+            with self._calling:  # a thread that waits for an answer first notices that the process is gone
+                self._connection.close()
 
 
 class Processes(Distributed[SharedObject]):
@@ -188,7 +171,7 @@ class Processes(Distributed[SharedObject]):
         if fit and _idle is not None:
             _idle.remove(worker)
         device = f"cuda:{number % torch.cuda.device_count()}" if self.setting.device == "cuda" else None
-        worker.setting, worker.device, worker.closed = setting, SharedObject(device), False
+        worker.setting, worker.device = setting, SharedObject(device)
         return worker
 
     @classmethod

@@ -11,7 +11,6 @@ import importlib.util
 import logging
 import os
 import socket
-import threading
 from collections.abc import Callable
 from typing import Any, ClassVar, Literal
 
@@ -127,17 +126,13 @@ class _ActorWorker(RemoteWorker[Any]):
     def __init__(self, setting: Any, threads: int, device: str | None) -> None:
         self._setting, self._threads, self._device = setting, threads, device
         self._actor: Any = None
-        self._lock, self._closed = threading.Lock(), False
 
     @override
     def start(self) -> None:
-        with self._lock:
-            if self._closed:
-                raise WorkerDied("with its engine")
-            self._kill()
-            gpus = 0 if self._device is None else 1
-            kind = _ray().remote(_Actor).options(num_cpus=self._threads, num_gpus=gpus, max_restarts=0)
-            self._actor = kind.remote(self._setting, self._threads, self._device)
+        self.close()
+        gpus = 0 if self._device is None else 1
+        kind = _ray().remote(_Actor).options(num_cpus=self._threads, num_gpus=gpus, max_restarts=0)
+        self._actor = kind.remote(self._setting, self._threads, self._device)
 
     @override
     def execute(self, call: WorkerCall, shared: Any) -> Any:
@@ -154,11 +149,6 @@ class _ActorWorker(RemoteWorker[Any]):
 
     @override
     def close(self) -> None:
-        with self._lock:
-            self._closed = True
-            self._kill()
-
-    def _kill(self) -> None:
         actor, self._actor = self._actor, None
         if actor is not None and _ray().is_initialized():
             _ray().kill(actor)

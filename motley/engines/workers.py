@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -106,7 +107,7 @@ class RemoteWorker(ABC, Generic[Shared]):
 
     @abstractmethod
     def start(self) -> None:
-        """Start the worker, or a fresh one in place of a dead one. Raises WorkerDied after :meth:`close`."""
+        """Start the worker, or a fresh one in place of a dead one."""
 
     @abstractmethod
     def execute(self, call: WorkerCall, shared: Shared) -> Any:
@@ -119,7 +120,7 @@ class RemoteWorker(ABC, Generic[Shared]):
 
     @abstractmethod
     def close(self) -> None:
-        """End the worker at once; a call under way raises WorkerDied."""
+        """End the worker at once; a call under way, and any later one, raises WorkerDied."""
 
 
 class WorkerPool(Generic[Shared]):
@@ -133,6 +134,7 @@ class WorkerPool(Generic[Shared]):
     def __init__(self, workers: Sequence[RemoteWorker[Shared]], on_close: Callable[[], None]) -> None:
         self._workers, self._on_close = workers, on_close
         self._threads = ThreadPool(workers)
+        self._lock, self._closed = threading.Lock(), False
         for worker in workers:
             worker.start()
 
@@ -159,7 +161,10 @@ class WorkerPool(Generic[Shared]):
             try:
                 return worker.execute(call, shared)
             except WorkerDied as death:
-                worker.start()
+                with self._lock:
+                    if self._closed:
+                        raise
+                    worker.start()
                 if deaths == MAX_DEATHS:
                     raise EngineError(
                         f"{MAX_DEATHS} workers died one after the other over {call.about} (the last one {death}); if memory ran "
@@ -169,7 +174,9 @@ class WorkerPool(Generic[Shared]):
 
     def close(self) -> None:
         """End the workers and the threads."""
-        for worker in self._workers:
-            worker.close()
+        with self._lock:
+            self._closed = True
+            for worker in self._workers:
+                worker.close()
         self._threads.close()
         self._on_close()

@@ -294,8 +294,8 @@ def test_engines_have_names():
 def test_large_cohorts_are_worked_off_in_windows(setting, jobs, download, monkeypatch):
     s = setting(mlp, threads=2)
     whole = deltas(Batched(s), jobs(s), download(s))
-    monkeypatch.setattr("motley.engines.local._WINDOW_WEIGHTS", 3 * whole.shape[1])
-    monkeypatch.setattr("motley.engines.batched._CHUNK_WEIGHTS", whole.shape[1])
+    monkeypatch.setattr("motley.engines.local.WINDOW_WEIGHTS", 3 * whole.shape[1])
+    monkeypatch.setattr("motley.engines.batched.CHUNK_WEIGHTS", whole.shape[1])
     torch.testing.assert_close(deltas(Batched(s), jobs(s), download(s)), whole, rtol=1e-10, atol=1e-12)
 
 
@@ -323,7 +323,7 @@ def test_modules_that_view_their_activations_run_too(setting, jobs, download):
 def test_one_long_job_does_not_make_a_long_schedule_for_everybody(setting, jobs, download, monkeypatch):
     s = setting(mlp, threads=1)
     whole = deltas(Batched(s), jobs(s), download(s))
-    monkeypatch.setattr("motley.engines.batched._SCHEDULE_PLACES", 60)
+    monkeypatch.setattr("motley.engines.batched.SCHEDULE_PLACES", 60)
     engine = Batched(s)
     work = sorted(jobs(s), key=lambda job: -job.steps)
     parts = list(bounded(list(range(8)), work, batch_size=5))

@@ -150,7 +150,7 @@ def test_who_kills_every_worker_ends_the_run_with_a_sentence(setting, jobs, down
 
 
 def test_measuring_spread_is_measuring(setting, download, monkeypatch):
-    monkeypatch.setattr("motley.engines.distributed._PAYS", 1)
+    monkeypatch.setattr("motley.engines.distributed.SPREAD_FROM", 1)
     monkeypatch.setitem(motley.engines.distributed.CHUNK, False, 20)
     monkeypatch.setitem(motley.engines.distributed.CHUNK, True, 20)
     s = setting(mlp)
@@ -174,7 +174,7 @@ def test_measuring_spread_is_measuring(setting, download, monkeypatch):
 
 def test_the_data_lie_in_memory_once(setting, download, monkeypatch):
     """48 MB of samples: all workers map the same block, and none has a copy of its own."""
-    monkeypatch.setattr("motley.engines.distributed._PAYS", 1)
+    monkeypatch.setattr("motley.engines.distributed.SPREAD_FROM", 1)
     s = setting(mlp, (6,), sizes=(500_000, 500_000))
     engine, sent = TwoProcesses(s), download(s)
     try:

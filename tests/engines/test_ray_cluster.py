@@ -113,7 +113,7 @@ def test_agrees_with_the_reference(setting, jobs, download, engine_on_cluster, m
 
 @ray
 def test_probes_and_evaluations_agree(setting, download, engine_on_cluster, monkeypatch):
-    monkeypatch.setattr("motley.engines.distributed._PAYS", 1)
+    monkeypatch.setattr("motley.engines.distributed.SPREAD_FROM", 1)
     monkeypatch.setattr("motley.engines.distributed.CHUNK", {False: 20, True: 20})
     s = with_validation(setting(mlp))
     sent, engine, key, want = download(s), engine_on_cluster(s), Key(0).fold("probe"), dict.fromkeys(MEASURED)

@@ -273,6 +273,6 @@ def test_windows_keep_signals_with_their_clients(setting, jobs, download, monkey
     s = with_validation(setting(MODELS["mlp"][0], loss=FlashRobust(), threads=2))
     sent = download(s)
     whole = [t.signals for t in Sequential(s).train(jobs(s), sent, {}, REPORTED)]
-    monkeypatch.setattr("motley.engines.local._WINDOW_WEIGHTS", 1)
+    monkeypatch.setattr("motley.engines.local.WINDOW_WEIGHTS", 1)
     for a, b in zip(whole, engine(s).train(jobs(s), sent, {}, REPORTED), strict=True):
         assert b.signals == pytest.approx(a, rel=1e-9, nan_ok=True)
