@@ -1,9 +1,9 @@
 """Bits that other encodings of an update would take: columns of the comparison with the wire format, never what a run bills, because
 their lengths depend on values.
 
-Specification: optimisation-and-compression C3, C6. Bits, without heads; ``size`` N, ``kept`` kappa, values of 32 bits.
+Reference: docs/methods/compression.md#bits. Bits, without heads; ``size`` N, ``kept`` kappa, values of 32 bits.
 
-    seed convention   32 theta N                                  positions are free
+    papers' account   32 theta N                                  positions are free
     list              kappa (32 + ceil(log2 N))
     bitmap            32 kappa + N
     dense             32 N

@@ -1,4 +1,4 @@
-"""FedDF: the worked numbers of optimisation-and-compression A9, its edges, and the traps of weighting and early stopping."""
+"""FedDF: the worked numbers of docs/methods/algorithms.md#feddf, its edges, and the traps of weighting and early stopping."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HELD = (ones(2), torch.tensor([0, 1]))
 def test_logits_are_averaged_before_the_softmax():
     """Logits (2, 0), (0, 0): mean (1, 0), softmax (e/(e+1), 1/(e+1)) = (.731059, .268941). The average of the two softmaxes
     (.880797, .119203), (.5, .5) would be (.690399, .309601). KL to a uniform student: .731059 ln(1.462117) + .268941 ln(.537883)
-    = .277753 - .166810 = .110944 (A9 iii)."""
+    = .277753 - .166810 = .110944."""
     q = ensemble([model(2.0, 0.0), model(0.0, 0.0)], ones(1), network())
     assert q[0].tolist() == pytest.approx([0.731059, 0.268941], abs=5e-7)
     assert divergence(q)(torch.zeros(1, 2).double()).item() == pytest.approx(0.110944, abs=5e-7)
@@ -36,7 +36,7 @@ def test_temperature_divides_logits_on_both_sides_and_multiplies_nothing():
 
 
 def test_identical_teachers_and_student_have_nothing_to_learn():
-    """Loss and gradient are 0 up to rounding (A9 ii)."""
+    """Loss and gradient are 0 up to rounding."""
     torch.manual_seed(0)
     net = FlatNetwork(lambda: nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 5)), torch.float64)
     same = net.flat.state()

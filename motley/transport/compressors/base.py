@@ -5,7 +5,7 @@ few bits*. A compressor sees the flat vector over trainable parameters only (doc
 once.
 
 ``theta`` is the share of the vector that may travel; ``kept = max(1, min(D, ceil(theta D - 1e-6)))``. Randomness
-comes from a key alone, so a form drawn on the drawing board is the form that travels.
+comes from a key alone, so the spec that was planned is the spec that travels.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Compressor(ABC):
         """
 
     def curvature_layers(self, ratio: float, layout: Layout, key: Key, client_state: Tensors | None) -> tuple[str, ...]:
-        """Layers whose curvature must be measured before the engine lets the client go. Asked on the drawing board."""
+        """Layers whose curvature must be measured before a client's training ends. Asked when a cohort is planned."""
         return ()
 
     def next_state(self, packet: Packet, layout: Layout) -> Tensors:
