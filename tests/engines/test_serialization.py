@@ -16,8 +16,8 @@ from motley.algorithms.fedavg import Average
 from motley.algorithms.losses import CrossEntropy
 from motley.core.keys import Key
 from motley.engines.serialization import from_memory, to_memory, unsendable, unwrap, wrap
-from motley.experiments.build import task_of
 from motley.experiments.config import Experiment
+from motley.experiments.data import task_of
 from motley.tasks.flat import construct, layout_of
 from motley.tasks.own import own_task
 

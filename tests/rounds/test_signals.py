@@ -13,7 +13,8 @@ from motley.core import codec
 from motley.core.errors import ConfigError
 from motley.core.records import SIGNALS, Cohort, Outcome, Reports, SelectionContext, SignalRequirements
 from motley.core.sketch import Sketch
-from motley.experiments.build import _check_selector, build
+from motley.experiments.build import build
+from motley.experiments.checks import check_selector
 from motley.experiments.config import Experiment
 from motley.rounds.loop import RoundLoop
 from motley.selectors.base import SelectionRule, Selector
@@ -288,7 +289,7 @@ def test_every_signal_there_is_reaches_a_rule_on_every_engine(engine: str) -> No
         "engine": engine, "local": {"batch_size": 10, "optimizer": {"name": "sgd", "lr": 0.01}, "max_steps": 5},
     }  # fmt: skip
     simulation, seen, _ = _watched(Curious(**told, batches=2), **keys)
-    _check_selector(_experiment(**keys), simulation.selector, "uniform", simulation.federation, frozenset({"delta"}))
+    check_selector(_experiment(**keys), simulation.selector, "uniform", simulation.federation, frozenset({"delta"}))
     simulation.step()
     simulation.step()
     whole = {when: next(r for _, r in reversed(seen) if r.outcome[0] == kind) for when, kind in
@@ -322,7 +323,7 @@ def test_what_nobody_can_tell_is_refused(rule: Curious, keys: dict[str, Any], me
     experiment = _experiment(**keys)
     named = experiment.model_copy(update={"selector": {"name": "curious"}})
     with pytest.raises(ConfigError, match=message):
-        _check_selector(named, Selector(rule), "uniform", build(experiment).federation, frozenset({"delta"}))
+        check_selector(named, Selector(rule), "uniform", build(experiment).federation, frozenset({"delta"}))
 
 
 def test_a_validation_part_is_not_in_the_id_of_those_that_have_none() -> None:

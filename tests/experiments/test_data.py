@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from motley.core.errors import ConfigError
-from motley.experiments.build import build, task_of
+from motley.experiments.build import build
 from motley.experiments.config import Experiment
+from motley.experiments.data import task_of
 
 DIGITS = {"name": "image", "data": "digits", "model": "logistic_regression"}
 BASE = {

@@ -1,0 +1,116 @@
+"""Checks of the parts of an experiment against each other. Every fault is a ConfigError that names the key."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+from motley.algorithms import LOSSES
+from motley.algorithms.base import Algorithm
+from motley.core.errors import ConfigError
+from motley.core.records import SIGNALS, SignalRequirements
+from motley.engines.base import Setting
+from motley.experiments.config import Experiment
+from motley.rounds.server_signals import SERVER_SIGNALS
+from motley.selectors.base import Selector
+from motley.tasks.base import Federation, Task
+from motley.timing.synchrony import Synchrony
+
+__all__ = ["check_algorithm", "check_selector", "check_synchrony", "check_task"]
+
+
+def check_task(experiment: Experiment, task: Task, algorithm: Algorithm) -> None:
+    """Refuse a population that the data has not, and a loss or a target that do not fit this task's outputs."""
+    if experiment.population not in (None, len(task.federation)):
+        got = f"got {experiment.population}; the data has {len(task.federation)} clients of its own"
+        raise ConfigError(f"{got}, leave this key out", "population")
+    kind = "numbers" if task.federation.classes is None else "classes"
+    loss = algorithm.loss.within()
+    if loss.kind not in (None, kind):
+        names = {"loss": (experiment.loss or {}).get("name"), "algorithm": experiment.algorithm["name"], "task": task.loss}
+        key = "loss" if experiment.loss is not None else "task" if loss == LOSSES.build(task.loss) else "algorithm"
+        fit = next(name for name in LOSSES.names() if LOSSES.get(name).kind == kind)  # type: ignore[attr-defined]
+        hint = f"use {fit!r}" if key != "algorithm" else f'give it another loss, e.g. loss = "{fit}"'
+        raise ConfigError(f"got {names[key]!r}, but the targets of this task are {kind}; {hint}", key)
+    if task.metric == "loss" and experiment.stop.target is not None and experiment.stop.target.accuracy is not None:
+        raise ConfigError("this task has no accuracy; give a target of its loss", "stop.target.accuracy")
+
+
+def check_algorithm(setting: Setting, weights: str, cohort: int, corrupted: bool) -> None:
+    """Refuse parts of an algorithm that do not fit the others, the local solver, the weighting or the cohort size.
+
+    Parameters
+    ----------
+    corrupted: whether uploads or labels may be corrupted; parts that are not robust to that then warn.
+    """
+    algorithm = setting.algorithm
+    parts = {"algorithm": algorithm.correction, "loss": algorithm.loss, "aggregator": algorithm.aggregator}
+    for key, part in {**parts, "server": algorithm.server}.items():
+        reason = part.refuses(algorithm, setting.solver, weights)
+        if reason:
+            raise ConfigError(reason, key)
+        warning = part.warns() if corrupted else None
+        if warning:
+            warnings.warn(warning, stacklevel=2)
+    least = algorithm.aggregator.least
+    if cohort < least:
+        needed = f"{type(algorithm.aggregator).__name__} needs at least {least} uploads in a round"
+        raise ConfigError(f"{needed}, and the cohort is {cohort}; ask more clients", "cohort")
+
+
+def check_synchrony(synchrony: Synchrony, setting: Setting, weights: str, cohort: int) -> None:
+    """Refuse a synchrony under which the server can never step, or that the algorithm does not allow."""
+    clients, most, least = len(setting.task.federation), synchrony.max_uploads(cohort), synchrony.min_population
+    aggregator, reason = setting.algorithm.aggregator, None
+    name = type(aggregator).__name__
+    if most < least:
+        reason = f"got min_uploads = {least}, and no step takes more than the cohort of {most}; expected at most {most}"
+    elif most < aggregator.least:
+        needed = f"{name} needs at least {aggregator.least} uploads in a step"
+        reason = f"{needed}, and this server takes {most}; use synchronous, deadline or a larger buffer"
+    elif most == 1 and aggregator.compares:
+        needed = f"{name} compares the uploads of a step, and is the plain mean of one"
+        reason = f"{needed}; this server takes 1, use synchronous, deadline or a larger buffer"
+    elif clients < least:
+        reason = f"got a buffer of {least} updates for {clients} clients; expected at most as many"
+    reason = reason or synchrony.refuses(setting.algorithm.correction.uploads, weights)
+    if reason:
+        raise ConfigError(reason, "synchrony")
+
+
+def check_selector(
+    experiment: Experiment, selector: Selector[Any], weights: str, federation: Federation, uploads: frozenset[str]
+) -> None:
+    """Refuse a selector that needs signals this experiment cannot provide, or that lacks a column which the weighting needs.
+
+    Parameters
+    ----------
+    uploads: names of the parts that the algorithm uploads.
+    """
+    needs, name = selector.rule.needs(), experiment.selector["name"]
+    signals = _known_signals(needs, name)
+    if "val_loss" in signals and not len(federation.validation.values):
+        missing = f"{name!r} needs the loss on each client's validation samples, and none are held out"
+        raise ConfigError(f"{missing}; write split = {{ validation = 0.2 }}", "split.validation")
+    if "robust_loss" in signals and federation.classes is None:
+        raise ConfigError(f"{name!r} needs the noise-robust loss, and this task has no classes", "selector")
+    if signals & SERVER_SIGNALS and "delta" not in uploads:
+        missing = f"{name!r} needs {sorted(signals & SERVER_SIGNALS)[0]!r}, which the server makes of uploaded updates"
+        raise ConfigError(f"{missing}, and this algorithm uploads none", "selector")
+    column = {"score": "scores", "selector": "weights", "selector_ratio": "weights"}.get(weights)
+    if column is not None and column not in selector.rule.provides():
+        raise ConfigError(f'got {weights!r}, but {name!r} gives no {column}; use "examples" or "uniform"', "weights")
+    if "label_histogram" in needs.enrolled and federation.classes is None:
+        raise ConfigError(f"{name!r} needs label histograms, and this task has no classes", "selector")
+
+
+def _known_signals(needs: SignalRequirements, name: str) -> set[str]:
+    """Return the names of all signals that a rule needs; refuse one at a time at which it does not exist."""
+    found: set[str] = set()
+    for when in ("enrolled", "probed", "reported"):
+        for signal in sorted(getattr(needs, when)):
+            if when not in SIGNALS[signal].when:
+                can = " or ".join(SIGNALS[signal].when)
+                raise ConfigError(f"{name!r} needs the signal {signal!r} {when}, which can only be had {can}", "selector")
+            found.add(signal)
+    return found
