@@ -194,7 +194,7 @@ def test_too_little_memory_is_one_sentence(motley: Motley, monkeypatch: pytest.M
     def greedy(*_: Any, **__: Any) -> Any:
         raise MemoryError("Unable to allocate 745. GiB")
 
-    monkeypatch.setattr("motley.tasks.quadratic.Quadratic.pool", greedy)
+    monkeypatch.setattr("motley.tasks.quadratic.Quadratic.load", greedy)
     message = "there is not enough memory for this experiment (Unable to allocate 745. GiB); choose a smaller model"
     refused(motley("run", "q.toml"), message, tmp_path)
 
@@ -311,7 +311,7 @@ def test_list_shows_names_and_options(motley: Motley) -> None:
     said = motley("list", "selectors").out
     assert "uniform" in said
     assert "[sees" in said
-    assert "ray                    Chunks of clients in the actors of a Ray cluster" in motley("list", "engines").out
+    assert "ray                    Trains chunks of clients in the actors of a Ray cluster" in motley("list", "engines").out
     assert "    d                    a whole number or none; default null" in said
     rows = json.loads(motley("list", "networks", "--json").out)
     assert {row["name"] for row in rows} >= {"constant", "uniform"}
