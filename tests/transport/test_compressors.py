@@ -107,7 +107,7 @@ def test_how_many_values_a_share_is() -> None:
 
 
 def test_paper_bits() -> None:
-    """The seed convention: 32 theta N, not rounded up, places free; quantisers count their own width."""
+    """The papers' account: 32 theta N, not rounded up, places free; quantisers count their own width."""
     layout = layout_of(7850)
     assert TopK().paper_bits(0.005, layout, KEY) == round(32 * 0.005 * 7850) == 1256
     assert RandomK().paper_bits(0.2, layout, KEY) == Identity().paper_bits(0.2, layout, KEY) // 5 == 50_240
