@@ -1,1 +1,1 @@
-"""The words every room speaks: keys, reports, tables, layouts, bytes, papers. Standard library and NumPy only."""
+"""Types that all packages share: keys, reports, tables, layouts, encoding, errors. Standard library and NumPy only."""

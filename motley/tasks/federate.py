@@ -197,9 +197,7 @@ def federate(
     if concept_shift is not None:
         y = y.index_copy(0, at, torch.from_numpy(labels))
     if feature_shift is not None:
-        x = x if x.is_floating_point() else x.to(torch.float32)
-        changed, domain = feature_shift(x[at].to(torch.float32).numpy(), owner, rows)
-        x = x.index_copy(0, at, torch.from_numpy(changed).to(x.dtype))
+        x, domain = _with_features(x, at, owner, rows, feature_shift)
     targets, noise = y[at], np.zeros(population)
     if label_noise is not None:
         _check_classes(dataset, "label noise", "label_noise")
@@ -279,6 +277,13 @@ def _has_own_test(dataset: Dataset, rows: Ints, owner: Ids, population: int) -> 
     whole = len(np.unique(pairs[0])) == pairs.shape[1]
     halves = [np.bincount(owner[part], minlength=population) for part in (dataset.test[rows], ~dataset.test[rows])]
     return whole and all(bool((half > 0).all()) for half in halves)
+
+
+def _with_features(x: Tensor, at: Tensor, owner: Ids, rows: Ints, feature_shift: ChangeFeatures) -> tuple[Tensor, Ints]:
+    """Return all features with those at ``at`` shifted, and the domain of each client."""
+    x = x if x.is_floating_point() else x.to(torch.float32)
+    changed, domain = feature_shift(x[at].to(torch.float32).numpy(), owner, rows)
+    return x.index_copy(0, at, torch.from_numpy(changed).to(x.dtype)), domain
 
 
 def _noisy(labels: Ints, owner: Ids, chosen: Bools, label_noise: ChangeLabels) -> tuple[Tensor, Floats]:

@@ -276,26 +276,6 @@ class Residual(nn.Module):
         return x + out
 
 
-def resnet9(channels: int, outputs: int, dropout: float = 0.0) -> nn.Module:
-    """Return the nine-layer residual network of HeteRo-Select v2; 6,621,540 parameters for RGB and 100 classes.
-
-    READING: convolutions keep their bias beside the normalisation, as the stated count implies (6,619,300 without); 2x2 pools after
-    the units of 128, 256 and 512, then one maximum over the rest, so that any image of 8 x 8 or more fits.
-    """
-    return nn.Sequential(
-        _unit(channels, 64),
-        _unit(64, 128, pool=True),
-        Residual(nn.Sequential(_unit(128, 128), _unit(128, 128))),
-        _unit(128, 256, pool=True),
-        _unit(256, 512, pool=True),
-        Residual(nn.Sequential(_unit(512, 512), _unit(512, 512))),
-        nn.AdaptiveMaxPool2d(1),
-        nn.Flatten(),
-        *([Dropout(dropout)] if dropout else []),
-        nn.Linear(512, outputs),
-    )
-
-
 class BasicBlock(nn.Module):
     """Two 3x3 convolutions with normalisation and a shortcut, projected where the shape changes."""
 
@@ -316,34 +296,30 @@ class BasicBlock(nn.Module):
         return F.relu(self.bn2(self.conv2(out)) + self.shortcut(x))
 
 
-def resnet18(channels: int, outputs: int, dropout: float = 0.0) -> nn.Module:
-    """Return ResNet-18 for small images: a 3x3 stem of stride 1, no first pool; convolutions without bias, as in the paper."""
-    blocks: list[nn.Module] = []
-    inputs = 64
-    for width, stride in ((64, 1), (128, 2), (256, 2), (512, 2)):
-        blocks += [BasicBlock(inputs, width, stride), BasicBlock(width, width, 1)]
-        inputs = width
-    return nn.Sequential(
-        nn.Conv2d(channels, 64, 3, 1, 1, bias=False),
-        nn.BatchNorm2d(64),
-        nn.ReLU(),
-        *blocks,
-        nn.AdaptiveAvgPool2d(1),
-        nn.Flatten(),
-        *([Dropout(dropout)] if dropout else []),
-        nn.Linear(512, outputs),
-    )
-
-
 @dataclass(frozen=True)
 class ResNet9(_Convolutional):
-    """conv+BN 64, 128, residual [128 x2], 256, 512, residual [512 x2], Linear(512, C): 6,621,540 parameters on CIFAR-100."""
+    """conv+BN 64, 128, residual [128 x2], 256, 512, residual [512 x2], Linear(512, C): 6,621,540 parameters on CIFAR-100.
+
+    READING: HeteRo-Select v2's network; convolutions keep their bias beside the normalisation, as the stated count implies (6,619,300
+    without); 2x2 pools after the units of 128, 256 and 512, then one maximum over the rest.
+    """
 
     smallest: ClassVar[int] = 8
 
     @override
     def _build(self, channels: int, height: int, width: int, outputs: int) -> nn.Module:
-        return resnet9(channels, outputs, self.dropout)
+        return nn.Sequential(
+            _unit(channels, 64),
+            _unit(64, 128, pool=True),
+            Residual(nn.Sequential(_unit(128, 128), _unit(128, 128))),
+            _unit(128, 256, pool=True),
+            _unit(256, 512, pool=True),
+            Residual(nn.Sequential(_unit(512, 512), _unit(512, 512))),
+            nn.AdaptiveMaxPool2d(1),
+            nn.Flatten(),
+            *([Dropout(self.dropout)] if self.dropout else []),
+            nn.Linear(512, outputs),
+        )
 
 
 @dataclass(frozen=True)
@@ -354,4 +330,11 @@ class ResNet18(_Convolutional):
 
     @override
     def _build(self, channels: int, height: int, width: int, outputs: int) -> nn.Module:
-        return resnet18(channels, outputs, self.dropout)
+        blocks: list[nn.Module] = []
+        inputs = 64
+        for size, stride in ((64, 1), (128, 2), (256, 2), (512, 2)):
+            blocks += [BasicBlock(inputs, size, stride), BasicBlock(size, size, 1)]
+            inputs = size
+        stem = (nn.Conv2d(channels, 64, 3, 1, 1, bias=False), nn.BatchNorm2d(64), nn.ReLU())
+        dropout = [Dropout(self.dropout)] if self.dropout else []
+        return nn.Sequential(*stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), *dropout, nn.Linear(512, outputs))

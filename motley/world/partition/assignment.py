@@ -69,10 +69,10 @@ def pools_of(labels: Ints, rng: np.random.Generator) -> list[Ints]:
 
 def assign(pools: list[Ints], counts: Ints, n: int, order: ArrayLike | None = None) -> Ints:
     """Return the owner of every row ``[n]`` (-1: unused), taking ``counts[k, c]`` rows from each pool, clients in ``order``."""
-    who = np.arange(len(counts)) if order is None else np.asarray(order, np.int64)
+    clients = np.arange(len(counts)) if order is None else np.asarray(order, np.int64)
     owner = np.full(n, -1, np.int64)
-    for pool, wanted in zip(pools, counts[who].T, strict=True):
-        owner[pool[: wanted.sum()]] = np.repeat(who, wanted)
+    for pool, wanted in zip(pools, counts[clients].T, strict=True):
+        owner[pool[: wanted.sum()]] = np.repeat(clients, wanted)
     return owner
 
 

@@ -131,8 +131,8 @@ def overlapping(rng: np.random.Generator, held: Bools, pools: list[Ints]) -> Rag
     population = len(held)
     owners, rows = [], []
     for c, pool in enumerate(pools):
-        who, each = np.flatnonzero(held[:, c]), len(pool) // population
-        for client in who if each else ():
+        holders, each = np.flatnonzero(held[:, c]), len(pool) // population
+        for client in holders if each else ():
             owners.append(np.full(each, client))
             rows.append(rng.choice(pool, each, replace=False))
     owner = np.concatenate(owners) if owners else np.zeros(0, np.int64)

@@ -58,12 +58,12 @@ def _slots(rng: np.random.Generator, sizes: Ints) -> Ints:
 
 def _classes(rng: np.random.Generator, weights: Floats, client: Ints, remaining: Ints) -> Ints:
     """Return one class per slot from its client's mixture, or from the remaining samples if the mixture is empty."""
-    who, row = np.unique(client, return_inverse=True)
-    mix = weights[who]
+    clients, row = np.unique(client, return_inverse=True)
+    mix = weights[clients]
     mix[mix.sum(axis=1) <= 0] = remaining
     cdf = np.cumsum(mix, axis=1)
     cdf /= cdf[:, -1:]
-    flat = (cdf + np.arange(len(who))[:, None]).ravel()
+    flat = (cdf + np.arange(len(clients))[:, None]).ravel()
     wanted = np.minimum(row + rng.random(len(client)), np.nextafter(row + 1.0, 0.0))
     return np.asarray(np.searchsorted(flat, wanted, side="right") - row * weights.shape[1], np.int64)
 
