@@ -197,7 +197,7 @@ def test_a_fallen_loss_ends_the_uniform_pilot_early():
 
 
 @given(st.integers(0, 2), st.floats(1.01, 50), st.floats(0, 10))
-def test_a_slower_client_is_never_asked_more(who, factor, c0):
+def test_a_slower_client_is_never_chosen_more_often(who, factor, c0):
     slower = TAU.copy()
     slower[who] *= factor
     assert solve(B, slower, c0)[0][who] <= solve(B, TAU, c0)[0][who] + 1e-6

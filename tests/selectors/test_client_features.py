@@ -71,8 +71,8 @@ def test_a_loss_that_is_not_a_number_moves_nothing():
     rule = FLASH()
     clients, _ = rule.update_features(timed([1, 1, 1]), 2, probed(IDS, [4, 4, 4], [2, 2, 2]))
     clients, _ = rule.update_features(clients, 3, probed(IDS, [2, 2, 2], [1, 1, 1]))
-    clients, news = rule.update_features(clients, 4, probed(IDS, [np.nan, 1, 1], [1, np.nan, 1]))
-    assert len(news.ids) == 0
+    clients, pairs = rule.update_features(clients, 4, probed(IDS, [np.nan, 1, 1], [1, np.nan, 1]))
+    assert len(pairs.ids) == 0
     np.testing.assert_allclose(rule.features(clients, IDS), [[0.5, 0.5, 1, 0], [0.25, 0.5, 1, 2], [0.25, 0.5, 1, 2]])
     assert clients.get("reward", IDS).tolist() == [2, 1, 1]
 
@@ -89,23 +89,23 @@ def test_what_is_absent_in_a_feature():
 def test_diverging_numbers_count_as_the_largest():
     rule = FLASH()
     clients, _ = rule.update_features(timed([1, 1, 1]), 2, probed(IDS, [1, 1e-300, 1], [1, 1, 1]))
-    clients, news = rule.update_features(clients, 3, probed(IDS, [1e308, 1e308, 0], [1e308, 1, 1]))
+    clients, pairs = rule.update_features(clients, 3, probed(IDS, [1e308, 1e308, 0], [1e308, 1, 1]))
     assert clients.get("reward", IDS).tolist() == [LARGEST, LARGEST, 1]
     np.testing.assert_array_equal(rule.features(clients, IDS)[:2, :2], [[LARGEST, LARGEST], [LARGEST, 1]])
-    assert len(news.ids) == 0
+    assert len(pairs.ids) == 0
 
 
-def test_only_participants_are_learnt_and_once():
+def test_only_participants_give_training_pairs_and_once():
     rule = FLASH()
     clients = ClientTable(rule.feature_columns())
     clients, _ = rule.update_features(clients, 1, back(IDS[:2], [1, 3]))
-    clients, news = rule.update_features(clients, 2, probed(IDS, [1, 1, 1], [1, 1, 1]))
-    assert news.ids.tolist() == [5, 6]
-    np.testing.assert_allclose(news.x, [[1, 1, 0.5, 0], [1, 1, 1.5, 0]])
-    assert news.rewards.tolist() == [0, 0]
-    clients, news = rule.update_features(clients, 3, probed(IDS, [1, 1, 1], [1, 1, 1]))
-    assert len(news.ids) == 0
-    assert news.x.shape == (0, 4)
+    clients, pairs = rule.update_features(clients, 2, probed(IDS, [1, 1, 1], [1, 1, 1]))
+    assert pairs.ids.tolist() == [5, 6]
+    np.testing.assert_allclose(pairs.x, [[1, 1, 0.5, 0], [1, 1, 1.5, 0]])
+    assert pairs.rewards.tolist() == [0, 0]
+    clients, pairs = rule.update_features(clients, 3, probed(IDS, [1, 1, 1], [1, 1, 1]))
+    assert len(pairs.ids) == 0
+    assert pairs.x.shape == (0, 4)
 
 
 @pytest.mark.parametrize(

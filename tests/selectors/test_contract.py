@@ -220,7 +220,7 @@ def test_broken_rules_are_caught(rule, message):
         check_selector(rule)
 
 
-def test_each_point_has_a_name_and_is_told():
+def test_each_requirement_has_a_name_that_the_error_states():
     assert len(CHECKS) >= 12
     with pytest.raises(AssertionError, match="TakesTooFew: distinct, available, as many as announced"):
         check_selector(TakesTooFew())

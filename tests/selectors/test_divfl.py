@@ -13,7 +13,7 @@ LINE = np.array([0.0, 1, 3, 10, 12, 13, 20])
 IDS = np.array([5, 6, 10, 20, 21, 30, 44])
 
 
-def tell(selector, t, ids, vectors, outcome=Outcome.PROBED, name="gradient"):
+def report(selector, t, ids, vectors, outcome=Outcome.PROBED, name="gradient"):
     vectors = np.asarray(vectors, float)
     vectors = vectors[:, None] if vectors.ndim == 1 else vectors
     selector.observe(t, Reports(np.asarray(ids), outcome, signals={name: vectors}))
@@ -21,7 +21,7 @@ def tell(selector, t, ids, vectors, outcome=Outcome.PROBED, name="gradient"):
 
 def measured(rule=None, ids=IDS, vectors=LINE, seed=0):
     selector = Selector(rule or DivFL(vectors="gradient"), seed)
-    tell(selector, 1, ids, vectors)
+    report(selector, 1, ids, vectors)
     return selector
 
 
@@ -60,15 +60,15 @@ def test_the_objective_falls_with_m_to_zero():
 def test_stale_measures_everybody_once_and_then_reporters_refresh():
     selector = Selector(DivFL(vectors="gradient"))
     assert selector.probe(1, IDS, 3).tolist() == IDS.tolist()
-    tell(selector, 1, IDS, LINE)
-    tell(selector, 1, [20, 6], [100.0, -50.0], Outcome.ACCEPTED)
+    report(selector, 1, IDS, LINE)
+    report(selector, 1, [20, 6], [100.0, -50.0], Outcome.ACCEPTED)
     assert not len(selector.probe(2, IDS, 3))
     assert selector.state.get("vector", IDS)[:, 0].tolist() == [0, -50, 3, 100, 12, 13, 20]
 
 
-def test_who_came_later_or_sent_nonsense_is_measured_when_it_is_there():
+def test_a_client_without_a_usable_vector_is_probed_when_available():
     selector = Selector(DivFL(vectors="gradient"))
-    tell(selector, 1, IDS[:3], [0.0, np.nan, 1.0])
+    report(selector, 1, IDS[:3], [0.0, np.nan, 1.0])
     assert selector.probe(2, IDS[1:], 3).tolist() == [6, 20, 21, 30, 44]
 
 
@@ -76,17 +76,17 @@ def test_ideal_measures_everybody_each_round_and_ignores_reports():
     selector = Selector(DivFL("ideal", vectors="gradient"))
     for t in (1, 2):
         assert selector.probe(t, IDS, 3).tolist() == IDS.tolist()
-        tell(selector, t, IDS, LINE + t)
-        tell(selector, t, IDS[:2], [900.0, 900.0], Outcome.ACCEPTED)
+        report(selector, t, IDS, LINE + t)
+        report(selector, t, IDS[:2], [900.0, 900.0], Outcome.ACCEPTED)
     assert selector.state.get("vector", IDS)[:, 0].tolist() == (LINE + 2).tolist()
     assert DivFL("ideal").needs().reported == frozenset()
 
 
 @pytest.mark.parametrize("outcome", [Outcome.LATE, Outcome.DROPPED, Outcome.REJECTED])
-def test_silent_clients_keep_their_vectors(outcome):
+def test_clients_without_an_accepted_update_keep_their_vectors(outcome):
     selector = measured()
     before = selector.to_bytes()
-    tell(selector, 1, IDS[:2], [900.0, 900.0], outcome)
+    report(selector, 1, IDS[:2], [900.0, 900.0], outcome)
     assert selector.to_bytes() == before
 
 
@@ -104,7 +104,7 @@ def test_random_start_probes_nobody_and_its_first_cohort_is_random():
 def test_an_unknown_client_is_the_mean_of_the_known():
     """Known 0 and 10, one unknown at their mean 5: it is the middle of the three, hence the first pick."""
     selector = Selector(DivFL(start="random", vectors="gradient"))
-    tell(selector, 1, [1, 2], [0.0, 10.0], Outcome.ACCEPTED)
+    report(selector, 1, [1, 2], [0.0, 10.0], Outcome.ACCEPTED)
     assert selector.select(2, [1, 2, 3], 1).ids.tolist() == [3]
 
 
@@ -116,7 +116,7 @@ def test_unavailable_clients_are_covered_but_not_chosen():
     assert measured(ids=ids[:3], vectors=values[:3]).select(1, ids[:3], 1).ids.tolist() == [1]
 
 
-def test_who_is_there_need_not_come_first():
+def test_available_clients_need_not_have_the_first_ids():
     """The same with the available last: rows of the distances are clients, its columns candidates."""
     ids, values = np.arange(6), [10.0, 10, 10, 0, 4, 5]
     assert measured(ids=ids, vectors=values).select(1, ids[3:], 1).ids.tolist() == [5]

@@ -141,7 +141,7 @@ def test_a_vector_with_a_hole_is_left_out_whole():
     assert known.tolist() == [True, True, False]
 
 
-def test_nobody_known_is_everybody_at_one_place():
+def test_without_any_known_vector_all_clients_are_equal():
     vectors, known = known_vectors(ClientTable({"vector": np.nan}), "vector", np.array([1, 2]))
     assert vectors.tolist() == [[0], [0]]
     assert not known.any()

@@ -115,7 +115,7 @@ def test_beta_zero_is_uniform():
     assert selector.select(1, IDS, 2).notes["cv_probability"] == pytest.approx(0, abs=1e-12)
 
 
-def test_who_told_no_labels_counts_as_the_mean():
+def test_a_client_without_labels_counts_as_the_mean():
     """C3 and C4 known, 7 never enrolled, 8 without data: their mean is (5, 5, 5, 5, 5, 5), balanced, so 7 and 8 are equally likely;
     nobody enrolled: uniform."""
     selector = enrolled(FedCBS(exploration=0), {3: C[3], 4: C[4], 8: (0,) * 6})
@@ -156,6 +156,6 @@ def test_incremental_bookkeeping_equals_the_definition(data):
         ({"floor": 0.0}, r"floor = 0.0; expected a number in \(0, 1\)"),
     ],
 )
-def test_mistakes_are_told(options, message):
+def test_bad_options_are_refused(options, message):
     with pytest.raises(ConfigError, match=message):
         build({"name": "fedcbs", **options})

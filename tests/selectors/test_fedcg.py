@@ -61,7 +61,7 @@ def test_speed_alone_does_not_choose_by_default():
     assert selector.select(2, ids, 3).ids[0] == 30
 
 
-def test_time_aware_leaves_out_who_holds_up_the_others():
+def test_time_aware_leaves_out_slow_clients():
     """Values 0, 10, 11, 12, 30; the one at 11 takes 100 s, the others 1 s; uploads take 1 s, budget 0.5.
     Diversity alone takes 11 first (11 + 1 + 0 + 1 + 19 = 32 left), then 30 (13 left). T0 solves clip(T - 100) + clip(T - 1) = 1:
     T0 = 2, at which 11 has sent nothing; 100.01 > 3, so it is dropped. Left are 0, 10, 12, 30 to cover all five: 10 leaves
@@ -100,7 +100,7 @@ def test_dropping_by_t_star_itself_would_change_nothing():
         assert selector.select(2, stay, 6).ids.tolist() == cohort.ids.tolist()
 
 
-def test_everybody_trains_in_round_one_if_so_asked():
+def test_all_clients_train_in_round_one_with_start_everybody():
     ids = np.arange(9)
     for start, expected in (("everybody", 9), ("unknown", 3)):
         selector = Selector(FedCG(start=start))

@@ -203,7 +203,7 @@ class World:
         return self.selector.state.clients.get(name, self.ids)
 
 
-def test_who_is_measured_when_and_what_is_learned_from_it():
+def test_schedule_of_measurements_and_trainings():
     """warmup 2, interval 2: rounds 1 to 4 probe (the change of round 3 is known in round 4), round 4 = epoch 3 is the first greedy
     one, round 6 rehearses for epoch 4, round 9 for epoch 6. The changes are differences of consecutive warm-up probes, and
     rehearsed minus received within a rehearsal: never across."""
@@ -245,7 +245,7 @@ def test_annealing():
     assert (world.column("alpha") == 1).all()
 
 
-def test_only_who_was_sent_out_is_annealed_also_if_it_dropped_out():
+def test_only_dispatched_clients_are_annealed_also_dropped_ones():
     world = World(FedCor(warmup=0, interval=5, **QUICK))
     world.round(1)
     cohort = world.round(2, accepted=False)
@@ -318,7 +318,7 @@ def test_the_worked_picks_through_the_selector():
         assert cohort.notes["score"] == pytest.approx(score, abs=5e-7)
 
 
-def test_who_is_away_still_counts_in_the_sum_through_the_selector():
+def test_unavailable_clients_count_in_the_sum():
     """Without client 4: client 7 keeps .8 x .35 + .25 = .53, of which .28 is what it says of client 4."""
     selector, ids = told_sigma(FedCor(warmup=0, dimension=3))
     cohort = selector.select(9, ids[1:], 1)
@@ -326,7 +326,7 @@ def test_who_is_away_still_counts_in_the_sum_through_the_selector():
     assert cohort.notes["score"] == pytest.approx(0.53, abs=5e-7)
 
 
-def test_trainings_are_discounted_and_as_long_as_asked():
+def test_trainings_are_discounted_and_of_the_given_length():
     """Epochs 0, 1, 2 in the first training (after two epochs: g^2, g, 1; 30 steps), and those and 4 in the second (7 steps), which
     starts where the first ended."""
     world, g = World(FedCor(warmup=2, interval=2, discount=0.5, dimension=3, first_iterations=30, iterations=7)), 0.5

@@ -58,7 +58,7 @@ def enrolled(rule, ids, initial, sizes=None, seed=0):
     return selector
 
 
-def tell(selector, t, ids, models, outcome=Outcome.ACCEPTED):
+def report(selector, t, ids, models, outcome=Outcome.ACCEPTED):
     selector.observe(t, Reports(np.asarray(ids), outcome, signals={"last_layer": np.asarray(models, float)}))
 
 
@@ -91,7 +91,7 @@ def observed(rule):
     """(b) round 4: of the coalitions {0, 1} and {2}, client 0 sends 1.2 and client 2 sends -.7."""
     selector = Selector(rule)
     selector.state = state_of([C1])
-    tell(selector, 4, [0, 2], [[1.2], [-0.7]])
+    report(selector, 4, [0, 2], [[1.2], [-0.7]])
     return selector.state
 
 
@@ -204,7 +204,7 @@ def test_factor_form_equals_dense_form_at_100_clients(rule):
         silent = rng.random(m) < 0.1
         models = home[cohort // 2] * (1 + 0.05 * r) + 0.1 * rng.normal(size=(m, width))
         outcome = np.where(silent, Outcome.DROPPED, Outcome.ACCEPTED)
-        tell(selector, r, cohort, models, outcome.astype(np.int8))
+        report(selector, r, cohort, models, outcome.astype(np.int8))
         t += 1
         done = cohort[~silent] // 2
         c, theta, mean = dense_round(rule, c, theta, mean, labels, done, models[~silent], t, r <= rule.warm_up)
@@ -268,7 +268,7 @@ def test_fold_loses_the_trace_it_reports_and_bounds_every_entry(common):
     assert (lost > 1) == (common > 0)
 
 
-def test_memory_limit_is_kept_and_its_error_is_told():
+def test_memory_limit_holds_and_its_error_is_reported():
     K, width, ids = 64, 16, np.arange(64)
     rng = np.random.default_rng(0)
     block = K * width * 4
@@ -278,7 +278,7 @@ def test_memory_limit_is_kept_and_its_error_is_told():
         who = np.sort(whole.select(t, ids, 8).ids)
         models = rng.normal(size=(8, width))
         for each in (selector, whole):
-            tell(each, t, who, models)
+            report(each, t, who, models)
         assert sum(rows.nbytes for _, rows in selector.state.innovations) <= 13 * block
     notes = selector.select(40, ids, 8).notes
     assert 0 < notes["folded"] < 1
@@ -296,15 +296,15 @@ def test_a_chosen_clients_innovation_is_not_zero():
     kept, literal = (enrolled(FedCvrBolt(warm_up=99, literal_means=flag), np.arange(3), np.zeros(1)) for flag in (False, True))
     for t in range(1, 11):
         for selector in (kept, literal):
-            tell(selector, t, [0], [[1.0]])
+            report(selector, t, [0], [[1.0]])
     assert kept.state.clients.columns["variance"][:, 0].tolist() == pytest.approx([1.0, 0.0, 0.0])
     assert literal.state.clients.columns["variance"][:, 0].tolist() == [0.0, 0.0, 0.0]
 
 
 def test_an_unobserved_client_of_a_warm_up_round_has_no_innovation():
     selector = enrolled(FedCvrBolt(warm_up=5), np.arange(3), np.zeros(1))
-    tell(selector, 1, [0], [[2.0]])
-    tell(selector, 2, [1], [[3.0]])  # client 0 keeps 2 and is expected at 2
+    report(selector, 1, [0], [[2.0]])
+    report(selector, 2, [1], [[3.0]])  # client 0 keeps 2 and is expected at 2
     assert selector.state.clients.columns["mean"][:, 0].tolist() == [2.0, 0.0, 0.0]
     assert covariance(selector.state)[0].tolist() == [[2.0, 0.0, 0.0], [0.0, 4.5, 0.0], [0.0, 0.0, 0.0]]
 
@@ -317,18 +317,18 @@ def test_rho_is_of_the_covariance_before_the_update():
 def test_a_coalition_whose_chosen_client_is_lost_learns_nothing():
     selector = Selector(FedCvrBolt(warm_up=0))
     selector.state = state_of([C1])
-    tell(selector, 4, [0, 2], [[9.0], [-0.7]], np.array([Outcome.LATE, Outcome.ACCEPTED], np.int8))
+    report(selector, 4, [0, 2], [[9.0], [-0.7]], np.array([Outcome.LATE, Outcome.ACCEPTED], np.int8))
     assert selector.state.clients.columns["theta"][:, 0].tolist() == [1.0, 0.8, -0.7]
     assert selector.state.clients.columns["mean"][:2, 0].tolist() == [1.0, 0.8]
     before = selector.state
-    tell(selector, 5, [0, 2], [[9.0], [9.0]], Outcome.DROPPED)
+    report(selector, 5, [0, 2], [[9.0], [9.0]], Outcome.DROPPED)
     assert selector.state is before
 
 
 def test_no_variance_is_no_value_and_no_prediction():
     selector = enrolled(FedCvrBolt(warm_up=0), np.arange(4), np.ones(2))
     assert selector.rule.value(selector.state, np.arange(4)).tolist() == [0.0] * 4
-    tell(selector, 1, [0, 3], [[2.0, 1.0], [1.0, 3.0]])  # C(1) = 0: the others are predicted 0
+    report(selector, 1, [0, 3], [[2.0, 1.0], [1.0, 3.0]])  # C(1) = 0: the others are predicted 0
     assert set(selector.state.clients.columns["mean"][1:3].ravel().tolist()) == {0.0}
 
 
@@ -346,7 +346,7 @@ def test_two_planted_groups_are_recovered(similar, exact_up_to):
     rule = FedCvrBolt(similarity=similar, warm_up=1, exact_up_to=exact_up_to, landmarks=15)
     ids = np.arange(60)
     selector = enrolled(rule, ids, np.ones(6))
-    tell(selector, 1, ids, planted(60))
+    report(selector, 1, ids, planted(60))
     labels = rule.labels(selector.state, 2)
     assert (labels == labels[ids % 2]).all()
     assert labels[0] != labels[1]
@@ -354,12 +354,12 @@ def test_two_planted_groups_are_recovered(similar, exact_up_to):
         assert sorted(rule.select(selector.state, context(2, ids, 2, seed)).ids % 2) == [0, 1]
 
 
-def test_models_are_compared_by_direction_unless_asked_otherwise():
+def test_models_are_compared_by_direction_by_default():
     """Raw models (1, 0), (10, 0), (0, 1), (0, 10): the two short ones lie together, normalised ones pair along the axes."""
     for similar, mate in (("gaussian_normalised", 1), ("cosine", 1), ("gaussian", 2)):
         rule = FedCvrBolt(similarity=similar, warm_up=1)
         selector = enrolled(rule, np.arange(4), np.ones(2))
-        tell(selector, 1, np.arange(4), [[1, 0], [10, 0], [0, 1], [0, 10]])
+        report(selector, 1, np.arange(4), [[1, 0], [10, 0], [0, 1], [0, 10]])
         labels = rule.labels(selector.state, 2)
         assert labels[0] == labels[mate]
         assert labels[0] != labels[3 - mate]
@@ -373,7 +373,7 @@ def test_one_client_per_coalition_and_beta_0_is_uniform_within():
     """24 available of 40 clients, 6 coalitions; 600 draws within 4.5 standard errors of 1 / size."""
     rule, ids, there = FedCvrBolt(warm_up=1, beta=0), np.arange(40), np.arange(0, 40, 5)
     selector = enrolled(rule, ids, np.ones(6))
-    tell(selector, 1, ids, planted(40))
+    report(selector, 1, ids, planted(40))
     there = np.setdiff1d(ids, there)[:24]
     kept = rule.labels(selector.state, 6)
     clients = selector.state.clients.put(ids, {"label": kept})
@@ -393,9 +393,9 @@ def test_warm_up_is_uniform_and_then_clusters_are_ready():
     cohort = selector.select(2, np.arange(6), 3)
     assert cohort.notes["cv_probability"] == 0
     assert cohort.notes["max_probability"] == 0.5
-    tell(selector, 1, cohort.ids, np.ones((3, 2)))
+    report(selector, 1, cohort.ids, np.ones((3, 2)))
     assert selector.state.coalitions == 0
-    tell(selector, 2, cohort.ids, np.eye(3, 2) + 1)
+    report(selector, 2, cohort.ids, np.eye(3, 2) + 1)
     assert selector.state.coalitions == 3
 
 
@@ -405,7 +405,7 @@ def test_recluster_every_keeps_the_coalitions():
     seen = []
     for t in range(1, 9):
         who = np.sort(selector.select(t, ids, 5).ids)
-        tell(selector, t, who, rng.normal(size=(5, 4)))
+        report(selector, t, who, rng.normal(size=(5, 4)))
         seen.append(selector.state.clients.get("label", ids).tolist())
     changed = [t for t in range(2, 9) if seen[t - 1] != seen[t - 2]]
     assert set(changed) <= {4, 7}
@@ -417,7 +417,7 @@ def test_the_nearest_of_several_observed_clients_predicts():
     selector = Selector(FedCvrBolt(warm_up=0, rho="cosine"))
     theta = np.array([[1.0, 0], [0, 1], [0.1, 1], [1, 0.1]])
     selector.state = state_of([np.eye(4)] * 2, theta, theta, np.ones(4), label=(0, 0, 0, 1))
-    tell(selector, 4, [0, 1], [[2.0, 0], [0, 3]])
+    report(selector, 4, [0, 1], [[2.0, 0], [0, 3]])
     assert selector.state.clients.columns["mean"][2, 1] == pytest.approx(3 * 1 / math.sqrt(1.01))
     assert selector.state.clients.columns["mean"][3].tolist() == [1, 0.1]  # nobody of its coalition was observed
 
@@ -427,7 +427,7 @@ def test_coordinates_are_drawn_once_from_layers_that_are_too_large():
     selector = enrolled(rule, np.arange(2), np.arange(60.0))
     chosen = selector.state.initial
     assert len(set(chosen.tolist())) == 20
-    tell(selector, 1, [1], [np.arange(60.0) + 100])
+    report(selector, 1, [1], [np.arange(60.0) + 100])
     assert (selector.state.clients.columns["theta"][1] == chosen + 100).all()
     other = enrolled(dataclasses.replace(rule, key=1), np.arange(2), np.arange(60.0)).state.initial
     assert not np.array_equal(chosen, other)
@@ -435,12 +435,12 @@ def test_coordinates_are_drawn_once_from_layers_that_are_too_large():
     assert len(enrolled(FedCvrBolt(), np.arange(2), np.zeros(2010)).state.initial) == 2010
     assert len(enrolled(FedCvrBolt(), np.arange(2), np.zeros(2011)).state.initial) == 300
     with pytest.raises(ContractError, match="last_layer has 10 coordinates in round 2, 20 before"):
-        tell(selector, 2, [0], [np.ones(10)])
+        report(selector, 2, [0], [np.ones(10)])
 
 
 def test_without_an_initial_model_the_first_reports_stand_for_it():
     selector = Selector(FedCvrBolt(warm_up=1))
-    tell(selector, 1, [4, 7], [[1.0], [3.0]])
+    report(selector, 1, [4, 7], [[1.0], [3.0]])
     assert selector.state.initial.tolist() == [2.0]
     assert selector.state.clients.columns["variance"][:, 0].tolist() == [1.0, 1.0]
     assert len(selector.select(2, [4, 5, 7], 3).ids) == 3  # 5 is new, and starts there too
@@ -451,11 +451,11 @@ def test_a_diverging_run_stays_finite():
     for t in range(1, 6):
         cohort = selector.select(t, ids, 2)
         assert np.isfinite(list(cohort.notes.values())).all()
-        tell(selector, t, np.sort(cohort.ids), np.full((2, 3), 10.0 ** (60 * t)) * [[1], [-1]])
+        report(selector, t, np.sort(cohort.ids), np.full((2, 3), 10.0 ** (60 * t)) * [[1], [-1]])
     assert all(np.isfinite(column).all() for column in selector.state.clients.columns.values())
 
 
-def test_needs_gives_and_sees():
+def test_needs_provides_and_upload_visibility():
     rule = FedCvrBolt()
     assert rule.needs().enrolled == {"num_examples", "last_layer"}
     assert rule.needs().reported == {"last_layer"}

@@ -12,7 +12,7 @@ from motley.selectors.base import Selector
 from motley.selectors.fedstas import FedSTaS, allocate, spreads
 
 
-def tell(selector, t, ids, sketches, outcome=Outcome.PROBED):
+def report(selector, t, ids, sketches, outcome=Outcome.PROBED):
     selector.observe(t, Reports(np.asarray(ids), outcome, signals={"gradient_sketch": np.asarray(sketches, float)}))
 
 
@@ -69,7 +69,7 @@ def test_cohort_by_hand():
     (1.612, 1.388), rounded (2, 1). Stratified mean: 3 / (7 * 2) twice and 4 / (7 * 1) once."""
     selector = Selector(FedSTaS(strata=2))
     assert selector.probe(1, IDS, 3).tolist() == IDS.tolist()
-    tell(selector, 1, IDS, SKETCHES)
+    report(selector, 1, IDS, SKETCHES)
     cohort = selector.select(1, IDS, 3)
     weight = dict(zip(cohort.ids.tolist(), cohort.weights.tolist(), strict=True))
     assert sum(k in (2, 3, 5) for k in weight) == 2
@@ -82,7 +82,7 @@ def test_cohort_by_hand():
 def test_inside_a_stratum_in_proportion_to_the_norm():
     """One stratum of norms 1, 3, 5 and one client wanted: p = (1, 3, 5) / 9."""
     selector, counts, n = Selector(FedSTaS(strata=1)), np.zeros(3), 1500
-    tell(selector, 1, IDS[:3], SKETCHES[:3])
+    report(selector, 1, IDS[:3], SKETCHES[:3])
     for d in range(n):
         counts += IDS[:3] == selector.select(1, IDS[:3], 1, dispatch=d).ids[0]
     p = np.array([1, 3, 5]) / 9
@@ -92,7 +92,7 @@ def test_inside_a_stratum_in_proportion_to_the_norm():
 def test_no_more_strata_than_clients_wanted():
     """Ten strata of seven clients, two wanted: two strata, one of each, the weights N_h / N."""
     selector = Selector(FedSTaS())
-    tell(selector, 1, IDS, SKETCHES)
+    report(selector, 1, IDS, SKETCHES)
     cohort = selector.select(1, IDS, 2)
     assert cohort.notes["strata"] == 2
     assert sorted(cohort.weights.tolist()) == pytest.approx([3 / 7, 4 / 7])
@@ -103,7 +103,7 @@ def test_the_unmeasured_are_a_stratum_of_their_own():
     selector = Selector(FedSTaS(strata=1, probe="last_report"))
     assert not len(selector.probe(1, IDS, 4))
     assert selector.select(1, IDS, 4).weights.tolist() == [0.25] * 4  # nobody measured: one stratum, uniform
-    tell(selector, 1, IDS[:3], SKETCHES[:3], Outcome.ACCEPTED)
+    report(selector, 1, IDS[:3], SKETCHES[:3], Outcome.ACCEPTED)
     cohort = selector.select(2, IDS, 4)
     known = np.isin(cohort.ids, IDS[:3])
     assert known.sum() == 2
@@ -113,16 +113,16 @@ def test_the_unmeasured_are_a_stratum_of_their_own():
 def test_weights_sum_to_one_where_a_stratum_gets_nobody():
     """Measured and not, one client wanted: whoever it is stands for its stratum alone."""
     selector = Selector(FedSTaS(probe="last_report"))
-    tell(selector, 1, IDS[:3], SKETCHES[:3], Outcome.ACCEPTED)
+    report(selector, 1, IDS[:3], SKETCHES[:3], Outcome.ACCEPTED)
     assert selector.select(2, IDS, 1).weights.tolist() == [1.0]
 
 
-def test_silent_and_broken_gradients_are_not_kept():
+def test_missing_and_non_finite_gradients_are_not_stored():
     selector = Selector(FedSTaS(probe="last_report"))
-    tell(selector, 1, [1, 2], [[1, 2], [3, 4]], Outcome.ACCEPTED)
-    tell(selector, 2, [1], [[7, 7]], Outcome.LATE)
-    tell(selector, 3, [2], [[np.nan, 7]], Outcome.ACCEPTED)
-    tell(selector, 3, [3], [[1e300, -1e300]], Outcome.ACCEPTED)
+    report(selector, 1, [1, 2], [[1, 2], [3, 4]], Outcome.ACCEPTED)
+    report(selector, 2, [1], [[7, 7]], Outcome.LATE)
+    report(selector, 3, [2], [[np.nan, 7]], Outcome.ACCEPTED)
+    report(selector, 3, [3], [[1e300, -1e300]], Outcome.ACCEPTED)
     np.testing.assert_array_equal(selector.state.get("sketch", [1, 2]), [[1, 2], [3, 4]])
     assert np.isfinite(selector.select(4, [1, 2, 3], 2).weights).all()
 
@@ -142,6 +142,6 @@ def test_measured_every_so_often():
         ({"probe": "last_report", "every": 2}, "leave every and probe_batches out"),
     ],
 )
-def test_mistakes_are_told(options, message):
+def test_bad_options_are_refused(options, message):
     with pytest.raises(ConfigError, match=message):
         build({"name": "fedstas", **options})

@@ -125,7 +125,7 @@ def test_scaled_does_not_depend_on_units():
 
 
 @given(st.integers(0, 2), st.floats(1.01, 50), st.floats(0.05, 0.95))
-def test_a_slower_uplink_is_never_asked_more(who, factor, rho):
+def test_a_slower_uplink_is_never_chosen_more_often(who, factor, rho):
     slower = SECONDS.copy()
     slower[who] *= factor
     assert schedule(C, slower, rho)[0][who] <= schedule(C, SECONDS, rho)[0][who] + 1e-12

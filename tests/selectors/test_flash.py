@@ -106,7 +106,7 @@ def test_context_and_reward_of_one_round_belong_together():
     np.testing.assert_allclose(selector.state.v - v, np.outer(x1, x1))
 
 
-def test_who_is_away_is_learnt_when_measured_next():
+def test_an_unavailable_participant_is_learnt_from_when_measured_next():
     selector, ids = Selector(FLASH()), np.arange(2)
     selector.observe(1, back(ids, [1, 1]))
     selector.observe(2, probed([0], [6], [1]))
@@ -234,7 +234,7 @@ def test_literal_seconds_and_rounds_do_depend_on_the_unit():
         assert chosen[0] != chosen[1]
 
 
-def test_last_report_measures_nobody_and_keeps_stale_contexts():
+def test_last_report_probes_nobody_and_keeps_stale_features():
     robust, val, seconds = random_world(np.random.default_rng(0), 6, 5)
     selector = Selector(FLASH(probe="last_report"))
     play(selector, range(1, 4), np.arange(6), 2, robust, val, seconds)

@@ -221,7 +221,7 @@ def test_score_adaptive_rate_is_one_plus_the_score():
 
 
 @pytest.mark.parametrize("direction", ["cosine", "sketch"])
-def test_who_is_late_only_counts(direction):
+def test_a_late_client_only_counts_as_selected(direction):
     selector = selector_of(HeteroSelect(direction))
     accept(selector, 3, [0, 1], **{direction: [0.3, 0.4] if direction == "cosine" else np.eye(2)})
     before = selector.state
@@ -339,7 +339,7 @@ def test_what_must_hold(data):
         ({"probe_batches": 0}, "probe_batches = 0; expected at least 1"),
     ],
 )
-def test_mistakes_are_told(options, message):
+def test_bad_options_are_refused(options, message):
     with pytest.raises(ConfigError, match=message):
         build({"name": "hetero_select", **options}, horizon=T)
 

@@ -230,7 +230,7 @@ def test_losses_shift_and_a_non_finite_one_moves_nothing():
         np.testing.assert_array_equal(selector.state.get("before", [0, 1]), before)
 
 
-def test_last_report_uses_reported_losses_and_asks_nobody():
+def test_last_report_uses_reported_losses_and_probes_nobody():
     rule = HeteroSelectV1(probe="last_report")
     selector = Selector(rule)
     assert not len(selector.probe(1, IDS, 2))

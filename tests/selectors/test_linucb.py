@@ -76,7 +76,7 @@ def test_a_weighs_the_width_against_the_mean(a):
 
 
 def test_learns_the_same_as_flash():
-    """Same contexts, same rewards, same V and b where the same clients take part: the arms differ in the score alone."""
+    """Same features, same rewards, same V and b where the same clients take part: the rules differ in the score alone."""
     robust, val, seconds = world(0, 8, 6)
     one, other = Selector(LinUCB()), Selector(build("flash").rule)
     for t in range(1, 6):

@@ -134,7 +134,7 @@ def test_moments_are_those_of_everything_so_far():
     np.testing.assert_allclose(neural_bandit.deviation(moments), np.nanstd(whole, axis=0))
 
 
-def test_standard_contexts():
+def test_standardised_features():
     """Mean 2, deviation 2, and a constant element: (6 - 2) / 2 = 2; 100 is cut off at 3; what is absent is 0."""
     moments = np.array([[4.0, 4.0], [2.0, 1.0], [16.0, 0.0]])
     x = np.array([[6.0, 1.0], [100.0, 1.5], [np.nan, np.nan]])

@@ -333,7 +333,7 @@ def test_a_slower_client_never_scores_higher(durations, more, threshold):
 
 
 @given(st.integers(1, 12), st.integers(0, 12), st.integers(2, 60), st.integers(0, 2**31))
-def test_every_cohort_is_full_and_its_law_sums_to_one(m, heard, t, seed):
+def test_every_cohort_is_full_and_its_probabilities_sum_to_one(m, heard, t, seed):
     selector = enrolled(Oort(blacklist=1), range(12), np.arange(1, 13), seed=seed)
     for t0 in (1, 2):
         report(selector, t0, range(heard), np.arange(heard) % 4, np.arange(heard) % 3 + 1.0)
@@ -360,7 +360,7 @@ def test_bad_options(record, message):
         build({"name": "oort", **record})
 
 
-def test_a_rule_is_asked_without_a_selector():
+def test_a_rule_works_without_a_selector():
     rule = Oort()
     cohort = rule.select(rule.init(), SelectionContext(1, 0, np.arange(5), 2, np.random.default_rng(0)))
     assert len(cohort.ids) == 2

@@ -28,7 +28,7 @@ def enrolled(rule, sizes, ids=IDS, seed=0, horizon=None):
     return selector
 
 
-def tell(selector, t, ids, losses, outcome=Outcome.PROBED):
+def report(selector, t, ids, losses, outcome=Outcome.PROBED):
     selector.observe(t, Reports(np.asarray(ids), outcome, signals={"loss": np.asarray(losses, float)}))
 
 
@@ -41,7 +41,7 @@ def test_selection_probabilities_exactly(name, p, losses, d, m, expected):
         for i in order:
             chance, left = chance * p[i] / left, left - p[i]
         selector = enrolled(PowerOfChoice(d=d), p)
-        tell(selector, 1, IDS[list(order)], np.array(losses)[list(order)])
+        report(selector, 1, IDS[list(order)], np.array(losses)[list(order)])
         got[np.searchsorted(IDS, selector.select(1, IDS, m).ids)] += chance
     np.testing.assert_allclose(got, expected, atol=5e-7)
 
@@ -54,7 +54,7 @@ def test_selection_frequencies(name, p, losses, d, m, expected, variant):
     for t in range(1, n + 1):
         asked = selector.probe(t, IDS, m)
         assert len(asked) == d
-        tell(selector, t, asked, np.array(losses)[np.searchsorted(IDS, asked)])
+        report(selector, t, asked, np.array(losses)[np.searchsorted(IDS, asked)])
         counts[np.searchsorted(IDS, selector.select(t, IDS, m).ids)] += 1
     expected = np.array(expected)
     assert (abs(counts / n - expected) <= 4.5 * np.sqrt(expected * (1 - expected) / n) + 1e-9).all()
@@ -76,7 +76,7 @@ def test_d_of_everybody_is_the_global_top_m():
     selector = enrolled(PowerOfChoice(d=999), np.ones(30), ids)
     losses = np.sin(ids)
     assert np.array_equal(selector.probe(1, ids, 4), ids)
-    tell(selector, 1, ids, losses)
+    report(selector, 1, ids, losses)
     assert selector.select(1, ids, 4).ids.tolist() == ids[np.argsort(-losses)[:4]].tolist()
 
 
@@ -85,7 +85,7 @@ def test_candidates_are_clients_not_positions():
     with candidates {12, 17} of 10 .. 19 it returns 11 and 10."""
     ids = np.arange(10, 20)
     selector = enrolled(PowerOfChoice(d=2), np.ones(10), ids)
-    tell(selector, 1, [12, 17], [1.0, 2.0])
+    report(selector, 1, [12, 17], [1.0, 2.0])
     assert selector.select(1, ids, 1).ids.tolist() == [17]
     ranks = np.argsort([-1.0, -2.0])
     assert ids[ranks].tolist() == [11, 10]  # the trap
@@ -99,7 +99,7 @@ def test_candidates_are_drawn_anew_in_every_round():
 
 def test_nan_loss_never_wins():
     selector = enrolled(PowerOfChoice(d=4), np.ones(4))
-    tell(selector, 1, IDS, [1.0, np.nan, np.inf, 0.5])
+    report(selector, 1, IDS, [1.0, np.nan, np.inf, 0.5])
     assert selector.select(1, IDS, 2).ids.tolist() == [10, 40]
 
 
@@ -107,7 +107,7 @@ def test_too_few_losses_are_topped_up_from_the_candidates_then_from_all():
     taken = []
     for seed in range(40):
         selector = enrolled(PowerOfChoice(d=3), [1, 1, 1, 1], seed=seed)
-        tell(selector, 1, [10, 20, 30], [np.nan, 1.0, np.nan])
+        report(selector, 1, [10, 20, 30], [np.nan, 1.0, np.nan])
         ids = selector.select(1, IDS, 2).ids.tolist()
         assert ids[0] == 20
         taken.append(ids[1])
@@ -117,10 +117,10 @@ def test_too_few_losses_are_topped_up_from_the_candidates_then_from_all():
 
 def test_a_loss_of_an_earlier_round_is_not_ranked():
     selector = enrolled(PowerOfChoice(d=2), np.ones(4))
-    tell(selector, 1, [10, 20], [99.0, 98.0])
-    tell(selector, 2, [30, 40], [1.0, 2.0])
+    report(selector, 1, [10, 20], [99.0, 98.0])
+    report(selector, 2, [30, 40], [1.0, 2.0])
     assert selector.select(2, IDS, 1).ids.tolist() == [40]
-    tell(selector, 3, [10, 20], [np.nan, 0.1])  # not even where this round's is not a number
+    report(selector, 3, [10, 20], [np.nan, 0.1])  # not even where this round's is not a number
     assert selector.select(3, IDS, 1).ids.tolist() == [20]
 
 
@@ -131,7 +131,7 @@ def test_ties():
     counts = dict.fromkeys([20, 30, 40], 0)
     for t in range(1, 601):
         for selector in (fixed, free):
-            tell(selector, t, IDS, losses)
+            report(selector, t, IDS, losses)
         assert fixed.select(t, IDS, 2).ids.tolist() == [20, 30]
         counts[int(free.select(t, IDS, 1).ids[0])] += 1
     assert stats.chisquare(list(counts.values())).pvalue > 1e-3
@@ -145,14 +145,14 @@ def test_rpow_d_asks_the_unseen_first_then_the_last_reported_losses():
     for t in range(1, 5):
         (k,) = selector.select(t, IDS, 1).ids.tolist()
         first.append(k)
-        tell(selector, t, [k], [k / 10.0], Outcome.ACCEPTED)
+        report(selector, t, [k], [k / 10.0], Outcome.ACCEPTED)
     assert sorted(first) == IDS.tolist()  # +inf until heard of
     assert selector.select(5, IDS, 2).ids.tolist() == [40, 30]
-    tell(selector, 5, [40], [np.nan], Outcome.ACCEPTED)  # not a number: the loss before stays
+    report(selector, 5, [40], [np.nan], Outcome.ACCEPTED)  # not a number: the loss before stays
     assert selector.select(6, IDS, 1).ids.tolist() == [40]
-    tell(selector, 6, [40], [0.0], Outcome.LATE)  # silent
+    report(selector, 6, [40], [0.0], Outcome.LATE)  # silent
     assert selector.select(7, IDS, 1).ids.tolist() == [40]
-    tell(selector, 7, [40], [0.5], Outcome.ACCEPTED)
+    report(selector, 7, [40], [0.5], Outcome.ACCEPTED)
     assert selector.select(8, IDS, 1).ids.tolist() == [30]
 
 
@@ -205,10 +205,10 @@ def test_equal_losses_select_by_data_alone(variant):
     """All losses and sizes equal, ties at random: each of 10 clients is taken m / K of the time, within 4.5 standard errors."""
     ids, n, counts = np.arange(10) * 7, 800, np.zeros(10)
     selector = enrolled(PowerOfChoice(variant, d=5), np.ones(10), ids)
-    tell(selector, 1, ids, np.ones(10), Outcome.ACCEPTED)
+    report(selector, 1, ids, np.ones(10), Outcome.ACCEPTED)
     for t in range(2, n + 2):
         asked = selector.probe(t, ids, 3)
-        tell(selector, t, asked, np.ones(len(asked)))
+        report(selector, t, asked, np.ones(len(asked)))
         counts[selector.select(t, ids, 3).ids // 7] += 1
     assert (abs(counts / n - 0.3) < 4.5 * (0.3 * 0.7 / n) ** 0.5).all()
 
@@ -219,7 +219,7 @@ def test_raising_one_loss_never_puts_its_client_out(losses, who, more, m):
 
     def chosen(values):
         selector = enrolled(PowerOfChoice(d=99), np.ones(len(values)), ids)
-        tell(selector, 1, ids, values)
+        report(selector, 1, ids, values)
         return who in selector.select(1, ids, m).ids
 
     raised = np.array(losses, float)

@@ -117,7 +117,7 @@ def test_filled_time_does_not_make_a_client_slow():
     assert [get(name, [6])[0] for name in ("compute", "upload", "duration")] == pytest.approx([2.0, 2.0, 4.0])
 
 
-def test_steps_are_learned_where_nobody_told():
+def test_full_steps_are_learned_from_reports_if_unknown():
     """Nobody's, or somebody's, E_k unknown: the cohort does its full work, and whoever had not told it tells it now.
 
     Trap: the mean of the others, 12, for client 9 that has 2 steps of half a second: 5 x 12 / 1 = 60 of them to fill 5 s."""
@@ -138,7 +138,7 @@ def test_steps_are_learned_where_nobody_told():
     st.integers(1, 30),
     st.floats(0, 1),
 )
-def test_nobody_outlasts_the_slowest(times, full, beta):
+def test_no_client_outlasts_the_slowest(times, full, beta):
     """With beta <= 1 nobody exceeds T_R, and the slowest takes exactly E steps; never fewer than E."""
     compute, upload, download = (np.array(column) for column in zip(*times, strict=True))
     n, ids = len(times), np.arange(len(times)) if len(times) != 3 else IDS

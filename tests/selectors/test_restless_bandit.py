@@ -106,7 +106,7 @@ def test_what_a_round_shares_drops_out(shifts, seed):
     np.testing.assert_allclose(rule.index(one, np.arange(7)), rule.index(other, np.arange(7)), atol=1e-7)
 
 
-def test_each_client_is_asked_once_before_anybody_twice():
+def test_each_client_is_chosen_once_before_any_twice():
     for variant in ("differencing", "filter"):
         selector, seen = Selector(RestlessBandit(variant)), []
         for t in range(1, 5):

@@ -16,15 +16,15 @@ from motley.selectors.uniform import Uniform
 
 
 @dataclass(frozen=True)
-class Told:
-    """Whatever was observed last."""
+class Observed:
+    """The reports observed last."""
 
     reports: Reports | None = None
 
 
 @dataclass(frozen=True)
-class Listens(SelectionRule[Told]):
-    """Chooses what it is told to, remembers what it heard."""
+class Scripted(SelectionRule[Observed]):
+    """Returns the given cohort, keeps the last reports."""
 
     answer: tuple = ()
     asked: tuple = ()
@@ -32,7 +32,7 @@ class Listens(SelectionRule[Told]):
     paper = Uniform.paper
 
     def init(self):
-        return Told()
+        return Observed()
 
     def candidates(self, state, context):
         return np.array(self.asked, dtype=np.int64)
@@ -41,17 +41,17 @@ class Listens(SelectionRule[Told]):
         return Cohort(np.array(self.answer, dtype=np.int64), None if self.weights is None else np.array(self.weights))
 
     def observe(self, state, round, reports):
-        return Told(reports)
+        return Observed(reports)
 
 
 @pytest.mark.parametrize(
     ("rule", "message"),
     [
-        (Listens((1, 1)), "Listens chose a client twice"),
-        (Listens((1, 9)), "Listens chose a client that is not available"),
-        (Listens((1, -1)), "not available"),
-        (Listens((1, 2, 3)), "Listens announced 2 clients and chose 3"),
-        (Listens((1, 2), weights=(1.0,)), "weights has 1 entries for 2 ids"),
+        (Scripted((1, 1)), "Scripted chose a client twice"),
+        (Scripted((1, 9)), "Scripted chose a client that is not available"),
+        (Scripted((1, -1)), "not available"),
+        (Scripted((1, 2, 3)), "Scripted announced 2 clients and chose 3"),
+        (Scripted((1, 2), weights=(1.0,)), "weights has 1 entries for 2 ids"),
     ],
 )
 def test_a_cohort_that_breaks_the_contract_is_refused(rule, message):
@@ -60,12 +60,12 @@ def test_a_cohort_that_breaks_the_contract_is_refused(rule, message):
 
 
 def test_probes_are_checked_and_sorted():
-    assert Selector(Listens(asked=(3, 1))).probe(1, [1, 2, 3], 1).tolist() == [1, 3]
+    assert Selector(Scripted(asked=(3, 1))).probe(1, [1, 2, 3], 1).tolist() == [1, 3]
     with pytest.raises(ContractError, match="not available"):
-        Selector(Listens(asked=(7,))).probe(1, [1, 2, 3], 1)
+        Selector(Scripted(asked=(7,))).probe(1, [1, 2, 3], 1)
 
 
-def test_what_is_asked_is_checked():
+def test_arguments_of_select_are_checked():
     with pytest.raises(ContractError, match="the same client is available twice"):
         Selector(Uniform()).select(1, [3, 4, 3], 1)
     with pytest.raises(ConfigError, match="cohort: got m = -1; expected a cohort size of at least 0"):
@@ -74,23 +74,23 @@ def test_what_is_asked_is_checked():
     assert len(Selector(Uniform()).select(1, [1, 2], 0).ids) == 0
 
 
-def test_non_finite_and_silent_signals_never_reach_a_rule():
-    selector = Selector(Listens())
+def test_non_finite_and_unusable_signals_never_reach_a_rule():
+    selector = Selector(Scripted())
     outcome = np.array([Outcome.ACCEPTED, Outcome.LATE, Outcome.DROPPED, Outcome.REJECTED, Outcome.PROBED], np.int8)
     signals = {
         "loss": np.array([np.inf, 1, 2, 3, 4.0]),
         "sketch": np.array([[1, np.nan], [1, 1], [1, 1], [1, 1], [-np.inf, 7]]),
     }
     selector.observe(1, Reports([4, 0, 1, 2, 3], outcome, signals=signals))
-    heard = selector.state.reports
-    assert heard.ids.tolist() == [0, 1, 2, 3, 4]  # sorted
-    np.testing.assert_array_equal(heard.signal("loss"), [np.nan, np.nan, np.nan, 4, np.nan])
-    np.testing.assert_array_equal(heard.signal("sketch")[3:], [[np.nan, 7], [1, np.nan]])
+    observed = selector.state.reports
+    assert observed.ids.tolist() == [0, 1, 2, 3, 4]  # sorted
+    np.testing.assert_array_equal(observed.signal("loss"), [np.nan, np.nan, np.nan, 4, np.nan])
+    np.testing.assert_array_equal(observed.signal("sketch")[3:], [[np.nan, 7], [1, np.nan]])
     assert signals["loss"][0] == np.inf  # the caller's arrays are left alone
 
 
 def test_single_reports_are_accepted():
-    selector = Selector(Listens())
+    selector = Selector(Scripted())
     selector.observe(1, [Report(9, signals={"loss": 1.0}), Report(2)])
     assert selector.state.reports.ids.tolist() == [2, 9]
     np.testing.assert_array_equal(selector.state.reports.signal("loss"), [np.nan, 1])

@@ -67,7 +67,7 @@ def test_a_reporter_without_a_loss_counts_but_gives_no_reward():
     assert selector.rule.means(selector.state, IDS).tolist() == [0.5, 0, 1]  # the mean of the others
 
 
-def test_silent_clients_change_nothing():
+def test_clients_without_an_accepted_update_change_nothing():
     selector = Selector(UCB1())
     selector.observe(1, back(IDS, [1, 1, 1], Outcome.LATE, arrival_loss=[1, 2, 3]))
     assert not len(selector.state.clients)
