@@ -1,11 +1,11 @@
-"""How fast the engines are: client steps per second against one plain centralised PyTorch loop on the same machine.
+"""Measures the engines' client steps per second against a plain centralised PyTorch loop on the same machine.
 
     python benchmarks/engines.py [OUT.json] [--quick] [--only WORKLOAD]
 
-Every workload is run by the engine that ``engine = "auto"`` picks, through its public ``train``, and by a textbook loop with
-the same model, batch size and learning rate on preloaded tensors, on one torch thread and on all. All of them take turns in
-one process; the ratio compares best repetitions (another process on the machine can only slow one down), the medians stand
-beside it. Data are random numbers: no step's cost depends on them. One engine against another: ``scaling.py``.
+Every workload is trained by the engine that ``engine = "auto"`` selects, through its public ``train``, and by a textbook loop with
+the same model, batch size and learning rate on preloaded tensors, on one torch thread and on all. They take turns in one process; the
+ratio compares best repetitions (other processes can only slow one down), and medians are reported too. Data are random numbers,
+since no step's cost depends on them. ``scaling.py`` compares the engines with each other.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ LR = 0.01
 
 @dataclass(frozen=True)
 class Workload:
-    """Who trains what: ``sizes`` are the samples of the cohort's clients; ``goal`` the ratio asked for, None: only reported."""
+    """A model and a cohort: ``sizes`` are the clients' samples, ``goal`` is the wanted ratio to the loop (None: only reported)."""
 
     name: str
     model: str
@@ -59,7 +59,7 @@ class Workload:
 
 
 def dirichlet_sizes() -> tuple[int, ...]:
-    """Ten clients as Dirichlet 0.1 makes them out of 100 clients of 60,000 MNIST samples: a few large, many small."""
+    """Return sizes of ten clients as Dirichlet 0.1 makes them of 60,000 MNIST samples and 100 clients: a few large, many small."""
     rng = np.random.default_rng(5)
     shares = rng.dirichlet(np.full(100, 0.1), size=10)
     return tuple(int(n) for n in np.maximum(10, (shares.sum(0) * 6000).astype(int))[:10])
@@ -78,7 +78,7 @@ WORKLOADS = (
 
 
 def setting(load: Workload) -> Setting:
-    """A federation of random samples in which the cohort is everybody, under FedProx."""
+    """Return the setting of a federation of random samples under FedProx; the cohort is all clients."""
     rng = np.random.default_rng(0)
     n = sum(load.sizes)
     x = torch.from_numpy(rng.standard_normal((n, *load.shape), dtype=np.float32))
@@ -91,7 +91,7 @@ def setting(load: Workload) -> Setting:
 
 
 def federated(engine: Engine, setting: Setting) -> Callable[[], int]:
-    """A round of the cohort; returns its client steps."""
+    """Return a function that trains one round of the cohort and returns its client steps."""
     sizes = setting.task.federation.train.sizes
     steps = setting.work.total(sizes).tolist()
     state = initial(setting.task.model, Key(0), setting.dtype)
@@ -106,7 +106,7 @@ def federated(engine: Engine, setting: Setting) -> Callable[[], int]:
 
 
 def centralised(setting: Setting, threads: int, steps: int) -> Callable[[], int]:
-    """The textbook loop over everybody's samples; returns its steps."""
+    """Return a function that runs the textbook loop over all clients' samples and returns its steps."""
     data, batch = setting.task.federation, setting.work.batch_size
     model = construct(setting.task.model, 0).train()
     optimizer = torch.optim.SGD(model.parameters(), lr=LR)
@@ -131,8 +131,10 @@ def centralised(setting: Setting, threads: int, steps: int) -> Callable[[], int]
 
 
 def speeds(runs: dict[str, Callable[[], int]], repetitions: int, seconds: float = math.inf) -> dict[str, list[float]]:
-    """Steps per second of every run, turn by turn; the first turn only warms up. No turn after the third begins later than
-    ``seconds`` after the first."""
+    """Return the steps per second of every run in every turn; the first turn only warms up.
+
+    No turn after the third begins later than ``seconds`` after the first.
+    """
     out: dict[str, list[float]] = {name: [] for name in runs}
     start = time.perf_counter()
     for turn in range(repetitions + 1):
@@ -147,7 +149,7 @@ def speeds(runs: dict[str, Callable[[], int]], repetitions: int, seconds: float 
 
 
 def measure(load: Workload, repetitions: int) -> dict[str, object]:
-    """One row of the table."""
+    """Measure one workload: a row of the table."""
     built = setting(load)
     name = resolve_auto(built)
     engine = ENGINES.get(name)(built)
@@ -173,7 +175,7 @@ def measure(load: Workload, repetitions: int) -> dict[str, object]:
 
 
 def table(rows: list[dict[str, object]]) -> Table:
-    """For people."""
+    """Return the rows as a table for the terminal."""
     out = Table(title="Client steps per second, best repetition (median)")
     for column in ("workload", "engine", "engine /s", "loop 1 thread /s", "loop all threads /s", "ratio", "goal"):
         out.add_column(column, justify="left" if column in ("workload", "engine") else "right")

@@ -1,11 +1,11 @@
-"""How fast the engines are beside one another, and how much memory each takes.
+"""Measures every engine's client steps per second, relative to the sequential engine, and its memory.
 
     python benchmarks/scaling.py [OUT.json] [--quick] [--only WORKLOAD]
 
-The workloads of ``engines.py``, each run by every engine that accepts it, through its public ``train``, on all cores. All of
-them take turns in one process, so the ratios to ``sequential`` are of one run; they compare best repetitions, the medians stand
-beside them. Then each engine runs alone in a fresh process, and the memory of that process and all it started is looked at while
-it trains, pages that several share counted once. ``ray`` is left out where it is not installed. Five to six minutes on two cores.
+Every engine that accepts a workload of ``engines.py`` trains it through its public ``train`` on all cores. The engines take turns in
+one process, so that ratios compare repetitions of the same minutes; the best repetitions and the medians are reported. Then each
+engine runs alone in a fresh process, and the memory of that process and all its descendants is sampled while it trains; pages that
+several processes share count once. ``ray`` is left out where it is not installed. Five to six minutes on two cores.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ NAMES = ("sequential", "batched", "vmap", "threads", "processes", "ray")
 LOADS = ("logistic regression, batch 100", "logistic regression, batch 10", "MLP, equal sizes", "two-conv CNN, batch 32")
 TURNS, TURNS_S = 15, 30.0
 ALONE_S, LOOK_S = 2.0, 0.05
-"""Seconds that an engine trains while its memory is looked at, and between two looks."""
+"""Seconds that an engine trains while its memory is sampled, and seconds between samples."""
 
 
 def accepting(built: Setting) -> dict[str, type[Engine]]:
-    """The engines that take a workload and are installed."""
+    """Return the installed engines that accept a workload."""
     kinds = {name: ENGINES.get(name) for name in NAMES}
     return {name: kind for name, kind in kinds.items() if kind.refuses(built) is None}
 
 
 def compared(load: Workload, turns: int) -> dict[str, object]:
-    """One workload, all its engines."""
+    """Measure all engines of one workload."""
     built = setting(load)
     engines = {name: kind(built) for name, kind in accepting(built).items()}
     try:
@@ -78,14 +78,14 @@ def compared(load: Workload, turns: int) -> dict[str, object]:
 
 
 def apart(load: str, engine: str) -> float:
-    """:func:`alone` in a process of its own."""
+    """Run :func:`alone` in a fresh process."""
     command = [sys.executable, __file__, "--alone", load, engine]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     return float(done.stdout.splitlines()[-1])
 
 
 def alone(load: str, engine: str) -> float:
-    """Peak MiB of this process and its descendants while the engine trains."""
+    """Return the peak MiB of this process and its descendants while the engine trains."""
     built = setting(next(one for one in WORKLOADS if one.name == load))
     there = ENGINES.get(engine)(built)
     run, peak, over = federated(there, built), [0.0], threading.Event()
@@ -109,7 +109,7 @@ def alone(load: str, engine: str) -> float:
 
 
 def held() -> float:
-    """MiB of this process and its descendants, each page divided among those that share it."""
+    """Return the MiB of this process and its descendants; a shared page is divided among the processes that share it."""
     me, kib = psutil.Process(), 0
     for process in (me, *me.children(recursive=True)):
         with contextlib.suppress(OSError, psutil.Error):  # it is gone
@@ -119,7 +119,7 @@ def held() -> float:
 
 
 def table(rows: list[dict[str, object]]) -> Table:
-    """For people."""
+    """Return the rows as a table for the terminal."""
     out = Table(title="Client steps per second, best repetition")
     for column in ("workload", "engine", "steps /s", "to sequential (medians)", "peak MiB"):
         out.add_column(column, justify="left" if column in ("workload", "engine") else "right")
@@ -131,17 +131,17 @@ def table(rows: list[dict[str, object]]) -> Table:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="the engines beside one another")
+    parser = argparse.ArgumentParser(description="Compare the engines' speed and memory")
     parser.add_argument("out", nargs="?", default=HERE / "measured" / "scaling.json", type=Path)
     parser.add_argument("--quick", action="store_true", help="three repetitions of everything")
     parser.add_argument("--only", default="", help="workloads whose name contains this")
-    parser.add_argument("--alone", nargs=2, metavar=("WORKLOAD", "ENGINE"), help="its memory, and nothing else")
+    parser.add_argument("--alone", nargs=2, metavar=("WORKLOAD", "ENGINE"), help="measure only the memory of one engine")
     options = parser.parse_args()
     if options.alone:
         sys.stdout.write(f"{alone(*options.alone)}\n")
         return
     console, rows = Console(width=140), []
-    before = os.getloadavg()[0]  # others on the machine make all of this worthless
+    before = os.getloadavg()[0]  # other work on the machine makes these numbers worthless
     for load in WORKLOADS:
         if load.name in LOADS and options.only.lower() in load.name.lower():
             with console.status(load.name):

@@ -20,7 +20,7 @@ from motley.core.errors import EngineError, MotleyError
 from motley.core.keys import Key
 from motley.engines.base import DataView, Job, JobInputs, Setting, TrainResult
 from motley.engines.batches import BatchPlan
-from motley.engines.features import FeatureHook, Frozen
+from motley.engines.features import FeatureHook, FrozenModels
 from motley.engines.samples import Samples
 from motley.tasks.base import ModelState
 from motley.tasks.curvature import hutchinson, rademacher
@@ -89,7 +89,7 @@ class Client:
         self.convolves = any(isinstance(m, nn.Conv2d) for m in self.model.module.modules())
         self.chunk = CHUNK[self.convolves]
         compares = setting.algorithm.loss.whole_model
-        self.frozen = Frozen(setting) if compares else None
+        self.frozen = FrozenModels(setting) if compares else None
         self._feature_hook = FeatureHook(self.model.module, self.model.layout) if compares else None
 
     def train(self, job: Job, inputs: JobInputs, want: frozenset[str]) -> TrainResult:

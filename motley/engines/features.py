@@ -13,7 +13,7 @@ from motley.engines.base import Setting
 from motley.tasks.base import ModelState
 from motley.tasks.flat import FlatModule
 
-__all__ = ["FeatureHook", "Frozen"]
+__all__ = ["FeatureHook", "FrozenModels"]
 
 
 class FeatureHook:
@@ -40,7 +40,7 @@ class FeatureHook:
         return features.flatten(1)
 
 
-class Frozen:
+class FrozenModels:
     """Further models in eval mode and without gradients; their modules are made once and loaded for every job.
 
     Parameters

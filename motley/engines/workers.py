@@ -157,20 +157,20 @@ class WorkerPool(Generic[Shared]):
         return self._threads.map(work, calls, ahead)
 
     def _execute(self, worker: RemoteWorker[Shared], call: WorkerCall, shared: Shared) -> Any:
-        for deaths in range(1, MAX_DEATHS + 1):
+        death = WorkerDied()
+        for _ in range(MAX_DEATHS):
             try:
                 return worker.execute(call, shared)
-            except WorkerDied as death:
+            except WorkerDied as error:
+                death = error
                 with self._lock:
                     if self._closed:
                         raise
                     worker.start()
-                if deaths == MAX_DEATHS:
-                    raise EngineError(
-                        f"{MAX_DEATHS} workers died one after the other over {call.about} (the last one {death}); if memory ran "
-                        "out, use fewer workers, smaller batches or a smaller model"
-                    ) from None
-        return None
+        raise EngineError(
+            f"{MAX_DEATHS} workers died one after the other over {call.about} (the last one {death}); if memory ran out, use fewer "
+            "workers, smaller batches or a smaller model"
+        )
 
     def close(self) -> None:
         """End the workers and the threads."""

@@ -1,6 +1,6 @@
-"""Runs of a comparison spread over a Ray cluster: one task a run, each on its share of a node's cores.
+"""Runs the experiments of a comparison on a Ray cluster: one Ray task for each run, on some of a node's cores.
 
-All nodes must see the folder of the runs under the same path. What is finished there is not run again, whoever finished it.
+All nodes must have the folder of the runs under the same path. A run that is finished there is not run again.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ Work = Callable[[Experiment, Path, Path | None], Any]
 def spread(
     address: str, work: Work, experiments: Sequence[Experiment], folders: Sequence[Path], data: Path | None
 ) -> Iterator[tuple[int, Exception | None]]:
-    """Do ``work(experiment, folder, data)`` for each experiment somewhere; the number of each that is done, and its error.
+    """Call ``work(experiment, folder, data)`` for each experiment on some node; yield its number when it is done, and its error.
 
     Parameters
     ----------
-    address: of a running cluster, ``auto`` for the one of this machine, ``local`` to start one here.
+    address: of a running cluster; ``auto``: the cluster of this machine; ``local``: start one on this machine.
+    work: function that runs one experiment; nodes must be able to import it. folders: one for each run. data: folder of data packs.
 
     Raises
     ------
@@ -36,16 +37,16 @@ def spread(
     """
     if any(experiment.engine.name == "ray" for experiment in experiments):
         raise ConfigError("each run of a spread comparison has one node; use another engine, e.g. processes", "engine.name")
-    ends = connect(None if address == "local" else address, None)
+    disconnects = connect(None if address == "local" else address, None)
     ray = importlib.import_module("ray")
-    where = (os.getcwd(), os.environ.get("MOTLEY_DATA"))
+    origin = (os.getcwd(), os.environ.get("MOTLEY_DATA"))
     waiting: dict[Any, int] = {}
     try:
         for number, (experiment, folder) in enumerate(zip(experiments, folders, strict=True)):
             cores, gpus = experiment.engine.threads or 1, int(experiment.engine.device.startswith("cuda"))
             task = ray.remote(_attempt).options(num_cpus=cores, num_gpus=gpus, max_retries=0)
             keys = experiment.replace({"engine.threads": cores}).resolved()
-            waiting[task.remote(work, keys, str(folder.resolve()), data and str(data.resolve()), where)] = number
+            waiting[task.remote(work, keys, str(folder.resolve()), data and str(data.resolve()), origin)] = number
         while waiting:
             (done,), _ = ray.wait(list(waiting), num_returns=1)
             try:
@@ -56,15 +57,15 @@ def spread(
     finally:
         for unfinished in waiting:
             ray.cancel(unfinished, force=True)
-        if ends:
+        if disconnects:
             ray.shutdown()
 
 
 def _attempt(
-    work: Work, keys: dict[str, Any], folder: str, data: str | None, where: tuple[str, str | None]
+    work: Work, keys: dict[str, Any], folder: str, data: str | None, origin: tuple[str, str | None]
 ) -> Exception | None:
-    """On the node: what ``work`` raised, if anything."""
-    directory, packs = where
+    """Call ``work`` on a node and return the error that it raised, if any."""
+    directory, packs = origin
     if Path(directory).is_dir():
         os.chdir(directory)
     if packs is not None:

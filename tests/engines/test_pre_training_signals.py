@@ -15,7 +15,7 @@ from .conftest import TwoProcesses
 
 @dataclasses.dataclass(frozen=True)
 class Curious(Correction):
-    """Uploads what it was told."""
+    """Uploads the signals that were measured for it."""
 
     wants: frozenset = frozenset({"loss", "gradient"})
 
@@ -25,9 +25,9 @@ class Curious(Correction):
 
     def finish(self, after, ctx: JobContext):
         parts, client_state = super().finish(after, ctx)
-        told = torch.tensor([ctx.pre_training.loss], dtype=torch.float64)
+        measured = torch.tensor([ctx.pre_training.loss], dtype=torch.float64)
         gradient = torch.zeros(0) if ctx.pre_training.gradient is None else ctx.pre_training.gradient
-        return {**parts, "loss": Part(told, "mean"), "gradient": Part(gradient, "mean")}, client_state
+        return {**parts, "loss": Part(measured, "mean"), "gradient": Part(gradient, "mean")}, client_state
 
 
 def mlp():
@@ -65,7 +65,7 @@ def test_it_is_the_received_model_in_eval_mode_over_all_samples(setting, jobs, d
             assert all(torch.equal(a.parts[name].value, b.parts[name].value) for name in b.parts)
 
 
-def test_only_what_is_asked_for_is_told(setting, jobs, download):
+def test_only_requested_signals_are_measured(setting, jobs, download):
     s = setting(mlp, correction=Curious(frozenset({"loss"})))
     trained = next(iter(Sequential(s).train(jobs(s), download(s), {}, frozenset({"arrival_loss", "grad_norm"}))))
     assert not trained.parts["gradient"].value.numel()

@@ -1,4 +1,4 @@
-"""Worker processes: killed in mid-round, told to stop, refused; data in memory once; nothing left behind."""
+"""Worker processes: killed or stopped in mid-round, refused settings; data in memory once; nothing left behind."""
 
 from __future__ import annotations
 
@@ -247,7 +247,7 @@ PROGRAM = "import sys; from motley.cli import call; sys.exit(call(sys.argv[1:]))
 
 
 def _children(parent: int) -> list[int]:
-    """Worker processes that were told that ``parent`` is their parent."""
+    """The worker processes that ``parent`` started."""
     found = []
     for entry in Path("/proc").iterdir():
         try:
