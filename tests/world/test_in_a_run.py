@@ -1,11 +1,18 @@
 """Availability and failures in a run: rounds with nobody, clients that break off, labels turned around."""
 
+from dataclasses import dataclass
+from typing import ClassVar
+
 import numpy as np
 import pytest
 import torch
 
+from motley.core.keys import Key
 from motley.experiments.build import build
 from motley.experiments.config import Experiment
+from motley.world import AVAILABILITY
+from motley.world.availability import BernoulliAvailability
+from motley.world.base import Availability
 from tests.rows import Rows
 
 
@@ -131,17 +138,35 @@ def build_losses():
         )
     )  # fmt: skip
     download = simulation.algorithm.correction.download(simulation.server)
-    return simulation.engine.measure(np.arange(12), download, {}, {"loss": None}, simulation._key("network"))["loss"]
+    return simulation.engine.measure(np.arange(12), download, {}, {"loss": None}, Key(0))[
+        "loss"
+    ]  # of all data, whatever the key
+
+
+@dataclass(frozen=True)
+class Counted(Availability):
+    """Clients that are online with probability ``p``, and a limit on how often a run asks for them."""
+
+    calls: ClassVar[list[int]] = []
+
+    p: float = 1.0
+
+    def online(self, key, ids, round_index, time_s):
+        self.calls.append(round_index)
+        assert len(self.calls) < 100, "asked for ever"
+        return BernoulliAvailability(self.p).online(key, ids, round_index, time_s)
 
 
 @pytest.mark.parametrize("mode", [{"name": "buffered", "buffer": 3}, {"name": "asynchronous"}], ids=lambda mode: mode["name"])
 @pytest.mark.parametrize(
     "keys",
-    [{"failures": {"name": "crash", "rate": 1.0}}, {"availability": {"name": "bernoulli", "p": 1e-9}}],
+    [{"failures": {"name": "crash", "rate": 1.0}, "availability": "counted"}, {"availability": {"name": "counted", "p": 1e-9}}],
     ids=["crashed", "away"],
 )
-def test_with_nobody_left_a_run_without_rounds_in_step_ends_too(mode, keys):
+def test_with_nobody_left_a_run_without_rounds_in_step_ends_too(mode, keys, monkeypatch):
     """Everybody crashed in round 1 or away for ever: rounds of ``idle_s`` without an update, instead of a loop without end."""
+    monkeypatch.setitem(AVAILABILITY.targets, "counted", f"{__name__}:Counted")
+    monkeypatch.setattr(Counted, "calls", [])
     rows = Rows()
     simulation = build(
         Experiment(
@@ -150,14 +175,6 @@ def test_with_nobody_left_a_run_without_rounds_in_step_ends_too(mode, keys):
         ),
         writer=rows,
     )  # fmt: skip
-    asked, send_out = [], simulation._send_out
-
-    def counted(count):
-        asked.append(count)
-        assert len(asked) < 100, "asked for ever"
-        send_out(count)
-
-    simulation._send_out = counted
     while not simulation.done:
         simulation.step()
     assert [row["accepted"] for row in rows.tables["rounds"]] == [0] * 5
