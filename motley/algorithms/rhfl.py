@@ -152,10 +152,10 @@ class Alignment:
         order = torch.from_numpy(context.key.fold("public").numpy().permutation(len(public)))[: count * size]
         now = list(models)
         adams = [FlatAdam.fresh(model.x) for model in now]
-        told = _soft(network, now, public[order]) if self.exchange == "round" else None
+        outputs = _soft(network, now, public[order]) if self.exchange == "round" else None
         for at in range(0, count * size, size):
             inputs = public[order[at : at + size]]
-            soft = _soft(network, now, inputs) if told is None else told[:, at : at + size]
+            soft = _soft(network, now, inputs) if outputs is None else outputs[:, at : at + size]
             for k, model in enumerate(now):
                 g = network.loss_gradient(model, inputs, feedback(soft, weights.to(soft.device), k)).gradient.to(model.x.device)
                 x, after = (FlatAdam.fresh(model.x) if self.adam == "fresh" else adams[k]).step(model.x, g, self.lr)
@@ -269,11 +269,11 @@ class ConfidenceServer(Server):
         chosen = [models[i] for i in good]
         if self.align and len(chosen) > 1:
             chosen = self.alignment(chosen, weights, context)
-        told = {
+        aligned = {
             int(clients[i]): {"x": model.x, "buffers": model.buffers, "counters": model.counters}
             for i, model in zip(good, chosen, strict=True)
         }
-        return ServerState(state.model, extra), told
+        return ServerState(state.model, extra), aligned
 
     def _weigh(
         self, state: ServerState, clients: Tensor, models: Sequence[ModelState], context: ServerContext
@@ -284,10 +284,10 @@ class ConfidenceServer(Server):
         loss = context.losses(clients.tolist(), models).double()
         good = torch.isfinite(loss).nonzero().flatten()
         first = 1.0 / max(len(good) - 1 if self.own else len(good), 1)
-        who = clients[good]
-        before = torch.where(state.extra["told"][who], state.extra["loss"][who], torch.nan)
+        known = clients[good]
+        before = torch.where(state.extra["told"][known], state.extra["loss"][known], torch.nan)
         extra = {name: value.clone() for name, value in state.extra.items()}
-        extra["loss"][who], extra["told"][who] = loss[good], True
+        extra["loss"][known], extra["told"][known] = loss[good], True
         return confidence(loss[good], before, self.beta, first), extra, good.tolist()
 
 

@@ -1,4 +1,4 @@
-"""What travels and what it weighs: the ledger, compressors, allocators."""
+"""Communication: compressors, error feedback, upload budgets and allocators, the wire format and the traffic ledger."""
 
 from __future__ import annotations
 

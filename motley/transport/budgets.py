@@ -1,4 +1,4 @@
-"""The budget of a round: theta_t, the mean share of an update that a client of the cohort may send.
+"""Upload budgets: theta_t, the mean share of an update that a client of the cohort may send in a round.
 
 HeteRo-Select v2, equation 7 (docs/methods/hetero-select.md#score; docs/methods/compression.md#schedule,
 docs/methods/hetero-select.md#code, row 6):
@@ -10,7 +10,7 @@ Without a warm-up and a floor that binds, the mean over t = 1..T is ``average`` 
 
 Deviations and readings
 -----------------------
-* The text's cosine begins in round 1 though round 1 is overruled by the warm-up: with 100 rounds the mean is 0.207200.
+* The text's cosine begins in round 1 though round 1 belongs to the warm-up: with 100 rounds the mean is 0.207200.
   ``as_published = "code"`` begins after the warm-up: 0.2 over t >= 2, 0.208 over all.
 * Rounds after T (modes that overlap) stay at the budget of T.
 
@@ -25,6 +25,8 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Literal
 
+from typing_extensions import override
+
 from motley.core.errors import ConfigError
 
 __all__ = ["Budget", "ConstantBudget", "CosineBudget"]
@@ -32,11 +34,11 @@ __all__ = ["Budget", "ConstantBudget", "CosineBudget"]
 
 @dataclass(frozen=True)
 class Budget(ABC):
-    """A frozen dataclass of options and one function of the round.
+    """An upload budget: a frozen dataclass of options and one function of the round.
 
     Parameters
     ----------
-    average: theta_avg, in (0, 1]. warm_up: first rounds in which everybody sends everything.
+    average: theta_avg, in (0, 1]. warm_up: number of first rounds in which all clients send whole updates.
     """
 
     average: float = 1.0
@@ -49,35 +51,35 @@ class Budget(ABC):
             raise ConfigError(f"got warm_up = {self.warm_up}; expected a number of rounds, at least 0")
 
     def warm(self, round: int) -> bool:
-        """Whether this round belongs to the warm-up."""
+        """Return whether this round belongs to the warm-up."""
         return round <= self.warm_up
 
     def ratio(self, round: int, horizon: int | None) -> float:
-        """theta_t of round ``round`` (from 1) in a run of ``horizon`` rounds."""
+        """Return theta_t of round ``round`` (from 1) in a run of ``horizon`` rounds."""
         return 1.0 if self.warm(round) else self.after(round, horizon)
 
     @abstractmethod
     def after(self, round: int, horizon: int | None) -> float:
-        """theta_t as it is without a warm-up."""
+        """Return theta_t of a round after the warm-up."""
 
 
 @dataclass(frozen=True)
 class ConstantBudget(Budget):
-    """The same in every round."""
+    """The same budget in every round."""
 
+    @override
     def after(self, round: int, horizon: int | None) -> float:
-        """The average."""
         return self.average
 
 
 @dataclass(frozen=True)
 class CosineBudget(Budget):
-    """Much at the start, little at the end.
+    """A budget that falls along half a cosine period.
 
     Parameters
     ----------
     average, warm_up: see :class:`Budget`. amplitude: a, in [0, 1], such that ``average (1 + amplitude)`` is at most 1.
-    floor: theta_t is never less; at most ``average``. as_published: where the cosine begins, see above.
+    floor: smallest theta_t; at most ``average``. as_published: start of the cosine, see above.
     """
 
     average: float = 0.2
@@ -100,9 +102,9 @@ class CosineBudget(Budget):
             raise ConfigError(f"got floor = {self.floor}; expected a share from 0 to average = {self.average}")
 
     def after(self, round: int, horizon: int | None) -> float:
-        """Half a period of a cosine; needs the number of planned rounds."""
+        """Return theta_t; raises ConfigError if the number of planned rounds is not known."""
         if horizon is None:
-            raise ConfigError("a cosine budget must know the last round; set stop = { rounds = ... }", "stop.rounds")
+            raise ConfigError("a cosine budget needs the number of rounds; set stop = { rounds = ... }", "stop.rounds")
         late = self.warm_up if self.as_published == "code" else 0
         along = min(max(round - late - 1, 0) / max(horizon - late - 1, 1), 1.0)
         return max(self.average * (1 + self.amplitude * math.cos(math.pi * along)), self.floor)

@@ -1,16 +1,16 @@
-"""Error feedback, written once around every compressor: what was not sent waits at the client.
+"""Error feedback around any compressor: the client keeps what was not sent and adds it to a later update.
 
 Stich, Cordonnier, Jaggi: *Sparsified SGD with Memory*, NeurIPS 2018 (memory); Masud, Jahin, Hasan: HeteRo-Select, arXiv:2508.06692v2
 (decay); Richtarik, Sokolov, Fatkhullin: *EF21: A New, Simpler, Theoretically Better, and Practically Faster Error Feedback*, NeurIPS
 2021. Reference: docs/methods/compression.md#error-feedback, docs/methods/compression.md#ef21.
 
     none      v = delta                         keeps nothing
-    fixed     v = delta + e,   e <- b (v - C(v))              b = 1: nothing is ever lost; b < 1 forgets
+    fixed     v = delta + e,   e <- b (v - C(v))              b = 1: nothing is lost; b < 1: decay
     adaptive  the same with    b(t) = low + (high - low) (1 - theta_t),  0.85 and 0.97;  theta_t the round's budget
     ef21      v = delta - g,   g <- g + C(v)                  the server keeps the mean of all g: mean <- mean + 1/K sum C(v)
 
-Symbols: ``delta`` update of the trainable parameters, ``C`` the compressor's decoded output, quantised values included; ``e``, ``g``
-client memory ``[D]``, from 0; K all clients.
+Symbols: ``delta`` update of the trainable parameters, ``C`` the compressor's decoded output, after quantisation; ``e``, ``g`` the
+client's state ``[D]``, from 0; K all clients.
 
 :func:`compress_update` returns the packet, its decoded vector and the client's next state. The next state replaces the old one when
 the upload is accepted: after a lost, late or rejected upload the old one stays, and e decays only when its client takes part.
@@ -19,18 +19,18 @@ Deviations and readings
 -----------------------
 * For a sparsifier ``sent + kept = v`` holds bit for bit before the decay; at theta = 1, e = 0.
 * HeteRo-Select calls b < 1 "the EF21 condition"; EF21 has no decay (docs/methods/compression.md#error-feedback).
-* INTERPRETATION-D EF21 tracks the update in place of a gradient; who is absent keeps g, and still counts in the server's mean
-  (EF21-PP). With a falling learning rate g is in old units.
+* INTERPRETATION-D EF21 tracks the update in place of a gradient; a client that does not take part keeps g, which still counts in the
+  server's mean (EF21-PP). With a falling learning rate g is in old units.
 * Random-k scaled up, unit signs and the like do not contract: :meth:`Feedback.refuses` says so.
 
 >>> import torch
 >>> from motley.core.keys import Key
 >>> from motley.core.layout import Layout
 >>> from motley.transport.compressors.topk import TopK
->>> layout, memory = Layout(()), None
+>>> layout, state = Layout(()), None
 >>> for delta in ([4.0, -3.0, 2.0, 1.0], [0.0, 1.0, 1.0, 1.0], [1.0, 0.0, 0.0, 0.0]):
-...     sent = compress_update(Fixed(1.0), TopK(), torch.tensor(delta), memory, 0.5, 0.5, layout, Key(0))
-...     memory = sent.client_state
+...     sent = compress_update(Fixed(1.0), TopK(), torch.tensor(delta), state, 0.5, 0.5, layout, Key(0))
+...     state = sent.client_state
 ...     sent.update.tolist()
 [4.0, -3.0, 0.0, 0.0]
 [0.0, 0.0, 3.0, 2.0]
@@ -45,6 +45,7 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 from torch import Tensor
+from typing_extensions import override
 
 from motley.core.errors import ConfigError
 from motley.core.keys import Key
@@ -62,8 +63,8 @@ class CompressedUpdate(NamedTuple):
 
     Parameters
     ----------
-    packet: what travels. update: ``[D]`` what the server reads from it. memory: the client's next one, if the upload is accepted;
-    empty when there is nothing to keep.
+    packet: the packet that is sent. update: ``[D]``, the update that the server decodes from it. client_state: the client's next
+    state, if the upload is accepted; empty if there is nothing to keep.
     """
 
     packet: Packet
@@ -72,7 +73,11 @@ class CompressedUpdate(NamedTuple):
 
 
 class Feedback(ABC):
-    """What a client does with what it did not send. Subclasses are frozen dataclasses of options."""
+    """An error-feedback rule. Subclasses are frozen dataclasses of options.
+
+    ``state_name``: name of its vector in the client's state, None if it keeps nothing. ``incremental``: whether uploads are increments
+    of a vector that the server tracks, and not updates.
+    """
 
     paper: ClassVar[Paper | None] = None
     state_name: ClassVar[str | None] = None  # the name of its vector in the client's memory
@@ -80,51 +85,52 @@ class Feedback(ABC):
 
     @abstractmethod
     def vector(self, delta: Tensor, state: Tensor | None) -> Tensor:
-        """What is compressed, ``[D]``."""
+        """Return the vector to compress, ``[D]``, from the update and the client's vector."""
 
     @abstractmethod
     def next_state(self, v: Tensor, packet: Packet, update: Tensor, state: Tensor | None, budget: float) -> Tensor | None:
-        """What is kept, ``[D]``; ``budget``: theta_t of the round."""
+        """Return the client's next vector, ``[D]``; ``budget``: theta_t of the round."""
 
     def update_mean(self, mean: Tensor, changes: Tensor, population: int) -> Tensor:
-        """Where it is ``incremental``, the server's side: the mean of all clients' vectors after a step whose changes, unweighted, add
-        up to ``changes`` ``[D]``."""
-        raise NotImplementedError(f"{type(self).__name__} sends no changes")
+        """Return the mean of all clients' vectors, which the server of an ``incremental`` rule tracks, after a step whose unweighted
+        increments add up to ``changes`` ``[D]``."""
+        raise NotImplementedError(f"{type(self).__name__} sends no increments")
 
     def refuses(self, compressor: Compressor) -> str | None:
-        """Why it cannot go around this compressor; None when it can."""
+        """Return why this rule does not go with a compressor; None if it does."""
         return compressor.refuses_feedback() if self.state_name else None
 
 
 @dataclass(frozen=True)
 class NoFeedback(Feedback):
-    """What is not sent is lost."""
+    """No error feedback: what is not sent is lost."""
 
+    @override
     def vector(self, delta: Tensor, state: Tensor | None) -> Tensor:
-        """The update."""
         return delta
 
+    @override
     def next_state(self, v: Tensor, packet: Packet, update: Tensor, state: Tensor | None, budget: float) -> None:
-        """Nothing."""
+        pass
 
 
-class _Memory(Feedback):
-    """``v = delta + e``."""
+class _ErrorMemory(Feedback):
+    """Error feedback with a residual e: ``v = delta + e``, then ``e <- b (v - C(v))``."""
 
     state_name: ClassVar[str | None] = "e"
 
     @abstractmethod
     def factor(self, budget: float) -> float:
-        """b, in the round whose budget is theta_t."""
+        """Return b in a round of budget theta_t."""
 
+    @override
     def vector(self, delta: Tensor, state: Tensor | None) -> Tensor:
-        """The update and the memory."""
         return delta if state is None else delta + state
 
+    @override
     def next_state(self, v: Tensor, packet: Packet, update: Tensor, state: Tensor | None, budget: float) -> Tensor:
-        """``b (v - C(v))``."""
         if isinstance(packet.places, Tensor) and not isinstance(packet.values, Codes):
-            left = v.clone().index_fill_(0, packet.places, 0.0)  # the same numbers as below, without the dense detour
+            left = v.clone().index_fill_(0, packet.places, 0.0)  # the same numbers as below, without a dense vector
         else:
             left = v - update
         b = self.factor(budget)
@@ -132,24 +138,26 @@ class _Memory(Feedback):
 
 
 @dataclass(frozen=True)
-class Fixed(_Memory):
-    """Memory with a constant ``decay`` b: 1 keeps everything, 0.9 is HeteRo-Select's static ablation."""
+class Fixed(_ErrorMemory):
+    """Error feedback with a constant ``decay`` b: 1 loses nothing, 0.9 is HeteRo-Select's static ablation."""
 
     paper: ClassVar[Paper] = TopK.paper
     decay: float = 1.0
 
     def __post_init__(self) -> None:
         if not 0 < self.decay <= 1:
-            raise ConfigError(f'got decay = {self.decay}; expected above 0, at most 1 (to keep nothing: feedback = "none")')
+            raise ConfigError(
+                f'got decay = {self.decay}; expected above 0, at most 1 (for no error feedback: feedback = "none")'
+            )
 
+    @override
     def factor(self, budget: float) -> float:
-        """``decay``."""
         return self.decay
 
 
 @dataclass(frozen=True)
-class Adaptive(_Memory):
-    """Memory whose decay follows the budget: the less is sent, the longer it is remembered; ``low``, ``high``: at theta 1 and 0."""
+class Adaptive(_ErrorMemory):
+    """Error feedback whose decay factor grows as the budget shrinks: ``low`` at theta = 1, ``high`` at theta = 0."""
 
     paper: ClassVar[Paper] = Paper(
         "masud2025heteroselect",
@@ -168,14 +176,14 @@ class Adaptive(_Memory):
                 f"got low = {self.low}, high = {self.high}; expected 0 < low <= high <= 1, 0.85 and 0.97 in the paper"
             )
 
+    @override
     def factor(self, budget: float) -> float:
-        """b(t)."""
         return self.low + (self.high - self.low) * (1.0 - budget)
 
 
 @dataclass(frozen=True)
 class EF21(Feedback):
-    """Compresses the change of a vector that client and server both keep."""
+    """EF21: compress the difference between the update and a vector that client and server both keep."""
 
     paper: ClassVar[Paper] = Paper(
         "richtarik2021ef21",
@@ -188,16 +196,16 @@ class EF21(Feedback):
     state_name: ClassVar[str | None] = "g"
     incremental: ClassVar[bool] = True
 
+    @override
     def vector(self, delta: Tensor, state: Tensor | None) -> Tensor:
-        """How far the update is from g."""
         return delta if state is None else delta - state
 
+    @override
     def next_state(self, v: Tensor, packet: Packet, update: Tensor, state: Tensor | None, budget: float) -> Tensor:
-        """``g + C(v)``."""
         return update.clone() if state is None else state + update
 
     def update_mean(self, mean: Tensor, changes: Tensor, population: int) -> Tensor:
-        """The server's side: the mean over all clients' g after a round whose changes, unweighted, add up to ``changes`` ``[D]``."""
+        """Return ``mean + changes / population``, the mean of all clients' g."""
         return (mean.double() + changes.double() / population).to(mean.dtype)
 
 
@@ -216,12 +224,12 @@ def compress_update(
 
     Parameters
     ----------
-    delta: ``[D]``. memory: what the client kept of its last accepted upload. theta: its share. budget: theta_t of the round, which
-    sets the adaptive decay. key: of the client's dispatch. extras: curvature by layer, if it was wanted.
+    delta: ``[D]``. client_state: the client's state after its last accepted upload. ratio: share of the vector that may be sent.
+    budget: theta_t of the round, which sets the adaptive decay. key: of the client's dispatch. curvature: by layer, if measured.
 
     Raises
     ------
-    CodecError: an update that is not finite, or no longer is when it is scaled; nothing of it reaches the memory.
+    CodecError: an update that is not finite, or not after scaling; the client's state does not change.
     """
     state = None if feedback.state_name is None or client_state is None else client_state.get(feedback.state_name)
     v = feedback.vector(delta, state)

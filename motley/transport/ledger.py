@@ -1,9 +1,9 @@
-"""The ledger: who sent how many bits, when and why. Append-only.
+"""The traffic ledger: bits by client, direction, purpose and round. Append-only.
 
-Two accounts are kept. The *wire* account counts everything that travels, in both directions. The *paper* account follows
-the papers: uplink only, updates only, 32 bits per sent value; its entries come with the posts of updates (``paper_bits``).
+There are two accounts. The *wire* account counts everything that is sent, in both directions. The *paper* account follows
+the papers: uplink only, updates only, 32 bits per sent value; its entries come with the entries of updates (``paper_bits``).
 
-Totals are kept by kind and direction, single posts for the current round only, so memory does not grow with rounds.
+Totals are kept by kind and direction, single entries for the current round only, so memory does not grow with rounds.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Kind = Literal["model", "probe", "upload", "enrol", "recalibrate"]
 Direction = Literal["down", "up"]
 
 KINDS: tuple[Kind, ...] = ("model", "probe", "upload", "enrol", "recalibrate")
-"""Why bits travel: the model to a cohort, a probe (model down, numbers up), a client's update, enrolment, recalibration."""
+"""The purposes of traffic: the model to a cohort, a probe (model down, numbers up), an update, enrolment, recalibration."""
 
 DIRECTIONS: tuple[Direction, ...] = ("down", "up")
 
@@ -33,15 +33,15 @@ VALUE_BITS = 32
 
 
 def message_bits(message: Mapping[str, Tensor]) -> int:
-    """Bits of a message of named tensors: 32 for each real number, integers and flags at their own width (counters: 64)."""
+    """Return the bits of a message of named tensors: 32 for each real number, integers and flags at their own width (counters: 64)."""
     return sum(
         value.numel() * (VALUE_BITS if value.is_floating_point() else 8 * value.element_size()) for value in message.values()
     )
 
 
 def paper_bits(message: Mapping[str, Tensor]) -> int:
-    """Bits of the same message as papers count: 32 per real number, nothing else. Pass the parts that make the update only, not
-    the buffers that ride along."""
+    """Return the bits of a message as papers count: 32 per real number, nothing else. Pass the parts of the update only, without
+    buffers."""
     return sum(value.numel() * VALUE_BITS for value in message.values() if value.is_floating_point())
 
 
@@ -82,7 +82,7 @@ class Ledger:
         round: int,
         paper_bits: ArrayLike | None = None,
     ) -> None:
-        """Write down that each of these clients sent or received so many bits.
+        """Add an entry: the bits that each of these clients sent or received.
 
         Parameters
         ----------
@@ -92,30 +92,30 @@ class Ledger:
 
         Raises
         ------
-        ContractError: an unknown kind or direction, bits that cannot be, a round before the current one.
+        ContractError: an unknown kind or direction, invalid bits, a round before the current one.
         """
         _check_word("kind", kind, KINDS)
         _check_word("direction", direction, DIRECTIONS)
-        who = np.atleast_1d(np.array(ids, np.int64))
-        sent = _whole(bits, len(who), "bits")
+        clients = np.atleast_1d(np.array(ids, np.int64))
+        sent = _whole(bits, len(clients), "bits")
         if paper_bits is None:
             paper_bits = sent if (kind, direction) == ("upload", "up") else 0
-        paper = int(_whole(paper_bits, len(who), "paper_bits").sum())
+        paper = int(_whole(paper_bits, len(clients), "paper_bits").sum())
         if paper and direction == "down":
-            raise ContractError("the papers' account knows uploads only; got paper_bits of a message that goes down")
+            raise ContractError("the papers' account counts uploads only; got paper_bits of a message that goes down")
         self._turn_to(round)
         self._totals[kind, direction] += int(sent.sum())
         self._paper += paper
-        self._tail.append(_Post(kind, direction, who, sent, paper))
+        self._tail.append(_Post(kind, direction, clients, sent, paper))
 
     @property
     def total_bits(self) -> int:
-        """Everything that travelled since the start."""
+        """All bits since the start."""
         return self.total()
 
     @property
     def paper_bits(self) -> int:
-        """The papers' account since the start."""
+        """The papers' account since the start, in bits."""
         return self._paper
 
     @property
@@ -124,16 +124,16 @@ class Ledger:
         return sum(post.paper for post in self._tail)
 
     def total(self, kind: Kind | None = None, direction: Direction | None = None) -> int:
-        """Bits since the start, of one kind and direction or of all."""
+        """Return the bits since the start, of one kind and direction or of all."""
         return sum(bits for (k, d), bits in self._totals.items() if kind in (None, k) and direction in (None, d))
 
     def current(self, kind: Kind | None = None, direction: Direction | None = None) -> int:
-        """Bits of the current round, of one kind and direction or of all."""
+        """Return the bits of the current round, of one kind and direction or of all."""
         posts = (p for p in self._tail if kind in (None, p.kind) and direction in (None, p.direction))
         return sum(int(post.bits.sum()) for post in posts)
 
     def of(self, ids: ArrayLike, direction: Direction) -> Ids:
-        """Bits of these clients in the current round, of all kinds, ``[n]``."""
+        """Return the bits of these clients in the current round, of all kinds, ``[n]``."""
         wanted = np.atleast_1d(np.asarray(ids, np.int64))
         order = np.argsort(wanted, kind="stable")
         out = np.zeros(len(wanted), np.int64)
@@ -145,7 +145,7 @@ class Ledger:
         return out
 
     def save(self) -> dict[str, Any]:
-        """All of it as plain numbers, strings and lists."""
+        """Return the ledger as plain numbers, strings and lists."""
         return {
             "round": self.round,
             "paper_bits": self._paper,
@@ -155,7 +155,7 @@ class Ledger:
 
     @classmethod
     def restore(cls, saved: Mapping[str, Any]) -> Ledger:
-        """Go on from :meth:`save`."""
+        """Return a ledger from what :meth:`save` returned."""
         ledger = cls()
         ledger.round, ledger._paper = saved["round"], saved["paper_bits"]
         ledger._totals = {(kind, direction): saved["totals"][f"{kind}/{direction}"] for kind, direction in ledger._totals}

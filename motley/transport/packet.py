@@ -1,11 +1,11 @@
-"""What travels of one vector: which places, and what stands there. Knows tensors, not bytes (those are :mod:`motley.transport.wire`).
+"""Packets: the values of one vector that are sent, and their places. Tensors only; bytes are :mod:`motley.transport.wire`'s.
 
 A :class:`Packet` holds ``kept`` values of a vector of ``size``; the others are zero. Places and values are independent:
 
-    places   everywhere (None) | ascending indices | runs, half-open intervals (whole tensors) | a seed from which both ends draw
+    places   everywhere (None) | ascending indices | runs, half-open intervals (whole tensors) | a seed
     values   numbers in float32, float64 or int64 | :class:`Codes`, whole levels times a scale per group
 
-Its :class:`PacketSpec` is all of that but the numbers themselves. A form is known before training, and so is its length in bytes.
+Its :class:`PacketSpec` holds all but the numbers. A spec is known before training, and so is its length in bytes.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ CODINGS: dict[Coding, torch.dtype] = {
     "codes32": torch.float32,
     "codes64": torch.float64,
 }
-"""How values are written, and the dtype of the numbers in it (of the scales, where there are codes)."""
+"""The codings of values, and the dtype of the numbers in each (for codes: of the scales)."""
 
 _CHUNK = 1 << 17
 
 
 @dataclass(frozen=True, slots=True)
 class PacketSpec:
-    """A packet without its numbers.
+    """The layout of a packet: everything but its numbers.
 
     Parameters
     ----------
-    size: of the vector. kept: values that travel. places: how they are named; ``indices`` lets the wire take the cheaper of a list
-    and a bitmap. runs: how many there are. coding: of the values. levels, group: of :class:`Codes`.
+    size: of the vector. kept: number of values sent. places: encoding of their places; ``indices`` is written as a list or a
+    bitmap, whichever is shorter. runs: number of runs. coding: of the values. levels, group: of :class:`Codes`.
     """
 
     size: int
@@ -60,32 +60,32 @@ class PacketSpec:
 
     @property
     def width(self) -> int:
-        """Bits of one value."""
+        """The bits of one value."""
         if self.coding.startswith("codes"):
             return 1 + self.levels.bit_length()  # bit_length(s) = ceil(log2(s + 1)); signs alone have s = 0
         return 64 if self.coding.endswith("64") else 32
 
     @property
     def scale_bits(self) -> int:
-        """Bits of the scales."""
+        """The bits of the scales."""
         if not self.coding.startswith("codes"):
             return 0
         return len(group_sizes(self.kept, self.group)) * (64 if self.coding == "codes64" else 32)
 
     def values_bits(self, ratio: float | None = None) -> int:
-        """Bits of the values alone, as papers count them: places are free. ``theta``: of ``theta * size`` values, not rounded up."""
+        """Return the bits of the values alone, as papers count them. ``ratio``: count ``ratio * size`` values, not rounded up."""
         count = self.kept if ratio is None else ratio * self.size
         return round(count * self.width) + self.scale_bits
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Codes:
-    """Whole levels ``q`` in ``-s..s``: the values are ``scale q / s``; with ``s = 0`` they are ``scale sign(q)``, q never zero.
+    """Quantised values: whole levels ``q`` in ``-s..s``, which stand for ``scale q / s``; with ``s = 0`` for ``scale sign(q)``.
 
     Parameters
     ----------
-    q: int8, int16 or int32 ``[kept]``. levels: s. scales: one for each group of values. group: values per group (the last may be
-    shorter), 0 for a single one, or the sizes of all groups.
+    q: int8, int16 or int32 ``[kept]``, never 0 where s is 0. levels: s. scales: one for each group of
+    values. group: values per group (the last may be shorter), 0 for a single one, or the sizes of all groups.
     """
 
     q: Tensor
@@ -94,7 +94,7 @@ class Codes:
     group: int | tuple[int, ...] = 0
 
     def values(self) -> Tensor:
-        """The numbers, in the dtype of the scales."""
+        """Return the numbers, in the dtype of the scales."""
         share = self.q.to(self.scales.dtype)
         if self.levels > 1:
             share /= self.levels
@@ -106,12 +106,12 @@ class Codes:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Packet:
-    """What travels of one vector.
+    """The values of one vector that are sent.
 
     Parameters
     ----------
-    size: of the vector. values: ``[kept]`` or :class:`Codes`. places: see the module. drawn_at: the places drawn from a seed, where
-    they are at hand; they do not travel.
+    size: of the vector. values: ``[kept]`` or :class:`Codes`. places: see the module. drawn_at: the places drawn from a seed, if
+    known; they are not sent.
 
     Example
     -------
@@ -127,22 +127,22 @@ class Packet:
 
     @property
     def kept(self) -> int:
-        """How many values travel."""
+        """The number of values sent."""
         return len(self.values.q if isinstance(self.values, Codes) else self.values)
 
     @property
     def spec(self) -> PacketSpec:
-        """Everything but the numbers."""
+        """The layout of the packet."""
         places, runs = self._placed()
         coding, levels, group = self._coded()
         return PacketSpec(self.size, self.kept, places, runs, coding, levels, group)
 
     def numbers(self) -> Tensor:
-        """The values that travel, decoded, ``[kept]``."""
+        """Return the decoded values, ``[kept]``."""
         return self.values.values() if isinstance(self.values, Codes) else self.values
 
     def indices(self) -> Tensor:
-        """Their places, ascending, ``[kept]``."""
+        """Return the values' places, ascending, ``[kept]``."""
         if self.places is None:
             return torch.arange(self.size)
         if isinstance(self.places, Tensor):
@@ -152,7 +152,7 @@ class Packet:
         return torch.cat([torch.arange(a, b) for a, b in self.places] or [torch.zeros(0, dtype=torch.int64)])
 
     def dense(self) -> Tensor:
-        """The whole vector, zero where nothing was sent, ``[size]``."""
+        """Return the whole vector ``[size]``, zero where nothing was sent."""
         numbers = self.numbers()
         if self.places is None:
             return numbers
@@ -181,7 +181,7 @@ class Packet:
 
 
 def group_sizes(kept: int, group: int | tuple[int, ...]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Values in each group."""
+    """Return the number of values in each group."""
     if isinstance(group, tuple):
         return np.asarray(group, np.int64)
     if group == 0 or group >= kept:
@@ -192,9 +192,9 @@ def group_sizes(kept: int, group: int | tuple[int, ...]) -> np.ndarray[tuple[int
 
 
 def drawn(key: Key, size: int, kept: int) -> Tensor:
-    """A uniform subset of ``kept`` of ``size`` places, ascending: the smallest of one hashed number per place.
+    """Return a uniform random subset of ``kept`` of ``size`` places, ascending: those of the smallest hashed numbers.
 
-    The hash is :class:`~motley.core.keys.Key`'s own, so both ends of a wire draw alike whatever versions they run.
+    The hash is :class:`~motley.core.keys.Key`'s own, so sender and receiver draw alike whatever versions they run.
     """
     if not 0 <= kept <= size:
         raise ContractError(f"got {kept} of {size} places; expected at most all of them")

@@ -1,4 +1,4 @@
-"""The wire: a message of named packets as real bytes, and back. No length depends on values.
+"""The wire format: a message of named packets as bytes, and back. No length depends on values.
 
     head     b"MTLW", version (u8), number of parts (u16), length of everything (u64)
     parts    each: name (u8 length, UTF-8), places (u8), coding (u8), levels (u32), size, kept, group, runs or groups (u64 each)
@@ -7,12 +7,12 @@
 
 Little-endian. Places: nothing where all are sent; for ``indices`` the cheaper of a list (``ceil(log2 size)`` bits each) and a
 bitmap (``size`` bits), or, for plain numbers, all values with zeros between where even that is cheaper; 16 bytes for each run;
-8 bytes for a seed. Codes of b bits: the sign, then the level. Codes and indices are packed in planes: whole bytes first, what is
-left bit by bit, each plane filled up to a byte.
+8 bytes for a seed. Codes of b bits: the sign, then the level. Codes and indices are packed in planes: whole bytes first, the
+remaining bits one by one, each plane padded to a byte.
 
-What must hold: ``len(encode(message)) == length({name: packet.form})``, so a form is billed before anybody trains.
-``decode(encode(message))`` gives the same vectors, bit for bit; bytes that are cut off, changed or hold a number that is not finite
-give a :class:`~motley.core.errors.CodecError`, never a vector.
+Guarantees: ``len(encode(message)) == length({name: packet.spec})``, so a packet is billed by its spec before training.
+``decode(encode(message))`` gives the same vectors, bit for bit; bytes that are truncated or changed or hold a number that is not
+finite raise a :class:`~motley.core.errors.CodecError`, never a vector.
 
 >>> import torch
 >>> data = encode({"delta": Packet(8, torch.tensor([0.5, -2.0]), torch.tensor([1, 6]))})
@@ -52,7 +52,7 @@ _FLOATS = ("float32", "float64", "codes32", "codes64")
 
 
 def encode(message: Mapping[str, Packet]) -> bytes:
-    """The bytes of a message.
+    """Return the bytes of a message.
 
     Raises
     ------
@@ -76,11 +76,11 @@ def encode(message: Mapping[str, Packet]) -> bytes:
 
 
 def decode(data: bytes, expected: Mapping[str, PacketSpec] | None = None) -> dict[str, Packet]:
-    """The message again. ``expected``: the forms that were agreed on and billed; a receiver that names them can be sent nothing else.
+    """Return the message of some bytes. ``expected``: the specs that were agreed on and billed; any others are refused.
 
     Raises
     ------
-    CodecError: bytes that were cut off or changed, of another version, of other forms than expected, or that hold what
+    CodecError: bytes that were cut off or changed, of another version, of other specs than expected, or that hold what
     :func:`encode` never writes.
     """
     specs, at = _open(data)
@@ -88,19 +88,19 @@ def decode(data: bytes, expected: Mapping[str, PacketSpec] | None = None) -> dic
         agreed = {name: _announced(spec) for name, spec in expected.items()}
         if specs != agreed:
             other = sorted(name for name in specs.keys() | agreed.keys() if specs.get(name) != agreed.get(name))
-            raise CodecError(f"parts {other} are not of the form that was agreed on; expected {[agreed.get(n) for n in other]}")
+            raise CodecError(f"parts {other} are not of the spec that was agreed on; expected {[agreed.get(n) for n in other]}")
     reader = _Reader(memoryview(data), at)
     return {name: _packet(name, spec, reader) for name, spec in specs.items()}
 
 
 def length(specs: Mapping[str, PacketSpec]) -> int:
-    """Bytes of a message of these forms."""
+    """Return the number of bytes of a message of these specs."""
     heads = _HEAD.size + _DIGEST + sum(1 + len(_name(name)) + _PART.size for name in specs)
     return heads + sum(_body_bytes(spec) for spec in specs.values())
 
 
 def places_bytes(size: int, kept: int) -> tuple[int, int]:
-    """Bytes of an index list, and of a bitmap, of so many places."""
+    """Return the bytes of an index list and of a bitmap of ``kept`` of ``size`` places."""
     return _packed(kept, _index_width(size)), math.ceil(size / 8)
 
 
@@ -123,7 +123,7 @@ def _packed(n: int, width: int) -> int:
 
 
 def _filled(spec: PacketSpec) -> bool:
-    """Whether plain numbers with their zeros are no longer than numbers with their places."""
+    """Return whether all values, zeros included, take no more bytes than the kept values with their places."""
     if spec.places != "indices":
         return False
     if spec.kept == spec.size:
@@ -211,7 +211,7 @@ def _unsigned(width: int) -> Any:
 
 
 def _planes(codes: NDArray[Any], width: int) -> Iterator[Any]:
-    """Whole bytes, least first, then the bits that are left."""
+    """Yield whole bytes, least significant first, then the remaining bits."""
     for byte in range(width // 8):
         yield (codes >> (8 * byte)).astype(np.uint8).data
     rest = (codes >> (8 * (width // 8))).astype(np.uint8) if width % 8 else codes
@@ -232,24 +232,24 @@ def _finite(values: Tensor) -> bool:
 
 
 class _Reader:
-    """Walks through bytes whose length is known to be right."""
+    """A reader of bytes whose length has been checked."""
 
     def __init__(self, data: memoryview, at: int) -> None:
         self.data, self.at = data, at
 
     def take(self, n: int) -> memoryview:
-        """The next ``n`` bytes."""
+        """Return the next ``n`` bytes."""
         piece = self.data[self.at : self.at + n]
         self.at += n
         return piece
 
     def array(self, dtype: str, n: int) -> NDArray[Any]:
-        """The next ``n`` numbers."""
+        """Return the next ``n`` numbers."""
         kind = np.dtype(dtype)
         return np.frombuffer(self.take(n * kind.itemsize), kind).astype(kind.newbyteorder("="))
 
     def planes(self, n: int, width: int) -> NDArray[Any]:
-        """The next ``n`` codes of ``width`` bits."""
+        """Return the next ``n`` codes of ``width`` bits."""
         out = np.zeros(n, _unsigned(max(width, 1)))
         for byte in range(width // 8):
             out |= np.frombuffer(self.take(n), np.uint8).astype(out.dtype) << (8 * byte)
@@ -261,12 +261,12 @@ class _Reader:
         return out
 
     def bits(self, n: int) -> NDArray[np.uint8]:
-        """The next ``n`` bits, zeros and ones."""
+        """Return the next ``n`` bits, zeros and ones."""
         return np.unpackbits(np.frombuffer(self.take(math.ceil(n / 8)), np.uint8), count=n)
 
 
 def _open(data: bytes) -> tuple[dict[str, PacketSpec], int]:
-    """The forms, and where the bodies begin; everything that can be checked before a body is read."""
+    """Return the specs and the position of the bodies, after all checks that need no body."""
     if data[:4] != _MAGIC[: len(data[:4])] or not data:
         raise CodecError("these bytes are not a message of motley")
     if len(data) < _HEAD.size + _DIGEST:
@@ -287,7 +287,7 @@ def _open(data: bytes) -> tuple[dict[str, PacketSpec], int]:
         UnicodeDecodeError,
         OverflowError,
         MemoryError,
-    ) as error:  # sound sum, never written by us
+    ) as error:  # a valid checksum, but not written by encode
         raise CodecError(f"these {len(data)} bytes cannot be read: {error}") from error
     if expected != total:
         raise CodecError(f"these {len(data)} bytes announce parts of {expected} bytes in all")
@@ -295,7 +295,7 @@ def _open(data: bytes) -> tuple[dict[str, PacketSpec], int]:
 
 
 def _announced(spec: PacketSpec) -> PacketSpec:
-    """A form as a head tells it: the sizes of unequal groups stand in the body."""
+    """Return a spec as a head holds it: the sizes of unequal groups are in the body."""
     return replace(spec, group=(0,) * len(spec.group)) if isinstance(spec.group, tuple) else spec
 
 

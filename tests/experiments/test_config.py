@@ -199,7 +199,7 @@ def test_an_experiment_is_never_changed() -> None:
         ({"grid": {"seed": 3}}, "grid.seed: got 3; expected a list"),
         (
             {"stop": {"virtual_hours": 1}, "local": {"lr_schedule": "linear"}},
-            "stop.rounds: a linear schedule must know the last round",
+            "stop.rounds: a linear schedule needs the number of rounds",
         ),
         (
             {"stop": {"virtual_hours": 1}, "selector": {"name": "power_of_choice", "variant": "adapow_d"}},

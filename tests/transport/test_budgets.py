@@ -88,7 +88,7 @@ def test_rounds_after_the_last_stay():
         (lambda: CosineBudget(amplitude=1.2), "got amplitude = 1.2; expected a number from 0"),
         (lambda: CosineBudget(0.8), "amplitude of at most 0.25"),
         (lambda: CosineBudget(floor=0.3), r"got floor = 0.3; expected a share from 0 to average = 0.2"),
-        (lambda: CosineBudget().ratio(2, None), "must know the last round"),
+        (lambda: CosineBudget().ratio(2, None), "needs the number of rounds"),
     ],
 )
 def test_bad_options(make, message):

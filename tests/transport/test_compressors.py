@@ -102,7 +102,7 @@ def test_how_many_values_a_share_is() -> None:
     assert kept_of(0.1, 0) == 0
     assert kept_of(0.05, 2_780_000) == 139_000
     assert [TopK(rounding="floor").kept(theta, 100) for theta in (0.07, 0.0799, 0.001, 1.0)] == [7, 7, 1, 100]
-    with pytest.raises(ConfigError, match=r"got a share of 1.1; expected 0 to 1"):
+    with pytest.raises(ConfigError, match=r"got an upload ratio of 1.1; expected 0 to 1"):
         kept_of(1.1, 10)
 
 
@@ -241,7 +241,7 @@ def test_a_client_remembers_how_many_of_each_layer_it_sent() -> None:
     assert rule.next_state(packet, layout)["picked"].tolist() == [2.0, 1.0, 0.0]
     assert TopK().next_state(packet, layout) == {}
     crossed = Layout((Entry("a.w", "a", (1,), 0), Entry("b.w", "b", (1,), 1), Entry("a.b", "a", (1,), 2)))
-    with pytest.raises(ContractError, match="do not lie one after the other"):
+    with pytest.raises(ContractError, match="do not follow each other"):
         rule.curvature_layers(0.3, crossed, KEY, None)
 
 

@@ -190,7 +190,7 @@ def test_what_does_not_contract_is_refused() -> None:
 
 
 def test_options_are_checked() -> None:
-    with pytest.raises(ConfigError, match='to keep nothing: feedback = "none"'):
+    with pytest.raises(ConfigError, match='for no error feedback: feedback = "none"'):
         Fixed(0.0)
     with pytest.raises(ConfigError, match=r"got low = 0\.9, high = 0\.8"):
         Adaptive(0.9, 0.8)

@@ -115,7 +115,7 @@ def test_a_model_of_the_reference():
         (("model", "down", [0], 1.5, 1), "got bits 1.5"),
         (("model", "down", [0], float("nan"), 1), "got bits nan"),
         (("model", "down", [0, 1], [1, 2, 3], 1), r"got bits of shape \[3\] for 2 clients"),
-        (("model", "down", [0], 8, 1, 8), "papers' account knows uploads only"),
+        (("model", "down", [0], 8, 1, 8), "papers' account counts uploads only"),
         (("model", "down", [0], 8, 0), "a post of round 0 after one of round 1"),
     ],
 )

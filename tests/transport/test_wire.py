@@ -193,7 +193,7 @@ def test_a_receiver_that_knows_the_forms_takes_no_others() -> None:
     forms["cut"] = PacketSpec(3, 3, coding="codes32", levels=1, group=(1, 2))
     cut = Packet(3, Codes(torch.ones(3, dtype=torch.int8), 1, torch.ones(2), (1, 2)))
     assert decode(encode({**MESSAGE, "cut": cut}), forms).keys() == forms.keys()
-    with pytest.raises(CodecError, match=r"parts \['cut'\] are not of the form that was agreed on"):
+    with pytest.raises(CodecError, match=r"parts \['cut'\] are not of the spec that was agreed on"):
         decode(data, forms)
     with pytest.raises(CodecError, match=r"parts \['delta'\]"):
         decode(data, {**{n: f for n, f in forms.items() if n != "cut"}, "delta": PacketSpec(41, 3, "indices")})

@@ -1,1 +1,1 @@
-"""Who may send how much of its update."""
+"""Allocators: the upload ratio of each client of a cohort."""

@@ -1,7 +1,7 @@
-"""What an allocator is asked and what it answers: of the round's budget, how much may each client of the cohort send?
+"""The interface of an allocator: it divides the round's upload budget among the clients of the cohort.
 
-An allocator is a frozen dataclass of options and pure functions of (state, load): the same question has the same answer. Its
-state, where it has any, is a dict of plain arrays, and only ``observe`` moves it.
+An allocator is a frozen dataclass of options and pure functions of (state, context). Its state, if it
+has any, is a dict of plain arrays that only ``observe`` changes.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ __all__ = ["LEAST", "AllocationContext", "Allocator", "State", "check_least", "l
 State: TypeAlias = Mapping[str, NDArray[Any]]
 
 LEAST = 0.005
-"""Smallest share of an update; the authors' code of HeteRo-Select v2 has it."""
+"""The smallest upload ratio, as in the authors' code of HeteRo-Select v2."""
 LARGEST = 1e100
-"""Norms above it, of runs that diverge, count as it: their squares are numbers."""
+"""Largest norm: larger ones, of runs that diverge, are replaced by it, so that their squares are finite."""
 
 
 @dataclass(frozen=True, slots=True)
 class AllocationContext:
-    """A cohort and its updates, before anybody trains. Columns are ``[m]`` float64, in the order of the cohort.
+    """The cohort and its planned work, before training. Columns are ``[m]`` float64, in the order of the cohort.
 
     Parameters
     ----------
     ids: the cohort.
-    theta: budget of the round, theta_t. average: theta_avg. warm: whether the round belongs to the warm-up.
+    budget: mean upload ratio of the round, theta_t. average: theta_avg. warm: whether the round belongs to the warm-up.
     size: D, numbers in an update.
     examples: training samples. steps: local steps. compute_s: seconds they take. uplink_mbps: 10^6 bits a second; infinite: free.
     scores, upload_ratio: the selector's, None where it gives none.
@@ -58,53 +58,53 @@ class AllocationContext:
 
     @property
     def whole_s(self) -> Floats:
-        """Seconds of a whole update on its way up, 32 bits a number: ``32 D / B``; infinite on a dead link."""
+        """The seconds that uploading a whole update takes, 32 bits a number: ``32 D / B``; infinite on a dead link."""
         with np.errstate(divide="ignore"):
             return np.asarray(VALUE_BITS * self.size / (1e6 * self.uplink_mbps), np.float64)
 
     @property
     def shares(self) -> Floats:
-        """Each client's share of the cohort's samples, p_k."""
+        """The clients' shares p_k of the cohort's samples."""
         return np.asarray(self.examples / self.examples.sum(), np.float64)
 
 
 class Allocator(ABC):
-    """Who may send how much. ``wants`` names the columns of :class:`AllocationContext` without which it makes no sense:
+    """A rule that sets the upload ratio of each client. ``requires`` names columns of :class:`AllocationContext` that it needs:
     ``"scores"`` and ``"upload_ratio"`` of the selector, ``"uplink_mbps"`` of a network in which uploads take time."""
 
     requires: ClassVar[frozenset[str]] = frozenset()
 
     def refuses(self, budget: Budget) -> str | None:
-        """Why this budget makes no sense here, in one sentence with the way out; None: it does."""
+        """Return why the allocator does not go with this budget, in one sentence with a remedy; None if it does."""
         return None
 
     def init(self) -> State:
-        """The state before round 1."""
+        """Return the state before round 1."""
         return {}
 
     @abstractmethod
     def ratios(self, state: State, context: AllocationContext) -> Floats:
-        """Share of the update that each client may send, ``[m]``, in (0, 1]."""
+        """Return the share of its update that each client may send, ``[m]``, in (0, 1]."""
 
     def observe(self, state: State, budget: Budget, reports: Reports, step_norm: float) -> State:
-        """The state after a server step.
+        """Return the state after a server step.
 
         Parameters
         ----------
         reports: of the step's clients, with the signal ``update_norm``.
-        step_norm: Euclidean norm of the weighted mean of the decoded updates; NaN when nothing was folded.
+        step_norm: Euclidean norm of the weighted mean of the decoded updates; NaN when there were none.
         """
         return state
 
 
 def check_least(least: float) -> None:
-    """Refuse a smallest share that is none."""
+    """Raise ConfigError unless ``least`` is a share in (0, 1]."""
     if not 0 < least <= 1:
         raise ConfigError(f"got least = {least}; expected a share in (0, 1]")
 
 
 def remember_errors(state: State, reports: Reports) -> State:
-    """State ``ids`` and ``square`` with the squared norms of these updates: A_k, what sending nothing would lose."""
+    """Return the state ``ids`` and ``square`` with the squared norms of the accepted updates: A_k, the error of sending nothing."""
     done = reports.of(Outcome.ACCEPTED)
     norm = np.minimum(done.signal("update_norm"), LARGEST)
     good = np.isfinite(norm)
@@ -116,7 +116,7 @@ def remember_errors(state: State, reports: Reports) -> State:
 
 
 def last_errors(state: State, ids: Ids) -> Floats:
-    """A_k over their mean, ``[m]``; 1 for a client that was never heard, and for all while nobody was."""
+    """Return A_k over their mean, ``[m]``; 1 for a client without an accepted update, and for all if there is no such update."""
     square = ClientTable({"square": np.nan}, state["ids"], {"square": state["square"]}).get("square", ids)
     mean = square[~np.isnan(square)].mean() if not np.isnan(square).all() else 0.0
     return np.nan_to_num(square / mean, nan=1.0) if mean > 0 else np.ones(len(ids))

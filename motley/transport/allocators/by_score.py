@@ -1,4 +1,4 @@
-"""HeteRo-Select v2: who scores higher may send more, up to what the link carries in the time of a round.
+"""HeteRo-Select v2: upload ratios proportional to the selector's scores, limited by what the link carries in the time of a round.
 
 Masud, Jahin, Hasan: *HeteRo-Select: Informativeness as the Participation Driver in Federated Learning*, arXiv:2508.06692v2,
 equation 8. Reference: docs/methods/compression.md#by-score, docs/methods/hetero-select.md#worked.
@@ -9,7 +9,7 @@ equation 8. Reference: docs/methods/compression.md#by-score, docs/methods/hetero
     theta_k  = 1 in the warm-up
 
 Symbols: ``S_k`` the selector's score; ``theta_t`` budget of the round; ``B_k`` uplink; ``D`` numbers in an update; ``H`` local
-steps; ``c_mean`` seconds per step. Shares are not made up for after clipping: where the ceiling or ``least`` binds, their mean is
+steps; ``c_mean`` seconds per step. Ratios are not rescaled after clipping: where the ceiling or ``least`` binds, their mean is
 not theta_t.
 
 Deviations and readings
@@ -19,7 +19,7 @@ Deviations and readings
   5, logistic regression's never binds. ``cap = "upload_only"`` (INTERPRETATION-D) is ``B_k max(T_b - compute_s, 0) / (32 D)``.
 * Text and code differ in the warm-up: ``as_published = "code"`` scales and caps it like any other round
   (docs/methods/hetero-select.md#code, row 5). The code's cosine is an option of the budget.
-* All scores (near) 0: theta_t for everybody, ceiling and least as ever. A client of score 0 sends ``least``.
+* All scores (near) 0: theta_t for all clients, with ceiling and least as usual. A client of score 0 sends ``least``.
 * READING where clients differ in steps, H is the cohort's mean.
 
 >>> context = AllocationContext(np.arange(4), budget=0.2, average=0.2, warm=False, size=7850, examples=np.ones(4),
@@ -44,18 +44,18 @@ from motley.transport.ledger import VALUE_BITS
 __all__ = ["ByScore"]
 
 NOTHING = 1e-8
-"""A mean score below it is none."""
+"""A mean score below it counts as 0."""
 
 
 @dataclass(frozen=True)
 class ByScore(Allocator):
-    """Shares proportional to the selector's scores, with a ceiling by bandwidth.
+    """Upload ratios proportional to the selector's scores, with a ceiling by bandwidth.
 
     Parameters
     ----------
-    as_published: what the warm-up does, see above.
+    as_published: treatment of the warm-up, see above.
     cap: ``"published"``, ``"upload_only"`` (only the time that is left for the upload), or ``"none"``.
-    least: smallest share. mean_mbps, mean_step_s: B_mean and c_mean, of which T_b is made.
+    least: smallest ratio. mean_mbps, mean_step_s: B_mean and c_mean, which determine T_b.
     time_budget_s: T_b in seconds; None: as above.
     """
 
@@ -91,14 +91,14 @@ class ByScore(Allocator):
         return np.clip(np.minimum(relative * context.budget, self.ceiling(context)), self.least, 1.0)
 
     def round_s(self, context: AllocationContext) -> float:
-        """T_b."""
+        """Return T_b in seconds."""
         if self.time_budget_s is not None:
             return self.time_budget_s
         steps = float(context.steps.mean()) if len(context.ids) else 0.0
         return context.average * VALUE_BITS * context.size / (1e6 * self.mean_mbps) + steps * self.mean_step_s
 
     def ceiling(self, context: AllocationContext) -> Floats:
-        """cap_k ``[m]``, infinite where there is none."""
+        """Return cap_k ``[m]``, infinite where there is none."""
         if self.cap == "none":
             return np.full(len(context.ids), np.inf)
         left = np.full(len(context.ids), self.round_s(context))

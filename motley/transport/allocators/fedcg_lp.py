@@ -1,4 +1,4 @@
-"""FedCG's shares for any selector's cohort: all finish together, the earlier the larger the error that is allowed.
+"""FedCG's upload ratios for any selector's cohort: they minimise the time of the slowest client at a given compression error.
 
 Jiang, Xu, Xu, Wang, Qian: *Heterogeneity-Aware Federated Learning with Adaptive Client Selection and Gradient Compression*,
 IEEE INFOCOM 2023 (arXiv:2212.09483). Reference: docs/methods/compression.md#fedcg-lp.
@@ -9,15 +9,15 @@ Symbols: ``a_k`` seconds of local work; ``r_k = 32 D / B_k``; ``w_k`` weight of 
 weights the mean share is the budget. Solved in closed form by :mod:`motley.core.upload_ratios`.
 
 State, plain arrays, with ``weights = "last_update"`` only: ``ids`` [n] and ``square`` [n], the squared norm of each client's last
-accepted update, renewed with every server step. It holds those who took part.
+accepted update, renewed with every server step. It holds the clients that took part.
 
 Deviations and readings
 -----------------------
 * INTERPRETATION-D the program; the paper's constants were not at hand. Its optimum in theta is not unique: given are the largest
   shares that T* allows. Where the slowest client's ``least`` decides T*, that is more than the budget; ``slack = "traffic"`` sends the
   budget.
-* ``weights = "last_update"`` is p_k A_k, where a client never heard has the mean A_k of the others.
-* INTERPRETATION-D a dead link (B_k = 0) sends ``least`` and stays out of the program; a free one sends all.
+* ``weights = "last_update"`` is p_k A_k, where a client without an accepted update has the mean A_k of the others.
+* INTERPRETATION-D a dead link (B_k = 0) sends ``least`` and stays out of the program; an infinitely fast one sends all.
 * FedCG itself chooses clients too, and runs without error feedback: the selector ``fedcg`` with ``allocator = "from_selector"``.
 
 >>> context = AllocationContext(np.arange(3), budget=0.7, average=0.7, warm=False, size=2_812_500,
@@ -33,6 +33,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
+from typing_extensions import override
 
 from motley.core.arrays import Floats
 from motley.core.records import Reports
@@ -53,12 +54,12 @@ __all__ = ["FedCGProgram"]
 
 @dataclass(frozen=True)
 class FedCGProgram(Allocator):
-    """Shares with which all finish together.
+    """The upload ratios that minimise the time of the slowest client at a given compression error.
 
     Parameters
     ----------
-    weights: of the errors: ``"equal"``, ``"examples"`` (p_k), or ``"last_update"`` (p_k A_k). least: smallest share. slack: what is
-    done with shares that T* leaves room for, ``"fidelity"``: sent; ``"traffic"``: spared.
+    weights: of the errors: ``"equal"``, ``"examples"`` (p_k), or ``"last_update"`` (p_k A_k). least: smallest share. slack: use
+    of ratios that T* leaves room for, ``"fidelity"``: sent; ``"traffic"``: saved.
     """
 
     weights: Literal["equal", "examples", "last_update"] = "equal"
@@ -70,12 +71,12 @@ class FedCGProgram(Allocator):
     def __post_init__(self) -> None:
         check_least(self.least)
 
+    @override
     def init(self) -> State:
-        """Nobody heard."""
         return {"ids": np.zeros(0, np.int64), "square": np.zeros(0)} if self.weights == "last_update" else {}
 
+    @override
     def ratios(self, state: State, context: AllocationContext) -> Floats:
-        """The program's."""
         theta = np.full(len(context.ids), self.least)
         upload_s = context.whole_s
         alive = np.isfinite(upload_s)
@@ -92,6 +93,6 @@ class FedCGProgram(Allocator):
             return np.ones(len(context.ids))
         return context.shares * (last_errors(state, context.ids) if self.weights == "last_update" else 1.0)
 
+    @override
     def observe(self, state: State, budget: Budget, reports: Reports, step_norm: float) -> State:
-        """Norms of the updates, where they count."""
         return remember_errors(state, reports) if self.weights == "last_update" else state

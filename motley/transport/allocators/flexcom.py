@@ -1,4 +1,4 @@
-"""FlexCom: who pays more to send, sends less.
+"""FlexCom: clients for which sending costs more energy send less.
 
 Li, Shi, Yu, Liu, Hong, Bai, Wang, Chen: *To Talk or to Work: Flexible Communication Compression for Energy Efficient Federated
 Learning over Heterogeneous Mobile Edge Devices*, IEEE INFOCOM 2021 (arXiv:2012.11804). Reference:
@@ -9,19 +9,20 @@ docs/methods/compression.md#flexcom.
 
 Symbols: ``e_k = 32 D / B_k`` energy of a whole upload (a client's power does not differ and cancels); ``p_k`` share of the cohort's
 samples; ``A_k`` size of its error. ``c`` is what meets the target: ``meet = "traffic"``: the mean share is the budget theta_t;
-``meet = "error"``: eps is the error of theta_t for everybody, so at the same error less energy is spent.
+``meet = "error"``: eps is the error of theta_t for all clients, so at the same error less energy is spent.
 
 State, plain arrays, with ``error = "last_update"`` only: ``ids`` [n] and ``square`` [n], the squared norm of each client's last
-accepted update, renewed with every server step. It holds those who took part.
+accepted update, renewed with every server step. It holds the clients that took part.
 
 Deviations and readings
 -----------------------
 * INTERPRETATION-D all of it: only the paper's abstract was at hand (compression by client, least energy for computing and sending
   under a bound on convergence). The energy of computing does not depend on theta and drops out. Clients are drawn uniformly:
   choose ``selector = "uniform"``.
-* ``error = "alike"`` (default) is A_k = 1. INTERPRETATION-D ``"last_update"``: a client never heard has the mean A_k of the others.
-* INTERPRETATION-D a dead link (B_k = 0) sends ``least`` and stays out; a free one costs next to nothing; with free links alone
-  e_k = 1.
+* ``error = "alike"`` (default) is A_k = 1. INTERPRETATION-D ``"last_update"``: a client without an accepted update has the mean A_k of
+  the others.
+* INTERPRETATION-D a dead link (B_k = 0) sends ``least`` and stays out; an infinitely fast one costs next to nothing; with such
+  links alone e_k = 1.
 
 >>> context = AllocationContext(np.arange(2), budget=0.2, average=0.2, warm=False, size=10**6, examples=np.ones(2), steps=np.ones(2),
 ...             compute_s=np.ones(2), uplink_mbps=np.array([1.0, 4.0]))
@@ -36,6 +37,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
+from typing_extensions import override
 
 from motley.core.arrays import Floats
 from motley.core.errors import ConfigError
@@ -55,18 +57,18 @@ from motley.transport.budgets import Budget
 __all__ = ["FlexCom"]
 
 HALVINGS = 100
-"""Of the interval in which the factor c lies."""
+"""Number of bisections of the interval of the factor c."""
 SMALL = 1e-12
-"""An error or an energy that is less, beside the cohort's largest, counts as so much: nobody gets nothing, nobody everything."""
+"""The smallest error or energy, relative to the cohort's largest: lower values are raised to it."""
 
 
 @dataclass(frozen=True)
 class FlexCom(Allocator):
-    """Shares by the energy of an upload.
+    """Upload ratios of least total energy.
 
     Parameters
     ----------
-    meet: see above. a: exponent of the error model, positive. error: what A_k is. least: smallest share.
+    meet: the target, see above. a: exponent of the error model, positive. error: what A_k is. least: smallest share.
     """
 
     meet: Literal["traffic", "error"] = "traffic"
@@ -81,12 +83,12 @@ class FlexCom(Allocator):
         if not 0 < self.a < math.inf:
             raise ConfigError(f"got a = {self.a}; expected a positive exponent")
 
+    @override
     def init(self) -> State:
-        """Nobody heard."""
         return {"ids": np.zeros(0, np.int64), "square": np.zeros(0)} if self.error == "last_update" else {}
 
+    @override
     def ratios(self, state: State, context: AllocationContext) -> Floats:
-        """Of least energy."""
         energy = context.whole_s
         alive = np.isfinite(energy)
         theta = np.full(len(context.ids), self.least)
@@ -103,12 +105,12 @@ class FlexCom(Allocator):
         return theta
 
     def _by_traffic(self, gain: Floats, theta: float) -> Floats:
-        """``clip(c g_k)`` is what a client without local work whose upload takes 1 / g_k sends by the moment c."""
+        """Return ``clip(c g_k)`` of mean ``budget``: what clients with uploads of 1 / g_k seconds send by time c."""
         idle = np.zeros(len(gain))
         return ratios_for(finish_time(idle, 1.0 / gain, theta, self.least), idle, 1.0 / gain, self.least)
 
     def _by_error(self, gain: Floats, error: Floats, theta: float) -> Floats:
-        """The smallest c whose error is at most that of ``theta`` for everybody."""
+        """Return ``clip(c g_k)`` for the smallest c whose error is at most that of ``budget`` for all clients."""
         allowed = error.sum() * theta**-self.a
         if theta >= 1.0:
             return np.ones(len(gain))
@@ -119,6 +121,6 @@ class FlexCom(Allocator):
             low, high = (low, middle) if reached <= allowed else (middle, high)
         return np.clip(math.exp(high) * gain, self.least, 1.0)
 
+    @override
     def observe(self, state: State, budget: Budget, reports: Reports, step_norm: float) -> State:
-        """Norms of the updates, where they count."""
         return remember_errors(state, reports) if self.error == "last_update" else state

@@ -1,6 +1,6 @@
-"""The selector has decided who sends how much: ``theta_k`` is ``Cohort.upload_ratio`` (FedCG, PyramidFL).
+"""The selector's own upload ratios: ``theta_k`` is ``Cohort.upload_ratio`` (FedCG, PyramidFL).
 
-The round's budget is not looked at, and one that is not the default is refused.
+The round's budget is not used, and one that is not the default is refused.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+from typing_extensions import override
 
 from motley.core.arrays import Floats
 from motley.core.errors import ContractError
@@ -20,7 +21,7 @@ __all__ = ["FromSelector"]
 
 @dataclass(frozen=True)
 class FromSelector(Allocator):
-    """The selector's ratios, at least ``least``."""
+    """The selector's own upload ratios, at least ``least``."""
 
     least: float = LEAST
 
@@ -29,8 +30,8 @@ class FromSelector(Allocator):
     def __post_init__(self) -> None:
         check_least(self.least)
 
+    @override
     def refuses(self, budget: Budget) -> str | None:
-        """The selector has its own."""
         if budget == ConstantBudget():
             return None
         return 'the selector\'s ratios would not follow this budget; leave it out, or use the allocator "uniform"'

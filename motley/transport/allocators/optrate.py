@@ -1,4 +1,4 @@
-"""OptRate: one share for everybody, larger in rounds whose updates are large.
+"""OptRate: one upload ratio for all clients, larger in rounds whose updates are large.
 
 Cui, Su, Zhou, Liu: *Optimal Rate Adaption in Federated Learning with Compressed Communications*, IEEE INFOCOM 2022
 (arXiv:2112.06694). Reference: docs/methods/compression.md#optrate.
@@ -8,7 +8,7 @@ Cui, Su, Zhou, Liu: *Optimal Rate Adaption in Federated Learning with Compressed
     online         theta_t = clip((a A_t / nu_t)^(1 / (1 + a)), least, 1)
                    nu_t+1  = nu_t exp(gain (mean theta so far - theta_avg) / theta_avg)
 
-Symbols: ``nu`` price of a share, moved until the mean share so far is theta_avg.
+Symbols: ``nu`` price of a unit of the ratio, adapted until the mean ratio so far is theta_avg.
 
 State, plain arrays ``[1]``: ``price`` (log nu, NaN before the first step), ``error`` (log A_t), ``spent`` (sum of the shares so far),
 ``rounds``. It evolves with every server step; the shares of a round are a function of it alone.
@@ -20,7 +20,7 @@ Deviations and readings
   any step theta_avg is sent.
 * ``a`` is an option and is not fitted to updates.
 * A round in which nothing was folded keeps A_t, and counts in the mean.
-* It makes its own schedule: a budget that is not constant, or has a warm-up, is refused.
+* The allocator makes its own schedule: a budget that is not constant, or has a warm-up, is refused.
 
 >>> price = np.log([4 / 0.09])
 >>> [round(OptRate().share({"error": np.log([A]), "price": price}, 0.2), 6) for A in (4.0, 1.0, 1.0)]
@@ -33,6 +33,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from typing_extensions import override
 
 from motley.core.arrays import Floats
 from motley.core.errors import ConfigError
@@ -45,11 +46,11 @@ __all__ = ["OptRate"]
 
 @dataclass(frozen=True)
 class OptRate(Allocator):
-    """The same share for everybody, by the size of the last step.
+    """The same upload ratio for all clients, by the size of the last server step.
 
     Parameters
     ----------
-    a: exponent of the error model, positive. gain: how fast the price follows. least: smallest share.
+    a: exponent of the error model, positive. gain: rate at which the price adapts. least: smallest ratio.
     """
 
     a: float = 1.0
@@ -63,28 +64,28 @@ class OptRate(Allocator):
         if not 0 <= self.gain < math.inf:
             raise ConfigError(f"got gain = {self.gain}; expected a number of at least 0 (0 keeps the first price)")
 
+    @override
     def refuses(self, budget: Budget) -> str | None:
-        """Anything but a constant."""
         if isinstance(budget, ConstantBudget) and not budget.warm_up:
             return None
         return '"optrate" makes its own schedule around an average; use a constant budget without warm-up'
 
+    @override
     def init(self) -> State:
-        """No price yet."""
         return {"price": np.full(1, np.nan), "error": np.full(1, np.nan), "spent": np.zeros(1), "rounds": np.zeros(1)}
 
     def share(self, state: State, average: float) -> float:
-        """theta_t of everybody."""
+        """Return theta_t, the same for all clients."""
         price, error = float(state["price"][0]), float(state["error"][0])
         wanted = math.log(average) if math.isnan(price) else (math.log(self.a) + error - price) / (1.0 + self.a)
         return max(math.exp(min(wanted, 0.0)), self.least)
 
+    @override
     def ratios(self, state: State, context: AllocationContext) -> Floats:
-        """The same for all."""
         return np.full(len(context.ids), self.share(state, context.average))
 
+    @override
     def observe(self, state: State, budget: Budget, reports: Reports, step_norm: float) -> State:
-        """Price, error and what was spent."""
         average, price, error = budget.average, state["price"], state["error"]
         spent, rounds = state["spent"] + self.share(state, average), state["rounds"] + 1
         if 0 < step_norm < math.inf:

@@ -1,4 +1,4 @@
-"""Everybody may send the same share of the update, the budget of the round: ``theta_k = theta_t``.
+"""The same upload ratio for all clients, the budget of the round: ``theta_k = theta_t``.
 
 The ablation of HeteRo-Select v2 (docs/methods/hetero-select.md#score). There is no ceiling by bandwidth, as in the authors' code
 (docs/methods/hetero-select.md#code, row 9).
@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from typing_extensions import override
 
 from motley.core.arrays import Floats
 from motley.transport.allocators.base import AllocationContext, Allocator, State
@@ -18,8 +19,8 @@ __all__ = ["UniformAllocator"]
 
 @dataclass(frozen=True)
 class UniformAllocator(Allocator):
-    """The same for everybody."""
+    """The budget of the round for all clients."""
 
+    @override
     def ratios(self, state: State, context: AllocationContext) -> Floats:
-        """The budget."""
         return np.full(len(context.ids), context.budget)

@@ -1,1 +1,1 @@
-"""How an update is made smaller before it is sent."""
+"""Compressors of updates."""

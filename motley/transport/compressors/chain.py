@@ -1,4 +1,4 @@
-"""A chain: first which values travel, then in how few bits.
+"""A chain of two compressors: a sparsifier chooses the values that are sent, a quantiser shortens them.
 
 Reference: docs/methods/compression.md#qsgd. The quantiser gets the chosen values alone, and error feedback keeps what is left of
 the *quantised* values.
@@ -20,6 +20,7 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from motley.core.errors import ConfigError
 from motley.core.keys import Key
@@ -32,7 +33,7 @@ __all__ = ["Chain"]
 
 @dataclass(frozen=True)
 class Chain(Compressor):
-    """A sparsifier, then a quantiser."""
+    """A sparsifier followed by a quantiser."""
 
     budgeted: ClassVar[bool] = True
     sparsifier: Sparsifier
@@ -41,32 +42,32 @@ class Chain(Compressor):
     def __post_init__(self) -> None:
         if not isinstance(self.sparsifier, Sparsifier) or not isinstance(self.quantizer, Quantizer):
             raise ConfigError(
-                f"got {type(self.sparsifier).__name__} then {type(self.quantizer).__name__}; expected one that chooses values "
-                "(topk, randomk, tensor_drop), then one that shortens them (qsgd, fedpaq, signs, terngrad)"
+                f"got {type(self.sparsifier).__name__} then {type(self.quantizer).__name__}; expected a sparsifier "
+                "(topk, randomk, tensor_drop), then a quantizer (qsgd, fedpaq, signs, terngrad)"
             )
 
+    @override
     def spec(self, ratio: float, layout: Layout, key: Key, dtype: torch.dtype = torch.float32) -> PacketSpec:
-        """The sparsifier's places, the quantiser's codes."""
         return self.quantizer.coded(self.sparsifier.spec(ratio, layout, key, dtype), self.quantizer.width[1])
 
+    @override
     def compress(self, v: Tensor, ratio: float, layout: Layout, key: Key, curvature: Tensors = NONE) -> Packet:
-        """Chosen, then quantised."""
         packet = self.sparsifier.choose(require_finite(v), ratio, layout, key, curvature)
         codes = self.quantizer.quantize(packet.numbers(), self.quantizer.width[1], key.fold("coins"))
         return Packet(packet.size, codes, packet.places, packet.drawn_at)
 
+    @override
     def curvature_layers(self, ratio: float, layout: Layout, key: Key, client_state: Tensors | None) -> tuple[str, ...]:
-        """What the sparsifier wants."""
         return self.sparsifier.curvature_layers(ratio, layout, key, client_state)
 
+    @override
     def next_state(self, packet: Packet, layout: Layout) -> Tensors:
-        """What the sparsifier keeps."""
         return self.sparsifier.next_state(packet, layout)
 
+    @override
     def initial_state(self, layout: Layout) -> Tensors:
-        """What the sparsifier keeps before it ever sent."""
         return self.sparsifier.initial_state(layout)
 
+    @override
     def refuses_feedback(self) -> str | None:
-        """Whichever of the two objects."""
         return self.sparsifier.refuses_feedback() or self.quantizer.refuses_feedback()

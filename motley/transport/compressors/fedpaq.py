@@ -1,4 +1,4 @@
-"""FedPAQ: random clients, several local steps, and the quantised difference of models.
+"""FedPAQ: clients send the quantised difference of models after several local steps.
 
 Reisizadeh, Mokhtari, Hassani, Jadbabaie, Pedarsani: *FedPAQ: A Communication-Efficient Federated Learning Method with Periodic
 Averaging and Quantization*, AISTATS 2020. Reference: docs/methods/compression.md#qsgd.
@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from torch import Tensor
+from typing_extensions import override
 
 from motley.core.errors import ConfigError
 from motley.core.keys import Key
@@ -53,10 +54,10 @@ class FedPAQ(Quantizer):
             raise ConfigError(f"got levels = {self.levels}; expected 1 to 16777215, 1 in the paper's first experiment")
 
     @property
+    @override
     def width(self) -> tuple[int, int]:
-        """``levels``, one group."""
         return self.levels, 0
 
+    @override
     def quantize(self, values: Tensor, group: int | tuple[int, ...], key: Key) -> Codes:
-        """QSGD's levels."""
         return QSGD(self.levels, bucket=0).quantize(values, group, key)

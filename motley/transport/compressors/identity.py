@@ -1,4 +1,4 @@
-"""Nothing is compressed: every value of the update is sent, 32 bits each.
+"""No compression: every value of the update is sent, 32 bits each.
 
 >>> import torch
 >>> from motley.core.keys import Key
@@ -14,6 +14,7 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from motley.core.keys import Key
 from motley.core.layout import Layout
@@ -25,14 +26,14 @@ __all__ = ["Identity"]
 
 @dataclass(frozen=True)
 class Identity(Compressor):
-    """The dense update."""
+    """The whole update, uncompressed."""
 
     budgeted: ClassVar[bool] = False
 
+    @override
     def spec(self, ratio: float, layout: Layout, key: Key, dtype: torch.dtype = torch.float32) -> PacketSpec:
-        """All values."""
         return PacketSpec(layout.size, layout.size, coding=coding_of(dtype))
 
+    @override
     def compress(self, v: Tensor, ratio: float, layout: Layout, key: Key, curvature: Tensors = NONE) -> Packet:
-        """All values."""
         return Packet(len(v), require_finite(v))

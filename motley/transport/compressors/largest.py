@@ -1,7 +1,7 @@
-"""The k largest of a long vector in O(D): exact, ties to the lowest index, the same on every machine.
+"""The k largest values of a long vector in O(D): exact, ties go to the lowest index, the same on every machine.
 
-The k-th largest value is found among the survivors of an interval that a strided sample brackets; where the bracket misses it
-(a vector whose order and values hang together) the whole vector is partitioned instead. Which way is taken never shows.
+A strided sample brackets the k-th largest value, which is then found among the values within the bracket. Where the bracket misses
+it (values that depend on their index) the whole vector is partitioned instead; the result is the same.
 
 >>> import numpy as np
 >>> largest(np.array([1.0, 3.0, 3.0, 2.0, 3.0]), 2).tolist()
@@ -23,7 +23,7 @@ _SPREAD = 5.0  # standard deviations of a sample quantile's rank on either side
 
 
 def largest(score: NDArray[Any], k: int) -> NDArray[np.int64]:
-    """Indices of the ``k`` largest of ``score`` ``[D]`` (no NaN), ascending; of equal ones the first."""
+    """Return the indices of the ``k`` largest of ``score`` ``[D]`` (no NaN), ascending; of equal values the first."""
     if k >= len(score):
         return np.arange(len(score))
     if k <= 0:
@@ -35,7 +35,7 @@ def largest(score: NDArray[Any], k: int) -> NDArray[np.int64]:
 
 
 def _kth(score: NDArray[Any], k: int) -> Any:
-    """The k-th largest value."""
+    """Return the k-th largest value."""
     if len(score) < _SHORT:
         return _partitioned(score, k)
     sample = np.sort(score[:: len(score) // _SAMPLE])

@@ -1,4 +1,4 @@
-"""QSGD: every value becomes one of a few levels, rounded up or down by a coin so that the mean is right.
+"""QSGD: every value is rounded to one of a few levels, up or down at random so that the result is unbiased.
 
 Alistarh, Grubic, Li, Tomioka, Vojnovic: *QSGD: Communication-Efficient SGD via Gradient Quantization and Encoding*, NeurIPS 2017.
 Reference: docs/methods/compression.md#qsgd.
@@ -30,6 +30,7 @@ from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from motley.core.errors import CodecError, ConfigError
 from motley.core.keys import Key
@@ -42,11 +43,11 @@ __all__ = ["QSGD", "rounded"]
 
 @dataclass(frozen=True)
 class QSGD(Quantizer):
-    """``levels`` levels on either side of zero.
+    """Random rounding to ``levels`` levels on either side of zero.
 
     Parameters
     ----------
-    levels: s. bucket: values that share a norm, 0: all. norm: of a bucket.
+    levels: s. bucket: number of values that share a norm, 0: all. norm: of a bucket.
     """
 
     paper: ClassVar[Paper] = Paper(
@@ -65,17 +66,17 @@ class QSGD(Quantizer):
         if not 1 <= self.levels < 2**24:
             raise ConfigError(f"got levels = {self.levels}; expected 1 to 16777215, e.g. 127 for 8 bits a value")
         if self.bucket < 0:
-            raise ConfigError(f"got bucket = {self.bucket}; expected values per norm, or 0 for one norm")
+            raise ConfigError(f"got bucket = {self.bucket}; expected the number of values per norm, or 0 for one norm")
         if self.norm not in ("l2", "max"):
             raise ConfigError(f"got norm = {self.norm!r}; expected 'l2' or 'max'")
 
     @property
+    @override
     def width(self) -> tuple[int, int]:
-        """``levels`` and ``bucket``."""
         return self.levels, self.bucket
 
+    @override
     def quantize(self, values: Tensor, group: int | tuple[int, ...], key: Key) -> Codes:
-        """Levels, rounded by coins."""
         sizes = group_sizes(len(values), group).tolist()
         rows = _rows(values, sizes)
         if self.norm == "max":
@@ -91,7 +92,7 @@ class QSGD(Quantizer):
 
 
 def _rows(values: Tensor, sizes: list[int]) -> Tensor | list[Tensor]:
-    """Buckets as rows, the last filled with zeros; or a list of them where sizes differ otherwise."""
+    """Return the buckets as rows, the last padded with zeros; a list of buckets where their sizes differ otherwise."""
     if not sizes:
         return values.new_zeros(0, 1)
     if any(n != sizes[0] for n in sizes[:-1]) or sizes[-1] > sizes[0]:
@@ -101,7 +102,7 @@ def _rows(values: Tensor, sizes: list[int]) -> Tensor | list[Tensor]:
 
 
 def _up(exact: Tensor, dtype: torch.dtype) -> Tensor:
-    """The nearest numbers of ``dtype`` that are not smaller."""
+    """Return the nearest numbers of ``dtype`` that are not smaller."""
     near = exact.to(dtype)
     up = torch.where(near.double() < exact, torch.nextafter(near, torch.full_like(near, torch.inf)), near)
     if not torch.isfinite(up).all():
@@ -110,7 +111,7 @@ def _up(exact: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def rounded(values: Tensor, scales: Tensor, levels: int, group: int | tuple[int, ...], key: Key) -> Codes:
-    """``levels |value| / scale`` rounded up or down by a coin each, unbiased; ``|value| <= scale``, a scale of 0 gives 0."""
+    """Return ``levels |value| / scale``, rounded up or down at random without bias; ``|value| <= scale``, a scale of 0 gives 0."""
     sizes = group_sizes(len(values), group)
     safe = torch.where(scales > 0, scales, torch.ones_like(scales))
     each = safe if len(sizes) <= 1 else torch.repeat_interleave(safe, torch.from_numpy(sizes), output_size=len(values))

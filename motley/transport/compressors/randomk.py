@@ -1,4 +1,4 @@
-"""Random-k: a random subset of the coordinates; both ends draw it from one seed, so no index travels.
+"""Random-k: a random subset of the coordinates, which client and server draw from one seed, so no indices are sent.
 
 Stich, Cordonnier, Jaggi: *Sparsified SGD with Memory*, NeurIPS 2018. Reference: docs/methods/compression.md#signs.
 
@@ -26,6 +26,7 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from motley.core.keys import Key
 from motley.core.layout import Layout
@@ -39,22 +40,22 @@ __all__ = ["RandomK"]
 
 @dataclass(frozen=True)
 class RandomK(Sparsifier):
-    """A random ``theta D`` of the coordinates.
+    """A random share ``theta`` of the coordinates.
 
     Parameters
     ----------
-    unbiased: whether values are scaled up so that nothing is lost on average.
+    unbiased: whether values are multiplied by ``D / kept``, so that their mean is the update.
     """
 
     paper: ClassVar[Paper] = TopK.paper
     unbiased: bool = True
 
+    @override
     def spec(self, ratio: float, layout: Layout, key: Key, dtype: torch.dtype = torch.float32) -> PacketSpec:
-        """So many of D, by a seed."""
         return PacketSpec(layout.size, kept_of(ratio, layout.size), "seed", coding=coding_of(dtype))
 
+    @override
     def choose(self, v: Tensor, ratio: float, layout: Layout, key: Key, curvature: Tensors) -> Packet:
-        """The drawn coordinates."""
         kept, seed = kept_of(ratio, len(v)), Key(key.fold("places").words()[0])
         at = drawn(seed, len(v), kept)
         values = v[at]
@@ -62,8 +63,10 @@ class RandomK(Sparsifier):
             values *= len(v) / kept
         return Packet(len(v), values, seed, at)
 
+    @override
     def refuses_feedback(self) -> str | None:
-        """Scaled values overshoot: what is left over grows without bound."""
         return (
-            "random-k scales its values up, which error feedback would pile up; set unbiased = false" if self.unbiased else None
+            "random-k scales its values up, and under error feedback the residual would grow without bound; set unbiased = false"
+            if self.unbiased
+            else None
         )

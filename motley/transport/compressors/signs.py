@@ -1,4 +1,4 @@
-"""Signs: one bit a coordinate, and one scale.
+"""Signs: one bit per coordinate, and one scale.
 
 Bernstein, Wang, Azizzadenesheli, Anandkumar: *signSGD: Compressed Optimisation for Non-Convex Problems*, ICML 2018; with the scale
 Karimireddy, Rebjock, Stich, Jaggi: *Error Feedback Fixes SignSGD and other Gradient Compression Schemes*, ICML 2019.
@@ -24,6 +24,7 @@ from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from motley.core.errors import ConfigError
 from motley.core.keys import Key
@@ -36,7 +37,7 @@ __all__ = ["Signs"]
 
 @dataclass(frozen=True)
 class Signs(Quantizer):
-    """One bit a coordinate; ``scale``: what a sign is multiplied by."""
+    """One bit per coordinate; ``scale``: the factor of the signs, the mean absolute value or 1."""
 
     paper: ClassVar[Paper] = Paper(
         "bernstein2018signsgd",
@@ -53,12 +54,12 @@ class Signs(Quantizer):
             raise ConfigError(f"got scale = {self.scale!r}; expected 'mean' (the mean absolute value) or 'unit'")
 
     @property
+    @override
     def width(self) -> tuple[int, int]:
-        """Signs alone, one group."""
         return 0, 0
 
+    @override
     def quantize(self, values: Tensor, group: int | tuple[int, ...], key: Key) -> Codes:
-        """The signs."""
         sizes = group_sizes(len(values), group).tolist()
         parts = torch.split(values, sizes) if sizes else ()
         if self.scale == "unit":
@@ -69,6 +70,6 @@ class Signs(Quantizer):
         q = (values >= 0).to(torch.int8).mul_(2).sub_(1)
         return Codes(q, 0, scales, group)
 
+    @override
     def refuses_feedback(self) -> str | None:
-        """Unit signs do not contract."""
         return 'signs without a scale do not contract; set scale = "mean"' if self.scale == "unit" else None

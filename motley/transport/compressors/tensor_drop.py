@@ -1,4 +1,4 @@
-"""Tensor drop: each parameter tensor of the update travels whole or not at all, by a coin.
+"""Tensor drop: each parameter tensor of the update is sent whole or not at all, at random.
 
 Li, Zeng, Zhang, Cao: *PyramidFL: A Fine-grained Client Selection Framework for Efficient Federated Learning*, MobiCom 2022.
 Reference: docs/methods/selectors.md#pyramidfl-code.
@@ -29,6 +29,7 @@ from typing import ClassVar
 import numpy as np
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from motley.core.errors import ConfigError
 from motley.core.keys import Key
@@ -42,7 +43,7 @@ __all__ = ["TensorDrop"]
 
 @dataclass(frozen=True)
 class TensorDrop(Sparsifier):
-    """Whole tensors with probability ``theta``; ``rescale``: divided by it."""
+    """Every parameter tensor with probability ``theta``; ``rescale``: divide the values by it."""
 
     paper: ClassVar[Paper] = Paper(
         "li2022pyramidfl",
@@ -54,29 +55,31 @@ class TensorDrop(Sparsifier):
     rescale: bool = False
 
     def runs(self, ratio: float, layout: Layout, key: Key) -> Runs:
-        """The parameters that travel."""
+        """Return the runs of parameters that are sent."""
         if not 0.0 <= ratio <= 1.0:
-            raise ConfigError(f"got a share of {ratio}; expected 0 to 1")
+            raise ConfigError(f"got an upload ratio of {ratio}; expected 0 to 1")
         lucky = key.fold("tensors").uniform(np.arange(len(layout.entries)))[:, 0] < ratio
         return tuple((e.slice.start, e.slice.stop) for e, sent in zip(layout, lucky.tolist(), strict=True) if sent)
 
+    @override
     def spec(self, ratio: float, layout: Layout, key: Key, dtype: torch.dtype = torch.float32) -> PacketSpec:
-        """The drawn runs."""
         runs = self.runs(ratio, layout, key)
         return PacketSpec(layout.size, sum(b - a for a, b in runs), "runs", len(runs), coding_of(dtype))
 
+    @override
     def choose(self, v: Tensor, ratio: float, layout: Layout, key: Key, curvature: Tensors) -> Packet:
-        """The drawn tensors."""
         runs = self.runs(ratio, layout, key)
         values = torch.cat([v[a:b] for a, b in runs]) if runs else v[:0]
         return Packet(len(v), values / ratio if self.rescale and ratio else values, runs)
 
+    @override
     def refuses_feedback(self) -> str | None:
-        """As in random-k."""
         return (
-            "tensors divided by their chance would be piled up by error feedback; set rescale = false" if self.rescale else None
+            "tensors divided by their probability do not go with error feedback, whose residual would grow; set rescale = false"
+            if self.rescale
+            else None
         )
 
     def paper_bits(self, ratio: float, layout: Layout, key: Key) -> int:
-        """What is drawn, without the runs."""
+        """Return the bits of the drawn values, without the runs."""
         return self.spec(ratio, layout, key).values_bits()

@@ -1,4 +1,4 @@
-"""TernGrad: -1, 0 or +1 times the largest value, drawn so that the mean is right.
+"""TernGrad: every value becomes -1, 0 or +1 times the largest one, at random without bias.
 
 Wen, Xu, Yan, Wu, Wang, Chen, Li: *TernGrad: Ternary Gradients to Reduce Communication in Distributed Deep Learning*, NeurIPS 2017.
 Reference: docs/methods/compression.md#signs.
@@ -28,6 +28,7 @@ from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from motley.core.errors import ConfigError
 from motley.core.keys import Key
@@ -42,11 +43,11 @@ __all__ = ["TernGrad"]
 
 @dataclass(frozen=True)
 class TernGrad(Quantizer):
-    """Three values a coordinate.
+    """Random rounding to three values per coordinate.
 
     Parameters
     ----------
-    clip: in standard deviations, None: not clipped. per: what shares a scale.
+    clip: largest absolute value, in standard deviations; None: no clipping. per: one scale for each ``layer`` or for the ``vector``.
     """
 
     paper: ClassVar[Paper] = Paper(
@@ -67,16 +68,16 @@ class TernGrad(Quantizer):
             raise ConfigError(f"got per = {self.per!r}; expected 'layer' or 'vector'")
 
     @property
+    @override
     def width(self) -> tuple[int, int]:
-        """One level, one group."""
         return 1, 0
 
+    @override
     def groups(self, layout: Layout) -> int | tuple[int, ...]:
-        """One group for each tensor, or one."""
         return tensor_sizes(layout) if self.per == "layer" else 0
 
+    @override
     def quantize(self, values: Tensor, group: int | tuple[int, ...], key: Key) -> Codes:
-        """Clipped, then one level rounded by coins."""
         sizes = group_sizes(len(values), group).tolist()
         parts = [self._clipped(part) for part in (torch.split(values, sizes) if sizes else ())]
         scales = torch.stack([part.abs().max() if len(part) else part.new_zeros(()) for part in parts]) if parts else values[:0]

@@ -1,16 +1,16 @@
-"""Top-k: the coordinates that matter most travel whole, the rest waits in the error memory.
+"""Top-k: the coordinates of the largest scores are sent, unchanged; the rest is left to error feedback.
 
 Stich, Cordonnier, Jaggi: *Sparsified SGD with Memory*, NeurIPS 2018 (magnitude); Masud, Jahin, Hasan: *HeteRo-Select:
 Informativeness as the Participation Driver in Federated Learning*, arXiv:2508.06692v2 (curvature). Reference:
 docs/methods/compression.md#error-feedback, docs/methods/compression.md#curvature.
 
-    kept = max(1, min(D, ceil(theta D - 1e-6)));   the coordinates of the largest s_i travel, ties to the lowest index
+    kept = max(1, min(D, ceil(theta D - 1e-6)));   the coordinates of the largest s_i are sent, ties to the lowest index
     magnitude   s_i = v_i^2
     curvature   s_i = v_i^2 / (|H_ii| + eps)  on Q layers of the client,  v_i^2 elsewhere;  all layers in one top-k
     rescale     on those layers s_i times  sum v^2 / sum (v^2 / (|H| + eps)):  a layer keeps its total score
     p_l = (1 - lambda) q_l / sum q + lambda / L          Q layers, drawn without replacement, one after the other
 
-Symbols: ``v`` update plus error memory ``[D]``; ``H_ii`` one Hutchinson probe at the client's final model (``extras``, by layer);
+Symbols: ``v`` update plus residual ``[D]``; ``H_ii`` one Hutchinson probe at the client's final model (``curvature``, by layer);
 ``q_l`` share of layer l that the client's previous mask picked (``density``), or the layer's share of the mask (``count``).
 
 State, per client: ``picked`` ``[L]``, coordinates of each layer in the previous mask. No mask, or an empty one: uniform layers.
@@ -53,6 +53,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from typing_extensions import override
 
 from motley.core.errors import ConfigError, ContractError
 from motley.core.keys import Key
@@ -67,12 +68,13 @@ __all__ = ["TopK"]
 
 @dataclass(frozen=True)
 class TopK(Sparsifier):
-    """The ``theta D`` largest coordinates.
+    """The share ``theta`` of coordinates with the largest scores.
 
     Parameters
     ----------
-    criterion: what large means. layers: Q, layers whose curvature is measured. uniform: lambda, share of the layer draw that is
-    uniform. share: what of the previous mask draws a layer. rescale, guard, rounding, eps, per_tensor: see the module.
+    criterion: the score. layers: Q, number of layers whose curvature is measured. uniform: lambda, uniform share of the layers'
+    probabilities. share: statistic of the previous mask that gives the probabilities. rescale, guard, rounding, eps, per_tensor: see
+    the module.
     """
 
     paper: ClassVar[Paper] = Paper(
@@ -108,18 +110,18 @@ class TopK(Sparsifier):
             raise ConfigError(f"got eps = {self.eps}; expected a small positive number, it keeps flat directions finite")
 
     def kept(self, ratio: float, size: int) -> int:
-        """How many of ``size`` coordinates that compete with each other travel."""
+        """Return how many of ``size`` competing coordinates are sent."""
         if self.rounding == "floor" and ratio < 1:
             return max(min(size, 1), math.floor(ratio * size + 1e-6))
         return kept_of(ratio, size)
 
+    @override
     def spec(self, ratio: float, layout: Layout, key: Key, dtype: torch.dtype = torch.float32) -> PacketSpec:
-        """So many of D, by their indices."""
         kept = sum(self.kept(ratio, b - a) for a, b in self._pools(layout.size, layout))
         return PacketSpec(layout.size, kept, "indices", coding=coding_of(dtype))
 
+    @override
     def choose(self, v: Tensor, ratio: float, layout: Layout, key: Key, curvature: Tensors) -> Packet:
-        """The coordinates of the largest scores."""
         pools = self._pools(len(v), layout)
         if ratio == 1:
             return Packet(len(v), v, torch.arange(len(v)))
@@ -129,11 +131,11 @@ class TopK(Sparsifier):
         return Packet(len(v), v[at], at)
 
     def _pools(self, size: int, layout: Layout) -> list[tuple[int, int]]:
-        """Coordinates that compete with each other."""
+        """Return the ranges of coordinates that compete with each other."""
         return [(e.slice.start, e.slice.stop) for e in layout] if self.per_tensor else [(0, size)]
 
     def roots(self, v: Tensor, layout: Layout, curvature: Tensors) -> Tensor:
-        """Roots of the scores, ``[D]``."""
+        """Return the square roots of the scores, ``[D]``."""
         out = v.abs()
         if self.criterion == "magnitude":
             return out
@@ -143,7 +145,7 @@ class TopK(Sparsifier):
         return out
 
     def _curved(self, v: Tensor, diagonal: Tensor) -> Tensor:
-        """Roots of one layer's scores; in float64 on the way, as one over eps may be large."""
+        """Return the square roots of one layer's scores, computed in float64 because 1 / eps is large."""
         if diagonal.shape != v.shape:
             raise ContractError(f"got a curvature of shape {list(diagonal.shape)} for a layer of {len(v)} parameters")
         h = torch.nan_to_num(diagonal.double().abs(), nan=0.0, posinf=math.inf)
@@ -154,17 +156,17 @@ class TopK(Sparsifier):
         return root.to(v.dtype)
 
     def curvature_layers(self, ratio: float, layout: Layout, key: Key, client_state: Tensors | None) -> tuple[str, ...]:
-        """Q layers drawn by the Markov rule, in the order of the layout."""
+        """Return Q layers drawn with :meth:`layer_probabilities`, in the order of the layout."""
         if self.criterion == "magnitude" or self.kept(ratio, layout.size) == layout.size:
             return ()
         names = list(layout.layers)
         p = self.layer_probabilities(layout, client_state)
         with np.errstate(divide="ignore"):
-            times = key.fold("layers").exponential(np.arange(len(names)))[:, 0] / p  # the first Q to ring: successive draws
+            times = key.fold("layers").exponential(np.arange(len(names)))[:, 0] / p  # the Q shortest times: successive draws
         return tuple(names[i] for i in np.sort(np.argsort(times, kind="stable")[: self.layers]))
 
     def layer_probabilities(self, layout: Layout, client_state: Tensors | None) -> NDArray[np.float64]:
-        """First-draw probabilities of the layers ``[L]``."""
+        """Return the layers' probabilities in the first draw, ``[L]``."""
         sizes = _layer_sizes(layout)
         q = (
             np.zeros(len(sizes))
@@ -179,7 +181,7 @@ class TopK(Sparsifier):
         return mixed
 
     def next_state(self, packet: Packet, layout: Layout) -> Tensors:
-        """``picked``; nothing under magnitude."""
+        """Return ``picked``; nothing under magnitude."""
         if self.criterion == "magnitude":
             return {}
         ends = np.cumsum(_layer_sizes(layout))
@@ -187,14 +189,14 @@ class TopK(Sparsifier):
         return {"picked": torch.from_numpy(np.diff(below, prepend=0).astype(np.float64))}
 
     def initial_state(self, layout: Layout) -> Tensors:
-        """No mask yet; nothing under magnitude."""
+        """Return a mask without coordinates; nothing under magnitude."""
         return {} if self.criterion == "magnitude" else {"picked": torch.zeros(len(_layer_sizes(layout)), dtype=torch.float64)}
 
 
 def _layer_sizes(layout: Layout) -> NDArray[np.int64]:
-    """Parameters of each layer; layers lie one after the other."""
+    """Return the number of parameters of each layer; layers must follow each other in the flat vector."""
     places = list(layout.layers.values())
     starts = [0, *(place.stop for place in places)]
     if [place.start for place in places] != starts[:-1] or starts[-1] != layout.size:
-        raise ContractError("the model's layers do not lie one after the other in the flat vector; use criterion = 'magnitude'")
+        raise ContractError("the layers of this model do not follow each other in the flat vector; use criterion = 'magnitude'")
     return np.array([place.stop - place.start for place in places])
