@@ -1,4 +1,4 @@
-"""What a cell of a table shows: one number per run, made from its tables.
+"""The measures that cells of an exhibit show: one number per run, computed from its tables.
 
 >>> measure_of("stable").title
 'stable (%)'
@@ -29,8 +29,8 @@ _PARTS = {"early": ", first tenth", "late": ", last tenth", "mean": ", all round
 
 @dataclass(frozen=True)
 class Measure:
-    """``of(run, target)`` is the number; not ``reached`` where it is only a lower bound. ``decimals``: as the papers print it.
-    ``log``: it is a logarithm, so that a difference is a ratio."""
+    """A measure of a run. ``of(run, target)`` computes it; the value is not ``reached`` where it is only a lower bound.
+    ``decimals``: digits as the papers print it. ``log``: whether it is a logarithm, so that a difference is a ratio."""
 
     name: str
     title: str
@@ -40,16 +40,16 @@ class Measure:
 
 
 def measure_of(name: str) -> Measure:
-    """The measure of that name. ``note.NAME.early`` (``late``, ``mean``) is the mean of what a rule noted under NAME in the first
-    (last, every) tenth of the rounds.
+    """Return the measure of that name. ``note.NAME.early`` (``late``, ``mean``) is the mean of a rule's note NAME over the first tenth
+    (last tenth, all) of the rounds.
 
     Raises
     ------
-    ConfigError: there is none.
+    ConfigError: there is no such measure.
     """
     note, _, part = name.removeprefix("note.").rpartition(".")
     if name.startswith("note.") and note and part in _PARTS:
-        return Measure(name, note + _PARTS[part], partial(_noted, note, part))
+        return Measure(name, note + _PARTS[part], partial(_note_mean, note, part))
     if name not in MEASURES:
         raise ConfigError(f"there is no measure {name!r}{suggest(name, MEASURES)}")
     return MEASURES[name]
@@ -72,13 +72,13 @@ def _squared(kind: str, run: Run, target: float | None) -> Censored:
     return Censored(log(value) if kind == "log" and value > 0 else value, True)
 
 
-def _served(kind: str, run: Run, target: float | None) -> Censored:
+def _fairness(kind: str, run: Run, target: float | None) -> Censored:
     _name, better = measures.metric_of(run)
     served = measures.fairness(_percent(run) * measures.client_metric(run), better)
     return Censored(float(getattr(served, kind)), True)
 
 
-def _way(axis: measures.Axis, unit: float, run: Run, target: float | None) -> Censored:
+def _to_target(axis: measures.Axis, unit: float, run: Run, target: float | None) -> Censored:
     if target is None:
         return _NONE
     found = measures.to_target(measures.curve(run, axis), target, measures.metric_of(run)[1])
@@ -86,21 +86,21 @@ def _way(axis: measures.Axis, unit: float, run: Run, target: float | None) -> Ce
 
 
 def _reached(run: Run, target: float | None) -> Censored:
-    return _NONE if target is None else Censored(float(_way("round", 1, run, target).reached), True)
+    return _NONE if target is None else Censored(float(_to_target("round", 1, run, target).reached), True)
 
 
 def _cost(kind: str, unit: float, run: Run, target: float | None) -> Censored:
     return Censored(float(getattr(measures.costs(run), kind)) / unit, True)
 
 
-def _took_part(kind: str, run: Run, target: float | None) -> Censored:
+def _participation(kind: str, run: Run, target: float | None) -> Censored:
     found = measures.participation(run)
     value = {"least": found.counts.min, "most": found.counts.max}[kind]() if kind in ("least", "most") else getattr(found, kind)
     return Censored(float(value), True)
 
 
 def _wrong_labels(run: Run, target: float | None) -> Censored:
-    """In percent of the samples of all who took part, as often as they did."""
+    """Return the share of wrong labels in percent of the samples of all participants, weighted by how often they took part."""
     noise, size = (np.asarray(run.column("federation", name), float) for name in ("noise", "num_train"))
     times = measures.participation(run).counts
     if len(times) != len(noise) or not (times * size).any():
@@ -118,18 +118,18 @@ def _best_mu(run: Run, target: float | None) -> Censored:
     return Censored(float(values.mean()) if len(values) else float("nan"), True)
 
 
-def _choosing(run: Run, target: float | None) -> Censored:
+def _choosing_ms(run: Run, target: float | None) -> Censored:
     took = np.asarray(run.column("timings", "select_s"), float)
     return Censored(1e3 * float(np.nanmean(took)) if np.isfinite(took).any() else float("nan"), True)
 
 
-def _noted(name: str, part: str, run: Run, target: float | None) -> Censored:
+def _note_mean(name: str, part: str, run: Run, target: float | None) -> Censored:
     head, _, tail = name.partition(".")
-    noted = measures.grouped_notes(run).get(head, {}).get(tail)
-    if noted is None or not len(noted.y):
+    found = measures.grouped_notes(run).get(head, {}).get(tail)
+    if found is None or not len(found.y):
         return _NONE
-    tenth = max(1, len(noted.y) // 10)
-    chosen = {"early": noted.y[:tenth], "late": noted.y[-tenth:], "mean": noted.y}[part]
+    tenth = max(1, len(found.y) // 10)
+    chosen = {"early": found.y[:tenth], "late": found.y[-tenth:], "mean": found.y}[part]
     return Censored(float(np.nanmean(chosen)), True)
 
 
@@ -143,24 +143,24 @@ MEASURES = {
         Measure("mse", "test MSE", partial(_squared, "final"), 4),
         Measure("mse_stable", "test MSE, mean of the last 10", partial(_squared, "stable"), 4),
         Measure("mse_log", "ln test MSE", partial(_squared, "log"), 4, log=True),
-        Measure("client_mean", "clients' own mean (%)", partial(_served, "mean"), 2),
-        Measure("worst_tenth", "worst tenth of clients (%)", partial(_served, "worst_decile"), 2),
-        Measure("variance", "variance over clients", partial(_served, "variance"), 1),
+        Measure("client_mean", "clients' own mean (%)", partial(_fairness, "mean"), 2),
+        Measure("worst_tenth", "worst tenth of clients (%)", partial(_fairness, "worst_decile"), 2),
+        Measure("variance", "variance over clients", partial(_fairness, "variance"), 1),
         Measure("reached", "share of seeds at the target", _reached, 2),
-        Measure("rounds_to_target", "rounds to target", partial(_way, "round", 1.0), 0),
-        Measure("seconds_to_target", "virtual s to target", partial(_way, "seconds", 1.0), 0),
-        Measure("paper_mb_to_target", "MB to target, papers' count", partial(_way, "paper_bits", MB)),
-        Measure("traffic_mb_to_target", "MB to target, all traffic", partial(_way, "bits", MB)),
+        Measure("rounds_to_target", "rounds to target", partial(_to_target, "round", 1.0), 0),
+        Measure("seconds_to_target", "virtual s to target", partial(_to_target, "seconds", 1.0), 0),
+        Measure("paper_mb_to_target", "MB to target, papers' count", partial(_to_target, "paper_bits", MB)),
+        Measure("traffic_mb_to_target", "MB to target, all traffic", partial(_to_target, "bits", MB)),
         Measure("seconds", "virtual s", partial(_cost, "time_s", 1.0), 0),
         Measure("paper_mb", "MB, papers' count", partial(_cost, "paper_bits", MB)),
         Measure("traffic_mb", "MB, all traffic", partial(_cost, "total_bits", MB)),
         Measure("wall_s", "wall s", partial(_cost, "wall_s", 1.0), 1),
-        Measure("choosing_ms", "ms to choose, a round", _choosing, 2),
-        Measure("participation_std", "std of participation", partial(_took_part, "std"), 2),
-        Measure("participation_least", "least often", partial(_took_part, "least"), 0),
-        Measure("participation_most", "most often", partial(_took_part, "most"), 0),
-        Measure("gini", "Gini of participation", partial(_took_part, "gini"), 3),
-        Measure("all_seen", "round by which all were seen", partial(_took_part, "all_seen"), 0),
+        Measure("choosing_ms", "ms to choose, a round", _choosing_ms, 2),
+        Measure("participation_std", "std of participation", partial(_participation, "std"), 2),
+        Measure("participation_least", "least often", partial(_participation, "least"), 0),
+        Measure("participation_most", "most often", partial(_participation, "most"), 0),
+        Measure("gini", "Gini of participation", partial(_participation, "gini"), 3),
+        Measure("all_seen", "round by which all were seen", partial(_participation, "all_seen"), 0),
         Measure("wrong_labels", "wrong labels trained on (%)", _wrong_labels, 2),
         Measure("best_mu", "mu that Lemma A.4 calls best", _best_mu, 3),
         Measure("concentration", "std / mean of the probabilities", _concentration, 3),

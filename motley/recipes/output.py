@@ -1,4 +1,4 @@
-"""What ``motley reproduce`` says on the terminal, and the files it writes."""
+"""Terminal output and files of ``motley reproduce``."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _COLOURS = {"good": "green", "bad": "red", "": ""}
 
 
 def overview() -> str:
-    """The recipes there are, their exhibits, and how long they take."""
+    """Return the recipes with their exhibits and run times as text."""
     lines = []
     for name in names():
         recipe = read(name)

@@ -11,7 +11,7 @@ from math import exp, isfinite, nan
 from typing import Literal
 
 from motley.recipes.measuring import Measure, measure_of
-from motley.recipes.pictures import BY_MEASURE, Shown, draw
+from motley.recipes.pictures import BY_MEASURE, ExhibitData, draw
 from motley.recipes.recipe import Exhibit
 from motley.recipes.reproduce import Reproduction
 from motley.recipes.verdicts import Contrast, Judged, Verdict
@@ -39,11 +39,11 @@ NamedCell = tuple[str, ...]
 
 
 def page(found: Reproduction) -> Page:
-    """Everything there is to say of the runs that are finished."""
+    """Return the report of the runs that are finished, as a page."""
     runs = found.all_runs()
-    said = [f"{f.point.label}, seed {f.point.experiment.seed}, failed: {f.error}" for f in found.failures]
+    warnings = [f"{f.point.label}, seed {f.point.experiment.seed}, failed: {f.error}" for f in found.failures]
     if len(runs) < found.planned:
-        said.append(f"{len(runs)} of {found.planned} runs are finished; the same command goes on.")
+        warnings.append(f"{len(runs)} of {found.planned} runs are finished; the same command goes on.")
     recipe, scale = found.recipe, found.recipe.scale[found.scale]
     wall = sum(measures.costs(run).wall_s for run in runs)
     facts = [
@@ -56,7 +56,7 @@ def page(found: Reproduction) -> Page:
     ]
     groups = {f"{name}: {' / '.join(cell)}": list(seeds.values()) for (name, cell), seeds in found.runs.items()}
     blocks = non_empty(
-        BulletList(said, "Before you read on") if said else None,
+        BulletList(warnings, "Before you read on") if warnings else None,
         Text(_plain(scale.note)) if scale.note else None,
         Section("What was found", _verdicts(found.judged)),
         *(_exhibit(found, exhibit) for exhibit in found.exhibits),
@@ -68,7 +68,7 @@ def page(found: Reproduction) -> Page:
 
 
 def verdict_table(judged: Sequence[Judged]) -> Table:
-    """A row a claim, those without runs last."""
+    """Return the table of verdicts, one row per claim, claims without runs last."""
     rows = []
     for one in sorted(judged, key=lambda one: one.verdict == "not tested"):
         held = sum(contrast.verdict == "confirmed" for contrast in one.contrasts)
@@ -243,7 +243,7 @@ def _pictures(found: Reproduction, exhibit: Exhibit) -> tuple[Sequence[str], lis
     bounds = {m: {cell for cell, by in of.items() if not all(v.reached for v in by.values())} for m, of in values.items()}
     printed = {m: {cell: value for cell, (value, _) in _published(found, exhibit, m).items()} for m in wanted}
     titles = {m: measure_of(m).title for m in wanted}
-    shown = Shown(axes, runs, measured, bounds, printed, titles)
+    shown = ExhibitData(axes, runs, measured, bounds, printed, titles)
     drawn = [one for kind in exhibit.pictures for one in draw(kind, shown)]
     methods = list(axes.values())[-1] if axes else []
     if methods not in [list(one.methods) for one in drawn]:

@@ -1,4 +1,4 @@
-"""The pictures of an exhibit: those of a report for each panel of it, and three that set cells beside each other.
+"""The pictures of an exhibit: those of a report for each panel, and three that compare cells.
 
 A panel is a combination of all axes but the last; the values of the last are its methods.
 """
@@ -18,21 +18,20 @@ from motley.results.blocks import Picture
 from motley.results.figures import NARROW, colour, dash, mark, new_figure, shorter, styled, to_svg
 from motley.results.load import Run
 from motley.results.measures import Axis, Spread
-from motley.results.selection_plots import class_distribution
 
-__all__ = ["AXES_OF", "BY_MEASURE", "PICTURES", "Shown", "draw"]
+__all__ = ["AXES_OF", "BY_MEASURE", "PICTURES", "ExhibitData", "draw"]
 
 NamedCell = tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Shown:
-    """What there is to draw of an exhibit.
+class ExhibitData:
+    """The runs and measures of an exhibit that pictures are drawn from.
 
     Parameters
     ----------
     axes: name -> values, as far as there are runs. runs: cell -> its runs. measured: measure -> cell -> mean and spread over seeds.
-    bounds: measure -> cells that are lower bounds. published: values of the paper. titles: measure -> what stands at its axis.
+    bounds: measure -> cells that are lower bounds. published: values of the paper. titles: measure -> title of its axis.
     """
 
     axes: Mapping[str, Sequence[str]]
@@ -43,7 +42,7 @@ class Shown:
     titles: Mapping[str, str]
 
     def panels(self) -> Iterator[tuple[str, dict[str, Sequence[Run]]]]:
-        """Title of a panel, and its methods: label -> runs."""
+        """Yield the title of each panel, and its methods: label -> runs."""
         *outer, last = self.axes.values() or [()]
         for head in itertools.product(*outer):
             groups = {value: self.runs[*head, value] for value in last if (*head, value) in self.runs}
@@ -51,48 +50,50 @@ class Shown:
                 yield ", ".join(head), groups
 
 
-class Drawn(NamedTuple):
-    """A picture, the title of its panel, and the methods in it by the number of their colour (none: it is not about methods)."""
+class PanelPicture(NamedTuple):
+    """A picture, the title of its panel, and the methods in it in the order of their colours (none: it is not about methods)."""
 
     title: str
     methods: Sequence[str]
     picture: Picture
 
 
-def draw(kind: str, shown: Shown) -> list[Drawn]:
-    """The pictures of one kind, ``curves:seconds`` (an axis or a measure after the colon)."""
+def draw(kind: str, shown: ExhibitData) -> list[PanelPicture]:
+    """Return the pictures of one kind, e.g. ``curves:seconds`` (an axis or a measure after the colon)."""
     name, _, argument = kind.partition(":")
     return list(PICTURES[name](shown, argument))
 
 
-def _each(plot: Callable[[Mapping[str, Sequence[Run]]], Picture | None]) -> Callable[[Shown, str], Iterator[Drawn]]:
-    def drawn(shown: Shown, argument: str) -> Iterator[Drawn]:
+def _each(
+    plot: Callable[[Mapping[str, Sequence[Run]]], Picture | None],
+) -> Callable[[ExhibitData, str], Iterator[PanelPicture]]:
+    def drawn(shown: ExhibitData, argument: str) -> Iterator[PanelPicture]:
         for title, groups in shown.panels():
             picture = plot(groups)
             if picture is not None:
-                yield Drawn(title, list(groups), picture)
+                yield PanelPicture(title, list(groups), picture)
 
     return drawn
 
 
-def _curves(shown: Shown, argument: str) -> Iterator[Drawn]:
+def _curves(shown: ExhibitData, argument: str) -> Iterator[PanelPicture]:
     for title, groups in shown.panels():
-        yield Drawn(title, list(groups), plots.curves(groups, cast(Axis, argument or "round")))
+        yield PanelPicture(title, list(groups), plots.curves(groups, cast(Axis, argument or "round")))
 
 
-def _components(shown: Shown, argument: str) -> Iterator[Drawn]:
+def _components(shown: ExhibitData, argument: str) -> Iterator[PanelPicture]:
     for title, groups in shown.panels():
-        yield from (Drawn(title, list(groups), picture) for picture in selection_plots.components(groups))
+        yield from (PanelPicture(title, list(groups), picture) for picture in selection_plots.components(groups))
 
 
-def _classes(shown: Shown, argument: str) -> Iterator[Drawn]:
+def _classes(shown: ExhibitData, argument: str) -> Iterator[PanelPicture]:
     for title, groups in shown.panels():
-        picture = class_distribution(next(iter(groups.values()))[0])
+        picture = selection_plots.class_distribution(next(iter(groups.values()))[0])
         if picture is not None:
-            yield Drawn(title, [], picture)
+            yield PanelPicture(title, [], picture)
 
 
-def _beside(shown: Shown, argument: str) -> Iterator[Drawn]:
+def _measured_and_published(shown: ExhibitData, argument: str) -> Iterator[PanelPicture]:
     """Measured (dot, one standard deviation; a lower bound: triangle) beside published (diamond), a row a cell."""
     measured, published, bounds = shown.measured[argument], shown.published.get(argument, {}), shown.bounds[argument]
     if not measured:
@@ -117,10 +118,10 @@ def _beside(shown: Shown, argument: str) -> Iterator[Drawn]:
         figure.suptitle("; ".join(["dot: mean, with one standard deviation", *said]), x=0.01, ha="left", fontsize=8)
         axes.set(xlabel=shown.titles[argument])
         about = f"{shown.titles[argument]}, measured and published, of {len(measured)} cells"
-        yield Drawn("", last, to_svg(figure, "beside", about))
+        yield PanelPicture("", last, to_svg(figure, "beside", about))
 
 
-def _line(shown: Shown, argument: str) -> Iterator[Drawn]:
+def _line(shown: ExhibitData, argument: str) -> Iterator[PanelPicture]:
     """A measure against the first axis, a line for each combination of the others; diamonds: published, triangles: lower bounds."""
     measured, published, bounds = shown.measured[argument], shown.published.get(argument, {}), shown.bounds[argument]
     first, *others = shown.axes
@@ -148,10 +149,10 @@ def _line(shown: Shown, argument: str) -> Iterator[Drawn]:
         short = sum(len(" / ".join(rest)) for rest in lines) <= 40  # all beside each other
         figure.legend(loc="outside lower left", ncols=len(lines) if short else 3, frameon=False, fontsize=8)
         methods = [" / ".join(rest) for rest in lines if rest]  # one axis alone: one line, of no method
-        yield Drawn("", methods, to_svg(figure, "line", f"{shown.titles[argument]} against {first}"))
+        yield PanelPicture("", methods, to_svg(figure, "line", f"{shown.titles[argument]} against {first}"))
 
 
-def _heat(shown: Shown, argument: str) -> Iterator[Drawn]:
+def _heat(shown: ExhibitData, argument: str) -> Iterator[PanelPicture]:
     """A measure over the first two axes, a panel for each value of the last; of two, their difference as well."""
     measured = shown.measured[argument]
     rows, columns, last = (list(values) for values in list(shown.axes.values())[:3])
@@ -187,14 +188,14 @@ def _heat(shown: Shown, argument: str) -> Iterator[Drawn]:
                     color="#FFFFFF" if not difference and grid[y, x] < (low + high) / 2 else "#222222",
                 )
         about = f"{shown.titles[argument]} over {' and '.join(list(shown.axes)[:2])}: {', '.join(maps)}"
-        yield Drawn("", [], to_svg(figure, "heat", about))
+        yield PanelPicture("", [], to_svg(figure, "heat", about))
 
 
 def _mean(measured: Mapping[NamedCell, Spread], cell: NamedCell) -> float:
     return measured[cell].mean if cell in measured else float("nan")
 
 
-PICTURES: dict[str, Callable[[Shown, str], Iterator[Drawn]]] = {
+PICTURES: dict[str, Callable[[ExhibitData, str], Iterator[PanelPicture]]] = {
     "curves": _curves,
     "bars": _each(plots.headline_bars),
     "participation": _each(plots.participation_bars),
@@ -204,7 +205,7 @@ PICTURES: dict[str, Callable[[Shown, str], Iterator[Drawn]]] = {
     "shares_by_score": _each(selection_plots.shares_by_score),
     "components": _components,
     "classes": _classes,
-    "beside": _beside,
+    "beside": _measured_and_published,
     "line": _line,
     "heat": _heat,
 }

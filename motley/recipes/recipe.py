@@ -1,4 +1,4 @@
-"""A recipe: the tables, figures and claims of one paper, written as experiments. It is a folder of one shape::
+"""A recipe: the tables, figures and claims of one paper, written as experiments. It is a folder with these files::
 
     recipe.toml     what every run shares, the exhibits (tables and figures) as axes of settings, scales, claims
     expected.csv    exhibit, cell, measure, value, spread: what the paper printed
@@ -55,13 +55,13 @@ class Scaled(_Table):
     set: Settings = Field(default_factory=dict)
     """Settings with the last word."""
     seeds: list[int] | None = None
-    """Of every cell."""
+    """Seeds of every cell."""
     only: Place = Field(default_factory=dict)
     """Axis -> the values that are run; all others wait for a larger scale."""
     skip: str | None = None
     """Why the exhibit is not run at this scale."""
     minutes: float | None = None
-    """On two cores, measured."""
+    """Measured run time on two cores."""
     note: str = ""
     """What differs from the paper, for the reader."""
 
@@ -72,26 +72,26 @@ class Exhibit(_Table):
     name: str
     """``table 3``, ``figure 4a``, ``lemma A.4``."""
     title: str
-    """What it shows."""
+    """Description of what the exhibit shows."""
     like: str | None = None
     """Another exhibit, whose settings, axes, target and scales hold where this one gives none."""
     set: Settings = Field(default_factory=dict)
     """Settings of all its cells."""
     target: float | None = None
-    """Of the measures ``*_to_target``; an axis value may give its own under the same key."""
+    """Target of the measures ``*_to_target``; an axis value may give its own under the same key."""
     axes: dict[str, dict[str, Settings]] = Field(default_factory=dict)
     """Axis -> value -> settings."""
     measures: list[str] = Field(default_factory=list)
-    """What stands in the table; none for pictures alone."""
+    """Measures in the table; none for pictures alone."""
     pictures: list[str] = Field(default_factory=list)
-    """What is drawn of its runs."""
+    """Pictures drawn of its runs."""
     note: str = ""
-    """For the reader."""
+    """A note for the reader."""
     scale: dict[Scale, Scaled] = Field(default_factory=dict)
     """What a scale changes."""
 
     def cells(self, scale: Scale) -> list[Cell]:
-        """Those that are run at a scale, the first axis slowest; none where the exhibit is skipped."""
+        """Return the cells that are run at a scale, the first axis slowest; none where the exhibit is skipped."""
         at = self.scale.get(scale, Scaled())
         if at.skip is not None:
             return []
@@ -108,7 +108,7 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """Its values, ``noniid / random``: the column ``cell`` of ``expected.csv``."""
+        """The cell's values, ``noniid / random``: the column ``cell`` of ``expected.csv``."""
         return " / ".join(self.values)
 
     @property
@@ -118,12 +118,12 @@ class Cell:
 
     @cached_property
     def settings(self) -> list[Settings]:
-        """In the order in which they are laid over each other."""
+        """The settings of the exhibit and of each axis value; later ones win."""
         return [self.exhibit.set, *(axis[value] for axis, value in zip(self.exhibit.axes.values(), self.values, strict=True))]
 
     @property
     def target(self) -> float | None:
-        """Of the measures ``*_to_target``."""
+        """Target of the measures ``*_to_target``."""
         return next((s["target"] for s in reversed(self.settings) if "target" in s), self.exhibit.target)
 
 
@@ -135,15 +135,15 @@ class Claim(_Table):
     """
 
     text: str
-    """What is claimed."""
+    """The claim."""
     published: str = ""
     """The paper's own figures."""
     exhibit: str
-    """Whose runs show it."""
+    """The exhibit whose runs test it."""
     measure: str | None = None
-    """The exhibit's first by default."""
+    """The measure compared; the exhibit's first by default."""
     where: Place = Field(default_factory=dict)
-    """Cells it speaks of."""
+    """Cells that the claim is about."""
     higher: Place | None = None
     """These cells are above ``than``."""
     lower: Place | None = None
@@ -151,19 +151,19 @@ class Claim(_Table):
     than: Annotated[list[Place], BeforeValidator(lambda value: value if isinstance(value, list) else [value])] = Field(
         default_factory=list
     )
-    """What they are compared with."""
+    """Cells that they are compared with."""
     margin: float = 0.0
-    """By how much they may miss it and still count as no worse."""
+    """Difference in the wrong direction that still counts as no worse."""
     below: float | None = None
-    """The mean lies below."""
+    """The mean lies below this number."""
     above: float | None = None
-    """The mean lies above."""
+    """The mean lies above this number."""
     pair: Literal["seed", "cell"] = "seed"
-    """What the interval is over: seeds (cells averaged first), or cells and seeds together."""
+    """Whether the interval is over seeds (cells averaged first), or over cells and seeds together."""
 
 
 class Recipe(_Table):
-    """See :func:`read`."""
+    """A recipe as read by :func:`read`."""
 
     title: str
     """The paper."""
@@ -178,7 +178,7 @@ class Recipe(_Table):
     exhibit: list[Exhibit]
     """Tables and figures."""
     claim: list[Claim] = Field(default_factory=list)
-    """What is put to the test."""
+    """Claims that are tested."""
     name: str = ""
     """The folder's."""
     expected: dict[tuple[str, str, str], tuple[float, float]] = Field(default_factory=dict)
@@ -187,11 +187,11 @@ class Recipe(_Table):
     """The text of ``notes.md``."""
 
     def named(self, name: str) -> Exhibit:
-        """The exhibit of that name."""
+        """Return the exhibit of that name."""
         return next(exhibit for exhibit in self.exhibit if exhibit.name == name)
 
     def choose(self, wanted: Sequence[str] = ()) -> list[Exhibit]:
-        """The exhibits of these names (``table 4`` means ``table 4a``, too); all of them for none.
+        """Return the exhibits of these names (``table 4`` means ``table 4a``, too); all of them for none.
 
         Raises
         ------
@@ -209,13 +209,13 @@ class Recipe(_Table):
         return chosen
 
     def seeds(self, exhibit: Exhibit, scale: Scale) -> list[int]:
-        """Of every cell of an exhibit at a scale."""
+        """Return the seeds of every cell of an exhibit at a scale."""
         own = exhibit.scale.get(scale, Scaled()).seeds
         return own if own is not None else self.scale[scale].seeds or [0]
 
     def experiment(self, cell: Cell, scale: Scale, seed: int, overrides: Iterable[str] = ()) -> Experiment:
-        """What is run for a cell. Later settings win: base, exhibit, axes in order, the scale's, the exhibit's at that scale,
-        ``overrides`` (as ``--set``).
+        """Return the experiment that is run for a cell. Later settings win: base, exhibit, axes in order, the scale's, the exhibit's
+        at that scale, ``overrides`` (as ``--set``).
 
         Raises
         ------
@@ -232,17 +232,17 @@ class Recipe(_Table):
 
 
 def names() -> list[str]:
-    """Recipes that come with the package."""
+    """Return the names of the recipes that come with the package."""
     folder = resources.files("motley.recipes")
     return sorted(item.name for item in folder.iterdir() if item.is_dir() and (item / "recipe.toml").is_file())
 
 
 def read(name: str | Path) -> Recipe:
-    """A recipe of the package by its name, or one of your own by its folder.
+    """Return a recipe of the package by its name, or one of your own by its folder.
 
     Raises
     ------
-    ConfigError: there is none, or it says something that cannot be.
+    ConfigError: there is no such recipe, or it is inconsistent.
 
     Example
     -------
@@ -262,7 +262,7 @@ def read(name: str | Path) -> Recipe:
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigError(f"{folder.name}: {error}") from None
     try:
-        recipe = Recipe(**_grown(keys), name=folder.name, expected=_expected(texts), notes=texts.get("notes.md", ""))
+        recipe = Recipe(**_expanded(keys), name=folder.name, expected=_expected(texts), notes=texts.get("notes.md", ""))
     except ValidationError as error:
         raise ConfigError(f"{folder.name}/recipe.toml: {config_error(error, Recipe)}") from None
     for problem in _problems(recipe):
@@ -270,16 +270,16 @@ def read(name: str | Path) -> Recipe:
     return recipe
 
 
-def _grown(keys: dict[str, Any]) -> dict[str, Any]:
-    """Exhibits that are ``like`` another, written out."""
-    grown: dict[str, dict[str, Any]] = {}
+def _expanded(keys: dict[str, Any]) -> dict[str, Any]:
+    """Return the keys with exhibits that are ``like`` another written out."""
+    expanded: dict[str, dict[str, Any]] = {}
     for exhibit in keys.get("exhibit", []):
-        model = grown.get(exhibit.get("like", ""), {})
+        model = expanded.get(exhibit.get("like", ""), {})
         taken = {key: model[key] for key in ("target", "scale") if key in model}
         axes = {**model.get("axes", {}), **exhibit.get("axes", {})}
         over = {**taken, **exhibit, "axes": axes, "set": {**model.get("set", {}), **exhibit.get("set", {})}}
-        grown[exhibit.get("name", "")] = over
-    return {**keys, "exhibit": list(grown.values())} if len(grown) == len(keys.get("exhibit", [])) else keys
+        expanded[exhibit.get("name", "")] = over
+    return {**keys, "exhibit": list(expanded.values())} if len(expanded) == len(keys.get("exhibit", [])) else keys
 
 
 def _expected(texts: Mapping[str, str]) -> dict[tuple[str, str, str], tuple[float, float]]:
@@ -289,47 +289,21 @@ def _expected(texts: Mapping[str, str]) -> dict[tuple[str, str, str], tuple[floa
             printed = float(row["value"]), float(row["spread"] or "nan")
             out[row["exhibit"], row["cell"], row["measure"]] = printed
         except (KeyError, TypeError, ValueError) as error:
-            said = f"expected.csv: got {dict(row)}; expected the columns exhibit, cell, measure, value (a number) and spread"
-            raise ConfigError(f"{said} (a number or nothing)") from error
+            message = f"expected.csv: got {dict(row)}; expected the columns exhibit, cell, measure, value (a number) and spread"
+            raise ConfigError(f"{message} (a number or nothing)") from error
     return out
 
 
 def _problems(recipe: Recipe) -> Iterator[str]:
-    """What cannot be, though every key has its type."""
+    """Yield what is wrong with a recipe although every key has its type."""
     known = {exhibit.name: exhibit for exhibit in recipe.exhibit}
     if len(known) < len(recipe.exhibit):
         yield "two exhibits have the same name"
     yield from (f"scale {scale} is missing" for scale in SCALES if scale not in recipe.scale)
     for exhibit in recipe.exhibit:
-        if exhibit.like is not None and exhibit.like not in known:
-            yield f"{exhibit.name}: there is no exhibit {exhibit.like!r} to be like"
-        yield from _no_measures(exhibit.measures, exhibit.name)
-        for picture in exhibit.pictures:
-            kind, _, argument = picture.partition(":")
-            if kind not in PICTURES:
-                yield f"{exhibit.name}: there is no picture {picture!r}; expected some of: {', '.join(PICTURES)}"
-            elif kind in BY_MEASURE:
-                yield from _no_measures([argument], f"{exhibit.name}: {picture}")
-            elif argument and (kind != "curves" or argument not in AXES):
-                yield f"{exhibit.name}: there is no picture {picture!r}; only curves take an axis: {', '.join(AXES)}"
-            if len(exhibit.axes) < AXES_OF.get(kind, 0):
-                yield f"{exhibit.name}: {picture} needs at least {AXES_OF[kind]} axes; it has {len(exhibit.axes)}"
-        for scaled in exhibit.scale.values():
-            yield from _strangers(exhibit, scaled.only, exhibit.name)
+        yield from _exhibit_problems(exhibit, known)
     for claim in recipe.claim:
-        if claim.exhibit not in known:
-            yield f"a claim speaks of {claim.exhibit!r}, which is no exhibit"
-            continue
-        if sum(side is not None for side in (claim.higher, claim.lower, claim.below, claim.above)) != 1:
-            yield f"the claim {claim.text!r} needs exactly one of: higher, lower, below or above"
-        elif bool(claim.than) != (claim.below is None and claim.above is None):
-            yield f"the claim {claim.text!r}: higher and lower need than, below and above go without"
-        if claim.measure is not None:
-            yield from _no_measures([claim.measure], f"the claim {claim.text!r}")
-        elif not known[claim.exhibit].measures:
-            yield f"the claim {claim.text!r} needs a measure: {claim.exhibit} shows none"
-        for place in (claim.where, claim.higher or {}, claim.lower or {}, *claim.than):
-            yield from _strangers(known[claim.exhibit], place, f"the claim {claim.text!r}")
+        yield from _claim_problems(claim, known)
     cells = {(e.name, cell.name) for e in recipe.exhibit for cell in e.model_copy(update={"scale": {}}).cells("paper")}
     for name, cell, measure in recipe.expected:
         if (name, cell) not in cells:
@@ -338,23 +312,57 @@ def _problems(recipe: Recipe) -> Iterator[str]:
             yield f"expected.csv has the measure {measure} of {name}, which does not show it"
 
 
-def _no_measures(names: Iterable[str], who: str) -> Iterator[str]:
+def _exhibit_problems(exhibit: Exhibit, known: Mapping[str, Exhibit]) -> Iterator[str]:
+    if exhibit.like is not None and exhibit.like not in known:
+        yield f"{exhibit.name}: there is no exhibit {exhibit.like!r} to be like"
+    yield from _unknown_measures(exhibit.measures, exhibit.name)
+    for picture in exhibit.pictures:
+        kind, _, argument = picture.partition(":")
+        if kind not in PICTURES:
+            yield f"{exhibit.name}: there is no picture {picture!r}; expected some of: {', '.join(PICTURES)}"
+        elif kind in BY_MEASURE:
+            yield from _unknown_measures([argument], f"{exhibit.name}: {picture}")
+        elif argument and (kind != "curves" or argument not in AXES):
+            yield f"{exhibit.name}: there is no picture {picture!r}; only curves take an axis: {', '.join(AXES)}"
+        if len(exhibit.axes) < AXES_OF.get(kind, 0):
+            yield f"{exhibit.name}: {picture} needs at least {AXES_OF[kind]} axes; it has {len(exhibit.axes)}"
+    for scaled in exhibit.scale.values():
+        yield from _unknown_values(exhibit, scaled.only, exhibit.name)
+
+
+def _claim_problems(claim: Claim, known: Mapping[str, Exhibit]) -> Iterator[str]:
+    if claim.exhibit not in known:
+        yield f"a claim speaks of {claim.exhibit!r}, which is no exhibit"
+        return
+    if sum(side is not None for side in (claim.higher, claim.lower, claim.below, claim.above)) != 1:
+        yield f"the claim {claim.text!r} needs exactly one of: higher, lower, below or above"
+    elif bool(claim.than) != (claim.below is None and claim.above is None):
+        yield f"the claim {claim.text!r}: higher and lower need than, below and above go without"
+    if claim.measure is not None:
+        yield from _unknown_measures([claim.measure], f"the claim {claim.text!r}")
+    elif not known[claim.exhibit].measures:
+        yield f"the claim {claim.text!r} needs a measure: {claim.exhibit} shows none"
+    for place in (claim.where, claim.higher or {}, claim.lower or {}, *claim.than):
+        yield from _unknown_values(known[claim.exhibit], place, f"the claim {claim.text!r}")
+
+
+def _unknown_measures(names: Iterable[str], where: str) -> Iterator[str]:
     for name in names:
         try:
             measure_of(name)
         except ConfigError as error:
-            yield f"{who}: {error}"
+            yield f"{where}: {error}"
 
 
-def _strangers(exhibit: Exhibit, place: Place, who: str) -> Iterator[str]:
+def _unknown_values(exhibit: Exhibit, place: Place, where: str) -> Iterator[str]:
     for axis, values in place.items():
         if axis == "measure":
-            yield from _no_measures(values, who)
+            yield from _unknown_measures(values, where)
         elif axis not in exhibit.axes:
-            yield f"{who}: {exhibit.name} has no axis {axis!r}; it has: {', '.join(exhibit.axes)}"
+            yield f"{where}: {exhibit.name} has no axis {axis!r}; it has: {', '.join(exhibit.axes)}"
         else:
             yield from (
-                f"{who}: {axis} has no value {value!r}; it has: {', '.join(exhibit.axes[axis])}"
+                f"{where}: {axis} has no value {value!r}; it has: {', '.join(exhibit.axes[axis])}"
                 for value in values
                 if value not in exhibit.axes[axis]
             )

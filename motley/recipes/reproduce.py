@@ -1,4 +1,4 @@
-"""Run what is missing of a recipe, and gather what its tables, figures and claims need."""
+"""Run the missing experiments of a recipe and collect the runs that its tables, figures and claims need."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["Reproduction", "distinct", "plan", "reproduce"]
 
 @dataclass(frozen=True)
 class Reproduction:
-    """A recipe and the runs that are there, as far as the exhibits at hand need them."""
+    """A recipe with the finished runs of the chosen exhibits."""
 
     recipe: Recipe
     scale: Scale
@@ -35,27 +35,27 @@ class Reproduction:
     failures: list[Failure] = field(default_factory=list)
 
     def cells(self, exhibit: Exhibit) -> list[Cell]:
-        """Those of an exhibit that have runs."""
+        """Return the cells of an exhibit that have runs."""
         return [cell for cell in exhibit.cells(self.scale) if self.runs.get((exhibit.name, cell.values))]
 
     def all_runs(self) -> list[Run]:
-        """Each run once."""
+        """Return each run once."""
         return list({run.directory: run for seeds in self.runs.values() for run in seeds.values()}.values())
 
     def values(self, exhibit: Exhibit, measure: str) -> dict[tuple[str, ...], dict[int, Censored]]:
-        """Cell -> seed -> the number."""
+        """Return a measure of an exhibit: cell -> seed -> value."""
         of = measure_of(measure)
         found = {cell: self.runs[exhibit.name, cell.values] for cell in self.cells(exhibit)}
         return {c.values: {seed: of.of(run, c.target) for seed, run in seeds.items()} for c, seeds in found.items()}
 
     @cached_property
     def judged(self) -> list[Judged]:
-        """The recipe's claims about the exhibits at hand."""
-        at_hand = {exhibit.name: exhibit for exhibit in self.exhibits}
+        """The verdicts on the recipe's claims about the chosen exhibits."""
+        chosen = {exhibit.name: exhibit for exhibit in self.exhibits}
         out = []
         for claim in self.recipe.claim:
-            if claim.exhibit in at_hand:
-                exhibit = at_hand[claim.exhibit]
+            if claim.exhibit in chosen:
+                exhibit = chosen[claim.exhibit]
                 places = [claim.where, claim.higher or {}, claim.lower or {}, *claim.than]
                 wanted = {m for place in places for m in place.get("measure", [])} | {claim.measure or exhibit.measures[0]}
                 values = {(m, cell): by for m in wanted for cell, by in self.values(exhibit, m).items()}
@@ -71,7 +71,7 @@ def plan(
     only: Place | None = None,
     overrides: Iterable[str] = (),
 ) -> dict[tuple[str, tuple[str, ...], int], Experiment]:
-    """(exhibit, cell, seed) -> its experiment, exhibits in order, seeds fastest."""
+    """Return (exhibit, cell, seed) -> experiment, exhibits in order, seeds fastest."""
     settings, out = list(overrides), {}
     for exhibit in exhibits:
         for cell in exhibit.cells(scale):
@@ -114,9 +114,7 @@ def reproduce(
     ``reproduce("hetero_select", ["table 2"], scale="paper").judged``
     """
     recipe = recipe if isinstance(recipe, Recipe) else read(recipe)
-    size = next((size for size in SCALES if size == scale), None)
-    if size is None:
-        raise ConfigError(f"got {scale!r}{suggest(scale, SCALES)}; expected one of: {', '.join(SCALES)}", "scale")
+    size = _scale(scale)
     _check_only(recipe, only or {})
     chosen = recipe.choose(exhibits)
     settings = list(overrides)
@@ -125,28 +123,24 @@ def reproduce(
     points: dict[str, Point] = {}
     for (exhibit, cell, _), experiment in wanted.items():
         points.setdefault(experiment.run_id(), Point(f"{exhibit} {' / '.join(cell)}", experiment))
-    failures: list[Failure] = []
-    if run:
-        todo = sorted(points.values(), key=lambda point: point.experiment.seed)  # one seed of everything first
-        folders = [_folder(directory, point.experiment) for point in todo]
-        failures = run_points(todo, folders, data, progress, on_ray)[1]
+    todo = sorted(points.values(), key=lambda point: point.experiment.seed) if run else []  # one seed of everything first
+    folders = [_folder(directory, point.experiment) for point in todo]
+    failures = run_points(todo, folders, data, progress, on_ray)[1] if run else []
     shown: dict[tuple[str, tuple[str, ...], int], Experiment] = {}
     for one in chosen:  # each shows its own seeds, and those asked for
         shown |= plan(recipe, [one], size, sorted({*(seeds or ()), *recipe.seeds(one, size)}), None, settings)
-    return Reproduction(
-        recipe,
-        size,
-        chosen,
-        _finished(directory, shown),
-        len(points),
-        directory,
-        failures,
-    )
+    return Reproduction(recipe, size, chosen, _finished(directory, shown), len(points), directory, failures)
+
+
+def _scale(name: str) -> Scale:
+    for scale in SCALES:
+        if scale == name:
+            return scale
+    raise ConfigError(f"got {name!r}{suggest(name, SCALES)}; expected one of: {', '.join(SCALES)}", "scale")
 
 
 def distinct(experiments: Iterable[Experiment]) -> list[Experiment]:
-    """Few of many experiments that between them use every component, word and switch of all: running these runs every code path.
-    Each next one is the experiment with most that is new."""
+    """Return few of many experiments that together use every component, word and flag of all, chosen greedily."""
     left = [(experiment, set(_choices(experiment.resolved()))) for experiment in experiments]
     seen: set[tuple[str, ...]] = set()
     out = []

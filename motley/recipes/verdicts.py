@@ -1,4 +1,4 @@
-"""What the runs say about a claim: an interval for each comparison, and a word.
+"""The verdict on a claim: an interval for each comparison, and one of four words.
 
 *Confirmed*: every interval lies on the claimed side. *Contradicted*: one lies wholly on the other side. *Not confirmed*: neither.
 *Not tested*: runs are missing, or there is nothing to make an interval of.
@@ -44,7 +44,7 @@ class Contrast:
 
 @dataclass(frozen=True)
 class Judged:
-    """A claim and what came of it. ``measure`` is empty where the comparisons name their own."""
+    """A claim with its verdict and comparisons. ``measure`` is empty where the comparisons name their own."""
 
     claim: Claim
     measure: str
@@ -53,18 +53,18 @@ class Judged:
 
 
 def judge(claim: Claim, exhibit: Exhibit, values: Values) -> Judged:
-    """Put a claim to the test.
+    """Test a claim.
 
     Parameters
     ----------
     values: of the exhibit's cells, as far as they have been run; those of every measure the claim needs.
     """
     contrasts = list(_contrasts(claim, exhibit, values))
-    said = {contrast.verdict for contrast in contrasts}
+    found = {contrast.verdict for contrast in contrasts}
     order: tuple[Verdict, ...] = ("contradicted", "not confirmed", "not tested", "confirmed")
-    verdict: Verdict = next((verdict for verdict in order if verdict in said), "not tested")
-    told = any("measure" in place for place in (claim.where, claim.higher or {}, claim.lower or {}))
-    return Judged(claim, "" if told else claim.measure or exhibit.measures[0], verdict, contrasts)
+    verdict: Verdict = next((verdict for verdict in order if verdict in found), "not tested")
+    named = any("measure" in place for place in (claim.where, claim.higher or {}, claim.lower or {}))
+    return Judged(claim, "" if named else claim.measure or exhibit.measures[0], verdict, contrasts)
 
 
 def _contrasts(claim: Claim, exhibit: Exhibit, values: Values) -> Iterator[Contrast]:

@@ -38,8 +38,6 @@ LONGEST_FILE = 500  # all lines
 LONG_FUNCTIONS = {
     ("adapters/flower/deployed/server_app.py", "run"),
     ("experiments/run.py", "run"),
-    ("recipes/recipe.py", "_problems"),
-    ("recipes/reproduce.py", "reproduce"),
     ("rounds/evaluation.py", "examine"),
 }
 # Class names that occur in two modules because both mean the same thing.

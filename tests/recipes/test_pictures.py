@@ -3,7 +3,7 @@
 import pytest
 
 from motley.recipes import pictures
-from motley.recipes.pictures import Shown, draw
+from motley.recipes.pictures import ExhibitData, draw
 from motley.results.measures import Spread
 
 MEASURED = {
@@ -16,7 +16,7 @@ MEASURED = {
 
 def shown(bounds=frozenset(), published=None):
     axes = {"target": ["1", "2"], "method": ["a", "b"]}
-    return Shown(
+    return ExhibitData(
         axes, {}, {"seconds": MEASURED}, {"seconds": set(bounds)}, {"seconds": published or {}}, {"seconds": "virtual s"}
     )
 
@@ -65,5 +65,5 @@ def test_what_is_not_there_is_not_explained(drawn):
 
 def test_a_line_over_the_only_axis_is_of_no_method():
     measured = {("1",): Spread(10, 1, 3), ("2",): Spread(20, 2, 3)}
-    what = Shown({"target": ["1", "2"]}, {}, {"seconds": measured}, {"seconds": set()}, {}, {"seconds": "virtual s"})
+    what = ExhibitData({"target": ["1", "2"]}, {}, {"seconds": measured}, {"seconds": set()}, {}, {"seconds": "virtual s"})
     assert [one.methods for one in draw("line:seconds", what)] == [[]]
