@@ -19,6 +19,7 @@ from torch import Tensor
 
 from motley.algorithms.local import Solver
 from motley.algorithms.weights import Divide
+from motley.core.components import require_declared
 from motley.core.keys import Key
 from motley.core.layout import Layout
 from motley.core.paper import Paper
@@ -155,6 +156,9 @@ class Loss(_MethodPart):
     whole_model: ClassVar[bool] = False
     passes: ClassVar[int] = 0
 
+    def __init_subclass__(cls) -> None:
+        require_declared(cls, Loss, {"prepare": "prepares"})
+
     @property
     def prepares(self) -> bool:
         """Whether :meth:`prepare` returns anything; a loss that overrides it says True."""
@@ -204,6 +208,10 @@ class Correction(_MethodPart):
 
     uploads: ClassVar[frozenset[str]] = frozenset({"delta"})
     shared: ClassVar[bool] = True
+
+    def __init_subclass__(cls) -> None:
+        flags = {"start": "personal_start", "sent": "sends_whole_model", "initial_state": "keeps_state"}
+        require_declared(cls, Correction, flags)
 
     @property
     def personal_start(self) -> bool:
@@ -366,6 +374,9 @@ class ServerContext:
 
 class Server(_MethodPart):
     """The server's step on the total of the uploads. Its computations take wall time, never virtual time."""
+
+    def __init_subclass__(cls) -> None:
+        require_declared(cls, Server, {"extra_exchange": "asks_clients", "update_with_clients": "asks_clients"})
 
     @property
     def needs(self) -> frozenset[str]:

@@ -137,7 +137,7 @@ def require_declared(cls: type, base: type, flags: Mapping[str, str]) -> None:
     ours = cls.__mro__[: cls.__mro__.index(base)]
     for method, flag in flags.items():
         if any(method in vars(c) for c in ours) and not any(flag in vars(c) for c in ours):
-            raise TypeError(f"{cls.__name__} overrides {method} and must say so: set the class variable {flag} = True")
+            raise TypeError(f"{cls.__name__} overrides {method} and must say so: set the class variable {flag}")
 
 
 _PLURAL = {int: "whole numbers", float: "numbers", str: "strings"}

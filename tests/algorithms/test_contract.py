@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from motley.algorithms import CATALOGUE
-from motley.algorithms.base import Correction, Method, Part
+from motley.algorithms.base import Correction, Loss, Method, Part, Server
 from motley.algorithms.fedavg import FedAvg
 from motley.algorithms.fedavgm import FedAvgM
 from motley.algorithms.fedbio import FedBiO
@@ -171,3 +171,19 @@ def test_broken_methods_are_caught(kind, message):
 
 def test_each_point_has_a_name_and_is_told():
     assert len(CHECKS) >= 8
+
+
+@pytest.mark.parametrize(
+    ("base", "method", "flag"),
+    [
+        (Correction, "start", "personal_start"),
+        (Correction, "sent", "sends_whole_model"),
+        (Correction, "initial_state", "keeps_state"),
+        (Loss, "prepare", "prepares"),
+        (Server, "extra_exchange", "asks_clients"),
+        (Server, "update_with_clients", "asks_clients"),
+    ],
+)
+def test_an_override_that_is_not_declared_is_refused_at_once(base, method, flag):
+    with pytest.raises(TypeError, match=f"overrides {method} and must say so: set the class variable {flag}"):
+        type("Forgetful", (base,), {method: lambda self, *args: None})
