@@ -1,4 +1,4 @@
-"""The contract of every algorithm, as one function: :func:`check_algorithm`.
+"""The contract suite of algorithms, in one function: :func:`check_algorithm`.
 
 Eight clients of unequal size, three of which take part in a round, train a small network with the method, with and without
 BatchNorm, on every engine that accepts it. A method of your own is tested by one line:
@@ -7,7 +7,7 @@ BatchNorm, on every engine that accepts it. A method of your own is tested by on
 >>> check_algorithm(FedProx(mu=0.1))
 
 Each point of the contract is a function of its own below, named in :data:`CHECKS`; a failure is an ``AssertionError`` that
-begins with the point's name. Everything is in float64 and takes a second per method.
+starts with the point's name. All computations are in float64; a method takes about a second.
 """
 
 from __future__ import annotations
@@ -50,17 +50,17 @@ __all__ = ["CHECKS", "Play", "check_algorithm"]
 
 SIZES = (7, 1, 23, 12, 4, 16, 5, 9)
 COHORTS = ((2, 0, 5), (1, 2, 7), (5, 6, 3), (2, 4, 0))
-"""Who takes part: some come back, some never do."""
+"""Client ids of each round: some clients take part again, some never do."""
 BATCHED = ("threads", "batched", "vmap", "debug")
 
 
 def mlp() -> nn.Module:
-    """Without buffers: every engine takes it."""
+    """Return a model without buffers, which every engine accepts."""
     return nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 4))
 
 
 def normed() -> nn.Module:
-    """With floating and integer buffers."""
+    """Return a model with floating and integer buffers."""
     return nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5), nn.ReLU(), nn.Linear(5, 4))
 
 
@@ -78,11 +78,11 @@ def _federation() -> Federation:
 
 @dataclass
 class Play:
-    """A small federation that plays a method round by round, without clock, channel or selector.
+    """A small federation that runs a method round by round, without clock, traffic or selector.
 
     Parameters
     ----------
-    method: what is played. weights: how updates count. solver: local optimiser. model: of :data:`MODELS`. engine: by name.
+    method: the method under test. weights: weighting of updates. solver: local optimiser. model: of :data:`MODELS`. engine: name.
     """
 
     method: Method
@@ -105,22 +105,22 @@ class Play:
         self.first = self.algorithm.correction.initial_state(model)
 
     def refuses(self) -> str | None:
-        """Why the engine does not take this method."""
+        """Return why the engine does not accept this method; None if it does."""
         kind: type[Engine] = ENGINES.get(self.engine)
         return kind.refuses(self.setting)
 
     def jobs(self, number: int, cohort: tuple[int, ...]) -> list[Job]:
-        """The whole work of each, except that the last of the cohort is cut short."""
+        """Return jobs with all the local steps of each client, except that the last of the cohort has one step less."""
         steps = self.setting.work.total(np.array([SIZES[c] for c in cohort]))
         steps[-1] = max(1, steps[-1] - 1)
         return [Job(c, 10 * number + i, int(s), 0.1) for i, (c, s) in enumerate(zip(cohort, steps, strict=True))]
 
     def kept(self, cohort: tuple[int, ...]) -> dict[int, ClientState | None]:
-        """What the cohort holds."""
+        """Return the cohort's client states."""
         return {} if self.first is None else {c: self.client_states.get(c, self.first) for c in cohort}
 
     def train(self, number: int, cohort: tuple[int, ...]) -> list[TrainResult]:
-        """The local work of one round, in order of client id."""
+        """Return the results of one round's local training, in order of client id."""
         kind: type[Engine] = ENGINES.get(self.engine)
         engine = kind(self.setting)
         download = self.algorithm.correction.download(self.server)
@@ -130,7 +130,7 @@ class Play:
         return done
 
     def round(self, number: int, cohort: tuple[int, ...]) -> list[TrainResult]:
-        """One round: train, fold, step, remember."""
+        """Run one round: train, aggregate, step the server, keep the client states."""
         done = self.train(number, cohort)
         counted = {t.client: float(SIZES[t.client]) if self.weights == "examples" else 1.0 for t in done}
         uploads = [Upload(t.parts, counted[t.client], client=t.client) for t in done]
@@ -143,7 +143,7 @@ class Play:
         return done
 
     def context(self, number: int, accepted: int) -> ServerContext:
-        """What the server may use in a round: the network, public samples, validation samples of its own, clients to ask."""
+        """Return the server context of a round: network, public samples, validation samples, and the clients' losses."""
         setting, some = self.setting, np.arange(60)
         task, key = setting.task, Key(4)
         engine = ENGINES.get("sequential")(setting)
@@ -160,7 +160,7 @@ class Play:
         )
 
     def run(self) -> Play:
-        """All of :data:`COHORTS`."""
+        """Run all rounds of :data:`COHORTS`."""
         for number, cohort in enumerate(COHORTS):
             self.round(number, cohort)
         return self
@@ -172,7 +172,7 @@ def _require(true: bool, message: str) -> None:
 
 
 def _state(play: Play) -> dict[str, Tensor]:
-    """Everything that evolves, by name."""
+    """Return everything that evolves, by name."""
     model = play.server.model
     out = {"x": model.x, "buffers": model.buffers, "counters": model.counters, **play.server.extra}
     for client, client_state in sorted(play.client_states.items()):
@@ -262,9 +262,9 @@ def _client_states(method: Method, weights: Weighting, solver: Solver) -> None:
             play.round(number, cohort)
             for client, client_state in before.items():
                 if client not in cohort:
-                    _same(play.client_states[client], client_state, f"client {client} was not asked, but its memory moved")
+                    _same(play.client_states[client], client_state, f"client {client} did not take part, but its state changed")
             if first is not None and play.first is not None:
-                _same(play.first, first, "the first memory, which all clients share, was changed in place")
+                _same(play.first, first, "the initial state, which all clients share, was changed in place")
 
 
 def _values(method: Method, weights: Weighting, solver: Solver) -> None:
@@ -323,20 +323,20 @@ CHECKS: dict[str, Callable[[Method, Weighting, Solver], None]] = {
     "every engine that accepts it agrees": _engines,
     "finite": _finite,
 }
-"""The points of the contract: what is checked, and how."""
+"""The points of the contract: name -> check."""
 
 
 def check_algorithm(method: Method, weights: Weighting | None = None, solver: Solver | None = None) -> None:
-    """Play the whole contract.
+    """Check the whole contract.
 
     Parameters
     ----------
-    method: an instance, its options set. weights: how updates count; None: the method's own, else ``examples``.
+    method: an instance, its options set. weights: weighting of updates; None: the method's own, else ``examples``.
     solver: local optimiser; None: SGD with learning rate 0.1.
 
     Raises
     ------
-    AssertionError: a point of the contract is broken; the message begins with its name.
+    AssertionError: a point of the contract is broken; the message starts with its name.
     """
     plain = Algorithm(LOSSES.build("cross_entropy"), Correction(), AGGREGATORS.build("mean"), SERVERS.build("average"))
     wanted: Weighting = weights or method.change(plain).weights or "examples"  # type: ignore[assignment]
