@@ -27,6 +27,7 @@ from motley.rounds.client_state import ClientStates, open_client_states
 from motley.rounds.config import RunConfig
 from motley.rounds.evaluation import EvaluationSchedule
 from motley.rounds.loop import RoundLoop
+from motley.rounds.simulated import simulation
 from motley.rounds.upload import initial_client_state
 from motley.selectors.base import Selector
 from motley.tasks.base import ModelState, Task
@@ -39,7 +40,7 @@ __all__ = ["Ready", "build", "prepare"]
 class Ready(NamedTuple):
     """The parts of a run before its first round: configuration, engine, selector and initial model."""
 
-    plan: RunConfig
+    config: RunConfig
     engine: Engine
     selector: Selector[Any]
     model: ModelState
@@ -66,8 +67,8 @@ def build(
     if not isinstance(experiment, Experiment):
         experiment = Experiment(**experiment)
     plan, engine, selector, model = prepare(experiment, data, task)
-    memories = _vault(experiment, plan, selector, initial_client_state(plan, model), folder)
-    return RoundLoop(plan, engine, selector, model, writer, memories)
+    states = _client_states(experiment, plan, selector, initial_client_state(plan, model), folder)
+    return simulation(plan, engine, selector, model, writer, states)
 
 
 def prepare(experiment: Experiment, data: Path | None = None, task: Task | None = None) -> Ready:
@@ -92,9 +93,9 @@ def prepare(experiment: Experiment, data: Path | None = None, task: Task | None 
         stop=experiment.stop,
         weights=weights,
         schedule=experiment.part("local.lr_schedule"),
-        examine=_examine(experiment, algorithm),
+        evaluate=_evaluation_schedule(experiment, algorithm),
         probe_batches=0 if experiment.probe.batches == "all" else experiment.probe.batches,
-        room=server_context_of(setting, experiment.algorithm["name"]),
+        server_context=server_context_of(setting, experiment.algorithm["name"]),
         stragglers=experiment.local.stragglers,
         upload_config=upload_config_of(experiment, setting, selector, weights),
         recalibrate=recalibration_of(experiment, setting),
@@ -103,10 +104,10 @@ def prepare(experiment: Experiment, data: Path | None = None, task: Task | None 
     return Ready(plan, _engine(experiment, setting), selector, model)
 
 
-def _vault(
+def _client_states(
     experiment: Experiment, plan: RunConfig, selector: Selector[Any], first: ClientState | None, folder: Path | None
 ) -> ClientStates:
-    """Where client memories lie; refused where not all that may come to be kept has room."""
+    """Return the store of client states; a store that may not have room for all of them is refused."""
     population, rounds = len(plan.setting.task.federation), experiment.stop.rounds
     step = max(plan.cohort, plan.synchrony.min_population)  # accepted at one server step
     begin = selector.rule.size(1, plan.cohort, population)
@@ -142,7 +143,7 @@ def _algorithm(experiment: Experiment, task: Task) -> Algorithm:
     return algorithm if experiment.loss is None or algorithm.loss.within() is loss else algorithm.replace(loss=loss)
 
 
-def _examine(experiment: Experiment, algorithm: Algorithm) -> EvaluationSchedule:
+def _evaluation_schedule(experiment: Experiment, algorithm: Algorithm) -> EvaluationSchedule:
     """Return when the model is evaluated; diagnostics are refused where clients have models of their own."""
     if experiment.evaluate.diagnostics and not algorithm.correction.shared:
         reason, name = "diagnostics compare the gradients of all clients at one model", experiment.algorithm["name"]

@@ -10,7 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Column
 
 from motley.experiments.config import Experiment
-from motley.rounds.config import Round
+from motley.rounds.config import RoundSummary
 
 __all__ = ["Bar"]
 
@@ -47,7 +47,7 @@ class Bar:
         runs = f"run {number + 1} of {len(self._rounds)}: " if len(self._rounds) > 1 else ""
         self._bar.update(self._task, description=f"{runs}{label}")
 
-    def round(self, done: Round) -> None:
+    def round(self, done: RoundSummary) -> None:
         """A round of the present run is done."""
         self._bar.update(self._task, completed=self._done + done.step)
 

@@ -31,7 +31,7 @@ from motley.results.load import load as load_results
 from motley.results.stream import disk_error
 from motley.results.writer import Writer
 from motley.rounds.checkpoint import Checkpoints
-from motley.rounds.config import Round
+from motley.rounds.config import RoundSummary
 from motley.rounds.loop import RoundLoop
 from motley.tasks.base import ModelState, Task
 from motley.tasks.flat import FlatModule
@@ -39,7 +39,7 @@ from motley.tasks.own import fingerprint
 
 __all__ = ["Pace", "as_experiment", "numerics_of", "run", "save_model", "with_own"]
 
-Told = Callable[[Round], None]
+Told = Callable[[RoundSummary], None]
 
 LONG_S = 1.0
 """A checkpoint that takes as long as this is spaced out."""
@@ -87,23 +87,23 @@ def run(
         if state == "interrupted":  # "auto" was decided when the run began
             experiment = experiment.replace({"engine.name": before["numerics"]["engine"]})
         ensure_space(path)
-        simulation = build(experiment, Path(data) if data is not None else None, task=task, folder=path / "checkpoints")
-        numerics = numerics_of(simulation.setting, simulation.engine)
+        loop = build(experiment, Path(data) if data is not None else None, task=task, folder=path / "checkpoints")
+        numerics = numerics_of(loop.setting, loop.engine)
         if state == "interrupted" and not allow_other_numerics:
             _check_numerics(before["numerics"], numerics)
-        about: dict[str, Any] = {"metric": simulation.setting.task.metric, "classes": list(simulation.federation.names)}
-        about["notes"] = dict(simulation.federation.notes)
-        record = describe(experiment, numerics, about, simulation.setting.task.layout.size)
+        about: dict[str, Any] = {"metric": loop.setting.task.metric, "classes": list(loop.federation.names)}
+        about["notes"] = dict(loop.federation.notes)
+        record = describe(experiment, numerics, about, loop.setting.task.layout.size)
         folder.write(record)
         try:
             with _bar(experiment, progress) as told:
-                _go(experiment, simulation, path, state == "interrupted", told)
+                _go(experiment, loop, path, state == "interrupted", told)
         except Exception:
-            if simulation.version == 0 and state == "new":  # it never began: nothing is left behind
+            if loop.state.version == 0 and state == "new":  # it never began: nothing is left behind
                 _clear(path)
             raise
         finally:
-            simulation.engine.close()  # worker processes end with the run, however it ends
+            loop.engine.close()  # worker processes end with the run, however it ends
         folder.write({**record, "finished": True})
         shutil.rmtree(path / "checkpoints", ignore_errors=True)
     return load_results(path)
@@ -170,33 +170,33 @@ def _check_numerics(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
             )
 
 
-def _go(experiment: Experiment, simulation: RoundLoop, path: Path, resumed: bool, told: Told) -> None:
-    """From wherever the run is to its end."""
-    checkpoints = Checkpoints(path / "checkpoints")
+def _go(experiment: Experiment, loop: RoundLoop, path: Path, resumed: bool, told: Told) -> None:
+    """Run from wherever the run is to its end."""
+    checkpoints, state = Checkpoints(path / "checkpoints"), loop.state
     saved = checkpoints.load() if resumed else None
     if saved is not None:
-        simulation.restore(saved)
-    writer = Writer(path, resume_at=(simulation.round if saved else -1) if resumed else None)
-    simulation.writer = writer
-    board = Board(path / "tensorboard", simulation.round) if experiment.log.tensorboard else None
+        state.restore(saved)
+    writer = Writer(path, resume_at=(state.round if saved else -1) if resumed else None)
+    loop.write_to(writer)
+    board = Board(path / "tensorboard", state.round) if experiment.log.tensorboard else None
     pace = Pace(experiment.checkpoint)
-    while not simulation.done:
+    while not loop.done:
         began = time.perf_counter()
-        done = simulation.step()
-        spent = {f"{name}_s": value for name, value in simulation.watch.lap().items()}
+        done = loop.step()
+        spent = {f"{name}_s": value for name, value in loop.watch.lap().items()}
         writer.add("timings", {"round": done.round, "wall_s": time.perf_counter() - began, **spent})
         writer.flush()
         if board is not None:
             board.tell(done)
-        if pace.due(simulation.version, time.monotonic()) or simulation.done:
+        if pace.due(state.version, time.monotonic()) or loop.done:
             pace.begun_s = time.monotonic()
-            checkpoints.save(simulation.round, simulation.save())
+            checkpoints.save(state.round, state.save())
             pace.ended_s = time.monotonic()
         told(done)
     writer.finish()
     if board is not None:
         board.close()
-    save_model(simulation.setting, simulation.newcomer(), path / "model.safetensors")
+    save_model(loop.setting, loop.newcomer_model(), path / "model.safetensors")
 
 
 @dataclass

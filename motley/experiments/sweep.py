@@ -21,7 +21,7 @@ from motley.experiments.ray_runner import spread
 from motley.experiments.run import as_experiment, run
 from motley.experiments.store import RunFolder, default_folder, slug
 from motley.results.load import Run, load
-from motley.rounds.config import Round
+from motley.rounds.config import RoundSummary
 
 __all__ = ["Comparison", "Failure", "Point", "compare", "expand", "parse_over", "run_points"]
 
@@ -205,7 +205,9 @@ def _spread(
     return [load(folders[number]) for number in sorted(errors) if errors[number] is None], failures
 
 
-def _one(experiment: Experiment, folder: Path, data: Path | None, progress: Callable[[Round], None] | bool = False) -> Run:
+def _one(
+    experiment: Experiment, folder: Path, data: Path | None, progress: Callable[[RoundSummary], None] | bool = False
+) -> Run:
     record = RunFolder(folder).read()
     if record is not None and record.get("finished") and record.get("run_id") == experiment.run_id():
         return load(folder)

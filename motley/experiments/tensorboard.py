@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from motley.core.errors import ConfigError
-from motley.rounds.config import Round
+from motley.rounds.config import RoundSummary
 
 __all__ = ["Board"]
 
@@ -29,7 +29,7 @@ class Board:
             raise ConfigError("TensorBoard is not installed; pip install motley-fl[tensorboard]", "log.tensorboard") from None
         self._writer = SummaryWriter(str(directory), purge_step=start + 1 if start else None)
 
-    def tell(self, done: Round) -> None:
+    def tell(self, done: RoundSummary) -> None:
         """One point per figure."""
         for name in ("train_loss", "score", "accepted", "time_s"):
             self._writer.add_scalar(name, getattr(done, name), done.round)

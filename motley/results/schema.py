@@ -55,7 +55,7 @@ TABLES: dict[str, pa.Schema] = {
     "timings": pa.schema(
         [
             ("round", _i), ("wall_s", _f), ("select_s", _f), ("measure_s", _f), ("plan_s", _f), ("train_s", _f),
-            ("fold_s", _f), ("examine_s", _f), ("write_s", _f),
+            ("aggregate_s", _f), ("evaluate_s", _f), ("write_s", _f),
         ]
     ),
 }  # fmt: skip

@@ -21,7 +21,7 @@ __all__ = ["by_kind", "costs", "fairness", "pairs", "participation", "phases", "
 Groups = Mapping[str, Sequence[Run]]
 COUNTS = ("rounds", "dispatched", "accepted", "late", "dropped", "rejected", "local_steps")
 AMOUNTS = (("down_bits", MB), ("up_bits", MB), ("probe_bits", MB), ("time_s", 3600.0), ("wall_s", 1.0))
-PHASES = ("select_s", "measure_s", "plan_s", "train_s", "fold_s", "examine_s", "write_s")
+PHASES = ("select_s", "measure_s", "plan_s", "train_s", "aggregate_s", "evaluate_s", "write_s")
 
 
 def summary(groups: Groups) -> Table:

@@ -1,17 +1,15 @@
-"""The channel: every message passes here and is billed where it passes.
+"""The channel: how large every message of a run is, and its entry in the traffic ledger.
 
-A client that already holds the model of this version (it was probed in this round) is not sent it again. An upload costs what its
-:mod:`~motley.transport.wire` message is long, heads and places included; models and single numbers 32 bits a value.
+A client that was sent this version's model for a probe in the same round is not sent it again. An upload costs as many bits as its
+:mod:`~motley.transport.wire` message is long, headers included; models and single numbers count 32 bits a value.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping
 
 import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor
 
 from motley.algorithms.base import Correction, ExtraExchange, JobContext, Parts, ServerState, Tensors
@@ -23,135 +21,113 @@ from motley.transport.ledger import VALUE_BITS, Ledger, message_bits, paper_bits
 from motley.transport.packet import PacketSpec
 from motley.transport.wire import length
 
-__all__ = ["Channel", "Sizes", "empty_upload"]
+__all__ = ["Channel", "empty_upload", "traffic_row"]
 
 Shapes = Mapping[str, tuple[int, ...]]
 
 
-class Sizes(NamedTuple):
-    """Bits down and up per client ``[n]``."""
-
-    down: Ids
-    up: Ids
-
-
 class Channel:
-    """Sizes messages and posts them to the ledger; the ledger's rounds are server steps (what was posted before which step).
+    """Sizes messages and posts them to a ledger, whose rounds are server steps (numbered from 1).
 
     Parameters
     ----------
-    parts: of a whole upload. exchange: what the server rule asks beside it. without: names of parts that stay at the clients.
-    ledger: to go on with.
+    parts: of a whole upload. extra_exchange: what the server rule asks of participants besides. without: names of parts that stay
+    at the clients.
 
     Attributes
     ----------
-    upload_bits: of a whole upload, buffers and counters included. paper_bits: 32 for each of its ``mean`` and ``sum`` values.
+    parts: those given. upload_bits: of a whole upload, buffers and counters included. paper_bits: 32 for each of its ``mean`` and
+    ``sum`` values.
     """
 
-    def __init__(
-        self, parts: Parts, extra_exchange: ExtraExchange, without: Iterable[str] = (), ledger: Ledger | None = None
-    ) -> None:
+    def __init__(self, parts: Parts, extra_exchange: ExtraExchange, without: Iterable[str] = ()) -> None:
         self.without = frozenset(without)
-        self.shapes = _shapes(parts)
+        self.parts, self.shapes = parts, _shapes(parts)
         parts = {name: part for name, part in parts.items() if name not in self.without}
-        self.forms = {name: _form(part.value) for name, part in parts.items() if part.value.numel()}
-        self.answer_bits, self._more = VALUE_BITS * extra_exchange.down, VALUE_BITS * extra_exchange.up
+        self.specs = {name: _spec(part.value) for name, part in parts.items() if part.value.numel()}
+        self._answer_bits, self._extra_bits = VALUE_BITS * extra_exchange.down, VALUE_BITS * extra_exchange.up
         self.upload_bits = self.upload_of()
         update = {name: part.value for name, part in parts.items() if part.fold in ("mean", "sum")}
-        self.paper_bits = paper_bits(update) + self._more
-        self.ledger = ledger or Ledger()
-        self._holders: tuple[int, Ids] = (-1, np.zeros(0, np.int64))  # a version, and who was sent it in this round
-
-    @classmethod
-    def between(
-        cls, correction: Correction, server: ServerState, first: ModelState, layout: Layout, extra_exchange: ExtraExchange,
-        without: Iterable[str] = (),
-    ) -> Channel:  # fmt: skip
-        """The channel for a method's messages: an upload's size is that of :func:`unmoved`, and of what the server rule asks beside
-        it. ``first``: the model that clients begin with."""
-        return cls(empty_upload(correction, server, first, layout), extra_exchange, without)
+        self.paper_bits = paper_bits(update) + self._extra_bits
 
     def upload_of(self, delta: PacketSpec | None = None) -> int:
-        """Bits of an upload whose update has this form; None: of a whole one."""
-        forms = self.forms if delta is None else {**self.forms, "delta": delta}
-        return 8 * length(forms) * bool(forms) + self._more
+        """Return the bits of an upload whose update is written like ``delta``; None: of a whole one."""
+        specs = self.specs if delta is None else {**self.specs, "delta": delta}
+        return 8 * length(specs) * bool(specs) + self._extra_bits
 
     def paper_of(self, delta_bits: int) -> int:
-        """Bits of an upload whose update is worth so many, as papers count."""
-        return self.paper_bits - self.forms["delta"].values_bits() + delta_bits
+        """Return the bits of an upload as papers count them, whose update counts ``delta_bits``."""
+        return self.paper_bits - self.specs["delta"].values_bits() + delta_bits
 
-    def checked(self, stream: Iterable[TrainResult]) -> Iterator[TrainResult]:
-        """What clients send; an upload with other parts or shapes than the method's is rejected like one that is not finite."""
-        for trained in stream:
-            parts = {name: part for name, part in trained.parts.items() if name not in self.without}
-            yield dataclasses.replace(trained, parts=parts, finite=trained.finite and _shapes(trained.parts) == self.shapes)
+    def checked(self, result: TrainResult) -> TrainResult:
+        """Return what leaves the client of a training result; one with other parts or shapes than the method's is not finite."""
+        parts = {name: part for name, part in result.parts.items() if name not in self.without}
+        return dataclasses.replace(result, parts=parts, finite=result.finite and _shapes(result.parts) == self.shapes)
 
-    def sizes(self, download: Tensors, ids: Ids, version: int, up: Ids) -> Sizes:
-        """What sending ``download`` and the server's answer to these clients, and getting uploads of ``up`` bits back, takes."""
-        return Sizes(self._model(download, ids, version) + self.answer_bits, up)
-
-    def _model(self, download: Tensors, ids: Ids, version: int) -> Ids:
-        """Bits of the model to who does not hold it."""
-        held, who = self._holders
-        needs = ~np.isin(ids, who) if held == version else np.ones(len(ids), bool)
-        return np.where(needs, message_bits(download), 0)
+    def download_bits(self, download: Tensors, ids: Ids, holding: Ids) -> Ids:
+        """Return the bits sent to each client of a cohort ``[n]``; clients ``holding`` the model get only the server rule's answer."""
+        return _model_bits(download, ids, holding) + self._answer_bits
 
     def whole(self, download: Tensors) -> tuple[int, int]:
-        """Bits down of a client that holds nothing yet, and bits up of a whole update."""
-        return message_bits(download) + self.answer_bits, self.upload_bits
+        """Return the bits down to a client that holds nothing yet, and the bits of a whole upload."""
+        return message_bits(download) + self._answer_bits, self.upload_bits
 
-    def enrol(self, ids: Ids, numbers: int) -> None:
-        """Every client tells so many numbers once, before round 1."""
-        self.ledger.post("enrol", "up", ids, VALUE_BITS * numbers, round=0)
+    def enrol(self, ledger: Ledger, ids: Ids, count: int) -> None:
+        """Bill ``count`` numbers that each client sends once, before round 1."""
+        ledger.post("enrol", "up", ids, VALUE_BITS * count, round=0)
 
-    def probe(self, ids: Ids, download: Tensors, version: int, round: int, numbers: int) -> Sizes:
-        """Bill a probe: so many numbers measured on the model by each and sent up, the model first sent to who does not hold it."""
-        down = self._model(download, ids, version) if numbers else np.zeros(len(ids), np.int64)
-        up = np.full(len(ids), VALUE_BITS * numbers)
-        self.ledger.post("probe", "down", ids, down, round)
-        self.ledger.post("probe", "up", ids, up, round)
-        if numbers:
-            self._holders = (version, ids)
-        return Sizes(down, up)
+    def probe(self, ledger: Ledger, ids: Ids, download: Tensors, step: int, count: int) -> tuple[Ids, Ids]:
+        """Bill a probe in which each client sends ``count`` numbers, after the model was sent to it if ``count`` is above 0.
 
-    def send(self, ids: Ids, bits: Ids, round: int) -> None:
-        """Bill the model going out to a cohort; what a probe sent out is forgotten, the next round has another version."""
-        self.ledger.post("model", "down", ids, bits, round)
-        self._holders = (-1, np.zeros(0, np.int64))
+        Returns the bits down and up, ``[n]`` each."""
+        down = np.full(len(ids), message_bits(download) if count else 0)
+        up = np.full(len(ids), VALUE_BITS * count)
+        ledger.post("probe", "down", ids, down, step)
+        ledger.post("probe", "up", ids, up, step)
+        return down, up
 
-    def receive(self, ids: Ids, bits: Ids, paper_bits: Ids, sent: NDArray[np.bool_], round: int) -> None:
-        """Bill the updates that came. A late or rejected one is paid for; a dropped client sent nothing."""
-        self.ledger.post("upload", "up", ids[sent], bits[sent], round, paper_bits=paper_bits[sent])
+    def send(self, ledger: Ledger, ids: Ids, bits: Ids, step: int) -> None:
+        """Bill the model that goes out to a cohort."""
+        ledger.post("model", "down", ids, bits, step)
 
-    def recalibrate(self, ids: Ids, download: Tensors, round: int) -> Sizes:
-        """Bill the new model going to each of these clients, and its statistics coming back."""
+    def receive(self, ledger: Ledger, ids: Ids, bits: Ids, paper_bits: Ids, step: int) -> None:
+        """Bill uploads that arrived, in time or late, accepted or rejected."""
+        ledger.post("upload", "up", ids, bits, step, paper_bits=paper_bits)
+
+    def recalibrate(self, ledger: Ledger, ids: Ids, download: Tensors, step: int) -> tuple[Ids, Ids]:
+        """Bill the new model going to each of these clients, and its statistics coming back; return the bits down and up."""
         down = np.full(len(ids), message_bits(download))
         up = np.full(len(ids), message_bits({name: download[name] for name in ("buffers", "counters")}))
-        self.ledger.post("recalibrate", "down", ids, down, round)
-        self.ledger.post("recalibrate", "up", ids, up, round)
-        return Sizes(down, up)
+        ledger.post("recalibrate", "down", ids, down, step)
+        ledger.post("recalibrate", "up", ids, up, step)
+        return down, up
 
-    def round_row(self) -> dict[str, int]:
-        """The traffic columns of the table ``rounds``."""
-        ledger = self.ledger
-        return {
-            "down_bits": ledger.current("model", "down"), "up_bits": ledger.current("upload", "up"),
-            "probe_down_bits": ledger.current("probe", "down"), "probe_up_bits": ledger.current("probe", "up"),
-            "up_paper_bits": ledger.round_paper_bits, "total_bits": ledger.total_bits,
-            "total_up_bits": ledger.total(direction="up"), "total_up_paper_bits": ledger.paper_bits,
-        }  # fmt: skip
+
+def traffic_row(ledger: Ledger) -> dict[str, int]:
+    """Return the traffic columns of the table ``rounds``."""
+    return {
+        "down_bits": ledger.current("model", "down"), "up_bits": ledger.current("upload", "up"),
+        "probe_down_bits": ledger.current("probe", "down"), "probe_up_bits": ledger.current("probe", "up"),
+        "up_paper_bits": ledger.round_paper_bits, "total_bits": ledger.total_bits,
+        "total_up_bits": ledger.total(direction="up"), "total_up_paper_bits": ledger.paper_bits,
+    }  # fmt: skip
+
+
+def _model_bits(download: Tensors, ids: Ids, holding: Ids) -> Ids:
+    return np.where(np.isin(ids, holding), 0, message_bits(download))
 
 
 def empty_upload(correction: Correction, server: ServerState, first: ModelState, layout: Layout) -> Parts:
-    """The upload of a client whose model did not move: no other has other parts or shapes. ``first``: the model that clients begin
-    with."""
+    """Return the upload of a client whose model did not move; every upload of the method has these parts and shapes.
+
+    ``first``: the initial model."""
     download, memory = correction.download(server), correction.initial_state(first)
     start = correction.start(download, memory)
     return correction.finish(start, JobContext(start.x, download, memory, 1, 1.0, 1, 1.0, layout))[0]
 
 
-def _form(value: Tensor) -> PacketSpec:
-    """How a whole part is written; real numbers always in 32 bits, whatever a run computes in."""
+def _spec(value: Tensor) -> PacketSpec:
+    """Return how a whole part is written; real numbers always in 32 bits, whatever a run computes in."""
     n = value.numel()
     return PacketSpec(n, n, coding="float32" if value.is_floating_point() else "int64")
 

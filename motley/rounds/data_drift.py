@@ -1,7 +1,7 @@
-"""The tides: which of its samples each client sees at a moment, and what it calls them, where the distribution drifts.
+"""Which of its samples each client sees at a moment, and what it calls their classes, where the data distribution drifts.
 
-A function of the seed, the round and the clock, so nothing of it is saved: a flight says when it began, and what its client saw
-then is found again when it lands.
+A function of the seed, the round and the clock: nothing is saved. What a client saw when it was sent out is computed again, from the
+round and the second of its dispatch, when its upload lands.
 """
 
 from __future__ import annotations
@@ -19,37 +19,37 @@ __all__ = ["DriftView"]
 
 
 class DriftView:
-    """A drift, and whose data it moves.
+    """The data views that a drift gives the clients of one federation.
 
     Parameters
     ----------
-    drift: the model. key: of the drift. federation: each client's samples in the order in which windows pass over them.
+    drift: the component. key: of the drift. federation: each client's samples, in the order in which windows pass over them.
     """
 
     def __init__(self, drift: Drift, key: Key, federation: Federation) -> None:
         self.drift, self.key, self.federation = drift, key, federation
 
     def at(self, ids: Ids, round: int, now_s: float) -> DataView | None:
-        """What these clients see now; None where nothing drifts."""
+        """Return the data views of these clients now, one row each; None where nothing drifts."""
         if not (self.drift.moves_window or self.drift.renames_classes):
             return None
         first, _ = self.drift.window(self.key, ids, self.federation.train.sizes[ids], round, now_s)
-        return DataView(first, self.names(ids, round, now_s))
+        return DataView(first, self.class_names(ids, round, now_s))
 
-    def names(self, ids: Ids, round: int, now_s: float) -> Ids | None:
-        """What these clients call each class now ``[n, C]``, training or testing; None: what it is."""
+    def class_names(self, ids: Ids, round: int, now_s: float) -> Ids | None:
+        """Return what these clients call each class now, ``[n, C]``; None where classes keep their meaning."""
         if not self.drift.renames_classes:
             return None
         return self.drift.tables(self.key, ids, self.federation.classes or 0, round, now_s)
 
-    def seen(self, landed: InFlight) -> list[DataView | None]:
-        """What each of these clients saw when it was sent out, one row each."""
-        ids, rounds, start_s = landed.timelines.client, landed.columns["round"], landed.timelines.start_s
-        data_views: list[DataView | None] = [None] * len(ids)
+    def at_dispatch(self, dispatches: InFlight) -> list[DataView | None]:
+        """Return the data view of each row's client at the moment it was sent out; None for clients that see everything."""
+        ids, rounds, start_s = dispatches.timelines.client, dispatches.columns["round"], dispatches.timelines.start_s
+        views: list[DataView | None] = [None] * len(ids)
         for number in np.unique(rounds):
-            rows = np.flatnonzero(rounds == number)  # of one round: sent out at one moment
-            data_view = self.at(ids[rows], int(number), float(start_s[rows[0]]))
-            if data_view is not None:
+            rows = np.flatnonzero(rounds == number)  # one round's clients are sent out at one moment
+            view = self.at(ids[rows], int(number), float(start_s[rows[0]]))
+            if view is not None:
                 for i, row in enumerate(rows.tolist()):
-                    data_views[row] = data_view[i : i + 1]
-        return data_views
+                    views[row] = view[i : i + 1]
+        return views

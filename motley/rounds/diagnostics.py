@@ -7,7 +7,7 @@
     drift.measured          mean over the accepted of ||w_k - w||^2, before anything is compressed
     drift.bound             2 E^2 lr^2 / (1 + E lr mu) (G2 + B2), E local steps (v1)
     drift.bound_selected    the same with B2_selected (v2)
-    error.*, client_error.* what compression loses, see :mod:`motley.rounds.compression_error`
+    error.*, client_error.* what compression loses, see :class:`CompressionError`
     moved_squared           ||w_t - w_0||^2, w_t the model after step t
     local_rate              E lr; these two for v1's Lemma A.4, see :func:`motley.results.measures.best_mu`
 
@@ -27,7 +27,7 @@ Deviations and readings
 * READING G^2, in the papers a bound on the squared norm of the global gradient, is that norm at w: G2.
 * The bound is left out where it speaks of something else: clients with several learning rates or numbers of steps, a solver that is
   not plain SGD (clipped or not), a correction that shifts gradients (SCAFFOLD, FedDyn), uploads made from another version than w.
-* Where the server steps on less than a cohort, a step's first choice is diagnosed, and a step without any is not; w is the newest
+* Where the server steps on less than a cohort, a step's first choice is diagnosed, and a step without a choice is not; w is the newest
   model then.
 * Methods without a model for everybody (FedBN, RHFL) are refused: their gradients are those of different models.
 """
@@ -36,10 +36,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from motley.algorithms.base import JobContext, Tensors
@@ -48,56 +50,116 @@ from motley.core.errors import EngineError
 from motley.core.keys import Key
 from motley.core.records import Cohort, Outcome, Reports
 from motley.engines.base import DataViews, Engine
-from motley.rounds.compression_error import CompressionError
 from motley.rounds.config import RunConfig
 from motley.rounds.in_flight import InFlight
-from motley.rounds.stopwatch import Stopwatch
-from motley.rounds.upload import UploadPipeline
+from motley.transport.packet import Packet
 
-__all__ = ["Diagnostics", "distances"]
-
+__all__ = ["CompressionError", "Diagnosis", "Diagnostics", "distances"]
 
 HELD = 8_000_000
 """Numbers of gradients that are held at a time: 64 MB."""
 DONE = [int(Outcome.ACCEPTED), int(Outcome.REHEARSED)]
+KINDS = ("as_allocated", "uniform")
 
 
-class Diagnostics:
-    """Whoever measures in one run. Nothing of it outlives a server step, so nothing is saved.
+class CompressionError:
+    """The error of compressed uploads in one server step, under the allocated shares and if everybody sent the same share.
+
+        aggregate    || sum_k w_k (v_k - C(v_k, theta_k)) ||^2           w_k the round's weights, summing to 1
+        clients      mean of || v_k - C(v_k, theta_k) ||^2
+
+    once with the shares ``theta_k`` that were allocated, once with their mean for all clients: the same number of values in all (up to
+    rounding). HeteRo-Select v2's Theorem IV.2 says that the first is smaller under shares by score. ``v_k`` is the update with the
+    error memory, ``C`` the compressor's decoded output. Nothing is measured where all shares are equal.
+
+    Deviations and readings
+    -----------------------
+    * The theorem is about top-k; any compressor that takes a share is measured alike.
+    * READING the sums are over the uploads that arrived, the ``w_k`` the round's weights over their sum.
+    * READING both errors are of the same ``v_k``: those of the run, whose memory grew under the shares that were allocated.
+    * Curvature that was not measured, for a client that may send everything, is none under the uniform share either.
+    * EF21's clients send changes of a vector that the server keeps, with no weight of the round: left out.
+    """
+
+    def __init__(self) -> None:
+        self._sums: list[Tensor] = []  # weighted errors [D], one of each kind
+        self._squares = np.zeros(2)
+        self._weight, self._count = 0.0, 0
+        self._mean_share: float | None = None
+        self._weights: dict[int, float] = {}
+
+    def begin(self, clients: Ids, theta: Floats, weight: Floats) -> None:
+        """Announce uploads of one model version: their clients, allocated shares and raw weights, ``[n]`` each."""
+        self._mean_share = float(theta.mean()) if len(theta) and np.ptp(theta) > 0 else None
+        self._weights = dict(zip(clients.tolist(), weight.tolist(), strict=True))
+
+    def add(self, client: int, v: Tensor, update: Tensor, compress: Callable[[float], Packet]) -> None:
+        """Add one upload: ``update`` is what arrived of ``v``, ``compress`` what another share would have sent of it."""
+        if self._mean_share is None:
+            return
+        weight, whole = self._weights[client], v.detach().cpu().double()
+        errors = [whole - arrived.cpu().double() for arrived in (update, compress(self._mean_share).dense())]
+        self._squares += [float(error @ error) for error in errors]
+        self._sums = self._sums or [torch.zeros_like(whole) for _ in KINDS]
+        for total, error in zip(self._sums, errors, strict=True):
+            total.add_(error, alpha=weight)
+        self._weight, self._count = self._weight + weight, self._count + 1
+
+    def notes(self) -> Mapping[str, float]:
+        """Return ``error.*`` of the aggregate and ``client_error.*``; empty where nothing was measured."""
+        squares = zip(KINDS, self._squares, strict=True)
+        clients = {f"client_error.{kind}": square / self._count for kind, square in squares if self._count}
+        aggregate = [total / self._weight for total in self._sums] if self._weight else []
+        return {**{f"error.{kind}": float(one @ one) for kind, one in zip(KINDS, aggregate, strict=False)}, **clients}
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What was measured of one server step before its uploads arrived.
 
     Parameters
     ----------
-    plan, engine, press, watch: of the run. first: ``[D]``, the model it begins with.
+    found: notes so far. sent: the message that went out to the diagnosed cohort. error: takes in what compression loses.
     """
 
-    def __init__(self, plan: RunConfig, engine: Engine, press: UploadPipeline, watch: Stopwatch, first: Tensor) -> None:
-        self.asked, self.last, self.setting = plan.examine, plan.stop.rounds, plan.setting
-        self.engine, self.press, self.watch, self.first = engine, press, watch, first
-        self.clients = np.flatnonzero(plan.setting.task.federation.seen > 0)
-        self._found: dict[str, float] = {}
-        self._sent: Tensors = {}
+    found: Mapping[str, float]
+    sent: Tensors
+    error: CompressionError = field(default_factory=CompressionError)
+
+
+class Diagnostics:
+    """Measures the quantities above in one run.
+
+    Parameters
+    ----------
+    config, engine: of the run. first: ``[D]``, the initial model.
+    """
+
+    def __init__(self, config: RunConfig, engine: Engine, first: Tensor) -> None:
+        self.asked, self.last, self.setting = config.evaluate, config.stop.rounds, config.setting
+        self.engine, self.first = engine, first
+        self.clients = np.flatnonzero(config.setting.task.federation.seen > 0)
 
     def due(self, step: int) -> bool:
-        """Whether server step ``step`` (from 1) is diagnosed."""
+        """Return whether server step ``step`` (from 1) is diagnosed."""
         return self.asked.diagnostics and (step in (1, self.last) or step % self.asked.every == 0)
 
-    def chosen(self, step: int, sent: Tensors, available: Ids, cohort: Cohort, data_views: DataViews) -> None:
-        """A cohort goes out in step ``step`` with the model ``sent``, chosen from ``available``: measure all clients' gradients.
+    def begin(self, step: int, sent: Tensors, available: Ids, cohort: Cohort, data_views: DataViews) -> Diagnosis | None:
+        """Measure all clients' gradients at the model that a cohort, chosen from ``available``, receives; None if none is due.
 
         Raises
         ------
         EngineError: the model or the loss has no gradient in eval mode.
         """
-        if not self.due(step) or self._sent or not len(self.clients):
-            return
-        self._sent, self.press.compression_error = sent, CompressionError()
+        if not self.due(step) or not len(self.clients):
+            return None
         names, weights = self._weights(available, cohort)
-        with self.watch("examine"), np.errstate(over="ignore", invalid="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"):
             spread, square = distances(self._gradients(sent, data_views), weights)
-        self._found = dict(zip(names, spread.tolist(), strict=True)) | {"diversity.G2": square}
+        return Diagnosis(dict(zip(names, spread.tolist(), strict=True)) | {"diversity.G2": square}, sent)
 
     def _weights(self, available: Ids, cohort: Cohort) -> tuple[list[str], Floats]:
-        """Rows that sum to 1 over the clients, the first for their mean, and what each weighs distances for."""
+        """Return metric names and one client-weight vector per metric, each summing to 1; row 0 is the uniform mean."""
         k, p = len(self.clients), cohort.probabilities
         found = {"diversity.B2": np.full(k, 1.0 / k)}
         if len(cohort.ids):
@@ -108,7 +170,7 @@ class Diagnostics:
         return list(found), np.stack(list(found.values()))
 
     def _gradients(self, sent: Tensors, data_views: DataViews) -> Iterator[Floats]:
-        """Those of all clients, ``[c, D]`` at a time."""
+        """Yield the gradients of all clients, ``[c, D]`` at a time."""
         few = max(self.engine.threads, HELD // max(self.setting.task.layout.size, 1))
         for at in range(0, len(self.clients), few):
             ids = self.clients[at : at + few]
@@ -118,28 +180,33 @@ class Diagnostics:
                 said = f"evaluate.diagnostics needs a gradient of every client in eval mode, and there is none: {error}"
                 raise EngineError(f"{said}; leave it out, or give the model another eval mode") from error
 
-    def noted(self, own: Mapping[str, float], step: int, landed: InFlight, reports: Reports, x: Tensor) -> str | None:
-        """The column ``notes`` of step ``step``: the selector's ``own``, then :meth:`after`; None where there are none."""
-        notes = {**own, **self.after(step, landed, reports, x)}
+    def notes(
+        self, own: Mapping[str, float], step: int, diagnosis: Diagnosis | None, landed: InFlight, reports: Reports, x: Tensor
+    ) -> str | None:
+        """Return the column ``notes`` of server step ``step`` as JSON; None where there are none.
+
+        Parameters
+        ----------
+        own: the selector's notes. landed, reports: dispatches that ended with the step, rows alike. x: ``[D]``, the model after it.
+        """
+        notes = {**own, **self._after(step, diagnosis, landed, reports, x)}
         return json.dumps({name: float(value) for name, value in notes.items()}) if notes else None
 
-    def after(self, step: int, landed: InFlight, reports: Reports, x: Tensor) -> dict[str, float]:
-        """What is noted of step ``step``: whose flights ended in it, what became of them (rows alike), and the model after it."""
-        found, sent, compression_error = self._found, self._sent, self.press.compression_error
-        self._found, self._sent, self.press.compression_error = {}, {}, None
+    def _after(self, step: int, diagnosis: Diagnosis | None, landed: InFlight, reports: Reports, x: Tensor) -> dict[str, float]:
         if not self.due(step):
             return {}
+        found = {} if diagnosis is None else dict(diagnosis.found)
         moved = x.cpu().double() - self.first.cpu().double()
         found["moved_squared"] = float(moved @ moved)
-        found |= {} if compression_error is None else compression_error.notes()
+        found |= {} if diagnosis is None else diagnosis.error.notes()
         done = np.flatnonzero(np.isin(reports.outcome, DONE))
-        if len(done) and sent:
+        if len(done) and diagnosis is not None:
             with np.errstate(over="ignore"):
                 found["drift.measured"] = float(np.square(reports.signal("update_norm")[done]).mean())
-            found |= self._bounds(found, sent, landed.take(done), step)
+            found |= self._bounds(found, diagnosis.sent, landed.take(done), step)
         return {name: value for name, value in found.items() if np.isfinite(value)}
 
-    def _bounds(self, found: dict[str, float], sent: Tensors, landed: InFlight, step: int) -> dict[str, float]:
+    def _bounds(self, found: Mapping[str, float], sent: Tensors, landed: InFlight, step: int) -> dict[str, float]:
         lines, lr, solver = landed.timelines, landed.columns["lr"], self.setting.solver
         one = [len(np.unique(column)) == 1 for column in (lr, lines.steps)]
         unclipped: Any = dataclasses.replace(solver, clip=None)  # type: ignore[type-var]
@@ -147,17 +214,17 @@ class Diagnostics:
             return {}
         rate, steps = float(lr[0]), int(lines.steps[0])
         ctx = JobContext(sent["x"], sent, None, steps, rate, 1, float(steps), self.setting.task.layout)
-        gradient_correction = self.setting.algorithm.correction.gradient_correction(ctx)
-        if gradient_correction.offset is not None:
+        correction = self.setting.algorithm.correction.gradient_correction(ctx)
+        if correction.offset is not None:
             return {"local_rate": steps * rate}
-        factor = 2.0 * (steps * rate) ** 2 / (1.0 + steps * rate * float(gradient_correction.proximal))
+        factor = 2.0 * (steps * rate) ** 2 / (1.0 + steps * rate * float(correction.proximal))
         kinds = {"drift.bound": "diversity.B2", "drift.bound_selected": "diversity.B2_selected"}
         bounds = {name: factor * (found["diversity.G2"] + found[kind]) for name, kind in kinds.items() if kind in found}
         return {"local_rate": steps * rate, **bounds}
 
 
 def distances(gradients: Iterator[Floats], weights: Floats) -> tuple[Floats, float]:
-    """``sum_k W_rk ||g_k - g||^2`` for each row of ``weights`` ``[r, K]``, and ``||g||^2``; rows sum to 1, ``g = sum_k W_0k g_k``.
+    """Return ``sum_k W_rk ||g_k - g||^2`` for each row of ``weights`` ``[r, K]``, and ``||g||^2``; ``g = sum_k W_0k g_k``.
 
     One pass over the gradients, which come in pieces ``[c, D]``, in sums of ``u_k = g_k - g_0``, so that what all clients have in
     common cancels before it is squared: ``sum_k W_rk ||u_k||^2 - 2 <sum_k W_rk u_k, u> + ||u||^2``, u the mean.

@@ -1,17 +1,17 @@
-"""The examiner: how good is the model, for everybody and for each client.
+"""Evaluation: how good the model is, for everybody together and for each client.
 
 Three scopes, as rows of the table ``evaluations``: ``global`` (the common test set, where there is one), ``client`` (one row
 per client) and ``mean`` (their unweighted mean, FedCVR-Bolt's metric).
 
-A client is examined on its own test part. In a federation with only a common test set, client k's figure is
-``sum_c P_k(c) accuracy_c`` with ``P_k`` the clean class shares of its training data: what it would see on test data of its own mix
+A client is evaluated on its own test part. In a federation with only a common test set, client k's figure is
+``sum_c P_k(c) accuracy_c`` with ``P_k`` the clean class shares of its training data: the expected figure on test data of its own mix
 (INTERPRETATION of "the same per-client class law for client test splits", optimisation-and-compression D).
 
-Where the meaning of classes drifts, a client's test labels say what it calls them now, and ``global`` is the mean over the clients'
-meanings (of a common test set, too: what a client drawn at random would find). A window that moves changes no test data.
+Where the meaning of classes drifts, a client's test labels are what it calls them now, and ``global`` is the mean over the clients'
+meanings (on a common test set, too: what a client drawn at random would find). A moving window changes no test data.
 
-Where a method lets clients start from a model of their own (FedBN's normalisation), each is examined on that one; ``global`` is
-the server's model as it is, and left out where clients share none (RHFL's own models).
+Where an algorithm lets clients start from models of their own (FedBN's normalisation), each client is evaluated on its own;
+``global`` is the server's model as it is, and left out where clients share no model (RHFL's own models).
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from motley.algorithms.base import Correction, ServerState
 from motley.core.arrays import Floats, Ids
@@ -30,96 +29,126 @@ from motley.engines.base import Engine
 from motley.rounds.client_state import ClientStates
 from motley.tasks.base import Federation, ModelState
 
-__all__ = ["EvaluationSchedule", "examine", "own_models"]
+__all__ = ["EvaluationSchedule", "evaluate", "personal_models"]
+
+Personal = Callable[[int], ModelState]
+"""Client id -> the model that the client starts from."""
 
 
 @dataclass(frozen=True, slots=True)
 class EvaluationSchedule:
-    """When and how closely: every so many server steps (and at the last), with one row per client or not, and whether these steps
-    are diagnosed, too (:mod:`motley.rounds.diagnostics`)."""
+    """When the model is evaluated, and how closely.
+
+    Parameters
+    ----------
+    every: server steps between two evaluations; the last step is always evaluated. per_client: whether clients get a row each.
+    diagnostics: whether these steps are diagnosed, too (:mod:`motley.rounds.diagnostics`).
+    """
 
     every: int = 10
     per_client: bool = True
     diagnostics: bool = False
 
 
-def examine(
+def evaluate(
     engine: Engine,
     model: ModelState,
     federation: Federation,
     per_client: bool,
-    own: Callable[[int], ModelState] | None = None,
+    personal: Personal | None = None,
     shared: bool = True,
-    names: Ids | None = None,
+    class_names: Ids | None = None,
 ) -> dict[str, Any]:
-    """Columns ``scope, client, examples, loss, accuracy`` of one evaluation; accuracy is NaN in regression.
+    """Return the columns ``scope, client, examples, loss, accuracy`` of one evaluation; accuracy is NaN in regression.
 
-    ``own``: the model that a client starts from; None: ``model`` for everybody. ``shared``: whether ``model`` is anybody's; where it
-    is not, there is no ``global`` row. ``names``: what each client calls each class ``[K, C]``; None: what it is."""
-    scope: list[str] = []
-    columns: list[tuple[NDArray[np.int64], NDArray[np.int64], Floats, Floats]] = []
-    common = federation.global_test
-    one = np.full(1, -1, dtype=np.int64)
-    meanings = _Meanings(federation, names)
+    Parameters
+    ----------
+    personal: the model of each client; None: ``model`` for all of them. shared: whether clients share ``model``; where they do not,
+    there is no ``global`` row. class_names: what each client calls each class ``[K, C]``; None: classes are what they are.
+    """
+    rows = _Rows()
+    common, labelings = federation.global_test, _Labelings(federation, class_names)
+    found: list[tuple[Floats, Floats]] = []
     if common is not None and shared:
-        found = [engine.evaluate(model, common, meanings.labels(common, table)) for table in meanings.tables]
-        of_all = [np.average([pair[i].mean() for pair in found], keepdims=True, weights=meanings.shares) for i in (0, 1)]
-        scope.append("global")
-        columns.append((one, np.array([len(common)]), of_all[0], of_all[1]))
+        found = [engine.evaluate(model, common, labelings.labels(common, table)) for table in labelings.tables]
+        mean = [np.average([pair[i].mean() for pair in found], keepdims=True, weights=labelings.shares) for i in (0, 1)]
+        rows.add("global", _ALL, np.array([len(common)]), *mean)
     if len(federation.test.values):
-        if own is None:
-            loss, hit = engine.evaluate(model, federation.test.values, meanings.own())
-        else:
-            tests = enumerate(federation.test)
-            parts = [engine.evaluate(own(k), rows, meanings.labels(rows, meanings.of(k))) for k, rows in tests]
-            loss, hit = (np.concatenate(values) for values in zip(*parts, strict=True))
         sizes = federation.test.sizes
-        each_loss, each_hit = (_means(value, federation.test.owner, sizes) for value in (loss, hit))
+        samples = _on_own_tests(engine, model, federation, personal, labelings)
+        loss, hit = (_means(value, federation.test.owner, sizes) for value in samples)
     elif common is not None and federation.classes is not None:
-        labels = federation.y[common].cpu().numpy()
         sizes = federation.train.sizes
-        if own is None:
-            each = [[_by_class(value, labels, federation) for value in pair] for pair in found]
-            each_loss, each_hit = (np.stack(of)[meanings.which, np.arange(len(sizes))] for of in zip(*each, strict=True))
-        else:
-            clients = range(len(federation))
-            met = [engine.evaluate(own(k), common, meanings.labels(common, meanings.of(k))) for k in clients]
-            alone = [[_by_class(value, labels, federation)[k] for value in pair] for k, pair in enumerate(met)]
-            each_loss, each_hit = np.array(alone).T
+        loss, hit = _by_class_shares(engine, federation, common, personal, labelings, found)
     else:
-        return _join(scope, columns)
+        return rows.columns()
     known = np.flatnonzero(sizes > 0)
     if len(known):
-        scope.append("mean")
-        total = np.array([sizes[known].sum()])
-        columns.append((one, total, np.array([each_loss[known].mean()]), np.array([each_hit[known].mean()])))
+        mean = [np.array([value[known].mean()]) for value in (loss, hit)]
+        rows.add("mean", _ALL, np.array([sizes[known].sum()]), *mean)
     if per_client:
-        scope += ["client"] * len(known)
-        columns.append((known.astype(np.int64), sizes[known], each_loss[known], each_hit[known]))
-    return _join(scope, columns)
+        rows.add("client", known.astype(np.int64), sizes[known], loss[known], hit[known])
+    return rows.columns()
 
 
-class _Meanings:
-    """The tables of class names that are in use, each once, and whose is which; one of None where classes are what they are."""
+def _on_own_tests(
+    engine: Engine, model: ModelState, federation: Federation, personal: Personal | None, labelings: _Labelings
+) -> tuple[Floats, Floats]:
+    """Return loss and hit of every sample of the clients' own test parts, client by client."""
+    if personal is None:
+        return engine.evaluate(model, federation.test.values, labelings.of_test_parts())
+    parts = [
+        engine.evaluate(personal(k), rows, labelings.labels(rows, labelings.of(k))) for k, rows in enumerate(federation.test)
+    ]
+    loss, hit = (np.concatenate(values) for values in zip(*parts, strict=True))
+    return loss, hit
 
-    def __init__(self, federation: Federation, names: Ids | None) -> None:
+
+def _by_class_shares(
+    engine: Engine,
+    federation: Federation,
+    common: Ids,
+    personal: Personal | None,
+    labelings: _Labelings,
+    found: list[tuple[Floats, Floats]],
+) -> tuple[Floats, Floats]:
+    """Return each client's loss and accuracy ``[K]`` on the common test set, its classes weighted by the client's class shares.
+
+    ``found``: the shared model's loss and hit of every sample, by labeling."""
+    labels = federation.y[common].cpu().numpy()
+    if personal is None:
+        each = [[_by_class(value, labels, federation) for value in pair] for pair in found]
+        at = labelings.which, np.arange(len(federation))
+        loss, hit = (np.stack(of)[at] for of in zip(*each, strict=True))
+        return loss, hit
+    clients = range(len(federation))
+    pairs = [engine.evaluate(personal(k), common, labelings.labels(common, labelings.of(k))) for k in clients]
+    alone = [[_by_class(value, labels, federation)[k] for value in pair] for k, pair in enumerate(pairs)]
+    loss, hit = np.array(alone).T
+    return loss, hit
+
+
+class _Labelings:
+    """The distinct tables of class names in use, and which client uses which; one of None where classes are what they are."""
+
+    def __init__(self, federation: Federation, class_names: Ids | None) -> None:
         self.federation = federation
         self.tables: list[Ids | None] = [None]
         self.which, self.shares = np.zeros(len(federation), np.int64), np.ones(1)
-        if names is not None:
-            tables, which, counts = np.unique(names, axis=0, return_inverse=True, return_counts=True)
-            self.tables, self.which, self.shares = list(tables), which.reshape(-1), counts / len(names)
+        if class_names is not None:
+            tables, which, counts = np.unique(class_names, axis=0, return_inverse=True, return_counts=True)
+            self.tables, self.which, self.shares = list(tables), which.reshape(-1), counts / len(class_names)
 
     def of(self, client: int) -> Ids | None:
-        """A client's table."""
+        """Return a client's table."""
         return self.tables[int(self.which[client])]
 
     def labels(self, rows: Ids, table: Ids | None) -> Ids | None:
-        """Labels of these rows by a table; None: their own."""
+        """Return the labels of these samples under a table; None: their own."""
         return None if table is None else np.asarray(table[self._y(rows)])
 
-    def own(self) -> Ids | None:
-        """Labels of all clients' own test rows; None: the rows' own."""
+    def of_test_parts(self) -> Ids | None:
+        """Return the labels of all clients' own test samples; None: the samples' own."""
         if self.tables[0] is None:
             return None
         test, tables = self.federation.test, np.stack([table for table in self.tables if table is not None])
@@ -130,23 +159,48 @@ class _Meanings:
         return y
 
 
-def own_models(correction: Correction, server: ServerState, memories: ClientStates) -> Callable[[int], ModelState] | None:
-    """The model each client would start from now; None where that is the server's for everybody."""
+_ALL = np.full(1, -1, dtype=np.int64)
+"""The client id of rows that stand for all clients."""
+
+
+class _Rows:
+    """Rows of the table ``evaluations``, added scope by scope."""
+
+    def __init__(self) -> None:
+        self.scope: list[str] = []
+        self.parts: list[tuple[Ids, Ids, Floats, Floats]] = []
+
+    def add(self, scope: str, client: Ids, examples: Ids, loss: Floats, accuracy: Floats) -> None:
+        """Add ``[n]`` rows of one scope."""
+        self.scope += [scope] * len(client)
+        self.parts.append((client, examples, loss, accuracy))
+
+    def columns(self) -> dict[str, Any]:
+        """Return the columns by name."""
+        names = ("client", "examples", "loss", "accuracy")
+        joined: dict[str, Any] = {
+            name: np.concatenate([part[i] for part in self.parts]) if self.parts else [] for i, name in enumerate(names)
+        }
+        return {"scope": self.scope, **joined}
+
+
+def personal_models(correction: Correction, server: ServerState, client_states: ClientStates) -> Personal | None:
+    """Return the model that each client would start from now; None where that is the server's for all clients."""
     if not correction.personal_start:
         return None
     download = correction.download(server)
-    return lambda client: correction.start(download, memories.of([client]).get(client))
+    return lambda client: correction.start(download, client_states.of([client]).get(client))
 
 
-def _means(value: Floats, owner: NDArray[np.int64], sizes: NDArray[np.int64]) -> Floats:
-    """Mean of each client's rows; NaN for a client without any."""
+def _means(value: Floats, owner: Ids, sizes: Ids) -> Floats:
+    """Return the mean of each client's samples ``[K]``; NaN for a client without any."""
     sums = np.bincount(owner, weights=value, minlength=len(sizes))
     out: Floats = np.divide(sums, sizes, out=np.full(len(sizes), np.nan), where=sizes > 0)
     return out
 
 
-def _by_class(value: Floats, labels: NDArray[np.int64], federation: Federation) -> Floats:
-    """Each client's class shares times the mean of ``value`` in each class."""
+def _by_class(value: Floats, labels: Ids, federation: Federation) -> Floats:
+    """Return each client's class shares times the mean of ``value`` in each class, ``[K]``."""
     classes = federation.classes or 0
     counts = np.bincount(labels, minlength=classes)
     sums = np.bincount(labels, weights=value, minlength=classes)
@@ -155,9 +209,3 @@ def _by_class(value: Floats, labels: NDArray[np.int64], federation: Federation) 
     total = share.sum(1)
     out: Floats = np.divide(share @ of_class, total, out=np.full(len(total), np.nan), where=total > 0)
     return out
-
-
-def _join(scope: list[str], columns: list[tuple[NDArray[np.int64], NDArray[np.int64], Floats, Floats]]) -> dict[str, Any]:
-    names = ("client", "examples", "loss", "accuracy")
-    joined: dict[str, Any] = {name: np.concatenate([c[i] for c in columns]) if columns else [] for i, name in enumerate(names)}
-    return {"scope": scope, **joined}

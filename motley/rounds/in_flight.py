@@ -1,4 +1,4 @@
-"""Flights: the clients under way, their timelines and what they carry, row by row."""
+"""Dispatches in flight: the clients that were sent out, their timelines, and what is remembered of each, row by row."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from motley.timing.timeline import Timelines
 __all__ = ["DISPATCH_COLUMNS", "InFlight"]
 
 DISPATCH_COLUMNS: Mapping[str, type] = {
-    "round": np.int64,  # in which it was sent out
-    "moves": np.int64,  # how often the model had moved then
+    "round": np.int64,  # in which the client was sent out
+    "model_updates": np.int64,  # model updates that had been made then
     "examples": np.int64,
     "lr": np.float64,
     "weight": np.float64,  # raw weight of its update
@@ -23,11 +23,11 @@ DISPATCH_COLUMNS: Mapping[str, type] = {
     "bits_down": np.int64,
     "bits_up": np.int64,
     "paper_bits": np.int64,
-    "theta": np.float64,  # share of its update that may travel
-    "budget": np.float64,  # of its round
+    "theta": np.float64,  # share of its update that may be uploaded
+    "budget": np.float64,  # mean share in its round
     "up_mbps": np.float64,
     "rehearsal": np.bool_,
-    "factor": np.float64,  # on the update it sends; 1: honest
+    "factor": np.float64,  # on the update it sends, of simulated corruption; 1: none
 }
 
 
@@ -40,14 +40,14 @@ class InFlight:
 
     @classmethod
     def empty(cls) -> InFlight:
-        """Nobody under way."""
+        """Return a table without rows."""
         return cls(Timelines.empty(), {name: np.zeros(0, dtype) for name, dtype in DISPATCH_COLUMNS.items()})
 
     def __len__(self) -> int:
         return len(self.timelines)
 
     def plus(self, timelines: Timelines, columns: Mapping[str, ArrayLike]) -> InFlight:
-        """These and the newly sent out; a single number in ``columns`` is for all of them."""
+        """Return the table with new rows at its end; a single number in ``columns`` stands for all of them."""
         joined = {
             name: np.concatenate([self.columns[name], np.broadcast_to(np.asarray(columns[name], dtype), len(timelines))])
             for name, dtype in DISPATCH_COLUMNS.items()
@@ -55,15 +55,15 @@ class InFlight:
         return InFlight(Timelines.concat(self.timelines, timelines), joined)
 
     def take(self, rows: NDArray[np.int64]) -> InFlight:
-        """These rows only, in this order."""
+        """Return these rows, in this order."""
         return InFlight(self.timelines[rows], {name: column[rows] for name, column in self.columns.items()})
 
     def save(self) -> dict[str, Any]:
-        """As plain arrays."""
+        """Return the table as plain arrays."""
         lines = {f.name: getattr(self.timelines, f.name) for f in fields(Timelines)}
-        return {"timelines": lines, "cargo": dict(self.columns)}
+        return {"timelines": lines, "columns": dict(self.columns)}
 
     @classmethod
     def restore(cls, saved: Mapping[str, Any]) -> InFlight:
-        """From :meth:`save`."""
-        return cls(Timelines(**saved["timelines"]), saved["cargo"])
+        """Return the table that :meth:`save` described."""
+        return cls(Timelines(**saved["timelines"]), saved["columns"])

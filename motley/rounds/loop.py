@@ -1,395 +1,369 @@
-"""The simulation: the one room with a door to all four. It moves numbers between them and decides nothing itself.
+"""The round loop: the only one, shared by simulations and deployments.
 
-One round: gate, bench (probe), choice, drawing board, downlink, clock, workshop, channel, scales, update, reports, examiner,
-rows. Time is planned before learning, so what will be thrown away is never trained.
+One server step, from the top: the synchrony looks at who is in flight and decides. *Dispatch*: the backend says who is available,
+candidates are probed, the selector chooses a cohort, its uploads are allocated, and it is sent the newest model. *Wait*: time passes.
+*Step*: dispatches end, their uploads are aggregated in order of client id, the server's model is updated, the selector observes the
+reports, and tables are written.
+
+What is simulated and what is real differs in the :class:`~motley.rounds.backend.ClientBackend` alone; everything that evolves is in
+:class:`~motley.rounds.state.RunState`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import dataclasses
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from torch import Tensor
 
-from motley.algorithms.base import ClientState, ServerState, Tensors, aggregate
+from motley.algorithms.base import Tensors, Upload
 from motley.algorithms.weights import divide_by, raw_weights
-from motley.core.arrays import Floats, Ids
-from motley.core.keys import Key
-from motley.core.records import SIGNALS, Cohort, Outcome, Reports
-from motley.engines.base import REPORTED, DataView, Engine, Job, TrainResult
+from motley.core.arrays import Bools, Ids
+from motley.core.records import Cohort, Outcome, Reports
+from motley.engines.base import Engine, TrainResult, client_losses
 from motley.engines.cores import torch_threads
 from motley.results.writer import Writer
 from motley.rounds import probing, tables
-from motley.rounds.aggregation import weighed
-from motley.rounds.channel import Channel
-from motley.rounds.checkpoint import pack_server, pack_tensors, unpack_server, unpack_tensors
-from motley.rounds.client_state import ClientStates
-from motley.rounds.config import Round, RunConfig
-from motley.rounds.data_drift import DriftView
-from motley.rounds.diagnostics import Diagnostics
-from motley.rounds.evaluation import examine, own_models
-from motley.rounds.in_flight import InFlight
-from motley.rounds.links import Links
-from motley.rounds.planning import WorkPlanner
-from motley.rounds.recalibration import Recalibrator
-from motley.rounds.server_context import extra_exchange_of, server_context_at
+from motley.rounds.aggregation import mixed, scaled
+from motley.rounds.backend import ClientBackend, DispatchOrder, Landed
+from motley.rounds.channel import Channel, empty_upload, traffic_row
+from motley.rounds.config import RoundSummary, RunConfig
+from motley.rounds.diagnostics import Diagnosis, Diagnostics
+from motley.rounds.evaluation import evaluate, personal_models
 from motley.rounds.server_signals import ServerSignals
+from motley.rounds.state import RunState
 from motley.rounds.stopwatch import Stopwatch
-from motley.rounds.training import uploads
-from motley.rounds.upload import UploadPipeline, initial_client_state
+from motley.rounds.upload import ReceivedUpload, UploadPipeline, initial_client_state
 from motley.selectors.base import Selector
 from motley.tasks.base import ModelState
 from motley.timing.synchrony import Dispatch, ServerStep, ServerView, Wait
-from motley.timing.timeline import VirtualClock, probe_s
-from motley.transport.ledger import Ledger
 
 __all__ = ["RoundLoop"]
 
-LONG = 1_000_000
-"""Parameters from which updates are folded on all threads."""
+LARGE = 1_000_000
+"""Parameters from which the loop's own vector arithmetic uses all threads: below, threads wait for each other."""
+
+MakeBackend = Callable[[UploadPipeline, Stopwatch], ClientBackend]
+"""Upload pipeline and stopwatch of a run -> where its clients are."""
 
 
 class RoundLoop:
-    """A federation that is run one server step at a time.
+    """A federation that runs one server step at a time.
 
     Parameters
     ----------
-    plan: what is fixed. engine: how local work is computed. selector: whom to ask. model: the initial model.
-    writer: where rows go, or None to keep none. memories: where what clients keep lies; None: in RAM.
+    config: what is fixed. engine: how local work is computed. selector: who chooses clients. model: the initial model.
+    make_backend: makes the clients' side, given the upload pipeline and the stopwatch. writer: where table rows go; None: nowhere.
+
+    Attributes
+    ----------
+    state: everything that evolves, :class:`~motley.rounds.state.RunState`.
 
     Example
     -------
     >>> from motley.experiments.build import build
     >>> from motley.experiments.config import Experiment
     >>> experiment = Experiment(task="quadratic", population=4, cohort=2, stop={"rounds": 2}, partition="by_writer")
-    >>> simulation = build(experiment)
-    >>> while not simulation.done:
-    ...     last = simulation.step()
+    >>> loop = build(experiment)
+    >>> while not loop.done:
+    ...     last = loop.step()
     >>> last.round, last.accepted
     (2, 2)
     """
 
     def __init__(
         self,
-        plan: RunConfig,
+        config: RunConfig,
         engine: Engine,
         selector: Selector[Any],
         model: ModelState,
+        make_backend: MakeBackend,
         writer: Writer | None = None,
-        memories: ClientStates | None = None,
     ) -> None:
-        self.plan, self.engine, self.selector, self.writer = plan, engine, selector, writer
-        self.setting, self.algorithm = plan.setting, plan.setting.algorithm
-        self.federation = plan.setting.task.federation
-        self.examples = self.federation.seen
-        self.full_steps = plan.setting.work.total(self.examples)
-        self.server = self.algorithm.server.init(self.algorithm.correction.sent(model), len(self.federation))
-        extra_exchange = extra_exchange_of(plan)
-        self.board = WorkPlanner(self.setting, extra_exchange, selector.rule.needs().reported)
-        stay = ("buffers", "counters") if plan.recalibrate is not None else ()
-        self.channel = Channel.between(
-            self.algorithm.correction, self.server, model, self.setting.task.layout, extra_exchange, stay
-        )
-        # outside the engine work is short, and short work on two threads waits for busy neighbours; long vectors are worth it
-        self.threads = 1 if plan.setting.task.layout.size < LONG else engine.threads
-        self.clock, self.watch, self.flights = VirtualClock(), Stopwatch(), InFlight.empty()
-        self.tides = DriftView(plan.world.drift, self._key("shift").fold("drift"), self.federation)
-        self.links = Links(plan.world.network, self._key("network"), self.full_steps > 0)
-        self.memories = ClientStates(initial_client_state(plan, model)) if memories is None else memories
-        self.calibrator = Recalibrator(plan, engine, self.channel, self.board)
-        self.press = UploadPipeline(plan.upload_config, self.setting, self.channel, self.memories, selector.horizon)
-        self.diagnoser = Diagnostics(plan, engine, self.press, self.watch, self.server.model.x)
-        self.downloads: dict[int, Tensors] = {}
-        self.round = self.version = self.dispatch = self.moves = 0  # moves: steps that folded something
-        self.asked = False
-        self.start_s, self.asked_s, self.score = 0.0, 0.0, float("nan")
-        self.candidates = np.zeros(0, np.int64)  # who was probed last
-        self.decoded = ServerSignals(selector.rule.needs().reported, plan.setting)
-        self._tally: dict[str, Any] = {}
+        self.config, self.engine, self.writer = config, engine, writer
+        self.setting, self.algorithm = config.setting, config.setting.algorithm
+        self.federation = self.setting.task.federation
+        self.requirements = selector.rule.needs()
+        self.initial_client_state = initial_client_state(config, model)
+        server = self.algorithm.server.init(self.algorithm.correction.sent(model), len(self.federation))
+        stay = ("buffers", "counters") if config.recalibrate is not None else ()
+        parts = empty_upload(self.algorithm.correction, server, model, self.setting.task.layout)
+        self.channel = Channel(parts, config.extra_exchange(), stay)
+        self.pipeline = UploadPipeline(config.upload_config, self.setting, self.channel, selector.horizon)
+        self.watch = Stopwatch()
+        self.backend = make_backend(self.pipeline, self.watch)
+        self.signals = ServerSignals(self.requirements.reported, self.setting)
+        self.diagnostics = Diagnostics(config, engine, server.model.x)
+        self.threads = 1 if self.setting.task.layout.size < LARGE else engine.threads
+        allocator = config.upload_config.allocator.init()
+        self.state = RunState(server, selector, self.backend.new_state(), allocator=allocator)
+        self._opened = False
+        self._tally: dict[str, Any] = {}  # columns of the step under way
+        self._diagnosis: Diagnosis | None = None  # of the step under way
 
     @property
     def done(self) -> bool:
         """Whether a limit of ``stop`` is reached."""
-        return self.plan.stop.reached(self.version, self.clock.now_s, self.channel.ledger.paper_bits, self.score)
+        state = self.state
+        return self.config.stop.reached(state.version, state.clients.now_s, state.ledger.paper_bits, state.score)
 
-    def step(self) -> Round:
-        """Run until the server has stepped once, also when there was nothing to fold. The first call enrols everybody first."""
+    def step(self) -> RoundSummary:
+        """Run until the server has stepped once, also when there was nothing to aggregate. The first call enrols the clients."""
         with torch_threads(self.threads):
-            if self.round == 0:
-                self._enrol()
-            return self._until_the_server_steps()
+            if not self._opened:
+                self._open()
+            while True:
+                view = self._view()
+                decision = self.config.synchrony.decide(view)
+                if isinstance(decision, Dispatch):
+                    self._send_out(decision.count)
+                elif isinstance(decision, Wait):
+                    self.backend.wait(self.state, decision.until_s)
+                else:
+                    return self._server_step(decision, decision.remaining(view))
 
-    def _until_the_server_steps(self) -> Round:
-        while True:
-            lines, moved = self.flights.timelines, self.moves - self.flights.columns["moves"]
-            view = ServerView(self.clock.now_s, self.plan.cohort, self.version, self.asked, lines, self.asked_s, moved)
-            decision = self.plan.synchrony.decide(view)
-            if isinstance(decision, Dispatch):
-                self._send_out(decision.count)
-            elif isinstance(decision, Wait):
-                self.clock.advance(decision.until_s)
-            else:
-                return self._fold(decision, decision.remaining(view))
+    def _view(self) -> ServerView:
+        """Return what the synchrony decides on; staleness counts model updates."""
+        state, flying = self.state, self.backend.in_flight(self.state)
+        updates = state.model_updates - flying.columns["model_updates"]
+        return ServerView(
+            state.clients.now_s, self.config.cohort, state.version, state.asked, flying.timelines, state.asked_s, updates
+        )
 
-    # ------------------------------------------------------------------------------------- enrolment
+    # ------------------------------------------------------------------------------------- before round 1
 
-    def _enrol(self) -> None:
-        """Before round 1: what every client tells once, billed; the table of the federation; a look at the untrained model."""
-        needs = self.selector.rule.needs().enrolled
-        ids = np.arange(len(self.federation))
-        known = probing.told(self.federation, self.newcomer(), self.setting.task.layout)
-        known |= self._estimates(ids, self.algorithm.correction.download(self.server))
-        signals = {name: known[name] for name in sorted(needs)}
-        self.channel.enrol(ids, probing.numbers({name: signals[name] for name in needs & probing.ENROLLED}))
-        told = {"num_examples": self.examples, "local_steps": self.full_steps, "signals": signals}
-        self.selector.observe(0, Reports(ids, Outcome.ENROLLED, **told))  # type: ignore[arg-type]
-        if self.writer is not None:
-            step_s = self.board.step_s(self.plan.world, ids, 1)
-            self._write("federation", tables.federation_rows(self.federation, step_s, self._speeds(ids)[0]))
-        self._examine()
+    def _open(self) -> None:
+        """Enrol clients; before round 1, also write the table of the federation and evaluate the untrained model."""
+        self._opened = True
+        self._enrol(self.backend.open(self.state))
+        if not self.state.begun:
+            self.state.begun = True
+            if self.writer is not None:
+                self._write("federation", self.backend.federation_rows(self.state))
+            self._evaluate()
 
-    # ------------------------------------------------------------------------------------- gate, bench, choice, drawing board
+    def _enrol(self, ids: Ids) -> None:
+        """Tell the selector of clients that were never met before."""
+        if not len(ids):
+            return
+        wanted = self.requirements.enrolled
+        known = dict(self.backend.enrol(self.state, ids, wanted))
+        if "last_layer" in wanted:
+            known["last_layer"] = probing.last_layer(self.newcomer_model(), self.setting.task.layout, len(ids))
+        examples = self.backend.examples(self.state)[ids]
+        work = {"num_examples": examples, "local_steps": self.setting.work.total(examples)}
+        signals = {name: known[name] for name in sorted(wanted)}
+        self.state.selector.observe(0, Reports(ids, Outcome.ENROLLED, signals=signals, **work))  # type: ignore[arg-type]
+
+    # ------------------------------------------------------------------------------------- sending a cohort out
 
     def _send_out(self, count: int) -> None:
+        """Ask the selector for ``count`` clients and send them the newest model."""
+        state, backend = self.state, self.backend
+        self._enrol(backend.newcomers(state))
         self._begin_round()
-        self.asked, self.asked_s = True, self.clock.now_s
+        state.asked, state.asked_s = True, state.clients.now_s
         with self.watch("select"):
-            available = self._available()
-        self.downloads.setdefault(self.version, self.algorithm.correction.download(self.server))
-        self._bench(available, count)
+            available = backend.available(state)
+        if state.version not in state.downloads:
+            state.downloads[state.version] = self.algorithm.correction.download(state.server)
+        download = state.downloads[state.version]
         with self.watch("select"):
-            cohort = self.selector.select(self.round, available, count, self.dispatch)
+            state.candidates = state.selector.probe(state.round, available, count, state.dispatch)
+        silent = np.setdiff1d(state.candidates, self._probe(download, state.version))
+        available = np.setdiff1d(available, silent, assume_unique=True) if len(silent) else available
+        with self.watch("select"):
+            cohort = state.selector.select(state.round, available, count, state.dispatch)
+        if self._diagnosis is None:
+            with self.watch("evaluate"):
+                self._diagnosis = self.diagnostics.begin(state.version + 1, download, available, cohort, self._data_view)
         with self.watch("plan"):
-            self._dispatch(cohort)
-        self.diagnoser.chosen(self.version + 1, self.downloads[self.version], available, cohort, self._sees)
+            budget = self._dispatch(cohort, download)
         selected = self._tally.get("selected", 0) + len(cohort.ids)
-        budget = float(self.flights.columns["budget"][-1]) if len(cohort.ids) else float("nan")
         self._tally |= {"budget": budget, "available": len(available), "selected": selected, "notes": cohort.notes}
 
     def _begin_round(self) -> None:
-        """A round is a call of ``select``, or a server step without one since the last. The first since a step starts its time."""
-        self.round += 1
-        if not self.asked:
-            self.start_s = self.clock.now_s
+        """Count a round: a call of ``select``, or a server step without one. The first since a server step starts its time."""
+        self.state.round += 1
+        if not self.state.asked:
+            self.state.start_s = self.state.clients.now_s
 
-    def _available(self) -> Ids:
-        """Who can be asked now: online, with data, not under way already."""
-        ids = np.flatnonzero(self.full_steps > 0)
-        if len(self.flights):
-            ids = np.setdiff1d(ids, self.flights.timelines.client, assume_unique=True)
-        return ids[self.plan.world.availability.online(self._key("available"), ids, self.round, self.clock.now_s)]
-
-    def _bench(self, available: Ids, count: int) -> None:
-        """Measure the candidates a rule names before it chooses; forward passes, seconds and bits are all charged."""
-        with self.watch("select"):
-            ids = self.selector.probe(self.round, available, count, self.dispatch)
-        self.candidates = ids
-        self._probe(self.downloads[self.version], self.version)
-
-    def _probe(self, download: Tensors, version: float) -> None:
-        """Measure the candidates on a model, tell the selector, and charge it."""
-        ids, wanted = self.candidates, self.plan.probed(self.selector)
+    def _probe(self, download: Tensors, version: float) -> Ids:
+        """Have the candidates measure a model and tell the selector; return the ids that answered."""
+        state, ids = self.state, self.state.candidates
         self._tally["probed"] = self._tally.get("probed", 0) + len(ids)
         if not len(ids):
-            return
-        learning = {name: batches for name, batches in wanted.items() if SIGNALS[name].kind != "system"}
-        signals: dict[str, Floats] = {}
-        with self.watch("measure"):
-            if learning:
-                key = self._key("probe").fold(self.round)
-                signals = self.engine.measure(ids, download, self._starts(ids), learning, key, self._sees(ids))
-        with self.watch("plan"):
-            up, down = self._speeds(ids)
-            known = self._estimates(ids, download)
-            bits = self.channel.probe(ids, download, self.version, self.version + 1, probing.numbers(signals))
-            signals |= {name: known[name] for name in wanted.keys() - learning.keys()}
-            batches = probing.passes(learning, self.federation, self.setting.work, ids)
-            took = probe_s(bits.down, down, batches, self.board.step_s(self.plan.world, ids, self.round), bits.up, up)
-            self.clock.advance(self.clock.now_s + float(took.max(initial=0.0)))
-        with self.watch("select"):
-            self.selector.observe(self.round, Reports(ids, Outcome.PROBED, version=version, signals=signals))  # type: ignore[arg-type]
+            return ids
+        answered, signals = self.backend.probe(state, ids, self.config.probed(state.selector), download)
+        if len(answered):
+            reports = Reports(answered, Outcome.PROBED, version=version, signals=signals)  # type: ignore[arg-type]
+            with self.watch("select"):
+                state.selector.observe(state.round, reports)
+        return answered
 
-    def _dispatch(self, cohort: Cohort) -> None:
-        """Plan the flights of a cohort, and send it the model."""
-        ids, world = cohort.ids, self.plan.world
-        lr = np.full(len(ids), self.setting.solver.lr * self.plan.schedule.factor(self.version + 1, self.selector.horizon))
-        lr = lr if cohort.lr_scale is None else lr * cohort.lr_scale
-        speeds, examples = self._speeds(ids), self.examples[ids]
-        shares = self.press.shares(
-            cohort, self.version + 1, self.dispatch, self.board.load(world, cohort, speeds[0], self.round)
-        )
-        bits = self.channel.sizes(self.downloads[self.version], ids, self.version, shares.bits)
-        lines = self.board.lines(
-            self.plan, cohort, bits, speeds, self.dispatch, self.version, self.round, self.clock.now_s, shares.steps
-        )
-        weight = raw_weights(self.plan.weights, cohort, examples, int(self.examples.sum()), len(self.federation))
+    def _dispatch(self, cohort: Cohort, download: Tensors) -> float:
+        """Allocate the cohort's uploads and send it out; return the round's upload budget, NaN for nobody."""
+        state, n = self.state, len(cohort.ids)
+        lr = np.full(n, self.setting.solver.lr * self.config.schedule.factor(state.version + 1, state.selector.horizon))
+        allocation = self.pipeline.allocate(state, cohort, self.backend.workload(state, cohort))
+        examples = self.backend.examples(state)
+        weight = raw_weights(self.config.weights, cohort, examples[cohort.ids], int(examples.sum()), len(self.federation))
         columns: dict[str, Any] = {
-            "examples": examples, "lr": lr, "weight": weight, "rehearsal": cohort.rehearsal,
-            "score": np.nan if cohort.scores is None else cohort.scores, "bits_down": bits.down, "bits_up": bits.up,
-            "factor": world.failures.upload_factor(self._key("fail"), ids, self.round), "round": self.round, "moves": self.moves,
-            "up_mbps": speeds[0], **shares.columns,
+            "round": state.round, "model_updates": state.model_updates, "examples": examples[cohort.ids], "weight": weight,
+            "lr": lr if cohort.lr_scale is None else lr * cohort.lr_scale, "rehearsal": cohort.rehearsal,
+            "score": np.nan if cohort.scores is None else cohort.scores, "theta": allocation.theta, "budget": allocation.budget,
+            "paper_bits": allocation.paper_bits,
         }  # fmt: skip
-        self.flights = self.flights.plus(lines, columns)
-        self.channel.send(ids, bits.down, self.version + 1)
-        self.dispatch += len(ids)
+        self.backend.dispatch(state, DispatchOrder(cohort, download, allocation, columns))
+        state.dispatch += n
+        return float(allocation.budget[-1]) if n else float("nan")
 
-    # ------------------------------------------------------------------------------------- workshop, scales, update, reports
+    # ------------------------------------------------------------------------------------- the server's step
 
-    def _fold(self, decision: ServerStep, stay: NDArray[np.bool_]) -> Round:
-        if not self.asked:
+    def _server_step(self, decision: ServerStep, stay: Bools) -> RoundSummary:
+        state, step = self.state, self.state.version + 1
+        if not state.asked:
             self._begin_round()
-        gone = np.flatnonzero(~stay)
-        gone = gone[np.argsort(self.flights.timelines.client[gone], kind="stable")]
-        landed = self.flights.take(gone)
-        self.flights = self.flights.take(np.flatnonzero(stay))
-        outcome = np.where(decision.accept[gone], Outcome.ACCEPTED, Outcome.LATE).astype(np.int8)
-        outcome[landed.timelines.dropped] = Outcome.DROPPED
-        sent = ~landed.timelines.dropped & (landed.timelines.arrives_s <= self.clock.now_s)  # what is cancelled is not sent
-        columns = landed.columns
-        self.channel.receive(landed.timelines.client, columns["bits_up"], columns["paper_bits"], sent, self.version + 1)
-        results: dict[int, TrainResult] = {}
-        staleness = self.moves - landed.columns["moves"]
-        with self.watch("fold"):
-            accepted = np.flatnonzero(outcome == Outcome.ACCEPTED)
-            made = uploads(landed, accepted, self.downloads, self._train, self.decoded, results, self.tides, self.press)
-            folded = weighed(made, decision, gone, landed, self.server.model, self.downloads)
-            total = self.press.total(aggregate(self.algorithm.aggregator, folded, divide_by(self.plan.weights)))
-            outcome[[i for i, trained in results.items() if not trained.finite]] = Outcome.REJECTED
-            counted = outcome == Outcome.ACCEPTED
-            if landed.columns["rehearsal"].any():
-                outcome[counted] = Outcome.REHEARSED
-                if total:
-                    self._probe(self.algorithm.correction.download(self._moved(total, counted)), np.nan)
-            elif total:
-                self._update(landed, counted, total, results)
-        self.version += 1
-        self.asked = False
-        self._forget_versions()
-        reports = tables.landed_reports(landed, outcome, staleness, results)
-        self.press.end(reports, total)
+        landed = self.backend.collect(state, decision, stay)
+        columns, clients, sent = landed.dispatches.columns, landed.dispatches.timelines.client, landed.sent
+        self.channel.receive(state.ledger, clients[sent], columns["bits_up"][sent], columns["paper_bits"][sent], step)
+        staleness = state.model_updates - columns["model_updates"]
+        with self.watch("aggregate"):
+            outcome, results, total = self._learn(landed)
+        state.version, state.asked = step, False
+        flying = self.backend.in_flight(state).timelines.version
+        state.downloads = {version: sent for version, sent in state.downloads.items() if version in flying}
+        reports = tables.landed_reports(landed.dispatches, outcome, staleness, results)
+        state.allocator = self.pipeline.observe(state, reports, total)
+        self.backend.observe(state, reports)
         with self.watch("select"):
-            self.selector.observe(self.round, reports)
-        return self._tell(landed, reports, float(landed.columns["weight"][counted].sum()))
+            state.selector.observe(state.round, reports)
+        return self._finish_round(landed, reports)
 
-    def _train(self, jobs: Sequence[Job], download: Tensors) -> Iterator[TrainResult]:
-        """What the clients of these jobs send, checked as it comes in."""
-        want = (self.selector.rule.needs().reported & REPORTED) | {"loss", "update_norm"}
-        memories = self.press.own([job.client for job in jobs])
-        return self.watch.iterate("train", self.channel.checked(self.engine.train(jobs, download, memories, want)))
+    def _learn(self, landed: Landed) -> tuple[Any, dict[int, TrainResult], dict[str, Tensor]]:
+        """Aggregate the accepted uploads and update the model.
 
-    def _moved(self, total: Tensors, counted: NDArray[np.bool_]) -> ServerState:
-        room = server_context_at(self.plan, self.engine, self.version, int(counted.sum()), self._sees)
-        return self.algorithm.server.update(self.server, total, room)
+        Returns each row's outcome ``[n]``, training results by row without their uploads, and the total that the server stepped on
+        (empty where there was nothing to aggregate)."""
+        state, outcome = self.state, landed.outcome.copy()
+        results: dict[int, TrainResult] = {}
+        compression_states: dict[int, Tensors] = {}
+        aggregator, changes = self.algorithm.aggregator, None
+        accumulator = aggregator.init()
+        error = None if self._diagnosis is None else self._diagnosis.error
+        for row, upload in self.backend.uploads(state, landed, np.flatnonzero(outcome == Outcome.ACCEPTED), error):
+            results[row] = self._with_server_signals(landed, row, upload)
+            if upload.client_state is not None:
+                compression_states[upload.result.client] = upload.client_state
+            changes = self.pipeline.add_change(changes, upload)
+            if not upload.result.finite:
+                outcome[row] = Outcome.REJECTED
+                continue
+            accumulator = aggregator.add(accumulator, self._weighed(landed, row, upload.result))
+        total = aggregator.finish(accumulator, divide_by(self.config.weights))
+        total = self.pipeline.server_total(state, total, changes)
+        accepted = np.flatnonzero(outcome == Outcome.ACCEPTED)
+        if landed.dispatches.columns["rehearsal"].any():
+            outcome[accepted] = Outcome.REHEARSED
+            if total:
+                rehearsed = self.algorithm.server.update(state.server, total, self._server_context(len(accepted)))
+                self._probe(self.algorithm.correction.download(rehearsed), np.nan)
+        elif total:
+            self._update_model(landed, accepted, results, compression_states, total)
+            if changes is not None:
+                state.mean_vector = total["delta"].double().cpu()
+        return outcome, results, total
 
-    def _update(self, landed: InFlight, counted: NDArray[np.bool_], total: Tensors, results: Mapping[int, TrainResult]) -> None:
-        room = server_context_at(self.plan, self.engine, self.version, int(counted.sum()), self._sees)
-        memories = {results[i].client: results[i].client_state for i in np.flatnonzero(counted).tolist()}
-        kept = {client: memory for client, memory in memories.items() if memory is not None}
-        self.server, after = self.algorithm.server.update_with_clients(self.server, total, kept, room)
-        self.decoded.step(total)
-        self.moves += 1
-        for client, memory in self.press.taken(after, total).items():
-            self.memories.put(client, memory)
-        lines, step = landed.timelines[np.flatnonzero(counted)], self.version + 1
-        with self.watch("measure"):
-            self.server, took_s = self.calibrator.after(self.server, lines, step, self.round, self._speeds, self._sees)
-        self.clock.advance(self.clock.now_s + took_s)
+    def _with_server_signals(self, landed: Landed, row: int, upload: ReceivedUpload) -> TrainResult:
+        """Return a training result without its upload, with the signals that the server computes from it."""
+        result, made = upload.result, {}
+        if result.finite:
+            download = self.state.downloads[int(landed.dispatches.timelines.version[row])]
+            rates = float(landed.dispatches.columns["lr"][row]) * result.steps
+            made = self.signals.of({**result.parts, **upload.model_update}, download, rates, self.state.consensus)
+        return dataclasses.replace(result, parts={}, signals={**result.signals, **made})
 
-    # ------------------------------------------------------------------------------------- examiner, rows
+    def _weighed(self, landed: Landed, row: int, result: TrainResult) -> Upload:
+        """Return an upload with its raw weight, adjusted for staleness where the synchrony asks for it."""
+        upload = Upload(result.parts, float(landed.dispatches.columns["weight"][row]), client=result.client)
+        if landed.scale is None:
+            return upload
+        factor = float(landed.scale[row])
+        if not landed.mix:
+            return scaled(upload, factor)
+        download = self.state.downloads[int(landed.dispatches.timelines.version[row])]
+        return mixed(upload, factor, self.state.server.model, download)
 
-    def _tell(self, landed: InFlight, reports: Reports, weight_sum: float) -> Round:
-        """Rows of this step, an examination if one is due, and the summary for the caller."""
-        row = tables.round_row(reports, weight_sum)
-        row["notes"] = self.diagnoser.noted(self._tally.pop("notes", {}), self.version, landed, reports, self.server.model.x)
-        stamp = {"round": self.round, "version": self.version, "dispatch": self.dispatch, "start_s": self.start_s}
+    def _update_model(
+        self, landed: Landed, accepted: Ids, results: Mapping[int, TrainResult], compression_states: Mapping[int, Tensors],
+        total: Tensors,
+    ) -> None:  # fmt: skip
+        """Let the server step on a total, and make it final for the clients."""
+        state = self.state
+        kept = {results[row].client: results[row].client_state for row in accepted.tolist()}
+        own = {client: memory for client, memory in kept.items() if memory is not None}
+        context = self._server_context(len(accepted))
+        state.server, states = self.algorithm.server.update_with_clients(state.server, total, own, context)
+        state.consensus = self.signals.next_consensus(state.consensus, total)
+        state.model_updates += 1
+        self.backend.commit(state, landed, accepted, self.pipeline.commit(state, states, compression_states))
+        state.server = self.backend.recalibrate(state, landed, accepted)
+
+    def _server_context(self, accepted: int) -> Any:
+        losses = partial(client_losses, self.engine, data_views=self._data_view)
+        return self.config.context_at(self.state.version, accepted, losses)
+
+    def _data_view(self, ids: Ids) -> Any:
+        return self.backend.data_view(self.state, ids)
+
+    # ------------------------------------------------------------------------------------- tables and evaluation
+
+    def _finish_round(self, landed: Landed, reports: Reports) -> RoundSummary:
+        """Write the rows of this step, evaluate if it is due, and return the summary."""
+        state, dispatches, now_s = self.state, landed.dispatches, self.state.clients.now_s
+        aggregated = np.isin(reports.outcome, (Outcome.ACCEPTED, Outcome.REHEARSED))
+        row = tables.round_row(reports, float(dispatches.columns["weight"][aggregated].sum()))
+        own, tally = self._tally.pop("notes", {}), self._tally
+        row["notes"] = self.diagnostics.notes(own, state.version, self._diagnosis, dispatches, reports, state.server.model.x)
+        stamp = {"round": state.round, "version": state.version, "dispatch": state.dispatch, "start_s": state.start_s}
         with self.watch("write"):
-            self._write("rounds", {**stamp, "time_s": self.clock.now_s, **row, **self._tally, **self.channel.round_row()})
+            self._write("rounds", {**stamp, "time_s": now_s, **row, **tally, **traffic_row(state.ledger)})
             if len(landed):
-                self._write("clients", {"round": self.round, **tables.client_rows(landed, reports)})
-        self._tally = {}
-        if self.version % self.plan.examine.every == 0 or self.done:
-            self._examine()
-        return Round(self.round, self.clock.now_s, row["accepted"], row["train_loss"], self.score, self.version)
+                self._write("clients", {"round": state.round, **tables.client_rows(dispatches, reports)})
+        self._tally, self._diagnosis = {}, None
+        if state.version % self.config.evaluate.every == 0 or self.done:
+            self._evaluate()
+        return RoundSummary(state.round, now_s, row["accepted"], row["train_loss"], state.score, state.version)
 
-    def _examine(self) -> None:
-        with self.watch("examine"):
-            each, correction = self.plan.examine.per_client, self.algorithm.correction
-            own = own_models(correction, self.server, self.memories)
-            names = self.tides.names(np.arange(len(self.federation)), self.round, self.clock.now_s)
-            found = examine(self.engine, self.server.model, self.federation, each, own, correction.shared, names)
+    def _evaluate(self) -> None:
+        """Evaluate the server's model, or the clients' own models where these lie in this process, and write the rows."""
+        state, correction = self.state, self.algorithm.correction
+        if correction.personal_start and not self.backend.holds_client_states:
+            return
+        with self.watch("evaluate"):
+            personal = personal_models(correction, state.server, state.clients.client_states)
+            names, per_client = self.backend.class_names(state), self.config.evaluate.per_client
+            found = evaluate(self.engine, state.server.model, self.federation, per_client, personal, correction.shared, names)
         if not found["scope"]:
             return
-        head = found["scope"].index("global" if "global" in found["scope"] else "mean")
-        self.score = float(found["accuracy" if self.setting.task.metric == "accuracy" else "loss"][head])
-        ledger = self.channel.ledger
-        stamp = {"round": self.round, "version": self.version, "time_s": self.clock.now_s}
-        spent = {"total_bits": ledger.total_bits, "total_up_paper_bits": ledger.paper_bits}
+        headline = found["scope"].index("global" if "global" in found["scope"] else "mean")
+        state.score = float(found["accuracy" if self.setting.task.metric == "accuracy" else "loss"][headline])
+        stamp = {"round": state.round, "version": state.version, "time_s": state.clients.now_s}
+        spent = {"total_bits": state.ledger.total_bits, "total_up_paper_bits": state.ledger.paper_bits}
         self._write("evaluations", {**stamp, **spent, **found})
 
     def _write(self, table: str, columns: Mapping[str, Any]) -> None:
         if self.writer is not None:
             self.writer.add(table, columns)
 
-    # ------------------------------------------------------------------------------------- small things
+    def write_to(self, writer: Writer | None) -> None:
+        """Send table rows to another writer from now on."""
+        self.writer = writer
 
-    def _key(self, purpose: str) -> Key:
-        return self.setting.streams.key(purpose)
-
-    def newcomer(self) -> ModelState:
-        """The model that a client which never took part would start from now."""
-        return self.algorithm.correction.start(self.algorithm.correction.download(self.server), self.memories.first)
-
-    def _starts(self, ids: Ids) -> dict[int, ClientState | None]:
-        """What these clients keep, where what is measured of a model depends on it."""
-        own = self.algorithm.correction.personal_start or self.algorithm.loss.whole_model
-        return self.press.own(ids) if own else {}
-
-    def _sees(self, ids: Ids) -> DataView | None:
-        """What these clients see of their data now."""
-        return self.tides.at(ids, self.round, self.clock.now_s)
-
-    def _speeds(self, ids: Ids) -> tuple[Floats, Floats]:
-        """Megabits a second up and down in this round; at enrolment those of round 1."""
-        return self.links.mbps(
-            ids, self.round, self.version, self.engine, self.downloads.get(self.version), self._starts, self._sees
-        )
-
-    def _estimates(self, ids: Ids, download: Tensors) -> dict[str, Floats]:
-        """What the planner knows of these clients."""
-        up, down = self._speeds(ids)
-        down_bits, up_bits = self.channel.whole(download)
-        return probing.estimates(down_bits, down, self.board.work_s(self.plan.world, ids, self.round), up_bits, up)
-
-    def _forget_versions(self) -> None:
-        wanted = self.flights.timelines.version
-        self.downloads = {version: sent for version, sent in self.downloads.items() if version in wanted}
-
-    # ------------------------------------------------------------------------------------- everything that evolves
-
-    def save(self) -> dict[str, Any]:
-        """Everything that evolves, as plain values and arrays; between two steps."""
-        return {
-            "server": pack_server(self.server),
-            "memories": self.memories.save(),
-            "downloads": {version: pack_tensors(sent) for version, sent in self.downloads.items()},
-            "flights": self.flights.save(), "selector": self.selector.to_bytes(), "ledger": self.channel.ledger.save(),
-            "now_s": self.clock.now_s, "round": self.round, "version": self.version, "dispatch": self.dispatch, "moves": self.moves,
-            "start_s": self.start_s, "asked_s": self.asked_s, "score": self.score,
-            "candidates": self.candidates, "decoded": self.decoded.save(), "press": self.press.save(),
-        }  # fmt: skip
-
-    def restore(self, saved: Mapping[str, Any]) -> None:
-        """Go on from :meth:`save`."""
-        self.server = unpack_server(saved["server"])
-        self.memories.restore(saved["memories"])
-        self.downloads = {version: unpack_tensors(sent) for version, sent in saved["downloads"].items()}
-        self.flights = InFlight.restore(saved["flights"])
-        self.selector = Selector.from_bytes(saved["selector"], type(self.selector.rule))
-        self.channel.ledger = Ledger.restore(saved["ledger"])
-        self.clock = VirtualClock(saved["now_s"])
-        self.round, self.version, self.dispatch, self.moves = (saved[k] for k in ("round", "version", "dispatch", "moves"))
-        self.start_s, self.asked_s, self.score = saved["start_s"], saved["asked_s"], saved["score"]
-        self.candidates = saved["candidates"]
-        self.decoded.restore(saved["decoded"])
-        self.press.restore(saved["press"])
+    def newcomer_model(self) -> ModelState:
+        """Return the model that a client which never took part would start from now."""
+        correction, server = self.algorithm.correction, self.state.server
+        return correction.start(correction.download(server), self.initial_client_state)

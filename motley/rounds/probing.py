@@ -1,5 +1,4 @@
-"""What is known about clients before they are asked to train: what they tell at enrolment, what the planner expects of them, and
-how long measuring takes."""
+"""Signals that are known before clients train: what they send at enrolment, what the planner expects, and how long measuring takes."""
 
 from __future__ import annotations
 
@@ -15,25 +14,26 @@ from motley.engines.base import MEASURED, PRE_TRAINING
 from motley.tasks.base import Federation, ModelState
 from motley.timing.timeline import FORWARD, transfer_s
 
-__all__ = ["ENROLLED", "arrival", "estimates", "numbers", "passes", "told"]
+__all__ = ["ENROLLED", "count_scalars", "enrolment_signals", "estimates", "last_layer", "passes", "pre_training_signals"]
 
 
 ENROLLED = frozenset(name for name, signal in SIGNALS.items() if signal.kind == "enrolment")
-"""What clients send at enrolment; whatever else is enrolled the server knows itself."""
+"""Signals that clients send at enrolment; the server knows other enrolled signals itself."""
 
 
-def told(federation: Federation, model: ModelState, layout: Layout) -> dict[str, Floats]:
-    """Signals of everybody before round 1, ``[K, ...]``: labels and sizes, and the initial model's last layer, one row for all."""
+def enrolment_signals(federation: Federation) -> dict[str, Floats]:
+    """Return what every client of a federation sends before round 1, ``[K, ...]``: label counts and number of samples."""
+    return {"label_histogram": federation.histogram(), "num_examples": federation.seen.astype(np.float64)}
+
+
+def last_layer(model: ModelState, layout: Layout, n: int) -> Floats:
+    """Return the weights of a model's last layer once for each of n clients, ``[n, d]`` (one row, broadcast)."""
     last = model.x[layout.last_layer].cpu().double().numpy()
-    return {
-        "label_histogram": federation.histogram(),
-        "num_examples": federation.seen.astype(np.float64),
-        "last_layer": np.broadcast_to(last, (len(federation), len(last))),
-    }
+    return np.broadcast_to(last, (n, len(last)))
 
 
 def estimates(down_bits: int, down_mbps: Floats, compute_s: Floats, up_bits: int, up_mbps: Floats) -> dict[str, Floats]:
-    """The planner's signals ``[n]``: a whole model down, the full local work, a whole update up, in this round."""
+    """Return the planner's signals ``[n]``: a whole model down, the full local work, a whole update up, in this round."""
     return {
         "uplink_mbps": up_mbps,
         "download_estimate_s": transfer_s(down_bits, down_mbps),
@@ -43,8 +43,10 @@ def estimates(down_bits: int, down_mbps: Floats, compute_s: Floats, up_bits: int
 
 
 def passes(want: Mapping[str, int | None], federation: Federation, work: LocalWork, ids: Ids) -> Floats:
-    """Batches each client puts forward to measure these signals, ``[n]``. One pass over samples serves all that is wanted of
-    them; a gradient costs a whole local step, that is ``1 / FORWARD`` batches put forward."""
+    """Return the number of batches that each client passes forward to measure these signals, ``[n]``.
+
+    One pass over samples serves all signals measured on them; a gradient costs a whole local step, which is ``1 / FORWARD`` forward
+    passes."""
     cost = {"forward": 1.0, "gradient": 1.0 / FORWARD}
     total = np.zeros(len(ids))
     for part, sizes in {"training": federation.seen, "validation": federation.validation.sizes}.items():
@@ -58,11 +60,11 @@ def passes(want: Mapping[str, int | None], federation: Federation, work: LocalWo
     return total
 
 
-def arrival(reported: Iterable[str], correction: Iterable[str] = ()) -> dict[str, int | None]:
-    """What is measured on the received model, on all samples, to report these signals and for the correction to know."""
+def pre_training_signals(reported: Iterable[str], correction: Iterable[str] = ()) -> dict[str, int | None]:
+    """Return the signals measured on the received model, on all samples (None), for these reported signals and for the correction."""
     return dict.fromkeys(sorted({PRE_TRAINING[name] for name in reported if name in PRE_TRAINING} | set(correction)))
 
 
-def numbers(signals: Mapping[str, Floats]) -> int:
-    """How many numbers a client sends with these signals, ``[n]`` or ``[n, d]`` each."""
+def count_scalars(signals: Mapping[str, Floats]) -> int:
+    """Return how many numbers a client sends with these signals, ``[n]`` or ``[n, d]`` each."""
     return sum(int(np.prod(value.shape[1:])) for value in signals.values())

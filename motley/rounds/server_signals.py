@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
-import numpy as np
-import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from motley.algorithms.base import Parts, Tensors
@@ -20,43 +17,36 @@ SERVER_SIGNALS = UPDATE_SIGNALS - REPORTED
 
 
 class ServerSignals:
-    """What is made of uploads in one run, and the consensus they are compared with.
+    """Computes the signals of decoded uploads in one run; the consensus update is part of the run's state.
 
     Parameters
     ----------
-    wanted: names of signals; those that are not made here are passed over. setting: of the run.
+    wanted: names of signals; names other than :data:`SERVER_SIGNALS` are ignored. setting: what is trained.
     """
 
     def __init__(self, wanted: Iterable[str], setting: Setting) -> None:
         self.wanted = sorted(set(wanted) & SERVER_SIGNALS)
         self.setting, self.layout = setting, setting.task.layout
-        self.consensus: Tensor | None = None
 
-    def signals(self, parts: Parts, download: Tensors, rates: float) -> dict[str, Value]:
-        """The wanted signals of one upload; ``download`` what was sent, ``rates`` the sum of its steps' learning rates."""
+    def of(self, parts: Parts, download: Tensors, rates: float, consensus: Tensor | None) -> dict[str, Value]:
+        """Return the wanted signals of one upload by name.
+
+        Parameters
+        ----------
+        parts: decoded. download: what the client was sent. rates: sum of its local steps' learning rates. consensus: ``[D]``.
+        """
         if not self.wanted:
             return {}
         update = self.setting.algorithm.correction.update(parts).cpu().double()
         x, at = self.setting.algorithm.correction.start(download, None).x, self.layout.last_layer
+        streams = self.setting.streams
         return update_signals(
-            self.wanted,
-            update,
-            rates,
-            lambda: x[at].cpu().double() + update[at],
-            self.consensus,
-            self.setting.streams,
-            Tensor.norm,
+            self.wanted, update, rates, lambda: x[at].cpu().double() + update[at], consensus, streams, Tensor.norm
         )
 
-    def step(self, total: Tensors) -> None:
-        """Take a server step into the consensus."""
-        if "cosine" in self.wanted:
-            self.consensus = next_consensus(self.consensus, total["delta"].cpu().double().clone())
-
-    def save(self) -> dict[str, NDArray[np.float64]]:
-        """The consensus, if there is one."""
-        return {} if self.consensus is None else {"consensus": self.consensus.numpy()}
-
-    def restore(self, saved: Mapping[str, NDArray[np.float64]]) -> None:
-        """Go on from :meth:`save`."""
-        self.consensus = torch.from_numpy(saved["consensus"]) if saved else None
+    def next_consensus(self, consensus: Tensor | None, total: Tensors) -> Tensor | None:
+        """Return the consensus update ``[D]`` after a server step on ``total``; None where no signal compares with it."""
+        if "cosine" not in self.wanted:
+            return consensus
+        new: Tensor = next_consensus(consensus, total["delta"].cpu().double().clone())
+        return new

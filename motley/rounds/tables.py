@@ -1,4 +1,4 @@
-"""From what happened to reports and table rows. Columns in, columns out."""
+"""Reports to the selector and rows of the result tables, made of columns."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ __all__ = ["client_rows", "federation_rows", "landed_reports", "round_row"]
 def landed_reports(
     landed: InFlight, outcome: NDArray[np.int8], staleness: NDArray[np.int64], results: Mapping[int, TrainResult]
 ) -> Reports:
-    """What the server has to say about the clients whose flight ended in this round.
+    """Return the reports of the clients whose dispatch ended with a server step.
 
     Parameters
     ----------
-    landed: ``[n]`` flights. outcome, staleness: ``[n]``. results: row of ``landed`` -> what came of training it.
+    landed: ``[n]`` dispatches. outcome, staleness: ``[n]``. results: row of ``landed`` -> its training result.
     """
     lines = landed.timelines
     shapes = {name: np.shape(value) for trained in results.values() for name, value in trained.signals.items()}
@@ -49,7 +49,7 @@ def landed_reports(
 
 
 def client_rows(landed: InFlight, reports: Reports) -> dict[str, Any]:
-    """Rows of the table ``clients``, without their round: the one in which the flights ended."""
+    """Return the rows of the table ``clients``, without the column ``round``: the round in which the dispatches ended."""
     lines, columns = landed.timelines, landed.columns
     return {
         "dispatch": lines.dispatch, "client": reports.ids,
@@ -63,7 +63,7 @@ def client_rows(landed: InFlight, reports: Reports) -> dict[str, Any]:
 
 
 def round_row(reports: Reports, weight_sum: float) -> dict[str, Any]:
-    """The part of a row of ``rounds`` that the reports say: how many of each outcome, mean loss and update norm of the accepted."""
+    """Return the part of a row of ``rounds`` that the reports tell: counts by outcome, mean loss and update norm of the accepted."""
     accepted = reports.outcome == Outcome.ACCEPTED
     row: dict[str, Any] = {
         kind.name.lower(): int((reports.outcome == kind).sum())
@@ -75,7 +75,7 @@ def round_row(reports: Reports, weight_sum: float) -> dict[str, Any]:
 
 
 def federation_rows(data: Federation, step_s: NDArray[np.float64], up_mbps: NDArray[np.float64]) -> dict[str, Any]:
-    """Rows of the table ``federation``: one per client, as it is before round 1."""
+    """Return the rows of the table ``federation``: one per client, as it is before round 1."""
     return {
         "client": np.arange(len(data)), "num_train": data.train.sizes, "num_validation": data.validation.sizes,
         "num_test": data.test.sizes, "noise": data.noise if len(data.noise) else np.zeros(len(data)),

@@ -125,14 +125,16 @@ def test_clients_are_examined_with_their_own_and_nobody_else(common: bool) -> No
     found, data = rows.tables["evaluations"][-1], simulation.federation
     assert found["scope"] == ["mean", "client", "client", "client"]
     correction = simulation.algorithm.correction
-    download = correction.download(simulation.server)
+    download = correction.download(simulation.state.server)
     for k in range(3):
-        own = correction.start(download, dict(simulation.memories).get(k, correction.initial_state(_initial(simulation))))
+        own = correction.start(
+            download, dict(simulation.state.clients.client_states).get(k, correction.initial_state(_initial(simulation)))
+        )
         loss, hit = simulation.engine.evaluate(own, data.global_test if common else data.test[k])
         if not common:
             assert found["accuracy"][1 + k] == pytest.approx(hit.mean())
             assert found["loss"][1 + k] == pytest.approx(loss.mean())
-    assert simulation.score == pytest.approx(np.mean(found["accuracy"][1:]))
+    assert simulation.state.score == pytest.approx(np.mean(found["accuracy"][1:]))
 
 
 def _initial(simulation):
@@ -154,12 +156,12 @@ def test_batch_norm_is_not_billed() -> None:
 def test_a_run_goes_on_where_it_was() -> None:
     whole, first, second = simulate(), simulate(), simulate()
     whole.step(), first.step()
-    second.restore(codec.decode(codec.encode(copy.deepcopy(first.save()))))
+    second.state.restore(codec.decode(codec.encode(copy.deepcopy(first.state.save()))))
     for _ in range(2):
         whole.step(), second.step()
-    assert torch.equal(whole.server.model.x, second.server.model.x)
-    for k, client_state in dict(whole.memories).items():
-        assert all(torch.equal(second.memories[k][name], value) for name, value in client_state.items())
+    assert torch.equal(whole.state.server.model.x, second.state.server.model.x)
+    for k, client_state in dict(whole.state.clients.client_states).items():
+        assert all(torch.equal(second.state.clients.client_states[k][name], value) for name, value in client_state.items())
 
 
 def test_signals_of_uploads_are_of_the_whole_model() -> None:
@@ -171,11 +173,11 @@ def test_signals_of_uploads_are_of_the_whole_model() -> None:
     assert update.numel() == 69
     assert not update[OWN].any()
     assert torch.equal(update[45:], parts["delta"].value[35:])
-    assert torch.equal(simulation.newcomer().x, _initial(simulation).x)
+    assert torch.equal(simulation.newcomer_model().x, _initial(simulation).x)
 
 
 def _one_job(simulation):
-    download = simulation.algorithm.correction.download(simulation.server)
+    download = simulation.algorithm.correction.download(simulation.state.server)
     return [Job(0, 0, 3, 0.1)], download, {0: simulation.algorithm.correction.initial_state(_initial(simulation))}
 
 
@@ -183,8 +185,8 @@ def _one_job(simulation):
 def test_other_server_rules_step_on_what_is_sent(server: str) -> None:
     simulation = simulate(server=server)
     simulation.step()
-    assert simulation.server.extra
-    assert all(value.shape == (59,) for value in simulation.server.extra.values())
+    assert simulation.state.server.extra
+    assert all(value.shape == (59,) for value in simulation.state.server.extra.values())
 
 
 @pytest.mark.parametrize("synchrony", [{"name": "buffered", "buffer": 2}, {"name": "asynchronous"}])
@@ -193,8 +195,8 @@ def test_late_updates_are_scaled_or_mixed_without_batch_norm(synchrony: dict) ->
     simulation = simulate(synchrony=synchrony, weights="uniform", device=device)
     for _ in range(3):
         simulation.step()
-    assert simulation.server.model.x.numel() == 59
-    assert simulation.server.model.x.isfinite().all()
+    assert simulation.state.server.model.x.numel() == 59
+    assert simulation.state.server.model.x.isfinite().all()
 
 
 def test_rules_that_need_whole_models_are_refused() -> None:

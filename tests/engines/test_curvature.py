@@ -26,6 +26,7 @@ from motley.experiments.build import build
 from motley.rounds.loop import RoundLoop
 from motley.tasks.base import Task
 from motley.tasks.nn import Dropout
+from tests.rounds.going_on import going_on
 
 from .conftest import TwoProcesses
 
@@ -215,7 +216,7 @@ def test_such_a_model_is_sent_by_magnitude() -> None:
         simulation = build(_EXPERIMENT | keys | {"partition": "by_writer"}, task=mine)
         while not simulation.done:
             simulation.step()
-        runs.append(simulation.server.model.x)
+        runs.append(simulation.state.server.model.x)
     assert torch.equal(*runs)
 
 
@@ -239,9 +240,7 @@ _EXPERIMENT: dict[str, Any] = {
 def _run(engine: Any, **keys: Any) -> RoundLoop:
     """HeteRo-Select with curvature from round 1 on, in float64; ``engine`` instead of the sequential one."""
     simulation = build(_EXPERIMENT | keys)
-    if engine is not None:
-        simulation.engine = engine(simulation.setting)
-    return simulation
+    return simulation if engine is None else going_on(simulation, engine=engine(simulation.setting))
 
 
 @pytest.mark.parametrize("engine", [Threads, Batched, Vmap, TwoProcesses])
@@ -260,11 +259,12 @@ def test_every_engine_measures_and_sends_what_the_reference_does(engine: Any) ->
     while not one.done:
         one.step()
         two.step()
-        torch.testing.assert_close(two.server.model.x, one.server.model.x, rtol=1e-9, atol=1e-11)
-        assert one.memories.keys() == two.memories.keys()
-        for client, client_state in one.memories.items():
-            assert torch.equal(client_state["sent.picked"], two.memories[client]["sent.picked"])
-            torch.testing.assert_close(two.memories[client]["sent.e"], client_state["sent.e"], rtol=1e-9, atol=1e-11)
+        torch.testing.assert_close(two.state.server.model.x, one.state.server.model.x, rtol=1e-9, atol=1e-11)
+        first, second = one.state.clients.client_states, two.state.clients.client_states
+        assert first.keys() == second.keys()
+        for client, client_state in first.items():
+            assert torch.equal(client_state["sent.picked"], second[client]["sent.picked"])
+            torch.testing.assert_close(second[client]["sent.e"], client_state["sent.e"], rtol=1e-9, atol=1e-11)
     assert len(seen) == 12
     assert all(len(layers) == 1 for layers in seen)
     two.engine.close()
@@ -275,4 +275,4 @@ def test_curvature_changes_what_is_sent() -> None:
     one, two = _run(None), _run(None, compressor="topk")
     one.step()
     two.step()
-    assert not torch.equal(one.server.model.x, two.server.model.x)
+    assert not torch.equal(one.state.server.model.x, two.state.server.model.x)

@@ -33,6 +33,6 @@ def test_a_gpu_learns_what_the_cpu_learns(engine: str, model: str) -> None:
         )
         while not simulation.done:
             simulation.step()
-        found.append(simulation.server.model.x)
+        found.append(simulation.state.server.model.x)
     assert found[1].device.type == "cpu"
     torch.testing.assert_close(found[1], found[0], rtol=1e-8, atol=1e-10)

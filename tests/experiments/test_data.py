@@ -10,6 +10,7 @@ from motley.core.errors import ConfigError
 from motley.experiments.build import build
 from motley.experiments.config import Experiment
 from motley.experiments.data import task_of
+from tests.rows import Rows
 
 DIGITS = {"name": "image", "data": "digits", "model": "logistic_regression"}
 BASE = {
@@ -34,10 +35,10 @@ def finished(simulation):
 
 def everything(simulation):
     """All numbers that a run has come to."""
-    model = simulation.server.model
-    found = {"x": model.x, "buffers": model.buffers, **simulation.server.extra}
+    model = simulation.state.server.model
+    found = {"x": model.x, "buffers": model.buffers, **simulation.state.server.extra}
     for client in range(len(simulation.federation)):
-        for name, value in (simulation.memories.of([client]).get(client) or {}).items():
+        for name, value in (simulation.state.clients.client_states.of([client]).get(client) or {}).items():
             found[f"{client}: {name}"] = value
     return {name: value.clone() for name, value in found.items()}
 
@@ -85,7 +86,7 @@ def test_a_global_test_set_is_never_touched():
 
 def test_without_public_samples_a_tenth_of_the_server_s_own_serve():
     simulation = simulate(algorithm=DISTILLED, public=None)
-    room = simulation.plan.room
+    room = simulation.config.server_context
     assert len(room.public) == len(room.validation[0]) // 10
 
 
@@ -118,7 +119,7 @@ QUADRATIC = {"name": "quadratic", "examples": [20] * 6}
         ({"algorithm": "fedbio", "split": {}}, "split.server: 'fedbio' needs labelled samples"),
         ({"algorithm": "rhfl", "split": {}, "public": None}, r"public: 'rhfl' needs unlabelled .* public = 0.1"),
         ({"algorithm": "fedbio", "weights": "horvitz_thompson"}, 'FedBiO learns the weights.*got weights = "horvitz_thompson"'),
-        ({"algorithm": "rhfl", "weights": "examples"}, 'RHFL weighs clients by its own confidence; got weights = "examples"'),
+        ({"algorithm": "rhfl", "weights": "examples"}, 'RHFL weighs clients by their confidence; got weights = "examples"'),
         ({"algorithm": "feddf", "aggregator": "median", "weights": "uniform"}, "FedDF needs every single upload"),
         ({"algorithm": METHODS["kd"], "synchrony": {"name": "buffered", "buffer": 2}}, "a buffer discounts late updates"),
         ({"algorithm": METHODS["kd"], "synchrony": "asynchronous"}, "asynchronous mixing is defined for models"),
@@ -165,7 +166,7 @@ def test_the_loss_can_be_exchanged_and_is_then_asked_for():
     """FLASH's loss in RHFL's column: in training and in the confidence."""
     simulation = simulate(algorithm=ALIGNED, loss="flash_robust", stop={"rounds": 1})
     plain = simulate(algorithm=ALIGNED, stop={"rounds": 1})
-    told = [finished(s).server.extra["loss"] for s in (simulation, plain)]
+    told = [finished(s).state.server.extra["loss"] for s in (simulation, plain)]
     assert torch.equal(told[0] > 0, told[1] > 0)
     assert not torch.allclose(told[0], told[1])
 
@@ -180,7 +181,7 @@ def test_interrupted_and_resumed_bits_are_the_same(name):
     first.step()
     first.step()
     second = simulate(algorithm=METHODS[name], stop={"rounds": 4})
-    second.restore(first.save())
+    second.state.restore(first.state.save())
     again = everything(finished(second))
     assert whole.keys() == again.keys()
     assert all(torch.equal(whole[key], again[key]) for key in whole)
@@ -201,14 +202,14 @@ def test_every_engine_gives_the_same(name, engine):
 def test_soft_outputs_are_billed_both_ways_and_no_model_is():
     """n public samples in batches of 32, C = 10: 32 floor(n / 32) 10 numbers down, as many and one loss up, for each of 3 clients."""
     simulation = finished(simulate(algorithm=METHODS["kd"], stop={"rounds": 1}))
-    values = 32 * (len(simulation.plan.room.public) // 32) * 10
-    assert simulation.channel.ledger.total(direction="down") == 3 * 32 * values
-    assert simulation.channel.ledger.total(direction="up") == 3 * 32 * (values + 1)
+    values = 32 * (len(simulation.config.server_context.public) // 32) * 10
+    assert simulation.state.ledger.total(direction="down") == 3 * 32 * values
+    assert simulation.state.ledger.total(direction="up") == 3 * 32 * (values + 1)
 
 
 def test_a_loss_is_billed_beside_the_update():
-    one = finished(simulate(algorithm=ALIGNED, stop={"rounds": 1})).channel.ledger
-    two = finished(simulate(stop={"rounds": 1})).channel.ledger
+    one = finished(simulate(algorithm=ALIGNED, stop={"rounds": 1})).state.ledger
+    two = finished(simulate(stop={"rounds": 1})).state.ledger
     assert one.total(direction="up") - two.total(direction="up") == 3 * 32
     assert one.total(direction="down") == two.total(direction="down")
 
@@ -219,9 +220,9 @@ def test_client_work_takes_virtual_time_and_server_work_none():
     clocks = {}
     for name, method in {**METHODS, "fedavg": "fedavg"}.items():
         simulation = finished(simulate(algorithm=method, cohort=6, stop={"rounds": 1}, partition="iid"))
-        clocks[name] = simulation.clock.now_s
-        batches = -(-int(simulation.examples.max()) // 32)
-    public = len(simulate(algorithm=METHODS["kd"]).plan.room.public) // 32
+        clocks[name] = simulation.state.clients.now_s
+        batches = -(-int(simulation.backend.examples(simulation.state).max()) // 32)
+    public = len(simulate(algorithm=METHODS["kd"]).config.server_context.public) // 32
     want = {"feddf": 3, "fedbio": 3, "fedavg": 3, "agg": 4, "kd": 4}
     assert clocks == pytest.approx({k: v * batches + (4 * public if k == "kd" else 0) for k, v in want.items()})
 
@@ -232,15 +233,17 @@ def test_client_work_takes_virtual_time_and_server_work_none():
 def test_own_models_are_examined_each_by_itself():
     """No row of a common model, although there is a common test set; who was never asked still has the initial model."""
     simulation = simulate(algorithm=METHODS["kd"], split={"test": "global", "server": 0.1}, stop={"rounds": 2})
-    rows = []
-    simulation._write = lambda table, columns: rows.append(columns) if table == "evaluations" else None
+    rows = Rows()
+    simulation.write_to(rows)  # type: ignore[arg-type]
     finished(simulation)
-    assert [set(found["scope"]) for found in rows] == [{"mean", "client"}] * 2
+    assert [set(found["scope"]) for found in rows.tables["evaluations"]] == [{"mean", "client"}] * 2
     moved = [
-        client for client in range(6) if not torch.equal(everything(simulation)[f"{client}: x"], simulation.server.model.x)
+        client
+        for client in range(6)
+        if not torch.equal(everything(simulation)[f"{client}: x"], simulation.state.server.model.x)
     ]
     assert 3 <= len(moved) <= 6
-    assert simulation.score > 0.3
+    assert simulation.state.score > 0.3
 
 
 def test_a_client_whose_update_is_rejected_keeps_its_model():
@@ -272,5 +275,5 @@ def test_fedbio_weighs_down_who_learned_wrong_labels():
     for client in (1, 4):
         mine = slice(int(data.offsets[client]), int(data.offsets[client + 1]))
         labels[mine] = (labels[mine] + 1) % 10
-    psi = finished(simulation).server.extra["psi"]
+    psi = finished(simulation).state.server.extra["psi"]
     assert sorted(psi.argsort()[:2].tolist()) == [1, 4]

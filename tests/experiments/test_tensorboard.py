@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import motley
-from motley.rounds.config import Round
+from motley.rounds.config import RoundSummary
 
 KEYS: dict[str, Any] = {
     "population": 6,
@@ -48,7 +48,7 @@ def test_each_round_is_a_point(tmp_path: Path) -> None:
 
 
 def test_a_run_that_goes_on_writes_each_round_once(tmp_path: Path) -> None:
-    def stop(done: Round) -> None:
+    def stop(done: RoundSummary) -> None:
         if done.round == 2:
             raise KeyboardInterrupt
 

@@ -34,7 +34,7 @@ def _experiment(**keys: Any) -> Experiment:
 
 
 def _shipping(**keys: Any) -> UploadConfig:
-    return build(_experiment(**keys)).plan.upload_config
+    return build(_experiment(**keys)).config.upload_config
 
 
 def test_what_is_built_is_what_was_asked_for() -> None:
@@ -129,7 +129,7 @@ def test_every_method_that_uploads_a_whole_update_can_be_compressed(algorithm: s
     simulation = build(_experiment(algorithm=algorithm, feedback="fixed", weights="uniform"))
     while not simulation.done:
         assert simulation.step().accepted == 2
-    assert all("sent.e" in memory for memory in simulation.memories.values())
+    assert all("sent.e" in memory for memory in simulation.state.clients.client_states.values())
 
 
 @pytest.mark.parametrize("method", ["fedavgm", "fedadam", "fedyogi", "fedadagrad"])
@@ -137,4 +137,4 @@ def test_ef21_goes_with_every_server_that_takes_the_mean(method: str) -> None:
     simulation = build(_experiment(algorithm=method, feedback="ef21", weights="uniform"))
     while not simulation.done:
         simulation.step()
-    assert simulation.press.mean is not None
+    assert simulation.state.mean_vector is not None

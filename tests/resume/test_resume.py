@@ -18,6 +18,7 @@ from motley.results.writer import Writer
 from motley.rounds.checkpoint import Checkpoints
 from motley.rounds.client_state import DiskClientStates
 from motley.rounds.loop import RoundLoop
+from motley.rounds.simulated import SimulatedBackend
 from tests.resume.conftest import assert_same, make
 
 
@@ -44,7 +45,7 @@ def _crash_after(calls: int, method: Callable[..., Any], before: bool) -> Callab
 POINTS = [
     pytest.param(RoundLoop, "step", 1, True, id="before anything"),
     pytest.param(Writer, "flush", 2, False, id="before the first checkpoint"),
-    pytest.param(RoundLoop, "_update", 6, False, id="server stepped, nothing written"),
+    pytest.param(SimulatedBackend, "commit", 6, False, id="server stepped, nothing written"),
     pytest.param(Writer, "flush", 6, True, id="row lost"),
     pytest.param(Checkpoints, "save", 1, True, id="checkpoint lost"),
     pytest.param(Checkpoints, "save", 2, False, id="just after a checkpoint"),

@@ -24,6 +24,7 @@ from motley.experiments.run import run
 from motley.rounds import client_state as module
 from motley.rounds.checkpoint import KEPT
 from motley.rounds.client_state import ClientStates, DiskClientStates, free_memory, open_client_states
+from tests.rounds.going_on import going_on
 
 FIRST = {"c": torch.zeros(3), "count": torch.tensor(0), "seen": torch.zeros((0, 2), dtype=torch.bool)}
 
@@ -247,8 +248,11 @@ def test_nobody_reads_the_disk_to_measure_what_does_not_depend_on_it(tmp_path: P
 
     read.clear()
     algorithm = dataclasses.replace(simulation.algorithm, correction=Own())
-    simulation.algorithm = algorithm
-    assert simulation._starts(np.arange(12))
+    setting = dataclasses.replace(simulation.setting, algorithm=algorithm)
+    simulation = going_on(simulation, config={"setting": setting})
+    simulation.backend.probe(
+        simulation.state, np.arange(12), {"loss": None}, algorithm.correction.download(simulation.state.server)
+    )
     assert len(read) >= 4
 
 

@@ -15,7 +15,7 @@ from motley.experiments.build import build
 from motley.experiments.config import Experiment
 from motley.experiments.run import run
 from motley.rounds.data_drift import DriftView
-from motley.rounds.evaluation import examine
+from motley.rounds.evaluation import evaluate
 from motley.rounds.loop import RoundLoop
 from motley.tasks.base import Federation, Task
 from motley.tasks.flat import initial
@@ -48,9 +48,9 @@ def simulated(task, rounds=20, **keys):
 
 def touched(simulation):
     """Samples whose weights the next round changes."""
-    before = simulation.server.model.x.clone()
+    before = simulation.state.server.model.x.clone()
     simulation.step()
-    moved = (simulation.server.model.x - before).view(2, -1).abs().sum(0)
+    moved = (simulation.state.server.model.x - before).view(2, -1).abs().sum(0)
     return np.flatnonzero(moved.numpy())
 
 
@@ -85,9 +85,9 @@ def test_labels_are_called_otherwise_from_the_start_on():
     simulation = simulated(one_hot(), drift={"name": "swap", "start": 3, "share": 1.0}, local={"batch_size": 8, "steps": 1})
     ups = []
     for _ in range(4):
-        before = simulation.server.model.x.clone()
+        before = simulation.state.server.model.x.clone()
         simulation.step()
-        ups.append((simulation.server.model.x - before).view(2, -1).argmax(0))
+        ups.append((simulation.state.server.model.x - before).view(2, -1).argmax(0))
     labels = simulation.federation.y
     assert [torch.equal(up, labels) for up in ups] == [True, True, False, False]
     assert [torch.equal(up, 1 - labels) for up in ups] == [False, False, True, True]
@@ -108,13 +108,13 @@ def test_a_late_update_was_trained_on_what_was_seen_when_it_was_sent_out():
     simulation = simulated(one_hot(3), drift=WINDOW, **keys)
     rings, ages = list(simulation.federation.train), []
     for _ in range(20):
-        flights = simulation.flights
+        flights = simulation.state.clients.in_flight
         sent = dict(zip(flights.timelines.client.tolist(), flights.columns["round"].tolist(), strict=True))
         seen = touched(simulation)
         client = int(seen[0]) // 8
         if client in sent:
             assert sorted(rings[client][(sent[client] + np.arange(4)) % 8].tolist()) == seen.tolist()
-            ages.append(simulation.round - sent[client])
+            ages.append(simulation.state.round - sent[client])
     assert len(ages) > 10
     assert max(ages) > 1
 
@@ -123,8 +123,8 @@ def test_nothing_drifts():
     task = one_hot()
     simulation = simulated(task)
     assert simulation.federation is task.federation
-    assert simulation.tides.at(np.arange(1), 3, 4.0) is None
-    assert simulation.tides.names(np.arange(1), 3, 4.0) is None
+    assert simulation.backend.drift.at(np.arange(1), 3, 4.0) is None
+    assert simulation.backend.drift.class_names(np.arange(1), 3, 4.0) is None
     assert DriftView(Drift(), Key(0), task.federation).at(np.arange(1), 1, 0.0) is None
 
 
@@ -155,7 +155,7 @@ def trained(engine, drift, algorithm):
     while not simulation.done:
         simulation.step()
     simulation.engine.close()
-    return simulation.server.model.x
+    return simulation.state.server.model.x
 
 
 @pytest.mark.parametrize("engine", ["batched", "vmap", "threads"])
@@ -172,7 +172,7 @@ def test_a_measure_is_of_what_is_seen(drift):
     """By hand: the mean loss over the window, labels (noisy ones, as the client has them) by the names of the round."""
     simulation = build(digits(drift=DRIFTS[drift]))
     data, ids = simulation.federation, np.array([7, 2, 4])
-    data_view = simulation.tides.at(ids, 4, 0.0)
+    data_view = simulation.backend.drift.at(ids, 4, 0.0)
     state = initial(simulation.setting.task.model, Key(1), torch.float64)
     sent = {"x": state.x, "buffers": state.buffers, "counters": state.counters}
     found = simulation.engine.measure(ids, sent, {}, {"loss": None, "val_loss": None, "grad_norm": None}, Key(0), data_view)
@@ -223,14 +223,14 @@ def test_the_examiner_calls_classes_as_clients_do():
     model = initial(task.model, Key(3), torch.float64)
     hits = model.x.view(2, -1).argmax(0) == task.federation.y
     each = np.array([hits[torch.from_numpy(rows)].double().mean() for rows in task.federation.test])
-    found = examine(simulation.engine, model, task.federation, True, names=names)
+    found = evaluate(simulation.engine, model, task.federation, True, class_names=names)
     assert found["accuracy"][1:] == pytest.approx(np.where([False, False, True, False], 1 - each, each))
     common = Federation(**{**{k: v for k, v in vars(task.federation).items() if k != "seen"}, "global_test": np.arange(32)})
-    found = examine(simulation.engine, model, common, True, names=names)
+    found = evaluate(simulation.engine, model, common, True, class_names=names)
     share = hits.double().mean().item()
     assert found["scope"][0] == "global"
     assert found["accuracy"][0] == pytest.approx(0.75 * share + 0.25 * (1 - share))
-    plain = examine(simulation.engine, model, common, True)
+    plain = evaluate(simulation.engine, model, common, True)
     assert plain["accuracy"][0] == share
 
 
@@ -240,9 +240,9 @@ def test_a_common_test_set_is_weighed_by_class_for_each_client():
     simulation.step()
     data = simulation.federation
     names = np.stack([np.arange(10), np.roll(np.arange(10), 1)])[np.arange(10) % 2]
-    found = examine(simulation.engine, simulation.server.model, data, True, names=names)
-    plain = examine(simulation.engine, simulation.server.model, data, True)
-    turned = examine(simulation.engine, simulation.server.model, data, True, names=names[np.ones(10, int)])
+    found = evaluate(simulation.engine, simulation.state.server.model, data, True, class_names=names)
+    plain = evaluate(simulation.engine, simulation.state.server.model, data, True)
+    turned = evaluate(simulation.engine, simulation.state.server.model, data, True, class_names=names[np.ones(10, int)])
     wanted = np.where(np.arange(10) % 2, turned["accuracy"][2:], plain["accuracy"][2:])
     assert found["accuracy"][2:] == pytest.approx(wanted)
     assert found["accuracy"][0] == pytest.approx((plain["accuracy"][0] + turned["accuracy"][0]) / 2)
@@ -253,7 +253,7 @@ def test_accuracy_falls_when_the_meanings_change_and_comes_back():
     scores = []
     while not simulation.done:
         simulation.step()
-        scores.append(simulation.score)
+        scores.append(simulation.state.score)
     assert scores[13] > 0.7
     assert min(scores[14:17]) < 0.5
     assert scores[-1] > min(scores[14:17]) + 0.2
@@ -297,5 +297,5 @@ def test_a_share_that_swaps_nothing_is_named():
 
 
 def test_kinds():
-    assert simulated(one_hot(), drift=WINDOW).tides.drift == WindowDrift(0.5, 8, common=True)
-    assert simulated(one_hot(), drift={"name": "swap", "start": 2, "share": 1}).tides.drift == SwapDrift(2.0, share=1.0)
+    assert simulated(one_hot(), drift=WINDOW).backend.drift.drift == WindowDrift(0.5, 8, common=True)
+    assert simulated(one_hot(), drift={"name": "swap", "start": 2, "share": 1}).backend.drift.drift == SwapDrift(2.0, share=1.0)

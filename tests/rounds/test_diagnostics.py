@@ -18,6 +18,7 @@ from motley.experiments.build import build
 from motley.experiments.config import Experiment
 from motley.rounds import diagnostics
 from motley.rounds.loop import RoundLoop
+from motley.rounds.simulated import simulation as simulation_of
 from motley.selectors.base import SelectionRule, Selector
 from motley.tasks import from_clients, own_task
 from motley.tasks.base import ModelState
@@ -72,10 +73,10 @@ def _digits(**keys: Any) -> Experiment:
 def _from_zero(experiment: Experiment, rule: SelectionRule[Any] | None = None, **changes: Any) -> tuple[RoundLoop, Rows]:
     """The simulation with the model 0 at first, and some of its plan exchanged."""
     made, rows = build(experiment), Rows()
-    model = made.server.model
+    model = made.state.server.model
     zero = ModelState(torch.zeros_like(model.x), model.buffers, model.counters)
-    plan = dataclasses.replace(made.plan, **changes)
-    return RoundLoop(plan, made.engine, made.selector if rule is None else Selector(rule), zero, rows), rows  # type: ignore[arg-type]
+    plan = dataclasses.replace(made.config, **changes)
+    return simulation_of(plan, made.engine, made.state.selector if rule is None else Selector(rule), zero, rows), rows  # type: ignore[arg-type]
 
 
 def _ended(experiment: Experiment) -> tuple[RoundLoop, Rows]:
@@ -223,7 +224,7 @@ def test_a_resumed_run_notes_the_same() -> None:
         first, second = build(_digits(), writer=rows), build(_digits(), writer=rows)  # type: ignore[arg-type]
         for _ in range(stop):
             first.step()
-        second.restore(first.save())
+        second.state.restore(first.state.save())
         while not second.done:
             second.step()
         assert rows.notes == whole
@@ -242,9 +243,9 @@ def test_the_run_does_not_notice(keys: dict[str, Any]) -> None:
     """Model, memories, traffic, time, choices and every table are the same to the last bit, but for the column of notes."""
     with_it, one = _ended(_digits(**keys))
     without, other = _ended(_digits(**keys, evaluate={"every": 2}))
-    saved, same = with_it.save(), without.save()
+    saved, same = with_it.state.save(), without.state.save()
     assert repr(saved) == repr(same)
-    assert torch.equal(with_it.server.model.x, without.server.model.x)
+    assert torch.equal(with_it.state.server.model.x, without.state.server.model.x)
     assert one.tables.keys() == other.tables.keys()
     for table in one.tables:
         for a, b in zip(one.tables[table], other.tables[table], strict=True):
@@ -288,7 +289,7 @@ def _sent(quarters: tuple[int, ...], **keys: Any) -> dict[str, float]:
         "budget": {"name": "constant", "average": 0.5},
     }
     experiment = _parabolas(**{**common, **keys})
-    upload_config = dataclasses.replace(build(experiment).plan.upload_config, allocator=Uneven(quarters))
+    upload_config = dataclasses.replace(build(experiment).config.upload_config, allocator=Uneven(quarters))
     simulation, rows = _from_zero(experiment, upload_config=upload_config)
     simulation.step()
     return rows.notes[0]

@@ -20,6 +20,7 @@ from motley.experiments.build import build
 from motley.experiments.config import Experiment
 from motley.rounds.checkpoint import Checkpoints
 from motley.rounds.loop import RoundLoop
+from motley.rounds.simulated import simulation as simulation_of
 from motley.rounds.stop import Stop, Target
 from motley.selectors.base import SelectionRule, Selector
 from motley.tasks.base import ModelState
@@ -84,8 +85,8 @@ def test_traffic_is_conserved() -> None:
     while not simulation.done:
         simulation.step()
     parts = ("down_bits", "up_bits", "probe_down_bits", "probe_up_bits")
-    enrolled = simulation.channel.ledger.total("enrol")
-    assert sum(row[part] for row in rows.tables["rounds"] for part in parts) + enrolled == simulation.channel.ledger.total_bits
+    enrolled = simulation.state.ledger.total("enrol")
+    assert sum(row[part] for row in rows.tables["rounds"] for part in parts) + enrolled == simulation.state.ledger.total_bits
     for row, clients in zip(rows.tables["rounds"], rows.tables["clients"], strict=True):
         assert clients["bits_up"].sum() == row["up_bits"]
         assert clients["bits_down"].sum() == row["down_bits"]
@@ -118,8 +119,10 @@ class Counting(Correction):
 
 
 def _with(simulation: RoundLoop, **changes: Any) -> RoundLoop:
-    plan = dataclasses.replace(simulation.plan, **changes)
-    return RoundLoop(plan, simulation.engine, simulation.selector, simulation.server.model, simulation.writer)
+    """A run that has not begun, under another configuration; the engine is made anew where the setting is another."""
+    config = dataclasses.replace(simulation.config, **changes)
+    engine = simulation.engine if config.setting is simulation.setting else type(simulation.engine)(config.setting)
+    return simulation_of(config, engine, simulation.state.selector, simulation.state.server.model, simulation.writer)
 
 
 def test_updates_of_old_versions_start_from_the_model_they_received() -> None:
@@ -127,10 +130,10 @@ def test_updates_of_old_versions_start_from_the_model_they_received() -> None:
     upload is y(old x) - old x: with lr .1 and n steps from x the update is (1 - .9^n)(m - x) for the x it received."""
     rows = Rows()
     simulation = _with(build(_experiment(cohort=2, weights="uniform", stop={"rounds": 6}), writer=rows), synchrony=TwoAtOnce())
-    models, minima = [simulation.server.model.x], None
+    models, minima = [simulation.state.server.model.x], None
     for _ in range(4):
         simulation.step()
-        models.append(simulation.server.model.x)
+        models.append(simulation.state.server.model.x)
     data = simulation.federation
     for at, clients in enumerate(rows.tables["clients"]):
         assert len(clients["client"]) == 1
@@ -174,9 +177,9 @@ def test_a_step_tells_of_all_that_was_sent_out_since_the_last() -> None:
     simulation = _with(build(experiment, writer=rows), synchrony=Buffer())
     while not simulation.done:
         simulation.step()
-    table, ledger = rows.tables["rounds"], simulation.channel.ledger
-    assert simulation.round > simulation.version
-    assert sum(row["selected"] for row in table) == simulation.dispatch
+    table, ledger = rows.tables["rounds"], simulation.state.ledger
+    assert simulation.state.round > simulation.state.version
+    assert sum(row["selected"] for row in table) == simulation.state.dispatch
     for kind, direction, column in (
         ("model", "down", "down_bits"),
         ("probe", "up", "probe_up_bits"),
@@ -202,27 +205,25 @@ def test_rows_are_written_in_the_round_that_made_them_so_that_a_resumed_run_can_
 def test_asynchronous_runs_and_client_memories_survive_a_save_between_two_steps() -> None:
     def fresh() -> RoundLoop:
         simulation = build(_experiment(cohort=2, stop={"rounds": 9}))
-        algorithm = dataclasses.replace(simulation.plan.setting.algorithm, correction=Counting())
-        setting = dataclasses.replace(simulation.plan.setting, algorithm=algorithm)
-        changed = _with(simulation, synchrony=TwoAtOnce(), setting=setting)
-        changed.engine = type(simulation.engine)(setting)
-        return changed
+        algorithm = dataclasses.replace(simulation.config.setting.algorithm, correction=Counting())
+        setting = dataclasses.replace(simulation.config.setting, algorithm=algorithm)
+        return _with(simulation, synchrony=TwoAtOnce(), setting=setting)
 
     whole, first, second = fresh(), fresh(), fresh()
     for simulation, steps in ((whole, 7), (first, 4)):
         for _ in range(steps):
             simulation.step()
-    saved = codec.decode(codec.encode(first.save()))
-    second.restore(saved)
-    assert len(second.flights) > 0
+    saved = codec.decode(codec.encode(first.state.save()))
+    second.state.restore(saved)
+    assert len(second.state.clients.in_flight) > 0
     for _ in range(3):
         second.step()
-    assert torch.equal(whole.server.model.x, second.server.model.x)
-    assert {k: v["rounds"].item() for k, v in whole.memories.items()} == {
-        k: v["rounds"].item() for k, v in second.memories.items()
+    assert torch.equal(whole.state.server.model.x, second.state.server.model.x)
+    assert {k: v["rounds"].item() for k, v in whole.state.clients.client_states.items()} == {
+        k: v["rounds"].item() for k, v in second.state.clients.client_states.items()
     }
-    assert sum(v["rounds"].item() for v in whole.memories.values()) >= 7  # one for every accepted update
-    assert whole.clock.now_s == second.clock.now_s
+    assert sum(v["rounds"].item() for v in whole.state.clients.client_states.values()) >= 7  # one for every accepted update
+    assert whole.state.clients.now_s == second.state.clients.now_s
 
 
 @dataclasses.dataclass(frozen=True)
@@ -235,7 +236,7 @@ def test_a_dropped_client_teaches_nothing_costs_its_download_and_keeps_its_memor
     """Client 1 leaves after half of its 4 steps, at .5 + .5 s; nothing of it is folded and no upload is billed."""
     rows = Rows()
     simulation = build(_experiment(), writer=rows)
-    world = dataclasses.replace(simulation.plan.world, failures=ClientOneLeaves())
+    world = dataclasses.replace(simulation.config.world, failures=ClientOneLeaves())
     simulation = _with(simulation, world=world)
     done = simulation.step()
     clients = rows.tables["clients"][0]
@@ -247,7 +248,7 @@ def test_a_dropped_client_teaches_nothing_costs_its_download_and_keeps_its_memor
     assert rows.tables["rounds"][0]["down_bits"] == 96_000
     both = _with(build(_experiment(), writer=Rows()), cohort=3)
     both.step()
-    assert not torch.equal(both.server.model.x, simulation.server.model.x)
+    assert not torch.equal(both.state.server.model.x, simulation.state.server.model.x)
 
 
 def test_per_client_figures_and_their_mean() -> None:
@@ -256,12 +257,12 @@ def test_per_client_figures_and_their_mean() -> None:
     simulation = build(_experiment(), writer=rows)
     simulation.step()
     last = rows.tables["evaluations"][-1]
-    x, data = simulation.server.model.x, simulation.federation
+    x, data = simulation.state.server.model.x, simulation.federation
     own = [0.5 * (x - data.y[int(data.test[k][0])]).square().sum().item() for k in range(3)]
     assert last["scope"] == ["mean", "client", "client", "client"]
     assert last["loss"][1:].tolist() == pytest.approx(own, rel=1e-12)
     assert last["loss"][0] == pytest.approx(np.mean(own), rel=1e-12)
-    assert simulation.score == last["loss"][0]
+    assert simulation.state.score == last["loss"][0]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -288,17 +289,16 @@ def test_a_client_is_examined_on_the_model_it_starts_from(test: str) -> None:
     keys = {"task": {"name": "tabular"}, "split": {"test": test}, "partition": {"name": "dirichlet", "alpha": 0.3}}
     rows = Rows()
     simulation = build(_experiment(population=4, local={"batch_size": 32}, **keys), writer=rows)
-    algorithm = dataclasses.replace(simulation.plan.setting.algorithm, correction=OwnBias())
-    setting = dataclasses.replace(simulation.plan.setting, algorithm=algorithm)
-    simulation.engine = type(simulation.engine)(setting)
+    algorithm = dataclasses.replace(simulation.config.setting.algorithm, correction=OwnBias())
+    setting = dataclasses.replace(simulation.config.setting, algorithm=algorithm)
     simulation = _with(simulation, setting=setting)
     simulation.step()
     data, last = simulation.federation, rows.tables["evaluations"][-1]
     found = [loss for loss, scope in zip(last["loss"], last["scope"], strict=True) if scope == "client"]
-    download = algorithm.correction.download(simulation.server)
+    download = algorithm.correction.download(simulation.state.server)
     assert len(found) == 4
     for k in range(4):
-        own = algorithm.correction.start(download, simulation.memories.of([k])[k])
+        own = algorithm.correction.start(download, simulation.state.clients.client_states.of([k])[k])
         where = data.test[k] if test == "client" else data.global_test
         loss, _ = simulation.engine.evaluate(own, where)
         labels = data.y[torch.from_numpy(where)].numpy()
@@ -316,14 +316,14 @@ def test_figures_by_class_mix_under_a_common_test_set() -> None:
     simulation = build(_experiment(**keys), writer=rows)
     simulation.step()
     data, last = simulation.federation, rows.tables["evaluations"][-1]
-    _, hit = simulation.engine.evaluate(simulation.server.model, data.global_test)
+    _, hit = simulation.engine.evaluate(simulation.state.server.model, data.global_test)
     labels = data.y[torch.from_numpy(data.global_test)].numpy()
     of_class = np.array([hit[labels == c].mean() for c in range(10)])
     for k in range(8):
         share = np.bincount(data.y[torch.from_numpy(data.train[k])].numpy(), minlength=10) / len(data.train[k])
         assert last["accuracy"][2 + k] == pytest.approx(share @ of_class, rel=1e-12)
     assert last["scope"][:2] == ["global", "mean"]
-    assert simulation.score == last["accuracy"][0] == pytest.approx(hit.mean())
+    assert simulation.state.score == last["accuracy"][0] == pytest.approx(hit.mean())
 
 
 def test_stop_limits() -> None:
@@ -356,9 +356,9 @@ def test_learning_rates_follow_the_server_steps_not_the_calls_of_select() -> Non
     simulation = _with(simulation, synchrony=Buffer())
     for _ in range(4):
         simulation.step()
-        flights = simulation.flights
+        flights = simulation.state.clients.in_flight
         assert flights.columns["lr"] == pytest.approx(0.1 * (1 - (flights.timelines.version + 1) / 6))
-    assert simulation.round > 4
+    assert simulation.state.round > 4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -421,12 +421,12 @@ def test_everything_a_cohort_can_say_is_done() -> None:
     and the server adds 0, .25 and .5 of that, undivided."""
     rows = Rows()
     simulation = build(_experiment(stop={"rounds": 2}), writer=rows)
-    plan = dataclasses.replace(simulation.plan, weights="selector")
-    simulation = RoundLoop(plan, simulation.engine, Selector(Everything()), simulation.server.model, rows)
-    x, data = simulation.server.model.x.clone(), simulation.federation
+    plan = dataclasses.replace(simulation.config, weights="selector")
+    simulation = simulation_of(plan, simulation.engine, Selector(Everything()), simulation.state.server.model, rows)
+    x, data = simulation.state.server.model.x.clone(), simulation.federation
     simulation.step()
-    assert torch.equal(simulation.server.model.x, x)
-    assert simulation.selector.state == 3
+    assert torch.equal(simulation.state.server.model.x, x)
+    assert simulation.state.selector.state == 3
     assert rows.tables["clients"][0]["outcome"] == ["rehearsed"] * 3
     assert rows.tables["rounds"][0]["up_bits"] == 3 * UP
     simulation.step()
@@ -434,7 +434,7 @@ def test_everything_a_cohort_can_say_is_done() -> None:
     for k, (rate, steps, weight) in enumerate([(0.1, 1, 0.0), (0.2, 2, 0.25), (0.1, 20, 0.5)]):
         minimum = data.y[torch.from_numpy(data.train[k])][0]
         moved += weight * (1 - (1 - rate) ** steps) * (minimum - x)
-    torch.testing.assert_close(simulation.server.model.x - x, moved, rtol=1e-12, atol=1e-14)
+    torch.testing.assert_close(simulation.state.server.model.x - x, moved, rtol=1e-12, atol=1e-14)
     assert rows.tables["rounds"][1]["notes"] == '{"round": 2.0}'
     assert rows.tables["clients"][1]["local_steps"].tolist() == [1, 2, 20]
 
@@ -460,7 +460,7 @@ def test_a_probed_vector_is_billed_by_its_length(monkeypatch: pytest.MonkeyPatch
     """Three clients each send a signal of 64 numbers: 3 x 64 x 32 bits."""
     rows = Rows()
     simulation = build(_experiment(), writer=rows)
-    simulation.selector = Selector(AsksForLosses())
+    simulation.state.selector = Selector(AsksForLosses())
     monkeypatch.setattr(simulation.engine, "measure", lambda ids, *_: {"loss": np.zeros((len(ids), 64))})
     simulation.step()
     assert rows.tables["rounds"][0]["probe_up_bits"] == 3 * 64 * 32

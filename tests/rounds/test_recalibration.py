@@ -30,9 +30,9 @@ def test_the_chain_by_plain_torch():
     rows = Rows()
     simulation = simulate(rows, recalibrate={"batches": 12})
     setting = simulation.setting
-    before = simulation.server.model
+    before = simulation.state.server.model
     simulation.step()
-    after = simulation.server.model
+    after = simulation.state.server.model
     clients = rows.tables["clients"][0]
     order = np.asarray(clients["client"])[np.argsort(clients["dispatch"])][:3]
     module = copy.deepcopy(setting.task.model()).double()
@@ -62,9 +62,9 @@ def test_the_chain_by_plain_torch():
 def test_weights_of_a_round_do_not_depend_on_it_and_uploads_leave_statistics_out():
     plain, made = simulate(), simulate(recalibrate={"batches": 5})
     plain.step(), made.step()
-    assert torch.equal(plain.server.model.x, made.server.model.x)
-    assert not torch.equal(plain.server.model.buffers, made.server.model.buffers)
-    n, counters = len(plain.server.model.buffers), len(plain.server.model.counters)
+    assert torch.equal(plain.state.server.model.x, made.state.server.model.x)
+    assert not torch.equal(plain.state.server.model.buffers, made.state.server.model.buffers)
+    n, counters = len(plain.state.server.model.buffers), len(plain.state.server.model.counters)
     heads = 8 * (1 + 7 + 38 + 1 + 8 + 38)
     assert plain.channel.upload_bits - made.channel.upload_bits == heads + 32 * n + 64 * counters
 
@@ -75,11 +75,11 @@ def test_its_bits_and_its_seconds():
     rows = Rows()
     simulation = simulate(rows, recalibrate={"batches": 5})
     alone = simulate()
-    model = simulation.server.model
+    model = simulation.state.server.model
     down = 32 * (len(model.x) + len(model.buffers)) + 64 * len(model.counters)
     up = 32 * len(model.buffers) + 64 * len(model.counters)
     end = simulation.step().time_s
-    ledger = simulation.channel.ledger
+    ledger = simulation.state.ledger
     assert (ledger.total("recalibrate", "down"), ledger.total("recalibrate", "up")) == (down, up)
     sent = simulation.channel.upload_bits
     whole = alone.step().time_s - (alone.channel.upload_bits - sent) / 1e6

@@ -17,8 +17,10 @@ from motley.experiments.build import build
 from motley.experiments.checks import check_selector
 from motley.experiments.config import Experiment
 from motley.rounds.loop import RoundLoop
+from motley.rounds.simulated import simulation as simulation_of
 from motley.selectors.base import SelectionRule, Selector
 from motley.world.base import Failures
+from tests.rounds.going_on import going_on
 
 from .test_loop import Rows
 
@@ -73,7 +75,7 @@ def _watched(rule: Curious, **keys: Any) -> tuple[RoundLoop, list[tuple[int, Rep
     """A simulation under this rule, what its selector observes, and its rows."""
     plain, rows, seen = build(_experiment(**keys)), Rows(), []
     selector = Selector(rule)
-    simulation = RoundLoop(plain.plan, plain.engine, selector, plain.server.model, rows)  # type: ignore[arg-type]
+    simulation = simulation_of(plain.config, plain.engine, selector, plain.state.server.model, rows)  # type: ignore[arg-type]
     take = selector.observe
 
     def observe(round: int, reports: Reports) -> None:
@@ -85,7 +87,7 @@ def _watched(rule: Curious, **keys: Any) -> tuple[RoundLoop, list[tuple[int, Rep
 
 
 def _w(simulation: RoundLoop) -> float:
-    return float(simulation.server.model.x[0])
+    return float(simulation.state.server.model.x[0])
 
 
 def test_everything_probed_on_parabolas() -> None:
@@ -183,7 +185,7 @@ def test_at_enrolment_everybody_has_the_initial_last_layer_and_it_takes_no_room(
     told = seen[0][1].signal("last_layer")
     assert told.tolist() == [[w]] * 3
     assert told.strides[0] == 0
-    assert simulation.channel.ledger.total("enrol") == 3 * 32  # the numbers of samples only
+    assert simulation.state.ledger.total("enrol") == 3 * 32  # the numbers of samples only
 
 
 def test_the_cosine_is_to_the_consensus_of_the_rounds_before() -> None:
@@ -193,7 +195,7 @@ def test_the_cosine_is_to_the_consensus_of_the_rounds_before() -> None:
     minima = np.array([[3.0, 0.0], [0.0, 3.0], [-2.0, 1.0]])
     consensus = None
     for _ in range(3):
-        w = simulation.server.model.x.numpy().copy()
+        w = simulation.state.server.model.x.numpy().copy()
         simulation.step()
         updates = LR * (minima - w)  # one sample, one step
         found = seen[-1][1].signal("cosine")
@@ -211,8 +213,8 @@ def test_a_rehearsal_measures_twice_and_leaves_everything_as_it_was() -> None:
     comes as a second probe, after the first and before the reports."""
     simulation, seen, rows = _watched(Curious(probed=("loss",), reported=("cosine",), rehearses=(2,)))
     simulation.step()
-    w, before, spent = _w(simulation), len(seen), simulation.clock.now_s
-    consensus = simulation.decoded.consensus.clone()  # type: ignore[union-attr]
+    w, before, spent = _w(simulation), len(seen), simulation.state.clients.now_s
+    consensus = simulation.state.consensus.clone()  # type: ignore[union-attr]
     simulation.step()
     (first, second, last) = seen[before:]
     assert [entry[0] for entry in (first, second, last)] == [2, 2, 2]
@@ -225,7 +227,7 @@ def test_a_rehearsal_measures_twice_and_leaves_everything_as_it_was() -> None:
     assert np.isnan(second[1].version).all()
     assert first[1].version.tolist() == [1.0] * 3
     assert _w(simulation) == w
-    assert torch.equal(simulation.decoded.consensus, consensus)  # type: ignore[arg-type]
+    assert torch.equal(simulation.state.consensus, consensus)  # type: ignore[arg-type]
     # both probes: 3 models down, 3 numbers up, 1 + 8/3 * .25 + 2 s; the cohort holds the model of the first: 2 s and the upload
     row = rows.tables["rounds"][1]
     assert (row["probed"], row["probe_down_bits"], row["probe_up_bits"]) == (6, 2 * 96, 2 * 96)
@@ -238,9 +240,7 @@ def test_a_rehearsal_measures_twice_and_leaves_everything_as_it_was() -> None:
 
 def test_a_rehearsal_of_nobody_is_not_measured() -> None:
     simulation, seen, _ = _watched(Curious(probed=("loss",), rehearses=(1,)), failures={"name": "none"})
-    simulation.plan = dataclasses.replace(  # type: ignore[misc]
-        simulation.plan, world=dataclasses.replace(simulation.plan.world, failures=_Gone())
-    )
+    simulation = going_on(simulation, failures=_Gone())
     simulation.step()
     assert [set(reports.outcome.tolist()) for _, reports in seen[1:]] == [{Outcome.PROBED}, {Outcome.DROPPED}]
 
@@ -263,15 +263,15 @@ def test_going_on_from_a_checkpoint_is_the_same_to_the_last_bit() -> None:
     for _ in range(2):
         whole.step()
         other.step()
-    saved = codec.decode(codec.encode(other.save()))
+    saved = codec.decode(codec.encode(other.state.save()))
     cut = len(again)
     resumed, later, _ = _watched(rule, task=task)
-    resumed.restore(saved)
-    resumed.selector.observe = lambda *what: later.append(what)  # type: ignore[method-assign]
+    resumed.state.restore(saved)
+    resumed.state.selector.observe = lambda *what: later.append(what)  # type: ignore[method-assign]
     for _ in range(2):
         whole.step()
         resumed.step()
-    assert torch.equal(whole.server.model.x, resumed.server.model.x)
+    assert torch.equal(whole.state.server.model.x, resumed.state.server.model.x)
     assert len(seen[cut:]) == len(later)
     for (_, a), (_, b) in zip(seen[cut:], later, strict=True):
         assert a.signals.keys() == b.signals.keys()
@@ -289,7 +289,7 @@ def test_every_signal_there_is_reaches_a_rule_on_every_engine(engine: str) -> No
         "engine": engine, "local": {"batch_size": 10, "optimizer": {"name": "sgd", "lr": 0.01}, "max_steps": 5},
     }  # fmt: skip
     simulation, seen, _ = _watched(Curious(**told, batches=2), **keys)
-    check_selector(_experiment(**keys), simulation.selector, "uniform", simulation.federation, frozenset({"delta"}))
+    check_selector(_experiment(**keys), simulation.state.selector, "uniform", simulation.federation, frozenset({"delta"}))
     simulation.step()
     simulation.step()
     whole = {when: next(r for _, r in reversed(seen) if r.outcome[0] == kind) for when, kind in

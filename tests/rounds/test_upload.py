@@ -19,6 +19,8 @@ from motley.experiments.build import build
 from motley.experiments.config import Experiment
 from motley.rounds import upload as upload_module
 from motley.rounds.loop import RoundLoop
+from motley.rounds.simulated import simulation as simulation_of
+from motley.rounds.upload import ReceivedUpload
 from motley.selectors.base import SelectionRule, Selector
 from motley.tasks.base import ModelState
 from motley.timing.deadline import Deadline
@@ -27,6 +29,7 @@ from motley.transport.allocators.base import AllocationContext, Allocator, State
 from motley.transport.packet import Packet
 from motley.transport.wire import decode, encode
 from motley.world.base import Failures
+from tests.rounds.going_on import going_on
 from tests.rows import Rows
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*without a budget sends everything")
@@ -52,18 +55,16 @@ def _from_zero(
 ) -> RoundLoop:
     """The simulation with the model 0 at first, and some of its plan exchanged."""
     made = build(experiment)
-    model = made.server.model
+    model = made.state.server.model
     zero = ModelState(torch.zeros_like(model.x), model.buffers, model.counters)
-    selector = made.selector if rule is None else Selector(rule)
-    return RoundLoop(dataclasses.replace(made.plan, **changes), made.engine, selector, zero, rows)
-
-
-def _world(simulation: RoundLoop, **parts: Any) -> None:
-    simulation.plan = dataclasses.replace(simulation.plan, world=dataclasses.replace(simulation.plan.world, **parts))
+    selector = made.state.selector if rule is None else Selector(rule)
+    return simulation_of(dataclasses.replace(made.config, **changes), made.engine, selector, zero, rows)
 
 
 def _kept(simulation: RoundLoop, name: str = "e") -> dict[int, list[float]]:
-    return {client: memory[f"sent.{name}"].tolist() for client, memory in sorted(simulation.memories.items())}
+    return {
+        client: memory[f"sent.{name}"].tolist() for client, memory in sorted(simulation.state.clients.client_states.items())
+    }
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,12 +133,12 @@ def test_a_share_of_one_is_the_dense_run_bit_for_bit(algorithm: str, feedback: A
     one, two = Rows(), Rows()
     dense = build(_parabolas(**keys, compressor="identity", budget="constant"), writer=one)  # type: ignore[arg-type]
     whole = build(_parabolas(**keys, feedback=feedback, budget="constant"), writer=two)  # type: ignore[arg-type]
-    assert dense.plan.upload_config.plain
-    assert not whole.plan.upload_config.plain
+    assert dense.config.upload_config.plain
+    assert not whole.config.upload_config.plain
     while not dense.done:
         assert dense.step().time_s == whole.step().time_s
     for name in ("x", "buffers", "counters"):
-        assert torch.equal(getattr(dense.server.model, name), getattr(whole.server.model, name))
+        assert torch.equal(getattr(dense.state.server.model, name), getattr(whole.state.server.model, name))
     assert one.tables.keys() == two.tables.keys()
     for table in one.tables:
         for a, b in zip(one.tables[table], two.tables[table], strict=True):
@@ -163,7 +164,7 @@ def test_three_rounds_of_a_quarter_with_memory_by_hand() -> None:
     ]
     for x, first, second in expected:
         simulation.step()
-        assert simulation.server.model.x.tolist() == x
+        assert simulation.state.server.model.x.tolist() == x
         assert _kept(simulation) == {0: first, 1: second}
 
 
@@ -179,7 +180,7 @@ def test_all_that_arrived_and_what_waits_is_all_that_was_computed(compressor: An
     raw, sent = _spied(simulation, monkeypatch)
     for _ in range(6):
         simulation.step()
-    for client, memory in simulation.memories.items():
+    for client, memory in simulation.state.clients.client_states.items():
         sums[client] = [sum(some[client]) for some in (raw, sent)]  # type: ignore[arg-type]
         torch.testing.assert_close(sums[client][1] + memory["sent.e"], sums[client][0], rtol=1e-12, atol=1e-13)
     assert len(sums) == 4
@@ -189,20 +190,20 @@ def _spied(simulation: RoundLoop, patch: pytest.MonkeyPatch) -> tuple[dict[int, 
     """Raw updates and decoded uploads of each client, as they come."""
     raw: dict[int, list[Tensor]] = {}
     sent: dict[int, list[Tensor]] = {}
-    train, through = simulation.engine.train, simulation.press.through
+    train, uploads = simulation.engine.train, simulation.backend.uploads
 
     def trained(*args: Any) -> Iterator[TrainResult]:
         for done in train(*args):
             raw.setdefault(done.client, []).append(done.parts["delta"].value.clone())
             yield done
 
-    def arrived(*args: Any) -> Iterator[tuple[TrainResult, Any]]:
-        for done, meant in through(*args):
-            sent.setdefault(done.client, []).append(done.parts["delta"].value.clone())
-            yield done, meant
+    def arrived(*args: Any) -> Iterator[tuple[int, ReceivedUpload]]:
+        for row, upload in uploads(*args):
+            sent.setdefault(upload.result.client, []).append(upload.result.parts["delta"].value.clone())
+            yield row, upload
 
     patch.setattr(simulation.engine, "train", trained)
-    patch.setattr(simulation.press, "through", arrived)
+    patch.setattr(simulation.backend, "uploads", arrived)
     return raw, sent
 
 
@@ -213,12 +214,12 @@ def test_the_decay_follows_the_budget_of_the_round_not_the_share_of_the_client()
     x = (4, 1, 3, -1.5). Round 2: v_1 = (-4, 1, 3, -1.5) sends all but 1, keeps .91 of it."""
     experiment = _parabolas(feedback={"name": "adaptive"}, budget={"name": "constant", "average": 0.5})
     simulation = _from_zero(experiment)
-    upload_config = dataclasses.replace(simulation.plan.upload_config, allocator=Uneven())
+    upload_config = dataclasses.replace(simulation.config.upload_config, allocator=Uneven())
     simulation = _from_zero(experiment, upload_config=upload_config)
     simulation.step()
     assert _kept(simulation)[0] == pytest.approx([0.0, 2.73, 1.82, 0.91], rel=1e-15)
     assert _kept(simulation)[1] == [0.0] * 4
-    assert simulation.server.model.x.tolist() == [4.0, 1.0, 3.0, -1.5]
+    assert simulation.state.server.model.x.tolist() == [4.0, 1.0, 3.0, -1.5]
     simulation.step()
     assert _kept(simulation)[1] == pytest.approx([0.0, 0.91, 0.0, 0.0], rel=1e-15)
 
@@ -235,10 +236,10 @@ def test_budgets_follow_server_steps_where_rounds_run_ahead_of_them() -> None:
     seen = []
     while not simulation.done:
         simulation.step()
-        flights = simulation.flights
+        flights = simulation.state.clients.in_flight
         assert flights.columns["budget"].tolist() == [1.0 if v < 3 else 0.25 for v in flights.timelines.version]
         seen += flights.columns["budget"].tolist()
-    assert simulation.round > simulation.version == 9
+    assert simulation.state.round > simulation.state.version == 9
     assert {1.0, 0.25} == set(seen)
     for row in rows.tables["clients"]:
         assert row["theta"].tolist() == [1.0 if v < 3 else 0.25 for v in row["version"]]
@@ -247,20 +248,20 @@ def test_budgets_follow_server_steps_where_rounds_run_ahead_of_them() -> None:
 # ------------------------------------------------------------------------------------- memory that must not move
 
 
-def _late(simulation: RoundLoop) -> None:
-    device = simulation.plan.world.device
+def _late(simulation: RoundLoop) -> RoundLoop:
+    device = simulation.config.world.device
 
     class Slower(type(device)):  # type: ignore[misc]
         def step_s(self, key: Any, ids: Any, round: int, *rest: Any) -> Any:
             return np.where((ids == 1) & (round == 2), 100.0, 1.0)
 
-    _world(simulation, device=Slower(**{f.name: getattr(device, f.name) for f in dataclasses.fields(device)}))
+    return going_on(simulation, device=Slower(**{f.name: getattr(device, f.name) for f in dataclasses.fields(device)}))
 
 
-HOW: Mapping[str, Callable[[RoundLoop], None]] = {
+HOW: Mapping[str, Callable[[RoundLoop], RoundLoop]] = {
     "late": _late,
-    "dropped": lambda simulation: _world(simulation, failures=Leaves()),
-    "rejected": lambda simulation: _world(simulation, failures=Times((1.0, np.nan))),
+    "dropped": lambda simulation: going_on(simulation, failures=Leaves()),
+    "rejected": lambda simulation: going_on(simulation, failures=Times((1.0, np.nan))),
 }
 
 
@@ -271,16 +272,16 @@ def test_what_was_not_stepped_on_leaves_the_memory(how: str, feedback: Any) -> N
     and the model by client 0's value alone: .5 of it under EF21, which counts client 1's old vector."""
     experiment = _parabolas(feedback=feedback, synchrony={"name": "deadline", "seconds": 50.0})
     simulation = _from_zero(experiment)
-    HOW[how](simulation)
+    simulation = HOW[how](simulation)
     name = "g" if feedback["name"] == "ef21" else "e"
     simulation.step()
-    x, before = simulation.server.model.x.clone(), _kept(simulation, name)
+    x, before = simulation.state.server.model.x.clone(), _kept(simulation, name)
     done = simulation.step()
     after = _kept(simulation, name)
     assert done.accepted == 1
     assert after[1] == before[1]
     assert after[0] != before[0]
-    moved = (simulation.server.model.x - x).tolist()
+    moved = (simulation.state.server.model.x - x).tolist()
     if name == "g":
         assert moved == [sum(both) / 2 for both in zip(*after.values(), strict=True)]
     else:
@@ -293,12 +294,12 @@ def test_a_rehearsal_moves_no_memory() -> None:
         rows = Rows()
         simulation = _from_zero(_parabolas(feedback=feedback), InTurn(((0, 1),), rehearsals=1), rows)
         simulation.step()
-        assert not simulation.memories
-        assert simulation.press.mean is None
+        assert not simulation.state.clients.client_states
+        assert simulation.state.mean_vector is None
         assert rows.tables["clients"][0]["outcome"] == ["rehearsed"] * 2
         assert rows.tables["rounds"][0]["up_bits"] > 0
         simulation.step()
-        assert simulation.server.model.x.tolist() == [4.0, 0.0, 3.0, 0.0]
+        assert simulation.state.server.model.x.tolist() == [4.0, 0.0, 3.0, 0.0]
 
 
 def test_what_a_rehearsal_would_have_kept_is_not_kept_later() -> None:
@@ -308,8 +309,8 @@ def test_what_a_rehearsal_would_have_kept_is_not_kept_later() -> None:
         simulation = _from_zero(_parabolas(feedback=feedback), InTurn(((0, 1), (0,)), rehearsals=1))
         simulation.step()
         simulation.step()
-        assert simulation.memories.keys() == {0}
-        assert simulation.server.model.x.tolist() == [first, 0.0, 0.0, 0.0]
+        assert simulation.state.clients.client_states.keys() == {0}
+        assert simulation.state.server.model.x.tolist() == [first, 0.0, 0.0, 0.0]
 
 
 STALE = {
@@ -327,7 +328,7 @@ def test_an_upload_that_is_too_old_moves_no_memory() -> None:
         simulation.step()
         row = rows.tables["clients"][-1]
         late = sum(o == "late" and c == 1 for o, c in zip(row["outcome"], row["client"], strict=True))
-    assert simulation.memories.keys() == {0, 2}
+    assert simulation.state.clients.client_states.keys() == {0, 2}
 
 
 def test_staleness_scales_what_arrived_and_not_what_waits() -> None:
@@ -347,7 +348,7 @@ def test_staleness_scales_what_arrived_and_not_what_waits() -> None:
         sent = np.where(np.arange(4) == np.abs(v).argmax(), v, 0.0)
         memory[k] = v - sent
         models.append(models[-1] + float(discount("polynomial", np.array([tau]), 0.5, 4.0)[0]) * sent)
-        np.testing.assert_allclose(simulation.server.model.x.numpy(), models[-1], rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(simulation.state.server.model.x.numpy(), models[-1], rtol=1e-12, atol=1e-12)
         np.testing.assert_allclose(_kept(simulation)[k], memory[k], rtol=1e-12, atol=1e-12)
         stale += tau >= 2
     assert stale
@@ -357,10 +358,10 @@ def test_corrupted_updates_are_corrupted_before_they_are_compressed() -> None:
     """Round 2, client 1's update times -10: v_1 = -10 (-4, 2, 3, -3) + (0, 2, 0, -3) = (40, -18, -30, 27) sends 40; client 0 sends
     6 second (see above). x = (4, 0, 3, 0) + (20, 3, 0, 0), and e_1 = (0, -18, -30, 27)."""
     simulation = _from_zero(_parabolas(feedback={"name": "fixed"}))
-    _world(simulation, failures=Times((1.0, -10.0)))
+    simulation = going_on(simulation, failures=Times((1.0, -10.0)))
     simulation.step()
     simulation.step()
-    assert simulation.server.model.x.tolist() == [24.0, 3.0, 3.0, 0.0]
+    assert simulation.state.server.model.x.tolist() == [24.0, 3.0, 3.0, 0.0]
     assert _kept(simulation)[1] == [0.0, -18.0, -30.0, 27.0]
 
 
@@ -373,25 +374,25 @@ def test_values_that_are_scaled_until_they_overflow_are_rejected(compressor: Any
         "task": task, "dtype": "float32", "compressor": compressor, "budget": QUARTER | {"average": 0.75}, "seed": 6,
     }  # fmt: skip
     simulation = _from_zero(_parabolas(**keys), InTurn(((), (0, 1), (0, 1))), rows)
-    _world(simulation, failures=Times((4e37, 4e37)))
+    simulation = going_on(simulation, failures=Times((4e37, 4e37)))
     simulation.step()
     assert simulation.step().accepted == 0
     assert rows.tables["clients"][0]["outcome"] == ["rejected"] * 2
-    assert simulation.server.model.x.tolist() == [0.0] * 4
+    assert simulation.state.server.model.x.tolist() == [0.0] * 4
     assert simulation.step().accepted == 2
-    assert torch.isfinite(simulation.server.model.x).all()
-    assert simulation.server.model.x.any()
+    assert torch.isfinite(simulation.state.server.model.x).all()
+    assert simulation.state.server.model.x.any()
 
 
 def test_who_has_no_time_for_a_step_sends_nothing_of_what_waits() -> None:
     """A deadline that leaves nobody a step in round 2: nobody takes part, and what waited waits."""
     simulation = _from_zero(_parabolas(feedback={"name": "fixed"}))
     simulation.step()
-    simulation.plan = dataclasses.replace(simulation.plan, synchrony=Deadline(seconds=0.5, late="partial"))
-    before, x = _kept(simulation), simulation.server.model.x.clone()
+    simulation = going_on(simulation, config={"synchrony": Deadline(seconds=0.5, late="partial")})
+    before, x = _kept(simulation), simulation.state.server.model.x.clone()
     assert simulation.step().accepted == 0
     assert _kept(simulation) == before
-    assert torch.equal(simulation.server.model.x, x)
+    assert torch.equal(simulation.state.server.model.x, x)
 
 
 def test_a_round_of_nobody_is_no_round_of_anybody() -> None:
@@ -399,13 +400,13 @@ def test_a_round_of_nobody_is_no_round_of_anybody() -> None:
     for feedback, name in (({"name": "fixed"}, "e"), ({"name": "ef21"}, "g")):
         simulation = _from_zero(_parabolas(feedback=feedback), InTurn(((0, 1), (), (), (0, 1))))
         simulation.step()
-        x, before = simulation.server.model.x.clone(), _kept(simulation, name)
+        x, before = simulation.state.server.model.x.clone(), _kept(simulation, name)
         simulation.step()
         simulation.step()
-        assert torch.equal(simulation.server.model.x, x)
+        assert torch.equal(simulation.state.server.model.x, x)
         assert _kept(simulation, name) == before
         simulation.step()
-        assert simulation.moves == 2
+        assert simulation.state.model_updates == 2
         assert _kept(simulation, name) != before
 
 
@@ -418,10 +419,10 @@ def test_ef21_by_hand() -> None:
        The mean (0,0,3,0) is the step: x = (4,0,6,0)."""
     simulation = _from_zero(_parabolas(feedback="ef21"))
     simulation.step()
-    assert simulation.server.model.x.tolist() == [4.0, 0.0, 3.0, 0.0]
+    assert simulation.state.server.model.x.tolist() == [4.0, 0.0, 3.0, 0.0]
     simulation.step()
     assert _kept(simulation, "g") == {0: [4.0, 0.0, 0.0, 0.0], 1: [-4.0, 0.0, 6.0, 0.0]}
-    assert simulation.server.model.x.tolist() == [4.0, 0.0, 6.0, 0.0]
+    assert simulation.state.server.model.x.tolist() == [4.0, 0.0, 6.0, 0.0]
 
 
 def test_under_ef21_the_absent_count_with_their_old_vectors() -> None:
@@ -430,9 +431,9 @@ def test_under_ef21_the_absent_count_with_their_old_vectors() -> None:
     it: x = (8,0,3,0)."""
     simulation = _from_zero(_parabolas(feedback="ef21", cohort=1), InTurn(((0,), (1,))))
     simulation.step()
-    assert simulation.server.model.x.tolist() == [4.0, 0.0, 0.0, 0.0]
+    assert simulation.state.server.model.x.tolist() == [4.0, 0.0, 0.0, 0.0]
     simulation.step()
-    assert simulation.server.model.x.tolist() == [8.0, 0.0, 3.0, 0.0]
+    assert simulation.state.server.model.x.tolist() == [8.0, 0.0, 3.0, 0.0]
 
 
 @pytest.mark.parametrize("compressor", ["identity", "topk"])
@@ -446,7 +447,7 @@ def test_ef21_that_sends_everything_with_everybody_is_fedavg(compressor: str) ->
     while not plain.done:
         plain.step()
         tracked.step()
-    torch.testing.assert_close(tracked.server.model.x, plain.server.model.x, rtol=1e-12, atol=1e-13)
+    torch.testing.assert_close(tracked.state.server.model.x, plain.state.server.model.x, rtol=1e-12, atol=1e-13)
 
 
 def test_ef21_s_mean_is_that_of_the_vectors_that_the_clients_keep() -> None:
@@ -457,11 +458,11 @@ def test_ef21_s_mean_is_that_of_the_vectors_that_the_clients_keep() -> None:
     }  # fmt: skip
     simulation = build(_parabolas(**keys, feedback="ef21"))
     for _ in range(8):
-        x = simulation.server.model.x.clone()
+        x = simulation.state.server.model.x.clone()
         simulation.step()
-        mean = sum(memory["sent.g"] for memory in simulation.memories.values()) / 8  # type: ignore[var-annotated]
-        torch.testing.assert_close(simulation.server.model.x - x, mean, rtol=1e-11, atol=1e-14)
-    assert 3 < len(simulation.memories) <= 8
+        mean = sum(memory["sent.g"] for memory in simulation.state.clients.client_states.values()) / 8  # type: ignore[var-annotated]
+        torch.testing.assert_close(simulation.state.server.model.x - x, mean, rtol=1e-11, atol=1e-14)
+    assert 3 < len(simulation.state.clients.client_states) <= 8
 
 
 # ------------------------------------------------------------------------------------- what is billed
@@ -495,24 +496,25 @@ def test_what_is_billed_is_as_long_as_what_is_sent(which: str, algorithm: str, m
     keys: dict[str, Any] = {"recalibrate": {"batches": 2, "clients": 1}} if recalibrated else {}
     rows, packets, messages, folded = Rows(), {}, {}, {}
     simulation = build(_digits(which, algorithm=algorithm, **keys), writer=rows)  # type: ignore[arg-type]
-    compress_update, through = upload_module.compress_update, simulation.press.through
+    compress_update, uploads = upload_module.compress_update, simulation.backend.uploads
 
     def spied(*args: Any) -> Any:
         sent = compress_update(*args)
         packets[id(sent.update)] = sent.packet
         return sent
 
-    def arrived(*args: Any) -> Iterator[tuple[TrainResult, Any]]:
-        for done, meant in through(*args):
+    def arrived(*args: Any) -> Iterator[tuple[int, ReceivedUpload]]:
+        for row, upload in uploads(*args):
+            done = upload.result
             update = done.parts["delta"].value
             packet = packets.get(id(update), Packet(len(update), update))
             parts = {name: Packet(part.value.numel(), part.value.flatten()) for name, part in done.parts.items()}
             messages[done.client] = encode({name: p for name, p in {**parts, "delta": packet}.items() if p.size})
             folded[done.client] = update
-            yield done, meant
+            yield row, upload
 
     monkeypatch.setattr(upload_module, "compress_update", spied)
-    monkeypatch.setattr(simulation.press, "through", arrived)
+    monkeypatch.setattr(simulation.backend, "uploads", arrived)
     while not simulation.done:
         messages.clear()
         simulation.step()
@@ -523,7 +525,7 @@ def test_what_is_billed_is_as_long_as_what_is_sent(which: str, algorithm: str, m
         for client, data in messages.items():
             assert ({"buffers", "counters"} <= decode(data).keys()) != bool(recalibrated)
             torch.testing.assert_close(decode(data)["delta"].dense(), folded[client], rtol=1e-6, atol=0.0)
-    assert simulation.channel.ledger.total("upload", "up") == sum(row["up_bits"] for row in rows.tables["rounds"])
+    assert simulation.state.ledger.total("upload", "up") == sum(row["up_bits"] for row in rows.tables["rounds"])
 
 
 PAPER: dict[str, Callable[[int], int]] = {
@@ -544,7 +546,7 @@ def test_the_papers_bits_by_hand(which: str) -> None:
         rows = Rows()
         simulation = build(_digits(which, algorithm=algorithm), writer=rows)  # type: ignore[arg-type]
         simulation.step()
-        d = len(simulation.server.model.x)
+        d = len(simulation.state.server.model.x)
         assert rows.tables["rounds"][0]["up_paper_bits"] == 3 * (PAPER[which](d) + more(d))
 
 
@@ -573,13 +575,13 @@ def test_layers_are_drawn_by_what_each_client_sent_before(monkeypatch: pytest.Mo
     """One value travels and lambda = 0: from its second upload on, a client's one layer is the one that its last value was from."""
     compressor = {"name": "topk", "criterion": "curvature", "layers": 1, "uniform": 0.0}
     simulation = build(_digits("topk", compressor=compressor, budget=QUARTER | {"average": 1e-6}, stop={"rounds": 12}))
-    names, train, drawn = list(simulation.press.layout.layers), simulation.engine.train, set()
+    names, train, drawn = list(simulation.pipeline.layout.layers), simulation.engine.train, set()
 
     def spied(jobs: Any, *rest: Any) -> Iterator[TrainResult]:
         for job in jobs:
             (layer,) = job.layers
-            if job.client in simulation.memories:
-                picked = simulation.memories[job.client]["sent.picked"]
+            if job.client in simulation.state.clients.client_states:
+                picked = simulation.state.clients.client_states[job.client]["sent.picked"]
                 assert picked.sum() == 1
                 assert picked[names.index(layer)] == 1
                 drawn.add(layer)
@@ -616,14 +618,14 @@ def test_the_selector_s_ratios_are_honoured(selector: str) -> None:
     compressor = "tensor_drop" if selector == "pyramidfl" else "topk"
     simulation = build(_digits(compressor, **keys), writer=rows)  # type: ignore[arg-type]
     asked: list[Floats] = []
-    select = simulation.selector.select
+    select = simulation.state.selector.select
 
     def spied(*args: Any) -> Cohort:
         cohort = select(*args)
         asked.append(np.clip(cohort.upload_ratio, 0.005, 1.0))
         return cohort
 
-    simulation.selector.select = spied  # type: ignore[method-assign]
+    simulation.state.selector.select = spied  # type: ignore[method-assign]
     while not simulation.done:
         simulation.step()
     for theta, row in zip(asked, rows.tables["clients"], strict=True):
@@ -648,7 +650,7 @@ def test_hetero_select_from_end_to_end() -> None:
     checked = 0
     while not simulation.done:
         simulation.step()
-        row, t = rows.tables["clients"][-1], simulation.version
+        row, t = rows.tables["clients"][-1], simulation.state.version
         budget = rows.tables["rounds"][-1]["budget"]
         if t == 1:
             assert budget == 1.0
@@ -663,7 +665,9 @@ def test_hetero_select_from_end_to_end() -> None:
             assert row["theta"].sum() == pytest.approx(4 * budget, rel=1e-12)
         assert (np.argsort(row["theta"], kind="stable") == np.argsort(row["bits_up"], kind="stable")).all()
     assert checked >= 5
-    assert all(f"sent.{name}" in memory for memory in simulation.memories.values() for name in ("e", "picked"))
+    assert all(
+        f"sent.{name}" in memory for memory in simulation.state.clients.client_states.values() for name in ("e", "picked")
+    )
 
 
 def test_optrate_hears_of_every_step() -> None:
@@ -671,6 +675,6 @@ def test_optrate_hears_of_every_step() -> None:
     simulation = _from_zero(_parabolas(allocator="optrate", budget={"name": "constant", "average": 0.5}))
     for rounds in (1, 2, 3):
         simulation.step()
-        assert float(simulation.press.state["rounds"][0]) == rounds
-    norm = float(simulation.press.state["error"][0])
+        assert float(simulation.state.allocator["rounds"][0]) == rounds
+    norm = float(simulation.state.allocator["error"][0])
     assert np.isfinite(norm)

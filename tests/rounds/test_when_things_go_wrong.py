@@ -15,6 +15,7 @@ from motley.engines.base import TrainResult
 from motley.experiments.build import build
 from motley.rounds.loop import RoundLoop
 from motley.world.base import Failures
+from tests.rounds.going_on import going_on
 from tests.rows import Rows
 
 K, HURT = 6, 3
@@ -48,10 +49,6 @@ def _simulation(folder: Path, rows: Rows | None = None, **keys: Any) -> RoundLoo
     return build({**base, **keys}, writer=rows, folder=folder)  # type: ignore[arg-type]
 
 
-def _fails(simulation: RoundLoop, failures: Failures) -> None:
-    simulation.plan = dataclasses.replace(simulation.plan, world=dataclasses.replace(simulation.plan.world, failures=failures))
-
-
 def _bend(simulation: RoundLoop, hurt: Any, client: int | None = None) -> None:
     """From now on what clients (or one) send passes through ``hurt``."""
     train = simulation.engine.train
@@ -65,9 +62,9 @@ def _bend(simulation: RoundLoop, hurt: Any, client: int | None = None) -> None:
 
 def _state(simulation: RoundLoop) -> dict[str, torch.Tensor]:
     """Everything learned: model, server, memories."""
-    server = simulation.server
+    server = simulation.state.server
     state = {"x": server.model.x, "buffers": server.model.buffers, **server.extra}
-    for client, memory in sorted(simulation.memories.items()):
+    for client, memory in sorted(simulation.state.clients.client_states.items()):
         state |= {f"{client} {name}": value for name, value in memory.items()}
     return {name: value.clone() for name, value in state.items()}
 
@@ -103,19 +100,18 @@ def test_a_round_in_which_every_client_fails_moves_nothing_and_the_run_goes_on(
     rows = Rows()
     simulation = _simulation(tmp_path, rows, **keys)
     if how in ("dropped", "not finite"):
-        _fails(simulation, Leave() if how == "dropped" else Blown())
+        simulation = going_on(simulation, failures=Leave() if how == "dropped" else Blown())
     for _ in range(HURT - 1):
         simulation.step()
     before, whole = _state(simulation), simulation.engine.train
     if how == "wrong shape":
         _bend(simulation, _longer)
     if how == "late":
-        device = simulation.plan.world.device
-        slow = dataclasses.replace(simulation.plan.world, device=dataclasses.replace(device, seconds=100.0))  # type: ignore[type-var]
-        simulation.plan = dataclasses.replace(simulation.plan, world=slow)
+        device = simulation.config.world.device
+        simulation = going_on(simulation, device=dataclasses.replace(device, seconds=100.0))  # type: ignore[type-var]
     done = simulation.step()
     assert _same(_state(simulation), before)
-    assert (done.round, done.accepted, simulation.version) == (HURT, 0, HURT)
+    assert (done.round, done.accepted, simulation.state.version) == (HURT, 0, HURT)
     row = rows.tables["rounds"][-1]
     column = {"dropped": "dropped", "late": "late"}.get(how, "rejected")
     assert row[column] == 4
@@ -124,10 +120,9 @@ def test_a_round_in_which_every_client_fails_moves_nothing_and_the_run_goes_on(
     assert (row["up_bits"] > 0) == (column == "rejected")  # who was rejected has paid
     simulation.engine.train = whole  # type: ignore[method-assign]
     if how == "late":
-        world = dataclasses.replace(simulation.plan.world, device=device)
-        simulation.plan = dataclasses.replace(simulation.plan, world=world)
+        simulation = going_on(simulation, device=device)
     assert simulation.step().accepted == 4
-    assert not torch.equal(simulation.server.model.x, before["x"])
+    assert not torch.equal(simulation.state.server.model.x, before["x"])
 
 
 @pytest.mark.parametrize("wrong", WRONG)
@@ -139,15 +134,14 @@ def test_an_update_of_another_shape_is_rejected_like_one_that_is_not_finite(wron
     bent, blown = _simulation(tmp_path, rows, **keys), _simulation(tmp_path, told, **keys)
     for simulation, hurt in ((bent, WRONG[wrong]), (blown, None)):
         simulation.step()
-        before = simulation.memories[2]["c"].clone()
+        before = simulation.state.clients.client_states[2]["c"].clone()
         if hurt is None:  # the same client, not finite
             factor = np.where(np.arange(K) == 2, np.nan, 1.0)
-            world = dataclasses.replace(simulation.plan.world, failures=Chosen(tuple(factor)))
-            simulation.plan = dataclasses.replace(simulation.plan, world=world)
+            simulation = going_on(simulation, failures=Chosen(tuple(factor)))
         else:
             _bend(simulation, hurt, client=2)
         assert simulation.step().accepted == K - 1
-        assert torch.equal(simulation.memories[2]["c"], before)
+        assert torch.equal(simulation.state.clients.client_states[2]["c"], before)
     assert _same(_state(bent), _state(blown))
     for table in ("rounds", "clients"):
         one, two = rows.tables[table][-1], told.tables[table][-1]

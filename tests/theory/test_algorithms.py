@@ -32,7 +32,7 @@ def simulate(minima=(0.0, 10.0), taus=(2, 20), lr=0.01, rounds=1, start=None, **
     }  # fmt: skip
     simulation = build(Experiment(**{**base, **keys}))
     if start is not None:
-        simulation.server.model.x.fill_(start)
+        simulation.state.server.model.x.fill_(start)
     return simulation
 
 
@@ -40,7 +40,7 @@ def run(**keys) -> float:
     simulation = simulate(**keys)
     while not simulation.done:
         simulation.step()
-    return simulation.server.model.x.item()
+    return simulation.state.server.model.x.item()
 
 
 def test_scaffold_two_clients_two_rounds() -> None:
@@ -48,13 +48,15 @@ def test_scaffold_two_clients_two_rounds() -> None:
     (-.95, -2.85), x = .38, c = -1.9. Round 2: y = (.6783, .6973), c_k = (-.5415, -2.5365), x = .6878, c = -1.539."""
     simulation = simulate(minima=(1.0, 3.0), taus=(2, 2), lr=0.1, start=0.0, rounds=2, algorithm="scaffold")
     simulation.step()
-    assert simulation.server.model.x.item() == pytest.approx(0.38, rel=1e-12)
-    assert simulation.server.extra["c"].item() == pytest.approx(-1.9, rel=1e-12)
-    assert [simulation.memories[k]["c"].item() for k in (0, 1)] == pytest.approx([-0.95, -2.85], rel=1e-12)
+    assert simulation.state.server.model.x.item() == pytest.approx(0.38, rel=1e-12)
+    assert simulation.state.server.extra["c"].item() == pytest.approx(-1.9, rel=1e-12)
+    assert [simulation.state.clients.client_states[k]["c"].item() for k in (0, 1)] == pytest.approx([-0.95, -2.85], rel=1e-12)
     simulation.step()
-    assert simulation.server.model.x.item() == pytest.approx(0.6878, rel=1e-12)
-    assert simulation.server.extra["c"].item() == pytest.approx(-1.539, rel=1e-12)
-    assert [simulation.memories[k]["c"].item() for k in (0, 1)] == pytest.approx([-0.5415, -2.5365], rel=1e-12)
+    assert simulation.state.server.model.x.item() == pytest.approx(0.6878, rel=1e-12)
+    assert simulation.state.server.extra["c"].item() == pytest.approx(-1.539, rel=1e-12)
+    assert [simulation.state.clients.client_states[k]["c"].item() for k in (0, 1)] == pytest.approx(
+        [-0.5415, -2.5365], rel=1e-12
+    )
 
 
 def test_scaffold_with_gradients_at_the_received_model() -> None:
@@ -63,12 +65,12 @@ def test_scaffold_with_gradients_at_the_received_model() -> None:
     option = {"name": "scaffold", "option": "I"}
     simulation = simulate(minima=(1.0, 3.0), taus=(2, 2), lr=0.1, start=0.0, rounds=2, algorithm=option)
     simulation.step()
-    assert simulation.server.model.x.item() == pytest.approx(0.38, rel=1e-12)
-    assert [simulation.memories[k]["c"].item() for k in (0, 1)] == pytest.approx([-1.0, -3.0], rel=1e-12)
-    assert simulation.server.extra["c"].item() == pytest.approx(-2.0, rel=1e-12)
+    assert simulation.state.server.model.x.item() == pytest.approx(0.38, rel=1e-12)
+    assert [simulation.state.clients.client_states[k]["c"].item() for k in (0, 1)] == pytest.approx([-1.0, -3.0], rel=1e-12)
+    assert simulation.state.server.extra["c"].item() == pytest.approx(-2.0, rel=1e-12)
     simulation.step()
-    assert simulation.server.model.x.item() == pytest.approx(0.6878, rel=1e-12)
-    assert [simulation.memories[k]["c"].item() for k in (0, 1)] == pytest.approx([-0.62, -2.62], rel=1e-12)
+    assert simulation.state.server.model.x.item() == pytest.approx(0.6878, rel=1e-12)
+    assert [simulation.state.clients.client_states[k]["c"].item() for k in (0, 1)] == pytest.approx([-0.62, -2.62], rel=1e-12)
 
 
 @pytest.mark.parametrize("optimizer", [{"name": "sgd", "lr": 0.05}, {"name": "adam", "lr": 0.01}])
@@ -86,7 +88,7 @@ def test_what_is_measured_on_arrival_takes_time() -> None:
     for name, option in {"fedavg": {}, "qfedavg": {}, "scaffold": {"option": "I"}}.items():
         simulation = simulate(algorithm={"name": name, **option}, **keys)
         simulation.step()
-        took[name] = simulation.clock.now_s
+        took[name] = simulation.state.clients.now_s
     assert took == pytest.approx({"fedavg": 3.0, "qfedavg": 4.0, "scaffold": 6.0})
 
 
@@ -98,7 +100,7 @@ def test_qfedavg_by_hand(q: float, want: float) -> None:
     task = {"name": "quadratic", "minima": [1.0, 4 / 3], "curvatures": [2.0, 4.5]}
     simulation = simulate(minima=(1.0, 4 / 3), task=task, lr=0.1, start=0.0, algorithm={"name": "qfedavg", "q": q})
     simulation.step()
-    assert simulation.server.model.x.item() == pytest.approx(want, rel=1e-9)
+    assert simulation.state.server.model.x.item() == pytest.approx(want, rel=1e-9)
 
 
 def test_qfedavg_stands_where_the_powers_of_the_losses_balance() -> None:
@@ -161,8 +163,11 @@ def test_scaffold_divides_by_the_whole_population() -> None:
     simulation = simulate(minima=(0.0, 10.0, 4.0, -3.0), taus=(2, 5, 3, 4), rounds=25, algorithm="scaffold", cohort=2, lr=0.05)
     while not simulation.done:
         simulation.step()
-        own = [simulation.memories[k]["c"].item() if k in simulation.memories else 0.0 for k in range(4)]
-        assert simulation.server.extra["c"].item() == pytest.approx(np.mean(own), rel=1e-12, abs=1e-14)
+        own = [
+            simulation.state.clients.client_states[k]["c"].item() if k in simulation.state.clients.client_states else 0.0
+            for k in range(4)
+        ]
+        assert simulation.state.server.extra["c"].item() == pytest.approx(np.mean(own), rel=1e-12, abs=1e-14)
 
 
 def test_scaffold_under_momentum_is_not_inflated() -> None:
@@ -171,14 +176,14 @@ def test_scaffold_under_momentum_is_not_inflated() -> None:
     local = {"batch_size": 1, "optimizer": {"name": "sgd", "lr": 1e-9, "momentum": 0.9}}
     simulation = simulate(minima=(-100.0, -100.0), taus=(10, 10), start=0.0, algorithm="scaffold", local=local)
     simulation.step()
-    assert simulation.memories[0]["c"].item() == pytest.approx(100.0, rel=1e-6)
+    assert simulation.state.clients.client_states[0]["c"].item() == pytest.approx(100.0, rel=1e-6)
 
 
 def test_a_dropped_client_keeps_its_variate() -> None:
     """Client 1's second upload is rejected: its variate stays as it was."""
     simulation = simulate(taus=(2, 2), rounds=3, algorithm="scaffold", lr=0.1)
     simulation.step()
-    before = simulation.memories[1]["c"].clone()
+    before = simulation.state.clients.client_states[1]["c"].clone()
     lost = simulation.engine.train
 
     def failing(jobs, *rest):
@@ -191,7 +196,7 @@ def test_a_dropped_client_keeps_its_variate() -> None:
 
     simulation.engine.train = failing
     simulation.step()
-    assert torch.equal(simulation.memories[1]["c"], before)
+    assert torch.equal(simulation.state.clients.client_states[1]["c"], before)
 
 
 def test_fednova_by_hand() -> None:
@@ -231,7 +236,7 @@ def test_fednova_counts_what_the_solver_did(momentum: float, mu: float, norm: fl
     object.__setattr__(simulation.algorithm, "aggregator", Spy())
     simulation.step()
     assert seen["solver_norm"] == pytest.approx(norm, abs=5e-7)
-    assert seen["delta"] * norm == pytest.approx(simulation.server.model.x.item(), rel=1e-12)
+    assert seen["delta"] * norm == pytest.approx(simulation.state.server.model.x.item(), rel=1e-12)
 
 
 def test_feddyn_by_hand() -> None:
@@ -239,9 +244,9 @@ def test_feddyn_by_hand() -> None:
     Solved by 400 steps of .1, which leave .8^400 of the way."""
     simulation = simulate(taus=(400, 400), lr=0.1, start=3.0, algorithm={"name": "feddyn", "alpha": 1.0})
     simulation.step()
-    assert [simulation.memories[k]["g"].item() for k in (0, 1)] == pytest.approx([1.5, -3.5], rel=1e-12)
-    assert simulation.server.extra["h"].item() == pytest.approx(-1.0, rel=1e-12)
-    assert simulation.server.model.x.item() == pytest.approx(5.0, rel=1e-12)
+    assert [simulation.state.clients.client_states[k]["g"].item() for k in (0, 1)] == pytest.approx([1.5, -3.5], rel=1e-12)
+    assert simulation.state.server.extra["h"].item() == pytest.approx(-1.0, rel=1e-12)
+    assert simulation.state.server.model.x.item() == pytest.approx(5.0, rel=1e-12)
 
 
 def test_feddyn_reaches_the_optimum_and_h_is_the_mean_of_g() -> None:
@@ -249,9 +254,12 @@ def test_feddyn_reaches_the_optimum_and_h_is_the_mean_of_g() -> None:
     simulation = simulate(rounds=300, cohort=2, **keys)
     while not simulation.done:
         simulation.step()
-        own = [simulation.memories[k]["g"].item() if k in simulation.memories else 0.0 for k in range(3)]
-        assert simulation.server.extra["h"].item() == pytest.approx(np.mean(own), rel=1e-10, abs=1e-12)
-    assert simulation.server.model.x.item() == pytest.approx(14 / 3, abs=1e-6)
+        own = [
+            simulation.state.clients.client_states[k]["g"].item() if k in simulation.state.clients.client_states else 0.0
+            for k in range(3)
+        ]
+        assert simulation.state.server.extra["h"].item() == pytest.approx(np.mean(own), rel=1e-10, abs=1e-12)
+    assert simulation.state.server.model.x.item() == pytest.approx(14 / 3, abs=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -263,8 +271,8 @@ def test_adaptive_servers_by_hand(name: str, step: float, v: float) -> None:
     beta1 = .9, beta2 = .99 (A8 ii). One client from 0 with its minimum at 1 and one step of .1 has delta = .1."""
     simulation = simulate(minima=(1.0,), taus=(1,), lr=0.1, start=0.0, algorithm=name)
     simulation.step()
-    assert simulation.server.model.x.item() == pytest.approx(step, abs=5e-9)
-    assert simulation.server.extra["v"].item() == pytest.approx(v, rel=1e-5)
+    assert simulation.state.server.model.x.item() == pytest.approx(step, abs=5e-9)
+    assert simulation.state.server.extra["v"].item() == pytest.approx(v, rel=1e-5)
 
 
 def test_adagrad_with_momentum_by_hand() -> None:
@@ -319,17 +327,17 @@ def test_the_adaptive_pull_is_sent_and_used() -> None:
             after.append(w)
         x = sum(after) / 2
         simulation.step()
-        found.append(simulation.server.extra["mu"].item())
-        assert simulation.server.model.x.item() == pytest.approx(x, rel=1e-12)
+        found.append(simulation.state.server.extra["mu"].item())
+        assert simulation.state.server.model.x.item() == pytest.approx(x, rel=1e-12)
     assert found == pytest.approx([1.0, 0.9, 0.8])
     up, down = (
         simulation.channel.upload_bits,
-        simulation.channel.whole(simulation.algorithm.correction.download(simulation.server)),
+        simulation.channel.whole(simulation.algorithm.correction.download(simulation.state.server)),
     )
     assert (up, down[0]) == (64 + 8 * (67 + 1 + 4 + 38), 64)  # heads of delta and of loss
     wild = simulate(algorithm={**rule, "mu": 0.0}, **{**keys, "lr": 2.5, "taus": (1, 1)})
     wild.step(), wild.step()
-    assert wild.server.extra["mu"].item() == pytest.approx(0.1)
+    assert wild.state.server.extra["mu"].item() == pytest.approx(0.1)
 
 
 @pytest.mark.parametrize("engine", ["threads", "batched", "vmap", "debug"])

@@ -31,12 +31,12 @@ def test_a_pair_runs(point):
     if point.experiment.selector["name"] == "flash":
         keys["loss"] = "flash_robust"
     simulation = build(point.experiment.replace(keys))
-    start = simulation.server.model.x.clone()
+    start = simulation.state.server.model.x.clone()
     while not simulation.done:
         done = simulation.step()
     assert done.accepted >= 4
-    assert math.isfinite(simulation.score)
-    moved = (simulation.server.model.x - start).norm()
+    assert math.isfinite(simulation.state.score)
+    moved = (simulation.state.server.model.x - start).norm()
     assert 0 < moved < math.inf
 
 
@@ -48,4 +48,4 @@ def test_own_models_under_every_selector(selector):
     simulation = build(TABLE.replace({**keys, "population": 20, "local.epochs": 1}))
     while not simulation.done:
         simulation.step()
-    assert math.isfinite(simulation.score)
+    assert math.isfinite(simulation.state.score)

@@ -109,7 +109,7 @@ def _run(**keys):
     simulation = build(Experiment(**{**base, **keys}))
     while not simulation.done:
         simulation.step()
-    return simulation.server.model.x
+    return simulation.state.server.model.x
 
 
 def test_a_deadline_that_nobody_misses_is_synchronous():

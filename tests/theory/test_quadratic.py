@@ -27,7 +27,7 @@ def _run(**keys: object) -> torch.Tensor:
     simulation = _simulation(**keys)
     while not simulation.done:
         simulation.step()
-    return simulation.server.model.x
+    return simulation.state.server.model.x
 
 
 def test_fedavg_stands_still_where_its_closed_form_says() -> None:
@@ -44,7 +44,7 @@ def test_fedavg_stands_still_where_its_closed_form_says() -> None:
 )
 def test_one_round_equals_its_closed_form_under_every_weighting(weights: str, p: list[float]) -> None:
     """With everybody taking part ``horvitz_thompson`` (K p_k / M, M = K) and ``examples`` are the same."""
-    start = _simulation().server.model.x.item()
+    start = _simulation().state.server.model.x.item()
     x = _run(weights=weights, stop={"rounds": 1}).item()
     assert x == pytest.approx(float(fedavg_round(start, p, [1, 1], [0, 10], [2, 20], 0.01)), rel=1e-12)
 
@@ -67,7 +67,7 @@ def test_fedprox_fixed_point() -> None:
 def test_full_batch_full_participation_is_gradient_descent() -> None:
     """One local step on everything, weights n_k / n: x <- x - lr grad of sum p_k f_k."""
     keys = {"local": {"batch_size": 100, "optimizer": {"name": "sgd", "lr": 0.1}}, "weights": "examples", "stop": {"rounds": 1}}
-    start = _simulation(**keys).server.model.x.item()
+    start = _simulation(**keys).state.server.model.x.item()
     gradient = 2 / 22 * (start - 0.0) + 20 / 22 * (start - 10.0)
     assert _run(**keys).item() == pytest.approx(start - 0.1 * gradient, rel=1e-12)
 
@@ -75,9 +75,9 @@ def test_full_batch_full_participation_is_gradient_descent() -> None:
 def test_a_diverging_client_is_rejected_and_the_run_goes_on() -> None:
     """lr 10^200 overflows in two steps: both uploads are non-finite, the model stays, the round counts, the traffic is paid."""
     simulation = _simulation(local={"batch_size": 1, "optimizer": {"name": "sgd", "lr": 1e200}}, stop={"rounds": 2})
-    before = simulation.server.model.x.clone()
+    before = simulation.state.server.model.x.clone()
     done = [simulation.step(), simulation.step()]
     assert [r.accepted for r in done] == [0, 0]
-    assert torch.equal(simulation.server.model.x, before)
+    assert torch.equal(simulation.state.server.model.x, before)
     assert simulation.done
-    assert simulation.channel.ledger.total("upload", "up") == 2 * 2 * (32 + 8 * 67)  # heads and checksum
+    assert simulation.state.ledger.total("upload", "up") == 2 * 2 * (32 + 8 * 67)  # heads and checksum

@@ -95,16 +95,13 @@ def test_the_buffer_is_divided_by_its_size_and_not_by_the_discounts():
     """x = 1, K_b = 2, updates .2 (fresh) and .4 (3 behind): 1 + (.2 + .5 * .4) / 2 = 1.2; dividing by 1.5 gives 1.266667 (B1 ii).
     Running variances 1 and 4 are averaged with s / sum s: (1 + .5 * 4) / 1.5 = 2."""
     uploads = [
-        (
-            i,
-            Upload(
-                {"delta": Part(torch.tensor([d], dtype=torch.float64), "mean"), "buffers": Part(torch.tensor([v]), "convex")},
-                1.0,
-            ),
+        Upload(
+            {"delta": Part(torch.tensor([d], dtype=torch.float64), "mean"), "buffers": Part(torch.tensor([v]), "convex")}, 1.0
         )
-        for i, (d, v) in enumerate([(0.2, 1.0), (0.4, 4.0)])
+        for d, v in [(0.2, 1.0), (0.4, 4.0)]
     ]
-    total = aggregate(Mean(), (u for _, u in scaled(iter(uploads), discount("polynomial", np.array([0, 3]), 0.5, 4))), "weight")
+    factors = discount("polynomial", np.array([0, 3]), 0.5, 4)
+    total = aggregate(Mean(), (scaled(*pair) for pair in zip(uploads, factors.tolist(), strict=True)), "weight")
     assert 1 + total["delta"].item() == pytest.approx(1.2, rel=1e-12)
     assert total["buffers"].item() == pytest.approx(2.0)
 
@@ -114,7 +111,7 @@ def test_mixing_goes_to_the_model_of_the_client_not_along_its_update():
     update would give 2.5). Buffers .5 * 4 + .5 * 2 = 3."""
     newest = ModelState(torch.tensor([2.0]), torch.tensor([2.0]), torch.zeros(0, dtype=torch.int64))
     upload = Upload({"delta": Part(torch.tensor([1.0]), "mean"), "buffers": Part(torch.tensor([4.0]), "convex")}, 7.0)
-    ((_, got),) = mixed(iter([(0, upload)]), np.array([0.5]), newest, {0: torch.tensor([0.0])})
+    got = mixed(upload, 0.5, newest, {"x": torch.tensor([0.0])})
     total = aggregate(Mean(), [got], "weight")
     assert 2.0 + total["delta"].item() == 1.5
     assert total["buffers"].item() == 3.0
@@ -140,7 +137,7 @@ def simulate(rounds=4, seconds=1.0, **keys) -> RoundLoop:
         "device": {"name": "constant", "seconds": seconds},
     }  # fmt: skip
     simulation = build(Experiment(**{**base, **keys}))
-    simulation.server.model.x.fill_(0.0)
+    simulation.state.server.model.x.fill_(0.0)
     return simulation
 
 
@@ -148,7 +145,7 @@ def path(simulation: RoundLoop) -> list[float]:
     models = []
     while not simulation.done:
         simulation.step()
-        models.append(simulation.server.model.x.item())
+        models.append(simulation.state.server.model.x.item())
     return models
 
 
@@ -172,7 +169,8 @@ def test_asynchronous_by_hand():
     dispatch, staleness 0, 1, 2: x goes .5, .5/sqrt 2 and .5/sqrt 3 of the way to each model (for the order 0, 1, 2: 0, .176777,
     .414421)."""
     simulation = simulate(rounds=3, synchrony={"name": "asynchronous", "alpha": 0.5})
-    simulation.writer = rows = Rows()
+    rows = Rows()
+    simulation.write_to(rows)
     models = path(simulation)
     order = [int(c["client"][0]) for c in rows.tables["clients"]]
     assert [int(c["staleness"][0]) for c in rows.tables["clients"]] == [0, 1, 2]
@@ -187,7 +185,7 @@ def test_asynchronous_by_hand():
 def test_alpha_one_takes_a_fresh_model_as_it_is():
     """One client under way at a time: x becomes its model, (x + m) / 2."""
     simulation = simulate(rounds=1, cohort=1, synchrony={"name": "asynchronous", "alpha": 1.0})
-    simulation.server.model.x.fill_(5.0)
+    simulation.state.server.model.x.fill_(5.0)
     x = path(simulation)[0]
     assert min(abs(x - (5.0 + m) / 2) for m in (0.0, 1.0, 2.0)) < 1e-12
 
@@ -196,13 +194,14 @@ def test_what_is_cancelled_is_not_billed_up_and_what_is_late_keeps_its_memory():
     """Everybody is asked, one is kept: three downloads of 64 bits, one upload, 108 bytes of heads; the others' c_k stay unset."""
     keys = {"cohort": 1, "synchrony": {"name": "deadline", "over_select": 3.0}, "algorithm": "scaffold", "rounds": 1}
     simulation = simulate(device={"name": "uniform", "low": 1.0, "high": 2.0}, **keys)
-    simulation.writer = rows = Rows()
+    rows = Rows()
+    simulation.write_to(rows)
     simulation.step()
-    ledger = simulation.channel.ledger
+    ledger = simulation.state.ledger
     assert ledger.total("model", "down") == 3 * 64  # x and c
     assert ledger.total("upload", "up") == 64 + 8 * 108
     assert sorted(rows.tables["clients"][0]["outcome"]) == ["accepted", "late", "late"]
-    assert len(simulation.memories) == 1
+    assert len(simulation.state.clients.client_states) == 1
 
 
 def test_partial_work_takes_the_steps_there_is_time_for():
@@ -211,11 +210,11 @@ def test_partial_work_takes_the_steps_there_is_time_for():
     sync = {"name": "deadline", "seconds": 10.0, "late": "partial"}
     simulation = simulate(synchrony=sync, **keys)
     assert path(simulation)[0] == pytest.approx(1 - 0.5**3, rel=1e-12)
-    assert simulation.clock.now_s == 9.0
+    assert simulation.state.clients.now_s == 9.0
     hopeless = simulate(synchrony={**sync, "seconds": 2.0}, **keys)
     hopeless.step()
-    assert hopeless.server.model.x.item() == 0.0
-    assert hopeless.clock.now_s == 2.0  # nobody says that he cannot make it
+    assert hopeless.state.server.model.x.item() == 0.0
+    assert hopeless.state.clients.now_s == 2.0  # nobody says that he cannot make it
 
 
 @pytest.mark.parametrize(
@@ -230,7 +229,7 @@ def test_a_run_goes_on_from_any_step(sync):
         for _ in range(cut):
             first.step()
         second = simulate(**keys)
-        second.restore(first.save())
+        second.state.restore(first.state.save())
         assert path(second) == whole[cut:]
 
 
@@ -238,8 +237,8 @@ def test_slow_clients_teach_less_often_in_asynchronous_runs():
     """One client ten times slower: of 60 buffered steps it is in few, and its staleness is high."""
     rows = Rows()
     simulation = simulate(rounds=60, synchrony={"name": "buffered", "buffer": 1}, device={"name": "constant", "seconds": 1.0})
-    simulation.writer = rows
-    simulation.board.step_s = lambda world, ids, _: np.where(ids == 2, 10.0, 1.0)
+    simulation.write_to(rows)
+    simulation.backend.planner.step_s = lambda ids, _: np.where(ids == 2, 10.0, 1.0)
     path(simulation)
     who = np.concatenate([c["client"] for c in rows.tables["clients"]])
     stale = np.concatenate([c["staleness"] for c in rows.tables["clients"]])

@@ -32,9 +32,9 @@ def test_idle_rounds_do_not_make_a_waiting_update_old(tmp_path):
         synchrony={"name": "buffered", "buffer": 2},
         availability={"name": "trace", "file": str(tmp_path / "who.csv")},
     )
-    while run.moves == 0:
+    while run.state.model_updates == 0:
         run.step()
-    assert run.version > 4
+    assert run.state.version > 4
     (landed,) = rows.tables["clients"]
     assert sorted(np.asarray(landed["client"]).tolist()) == [0, 1]
     assert np.asarray(landed["staleness"]).tolist() == [0, 0]
@@ -56,7 +56,7 @@ def test_a_step_without_an_update_makes_nobody_older(mode):
             assert stale == moved - begun[int(dispatch)]
         moved += row["accepted"] > 0
         sent[row["version"]] = moved
-    assert run.moves == moved
+    assert run.state.model_updates == moved
     assert 5 < moved < 35
 
 

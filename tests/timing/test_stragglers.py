@@ -76,13 +76,13 @@ def test_partial_results_are_kept_or_dropped():
     rows = Rows()
     local = {"batch_size": 1, "epochs": 5, "optimizer": {"lr": 0.05}, "stragglers": {"share": 0.5, "partial": "drop"}}
     dropped = simulate(rows, local=local)
-    x, m = dropped.server.model.x.item(), np.array([0.0, 10.0, 4.0, -3.0])
+    x, m = dropped.state.server.model.x.item(), np.array([0.0, 10.0, 4.0, -3.0])
     dropped.step()
     assert rows.tables["rounds"][0]["accepted"] == 2
     assert rows.tables["rounds"][0]["up_bits"] == 2 * (32 + 8 * 67)  # heads and checksum
-    assert dropped.clock.now_s == pytest.approx(20.0)
+    assert dropped.state.clients.now_s == pytest.approx(20.0)
     wanted = (m + 0.95**20 * (x - m))[~late].mean()
-    assert dropped.server.model.x.item() == pytest.approx(wanted, rel=1e-12)
+    assert dropped.state.server.model.x.item() == pytest.approx(wanted, rel=1e-12)
 
 
 def test_one_epoch_knows_no_part_of_it():

@@ -24,10 +24,10 @@ def run(rounds=6, **keys):
         "engine": "sequential", "dtype": "float64",
     }  # fmt: skip
     simulation = build(Experiment(**{**base, **keys}), writer=rows)
-    models = [simulation.server.model.x.clone()]
+    models = [simulation.state.server.model.x.clone()]
     while not simulation.done:
         simulation.step()
-        models.append(simulation.server.model.x.clone())
+        models.append(simulation.state.server.model.x.clone())
     return rows.tables, models
 
 
@@ -137,7 +137,7 @@ def build_losses():
             stop={"rounds": 1}, local={"batch_size": 1}, engine="sequential", dtype="float64",
         )
     )  # fmt: skip
-    download = simulation.algorithm.correction.download(simulation.server)
+    download = simulation.algorithm.correction.download(simulation.state.server)
     return simulation.engine.measure(np.arange(12), download, {}, {"loss": None}, Key(0))[
         "loss"
     ]  # of all data, whatever the key

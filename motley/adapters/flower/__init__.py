@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from motley.adapters.flower.deployed.client_app import serve
-    from motley.adapters.flower.deployed.own_data import server_task, site_task
+    from motley.adapters.flower.deployed.own_data import client_task, server_task
     from motley.adapters.flower.deployed.server_app import Limits, run
     from motley.adapters.flower.strategy.client_app import enrolled, measured, wanted
     from motley.adapters.flower.strategy.coordinator import SelectionCoordinator
@@ -20,14 +20,24 @@ if TYPE_CHECKING:
     from motley.adapters.flower.strategy.wrapper import with_selector
 
 __all__ = [
-    "Limits", "ParticipationRow", "SelectionCoordinator", "enrolled", "measured", "participation", "run", "serve", "server_task",
-    "site_task", "wanted", "with_selector",
+    "Limits",
+    "ParticipationRow",
+    "SelectionCoordinator",
+    "client_task",
+    "enrolled",
+    "measured",
+    "participation",
+    "run",
+    "serve",
+    "server_task",
+    "wanted",
+    "with_selector",
 ]  # fmt: skip
 
 _MODULES = {
     "strategy.wrapper": ("with_selector",), "strategy.coordinator": ("SelectionCoordinator",),
     "strategy.participation": ("ParticipationRow", "participation"), "strategy.client_app": ("enrolled", "measured", "wanted"),
-    "deployed.server_app": ("Limits", "run"), "deployed.client_app": ("serve",), "deployed.own_data": ("server_task", "site_task"),
+    "deployed.server_app": ("Limits", "run"), "deployed.client_app": ("serve",), "deployed.own_data": ("server_task", "client_task"),
 }  # fmt: skip
 
 

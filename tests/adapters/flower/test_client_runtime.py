@@ -13,7 +13,7 @@ import motley
 from motley.adapters.flower.deployed.client_app import Node, serve
 from motley.adapters.flower.deployed.client_runtime import ClientRuntime
 from motley.adapters.flower.deployed.client_state import ClientStateFile
-from motley.adapters.flower.deployed.own_data import server_task, site_task
+from motley.adapters.flower.deployed.own_data import client_task, server_task
 from motley.adapters.flower.deployed.protocol import Order, agreement, open_answer, pack
 from motley.adapters.flower.deployed.server_app import Limits, refuses
 from motley.core.errors import CodecError, ConfigError, DataError
@@ -85,7 +85,7 @@ def site(tmp_path_factory):
 
 def order(site, **fields):
     ready = prepare(experiment())
-    model = ready.plan.setting.algorithm.correction.download(ready.plan.setting.algorithm.server.init(ready.model, 6))
+    model = ready.config.setting.algorithm.correction.download(ready.config.setting.algorithm.server.init(ready.model, 6))
     return Order("train", "run", site.agreed, 2, 1, 0, steps=2, lr=0.1, model=pack(model), **fields)
 
 
@@ -152,9 +152,9 @@ def test_one_line_registers_everything():
 def test_a_node_that_says_nothing_of_itself_is_told_what_to_say(tmp_path):
     context = type("Context", (), {"node_config": {}})()
     with pytest.raises(ConfigError, match="partition-id = None; start the node with --node-config"):
-        Node("experiment.toml", tmp_path).whom(context)
+        Node("experiment.toml", tmp_path).client(context)
     with pytest.raises(ConfigError, match="has no folder"):
-        Node(experiment()).site(0, {"partition-id": 0})
+        Node(experiment()).runtime(0, {"partition-id": 0})
 
 
 # ------------------------------------------------------------------------------------- data that nobody has as a whole
@@ -175,7 +175,7 @@ OWN = {**{k: BASE[k] for k in ("local", "dtype", "engine", "evaluate")}, "task":
 
 def own_grid(setup, folder):
     def task(client, config):
-        return site_task(client, 4, *mine(client + int(config["offset"])), model, classes=3)
+        return client_task(client, 4, *mine(client + int(config["offset"])), model, classes=3)
 
     nodes = {}
     for client in range(4):
@@ -191,7 +191,7 @@ def test_sites_with_their_own_data_train_as_a_simulation_of_all_of_it_would(algo
     test = mine(99)
     server = server_task(4, *test, model, classes=3)
     done = deploy(own_grid(setup, tmp_path), setup, tmp_path / "real", task=server)
-    parts = [site_task(k, 4, *mine(k), model, classes=3).federation for k in range(4)]
+    parts = [client_task(k, 4, *mine(k), model, classes=3).federation for k in range(4)]
     whole = dataclasses.replace(
         server,
         federation=dataclasses.replace(
@@ -215,12 +215,12 @@ def test_sites_with_their_own_data_train_as_a_simulation_of_all_of_it_would(algo
 def test_own_samples_are_checked():
     x, y = mine(0)
     with pytest.raises(ConfigError, match="from 0 to 3"):
-        site_task(4, 4, x, y, model, classes=3)
+        client_task(4, 4, x, y, model, classes=3)
     with pytest.raises(DataError, match="out of range"):
-        site_task(0, 4, x, y + 1, model, classes=3)
+        client_task(0, 4, x, y + 1, model, classes=3)
     with pytest.raises(DataError, match="targets for"):
-        site_task(0, 4, x, np.zeros(3), model, classes=None)
-    assert site_task(0, 4, x, y * 1.0, lambda: nn.Linear(4, 1), classes=None).metric == "loss"
+        client_task(0, 4, x, np.zeros(3), model, classes=None)
+    assert client_task(0, 4, x, y * 1.0, lambda: nn.Linear(4, 1), classes=None).metric == "loss"
     assert server_task(4, x, y, model, classes=3, test=False).federation.global_test is None
 
 
@@ -232,7 +232,7 @@ def test_own_samples_are_checked():
     [
         ({"algorithm": "rhfl", "public": 0.1}, "asks clients again in mid-round"),
         ({"algorithm": "fedbn", "task": {**BASE["task"], "model": {"name": "digits_mlp", "norm": "batch"}},
-          "stop": {"target": {"accuracy": 0.5}}}, "nothing to examine"),
+          "stop": {"target": {"accuracy": 0.5}}}, "nothing to evaluate"),
         ({"compressor": "topk", "allocator": "flexcom", "budget": {"name": "constant", "average": 0.2},
           "network": {"name": "uniform", "up_mbps": [1, 5]}}, "must know every uplink"),
         ({"evaluate": {"diagnostics": True}}, "diagnostics need every client's gradient"),

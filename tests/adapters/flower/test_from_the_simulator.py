@@ -22,13 +22,13 @@ def test_twenty_rounds_simulated_then_deployed(name, tmp_path):
         split={"test": "client", "test_fraction": 0.2, "validation": 0.2}, device={"name": "uniform", "low": 0.1, "high": 0.5},
     )  # fmt: skip
     simulation = simulate(experiment)
-    while simulation.round < 20:
+    while simulation.state.round < 20:
         simulation.step()
-    (tmp_path / "selector.bin").write_bytes(simulation.selector.to_bytes())
+    (tmp_path / "selector.bin").write_bytes(simulation.state.selector.to_bytes())
 
     there = Selector.from_bytes((tmp_path / "selector.bin").read_bytes())
     on = grid(N)
-    sent = simulation.dispatch
+    sent = simulation.state.dispatch
     wrapped = with_selector(fedavg(), there, M, clock=on.clock, rounds_done=20, clients_sent=sent, save=tmp_path / "after.bin")
     chosen = []
     select = there.select
@@ -40,7 +40,7 @@ def test_twenty_rounds_simulated_then_deployed(name, tmp_path):
     there.select = noted
 
     if name in ("oort", "ucb1"):  # these probe nothing: told the same so far, they choose the same
-        choice = sorted(simulation.selector.select(21, range(N), M, sent).ids.tolist())
+        choice = sorted(simulation.state.selector.select(21, range(N), M, sent).ids.tolist())
         wrapped.start(on, model(), num_rounds=1, timeout=50)
         assert sorted(row.client for row in wrapped.motley.rows) == choice
         assert chosen[0][0] == 21

@@ -388,12 +388,12 @@ def test_a_rejected_upload_moves_nothing_at_its_site(tmp_path):
         if message.metadata.message_type == "train.motley":
             trained.append(message)
             if len(trained) == 2:
-                reply.content["motley"]["letter"] = b"nothing"
+                reply.content["motley"]["message"] = b"nothing"
         return reply
 
     grid.nodes[101].app = spoiled
     clients = columns(deploy(grid, setup, tmp_path / "real"), "clients")
-    asked = [open_order(message.content["motley"]["letter"]) for message in trained]
+    asked = [open_order(message.content["motley"]["message"]) for message in trained]
     first, second, third, _ = asked
     assert clients["outcome"].tolist() == ["accepted"] * 3 + ["rejected"] + ["accepted"] * 4
     assert [order.kept for order in asked] == [-1, first.dispatch, first.dispatch, third.dispatch]
@@ -406,10 +406,13 @@ def test_a_selector_that_learned_in_a_simulation_goes_on_here(tmp_path):
     simulation = build(experiment(selector=rule))
     for _ in range(4):
         simulation.step()
-    data, fifth = simulation.selector.to_bytes(), simulation.selector.select(5, range(6), 3, simulation.dispatch).ids
+    data, fifth = (
+        simulation.state.selector.to_bytes(),
+        simulation.state.selector.select(5, range(6), 3, simulation.state.dispatch).ids,
+    )
     setup = experiment(selector=rule, stop={"rounds": 2}, seed=0)
     selector = Selector.from_bytes(data)
-    more = {"selector": selector, "rounds_done": simulation.round, "clients_sent": simulation.dispatch}
+    more = {"selector": selector, "rounds_done": simulation.state.round, "clients_sent": simulation.state.dispatch}
     done = deploy(federation(setup, tmp_path), setup, tmp_path / "real", **more)
     clients = columns(done, "clients")
     assert done.column("rounds", "round").tolist() == [5, 6]

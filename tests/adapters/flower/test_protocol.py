@@ -121,8 +121,8 @@ def test_garbage_costs_its_sender_this_round(tmp_path):
     grid, kinds = federation(setup, tmp_path), iter(SPOILED.values())
 
     def spoil(message, reply):
-        if open_order(message.content["motley"]["letter"]).round % 2 == 0:
-            reply.content["motley"]["letter"] = next(kinds)(reply.content["motley"]["letter"])
+        if open_order(message.content["motley"]["message"]).round % 2 == 0:
+            reply.content["motley"]["message"] = next(kinds)(reply.content["motley"]["message"])
 
     meddled(grid, 101, spoil)
     Bomb.ran = False
@@ -276,7 +276,7 @@ def test_what_is_billed_is_what_travels_and_the_numbers_are_the_simulators(keys,
     grid, letters = federation(setup, tmp_path), []
 
     def seen(message, reply):
-        letters.append((message.content["motley"]["letter"], reply.content["motley"]["letter"]))
+        letters.append((message.content["motley"]["message"], reply.content["motley"]["message"]))
 
     for node in grid.nodes:
         meddled(grid, node, seen)

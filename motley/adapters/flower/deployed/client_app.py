@@ -1,10 +1,10 @@
-"""A site in a Flower ``ClientApp``, with one line::
+"""A deployed client in a Flower ``ClientApp``, with one line::
 
     app = ClientApp()
     serve(app, Path(__file__).with_name("experiment.toml"))
 
-What is heavy (torch, the data) is loaded when the first order for training comes: Flower starts a process for every message, also for
-the short one that asks a node who it is.
+torch and the data are loaded with the first order: Flower starts a process for every message, also for the short one that
+asks a node which client it is.
 """
 
 from __future__ import annotations
@@ -24,30 +24,31 @@ if TYPE_CHECKING:
 
 __all__ = ["Node", "serve"]
 
-Own = Callable[[int, Mapping[str, Any]], "Task"]
+MakeTask = Callable[[int, Mapping[str, Any]], "Task"]
 """A client's number and its node's configuration -> its data and model."""
 
 
 class Node:
-    """What answers messages at a node; see :func:`serve`."""
+    """Answers messages at a node; see :func:`serve`."""
 
     def __init__(
         self,
         experiment: Experiment | str | Path | Mapping[str, Any],
         folder: str | Path | None = None,
-        task: Own | None = None,
+        task: MakeTask | None = None,
         data: str | Path | None = None,
         key: str = "partition-id",
     ) -> None:
         self.experiment, self.folder, self.task, self.data, self.key = experiment, folder, task, data, key
-        self._site: tuple[object, ClientRuntime] | None = None
+        self._runtime: tuple[object, ClientRuntime] | None = None
 
-    def site(self, client: int, config: Mapping[str, Any]) -> ClientRuntime:
-        """The site of a client: one for all clients of this process where the experiment brings the data, else its own.
+    def runtime(self, client: int, config: Mapping[str, Any]) -> ClientRuntime:
+        """Return the runtime of a client: one for all clients of this process where the experiment brings the data, else its
+        own.
 
         Raises
         ------
-        ConfigError: nobody says where its folder is.
+        ConfigError: the node has no folder.
         """
         from motley.adapters.flower.deployed.client_runtime import ClientRuntime
         from motley.experiments.run import as_experiment
@@ -55,17 +56,17 @@ class Node:
         folder, data = self.folder or config.get("folder"), self.data or config.get("data")
         if not folder:
             raise ConfigError(
-                'this site has no folder for what its clients keep; start the node with --node-config folder="/..."'
+                'this node has no folder for what its clients keep; start the node with --node-config folder="/..."'
             )
         which = (client if self.task is not None else None, str(folder), str(data))
-        if self._site is None or self._site[0] != which:
+        if self._runtime is None or self._runtime[0] != which:
             task = None if self.task is None else self.task(client, config)
             made = ClientRuntime(as_experiment(self.experiment), Path(folder), task, Path(data) if data else None)
-            self._site = which, made
-        return self._site[1]
+            self._runtime = which, made
+        return self._runtime[1]
 
-    def whom(self, context: Any) -> int:
-        """The client that this node is.
+    def client(self, context: Any) -> int:
+        """Return the client that this node is.
 
         Raises
         ------
@@ -77,18 +78,18 @@ class Node:
         return value
 
     def enrol(self, message: Any, context: Any) -> Any:
-        """Who this node is."""
+        """Answer which client this node is."""
         app = flower()
-        told = app.MetricRecord({self.key: self.whom(context)})
-        return app.Message(app.RecordDict({"motley": told}), reply_to=message)
+        report = app.MetricRecord({self.key: self.client(context)})
+        return app.Message(app.RecordDict({"motley": report}), reply_to=message)
 
     def answer(self, message: Any, context: Any) -> Any:
-        """The answer to a letter."""
-        from motley.adapters.flower.deployed.grid_transport import letter_in, sealed
+        """Answer an order."""
+        from motley.adapters.flower.deployed.grid_transport import bytes_in, content_of
 
-        client = self.whom(context)
-        site = self.site(client, context.node_config)
-        return flower().Message(sealed(site.answer(client, letter_in(message))), reply_to=message)
+        client = self.client(context)
+        runtime = self.runtime(client, context.node_config)
+        return flower().Message(content_of(runtime.answer(client, bytes_in(message))), reply_to=message)
 
 
 def serve(
@@ -96,7 +97,7 @@ def serve(
     experiment: Experiment | str | Path | Mapping[str, Any],
     folder: str | Path | None = None,
     *,
-    task: Own | None = None,
+    task: MakeTask | None = None,
     data: str | Path | None = None,
     key: str = "partition-id",
 ) -> Node:
@@ -105,11 +106,11 @@ def serve(
 
     Parameters
     ----------
-    app: the ClientApp. experiment: the same as the server's. folder: of this site, for what its clients keep, an absolute path;
-    None: as the node's configuration says, ``--node-config 'partition-id=3 folder="/srv/site"'``.
-    task: makes a client's data and model (:func:`~motley.adapters.flower.deployed.own_data.site_task`), for ``task = "own"``;
-    None: as the
-    experiment says. data: folder to look into first for data packs; None: as the node's configuration says, or none.
+    app: the ClientApp. experiment: the same as the server's. folder: for what its clients keep between rounds, an absolute
+    path; None: as the node's configuration says, ``--node-config 'partition-id=3 folder="/srv/client"'``.
+    task: makes a client's data and model (:func:`~motley.adapters.flower.deployed.own_data.client_task`), for ``task = "own"``;
+    None: as the experiment says. data: folder to look into first for data packs; None: as the node's configuration says, or
+    none.
     key: of ``--node-config``.
     """
     node = Node(experiment, folder, task, data, key)

@@ -1,4 +1,5 @@
-"""The roll: which clients have been met, what they told once, how fast they were; and short questions to many at once."""
+"""The clients of a deployment: which have been met, what they reported once, how fast they were; and short questions to
+many."""
 
 from __future__ import annotations
 
@@ -8,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from motley.adapters.flower.deployed.protocol import Order
 from motley.adapters.flower.deployed.request_codec import RequestCodec
@@ -34,8 +34,8 @@ class Limits:
     Parameters
     ----------
     start_s: for the whole population to come, before round 1, and for those it knows when a deployment goes on.
-    work_s: for a client's upload; then it counts as dropped. Also the life of a letter.
-    query_s: for answers to short questions (enrolment, probes). poll_s: between two looks into the mailbox.
+    work_s: for a client's upload; then it counts as dropped. Also how long a message may live.
+    query_s: for answers to short questions (enrolment, probes). poll_s: between two polls for answers.
     look_s: between two looks at who is there.
     """
 
@@ -57,54 +57,58 @@ class ClientRegistry:
 
     Parameters
     ----------
-    desk, post: of the run. ledger: where its traffic is posted. population: K. limits: of waiting.
-    """
+    run: the name of the deployment. codec: writes requests and reads answers. transport: carries them. population: K.
+    limits: of waiting.
 
-    def __init__(
-        self, desk: RequestCodec, post: WaitingTransport, ledger: Callable[[], Ledger], population: int, limits: Limits
-    ) -> None:
-        self.desk, self.post, self.ledger, self.limits = desk, post, ledger, limits
+    Attributes
+    ----------
+    met: bool ``[K]``. examples: int64 ``[K]``, 0 for a client that was never met. signals: name -> ``[K, d]``, reported at
+    enrolment.
+    speed: ``[K, 3]``, measured the last time a client delivered: seconds per local step, of the download, of the upload;
+    else NaN."""
+
+    def __init__(self, run: str, codec: RequestCodec, transport: WaitingTransport, population: int, limits: Limits) -> None:
+        self.run, self.codec, self.transport, self.limits = run, codec, transport, limits
         self.met = np.zeros(population, bool)
         self.examples = np.zeros(population, np.int64)
         self.signals: dict[str, Floats] = {}
-        self.speed = np.full((population, 3), np.nan)  # what was measured last: seconds per step, seconds down, seconds up
-        self._strangers: set[int] = set()
-        self._asked: dict[str, Order] = {}  # letters to who was never met, not answered yet
-        self._pauses: dict[
-            int, tuple[float, float]
-        ] = {}  # of who did not answer: until when it is left alone, and for how long
+        self.speed = np.full((population, 3), np.nan)
+        self._unknown_ids: set[int] = set()
+        self._asked: dict[str, Order] = {}  # message -> enrolment request that is not answered yet
+        self._pauses: dict[int, tuple[float, float]] = {}  # client that did not answer -> until when it is left alone, how long
 
     def present(self, fresh: bool = True) -> Ids:
-        """Who can be reached now, met or not; ids that the experiment does not have are told once and passed over."""
-        ids = np.array(sorted(self.post.present(fresh)), np.int64)
-        beyond = set(ids[(ids < 0) | (ids >= len(self.met))].tolist()) - self._strangers
+        """Return the clients that can be reached, met or not; ids beyond the experiment's population are logged once and
+        ignored.
+
+        ``fresh``: now, else as of the last look."""
+        ids = np.array(sorted(self.transport.present(fresh)), np.int64)
+        beyond = set(ids[(ids < 0) | (ids >= len(self.met))].tolist()) - self._unknown_ids
         if beyond:
-            self._strangers |= beyond
+            self._unknown_ids |= beyond
             _LOG.warning("clients %s are there, and the experiment has clients 0 to %d", sorted(beyond)[:5], len(self.met) - 1)
         return ids[(ids >= 0) & (ids < len(self.met))]
 
-    def present_and_talking(self) -> Ids:
-        """Who was there at the last look, less those who are left alone because they did not answer."""
+    def answering(self) -> Ids:
+        """Return the clients present at the last look, but those that are left alone because they did not answer."""
         ids = self.present(fresh=False)
-        return ids[~np.isin(ids, [k for k, (until_s, _) in self._pauses.items() if until_s > self.post.now_s])]
+        return ids[~np.isin(ids, [k for k, (until_s, _) in self._pauses.items() if until_s > self.transport.now_s])]
 
     def silent(self, client: int) -> None:
-        """It did not answer in time: it is left alone for a while, longer each time."""
+        """Leave a client that did not answer in time alone for a while, twice as long each time."""
         _, pause_s = self._pauses.get(client, (0.0, PAUSE_S / 2))
         pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
-        self._pauses[client] = self.post.now_s + pause_s, pause_s
+        self._pauses[client] = self.transport.now_s + pause_s, pause_s
 
-    def heard(self, client: int) -> None:
-        """It answered."""
-        self._pauses.pop(client, None)
-
-    def ask(self, orders: Mapping[int, Order], read: Callable[[Order, object], T], kind: Kind, round: int) -> dict[int, T]:
-        """Ask these clients something short, wait, and what those who answered soundly said; all of it is billed as ``kind``."""
-        sent, until_s = self._send(orders, kind, round), self.post.now_s + self.limits.query_s
+    def ask(
+        self, ledger: Ledger, orders: Mapping[int, Order], read: Callable[[Order, object], T], kind: Kind, step: int
+    ) -> dict[int, T]:
+        """Send short requests, wait, and return what was read from sound answers, by client; bill all of it as ``kind``."""
+        sent, until_s = self._send(ledger, orders, kind, step), self.transport.now_s + self.limits.query_s
         found: dict[int, T] = {}
         while sent:
-            replies = self.post.wait(list(sent), until_s)
-            found |= self._read(sent, replies, read, kind, round)
+            replies = self.transport.wait(list(sent), until_s)
+            found |= self._read(ledger, sent, replies, read, kind, step)
             if not replies:
                 break
         for order in sent.values():
@@ -112,50 +116,49 @@ class ClientRegistry:
             self.silent(order.client)
         return found
 
-    def _send(self, orders: Mapping[int, Order], kind: Kind, round: int) -> dict[str, Order]:
-        """Orders by the numbers of their letters."""
+    def _send(self, ledger: Ledger, orders: Mapping[int, Order], kind: Kind, step: int) -> dict[str, Order]:
+        """Return the requests by the numbers of their messages."""
         sealed = {client: order.seal() for client, order in orders.items()}
-        sent = self.post.mailbox.push(sealed, "query", self.limits.query_s) if sealed else {}
-        self._bill(kind, "down", {client: len(sealed[client]) for client in sent}, round)
+        sent = self.transport.transport.push(sealed, "query", self.limits.query_s) if sealed else {}
+        _bill(ledger, kind, "down", {client: len(sealed[client]) for client in sent}, step)
         return {message: orders[client] for client, message in sent.items()}
 
     def _read(
-        self, sent: dict[str, Order], replies: list[Reply], read: Callable[[Order, object], T], kind: Kind, round: int
-    ) -> dict[int, T]:
-        """What replies say, soundly, by client; they are taken out of ``sent``."""
-        found, came = {}, {}
+        self, ledger: Ledger, sent: dict[str, Order], replies: list[Reply], read: Callable[[Order, object], T], kind: Kind,
+        step: int
+    ) -> dict[int, T]:  # fmt: skip
+        """Return what was read from sound replies, by client; answered requests are taken out of ``sent``."""
+        found, sizes = {}, {}
         for reply in replies:
             order = sent.pop(reply.message, None)
             if order is None:
                 continue  # the same answer once more
-            came[order.client] = len(reply.data) if isinstance(reply.data, bytes) else 0
+            sizes[order.client] = len(reply.data) if isinstance(reply.data, bytes) else 0
             try:
                 if reply.data is None:
                     raise CodecError(reply.reason or "lost")
                 found[order.client] = read(order, reply.data)
+                self._pauses.pop(order.client, None)
             except CodecError as error:
                 _LOG.warning("client %d cannot be asked: %s", order.client, error)
                 self.silent(order.client)
-            else:
-                self.heard(order.client)
-        self._bill(kind, "up", came, round)
+        _bill(ledger, kind, "up", sizes, step)
         return found
 
-    def _bill(self, kind: Kind, direction: Direction, sizes: Mapping[int, int], round: int) -> None:
-        if sizes:
-            self.ledger().post(kind, direction, list(sizes), [8 * size for size in sizes.values()], round, paper_bits=0)
+    def meet(self, ledger: Ledger, step: int, until_s: float | None = None) -> Ids:
+        """Ask clients that are present and were never met what they have; return those met now, sorted.
 
-    def meet(self, round: int, until_s: float | None = None) -> Ids:
-        """Ask who is there and was never met what it has; who is met now, sorted. ``until_s``: to wait for answers; None: those that
-        do not lie there already are taken in the next time, so that a newcomer keeps nobody waiting."""
+        ``until_s``: when to stop waiting for answers; None: answers that are not here already are taken in by a later call,
+        so that a newcomer keeps no other client waiting."""
         self.present()
         asked = {order.client for order in self._asked.values()}
-        strangers = [int(k) for k in self.present_and_talking() if not self.met[k] and int(k) not in asked]
-        self._asked |= self._send({k: self.desk.enrol(k) for k in strangers}, "enrol", round)
+        new = [int(k) for k in self.answering() if not self.met[k] and int(k) not in asked]
+        self._asked |= self._send(ledger, {k: self.codec.enrol(self.run, k) for k in new}, "enrol", step)
         now: list[int] = []
         while self._asked:
-            replies = self.post.wait(list(self._asked), self.post.now_s if until_s is None else until_s)
-            for client, (examples, signals) in self._read(self._asked, replies, self.desk.told, "enrol", round).items():
+            replies = self.transport.wait(list(self._asked), self.transport.now_s if until_s is None else until_s)
+            found = self._read(ledger, self._asked, replies, self.codec.read_enrolment, "enrol", step)
+            for client, (examples, signals) in found.items():
                 self.met[client], self.examples[client] = True, examples
                 now.append(client)
                 for name, value in signals.items():
@@ -164,21 +167,21 @@ class ClientRegistry:
                 break
         return np.array(sorted(now), np.int64)
 
-    def gather(self, round: int) -> Ids:
-        """Wait for everybody who was met before, or, where nobody was, for the population; who is met now, sorted.
+    def gather(self, ledger: Ledger, step: int) -> Ids:
+        """Wait for all clients that were met before or, where none was, for the population; return those met now, sorted.
 
         Raises
         ------
-        ConfigError: nobody came in all the time there is.
+        ConfigError: no client came in all the time there is.
         """
-        until_s = self.post.now_s + self.limits.start_s
+        until_s = self.transport.now_s + self.limits.start_s
         expected, new = self.met.copy() if self.met.any() else ~self.met, np.zeros(0, np.int64)
         while True:
-            new = np.union1d(new, self.meet(round, min(until_s, self.post.now_s + self.limits.look_s)))
+            new = np.union1d(new, self.meet(ledger, step, min(until_s, self.transport.now_s + self.limits.look_s)))
             there = np.isin(np.flatnonzero(expected), self.present(fresh=False))
-            if (self.met[expected] & there).all() or self.post.now_s >= until_s:
+            if (self.met[expected] & there).all() or self.transport.now_s >= until_s:
                 break
-            self.post.wait([], min(until_s, self.post.now_s + self.limits.look_s))
+            self.transport.wait([], min(until_s, self.transport.now_s + self.limits.look_s))
         if not self.met.any():
             raise ConfigError(
                 f"no client came within {self.limits.start_s:g} s; start nodes whose apps answer for this experiment, "
@@ -193,9 +196,11 @@ class ClientRegistry:
         good = np.isfinite(seen).all(axis=1)
         self.speed[reports.ids[good]] = seen[good]
 
-    def estimates(self, ids: Ids, steps: NDArray[np.int64], up_bits: int) -> dict[str, Floats]:
-        """The planner's signals: what was measured of these clients the last time they delivered. READING: who never did is taken for
-        the mean of those who have, and while nobody has, for one second each way and each step."""
+    def estimates(self, ids: Ids, steps: Ids, up_bits: int) -> dict[str, Floats]:
+        """Return the planner's signals ``[n]``: what was measured of these clients the last time they delivered.
+
+        READING: a client that never delivered counts as the mean of those that did, and while none has, one second is taken
+        for each transfer and each step."""
         known = self.speed[np.isfinite(self.speed).all(axis=1)]
         usual = known.mean(axis=0) if len(known) else np.ones(3)
         step_s, down_s, up_s = np.where(np.isfinite(self.speed[ids]), self.speed[ids], usual).T
@@ -206,10 +211,15 @@ class ClientRegistry:
         }  # fmt: skip
 
     def save(self) -> dict[str, Any]:
-        """As plain arrays."""
-        return {"met": self.met, "examples": self.examples, "signals": dict(self.signals), "speed": self.speed}
+        """Return what is known as plain arrays."""
+        return {"run": self.run, "met": self.met, "examples": self.examples, "signals": dict(self.signals), "speed": self.speed}
 
     def restore(self, saved: Mapping[str, Any]) -> None:
-        """Go on from :meth:`save`."""
-        self.met, self.examples, self.speed = saved["met"], saved["examples"], saved["speed"]
+        """Take over what :meth:`save` returned."""
+        self.run, self.met, self.examples, self.speed = (saved[name] for name in ("run", "met", "examples", "speed"))
         self.signals = dict(saved["signals"])
+
+
+def _bill(ledger: Ledger, kind: Kind, direction: Direction, sizes: Mapping[int, int], step: int) -> None:
+    if sizes:
+        ledger.post(kind, direction, list(sizes), [8 * size for size in sizes.values()], step, paper_bits=0)

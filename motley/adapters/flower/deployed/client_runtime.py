@@ -1,11 +1,11 @@
-"""A site: what answers a server's orders, with the client's own data, its own engine and its own disk.
+"""The client's side of a deployment: it answers the server's orders with its own data, engine and disk.
 
-A site holds the experiment's file, as the server does, and works an order off with the simulator's parts: the engine trains the very
-job that a simulation would have trained, with the same batches; the update goes through the experiment's compressor and error feedback
-(:func:`motley.transport.feedback.compress_update`); what the client keeps lies on the site's
-:mod:`~motley.adapters.flower.deployed.client_state`.
+A client has the experiment's file, as the server does, and carries out an order with the simulator's parts: the engine
+trains the job that a simulation would train, with the same batches; the update goes through the experiment's compressor and
+error feedback (:func:`motley.transport.feedback.compress_update`); what the client keeps between rounds lies on its
+own disk, in a :mod:`~motley.adapters.flower.deployed.client_state`.
 
-An order can make a site do nothing else: it names an experiment, which must be the site's own, and brings numbers.
+An order can make a client do nothing else: it names an experiment, which must be the client's own, and brings numbers.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class ClientRuntime:
 
     Parameters
     ----------
-    experiment: the same as the server's. folder: where client memories lie. task: data and model of the site's own; None: the
-    experiment's. data: folder to look into first for data packs.
+    experiment: the same as the server's. folder: where client states are stored. task: data and model of the client's own;
+    None: the experiment's. data: folder to look into first for data packs.
 
     Raises
     ------
@@ -49,26 +49,27 @@ class ClientRuntime:
 
     def __init__(self, experiment: Experiment, folder: Path, task: Task | None = None, data: Path | None = None) -> None:
         alone = experiment.replace({"engine.name": "sequential"})  # one client at a time
-        self.plan, self.engine, _, model = prepare(alone, data, task)
-        self.setting, self.folder, self.agreed = self.plan.setting, folder, agreement(experiment)
+        self.config, self.engine, _, model = prepare(alone, data, task)
+        self.setting, self.folder, self.agreed = self.config.setting, folder, agreement(experiment)
         algorithm, population = self.setting.algorithm, len(self.setting.task.federation)
         self.like = algorithm.correction.download(algorithm.server.init(algorithm.correction.sent(model), population))
-        self.first = initial_client_state(self.plan, model)
+        self.first = initial_client_state(self.config, model)
 
-    def answer(self, client: int, letter: object) -> bytes:
-        """The answer to an order for this client.
+    def answer(self, client: int, message: object) -> bytes:
+        """Return the answer to an order for this client.
 
         Raises
         ------
-        CodecError: no sound order, or one for another client. ConfigError: an order of another experiment, or without data here.
-        """
+        CodecError: no sound order, or one for another client. ConfigError: an order of another experiment, or without data
+        here."""
         began = time.perf_counter()
-        order = open_order(letter)
+        order = open_order(message)
         if order.client != client:
             raise CodecError(f"got an order for client {order.client}; this node is client {client}")
         if order.agreed != self.agreed:
             raise ConfigError(
-                f"the server runs another experiment ({order.agreed}) than this site has ({self.agreed}); give both the same file"
+                f"the server runs another experiment ({order.agreed}) than this client has ({self.agreed}); "
+                "give both the same file"
             )
         data = self.setting.task.federation
         if client >= len(data):
@@ -76,70 +77,71 @@ class ClientRuntime:
                 f"this node is client {client}, and the experiment has clients 0 to {len(data) - 1}", "population"
             )
         done = {"enrol": self._enrol, "probe": self._probe, "train": self._train}[order.kind](order)
-        spent = _told(time.perf_counter() - began)
+        spent = _number(time.perf_counter() - began)
         return Answer(order.run, client, order.round, order.dispatch, compute_s=spent, **done).seal()
 
     def _enrol(self, order: Order) -> dict[str, Any]:
-        """Sizes, and the label counts of a client's training samples as it has them, where they are wanted."""
+        """Report the number of samples and, where wanted, the label counts of a client's training samples as it has them."""
         data = self.setting.task.federation
-        told: dict[str, Told] = {"num_examples": _told(data.train.sizes[order.client])}
+        report: dict[str, Told] = {"num_examples": _number(data.train.sizes[order.client])}
         if "label_histogram" in order.want:
             mine = slice(int(data.train.offsets[order.client]), int(data.train.offsets[order.client + 1]))
-            told["label_histogram"] = _told(np.bincount(data.labels[mine].cpu().numpy(), minlength=data.classes or 0))
-        return {"signals": told}
+            report["label_histogram"] = _number(np.bincount(data.labels[mine].cpu().numpy(), minlength=data.classes or 0))
+        return {"signals": report}
 
     def _probe(self, order: Order) -> dict[str, Any]:
-        """Signals of the model sent, on the batches that a simulation would have measured."""
+        """Measure signals of the model sent, on the batches that a simulation would measure."""
         unknown = sorted(order.probed.keys() - MEASURED.keys())
         if unknown:
             raise CodecError(f"got an order to measure {unknown[0][:40]!r}; a probe measures: {', '.join(sorted(MEASURED))}")
-        memory, forgot = self._shelf(order).take(order.kept)
+        memory, forgot = self._store(order).take(order.kept)
         key = self.setting.streams.key("probe").fold(order.round)
         who, own = np.array([order.client]), {order.client: split_state(memory)[0]}
         met = self.engine.measure(who, unpack(order.model, self.like), own, order.probed, key)
-        return {"signals": {name: _told(value[0]) for name, value in met.items()}, "forgot": forgot}
+        return {"signals": {name: _number(value[0]) for name, value in met.items()}, "forgot": forgot}
 
     def _train(self, order: Order) -> dict[str, Any]:
-        """The upload of one job, and what it leaves behind."""
-        shelf, compressor = self._shelf(order), self.plan.upload_config.compressor
-        memory, forgot = shelf.take(order.kept)
+        """Train one job, store the state that follows from its upload, and report the upload."""
+        store, compressor = self._store(order), self.config.upload_config.compressor
+        memory, forgot = store.take(order.kept)
         own, before = split_state(memory)
         job = Job(order.client, order.dispatch, order.steps, order.lr)
         key, layout = self.setting.key("compress", job), self.setting.task.layout
         layers = compressor.curvature_layers(order.theta, layout, key, before)
         job = Job(order.client, order.dispatch, order.steps, order.lr, layers=layers)
         want = frozenset(order.want) & REPORTED | {"loss", "update_norm"}
-        (trained,) = self.engine.train([job], unpack(order.model, self.like), {order.client: own}, want)
-        signals = {name: _told(value) for name, value in trained.signals.items()}
-        told = {"steps": trained.steps, "signals": signals, "forgot": forgot}
-        if not trained.finite:
-            return {**told, "finite": False}
+        (result,) = self.engine.train([job], unpack(order.model, self.like), {order.client: own}, want)
+        signals = {name: _number(value) for name, value in result.signals.items()}
+        report = {"steps": result.steps, "signals": signals, "forgot": forgot}
+        if not result.finite:
+            return {**report, "finite": False}
         try:
-            upload, after = self._upload(order, trained, before)
-        except CodecError:  # it overflows with what waited
-            return {**told, "finite": False}
-        shelf.put(order.dispatch, merge_state(trained.client_state, after) or None)
-        return {**told, "upload": upload}
+            upload, after = self._upload(order, result, before)
+        except CodecError:  # with its error memory it overflows
+            return {**report, "finite": False}
+        store.put(order.dispatch, merge_state(result.client_state, after) or None)
+        return {**report, "upload": upload}
 
-    def _upload(self, order: Order, trained: TrainResult, before: Mapping[str, Tensor]) -> tuple[bytes, Mapping[str, Tensor]]:
-        """The bytes of an upload, and what its way up leaves at the client; the update is compressed, all else travels whole."""
-        upload_config, layout = self.plan.upload_config, self.setting.task.layout
-        values = {name: part.value for name, part in trained.parts.items()}
+    def _upload(self, order: Order, result: TrainResult, before: Mapping[str, Tensor]) -> tuple[bytes, Mapping[str, Tensor]]:
+        """Return the bytes of an upload and the compression state that follows; the update is compressed, other parts are
+        sent whole."""
+        upload_config, layout = self.config.upload_config, self.setting.task.layout
+        values = {name: part.value for name, part in result.parts.items()}
         if "delta" not in values or upload_config.plain:
             return pack(values), before
         job = Job(order.client, order.dispatch, order.steps, order.lr)
         key = self.setting.key("compress", job)
         sent = compress_update(
             upload_config.feedback, upload_config.compressor, values["delta"], before, order.theta, order.budget, layout,
-            key, trained.curvature
+            key, result.curvature
         )  # fmt: skip
         whole = {name: Packet(value.numel(), value.reshape(-1)) for name, value in values.items() if name != "delta"}
         return wire.encode({**whole, "delta": sent.packet}), sent.client_state
 
-    def _shelf(self, order: Order) -> ClientStateFile:
+    def _store(self, order: Order) -> ClientStateFile:
         return ClientStateFile(self.folder, order.run, order.client, self.first)
 
 
-def _told(value: object) -> Told:
-    """A signal as it travels."""
+def _number(value: object) -> Told:
+    """Return a signal as it is sent."""
     return np.array(value, np.float64)

@@ -1,17 +1,17 @@
-"""The shelf: what a client keeps between rounds, in a file on its site's own disk; it never leaves the site.
+"""What a client keeps between rounds, in a file on its own disk; it never leaves the client.
 
-A site does not know whether its upload was accepted. So the file holds two memories, the one that counts and the one that would follow
-from the last upload, and the server's next order says which dispatch of this client was accepted last::
+A client does not know whether its upload was accepted. So the file holds two states, the current one and the one that would
+follow from the last upload, and the server's next order says which dispatch of this client was accepted last::
 
-    order.kept    the memory that counts now
-    -1            none: the first memory, the same for every client
+    order.kept    the current state
+    -1            the initial state, the same for every client
     ``last``      it stays: the upload after it was late, lost or rejected
     ``next``      it is taken over
-    another       lost (a new disk, a restored backup): begun anew, and the server is told
+    another       lost (a new disk, a restored backup): the client begins anew, and the server is told
 
-A file is written new and switched, so a kill in the middle of a write loses nothing. A server that goes on from its last state names
-what that state knows, which lies here still. A file that is damaged counts as lost.
-"""
+A file is written new and then replaces the old one, so a kill in the middle of a write loses nothing. A server that goes on
+from its last checkpoint names a dispatch of that checkpoint, whose state still lies here. A file that is damaged counts as
+lost."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ _LAST, _NEXT = "last", "next"
 
 
 class ClientStateFile:
-    """The memories of one client in one run.
+    """The states of one client in one run.
 
     Parameters
     ----------
-    folder: of the site. run, client: whose. first: what every client keeps at first; None for methods that keep nothing.
+    folder: of the client. run: the deployment. first: the initial state; None for methods that keep nothing.
     """
 
     def __init__(self, folder: Path, run: str, client: int, first: ClientState | None) -> None:
@@ -48,7 +48,7 @@ class ClientStateFile:
         self._last: tuple[int, ClientState | None] = (-1, first)
 
     def take(self, kept: int) -> tuple[ClientState | None, bool]:
-        """The memory of dispatch ``kept``, and whether it should be here and is not."""
+        """Return the state after dispatch ``kept``, and whether it should be here and is not."""
         if self.first is None:
             return None, False
         if kept < 0:
@@ -59,19 +59,19 @@ class ClientStateFile:
         self._last = (kept, self.first if forgot else found[kept])
         return self._last[1], forgot
 
-    def put(self, dispatch: int, memory: ClientState | None) -> None:
-        """What follows from an upload that is about to be sent, beside what :meth:`take` gave.
+    def put(self, dispatch: int, state: ClientState | None) -> None:
+        """Write the state that follows from an upload about to be sent, beside the one that :meth:`take` returned.
 
         Raises
         ------
         StoreError: the disk is full or refuses.
         """
-        if self.first is None or memory is None:
+        if self.first is None or state is None:
             return
         kept, last = self._last
-        tensors = {f"{_NEXT}.{name}": _own(value) for name, value in memory.items()}
+        tensors = {f"{_NEXT}.{name}": _own(value) for name, value in state.items()}
         tensors |= {f"{_LAST}.{name}": _own(value) for name, value in (last or {}).items()}
-        fresh = self.path.with_suffix(f".{os.getpid()}.new")  # a letter of a killed server may be worked off beside this one
+        fresh = self.path.with_suffix(f".{os.getpid()}.new")  # an order of a killed server may be carried out beside this one
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             save_file(tensors, fresh, {_LAST: str(kept), _NEXT: str(dispatch)})
@@ -84,26 +84,26 @@ class ClientStateFile:
             raise disk_error(error if isinstance(error, OSError) else OSError(str(error)), self.path) from None
 
     def _read(self) -> dict[int, ClientState]:
-        """By dispatch, the memories that are sound."""
+        """Return the sound states by dispatch."""
         if not self.path.exists():
             return {}
         try:
             with safe_open(self.path, "pt") as file:
                 about = file.metadata() or {}
-                found = {int(about[which]): self._memory(file, which) for which in (_LAST, _NEXT)}
+                found = {int(about[which]): self._state(file, which) for which in (_LAST, _NEXT)}
         except (OSError, SafetensorError, KeyError, ValueError) as error:
             _LOG.warning("%s is damaged (%s); its client begins anew", self.path, error)
             return {}
         return found
 
-    def _memory(self, file: safe_open, which: str) -> ClientState:
-        memory = {name: file.get_tensor(f"{which}.{name}") for name in self.first or {}}  # type: ignore[no-untyped-call]
+    def _state(self, file: safe_open, which: str) -> ClientState:
+        state = {name: file.get_tensor(f"{which}.{name}") for name in self.first or {}}  # type: ignore[no-untyped-call]
         for name, like in (self.first or {}).items():
-            if memory[name].shape != like.shape or memory[name].dtype != like.dtype:
+            if state[name].shape != like.shape or state[name].dtype != like.dtype:
                 raise ValueError(f"{name} has another shape or dtype than its method's")
-        return memory
+        return state
 
 
 def _own(value: Tensor) -> Tensor:
-    """A tensor that shares its memory with no other, as the file wants it."""
+    """Return a tensor that shares its storage with no other, as the file format needs it."""
     return value.detach().cpu().clone(memory_format=torch.contiguous_format)

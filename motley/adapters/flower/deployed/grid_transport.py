@@ -1,7 +1,7 @@
-"""A mailbox on a Flower grid: the thin layer in which a letter becomes a Flower message, and a node a client.
+"""A transport on a Flower grid: a message becomes a Flower message, and a client the node that it runs on.
 
-A letter travels as one value of bytes in one ``ConfigRecord``, as ``train.motley`` (local work) or ``query.motley`` (short questions).
-"""
+A message travels as one value of bytes in one ``ConfigRecord``, as ``train.motley`` (local work) or ``query.motley``
+(questions)."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ from motley.adapters.flower.deployed.transport import Channel, Reply, Transport
 from motley.adapters.flower.messages import WALL_CLOCK, Grid, Outbox, WallClock, flower
 from motley.adapters.flower.node_registry import NodeRegistry
 
-__all__ = ["ACTION", "GridTransport", "letter_in", "sealed"]
+__all__ = ["ACTION", "GridTransport", "bytes_in", "content_of"]
 
 ACTION = "motley"
 """What a client app's functions are registered under: ``@app.train("motley")``, ``@app.query("motley")``."""
-_RECORD, _KEY = "motley", "letter"
+_RECORD, _KEY = "motley", "message"
 
 
-def sealed(letter: bytes) -> Any:
-    """A letter as the content of a Flower message."""
+def content_of(data: bytes) -> Any:
+    """Return a message's bytes as the content of a Flower message."""
     app = flower()
-    return app.RecordDict({_RECORD: app.ConfigRecord({_KEY: letter})})
+    return app.RecordDict({_RECORD: app.ConfigRecord({_KEY: data})})
 
 
-def letter_in(message: Any) -> object:
-    """Whatever lies in the place of the letter; empty bytes where nothing does."""
+def bytes_in(message: Any) -> object:
+    """Return whatever lies in the place of a message's bytes; empty bytes where nothing does."""
     record = message.content.get(_RECORD) if message.has_content() else None
     return record.get(_KEY, b"") if isinstance(record, Mapping) else b""
 
 
 class GridTransport(Transport):
-    """Flower's grid as a mailbox.
+    """Messages to clients over Flower's grid.
 
     Parameters
     ----------
-    grid: Flower's. key: of ``--node-config``, a client's stable whole number. limit_s: for a new node to say which client it is;
-    nobody waits for it.
+    grid: Flower's. key: of ``--node-config``, a client's stable whole number. limit_s: for a new node to say which client it
+    is; nobody waits for it.
     clock: of the server.
     """
 
@@ -48,7 +48,7 @@ class GridTransport(Transport):
         self._came: dict[str, Reply] = {}
 
     def now_s(self) -> float:
-        """The server's clock."""
+        """Return the seconds of the server's clock."""
         return self.clock.now()
 
     def sleep(self, seconds: float) -> None:
@@ -56,23 +56,23 @@ class GridTransport(Transport):
         self.clock.sleep(seconds)
 
     def clients(self) -> Collection[int]:
-        """Clients whose nodes are connected; nodes that are new are asked who they are."""
+        """Return the clients whose nodes are connected; new nodes are asked which client they are."""
         self.registry.refresh(self.grid)
         return [int(client) for client in self.registry.clients]
 
-    def push(self, letters: Mapping[int, bytes], channel: Channel, ttl_s: float) -> dict[int, str]:
-        """One message to each client's node."""
+    def push(self, messages: Mapping[int, bytes], channel: Channel, ttl_s: float) -> dict[int, str]:
+        """Send one message to each client's node."""
         app = flower()
-        nodes = {client: self.registry.node_of[client] for client in letters if client in self.registry.node_of}
+        nodes = {client: self.registry.node_of[client] for client in messages if client in self.registry.node_of}
         kind = f"{channel}.{ACTION}"
-        messages = [app.Message(sealed(letters[client]), node, kind, ttl=ttl_s) for client, node in nodes.items()]
-        sent = zip(nodes, self.outbox.send(messages), strict=True)
+        sending = [app.Message(content_of(messages[client]), node, kind, ttl=ttl_s) for client, node in nodes.items()]
+        sent = zip(nodes, self.outbox.send(sending), strict=True)
         return {client: one.message_id for client, one in sent if not one.error}
 
     def pull(self, messages: Sequence[str]) -> list[Reply]:
-        """What has come; an error in place of an answer is a client that is lost."""
+        """Return the replies that have come; an error in place of an answer means that the client is lost."""
         for answer in self.outbox.collect():
             lost = b"" if answer.unreadable else None
-            said = lost if answer.error or answer.reply is None else letter_in(answer.reply)
+            said = lost if answer.error or answer.reply is None else bytes_in(answer.reply)
             self._came[answer.message_id] = Reply(answer.message_id, said, answer.error)
         return [self._came.pop(name) for name in messages if name in self._came]

@@ -1,9 +1,9 @@
-"""Tasks whose data nobody has as a whole: each site has its own, the server has a model and, perhaps, test samples.
+"""Tasks whose data no machine has as a whole: each client has its own, the server has a model and, perhaps, test samples.
 
 >>> import numpy as np
 >>> from torch import nn
 >>> x, y = np.random.default_rng(0).normal(size=(20, 3)), np.arange(20) % 2
->>> task = site_task(7, 10, x, y, lambda: nn.Linear(3, 2), classes=2)
+>>> task = client_task(7, 10, x, y, lambda: nn.Linear(3, 2), classes=2)
 >>> len(task.federation), task.federation.train.sizes.tolist()
 (10, [0, 0, 0, 0, 0, 0, 0, 20, 0, 0])
 """
@@ -24,16 +24,16 @@ from motley.tasks.base import Federation, Task, Transform
 from motley.tasks.formats.checks import class_labels, features
 from motley.tasks.own import own_task
 
-__all__ = ["server_task", "site_task"]
+__all__ = ["client_task", "server_task"]
 
 Make = Callable[[], nn.Module]
 
 
-def site_task(
+def client_task(
     client: int, population: int, x: ArrayLike, y: ArrayLike, model: Make, *, classes: int | None, loss: str | None = None,
     transform: Transform | None = None,
 ) -> Task:  # fmt: skip
-    """One client's training samples as a task of the whole federation, in which the others have none.
+    """Return one client's training samples as a task of the whole federation, in which the other clients have none.
 
     Parameters
     ----------
@@ -57,11 +57,11 @@ def server_task(
     population: int, x: ArrayLike, y: ArrayLike, model: Make, *, classes: int | None, loss: str | None = None,
     transform: Transform | None = None, test: bool = True,
 ) -> Task:  # fmt: skip
-    """The server's side: the model, and samples ``x, y`` on which it is examined.
+    """Return the server's side of a task: the model, and samples ``x, y`` on which it is evaluated.
 
     Parameters
     ----------
-    test: False where the samples only show what inputs look like and nothing is examined. The rest as :func:`site_task`.
+    test: False where the samples only show what inputs look like and nothing is evaluated. The rest as :func:`client_task`.
     """
     rows, targets = _samples(x, y, classes)
     nobody = Ragged(np.zeros(population + 1, np.int64), np.zeros(0, np.int64))

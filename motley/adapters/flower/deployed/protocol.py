@@ -1,10 +1,11 @@
-"""Letters between a server and its sites: what is asked, what is answered, as bytes that are checked before anything is believed.
+"""The messages between a server and its clients, as bytes that are checked before anything is believed.
 
-    Order   server -> site     enrol | probe | train, the model it is about, and which of its answers was accepted last
-    Answer  site -> server     what was measured, how long it took, and the upload
+    Order   server -> client     enrol | probe | train, the model, and which of the client's uploads was accepted last
+    Answer  client -> server     what was measured, how long it took, and the upload
 
-A letter is a :mod:`motley.core.codec` record around messages of :mod:`motley.transport.wire`: nothing is unpickled, and bytes can
-make nothing but numbers, strings and arrays. A letter that is cut off, too long, of other types or of another experiment is a
+A message is a :mod:`motley.core.codec` record around messages of :mod:`motley.transport.wire`: nothing is unpickled, and
+bytes can make nothing but numbers, strings and arrays. A message that is cut off, too long, of other types or of another
+experiment is a
 :class:`~motley.core.errors.CodecError`, never half an answer.
 
 >>> order = Order("train", "demo-1", "c0ffee", client=3, round=1, dispatch=7, steps=2, lr=0.1)
@@ -33,17 +34,17 @@ from motley.experiments.config import Experiment
 from motley.transport import wire
 from motley.transport.packet import CODINGS, Coding, Packet, PacketSpec
 
-__all__ = ["SPARE", "Answer", "Order", "agreement", "form_of", "open_answer", "open_order", "pack", "unpack"]
+__all__ = ["SPARE", "Answer", "Order", "agreement", "open_answer", "open_order", "pack", "packet_spec", "unpack"]
 
 Kind = Literal["enrol", "probe", "train"]
 Told = NDArray[np.float64]
 
 SPARE = 65_536
-"""Bytes of a letter beside its upload and its vectors: names and numbers."""
+"""Bytes of a message besides its upload and its vectors: names and numbers."""
 
 _AGREED = (
-    "seed", "pin", "population", "task", "split", "partition", "label_noise", "feature_shift", "concept_shift", "drift", "local",
-    "algorithm", "loss", "compressor", "quantizer", "feedback", "dtype",
+    "seed", "pin", "population", "task", "split", "partition", "label_noise", "feature_shift", "concept_shift", "drift",
+    "local", "algorithm", "loss", "compressor", "quantizer", "feedback", "dtype",
 )  # fmt: skip
 _RUN = re.compile(r"[0-9A-Za-z][0-9A-Za-z_-]{0,63}")
 _CODING: dict[torch.dtype, Coding] = {torch.float32: "float32", torch.float64: "float64", torch.int64: "int64"}
@@ -51,15 +52,15 @@ _CODING: dict[torch.dtype, Coding] = {torch.float32: "float32", torch.float64: "
 
 @dataclass(frozen=True)
 class Order:
-    """What a server asks of one client.
+    """What the server asks of one client.
 
     Parameters
     ----------
-    kind: tell what you have | measure this model | train it. run: of this deployment. agreed: of the experiment, :func:`agreement`.
-    client: whom it is for. round, dispatch: which the answer names again. kept: dispatch of the client's last accepted upload, -1:
-    none; what it remembers is that upload's. steps, lr: local work. theta, budget: its share of the update, and the round's.
-    want: signals told with an update, or at enrolment. probed: signals to measure, and on how many batches (None: all).
-    model: what is sent to it, packed.
+    kind: enrol (report what you have), probe (measure this model) or train. run: name of the deployment. agreed: fingerprint
+    of the experiment, :func:`agreement`. client: the receiver. round, dispatch: repeated in the answer. kept: dispatch of
+    the client's last accepted upload, whose state it goes on from; -1: none. steps, lr: local work. theta, budget: the
+    client's share of the update, and the round's mean. want: signals reported with an update, or at enrolment. probed:
+    signals to measure, and on how many batches (None: all). model: the packed download.
     """
 
     kind: str
@@ -78,20 +79,21 @@ class Order:
     model: bytes = b""
 
     def seal(self) -> bytes:
-        """The letter."""
+        """Return the message's bytes."""
         return codec.encode(self)
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a client says to an order.
+    """What a client answers to an order.
 
     Parameters
     ----------
-    run, client, round, dispatch: of the order. steps: taken. compute_s: seconds of work. signals: what was asked for, by name.
-    Both as arrays of float64, single numbers of no dimension: no length depends on values.
-    finite: whether it has an upload; an update that is not finite is not sent. forgot: it should have remembered something of its
-    last accepted upload, and began anew. upload: the parts, encoded.
+    run, client, round, dispatch: of the order. steps: taken. compute_s: seconds of work. signals: those asked for, by name;
+    both as float64 arrays, single numbers of no dimension, so that no length depends on values. finite: whether there is an
+    upload; an update that is not finite is not sent. forgot: whether the state of the last accepted upload is gone, and the
+    client began anew.
+    upload: the parts, encoded.
     """
 
     run: str
@@ -106,7 +108,7 @@ class Answer:
     upload: bytes = b""
 
     def seal(self) -> bytes:
-        """The letter."""
+        """Return the message's bytes."""
         return codec.encode(self)
 
 
@@ -118,7 +120,7 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
 
 
 def open_order(data: object) -> Order:
-    """The order in a letter.
+    """Return the order in a message.
 
     Raises
     ------
@@ -138,7 +140,7 @@ def open_order(data: object) -> Order:
 
 
 def open_answer(data: object, limit: int) -> Answer:
-    """The answer in a letter of at most ``limit`` bytes.
+    """Return the answer in a message of at most ``limit`` bytes.
 
     Raises
     ------
@@ -156,39 +158,39 @@ def open_answer(data: object, limit: int) -> Answer:
 
 
 def _opened(data: object, kind: type) -> Any:
-    """A letter of one kind whose fields have their types."""
+    """Return a message of one kind whose fields have their types."""
     if not isinstance(data, bytes):
-        raise CodecError(f"got {type(data).__name__} for a letter; expected bytes")
+        raise CodecError(f"got {type(data).__name__} for a message; expected bytes")
     try:
-        letter = codec.decode(data, kind, header=SPARE)
+        message = codec.decode(data, kind, header=SPARE)
     except CodecError:
         raise
     except Exception as error:  # a sound checksum around what no program of ours writes: whatever reading it may raise
         raise CodecError(f"these {len(data)} bytes cannot be read: {type(error).__name__}") from error
-    if not isinstance(letter, kind):
-        raise CodecError(f"got a letter that holds {type(letter).__name__}; expected {kind.__name__}")
-    for f in dataclasses.fields(letter):  # type: ignore[arg-type]  # kind is one of the two above
-        value = getattr(letter, f.name)
+    if not isinstance(message, kind):
+        raise CodecError(f"got a message that holds {type(message).__name__}; expected {kind.__name__}")
+    for f in dataclasses.fields(message):  # type: ignore[arg-type]  # kind is one of the two above
+        value = getattr(message, f.name)
         if type(value) not in _TYPES[f.name]:
             expected = " or ".join(t.__name__ for t in _TYPES[f.name])
-            raise CodecError(f"got {type(value).__name__} for {f.name!r} in a letter; expected {expected}")
-    return letter
+            raise CodecError(f"got {type(value).__name__} for {f.name!r} in a message; expected {expected}")
+    return message
 
 
 def agreement(experiment: Experiment) -> str:
-    """Twelve hex digits of what a server and its sites must have alike: task, local work, algorithm, compression, seeds. Who is asked,
-    when the server steps and when it ends are the server's own business."""
+    """Return twelve hex digits of what a server and its clients must have alike: task, local work, algorithm, compression,
+    seeds. Selection, synchrony and the end of the run are the server's own."""
     resolved = experiment.resolved()
     telling = {key: resolved[key] for key in _AGREED if key in resolved}
     telling["task"] = {
         key: value for key, value in telling["task"].items() if key != "fingerprint"
-    }  # each site has its own data
+    }  # each client has its own data
     text = json.dumps(telling, sort_keys=True, separators=(",", ":"))
     return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
 
 
-def form_of(value: Tensor) -> PacketSpec:
-    """How a tensor travels whole.
+def packet_spec(value: Tensor) -> PacketSpec:
+    """Return how a whole tensor is written.
 
     Raises
     ------
@@ -201,7 +203,7 @@ def form_of(value: Tensor) -> PacketSpec:
 
 
 def pack(tensors: Mapping[str, Tensor]) -> bytes:
-    """Named tensors as one message of the wire.
+    """Return named tensors as one message of the wire format.
 
     Raises
     ------
@@ -211,11 +213,11 @@ def pack(tensors: Mapping[str, Tensor]) -> bytes:
 
 
 def unpack(data: bytes, like: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors again; names, sizes and dtypes must be those of ``like``, and get its shapes.
+    """Return the packed tensors; names, sizes and dtypes must be those of ``like``, whose shapes they get.
 
     Raises
     ------
     CodecError: bytes that hold anything else.
     """
-    found = wire.decode(data, {name: form_of(value) for name, value in like.items()})
+    found = wire.decode(data, {name: packet_spec(value) for name, value in like.items()})
     return {name: found[name].dense().reshape(value.shape) for name, value in like.items()}

@@ -1,7 +1,7 @@
-"""A mailbox: how letters reach clients and come back. Nothing here knows what is in them, and nothing knows Flower.
+"""The transport of a deployment: how messages reach clients and answers come back. It knows neither their contents nor Flower.
 
-The server pushes letters and pulls what has come; it never blocks in a call that has no end. Time is the mailbox's own, so that a
-test can let hours pass at once.
+The server pushes messages and polls for answers; it never blocks in a call without an end. Time is the transport's own, so
+that a test can let hours pass at once.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ Channel = Literal["train", "query"]
 
 
 class Reply(NamedTuple):
-    """What came back for a letter.
+    """What came back for one message.
 
     Parameters
     ----------
-    message: which letter. data: what the client sent, whatever it is; None when the client is lost. reason: why, in words.
-    """
+    message: the message's number. data: what the client sent, unchecked; None when the client is lost. reason: of the loss,
+    in words."""
 
     message: str
     data: object
@@ -30,11 +30,11 @@ class Reply(NamedTuple):
 
 
 class Transport(ABC):
-    """Letters to clients, by their stable ids."""
+    """Messages to clients, addressed by their stable ids."""
 
     @abstractmethod
     def now_s(self) -> float:
-        """Seconds on a clock that never goes back."""
+        """Return the seconds of a clock that never goes back."""
 
     @abstractmethod
     def sleep(self, seconds: float) -> None:
@@ -42,49 +42,50 @@ class Transport(ABC):
 
     @abstractmethod
     def clients(self) -> Collection[int]:
-        """Who can be reached now."""
+        """Return the ids of the clients that can be reached now."""
 
     @abstractmethod
-    def push(self, letters: Mapping[int, bytes], channel: Channel, ttl_s: float) -> dict[int, str]:
-        """Send one letter to each of these clients, to be answered within ``ttl_s``; the letters' numbers, by client. A client that is
-        left out could not be reached."""
+    def push(self, messages: Mapping[int, bytes], channel: Channel, ttl_s: float) -> dict[int, str]:
+        """Send one message to each of these clients, to be answered within ``ttl_s``; return the messages' numbers by client.
+
+        A client that is left out could not be reached."""
 
     @abstractmethod
     def pull(self, messages: Sequence[str]) -> list[Reply]:
-        """What has come for these letters; returns at once."""
+        """Return the replies that have come for these messages, without waiting."""
 
 
 class WaitingTransport:
-    """A mailbox that is waited at, with a limit.
+    """A transport that can be waited at, with a limit.
 
     Parameters
     ----------
-    mailbox: of the deployment. poll_s: seconds between two looks into it. look_s: between two looks at who is there.
-    start_s: what the clock shows now.
+    transport: of the deployment. poll_s: seconds between two polls for answers. look_s: seconds between two looks at which
+    clients are connected. start_s: seconds that the deployment has run already.
     """
 
-    def __init__(self, mailbox: Transport, poll_s: float, look_s: float, start_s: float = 0.0) -> None:
-        self.mailbox, self.poll_s, self.look_s = mailbox, poll_s, look_s
-        self._zero = mailbox.now_s() - start_s
-        self._looked, self._there = -math.inf, frozenset[int]()
+    def __init__(self, transport: Transport, poll_s: float, look_s: float, start_s: float = 0.0) -> None:
+        self.transport, self.poll_s, self.look_s = transport, poll_s, look_s
+        self._zero = transport.now_s() - start_s
+        self._looked_s, self._present = -math.inf, frozenset[int]()
 
     @property
     def now_s(self) -> float:
-        """Seconds since the deployment began, the time between a kill and a resume left out."""
-        return self.mailbox.now_s() - self._zero
+        """Seconds since the deployment began, without the time between a kill and a resume."""
+        return self.transport.now_s() - self._zero
 
     def present(self, fresh: bool = True) -> frozenset[int]:
-        """Who can be reached; ``fresh``: now, else as of the last look."""
-        if fresh or self.now_s >= self._looked + self.look_s:
-            self._looked, self._there = self.now_s, frozenset(self.mailbox.clients())
-        return self._there
+        """Return the clients that can be reached; ``fresh``: now, else as of the last look, at most ``look_s`` ago."""
+        if fresh or self.now_s >= self._looked_s + self.look_s:
+            self._looked_s, self._present = self.now_s, frozenset(self.transport.clients())
+        return self._present
 
     def wait(self, messages: Sequence[str], until_s: float, known: Collection[int] | None = None) -> list[Reply]:
-        """What has come for these letters, as soon as something has; nothing at ``until_s``, or when somebody has come who is not
-        ``known``."""
+        """Return the replies to these messages as soon as there is one; none at ``until_s``, or when a client connects that
+        is not among the ``known``."""
         while True:
-            replies = self.mailbox.pull(messages) if messages else []
+            replies = self.transport.pull(messages) if messages else []
             left = until_s - self.now_s
             if replies or left <= 0 or (known is not None and not self.present(fresh=False) <= set(known)):
                 return replies
-            self.mailbox.sleep(min(self.poll_s, left))
+            self.transport.sleep(min(self.poll_s, left))

@@ -1,0 +1,90 @@
+"""Dispatches of a deployment: one record per client that was sent out, and the tables that the round loop reads."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from motley.core.records import Outcome
+from motley.engines.base import TrainResult
+from motley.rounds.in_flight import DISPATCH_COLUMNS, InFlight
+from motley.timing.timeline import Timelines
+
+__all__ = ["DeployedDispatch", "landed_table", "waiting_table"]
+
+
+@dataclass(eq=False)
+class DeployedDispatch:
+    """One client that was sent out, and what became of it.
+
+    Parameters
+    ----------
+    client, dispatch, version, steps: of the request. start_s, expires_s: when it was sent, and when it is given up.
+    round .. paper_bits: the columns of :data:`~motley.rounds.in_flight.DISPATCH_COLUMNS`. bits_down: of the request.
+    message: the transport's number of it. arrives_s: when the answer came; infinite before. compute_s: seconds of work, as
+    the client says. bits_up: of its answer. outcome: as soon as it is known. result: the upload, checked. scale: factor for
+    its staleness."""
+
+    client: int
+    dispatch: int
+    version: int
+    steps: int
+    start_s: float
+    expires_s: float
+    round: int
+    model_updates: int
+    examples: int
+    weight: float
+    lr: float
+    rehearsal: bool
+    score: float
+    theta: float
+    budget: float
+    paper_bits: int
+    bits_down: int = 0
+    message: str = ""
+    arrives_s: float = math.inf
+    compute_s: float = math.nan
+    bits_up: int = 0
+    outcome: Outcome | None = None
+    result: TrainResult | None = field(default=None, repr=False)
+    scale: float = 1.0
+
+
+def waiting_table(dispatches: Sequence[DeployedDispatch]) -> InFlight:
+    """Return dispatches as a synchrony sees them: a client that has not delivered yet arrives never."""
+    start_s, arrives_s = _column(dispatches, "start_s", np.float64), _column(dispatches, "arrives_s", np.float64)
+    dropped = np.array([one.outcome == Outcome.DROPPED for one in dispatches], bool)
+    ints = {name: _column(dispatches, name, np.int64) for name in ("client", "dispatch", "version", "steps")}
+    lines = Timelines(
+        **ints, start_s=start_s, downloaded_s=arrives_s, computed_s=arrives_s, arrives_s=arrives_s, dropped=dropped
+    )
+    return InFlight(lines, {name: _column(dispatches, name, dtype) for name, dtype in DISPATCH_COLUMNS.items()})
+
+
+def landed_table(dispatches: Sequence[DeployedDispatch]) -> InFlight:
+    """Return dispatches as reports and table rows are made of them.
+
+    READING: the server measures how long an answer took, and the client says how long it worked; the rest was transfer, and
+    is divided between download and upload as their bytes are."""
+    seen = waiting_table(dispatches)
+    lines, down, up = seen.timelines, seen.columns["bits_down"].astype(float), seen.columns["bits_up"].astype(float)
+    whole = np.where(np.isfinite(lines.arrives_s), lines.arrives_s - lines.start_s, np.nan)
+    work = np.fmin(np.fmax(_column(dispatches, "compute_s", np.float64), 0.0), whole)
+    downloaded = lines.start_s + (whole - work) * down / np.maximum(down + up, 1.0)
+    computed, arrives = downloaded + work, np.where(np.isfinite(lines.arrives_s), lines.arrives_s, np.nan)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        up_mbps = np.where(arrives > computed, up / (arrives - computed) / 1e6, np.nan)
+    timed = Timelines(
+        lines.client, lines.dispatch, lines.version, lines.steps, lines.start_s, downloaded, computed, arrives, lines.dropped
+    )
+    return InFlight(timed, {**seen.columns, "up_mbps": up_mbps})
+
+
+def _column(dispatches: Sequence[DeployedDispatch], name: str, dtype: Any) -> NDArray[Any]:
+    return np.array([getattr(one, name, 0) for one in dispatches], dtype)

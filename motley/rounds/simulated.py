@@ -1,0 +1,329 @@
+"""The simulated backend: clients of a :class:`~motley.world.base.World`, in virtual time.
+
+Time is planned when a cohort is sent out: the steps that each client takes, the bits that travel and the moment at which
+each upload arrives are known before anything is trained. Training happens when the server steps on an upload, so that an
+upload which is late or lost is never computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from motley.algorithms.base import ClientState, ServerState, Tensors
+from motley.core.arrays import Bools, Floats, Ids
+from motley.core.keys import Key
+from motley.core.records import SIGNALS, Cohort, Outcome
+from motley.engines.base import REPORTED, DataView, Engine, Job, TrainResult
+from motley.results.writer import Writer
+from motley.rounds import probing, tables
+from motley.rounds.aggregation import corrupted
+from motley.rounds.backend import ClientBackend, DispatchOrder, Landed
+from motley.rounds.client_state import ClientStates
+from motley.rounds.config import RunConfig
+from motley.rounds.data_drift import DriftView
+from motley.rounds.diagnostics import CompressionError
+from motley.rounds.in_flight import InFlight
+from motley.rounds.loop import RoundLoop
+from motley.rounds.planning import LinkLoads, WorkPlanner
+from motley.rounds.recalibration import batch_counts, recalibrated
+from motley.rounds.state import RunState
+from motley.rounds.stopwatch import Stopwatch
+from motley.rounds.upload import ReceivedUpload, UploadPipeline, initial_client_state
+from motley.selectors.base import Selector
+from motley.tasks.base import ModelState
+from motley.timing.synchrony import ServerStep
+from motley.timing.timeline import VirtualClock, probe_s
+
+__all__ = ["SimulatedBackend", "SimulatedClients", "simulation"]
+
+
+def simulation(
+    config: RunConfig,
+    engine: Engine,
+    selector: Selector[Any],
+    model: ModelState,
+    writer: Writer | None = None,
+    client_states: ClientStates | None = None,
+) -> RoundLoop:
+    """Return the round loop of a simulated federation.
+
+    Parameters
+    ----------
+    model: the initial model. writer: where table rows go; None: nowhere. client_states: the store of what clients keep;
+    None: RAM."""
+    states = ClientStates(initial_client_state(config, model)) if client_states is None else client_states
+    reported = selector.rule.needs().reported
+
+    def backend(pipeline: UploadPipeline, watch: Stopwatch) -> SimulatedBackend:
+        return SimulatedBackend(config, engine, pipeline, reported, states, watch)
+
+    return RoundLoop(config, engine, selector, model, backend, writer)
+
+
+@dataclass
+class SimulatedClients:
+    """What evolves on the clients' side of a simulation: the virtual clock, dispatches in flight, and what clients keep."""
+
+    client_states: ClientStates
+    clock: VirtualClock = field(default_factory=VirtualClock)
+    in_flight: InFlight = field(default_factory=InFlight.empty)
+
+    @property
+    def now_s(self) -> float:
+        """Virtual seconds since the run began."""
+        return self.clock.now_s
+
+    def save(self) -> dict[str, Any]:
+        """Return the state as plain values and arrays."""
+        return {"now_s": self.now_s, "in_flight": self.in_flight.save(), "client_states": self.client_states.save()}
+
+    def restore(self, saved: Mapping[str, Any]) -> None:
+        """Take over what :meth:`save` returned."""
+        self.clock, self.in_flight = VirtualClock(saved["now_s"]), InFlight.restore(saved["in_flight"])
+        self.client_states.restore(saved["client_states"])
+
+
+class SimulatedBackend(ClientBackend):
+    """Clients of a simulated world.
+
+    Parameters
+    ----------
+    config: of the run. engine: computes local work. pipeline: of uploads. reported: signals the selector wants with an update.
+    client_states: where what clients keep is stored. watch: the run's stopwatch.
+    """
+
+    def __init__(
+        self, config: RunConfig, engine: Engine, pipeline: UploadPipeline, reported: frozenset[str], client_states:
+        ClientStates, watch: Stopwatch,
+    ) -> None:  # fmt: skip
+        self.config, self.engine, self.pipeline, self.watch = config, engine, pipeline, watch
+        self.setting, self.world, self.channel = config.setting, config.world, pipeline.channel
+        self.federation = self.setting.task.federation
+        self.planner = WorkPlanner(config, reported)
+        self.drift = DriftView(self.world.drift, self._key("shift").fold("drift"), self.federation)
+        self._want = (reported & REPORTED) | {"loss", "update_norm"}
+        self._client_states = client_states
+        self._losses: tuple[int, Floats] = (-1, np.zeros(0))  # every client's loss at a version, for links that depend on it
+
+    # ------------------------------------------------------------------------------------- before round 1
+
+    def new_state(self) -> SimulatedClients:
+        """Return the clients' side before round 1."""
+        return SimulatedClients(self._client_states)
+
+    def open(self, state: RunState) -> Ids:
+        """Return all clients, at the start of the run."""
+        return np.arange(0 if state.begun else len(self.federation))
+
+    def enrol(self, state: RunState, ids: Ids, wanted: frozenset[str]) -> Mapping[str, Floats]:
+        """Return all enrolment signals and the planner's estimates; bill the numbers that clients themselves send."""
+        download = self.setting.algorithm.correction.download(state.server)
+        known = probing.enrolment_signals(self.federation) | self._estimates(state, ids, download)
+        self.channel.enrol(state.ledger, ids, probing.count_scalars({name: known[name] for name in wanted & probing.ENROLLED}))
+        return known
+
+    def federation_rows(self, state: RunState) -> dict[str, Any]:
+        """Return one row per client: samples, classes, noise, speed and link."""
+        ids = np.arange(len(self.federation))
+        return tables.federation_rows(self.federation, self.planner.step_s(ids, 1), self._link_mbps(state, ids)[0])
+
+    def examples(self, state: RunState) -> Ids:
+        """Return the number of training samples that each client sees at a time, ``[K]``."""
+        return self.planner.examples
+
+    # ------------------------------------------------------------------------------------- who, and what they measure
+
+    def available(self, state: RunState) -> Ids:
+        """Return the clients that are online, have data and are not in flight."""
+        ids, flying = np.flatnonzero(self.planner.full_steps > 0), _clients(state).in_flight
+        if len(flying):
+            ids = np.setdiff1d(ids, flying.timelines.client, assume_unique=True)
+        return ids[self.world.availability.online(self._key("available"), ids, state.round, state.clients.now_s)]
+
+    def probe(
+        self, state: RunState, ids: Ids, wanted: Mapping[str, int | None], download: Tensors
+    ) -> tuple[Ids, Mapping[str, Floats]]:
+        """Measure the candidates; forward passes, seconds and bits are charged, and every candidate answers."""
+        learning = {name: batches for name, batches in wanted.items() if SIGNALS[name].kind != "system"}
+        signals: dict[str, Floats] = {}
+        with self.watch("measure"):
+            if learning:
+                key, states = self._key("probe").fold(state.round), self._start_states(state, ids)
+                signals = self.engine.measure(ids, download, states, learning, key, self.data_view(state, ids))
+        with self.watch("plan"):
+            up, down = self._link_mbps(state, ids)
+            known = self._estimates(state, ids, download)
+            bits_down, bits_up = self.channel.probe(
+                state.ledger, ids, download, state.version + 1, probing.count_scalars(signals)
+            )
+            signals |= {name: known[name] for name in wanted.keys() - learning.keys()}
+            batches = probing.passes(learning, self.federation, self.setting.work, ids)
+            took = probe_s(bits_down, down, batches, self.planner.step_s(ids, state.round), bits_up, up)
+            self._advance(state, float(took.max(initial=0.0)))
+        return ids, signals
+
+    # ------------------------------------------------------------------------------------- sending out and waiting
+
+    def workload(self, state: RunState, cohort: Cohort) -> Mapping[str, Floats]:
+        """Return the work planned for a cohort, before stragglers or a deadline cut it short."""
+        return self.planner.workload(cohort, self._link_mbps(state, cohort.ids)[0], state.round)
+
+    def dispatch(self, state: RunState, order: DispatchOrder) -> None:
+        """Plan the timelines of a cohort and put it in flight."""
+        cohort, ids, clients = order.cohort, order.cohort.ids, _clients(state)
+        up, down = self._link_mbps(state, ids)
+        bits_down = self.channel.download_bits(order.download, ids, self._holding(state))
+        loads = LinkLoads(bits_down, down, order.allocation.bits, up)
+        lines = self.planner.timelines(
+            cohort, loads, state.dispatch, state.version, state.round, state.clients.now_s, order.allocation.extra_steps
+        )
+        factor = self.world.failures.upload_factor(self._key("fail"), ids, state.round)
+        own = {"bits_down": bits_down, "bits_up": order.allocation.bits, "factor": factor, "up_mbps": up}
+        clients.in_flight = clients.in_flight.plus(lines, {**order.columns, **own})
+        self.channel.send(state.ledger, ids, bits_down, state.version + 1)
+
+    def _holding(self, state: RunState) -> Ids:
+        """Return the clients that hold the newest model already, because a probe sent it to them in this round."""
+        probed = self.config.probed(state.selector)
+        return state.candidates if any(SIGNALS[name].kind != "system" for name in probed) else np.zeros(0, np.int64)
+
+    def in_flight(self, state: RunState) -> InFlight:
+        """Return everybody under way, arrived or not, dropped ones included: their moments are known beforehand."""
+        return _clients(state).in_flight
+
+    def wait(self, state: RunState, until_s: float) -> None:
+        """Advance the virtual clock."""
+        _clients(state).clock.advance(until_s)
+
+    def collect(self, state: RunState, step: ServerStep, stay: Bools) -> Landed:
+        """Take out the rows that end now; an upload that is cancelled before it arrives is not sent."""
+        clients, gone = _clients(state), np.flatnonzero(~stay)
+        gone = gone[np.argsort(clients.in_flight.timelines.client[gone], kind="stable")]
+        landed, clients.in_flight = clients.in_flight.take(gone), clients.in_flight.take(np.flatnonzero(stay))
+        lines = landed.timelines
+        outcome = np.where(step.accept[gone], Outcome.ACCEPTED, Outcome.LATE).astype(np.int8)
+        outcome[lines.dropped] = Outcome.DROPPED
+        sent = ~lines.dropped & (lines.arrives_s <= state.clients.now_s)
+        return Landed(landed, outcome, sent, None if step.scale is None else step.scale[gone], step.mix)
+
+    # ------------------------------------------------------------------------------------- uploads
+
+    def uploads(
+        self, state: RunState, landed: Landed, rows: Ids, error: CompressionError | None
+    ) -> Iterator[tuple[int, ReceivedUpload]]:
+        """Train the clients of these rows, grouped by model version, and yield (row, upload) in order of client id.
+
+        One version streams: an upload can be aggregated and forgotten before the next is trained."""
+        versions = landed.dispatches.timelines.version[rows]
+        waiting: dict[int, ReceivedUpload] = {}
+        for version in np.unique(versions):
+            chosen = rows[versions == version]
+            for row, upload in zip(chosen.tolist(), self._train(state, landed.dispatches.take(chosen), error), strict=True):
+                if len(chosen) == len(rows):
+                    yield row, upload
+                else:
+                    waiting[row] = upload
+        yield from sorted(waiting.items())
+
+    def _train(self, state: RunState, group: InFlight, error: CompressionError | None) -> Iterator[ReceivedUpload]:
+        """Train clients that received the same version, and yield each upload as the server decodes it."""
+        lines, columns = group.timelines, group.columns
+        theta = columns["theta"].tolist()
+        if error is not None:
+            error.begin(lines.client, columns["theta"], columns["weight"])
+        planned = zip(lines.client, lines.dispatch, lines.steps, columns["lr"], self.drift.at_dispatch(group), strict=True)
+        jobs = [
+            Job(int(c), int(d), int(s), float(lr), view, self.pipeline.curvature_layers(state, share, int(d), int(c)))
+            for (c, d, s, lr, view), share in zip(planned, theta, strict=True)
+        ]
+        rows = zip(jobs, columns["factor"].tolist(), theta, columns["budget"].tolist(), strict=True)
+        for result, (job, factor, share, budget) in zip(self._results(state, jobs, int(lines.version[0])), rows, strict=True):
+            sent = corrupted(self.channel.checked(result), factor)
+            yield self.pipeline.compress(state, sent, job.dispatch, share, budget, error)
+
+    def _results(self, state: RunState, jobs: list[Job], version: int) -> Iterator[TrainResult]:
+        states = self.pipeline.algorithm_states(state, [job.client for job in jobs])
+        return self.watch.iterate("train", self.engine.train(jobs, state.downloads[version], states, self._want))
+
+    def commit(self, state: RunState, landed: Landed, accepted: Ids, client_states: Mapping[int, ClientState]) -> None:
+        """Store what the clients keep from now on."""
+        for client, kept in client_states.items():
+            state.clients.client_states.put(client, kept)
+
+    def recalibrate(self, state: RunState, landed: Landed, accepted: Ids) -> ServerState:
+        """Pass the new model along a chain of the accepted clients, where asked for; seconds and bits are charged."""
+        asked, lines, step = self.config.recalibrate, landed.dispatches.timelines[accepted], state.version + 1
+        if asked is None:
+            return state.server
+        counts = batch_counts(self.config, asked, lines.client[np.argsort(lines.dispatch)])
+        key = self._key("server").fold("recalibrate", step)
+        with self.watch("measure"):
+            model = recalibrated(self.engine, state.server.model, counts, key, lambda ids: self.data_view(state, ids))
+        server = ServerState(model, state.server.extra)
+        ids, batches = np.array(list(counts), np.int64), np.array(list(counts.values()), np.float64)
+        up, down = self._link_mbps(state, ids)
+        download = self.setting.algorithm.correction.download(server)
+        bits_down, bits_up = self.channel.recalibrate(state.ledger, ids, download, step)
+        took = probe_s(bits_down, down, batches, self.planner.step_s(ids, state.round), bits_up, up)
+        self._advance(state, float(took.sum()))
+        return server
+
+    # ------------------------------------------------------------------------------------- drift, links, estimates
+
+    def data_view(self, state: RunState, ids: Ids) -> DataView | None:
+        """Return what these clients see of their data now."""
+        return self.drift.at(ids, state.round, state.clients.now_s)
+
+    def class_names(self, state: RunState) -> Ids | None:
+        """Return what every client calls each class now, ``[K, C]``."""
+        return self.drift.class_names(np.arange(len(self.federation)), state.round, state.clients.now_s)
+
+    def _link_mbps(self, state: RunState, ids: Ids) -> tuple[Floats, Floats]:
+        """Return the clients' links in this round, megabits a second up and down; at enrolment those of round 1.
+
+        A network whose links depend on the clients' losses gets them measured once per version, of all clients with data, on
+        the model of that version: the measurement belongs to the simulated world, so no client is charged and no time
+        passes."""
+        network, key, now = self.world.network, self._key("network"), max(state.round, 1)
+        down, wants = network.downlink_mbps(key, ids, now), network.wants()
+        download = state.downloads.get(state.version)
+        if not wants or not state.round or download is None:
+            return network.uplink_mbps(key, ids, now), down
+        if self._losses[0] != state.version:
+            losses, clients = np.full(len(self.federation), np.nan), np.flatnonzero(self.planner.full_steps > 0)
+            states, view = self._start_states(state, clients), self.data_view(state, clients)
+            losses[clients] = self.engine.measure(clients, download, states, wants, key.fold("losses", state.version), view)[
+                "loss"
+            ]
+            self._losses = (state.version, losses)
+        return network.coupled_mbps(key, np.arange(len(self.federation)), now, self._losses[1])[ids], down
+
+    def _estimates(self, state: RunState, ids: Ids, download: Tensors) -> dict[str, Floats]:
+        """Return the planner's signals of these clients."""
+        up, down = self._link_mbps(state, ids)
+        bits_down, bits_up = self.channel.whole(download)
+        return probing.estimates(bits_down, down, self.planner.full_work_s(ids, state.round), bits_up, up)
+
+    def _start_states(self, state: RunState, ids: Ids) -> dict[int, ClientState | None]:
+        """Return what these clients keep, where what is measured of a model depends on it."""
+        algorithm = self.setting.algorithm
+        own = algorithm.correction.personal_start or algorithm.loss.whole_model
+        return self.pipeline.algorithm_states(state, ids) if own else {}
+
+    def _key(self, purpose: str) -> Key:
+        return self.setting.streams.key(purpose)
+
+    def _advance(self, state: RunState, seconds: float) -> None:
+        clock = _clients(state).clock
+        clock.advance(clock.now_s + seconds)
+
+
+def _clients(state: RunState) -> SimulatedClients:
+    """Return the clients' side of a simulation's state, by its own type."""
+    clients: Any = state.clients
+    found: SimulatedClients = clients
+    return found

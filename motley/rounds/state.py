@@ -1,0 +1,113 @@
+"""The state of a run: everything that evolves, with one :meth:`RunState.save` and one :meth:`RunState.restore`.
+
+What is not in here is either frozen for the whole run (:class:`~motley.rounds.config.RunConfig`, the message sizes, the upload
+pipeline, the backend) or lives within one server step only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from motley.algorithms.base import ServerState, Tensors
+from motley.core.arrays import Ids
+from motley.rounds.checkpoint import pack_server, pack_tensors, unpack_server, unpack_tensors
+from motley.rounds.client_state import ClientStates
+from motley.selectors.base import Selector
+from motley.transport.ledger import Ledger
+
+__all__ = ["BackendState", "RunState"]
+
+
+class BackendState(Protocol):
+    """What evolves on the clients' side of a run; each backend has a class of its own."""
+
+    @property
+    def now_s(self) -> float:
+        """Seconds since the run began, virtual or of the wall clock."""
+
+    @property
+    def client_states(self) -> ClientStates:
+        """What clients keep between rounds, as far as the server's process holds it."""
+
+    def save(self) -> dict[str, Any]:
+        """Return the state as plain values and arrays."""
+
+    def restore(self, saved: Mapping[str, Any]) -> None:
+        """Take over what :meth:`save` returned."""
+
+
+@dataclass
+class RunState:
+    """Everything that evolves in a run.
+
+    Parameters
+    ----------
+    server: the server's side of the algorithm, the global model among it. selector: who chooses clients, with its own state.
+    clients: the backend's part. ledger: all traffic so far.
+    downloads: the message sent to clients, by model version; versions that nobody in flight works on are forgotten.
+    allocator: state of the upload allocator. mean_vector: EF21's mean of all clients' vectors ``[D]``, None before the first.
+    consensus: the running consensus update ``[D]`` of :mod:`~motley.rounds.server_signals`, None before the first.
+    candidates: ids probed last, ``[n]``.
+    round: calls of ``select`` so far. version: server steps so far. dispatch: clients sent out so far.
+    model_updates: server steps that changed the model (a step in which nothing was aggregated does not).
+    begun: whether enrolment and the evaluation before round 1 are done. asked: whether a cohort was sent out since the last server
+    step. start_s: when the current round began. asked_s: when a cohort was last asked for. score: the newest headline metric.
+    """
+
+    server: ServerState
+    selector: Selector[Any]
+    clients: BackendState
+    ledger: Ledger = field(default_factory=Ledger)
+    downloads: dict[int, Tensors] = field(default_factory=dict)
+    allocator: Mapping[str, Any] = field(default_factory=dict)
+    mean_vector: Tensor | None = None
+    consensus: Tensor | None = None
+    candidates: Ids = field(default_factory=lambda: np.zeros(0, np.int64))
+    round: int = 0
+    version: int = 0
+    dispatch: int = 0
+    model_updates: int = 0
+    begun: bool = False
+    asked: bool = False
+    start_s: float = 0.0
+    asked_s: float = 0.0
+    score: float = math.nan
+
+    def save(self) -> dict[str, Any]:
+        """Return the state between two server steps as plain values and arrays."""
+        vectors = {"mean_vector": self.mean_vector, "consensus": self.consensus}
+        return {
+            "server": pack_server(self.server), "selector": self.selector.to_bytes(), "clients": self.clients.save(),
+            "ledger": self.ledger.save(), "downloads": {version: pack_tensors(sent) for version, sent in self.downloads.items()},
+            "allocator": dict(self.allocator), "vectors": {name: v.numpy() for name, v in vectors.items() if v is not None},
+            "candidates": self.candidates, **{name: getattr(self, name) for name in _NUMBERS},
+        }  # fmt: skip
+
+    def restore(self, saved: Mapping[str, Any]) -> None:
+        """Take over what :meth:`save` returned.
+
+        Raises
+        ------
+        CodecError, StoreError: a selector of another kind, or client states that lie elsewhere.
+        """
+        self.server = unpack_server(saved["server"])
+        self.selector = Selector.from_bytes(saved["selector"], type(self.selector.rule))
+        self.clients.restore(saved["clients"])
+        self.ledger = Ledger.restore(saved["ledger"])
+        self.downloads = {version: unpack_tensors(sent) for version, sent in saved["downloads"].items()}
+        self.allocator = saved["allocator"]
+        vectors = {name: torch.from_numpy(value) for name, value in saved["vectors"].items()}
+        self.mean_vector, self.consensus = vectors.get("mean_vector"), vectors.get("consensus")
+        self.candidates, self.begun = saved["candidates"], True
+        for name in _NUMBERS:
+            setattr(self, name, saved[name])
+
+
+_NUMBERS = ("round", "version", "dispatch", "model_updates", "start_s", "asked_s", "score")
