@@ -1,4 +1,6 @@
-"""Diagnostics: what theorems assume and claim about a round, measured in the run (methods 5). Off unless ``evaluate.diagnostics``.
+"""Diagnostics: what theorems assume and claim about a round, measured in the run. Off unless ``evaluate.diagnostics``.
+
+Reference: docs/methods/hetero-select-v1.md#diagnostics.
 
     diversity.B2            1/K sum_k d_k,    d_k = ||g_k - g||^2,    g = 1/K sum_k g_k        all K clients with training samples
     diversity.B2_selected   mean of d_k over the cohort (v1 Theorem III.2, v2 Theorem IV.1)

@@ -5,7 +5,7 @@ per client) and ``mean`` (their unweighted mean, FedCVR-Bolt's metric).
 
 A client is evaluated on its own test part. In a federation with only a common test set, client k's figure is
 ``sum_c P_k(c) accuracy_c`` with ``P_k`` the clean class shares of its training data: the expected figure on test data of its own mix
-(INTERPRETATION of "the same per-client class law for client test splits", optimisation-and-compression D).
+(INTERPRETATION of "the same per-client class law for client test splits", docs/methods/timing-and-world.md#partitions).
 
 Where the meaning of classes drifts, a client's test labels are what it calls them now, and ``global`` is the mean over the clients'
 meanings (on a common test set, too: what a client drawn at random would find). A moving window changes no test data.

@@ -1,4 +1,6 @@
-"""BatchNorm statistics estimated anew after a server step, where uploads leave them out (optimisation-and-compression C0, G 11).
+"""BatchNorm statistics estimated anew after a server step, where uploads leave them out.
+
+Reference: docs/methods/compression.md#recalibration, docs/methods/hetero-select.md#code, row 11.
 
 The new model is passed along a chain: the first accepted client runs it in training mode over its own batches, the next continues from
 the statistics that this left, until so many batches are done. Momentum is the model's (torch: 0.1), nothing is reset, weights stay.

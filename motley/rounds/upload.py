@@ -34,7 +34,9 @@ from motley.transport.upload_config import UploadConfig, merge_state, split_stat
 __all__ = ["Allocation", "ReceivedUpload", "UploadPipeline", "initial_client_state"]
 
 CURVATURE_STEPS = 2.0
-"""Local steps that one Hutchinson probe takes: two to three passes more on one batch (C5)."""
+"""Local steps that one Hutchinson probe takes: two to three passes more on one batch.
+
+Reference: docs/methods/compression.md#curvature."""
 
 
 class Allocation(NamedTuple):

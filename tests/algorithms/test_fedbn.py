@@ -1,4 +1,7 @@
-"""FedBN: who keeps what, what travels and is billed, on which model a client is examined; found by type, not by name."""
+"""FedBN: who keeps what, what travels and is billed, on which model a client is examined; found by type, not by name.
+
+Worked numbers: docs/methods/algorithms.md#fedbn.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,7 @@ def _starts(play: Play) -> list[torch.Tensor]:
 
 
 def test_batch_norm_is_own_and_the_rest_is_common() -> None:
-    """After a round of clients 0, 2 and 5 they differ in BatchNorm, and all eight agree in everything else (A5 ii)."""
+    """After a round of clients 0, 2 and 5 they differ in BatchNorm, and all eight agree in everything else."""
     starts = _starts(_played(1))
     assert len({tuple(start.x[OWN].tolist()) for start in starts}) == 4  # three of their own, and the initial one
     assert len({tuple(start.buffers.tolist()) for start in starts}) == 4
@@ -65,7 +68,7 @@ def test_the_server_averages_what_it_is_sent() -> None:
 @pytest.mark.parametrize(("j", "takes_part"), [(5, False), (1, True)])
 def test_what_a_client_keeps_reaches_nobody(j: int, takes_part: bool) -> None:
     """Client j's BatchNorm is changed between rounds 1 and 2 (cohort 1, 2, 7). Who is not there changes nothing anywhere; who is
-    changes nobody else's BatchNorm in that round (A5 iii)."""
+    changes nobody else's BatchNorm in that round."""
     plain, changed = _played(1), _played(1)
     changed.client_states[j] = {name: value + 1 for name, value in changed.client_states.get(j, changed.first).items()}
     for play in (plain, changed):

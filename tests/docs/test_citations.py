@@ -12,6 +12,11 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
 CITATION = re.compile(r"\bdocs/methods/(?P<page>[\w-]+\.md)(?:#(?P<anchor>[\w-]+))?")
 LINK = re.compile(r"\]\((?P<page>[^)#\s]*\.md)?#(?P<anchor>[^)\s]+)\)")
+DEAD = re.compile(
+    r"\b(?:optimisation-and-compression|selectors-baselines|models-and-protocols)\b|\bSpecification:|\b[Tt]he specification\b|"
+    r"\bmethods [1-9]\b|\b0\.3\.\d\b|\((?:[ACDE]\d{1,2}|B[013]|G \d{1,2})(?: (?:test )?[ivx\d]+)?\)"
+)
+"""Sections of a text that is not in this repository."""
 FENCE = re.compile(r"^( *)```.*?^\1```$", re.DOTALL | re.MULTILINE)
 
 
@@ -45,6 +50,15 @@ def test_every_cited_section_exists() -> None:
         (path, page, anchor) for path, page, anchor in cited if page not in anchors or (anchor and anchor not in anchors[page])
     ]
     assert cited
+    assert not dead
+
+
+def test_no_citation_names_a_text_that_a_reader_does_not_have() -> None:
+    dead = [
+        f"{path.relative_to(ROOT)}: {found[0]}"
+        for path in _sources()
+        for found in DEAD.finditer(path.read_text(encoding="utf-8"))
+    ]
     assert not dead
 
 

@@ -139,7 +139,7 @@ def test_methods_over_classes_refuse_numbers():
         simulate(algorithm="feddf", **keys)
 
 
-# ---- what must coincide (optimisation-and-compression E) ----
+# ---- what must coincide (docs/methods/algorithms.md#equalities) ----
 
 
 @pytest.mark.parametrize("weights", ["examples", "uniform", "horvitz_thompson"])

@@ -1,4 +1,5 @@
-"""What theory says of each algorithm, on parabolas, through the whole simulation; the specification's worked numbers."""
+"""What theory says of each algorithm, on parabolas, through the whole simulation; the worked numbers of
+docs/methods/algorithms.md."""
 
 from __future__ import annotations
 
@@ -44,7 +45,7 @@ def run(**keys) -> float:
 
 
 def test_scaffold_two_clients_two_rounds() -> None:
-    """F_1 = (w-1)^2/2, F_2 = (w-3)^2/2, x = 0, lr .1, two steps, option II (A3 iv). Round 1: y = (.19, .57), c_k = -y / .2 =
+    """F_1 = (w-1)^2/2, F_2 = (w-3)^2/2, x = 0, lr .1, two steps, option II. Round 1: y = (.19, .57), c_k = -y / .2 =
     (-.95, -2.85), x = .38, c = -1.9. Round 2: y = (.6783, .6973), c_k = (-.5415, -2.5365), x = .6878, c = -1.539."""
     simulation = simulate(minima=(1.0, 3.0), taus=(2, 2), lr=0.1, start=0.0, rounds=2, algorithm="scaffold")
     simulation.step()
@@ -96,7 +97,7 @@ def test_what_is_measured_on_arrival_takes_time() -> None:
 def test_qfedavg_by_hand(q: float, want: float) -> None:
     """x = 0, lr .1, so L = 10. F_1 = (w - 1)^2 and F_2 = 2.25 (w - 4/3)^2: F(0) = (1, 4), one step gives w = (.2, .6) and
     u = (-2, -6). q = 1: Delta = (-2, -24), h = 1 * 4 + 10, 1 * 36 + 40 = (14, 76): x = 26/90 = .288889. q = 2: Delta =
-    (-2, -96), h = 2 * 4 + 10, 8 * 36 + 160 = (18, 448): 98/466 = .210300. q = 0: 8/20 = .4, plain averaging (A7 ii)."""
+    (-2, -96), h = 2 * 4 + 10, 8 * 36 + 160 = (18, 448): 98/466 = .210300. q = 0: 8/20 = .4, plain averaging."""
     task = {"name": "quadratic", "minima": [1.0, 4 / 3], "curvatures": [2.0, 4.5]}
     simulation = simulate(minima=(1.0, 4 / 3), task=task, lr=0.1, start=0.0, algorithm={"name": "qfedavg", "q": q})
     simulation.step()
@@ -113,7 +114,7 @@ def test_qfedavg_stands_where_the_powers_of_the_losses_balance() -> None:
 
 
 def test_losses_times_a_factor_leave_the_shares_of_clients() -> None:
-    """All F times c: F^q of one client over another's stays, and the step changes its length only (A7 iii)."""
+    """All F times c: F^q of one client over another's stays, and the step changes its length only."""
     fair, shares = FairUpdate(q=2.0), []
     for c in (1.0, 7.0):
         sent = []
@@ -201,7 +202,7 @@ def test_a_dropped_client_keeps_its_variate() -> None:
 
 def test_fednova_by_hand() -> None:
     """m = (0, 10), p = .5 each, x = 4, lr .1, steps (2, 4): y = (3.24, 6.0634), d = (3.8, -5.1585), tau_eff = 3:
-    x = 4 - .1 * 3 * (-.67925) = 4.203775; plain averaging gives 4.6517 (A4 ii)."""
+    x = 4 - .1 * 3 * (-.67925) = 4.203775; plain averaging gives 4.6517."""
     keys = {"taus": (2, 4), "lr": 0.1, "start": 4.0}
     assert run(algorithm="fednova", **keys) == pytest.approx(4.203775, abs=5e-7)
     assert run(**keys) == pytest.approx(4.6517, abs=5e-6)
@@ -209,7 +210,7 @@ def test_fednova_by_hand() -> None:
 
 @pytest.mark.parametrize(("lr", "rounds", "want"), [(0.01, 400, 4.778178), (0.1, 200, 3.161589), (0.001, 4000, 4.977530)])
 def test_fednova_bias_vanishes_with_the_step(lr: float, rounds: int, want: float) -> None:
-    """Fixed points with steps (2, 20); the target is 5 (A4 iii). FedAvg's is 9.014818 however small the step."""
+    """Fixed points with steps (2, 20); the target is 5. FedAvg's is 9.014818 however small the step."""
     assert run(algorithm="fednova", lr=lr, rounds=rounds) == pytest.approx(want, abs=1e-6)
 
 
@@ -221,7 +222,7 @@ def test_fednova_with_equal_work_is_averaging() -> None:
     ("momentum", "mu", "norm"), [(0.9, 0.0, 5.61), (0.0, 1.0, 2.71), (0.9, 1.0, 5.14)], ids=["momentum", "proximal", "both"]
 )
 def test_fednova_counts_what_the_solver_did(momentum: float, mu: float, norm: float) -> None:
-    """Three steps at lr .1, so lr mu = .1: ||a||_1 = 5.61, 2.71, 5.14 (A4). The uploaded direction is delta over it."""
+    """Three steps at lr .1, so lr mu = .1: ||a||_1 = 5.61, 2.71, 5.14. The uploaded direction is delta over it."""
     local = {"batch_size": 1, "optimizer": {"name": "sgd", "lr": 0.1, "momentum": momentum}}
     keys = {"minima": (1.0, 1.0), "taus": (3, 3), "start": 0.0, "local": local}
     simulation = simulate(algorithm={"name": "fednova", "mu": mu}, **keys)
@@ -240,7 +241,7 @@ def test_fednova_counts_what_the_solver_did(momentum: float, mu: float, norm: fl
 
 
 def test_feddyn_by_hand() -> None:
-    """m = (0, 10), alpha = 1, x = 3, exact local solves: w = (1.5, 6.5), g = (1.5, -3.5), h = -1, x = 4 + 1 = 5 (A12).
+    """m = (0, 10), alpha = 1, x = 3, exact local solves: w = (1.5, 6.5), g = (1.5, -3.5), h = -1, x = 4 + 1 = 5.
     Solved by 400 steps of .1, which leave .8^400 of the way."""
     simulation = simulate(taus=(400, 400), lr=0.1, start=3.0, algorithm={"name": "feddyn", "alpha": 1.0})
     simulation.step()
@@ -268,7 +269,7 @@ def test_feddyn_reaches_the_optimum_and_h_is_the_mean_of_g() -> None:
 )
 def test_adaptive_servers_by_hand(name: str, step: float, v: float) -> None:
     """Total .1, server rate .01, fresh state v = 1e-6: Adagrad (beta1 0) .01 * .1 / (sqrt(.010001) + .001), Adam and Yogi with
-    beta1 = .9, beta2 = .99 (A8 ii). One client from 0 with its minimum at 1 and one step of .1 has delta = .1."""
+    beta1 = .9, beta2 = .99. One client from 0 with its minimum at 1 and one step of .1 has delta = .1."""
     simulation = simulate(minima=(1.0,), taus=(1,), lr=0.1, start=0.0, algorithm=name)
     simulation.step()
     assert simulation.state.server.model.x.item() == pytest.approx(step, abs=5e-9)
@@ -290,7 +291,7 @@ def test_yogi_lets_v_fall_slowly() -> None:
 
 
 def test_server_momentum_grows_to_its_limit() -> None:
-    """A constant total gives steps of 1, 1.9, 2.71, ...: total / (1 - beta) in the end (A8 iii); beta = 0 is FedAvg."""
+    """A constant total gives steps of 1, 1.9, 2.71, ...: total / (1 - beta) in the end; beta = 0 is FedAvg."""
     keys = {"minima": (1e9,), "taus": (1,), "lr": 1e-9, "start": 0.0}
     assert run(rounds=3, algorithm="fedavgm", **keys) == pytest.approx(1 + 1.9 + 2.71, rel=1e-6)
     last = run(rounds=200, algorithm="fedavgm", **keys) - run(rounds=199, algorithm="fedavgm", **keys)

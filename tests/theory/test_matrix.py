@@ -1,4 +1,5 @@
-"""The cross-algorithm table (optimisation-and-compression E): what must equal what, bit for bit or to rounding (1e-12 in float64)."""
+"""The cross-algorithm table (docs/methods/algorithms.md#equalities): what must equal what, bit for bit or to rounding (1e-12 in
+float64)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Theory on the quadratic task, through the whole simulation: closed forms, and special cases that must coincide."""
+"""Theory on the quadratic task, through the whole simulation: closed forms, and special cases that must coincide.
+
+Worked numbers: docs/methods/algorithms.md#fedavg.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ def _run(**keys: object) -> torch.Tensor:
 
 
 def test_fedavg_stands_still_where_its_closed_form_says() -> None:
-    """tau = (2, 20), lr .01, weights (.5, .5): the fixed point is 9.014818, not the minimum 5 (A1 test 0).
+    """tau = (2, 20), lr .01, weights (.5, .5): the fixed point is 9.014818, not the minimum 5.
     A round contracts by (.99^2 + .99^20) / 2 = .899, so 300 rounds leave 1e-14 of the way."""
     x = _run().item()
     want = float(fedavg_fixed_point([0.5, 0.5], [1, 1], [0, 10], [2, 20], lr=0.01))

@@ -1,4 +1,4 @@
-"""Deadline, buffered and asynchronous rounds: the specification's worked numbers, and what must coincide."""
+"""Deadline, buffered and asynchronous rounds: the worked numbers of docs/methods/timing-and-world.md, and what must coincide."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def view(lines, now, cohort=3, version=0, asked=True):
 
 
 def test_over_selection_keeps_the_first_m():
-    """T = (4, 7, 9, 12, 30), ask 5, keep 3: the round takes 9 s and has clients 0, 1, 2 (B3)."""
+    """T = (4, 7, 9, 12, 30), ask 5, keep 3: the round takes 9 s and has clients 0, 1, 2."""
     sync, lines = Deadline(over_select=5 / 3), flights([4, 7, 9, 12, 30])
     assert sync.decide(view(lines[:0], 0.0, asked=False)) == Dispatch(5)
     assert sync.decide(view(lines, 0.0)) == Wait(9.0)
@@ -46,7 +46,7 @@ def test_over_selection_keeps_the_first_m():
 
 
 def test_a_hard_deadline_is_waited_for_since_nobody_says_that_he_is_late():
-    """D = 10 with everybody asked for: the same three, but after 10 s; with D = 40 the last one's 30 s (B3)."""
+    """D = 10 with everybody asked for: the same three, but after 10 s; with D = 40 the last one's 30 s."""
     sync, lines = Deadline(seconds=10.0), flights([4, 7, 9, 12, 30])
     assert sync.decide(view(lines, 0.0, cohort=5)) == Wait(10.0)
     assert sync.decide(view(lines, 10.0, cohort=5)).accept.tolist() == [True, True, True, False, False]
@@ -92,7 +92,7 @@ def test_discounts():
 
 
 def test_the_buffer_is_divided_by_its_size_and_not_by_the_discounts():
-    """x = 1, K_b = 2, updates .2 (fresh) and .4 (3 behind): 1 + (.2 + .5 * .4) / 2 = 1.2; dividing by 1.5 gives 1.266667 (B1 ii).
+    """x = 1, K_b = 2, updates .2 (fresh) and .4 (3 behind): 1 + (.2 + .5 * .4) / 2 = 1.2; dividing by 1.5 gives 1.266667.
     Running variances 1 and 4 are averaged with s / sum s: (1 + .5 * 4) / 1.5 = 2."""
     uploads = [
         Upload(
@@ -150,7 +150,7 @@ def path(simulation: RoundLoop) -> list[float]:
 
 
 def test_buffer_as_large_as_the_concurrency_is_synchronous_averaging():
-    """B1 (i): .5, .75, .875, .9375, staleness 0; serving simultaneous arrivals one by one would give .867851 second."""
+    """.5, .75, .875, .9375, staleness 0; serving simultaneous arrivals one by one would give .867851 second."""
     want = [0.5, 0.75, 0.875, 0.9375]
     for sync in ({"name": "buffered", "buffer": 3}, "synchronous", {"name": "deadline"}, {"name": "deadline", "seconds": 5.0}):
         assert path(simulate(synchrony=sync)) == pytest.approx(want, rel=1e-12), sync

@@ -1,4 +1,5 @@
-"""Staleness counts updates of the model, not the time nor the steps in which nothing was folded (optimisation-and-compression B1)."""
+"""Staleness counts updates of the model, not the time nor the steps in which nothing was folded
+(docs/methods/timing-and-world.md#fedbuff)."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,7 @@
-"""Synchrony: the synchronous mode, its edges, and that the event loop carries buffered modes too."""
+"""Synchrony: the synchronous mode, its edges, and that the event loop carries buffered modes too.
+
+Worked numbers: docs/methods/timing-and-world.md#fedbuff.
+"""
 
 import numpy as np
 import pytest
@@ -107,7 +110,7 @@ def half_way(x, client):
 
 @pytest.mark.parametrize("synchrony", [Synchronous(), Buffered(3)], ids=repr)
 def test_equal_durations_make_buffered_the_same_as_synchronous(synchrony):
-    """B1 (i): three clients with targets 0, 1, 2 and update (target - x) / 2, everybody in one second. x moves half the way to
+    """Three clients with targets 0, 1, 2 and update (target - x) / 2, everybody in one second. x moves half the way to
     the mean target 1 each time: 0.5, 0.75, 0.875, 0.9375, all staleness 0. A server that dispatches replacements between
     simultaneous arrivals would give 0.5, 0.867851, 1.056543."""
     rows = run(synchrony, 3, [1.0, 1.0, 1.0], 4, half_way)
@@ -117,7 +120,7 @@ def test_equal_durations_make_buffered_the_same_as_synchronous(synchrony):
 
 
 def test_staleness_counts_server_steps():
-    """B1 (iii): K = C = 2, a step per arrival, durations 1 and 2.5: client 0 at 1 and 2, client 1 at 2.5, 2 behind."""
+    """K = C = 2, a step per arrival, durations 1 and 2.5: client 0 at 1 and 2, client 1 at 2.5, 2 behind."""
     rows = run(Buffered(1), 2, [1.0, 2.5], 3, half_way)
     assert [(t, clients, stale) for t, _, clients, stale in rows] == [(1.0, [0], [0]), (2.0, [0], [0]), (2.5, [1], [2])]
 
