@@ -321,8 +321,8 @@ def list_(
 
 
 def _lines(row: Mapping[str, Any]) -> list[str]:
-    sees = {"sum": "  [sees the sum]", "each": "  [sees each upload]", None: ""}[row.get("upload_visibility")]
-    lines = [f"{row['name']:<22} {row.get('about', '')}{sees}".rstrip()]
+    visibility = {"sum": "  [sees the sum]", "each": "  [sees each upload]", None: ""}[row.get("upload_visibility")]
+    lines = [f"{row['name']:<22} {row.get('about', '')}{visibility}".rstrip()]
     for option in row.get("options", []):
         default = "must be given" if option["required"] else f"default {json.dumps(option['default'])}"
         lines.append(f"    {option['name']:<20} {option['accepts']}; {default}")

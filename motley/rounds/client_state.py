@@ -1,14 +1,14 @@
-"""The vault: what clients keep between rounds (SCAFFOLD's c_k, FedDyn's g_k, a client's own normalisation, ...).
+"""The states that clients keep between rounds: SCAFFOLD's c_k, FedDyn's g_k, a client's own BatchNorm, ...
 
-A client that was never accepted keeps what its method gives everybody at first, and takes no room. In memory (:class:`ClientStates`)
-all of it travels in every checkpoint. On disk (:class:`DiskClientStates`) rows of equal length lie in one file, and a checkpoint says
-which row of each client counts, with its checksum:
+A client without an accepted upload has its method's initial state, which is not stored. In RAM (:class:`ClientStates`) every
+checkpoint holds all states. On disk (:class:`DiskClientStates`) they are rows of equal length in one file, and a checkpoint names the
+valid row of each client, with its checksum:
 
-    put      a row goes where none lies that counts, or counted in a checkpoint that is kept: never over the client's last one
+    put      a row is written to a place that neither the current states nor a kept checkpoint name
     save     rows are made durable before the checkpoint that names them is written
-    restore  the rows of the checkpoint count again; what was written after it is free room
+    restore  the rows that the checkpoint names are valid again; rows written after it are free
 
-So whenever the process is killed, the rows that the last checkpoint names lie there as they were, and those of the one before, too.
+So whenever the process is killed, the rows that the last two checkpoints name are as they were.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ __all__ = ["ClientStates", "DiskClientStates", "free_memory", "open_client_state
 
 
 class ClientStates(Mapping[int, ClientState]):
-    """Memories by client, of those that have one of their own; in RAM.
+    """Client states in RAM, by client, of the clients that have one of their own.
 
     Parameters
     ----------
-    first: what every client keeps before it is first accepted; None for a method without memory.
+    first: the initial state of every client; None for a method without client states.
 
     Example
     -------
     >>> import torch
-    >>> vault = ClientStates({"c": torch.zeros(2)})
-    >>> vault.put(7, {"c": torch.ones(2)})
-    >>> list(vault), vault.of([3, 7])[3]["c"].tolist()
+    >>> states = ClientStates({"c": torch.zeros(2)})
+    >>> states.put(7, {"c": torch.ones(2)})
+    >>> list(states), states.of([3, 7])[3]["c"].tolist()
     ([7], [0.0, 0.0])
     """
 
@@ -64,15 +64,15 @@ class ClientStates(Mapping[int, ClientState]):
         return len(self._kept)
 
     def of(self, clients: Iterable[int]) -> dict[int, ClientState | None]:
-        """What these clients keep, the first memory for who has none of its own. Empty for a method without memory."""
+        """Return the states of these clients, the initial one for a client without its own; empty without client states."""
         return {} if self.first is None else {int(client): self.get(int(client), self.first) for client in clients}
 
     def put(self, client: int, memory: ClientState) -> None:
-        """Exchange what a client keeps.
+        """Replace the state of a client.
 
         Raises
         ------
-        ContractError: names, shapes or dtypes other than the first memory's. StoreError: the disk is full or refuses.
+        ContractError: names, shapes or dtypes other than the initial state's. StoreError: the file cannot be written.
         """
         got, expected = _form(memory), _form(self.first or {})
         if got != expected:
@@ -80,21 +80,21 @@ class ClientStates(Mapping[int, ClientState]):
         self._put(client, memory)
 
     def _put(self, client: int, memory: ClientState) -> None:
-        """A view of a batch of clients would keep all of the batch alive."""
+        """Store a state; views are copied, because a view of a batch of clients would keep all of the batch in memory."""
         self._kept[client] = {
             name: value.clone() if value.untyped_storage().nbytes() > value.nbytes else value for name, value in memory.items()
         }
 
     def save(self) -> dict[str, Any]:
-        """What a checkpoint holds of it."""
+        """Return the part of a checkpoint that holds these states."""
         return {"kept": {client: pack_tensors(memory) for client, memory in self.items()}}
 
     def restore(self, saved: Mapping[str, Any]) -> None:
-        """Go on from :meth:`save`.
+        """Restore what :meth:`save` returned.
 
         Raises
         ------
-        StoreError: the checkpoint's memories lie elsewhere.
+        StoreError: the checkpoint's states are on disk.
         """
         if "kept" not in saved:
             raise StoreError('this run keeps the memories of its clients on disk; go on with client_state = "disk"')
@@ -102,11 +102,11 @@ class ClientStates(Mapping[int, ClientState]):
 
 
 class DiskClientStates(ClientStates):
-    """Memories by client, in rows of a file; reading one is a copy.
+    """Client states in rows of a file; reading one makes a copy.
 
     Parameters
     ----------
-    first: as for :class:`ClientStates`. folder: where the file ``memories.rows`` comes to lie; made with the first row.
+    first: as for :class:`ClientStates`. folder: of the file ``memories.rows``, which is made with the first row.
     """
 
     def __init__(self, first: ClientState, folder: Path) -> None:
@@ -153,7 +153,7 @@ class DiskClientStates(ClientStates):
             self._free.append(old)
 
     def save(self) -> dict[str, Any]:
-        """Which row of each client counts, now that all of them are on the disk; and which did in the checkpoints before."""
+        """Make all rows durable; return the valid row of each client, and the rows that earlier checkpoints name."""
         if self._end:
             with self.path.open("rb") as file:
                 os.fsync(file.fileno())
@@ -164,7 +164,7 @@ class DiskClientStates(ClientStates):
         return {"clients": clients, "rows": rows, "checksums": checksums, "before": self._named[:-1], "end": self._end}
 
     def restore(self, saved: Mapping[str, Any]) -> None:
-        """Go on from :meth:`save`, also of a run that kept its memories in RAM until now.
+        """Restore what :meth:`save` returned, also of a run that kept its states in RAM until now.
 
         Raises
         ------
@@ -188,23 +188,23 @@ class DiskClientStates(ClientStates):
 
 
 def row_bytes(memory: ClientState) -> int:
-    """Bytes of what one client keeps."""
+    """Return the bytes of one client state."""
     return sum(value.nbytes for value in memory.values())
 
 
 def open_client_states(
     where: Literal["ram", "disk"], first: ClientState | None, population: int, reached: int, moved: int, folder: Path | None
 ) -> ClientStates:
-    """A vault in which everything will find room.
+    """Return an empty store of client states, after checking that there is room for all of them.
 
     Parameters
     ----------
-    where: ``ram`` or ``disk``. first: as for :class:`ClientStates`. population: K, all of whom may come to keep something.
-    reached, moved: how many clients are accepted at most in the whole run, and between two checkpoints. folder: for the rows.
+    where: ``ram`` or ``disk``. first: as for :class:`ClientStates`. population: K, all of which may keep a state.
+    reached, moved: how many clients are accepted at most in the whole run, and between two checkpoints. folder: of the rows.
 
     Raises
     ------
-    ConfigError: there is less room than that takes: K memories in RAM; on disk those of the reached, and those that the kept
+    ConfigError: less room than needed: for K states in RAM; on disk for those of the reached clients and those that the kept
     checkpoints name besides.
     """
     if first is None:
@@ -219,27 +219,27 @@ def open_client_states(
         return ClientStates(first)
     if folder is None:
         raise ConfigError("rows on disk need the folder of a run; use motley.run, or give build a folder", "client_state")
-    vault = DiskClientStates(first, folder)
+    states = DiskClientStates(first, folder)
     needed, free = (reached + KEPT * min(reached, moved)) * each, _free_disk(folder)
-    if vault.path.exists():
-        free += vault.path.stat().st_size
+    if states.path.exists():
+        free += states.path.stat().st_size
     if needed > free:
         said += f"{needed:,} of them on disk at a time, and {free:,} bytes are free below {folder}"
         raise ConfigError(f"{said}; choose another output folder, or a smaller model, population or cohort", "client_state")
-    return vault
+    return states
 
 
 def free_memory() -> int | None:
-    """Bytes of RAM that can still be had, on this machine and in the control group of this process; None where nobody tells.
+    """Return the free bytes of RAM, of this machine and of this process's control group; None where they are not known.
 
-    What runs before left free inside this process counts: it is given back first (glibc keeps blocks of megabytes otherwise)."""
+    Memory that earlier runs left free inside this process counts: it is given back first (glibc keeps large blocks otherwise)."""
     with suppress(OSError, AttributeError):  # another libc
         ctypes.CDLL(None).malloc_trim(0)
     try:
-        told = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+        found = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
     except OSError:
         return None
-    free = int(told["MemAvailable"].split()[0]) * 1024
+    free = int(found["MemAvailable"].split()[0]) * 1024
     with suppress(OSError, ValueError):  # no group, or "max": no limit
         group = Path("/sys/fs/cgroup")
         limit, taken = (int((group / name).read_text()) for name in ("memory.max", "memory.current"))
@@ -249,12 +249,12 @@ def free_memory() -> int | None:
 
 
 def _free_disk(folder: Path) -> int:
-    """Bytes free where a folder lies or is going to."""
+    """Return the free bytes of the disk that has, or will have, a folder."""
     while not folder.exists():
         folder = folder.parent
     return shutil.disk_usage(folder).free
 
 
 def _form(memory: ClientState) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """Dtype and shape by name."""
+    """Return dtype and shape by name."""
     return {name: (str(value.dtype).removeprefix("torch."), tuple(value.shape)) for name, value in memory.items()}
