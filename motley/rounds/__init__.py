@@ -1,1 +1,1 @@
-"""The one room with a door to all four."""
+"""The round loop: the only package that imports selectors, algorithms, world and timing, and engines."""
