@@ -37,7 +37,7 @@ from motley.tasks.base import ModelState, Task
 from motley.tasks.flat import FlatModule
 from motley.tasks.own import fingerprint
 
-__all__ = ["Pace", "as_experiment", "numerics_of", "run", "save_model", "with_own"]
+__all__ = ["Pace", "as_experiment", "numerics_of", "run", "run_record", "save_model", "with_own"]
 
 Told = Callable[[RoundSummary], None]
 
@@ -88,12 +88,9 @@ def run(
             experiment = experiment.replace({"engine.name": before["numerics"]["engine"]})
         ensure_space(path)
         loop = build(experiment, Path(data) if data is not None else None, task=task, folder=path / "checkpoints")
-        numerics = numerics_of(loop.setting, loop.engine)
+        record = run_record(experiment, loop.setting, loop.engine)
         if state == "interrupted" and not allow_other_numerics:
-            _check_numerics(before["numerics"], numerics)
-        about: dict[str, Any] = {"metric": loop.setting.task.metric, "classes": list(loop.federation.names)}
-        about["notes"] = dict(loop.federation.notes)
-        record = describe(experiment, numerics, about, loop.setting.task.layout.size)
+            _check_numerics(before["numerics"], record["numerics"])
         folder.write(record)
         try:
             with _bar(experiment, progress) as told:
@@ -147,6 +144,15 @@ def with_own(experiment: Experiment | str | Path | Mapping[str, Any], task: Task
     if checked.task["name"] != "own":
         raise ConfigError(f'got {checked.task["name"]!r} and a task of your own beside it; write task = "own"', "task.name")
     return checked.replace({"task.fingerprint": fingerprint(task), "split": test})
+
+
+def run_record(
+    experiment: Experiment, setting: Setting, engine: Engine, note: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """Return what ``run.json`` says of a run; ``note`` is added to those of its federation."""
+    data = setting.task.federation
+    about = {"metric": setting.task.metric, "classes": list(data.names), "notes": {**data.notes, **(note or {})}}
+    return describe(experiment, numerics_of(setting, engine), about, setting.task.layout.size)
 
 
 def numerics_of(setting: Setting, engine: Engine) -> dict[str, Any]:

@@ -107,6 +107,24 @@ def test_every_arrival_may_be_a_step(tmp_path):
     assert (done.column("rounds", "accepted") == 1).all()
 
 
+def test_a_discarded_arrival_makes_no_other_client_stale(tmp_path):
+    """Every arrival is a server step, and one older than two model updates is discarded. Client 0 needs 9 s and the others about 3,
+    so its uploads are discarded while others are under way: their staleness counts updates of the model, not server steps."""
+    synchrony = {"name": "asynchronous", "max_staleness": 2}
+    setup = experiment(population=4, cohort=3, synchrony=synchrony, stop={"rounds": 24})
+    done = deploy(federation(setup, tmp_path, {0: 9.0, 1: 3.0, 2: 3.5, 3: 4.0}), setup, tmp_path / "real")
+    rounds, clients = columns(done, "rounds"), columns(done, "clients")
+    assert set(clients["client"][clients["outcome"] == "late"]) == {0}
+    step_of = dict(zip(rounds["round"].tolist(), rounds["version"].tolist(), strict=True))
+    steps, updates = [], []
+    for number, version in zip(clients["round"].tolist(), clients["version"].tolist(), strict=True):
+        between = (rounds["version"] > version) & (rounds["version"] < step_of[number])
+        steps.append(between.sum())
+        updates.append(rounds["accepted"][between].sum())
+    assert clients["staleness"].tolist() == updates
+    assert (np.array(updates) < np.array(steps))[clients["outcome"] == "accepted"].any()
+
+
 def test_a_target_ends_the_run_early(tmp_path):
     setup = experiment(stop={"rounds": 50, "target": {"accuracy": 0.2}})
     found = columns(deploy(federation(setup, tmp_path), setup, tmp_path / "real"), "evaluations")

@@ -33,8 +33,8 @@ from motley.adapters.flower.deployed.transport import Transport, WaitingTranspor
 from motley.core.errors import ConfigError
 from motley.experiments.build import Ready, prepare
 from motley.experiments.config import Experiment
-from motley.experiments.run import as_experiment, numerics_of, save_model
-from motley.experiments.store import RunFolder, default_folder, describe, ensure_space
+from motley.experiments.run import as_experiment, run_record, save_model
+from motley.experiments.store import RunFolder, default_folder, ensure_space
 from motley.results.load import Run
 from motley.results.load import load as load_results
 from motley.results.writer import Writer
@@ -49,6 +49,9 @@ from motley.selectors.base import Selector
 from motley.tasks.base import Task
 
 __all__ = ["Limits", "deployment", "refuses", "run"]
+
+REAL = {"deployment": "real clients: seconds are the wall clock's, devices and links are real"}
+"""The note in ``run.json`` that tells a deployment from a simulation."""
 
 
 def run(
@@ -84,13 +87,7 @@ def run(
     UserError: one sentence about what is wrong.
     """
     experiment, limits = as_experiment(experiment, overrides), limits or Limits()
-    alone = experiment.replace({"engine.name": "sequential"})  # the server trains no client
-    ready = prepare(alone, Path(data) if data is not None else None, task)
-    if selector is not None:
-        ready = ready._replace(selector=_same_rule(selector, ready))
-    reason = refuses(experiment, ready)
-    if reason:
-        raise ConfigError(f"this experiment cannot be deployed: {reason}")
+    ready = _ready(experiment, data, task, selector)
     transport = grid if isinstance(grid, Transport) else _on(grid, key, limits)
     name = f"{experiment.run_id()}-deployed"  # a simulation of the same experiment is another run
     path = Path(out) if out is not None else default_folder(experiment).with_name(name)
@@ -99,7 +96,7 @@ def run(
         if folder.state(name, resume=True) == "finished":
             return load_results(path)
         ensure_space(path)
-        record = {**_record(experiment, ready), "run_id": name}
+        record = {**run_record(experiment, ready.config.setting, ready.engine, REAL), "run_id": name}
         folder.write(record)
         checkpoints = Checkpoints(path / "checkpoints")
         saved = checkpoints.load()
@@ -166,22 +163,22 @@ def _on(grid: Any, key: str, limits: Limits) -> Transport:
     return GridTransport(grid, key, limits.query_s)
 
 
-def _record(experiment: Experiment, ready: Ready) -> dict[str, Any]:
-    """Return what ``run.json`` says of the run."""
-    setting = ready.config.setting
-    about: dict[str, Any] = {"metric": setting.task.metric, "classes": list(setting.task.federation.names)}
-    notes = {
-        **setting.task.federation.notes,
-        "deployment": "real clients: seconds are the wall clock's, devices and links are real",
-    }
-    return describe(experiment, numerics_of(setting, ready.engine), {**about, "notes": notes}, setting.task.layout.size)
+def _ready(experiment: Experiment, data: Path | str | None, task: Task | None, selector: Selector[Any] | None) -> Ready:
+    """Return what the experiment prepares, with the selector given in place of a new one.
 
-
-def _same_rule(selector: Selector[Any], ready: Ready) -> Selector[Any]:
-    """Return the selector given, if it follows the experiment's rule."""
-    if selector.rule != ready.selector.rule:
+    Raises
+    ------
+    ConfigError: it cannot be deployed, or the selector follows another rule.
+    """
+    alone = experiment.replace({"engine.name": "sequential"})  # the server trains no client
+    ready = prepare(alone, Path(data) if data is not None else None, task)
+    if selector is not None and selector.rule != ready.selector.rule:
         raise ConfigError(f"got a selector {selector.rule!r}; expected the experiment's, {ready.selector.rule!r}", "selector")
-    return selector
+    ready = ready if selector is None else ready._replace(selector=selector)
+    reason = refuses(experiment, ready)
+    if reason:
+        raise ConfigError(f"this experiment cannot be deployed: {reason}")
+    return ready
 
 
 def _go(
