@@ -26,7 +26,7 @@ from typing_extensions import override
 
 from motley.algorithms.base import Algorithm, Method, Server, ServerContext, ServerState, Tensors, step_model
 from motley.core.errors import ConfigError
-from motley.core.paper import MCMAHAN_2017, Paper
+from motley.core.paper import Paper, cite
 
 __all__ = ["Average", "FedAvg"]
 
@@ -50,7 +50,7 @@ class Average(Server):
 class FedAvg(Method):
     """Federated averaging: plain local training and the weighted mean; option ``server_lr`` (1.0)."""
 
-    paper: ClassVar[Paper] = MCMAHAN_2017
+    paper: ClassVar[Paper] = cite("mcmahan2017communication")
     server_lr: float = 1.0
 
     def __post_init__(self) -> None:

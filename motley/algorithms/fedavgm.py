@@ -25,7 +25,7 @@ from typing_extensions import override
 
 from motley.algorithms.base import Algorithm, Method, Server, ServerContext, ServerState, Tensors, step_model
 from motley.core.errors import ConfigError
-from motley.core.paper import Paper
+from motley.core.paper import Paper, cite
 from motley.tasks.base import ModelState
 
 __all__ = ["FedAvgM", "Momentum"]
@@ -58,14 +58,7 @@ class Momentum(Server):
 class FedAvgM(Method):
     """Averaging with server momentum: options ``momentum`` (0.9) and ``server_lr`` (1.0)."""
 
-    paper: ClassVar[Paper] = Paper(
-        "hsu2019measuring",
-        "Measuring the Effects of Non-Identical Data Distribution for Federated Visual Classification",
-        ("Tzu-Ming Harry Hsu", "Hang Qi", "Matthew Brown"),
-        "arXiv preprint arXiv:1909.06335",
-        2019,
-        "https://arxiv.org/abs/1909.06335",
-    )
+    paper: ClassVar[Paper] = cite("hsu2019measuring")
     momentum: float = 0.9
     server_lr: float = 1.0
 

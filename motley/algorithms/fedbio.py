@@ -46,19 +46,12 @@ from motley.algorithms.aggregators.gather import Gather, needs_gather
 from motley.algorithms.base import Algorithm, Method, Server, ServerContext, ServerState, Tensors, step_model
 from motley.algorithms.local import Solver
 from motley.core.errors import ConfigError
-from motley.core.paper import Paper
+from motley.core.paper import Paper, cite
 from motley.tasks.base import ModelState
 
 __all__ = ["FedBiO"]
 
-PAPER = Paper(
-    "li2023fedbio",
-    "Communication-Efficient Federated Bilevel Optimization with Local and Global Lower Level Problems",
-    ("Junyi Li", "Feihu Huang", "Heng Huang"),
-    "Advances in Neural Information Processing Systems (NeurIPS)",
-    2023,
-    "https://arxiv.org/abs/2302.06701",
-)
+PAPER = cite("li2023fedbio")
 _CHUNK = 256
 """Validation samples in one forward and backward pass."""
 

@@ -39,7 +39,7 @@ from typing_extensions import override
 from motley.algorithms.base import Algorithm, ClientState, Correction, JobContext, Method, Part, Parts, Tensors
 from motley.algorithms.local import Solver
 from motley.core.layout import Entry, Layout
-from motley.core.paper import Paper
+from motley.core.paper import Paper, cite
 from motley.tasks.base import ModelState
 
 __all__ = ["FedBN", "PersonalBatchNorm"]
@@ -129,14 +129,7 @@ class PersonalBatchNorm(Correction):
 class FedBN(Method):
     """Averaging of everything but BatchNorm, which every client keeps for itself."""
 
-    paper: ClassVar[Paper] = Paper(
-        "li2021fedbn",
-        "FedBN: Federated Learning on Non-IID Features via Local Batch Normalization",
-        ("Xiaoxiao Li", "Meirui Jiang", "Xiaofei Zhang", "Michael Kamp", "Qi Dou"),
-        "International Conference on Learning Representations (ICLR)",
-        2021,
-        "https://arxiv.org/abs/2102.07623",
-    )
+    paper: ClassVar[Paper] = cite("li2021fedbn")
 
     @override
     def change(self, plain: Algorithm) -> Algorithm:

@@ -48,19 +48,12 @@ from motley.algorithms.flat_adam import FlatAdam, clipped
 from motley.algorithms.local import Solver
 from motley.core.errors import ConfigError
 from motley.core.keys import Key
-from motley.core.paper import Paper
+from motley.core.paper import Paper, cite
 from motley.tasks.base import ModelState
 
 __all__ = ["FedDF", "divergence", "ensemble"]
 
-PAPER = Paper(
-    "lin2020feddf",
-    "Ensemble Distillation for Robust Model Fusion in Federated Learning",
-    ("Tao Lin", "Lingjing Kong", "Sebastian U. Stich", "Martin Jaggi"),
-    "Advances in Neural Information Processing Systems (NeurIPS)",
-    2020,
-    "https://arxiv.org/abs/2006.07242",
-)
+PAPER = cite("lin2020feddf")
 
 
 def ensemble(

@@ -46,7 +46,7 @@ from motley.algorithms.base import (
 )
 from motley.algorithms.local import Solver
 from motley.core.errors import ConfigError
-from motley.core.paper import Paper
+from motley.core.paper import Paper, cite
 from motley.tasks.base import ModelState
 
 __all__ = ["DynamicAverage", "DynamicRegularizer", "FedDyn"]
@@ -107,17 +107,7 @@ class DynamicAverage(Server):
 class FedDyn(Method):
     """Dynamic regularisation: option ``alpha`` (0.01)."""
 
-    paper: ClassVar[Paper] = Paper(
-        "acar2021feddyn",
-        "Federated Learning Based on Dynamic Regularization",
-        (
-            "Durmus Alp Emre Acar", "Yue Zhao", "Ramon Matas Navarro", "Matthew Mattina", "Paul N. Whatmough",
-            "Venkatesh Saligrama",
-        ),
-        "International Conference on Learning Representations (ICLR)",
-        2021,
-        "https://openreview.net/forum?id=B7v4QMR6Z9w",
-    )  # fmt: skip
+    paper: ClassVar[Paper] = cite("acar2021feddyn")
     alpha: float = 0.01
 
     def __post_init__(self) -> None:

@@ -53,7 +53,7 @@ from motley.algorithms.base import (
 )
 from motley.algorithms.local import Solver
 from motley.core.errors import ConfigError
-from motley.core.paper import Paper
+from motley.core.paper import Paper, cite
 from motley.tasks.base import ModelState
 
 __all__ = ["FedNova", "NormalisedAverage", "NormalisedUpdate"]
@@ -122,14 +122,7 @@ class NormalisedAverage(Server):
 class FedNova(Method):
     """Normalised averaging: options ``mu`` (0, FedProx's proximal term), ``server_lr`` (1) and ``server_momentum`` (0)."""
 
-    paper: ClassVar[Paper] = Paper(
-        "wang2020fednova",
-        "Tackling the Objective Inconsistency Problem in Heterogeneous Federated Optimization",
-        ("Jianyu Wang", "Qinghua Liu", "Hao Liang", "Gauri Joshi", "H. Vincent Poor"),
-        "Advances in Neural Information Processing Systems (NeurIPS)",
-        2020,
-        "https://arxiv.org/abs/2007.07481",
-    )
+    paper: ClassVar[Paper] = cite("wang2020fednova")
     mu: float = 0.0
     server_lr: float = 1.0
     server_momentum: float = 0.0

@@ -37,22 +37,12 @@ from typing_extensions import override
 
 from motley.algorithms.base import Algorithm, Method, Server, ServerContext, ServerState, Tensors, step_model
 from motley.core.errors import ConfigError
-from motley.core.paper import Paper
+from motley.core.paper import Paper, cite
 from motley.tasks.base import ModelState
 
 __all__ = ["FedAdagrad", "FedAdam", "FedYogi", "ServerAdagrad", "ServerAdam", "ServerYogi"]
 
-PAPER = Paper(
-    "reddi2021adaptive",
-    "Adaptive Federated Optimization",
-    (
-        "Sashank J. Reddi", "Zachary Charles", "Manzil Zaheer", "Zachary Garrett", "Keith Rush", "Jakub Konečný",
-        "Sanjiv Kumar", "H. Brendan McMahan",
-    ),
-    "International Conference on Learning Representations (ICLR)",
-    2021,
-    "https://arxiv.org/abs/2003.00295",
-)  # fmt: skip
+PAPER = cite("reddi2021adaptive")
 
 
 @dataclass(frozen=True)

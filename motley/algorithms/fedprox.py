@@ -52,19 +52,12 @@ from motley.algorithms.base import (
 from motley.algorithms.fedavg import Average
 from motley.algorithms.local import Solver
 from motley.core.errors import ConfigError
-from motley.core.paper import Paper
+from motley.core.paper import Paper, cite
 from motley.tasks.base import ModelState
 
 __all__ = ["AdaptiveAverage", "AdaptiveProximal", "FedProx", "Proximal"]
 
-PAPER = Paper(
-    "li2020fedprox",
-    "Federated Optimization in Heterogeneous Networks",
-    ("Tian Li", "Anit Kumar Sahu", "Manzil Zaheer", "Maziar Sanjabi", "Ameet Talwalkar", "Virginia Smith"),
-    "Conference on Machine Learning and Systems (MLSys)",
-    2020,
-    "https://arxiv.org/abs/1812.06127",
-)
+PAPER = cite("li2020fedprox")
 
 
 @dataclass(frozen=True)

@@ -33,21 +33,11 @@ from typing_extensions import override
 
 from motley.algorithms.base import Algorithm, JobContext, Loss, Method, Targets, Tensors
 from motley.core.errors import ConfigError
-from motley.core.paper import Paper
+from motley.core.paper import Paper, cite
 
 __all__ = ["FlashRobust", "RobustTraining"]
 
-PAPER = Paper(
-    "chang2024flash",
-    "FLASH: Federated Learning Across Simultaneous Heterogeneities",
-    (
-        "Xiangyu Chang", "Sk Miraj Ahmed", "Srikanth V. Krishnamurthy", "Basak Guler", "Ananthram Swami", "Samet Oymak",
-        "Amit K. Roy-Chowdhury",
-    ),
-    "arXiv preprint",
-    2024,
-    "https://arxiv.org/abs/2402.08769",
-)  # fmt: skip
+PAPER = cite("chang2024flash")
 LOG_ZERO = -4.0
 """The paper's A, its value for the logarithm of 0."""
 

@@ -36,7 +36,7 @@ from typing_extensions import override
 
 from motley.core.bounds import Positive
 from motley.core.errors import ConfigError, ContractError
-from motley.core.paper import Paper
+from motley.core.paper import Paper, cite
 
 __all__ = ["SGD", "Adam", "Block", "Clip", "Scale", "Solver", "add_scaled", "correct"]
 
@@ -217,14 +217,7 @@ class Adam(Solver):
     [[-0.10000000149011612, 0.10000000149011612]]
     """
 
-    paper: ClassVar[Paper] = Paper(
-        "kingma2015adam",
-        "Adam: A Method for Stochastic Optimization",
-        ("Diederik P. Kingma", "Jimmy Ba"),
-        "International Conference on Learning Representations (ICLR)",
-        2015,
-        "https://arxiv.org/abs/1412.6980",
-    )
+    paper: ClassVar[Paper] = cite("kingma2015adam")
     linear: ClassVar[bool] = False
     lr: float = 0.001
     beta1: float = 0.9

@@ -41,7 +41,7 @@ from typing_extensions import override
 from motley.algorithms.base import Algorithm, ClientState, Correction, JobContext, Loss, Method, Part, Tensors
 from motley.algorithms.local import Solver
 from motley.core.errors import ConfigError
-from motley.core.paper import Paper
+from motley.core.paper import Paper, cite
 from motley.tasks.base import ModelState
 
 __all__ = ["ContrastiveLoss", "Moon", "PreviousModel", "contrast"]
@@ -128,14 +128,7 @@ class PreviousModel(Correction):
 class Moon(Method):
     """Model-contrastive learning: options ``mu`` (1; the paper tunes it from 0.001 to 10) and ``temperature`` (0.5)."""
 
-    paper: ClassVar[Paper] = Paper(
-        "li2021moon",
-        "Model-Contrastive Federated Learning",
-        ("Qinbin Li", "Bingsheng He", "Dawn Song"),
-        "IEEE/CVF Conference on Computer Vision and Pattern Recognition (CVPR)",
-        2021,
-        "https://arxiv.org/abs/2103.16257",
-    )
+    paper: ClassVar[Paper] = cite("li2021moon")
     mu: float = 1.0
     temperature: float = 0.5
 

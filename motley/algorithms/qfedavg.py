@@ -55,7 +55,7 @@ from motley.algorithms.base import (
 )
 from motley.algorithms.local import Solver
 from motley.core.errors import ConfigError
-from motley.core.paper import Paper
+from motley.core.paper import Paper, cite
 from motley.tasks.base import ModelState
 
 __all__ = ["FairAverage", "FairUpdate", "QFedAvg"]
@@ -127,14 +127,7 @@ class FairAverage(Server):
 class QFedAvg(Method):
     """Fair averaging: option ``q`` (1; 0 is uniform averaging; the paper tunes it from 0.001 to 5)."""
 
-    paper: ClassVar[Paper] = Paper(
-        "li2020qffl",
-        "Fair Resource Allocation in Federated Learning",
-        ("Tian Li", "Maziar Sanjabi", "Ahmad Beirami", "Virginia Smith"),
-        "International Conference on Learning Representations (ICLR)",
-        2020,
-        "https://arxiv.org/abs/1905.10497",
-    )
+    paper: ClassVar[Paper] = cite("li2020qffl")
     q: float = 1.0
 
     def __post_init__(self) -> None:

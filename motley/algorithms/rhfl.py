@@ -72,19 +72,12 @@ from motley.algorithms.base import (
 from motley.algorithms.flat_adam import FlatAdam
 from motley.algorithms.local import Solver
 from motley.core.errors import ConfigError
-from motley.core.paper import Paper
+from motley.core.paper import Paper, cite
 from motley.tasks.base import ModelState
 
 __all__ = ["RHFL", "Alignment", "ConfidenceServer", "PersonalModel", "confidence", "feedback"]
 
-PAPER = Paper(
-    "fang2022rhfl",
-    "Robust Federated Learning With Noisy and Heterogeneous Clients",
-    ("Xiuwen Fang", "Mang Ye"),
-    "IEEE/CVF Conference on Computer Vision and Pattern Recognition (CVPR)",
-    2022,
-    "https://openaccess.thecvf.com/content/CVPR2022/html/Fang_Robust_Federated_Learning_With_Noisy_and_Heterogeneous_Clients_CVPR_2022_paper.html",
-)
+PAPER = cite("fang2022rhfl")
 
 
 def confidence(loss: ArrayLike, before: ArrayLike, beta: float, first: float) -> Tensor:

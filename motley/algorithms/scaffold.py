@@ -57,7 +57,7 @@ from motley.algorithms.base import (
 from motley.algorithms.fedavg import Average
 from motley.algorithms.local import Solver
 from motley.core.errors import ConfigError
-from motley.core.paper import Paper
+from motley.core.paper import Paper, cite
 from motley.tasks.base import ModelState
 
 __all__ = ["ControlVariates", "ControlVariatesAverage", "Scaffold"]
@@ -143,17 +143,7 @@ class ControlVariatesAverage(Average):
 class Scaffold(Method):
     """SCAFFOLD: options ``server_lr`` (1.0) and ``option`` ("II"), the rule that renews a client's variate."""
 
-    paper: ClassVar[Paper] = Paper(
-        "karimireddy2020scaffold",
-        "SCAFFOLD: Stochastic Controlled Averaging for Federated Learning",
-        (
-            "Sai Praneeth Karimireddy", "Satyen Kale", "Mehryar Mohri", "Sashank J. Reddi", "Sebastian U. Stich",
-            "Ananda Theertha Suresh",
-        ),
-        "International Conference on Machine Learning (ICML)",
-        2020,
-        "https://arxiv.org/abs/1910.06378",
-    )  # fmt: skip
+    paper: ClassVar[Paper] = cite("karimireddy2020scaffold")
     server_lr: float = 1.0
     option: Literal["I", "II"] = "II"
 

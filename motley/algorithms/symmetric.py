@@ -30,18 +30,11 @@ from typing_extensions import override
 
 from motley.algorithms.base import Loss, Targets, Tensors
 from motley.core.errors import ConfigError
-from motley.core.paper import Paper
+from motley.core.paper import Paper, cite
 
 __all__ = ["SymmetricLoss"]
 
-PAPER = Paper(
-    "wang2019symmetric",
-    "Symmetric Cross Entropy for Robust Learning with Noisy Labels",
-    ("Yisen Wang", "Xingjun Ma", "Zaiyi Chen", "Yuan Luo", "Jinfeng Yi", "James Bailey"),
-    "IEEE/CVF International Conference on Computer Vision (ICCV)",
-    2019,
-    "https://arxiv.org/abs/1908.06112",
-)
+PAPER = cite("wang2019symmetric")
 LOG_ZERO = math.log(1e-4)
 """Value used for the logarithm of 0."""
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 
-__all__ = ["MCMAHAN_2017", "Paper"]
+__all__ = ["Paper", "cite"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +39,22 @@ class Paper:
         return "\n".join([*lines, "}"])
 
 
-MCMAHAN_2017 = Paper(
-    "mcmahan2017communication",
-    "Communication-Efficient Learning of Deep Networks from Decentralized Data",
-    ("H. Brendan McMahan", "Eider Moore", "Daniel Ramage", "Seth Hampson", 'Blaise Ag{\\"u}era y Arcas'),
-    "International Conference on Artificial Intelligence and Statistics (AISTATS)",
-    2017,
-    "https://arxiv.org/abs/1602.05629",
-)
-"""Shared by the algorithm and by uniform selection."""
+def cite(key: str) -> Paper:
+    """Return an entry of ``papers.bib``, the bibliography of Motley's own methods.
+
+    >>> cite("li2020fedprox").title
+    'Federated Optimization in Heterogeneous Networks'
+    """
+    return _bibliography()[key]
+
+
+@cache
+def _bibliography() -> dict[str, Paper]:
+    """Read ``papers.bib``: entries as :meth:`Paper.bibtex` writes them, one field a line."""
+    papers = {}
+    text = Path(__file__).with_name("papers.bib").read_text(encoding="utf-8")
+    for key, body in re.findall(r"^@inproceedings\{(.+),\n((?:  .+\n)+)\}$", text, flags=re.MULTILINE):
+        fields = dict(re.findall(r"^  (\w+) += \{(.*)\},$", body, flags=re.MULTILINE))
+        authors = tuple(fields["author"].split(" and "))
+        papers[key] = Paper(key, fields["title"], authors, fields["booktitle"], int(fields["year"]), fields.get("url", ""))
+    return papers

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from motley.algorithms.base import ServerState, Tensors
 from motley.core.arrays import Ids
+from motley.core.errors import StoreError
 from motley.rounds.checkpoint import pack_server, pack_tensors, unpack_server, unpack_tensors
 from motley.rounds.client_state import ClientStates
 from motley.selectors.base import Selector
@@ -95,8 +96,17 @@ class RunState:
 
         Raises
         ------
-        CodecError, StoreError: a selector of another kind, or client states that lie elsewhere.
+        CodecError, StoreError: a selector of another kind, client states that lie elsewhere, or a state that an earlier version of
+        Motley wrote.
         """
+        if (
+            missing := {"server", "selector", "clients", "ledger", "downloads", "allocator", "vectors", *_NUMBERS}
+            - saved.keys()
+        ):
+            said = f"it has no {', '.join(sorted(missing))}"
+            raise StoreError(
+                f"this checkpoint is of another version of Motley ({said}); remove the run's folder and begin again"
+            )
         self.server = unpack_server(saved["server"])
         self.selector = Selector.from_bytes(saved["selector"], type(self.selector.rule))
         self.clients.restore(saved["clients"])

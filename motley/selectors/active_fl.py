@@ -49,7 +49,7 @@ from typing_extensions import override
 
 from motley.core.arrays import Floats, Ids, Ints
 from motley.core.errors import ConfigError
-from motley.core.paper import Paper
+from motley.core.paper import Paper, cite
 from motley.core.records import Cohort, Outcome, Reports, SelectionContext, SignalRequirements
 from motley.core.table import ClientTable
 from motley.selectors.base import SelectionRule
@@ -81,14 +81,7 @@ class ActiveFL(SelectionRule[ClientTable]):
     cold_start: Literal["eval_all", "unseen_low"] = "eval_all"
     ties: Ties = "random"
 
-    paper: ClassVar[Paper] = Paper(
-        "goetz2019active",
-        "Active Federated Learning",
-        ("Jack Goetz", "Kshitiz Malik", "Duc Bui", "Seungwhan Moon", "Honglei Liu", "Anuj Kumar"),
-        "arXiv preprint arXiv:1909.12641",
-        2019,
-        "https://arxiv.org/abs/1909.12641",
-    )
+    paper: ClassVar[Paper] = cite("goetz2019active")
 
     def __post_init__(self) -> None:
         if not 0 <= self.alpha1 < 1:

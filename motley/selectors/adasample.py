@@ -55,7 +55,7 @@ from typing_extensions import override
 
 from motley.core.arrays import Floats, Ids
 from motley.core.errors import ConfigError
-from motley.core.paper import Paper
+from motley.core.paper import Paper, cite
 from motley.core.records import Cohort, Outcome, Reports, SelectionContext, SignalRequirements
 from motley.core.table import ClientTable
 from motley.selectors.base import SelectionRule
@@ -115,14 +115,7 @@ class AdaSample(SelectionRule[AdaSampleState]):
     c0_divisor: float = 1.0
 
     upload_visibility: ClassVar[Literal["sum", "each"]] = "each"
-    paper: ClassVar[Paper] = Paper(
-        "luo2022tackling",
-        "Tackling System and Statistical Heterogeneity for Federated Learning with Adaptive Client Sampling",
-        ("Bing Luo", "Wenli Xiao", "Shiqiang Wang", "Jianwei Huang", "Leandros Tassiulas"),
-        "IEEE Conference on Computer Communications (INFOCOM)",
-        2022,
-        "https://arxiv.org/abs/2112.11256",
-    )
+    paper: ClassVar[Paper] = cite("luo2022tackling")
 
     def __post_init__(self) -> None:
         if not 0 <= self.c0 < math.inf or not 0 < self.c0_divisor < math.inf:

@@ -48,7 +48,7 @@ from typing_extensions import override
 
 from motley.core.arrays import Floats, Ids
 from motley.core.errors import ConfigError
-from motley.core.paper import Paper
+from motley.core.paper import Paper, cite
 from motley.core.records import Cohort, Outcome, Reports, SelectionContext, SignalRequirements
 from motley.core.table import ClientTable
 from motley.selectors.base import SelectionRule
@@ -77,14 +77,7 @@ class DELTA(SelectionRule[ClientTable]):
     probe_batches: int | None = None
 
     upload_visibility: ClassVar[Literal["sum", "each"]] = "each"
-    paper: ClassVar[Paper] = Paper(
-        "wang2023delta",
-        "DELTA: Diverse Client Sampling for Fasting Federated Learning",
-        ("Lin Wang", "YongXin Guo", "Tao Lin", "Xiaoying Tang"),
-        "Advances in Neural Information Processing Systems (NeurIPS)",
-        2023,
-        "https://arxiv.org/abs/2205.13925",
-    )
+    paper: ClassVar[Paper] = cite("wang2023delta")
 
     def __post_init__(self) -> None:
         if not 0 <= self.b <= 1:

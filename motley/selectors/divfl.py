@@ -55,7 +55,7 @@ from typing_extensions import override
 
 from motley.core.arrays import Ids
 from motley.core.errors import ConfigError
-from motley.core.paper import Paper
+from motley.core.paper import Paper, cite
 from motley.core.records import Cohort, Outcome, Reports, SelectionContext, SignalRequirements
 from motley.core.table import ClientTable
 from motley.selectors.base import SelectionRule
@@ -91,14 +91,7 @@ class DivFL(SelectionRule[ClientTable]):
     ties: Ties = "random"
 
     upload_visibility: ClassVar[Literal["sum", "each"]] = "each"
-    paper: ClassVar[Paper] = Paper(
-        "balakrishnan2022diverse",
-        "Diverse Client Selection for Federated Learning via Submodular Maximization",
-        ("Ravikumar Balakrishnan", "Tian Li", "Tianyi Zhou", "Nageen Himayat", "Virginia Smith", "Jeff Bilmes"),
-        "International Conference on Learning Representations (ICLR)",
-        2022,
-        "https://openreview.net/forum?id=nwKXyFvaUm",
-    )
+    paper: ClassVar[Paper] = cite("balakrishnan2022diverse")
 
     def __post_init__(self) -> None:
         if self.variant == "ideal" and self.start == "random":

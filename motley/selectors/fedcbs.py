@@ -45,7 +45,7 @@ from typing_extensions import override
 
 from motley.core.arrays import Floats, Ids
 from motley.core.errors import ConfigError
-from motley.core.paper import Paper
+from motley.core.paper import Paper, cite
 from motley.core.records import Cohort, Outcome, Reports, SelectionContext, SignalRequirements
 from motley.core.table import ClientTable
 from motley.selectors.base import SelectionRule
@@ -74,17 +74,7 @@ class FedCBS(SelectionRule[ClientTable]):
     exploration: float = 10.0
     floor: float = 1e-6
 
-    paper: ClassVar[Paper] = Paper(
-        "zhang2023fedcbs",
-        "Fed-CBS: A Heterogeneity-Aware Client Sampling Mechanism for Federated Learning via Class-Imbalance Reduction",
-        (
-            "Jianyi Zhang", "Ang Li", "Minxue Tang", "Jingwei Sun", "Xiang Chen", "Fan Zhang", "Changyou Chen", "Yiran Chen",
-            "Hai Li",
-        ),
-        "International Conference on Machine Learning (ICML)",
-        2023,
-        "https://arxiv.org/abs/2209.15245",
-    )  # fmt: skip
+    paper: ClassVar[Paper] = cite("zhang2023fedcbs")
 
     def __post_init__(self) -> None:
         if not 0 <= self.beta < math.inf or not 0 <= self.exploration < math.inf:

@@ -52,7 +52,7 @@ from typing_extensions import override
 
 from motley.core.arrays import Floats, Ids
 from motley.core.errors import ConfigError
-from motley.core.paper import Paper
+from motley.core.paper import Paper, cite
 from motley.core.records import Cohort, Outcome, Reports, SelectionContext, SignalRequirements
 from motley.core.table import ClientTable
 from motley.core.upload_ratios import Slack, finish_time, upload_ratios
@@ -96,14 +96,7 @@ class FedCG(SelectionRule[ClientTable]):
 
     upload_visibility: ClassVar[Literal["sum", "each"]] = "each"
     takes_fewer: ClassVar[bool] = True
-    paper: ClassVar[Paper] = Paper(
-        "jiang2023heterogeneity",
-        "Heterogeneity-Aware Federated Learning with Adaptive Client Selection and Gradient Compression",
-        ("Zhida Jiang", "Yang Xu", "Hongli Xu", "Zhiyuan Wang", "Chen Qian"),
-        "IEEE International Conference on Computer Communications (INFOCOM)",
-        2023,
-        "https://arxiv.org/abs/2212.09483",
-    )
+    paper: ClassVar[Paper] = cite("jiang2023heterogeneity")
 
     def __post_init__(self) -> None:
         if not 0 < self.budget <= 1:

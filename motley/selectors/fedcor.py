@@ -61,7 +61,7 @@ from typing_extensions import override
 from motley.core.arrays import Bools, Floats, Ids, Ints
 from motley.core.errors import ConfigError
 from motley.core.keys import Key
-from motley.core.paper import Paper
+from motley.core.paper import Paper, cite
 from motley.core.records import Cohort, Outcome, Reports, SelectionContext, SignalRequirements
 from motley.core.table import ClientTable
 from motley.selectors.base import SelectionRule
@@ -129,14 +129,7 @@ class FedCor(SelectionRule[FedCorState]):
     measured: Literal["loss", "val_loss"] = "loss"
     embedding_seed: int = 0
 
-    paper: ClassVar[Paper] = Paper(
-        "tang2022fedcor",
-        "FedCor: Correlation-Based Active Client Selection Strategy for Heterogeneous Federated Learning",
-        ("Minxue Tang", "Xuefei Ning", "Yitu Wang", "Jingwei Sun", "Yu Wang", "Hai Li", "Yiran Chen"),
-        "IEEE/CVF Conference on Computer Vision and Pattern Recognition (CVPR)",
-        2022,
-        "https://arxiv.org/abs/2103.13822",
-    )
+    paper: ClassVar[Paper] = cite("tang2022fedcor")
 
     def __post_init__(self) -> None:
         if self.warmup < 0 or self.interval < 1 or self.history < 0:

@@ -47,7 +47,7 @@ from typing_extensions import override
 
 from motley.core.arrays import Floats, Ids
 from motley.core.errors import ConfigError
-from motley.core.paper import Paper
+from motley.core.paper import Paper, cite
 from motley.core.records import Cohort, Outcome, Reports, SelectionContext, SignalRequirements
 from motley.selectors.base import SelectionRule
 from motley.selectors.common.client_signals import ESTIMATES, PHASES, usable_seconds
@@ -86,14 +86,7 @@ class FedCS(SelectionRule[FedCSState]):
     fill: bool = False
 
     takes_fewer: ClassVar[bool] = True
-    paper: ClassVar[Paper] = Paper(
-        "nishio2019client",
-        "Client Selection for Federated Learning with Heterogeneous Resources in Mobile Edge",
-        ("Takayuki Nishio", "Ryo Yonetani"),
-        "IEEE International Conference on Communications (ICC)",
-        2019,
-        "https://arxiv.org/abs/1804.08333",
-    )
+    paper: ClassVar[Paper] = cite("nishio2019client")
 
     def __post_init__(self) -> None:
         if not 0 < self.deadline < math.inf:

@@ -73,7 +73,7 @@ from typing_extensions import override
 from motley.core.arrays import Floats, Ids
 from motley.core.errors import ConfigError, ContractError
 from motley.core.keys import Key
-from motley.core.paper import Paper
+from motley.core.paper import Paper, cite
 from motley.core.records import Cohort, Outcome, Reports, SelectionContext, SignalRequirements
 from motley.core.table import ClientTable
 from motley.selectors.base import SelectionRule
@@ -141,14 +141,7 @@ class FedCvrBolt(SelectionRule[FedCvrBoltState]):
     key: int = 0
 
     upload_visibility: ClassVar[Literal["sum", "each"]] = "each"
-    paper: ClassVar[Paper] = Paper(
-        "licciardi2025sociodynamics",
-        "Sociodynamics-inspired Adaptive Coalition and Client Selection in Federated Learning",
-        ("Alessandro Licciardi", "Roberta Raineri", "Anton Proskurnikov", "Lamberto Rondoni", "Lorenzo Zino"),
-        "arXiv preprint arXiv:2506.02897v1",
-        2025,
-        "https://arxiv.org/abs/2506.02897v1",
-    )
+    paper: ClassVar[Paper] = cite("licciardi2025sociodynamics")
 
     def __post_init__(self) -> None:
         if not 0 < self.g < math.inf:

@@ -52,7 +52,7 @@ from typing_extensions import override
 from motley.core.arrays import Floats, Ids, Ints
 from motley.core.errors import ConfigError
 from motley.core.keys import Key
-from motley.core.paper import Paper
+from motley.core.paper import Paper, cite
 from motley.core.records import Cohort, Outcome, Reports, SelectionContext, SignalRequirements
 from motley.core.table import ClientTable
 from motley.selectors.base import SelectionRule
@@ -85,14 +85,7 @@ class FedSTaS(SelectionRule[ClientTable]):
     every: int = 1
 
     upload_visibility: ClassVar[Literal["sum", "each"]] = "each"
-    paper: ClassVar[Paper] = Paper(
-        "slessor2024fedstas",
-        "FedSTaS: Client Stratification and Client Level Sampling for Efficient Federated Learning",
-        ("Jordan Slessor", "Dezheng Kong", "Xiaofen Tang", "Zheng En Than", "Linglong Kong"),
-        "arXiv preprint arXiv:2412.14226",
-        2024,
-        "https://arxiv.org/abs/2412.14226",
-    )
+    paper: ClassVar[Paper] = cite("slessor2024fedstas")
 
     def __post_init__(self) -> None:
         if self.strata < 1 or self.every < 1:

@@ -49,7 +49,7 @@ from typing_extensions import override
 
 from motley.core.arrays import Floats, Ids, Ints
 from motley.core.errors import ConfigError
-from motley.core.paper import Paper
+from motley.core.paper import Paper, cite
 from motley.core.records import Cohort, Outcome, Reports, SelectionContext, SignalRequirements
 from motley.core.table import ClientTable
 from motley.selectors.base import SelectionRule
@@ -83,14 +83,7 @@ class FEEL(SelectionRule[ClientTable]):
     probe_batches: int | None = None
 
     upload_visibility: ClassVar[Literal["sum", "each"]] = "each"
-    paper: ClassVar[Paper] = Paper(
-        "ren2020scheduling",
-        "Scheduling for Cellular Federated Edge Learning With Importance and Channel Awareness",
-        ("Jinke Ren", "Yinghui He", "Dingzhu Wen", "Guanding Yu", "Kaibin Huang", "Dongning Guo"),
-        "IEEE Transactions on Wireless Communications",
-        2020,
-        "https://arxiv.org/abs/2004.00490",
-    )
+    paper: ClassVar[Paper] = cite("ren2020scheduling")
 
     def __post_init__(self) -> None:
         if not 0 < self.rho <= 1:

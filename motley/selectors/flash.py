@@ -56,7 +56,7 @@ from typing import ClassVar
 
 from typing_extensions import override
 
-from motley.core.paper import Paper
+from motley.core.paper import Paper, cite
 from motley.core.records import Cohort, SelectionContext
 from motley.selectors.common.linear_bandit import LinearBandit, LinearBanditState, Schedule, draw, factor
 from motley.selectors.common.sampling import top_m
@@ -77,17 +77,7 @@ class FLASH(LinearBandit):
     schedule: Schedule = "algorithm"
     g: float = 1.0
 
-    paper: ClassVar[Paper] = Paper(
-        "chang2024flash",
-        "FLASH: Federated Learning Across Simultaneous Heterogeneities",
-        (
-            "Xiangyu Chang", "Sk Miraj Ahmed", "Srikanth V. Krishnamurthy", "Basak Guler", "Ananthram Swami", "Samet Oymak",
-            "Amit K. Roy-Chowdhury",
-        ),
-        "arXiv preprint",
-        2024,
-        "https://arxiv.org/abs/2402.08769",
-    )  # fmt: skip
+    paper: ClassVar[Paper] = cite("chang2024flash")
 
     @property
     @override

@@ -63,7 +63,7 @@ from typing_extensions import override
 
 from motley.core.arrays import Floats, Ids
 from motley.core.errors import ConfigError
-from motley.core.paper import Paper
+from motley.core.paper import Paper, cite
 from motley.core.records import Cohort, Outcome, Reports, SelectionContext, SignalRequirements
 from motley.core.table import ClientTable
 from motley.selectors.base import SelectionRule
@@ -128,14 +128,7 @@ class HeteroSelect(SelectionRule[HeteroSelectState]):
     probe_batches: int = 8
 
     upload_visibility: ClassVar[Literal["sum", "each"]] = "each"
-    paper: ClassVar[Paper] = Paper(
-        "masud2025heteroselect",
-        "HeteRo-Select: Informativeness as the Participation Driver in Federated Learning",
-        ("Md. Akmol Masud", "Md Abrar Jahin", "Mahmud Hasan"),
-        "arXiv preprint arXiv:2508.06692v2",
-        2025,
-        "https://arxiv.org/abs/2508.06692v2",
-    )
+    paper: ClassVar[Paper] = cite("masud2025heteroselect")
 
     def __post_init__(self) -> None:
         if not 0 < self.tau0 < math.inf:

@@ -54,7 +54,7 @@ from typing_extensions import override
 
 from motley.core.arrays import Floats, Ids
 from motley.core.errors import ConfigError
-from motley.core.paper import Paper
+from motley.core.paper import Paper, cite
 from motley.core.records import Cohort, Outcome, Reports, SelectionContext, SignalRequirements
 from motley.core.table import ClientTable
 from motley.selectors.base import SelectionRule
@@ -126,14 +126,7 @@ class HeteroSelectV1(SelectionRule[ClientTable]):
     probe_batches: int = 8
 
     upload_visibility: ClassVar[Literal["sum", "each"]] = "each"
-    paper: ClassVar[Paper] = Paper(
-        "masud2025stabilizing",
-        "Stabilizing Federated Learning under Extreme Heterogeneity with HeteRo-Select",
-        ("Md. Akmol Masud", "Md Abrar Jahin", "Mahmud Hasan"),
-        "arXiv preprint arXiv:2508.06692v1",
-        2025,
-        "https://arxiv.org/abs/2508.06692v1",
-    )
+    paper: ClassVar[Paper] = cite("masud2025stabilizing")
 
     def __post_init__(self) -> None:
         if not all(0 <= strength < math.inf for strength in self.strengths):

@@ -46,7 +46,7 @@ import numpy as np
 from typing_extensions import override
 
 from motley.core.arrays import Floats, Ids
-from motley.core.paper import Paper
+from motley.core.paper import Paper, cite
 from motley.core.records import Cohort, Reports, SelectionContext
 from motley.core.table import ClientTable
 from motley.selectors.common.client_features import TrainingPairs
@@ -69,14 +69,7 @@ class LinUCB(LinearBandit):
     disjoint: bool = False
     a: float = 1.0
 
-    paper: ClassVar[Paper] = Paper(
-        "li2010contextual",
-        "A Contextual-Bandit Approach to Personalized News Article Recommendation",
-        ("Lihong Li", "Wei Chu", "John Langford", "Robert E. Schapire"),
-        "International Conference on World Wide Web (WWW)",
-        2010,
-        "https://arxiv.org/abs/1003.0146",
-    )
+    paper: ClassVar[Paper] = cite("li2010contextual")
 
     @property
     @override

@@ -49,7 +49,7 @@ from typing_extensions import override
 from motley.core.arrays import Floats
 from motley.core.errors import ConfigError
 from motley.core.keys import Key
-from motley.core.paper import Paper
+from motley.core.paper import Paper, cite
 from motley.core.records import Cohort, Reports, SelectionContext
 from motley.core.table import ClientTable
 from motley.selectors.common.client_features import ContextualBandit, FirstRound
@@ -103,14 +103,7 @@ class NeuralBandit(ContextualBandit[NeuralBanditState]):
     first_round: FirstRound = "cohort"
 
     absent: ClassVar[float] = np.nan
-    paper: ClassVar[Paper] = Paper(
-        "zhou2020neural",
-        "Neural Contextual Bandits with UCB-based Exploration",
-        ("Dongruo Zhou", "Lihong Li", "Quanquan Gu"),
-        "International Conference on Machine Learning (ICML)",
-        2020,
-        "https://arxiv.org/abs/1911.04462",
-    )
+    paper: ClassVar[Paper] = cite("zhou2020neural")
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -59,7 +59,7 @@ from typing_extensions import override
 
 from motley.core.arrays import Bools, Floats, Ids
 from motley.core.errors import ConfigError
-from motley.core.paper import Paper
+from motley.core.paper import Paper, cite
 from motley.core.records import Cohort, Outcome, Reports, SelectionContext, SignalRequirements
 from motley.core.table import ClientTable
 from motley.selectors.base import SelectionRule
@@ -127,14 +127,7 @@ class Oort(SelectionRule[OortState]):
     widen: int = 0
     ties: Ties = "random"
 
-    paper: ClassVar[Paper] = Paper(
-        "lai2021oort",
-        "Oort: Efficient Federated Learning via Guided Participant Selection",
-        ("Fan Lai", "Xiangfeng Zhu", "Harsha V. Madhyastha", "Mosharaf Chowdhury"),
-        "USENIX Symposium on Operating Systems Design and Implementation (OSDI)",
-        2021,
-        "https://www.usenix.org/conference/osdi21/presentation/lai",
-    )
+    paper: ClassVar[Paper] = cite("lai2021oort")
 
     def __post_init__(self) -> None:
         for name in ("exploration", "exploration_decay", "exploration_min", "cutoff", "clip", "blacklist_share"):

@@ -45,7 +45,7 @@ from typing_extensions import override
 
 from motley.core.arrays import Ids
 from motley.core.errors import ConfigError
-from motley.core.paper import Paper
+from motley.core.paper import Paper, cite
 from motley.core.records import Cohort, Outcome, Reports, SelectionContext, SignalRequirements
 from motley.core.table import ClientTable
 from motley.selectors.base import SelectionRule
@@ -70,14 +70,7 @@ class PowerOfChoice(SelectionRule[ClientTable]):
     d: int | None = None
     ties: Ties = "random"
 
-    paper: ClassVar[Paper] = Paper(
-        "cho2022towards",
-        "Towards Understanding Biased Client Selection in Federated Learning",
-        ("Yae Jee Cho", "Jianyu Wang", "Gauri Joshi"),
-        "International Conference on Artificial Intelligence and Statistics (AISTATS)",
-        2022,
-        "https://proceedings.mlr.press/v151/jee-cho22a.html",
-    )
+    paper: ClassVar[Paper] = cite("cho2022towards")
 
     def __post_init__(self) -> None:
         if self.d is not None and self.d < 1:

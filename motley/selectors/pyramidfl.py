@@ -52,7 +52,7 @@ from typing_extensions import override
 
 from motley.core.arrays import Floats, Ids, Ints
 from motley.core.errors import ConfigError
-from motley.core.paper import Paper
+from motley.core.paper import Paper, cite
 from motley.core.records import Cohort, Outcome, Reports, SelectionContext, SignalRequirements
 from motley.core.table import ClientTable
 from motley.selectors.common.client_signals import PHASES, measured_s, sizes, usable_seconds
@@ -80,13 +80,7 @@ class PyramidFL(Oort):
     drop_high: float = 0.6
 
     upload_visibility: ClassVar[Literal["sum", "each"]] = "each"
-    paper: ClassVar[Paper] = Paper(
-        "li2022pyramidfl",
-        "PyramidFL: A Fine-grained Client Selection Framework for Efficient Federated Learning",
-        ("Chenning Li", "Xiao Zeng", "Mi Zhang", "Zhichao Cao"),
-        "ACM International Conference on Mobile Computing and Networking (MobiCom)",
-        2022,
-    )
+    paper: ClassVar[Paper] = cite("li2022pyramidfl")
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -57,7 +57,7 @@ from typing_extensions import override
 
 from motley.core.arrays import Floats, Ids, Ints
 from motley.core.errors import ConfigError
-from motley.core.paper import Paper
+from motley.core.paper import Paper, cite
 from motley.core.records import Cohort, Outcome, Reports, SelectionContext, SignalRequirements
 from motley.core.table import ClientTable
 from motley.selectors.base import SelectionRule
@@ -113,14 +113,7 @@ class RestlessBandit(SelectionRule[RestlessBanditState]):
     first_round: FirstRound = "cohort"
     ties: Ties = "random"
 
-    paper: ClassVar[Paper] = Paper(
-        "yemini2021restless",
-        "The Restless Hidden Markov Bandit with Linear Rewards and Side Information",
-        ("Michal Yemini", "Amir Leshem", "Anelia Somekh-Baruch"),
-        "IEEE Transactions on Signal Processing",
-        2021,
-        "https://arxiv.org/abs/1910.10271",
-    )
+    paper: ClassVar[Paper] = cite("yemini2021restless")
 
     def __post_init__(self) -> None:
         if not 0 < self.lam < math.inf or not 0 < self.explore < math.inf:

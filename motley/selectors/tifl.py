@@ -49,7 +49,7 @@ from typing_extensions import override
 
 from motley.core.arrays import Floats, Ids, Ints
 from motley.core.errors import ConfigError
-from motley.core.paper import Paper
+from motley.core.paper import Paper, cite
 from motley.core.records import Cohort, Outcome, Reports, SelectionContext, SignalRequirements
 from motley.core.table import ClientTable
 from motley.selectors.base import SelectionRule
@@ -88,17 +88,7 @@ class TiFL(SelectionRule[TiFLState]):
     retier: int = 50
     credits: int | None = None
 
-    paper: ClassVar[Paper] = Paper(
-        "chai2020tifl",
-        "TiFL: A Tier-based Federated Learning System",
-        (
-            "Zheng Chai", "Ahsan Ali", "Syed Zawad", "Stacey Truex", "Ali Anwar", "Nathalie Baracaldo", "Yi Zhou", "Heiko Ludwig",
-            "Feng Yan", "Yue Cheng",
-        ),
-        "International Symposium on High-Performance Parallel and Distributed Computing (HPDC)",
-        2020,
-        "https://arxiv.org/abs/2001.09249",
-    )  # fmt: skip
+    paper: ClassVar[Paper] = cite("chai2020tifl")
 
     def __post_init__(self) -> None:
         for name in ("tiers", "interval", "retier"):

@@ -42,7 +42,7 @@ import numpy as np
 from typing_extensions import override
 
 from motley.core.arrays import Floats, Ids
-from motley.core.paper import Paper
+from motley.core.paper import Paper, cite
 from motley.core.records import Cohort, Outcome, Reports, SelectionContext, SignalRequirements
 from motley.core.table import ClientTable
 from motley.selectors.base import SelectionRule
@@ -79,14 +79,7 @@ class UCB1(SelectionRule[UCB1State]):
     first_round: FirstRound = "all"
     ties: Ties = "random"
 
-    paper: ClassVar[Paper] = Paper(
-        "auer2002finite",
-        "Finite-time Analysis of the Multiarmed Bandit Problem",
-        ("Peter Auer", "Nicolo Cesa-Bianchi", "Paul Fischer"),
-        "Machine Learning",
-        2002,
-        "https://doi.org/10.1023/A:1013689704352",
-    )
+    paper: ClassVar[Paper] = cite("auer2002finite")
 
     @override
     def needs(self) -> SignalRequirements:

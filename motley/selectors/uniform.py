@@ -38,7 +38,7 @@ from typing import ClassVar, Literal
 import numpy as np
 from typing_extensions import override
 
-from motley.core.paper import MCMAHAN_2017, Paper
+from motley.core.paper import Paper, cite
 from motley.core.records import Cohort, Reports, SelectionContext, SignalRequirements
 from motley.core.table import ClientTable
 from motley.selectors.base import SelectionRule
@@ -61,7 +61,7 @@ class Uniform(SelectionRule[ClientTable]):
     variant: Literal["uniform_wor", "weighted_wr", "weighted_wor"] = "uniform_wor"
     unbiased: bool = False
 
-    paper: ClassVar[Paper] = MCMAHAN_2017
+    paper: ClassVar[Paper] = cite("mcmahan2017communication")
 
     @override
     def needs(self) -> SignalRequirements:

@@ -50,7 +50,7 @@ from typing_extensions import override
 from motley.core.errors import ConfigError
 from motley.core.keys import Key
 from motley.core.layout import Layout
-from motley.core.paper import Paper
+from motley.core.paper import Paper, cite
 from motley.transport.compressors.base import NONE, Compressor, Tensors, require_finite
 from motley.transport.compressors.topk import TopK
 from motley.transport.packet import Codes, Packet
@@ -159,14 +159,7 @@ class Fixed(_ErrorMemory):
 class Adaptive(_ErrorMemory):
     """Error feedback whose decay factor grows as the budget shrinks: ``low`` at theta = 1, ``high`` at theta = 0."""
 
-    paper: ClassVar[Paper] = Paper(
-        "masud2025heteroselect",
-        "HeteRo-Select: Informativeness as the Participation Driver in Federated Learning",
-        ("Md. Akmol Masud", "Md Abrar Jahin", "Mahmud Hasan"),
-        "arXiv preprint arXiv:2508.06692v2",
-        2025,
-        "https://arxiv.org/abs/2508.06692v2",
-    )
+    paper: ClassVar[Paper] = cite("masud2025heteroselect")
     low: float = 0.85
     high: float = 0.97
 
@@ -185,14 +178,7 @@ class Adaptive(_ErrorMemory):
 class EF21(Feedback):
     """EF21: compress the difference between the update and a vector that client and server both keep."""
 
-    paper: ClassVar[Paper] = Paper(
-        "richtarik2021ef21",
-        "EF21: A New, Simpler, Theoretically Better, and Practically Faster Error Feedback",
-        ("Peter Richt{\\'a}rik", "Igor Sokolov", "Ilyas Fatkhullin"),
-        "Advances in Neural Information Processing Systems (NeurIPS)",
-        2021,
-        "https://arxiv.org/abs/2106.05203",
-    )
+    paper: ClassVar[Paper] = cite("richtarik2021ef21")
     state_name: ClassVar[str | None] = "g"
     incremental: ClassVar[bool] = True
 

@@ -226,6 +226,14 @@ def test_asynchronous_runs_and_client_memories_survive_a_save_between_two_steps(
     assert whole.state.clients.now_s == second.state.clients.now_s
 
 
+def test_a_checkpoint_of_another_version_is_refused_with_a_sentence() -> None:
+    simulation = build(_experiment())
+    saved = simulation.state.save()
+    del saved["clients"]
+    with pytest.raises(StoreError, match=r"another version of Motley \(it has no clients\); remove the run's folder"):
+        simulation.state.restore(saved)
+
+
 @dataclasses.dataclass(frozen=True)
 class ClientOneLeaves(Failures):
     def drop_at(self, key: Any, ids: Any, round_index: int) -> Any:

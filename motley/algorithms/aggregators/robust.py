@@ -45,34 +45,13 @@ from motley.algorithms.base import Aggregator, Algorithm, Part, Upload, aggregat
 from motley.algorithms.local import Solver
 from motley.algorithms.weights import Divide
 from motley.core.errors import ConfigError
-from motley.core.paper import Paper
+from motley.core.paper import Paper, cite
 
 __all__ = ["Krum", "Median", "MultiKrum", "NormBound", "TrimmedMean"]
 
-YIN_2018 = Paper(
-    "yin2018byzantine",
-    "Byzantine-Robust Distributed Learning: Towards Optimal Statistical Rates",
-    ("Dong Yin", "Yudong Chen", "Ramchandran Kannan", "Peter Bartlett"),
-    "International Conference on Machine Learning (ICML)",
-    2018,
-    "https://arxiv.org/abs/1803.01498",
-)
-BLANCHARD_2017 = Paper(
-    "blanchard2017krum",
-    "Machine Learning with Adversaries: Byzantine Tolerant Gradient Descent",
-    ("Peva Blanchard", "El Mahdi El Mhamdi", "Rachid Guerraoui", "Julien Stainer"),
-    "Advances in Neural Information Processing Systems (NeurIPS)",
-    2017,
-    "https://proceedings.neurips.cc/paper/2017/hash/f4b9ec30ad9f68f89b29639786cb62ef-Abstract.html",
-)
-SUN_2019 = Paper(
-    "sun2019backdoor",
-    "Can You Really Backdoor Federated Learning?",
-    ("Ziteng Sun", "Peter Kairouz", "Ananda Theertha Suresh", "H. Brendan McMahan"),
-    "arXiv preprint arXiv:1911.07963",
-    2019,
-    "https://arxiv.org/abs/1911.07963",
-)
+YIN_2018 = cite("yin2018byzantine")
+BLANCHARD_2017 = cite("blanchard2017krum")
+SUN_2019 = cite("sun2019backdoor")
 _BLOCK = 1 << 18
 """Number of coordinates that are sorted at once."""
 

@@ -27,7 +27,7 @@ from typing_extensions import override
 
 from motley.core.errors import ConfigError
 from motley.core.keys import Key
-from motley.core.paper import Paper
+from motley.core.paper import Paper, cite
 from motley.transport.compressors.base import Quantizer
 from motley.transport.compressors.qsgd import QSGD
 from motley.transport.packet import Codes
@@ -39,14 +39,7 @@ __all__ = ["FedPAQ"]
 class FedPAQ(Quantizer):
     """QSGD's quantiser with one norm for the whole update; ``levels`` is s."""
 
-    paper: ClassVar[Paper] = Paper(
-        "reisizadeh2020fedpaq",
-        "FedPAQ: A Communication-Efficient Federated Learning Method with Periodic Averaging and Quantization",
-        ("Amirhossein Reisizadeh", "Aryan Mokhtari", "Hamed Hassani", "Ali Jadbabaie", "Ramtin Pedarsani"),
-        "International Conference on Artificial Intelligence and Statistics (AISTATS)",
-        2020,
-        "https://arxiv.org/abs/1909.13014",
-    )
+    paper: ClassVar[Paper] = cite("reisizadeh2020fedpaq")
     levels: int = 1
 
     def __post_init__(self) -> None:

@@ -34,7 +34,7 @@ from typing_extensions import override
 
 from motley.core.errors import CodecError, ConfigError
 from motley.core.keys import Key
-from motley.core.paper import Paper
+from motley.core.paper import Paper, cite
 from motley.transport.compressors.base import Quantizer, coins
 from motley.transport.packet import Codes, group_sizes
 
@@ -50,14 +50,7 @@ class QSGD(Quantizer):
     levels: s. bucket: number of values that share a norm, 0: all. norm: of a bucket.
     """
 
-    paper: ClassVar[Paper] = Paper(
-        "alistarh2017qsgd",
-        "QSGD: Communication-Efficient SGD via Gradient Quantization and Encoding",
-        ("Dan Alistarh", "Demjan Grubic", "Jerry Li", "Ryota Tomioka", "Milan Vojnovic"),
-        "Advances in Neural Information Processing Systems (NeurIPS)",
-        2017,
-        "https://arxiv.org/abs/1610.02132",
-    )
+    paper: ClassVar[Paper] = cite("alistarh2017qsgd")
     levels: int = 127
     bucket: int = 512
     norm: Literal["l2", "max"] = "l2"

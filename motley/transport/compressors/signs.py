@@ -28,7 +28,7 @@ from typing_extensions import override
 
 from motley.core.errors import ConfigError
 from motley.core.keys import Key
-from motley.core.paper import Paper
+from motley.core.paper import Paper, cite
 from motley.transport.compressors.base import Quantizer
 from motley.transport.packet import Codes, group_sizes
 
@@ -39,14 +39,7 @@ __all__ = ["Signs"]
 class Signs(Quantizer):
     """One bit per coordinate; ``scale``: the factor of the signs, the mean absolute value or 1."""
 
-    paper: ClassVar[Paper] = Paper(
-        "bernstein2018signsgd",
-        "signSGD: Compressed Optimisation for Non-Convex Problems",
-        ("Jeremy Bernstein", "Yu-Xiang Wang", "Kamyar Azizzadenesheli", "Animashree Anandkumar"),
-        "International Conference on Machine Learning (ICML)",
-        2018,
-        "https://arxiv.org/abs/1802.04434",
-    )
+    paper: ClassVar[Paper] = cite("bernstein2018signsgd")
     scale: Literal["mean", "unit"] = "mean"
 
     def __post_init__(self) -> None:

@@ -34,7 +34,7 @@ from typing_extensions import override
 from motley.core.errors import ConfigError
 from motley.core.keys import Key
 from motley.core.layout import Layout
-from motley.core.paper import Paper
+from motley.core.paper import Paper, cite
 from motley.transport.compressors.base import Sparsifier, Tensors, coding_of
 from motley.transport.packet import Packet, PacketSpec, Runs
 
@@ -45,13 +45,7 @@ __all__ = ["TensorDrop"]
 class TensorDrop(Sparsifier):
     """Every parameter tensor with probability ``theta``; ``rescale``: divide the values by it."""
 
-    paper: ClassVar[Paper] = Paper(
-        "li2022pyramidfl",
-        "PyramidFL: A Fine-grained Client Selection Framework for Efficient Federated Learning",
-        ("Chenning Li", "Xiao Zeng", "Mi Zhang", "Zhichao Cao"),
-        "ACM International Conference on Mobile Computing and Networking (MobiCom)",
-        2022,
-    )
+    paper: ClassVar[Paper] = cite("li2022pyramidfl")
     rescale: bool = False
 
     def runs(self, ratio: float, layout: Layout, key: Key) -> Runs:

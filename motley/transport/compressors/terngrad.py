@@ -33,7 +33,7 @@ from typing_extensions import override
 from motley.core.errors import ConfigError
 from motley.core.keys import Key
 from motley.core.layout import Layout
-from motley.core.paper import Paper
+from motley.core.paper import Paper, cite
 from motley.transport.compressors.base import Quantizer, tensor_sizes
 from motley.transport.compressors.qsgd import rounded
 from motley.transport.packet import Codes, group_sizes
@@ -50,14 +50,7 @@ class TernGrad(Quantizer):
     clip: largest absolute value, in standard deviations; None: no clipping. per: one scale for each ``layer`` or for the ``vector``.
     """
 
-    paper: ClassVar[Paper] = Paper(
-        "wen2017terngrad",
-        "TernGrad: Ternary Gradients to Reduce Communication in Distributed Deep Learning",
-        ("Wei Wen", "Cong Xu", "Feng Yan", "Chunpeng Wu", "Yandan Wang", "Yiran Chen", "Hai Li"),
-        "Advances in Neural Information Processing Systems (NeurIPS)",
-        2017,
-        "https://arxiv.org/abs/1705.07878",
-    )
+    paper: ClassVar[Paper] = cite("wen2017terngrad")
     clip: float | None = 2.5
     per: Literal["layer", "vector"] = "layer"
 

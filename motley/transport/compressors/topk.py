@@ -58,7 +58,7 @@ from typing_extensions import override
 from motley.core.errors import ConfigError, ContractError
 from motley.core.keys import Key
 from motley.core.layout import Layout
-from motley.core.paper import Paper
+from motley.core.paper import Paper, cite
 from motley.transport.compressors.base import Sparsifier, Tensors, coding_of, kept_of
 from motley.transport.compressors.largest import largest
 from motley.transport.packet import Packet, PacketSpec
@@ -77,14 +77,7 @@ class TopK(Sparsifier):
     the module.
     """
 
-    paper: ClassVar[Paper] = Paper(
-        "stich2018sparsified",
-        "Sparsified SGD with Memory",
-        ("Sebastian U. Stich", "Jean-Baptiste Cordonnier", "Martin Jaggi"),
-        "Advances in Neural Information Processing Systems (NeurIPS)",
-        2018,
-        "https://arxiv.org/abs/1809.07599",
-    )
+    paper: ClassVar[Paper] = cite("stich2018sparsified")
     criterion: Literal["magnitude", "curvature"] = "magnitude"
     rescale: bool = False
     layers: int = 3
