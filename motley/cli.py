@@ -61,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
 
 
 def call(argv: Sequence[str]) -> int:
-    """Run the command; the exit code."""
+    """Run the command and return its exit code."""
     command = typer.main.get_command(app)
     with warnings.catch_warnings():
         warnings.showwarning = partial(_note, set())
@@ -221,7 +221,7 @@ def reproduce(
     run: Annotated[bool, typer.Option("--run/--no-run", help="Run what is missing, or report what is there.")] = True,
     on_ray: RayCluster = None,
 ) -> None:
-    """Run the tables and figures of a paper, and put what was published beside what was measured."""
+    """Run the tables and figures of a paper, and compare published with measured values."""
     from motley.experiments.sweep import parse_over
     from motley.recipes.output import overview, show, write
     from motley.recipes.reproduce import reproduce as reproduce_recipe
@@ -264,7 +264,7 @@ def _is_folder(path: Path) -> bool:
 
 
 def _show(runs: Sequence[Run], directory: Path, with_report: bool, target: float | None = None) -> None:
-    """The summary on the terminal, and where the report is."""
+    """Print the summary and the path of the report."""
     from rich.console import Console
 
     from motley.results.measures import costs
@@ -287,7 +287,7 @@ def _show(runs: Sequence[Run], directory: Path, with_report: bool, target: float
 
 
 def _raise_failures(failures: Sequence[Failure], good: int) -> None:
-    """Say which runs failed; one failure that is ours makes the whole ours."""
+    """Print the failed runs, and raise the first error that is not a UserError."""
     for failure in failures:
         _say(f"failed: {failure.point.label} seed {failure.point.experiment.seed}: {failure.error}")
     if not failures:
@@ -313,7 +313,7 @@ def list_(
     kind: Annotated[str | None, typer.Argument(metavar="KIND", help="selectors, algorithms, partitions, ...")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
-    """What there is of one kind of component; without a kind, the kinds."""
+    """List the components of one kind; without a kind, list the kinds."""
     from motley.experiments import registry
 
     rows = registry.listing(kind) if kind else [{"name": name} for name in registry.KINDS]

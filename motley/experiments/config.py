@@ -1,4 +1,4 @@
-"""The experiment: one table of keys, checked whole before anything is computed.
+"""The experiment: one table of keys, which is checked completely before anything is computed.
 
 Every fault is a :class:`~motley.core.errors.ConfigError` that names the key, what was got, what is allowed and the nearest
 spelling. Components (``{ name = "...", option = ... }``) are checked against the dataclass they name, through the catalogues.
@@ -65,7 +65,7 @@ _NO_RESULT = ("name", "method", "engine", "client_state", "checkpoint", "log")
 
 
 class Experiment(BaseModel):
-    """All that is to be said about a run; the keys of the experiment file.
+    """The complete description of a run: the keys of the experiment file.
 
     Raises
     ------
@@ -81,15 +81,15 @@ class Experiment(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     name: str = "experiment"
-    """What the run is called; part of its folder, not of its id."""
+    """Name of the run; part of its folder, not of its id."""
     seed: Whole = 0
-    """Of everything that is drawn."""
+    """Seed of all randomness."""
     pin: dict[str, Whole] = Field(default_factory=dict)
     """Seeds of single purposes that stay when ``seed`` changes, e.g. ``{ partition = 7 }``."""
     population: Count | None = None
     """N, the number of clients; natural partitions fix it themselves."""
     cohort: Count | None = None
-    """m, the number of clients asked per round; or ``participation``."""
+    """m, the number of clients selected per round; or ``participation``."""
     participation: Annotated[float, Field(strict=True, gt=0, le=1)] | None = None
     """m / N; or ``cohort``."""
     stop: Annotated[Stop, StrictTable]
@@ -113,7 +113,7 @@ class Experiment(BaseModel):
     local: Local = Field(default_factory=Local)
     """The local work of a client in a round."""
     algorithm: Record = Field(default_factory=lambda: {"name": "fedavg"})
-    """What is learned: loss, correction, aggregator and server of one paper."""
+    """The learning algorithm: loss, correction, aggregator and server of one paper."""
     loss: Record | None = None
     """Instead of the algorithm's."""
     aggregator: Record | None = None
@@ -123,7 +123,7 @@ class Experiment(BaseModel):
     weights: Weighting | None = None
     """How much each update counts; left out: as the algorithm was published, else ``examples``."""
     selector: Record = Field(default_factory=lambda: {"name": "uniform"})
-    """Whom to ask."""
+    """The rule that selects the clients of a round."""
     probe: Probe = Field(default_factory=Probe)
     """How closely a selector's probe measures."""
     device: Record = Field(default_factory=lambda: {"name": "constant"})
@@ -131,37 +131,37 @@ class Experiment(BaseModel):
     network: Record = Field(default_factory=lambda: {"name": "none"})
     """How fast a client sends and receives, in megabits a second."""
     availability: Record = Field(default_factory=lambda: {"name": "always"})
-    """Who can be asked."""
+    """When clients are available."""
     failures: Record = Field(default_factory=lambda: {"name": "none"})
-    """Who breaks off."""
+    """How clients fail during a round."""
     synchrony: Record = Field(default_factory=lambda: {"name": "synchronous"})
     """When the server steps."""
     compressor: Record = Field(default_factory=lambda: {"name": "identity"})
-    """What an update becomes on its way."""
+    """Compression of updates."""
     quantizer: Record | None = None
-    """In how few bits the values that are sent are written: a second compressor, one that shortens values."""
+    """Quantizer of the values that the compressor sends: a second compressor, one that shortens values."""
     feedback: Record = Field(default_factory=lambda: {"name": "none"})
-    """What becomes of what was not sent."""
+    """Error feedback: how clients make up for what compression left out."""
     allocator: Record = Field(default_factory=lambda: {"name": "uniform"})
-    """Who may send how much."""
+    """How the upload budget is divided among the clients of a round."""
     budget: Record = Field(default_factory=lambda: {"name": "constant"})
     """The mean share of an update that a client may send in a round."""
     public: PublicKey = None
-    """Samples without labels that everybody may see."""
+    """Samples without labels that all clients and the server may use."""
     recalibrate: Recalibration | None = None
-    """Make BatchNorm statistics anew after each server step; left out: clients' own are averaged."""
+    """Estimate BatchNorm statistics anew after each server step; left out: clients' own are averaged."""
     engine: Annotated[EngineChoice, BeforeValidator(named)] = Field(default_factory=EngineChoice)
     """How local work is computed; a bare name will do."""
     dtype: Literal["float32", "float64"] = "float32"
-    """Of parameters and arithmetic; traffic always counts 32-bit values."""
+    """Type of parameters and arithmetic; traffic always counts 32-bit values."""
     evaluate: Examination = Field(default_factory=Examination)
-    """When the model is examined."""
+    """When the model is evaluated."""
     client_state: Literal["ram", "disk"] = "ram"
-    """Where lies what clients keep between rounds; changes no result."""
+    """Where the state that clients keep between rounds is stored; changes no result."""
     checkpoint: Checkpointing = Field(default_factory=Checkpointing)
     """When a checkpoint is written."""
     log: Log = Field(default_factory=Log)
-    """Where else numbers go."""
+    """Further outputs."""
     grid: Grids = Field(default_factory=list)
     """Key path -> values, for compare and sweep: every combination; of each, where several are given (``[[grid]]``). A plain run
     leaves it aside."""
@@ -172,7 +172,7 @@ class Experiment(BaseModel):
     @model_validator(mode="wrap")
     @classmethod
     def _check(cls, data: Any, handler: ModelWrapValidatorHandler[Experiment]) -> Experiment:
-        """Lay the keys over the preset, check each, then all together."""
+        """Lay the keys over the preset, check each key, then check them together."""
         given = copy.deepcopy(dict(data)) if isinstance(data, Mapping) else {}
         if isinstance(data, Mapping) and isinstance(data.get("method"), str):
             data = document.lay_over(document.preset(data["method"]), data)
@@ -222,7 +222,7 @@ class Experiment(BaseModel):
         self.local.work()
 
     def _check_parts(self) -> None:
-        """Clients must be counted by somebody, and whatever anneals towards the last round must know it."""
+        """Refuse an unknown number of clients, and an unknown last round where a component depends on it."""
         natural = self._parts["partition"].fixes_population
         made = getattr(type(self._parts["task"]), "makes_clients", False)
         if self.population is None and (made or not natural):
@@ -236,7 +236,7 @@ class Experiment(BaseModel):
             )
 
     def cohort_size(self, population: int) -> int:
-        """m, for a federation of so many clients; ``participation`` is rounded to the nearest client, at least one.
+        """Return m, the cohort size, for a population; ``participation`` is rounded to the nearest client, at least one.
 
         Raises
         ------
@@ -251,19 +251,19 @@ class Experiment(BaseModel):
         return self.cohort
 
     def part(self, key: str) -> Any:
-        """The object behind a component key (``"selector"``, ``"local.optimizer"``); None where there is none."""
+        """Return the component of a key (``"selector"``, ``"local.optimizer"``); None where the key is left out."""
         return self._parts.get(key)
 
     def papers(self) -> list[Paper]:
-        """The publications behind what this experiment uses."""
+        """Return the publications of the components that this experiment uses."""
         return registry.papers(self._parts[key] for key in sorted(self._parts))
 
     def replace(self, changes: Mapping[str, Any]) -> Experiment:
-        """The experiment with some keys (dotted paths) set to other values over those it was given, checked again."""
+        """Return the experiment with some keys (dotted paths) changed, checked again."""
         return Experiment(**document.set_keys(self._given, changes))
 
     def resolved(self) -> dict[str, Any]:
-        """Every key but ``grid`` with every default written out, as JSON can hold it; it makes the same Experiment again."""
+        """Return every key but ``grid`` with defaults written out, as JSON values; they make the same Experiment again."""
         out = self.model_dump(mode="json", exclude={"grid"})
         for key, built in self._parts.items():
             table, _, last = key.rpartition(".")
@@ -275,7 +275,7 @@ class Experiment(BaseModel):
         return out
 
     def run_id(self) -> str:
-        """Twelve hex digits of a hash of everything that changes results: not name, method, engine, client_state, checkpoint,
+        """Return twelve hex digits of a hash of everything that changes results: not name, method, engine, client_state, checkpoint,
         log or grid."""
         hashed = {key: value for key, value in self.resolved().items() if key not in _NO_RESULT}
         text = json.dumps(hashed, sort_keys=True, separators=(",", ":"))
@@ -289,7 +289,7 @@ class Experiment(BaseModel):
 
 
 def _has_clients(task: Any) -> bool:
-    """Whether a task comes with clients of its own, which a partition would mix."""
+    """Return whether a task comes with clients of its own, which a partition would mix."""
     name = task.get("name") if isinstance(task, Mapping) else task
     kinds = registry.catalogue("task")
     return (
@@ -298,7 +298,7 @@ def _has_clients(task: Any) -> bool:
 
 
 def _build(experiment: Experiment) -> dict[str, Any]:
-    """Every component made once, which checks its name and options."""
+    """Build every component once, which checks its name and options."""
     parts = {}
     for key, kind in {**{key: key for key in _COMPONENTS}, **_LOCAL, "quantizer": "compressor"}.items():
         record = getattr(experiment, key) if "." not in key else getattr(experiment.local, key.partition(".")[2])
@@ -315,7 +315,7 @@ def _build(experiment: Experiment) -> dict[str, Any]:
 
 
 def load(path: str | Path, overrides: Iterable[str] = ()) -> Experiment:
-    """The experiment in a TOML file.
+    """Return the experiment in a TOML file.
 
     Parameters
     ----------

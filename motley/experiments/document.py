@@ -21,7 +21,7 @@ _RIVALS = (("cohort", "participation"), ("local.epochs", "local.steps"))
 
 
 def read(path: Path) -> dict[str, Any]:
-    """A TOML file.
+    """Return the content of a TOML file.
 
     Raises
     ------
@@ -45,20 +45,20 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def _toml_sentence(path: Path, message: str, text: str) -> str:
-    """``FILE, line L, column C: not valid TOML: ...`` from tomllib's ``... (at line L, column C)`` or ``(at end of document)``."""
+    """Return ``FILE, line L, column C: not valid TOML: ...`` from tomllib's message."""
     what, _, where = message.partition(" (at ")
     place = where.rstrip(")") if where.startswith("line") else f"line {len(text.splitlines()) or 1}"
     return f"{path}, {place}: not valid TOML: {what[:1].lower()}{what[1:]}"
 
 
 def presets() -> list[str]:
-    """Names of the presets that ``method = "..."`` may ask for."""
+    """Return the names of the presets for ``method = "..."``."""
     folder = resources.files("motley.experiments") / "presets"
     return sorted(item.name.removesuffix(".toml") for item in folder.iterdir() if item.name.endswith(".toml"))
 
 
 def preset(name: str) -> dict[str, Any]:
-    """The bundle of components that a method is published with.
+    """Return the bundle of components that a method is published with.
 
     Raises
     ------
@@ -71,14 +71,14 @@ def preset(name: str) -> dict[str, Any]:
 
 
 def lay_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """``below`` with ``above`` on top: tables are merged, a component of another name replaces the one below whole."""
+    """Return ``below`` overlaid by ``above``: tables are merged, a component of another name replaces the one below as a whole."""
     above = _component_like(below, above)
     hidden = [loser for pair in _RIVALS for loser, winner in (pair, pair[::-1]) if _has(above, winner)]
     return _merge(_without(below, hidden), above)
 
 
 def _component_like(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Bare names written as tables where the other side has a component."""
+    """Return ``above`` with bare names written as tables where ``below`` has a component."""
     return {k: {"name": v} if isinstance(v, str) and _is_component(below.get(k)) else v for k, v in above.items()}
 
 
@@ -116,7 +116,7 @@ def _without(table: Mapping[str, Any], paths: Iterable[str]) -> dict[str, Any]:
 
 
 def override(document: Mapping[str, Any], settings: Iterable[str]) -> dict[str, Any]:
-    """The document after ``--set a.b=c`` for each setting.
+    """Return the document after ``--set a.b=c`` for each setting.
 
     Raises
     ------
@@ -126,7 +126,7 @@ def override(document: Mapping[str, Any], settings: Iterable[str]) -> dict[str, 
 
 
 def parse_setting(setting: str, option: str = "--set") -> tuple[str, str]:
-    """``"a.b=c"`` to ``("a.b", "c")``; ``option`` is named where it is neither."""
+    """Split ``"a.b=c"`` into ``("a.b", "c")``; ``option`` is the command-line option named in the error."""
     path, equals, text = setting.partition("=")
     path, text = path.strip(), text.strip()
     if not equals or not path or not text or not all(path.split(".")):
@@ -135,7 +135,7 @@ def parse_setting(setting: str, option: str = "--set") -> tuple[str, str]:
 
 
 def parse_value(text: str) -> Any:
-    """A TOML value, or the text itself where it is none (so that quotes may be left out)."""
+    """Return a TOML value, or the text itself where it is no TOML (so that quotes may be left out)."""
     try:
         document = tomllib.loads(f"value = {text}")
     except tomllib.TOMLDecodeError:
@@ -144,7 +144,7 @@ def parse_value(text: str) -> Any:
 
 
 def set_keys(document: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """The document with several keys set, names of components first, so that an option meets the component it is meant for."""
+    """Return the document with several keys set, names of components first, so that an option meets the component it is meant for."""
     out = copy.deepcopy(dict(document))
     for path in sorted(changes, key=lambda path: not path.endswith(".name")):
         out = set_key(out, path, changes[path])
@@ -152,8 +152,8 @@ def set_keys(document: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[st
 
 
 def set_key(document: Mapping[str, Any], path: str, value: Any) -> dict[str, Any]:
-    """The document with one key set. Another ``name`` drops the options of the component that was there before (the engine's
-    ``device`` and ``threads`` are nobody's options, and stay)."""
+    """Return the document with one key set. Another ``name`` drops the options of the component that was there before (the engine's
+    ``device`` and ``threads`` are not options of a component, and stay)."""
     *parents, last = path.split(".")
     out = _without(document, [loser for pair in _RIVALS for loser, winner in (pair, pair[::-1]) if winner == path])
     table: dict[str, Any] = out

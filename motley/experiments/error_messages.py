@@ -1,4 +1,4 @@
-"""What pydantic finds wrong, said in one sentence: the key, what was got, what is allowed, the nearest spelling."""
+"""Errors of pydantic as one sentence: the key, the value, the allowed values and the nearest spelling."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def renamed(key: str, value: object) -> str:
 
 
 def config_error(error: ValidationError, model: type[BaseModel]) -> ConfigError:
-    """The first fault as a ConfigError, and how many more there are."""
+    """Return the first error as a ConfigError, with the number of further errors."""
     faults = error.errors(include_url=False)
     first = faults[0]
     more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""

@@ -1,4 +1,4 @@
-"""Every kind of component, where its names are kept, and how a record in an experiment file becomes an object.
+"""The kinds of components, their catalogues, and how a record of the experiment file becomes an object.
 
 This is the one place outside a catalogue where the names of methods matter. Rooms are imported only when asked for, so
 that importing this module loads no torch.
@@ -52,7 +52,7 @@ _PLURALS = {"availability": "availabilities", "failures": "failures", "label_noi
 
 
 def catalogue(kind: str) -> Catalogue:
-    """The names of one kind.
+    """Return the catalogue of one kind.
 
     Raises
     ------
@@ -66,7 +66,7 @@ def catalogue(kind: str) -> Catalogue:
 
 
 def kind_of(word: str) -> str:
-    """The kind a user means by a word: singular or plural, ``-`` for ``_``.
+    """Return the kind that a word names: singular or plural, ``-`` for ``_``.
 
     Raises
     ------
@@ -80,7 +80,7 @@ def kind_of(word: str) -> str:
 
 
 def build(kind: str, record: str | Mapping[str, Any], key: str | None = None) -> Any:
-    """The object that a record describes, e.g. ``build("selector", {"name": "power_of_choice", "d": 20})``.
+    """Return the component that a record describes, e.g. ``build("selector", {"name": "power_of_choice", "d": 20})``.
 
     Raises
     ------
@@ -90,7 +90,7 @@ def build(kind: str, record: str | Mapping[str, Any], key: str | None = None) ->
 
 
 def plain(component: Any) -> dict[str, Any]:
-    """All options of a component, defaults included, as values that JSON can hold."""
+    """Return all options of a component, defaults included, as JSON values."""
     return {f.name: _json(getattr(component, f.name)) for f in dataclasses.fields(component) if f.init}
 
 
@@ -105,7 +105,7 @@ def _json(value: Any) -> Any:
 
 
 def papers(components: Iterable[object]) -> list[Paper]:
-    """The publications behind these components, each once, in order."""
+    """Return the publications of these components, each once, in order."""
     found: dict[str, Paper] = {}
     for component in components:
         paper = getattr(type(component), "paper", None)
@@ -115,7 +115,7 @@ def papers(components: Iterable[object]) -> list[Paper]:
 
 
 def listing(kind: str) -> list[dict[str, Any]]:
-    """One row per name: ``name``, ``about`` (one line), ``built``, ``upload_visibility``, ``paper``, ``options``; planned
+    """Return one row per name: ``name``, ``about`` (one line), ``built``, ``upload_visibility``, ``paper``, ``options``; planned
     names last."""
     names = catalogue(kind)
     rows = [_entry(names, name) for name in names.names()]

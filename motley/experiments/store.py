@@ -1,4 +1,4 @@
-"""The folder of a run: whose it is, who is using it, and its record ``run.json``.
+"""The folder of a run: which run it holds, which process uses it, and its record ``run.json``.
 
 ::
 
@@ -35,27 +35,27 @@ State = Literal["new", "interrupted", "finished"]
 _DISTRIBUTIONS = {"motley": "motley-fl", "sklearn": "scikit-learn"} | {
     n: n for n in ("numpy", "scipy", "torch", "pyarrow", "pydantic")
 }
-_ROOM = 32 * 2**20
+_NEEDED_BYTES = 32 * 2**20
 
 
 def slug(text: str) -> str:
-    """A name as a folder: letters, digits, ``._=-``; everything else becomes ``-``."""
+    """Return a name as the name of a folder: letters, digits, ``._=-``; everything else becomes ``-``."""
     return re.sub(r"-{2,}", "-", re.sub(r"[^\w.=-]+", "-", text)).strip("-.") or "experiment"
 
 
 def default_folder(experiment: Experiment, base: Path | None = None) -> Path:
-    """``base/<name>/<run id>``; ``base`` is ``runs`` under the working directory."""
+    """Return ``base/<name>/<run id>``; ``base`` is ``runs`` under the working directory."""
     return (base or Path("runs")) / slug(experiment.name) / experiment.run_id()
 
 
 def describe(
     experiment: Experiment, numerics: Mapping[str, Any], task: Mapping[str, Any], parameters: int, command: str | None = None
 ) -> dict[str, Any]:
-    """The record of a run, not finished yet.
+    """Return the record of a run that is not finished yet.
 
     Parameters
     ----------
-    numerics: under what "the same bits" holds (torch build, instruction set, threads, engine, device).
+    numerics: the conditions under which results are bit-identical (torch build, instruction set, threads, engine, device).
     task: ``metric`` and ``classes``. parameters: D. command: what started it; the process's own command line by default.
     """
     return {
@@ -75,13 +75,13 @@ def describe(
 
 
 def _command() -> str:
-    """The process's command line, as one would type it: ``python -m motley`` is ``motley``."""
+    """Return the process's command line as one would type it: ``python -m motley`` is ``motley``."""
     path = Path(sys.argv[0])
     return shlex.join([path.parent.name if path.name == "__main__.py" else path.name, *sys.argv[1:]])
 
 
 class RunFolder:
-    """One run's folder.
+    """The folder of one run.
 
     Parameters
     ----------
@@ -93,13 +93,12 @@ class RunFolder:
 
     @property
     def record(self) -> Path:
-        """Where ``run.json`` lies."""
+        """Path of ``run.json``."""
         return self.path / "run.json"
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Hold the folder; let go at the end of the block, or when the process dies. A folder in which nothing was written is
-        taken away again.
+        """Hold the folder's lock until the end of the block or the process; a folder in which nothing was written is removed.
 
         Raises
         ------
@@ -115,7 +114,7 @@ class RunFolder:
             _remove_empty(made)
 
     def _missing(self) -> list[Path]:
-        """The folders that :meth:`lock` will have to make, innermost first."""
+        """Return the folders that :meth:`lock` has to make, innermost first."""
         try:
             return [path for path in (self.path, *self.path.parents) if not path.exists()]
         except OSError as error:
@@ -151,7 +150,7 @@ class RunFolder:
         return handle
 
     def read(self) -> dict[str, Any] | None:
-        """The record; None when there is none.
+        """Return the record; None when there is no record.
 
         Raises
         ------
@@ -168,7 +167,7 @@ class RunFolder:
         return record
 
     def state(self, run_id: str, resume: bool) -> State:
-        """What running ``run_id`` here means: begin, go on, or nothing to do.
+        """Return the state of the run ``run_id`` in this folder: new, interrupted or finished.
 
         Raises
         ------
@@ -176,13 +175,13 @@ class RunFolder:
         """
         record = self.read()
         if record is None:
-            strangers = (
+            foreign = (
                 sorted(p.name for p in self.path.iterdir() if p.name not in (".lock", "run.json.new"))
                 if self.path.is_dir()
                 else []
             )
-            if strangers:
-                raise StoreError(f"{self.path} holds files that are no run ({strangers[0]}, ...); choose a new or empty folder")
+            if foreign:
+                raise StoreError(f"{self.path} holds files that are no run ({foreign[0]}, ...); choose a new or empty folder")
             return "new"
         if record.get("run_id") != run_id:
             raise StoreError(
@@ -196,7 +195,7 @@ class RunFolder:
         return "interrupted"
 
     def write(self, record: Mapping[str, Any]) -> None:
-        """Replace ``run.json``, whole or not at all.
+        """Replace ``run.json`` atomically.
 
         Raises
         ------
@@ -229,8 +228,8 @@ def _remove_empty(folders: Iterable[Path]) -> None:
             return
 
 
-def ensure_space(path: Path, needed: int = _ROOM) -> None:
-    """Refuse to begin what will not fit.
+def ensure_space(path: Path, needed: int = _NEEDED_BYTES) -> None:
+    """Refuse a run for which the disk has too little space.
 
     Parameters
     ----------
@@ -244,7 +243,7 @@ def ensure_space(path: Path, needed: int = _ROOM) -> None:
     if free < needed:
         raise StoreError(
             f"{path} has {free / 2**20:.0f} MiB free and this run needs about {needed / 2**20:.0f}; "
-            "free some room or choose another output folder"
+            "free some space or choose another output folder"
         )
 
 
@@ -259,7 +258,7 @@ def _versions() -> dict[str, str]:
 
 
 def _commit() -> str | None:
-    """Commit of the working directory, ``+`` where something is changed; None outside a checkout."""
+    """Return the commit of the working directory, ``+`` where something is changed; None outside a checkout."""
     try:
         head = subprocess.run(
             ["git", "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5, check=True

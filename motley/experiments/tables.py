@@ -47,12 +47,12 @@ Flag = Annotated[bool, Strict()]
 
 
 def named(value: object) -> object:
-    """A bare name as a component."""
+    """Return a bare name as a component."""
     return {"name": value} if isinstance(value, str) else value
 
 
 def _sgd(value: object) -> object:
-    """An optimiser's options without a name are SGD's, so that ``--set local.optimizer.lr=0.05`` is enough."""
+    """Return an optimiser's options; options without a name are SGD's, so that ``--set local.optimizer.lr=0.05`` is enough."""
     return {"name": "sgd", **value} if isinstance(value, Mapping) else named(value)
 
 
@@ -97,7 +97,7 @@ def _make_strict(schema: Any, handler: GetCoreSchemaHandler) -> None:
 
 
 def _share(value: object) -> object:
-    """A bare number as a share."""
+    """Return a bare number as a share."""
     return {"share": value} if isinstance(value, int | float) and not isinstance(value, bool) else value
 
 
@@ -107,11 +107,11 @@ class Recalibration(KeyTable):
     batches: Count = 20
     """Batches in all."""
     clients: Count = 3
-    """At most so many clients, those sent out first."""
+    """At most so many clients, those dispatched first."""
 
 
 class Public(KeyTable):
-    """Samples without labels that everybody sees (``feddf``, ``rhfl``): a ``share`` of the task's own, or other ``data``."""
+    """Samples without labels that all clients and the server may use (``feddf``, ``rhfl``): a ``share`` of the task's, or other ``data``."""
 
     share: Annotated[float, Field(strict=True, gt=0, lt=1)] | None = None
     """Share of the samples to divide that is held back; a bare number will do."""
@@ -148,7 +148,7 @@ class Local(KeyTable):
     """Factor on the local learning rate, by round."""
 
     def work(self, drop_single: bool = False) -> LocalWork:
-        """The same as plain numbers for planner and engines."""
+        """Return the local work as plain numbers for planner and engines."""
         epochs = 1 if self.epochs is None and self.steps is None else self.epochs
         return LocalWork(self.batch_size, epochs, self.steps, self.max_steps, drop_single)
 
@@ -160,32 +160,32 @@ def _batches(value: object) -> object:
 
 
 class Probe(KeyTable):
-    """How closely a selector's probe measures."""
+    """How much data a selector's probe measures."""
 
     batches: Annotated[int | Literal["all"] | None, BeforeValidator(_batches)] = None
     """Batches of the run's batch size per client; ``all``: its whole training data; left out: what the selector asks for."""
 
 
 class EngineChoice(KeyTable):
-    """How local work is computed. Never changes what is learned beyond rounding, so it is not part of the run's id."""
+    """How local work is computed. Changes results by rounding at most, so it is not part of the run's id."""
 
     name: str = "auto"
     """``auto``, or the name of an engine."""
     device: str = "cpu"
-    """Where: ``cpu``, ``cuda``, ``cuda:1``, ``mps``."""
+    """Device of the computation: ``cpu``, ``cuda``, ``cuda:1``, ``mps``."""
     threads: Count | None = None
     """Cores this run may use; left out: all the process may."""
     workers: Count | None = None
     """Worker processes that share these cores (``processes``, ``ray``); left out: one for every core."""
     address: str | None = None
-    """Of a running cluster, ``auto`` for the one of this machine (``ray``); left out: one is started here."""
+    """Address of a running cluster, ``auto`` for the one of this machine (``ray``); left out: one is started here."""
 
 
 class Examination(KeyTable):
-    """When the model is examined: every so many server steps, and at the end."""
+    """When the model is evaluated: every so many server steps, and at the end."""
 
     every: Count = 10
-    """Server steps between examinations."""
+    """Server steps between evaluations."""
     per_client: Flag = True
     """One row per client, too."""
     diagnostics: Flag = False
@@ -194,7 +194,7 @@ class Examination(KeyTable):
 
 
 class Checkpointing(KeyTable):
-    """When a checkpoint is written: at the first round where either is due."""
+    """When a checkpoint is written: in the first round where either interval has passed."""
 
     every_rounds: Count = 10
     """Rounds between checkpoints."""
@@ -203,7 +203,7 @@ class Checkpointing(KeyTable):
 
 
 class Log(KeyTable):
-    """Where else numbers go."""
+    """Further outputs."""
 
     tensorboard: Flag = False
     """Write the evaluations and round figures for TensorBoard into the run's folder (needs ``motley-fl[tensorboard]``)."""

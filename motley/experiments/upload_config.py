@@ -1,4 +1,4 @@
-"""How updates are sent: the experiment's five keys about it put together, and refused where they do not go with the rest."""
+"""The upload configuration of a run, made of the experiment's five keys about compression and checked against the other parts."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ __all__ = ["recalibration_of", "upload_config_of"]
 
 
 def upload_config_of(experiment: Experiment, setting: Setting, selector: Selector[Any], weights: str) -> UploadConfig:
-    """Compressor, feedback, allocator and budget of a run.
+    """Return compressor, feedback, allocator and budget of a run.
 
     Raises
     ------
-    ConfigError: what cannot go together, said in one sentence.
+    ConfigError: parts that do not fit together, in one sentence.
     """
     compressor = experiment.part("compressor")
     if experiment.quantizer is not None:
@@ -50,7 +50,7 @@ def upload_config_of(experiment: Experiment, setting: Setting, selector: Selecto
 
 
 def _check_algorithm(upload_config: UploadConfig, setting: Setting) -> None:
-    """Compressed is one update of the whole model."""
+    """Refuse compression where the algorithm does not upload one update of the whole model."""
     correction = setting.algorithm.correction
     whole = "delta" in correction.uploads and correction.sends_whole_model
     if not upload_config.plain and not whole:
@@ -63,7 +63,7 @@ def _check_algorithm(upload_config: UploadConfig, setting: Setting) -> None:
 
 
 def _check_changes(experiment: Experiment, upload_config: UploadConfig, setting: Setting, weights: str) -> None:
-    """A feedback whose uploads are changes of what the server knows: it takes the mean itself."""
+    """Refuse algorithms, weights and synchronies that do not go with a feedback that uploads changes of a mean kept at the server."""
     if not upload_config.feedback.incremental:
         return
     name, algorithm = experiment.feedback["name"], setting.algorithm
@@ -81,7 +81,7 @@ def _check_changes(experiment: Experiment, upload_config: UploadConfig, setting:
 
 
 def _check_wants(experiment: Experiment, upload_config: UploadConfig, setting: Setting, selector: Selector[Any]) -> None:
-    """What the allocator cannot do without."""
+    """Refuse an allocator that needs what the selector or the network does not provide."""
     wants, name = upload_config.allocator.requires, experiment.allocator["name"]
     for column in sorted(wants - {"uplink_mbps"}):
         if column not in selector.rule.provides():
@@ -95,11 +95,11 @@ def _check_wants(experiment: Experiment, upload_config: UploadConfig, setting: S
 
 
 def recalibration_of(experiment: Experiment, setting: Setting) -> Recalibrate | None:
-    """How BatchNorm statistics are made anew; None: they are averaged.
+    """Return how BatchNorm statistics are estimated; None: clients' own are averaged.
 
     Raises
     ------
-    ConfigError: there are none, or not everybody shares them at a step.
+    ConfigError: the model has no such statistics, or not all clients share them at a server step.
     """
     if experiment.recalibrate is None:
         return None

@@ -1,4 +1,4 @@
-"""How a figure looks and becomes SVG: one palette, no pyplot, the same bytes every time, ids that never clash in one page."""
+"""Style of figures and their conversion to SVG: one palette, no pyplot, reproducible bytes, ids that are unique in a page."""
 
 from __future__ import annotations
 
@@ -64,29 +64,29 @@ STYLE: Any = {
 
 
 def colour(method: int) -> str:
-    """The colour of the i-th method, the same in every figure of a report."""
+    """Return the colour of the i-th method, the same in every figure of a report."""
     return COLOURS[method % len(COLOURS)]
 
 
 def dash(method: int) -> Any:
-    """The line style of the i-th method: colours repeat after seven, dashes do not."""
+    """Return the line style of the i-th method: colours repeat after seven, dashes do not."""
     return DASHES[method // len(COLOURS) % len(DASHES)]
 
 
 def columns_of(panels: int) -> int:
-    """How many of so many panels stand beside each other: three, or four as two by two."""
+    """Return the number of columns for a number of panels: at most three, and two by two for four."""
     return 2 if panels == 4 else min(3, panels)
 
 
 def mark(artist: Any, method: int) -> Any:
-    """Name an artist as belonging to a method, so that the page can hide it."""
+    """Tag an artist with its method, so that the page can hide it; return the artist."""
     artist.set_gid(f"method-{method}")
     return artist
 
 
 @contextmanager
 def styled() -> Iterator[None]:
-    """Motley's style, whatever the user's matplotlibrc says."""
+    """Apply Motley's style inside the block, independent of the user's matplotlibrc."""
     import matplotlib as mpl
 
     with mpl.rc_context():
@@ -96,14 +96,14 @@ def styled() -> Iterator[None]:
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """An empty figure of inches, laid out without overlaps; belongs to no window."""
+    """Return an empty figure with constrained layout; width and height in inches."""
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), layout="constrained")
 
 
 def to_svg(figure: Figure, name: str, description: str) -> Picture:
-    """The figure as one ``<svg>`` element, coordinates to a hundredth of a point.
+    """Return the figure as one ``<svg>`` element, coordinates to a hundredth of a point.
 
     Parameters
     ----------
@@ -125,7 +125,7 @@ def to_svg(figure: Figure, name: str, description: str) -> Picture:
 
 
 def spread_apart(at: Sequence[float], gap: float) -> list[float]:
-    """Heights as near as they get to ``at`` with at least ``gap`` between neighbours: for labels at the ends of lines."""
+    """Return heights as near as possible to ``at`` with at least ``gap`` between neighbours: for labels at the ends of lines."""
     order = sorted(range(len(at)), key=lambda i: at[i])
     placed: list[list[float]] = []  # groups of neighbours that touch: [centre, members]
     for i in order:
@@ -141,5 +141,5 @@ def spread_apart(at: Sequence[float], gap: float) -> list[float]:
 
 
 def shorter(text: str, most: int) -> str:
-    """At most so many characters."""
+    """Return the text cut to at most ``most`` characters."""
     return text if len(text) <= most else text[: most - 1] + "…"

@@ -32,7 +32,7 @@ IGNORED = (
 
 
 def label_runs(runs: Sequence[Run]) -> list[str]:
-    """One label per run; runs that differ only in seed (or in what cannot change results) get the same.
+    """Return one label per run; runs that differ only in seed (or in what cannot change results) get the same.
 
     Where the runs ask for several presets (``method``), a run is called by its own, and told from those of the same preset only. A
     component is called by its name (``"power_of_choice"``); options are added (``"alpha 0.1"``) where they differ between
@@ -67,7 +67,7 @@ def _labels(runs: Sequence[Run], preset: str | None = None, otherwise: str | Non
 
 
 def _usual(differing: Sequence[str], flat: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """What most runs have, where one run is all of it and the others change a thing or two: an ablation. Else nothing."""
+    """Return the values that most runs share, where one run has all of them (an ablation); else nothing."""
     usual, each = {}, list({repr(one): one for one in flat}.values())
     for key in differing:
         values = [one.get(key) for one in each]
@@ -79,7 +79,7 @@ def _usual(differing: Sequence[str], flat: Sequence[Mapping[str, Any]]) -> dict[
 
 
 def group_runs(runs: Sequence[Run]) -> dict[str, list[Run]]:
-    """Label to its runs by seed; labels in the order of first appearance."""
+    """Return label -> runs by seed; labels in the order of first appearance."""
     groups: dict[str, list[Run]] = {}
     for label, run in zip(label_runs(runs), runs, strict=True):
         groups.setdefault(label, []).append(run)
@@ -96,7 +96,7 @@ def _flat(node: Any, path: str = "") -> dict[str, Any]:
 
 
 def _tells(key: str, one: Mapping[str, Any], flat: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether an option tells this run from another that uses the same component."""
+    """Return whether an option tells this run from another that uses the same component."""
     if one.get(key) is None:
         return False
     owner = key.rpartition(".")[0] + ".name"
@@ -113,7 +113,7 @@ def _words(key: str, value: Any, shown: Sequence[str]) -> str:
 
 
 def frame(runs: str | Path | Sequence[Run], table: str) -> pa.Table:
-    """One table of all runs, whose first columns tell them apart: ``run_id``, ``label`` (what differs, as in reports), ``seed``.
+    """Return one table of all runs with three columns before its own: ``run_id``, ``label`` (as in reports), ``seed``.
 
     ``motley.frame("runs/whom", "evaluations").to_pandas()`` is a pandas frame, ``polars.from_arrow(...)`` of it a Polars one.
 

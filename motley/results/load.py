@@ -1,4 +1,4 @@
-"""Reading runs back: finished ones from Parquet, living or killed ones from their streams.
+"""Load runs: finished runs from Parquet, running or killed ones from their streams.
 
 A run is a folder with ``run.json``. Its tables are Arrow tables and go anywhere in one line (those of many runs at once with
 :func:`motley.results.labels.frame`)::
@@ -31,11 +31,11 @@ __all__ = ["Run", "citations", "load", "load_all", "read_table"]
 
 @dataclass(frozen=True)
 class Run:
-    """One run as it lies on disk.
+    """One run as it is stored on disk.
 
     Parameters
     ----------
-    directory: where it lies.
+    directory: folder of the run.
     meta: ``run.json``: name, run_id, seed, config, numerics, versions, citations, finished, task, parameters, command.
     tables: every table of `motley.results.schema.TABLES`, empty when nothing was written.
     """
@@ -71,7 +71,7 @@ class Run:
 
 
 def read_table(directory: Path, table: str) -> pa.Table:
-    """One table of a run in the columns of today's schema; a stream counts before a Parquet file; absent means empty.
+    """Return one table of a run in the columns of today's schema; a stream takes precedence over Parquet; absent means empty.
 
     Raises
     ------
@@ -89,7 +89,7 @@ def read_table(directory: Path, table: str) -> pa.Table:
 
 
 def load(directory: str | Path) -> Run:
-    """The run in ``directory``; also one that is still going on, or was killed while writing.
+    """Return the run in ``directory``; it may still be running, or have been killed while writing.
 
     Raises
     ------
@@ -106,7 +106,7 @@ def load(directory: str | Path) -> Run:
 
 
 def load_all(directory: str | Path) -> list[Run]:
-    """Every run in and below ``directory``, by path.
+    """Return every run in and below ``directory``, by path.
 
     Raises
     ------
@@ -122,7 +122,7 @@ def load_all(directory: str | Path) -> list[Run]:
 
 
 def citations(runs: Iterable[Run]) -> list[str]:
-    """BibTeX of the papers behind what the runs used, each once, in order of their keys."""
+    """Return the BibTeX of the papers that the runs used, each once, in order of their keys."""
     papers = {paper["key"]: paper["bibtex"] for run in runs for paper in run.meta.get("citations", [])}
     return [papers[key] for key in sorted(papers)]
 
