@@ -24,8 +24,7 @@ from motley.experiments.data import server_context_of, task_of, with_drift
 from motley.experiments.upload_config import recalibration_of, upload_config_of
 from motley.results.writer import Writer
 from motley.rounds.client_state import ClientStates, open_client_states
-from motley.rounds.config import RunConfig
-from motley.rounds.evaluation import EvaluationSchedule
+from motley.rounds.config import EvaluationSchedule, RunConfig
 from motley.rounds.loop import RoundLoop
 from motley.rounds.simulated import simulation
 from motley.rounds.upload import initial_client_state
@@ -148,7 +147,7 @@ def _evaluation_schedule(experiment: Experiment, algorithm: Algorithm) -> Evalua
     if experiment.evaluate.diagnostics and not algorithm.correction.shared:
         reason, name = "diagnostics compare the gradients of all clients at one model", experiment.algorithm["name"]
         raise ConfigError(f"{reason}, and under {name!r} each has a model of its own; leave it out", "evaluate.diagnostics")
-    return EvaluationSchedule(**experiment.evaluate.model_dump())
+    return experiment.evaluate
 
 
 def _device(name: str) -> str:

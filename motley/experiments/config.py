@@ -38,19 +38,17 @@ from motley.experiments.tables import (
     Checkpointing,
     Count,
     EngineChoice,
-    Examination,
     Grids,
     Local,
     Log,
     Probe,
     PublicKey,
-    Recalibration,
     Record,
     StrictTable,
     Whole,
     named,
 )
-from motley.rounds.stop import Stop
+from motley.rounds.config import EvaluationSchedule, Recalibrate, Stop
 from motley.tasks.federate import Split
 
 __all__ = ["Experiment", "load"]
@@ -148,13 +146,13 @@ class Experiment(BaseModel):
     """The mean share of an update that a client may send in a round."""
     public: PublicKey = None
     """Samples without labels that all clients and the server may use."""
-    recalibrate: Recalibration | None = None
+    recalibrate: Annotated[Recalibrate, StrictTable] | None = None
     """Estimate BatchNorm statistics anew after each server step; left out: clients' own are averaged."""
     engine: Annotated[EngineChoice, BeforeValidator(named)] = Field(default_factory=EngineChoice)
     """How local work is computed; a bare name will do."""
     dtype: Literal["float32", "float64"] = "float32"
     """Type of parameters and arithmetic; traffic always counts 32-bit values."""
-    evaluate: Examination = Field(default_factory=Examination)
+    evaluate: Annotated[EvaluationSchedule, StrictTable] = Field(default_factory=EvaluationSchedule)
     """When the model is evaluated."""
     client_state: Literal["ram", "disk"] = "ram"
     """Where the state that clients keep between rounds is stored; changes no result."""

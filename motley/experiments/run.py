@@ -1,7 +1,7 @@
-"""Run one experiment in its folder: begin, go on, or see that it is done.
+"""Run one experiment in its folder: start it, resume it, or load it if it is finished.
 
-Rows are on disk after every round, a checkpoint every so often, so a kill at any moment loses at most the rounds since the last
-checkpoint, and these come out the same when they are run again.
+Rows are on disk after every round, and a checkpoint at intervals, so a kill at any moment loses at most the rounds since the last
+checkpoint, and these give the same results when they are run again.
 """
 
 from __future__ import annotations
@@ -22,10 +22,9 @@ from motley.engines.base import Engine, Setting
 from motley.experiments import document
 from motley.experiments.build import build
 from motley.experiments.config import Experiment, load
-from motley.experiments.progress import Bar
+from motley.experiments.progress import ProgressBar, TensorBoardLog
 from motley.experiments.store import RunFolder, default_folder, describe, ensure_space
 from motley.experiments.tables import Checkpointing
-from motley.experiments.tensorboard import Board
 from motley.results.load import Run
 from motley.results.load import load as load_results
 from motley.results.stream import disk_error
@@ -37,14 +36,14 @@ from motley.tasks.base import ModelState, Task
 from motley.tasks.flat import FlatModule
 from motley.tasks.own import fingerprint
 
-__all__ = ["Pace", "as_experiment", "numerics_of", "run", "run_record", "save_model", "with_own"]
+__all__ = ["CheckpointTimer", "as_experiment", "numerics_of", "run", "run_record", "save_model", "with_own"]
 
-Told = Callable[[RoundSummary], None]
+OnRound = Callable[[RoundSummary], None]
 
 LONG_S = 1.0
-"""A checkpoint that takes as long as this is spaced out."""
-REST = 19.0
-"""So many times as long as it took: checkpoints are a twentieth of a run at most."""
+"""A checkpoint that takes at least this long is written less often."""
+PAUSE = 19.0
+"""Pause after such a checkpoint, in multiples of its duration: checkpoints take a twentieth of a run at most."""
 
 
 def run(
@@ -54,7 +53,7 @@ def run(
     resume: bool = False,
     data: Path | str | None = None,
     overrides: Sequence[str] = (),
-    progress: bool | Told = False,
+    progress: bool | OnRound = False,
     allow_other_numerics: bool = False,
     task: Task | None = None,
 ) -> Run:
@@ -63,8 +62,8 @@ def run(
     Parameters
     ----------
     experiment: an Experiment, its keys, or the path of its TOML file. overrides: settings like ``"local.epochs=2"``.
-    out: the run's folder; ``runs/<name>/<run id>`` by default. resume: go on with an interrupted run; a finished one is only loaded.
-    data: folder to look into first for data packs. progress: True for a bar, or a function that hears of every round.
+    out: the run's folder; ``runs/<name>/<run id>`` by default. resume: continue an interrupted run; a finished one is only loaded.
+    data: folder searched first for data packs. progress: True for a progress bar, or a function called after every round.
     allow_other_numerics: resume although torch, instruction set, threads, engine or device differ; the bits then may, too.
     task: a federation and module of your own (:func:`motley.tasks.own_task`); the experiment says ``task = "own"`` or leaves it out.
 
@@ -93,8 +92,8 @@ def run(
             _check_numerics(before["numerics"], record["numerics"])
         folder.write(record)
         try:
-            with _bar(experiment, progress) as told:
-                _go(experiment, loop, path, state == "interrupted", told)
+            with _bar(experiment, progress) as on_round:
+                _run_to_end(experiment, loop, path, state == "interrupted", on_round)
         except Exception:
             if loop.state.version == 0 and state == "new":  # it never began: nothing is left behind
                 _clear(path)
@@ -107,30 +106,30 @@ def run(
 
 
 def as_experiment(experiment: Experiment | str | Path | Mapping[str, Any], overrides: Sequence[str] = ()) -> Experiment:
-    """An experiment from whatever names one."""
+    """Return the experiment that is given as an Experiment, its keys, or a path, with overrides."""
     overrides = [overrides] if isinstance(overrides, str) else overrides
     if isinstance(experiment, str | Path):
         return load(experiment, overrides)
     if not isinstance(experiment, Experiment | Mapping):
         raise ConfigError(f"got {experiment!r}; expected an Experiment, its keys, or the path of a TOML file", "experiment")
     if isinstance(experiment, Mapping):
-        strange = [key for key in experiment if not isinstance(key, str)]
-        if strange:
-            raise ConfigError(f"got the key {strange[0]!r}; expected names of keys", "experiment")
+        others = [key for key in experiment if not isinstance(key, str)]
+        if others:
+            raise ConfigError(f"got the key {others[0]!r}; expected names of keys", "experiment")
         return Experiment(**document.override(experiment, overrides))
     changes = {path: document.parse_value(text) for path, text in map(document.parse_setting, overrides)}
     return experiment.replace(changes) if changes else experiment
 
 
 def _clear(path: Path) -> None:
-    """Take away what a run that never began has written."""
+    """Remove what a run that never began has written."""
     for file in path.iterdir():
         if file.name != ".lock":
             shutil.rmtree(file) if file.is_dir() else file.unlink()
 
 
 def with_own(experiment: Experiment | str | Path | Mapping[str, Any], task: Task) -> Experiment:
-    """The experiment with a task of one's own in it: its fingerprint, its clients, its kind of test set.
+    """Return the experiment with a task of your own in it: its fingerprint and its kind of test set.
 
     Raises
     ------
@@ -149,19 +148,19 @@ def with_own(experiment: Experiment | str | Path | Mapping[str, Any], task: Task
 def run_record(
     experiment: Experiment, setting: Setting, engine: Engine, note: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """Return what ``run.json`` says of a run; ``note`` is added to those of its federation."""
+    """Return the record ``run.json`` of a run; ``note`` is added to those of its federation."""
     data = setting.task.federation
     about = {"metric": setting.task.metric, "classes": list(data.names), "notes": {**data.notes, **(note or {})}}
     return describe(experiment, numerics_of(setting, engine), about, setting.task.layout.size)
 
 
 def numerics_of(setting: Setting, engine: Engine) -> dict[str, Any]:
-    """Under what "the same bits" holds."""
+    """Return the conditions under which results are bit-identical: torch, instruction set, threads, engine, device, dtype."""
     device = torch.device(setting.device)
-    on = torch.cuda.get_device_name(device) if device.type == "cuda" else torch.backends.cpu.get_cpu_capability()
+    processor = torch.cuda.get_device_name(device) if device.type == "cuda" else torch.backends.cpu.get_cpu_capability()
     shape = engine.worker_shape
     return {
-        "torch": torch.__version__, "instructions": on, "threads": engine.threads, "engine": engine.name,
+        "torch": torch.__version__, "instructions": processor, "threads": engine.threads, "engine": engine.name,
         "device": setting.device, "dtype": str(setting.dtype).removeprefix("torch."),
         **({} if shape is None else {"workers": shape}),
     }  # fmt: skip
@@ -176,53 +175,53 @@ def _check_numerics(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
             )
 
 
-def _go(experiment: Experiment, loop: RoundLoop, path: Path, resumed: bool, told: Told) -> None:
-    """Run from wherever the run is to its end."""
+def _run_to_end(experiment: Experiment, loop: RoundLoop, path: Path, resumed: bool, on_round: OnRound) -> None:
+    """Run the loop to its end, from the last checkpoint where the run is resumed."""
     checkpoints, state = Checkpoints(path / "checkpoints"), loop.state
     saved = checkpoints.load() if resumed else None
     if saved is not None:
         state.restore(saved)
     writer = Writer(path, resume_at=(state.round if saved else -1) if resumed else None)
     loop.write_to(writer)
-    board = Board(path / "tensorboard", state.round) if experiment.log.tensorboard else None
-    pace = Pace(experiment.checkpoint)
+    tensorboard = TensorBoardLog(path / "tensorboard", state.round) if experiment.log.tensorboard else None
+    timer = CheckpointTimer(experiment.checkpoint)
     while not loop.done:
         began = time.perf_counter()
         done = loop.step()
         spent = {f"{name}_s": value for name, value in loop.watch.lap().items()}
         writer.add("timings", {"round": done.round, "wall_s": time.perf_counter() - began, **spent})
         writer.flush()
-        if board is not None:
-            board.tell(done)
-        if pace.due(state.version, time.monotonic()) or loop.done:
-            pace.begun_s = time.monotonic()
+        if tensorboard is not None:
+            tensorboard.add(done)
+        if timer.due(state.version, time.monotonic()) or loop.done:
+            timer.begun_s = time.monotonic()
             checkpoints.save(state.round, state.save())
-            pace.ended_s = time.monotonic()
-        told(done)
+            timer.ended_s = time.monotonic()
+        on_round(done)
     writer.finish()
-    if board is not None:
-        board.close()
+    if tensorboard is not None:
+        tensorboard.close()
     save_model(loop.setting, loop.newcomer_model(), path / "model.safetensors")
 
 
 @dataclass
-class Pace:
-    """When the next checkpoint is due: as ``every`` says, but one that takes long (client memories of gigabytes) is not written again
-    before :data:`REST` times as long has passed. ``begun_s``, ``ended_s``: of the last one."""
+class CheckpointTimer:
+    """Decides when the next checkpoint is due: as ``every`` says, but one that takes long (client states of gigabytes) is not written
+    again before :data:`PAUSE` times as long has passed. ``begun_s``, ``ended_s``: wall times of the last one."""
 
     every: Checkpointing
     begun_s: float = field(default_factory=time.monotonic)
     ended_s: float = field(default_factory=time.monotonic)
 
     def due(self, version: int, now_s: float) -> bool:
-        """After server step ``version``."""
+        """Return whether a checkpoint is due after server step ``version``."""
         took_s, since_s = self.ended_s - self.begun_s, now_s - self.ended_s
         asked = version % self.every.every_rounds == 0 or since_s > self.every.every_s
-        return asked and (took_s < LONG_S or since_s >= REST * took_s)
+        return asked and (took_s < LONG_S or since_s >= PAUSE * took_s)
 
 
 def save_model(setting: Setting, model: ModelState, path: Path) -> None:
-    """A final model under its parameters' names: ``module.load_state_dict(safetensors.torch.load_file(path))``."""
+    """Save a final model under its parameters' names: ``module.load_state_dict(safetensors.torch.load_file(path))``."""
     flat = FlatModule.of(setting.task.model, setting.dtype)
     flat.load(model)
     fresh = path.with_suffix(".new")
@@ -235,13 +234,13 @@ def save_model(setting: Setting, model: ModelState, path: Path) -> None:
 
 
 @contextmanager
-def _bar(experiment: Experiment, progress: bool | Told) -> Iterator[Told]:
-    """Who hears of a round: the caller's function, a progress bar, or nobody."""
+def _bar(experiment: Experiment, progress: bool | OnRound) -> Iterator[OnRound]:
+    """Yield the function called after each round: the caller's, a progress bar's, or one that does nothing."""
     if callable(progress):
         yield progress
     elif not progress:
         yield lambda done: None
     else:
-        with Bar([experiment]) as bar:
+        with ProgressBar([experiment]) as bar:
             bar.start(0, experiment.name)
             yield bar.round

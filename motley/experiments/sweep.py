@@ -1,6 +1,6 @@
-"""Many runs from one experiment: every combination of some keys' values, one after the other, or spread over a cluster.
+"""Sweeps: runs of one experiment for every combination of some keys' values, one after the other or on a cluster.
 
-A run that is finished already is not run again, an interrupted one goes on, and one that fails does not stop the others.
+A finished run is not run again, an interrupted one is resumed, and one that fails does not stop the others.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from motley.core.errors import ConfigError
 from motley.engines.processes import workers_kept
 from motley.experiments import document
 from motley.experiments.config import Experiment
-from motley.experiments.progress import Bar
+from motley.experiments.progress import ProgressBar
 from motley.experiments.ray_runner import spread
 from motley.experiments.run import as_experiment, run
 from motley.experiments.store import RunFolder, default_folder, slug
@@ -28,19 +28,19 @@ __all__ = ["Comparison", "Failure", "Point", "compare", "expand", "parse_over", 
 
 @dataclass(frozen=True)
 class Point:
-    """One run of a sweep: what is different about it, in words, and the whole experiment."""
+    """One run of a sweep: a label made of what differs from the others, and the experiment."""
 
     label: str
     experiment: Experiment
 
     def folder(self, base: Path) -> Path:
-        """Where it is run, below ``base``."""
+        """Return the folder of the run, below ``base``."""
         return base / slug(self.label) / self.experiment.run_id()
 
 
 @dataclass(frozen=True)
 class Failure:
-    """A run that did not come to its end."""
+    """A run that failed, and its error."""
 
     point: Point
     error: Exception
@@ -48,7 +48,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What came of a sweep: the runs that are finished, those that failed, and the folder of all."""
+    """The outcome of a sweep: finished runs, failures, and the folder of all."""
 
     runs: list[Run]
     failures: list[Failure]
@@ -58,8 +58,9 @@ class Comparison:
 def expand(
     experiment: Experiment, over: Mapping[str, Sequence[Any]] | None = None, seeds: Sequence[int] | None = None
 ) -> list[Point]:
-    """Every combination of the experiment's ``grid`` (of each of them, where there are several), ``over`` (which replaces its values
-    of a key) and ``seeds``. A run that several grids come to is one.
+    """Return every combination of the values in the ``grid``, in ``over`` (which replaces its values of a key) and ``seeds``.
+
+    A run that several grids contain occurs once.
 
     Raises
     ------
@@ -73,7 +74,7 @@ def expand(
 
 
 def _points(experiment: Experiment, grid: dict[str, Sequence[Any]], seeds: Sequence[int] | None) -> dict[str, Point]:
-    """By run id."""
+    """Return run id -> point of one grid."""
     if seeds is not None:
         grid = {**{key: values for key, values in grid.items() if key != "seed"}, "seed": seeds}
     for key, values in grid.items():
@@ -85,29 +86,29 @@ def _points(experiment: Experiment, grid: dict[str, Sequence[Any]], seeds: Seque
     for combination in itertools.product(*grid.values()):
         changes = dict(zip(grid, combination, strict=True))
         point = Point(_label(changes, experiment.name), experiment.replace({**changes, "grid": []}))
-        twin = points.setdefault(point.experiment.run_id(), point)
-        if twin is not point:
-            raise ConfigError(f"the same run occurs twice ({_words(changes)}); name each value once", "grid")
+        first = points.setdefault(point.experiment.run_id(), point)
+        if first is not point:
+            raise ConfigError(f"the same run occurs twice ({_label_words(changes)}); name each value once", "grid")
     return points
 
 
 def _label(changes: Mapping[str, Any], otherwise: str) -> str:
-    return _words({key: value for key, value in changes.items() if key != "seed"}) or otherwise
+    return _label_words({key: value for key, value in changes.items() if key != "seed"}) or otherwise
 
 
-def _words(changes: Mapping[str, Any]) -> str:
-    """``{"selector.name": "uniform", "partition.alpha": 0.1}`` -> ``"uniform alpha=0.1"``."""
-    return " ".join(_say(key.rpartition(".")[2], value) for key, value in changes.items())
+def _label_words(changes: Mapping[str, Any]) -> str:
+    """Return a label: ``{"selector.name": "uniform", "partition.alpha": 0.1}`` -> ``"uniform alpha=0.1"``."""
+    return " ".join(_label_of(key.rpartition(".")[2], value) for key, value in changes.items())
 
 
-def _say(key: str, value: Any) -> str:
+def _label_of(key: str, value: Any) -> str:
     if isinstance(value, Mapping):
-        return " ".join([str(value.get("name", key)), *(_say(k, v) for k, v in value.items() if k != "name")])
+        return " ".join([str(value.get("name", key)), *(_label_of(k, v) for k, v in value.items() if k != "name")])
     return str(value) if key == "name" or isinstance(value, str) else f"{key}={value}"
 
 
 def parse_over(text: str) -> tuple[str, list[Any]]:
-    """``"selector.name=uniform,oort"`` -> ``("selector.name", ["uniform", "oort"])``; commas inside brackets and quotes stay.
+    """Parse ``"selector.name=uniform,oort"`` -> ``("selector.name", ["uniform", "oort"])``; commas inside brackets and quotes stay.
 
     Raises
     ------
@@ -165,15 +166,15 @@ def compare(
 def run_points(
     points: Sequence[Point], folders: Sequence[Path], data: Path | None, progress: bool = False, on_ray: str | None = None
 ) -> tuple[list[Run], list[Failure]]:
-    """Run each experiment in its folder unless it is finished there: the runs in the order of the points, and those that failed.
+    """Run each experiment in its folder unless it is finished there; return the runs in the order of the points, and the failures.
     The other parameters are those of :func:`compare`."""
-    bar = Bar([point.experiment for point in points]) if progress else None
+    bar = ProgressBar([point.experiment for point in points]) if progress else None
     with workers_kept(), bar or nullcontext():
         return _run_all(points, folders, data, bar) if on_ray is None else _spread(points, folders, data, bar, on_ray)
 
 
 def _run_all(
-    points: Sequence[Point], folders: Sequence[Path], data: Path | None, bar: Bar | None
+    points: Sequence[Point], folders: Sequence[Path], data: Path | None, bar: ProgressBar | None
 ) -> tuple[list[Run], list[Failure]]:
     runs: list[Run] = []
     failures: list[Failure] = []
@@ -191,9 +192,9 @@ def _run_all(
 
 
 def _spread(
-    points: Sequence[Point], folders: Sequence[Path], data: Path | None, bar: Bar | None, address: str
+    points: Sequence[Point], folders: Sequence[Path], data: Path | None, bar: ProgressBar | None, address: str
 ) -> tuple[list[Run], list[Failure]]:
-    """Every run on a node of a cluster; results in the order of the points, whoever is done first."""
+    """Run each experiment on a node of a cluster; return results in the order of the points."""
     errors: dict[int, Exception | None] = {}
     if bar is not None:
         bar.start(0, "on the cluster")

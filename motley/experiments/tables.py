@@ -24,7 +24,6 @@ __all__ = [
     "Checkpointing",
     "Count",
     "EngineChoice",
-    "Examination",
     "Grids",
     "KeyTable",
     "Local",
@@ -33,7 +32,6 @@ __all__ = [
     "Probe",
     "Public",
     "PublicKey",
-    "Recalibration",
     "Record",
     "StrictTable",
     "Whole",
@@ -101,17 +99,8 @@ def _share(value: object) -> object:
     return {"share": value} if isinstance(value, int | float) and not isinstance(value, bool) else value
 
 
-class Recalibration(KeyTable):
-    """BatchNorm statistics made after each server step by clients that took part; uploads leave theirs out."""
-
-    batches: Count = 20
-    """Batches in all."""
-    clients: Count = 3
-    """At most so many clients, those dispatched first."""
-
-
 class Public(KeyTable):
-    """Samples without labels that all clients and the server may use (``feddf``, ``rhfl``): a ``share`` of the task's, or other ``data``."""
+    """Samples without labels that everybody may use (``feddf``, ``rhfl``): a ``share`` of the task's own, or other ``data``."""
 
     share: Annotated[float, Field(strict=True, gt=0, lt=1)] | None = None
     """Share of the samples to divide that is held back; a bare number will do."""
@@ -179,18 +168,6 @@ class EngineChoice(KeyTable):
     """Worker processes that share these cores (``processes``, ``ray``); left out: one for every core."""
     address: str | None = None
     """Address of a running cluster, ``auto`` for the one of this machine (``ray``); left out: one is started here."""
-
-
-class Examination(KeyTable):
-    """When the model is evaluated: every so many server steps, and at the end."""
-
-    every: Count = 10
-    """Server steps between evaluations."""
-    per_client: Flag = True
-    """One row per client, too."""
-    diagnostics: Flag = False
-    """Measure in these steps, and in the first, what papers assume: how far clients' gradients and models lie apart, what
-    compression loses. Costs wall time (a gradient of every client), no virtual time and no traffic, and changes no result."""
 
 
 class Checkpointing(KeyTable):

@@ -112,4 +112,4 @@ def recalibration_of(experiment: Experiment, setting: Setting) -> Recalibrate | 
         raise ConfigError(f"{name!r} makes models of single uploads, statistics included; leave the key out", key)
     if experiment.part("synchrony").overlaps:
         raise ConfigError("statistics are made between two rounds, and here clients are always under way; use synchronous", key)
-    return Recalibrate(**experiment.recalibrate.model_dump())
+    return experiment.recalibrate

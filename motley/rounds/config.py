@@ -5,16 +5,16 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
+from annotated_types import Gt, Le
 from torch import Tensor
 
 from motley.algorithms.base import ExtraExchange, ServerContext
 from motley.algorithms.schedules import ConstantSchedule, Schedule
 from motley.algorithms.weights import Weighting
+from motley.core.bounds import Count, Positive
 from motley.engines.base import Setting
-from motley.rounds.evaluation import EvaluationSchedule
-from motley.rounds.stop import Stop
 from motley.selectors.base import Selector
 from motley.tasks.base import ModelState
 from motley.timing.stragglers import Stragglers
@@ -22,17 +22,74 @@ from motley.timing.synchrony import Synchrony
 from motley.transport.upload_config import UploadConfig
 from motley.world.base import World
 
-__all__ = ["Recalibrate", "RoundSummary", "RunConfig"]
+__all__ = ["EvaluationSchedule", "Recalibrate", "RoundSummary", "RunConfig", "Stop", "Target"]
 
 ClientLosses = Callable[[Sequence[int], Sequence[ModelState]], Tensor]
 
 
 @dataclass(frozen=True)
-class Recalibrate:
-    """BatchNorm statistics are estimated after each server step, from ``batches`` batches in all, of at most ``clients`` clients."""
+class Target:
+    """What is good enough, on the global test set where there is one, else on the mean over the clients' own. One is needed."""
 
-    batches: int = 20
-    clients: int = 3
+    accuracy: Annotated[float, Gt(0), Le(1)] | None = None
+    """Share of correct answers, reached from below."""
+    loss: Positive | None = None
+    """Mean loss, reached from above (for tasks without accuracy)."""
+
+    @property
+    def empty(self) -> bool:
+        """Whether neither figure is given."""
+        return self.accuracy is None and self.loss is None
+
+    def reached(self, score: float) -> bool:
+        """Return whether the headline metric reaches one of the figures; an unknown score (NaN) reaches none."""
+        return (self.accuracy is not None and score >= self.accuracy) or (self.loss is not None and score <= self.loss)
+
+
+@dataclass(frozen=True)
+class Stop:
+    """When a run ends: at the first of the limits given. At least one is needed."""
+
+    rounds: Count | None = None
+    """Rounds (server steps)."""
+    virtual_hours: Positive | None = None
+    """Hours of virtual time; the run ends with the first server step at or after it."""
+    uplink_gb: Positive | None = None
+    """Uploaded traffic in 10^9 bytes, in the papers' accounting."""
+    target: Target | None = None
+    """End as soon as an evaluation reaches this."""
+
+    def reached(self, version: int, now_s: float, uplink_bits: float, score: float) -> bool:
+        """Return whether any limit is reached after ``version`` server steps; ``score`` is the newest headline metric."""
+        return (
+            (self.rounds is not None and version >= self.rounds)
+            or (self.virtual_hours is not None and now_s >= 3600 * self.virtual_hours)
+            or (self.uplink_gb is not None and uplink_bits >= 8e9 * self.uplink_gb)
+            or (self.target is not None and self.target.reached(score))
+        )
+
+
+@dataclass(frozen=True)
+class EvaluationSchedule:
+    """When the model is evaluated: every so many server steps, and at the end."""
+
+    every: Count = 10
+    """Server steps between evaluations."""
+    per_client: bool = True
+    """One row per client, too."""
+    diagnostics: bool = False
+    """Measure in these steps, and in the first, what papers assume: how far clients' gradients and models lie apart, what
+    compression loses. Costs wall time (a gradient of every client), no virtual time and no traffic, and changes no result."""
+
+
+@dataclass(frozen=True)
+class Recalibrate:
+    """BatchNorm statistics estimated after each server step by clients that took part; uploads leave theirs out."""
+
+    batches: Count = 20
+    """Batches in all."""
+    clients: Count = 3
+    """At most so many clients, those dispatched first."""
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,6 @@ Where an algorithm lets clients start from models of their own (FedBN's normalis
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -29,25 +28,10 @@ from motley.engines.base import Engine
 from motley.rounds.client_state import ClientStates
 from motley.tasks.base import Federation, ModelState
 
-__all__ = ["EvaluationSchedule", "evaluate", "personal_models"]
+__all__ = ["evaluate", "personal_models"]
 
 Personal = Callable[[int], ModelState]
 """Client id -> the model that the client starts from."""
-
-
-@dataclass(frozen=True, slots=True)
-class EvaluationSchedule:
-    """When the model is evaluated, and how closely.
-
-    Parameters
-    ----------
-    every: server steps between two evaluations; the last step is always evaluated. per_client: whether clients get a row each.
-    diagnostics: whether these steps are diagnosed, too (:mod:`motley.rounds.diagnostics`).
-    """
-
-    every: int = 10
-    per_client: bool = True
-    diagnostics: bool = False
 
 
 def evaluate(

@@ -19,9 +19,9 @@ from motley.core.records import Cohort, Outcome, Reports, SelectionContext, Sign
 from motley.experiments.build import build
 from motley.experiments.config import Experiment
 from motley.rounds.checkpoint import Checkpoints
+from motley.rounds.config import Stop, Target
 from motley.rounds.loop import RoundLoop
 from motley.rounds.simulated import simulation as simulation_of
-from motley.rounds.stop import Stop, Target
 from motley.selectors.base import SelectionRule, Selector
 from motley.tasks.base import ModelState
 from motley.timing.synchrony import Dispatch, ServerStep, ServerView, Synchrony, Wait
