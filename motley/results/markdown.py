@@ -1,4 +1,4 @@
-"""A page as Markdown as GitHub reads it: pipe tables, code blocks, and pictures that lie in a folder beside it."""
+"""Pages as GitHub's Markdown: pipe tables, code blocks, and pictures in a folder beside the file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["escaped", "markdown"]
 
 
 def markdown(page: Page, folder: str) -> tuple[str, dict[str, str]]:
-    """The text, and the pictures it shows: name of the file in ``folder`` to its content."""
+    """Return the text and its pictures: name of the file in ``folder`` -> content."""
     writer = _Writer(folder)
     facts = " · ".join(f"{escaped(name)}: **{escaped(value)}**" for name, value in page.facts)
     pieces = [f"# {escaped(page.title)}", *([facts] if facts else []), *writer.blocks(page.blocks, 2)]
@@ -32,7 +32,7 @@ def markdown(page: Page, folder: str) -> tuple[str, dict[str, str]]:
 
 
 def escaped(text: str) -> str:
-    """Any text as plain words of one line, also in the cell of a table."""
+    """Return any text as one line of Markdown without markup, also for the cell of a table."""
     text = " ".join(text.split()).replace("&", "&amp;").replace("<", "&lt;")
     text = re.sub(r"([\\`*\[\]|~$])", r"\\\1", text)
     text = re.sub(r"(?<![^\W_])_|_(?![^\W_])", r"\\_", text)  # inside a word it means nothing
@@ -41,14 +41,14 @@ def escaped(text: str) -> str:
 
 
 class _Writer:
-    """Pieces of Markdown, between which there is an empty line; pictures are collected on the way."""
+    """Writes blocks as pieces of Markdown separated by empty lines, and collects the pictures."""
 
     def __init__(self, folder: str) -> None:
         self._folder, self._names = folder, UniqueNames()
         self.pictures: dict[str, str] = {}
 
     def blocks(self, blocks: Sequence[Block], level: int) -> Iterator[str]:
-        """Piece by piece; headings of parts are of ``level`` and below."""
+        """Yield the pieces of blocks; headings of sections are of ``level`` and below."""
         for block in blocks:
             if isinstance(block, Section):
                 title = escaped(block.title)

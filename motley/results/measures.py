@@ -1,4 +1,4 @@
-"""Numbers made from the tables of runs, and from nothing else.
+"""Measures of runs, computed from their tables alone.
 
 Curves and their ends, time to a target (censored, never dropped), fairness between clients, participation, costs, and what
 several seeds say together. The sign convention: a *drop* is how much worse the end is than the best, so positive is bad
@@ -61,7 +61,7 @@ STABLE = 10
 
 
 def headline_scope(run: Run) -> str:
-    """The scope of ``evaluations`` in which the run's headline stands: the one place that knows.
+    """Return the scope of ``evaluations`` that holds the run's headline metric.
 
     ``mean`` (unweighted mean over the clients' own test sets) when the clients hold the test data, else ``global``.
     """
@@ -70,7 +70,7 @@ def headline_scope(run: Run) -> str:
 
 
 def metric_of(run: Run) -> tuple[str, bool]:
-    """(column of ``evaluations`` that is the headline, whether more of it is better)."""
+    """Return (column of ``evaluations`` that is the headline metric, whether more of it is better)."""
     metric = str((run.meta.get("task") or {}).get("metric", "accuracy"))
     return metric, metric != "loss"
 
@@ -84,7 +84,7 @@ class Curve:
 
 
 def curve(run: Run, axis: Axis = "round", metric: str | None = None) -> Curve:
-    """The headline of ``run`` against rounds, virtual seconds or bits sent; evaluations without a number are left out."""
+    """Return the headline metric against rounds, virtual seconds or bits sent; evaluations without a number are left out."""
     if axis not in AXES:
         raise ConfigError(f"a curve is drawn against one of {', '.join(AXES)}, got {axis!r}")
     table = run.tables["evaluations"]
@@ -102,7 +102,7 @@ def curve(run: Run, axis: Axis = "round", metric: str | None = None) -> Curve:
 
 @dataclass(frozen=True)
 class Ends:
-    """Where a curve ends: always all four, never the best alone."""
+    """The end of a curve: last value, best value, mean of the last ten, and loss since the best."""
 
     final: float
     peak: float
@@ -111,7 +111,7 @@ class Ends:
 
 
 def ends(y: ArrayLike, higher_is_better: bool = True) -> Ends:
-    """Final, peak (best), stable (mean of the last 10) and drop (final against peak) of ``y`` [k]; NaN if empty."""
+    """Return final, peak (best), stable (mean of the last 10) and drop (final against peak) of ``y`` [k]; NaN if empty."""
     values = np.asarray(y, float)
     if not len(values):
         return Ends(*[float("nan")] * 4)
@@ -122,7 +122,7 @@ def ends(y: ArrayLike, higher_is_better: bool = True) -> Ends:
 
 @dataclass(frozen=True)
 class Censored:
-    """A cost that may not have come to its end: ``value`` is exact when ``reached``, else a lower bound."""
+    """A cost that may be censored: ``value`` is exact when ``reached``, else a lower bound."""
 
     value: float
     reached: bool
@@ -132,7 +132,7 @@ class Censored:
 
 
 def to_target(along: Curve, target: float, higher_is_better: bool = True) -> Censored:
-    """The first ``x`` at which the curve is at ``target`` or better; when it never is, its last ``x``, censored."""
+    """Return the first ``x`` at which the curve is at ``target`` or better; when it never is, its last ``x``, censored."""
     hit = np.flatnonzero(along.y >= target if higher_is_better else along.y <= target)
     if len(hit):
         return Censored(float(along.x[hit[0]]), True)
@@ -140,7 +140,7 @@ def to_target(along: Curve, target: float, higher_is_better: bool = True) -> Cen
 
 
 def target_spread(costs: Sequence[Censored]) -> Censored:
-    """The mean over seeds; censored (a lower bound) as soon as one seed is; NaN and censored for no seeds."""
+    """Return the mean over seeds; censored (a lower bound) as soon as one seed is; NaN and censored for no seeds."""
     if not costs:
         return Censored(float("nan"), False)
     return Censored(float(np.mean([c.value for c in costs])), all(c.reached for c in costs))
@@ -156,7 +156,7 @@ class Fairness:
 
 
 def client_metric(run: Run, metric: str | None = None) -> Floats:
-    """The metric of every client [n] at the last evaluation that has clients, in order of id; empty when none has."""
+    """Return the metric of every client [n] at the last evaluation that has clients, in order of id; empty when none has."""
     return _last_of_clients(run, metric)[1]
 
 
@@ -173,7 +173,7 @@ def _last_of_clients(run: Run, metric: str | None) -> tuple[NDArray[np.int64], F
 
 
 def by_group(run: Run, column: Literal["domain", "cluster"]) -> dict[int, float]:
-    """Mean of the clients' own metric at the last evaluation, per group of the table ``federation``; empty without groups."""
+    """Return the mean of clients' own metric at the last evaluation, per group of the table ``federation``; empty without groups."""
     clients, values = _last_of_clients(run, None)
     kinds = np.nan_to_num(np.asarray(run.column("federation", column), float)).astype(np.int64)
     group_of = dict(zip(run.column("federation", "client").tolist(), kinds.tolist(), strict=True))
@@ -183,7 +183,7 @@ def by_group(run: Run, column: Literal["domain", "cluster"]) -> dict[int, float]
 
 
 def fairness(values: ArrayLike, higher_is_better: bool = True) -> Fairness:
-    """How evenly the clients are served; clients without a number (no test data) are left out."""
+    """Return the fairness of a metric over clients; clients without a number (no test data) are left out."""
     known = np.asarray(values, float)
     known = np.sort(known[np.isfinite(known)])
     if not len(known):
@@ -206,7 +206,7 @@ class Participation:
 
 
 def participation(run: Run) -> Participation:
-    """Counts over the whole federation, also of clients never asked."""
+    """Return the participation of all clients of the federation, also of those never selected."""
     took_part = run.column("clients", "outcome") == "accepted"
     clients = np.asarray(run.column("clients", "client")[took_part], np.int64)
     ids = np.asarray(run.column("federation", "client"), np.int64)
@@ -222,7 +222,7 @@ def participation(run: Run) -> Participation:
 
 
 def concentration(run: Run) -> Curve:
-    """How uneven the selection probabilities were, round by round: their standard deviation over their mean, 0 when all alike.
+    """Return the coefficient of variation of the selection probabilities in each round, 0 when all are equal.
 
     Rules that draw by explicit probabilities note it as ``cv_probability``; for others the curve is empty.
     """
@@ -230,12 +230,12 @@ def concentration(run: Run) -> Curve:
 
 
 def note(run: Run, name: str) -> Curve:
-    """One of the notes of ``rounds`` against the rounds that have it."""
+    """Return one of the notes of ``rounds`` as a curve over the rounds that have it."""
     return _note(run, _notes(run), name)
 
 
 def grouped_notes(run: Run) -> dict[str, dict[str, Curve]]:
-    """What was noted round by round under names with a common head: head -> name -> curve.
+    """Return the notes of all rounds, grouped by the head of their names: head -> name -> curve.
 
     ``{"component": {"value": ..., "fairness": ...}}`` of notes ``component.value`` and ``component.fairness``.
     """
@@ -275,7 +275,7 @@ class Shares:
 
 
 def shares(run: Run) -> Shares:
-    """Empty where everybody sends everything."""
+    """Return the shares of updates sent; empty where all clients send everything."""
     theta, mbps, score, sent_s = (np.asarray(run.column("clients", c), float) for c in ("theta", "up_mbps", "score", "start_s"))
     at = run.column("clients", "round")
     rounds, budgets = run.column("rounds", "round"), np.asarray(run.column("rounds", "budget"), float)
@@ -293,7 +293,7 @@ def shares(run: Run) -> Shares:
 
 
 def gini(counts: ArrayLike) -> float:
-    """Gini index of non-negative counts: 0 all alike, towards 1 all in one; NaN for none, 0 for only zeros."""
+    """Return the Gini index of non-negative counts: 0 all alike, towards 1 all in one; NaN for none, 0 for only zeros."""
     x = np.sort(np.asarray(counts, float))
     if not len(x):
         return float("nan")
@@ -303,7 +303,7 @@ def gini(counts: ArrayLike) -> float:
 
 @dataclass(frozen=True)
 class Costs:
-    """What a run cost up to its last round. Bits as in the ledger; ``wall_s`` is measured, the other seconds are virtual."""
+    """The costs of a run up to its last round. Bits as in the ledger; ``wall_s`` is measured, the other seconds are virtual."""
 
     rounds: int
     time_s: float
@@ -322,7 +322,7 @@ class Costs:
 
 
 def costs(run: Run) -> Costs:
-    """The sums over a run's rounds; rounds that were not timed count nothing."""
+    """Return the sums over a run's rounds; rounds without timings count as 0 s."""
 
     def total(table: str, column: str) -> float:
         return float(np.nansum(np.asarray(run.column(table, column), float)))
@@ -357,7 +357,7 @@ class Spread:
 
 
 def spread(values: ArrayLike) -> Spread:
-    """What seeds say together; seeds without a number are left out."""
+    """Return mean and standard deviation over seeds; seeds without a number are left out."""
     known = np.asarray(values, float)
     known = known[np.isfinite(known)]
     std = float(known.std(ddof=1)) if len(known) > 1 else float("nan")
@@ -375,7 +375,7 @@ class Interval:
 
 
 def paired(a: ArrayLike, b: ArrayLike, level: float = 0.95) -> Interval:
-    """The interval of ``a - b`` paired by seed: entry i of both comes from the same seed.
+    """Return the interval of ``a - b`` paired by seed: entry i of both comes from the same seed.
 
     Raises
     ------
@@ -396,7 +396,7 @@ def paired(a: ArrayLike, b: ArrayLike, level: float = 0.95) -> Interval:
 
 
 def stepwise(along: Curve, grid: ArrayLike) -> Floats:
-    """The curve on ``grid`` [g]: the value of the last evaluation at or before each point, NaN before the first."""
+    """Return the curve on ``grid`` [g]: the value of the last evaluation at or before each point, NaN before the first."""
     points = np.asarray(grid, float)
     at = np.searchsorted(along.x, points, side="right") - 1
     if not len(along.x):
@@ -416,7 +416,7 @@ class Band:
 
 
 def band(curves: Sequence[Curve]) -> Band:
-    """Mean and spread over seeds where all of them have begun and none has ended (so no seed enters or leaves in between)."""
+    """Return mean and spread over seeds, on the part of the axis that all of them cover."""
     curves = [c for c in curves if len(c.x)]
     if not curves:
         none = np.empty(0)
@@ -430,7 +430,7 @@ def band(curves: Sequence[Curve]) -> Band:
 
 
 def best_mu(run: Run) -> Curve:
-    """The proximal weight that HeteRo-Select v1's Lemma A.4 calls best, at each diagnosed round.
+    """Return the proximal weight that HeteRo-Select v1's Lemma A.4 calls best, at each diagnosed round.
 
     ``mu* = E lr (G^2 + B_sel^2) / ||w_0 - w*||^2`` with E local steps; the paper finds 0.09 to 0.11 at E = 2 and lr 0.01. Empty
     where nothing was diagnosed, or clients had no common ``E lr``; infinite where the model never moved.

@@ -1,4 +1,4 @@
-"""Writing a page: HTML that is whole in one file, or Markdown with its pictures beside it.
+"""Write a page as one HTML file, or as Markdown with a folder of pictures.
 
 Nothing in the page asks for an address: figures are inline SVG, style and script are in the page, and it reads (and prints)
 without the script.
@@ -21,7 +21,7 @@ __all__ = ["html", "write"]
 
 
 def write(page: Page, out: str | Path) -> Path:
-    """Write a page.
+    """Write a page to a file.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ def write(page: Page, out: str | Path) -> Path:
 
 
 def html(page: Page) -> str:
-    """The page as HTML."""
+    """Return the page as HTML."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
@@ -61,7 +61,7 @@ def html(page: Page) -> str:
 
 
 def _inline(picture: Picture, name: str, methods: Sequence[str]) -> Any:
-    """The picture with ids of its own in this page, saying which method is under the pointer."""
+    """Return the picture with ids that are unique in this page and method names as tooltips."""
     from markupsafe import Markup, escape
 
     svg = picture.svg
@@ -72,7 +72,7 @@ def _inline(picture: Picture, name: str, methods: Sequence[str]) -> Any:
 
 
 def _replace(files: Mapping[Path, str], last: Path) -> Path:
-    """Write all files beside their places, then put them there, the one named ``last`` after the others."""
+    """Write all files under temporary names, then rename them, the file ``last`` after the others."""
     new = {path: path.with_name(path.name + ".new") for path in files}
     made = [folder for folder in {path.parent for path in files} - {last.parent} if not folder.exists()]
     try:

@@ -1,4 +1,4 @@
-"""The figures of a report: each function takes runs grouped by method and gives one picture.
+"""The figures of a report: each function takes runs grouped by method and returns one picture.
 
 ``groups`` maps a method's label to its runs (one per seed), in the order in which methods get their colours.
 """
@@ -48,7 +48,7 @@ PANELS = 5
 
 
 def curves(groups: Groups, axis: measures.Axis) -> Picture:
-    """The headline against rounds, virtual time or traffic: mean over seeds, shaded by one standard deviation."""
+    """Draw the headline metric against rounds, virtual time or traffic: mean over seeds, shaded by one standard deviation."""
     bands = [measures.band([measures.curve(run, axis) for run in runs]) for runs in groups.values()]
     longest = max((float(b.x[-1]) for b in bands if len(b.x)), default=1.0)
     scale, label, title = _axis_words(axis, longest)
@@ -83,7 +83,7 @@ def curves(groups: Groups, axis: measures.Axis) -> Picture:
 
 
 def _logarithmic(axes: Axes, spent: Sequence[NDArray[np.float64]]) -> bool:
-    """A logarithmic axis, from the first trained model on, where one method spends far more than another; whether it is."""
+    """Make the axis logarithmic where one method spends far more than another; return whether it is."""
     from matplotlib.ticker import LogLocator
 
     ends = [float(x[-1]) for x in spent]
@@ -99,7 +99,7 @@ def _logarithmic(axes: Axes, spent: Sequence[NDArray[np.float64]]) -> bool:
 
 
 def _show_where_they_differ(axes: Axes, means: Sequence[NDArray[np.float64]], better: bool) -> None:
-    """Cut off the first rise, from an untrained model, where nine tenths of the evaluations need less than half of the range."""
+    """Cut off the first rise of the curves where nine tenths of the evaluations need less than half of the range."""
     if not means:
         return
     sign = 1.0 if better else -1.0
@@ -113,7 +113,7 @@ def _show_where_they_differ(axes: Axes, means: Sequence[NDArray[np.float64]], be
 def _panels(
     groups: Groups, bands: Sequence[measures.Band], scale: float, label: str, title: str, axis: measures.Axis
 ) -> Picture:
-    """One small panel for each of many methods: its curve in colour, those of all others in grey."""
+    """Draw one small panel for each of many methods: its curve in colour, those of all others in grey."""
     name, percent, _ = _metric(groups)
     rows = -(-len(groups) // PANELS)
     step = "default" if axis == "round" else "steps-post"
@@ -137,7 +137,7 @@ def _panels(
 
 
 def _dots(groups: Groups, ends: Sequence[Sequence[measures.Ends]], name: str, percent: float, better: bool) -> Picture:
-    """Many methods as rows, best stable first: mean of the last ten evaluations with its whisker, beside peak and final."""
+    """Draw many methods as rows, best stable first: mean of the last ten evaluations with its whisker, beside peak and final."""
     stable = [measures.spread([percent * e.stable for e in one]) for one in ends]
     order = sorted(range(len(groups)), key=lambda i: np.nan_to_num(-stable[i].mean if better else stable[i].mean, nan=np.inf))
     labels = list(groups)
@@ -161,7 +161,7 @@ def _dots(groups: Groups, ends: Sequence[Sequence[measures.Ends]], name: str, pe
 
 
 def headline_bars(groups: Groups) -> Picture:
-    """Peak, final and stable side by side, and the drop from peak to final; whiskers are one standard deviation over seeds."""
+    """Draw peak, final and stable side by side, and the drop from peak to final; whiskers are one standard deviation over seeds."""
     name, percent, better = _metric(groups)
     ends = [[measures.ends(measures.curve(run).y, better) for run in runs] for runs in groups.values()]
     if len(groups) > DIRECT:
@@ -178,7 +178,7 @@ def headline_bars(groups: Groups) -> Picture:
 
 
 def participation_bars(groups: Groups) -> Picture:
-    """How often each client took part, most often first (mean over seeds at each rank); the dashed line is an even share."""
+    """Draw how often each client took part, most often first (mean over seeds at each rank); the dashed line is an even share."""
     counts = [[measures.participation(run) for run in runs] for runs in groups.values()]
     columns = PANELS if len(groups) > DIRECT else columns_of(len(groups))
     rows = -(-len(groups) // columns)
@@ -208,7 +208,7 @@ def participation_bars(groups: Groups) -> Picture:
 
 
 def concentration(groups: Groups) -> Picture | None:
-    """How uneven the selection probabilities were over the rounds (mean over seeds); None when no rule drew by any."""
+    """Draw how uneven the selection probabilities were over the rounds (mean over seeds); None when no rule drew by any."""
     bands = [measures.band([measures.concentration(run) for run in runs]) for runs in groups.values()]
     if not any(len(b.x) for b in bands):
         return None
@@ -225,7 +225,7 @@ def concentration(groups: Groups) -> Picture | None:
 
 
 def client_curves(groups: Groups) -> Picture | None:
-    """Each client's own metric from the worst served to the best (mean over seeds at each rank); None without such rows."""
+    """Draw each client's own metric from the worst served to the best (mean over seeds at each rank); None without such rows."""
     name, percent, better = _metric(groups)
     values = [[measures.client_metric(run) for run in runs] for runs in groups.values()]
     sorted_values = [_mean_of_ragged([np.sort(v[np.isfinite(v)])[:: 1 if better else -1] for v in one]) for one in values]
@@ -306,12 +306,12 @@ def _name_lines(axes: Axes, labels: Sequence[str], tips: Sequence[tuple[float, f
 
 
 def _height(inches: float, groups: Groups) -> float:
-    """Room for the legend below where there are too many methods to name their lines."""
+    """Return the height of a figure, with space for a legend where there are too many methods to label their lines."""
     return inches + (0.16 * -(-len(groups) // 4) if len(groups) > DIRECT else 0.0)
 
 
 def _axis_words(axis: measures.Axis, longest: float) -> tuple[float, str, str]:
-    """(factor on the table's numbers, label with unit, end of the title)."""
+    """Return (factor on the table's numbers, label with unit, end of the title)."""
     if axis == "round":
         return 1.0, "round", "over rounds"
     if axis == "seconds":
@@ -324,7 +324,7 @@ def _axis_words(axis: measures.Axis, longest: float) -> tuple[float, str, str]:
 
 
 def _metric(groups: Groups) -> tuple[str, float, bool]:
-    """(what the ordinate says, factor, whether more is better); one report compares one metric."""
+    """Return (label of the ordinate, factor, whether more is better); one report compares one metric."""
     kinds = {measures.metric_of(run) for runs in groups.values() for run in runs}
     if len(kinds) != 1:
         names = ", ".join(sorted(name for name, _ in kinds)) or "no runs"
@@ -334,7 +334,7 @@ def _metric(groups: Groups) -> tuple[str, float, bool]:
 
 
 def _mean_of_ragged(rows: Sequence[NDArray[Any]]) -> NDArray[np.float64]:
-    """Mean over rows [seeds, n]; where federations differ in size, over those that have the rank."""
+    """Return the mean over rows [seeds, n]; where federations differ in size, over those that have the rank."""
     if not rows or not max(len(row) for row in rows):
         return np.empty(0)
     table = np.full((len(rows), max(len(row) for row in rows)), np.nan)

@@ -11,7 +11,7 @@ from motley.results.blocks import BulletList, Page, non_empty
 from motley.results.labels import group_runs
 from motley.results.load import Run, load_all
 from motley.results.page import write
-from motley.results.sections import parts, provenance
+from motley.results.sections import all_sections, provenance
 from motley.results.tables import whole
 
 __all__ = ["facts", "report", "warnings"]
@@ -20,7 +20,7 @@ Groups = Mapping[str, Sequence[Run]]
 
 
 def report(runs: str | Path | Sequence[Run], out: str | Path, target: float | None = None) -> Path:
-    """Write the report.
+    """Write the report of runs to a file.
 
     Parameters
     ----------
@@ -43,13 +43,15 @@ def report(runs: str | Path | Sequence[Run], out: str | Path, target: float | No
     if not loaded:
         raise StoreError("a report needs at least one run, got none")
     groups = group_runs(loaded)
-    said = warnings(groups)
-    blocks = non_empty(BulletList(said, "Before you read on") if said else None, *parts(groups, target), provenance(groups))
+    messages = warnings(groups)
+    blocks = non_empty(
+        BulletList(messages, "Before you read on") if messages else None, *all_sections(groups, target), provenance(groups)
+    )
     return write(Page(loaded[0].name, facts(groups), blocks, list(groups)), out)
 
 
 def facts(groups: Groups) -> list[tuple[str, str]]:
-    """The few words under the title: what was learned, by how many."""
+    """Return the facts under the title: task, clients, methods and seeds."""
     first = next(iter(groups.values()))[0]
     config = first.config
     task = config.get("task") or {}
@@ -69,11 +71,11 @@ def facts(groups: Groups) -> list[tuple[str, str]]:
 
 
 def warnings(groups: Groups) -> list[str]:
-    """What a reader should know before believing the page."""
-    said: dict[str, list[str]] = {}  # what is to be said -> of which methods
+    """Return warnings about the runs: unfinished ones, rejected updates, single seeds, few evaluations."""
+    messages: dict[str, list[str]] = {}  # text -> methods that it is about
 
     def say(label: str, text: str) -> None:
-        said.setdefault(text, []).append(label)
+        messages.setdefault(text, []).append(label)
 
     for label, runs in groups.items():
         open_runs = [run for run in runs if not run.finished]
@@ -98,7 +100,7 @@ def warnings(groups: Groups) -> list[str]:
             say(label, "no evaluations; set evaluate.every to see accuracy.")
         elif min(evaluations) < measures.STABLE:
             say(label, "fewer than ten evaluations: stable is the mean of all of them, the first included.")
-    whose = {text: "all methods" if len(names) == len(groups) > 1 else ", ".join(names) for text, names in said.items()}
+    whose = {text: "all methods" if len(names) == len(groups) > 1 else ", ".join(names) for text, names in messages.items()}
     lines = [f"{names}: {text}" for text, names in whose.items()]
     if len({measures.headline_scope(run) for runs in groups.values() for run in runs}) > 1:
         lines.append(

@@ -1,4 +1,4 @@
-"""The tables of a run. Long, one directory per run; the unit is in the column name; what is absent (or NaN) is null.
+"""The schemas of a run's tables. The unit is in the column name; absent values and NaN are null.
 
 ====================  ==============================================================================================
 ``rounds``            one row per server step and the calls of ``select`` since the last: one, in synchronous runs, and as many

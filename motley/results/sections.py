@@ -1,4 +1,4 @@
-"""The parts of a report: what there is to say about methods compared with each other, as blocks of a page.
+"""The sections of a report that compares methods, as blocks of a page.
 
 ``groups`` maps a method's label to its runs (one per seed), as in :mod:`motley.results.plots`.
 """
@@ -14,13 +14,24 @@ from motley.results.blocks import BulletList, Code, Section, SideBySide, Text, n
 from motley.results.load import Run, citations
 from motley.results.summary import target_of
 
-__all__ = ["costs", "curves", "diagnosed", "ends", "federation", "participation", "parts", "provenance", "sending", "served"]
+__all__ = [
+    "all_sections",
+    "costs",
+    "curves",
+    "diagnosed",
+    "ends",
+    "federation",
+    "participation",
+    "provenance",
+    "sending",
+    "served",
+]
 
 Groups = Mapping[str, Sequence[Run]]
 
 
-def parts(groups: Groups, target: float | None = None) -> list[Section]:
-    """Everything there is to say about methods compared with each other (label to runs); parts of what they lack are left out."""
+def all_sections(groups: Groups, target: float | None = None) -> list[Section]:
+    """Return all sections that compare methods (label to runs); empty sections are left out."""
     every = (
         ends(groups), curves(groups, target), participation(groups), sending(groups), diagnosed(groups), served(groups),
         federation(groups), costs(groups),
@@ -29,7 +40,7 @@ def parts(groups: Groups, target: float | None = None) -> list[Section]:
 
 
 def ends(groups: Groups) -> Section:
-    """Where each method ended, and whether the differences are more than the seeds."""
+    """Return the section with the end of each method, and whether the differences exceed those between seeds."""
     first = next(iter(groups.values()))[0]
     metric = measures.metric_of(first)[0]
     words = [
@@ -51,7 +62,7 @@ def ends(groups: Groups) -> Section:
 
 
 def curves(groups: Groups, target: float | None = None) -> Section:
-    """The way there over rounds, virtual time and traffic, and what it took to the target (None: the experiment's own)."""
+    """Return the section with curves over rounds, virtual time and traffic, and costs to the target (None: the experiment's)."""
     drawn = [plots.curves(groups, axis) for axis in ("round", "seconds", "bits", "paper_bits")]
     seeds = f"Mean over seeds{'' if drawn[0].wide else '; the shade is one standard deviation'}. " if _several(groups) else ""
     text = (
@@ -68,7 +79,7 @@ def curves(groups: Groups, target: float | None = None) -> Section:
 
 
 def participation(groups: Groups) -> Section:
-    """Who took part how often, and what the rules noted of their choice."""
+    """Return the section on participation, with the notes of the rules on their selection."""
     text = (
         "Accepted updates per client. The dashed line is an even share; std and Gini index are means over seeds (0 means everybody "
         "equally often)."
@@ -89,7 +100,7 @@ def participation(groups: Groups) -> Section:
 
 
 def sending(groups: Groups) -> Section:
-    """Who may send how much; empty where everybody sends everything."""
+    """Return the section on shares of updates sent; empty where all clients send everything."""
     shares, by_score = selection_plots.shares(groups), selection_plots.shares_by_score(groups)
     seeds = ", all seeds" if _several(groups) else ""
     text = (
@@ -102,7 +113,7 @@ def sending(groups: Groups) -> Section:
 
 
 def diagnosed(groups: Groups) -> Section:
-    """What papers assume of a round, as it was; empty where nothing was diagnosed."""
+    """Return the section on the diagnostics of rounds; empty where nothing was diagnosed."""
     pictures = selection_plots.diagnosed(groups)
     mean = ", mean over seeds" if _several(groups) else ""
     text = (
@@ -115,7 +126,7 @@ def diagnosed(groups: Groups) -> Section:
 
 
 def served(groups: Groups) -> Section:
-    """How evenly the clients are served; empty where they were not evaluated."""
+    """Return the section on fairness between clients; empty where they were not evaluated."""
     kinds: tuple[Literal["domain", "cluster"], ...] = ("domain", "cluster")
     by_kind = [Section(f"By {kind}", non_empty(tables.by_kind(groups, kind))) for kind in kinds]
     return Section(
@@ -124,18 +135,18 @@ def served(groups: Groups) -> Section:
 
 
 def federation(groups: Groups) -> Section:
-    """Which data the clients of the first run hold; empty where they have no classes."""
+    """Return the section on the class distribution of the first run; empty for data without classes."""
     return Section("The federation", non_empty(selection_plots.class_distribution(next(iter(groups.values()))[0])))
 
 
 def costs(groups: Groups) -> Section:
-    """Virtual time, traffic as papers count it and as it is, wall time."""
+    """Return the section on virtual time, traffic and wall time."""
     phases = Section("Where a simulated round's wall time went (ms)", non_empty(tables.phases(groups)))
     return Section("What it cost", non_empty(tables.costs(groups), phases))
 
 
 def provenance(groups: Groups, experiments: bool = True) -> Section:
-    """What was run (``experiments``: with every key written out), with what, and what to cite."""
+    """Return the section on commands, versions and citations, with the resolved experiments if ``experiments``."""
     runs = [run for members in groups.values() for run in members]
     commands = dict.fromkeys(str(run.meta["command"]) for run in runs if run.meta.get("command"))
     notes = _shared([(run.meta.get("task") or {}).get("notes") for run in runs])
@@ -162,7 +173,7 @@ def _several(groups: Groups) -> bool:
 
 
 def _shared(found: Sequence[Mapping[str, Any] | None]) -> list[tuple[str, str]]:
-    """The same record of every run: each value, or all of them where they differ."""
+    """Return the values of a record over all runs, joined where they differ."""
     records = [record or {} for record in found]
     names = list(dict.fromkeys(name for record in records for name in record))
     return [(name, " / ".join(dict.fromkeys(str(record[name]) for record in records if name in record))) for name in names]

@@ -51,7 +51,7 @@ DIAGNOSED = {
 
 
 def shares(groups: Groups) -> Picture | None:
-    """The share of its update that each client may send, against its uplink; dashed: the ceiling, where the tables prove one."""
+    """Draw the share of its update that each client may send, against its uplink; dashed: the ceiling, where the tables prove one."""
     found = {i: one for i, one in _shares(groups).items() if np.isfinite(one.mbps).any()}
     if not found:
         return None
@@ -61,16 +61,16 @@ def shares(groups: Groups) -> Picture | None:
         figure, panels = _panels(groups, list(found), share=True)
         for i, axes in panels.items():
             one = found[i]
-            at = _some(len(one.theta))
+            at = _evenly_picked(len(one.theta))
             dots = axes.scatter(one.mbps[at], 100 * one.theta[at], s=9, color=colour(i), alpha=0.45, linewidths=0)
             mark(dots, i)
-            said = f"mean {100 * one.theta.mean():.3g} %, from {100 * one.theta.min():.2g} to {100 * one.theta.max():.3g} %"
+            label = f"mean {100 * one.theta.mean():.3g} %, from {100 * one.theta.min():.2g} to {100 * one.theta.max():.3g} %"
             if np.isfinite(one.ceiling):
                 line = np.array([0.0, min(links.max(), 1 / one.ceiling)])
                 mark(axes.plot(line, 100 * one.ceiling * line, color="#333333", linewidth=1, linestyle=(0, (4, 3)))[0], i)
-                said += f"\ndashed: ceiling, {100 * one.ceiling:.3g} % for each Mb/s"
+                label += f"\ndashed: ceiling, {100 * one.ceiling:.3g} % for each Mb/s"
             axes.set_title(axes.get_title(loc="left") + "\n" * lines, fontweight="bold", color=colour(i))
-            axes.text(0, 1.03, said, transform=axes.transAxes, fontsize=8)
+            axes.text(0, 1.03, label, transform=axes.transAxes, fontsize=8)
             if links.max() > 20 * links.min() > 0:
                 axes.set_xscale("log")
             else:
@@ -78,11 +78,11 @@ def shares(groups: Groups) -> Picture | None:
         axes.set_ylim(0, 104 * max(float(one.theta.max()) for one in found.values()))  # shared by all panels
         figure.supxlabel("uplink when it was sent out (Mb/s)", fontsize=9)
         figure.supylabel("share of the update sent (%)", fontsize=9)
-        return to_svg(figure, "shares", f"Share sent against uplink: {', '.join(_names(groups, found))}")
+        return to_svg(figure, "shares", f"Share sent against uplink: {', '.join(_labels_of(groups, found))}")
 
 
 def shares_by_score(groups: Groups) -> Picture | None:
-    """The same shares against the scores, coloured by uplink; on the dashed line a client sends what its score asks for."""
+    """Draw the same shares against the scores, coloured by uplink; on the dashed line a client sends what its score asks for."""
     found = {i: one for i, one in _shares(groups).items() if np.isfinite(one.asked).any()}
     if not found:
         return None
@@ -93,7 +93,7 @@ def shares_by_score(groups: Groups) -> Picture | None:
         figure, panels = _panels(groups, list(found), share=False)
         for i, axes in panels.items():
             one = found[i]
-            at = _some(len(one.theta))
+            at = _evenly_picked(len(one.theta))
             x, y = (one.asked / one.budget)[at], (one.theta / one.budget)[at]
             dots = axes.scatter(x, y, c=one.mbps[at], s=11, cmap="viridis", vmin=low, vmax=high, linewidths=0)
             mark(dots, i)
@@ -103,23 +103,23 @@ def shares_by_score(groups: Groups) -> Picture | None:
         figure.supxlabel("score of the client / mean score of its cohort", fontsize=9)
         figure.supylabel("share sent / budget of the round", fontsize=9)
         figure.colorbar(dots, ax=list(panels.values()), label="uplink (Mb/s)", pad=0.01)
-        return to_svg(figure, "scores", f"Share sent against score, coloured by uplink: {', '.join(_names(groups, found))}")
+        return to_svg(figure, "scores", f"Share sent against score, coloured by uplink: {', '.join(_labels_of(groups, found))}")
 
 
 def components(groups: Groups) -> list[Picture]:
-    """For each head of a rule's notes that belong together, its numbers round by round (mean over seeds), a panel for each method."""
-    noted = _notes(groups)
-    heads = dict.fromkeys(head for runs in noted for one in runs for head in one if head not in DIAGNOSED)
-    return [_noted(groups, noted, head, f"{head}, mean over the available") for head in heads]
+    """Draw, for each head of a rule's notes, the values over the rounds (mean over seeds), one panel per method."""
+    notes = _notes(groups)
+    heads = dict.fromkeys(head for runs in notes for one in runs for head in one if head not in DIAGNOSED)
+    return [_notes_figure(groups, notes, head, f"{head}, mean over the available") for head in heads]
 
 
 def diagnosed(groups: Groups) -> list[Picture]:
-    """The same of what was diagnosed (``evaluate.diagnostics``)."""
-    noted = _notes(groups)
+    """Draw the diagnostics (``evaluate.diagnostics``) over the rounds, one panel per method."""
+    notes = _notes(groups)
     return [
-        _noted(groups, noted, head, said)
-        for head, said in DIAGNOSED.items()
-        if any(head in one for runs in noted for one in runs)
+        _notes_figure(groups, notes, head, label)
+        for head, label in DIAGNOSED.items()
+        if any(head in one for runs in notes for one in runs)
     ]
 
 
@@ -127,8 +127,8 @@ def _notes(groups: Groups) -> Notes:
     return [[measures.grouped_notes(run) for run in runs] for runs in groups.values()]
 
 
-def _noted(groups: Groups, noted: Notes, head: str, said: str) -> Picture:
-    own = {i: [one[head] for one in runs if head in one] for i, runs in enumerate(noted) if any(head in one for one in runs)}
+def _notes_figure(groups: Groups, notes: Notes, head: str, label: str) -> Picture:
+    own = {i: [one[head] for one in runs if head in one] for i, runs in enumerate(notes) if any(head in one for one in runs)}
     names = list(dict.fromkeys(name for runs in own.values() for one in runs for name in one))
     with styled():
         figure, panels = _panels(groups, list(own), share=True)
@@ -141,14 +141,14 @@ def _noted(groups: Groups, noted: Notes, head: str, said: str) -> Picture:
                     mark(axes.plot(band.x, band.mean, color=colour(n), linestyle=style, linewidth=1.4)[0], i)
                     tips[n] = (float(band.x[-1]), float(band.mean[-1]))
             axes.margins(x=0)
-            _named(axes, names, tips, i)
+            _label_lines(axes, names, tips, i)
         figure.supxlabel("round", fontsize=9)
-        figure.supylabel(said, fontsize=9)
-        return to_svg(figure, f"noted-{head}", f"{head}: {', '.join(names)}, of {', '.join(_names(groups, own))}")
+        figure.supylabel(label, fontsize=9)
+        return to_svg(figure, f"noted-{head}", f"{head}: {', '.join(names)}, of {', '.join(_labels_of(groups, own))}")
 
 
-def _named(axes: Axes, names: Sequence[str], tips: Mapping[int, tuple[float, float]], method: int) -> None:
-    """Names beside the ends of the lines."""
+def _label_lines(axes: Axes, names: Sequence[str], tips: Mapping[int, tuple[float, float]], method: int) -> None:
+    """Write names beside the ends of the lines."""
     low, high = axes.get_ylim()
     heights = spread_apart([y for _, y in tips.values()], 0.11 * (high - low))
     below = max(0.0, low - min(heights, default=low))
@@ -161,7 +161,7 @@ def _named(axes: Axes, names: Sequence[str], tips: Mapping[int, tuple[float, flo
 
 
 def _shares(groups: Groups) -> dict[int, measures.Shares]:
-    """Number of the method -> the shares of all its runs, where not everybody sends everything."""
+    """Return number of the method -> the shares of all its runs, where not all clients send everything."""
     found = {}
     for i, runs in enumerate(groups.values()):
         each = [measures.shares(run) for run in runs]
@@ -175,17 +175,17 @@ def _shares(groups: Groups) -> dict[int, measures.Shares]:
     return found
 
 
-def _some(n: int) -> NDArray[np.int64]:
+def _evenly_picked(n: int) -> NDArray[np.int64]:
     return np.unique(np.linspace(0, n - 1, min(n, POINTS)).astype(np.int64))
 
 
-def _names(groups: Groups, methods: Mapping[int, object]) -> list[str]:
+def _labels_of(groups: Groups, methods: Mapping[int, object]) -> list[str]:
     labels = list(groups)
     return [labels[i] for i in methods]
 
 
 def _panels(groups: Groups, methods: Sequence[int], share: bool) -> tuple[Figure, dict[int, Axes]]:
-    """A panel, titled in its colour, for each of these methods."""
+    """Return a figure with one panel, titled in its colour, for each of these methods."""
     labels = list(groups)
     columns = columns_of(len(methods))
     rows = -(-len(methods) // columns)
@@ -200,7 +200,7 @@ def _panels(groups: Groups, methods: Sequence[int], share: bool) -> tuple[Figure
 
 
 def class_distribution(run: Run) -> Picture | None:
-    """What data each client holds: stacked bars for a few clients, a map of class shares for many; None when unlabelled.
+    """Draw the data of each client: stacked bars for a few clients, a map of class shares for many; None when unlabelled.
 
     Clients are ordered by the class they hold most of. A strip below shows the share of wrong labels, where there are any.
     """

@@ -1,4 +1,4 @@
-"""One append-only Arrow IPC stream on disk, which may be torn off anywhere and is still read up to the tear.
+"""Append-only Arrow IPC streams on disk; a truncated stream is read up to its last whole batch.
 
 The file is the serialised schema followed by serialised record batches: exactly an Arrow stream, so any Arrow library reads it.
 Nothing is appended by a writer object that would have to be closed: each batch goes out in one ``write`` and is whole or torn.
@@ -18,7 +18,7 @@ __all__ = ["Stream", "disk_error", "read_stream", "replace_stream"]
 
 
 def disk_error(error: OSError, path: Path) -> StoreError:
-    """The sentence for a full, read-only or broken disk; ``error`` is what the operating system said."""
+    """Return the StoreError for a full, read-only or broken disk; ``error`` is the error of the operating system."""
     reason = os.strerror(error.errno) if error.errno else str(error)
     return StoreError(f"cannot write {path}: {reason}; make room or choose another folder; what is finished is kept")
 
@@ -28,7 +28,7 @@ class Stream:
 
     Parameters
     ----------
-    path: the file; made (with its schema) when absent, otherwise a torn tail is cut off.
+    path: the file; made (with its schema) when absent, otherwise an incomplete last batch is cut off.
     schema: of every batch.
 
     Raises
@@ -68,7 +68,7 @@ class Stream:
 
 
 def _batches(path: Path) -> Iterator[tuple[pa.RecordBatch | None, int]]:
-    """(batch, offset after it), first (None, offset after the schema); ends at the end of the file or at the tear."""
+    """Yield (batch, offset after it), first (None, offset after the schema); ends after the last whole batch."""
     with pa.OSFile(str(path), "rb") as source:
         try:
             reader = pa.ipc.open_stream(source)
@@ -81,12 +81,12 @@ def _batches(path: Path) -> Iterator[tuple[pa.RecordBatch | None, int]]:
 
 
 def sound_length(path: Path) -> int:
-    """How many bytes of the file are whole messages (0 when not even the schema is)."""
+    """Return how many bytes of the file are whole messages (0 when not even the schema is)."""
     return max((end for _, end in _batches(path)), default=0)
 
 
 def read_stream(path: Path, schema: pa.Schema) -> pa.Table:
-    """Every whole batch of a stream, as one table.
+    """Return every whole batch of a stream as one table.
 
     Raises
     ------
@@ -100,7 +100,7 @@ def read_stream(path: Path, schema: pa.Schema) -> pa.Table:
 
 
 def replace_stream(path: Path, table: pa.Table) -> None:
-    """Put a stream holding exactly ``table`` in the place of whatever is at ``path``, in one step."""
+    """Replace the file at ``path`` by a stream that holds exactly ``table``, atomically."""
     new = path.with_name(path.name + ".new")
     try:
         with pa.OSFile(str(new), "wb") as sink:

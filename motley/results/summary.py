@@ -1,4 +1,4 @@
-"""One row per method: what a report and the terminal both show first."""
+"""One row of measures per method, for reports and the terminal."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class MethodRow:
 
 
 def method_rows(groups: Mapping[str, Sequence[Run]]) -> list[MethodRow]:
-    """One row per method of ``groups`` (label to runs), in its order."""
+    """Return one row per method of ``groups`` (label to runs), in their order."""
     return [_row(label, runs) for label, runs in groups.items()]
 
 
@@ -109,8 +109,10 @@ class Difference:
 def differences(
     groups: Mapping[str, Sequence[Run]], base: str | None = None, end: Literal["stable", "final"] = "stable"
 ) -> list[Difference]:
-    """Every method against ``base`` (None: :data:`REFERENCES`, else the first) at the ``end`` of their curves, where two seeds or
-    more are finished in both."""
+    """Return every method against ``base`` (None: :data:`REFERENCES`, else the first) at the ``end`` of their curves.
+
+    Methods without two seeds that are finished in both are left out.
+    """
     name, better = measures.metric_of(next(iter(groups.values()))[0])
     percent = 100.0 if name == "accuracy" else 1.0
     ends = {
@@ -132,8 +134,8 @@ def differences(
 
 @dataclass(frozen=True)
 class Reached:
-    """What it took a method to come to a target: how many of its ``runs`` got there, and means over seeds, lower bounds as soon as
-    one did not. Rounds, virtual hours, MB."""
+    """The costs of a method to reach a target, in rounds, virtual hours and MB: how many of its ``runs`` reached it, and means over
+    seeds, which are lower bounds as soon as one run did not."""
 
     seeds: int
     runs: int
@@ -144,7 +146,7 @@ class Reached:
 
 
 def target_of(run: Run, target: float | None = None) -> float | None:
-    """``target``, else the run's own ``stop.target``, else None.
+    """Return ``target``, else the run's own ``stop.target``, else None.
 
     Raises
     ------
@@ -162,7 +164,7 @@ def target_of(run: Run, target: float | None = None) -> float | None:
 
 
 def reached(runs: Sequence[Run], target: float) -> Reached:
-    """When the runs of one method first were on ``target``, at an evaluation."""
+    """Return the costs of one method's runs up to their first evaluation on ``target``."""
     better = measures.metric_of(runs[0])[1]
 
     def cost(axis: measures.Axis, unit: float) -> measures.Censored:
@@ -174,8 +176,7 @@ def reached(runs: Sequence[Run], target: float) -> Reached:
 
 
 def short_number(value: float, like: float | None = None) -> str:
-    """About four significant digits, thousands apart: ``86.93``, ``1 204``, ``0.012``; small numbers keep two; a dash when there
-    is none.
+    """Format with about four significant digits, thousands apart: ``86.93``, ``1 204``, ``0.012``; a dash for no number.
 
     ``like``: another number whose count of decimals is taken, so that a mean and its spread line up.
     """
@@ -189,14 +190,14 @@ def short_number(value: float, like: float | None = None) -> str:
 
 
 def plus_minus(spread: Spread, digits: int | None = None) -> str:
-    """``mean ± standard deviation over seeds``; the mean alone for one seed. ``digits``: decimals, by default as many as tell."""
+    """Format ``mean ± standard deviation over seeds``; the mean alone for one seed. ``digits``: decimals."""
     if digits is not None and isfinite(spread.mean):
         return f"{spread.mean:.{digits}f}" + (f" ± {spread.std:.{digits}f}" if isfinite(spread.std) else "")
     return short_number(spread.mean) + (f" ± {short_number(spread.std, spread.mean)}" if isfinite(spread.std) else "")
 
 
 def summary_table(runs: Sequence[Run]) -> Table:
-    """The methods of ``runs`` as a table for the terminal (needs rich, imported here): one decimal, so that it fits 100 columns."""
+    """Return the methods of ``runs`` as a table for the terminal: one decimal, so that it fits 100 columns."""
     groups = group_runs(runs)
     metric = measures.metric_of(runs[0])[0] if runs else "accuracy"
     unit = " in %" if metric == "accuracy" else ""
@@ -213,7 +214,7 @@ def summary_table(runs: Sequence[Run]) -> Table:
 
 
 def served_table(runs: Sequence[Run]) -> Table | None:
-    """How evenly the clients are served, as a second table for the terminal; None where they were not evaluated."""
+    """Return the fairness between clients as a second table for the terminal; None where they were not evaluated."""
     rows = [row for row in method_rows(group_runs(runs)) if row.client_mean.n]
     if not rows:
         return None
@@ -228,13 +229,13 @@ def served_table(runs: Sequence[Run]) -> Table | None:
 
 
 def target_table(runs: Sequence[Run], target: float | None = None) -> Table | None:
-    """What it took to come to the target (``target``, else the experiment's), as a third table; None without a target."""
+    """Return the costs to the target (``target``, else the experiment's) as a third table; None without a target."""
     target = target_of(runs[0], target) if runs else None
     if target is None:
         return None
     percent = measures.metric_of(runs[0])[0] == "accuracy"
     title = f"until {f'{100 * target:g}%' if percent else f'{target:g}'}"
-    cells = [(label, _way(reached(members, target))) for label, members in group_runs(runs).items()]
+    cells = [(label, _reached_cells(reached(members, target))) for label, members in group_runs(runs).items()]
     return _terminal(title, ("got there", "rounds", "virtual h", "uplink, papers MB", "all traffic MB"), cells)
 
 
@@ -252,8 +253,8 @@ def _terminal(title: str, columns: Sequence[str], rows: Sequence[tuple[str, Sequ
     return table
 
 
-def _way(found: Reached) -> list[str]:
-    """Cells of a :class:`Reached`."""
+def _reached_cells(found: Reached) -> list[str]:
+    """Return the cells of a :class:`Reached`."""
     rounds = f"{found.rounds.value:.0f}" if isfinite(found.rounds.value) else "–"
     rest = (found.hours, found.paper_mb, found.traffic_mb)
     texts = [(found.rounds, rounds), *((cost, short_number(cost.value)) for cost in rest)]

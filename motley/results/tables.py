@@ -1,4 +1,4 @@
-"""The tables of a report: each function takes runs grouped by method and gives one :class:`motley.results.blocks.Table`.
+"""The tables of a report: each function takes runs grouped by method and returns one :class:`motley.results.blocks.Table`.
 
 ``groups`` maps a method's label to its runs, as in :mod:`motley.results.plots`. A table of what the runs do not hold is None.
 """
@@ -25,7 +25,7 @@ PHASES = ("select_s", "measure_s", "plan_s", "train_s", "aggregate_s", "evaluate
 
 
 def summary(groups: Groups) -> Table:
-    """Where each method ended and what it spent; the best ends are bold."""
+    """Return the end and the costs of each method; the best ends are bold."""
     rows = []
     for i, method in enumerate(method_rows(groups)):
         numbers = (method.final, method.peak, method.stable, method.drop, method.participation_std)
@@ -40,7 +40,7 @@ def summary(groups: Groups) -> Table:
 
 
 def pairs(groups: Groups, base: str | None = None) -> Table | None:
-    """Every method against the reference, see :func:`motley.results.summary.differences`; None without two common seeds."""
+    """Return every method against the reference, see :func:`motley.results.summary.differences`; None without two common seeds."""
     metric = measures.metric_of(next(iter(groups.values()))[0])[0]
     digits = "+.2f" if metric == "accuracy" else "+.3g"
     tones: dict[str, Literal["good", "bad"]] = {"better": "good", "worse": "bad"}
@@ -60,7 +60,7 @@ def pairs(groups: Groups, base: str | None = None) -> Table | None:
 
 
 def to_target(groups: Groups, target: float) -> Table:
-    """Rounds, virtual hours and traffic until the target, means over seeds; a lower bound where a seed never got there."""
+    """Return rounds, virtual hours and traffic to the target, means over seeds; a lower bound where a seed never reached it."""
     rows = []
     for i, (label, runs) in enumerate(groups.items()):
         way = reached(runs, target)
@@ -78,7 +78,7 @@ def to_target(groups: Groups, target: float) -> Table:
 
 
 def participation(groups: Groups) -> Table:
-    """Who took part, in numbers, and what choosing took; means over seeds."""
+    """Return measures of participation and the time of selection, means over seeds."""
     rows = []
     for i, (label, runs) in enumerate(groups.items()):
         each = [measures.participation(run) for run in runs]
@@ -99,7 +99,7 @@ def participation(groups: Groups) -> Table:
 
 
 def fairness(groups: Groups) -> Table | None:
-    """How evenly the clients are served at the end; None where no client was evaluated."""
+    """Return the fairness between clients at the end; None where no client was evaluated."""
     metric = measures.metric_of(next(iter(groups.values()))[0])[0]
     rows = [
         TableRow(method.label, [_spread(s) for s in (method.client_mean, method.worst_decile, method.variance)], i)
@@ -114,7 +114,7 @@ def fairness(groups: Groups) -> Table | None:
 
 
 def by_kind(groups: Groups, column: Literal["domain", "cluster"]) -> Table | None:
-    """The clients' own metric per domain of features or cluster of concepts, means over seeds; None where all are of one kind."""
+    """Return the clients' own metric per domain of features or cluster of concepts, means over seeds; None for one kind."""
     metric = measures.metric_of(next(iter(groups.values()))[0])[0]
     percent = 100.0 if metric == "accuracy" else 1.0
     each = {label: [measures.by_group(run, column) for run in runs] for label, runs in groups.items()}
@@ -128,7 +128,7 @@ def by_kind(groups: Groups, column: Literal["domain", "cluster"]) -> Table | Non
 
 
 def costs(groups: Groups) -> Table:
-    """Means over seeds: rounds, clients sent out and what became of them, local steps, traffic by direction, wall time."""
+    """Return means over seeds: rounds, clients dispatched and their outcomes, local steps, traffic by direction, wall time."""
     rows = []
     for i, (label, runs) in enumerate(groups.items()):
         spent = [measures.costs(run) for run in runs]
@@ -156,7 +156,7 @@ def costs(groups: Groups) -> Table:
 
 
 def phases(groups: Groups) -> Table | None:
-    """Measured milliseconds a round spends in each phase, mean over rounds and seeds; None where nothing was timed."""
+    """Return the measured milliseconds a round spends in each phase, mean over rounds and seeds; None where nothing was timed."""
     rows = []
     for i, (label, runs) in enumerate(groups.items()):
         columns = [
@@ -170,7 +170,7 @@ def phases(groups: Groups) -> Table | None:
 
 
 def whole(number: float) -> str:
-    """A count (or the mean of counts) with thin spaces between thousands and no idle decimals."""
+    """Format a count (or the mean of counts) with thin spaces between thousands and no idle decimals."""
     return f"{number:,.1f}".removesuffix(".0").replace(",", "\u202f")
 
 

@@ -1,4 +1,4 @@
-"""The tables of a running experiment, written so that a kill at any moment loses at most the round that was being written.
+"""Write the tables of a running experiment, so that a kill at any moment loses at most the round being written.
 
 While a run lives every table is an Arrow stream ``<table>.arrows`` (`motley.results.stream`); when it is done each becomes
 ``<table>.parquet``. Where both lie side by side (a kill between the two) the stream is the one that counts.
@@ -80,7 +80,7 @@ class Writer:
             self._rows.setdefault(table, []).append(batch)
 
     def flush(self) -> None:
-        """Write what was collected, one record batch per table.
+        """Write the collected rows, one record batch per table.
 
         Raises
         ------
@@ -93,7 +93,7 @@ class Writer:
             del self._rows[table]
 
     def cut(self, round: int) -> None:
-        """Forget every row of a round later than ``round``, on disk and in memory; each table is replaced in one step.
+        """Delete every row of a round later than ``round``, on disk and in memory; each table is replaced in one step.
 
         Raises
         ------
@@ -112,7 +112,7 @@ class Writer:
                 self._restore(table, kept)
 
     def finish(self) -> None:
-        """Write what is left and compact every stream into ``<table>.parquet``; nothing happens to a finished run.
+        """Write the remaining rows and compact every stream into ``<table>.parquet``; nothing happens to a finished run.
 
         Raises
         ------
@@ -127,7 +127,7 @@ class Writer:
             self._stream(table).unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Let go of the files and drop what was not flushed. A closed writer may be used again."""
+        """Close the files and drop rows that were not flushed. A closed writer may be used again."""
         self._rows.clear()
         for stream in self._streams.values():
             stream.close()
@@ -153,7 +153,7 @@ class Writer:
         return self._streams[table]
 
     def _restore(self, table: str, rows: pa.Table) -> None:
-        """Make the stream hold ``rows`` and take a compacted file out of its way."""
+        """Make the stream hold ``rows`` and remove a compacted file."""
         replace_stream(self._stream(table), rows)
         self._parquet(table).unlink(missing_ok=True)
 
@@ -212,7 +212,7 @@ def _array(table: str, field: pa.Field, value: Any, rows: int) -> pa.Array:
 
 
 def _check_whole(values: np.ndarray) -> None:
-    """Arrow would cut 1.5 to 1 without a word."""
+    """Refuse fractions, which Arrow would truncate silently."""
     if values.dtype.kind == "f" and np.any(np.nan_to_num(values % 1)):
         raise ValueError("not whole numbers")
 
