@@ -1,4 +1,4 @@
-"""What a round costs outside training: selection, planning, clock, ledger, folding, tables; peak memory; import time.
+"""What a round costs outside training: selection, planning, clock, ledger, aggregation, tables; peak memory; import time.
 
     python benchmarks/overhead.py [OUT.json]
 
@@ -21,7 +21,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-OUTSIDE = ("select", "plan", "fold", "write")
+OUTSIDE = ("select", "plan", "aggregate", "write")
 CASES = [
     {"population": population, "cohort": cohort, "selector": selector}
     for population, cohort in ((100, 10), (100_000, 100))

@@ -208,7 +208,8 @@ class RoundLoop:
         """Allocate the cohort's uploads and send it out; return the round's upload budget, NaN for nobody."""
         state, n = self.state, len(cohort.ids)
         lr = np.full(n, self.setting.solver.lr * self.config.schedule.factor(state.version + 1, state.selector.horizon))
-        allocation = self.pipeline.allocate(state, cohort, self.backend.workload(state, cohort))
+        workload = self.backend.workload(state, cohort) if self.pipeline.budgeted else {}
+        allocation = self.pipeline.allocate(state, cohort, workload)
         examples = self.backend.examples(state)
         weight = raw_weights(self.config.weights, cohort, examples[cohort.ids], int(examples.sum()), len(self.federation))
         columns: dict[str, Any] = {
@@ -279,11 +280,12 @@ class RoundLoop:
 
     def _with_server_signals(self, landed: Landed, row: int, upload: ReceivedUpload) -> TrainResult:
         """Return a training result without its upload, with the signals that the server computes from it."""
-        result, made = upload.result, {}
-        if result.finite:
-            download = self.state.downloads[int(landed.dispatches.timelines.version[row])]
-            rates = float(landed.dispatches.columns["lr"][row]) * result.steps
-            made = self.signals.of({**result.parts, **upload.model_update}, download, rates, self.state.consensus)
+        result = upload.result
+        if not result.finite or not self.signals.wanted:
+            return dataclasses.replace(result, parts={})
+        download = self.state.downloads[int(landed.dispatches.timelines.version[row])]
+        rates = float(landed.dispatches.columns["lr"][row]) * result.steps
+        made = self.signals.of({**result.parts, **upload.model_update}, download, rates, self.state.consensus)
         return dataclasses.replace(result, parts={}, signals={**result.signals, **made})
 
     def _weighed(self, landed: Landed, row: int, result: TrainResult) -> Upload:

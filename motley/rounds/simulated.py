@@ -242,12 +242,12 @@ class SimulatedBackend(ClientBackend):
         ]
         rows = zip(jobs, columns["factor"].tolist(), theta, columns["budget"].tolist(), strict=True)
         for result, (job, factor, share, budget) in zip(self._results(state, jobs, int(lines.version[0])), rows, strict=True):
-            sent = corrupted(self.channel.checked(result), factor)
-            yield self.pipeline.compress(state, sent, job.dispatch, share, budget, error)
+            yield self.pipeline.compress(state, corrupted(result, factor), job.dispatch, share, budget, error)
 
     def _results(self, state: RunState, jobs: list[Job], version: int) -> Iterator[TrainResult]:
         states = self.pipeline.algorithm_states(state, [job.client for job in jobs])
-        return self.watch.iterate("train", self.engine.train(jobs, state.downloads[version], states, self._want))
+        trained = self.engine.train(jobs, state.downloads[version], states, self._want)
+        return self.watch.iterate("train", map(self.channel.checked, trained))
 
     def commit(self, state: RunState, landed: Landed, accepted: Ids, client_states: Mapping[int, ClientState]) -> None:
         """Store what the clients keep from now on."""

@@ -93,16 +93,21 @@ class UploadPipeline:
         self._keeps_state = bool(config.initial_state(self.layout, setting.dtype))
         self._remembers_choice = bool(config.compressor.initial_state(self.layout))
 
+    @property
+    def budgeted(self) -> bool:
+        """Whether clients may send different shares of their updates, so that allocation needs to know their work."""
+        return self.config.compressor.budgeted
+
     def allocate(self, state: RunState, cohort: Cohort, workload: Mapping[str, Floats]) -> Allocation:
         """Return how much each client of a cohort may upload in the coming server step.
 
-        ``workload``: the columns ``examples``, ``steps``, ``compute_s``, ``uplink_mbps`` ``[m]``."""
+        ``workload``: the columns ``examples``, ``steps``, ``compute_s``, ``uplink_mbps`` ``[m]``; used where :attr:`budgeted`."""
         ids, n, step = cohort.ids, len(cohort.ids), state.version + 1
-        compressor, budget = self.config.compressor, self.config.budget
-        if not compressor.budgeted:
+        if not self.budgeted:
             bits, paper = self._bits(1.0, state.dispatch, int(ids[0])) if n else (0, 0)
             one = np.ones(n)
             return Allocation(one, one, np.full(n, bits), np.full(n, paper), 0.0 * one)
+        budget = self.config.budget
         now = budget.ratio(step, self.horizon)
         context = AllocationContext(
             ids, now, budget.average, budget.warm(step), self.layout.size,
