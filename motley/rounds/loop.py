@@ -17,13 +17,14 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
-from motley.algorithms.base import Tensors, Upload
+from motley.algorithms.base import ServerContext, Tensors, Upload
 from motley.algorithms.weights import divide_by, raw_weights
 from motley.core.arrays import Bools, Ids
 from motley.core.records import Cohort, Outcome, Reports
-from motley.engines.base import Engine, TrainResult, client_losses
+from motley.engines.base import DataView, Engine, TrainResult, client_losses
 from motley.engines.cores import torch_threads
 from motley.results.writer import Writer
 from motley.rounds import probing, tables
@@ -244,7 +245,7 @@ class RoundLoop:
             state.selector.observe(state.round, reports)
         return self._finish_round(landed, reports)
 
-    def _learn(self, landed: Landed) -> tuple[Any, dict[int, TrainResult], dict[str, Tensor]]:
+    def _learn(self, landed: Landed) -> tuple[NDArray[np.int8], dict[int, TrainResult], dict[str, Tensor]]:
         """Aggregate the accepted uploads and update the model.
 
         Returns each row's outcome ``[n]``, training results by row without their uploads, and the total that the server stepped on
@@ -314,11 +315,11 @@ class RoundLoop:
         self.backend.commit(state, landed, accepted, self.pipeline.commit(state, states, compression_states))
         state.server = self.backend.recalibrate(state, landed, accepted)
 
-    def _server_context(self, accepted: int) -> Any:
+    def _server_context(self, accepted: int) -> ServerContext:
         losses = partial(client_losses, self.engine, data_views=self._data_view)
         return self.config.context_at(self.state.version, accepted, losses)
 
-    def _data_view(self, ids: Ids) -> Any:
+    def _data_view(self, ids: Ids) -> DataView | None:
         return self.backend.data_view(self.state, ids)
 
     # ------------------------------------------------------------------------------------- tables and evaluation
