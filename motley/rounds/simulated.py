@@ -156,11 +156,12 @@ class SimulatedBackend(ClientBackend):
                 signals = self.engine.measure(ids, download, states, learning, key, self.data_view(state, ids))
         with self.watch("plan"):
             up, down = self._link_mbps(state, ids)
-            known = self._estimates(state, ids, download)
+            system = wanted.keys() - learning.keys()
+            known = self._estimates(state, ids, download) if system else {}
             bits_down, bits_up = self.channel.probe(
                 state.ledger, ids, download, state.version + 1, probing.count_scalars(signals)
             )
-            signals |= {name: known[name] for name in wanted.keys() - learning.keys()}
+            signals |= {name: known[name] for name in system}
             batches = probing.passes(learning, self.federation, self.setting.work, ids)
             took = probe_s(bits_down, down, batches, self.planner.step_s(ids, state.round), bits_up, up)
             self._advance(state, float(took.max(initial=0.0)))
