@@ -34,38 +34,38 @@ def memory(value: float) -> dict[str, torch.Tensor]:
 
 
 def disk(path: Path, saved: dict[str, Any] | None = None) -> DiskClientStates:
-    vault = DiskClientStates(FIRST, path)
+    store = DiskClientStates(FIRST, path)
     if saved is not None:
-        vault.restore(codec.decode(codec.encode(saved)))
-    return vault
+        store.restore(codec.decode(codec.encode(saved)))
+    return store
 
 
-def kept(vault: ClientStates) -> dict[int, float]:
+def kept(store: ClientStates) -> dict[int, float]:
     """The number behind each client's memory, which must be whole."""
-    for client, found in vault.items():
+    for client, found in store.items():
         assert {name: (value.dtype, value.shape) for name, value in found.items()} == {
             name: (value.dtype, value.shape) for name, value in FIRST.items()
         }, client
         assert found["c"].tolist() == [found["count"].item()] * 3
-    return {client: float(found["count"]) for client, found in vault.items()}
+    return {client: float(found["count"]) for client, found in store.items()}
 
 
 @pytest.mark.parametrize("kind", ["ram", "disk"])
 def test_who_has_none_of_its_own_keeps_the_first(kind: str, tmp_path: Path) -> None:
-    vault = open_client_states(kind, FIRST, 10, 10, 10, tmp_path)  # type: ignore[arg-type]
-    vault.put(7, memory(2.0))
-    assert list(vault) == [7]
-    assert len(vault) == 1
-    assert 3 not in vault
-    some = vault.of(np.array([3, 7]))
+    store = open_client_states(kind, FIRST, 10, 10, 10, tmp_path)  # type: ignore[arg-type]
+    store.put(7, memory(2.0))
+    assert list(store) == [7]
+    assert len(store) == 1
+    assert 3 not in store
+    some = store.of(np.array([3, 7]))
     assert some[3] is FIRST
     assert some[7] is not None
     assert some[7]["c"].tolist() == [2.0] * 3
 
 
 def test_a_method_without_memory_needs_no_vault(tmp_path: Path) -> None:
-    vault = open_client_states("disk", None, 10**12, 10**12, 10, None)
-    assert vault.of([1, 2]) == {}
+    store = open_client_states("disk", None, 10**12, 10**12, 10, None)
+    assert store.of([1, 2]) == {}
     assert list(tmp_path.iterdir()) == []
 
 
@@ -74,33 +74,33 @@ def test_a_method_without_memory_needs_no_vault(tmp_path: Path) -> None:
     "wrong", [{"c": torch.zeros(4)}, {"c": torch.zeros(3, dtype=torch.float64)}, {"d": torch.zeros(3)}, {}]
 )
 def test_a_memory_of_another_form_breaks_the_contract(kind: str, wrong: Any, tmp_path: Path) -> None:
-    vault = open_client_states(kind, {"c": torch.zeros(3)}, 10, 10, 10, tmp_path)  # type: ignore[arg-type]
+    store = open_client_states(kind, {"c": torch.zeros(3)}, 10, 10, 10, tmp_path)  # type: ignore[arg-type]
     with pytest.raises(
         ContractError, match=r"client 1 would keep .*; its method's first memory is \{'c': \('float32', \(3,\)\)\}"
     ):
-        vault.put(1, wrong)
-    assert len(vault) == 0
+        store.put(1, wrong)
+    assert len(store) == 0
 
 
 def test_in_ram_a_row_of_a_batch_does_not_keep_the_batch_alive() -> None:
     """Batched engines hand out views ``[c, D] -> [D]``: kept as they are, each client would hold c times its own."""
-    vault = ClientStates({"c": torch.zeros(3)})
-    vault.put(0, {"c": torch.ones(1000, 3)[5]})
-    assert vault[0]["c"].untyped_storage().nbytes() == 12
+    store = ClientStates({"c": torch.zeros(3)})
+    store.put(0, {"c": torch.ones(1000, 3)[5]})
+    assert store[0]["c"].untyped_storage().nbytes() == 12
 
 
 def test_a_row_that_a_kept_checkpoint_names_is_never_written_over(tmp_path: Path) -> None:
-    """After each of many saves, the memories of the last two checkpoints can be read whatever was put since; a vault that kept one
+    """After each of many saves, the memories of the last two checkpoints can be read whatever was put since; a store that kept one
     checkpoint's rows only, or wrote over a client's own, would read other numbers (or a wrong checksum)."""
-    vault, saves, draw = disk(tmp_path), [], np.random.Generator(np.random.Philox(3))
+    store, saves, draw = disk(tmp_path), [], np.random.Generator(np.random.Philox(3))
     for moment in range(1, 40):
         for client in draw.choice(6, size=3, replace=False).tolist():
-            vault.put(client, memory(float(100 * moment + client)))
+            store.put(client, memory(float(100 * moment + client)))
         for saved, then in saves[-KEPT:]:
             assert kept(disk(tmp_path, saved)) == then
         if moment % 3 == 0:
-            saves.append((vault.save(), kept(vault)))
-    rows = vault.path.stat().st_size // module.row_bytes(FIRST)
+            saves.append((store.save(), kept(store)))
+    rows = store.path.stat().st_size // module.row_bytes(FIRST)
     assert rows <= 3 * 6 + 1  # those that count, those of two checkpoints, and the one that is being written
 
 
@@ -108,69 +108,69 @@ def test_a_row_that_a_kept_checkpoint_names_is_never_written_over(tmp_path: Path
 def test_whenever_it_is_killed_it_goes_on_as_if_nothing_had_been(deeds: list[tuple[int, str]]) -> None:
     """Against a model: after a kill what counts is the last checkpoint, or the one before where that is damaged."""
     with tempfile.TemporaryDirectory() as folder:
-        vault, checkpoints = disk(Path(folder)), []
+        store, checkpoints = disk(Path(folder)), []
         now: dict[int, float] = {}
         for value, (client, deed) in enumerate(deeds, start=1):
             if deed == "put":
-                vault.put(client, memory(float(value)))
+                store.put(client, memory(float(value)))
                 now[client] = float(value)
             elif deed == "save":
-                checkpoints = [*checkpoints, (vault.save(), dict(now))][-KEPT:]
+                checkpoints = [*checkpoints, (store.save(), dict(now))][-KEPT:]
             elif checkpoints:
                 checkpoints = checkpoints[: 1 if deed == "fall back" else None]
                 saved, now = checkpoints[-1][0], dict(checkpoints[-1][1])
-                vault = disk(Path(folder), saved)
-            assert kept(vault) == now
+                store = disk(Path(folder), saved)
+            assert kept(store) == now
 
 
 def test_saving_twice_without_a_change_forgets_no_checkpoint(tmp_path: Path) -> None:
-    vault = disk(tmp_path)
-    vault.put(0, memory(1.0))
-    first = vault.save()
-    vault.put(0, memory(2.0))
+    store = disk(tmp_path)
+    store.put(0, memory(1.0))
+    first = store.save()
+    store.put(0, memory(2.0))
     for _ in range(3):
-        vault.save()
-    vault.put(0, memory(3.0))
+        store.save()
+    store.put(0, memory(3.0))
     assert kept(disk(tmp_path, first)) == {0: 1.0}
 
 
 def test_rows_that_are_damaged_or_gone_are_told(tmp_path: Path) -> None:
-    vault = disk(tmp_path)
+    store = disk(tmp_path)
     for client in range(3):
-        vault.put(client, memory(float(client)))
-    saved = vault.save()
-    raw = bytearray(vault.path.read_bytes())
+        store.put(client, memory(float(client)))
+    saved = store.save()
+    raw = bytearray(store.path.read_bytes())
     raw[-1] ^= 1
-    vault.path.write_bytes(raw)
-    assert kept_of(vault, 1) == 1.0
+    store.path.write_bytes(raw)
+    assert kept_of(store, 1) == 1.0
     with pytest.raises(StoreError, match=r"the memory of client 2 in .*memories.rows is damaged"):
-        vault[2]
-    vault.path.write_bytes(raw[:-4])
+        store[2]
+    store.path.write_bytes(raw[:-4])
     with pytest.raises(StoreError, match="client 2"):
-        vault[2]
-    vault.path.unlink()
+        store[2]
+    store.path.unlink()
     with pytest.raises(StoreError, match=r"memories.rows is gone, and with it what clients kept"):
         disk(tmp_path, saved)
 
 
-def kept_of(vault: ClientStates, client: int) -> float:
-    return float(vault[client]["count"])
+def kept_of(store: ClientStates, client: int) -> float:
+    return float(store[client]["count"])
 
 
 def test_a_run_may_move_from_ram_to_disk_but_not_back(tmp_path: Path) -> None:
     ram = ClientStates(FIRST)
     ram.put(4, memory(5.0))
-    vault = disk(tmp_path, ram.save())
-    assert kept(vault) == {4: 5.0}
+    store = disk(tmp_path, ram.save())
+    assert kept(store) == {4: 5.0}
     with pytest.raises(StoreError, match='keeps the memories of its clients on disk; go on with client_state = "disk"'):
-        ram.restore(vault.save())
+        ram.restore(store.save())
 
 
 def test_a_full_disk_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    vault = DiskClientStates(FIRST, tmp_path / "file")
+    store = DiskClientStates(FIRST, tmp_path / "file")
     with pytest.raises(StoreError, match=r"cannot write .*memories.rows: .*; make room or choose another folder"):
-        vault.put(0, memory(1.0))
+        store.put(0, memory(1.0))
 
 
 # ------------------------------------------------------------------------------------------------ what cannot fit

@@ -100,7 +100,7 @@ def run(
         folder.write(record)
         checkpoints = Checkpoints(path / "checkpoints")
         saved = checkpoints.load()
-        loop = deployment(experiment, ready, transport, limits, 0.0 if saved is None else float(saved["clients"]["now_s"]))
+        loop = deployment(experiment, ready, transport, limits, float((saved or {}).get("clients", {}).get("now_s", 0.0)))
         loop.state.round, loop.state.dispatch = rounds_done, clients_sent
         if saved is not None:
             loop.state.restore(saved)
