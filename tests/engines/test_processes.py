@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
 import threading
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import psutil
@@ -173,25 +175,41 @@ def test_measuring_spread_is_measuring(setting, download, monkeypatch):
 
 
 def test_the_data_lie_in_memory_once(setting, download, monkeypatch):
-    """48 MB of samples: all workers map the same block, and none has a copy of its own."""
+    """48 MB of samples: all workers map the same block, and none has a page of its own in its place."""
     monkeypatch.setattr("motley.engines.distributed.SPREAD_FROM", 1)
     s = setting(mlp, (6,), sizes=(500_000, 500_000))
     engine, sent = TwoProcesses(s), download(s)
     try:
         state = ModelState(sent["x"], sent["buffers"], sent["counters"])
-        engine.evaluate(
-            state, np.tile(np.arange(1024), 2)
-        )  # the same samples in each worker: a page of one alone counts as private
+        engine.evaluate(state, np.tile(np.arange(1024), 2))
         size = s.task.federation.x.numel() * 8
+        largest = [max(_blocks(process.pid), key=lambda block: block.bytes) for process in _workers()]
+        assert len(largest) == 2
+        assert all(block.bytes > size and block.copied == 0 for block in largest)
+        assert len({block.inode for block in largest}) == 1
         for process in _workers():
-            mappings = Path(f"/proc/{process.pid}/smaps").read_text().split("/memfd:motley")[1:]
-            found = [{w[0]: int(w[1]) for w in map(str.split, m.splitlines()[1:18]) if w[-1] == "kB"} for m in mappings]
-            largest = max(found, key=lambda kilobytes: kilobytes["Size:"])
-            assert largest["Size:"] * 1024 > size
-            assert largest["Private_Dirty:"] == 0
             assert _anonymous(process.pid) < _anonymous(os.getpid())  # which has the samples as float32 and as float64
     finally:
         engine.close()
+
+
+class Block(NamedTuple):
+    """A mapping of a memory file, as ``/proc/PID/smaps`` tells it."""
+
+    inode: str
+    bytes: int
+    copied: int  # bytes of pages that are this process's own in place of the file's
+
+
+def _blocks(pid: int) -> list[Block]:
+    found = []
+    for mapping in re.split(r"\n(?=[0-9a-f]+-[0-9a-f]+ )", Path(f"/proc/{pid}/smaps").read_text()):
+        head, *rows = mapping.splitlines()
+        if "/memfd:motley" in head:
+            _, _, _, _, inode, *_ = head.split()
+            kilobytes = {row.split()[0]: int(row.split()[1]) for row in rows if row.endswith(" kB")}
+            found.append(Block(inode, 1024 * kilobytes["Size:"], 1024 * kilobytes["Anonymous:"]))
+    return found
 
 
 def _anonymous(pid: int) -> int:
