@@ -57,11 +57,15 @@ SERVERS = Catalogue(
         "yogi": "motley.algorithms.fedopt:ServerYogi",
     },
 )
-OPTIMIZERS = Catalogue("optimizer", {"adam": "motley.algorithms.local:Adam", "sgd": "motley.algorithms.local:SGD"})
+OPTIMIZERS = Catalogue(
+    "optimizer",
+    {"adam": "motley.algorithms.local:Adam", "adamw": "motley.algorithms.local:AdamW", "sgd": "motley.algorithms.local:SGD"},
+)
 SCHEDULES = Catalogue(
     "lr_schedule",
     {
         "constant": "motley.algorithms.schedules:ConstantSchedule",
+        "cosine": "motley.algorithms.schedules:CosineSchedule",
         "exponential": "motley.algorithms.schedules:ExponentialSchedule",
         "linear": "motley.algorithms.schedules:LinearSchedule",
     },

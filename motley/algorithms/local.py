@@ -15,7 +15,11 @@ docs/methods/algorithms.md#flash-columns):
     v <- beta1 v + (1 - beta1) g;   s <- beta2 s + (1 - beta2) g^2;   both start at 0 in every round
     w <- w - lr (v / (1 - beta1^t)) / (sqrt(s / (1 - beta2^t)) + eps)                          t = 1, 2, ... in the round
 
-Kingma, Ba: *Adam: A Method for Stochastic Optimization*, ICLR 2015; its decay is the plain L2 term, not AdamW's.
+Kingma, Ba: *Adam: A Method for Stochastic Optimization*, ICLR 2015; its decay is the plain L2 term. :class:`AdamW` leaves the decay
+out of ``g`` and applies it to the weights themselves, before the step along the moments (Loshchilov, Hutter: *Decoupled Weight Decay
+Regularization*, ICLR 2019, Algorithm 2 with the learning rate as its schedule, as torch does):
+
+    w <- w - lr weight_decay w
 
 A step works on *blocks*: tensors whose first axis is the client. A flat vector is one block ``[1, D]``; a batched engine passes
 one block ``[c, *shape]`` per parameter. So every engine runs the same arithmetic (docs/methods/algorithms.md#fedavg,
@@ -38,7 +42,7 @@ from motley.core.bounds import Positive
 from motley.core.errors import ConfigError, ContractError
 from motley.core.paper import Paper, cite
 
-__all__ = ["SGD", "Adam", "Block", "Clip", "Scale", "Solver", "add_scaled", "correct"]
+__all__ = ["SGD", "Adam", "AdamW", "Block", "Clip", "Scale", "Solver", "add_scaled", "correct"]
 
 Scale = float | Tensor
 """One number for all clients of a block, or one per client ``[c]``."""
@@ -242,6 +246,10 @@ class Adam(Solver):
     @override
     def step(self, blocks: Sequence[Block], lr: Scale, proximal: Scale, number: int = 0) -> None:
         self._corrected(blocks, proximal, self.weight_decay)
+        self._along_moments(blocks, lr, number)
+
+    def _along_moments(self, blocks: Sequence[Block], lr: Scale, number: int) -> None:
+        """Update the moments with ``g`` and step along them, in place."""
         first, second = 1.0 - self.beta1 ** (number + 1), 1.0 - self.beta2 ** (number + 1)
         for block in blocks:
             v, s = block.v, block.s
@@ -256,6 +264,38 @@ class Adam(Solver):
         """Return the number of steps: Adam's update is not a weighted sum of its gradients (INTERPRETATION-D,
         docs/methods/algorithms.md#fednova)."""
         return float(steps)
+
+
+@dataclass(frozen=True)
+class AdamW(Adam):
+    """Adam with decoupled weight decay: every step shrinks the weights by ``lr weight_decay``, apart from the gradient's moments.
+
+    Parameters
+    ----------
+    weight_decay: at least 0. Other parameters as in :class:`Adam`.
+
+    Raises
+    ------
+    ConfigError: an option outside its range.
+
+    Example
+    -------
+    >>> w, g = torch.ones(1, 1), torch.full((1, 1), 5.0)
+    >>> AdamW(lr=0.5, weight_decay=0.2).step([Block(w, g, w.clone(), None, *AdamW().fresh(w))], 0.5, 0.0)
+    >>> round(w.item(), 6)  # 1 - 0.5 * 0.2, then lr in the direction of the sign
+    0.4
+    """
+
+    paper: ClassVar[Paper] = cite("loshchilov2019adamw")
+    weight_decay: float = 0.01
+
+    @override
+    def step(self, blocks: Sequence[Block], lr: Scale, proximal: Scale, number: int = 0) -> None:
+        self._corrected(blocks, proximal, 0.0)
+        if self.weight_decay:
+            for block in blocks:
+                add_scaled(block.w, block.w, lr * self.weight_decay, -1.0)
+        self._along_moments(blocks, lr, number)
 
 
 def correct(block: Block, proximal: Scale) -> None:

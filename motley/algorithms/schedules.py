@@ -6,18 +6,24 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
 
 from typing_extensions import override
 
 from motley.core.errors import ConfigError
+from motley.core.paper import Paper, cite
 
-__all__ = ["ConstantSchedule", "ExponentialSchedule", "LinearSchedule", "Schedule"]
+__all__ = ["ConstantSchedule", "CosineSchedule", "ExponentialSchedule", "LinearSchedule", "Schedule"]
 
 
 class Schedule(ABC):
     """A learning-rate schedule: a frozen dataclass of options and one function of the round."""
+
+    horizon: ClassVar[bool] = False
+    """Whether the factors depend on the planned number of rounds; a longer run is then another run from its first round."""
 
     @abstractmethod
     def factor(self, round: int, horizon: int | None) -> float:
@@ -37,17 +43,50 @@ class ConstantSchedule(Schedule):
 class LinearSchedule(Schedule):
     """A linear decrease from 1 to ``end`` at the last round: ``1 - (1 - end) min(t / T, 1)``. HeteRo-Select v2 uses ``end = 0.5``."""
 
+    horizon: ClassVar[bool] = True
     end: float = 0.5
 
     def __post_init__(self) -> None:
-        if not 0 <= self.end <= 1:
-            raise ConfigError(f"got end = {self.end}; expected a number from 0 to 1")
+        _check_end(self.end)
 
     def factor(self, round: int, horizon: int | None) -> float:
         """Return the factor; raises ConfigError if the number of planned rounds is not known."""
-        if horizon is None:
-            raise ConfigError("a linear schedule needs the number of rounds; set stop = { rounds = ... }", "stop.rounds")
-        return 1.0 - (1.0 - self.end) * min(round / horizon, 1.0)
+        return 1.0 - (1.0 - self.end) * min(round / _known(horizon, "linear"), 1.0)
+
+
+@dataclass(frozen=True)
+class CosineSchedule(Schedule):
+    """A decrease from 1 along half a cosine: ``end + (1 - end) (1 + cos(pi min((t - 1) / T, 1))) / 2`` in round t of T.
+
+    Loshchilov, Hutter: *SGDR: Stochastic Gradient Descent with Warm Restarts*, ICLR 2017, equation 5 without restarts. The first
+    round has the factor 1; ``end`` would be reached in the round after the last, so that no round is without a learning rate.
+
+    >>> [round(CosineSchedule().factor(t, horizon=4), 3) for t in (1, 2, 3, 4)]
+    [1.0, 0.854, 0.5, 0.146]
+    """
+
+    paper: ClassVar[Paper] = cite("loshchilov2017sgdr")
+    horizon: ClassVar[bool] = True
+    end: float = 0.0
+
+    def __post_init__(self) -> None:
+        _check_end(self.end)
+
+    def factor(self, round: int, horizon: int | None) -> float:
+        """Return the factor; raises ConfigError if the number of planned rounds is not known."""
+        along = min((round - 1) / _known(horizon, "cosine"), 1.0)
+        return self.end + (1.0 - self.end) * (1.0 + math.cos(math.pi * along)) / 2.0
+
+
+def _check_end(end: float) -> None:
+    if not 0 <= end <= 1:
+        raise ConfigError(f"got end = {end}; expected a number from 0 to 1")
+
+
+def _known(horizon: int | None, name: str) -> int:
+    if horizon is None:
+        raise ConfigError(f"a {name} schedule needs the number of rounds; set stop = {{ rounds = ... }}", "stop.rounds")
+    return horizon
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ Worked numbers: docs/methods/algorithms.md#flash-columns.
 import pytest
 import torch
 
-from motley.algorithms.local import SGD, Adam, Block, Clip, correct
+from motley.algorithms.local import SGD, Adam, AdamW, Block, Clip, correct
 from motley.algorithms.random import generator
 from motley.core.errors import ConfigError
 from motley.core.keys import Key
@@ -39,7 +39,7 @@ def test_solver_norm_is_what_the_solver_does():
 
 SOLVERS = [
     SGD(0.1), SGD(0.1, 0.9, 0.01), SGD(0.1, 0.9, nesterov=True, clip=Clip(0.7)), SGD(0.1, clip=Clip(0.5, "gradient")),
-    Adam(0.1, weight_decay=0.01, clip=Clip(0.7)),
+    Adam(0.1, weight_decay=0.01, clip=Clip(0.7)), AdamW(0.1, weight_decay=0.3, clip=Clip(0.7)),
 ]  # fmt: skip
 
 
@@ -67,9 +67,9 @@ def test_blocks_of_clients_and_flat_rows_are_the_same_arithmetic(solver):
         torch.testing.assert_close(mine, row.w[0], rtol=1e-12, atol=1e-12)
 
 
-def _adam(options, gradients, w=0.0, proximal=0.0):
+def _adam(options, gradients, w=0.0, proximal=0.0, kind=Adam):
     """Where Adam goes with these gradients of one number."""
-    solver = Adam(**options)
+    solver = kind(**options)
     at = torch.full((1, 1), w, dtype=torch.float64)
     block = Block(at, at, at.clone(), None, *solver.fresh(at))
     path = []
@@ -86,16 +86,30 @@ def test_adam_by_hand():
     assert path == pytest.approx([-0.1, -0.1 - 0.1 * (5 / 3) / (31 / 7) ** 0.5], rel=1e-8)
 
 
+def test_adamw_by_hand():
+    """As above from w = 2 with decay .5: each step first takes lr decay = .05 of w, whatever the gradient. Step 1: 1.9 - .1.
+    Step 2: 1.8 * .95 = 1.71, then along the same moments."""
+    path = _adam({"lr": 0.1, "beta1": 0.5, "beta2": 0.75, "weight_decay": 0.5}, [3.0, 1.0], w=2.0, kind=AdamW)
+    assert path == pytest.approx([1.8, 1.71 - 0.1 * (5 / 3) / (31 / 7) ** 0.5], rel=1e-8)
+
+
+def test_the_pull_of_adamw_is_at_the_weights_before_they_decay():
+    """w = x = 1, a step with g = 0 and decay .5 goes to .95 and no further; then g = 0 + 2 (.95 - 1) = -.1, whatever the decay."""
+    path = _adam({"lr": 0.1, "beta1": 0.0, "beta2": 0.0, "weight_decay": 0.5}, [0.0, 0.0], w=1.0, proximal=2.0, kind=AdamW)
+    assert path == pytest.approx([0.95, 0.95 * 0.95 + 0.1], rel=1e-6)  # the sign of -.1
+
+
 @pytest.mark.parametrize("weight_decay", [0.0, 0.3])
-def test_adam_is_torchs(weight_decay):
+@pytest.mark.parametrize(("kind", "torchs"), [(Adam, torch.optim.Adam), (AdamW, torch.optim.AdamW)])
+def test_adam_is_torchs(weight_decay, kind, torchs):
     w = torch.tensor([[0.7]], dtype=torch.float64, requires_grad=True)
-    theirs = torch.optim.Adam([w], lr=0.05, weight_decay=weight_decay)
+    theirs = torchs([w], lr=0.05, weight_decay=weight_decay)
     gradients, path = [0.3, -1.0, 2.0, 0.0, 0.01], []
     for g in gradients:
         w.grad = torch.full_like(w, g)
         theirs.step()
         path.append(w.item())
-    assert _adam({"lr": 0.05, "weight_decay": weight_decay}, gradients, w=0.7) == pytest.approx(path, rel=1e-12)
+    assert _adam({"lr": 0.05, "weight_decay": weight_decay}, gradients, w=0.7, kind=kind) == pytest.approx(path, rel=1e-12)
 
 
 def test_the_pull_goes_through_adams_moments():

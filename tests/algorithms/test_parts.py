@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import torch
 
-from motley.algorithms import CATALOGUE, LOSSES
+from motley.algorithms import CATALOGUE, LOSSES, SCHEDULES
 from motley.algorithms.aggregators.mean import Mean
 from motley.algorithms.base import Algorithm, Correction, JobContext, Part, ServerContext, ServerState, Upload, aggregate
 from motley.algorithms.fedavg import Average, FedAvg
 from motley.algorithms.fedprox import FedProx, Proximal
 from motley.algorithms.losses import CrossEntropy, HalfSquaredError
-from motley.algorithms.schedules import ConstantSchedule, ExponentialSchedule, LinearSchedule
+from motley.algorithms.schedules import ConstantSchedule, CosineSchedule, ExponentialSchedule, LinearSchedule
 from motley.algorithms.weights import divide_by, raw_weights
 from motley.core.errors import ConfigError
 from motley.core.layout import Entry, Layout
@@ -189,3 +189,21 @@ def test_schedules() -> None:
     assert ExponentialSchedule(0.5).factor(3, None) == 0.25
     with pytest.raises(ConfigError, match=r"stop\.rounds"):
         LinearSchedule().factor(1, None)
+
+
+def test_the_cosine_schedule_by_hand() -> None:
+    """Six rounds to .2: angles of 0, 30, 60, 90, 120, 150 degrees, so .6 + .4 cos; 180 in the round after the last, and from then."""
+    wanted = [1.0, 0.6 + 0.4 * 0.75**0.5, 0.8, 0.6, 0.4, 0.6 - 0.4 * 0.75**0.5, 0.2, 0.2]
+    assert [CosineSchedule(end=0.2).factor(t, 6) for t in range(1, 9)] == pytest.approx(wanted)
+    with pytest.raises(ConfigError, match=r"a cosine schedule needs the number of rounds; set stop = \{ rounds = ... \}"):
+        CosineSchedule().factor(1, None)
+    with pytest.raises(ConfigError, match=r"got end = 2; expected a number from 0 to 1"):
+        CosineSchedule(end=2)
+
+
+def test_schedules_say_whether_they_read_the_horizon() -> None:
+    """One that says no gives the same factors for every planned number of rounds, and one that says yes does not."""
+    for name in SCHEDULES.names():
+        schedule = SCHEDULES.build(name)
+        same = len({schedule.factor(3, rounds) for rounds in (5, 10, 100)}) == 1
+        assert schedule.horizon != same

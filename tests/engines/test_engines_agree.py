@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from motley.algorithms.fedprox import Proximal
-from motley.algorithms.local import SGD, Adam, Clip
+from motley.algorithms.local import SGD, Adam, AdamW, Clip
 from motley.engines.batched import Batched, Vmap
 from motley.engines.local import Sequential, Threads
 
@@ -45,6 +45,7 @@ SOLVERS = {
     "momentum": (SGD(lr=0.1, momentum=0.9, weight_decay=0.01), 0.7),
     "clip": (SGD(lr=0.3, momentum=0.9, nesterov=True, clip=Clip(0.5)), 0.3),
     "adam": (Adam(lr=0.01, weight_decay=0.01, clip=Clip(0.5)), 0.7),
+    "adamw": (AdamW(lr=0.01, weight_decay=0.3), 0.7),
     "clip_gradient": (SGD(lr=0.3, clip=Clip(0.2, "gradient")), 0.3),
 }
 
