@@ -21,8 +21,9 @@ from numpy.typing import NDArray
 from motley.core.errors import DataError
 from motley.tasks.base import Dataset
 from motley.tasks.formats.npz import arrays
+from motley.tasks.formats.texts import TextClients, read_leaf, read_pack
 
-__all__ = ["DATASETS", "SHA256", "find", "load_dataset", "places"]
+__all__ = ["DATASETS", "SHA256", "find", "load_dataset", "load_shakespeare", "places"]
 
 SHA256 = {
     "cifar100.jpegs.npz": "f7b8c92de8f9cdda6e6eab20a6f415d9494c961a3603bacaf046b5063b9328ca",
@@ -163,3 +164,18 @@ def load_dataset(name: str, folder: Path | None = None) -> Dataset:
     DataError: the file is missing or corrupt.
     """
     return DATASETS[name](folder)
+
+
+def load_shakespeare(folder: Path | None = None) -> TextClients:
+    """Return Shakespeare's plays by role, from the pack or from LEAF's JSON in a folder ``shakespeare``, the first place that has one.
+
+    Raises
+    ------
+    DataError: neither was found, or the file is corrupt.
+    """
+    for place in places(folder):
+        if (place / "shakespeare.npz").is_file():
+            break
+        if (place / "shakespeare").is_dir():
+            return read_leaf(place / "shakespeare")
+    return read_pack(find("shakespeare.npz", folder))
