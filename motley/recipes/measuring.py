@@ -60,8 +60,7 @@ def _percent(run: Run) -> float:
 
 
 def _end(kind: str, run: Run, target: float | None) -> Censored:
-    ends = measures.ends(measures.curve(run).y, measures.metric_of(run)[1])
-    return Censored(_percent(run) * float(getattr(ends, kind)), True)
+    return Censored(_percent(run) * float(getattr(measures.ends_of(run), kind)), True)
 
 
 def _squared(kind: str, run: Run, target: float | None) -> Censored:

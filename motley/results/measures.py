@@ -39,6 +39,7 @@ __all__ = [
     "costs",
     "curve",
     "ends",
+    "ends_of",
     "fairness",
     "gini",
     "grouped_notes",
@@ -51,13 +52,14 @@ __all__ = [
     "stepwise",
     "target_spread",
     "to_target",
+    "trained",
 ]
 
 Axis = Literal["round", "seconds", "bits", "paper_bits"]
 AXES: dict[str, str] = {"round": "round", "seconds": "time_s", "bits": "total_bits", "paper_bits": "total_up_paper_bits"}
 """What a curve may be drawn against, and the column of ``evaluations`` that holds it."""
 STABLE = 10
-"""*Stable* is the mean of this many last evaluations (arXiv:2508.06692)."""
+"""*Stable* is the mean of this many last evaluations after round 0 (arXiv:2508.06692)."""
 
 
 def headline_scope(run: Run) -> str:
@@ -120,6 +122,18 @@ def ends(y: ArrayLike, higher_is_better: bool = True) -> Ends:
     return Ends(final, peak, float(values[-STABLE:].mean()), peak - final if higher_is_better else final - peak)
 
 
+def ends_of(run: Run) -> Ends:
+    """Return the ends of the run's headline metric after round 0, the evaluation of the model that no round has trained yet; NaN
+    where there is no other."""
+    return ends(trained(curve(run)).y, metric_of(run)[1])
+
+
+def trained(along: Curve) -> Curve:
+    """Return a curve over rounds without round 0."""
+    later = along.x > 0
+    return Curve(along.x[later], along.y[later])
+
+
 @dataclass(frozen=True)
 class Censored:
     """A cost that may be censored: ``value`` is exact when ``reached``, else a lower bound."""
@@ -156,12 +170,13 @@ class Fairness:
 
 
 def client_metric(run: Run, metric: str | None = None) -> Floats:
-    """Return the metric of every client [n] at the last evaluation that has clients, in order of id; empty when none has."""
+    """Return the metric of every client [n] at the last evaluation after round 0 that has clients, in order of id; empty when none
+    has."""
     return _last_of_clients(run, metric)[1]
 
 
 def _last_of_clients(run: Run, metric: str | None) -> tuple[NDArray[np.int64], Floats]:
-    scope = run.column("evaluations", "scope") == "client"
+    scope = (run.column("evaluations", "scope") == "client") & (run.column("evaluations", "round") > 0)
     rounds = run.column("evaluations", "round")[scope]
     if not len(rounds):
         return np.empty(0, np.int64), np.empty(0)

@@ -163,7 +163,7 @@ def _dots(groups: Groups, ends: Sequence[Sequence[measures.Ends]], name: str, pe
 def headline_bars(groups: Groups) -> Picture:
     """Draw peak, final and stable side by side, and the drop from peak to final; whiskers are one standard deviation over seeds."""
     name, percent, better = _metric(groups)
-    ends = [[measures.ends(measures.curve(run).y, better) for run in runs] for runs in groups.values()]
+    ends = [[measures.ends_of(run) for run in runs] for runs in groups.values()]
     if len(groups) > DIRECT:
         return _dots(groups, ends, name, percent, better)
     with styled():

@@ -95,11 +95,14 @@ def warnings(groups: Groups) -> list[str]:
             say(label, f"an update was rejected {times} ({who}): not finite or of the wrong shape. It was paid for, not used.")
         if len(runs) == 1:
             say(label, "one seed only; no spread can be told, and small differences mean nothing.")
-        evaluations = [len(measures.curve(run).x) for run in runs]
+        evaluations = [len(measures.trained(measures.curve(run)).x) for run in runs]
         if not any(evaluations):
-            say(label, "no evaluations; set evaluate.every to see accuracy.")
+            say(label, "no evaluation after round 0; set evaluate.every to see accuracy.")
         elif min(evaluations) < measures.STABLE:
-            say(label, "fewer than ten evaluations: stable is the mean of all of them, the first included.")
+            say(
+                label,
+                "fewer than ten evaluations after round 0: stable is the mean of these; the untrained model never counts.",
+            )
     whose = {text: "all methods" if len(names) == len(groups) > 1 else ", ".join(names) for text, names in messages.items()}
     lines = [f"{names}: {text}" for text, names in whose.items()]
     if len({measures.headline_scope(run) for runs in groups.values() for run in runs}) > 1:

@@ -48,7 +48,8 @@ def ends(groups: Groups) -> Section:
         "averaged over the clients' own test sets" if measures.headline_scope(first) == "mean" else "on the global test set",
     ]
     text = " ".join(words) + (", mean ± standard deviation over seeds" if _several(groups) else "") + (
-        ". Stable is the mean of the last ten evaluations, drop how much worse the end is than the peak."
+        ". Stable is the mean of the last ten evaluations, drop how much worse the end is than the peak; round 0 (untrained) "
+        "never counts."
     )  # fmt: skip
     return Section(
         "In one table",

@@ -67,7 +67,7 @@ def method_rows(groups: Mapping[str, Sequence[Run]]) -> list[MethodRow]:
 def _row(label: str, runs: Sequence[Run]) -> MethodRow:
     name, better = measures.metric_of(runs[0])
     percent = 100.0 if name == "accuracy" else 1.0
-    ends = [measures.ends(measures.curve(run).y, better) for run in runs]
+    ends = [measures.ends_of(run) for run in runs]
     spent = tuple(measures.costs(run) for run in runs)
     served = [measures.fairness(percent * measures.client_metric(run), better) for run in runs]
 
@@ -116,7 +116,7 @@ def differences(
     name, better = measures.metric_of(next(iter(groups.values()))[0])
     percent = 100.0 if name == "accuracy" else 1.0
     ends = {
-        label: {run.seed: percent * getattr(measures.ends(measures.curve(run).y, better), end) for run in runs if run.finished}
+        label: {run.seed: percent * getattr(measures.ends_of(run), end) for run in runs if run.finished}
         for label, runs in groups.items()
     }
     base = base or next((label for label in ends if label in REFERENCES), next(iter(ends)))

@@ -1,6 +1,7 @@
 """Every measure on tables small enough to work out by hand; the working is beside the number."""
 
 import sys
+from dataclasses import astuple
 from math import isnan, sqrt
 from pathlib import Path
 
@@ -75,6 +76,23 @@ def test_ends():
     losses = m.ends([3.0, 1.0, 1.5], higher_is_better=False)  # the best loss is the least; the end is 0.5 worse
     assert (losses.peak, losses.drop) == (1.0, 0.5)
     assert isnan(m.ends([]).final)
+
+
+def test_round_0_never_counts():
+    """A loss that grows from 1 (untrained) over 3 and 2 to 2.5: the best is 2, the mean 7.5 / 3, the end 0.5 worse than the best."""
+    losses = fake.table(
+        "evaluations", round=[0, 1, 2, 3], scope=["global"] * 4, time_s=[0.0, 1.0, 2.0, 3.0], loss=[1.0, 3, 2, 2.5]
+    )
+    run = fake.run(task={"metric": "loss"}, evaluations=losses)
+    assert m.ends_of(run) == m.Ends(final=2.5, peak=2.0, stable=2.5, drop=0.5)
+    assert m.curve(run).y.tolist() == [1.0, 3.0, 2.0, 2.5]  # curves start at the untrained model
+    assert m.to_target(m.curve(run, "seconds"), 1.5, higher_is_better=False) == m.Censored(0.0, True)  # it had been there
+    alone = fake.run(
+        evaluations=fake.table("evaluations", round=[0, 0], scope=["global", "client"], client=[-1, 0], accuracy=[0.1, 0.2])
+    )
+    assert all(isnan(value) for value in astuple(m.ends_of(alone)))
+    assert m.client_metric(alone).tolist() == []
+    assert m.by_group(alone, "domain") == {}
 
 
 def test_targets_are_censored_not_dropped():

@@ -4,16 +4,18 @@ import json
 import re
 import sys
 from html.parser import HTMLParser
+from math import isnan
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from motley.core.errors import ConfigError, StoreError
+from motley.results.labels import group_runs
 from motley.results.load import load_all
 from motley.results.measures import Spread
 from motley.results.report import report
-from motley.results.summary import plus_minus, served_table, short_number, summary_table, target_of, target_table
+from motley.results.summary import method_rows, plus_minus, served_table, short_number, summary_table, target_of, target_table
 
 sys.path.insert(0, str(Path(__file__).parent))
 import fake
@@ -101,13 +103,13 @@ def test_an_empty_unfinished_run_has_a_page(tmp_path):
     empty = type(run)(run.directory, {"name": "just begun"}, run.tables)
     page = report([empty], tmp_path / "r.html").read_text(encoding="utf-8")
     assert "not finished" in page
-    assert "no evaluations" in page
+    assert "no evaluation after round 0" in page
     assert not re.search(r"\bnan\b", page.replace('data-value="nan"', ""))
 
 
-def with_curve(method, seed, values, metric="accuracy", finished=True):
-    """A run with these values of the metric on a global test set, one a round."""
-    rounds = list(range(len(values)))
+def with_curve(method, seed, values, metric="accuracy", finished=True, first=1):
+    """A run with these values of the metric on a global test set, one a round from round ``first``."""
+    rounds = list(range(first, first + len(values)))
     columns = {"round": rounds, "scope": ["global"] * len(values), "client": [-1] * len(values), metric: values}
     made = fake.run({"selector": {"name": method}}, {"metric": metric}, seed, evaluations=fake.table("evaluations", **columns))
     return type(made)(made.directory, {**made.meta, "finished": finished}, made.tables)
@@ -124,6 +126,28 @@ def test_the_difference_is_a_paired_t_interval(tmp_path):
     runs = [*(with_curve("base", seed, [0.5] * 10) for seed in range(3)), *ours]
     page = report(runs, tmp_path / "r.html").read_text(encoding="utf-8")
     assert "<td>+12.00</td><td>+7.03 to +16.97</td><td>3</td><td>better</td>" in bare(page)
+
+
+def test_the_untrained_model_counts_in_no_verdict(tmp_path):
+    """Round 0 and two more: stable is the mean of rounds 1 and 2 alone, 50 % for base and 60, 62, 64 % for ours, so that the paired
+    interval is that of 10, 12, 14 points as above, whatever the untrained models have."""
+    ours = [
+        with_curve("ours", seed, [0.9 * seed, 0.5 + gain, 0.7 + gain], first=0) for seed, gain in enumerate((0.0, 0.02, 0.04))
+    ]
+    runs = [*(with_curve("base", seed, [0.1, 0.4, 0.6], first=0) for seed in range(3)), *ours]
+    page = report(runs, tmp_path / "r.html").read_text(encoding="utf-8")
+    assert "<td>+12.00</td><td>+7.03 to +16.97</td><td>3</td><td>better</td>" in bare(page)
+    rows = {row.label: row for row in method_rows(group_runs(runs))}
+    assert rows["base"].stable.mean == pytest.approx(50.0)
+    assert rows["ours"].stable.mean == pytest.approx(62.0)
+
+
+def test_round_0_alone_shows_no_number(tmp_path):
+    runs = [with_curve("a", 0, [0.1], first=0), with_curve("b", 0, [0.1], first=0)]
+    page = report(runs, tmp_path / "r.html").read_text(encoding="utf-8")
+    assert "all methods: no evaluation after round 0" in page
+    assert bare(page).count("<td>–</td>" * 4) >= 2  # final, peak, stable and drop
+    assert isnan(method_rows(group_runs(runs))[0].stable.mean)
 
 
 def test_methods_are_compared_with_the_reference_whatever_their_order(tmp_path):
@@ -161,7 +185,7 @@ def test_notes_of_all_runs_are_shown(tmp_path):
 
 def test_few_evaluations_are_said(tmp_path):
     page = report([with_curve("a", 0, [0.5] * 4)], tmp_path / "r.html").read_text(encoding="utf-8")
-    assert "fewer than ten evaluations: stable is the mean of all of them, the first included" in page
+    assert "fewer than ten evaluations after round 0: stable is the mean of these; the untrained model never counts" in page
     page = report([with_curve("a", 0, [0.5] * 10)], tmp_path / "r.html").read_text(encoding="utf-8")
     assert "fewer than ten" not in page
 
