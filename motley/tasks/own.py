@@ -93,9 +93,10 @@ def from_arrays(
 
     Raises
     ------
-    DataError: NaN features, labels out of range, lengths that differ. ConfigError: shares out of range.
+    DataError: words or NaN among the features (with the columns), labels out of range, lengths that differ.
+    ConfigError: shares out of range.
     """
-    dataset = make_dataset(_array(x), _array(y), _array(client), not regression, "the arrays given")
+    dataset = make_dataset(_inputs(x), _array(y), _array(client), not regression, "the arrays given")
     return _federation(dataset, Split(test, test_fraction, validation), seed)
 
 
@@ -242,11 +243,39 @@ def _array(values: ArrayLike) -> NDArray[Any]:
         raise DataError("got rows of different lengths; expected an array of numbers with one row per sample") from None
 
 
+def _inputs(x: ArrayLike, where: str = "") -> NDArray[Any]:
+    """Return model inputs as an array; columns of words are refused by name (a DataFrame's) or number."""
+    array = _array(x)
+    if array.dtype.kind in "biuf" or array.ndim != 2:
+        return array
+    names = list(getattr(x, "columns", range(array.shape[1])))
+    words = {name: text for name, values in zip(names, array.T, strict=True) if (text := _first_word(values)) is not None}
+    if not words:
+        return array
+    plural, example = ("s hold" if len(words) > 1 else " holds"), next(iter(words.values()))
+    raise DataError(
+        f"{where}the column{plural} words: {', '.join(map(repr, words))} (for example {example!r}); expected numbers: drop "
+        f"{'them' if len(words) > 1 else 'it'}, or encode the words first, e.g. x = pandas.get_dummies(x, columns={list(words)})"
+    )
+
+
+def _first_word(values: NDArray[Any]) -> str | None:
+    """Return the first text of a column that is not a number; None if there is none."""
+    for value in values:
+        try:
+            float(value)
+        except ValueError:
+            return str(value)
+        except TypeError:  # None, which features() refuses
+            continue
+    return None
+
+
 def _pair(pair: Any, k: int) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return one client's samples and labels."""
     if not isinstance(pair, tuple | list) or len(pair) != 2:
         raise DataError(f"client {k} is a {type(pair).__name__}; expected a pair (x, y) of arrays")
-    x, y = _array(pair[0]), _array(pair[1])
+    x, y = _inputs(pair[0], f"client {k}: "), _array(pair[1])
     if not x.ndim or not y.ndim:
         raise DataError(f"client {k} has a single number for x or y; expected arrays with one row per sample")
     return x, y

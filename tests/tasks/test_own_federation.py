@@ -1,4 +1,5 @@
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -90,6 +91,23 @@ def test_regression_global_test_and_validation() -> None:
 def test_bad_arrays(clients: list[tuple[list[list[float]], list[int]]], words: str) -> None:
     with pytest.raises(DataError, match=words):
         from_clients(clients)
+
+
+class Frame:
+    """What from_arrays needs of a pandas DataFrame: columns, and conversion to an array of objects."""
+
+    columns = ("age", "city", "sex")
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+        return np.array([[31.0, "Graz", "f"], [40.0, "Linz", "m"]], dtype=object)
+
+
+def test_columns_of_words_are_named() -> None:
+    with pytest.raises(DataError, match=r"^the columns hold words: 'city', 'sex' \(for example 'Graz'\); expected numbers: drop "
+                       r"them, or encode the words first, e.g. x = pandas.get_dummies\(x, columns=\['city', 'sex'\]\)$"):  # fmt: skip
+        from_arrays(Frame(), [0, 1], [0, 1])  # type: ignore[arg-type]
+    with pytest.raises(DataError, match=r"^client 0: the column holds words: 1 \(for example 'red'\)"):
+        from_clients([([["1.5", "red"], ["2", "blue"]], [0, 1])])
 
 
 def test_bad_folders_and_shares(tmp_path: Path) -> None:
