@@ -42,7 +42,9 @@ Data = Annotated[Path | None, typer.Option("--data", metavar="DIR", help="Folder
 Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Where to write; below runs/ unless given.")]
 Page = Annotated[
     Path | None,
-    typer.Option("--out", metavar="FILE", help="report.html in DIR unless given; .md writes Markdown and its pictures."),
+    typer.Option(
+        "--out", metavar="FILE", help="report.html in DIR unless given; .md writes Markdown and its pictures; nothing else."
+    ),
 ]
 Target = Annotated[
     float | None, typer.Option("--target", metavar="0.9", help="How long until this accuracy (or loss); no run is cut short.")

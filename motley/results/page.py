@@ -13,11 +13,15 @@ from errno import EISDIR
 from pathlib import Path
 from typing import Any
 
+from motley.core.errors import ConfigError
 from motley.results.blocks import Page, Picture, UniqueNames
 from motley.results.figures import colour
 from motley.results.stream import disk_error
 
-__all__ = ["html", "write"]
+__all__ = ["SUFFIXES", "html", "write"]
+
+SUFFIXES = (".html", ".htm", ".md")
+"""What the name of a page may end in."""
 
 
 def write(page: Page, out: str | Path) -> Path:
@@ -25,7 +29,8 @@ def write(page: Page, out: str | Path) -> Path:
 
     Parameters
     ----------
-    out: ``.md`` is Markdown, whose pictures go to a folder beside it (``report_pictures`` for ``report.md``); anything else is HTML.
+    out: ``.html`` (``.htm``) is HTML; ``.md`` is Markdown, whose pictures go to a folder beside it (``report_pictures`` for
+        ``report.md``).
 
     Returns
     -------
@@ -33,9 +38,11 @@ def write(page: Page, out: str | Path) -> Path:
 
     Raises
     ------
-    StoreError: it cannot be written; what was there before is still there.
+    ConfigError: ``out`` has another suffix. StoreError: it cannot be written; what was there before is still there.
     """
     path = Path(out)
+    if path.suffix.lower() not in SUFFIXES:
+        raise ConfigError(f"got {path.name!r}; expected a name that ends in {', '.join(SUFFIXES)}, e.g. report.html", "out")
     if path.suffix.lower() != ".md":
         return _replace({path: html(page)}, path)
     from motley.results.markdown import markdown

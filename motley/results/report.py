@@ -25,8 +25,8 @@ def report(runs: str | Path | Sequence[Run], out: str | Path, target: float | No
     Parameters
     ----------
     runs: a folder with runs in or below it, or loaded runs.
-    out: the file to write; folders above it are made. ``.md`` is Markdown, whose pictures go to a folder beside it
-        (``report_pictures`` for ``report.md``); anything else is a page of HTML that holds everything.
+    out: the file to write; folders above it are made. ``.html`` (``.htm``) is a page of HTML that holds everything, ``.md``
+        is Markdown, whose pictures go to a folder beside it (``report_pictures`` for ``report.md``).
     target: value of the metric (an accuracy as a fraction) for the table of costs to a target; None takes ``stop.target`` of the
         first experiment, and without one the table is left out.
 
@@ -37,7 +37,7 @@ def report(runs: str | Path | Sequence[Run], out: str | Path, target: float | No
     Raises
     ------
     StoreError: there are no runs, or ``out`` cannot be written. DataError: a run's files are damaged.
-    ConfigError: the runs are measured in different metrics, or ``target`` is no value of theirs.
+    ConfigError: the runs are measured in different metrics, ``target`` is no value of theirs, or ``out`` has another suffix.
     """
     loaded = load_all(runs) if isinstance(runs, str | Path) else list(runs)
     if not loaded:

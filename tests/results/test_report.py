@@ -209,6 +209,20 @@ def test_a_loss_has_no_percent(tmp_path):
     assert "accuracy" not in page.lower()
 
 
+@pytest.mark.parametrize("name", ["x.pdf", "x.tex", "x.svg", "x.csv", "x.png", "x", "x.html.gz"])
+def test_a_suffix_that_is_no_page_is_refused(tmp_path, name):
+    with pytest.raises(
+        ConfigError, match=rf"^out: got '{name}'; expected a name that ends in .html, .htm, .md, e.g. report.html$"
+    ):
+        report([fake.run()], tmp_path / name)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["x.htm", "x.HTML"])
+def test_a_page_has_any_of_its_suffixes(tmp_path, name):
+    assert report([fake.run()], tmp_path / name).read_text(encoding="utf-8").startswith("<!doctype html>")
+
+
 def test_bad_input_is_one_sentence(tmp_path):
     with pytest.raises(StoreError, match="there are no runs in"):
         report(tmp_path, tmp_path / "r.html")
