@@ -1,4 +1,6 @@
+import copy
 import threading
+from itertools import product
 
 import pytest
 import torch
@@ -7,7 +9,7 @@ from torch.nn import functional as F
 
 from motley.core.errors import ConfigError, ModelError
 from motley.core.keys import Key
-from motley.tasks.nn import Dropout, replace_stochastic, require_keyed, set_stream, stochastic_layers
+from motley.tasks.nn import Dropout, attention, replace_stochastic, require_keyed, set_stream, stochastic_layers
 
 
 def test_the_same_key_gives_the_same_masks_and_another_does_not() -> None:
@@ -91,6 +93,14 @@ class MyDropout(nn.Dropout):
     pass
 
 
+class MyAttention(nn.MultiheadAttention):
+    pass
+
+
+class MyLSTM(nn.LSTM):
+    pass
+
+
 @pytest.mark.parametrize(
     ("layer", "word"),
     [
@@ -98,10 +108,9 @@ class MyDropout(nn.Dropout):
         (nn.FeatureAlphaDropout(0.1), "FeatureAlphaDropout"),
         (nn.RReLU(), "RReLU"),
         (nn.FractionalMaxPool2d(2, 2), "FractionalMaxPool2d"),
-        (nn.MultiheadAttention(4, 2, dropout=0.1), "MultiheadAttention"),
-        (nn.LSTM(2, 2, num_layers=2, dropout=0.1), "LSTM"),
-        (nn.GRU(2, 2, num_layers=2, dropout=0.1), "GRU"),
-        (nn.TransformerEncoderLayer(4, 2, 8, dropout=0.1), "MultiheadAttention"),
+        (nn.MultiheadAttention(4, 2, dropout=0.1, add_bias_kv=True), "MultiheadAttention"),
+        (MyAttention(4, 2, dropout=0.1), "MyAttention"),
+        (MyLSTM(2, 2, num_layers=2, dropout=0.1), "MyLSTM"),
         (MyDropout(0.1), "MyDropout"),
     ],
 )
@@ -130,3 +139,112 @@ def test_a_draw_inside_forward_is_found() -> None:
     module = nn.Sequential(nn.Linear(2, 2), Dropout(0.5)).eval()
     require_keyed(module, lambda fresh: fresh(torch.ones(2, 2)))
     assert not module.training
+
+
+def _masks(what: nn.Module, key: int, *inputs: torch.Tensor) -> list[torch.Tensor]:
+    """Outputs of two steps in training under a key."""
+    set_stream(what.train(), Key(key))
+    return [what(*inputs)[0].detach() for _ in range(2)]
+
+
+@pytest.mark.parametrize(
+    ("layer", "inputs"),
+    [
+        (nn.MultiheadAttention(4, 2, dropout=0.5), 3),
+        (nn.LSTM(4, 4, num_layers=2, dropout=0.5), 1),
+        (nn.GRU(4, 4, num_layers=3, dropout=0.5), 1),
+        (nn.RNN(4, 4, num_layers=2, dropout=0.5), 1),
+        (nn.TransformerEncoderLayer(4, 2, 8, dropout=0.5), 1),
+        (nn.TransformerEncoder(nn.TransformerEncoderLayer(4, 2, 8, dropout=0.5), 2, enable_nested_tensor=False), 1),
+        (nn.TransformerDecoderLayer(4, 2, 8, dropout=0.5), 2),
+    ],
+)
+def test_dropout_inside_torchs_layers_comes_from_the_key(layer: nn.Module, inputs: int) -> None:
+    """The key alone decides; parameters keep names and numbers; evaluation is torch's own."""
+    before, names = torch.get_rng_state(), [name for name, _ in layer.named_parameters()]
+    module = replace_stochastic(copy.deepcopy(layer))
+    x = [torch.arange(24.0).view(2, 3, 4).sin() for _ in range(inputs)]
+    first, again, other = (_masks(module, key, *x) for key in (0, 0, 1))
+    assert torch.equal(first[0], again[0])
+    assert torch.equal(first[1], again[1])
+    assert not torch.equal(first[0], first[1])
+    assert not torch.equal(first[0], other[0])
+    assert torch.equal(torch.get_rng_state(), before)
+    assert [name for name, _ in module.named_parameters()] == names
+    torch.testing.assert_close(module.eval()(*x)[0], layer.eval()(*x)[0])
+
+
+@pytest.mark.parametrize("options", [{}, {"kdim": 6, "vdim": 10}, {"bias": False}, {"batch_first": True}])
+def test_keyed_attention_is_torchs(options: dict) -> None:
+    """With hardly any dropout, the numbers of torch's layer under every kind of mask. Layers take True as not to be attended to."""
+    theirs = nn.MultiheadAttention(8, 2, dropout=1e-300, **options).double().train()
+    mine = replace_stochastic(copy.deepcopy(theirs))
+    set_stream(mine, Key(0))
+    rng = torch.Generator().manual_seed(0)
+    q, k, v = (
+        torch.randn(3, n, width, generator=rng, dtype=torch.float64)
+        for n, width in ((5, 8), (4, options.get("kdim", 8)), (4, options.get("vdim", 8)))
+    )
+    if "batch_first" not in options:
+        q, k, v = (x.transpose(0, 1) for x in (q, k, v))
+    some = torch.tensor([[False, False, True, True]]).expand(5, 4)
+    added = torch.randn(6, 5, 4, generator=rng, dtype=torch.float64)
+    padding = torch.tensor([[False] * 4, [False, False, False, True], [False] * 4])
+    for mask, pad in product((None, some, added), (None, padding)):
+        pad = pad if pad is None or mask is not added else torch.zeros(3, 4).double().masked_fill(pad, -torch.inf)
+        out, _ = theirs(q, k, v, key_padding_mask=pad, attn_mask=mask, need_weights=False)
+        torch.testing.assert_close(mine(q, k, v, key_padding_mask=pad, attn_mask=mask)[0], out, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+@pytest.mark.parametrize("options", [{}, {"bidirectional": True}, {"batch_first": True, "bias": False}, {"proj_size": 3}])
+def test_keyed_recurrent_layers_are_torchs(kind: type, options: dict) -> None:
+    if "proj_size" in options and kind is not nn.LSTM:
+        return
+    theirs = kind(4, 6, 3, dropout=1e-300, **options).double().train()
+    mine = replace_stochastic(copy.deepcopy(theirs))
+    set_stream(mine, Key(0))
+    x = torch.arange(140.0, dtype=torch.float64).view(5, 7, 4).cos()
+    out, state = theirs(x)
+    torch.testing.assert_close(mine(x), (out, state), rtol=1e-12, atol=1e-14)
+    torch.testing.assert_close(mine(x, state), theirs(x, state), rtol=1e-12, atol=1e-14)
+
+
+def test_what_keyed_layers_do_not_take_is_said() -> None:
+    recurrent = replace_stochastic(nn.LSTM(2, 2, num_layers=2, dropout=0.1))
+    with pytest.raises(ModelError, match=r"a recurrent layer with dropout takes padded batches of 3 dimensions"):
+        recurrent(torch.ones(3, 2))
+    with pytest.raises(ModelError, match=r"attention got samples of shape \[3, 2\]; expected a batch of sequences"):
+        replace_stochastic(nn.MultiheadAttention(2, 1, dropout=0.1))(*[torch.ones(3, 2)] * 3)
+
+
+def test_attention_by_hand() -> None:
+    """One query, two keys: scores 2 / sqrt(4) = 1 and 0, so weights e / (e + 1) and 1 / (e + 1) of the values 0 and 1."""
+    q, k = torch.tensor([[2.0, 0.0, 0.0, 0.0]]), torch.tensor([[1.0, 0.0, 0.0, 0.0], [0.0, 1.0, 0.0, 0.0]])
+    v = torch.tensor([[0.0], [1.0]])
+    share = 1 / (1 + torch.e)
+    assert attention(q, k, v).item() == pytest.approx(share)
+    assert attention(q, k, v, mask=torch.tensor([[False, True]])).item() == 1.0
+    assert attention(q, k, v, mask=torch.tensor([[0.0, 1.0]])).item() == pytest.approx(0.5)
+    torch.testing.assert_close(
+        attention(k, k, v, causal=True), nn.functional.scaled_dot_product_attention(k, k, v, is_causal=True)
+    )
+    drop = Dropout(0.5).train()
+    drop.reseed(Key(0))
+    dropped = {round(attention(q, k, v, drop).item(), 6) for _ in range(40)}
+    assert dropped == {0.0, round(2 * share, 6)}
+
+
+class Attends(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(2, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = self.layer(x)[:, None]
+        return F.scaled_dot_product_attention(h, h, h, dropout_p=0.5)[:, 0]
+
+
+def test_dropped_attention_inside_forward_is_found_with_the_line_that_replaces_it() -> None:
+    with pytest.raises(ModelError, match=r"motley\.tasks\.nn\.attention\(q, k, v, self\.drop\)"):
+        require_keyed(Attends(), lambda module: module(torch.ones(2, 2)))
