@@ -30,6 +30,7 @@ from pydantic import (
 
 from motley.algorithms.weights import Weighting
 from motley.core.errors import ConfigError, suggest
+from motley.core.fingerprint import UNKNOWN
 from motley.core.keys import PURPOSES
 from motley.core.paper import Paper
 from motley.experiments import document, registry
@@ -278,6 +279,11 @@ class Experiment(BaseModel):
         hashed = {key: value for key, value in self.resolved().items() if key not in _NO_RESULT}
         text = json.dumps(hashed, sort_keys=True, separators=(",", ":"))
         return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
+
+    def unknown(self) -> str | None:
+        """Return why the run id does not cover everything that changes results: an object without a fingerprint; None if it does."""
+        reason = self.task.get("fingerprint", "")
+        return str(reason).removeprefix(UNKNOWN) if str(reason).startswith(UNKNOWN) else None
 
     def _record(self, key: str) -> dict[str, Any]:
         value: Any = self

@@ -79,7 +79,7 @@ def run(
     path = Path(out) if out is not None else default_folder(experiment)
     folder = RunFolder(path)
     with folder.lock():
-        state = folder.state(experiment.run_id(), resume)
+        state = folder.state(experiment.run_id(), resume, experiment.unknown())
         if state == "finished":
             return load_results(path)
         before = folder.read() or {}

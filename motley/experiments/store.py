@@ -166,12 +166,16 @@ class RunFolder:
             raise StoreError(f"{self.record} is not the record of a run; choose another output folder")
         return record
 
-    def state(self, run_id: str, resume: bool) -> State:
+    def state(self, run_id: str, resume: bool, unknown: str | None = None) -> State:
         """Return the state of the run ``run_id`` in this folder: new, interrupted or finished.
+
+        Parameters
+        ----------
+        resume: whether to go on with an interrupted run. unknown: why the run id does not cover everything that changes results.
 
         Raises
         ------
-        StoreError: the folder holds other files, another run, or an interrupted run that is not to be resumed.
+        StoreError: the folder holds other files, another run, one that may be another, or an interrupted run not to be resumed.
         """
         record = self.read()
         if record is None:
@@ -187,6 +191,10 @@ class RunFolder:
             raise StoreError(
                 f"{self.path} holds another run ({record.get('name')}, {record.get('run_id')}); this one is {run_id}: "
                 "choose another output folder"
+            )
+        if unknown is not None:
+            raise StoreError(
+                f"{self.path} holds a run, and nothing says whether it is this one, for {unknown}; choose a new folder with out=..."
             )
         if record.get("finished"):
             return "finished"

@@ -11,9 +11,8 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -25,6 +24,8 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from motley.core.errors import ConfigError, DataError, ModelError
+from motley.core.fingerprint import UNKNOWN, fingerprint_or_reason
+from motley.core.fingerprint import fingerprint as hash_of
 from motley.core.keys import Key
 from motley.core.ragged import Ragged
 from motley.tasks.base import Dataset, Federation, Task, TaskSource, Transform
@@ -44,7 +45,7 @@ class Own(TaskSource):
 
     Parameters
     ----------
-    fingerprint: hash of the data and the model's parameters, set by ``motley.run``, so that the run id depends on them.
+    fingerprint: hash of data, weights and code, set by ``motley.run``, so that the run id depends on them.
     """
 
     fingerprint: str = ""
@@ -63,13 +64,18 @@ class Own(TaskSource):
 
 
 def fingerprint(task: Task) -> str:
-    """Return twelve hex digits of a hash over the samples, their clients, and the parameters' names and shapes (not the code)."""
-    digest = hashlib.blake2b(repr((task.loss, task.metric, task.layout)).encode(), digest_size=6)
-    data = task.federation
-    ragged = [part for parts in (data.train, data.validation, data.test) for part in (parts.offsets, parts.values)]
-    for array in (data.x, data.y, data.labels, *ragged, *([] if data.global_test is None else [data.global_test])):
-        digest.update(np.ascontiguousarray(np.asarray(array)).data)
-    return digest.hexdigest()
+    """Return a hash of a task: its data, initial weights, trainable parameters, structure, and the code and values of its functions.
+
+    Weights are those that the factory makes under one fixed seed of torch. Where something has no fingerprint (an open file, a lock, a
+    factory that draws from another generator than torch's), the result is :data:`~motley.core.fingerprint.UNKNOWN` and the reason.
+    """
+    data = {one.name: getattr(task.federation, one.name) for one in fields(task.federation) if one.name != "notes"}
+    parts = {one.name: getattr(task, one.name) for one in fields(task) if one.name not in ("name", "federation")}
+    weights, again = (fingerprint_or_reason(construct(task.model, 0)) for _ in range(2))
+    if weights != again:
+        return f"{UNKNOWN}the model has other weights each time it is made with the same seed of torch (numpy.random, random)"
+    found = [weights, *map(fingerprint_or_reason, (data, parts))]
+    return next((one for one in found if one.startswith(UNKNOWN)), hash_of(found))
 
 
 def from_arrays(
