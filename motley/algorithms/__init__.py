@@ -30,6 +30,7 @@ CATALOGUE = Catalogue(
 LOSSES = Catalogue(
     "loss",
     {
+        "bce": "motley.algorithms.losses:BinaryCrossEntropy",
         "cross_entropy": "motley.algorithms.losses:CrossEntropy",
         "half_squared_error": "motley.algorithms.losses:HalfSquaredError",
         "flash_robust": "motley.algorithms.flash_robust:FlashRobust",

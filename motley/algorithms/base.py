@@ -23,7 +23,7 @@ from motley.core.components import require_declared
 from motley.core.keys import Key
 from motley.core.layout import Layout
 from motley.core.paper import Paper
-from motley.tasks.base import LossGradient, ModelState
+from motley.tasks.base import LossGradient, ModelState, Targets
 
 __all__ = [
     "Aggregator",
@@ -55,7 +55,6 @@ ClientState = Mapping[str, Tensor]
 """Tensors that a client keeps between rounds, by name."""
 
 Fold = Literal["mean", "sum", "convex", "max"]
-Targets = Literal["classes", "numbers"]
 
 
 class Part(NamedTuple):
@@ -147,7 +146,8 @@ class _MethodPart(ABC):  # noqa: B024 - what the four parts of a method share
 class Loss(_MethodPart):
     """The loss that clients minimise. Subclasses are frozen dataclasses of options.
 
-    ``kind``: the targets that it is made for, None: any. ``whole_model``: whether it compares features of several models, see
+    ``kind``: the targets that it is made for, None: any; a loss for classes takes a class per position, too
+    (:mod:`motley.algorithms.positions`). ``whole_model``: whether it compares features of several models, see
     :meth:`frozen` and :meth:`compare`. ``passes``: forward passes of a local step beside the model's own.
     """
 

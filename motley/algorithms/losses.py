@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from torch import Tensor
+from torch.nn.functional import softplus
 from typing_extensions import override
 
 from motley.algorithms.base import Loss, Targets, Tensors
 
-__all__ = ["CrossEntropy", "HalfSquaredError"]
+__all__ = ["BinaryCrossEntropy", "CrossEntropy", "HalfSquaredError"]
 
 
 @dataclass(frozen=True)
@@ -46,3 +47,21 @@ class HalfSquaredError(Loss):
     @override
     def gradient(self, outputs: Tensor, targets: Tensor, extra: Tensors) -> Tensor:
         return outputs - targets
+
+
+@dataclass(frozen=True)
+class BinaryCrossEntropy(Loss):
+    """Binary cross-entropy of logits, the mean over labels; outputs ``[..., B, C]``, targets 0 or 1 ``[..., B, C]``.
+
+    Of a label with output z and target y it is ``log(1 + e^z) - y z``.
+    """
+
+    kind: ClassVar[Targets | None] = "multilabel"
+
+    @override
+    def loss(self, outputs: Tensor, targets: Tensor, extra: Tensors) -> Tensor:
+        return (softplus(outputs) - targets * outputs).mean(-1)
+
+    @override
+    def gradient(self, outputs: Tensor, targets: Tensor, extra: Tensors) -> Tensor:
+        return (outputs.sigmoid() - targets) / outputs.shape[-1]

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from motley.algorithms.base import Algorithm, ClientState, Parts, PreTrainingSignals, Tensors
 from motley.algorithms.local import Solver
+from motley.algorithms.positions import per_position
 from motley.core.keys import Key, Streams
 from motley.core.work import LocalWork
 from motley.tasks.base import ModelState, Task
@@ -150,7 +151,8 @@ class TrainResult:
 
 @dataclass(frozen=True)
 class Setting:
-    """Everything an engine is built from; one per run. Binds the algorithm's correction to the task's layout.
+    """Everything an engine is built from; one per run. Binds the algorithm's correction to the task's layout, and its loss to the
+    task's targets.
 
     Parameters
     ----------
@@ -174,7 +176,8 @@ class Setting:
 
     def __post_init__(self) -> None:
         bound = self.algorithm.correction.bound(self.task.layout)
-        object.__setattr__(self, "algorithm", self.algorithm.replace(correction=bound))
+        loss = per_position(self.algorithm.loss, self.task.federation.targets)
+        object.__setattr__(self, "algorithm", self.algorithm.replace(correction=bound, loss=loss))
 
     def key(self, purpose: str, job: Job) -> Key:
         """The random stream of one job for one purpose."""
@@ -235,8 +238,8 @@ class Engine(ABC):
     def evaluate(
         self, model: ModelState, rows: NDArray[np.int64], labels: NDArray[np.int64] | None = None
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return per-sample losses and hits (1.0 or 0.0; NaN in regression) of one model in eval mode on these rows of the
-        federation, against their clean labels or ``labels``."""
+        """Return per-sample losses and hits of one model in eval mode on these rows of the federation, against their clean labels or
+        ``labels``. A hit is 1.0 or 0.0, the share of right positions or labels where a sample has several, NaN in regression."""
 
     @abstractmethod
     def recalibrate(

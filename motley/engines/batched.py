@@ -115,6 +115,8 @@ class Batched(_Batched):
         module = construct(setting.task.model, 0)
         if layers_of(module) is None:
             return "the model is not a stack of Flatten, Linear and ReLU layers"
+        if setting.task.federation.targets == "positions":
+            return "the targets are a class per position, and a stack gives one output per sample"
         if setting.task.federation.x.ndim != 2 and not any(isinstance(m, nn.Flatten) for m in module.modules()):
             return "the samples are not flat; begin the model with a Flatten layer"
         return refuses_loss(setting)

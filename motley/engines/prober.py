@@ -14,6 +14,7 @@ from torch import Tensor
 
 from motley.algorithms import LOSSES
 from motley.algorithms.base import ClientState, Loss, Tensors
+from motley.algorithms.positions import PositionMean, per_position
 from motley.core.arrays import Floats, Ints
 from motley.core.errors import ContractError
 from motley.core.keys import Key
@@ -22,7 +23,7 @@ from motley.engines.base import MEASURED, DataView, Setting
 from motley.engines.client import Client
 from motley.engines.cores import torch_threads
 from motley.engines.samples import Samples, SampleSplit
-from motley.tasks.base import ModelState
+from motley.tasks.base import IGNORED, ModelState, Targets
 
 __all__ = ["Prober"]
 
@@ -37,10 +38,12 @@ class Prober:
 
     def __init__(self, setting: Setting, samples: Samples, client: Client, inner: int) -> None:
         self.setting, self.samples, self.client, self.inner = setting, samples, client, inner
-        self.plain_loss: Loss = LOSSES.build(setting.task.loss)
+        self.targets = setting.task.federation.targets
+        self.plain_loss = per_position(LOSSES.build(setting.task.loss), self.targets)
         robust: Loss = LOSSES.build("flash_robust")
         own = setting.algorithm.loss
-        self.robust_loss = own if isinstance(own, type(robust)) else robust
+        same = isinstance(own.base if isinstance(own, PositionMean) else own, type(robust))
+        self.robust_loss = own if same else per_position(robust, self.targets)
 
     def measure(
         self,
@@ -147,9 +150,8 @@ class Prober:
         return positions[kept], owner[kept]
 
     def forward(self, state: ModelState, rows: Tensor, targets: Tensor, loss: Loss) -> tuple[Floats, Floats]:
-        """Return per-sample losses and hits (NaN in regression) of one model in eval mode, computed in chunks."""
+        """Return per-sample losses and hits (see :meth:`Engine.evaluate`) of one model in eval mode, computed in chunks."""
         self.client.model.load(state)
-        classes = self.setting.task.federation.classes
         losses = [torch.zeros(0)]
         hits = [torch.zeros(0)]
         chunk = self.client.chunk
@@ -159,6 +161,17 @@ class Prober:
                     continue
                 outputs = self.client.forward(self.samples.inputs(some))
                 losses.append(loss.loss(outputs, wanted, {}).cpu())
-                hit = outputs.argmax(-1) == wanted if classes is not None else torch.full((len(some),), torch.nan)
-                hits.append(hit.cpu())
+                hits.append(_hits(outputs, wanted, self.targets).cpu())
         return torch.cat(losses).double().numpy(), torch.cat(hits).double().numpy()
+
+
+def _hits(outputs: Tensor, targets: Tensor, kind: Targets) -> Tensor:
+    """Return whether each sample is right, or the share of its positions or labels that are; NaN in regression, ``[n]``."""
+    if kind == "numbers":
+        return torch.full((len(outputs),), torch.nan)
+    if kind == "multilabel":
+        return ((outputs > 0) == (targets > 0.5)).double().mean(-1)
+    right = outputs.argmax(-1) == targets
+    if kind == "classes":
+        return right
+    return right.sum(-1).double() / (targets != IGNORED).sum(-1).clamp(min=1)

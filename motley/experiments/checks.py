@@ -7,16 +7,20 @@ from typing import Any
 
 from motley.algorithms import LOSSES
 from motley.algorithms.base import Algorithm
+from motley.algorithms.positions import fits
 from motley.core.errors import ConfigError
 from motley.core.records import SIGNALS, SignalRequirements
 from motley.engines.base import Setting
 from motley.experiments.config import Experiment
 from motley.rounds.server_signals import SERVER_SIGNALS
 from motley.selectors.base import Selector
-from motley.tasks.base import Federation, Task
+from motley.tasks.base import NO_CLASSES, Federation, Task
 from motley.timing.synchrony import Synchrony
 
 __all__ = ["check_algorithm", "check_selector", "check_synchrony", "check_task"]
+
+_SAID = {"positions": "a class per position", "multilabel": "several labels per sample"}
+"""Kinds of targets in words, for messages."""
 
 
 def check_task(experiment: Experiment, task: Task, algorithm: Algorithm) -> None:
@@ -24,14 +28,17 @@ def check_task(experiment: Experiment, task: Task, algorithm: Algorithm) -> None
     if experiment.population not in (None, len(task.federation)):
         got = f"got {experiment.population}; the data has {len(task.federation)} clients of its own"
         raise ConfigError(f"{got}, leave this key out", "population")
-    kind = "numbers" if task.federation.classes is None else "classes"
+    kind = task.federation.targets
     loss = algorithm.loss.within()
-    if loss.kind not in (None, kind):
+    if not fits(loss, kind):
         names = {"loss": (experiment.loss or {}).get("name"), "algorithm": experiment.algorithm["name"], "task": task.loss}
         key = "loss" if experiment.loss is not None else "task" if loss == LOSSES.build(task.loss) else "algorithm"
-        fit = next(name for name in LOSSES.names() if LOSSES.get(name).kind == kind)  # type: ignore[attr-defined]
+        fit = next(name for name in LOSSES.names() if fits(LOSSES.get(name), kind))
         hint = f"use {fit!r}" if key != "algorithm" else f'give it another loss, e.g. loss = "{fit}"'
-        raise ConfigError(f"got {names[key]!r}, but the targets of this task are {kind}; {hint}", key)
+        raise ConfigError(f"got {names[key]!r}, but the targets of this task are {_SAID.get(kind, kind)}; {hint}", key)
+    if kind == "positions" and algorithm.loss.whole_model:
+        what = "compares one feature vector per sample, and the targets of this task are a class per position"
+        raise ConfigError(f"{experiment.algorithm['name']!r} {what}", "algorithm")
     if task.metric == "loss" and experiment.stop.target is not None and experiment.stop.target.accuracy is not None:
         raise ConfigError("this task has no accuracy; give a target of its loss", "stop.target.accuracy")
 
@@ -92,8 +99,8 @@ def check_selector(
     if "val_loss" in signals and not len(federation.validation.values):
         missing = f"{name!r} needs the loss on each client's validation samples, and none are held out"
         raise ConfigError(f"{missing}; write split = {{ validation = 0.2 }}", "split.validation")
-    if "robust_loss" in signals and federation.classes is None:
-        raise ConfigError(f"{name!r} needs the noise-robust loss, and this task has no classes", "selector")
+    if "robust_loss" in signals and federation.targets not in ("classes", "positions"):
+        raise ConfigError(f"{name!r} needs the noise-robust loss of classes; {NO_CLASSES[federation.targets]}", "selector")
     if signals & SERVER_SIGNALS and "delta" not in uploads:
         missing = f"{name!r} needs {sorted(signals & SERVER_SIGNALS)[0]!r}, which the server makes of uploaded updates"
         raise ConfigError(f"{missing}, and this algorithm uploads none", "selector")

@@ -13,12 +13,13 @@ from torch import Tensor
 
 from motley.algorithms import LOSSES
 from motley.algorithms.base import ServerContext
+from motley.algorithms.positions import per_position
 from motley.core.errors import ConfigError
 from motley.core.keys import Streams
 from motley.core.ragged import Ragged
 from motley.engines.base import Setting
 from motley.experiments.config import Experiment
-from motley.tasks.base import Dataset, Federation, Task, TaskSource
+from motley.tasks.base import NO_CLASSES, Dataset, Federation, Task, TaskSource
 from motley.tasks.federate import PartitionInput, federate, hold_out, partition_input
 from motley.tasks.flat import FlatNetwork
 from motley.world.base import Drift
@@ -38,7 +39,6 @@ _MISSING = {
         "and none are set aside; write split = { server = 0.1 } (a tenth of the samples, test data is never used)",
         "labelled samples of the server to validate with",
     ),
-    "classes": ("algorithm", "and the targets of this task are numbers", "classes"),
 }
 """What a server rule may need: the key that gives it, the remedy, and its description."""
 
@@ -59,8 +59,12 @@ def _federation(
     experiment: Experiment, streams: Streams, dataset: Dataset, rows: PartitionInput, population: int
 ) -> Federation:
     """Return the clients with their samples: the partition, then label noise, concept shift and feature shift where asked for."""
+    partition = experiment.part("partition")
+    if partition.uses_classes and dataset.targets in ("positions", "multilabel"):
+        name, why = experiment.partition["name"], NO_CLASSES[dataset.targets]
+        raise ConfigError(f"{name!r} divides samples by their class, and {why}; use 'iid' or 'by_writer'", "partition")
     try:
-        parted = experiment.part("partition").split(streams.key("partition"), rows.labels, population, rows.groups)
+        parted = partition.split(streams.key("partition"), rows.labels, population, rows.groups)
     except ConfigError as error:
         raise ConfigError("; ".join([str(error), *_reserved_notes(experiment, rows)])) from None
     clients, shift = np.arange(len(parted.rows)), streams.key("shift")
@@ -139,13 +143,18 @@ def server_context_of(setting: Setting, name: str) -> ServerContext | None:
     if public is None and held is not None and "public" in needs:
         some = setting.streams.key("server").fold("public").numpy().permutation(len(held[0]))[: max(1, len(held[0]) // 10)]
         public = held[0][torch.from_numpy(some).to(held[0].device)]
-    given = {"public": public is not None, "validation": held is not None, "classes": data.classes is not None}
+    given = {"public": public is not None, "validation": held is not None, "classes": data.targets == "classes"}
     for need in sorted(needs):
         if not given[need]:
-            key, remedy, thing = _MISSING[need]
+            missing = (
+                ("algorithm", f"and {NO_CLASSES[data.targets]}", "one class per sample")
+                if need == "classes"
+                else _MISSING[need]
+            )
+            key, remedy, thing = missing
             raise ConfigError(f"{name!r} needs {thing}, {remedy}", key)
     network = FlatNetwork(task.model, setting.dtype, setting.device)
-    return ServerContext(task.layout, len(data), 0, network, public, held, LOSSES.build(task.loss))
+    return ServerContext(task.layout, len(data), 0, network, public, held, per_position(LOSSES.build(task.loss), data.targets))
 
 
 def _inputs(setting: Setting, raw: Tensor) -> Tensor:
@@ -173,8 +182,8 @@ def with_drift(experiment: Experiment, streams: Streams, task: Task) -> Task:
     if experiment.drift["name"] == "none":
         return task
     data, key = task.federation, streams.key("shift").fold("drift")
-    if data.classes is None:
-        raise ConfigError("a drift needs classes; this task is a regression", "drift")
+    if data.classes is None or data.targets != "classes":
+        raise ConfigError(f"a drift needs one class per sample; {NO_CLASSES[data.targets]}", "drift")
     train, ids = data.train, np.arange(len(data))
     try:
         drift.tables(key, ids[:1], data.classes, 1, 0.0)

@@ -10,6 +10,9 @@ A client is evaluated on its own test part. In a federation with only a common t
 Where the meaning of classes drifts, a client's test labels are what it calls them now, and ``global`` is the mean over the clients'
 meanings (on a common test set, too: what a client drawn at random would find). A moving window changes no test data.
 
+Where a sample has a class per position, its weight in every mean is the number of its positions, so that the figures are means over
+positions (an accuracy is the share of right ones).
+
 Where an algorithm lets clients start from models of their own (FedBN's normalisation), each client is evaluated on its own;
 ``global`` is the server's model as it is, and left out where clients share no model (RHFL's own models).
 """
@@ -23,7 +26,7 @@ import numpy as np
 import torch
 
 from motley.algorithms.base import Correction, ServerState
-from motley.core.arrays import Floats, Ids
+from motley.core.arrays import Floats, Ids, Ints
 from motley.engines.base import Engine
 from motley.rounds.client_state import ClientStates
 from motley.tasks.base import Federation, ModelState
@@ -55,13 +58,15 @@ def evaluate(
     found: list[tuple[Floats, Floats]] = []
     if common is not None and shared:
         found = [engine.evaluate(model, common, labelings.labels(common, table)) for table in labelings.tables]
-        mean = [np.average([pair[i].mean() for pair in found], keepdims=True, weights=labelings.shares) for i in (0, 1)]
+        weight = federation.positions(common)
+        mean = [np.average([_mean(pair[i], weight) for pair in found], keepdims=True, weights=labelings.shares) for i in (0, 1)]
         rows.add("global", _ALL, np.array([len(common)]), *mean)
     if len(federation.test.values):
         sizes = federation.test.sizes
         samples = _on_own_tests(engine, model, federation, personal, labelings)
-        loss, hit = (_means(value, federation.test.owner, sizes) for value in samples)
-    elif common is not None and federation.classes is not None:
+        weight = federation.positions(federation.test.values)
+        loss, hit = (_means(value, federation.test.owner, sizes, weight) for value in samples)
+    elif common is not None and federation.targets == "classes":
         sizes = federation.train.sizes
         loss, hit = _by_class_shares(engine, federation, common, personal, labelings, found)
     else:
@@ -176,8 +181,15 @@ def personal_models(correction: Correction, server: ServerState, client_states: 
     return lambda client: correction.start(download, client_states.of([client]).get(client))
 
 
-def _means(value: Floats, owner: Ids, sizes: Ids) -> Floats:
-    """Return the mean of each client's samples ``[K]``; NaN for a client without any."""
+def _mean(value: Floats, weight: Ints | None) -> float:
+    """Return the mean over samples, weighted where each has a number of positions."""
+    return float(value.mean() if weight is None else np.average(value, weights=weight))
+
+
+def _means(value: Floats, owner: Ids, sizes: Ids, weight: Ints | None) -> Floats:
+    """Return the mean of each client's samples ``[K]``, weighted by their positions; NaN for a client without any."""
+    if weight is not None:
+        value, sizes = value * weight, np.bincount(owner, weights=weight, minlength=len(sizes))
     sums = np.bincount(owner, weights=value, minlength=len(sizes))
     out: Floats = np.divide(sums, sizes, out=np.full(len(sizes), np.nan), where=sizes > 0)
     return out

@@ -17,13 +17,46 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from motley.core.errors import ConfigError
+from motley.core.errors import ConfigError, DataError
 from motley.core.keys import Key
 from motley.core.layout import Layout
 from motley.core.ragged import Ragged
 from motley.tasks.flat import LossGradient, ModelState, construct, layout_of
 
-__all__ = ["Dataset", "Federation", "LossGradient", "ModelState", "Task", "TaskSource", "Transform"]
+__all__ = [
+    "IGNORED",
+    "NO_CLASSES",
+    "Dataset",
+    "Federation",
+    "LossGradient",
+    "ModelState",
+    "Targets",
+    "Task",
+    "TaskSource",
+    "Transform",
+    "targets_of",
+]
+
+Targets = Literal["classes", "positions", "multilabel", "numbers"]
+"""The kind of targets: a class per sample ``[n]``; a class per position of a sample ``[n, T]``; any of C labels per sample, 0 or 1,
+``[n, C]``; numbers ``[n, d]``."""
+
+NO_CLASSES: Mapping[Targets, str] = {
+    "positions": "the targets of this task are a class per position",
+    "multilabel": "the samples of this task have any number of labels",
+    "numbers": "this task is a regression",
+}
+"""Why samples have no class of their own, by kind of targets; for messages."""
+
+IGNORED = -100
+"""The class of a position that has no target (padding), torch's ``ignore_index``."""
+
+
+def targets_of(y: Tensor, classes: int | None) -> Targets:
+    """Return the kind of targets of a data set with targets ``y`` and so many classes (None: numbers)."""
+    if classes is None:
+        return "numbers"
+    return "multilabel" if y.is_floating_point() else "positions" if y.dim() > 1 else "classes"
 
 
 @dataclass(frozen=True)
@@ -33,13 +66,18 @@ class Dataset:
     Parameters
     ----------
     x: uint8 or float ``[n, ...]`` (images ``[n, C, H, W]``).
-    y: int64 ``[n]`` classes, or float ``[n, d]`` targets.
-    classes: number of classes; None for regression.
+    y: int64 ``[n]`` classes, int64 ``[n, T]`` a class per position (:data:`IGNORED` where there is none), float ``[n, C]`` labels
+    (multi-label, 0 or 1), or float ``[n, d]`` numbers.
+    classes: number of classes or of labels, C; None for regression.
     test: bool ``[n]``, whether a row is in the data set's own test half.
     groups: int64 ``[n]``, the natural client of each row (writer), or None.
     names: class names, for plots.
     notes: remarks of the loader for readers of the results.
     black_white: values of black and white in the units of ``x``, a number each or one per channel ``[C]``.
+
+    Raises
+    ------
+    DataError: a sample that has no position with a target.
     """
 
     x: Tensor
@@ -51,6 +89,19 @@ class Dataset:
     notes: Mapping[str, str] = field(default_factory=dict)
     black_white: tuple[NDArray[np.float64] | float, NDArray[np.float64] | float] = (0.0, 1.0)
 
+    def __post_init__(self) -> None:
+        if self.targets == "positions":
+            nothing = (self.y == IGNORED).all(1).nonzero()
+            if len(nothing):
+                raise DataError(
+                    f"{len(nothing)} samples have no position with a target (sample {int(nothing[0])} first); drop them"
+                )
+
+    @property
+    def targets(self) -> Targets:
+        """The kind of targets."""
+        return targets_of(self.y, self.classes)
+
 
 @dataclass(frozen=True)
 class Federation:
@@ -58,12 +109,12 @@ class Federation:
 
     Parameters
     ----------
-    x: ``[n, ...]`` features of all rows. y: ``[n]`` or ``[n, d]`` clean targets of all rows.
+    x: ``[n, ...]`` features of all rows. y: clean targets of all rows, as in :class:`Dataset`.
     train: rows of each client's training part. labels: ``[len(train.values)]`` targets aligned with ``train.values``, as the
     clients have them (possibly noisy).
     validation, test: rows of each client's own other parts (empty parts where there are none).
     global_test: rows of the common test set, or None.
-    classes: number of classes, None for regression. names: class names.
+    classes: number of classes or of labels, None for regression. names: class names.
     noise: intended share of wrong labels per client, ``[K]``.
     validation_labels: ``[len(validation.values)]`` targets aligned with ``validation.values``, noisy like ``labels``;
     None if they are the clean ones.
@@ -95,18 +146,38 @@ class Federation:
         """Return K, the population."""
         return len(self.train)
 
+    @property
+    def targets(self) -> Targets:
+        """The kind of targets."""
+        return targets_of(self.y, self.classes)
+
+    def positions(self, rows: NDArray[np.int64]) -> NDArray[np.int64] | None:
+        """Return the number of positions with a target in each of these rows; None where targets are not classes per position."""
+        if self.targets != "positions":
+            return None
+        found: NDArray[np.int64] = (self.y[torch.from_numpy(rows)] != IGNORED).sum(1).cpu().numpy()
+        return found
+
     @cached_property
     def seen(self) -> NDArray[np.int64]:
         """The number of training samples that each client uses at a time, ``[K]``."""
         return self.train.sizes if self.window is None else self.window
 
     def histogram(self, clean: bool = False) -> NDArray[np.float64]:
-        """Return the number of training labels per client and class, ``[K, C]``; noisy labels unless ``clean``."""
+        """Return the number of training labels per client and class, ``[K, C]``; noisy labels unless ``clean``.
+
+        With a class per position they are numbers of positions; of a multi-label sample every label is counted."""
         if self.classes is None:
             return np.zeros((len(self), 0))
-        labels = self.y[torch.from_numpy(self.train.values)] if clean else self.labels
-        flat = self.train.owner * self.classes + labels.cpu().numpy()
-        counts = np.bincount(flat, minlength=len(self) * self.classes)
+        labels = (self.y[torch.from_numpy(self.train.values)] if clean else self.labels).cpu().numpy()
+        owner = self.train.owner
+        if self.targets == "multilabel":
+            row, labels = np.nonzero(labels)
+            owner = owner[row]
+        elif self.targets == "positions":
+            row, column = np.nonzero(labels != IGNORED)
+            owner, labels = owner[row], labels[row, column]
+        counts = np.bincount(owner * self.classes + labels, minlength=len(self) * self.classes)
         return counts.reshape(len(self), self.classes).astype(np.float64)
 
 
@@ -124,7 +195,8 @@ class Task:
     federation: the data.
     model: makes a fresh module (its weights are drawn under a forked generator, see :func:`motley.tasks.flat.initial`).
     loss: catalogue name of the default loss, e.g. ``"cross_entropy"``.
-    metric: ``"accuracy"`` (share of argmax hits) or ``"loss"`` (regression: the loss itself is what is reported).
+    metric: ``"accuracy"`` (share of right classes, positions or labels) or ``"loss"`` (regression: the loss itself is
+    what is reported).
     transform: maps a raw batch to model input; None if stored samples are model inputs.
     layout: positions of the model's parameters in the flat vector; computed from a fresh module by default.
     """

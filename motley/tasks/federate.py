@@ -27,7 +27,7 @@ from motley.core.bounds import Share
 from motley.core.errors import ConfigError, DataError, suggest
 from motley.core.keys import Key
 from motley.core.ragged import Ragged
-from motley.tasks.base import Dataset, Federation
+from motley.tasks.base import NO_CLASSES, Dataset, Federation
 
 __all__ = ["ChangeFeatures", "ChangeLabels", "PartitionInput", "Split", "federate", "hold_out", "partition_input", "stratified"]
 
@@ -78,7 +78,8 @@ class PartitionInput:
     ----------
     rows: rows of the data set, ascending; a partition returns positions in this list.
     global_test: rows of the common test set, or None. notes: how it was made, for readers of the results.
-    labels: int64 ``[len(rows)]`` classes (zeros in regression). groups: natural client of each of these rows, or None.
+    labels: int64 ``[len(rows)]`` classes (zeros where a sample has no class of its own). groups: natural client of each of
+    these rows, or None.
     """
 
     rows: Ints
@@ -130,8 +131,8 @@ def hold_out(dataset: Dataset, given: PartitionInput, share: float, key: Key) ->
 
 
 def _classes(dataset: Dataset, rows: Ints) -> Ints:
-    """Return the class of each row; zeros in regression."""
-    if dataset.classes is None:
+    """Return the class of each row; zeros where a sample has no class of its own (numbers, positions, several labels)."""
+    if dataset.targets != "classes":
         return np.zeros(len(rows), np.int64)
     return dataset.y[torch.from_numpy(rows)].cpu().numpy().astype(np.int64)
 
@@ -265,8 +266,8 @@ def _check_parts(rows: Ints, parts: Ragged, split: Split, overlap: bool) -> None
 
 
 def _check_classes(dataset: Dataset, what: str, key: str) -> None:
-    if dataset.classes is None:
-        raise ConfigError(f"{what} needs classes; this task is a regression", key)
+    if dataset.targets != "classes":
+        raise ConfigError(f"{what} needs one class per sample; {NO_CLASSES[dataset.targets]}", key)
 
 
 def _has_own_test(dataset: Dataset, rows: Ints, owner: Ids, population: int) -> bool:

@@ -84,6 +84,7 @@ def from_arrays(
     client: ArrayLike,
     *,
     regression: bool = False,
+    multilabel: bool = False,
     test: Where = "client",
     test_fraction: float = 0.2,
     validation: float = 0.0,
@@ -93,8 +94,9 @@ def from_arrays(
 
     Parameters
     ----------
-    x: ``[n, ...]`` model inputs. y: ``[n]`` classes (numbers 0 .. C - 1, or strings), or numbers ``[n]``, ``[n, d]`` with
-    ``regression``. client: ``[n]`` numbers or strings; clients are numbered in sorted order.
+    x: ``[n, ...]`` model inputs. y: ``[n]`` classes (numbers 0 .. C - 1, or strings); ``[n, T]`` a class per position (-100: none);
+    numbers ``[n]``, ``[n, d]`` with ``regression``; labels 0 or 1 ``[n, C]`` with ``multilabel``, any number of them per sample.
+    client: ``[n]`` numbers or strings; clients are numbered in sorted order.
     test, test_fraction, validation: see :class:`~motley.tasks.federate.Split`. seed: of the split.
 
     Raises
@@ -102,7 +104,7 @@ def from_arrays(
     DataError: words or NaN among the features (with the columns), labels out of range, lengths that differ.
     ConfigError: shares out of range.
     """
-    dataset = make_dataset(_inputs(x), _array(y), _array(client), not regression, "the arrays given")
+    dataset = make_dataset(_inputs(x), _array(y), _array(client), not regression, "the arrays given", multilabel)
     return _federation(dataset, Split(test, test_fraction, validation), seed)
 
 
@@ -110,6 +112,7 @@ def from_clients(
     clients: Sequence[tuple[ArrayLike, ArrayLike]],
     *,
     regression: bool = False,
+    multilabel: bool = False,
     test: Where = "client",
     test_fraction: float = 0.2,
     validation: float = 0.0,
@@ -117,7 +120,7 @@ def from_clients(
 ) -> Federation:
     """Return a federation from a list of ``(x, y)``, client 0 first; other parameters as in :func:`from_arrays`."""
     parts = [(*_pair(pair, k), f"client {k}") for k, pair in enumerate(clients)]
-    return _federation(_joined(parts, regression), Split(test, test_fraction, validation), seed)
+    return _federation(_joined(parts, regression, multilabel), Split(test, test_fraction, validation), seed)
 
 
 def from_files(
@@ -125,6 +128,7 @@ def from_files(
     *,
     label: str = "label",
     regression: bool = False,
+    multilabel: bool = False,
     test: Where = "client",
     test_fraction: float = 0.2,
     validation: float = 0.0,
@@ -143,7 +147,7 @@ def from_files(
     first = next((path for _, path in files if path.suffix != ".npz"), None)
     like = feature_names(first, label) if first is not None else []
     parts = [(*read_columns(path, label, like=like)[:2], name) for name, path in files]
-    return _federation(_joined(parts, regression), Split(test, test_fraction, validation), seed)
+    return _federation(_joined(parts, regression, multilabel), Split(test, test_fraction, validation), seed)
 
 
 def own_task(
@@ -159,7 +163,8 @@ def own_task(
     Parameters
     ----------
     model: makes a fresh module; torch's dropout layers in it are replaced by layers that draw from the job's key.
-    loss: catalogue name; ``cross_entropy`` for classes and ``half_squared_error`` for numbers unless given.
+    loss: catalogue name; ``cross_entropy`` for classes, ``bce`` for several labels per sample and ``half_squared_error`` for numbers
+    unless given.
     transform: maps a raw batch to model input; see :data:`~motley.tasks.base.Transform`.
 
     Raises
@@ -176,9 +181,9 @@ def own_task(
     module = construct(make, 0)
     layout = layout_of(module)
     _try(make, federation, transform)
-    regression = federation.classes is None
-    default = "half_squared_error" if regression else "cross_entropy"
-    return Task(name, federation, make, loss or default, "loss" if regression else "accuracy", transform, layout)
+    kind = federation.targets
+    default = {"numbers": "half_squared_error", "multilabel": "bce"}.get(kind, "cross_entropy")
+    return Task(name, federation, make, loss or default, "loss" if kind == "numbers" else "accuracy", transform, layout)
 
 
 def _made(model: Callable[[], nn.Module]) -> nn.Module:
@@ -192,7 +197,7 @@ def _made(model: Callable[[], nn.Module]) -> nn.Module:
 def _try(make: Callable[[], nn.Module], federation: Federation, transform: Transform | None) -> None:
     """Check that two fresh modules with the same weights give the same outputs in training mode."""
     batch = _two_samples(federation, transform)
-    want = federation.classes or federation.y.shape[1]
+    want = (*(federation.y.shape[1:] if federation.targets == "positions" else ()), federation.classes or federation.y.shape[1])
     first, second = (_outputs(construct(make, 0), batch, want) for _ in range(2))
     if not torch.allclose(first, second, equal_nan=True):
         raise ModelError(
@@ -212,8 +217,8 @@ def _two_samples(federation: Federation, transform: Transform | None) -> Tensor:
         raise ModelError(f"the transform cannot take a batch of shape {shape}: {_reason(error)}") from error
 
 
-def _outputs(module: nn.Module, batch: Tensor, want: int) -> Tensor:
-    """Return the module's outputs for a batch, ``[B, want]`` or wider."""
+def _outputs(module: nn.Module, batch: Tensor, want: tuple[int, ...]) -> Tensor:
+    """Return the module's outputs for a batch, ``[B, *want]`` or wider at the end."""
     found: list[Any] = []
 
     def forward(fresh: nn.Module) -> None:
@@ -227,10 +232,11 @@ def _outputs(module: nn.Module, batch: Tensor, want: int) -> Tensor:
         raise
     except Exception as error:  # a user's forward may raise anything
         raise ModelError(f"the {kind} cannot take a batch of shape {list(batch.shape)}: {_reason(error)}") from error
-    out = found[0]
-    if not isinstance(out, Tensor) or out.dim() != 2 or len(out) != len(batch) or out.shape[1] < want:
+    out, expected = found[0], [len(batch), *want]
+    if not isinstance(out, Tensor) or list(out.shape[:-1]) != expected[:-1] or out.shape[-1] < expected[-1]:
         got = list(out.shape) if isinstance(out, Tensor) else type(out).__name__
-        raise ModelError(f"the {kind} gives {got} for a batch of {len(batch)}; expected [{len(batch)}, {want}]")
+        why = " (a class per position, [n, T]; labels 0 or 1 [n, C] need multilabel=True)" if len(want) > 1 else ""
+        raise ModelError(f"the {kind} gives {got} for a batch of {len(batch)}; expected {expected}{why}")
     if not out.requires_grad:
         raise ModelError(f"the outputs of the {kind} do not depend on its parameters (detach, no_grad, whole numbers)")
     return out.detach()
@@ -287,7 +293,7 @@ def _pair(pair: Any, k: int) -> tuple[NDArray[Any], NDArray[Any]]:
     return x, y
 
 
-def _joined(parts: Sequence[tuple[NDArray[Any], NDArray[Any], str]], regression: bool) -> Dataset:
+def _joined(parts: Sequence[tuple[NDArray[Any], NDArray[Any], str]], regression: bool, multilabel: bool) -> Dataset:
     """Return one data set of the parts; parts with the same name belong to the same client and are adjacent."""
     if not parts:
         raise DataError("there are no clients")
@@ -296,10 +302,13 @@ def _joined(parts: Sequence[tuple[NDArray[Any], NDArray[Any], str]], regression:
             raise DataError(f"{name} has {len(x)} samples and {len(y)} labels; expected as many, and at least one")
         if x.shape[1:] != parts[0][0].shape[1:]:
             raise DataError(f"{name} has samples of shape {list(x.shape[1:])}, {parts[0][2]} of {list(parts[0][0].shape[1:])}")
+        if y.shape[1:] != parts[0][1].shape[1:]:
+            pad = "; fill positions without a target with -100" if y.ndim == 2 else ""
+            raise DataError(f"{name} has labels of shape {list(y.shape)}, {parts[0][2]} of {list(parts[0][1].shape)}{pad}")
     number = {name: index for index, name in enumerate(dict.fromkeys(name for _, _, name in parts))}
     client = np.concatenate([np.full(len(y), number[name]) for _, y, name in parts])
     x, y = (np.concatenate([part[i] for part in parts]) for i in (0, 1))
-    return make_dataset(x, y, client, not regression, "the clients given")
+    return make_dataset(x, y, client, not regression, "the clients given", multilabel)
 
 
 def _client_files(root: Path) -> list[tuple[str, list[Path]]]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from motley.core.errors import DataError, suggest
 from motley.tasks.base import Dataset
-from motley.tasks.formats.checks import class_labels, features, grouped
+from motley.tasks.formats.checks import class_labels, features, grouped, multilabel
 from motley.tasks.formats.npz import arrays
 
 __all__ = ["BUILTIN", "Columns", "feature_names", "make_dataset", "read_columns", "read_table", "standardised"]
@@ -44,8 +44,12 @@ def read_table(data: str, label: str, client: str | None, classes: bool) -> Data
     return make_dataset(x, y, ids, classes, str(path))
 
 
-def make_dataset(x: NDArray[Any], y: NDArray[Any], client: NDArray[Any] | None, classes: bool, where: str) -> Dataset:
-    """Return a data set of checked tensors; labels that are strings become classes in alphabetical order."""
+def make_dataset(
+    x: NDArray[Any], y: NDArray[Any], client: NDArray[Any] | None, classes: bool, where: str, several: bool = False
+) -> Dataset:
+    """Return a data set of checked tensors; labels that are strings become classes in alphabetical order.
+
+    ``several``: a sample may have several labels, ``[n, C]``, 0 or 1 each."""
     rows = features(x, where)
     groups = None if client is None else grouped(client, where, len(rows))
     notes, test = {"data": Path(where).name}, np.zeros(len(rows), bool)
@@ -55,13 +59,16 @@ def make_dataset(x: NDArray[Any], y: NDArray[Any], client: NDArray[Any] | None, 
             raise DataError(f"{where}: {len(target)} targets for {len(rows)} samples")
         return Dataset(rows, target.view(len(rows), -1), None, test, groups, (), notes)
     names: tuple[str, ...] = ()
+    if several:
+        target, count = multilabel(y, where, len(rows))
+        return Dataset(rows, target, count, test, groups, names, notes)
     labels = np.asarray(y)
     if labels.dtype.kind == "O" and not all(isinstance(word, str) for word in labels.ravel()):
         raise DataError(f"{where}: some labels are missing; fill or drop these rows")
     if labels.dtype.kind in "UO":
         words, labels = np.unique(labels.astype(str), return_inverse=True)
         names = tuple(str(word) for word in words)
-    target, count = class_labels(labels, where, len(rows), len(names) or None)
+    target, count = class_labels(labels, where, len(rows), len(names) or None, positions=True)
     return Dataset(rows, target, count, test, groups, names, notes)
 
 

@@ -62,6 +62,11 @@ class Partition(ABC):
         super().__init_subclass__(**kwargs)
         require_declared(cls, Partition, {"fixed_population": "fixes_population"})
 
+    @property
+    def uses_classes(self) -> bool:
+        """Whether samples are divided by their classes, so that each needs one."""
+        return False
+
     def fixed_population(self, groups: Ids | None) -> int | None:
         """Return the number of clients if the data determines it; None (the default) if the experiment does."""
         return None

@@ -135,7 +135,7 @@ def test_what_a_method_lacks_is_said_when_the_experiment_is_built(keys, message)
 
 def test_methods_over_classes_refuse_numbers():
     keys = {"task": QUADRATIC, "partition": "by_writer", "public": 0.2, "split": {"server": 0.2}}
-    with pytest.raises(ConfigError, match="algorithm: 'feddf' needs classes, and the targets of this task are numbers"):
+    with pytest.raises(ConfigError, match="algorithm: 'feddf' needs one class per sample, and this task is a regression"):
         simulate(algorithm="feddf", **keys)
 
 

@@ -19,7 +19,7 @@ ALLOWED: dict[str, set[str]] = {
     "tasks": {"core"},
     "algorithms": {"core", "tasks.base"},
     "transport": {"core"},
-    "engines": {"core", "=algorithms", "algorithms.base", "algorithms.local", "algorithms.random", "tasks"},
+    "engines": {"core", "=algorithms", "algorithms.base", "algorithms.local", "algorithms.positions", "algorithms.random", "tasks"},
     "results": {"core"},
     "testing": {"core", "selectors", "algorithms", "engines", "tasks", "world", "timing", "transport"},
     "recipes": {"core", "experiments", "results"},

@@ -287,7 +287,7 @@ def test_a_drift_goes_on_where_it_was(synchrony, drift, tmp_path, monkeypatch):
 
 
 def test_numbers_have_no_classes_to_drift():
-    with pytest.raises(ConfigError, match=r"drift: a drift needs classes; this task is a regression"):
+    with pytest.raises(ConfigError, match=r"drift: a drift needs one class per sample; this task is a regression"):
         build(Experiment(task="quadratic", partition="by_writer", population=4, cohort=2, stop={"rounds": 1}, drift="window"))
 
 

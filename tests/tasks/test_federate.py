@@ -158,7 +158,7 @@ def test_bad_input_is_one_sentence() -> None:
         federate(data, rows, Ragged.of([np.arange(5), np.arange(5)]), Split(), Key(0))
     regression = Dataset(data.x, torch.zeros(10, 1), None, data.test)
     rows = partition_input(regression, Split(), Key(0))
-    with pytest.raises(ConfigError, match="label_noise: label noise needs classes"):
+    with pytest.raises(ConfigError, match="label_noise: label noise needs one class per sample"):
         federate(regression, rows, dealt(10, 2), Split(), Key(0), label_noise=lambda labels, owner: (labels, np.zeros(2)))
     with pytest.raises(DataError, match="no training rows"):
         partition_input(pool(4, test=np.ones(4, bool)), Split("global"), Key(0))

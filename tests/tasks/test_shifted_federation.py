@@ -110,5 +110,5 @@ def test_a_table_of_numbers_takes_noise_alone():
     assert federation(**tabular, feature_shift="noise").x.shape[1] == 13
     with pytest.raises(ConfigError, match="feature_shift: this shift transforms images"):
         federation(**tabular, feature_shift="domains")
-    with pytest.raises(ConfigError, match="concept_shift: a concept shift needs classes"):
+    with pytest.raises(ConfigError, match="concept_shift: a concept shift needs one class per sample"):
         federation(task="quadratic", partition="by_writer", split={"test": "client"}, concept_shift="swap")

@@ -10,8 +10,9 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from motley.core.errors import DataError
+from motley.tasks.base import IGNORED
 
-__all__ = ["as_images", "class_labels", "features", "grouped"]
+__all__ = ["as_images", "class_labels", "features", "grouped", "multilabel"]
 
 
 def features(x: ArrayLike, where: str) -> Tensor:
@@ -39,8 +40,12 @@ def features(x: ArrayLike, where: str) -> Tensor:
     return torch.from_numpy(np.ascontiguousarray(kept).copy())
 
 
-def class_labels(y: ArrayLike, where: str, count: int, classes: int | None = None) -> tuple[Tensor, int]:
+def class_labels(
+    y: ArrayLike, where: str, count: int, classes: int | None = None, positions: bool = False
+) -> tuple[Tensor, int]:
     """Return labels as int64 ``[n]`` and the number of classes (the largest label + 1, unless given).
+
+    ``positions``: a class per position, ``[n, T]``, is allowed, too; :data:`~motley.tasks.base.IGNORED` where there is none.
 
     Raises
     ------
@@ -49,20 +54,38 @@ def class_labels(y: ArrayLike, where: str, count: int, classes: int | None = Non
     labels = np.asarray(y)
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
-    if labels.shape != (count,):
-        raise DataError(f"{where}: labels of shape {list(labels.shape)} for {count} samples; expected one class per sample")
+    if labels.shape[:1] != (count,) or labels.ndim > 1 + positions:
+        expected = "one class per sample" + (", or [n, T] classes of positions" if positions else "")
+        raise DataError(f"{where}: labels of shape {list(labels.shape)} for {count} samples; expected {expected}")
     floating = labels.dtype.kind == "f"
     if floating and not np.isfinite(labels).all():
         raise DataError(f"{where}: {int((~np.isfinite(labels)).sum())} labels are NaN or infinite; fill or drop these rows")
     if not (labels.dtype.kind in "biu" or (floating and bool((labels == np.floor(labels)).all()))):
         raise DataError(f"{where}: labels are {labels.dtype}, not whole numbers; expected classes 0 .. C - 1")
-    low, high = int(labels.min()), int(labels.max())
+    given = labels[labels != IGNORED] if labels.ndim > 1 else labels
+    low, high = (int(given.min()), int(given.max())) if given.size else (0, 0)
     labels = labels.astype(np.int64)
-    top = classes if classes is not None else max(count, 2)
+    top = classes if classes is not None else max(labels.size, 2)
     if low < 0 or high >= top:
         said = f"0 .. {top - 1}" if classes is not None else "0 .. C - 1"
         raise DataError(f"{where}: labels out of range, from {low} to {high}; expected {said}")
     return torch.from_numpy(labels), classes if classes is not None else max(high + 1, 2)
+
+
+def multilabel(y: ArrayLike, where: str, count: int) -> tuple[Tensor, int]:
+    """Return labels 0 and 1 as float32 ``[n, C]``, and C; ``[n]`` is one label.
+
+    Raises
+    ------
+    DataError: not ``count`` of them, or other values than 0 and 1.
+    """
+    labels = np.asarray(y)
+    if labels.ndim not in (1, 2) or len(labels) != count or not labels.size:
+        raise DataError(f"{where}: labels of shape {list(labels.shape)} for {count} samples; expected [n, C], 0 or 1 per label")
+    if labels.dtype.kind not in "biuf" or not np.isin(labels, (0, 1)).all():
+        raise DataError(f"{where}: labels of samples with several are 0 or 1 each, got {labels.dtype} with other values")
+    target = torch.from_numpy(labels.reshape(count, -1).astype(np.float32))
+    return target, target.shape[1]
 
 
 def grouped(client: ArrayLike, where: str, count: int) -> NDArray[np.int64]:

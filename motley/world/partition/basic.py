@@ -77,6 +77,7 @@ class Shards(Partition):
     2
     """
 
+    uses_classes: ClassVar[bool] = True
     shards: int = 2
 
     def __post_init__(self) -> None:

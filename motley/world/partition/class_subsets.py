@@ -17,7 +17,7 @@ clients than classes a class may have no client: its samples are unused, and the
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from typing_extensions import override
@@ -48,6 +48,7 @@ class LabelCount(Partition):
     [2, 2, 2, 2, 2, 2, 2, 2, 2, 2]
     """
 
+    uses_classes: ClassVar[bool] = True
     labels: int = 2
 
     def __post_init__(self) -> None:
@@ -88,6 +89,7 @@ class MissingClasses(Partition):
     [3, 3, 3, 3, 3, 3]
     """
 
+    uses_classes: ClassVar[bool] = True
     missing: int
     variant: Literal["disjoint", "code"] = "disjoint"
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 import heapq
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from typing_extensions import override
@@ -45,6 +45,7 @@ class Dirichlet(Partition):
     min_size: samples every client has at least.
     """
 
+    uses_classes: ClassVar[bool] = True
     alpha: float = 0.5
     law: Literal["per_class", "per_client"] = "per_class"
     mask: bool = False

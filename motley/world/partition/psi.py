@@ -17,7 +17,7 @@ psi = 1/C.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from typing_extensions import override
@@ -41,6 +41,7 @@ class Psi(Partition):
     psi: share of the dominant class, in [0, 1]. variant: ``code`` or ``clean``, see the module.
     """
 
+    uses_classes: ClassVar[bool] = True
     psi: float = 0.4
     variant: Literal["code", "clean"] = "code"
 

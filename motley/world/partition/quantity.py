@@ -65,6 +65,11 @@ class Quantity(Partition):
         if self.min_size < 0:
             raise ConfigError(f"got min_size = {self.min_size}; expected 0 or more samples")
 
+    @property
+    @override
+    def uses_classes(self) -> bool:
+        return self.alpha is not None
+
     @override
     def split(self, key: Key, labels: Ints, population: int, groups: Ids | None = None) -> Partitioned:
         """Return disjoint parts of all n samples; every client has at least ``min_size``."""

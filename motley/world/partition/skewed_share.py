@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from typing_extensions import override
@@ -36,6 +37,7 @@ class SkewedShare(Partition):
     share: share of clients that are skewed, in [0, 1] (FLASH: 0.3). dominant: share of their one class, in [0, 1].
     """
 
+    uses_classes: ClassVar[bool] = True
     share: float = 0.3
     dominant: float = 0.8
 

@@ -85,8 +85,7 @@ class ClientRuntime:
         data = self.setting.task.federation
         report: dict[str, Told] = {"num_examples": _number(data.train.sizes[order.client])}
         if "label_histogram" in order.want:
-            mine = slice(int(data.train.offsets[order.client]), int(data.train.offsets[order.client + 1]))
-            report["label_histogram"] = _number(np.bincount(data.labels[mine].cpu().numpy(), minlength=data.classes or 0))
+            report["label_histogram"] = _number(data.histogram()[order.client])
         return {"signals": report}
 
     def _probe(self, order: Order) -> dict[str, Any]:

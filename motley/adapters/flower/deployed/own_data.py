@@ -37,7 +37,8 @@ def client_task(
 
     Parameters
     ----------
-    client, population: its number, and K. x, y: ``[n, ...]`` inputs, ``[n]`` classes from 0 or ``[n]``, ``[n, d]`` numbers.
+    client, population: its number, and K. x, y: ``[n, ...]`` inputs, ``[n]`` classes from 0, ``[n, T]`` a class per position,
+    or ``[n]``, ``[n, d]`` numbers.
     model, loss, transform: as for :func:`motley.tasks.own_task`. classes: C, all of the federation's; None in regression.
 
     Raises
@@ -73,7 +74,7 @@ def _samples(x: ArrayLike, y: ArrayLike, classes: int | None) -> tuple[Tensor, T
     where = "the arrays given"
     rows = features(x, where)
     if classes is not None:
-        return rows, class_labels(y, where, len(rows), classes)[0]
+        return rows, class_labels(y, where, len(rows), classes, positions=True)[0]
     targets = features(y, where).float()
     if len(targets) != len(rows):
         raise DataError(f"{where}: {len(targets)} targets for {len(rows)} samples")
