@@ -128,15 +128,21 @@ class Batched(_Batched):
 
 
 class Vmap(_Batched):
-    """Trains any module without buffers, dropout or hooks; losses that compare features of several models are refused."""
+    """Trains any module without buffers, dropout, hooks or operations that torch cannot batch over clients.
+
+    Losses that compare features of several models are refused.
+    """
 
     name: ClassVar[str] = "vmap"
 
     @classmethod
     @override
     def refuses(cls, setting: Setting) -> str | None:
-        reason = refuses_vmap(construct(setting.task.model, 0))
-        return f"the model cannot be batched over clients: {reason}" if reason else refuses_loss(setting)
+        reason = refuses_loss(setting)
+        if reason:
+            return reason
+        reason = refuses_vmap(setting)
+        return f"the model cannot be batched over clients: {reason}" if reason else None
 
     @override
     def _executor(self) -> Executor:

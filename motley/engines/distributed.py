@@ -29,7 +29,7 @@ from motley.engines.cores import cores
 from motley.engines.local import Sequential, window_of
 from motley.engines.serialization import unsendable
 from motley.engines.workers import RemoteWorker, Shared, WorkerCall, WorkerPool, worker_engine
-from motley.tasks.base import ModelState
+from motley.tasks.base import ModelState, model_input
 
 __all__ = ["Distributed"]
 
@@ -51,7 +51,8 @@ def _for_workers(setting: Setting) -> Setting:
     held = None if data.validation_labels is None else cast(data.validation_labels)
     nothing = Ragged(np.zeros(len(data) + 1, np.int64), np.zeros(0, np.int64))
     data = dataclasses.replace(
-        data, x=data.x if setting.task.transform is not None else data.x.to(dtype), y=cast(data.y), labels=cast(data.labels),
+        data, x=data.x if setting.task.transform is not None else model_input(data.x, dtype), y=cast(data.y),
+        labels=cast(data.labels),
         validation_labels=held, test=nothing, global_test=None, server=None, public=None, notes={},
     )  # fmt: skip
     return dataclasses.replace(setting, task=dataclasses.replace(setting.task, federation=data))

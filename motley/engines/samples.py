@@ -12,7 +12,7 @@ from torch import Tensor
 from motley.core.keys import Key
 from motley.core.ragged import Ragged
 from motley.engines.base import DataView
-from motley.tasks.base import Task
+from motley.tasks.base import Task, model_input
 
 __all__ = ["SampleSplit", "Samples"]
 
@@ -60,7 +60,7 @@ class Samples:
 
     Parameters
     ----------
-    task: has the federation. dtype: of model inputs and of regression targets. device: of all tensors.
+    task: has the federation. dtype: of model inputs (but whole numbers stay int64) and of regression targets. device: of all tensors.
 
     ``rows`` and ``seen`` are those of ``training``; ``validation`` is empty if clients have no validation samples.
     """
@@ -69,7 +69,7 @@ class Samples:
         data = task.federation
         self.dtype = dtype
         self.transform = task.transform
-        self.x = data.x.to(device) if task.transform is not None else data.x.to(device, dtype)
+        self.x = data.x.to(device) if task.transform is not None else model_input(data.x, dtype, device)
         self.y = self._cast(data.y.to(device))
         held = data.y[torch.from_numpy(data.validation.values)] if data.validation_labels is None else data.validation_labels
         self.training = self._split(data.train, data.labels, data.seen, device)
@@ -87,4 +87,4 @@ class Samples:
     def inputs(self, rows: Tensor, key: Key | None = None) -> Tensor:
         """Return the model inputs ``[len(rows), ...]`` of these rows; ``key`` draws augmentation, None switches it off."""
         raw = self.x.index_select(0, rows)
-        return raw if self.transform is None else self.transform(raw, key).to(self.dtype)
+        return raw if self.transform is None else model_input(self.transform(raw, key), self.dtype)

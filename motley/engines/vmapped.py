@@ -1,16 +1,17 @@
 """Trains many clients of a small model at once with ``torch.func.vmap`` over the gradient of one client's weighted mean loss.
 
-Models with BatchNorm (its running statistics change in place), dropout (its masks would not be those of a client training alone) or
-hooks (they would run once for many clients) are refused.
+Models with BatchNorm (its running statistics change in place), dropout (its masks would not be those of a client training alone),
+hooks (they would run once for many clients), or layers and operations that torch cannot batch over clients are refused.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, grad_and_value, vmap
+from torch.func import functional_call, grad, grad_and_value, vmap
 from torch.nn.modules.batchnorm import _NormBase
 from typing_extensions import override
 
@@ -19,14 +20,26 @@ from motley.algorithms.local import Block
 from motley.core.layout import Layout
 from motley.engines.base import Setting
 from motley.engines.chunk import Chunk, Executor
+from motley.tasks.base import model_input
 from motley.tasks.flat import construct, hooked
 from motley.tasks.nn import stochastic_layers
 
 __all__ = ["Vmapped", "refuses_vmap"]
 
+_CLIENT_BY_CLIENT = (nn.RNNBase, nn.RNNCellBase, nn.MultiheadAttention, nn.EmbeddingBag)
+"""Layers of torch that vmap computes client by client, or step by step, several times slower than threads do."""
 
-def refuses_vmap(module: nn.Module) -> str | None:
-    """Return why a module cannot be trained by vmap, or None if it can."""
+
+def refuses_vmap(setting: Setting) -> str | None:
+    """Return why a setting's model cannot be trained by vmap, or None if it can.
+
+    What a table of layers does not know, such as an operation in a module's own ``forward``, is found by one gradient of two clients:
+    torch warns where it has no batching rule.
+    """
+    return _refuses_layers(construct(setting.task.model, 0)) or _refuses_gradient(setting)
+
+
+def _refuses_layers(module: nn.Module) -> str | None:
     norms = [name for name, m in module.named_modules() if isinstance(m, _NormBase)]
     if norms:
         return f"layer {norms[0]!r} keeps statistics that change while training"
@@ -36,7 +49,33 @@ def refuses_vmap(module: nn.Module) -> str | None:
         return "it has hooks, which would run once for many clients"
     if any(True for _ in module.buffers()):
         return "it has buffers"
+    slow = [(name, type(m).__name__) for name, m in module.named_modules() if isinstance(m, _CLIENT_BY_CLIENT)]
+    if slow:
+        return f"layer {slow[0][0] or 'the model itself'!r} ({slow[0][1]}) would be computed client by client"
     return None
+
+
+def _refuses_gradient(setting: Setting) -> str | None:
+    """Return why the gradient of two clients with two samples each is not computed in one, or None if it is."""
+    data, loss = setting.task.federation, setting.algorithm.loss
+    module = construct(setting.task.model, 0).to(setting.device, setting.dtype)
+    raw, targets = data.x[torch.from_numpy(data.train.values[:2])], data.labels[:2]
+    inputs = model_input(raw if setting.task.transform is None else setting.task.transform(raw, None), setting.dtype)
+    targets = targets.to(setting.dtype) if targets.is_floating_point() else targets
+
+    def objective(weights: dict[str, Tensor], inputs: Tensor, targets: Tensor) -> Tensor:
+        outputs: Tensor = functional_call(module, weights, (inputs,))
+        return (outputs.square() if loss.prepares else loss.loss(outputs, targets, {})).sum()
+
+    weights = {name: torch.stack([w.detach()] * 2) for name, w in module.named_parameters() if w.requires_grad}
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            vmap(grad(objective))(weights, *(torch.stack([t, t]).to(setting.device) for t in (inputs, targets)))
+        except Exception as error:  # torch raises different errors for what it cannot batch
+            return f"torch cannot batch it over clients ({(str(error).splitlines() or [type(error).__name__])[0]})"
+    missing = [str(w.message).partition("batching rule for ")[2].partition(".")[0] for w in caught]
+    return next((f"torch has no batching rule for {name} and would compute client by client" for name in missing if name), None)
 
 
 class Vmapped(Executor):
@@ -74,7 +113,7 @@ class Vmapped(Executor):
             p = step.active
             inputs = chunk.inputs(step)
             inputs = inputs.view(p, step.width, *inputs.shape[1:])
-            share = inputs.new_full((p, step.width), 1.0 / step.width) if step.weight is None else step.weight
+            share = chunk.weight.new_full((p, step.width), 1.0 / step.width) if step.weight is None else step.weight
             now = {name: w[:p] for name, w in own.items()}
             gradient, (_, outputs) = self.gradients(now, inputs, step.targets, share, step.extra)
             chunk.record_outputs(step, outputs)

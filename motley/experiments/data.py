@@ -19,7 +19,7 @@ from motley.core.keys import Streams
 from motley.core.ragged import Ragged
 from motley.engines.base import Setting
 from motley.experiments.config import Experiment
-from motley.tasks.base import NO_CLASSES, Dataset, Federation, Task, TaskSource
+from motley.tasks.base import NO_CLASSES, Dataset, Federation, Task, TaskSource, model_input
 from motley.tasks.federate import PartitionInput, federate, hold_out, partition_input
 from motley.tasks.flat import FlatNetwork
 from motley.world.base import Drift
@@ -161,7 +161,7 @@ def _inputs(setting: Setting, raw: Tensor) -> Tensor:
     """Return stored samples as model inputs."""
     transform = setting.task.transform
     x = raw.to(setting.device)
-    return (x if transform is None else transform(x, None)).to(setting.dtype)
+    return model_input(x if transform is None else transform(x, None), setting.dtype)
 
 
 def _targets(setting: Setting, y: Tensor) -> Tensor:

@@ -34,6 +34,7 @@ __all__ = [
     "Task",
     "TaskSource",
     "Transform",
+    "model_input",
     "targets_of",
 ]
 
@@ -65,7 +66,7 @@ class Dataset:
 
     Parameters
     ----------
-    x: uint8 or float ``[n, ...]`` (images ``[n, C, H, W]``).
+    x: uint8, int64 or float ``[n, ...]`` (images ``[n, C, H, W]``); int64, such as the characters of a text, stays whole numbers.
     y: int64 ``[n]`` classes, int64 ``[n, T]`` a class per position (:data:`IGNORED` where there is none), float ``[n, C]`` labels
     (multi-label, 0 or 1), or float ``[n, d]`` numbers.
     classes: number of classes or of labels, C; None for regression.
@@ -179,6 +180,11 @@ class Federation:
             owner, labels = owner[row], labels[row, column]
         counts = np.bincount(owner * self.classes + labels, minlength=len(self) * self.classes)
         return counts.reshape(len(self), self.classes).astype(np.float64)
+
+
+def model_input(x: Tensor, dtype: torch.dtype, device: str | torch.device | None = None) -> Tensor:
+    """Return samples as a model takes them: int64 as they are (characters, words, categories), everything else in ``dtype``."""
+    return x.to(device) if x.dtype == torch.int64 else x.to(device, dtype)
 
 
 Transform = Callable[[Tensor, Key | None], Tensor]

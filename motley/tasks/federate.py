@@ -282,6 +282,10 @@ def _has_own_test(dataset: Dataset, rows: Ints, owner: Ids, population: int) -> 
 
 def _with_features(x: Tensor, at: Tensor, owner: Ids, rows: Ints, feature_shift: ChangeFeatures) -> tuple[Tensor, Ints]:
     """Return all features with those at ``at`` shifted, and the domain of each client."""
+    if x.dtype == torch.int64:
+        raise ConfigError(
+            "a feature shift changes numbers, and the samples of this task are characters or categories", "feature_shift"
+        )
     x = x if x.is_floating_point() else x.to(torch.float32)
     changed, domain = feature_shift(x[at].to(torch.float32).numpy(), owner, rows)
     return x.index_copy(0, at, torch.from_numpy(changed).to(x.dtype)), domain

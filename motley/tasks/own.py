@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
@@ -28,7 +29,7 @@ from motley.core.fingerprint import UNKNOWN, fingerprint_or_reason
 from motley.core.fingerprint import fingerprint as hash_of
 from motley.core.keys import Key
 from motley.core.ragged import Ragged
-from motley.tasks.base import Dataset, Federation, Task, TaskSource, Transform
+from motley.tasks.base import Dataset, Federation, Task, TaskSource, Transform, model_input
 from motley.tasks.federate import Split, federate, partition_input
 from motley.tasks.flat import construct, layout_of
 from motley.tasks.nn import replace_stochastic, require_keyed
@@ -94,7 +95,8 @@ def from_arrays(
 
     Parameters
     ----------
-    x: ``[n, ...]`` model inputs. y: ``[n]`` classes (numbers 0 .. C - 1, or strings); ``[n, T]`` a class per position (-100: none);
+    x: ``[n, ...]`` model inputs; whole numbers (but uint8) stay so where the model takes them, see :func:`own_task`.
+    y: ``[n]`` classes (numbers 0 .. C - 1, or strings); ``[n, T]`` a class per position (-100: none);
     numbers ``[n]``, ``[n, d]`` with ``regression``; labels 0 or 1 ``[n, C]`` with ``multilabel``, any number of them per sample.
     client: ``[n]`` numbers or strings; clients are numbered in sorted order.
     test, test_fraction, validation: see :class:`~motley.tasks.federate.Split`. seed: of the split.
@@ -104,7 +106,7 @@ def from_arrays(
     DataError: words or NaN among the features (with the columns), labels out of range, lengths that differ.
     ConfigError: shares out of range.
     """
-    dataset = make_dataset(_inputs(x), _array(y), _array(client), not regression, "the arrays given", multilabel)
+    dataset = make_dataset(_inputs(x), _array(y), _array(client), not regression, "the arrays given", multilabel, whole=True)
     return _federation(dataset, Split(test, test_fraction, validation), seed)
 
 
@@ -167,6 +169,9 @@ def own_task(
     unless given.
     transform: maps a raw batch to model input; see :data:`~motley.tasks.base.Transform`.
 
+    Samples of whole numbers (int64: characters, words, categories) reach the model as they are if it takes them, for example in an
+    ``nn.Embedding``; a model that does not take them gets floating-point numbers.
+
     Raises
     ------
     ModelError: a random layer that cannot be tied to a key, a module that cannot take the data, or outputs of the wrong shape.
@@ -180,7 +185,7 @@ def own_task(
     make = partial(_made, model)
     module = construct(make, 0)
     layout = layout_of(module)
-    _try(make, federation, transform)
+    federation = _tried(make, federation, transform)
     kind = federation.targets
     default = {"numbers": "half_squared_error", "multilabel": "bce"}.get(kind, "cross_entropy")
     return Task(name, federation, make, loss or default, "loss" if kind == "numbers" else "accuracy", transform, layout)
@@ -192,6 +197,20 @@ def _made(model: Callable[[], nn.Module]) -> nn.Module:
     if not isinstance(made, nn.Module):
         raise ModelError(f"the function that makes the model gave {type(made).__name__}; expected a torch.nn.Module")
     return replace_stochastic(made)
+
+
+def _tried(make: Callable[[], nn.Module], federation: Federation, transform: Transform | None) -> Federation:
+    """Return the federation with samples that the model takes: whole numbers as they are or, failing that, as float32."""
+    whole = federation.x.dtype == torch.int64
+    try:
+        _try(make, federation, transform)
+    except ModelError:
+        embeds = any(isinstance(module, nn.Embedding | nn.EmbeddingBag) for module in make().modules())
+        if not whole or embeds:  # an embedding's own message says what is wrong with the numbers
+            raise
+        federation = dataclasses.replace(federation, x=federation.x.float())
+        _try(make, federation, transform)
+    return federation
 
 
 def _try(make: Callable[[], nn.Module], federation: Federation, transform: Transform | None) -> None:
@@ -212,7 +231,7 @@ def _two_samples(federation: Federation, transform: Transform | None) -> Tensor:
     shape = list(batch.shape)
     try:
         batch = transform(batch, None) if transform else batch
-        return (batch if len(batch) > 1 else batch.repeat(2, *(1,) * (batch.dim() - 1))).float()
+        return model_input(batch if len(batch) > 1 else batch.repeat(2, *(1,) * (batch.dim() - 1)), torch.float32)
     except Exception as error:  # a user's transform may raise or return anything
         raise ModelError(f"the transform cannot take a batch of shape {shape}: {_reason(error)}") from error
 
@@ -308,7 +327,7 @@ def _joined(parts: Sequence[tuple[NDArray[Any], NDArray[Any], str]], regression:
     number = {name: index for index, name in enumerate(dict.fromkeys(name for _, _, name in parts))}
     client = np.concatenate([np.full(len(y), number[name]) for _, y, name in parts])
     x, y = (np.concatenate([part[i] for part in parts]) for i in (0, 1))
-    return make_dataset(x, y, client, not regression, "the clients given", multilabel)
+    return make_dataset(x, y, client, not regression, "the clients given", multilabel, whole=True)
 
 
 def _client_files(root: Path) -> list[tuple[str, list[Path]]]:

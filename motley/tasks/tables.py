@@ -45,12 +45,19 @@ def read_table(data: str, label: str, client: str | None, classes: bool) -> Data
 
 
 def make_dataset(
-    x: NDArray[Any], y: NDArray[Any], client: NDArray[Any] | None, classes: bool, where: str, several: bool = False
+    x: NDArray[Any],
+    y: NDArray[Any],
+    client: NDArray[Any] | None,
+    classes: bool,
+    where: str,
+    several: bool = False,
+    whole: bool = False,
 ) -> Dataset:
     """Return a data set of checked tensors; labels that are strings become classes in alphabetical order.
 
-    ``several``: a sample may have several labels, ``[n, C]``, 0 or 1 each."""
-    rows = features(x, where)
+    ``several``: a sample may have several labels, ``[n, C]``, 0 or 1 each. ``whole``: whether features that are whole numbers stay so,
+    as in :func:`~motley.tasks.formats.checks.features`."""
+    rows = features(x, where, whole)
     groups = None if client is None else grouped(client, where, len(rows))
     notes, test = {"data": Path(where).name}, np.zeros(len(rows), bool)
     if not classes:

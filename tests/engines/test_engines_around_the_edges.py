@@ -1,5 +1,9 @@
 """What else every engine promises: order, thread counts, failures, unequal rates, shifts, augmentation, the auto rule."""
 
+import dataclasses
+import re
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -10,12 +14,14 @@ from motley.algorithms.fedprox import Proximal
 from motley.algorithms.local import SGD
 from motley.algorithms.losses import CrossEntropy
 from motley.core.errors import ContractError, EngineError
+from motley.core.keys import Key
 from motley.core.work import LocalWork
 from motley.engines import ENGINES, resolve_auto
 from motley.engines.base import Job
 from motley.engines.batched import Batched, Vmap, bounded
 from motley.engines.cores import cores
 from motley.engines.local import Debug, Sequential, Threads
+from motley.tasks.flat import initial
 from motley.tasks.nn import Dropout
 
 from .conftest import TwoProcesses
@@ -330,3 +336,67 @@ def test_one_long_job_does_not_make_a_long_schedule_for_everybody(setting, jobs,
     assert [i for part in parts for i in part] == list(range(8))
     assert all(len(part) == 1 or work[part[0]].steps * len(part) * 5 <= 60 for part in parts)
     torch.testing.assert_close(deltas(engine, jobs(s), download(s)), whole, rtol=1e-10, atol=1e-12)
+
+
+class _Tokens(nn.Module):
+    """A model of whole numbers: an embedding, a layer, and the output at the last position."""
+
+    def __init__(self, name):
+        super().__init__()
+        self.embed, self.kind, self.out = nn.Embedding(9, 4), SEQUENCES[name][0](), nn.Linear(4, 4)
+
+    def forward(self, x):
+        h = self.embed(x)
+        h = self.kind(h, h, h)[0] if isinstance(self.kind, nn.MultiheadAttention) else self.kind(h)
+        h = h[0] if isinstance(h, tuple) else h
+        return self.out(h[:, -1])
+
+
+class _FlashAttention(nn.Module):
+    def forward(self, x):
+        h = x[:, None]
+        return nn.functional.scaled_dot_product_attention(h, h, h)[:, 0]
+
+
+class _Steered(nn.Module):
+    def forward(self, x):
+        return x if float(x.detach().sum()) > 0 else -x
+
+
+class _Cell(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.cell = nn.GRUCell(4, 4)
+
+    def forward(self, x):
+        return self.cell(x[:, 0])[:, None]
+
+
+SEQUENCES = {
+    "LSTM": (lambda: nn.LSTM(4, 4, batch_first=True), r"layer 'kind' \(LSTM\) would be computed client by client"),
+    "GRU": (lambda: nn.GRU(4, 4, batch_first=True), r"layer 'kind' \(GRU\) would be computed client by client"),
+    "attention": (lambda: nn.MultiheadAttention(4, 2, batch_first=True), r"layer 'kind' \(MultiheadAttention\)"),
+    "cell": (_Cell, r"layer 'kind.cell' \(GRUCell\)"),
+    "fallback": (_FlashAttention, r"torch has no batching rule for aten::_scaled_dot_product_flash_attention"),
+    "control flow": (_Steered, r"torch cannot batch it over clients \("),
+    "linear": (nn.Identity, None),
+}
+
+
+@pytest.mark.parametrize("name", SEQUENCES)
+def test_vmap_gets_no_model_that_torch_computes_client_by_client(setting, jobs, download, name):
+    """Layers of a table, and what only a gradient shows. Whole numbers reach the embedding in every engine."""
+    reason = SEQUENCES[name][1]
+    s = setting(partial(_Tokens, name), (6,), threads=2)
+    tokens = torch.from_numpy(np.random.default_rng(0).integers(0, 9, s.task.federation.x.shape))
+    s = dataclasses.replace(s, task=dataclasses.replace(s.task, federation=dataclasses.replace(s.task.federation, x=tokens)))
+    for _ in range(2):  # the warning is not given once alone
+        assert resolve_auto(s) == ("vmap" if reason is None else "threads")
+    if reason is not None:
+        assert re.search(reason, Vmap.refuses(s))
+    reference = deltas(Sequential(s), jobs(s), download(s))
+    for engine in [Threads, TwoProcesses, *([Vmap] if reason is None else [])]:
+        torch.testing.assert_close(deltas(engine(s), jobs(s), download(s)), reference, rtol=1e-10, atol=1e-12)
+    assert next(iter(Debug(s).train(jobs(s, (1,)), download(s), {}))).finite
+    losses, _ = Sequential(s).evaluate(initial(s.task.model, Key(0), s.dtype), np.arange(5))
+    assert np.isfinite(losses).all()

@@ -9,6 +9,7 @@ from pyarrow import parquet
 from torch import nn
 from torch.nn import functional as F
 
+import motley
 from motley.core.errors import ConfigError, DataError, ModelError
 from motley.tasks.base import Federation
 from motley.tasks.nn import Dropout
@@ -216,3 +217,39 @@ def test_tied_layers_are_trained_together_and_the_fast_stack_leaves_them_alone(f
     with pytest.raises(ConfigError, match="engine: 'batched' cannot run this experiment"):
         motley.run({**keys, "engine": "batched"}, task=own_task(federation, tied), out=tmp_path / "batched")
     assert not (tmp_path / "batched").exists()
+
+
+class Words(nn.Module):
+    """Scores two classes by the words of a sentence."""
+
+    def __init__(self, words: int = 9) -> None:
+        super().__init__()
+        self.embed, self.out = nn.Embedding(words, 3), nn.Linear(3, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.out(self.embed(x).mean(1))
+
+
+def _sentences(dtype: type) -> Federation:
+    rng = np.random.default_rng(0)
+    return from_clients([(rng.integers(0, 9, (8, 5)).astype(dtype), np.arange(8) % 2) for _ in range(3)])
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.int32, np.uint16])
+def test_whole_numbers_stay_whole_for_a_model_that_takes_them(dtype: type, tmp_path: Path) -> None:
+    task = own_task(_sentences(dtype), Words, transform=lambda batch, key: batch.flip(1))
+    assert task.federation.x.dtype == torch.int64
+    keys = {"task": "own", "cohort": 2, "stop": {"rounds": 2}, "dtype": "float64", "selector": "power_of_choice"}
+    done = motley.run(keys, task=task, out=tmp_path)
+    assert done.finished
+    assert np.isfinite(done.column("evaluations", "loss")).all()
+
+
+def test_whole_numbers_become_floats_for_a_model_of_numbers() -> None:
+    assert own_task(_sentences(np.int64), lambda: nn.Linear(5, 2)).federation.x.dtype == torch.float32
+    assert own_task(_sentences(np.uint8), lambda: nn.Linear(5, 2)).federation.x.dtype == torch.uint8  # pixels
+
+
+def test_a_word_outside_the_embedding_is_refused() -> None:
+    with pytest.raises(ModelError, match=r"the Words cannot take a batch of shape \[2, 5\]: .*index out of range"):
+        own_task(_sentences(np.int64), lambda: Words(words=1))

@@ -15,8 +15,8 @@ from motley.tasks.base import IGNORED
 __all__ = ["as_images", "class_labels", "features", "grouped", "multilabel"]
 
 
-def features(x: ArrayLike, where: str) -> Tensor:
-    """Return features ``[n, ...]``: uint8 as it is, everything else as float32.
+def features(x: ArrayLike, where: str, whole: bool = False) -> Tensor:
+    """Return features ``[n, ...]``: uint8 as it is, other whole numbers as int64 if ``whole``, everything else as float32.
 
     Raises
     ------
@@ -36,7 +36,8 @@ def features(x: ArrayLike, where: str) -> Tensor:
     limit = float(np.finfo(np.float32).max)
     if data.dtype.kind == "f" and float(np.abs(data).max()) > limit:
         raise DataError(f"{where}: features of up to {np.abs(data).max():.3g}; expected at most {limit:.3g} (float32)")
-    kept = data if data.dtype == np.uint8 else data.astype(np.float32)
+    stays = data.dtype == np.uint8
+    kept = data if stays else data.astype(np.int64 if whole and data.dtype.kind in "iu" else np.float32)
     return torch.from_numpy(np.ascontiguousarray(kept).copy())
 
 
