@@ -28,16 +28,22 @@ class AppError(NodeError):
 
 def number_of(value: Any, name: str) -> float:
     """Return one finite number."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float):
         raise NodeError(f"{name!r} is {value!r:.60}; expected one finite number")
-    return float(value)
+    try:
+        number = float(value)
+    except OverflowError:  # Python's whole numbers have no largest one
+        number = math.inf
+    if not math.isfinite(number):
+        raise NodeError(f"{name!r} is {number}; expected one finite number")
+    return number
 
 
 def whole_number(value: Any, name: str, largest: int = LARGEST_WHOLE) -> int:
     """Return a whole number from 0 to ``largest``."""
     number = number_of(value, name)
     if number != int(number) or not 0 <= number <= largest:
-        raise NodeError(f"{name!r} is {value!r:.60}; expected a whole number from 0 to {largest}")
+        raise NodeError(f"{name!r} is {number:g}; expected a whole number from 0 to {largest}")
     return int(value)
 
 

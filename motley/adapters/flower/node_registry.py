@@ -55,12 +55,13 @@ class Enrolment:
         return Report(self.client, Outcome.ENROLLED, num_examples=self.num_examples, signals=self.signals)
 
 
-def read_enrolment(metrics: Mapping[str, Any], key: str, wanted: Iterable[str]) -> Enrolment:
+def read_enrolment(metrics: Mapping[str, Any], key: str, wanted: Iterable[str], max_examples: float | None = None) -> Enrolment:
     """Check the answer to :data:`ENROL`.
 
     Parameters
     ----------
     metrics: of the answer. key: of the client's id. wanted: enrolment signals that the selector needs.
+    max_examples: the largest number of training samples that a client may claim; None: 2^53.
 
     Raises
     ------
@@ -70,6 +71,8 @@ def read_enrolment(metrics: Mapping[str, Any], key: str, wanted: Iterable[str]) 
         raise NodeError(f"the answer names no {key!r}; expected it in --node-config, as a whole number")
     client = whole_number(metrics[key], key)
     examples = float(whole_number(metrics[EXAMPLES], EXAMPLES)) if EXAMPLES in metrics else math.nan
+    if max_examples is not None and examples > max_examples:
+        raise NodeError(f"{EXAMPLES!r} is {examples:g}; expected at most max_examples = {max_examples:g}")
     signals: dict[str, float | Floats] = {}
     for name in sorted(wanted):
         sent_as = EXAMPLES if name == "num_examples" else name
@@ -100,6 +103,7 @@ class NodeRegistry:
     clock: the server's.
     wait: whether :meth:`refresh` waits for the answers of new nodes; otherwise a later call takes them in, and answers that show
     that no client app answers the query are logged instead of raised.
+    max_examples: see :func:`read_enrolment`.
 
     Attributes
     ----------
@@ -117,7 +121,9 @@ class NodeRegistry:
         limit_s: float = 120.0,
         clock: WallClock = WALL_CLOCK,
         wait: bool = True,
+        max_examples: float | None = None,
     ) -> None:
+        self.max_examples = max_examples
         self.key, self.wanted, self.limit_s, self.clock, self.wait = key, frozenset(wanted), limit_s, clock, wait
         if "last_layer" in self.wanted:
             raise ConfigError(
@@ -225,7 +231,7 @@ class NodeRegistry:
     def _read(self, answer: SentMessage) -> Enrolment:
         if answer.error:
             raise NodeError(answer.error)
-        enrolment = read_enrolment(only_metrics(answer.reply.content)[1], self.key, self.wanted)
+        enrolment = read_enrolment(only_metrics(answer.reply.content)[1], self.key, self.wanted, self.max_examples)
         if "label_histogram" in enrolment.signals:
             classes = np.size(enrolment.signals["label_histogram"])
             if classes != (self._classes or classes):

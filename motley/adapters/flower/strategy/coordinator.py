@@ -64,7 +64,9 @@ class SelectionCoordinator:
         if settings.weights == "selector" and "weights" not in selector.rule.provides():
             raise ConfigError(f'{type(selector.rule).__name__} gives no weights; take weights = "strategy"', key="weights")
         self.selector, self.m, self.settings, self.clock = selector, m, settings, settings.clock
-        self.registry = NodeRegistry(settings.key, needs.enrolled - {"last_layer"}, settings.query_limit_s, settings.clock)
+        enrolled = needs.enrolled - {"last_layer"}
+        most = settings.max_examples if weight_key in (None, EXAMPLES) else None
+        self.registry = NodeRegistry(settings.key, enrolled, settings.query_limit_s, settings.clock, max_examples=most)
         self.state = SelectionState(settings.rounds_done, settings.clients_sent)
         self.prober = SignalProber(needs.probed, self.registry, self.state)
         computed = needs.reported & UPDATE_SIGNALS if settings.uploads == "as_sent" else frozenset()
@@ -112,10 +114,32 @@ class SelectionCoordinator:
             self._probe(current, model, version=float(self.state.round - 1))
         current.cohort = self.selector.select(self.state.round, available, self.m, self.state.dispatched)
         chosen = sorted(current.cohort.ids.tolist())
+        self._max_weights(chosen)
         self.state.dispatched += len(chosen)
         current.clients = {self.registry.node_of[client]: client for client in chosen}
         LOG.info("round %d: asks %s of %d", self.state.round, chosen, len(available))
         return list(current.clients)
+
+    def _max_weights(self, clients: Iterable[int]) -> dict[int, float]:
+        """Return the largest weight that each client's reply may carry in the strategy's mean.
+
+        Raises
+        ------
+        ConfigError: nothing bounds a client's weight, so that it alone could decide the model.
+        """
+        key, limit = self.reader.weight_key, self.settings.max_examples
+        if key is None:
+            return {}
+        enrolled = {client: self.registry.enrolled[client].num_examples if key == EXAMPLES else math.nan for client in clients}
+        unbounded = [client for client, examples in enrolled.items() if math.isnan(examples)]
+        if unbounded and limit is None:
+            raise ConfigError(
+                f"nothing bounds {key!r} of client {unbounded[0]}, by which the strategy weighs its update; give the largest that "
+                f"a client may have, with_selector(..., max_examples=10_000), or let the client app add {EXAMPLES!r} to its answer "
+                "at enrolment",
+                key="max_examples",
+            )
+        return {client: float(limit or 0) if math.isnan(examples) else examples for client, examples in enrolled.items()}
 
     def _await_clients(self, current: OpenRound, min_clients: int) -> None:
         """Enrol new clients; wait, within the limit, while fewer than ``min_clients`` are connected. After a wait in vain, as many as
@@ -188,7 +212,8 @@ class SelectionCoordinator:
         current = self._open()
         received = {reply.metadata.src_node_id: reply for reply in replies if not reply.has_error()}
         messages = {client: received[node] for node, client in current.clients.items() if node in received}
-        checked = self.reader.read_all(messages, current.model, current.model_key, self.state.reply_forms)
+        limits = self._max_weights(messages)
+        checked = self.reader.read_all(messages, current.model, current.model_key, self.state.reply_forms, limits)
         self._look_for_app_errors(checked)
         model = model_vector(arrays_of(current.model)) if self.signals.wanted else np.zeros(0)
         for node, client in current.clients.items():
@@ -307,11 +332,12 @@ class SelectionCoordinator:
     def usable_evaluations(self, replies: Sequence[Any]) -> list[Any]:
         """Return the usable evaluations, sorted by client; where their forms differ, those of the most frequent form."""
         forms: dict[int, tuple[tuple[Any, ...], Any]] = {}
+        limit = self.settings.max_examples or math.inf
         for reply in replies:
             client = self.registry.client_at(reply.metadata.src_node_id)
             try:
                 if client is not None:
-                    forms[client] = self.reader.evaluation_form(reply.content), reply
+                    forms[client] = self.reader.evaluation_form(reply.content, limit), reply
             except NodeError as problem:
                 LOG.warning("round %d: an evaluation of client %s cannot be used: %s", self.state.round, client, problem)
         by_client = [forms[client] for client in sorted(forms)]

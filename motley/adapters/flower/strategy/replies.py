@@ -13,6 +13,7 @@ import io
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
@@ -27,6 +28,9 @@ __all__ = ["CheckedReply", "ClientResult", "ReplyReader", "array_of", "signals_o
 
 HEADER_BYTES = 4096
 """Bytes an array may weigh beside its numbers."""
+
+LARGEST_VALUE = math.sqrt(np.finfo(np.float32).max)
+"""The largest number in an array: its square is finite, and so are a mean's sums."""
 
 Form = tuple[Any, ...]
 """Names, dtypes and shapes of a reply's records."""
@@ -81,16 +85,24 @@ class ReplyReader:
     largest: float = 1e9
 
     def read_all(
-        self, messages: Mapping[int, Any], model: Any, model_key: str, forms: dict[int, Form]
+        self,
+        messages: Mapping[int, Any],
+        model: Any,
+        model_key: str,
+        forms: dict[int, Form],
+        max_weights: Mapping[int, float] = MappingProxyType({}),
     ) -> dict[int, CheckedReply]:
         """Check all replies of a round.
 
         Parameters
         ----------
         messages: the replies, by client. model: the ArrayRecord that was sent. model_key: its key. forms: by client, the form of its
-        last reply; updated.
+        last reply; updated. max_weights: by client, the largest weight that it may have in the mean.
         """
-        checked = {client: self._read(message, model, model_key) for client, message in sorted(messages.items())}
+        checked = {
+            client: self._read(message, model, model_key, max_weights.get(client, math.inf))
+            for client, message in sorted(messages.items())
+        }
         results = {client: reply.result for client, reply in checked.items() if reply.result is not None}
         usual = _usual_form(results, forms)
         for client, result in results.items():
@@ -99,11 +111,14 @@ class ReplyReader:
                 checked[client] = CheckedReply(checked[client].message, checked[client].bits, None, problem)
         return checked
 
-    def _read(self, message: Any, model: Any, model_key: str) -> CheckedReply:
+    def _read(self, message: Any, model: Any, model_key: str, max_weight: float) -> CheckedReply:
         bits = 0.0
         try:
             bits = content_bits(message.content)
-            return CheckedReply(message, bits, self._result(message.content, model, model_key))
+            result = self._result(message.content, model, model_key)
+            if result.weight > max_weight:
+                raise AppError(f"{self.weight_key!r} is more than the client said at enrolment, or than max_examples")
+            return CheckedReply(message, bits, result)
         except NodeError as problem:
             return CheckedReply(message, bits, None, problem)
         except Exception as problem:  # whatever records of a foreign kind may raise
@@ -147,10 +162,13 @@ class ReplyReader:
             raise NodeError(f"{self.weight_key!r} is {weight:g}; expected a number above 0")
         return weight
 
-    def evaluation_form(self, content: Any) -> Form:
-        """Return the form of one client's evaluation, which must be one MetricRecord of finite numbers."""
+    def evaluation_form(self, content: Any, max_weight: float = math.inf) -> Form:
+        """Return the form of one client's evaluation, which must be one MetricRecord of finite numbers.
+
+        ``max_weight``: the largest weight that it may have in the mean."""
         key, metrics = only_metrics(content)
-        self._weight(metrics, frozenset())
+        if self._weight(metrics, frozenset()) > max_weight:
+            raise NodeError(f"{self.weight_key!r} is {metrics[self.weight_key]:g}; expected at most {max_weight:g}")
         return key, _lengths(metrics)
 
 
@@ -214,12 +232,12 @@ def array_of(array: Any, name: str, shape: tuple[int, ...] | None, dtype: str | 
     same = dtype is None or str(kind) == dtype or (kind.kind == "f" == np.dtype(dtype).kind)
     if not same or (shape is not None and found != tuple(shape)):
         raise AppError(f"array {name!r} is {kind}{list(found)}; expected {dtype}{list(shape or ())}, as sent")
-    size = math.prod(found)
+    size = math.prod(found) if min(found, default=0) >= 0 else -1
     if len(data) - begin != size * kind.itemsize:
         raise NodeError(f"array {name!r} holds {len(data) - begin} bytes for {size} numbers of {kind.itemsize}")
-    numbers = np.frombuffer(data, kind, offset=begin)
-    if kind.kind == "f" and not np.isfinite(numbers).all():
-        raise NodeError(f"array {name!r} holds a number that is not finite")
+    numbers = np.frombuffer(memoryview(data)[begin:], kind)
+    if kind.kind == "f" and size and not -LARGEST_VALUE <= numbers.min() <= numbers.max() <= LARGEST_VALUE:
+        raise NodeError(f"array {name!r} holds a number that is not finite, or larger than {LARGEST_VALUE:.0e}")
     return numbers.reshape(found, order="F" if fortran else "C")
 
 

@@ -24,6 +24,8 @@ class SelectionSettings:
     wait_s: how long a round waits for more clients where fewer than wanted are connected.
     uploads: ``"as_sent"``: replies must have the names, shapes and dtypes of the model sent; ``"any"``: plain finite numbers.
     largest_upload: bytes of one reply's arrays, under ``"any"``.
+    max_examples: the largest ``num-examples`` of any client, at enrolment and in replies, or the largest of the strategy's own weight.
+    None: a client's replies are bounded by what it said at enrolment, and a client that said nothing is refused.
     weights: ``"strategy"``: as the strategy weighs; ``"selector"``: by the cohort's weights, normalised by the strategy.
     rounds_done, clients_sent: rounds and dispatches of the selector before this run, if it comes from a simulation or an earlier run.
     save: file that holds the selector's bytes after every round; None: none.
@@ -39,6 +41,7 @@ class SelectionSettings:
     wait_s: float = 120.0
     uploads: Literal["as_sent", "any"] = "as_sent"
     largest_upload: float = 1e9
+    max_examples: float | None = None
     weights: Literal["strategy", "selector"] = "strategy"
     rounds_done: int = 0
     clients_sent: int = 0
@@ -49,9 +52,9 @@ class SelectionSettings:
         for name, allowed in (("uploads", ("as_sent", "any")), ("weights", ("strategy", "selector"))):
             if getattr(self, name) not in allowed:
                 raise ConfigError(f"got {getattr(self, name)!r}; expected one of {', '.join(map(repr, allowed))}", key=name)
-        for name in ("query_limit_s", "wait_s", "largest_upload"):
+        for name in ("query_limit_s", "wait_s", "largest_upload", "max_examples"):
             value = getattr(self, name)
-            if not 0 < value < math.inf:
+            if value is not None and not 0 < value < math.inf:
                 raise ConfigError(f"got {value}; expected a finite number above 0", key=name)
         for name in ("rounds_done", "clients_sent"):
             if getattr(self, name) < 0:

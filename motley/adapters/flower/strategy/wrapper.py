@@ -39,6 +39,7 @@ def with_selector(
     wait_s: float = 120.0,
     uploads: Literal["as_sent", "any"] = "as_sent",
     largest_upload: float = 1e9,
+    max_examples: float | None = None,
     weights: Literal["strategy", "selector"] = "strategy",
     rounds_done: int = 0,
     clients_sent: int = 0,
@@ -65,7 +66,7 @@ def with_selector(
     if isinstance(strategy, _SelectingStrategy):
         raise ConfigError("this strategy has a selector already; give the original strategy")
     settings = SelectionSettings(
-        key, query_limit_s, wait_s, uploads, largest_upload, weights, rounds_done, clients_sent, save, clock
+        key, query_limit_s, wait_s, uploads, largest_upload, max_examples, weights, rounds_done, clients_sent, save, clock
     )
     name = f"{type(strategy).__name__}With{type(selector.rule).__name__}"
     kind: Any = type(name, (_SelectingStrategy, type(strategy)), {})

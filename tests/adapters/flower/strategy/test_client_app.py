@@ -10,7 +10,7 @@ from motley.core.errors import ConfigError
 from tests.adapters.flower.apps import outcomes, run, sgd
 from tests.adapters.flower.fake_grid import FakeGrid, FakeNode
 
-LABELS = np.array([0, 0, 2, 1])
+LABELS = np.repeat([0, 2, 1], [7, 3, 8])
 
 
 def app(message, context):
@@ -27,9 +27,9 @@ def test_the_server_reads_the_answers(name):
     on = FakeGrid({50 + k: FakeNode(app, {"partition-id": k}) for k in range(3)})
     coordinator, _ = run(on, name, m=2)
     assert set(outcomes(coordinator, 3).values()) == {"accepted"}
-    assert coordinator.registry.enrolled[0].num_examples == 4
+    assert coordinator.registry.enrolled[0].num_examples == 18
     if name == "hetero_select_v1":
-        assert coordinator.registry.enrolled[0].signals["label_histogram"].tolist() == [2, 1, 1]
+        assert coordinator.registry.enrolled[0].signals["label_histogram"].tolist() == [7, 8, 3]
 
 
 def test_labels_are_sent_only_where_the_selector_wants_them():

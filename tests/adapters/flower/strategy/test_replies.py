@@ -8,7 +8,7 @@ import struct
 import numpy as np
 import pytest
 
-from motley.adapters.flower.checks import NodeError, numbers_of
+from motley.adapters.flower.checks import NodeError, number_of, numbers_of, whole_number
 from motley.adapters.flower.messages import flower
 from motley.adapters.flower.strategy.replies import array_of
 from motley.adapters.flower.strategy.wrapper import with_selector
@@ -66,6 +66,7 @@ def fine():
 
 GARBAGE = {
     "not a number": lambda: {"arrays": model(w=np.array([1, np.nan, 3], np.float32)), "metrics": metrics()},
+    "a square that overflows": lambda: {"arrays": model(w=np.array([1, 3e38, 3], np.float32)), "metrics": metrics()},
     "infinite": lambda: {"arrays": model(w=np.array([1, np.inf, 3], np.float32)), "metrics": metrics()},
     "shape": lambda: {"arrays": model(w=np.ones(D + 1, np.float32)), "metrics": metrics()},
     "axes": lambda: {"arrays": model(w=np.ones((1, D), np.float32)), "metrics": metrics()},
@@ -84,6 +85,8 @@ GARBAGE = {
     "no weight": lambda: {"arrays": fine(), "metrics": metrics(**{"num-examples": None})},
     "weight of nobody": lambda: {"arrays": fine(), "metrics": metrics(**{"num-examples": 0})},
     "negative weight": lambda: {"arrays": fine(), "metrics": metrics(**{"num-examples": -5})},
+    "more than was enrolled": lambda: {"arrays": fine(), "metrics": metrics(**{"num-examples": 14})},
+    "a weight above all": lambda: {"arrays": fine(), "metrics": metrics(**{"num-examples": 1e308})},
     "weights": lambda: {"arrays": fine(), "metrics": metrics(**{"num-examples": [1, 2]})},
     "infinite weight": lambda: {"arrays": fine(), "metrics": metrics(**{"num-examples": float("inf")})},
     "loss is nan": lambda: {"arrays": fine(), "metrics": metrics(loss=float("nan"))},
@@ -197,3 +200,77 @@ def test_fortran_order_and_empty_arrays_are_read():
     assert array_of(words.Array(np.array(3.0)), "w", (), "float64", 100) == 3
     with pytest.raises(NodeError):
         numbers_of([True], "x")
+
+
+def enrols(**told):
+    """Client 3 with another answer at enrolment; None leaves a number out."""
+
+    def app(message, context):
+        if message.metadata.message_type != "query.motley_enrol":
+            return sgd(message, context)
+        numbers = {"partition-id": context.node_config["partition-id"], "num-examples": 13, **told}
+        return reply(message, told=flower().MetricRecord({name: value for name, value in numbers.items() if value is not None}))
+
+    return app
+
+
+def test_a_client_that_enrols_no_number_of_examples_needs_a_bound():
+    def on():
+        return FakeGrid(nodes(0, 1, 2) | nodes(3, app=enrols(**{"num-examples": None})))
+
+    with pytest.raises(ConfigError, match=r"nothing bounds 'num-examples' of client 3.*max_examples=10_000"):
+        run(on(), m=4, rounds=1)
+    coordinator, _ = run(on(), m=4, rounds=1, max_examples=13)
+    assert outcomes(coordinator, 1) == dict.fromkeys(range(4), "accepted")
+    coordinator, _ = run(on(), m=4, rounds=1, max_examples=12.5)
+    assert outcomes(coordinator, 1) == {0: "accepted", 1: "accepted", 2: "accepted", 3: "rejected"}
+
+
+def test_a_strategy_with_a_weight_of_its_own_needs_a_bound():
+    def told(weight):
+        return {"arrays": fine(), "metrics": metrics(share=weight)}
+
+    def on(weight):
+        return FakeGrid(nodes(0, 1, app=sends(lambda: told(0.5))) | nodes(2, app=sends(lambda: told(weight))))
+
+    with pytest.raises(ConfigError, match="nothing bounds 'share' of client 0"):
+        run(on(0.5), m=3, rounds=1, strategy=fedavg(weighted_by_key="share"))
+    coordinator, _ = run(on(1e308), m=3, rounds=1, strategy=fedavg(weighted_by_key="share"), max_examples=1)
+    assert outcomes(coordinator, 1) == {0: "accepted", 1: "accepted", 2: "rejected"}
+
+
+def test_two_clients_that_claim_all_examples_there_are_do_not_own_the_model():
+    """Before, the weights 1e308 + 1e308 were infinite, and the mean became zeros."""
+    clean = FakeGrid(nodes(0, 1, 2))
+    _, expected = run(clean, m=3, rounds=2)
+    liars = nodes(3, 4, app=sends(lambda: {"arrays": fine(), "metrics": metrics(**{"num-examples": 1e308})}))
+    _, result = run(FakeGrid(nodes(0, 1, 2) | liars), m=5, rounds=2)
+    assert weights(result).tobytes() == weights(expected).tobytes()
+
+
+def test_a_claim_above_the_bound_does_not_enrol(caplog):
+    on = FakeGrid(nodes(0, 1, 2) | nodes(3, app=enrols(**{"num-examples": 2**52})))
+    coordinator, _ = run(on, m=4, rounds=1, max_examples=20, wait_s=1)
+    assert sorted(coordinator.registry.enrolled) == [0, 1, 2]
+    assert "expected at most max_examples = 20" in caplog.text
+
+
+def test_an_app_whose_every_reply_claims_more_is_told_so():
+    def app(message, context):
+        return enrols(**{"num-examples": 5})(message, context)
+
+    with pytest.raises(ConfigError, match="more than the client said at enrolment"):
+        run(FakeGrid(nodes(0, 1, 2, app=app)), m=3, rounds=2)
+
+
+@pytest.mark.parametrize("value", [10**400, -(10**5000), 2**1024], ids=["large", "no text", "power"])
+def test_whole_numbers_beyond_all_floats_are_refused_in_a_sentence(value):
+    for check in (number_of, whole_number):
+        with pytest.raises(NodeError, match="'n' is inf; expected one finite number"):
+            check(value, "n")
+
+
+@pytest.mark.parametrize("shape", [(-1, -3), (3, -1)])
+def test_an_array_of_negative_length_is_refused(shape):
+    with pytest.raises(NodeError, match="holds 12 bytes for -1 numbers"):
+        array_of(raw(npy("<f4", shape, bytes(12)), shape=shape), "w", None, None, 1e9)
