@@ -173,11 +173,11 @@ def test_updates_that_are_not_finite_are_rejected_counted_and_told(motley: Motle
 
 def test_a_report_that_cannot_be_put_there_leaves_nothing(motley: Motley, tmp_path: Path) -> None:
     assert motley("run", "q.toml", "--out", "out", "--no-report").code == 0
-    (tmp_path / "page").mkdir()
-    said = motley("report", "out", "--out", "page")
+    (tmp_path / "page.html").mkdir()
+    said = motley("report", "out", "--out", "page.html")
     assert (said.code, said.err.count("\n")) == (2, 1)
-    assert said.err.startswith("motley: cannot write page: ")
-    assert {path.name for path in tmp_path.iterdir()} == {"out", "page", "q.toml", "digits.toml"}
+    assert said.err.startswith("motley: cannot write page.html: ")
+    assert {path.name for path in tmp_path.iterdir()} == {"out", "page.html", "q.toml", "digits.toml"}
 
 
 def test_a_damaged_record_is_one_sentence(motley: Motley, tmp_path: Path) -> None:
