@@ -53,6 +53,7 @@ RayCluster = Annotated[
     str | None,
     typer.Option("--on-ray", metavar="ADDRESS", help="Spread the runs over a Ray cluster: its address, auto, or local."),
 ]
+Jobs = Annotated[int, typer.Option("--jobs", metavar="N", help="Runs at a time, each on its share of the cores.")]
 WithReport = Annotated[bool, typer.Option("--report/--no-report", help="Write the HTML report.")]
 Where = Annotated[Path, typer.Argument(metavar="DIR", help="A run, or a folder of runs.")]
 
@@ -184,6 +185,7 @@ def compare(
     out: Out = None,
     target: Target = None,
     on_ray: RayCluster = None,
+    jobs: Jobs = 1,
     report: WithReport = True,
 ) -> None:
     """Run an experiment in several variants and compare them. What is finished already is not run again."""
@@ -193,7 +195,7 @@ def compare(
     _check_data(data)
     values = dict(parse_over(text) for text in over or [])
     found = compare_experiments(
-        file, values, _seeds(seeds), out=out, data=data, overrides=set or [], progress=True, on_ray=on_ray
+        file, values, _seeds(seeds), out=out, data=data, overrides=set or [], progress=True, on_ray=on_ray, jobs=jobs
     )
     if found.runs:
         _show(found.runs, found.directory, report, target)
@@ -222,6 +224,7 @@ def reproduce(
     ] = None,
     run: Annotated[bool, typer.Option("--run/--no-run", help="Run what is missing, or report what is there.")] = True,
     on_ray: RayCluster = None,
+    jobs: Jobs = 1,
 ) -> None:
     """Run the tables and figures of a paper, and compare published with measured values."""
     from motley.experiments.sweep import parse_over
@@ -236,7 +239,7 @@ def reproduce(
     places = {axis: [str(value) for value in values] for axis, values in (parse_over(text) for text in only or [])}
     found = reproduce_recipe(
         recipe, names, scale=scale, seeds=_seeds(seeds), only=places, out=out, data=data, overrides=set or [], progress=True,
-        run=run, on_ray=on_ray,
+        run=run, on_ray=on_ray, jobs=jobs,
     )  # fmt: skip
     show(found)
     for path in write(found):

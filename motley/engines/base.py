@@ -191,6 +191,8 @@ class Engine(ABC):
     options: ClassVar[frozenset[Literal["workers", "address"]]] = frozenset()
     """The options of these two that the engine has; the other engines refuse them."""
     threads: int
+    inner: int = 1
+    """Torch threads inside one long operation of a run that has all cores. Equal bits need equal numbers that run at once."""
     worker_shape: str | None = None
     """Workers times cores of each, such as ``"4 x 2"``; None for an engine without workers. Equal bits need equal shapes."""
 

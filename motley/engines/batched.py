@@ -18,7 +18,7 @@ from typing_extensions import override
 from motley.core.errors import EngineError, MotleyError
 from motley.engines.base import Job, JobInputs, Setting, TrainResult
 from motley.engines.chunk import Chunk, Executor
-from motley.engines.cores import ThreadPool, torch_threads
+from motley.engines.cores import ThreadPool, at_once, torch_threads
 from motley.engines.local import LocalEngine, refuses_loss
 from motley.engines.stacked import StackedLinear, layers_of
 from motley.engines.vmapped import Vmapped, refuses_vmap
@@ -54,7 +54,7 @@ class _Batched(LocalEngine):
     def __init__(self, setting: Setting) -> None:
         super().__init__(setting)
         workers = self.threads if setting.device == "cpu" else 1
-        self._pool = ThreadPool([self._executor() for _ in range(workers)])
+        self._pool = ThreadPool([self._executor() for _ in range(at_once(workers))])
         self._workers = workers
 
     @abstractmethod

@@ -1,4 +1,8 @@
-"""How many cores an engine may use, torch's thread count, and a pool of Python threads with one torch thread each."""
+"""How many cores an engine may use, torch's thread count, and a pool of Python threads with one torch thread each.
+
+Where several runs share the machine, engines divide their work as for all cores (:func:`cores`), so that results keep their bits,
+and compute on their share of them (:func:`at_once`).
+"""
 
 from __future__ import annotations
 
@@ -13,28 +17,46 @@ from typing import Generic, TypeVar
 
 import torch
 
-__all__ = ["ThreadPool", "cores", "torch_threads"]
+__all__ = ["ThreadPool", "at_once", "cores", "share_cores", "torch_threads"]
 
 State = TypeVar("State")
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
+_shared: tuple[int, int] | None = None  # cores of all runs and threads of this process, where other runs share the cores
+
 
 def cores(limit: int | None = None) -> int:
-    """Return the number of cores this process may run on (its affinity), at most ``limit`` and ``OMP_NUM_THREADS``, at least 1."""
+    """Return the number of cores this process may run on (its affinity), at most ``limit`` and ``OMP_NUM_THREADS``, at least 1.
+
+    In a process that shares them with other runs, it is the number of cores of all.
+    """
     try:
         allowed = len(os.sched_getaffinity(0))
     except AttributeError:  # not every system has affinities
         allowed = os.cpu_count() or 1
     variable = os.environ.get("OMP_NUM_THREADS", "")
     allowed = min(allowed, int(variable)) if variable.isdigit() else allowed
+    allowed = allowed if _shared is None else _shared[0]
     return max(1, allowed if limit is None else min(limit, allowed))
+
+
+def share_cores(count: int, threads: int) -> None:
+    """Let this process compute on at most ``threads`` of ``count`` cores at once, since other runs use the rest."""
+    global _shared
+    _shared = (count, threads)
+    torch.set_num_threads(threads)
+
+
+def at_once(threads: int) -> int:
+    """Return how many of so many threads this process may run at once: all, or its share of the cores."""
+    return threads if _shared is None else min(threads, _shared[1])
 
 
 @contextmanager
 def torch_threads(count: int) -> Iterator[None]:
-    """Run the block with so many torch threads in this Python thread, then restore the previous number."""
-    before = torch.get_num_threads()
+    """Run the block with so many torch threads (at most :func:`at_once`) in this Python thread, then restore the previous number."""
+    before, count = torch.get_num_threads(), at_once(count)
     if before != count:
         torch.set_num_threads(count)
     try:

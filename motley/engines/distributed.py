@@ -74,6 +74,7 @@ class Distributed(Engine, Generic[Shared]):
         self.workers, self.cores_each = self.worker_shares(setting)
         self.worker_shape = f"{self.workers} x {self.cores_each}"
         self.threads = min(self.workers * self.cores_each, cores(setting.threads))
+        self.inner = cores(setting.threads)
         sent = dataclasses.replace(_for_workers(setting), threads=self.cores_each, workers=None, address=None)
         self._batches = worker_engine(sent) in ("batched", "vmap")
         self._setting = self._share(sent)

@@ -19,7 +19,7 @@ from motley.core.errors import ContractError, EngineError
 from motley.core.keys import Key
 from motley.engines.base import PRE_TRAINING, DataView, Engine, Job, JobInputs, Setting, TrainResult
 from motley.engines.client import Client, StepHook
-from motley.engines.cores import ThreadPool, cores, torch_threads
+from motley.engines.cores import ThreadPool, at_once, cores, torch_threads
 from motley.engines.prober import Prober
 from motley.engines.samples import Samples
 from motley.tasks.base import ModelState
@@ -75,7 +75,7 @@ class LocalEngine(Engine):
         self.samples = Samples(setting.task, setting.dtype, setting.device)
         self.client = Client(setting, self.samples, step_hook)
         small = self.client.model.layout.size <= SMALL and not self.client.convolves
-        self.inner = 1 if small else self.threads  # torch threads inside one operation
+        self.inner = 1 if small else self.threads
         self.prober = Prober(setting, self.samples, self.client, self.inner)
 
     def _on_device(
@@ -213,7 +213,7 @@ class Threads(LocalEngine):
 
     def __init__(self, setting: Setting) -> None:
         super().__init__(setting)
-        self._pool = ThreadPool([self.client, *(Client(setting, self.samples) for _ in range(self.threads - 1))])
+        self._pool = ThreadPool([self.client, *(Client(setting, self.samples) for _ in range(at_once(self.threads) - 1))])
 
     @classmethod
     @override

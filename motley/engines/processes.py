@@ -23,12 +23,12 @@ import torch
 from typing_extensions import override
 
 from motley.engines.base import Setting
-from motley.engines.cores import cores
+from motley.engines.cores import at_once, cores
 from motley.engines.distributed import Distributed
 from motley.engines.serialization import from_memory, to_memory, unwrap
 from motley.engines.workers import RemoteWorker, Worker, WorkerCall, WorkerDied
 
-__all__ = ["PATIENCE_S", "Processes", "run_worker", "workers_kept"]
+__all__ = ["PATIENCE_S", "Processes", "end_with_parent", "run_worker", "worker_environment", "workers_kept"]
 
 PATIENCE_S = 60.0
 """Seconds after which a worker that uses no processor time during a call (it was stopped, or waits for ever) is given up."""
@@ -90,12 +90,11 @@ class _ProcessWorker(RemoteWorker[SharedObject]):
     def _spawn(self) -> None:
         self._connection, theirs = socket.socketpair()
         self._connection.settimeout(_LOOK_S)
-        path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
         numbers = map(str, (theirs.fileno(), os.getpid(), self.threads))
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "motley.engines.processes", *numbers],
-                env={**os.environ, **dict.fromkeys(_THREADS, str(self.threads)), "PYTHONPATH": path},
+                env=worker_environment(self.threads),
                 pass_fds=(theirs.fileno(),),
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,  # Ctrl-C at the terminal is for this process alone
@@ -154,7 +153,7 @@ class Processes(Distributed[SharedObject]):
     @classmethod
     @override
     def available_cores(cls, setting: Setting) -> int:
-        return cores(setting.threads)
+        return at_once(cores(setting.threads))
 
     @override
     def _share(self, obj: object) -> SharedObject:
@@ -192,7 +191,7 @@ def run_worker(descriptor: int, parent: int, threads: int) -> None:
     descriptor: of the socket to the parent. parent: its process id. threads: of torch.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent answers Ctrl-C
-    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    threading.Thread(target=end_with_parent, args=(parent,), daemon=True).start()
     torch.set_num_threads(threads)
     connection, worker = socket.socket(fileno=descriptor), None
     with suppress(EOFError, OSError):
@@ -209,8 +208,14 @@ def run_worker(descriptor: int, parent: int, threads: int) -> None:
                 worker = Worker(from_memory(shared), call)
 
 
-def _end_with(parent: int) -> None:
-    """End this process when the parent is gone, also in the middle of a long call."""
+def worker_environment(threads: int) -> dict[str, str]:
+    """Return the environment of a fresh interpreter that finds the same modules and computes on so many threads."""
+    path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
+    return {**os.environ, **dict.fromkeys(_THREADS, str(threads)), "PYTHONPATH": path}
+
+
+def end_with_parent(parent: int) -> None:
+    """Wait until the process with this id is no longer the parent, then end this process, also in the middle of a long call."""
     while os.getppid() == parent:
         time.sleep(_LOOK_S)
     os._exit(1)

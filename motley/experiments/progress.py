@@ -1,72 +1,218 @@
-"""What a run shows while it goes on: a progress bar on the terminal, and figures for TensorBoard."""
+"""What runs show while they go on: progress bars on a terminal, lines in a log, and figures for TensorBoard."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Column
+from rich.text import Text
+from typing_extensions import override
 
 from motley.core.errors import ConfigError
 from motley.experiments.config import Experiment
 from motley.rounds.config import RoundSummary
 
-__all__ = ["ProgressBar", "TensorBoardLog"]
+__all__ = ["OneRun", "ProgressBars", "ProgressDisplay", "ProgressLog", "TensorBoardLog", "display"]
 
 
-class ProgressBar:
-    """A progress bar over the rounds of one run or many: runs done, rounds done, time left.
+class OneRun:
+    """What one run reports while it goes on. This class passes it to a function that is called after every round, if there is one."""
+
+    def __init__(self, on_round: Callable[[RoundSummary], None] | None = None) -> None:
+        self._on_round = on_round
+
+    def begin(self, metric: str, phase: Callable[[], str]) -> None:
+        """Report that everything is built. ``metric``: name of the score. ``phase``: returns the name of the present phase."""
+
+    def round(self, done: RoundSummary) -> None:
+        """Report that a round is done."""
+        if self._on_round is not None:
+            self._on_round(done)
+
+
+class _Shown(OneRun):
+    """One of the runs on a display."""
+
+    def __init__(self, experiment: Experiment, title: str) -> None:
+        super().__init__()
+        self.rounds, self.title = experiment.stop.rounds, title
+        self.done: RoundSummary | None = None
+        self.metric = "score"
+        self._phase: Callable[[], str] = lambda: "preparing"
+
+    @override
+    def begin(self, metric: str, phase: Callable[[], str]) -> None:
+        self.metric, self._phase = metric, phase
+
+    @override
+    def round(self, done: RoundSummary) -> None:
+        self.done = done
+
+    def score(self) -> str:
+        """Return the newest score with its name; the empty string where nothing is evaluated yet."""
+        return "" if self.done is None or math.isnan(self.done.score) else f"{self.metric} {self.done.score:#.3g}"
+
+    def figures(self) -> str:
+        """Return the score and the phase, for a terminal."""
+        return ", ".join(filter(None, (self.score(), self._phase())))
+
+    def sentence(self) -> str:
+        """Return ``round 40 of 100, accuracy 0.830``, for a log."""
+        if self.done is None:
+            return self._phase() or "preparing"
+        of = "" if self.rounds is None else f" of {self.rounds}"
+        return ", ".join(filter(None, (f"round {self.done.step}{of}", self.score())))
+
+
+class ProgressDisplay(ABC):
+    """Shows the progress of several runs, of which some go on at the same time.
 
     Parameters
     ----------
-    experiments: the runs, in order. Where one has no planned number of rounds, the bar has no total.
-    console: terminal on which it is drawn; standard error by default.
+    experiments: the runs, in order. labels: what they are called. console: where to draw or print; standard error by default.
     """
 
-    def __init__(self, experiments: Sequence[Experiment], console: Console | None = None) -> None:
-        self._rounds = [experiment.stop.rounds for experiment in experiments]
-        known = [rounds for rounds in self._rounds if rounds is not None]
-        self._total = sum(known) if len(known) == len(self._rounds) else None
-        self._done = 0
-        console = console or Console(stderr=True)
-        description = Column(no_wrap=True, overflow="ellipsis", max_width=max(20, console.width - 56))
-        self._bar = Progress(
-            TextColumn("{task.description}", table_column=description),  # on a narrow terminal the numbers stay
-            BarColumn(bar_width=16),
-            MofNCompleteColumn(),
-            TextColumn("rounds"),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
-            console=console,
-        )
-        self._task = self._bar.add_task("", total=self._total)
+    def __init__(self, experiments: Sequence[Experiment], labels: Sequence[str], console: Console | None = None) -> None:
+        count = len(experiments)
+        titles = [f"run {i + 1} of {count}: {label}" if count > 1 else label for i, label in enumerate(labels)]
+        self._runs = [_Shown(experiment, title) for experiment, title in zip(experiments, titles, strict=True)]
+        self._console = console or Console(stderr=True)
 
-    def start(self, number: int, label: str) -> None:
-        """Show that run ``number`` (from 0) begins."""
-        runs = f"run {number + 1} of {len(self._rounds)}: " if len(self._rounds) > 1 else ""
-        self._bar.update(self._task, description=f"{runs}{label}")
+    def run(self, number: int) -> OneRun:
+        """Return what run ``number`` (from 0) reports to."""
+        return self._runs[number]
 
-    def round(self, done: RoundSummary) -> None:
-        """Show that a round of the current run is done."""
-        self._bar.update(self._task, completed=self._done + done.step)
+    @abstractmethod
+    def start(self, number: int) -> None:
+        """Show that run ``number`` begins."""
 
+    @abstractmethod
     def end(self, number: int, failed: bool = False) -> None:
-        """Show that run ``number`` is finished; the rounds of a failed run no longer count."""
-        rounds = self._rounds[number] or 0
-        self._done += 0 if failed else rounds
-        if self._total is not None:
-            self._total -= rounds if failed else 0
-            self._bar.update(self._task, completed=self._done, total=self._total)
+        """Show that run ``number`` ended."""
 
-    def __enter__(self) -> ProgressBar:
-        self._bar.start()
+    @abstractmethod
+    def __enter__(self) -> ProgressDisplay: ...
+
+    @abstractmethod
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None: ...
+
+
+def display(experiments: Sequence[Experiment], labels: Sequence[str]) -> ProgressDisplay:
+    """Return bars where standard error is a terminal (or a notebook), and lines where it is a file or a pipe."""
+    console = Console(stderr=True)
+    drawn = (console.is_interactive and console.file.isatty()) or console.is_jupyter
+    return (ProgressBars if drawn else ProgressLog)(experiments, labels, console)
+
+
+class _Figures(ProgressColumn):
+    """Score and phase of the run of a line."""
+
+    @override
+    def render(self, task: Task) -> Text:
+        shown = task.fields.get("run")
+        return Text(shown.figures() if isinstance(shown, _Shown) else str(task.fields.get("text", "")))
+
+
+class _Rounds(MofNCompleteColumn):
+    """Rounds done of the run of a line; they are looked up when the line is drawn."""
+
+    @override
+    def render(self, task: Task) -> Text:
+        shown = task.fields.get("run")
+        if isinstance(shown, _Shown) and shown.done is not None:
+            task.completed = shown.done.step
+        return super().render(task)
+
+
+class ProgressBars(ProgressDisplay):
+    """A line for each run that goes on (rounds, score, phase, time left) and, where there are several, one for all of them."""
+
+    def __init__(self, experiments: Sequence[Experiment], labels: Sequence[str], console: Console | None = None) -> None:
+        super().__init__(experiments, labels, console)
+        description = Column(no_wrap=True, overflow="ellipsis", max_width=max(20, self._console.width - 64))
+        self._bars = Progress(
+            TextColumn("{task.description}", table_column=description),  # on a narrow terminal the numbers stay
+            _Rounds(),
+            BarColumn(bar_width=10),
+            _Figures(table_column=Column(no_wrap=True, min_width=24)),
+            TimeRemainingColumn(elapsed_when_finished=True),
+            console=self._console,
+        )
+        self._lines: dict[int, TaskID] = {}
+        self._failed = 0
+        self._all = self._bars.add_task("all runs", total=len(experiments), text="") if len(experiments) > 1 else None
+
+    @override
+    def start(self, number: int) -> None:
+        shown = self._runs[number]
+        self._lines[number] = self._bars.add_task(shown.title, total=shown.rounds, run=shown)
+
+    @override
+    def end(self, number: int, failed: bool = False) -> None:
+        self._failed += failed
+        line = self._lines.pop(number)
+        if self._all is None:
+            self._bars.refresh()
+        else:  # one line stays for all
+            self._bars.remove_task(line)
+            self._bars.update(self._all, advance=1, text=f"{self._failed} failed" if self._failed else "")
+
+    @override
+    def __enter__(self) -> ProgressBars:
+        self._bars.start()
         return self
 
+    @override
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._bar.stop()
+        self._bars.stop()
+
+
+class ProgressLog(ProgressDisplay):
+    """Prints a line when a run begins, when it ends, and about each run that goes on every ``every_s`` wall seconds."""
+
+    every_s = 60.0
+
+    def __init__(self, experiments: Sequence[Experiment], labels: Sequence[str], console: Console | None = None) -> None:
+        super().__init__(experiments, labels, console)
+        self._going: list[int] = []
+        self._over, self._thread = threading.Event(), threading.Thread(target=self._tell, daemon=True)
+
+    def _tell(self) -> None:
+        while not self._over.wait(self.every_s):
+            for number in list(self._going):
+                self._print(number, self._runs[number].sentence())
+
+    def _print(self, number: int, text: str) -> None:
+        self._console.print(f"{self._runs[number].title}, {text}", markup=False, highlight=False, soft_wrap=True)
+
+    @override
+    def start(self, number: int) -> None:
+        self._going.append(number)
+        self._print(number, "begun")
+
+    @override
+    def end(self, number: int, failed: bool = False) -> None:
+        self._going.remove(number)
+        shown = self._runs[number]
+        said = "failed" if failed else "finished"
+        self._print(number, said if shown.done is None else f"{said} after {shown.sentence()}")
+
+    @override
+    def __enter__(self) -> ProgressLog:
+        self._thread.start()
+        return self
+
+    @override
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._over.set()
+        self._thread.join()
 
 
 class TensorBoardLog:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ Work = Callable[[Experiment, Path, Path | None], Any]
 
 def spread(
     address: str, work: Work, experiments: Sequence[Experiment], folders: Sequence[Path], data: Path | None
-) -> Iterator[tuple[int, Exception | None]]:
+) -> Generator[tuple[int, Exception | None]]:
     """Call ``work(experiment, folder, data)`` for each experiment on some node; yield its number when it is done, and its error.
 
     Parameters

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shutil
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -19,10 +20,11 @@ from safetensors.torch import save_file
 
 from motley.core.errors import ConfigError, NumericsError
 from motley.engines.base import Engine, Setting
+from motley.engines.cores import at_once
 from motley.experiments import document
 from motley.experiments.build import build
 from motley.experiments.config import Experiment, load
-from motley.experiments.progress import ProgressBar, TensorBoardLog
+from motley.experiments.progress import OneRun, TensorBoardLog, display
 from motley.experiments.store import RunFolder, default_folder, describe, ensure_space
 from motley.experiments.tables import Checkpointing
 from motley.results.load import Run
@@ -53,7 +55,7 @@ def run(
     resume: bool = False,
     data: Path | str | None = None,
     overrides: Sequence[str] = (),
-    progress: bool | OnRound = False,
+    progress: bool | OnRound | OneRun = False,
     allow_other_numerics: bool = False,
     task: Task | None = None,
 ) -> Run:
@@ -63,7 +65,7 @@ def run(
     ----------
     experiment: an Experiment, its keys, or the path of its TOML file. overrides: settings like ``"local.epochs=2"``.
     out: the run's folder; ``runs/<name>/<run id>`` by default. resume: continue an interrupted run; a finished one is only loaded.
-    data: folder searched first for data packs. progress: True for a progress bar, or a function called after every round.
+    data: folder searched first for data packs. progress: True for a bar or lines in a log, or a function called after every round.
     allow_other_numerics: resume although torch, instruction set, threads, engine or device differ; the bits then may, too.
     task: a federation and module of your own (:func:`motley.tasks.own_task`); the experiment says ``task = "own"`` or leaves it out.
 
@@ -92,8 +94,8 @@ def run(
             _check_numerics(before["numerics"], record["numerics"])
         folder.write(record)
         try:
-            with _bar(experiment, progress) as on_round:
-                _run_to_end(experiment, loop, path, state == "interrupted", on_round)
+            with _shown(experiment, progress) as shown:
+                _run_to_end(experiment, loop, path, state == "interrupted", shown)
         except Exception:
             if loop.state.version == 0 and state == "new":  # it never began: nothing is left behind
                 _clear(path)
@@ -155,28 +157,32 @@ def run_record(
 
 
 def numerics_of(setting: Setting, engine: Engine) -> dict[str, Any]:
-    """Return the conditions under which results are bit-identical: torch, instruction set, threads, engine, device, dtype."""
+    """Return the conditions under which results are bit-identical: torch, instruction set, threads (for which the work is divided, and
+    inside one operation of torch), engine, device, dtype."""
     device = torch.device(setting.device)
     processor = torch.cuda.get_device_name(device) if device.type == "cuda" else torch.backends.cpu.get_cpu_capability()
     shape = engine.worker_shape
     return {
-        "torch": torch.__version__, "instructions": processor, "threads": engine.threads, "engine": engine.name,
+        "torch": torch.__version__, "instructions": processor, "threads": engine.threads, "torch_threads": at_once(engine.inner),
+        "engine": engine.name,
         "device": setting.device, "dtype": str(setting.dtype).removeprefix("torch."),
         **({} if shape is None else {"workers": shape}),
     }  # fmt: skip
 
 
 def _check_numerics(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    for name in now:
-        if before.get(name) != now[name]:
+    for name in before.keys() & now.keys():
+        if before[name] != now[name]:
             raise NumericsError(
-                f"this run began with {name} = {before.get(name)!r} and would go on with {now[name]!r}, so its bits could differ; "
+                f"this run began with {name} = {before[name]!r} and would go on with {now[name]!r}, so its bits could differ; "
                 "resume where it began, or give --allow-other-numerics"
             )
 
 
-def _run_to_end(experiment: Experiment, loop: RoundLoop, path: Path, resumed: bool, on_round: OnRound) -> None:
+def _run_to_end(experiment: Experiment, loop: RoundLoop, path: Path, resumed: bool, shown: OneRun) -> None:
     """Run the loop to its end, from the last checkpoint where the run is resumed."""
+    _note_shared_cores(loop.engine)
+    shown.begin(loop.setting.task.metric, lambda: loop.watch.current)
     checkpoints, state = Checkpoints(path / "checkpoints"), loop.state
     saved = checkpoints.load() if resumed else None
     if saved is not None:
@@ -197,7 +203,7 @@ def _run_to_end(experiment: Experiment, loop: RoundLoop, path: Path, resumed: bo
             timer.begun_s = time.monotonic()
             checkpoints.save(state.round, state.save())
             timer.ended_s = time.monotonic()
-        on_round(done)
+        shown.round(done)
     writer.finish()
     if tensorboard is not None:
         tensorboard.close()
@@ -233,14 +239,26 @@ def save_model(setting: Setting, model: ModelState, path: Path) -> None:
         raise disk_error(error, path) from None
 
 
+def _note_shared_cores(engine: Engine) -> None:
+    """Say where the bits may not be those of a run that has all cores to itself."""
+    now = at_once(engine.inner)
+    if now < engine.inner:
+        warnings.warn(
+            f"runs that share the cores compute each operation of a model of this size on {now} of {engine.inner} threads, so the "
+            f"last bits may differ from those of a run alone; engine.threads = {now} gives the same bits either way",
+            stacklevel=2,
+        )
+
+
 @contextmanager
-def _bar(experiment: Experiment, progress: bool | OnRound) -> Iterator[OnRound]:
-    """Yield the function called after each round: the caller's, a progress bar's, or one that does nothing."""
-    if callable(progress):
+def _shown(experiment: Experiment, progress: bool | OnRound | OneRun) -> Iterator[OneRun]:
+    """Yield what the run reports to: the caller's object or function, a display of its own, or nothing."""
+    if isinstance(progress, OneRun):
         yield progress
-    elif not progress:
-        yield lambda done: None
+    elif progress is not True:
+        yield OneRun(progress or None)
     else:
-        with ProgressBar([experiment]) as bar:
-            bar.start(0, experiment.name)
-            yield bar.round
+        with display([experiment], [experiment.name]) as shown:
+            shown.start(0)
+            yield shown.run(0)
+            shown.end(0)

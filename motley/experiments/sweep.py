@@ -6,8 +6,8 @@ A finished run is not run again, an interrupted one is resumed, and one that fai
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,12 +16,12 @@ from motley.core.errors import ConfigError
 from motley.engines.processes import workers_kept
 from motley.experiments import document
 from motley.experiments.config import Experiment
-from motley.experiments.progress import ProgressBar
+from motley.experiments.parallel import run_jobs
+from motley.experiments.progress import OneRun, ProgressDisplay, display
 from motley.experiments.ray_runner import spread
 from motley.experiments.run import as_experiment, run
 from motley.experiments.store import RunFolder, default_folder, slug
 from motley.results.load import Run, load
-from motley.rounds.config import RoundSummary
 
 __all__ = ["Comparison", "Failure", "Point", "compare", "expand", "parse_over", "run_points"]
 
@@ -138,6 +138,7 @@ def compare(
     overrides: Sequence[str] = (),
     progress: bool = False,
     on_ray: str | None = None,
+    jobs: int = 1,
 ) -> Comparison:
     """Run one experiment in many variants.
 
@@ -145,8 +146,10 @@ def compare(
     ----------
     experiment: an Experiment, its keys, or the path of its TOML file. over: key path -> values, over the file's ``[grid]``.
     seeds: values of ``seed``. out: folder of all runs, ``runs/<name>`` by default. data: folder of data packs.
-    overrides: settings like ``"local.epochs=2"``. progress: draw one bar over all runs on standard error.
+    overrides: settings like ``"local.epochs=2"``. progress: show the runs on standard error, as bars on a terminal
+    or lines in a log.
     on_ray: address of a Ray cluster over which the runs are spread, ``auto``, or ``local`` for one that is started here.
+    jobs: runs at a time on this machine, each in a process that computes on its share of the cores.
 
     Raises
     ------
@@ -159,56 +162,72 @@ def compare(
     base_experiment = as_experiment(experiment, overrides)
     points = expand(base_experiment, over, seeds)
     base = out or default_folder(base_experiment).parent
-    runs, failures = run_points(points, [point.folder(base) for point in points], data, progress, on_ray)
+    runs, failures = run_points(points, [point.folder(base) for point in points], data, progress, on_ray, jobs)
     return Comparison(runs, failures, base)
 
 
 def run_points(
-    points: Sequence[Point], folders: Sequence[Path], data: Path | None, progress: bool = False, on_ray: str | None = None
+    points: Sequence[Point],
+    folders: Sequence[Path],
+    data: Path | None,
+    progress: bool = False,
+    on_ray: str | None = None,
+    jobs: int = 1,
 ) -> tuple[list[Run], list[Failure]]:
     """Run each experiment in its folder unless it is finished there; return the runs in the order of the points, and the failures.
     The other parameters are those of :func:`compare`."""
-    bar = ProgressBar([point.experiment for point in points]) if progress else None
-    with workers_kept(), bar or nullcontext():
-        return _run_all(points, folders, data, bar) if on_ray is None else _spread(points, folders, data, bar, on_ray)
-
-
-def _run_all(
-    points: Sequence[Point], folders: Sequence[Path], data: Path | None, bar: ProgressBar | None
-) -> tuple[list[Run], list[Failure]]:
-    runs: list[Run] = []
-    failures: list[Failure] = []
-    for number, (point, folder) in enumerate(zip(points, folders, strict=True)):
-        if bar is not None:
-            bar.start(number, f"{point.label} seed {point.experiment.seed}")
-        failed = len(failures)
-        try:
-            runs.append(_one(point.experiment, folder, data, bar.round if bar is not None else False))
-        except Exception as error:
-            failures.append(Failure(point, error))
-        if bar is not None:
-            bar.end(number, failed=len(failures) > failed)
-    return runs, failures
-
-
-def _spread(
-    points: Sequence[Point], folders: Sequence[Path], data: Path | None, bar: ProgressBar | None, address: str
-) -> tuple[list[Run], list[Failure]]:
-    """Run each experiment on a node of a cluster; return results in the order of the points."""
+    if jobs < 1:
+        raise ConfigError(f"got {jobs}; expected at least 1", "jobs")
+    if jobs > 1 and on_ray is not None:
+        raise ConfigError(
+            "runs are spread over a cluster (on_ray), which decides how many run at a time; give one of the two", "jobs"
+        )
+    labels = [f"{point.label} seed {point.experiment.seed}" for point in points]
+    shown = display([point.experiment for point in points], labels) if progress else None
+    calls = [{"experiment": p.experiment, "folder": folder, "data": data} for p, folder in zip(points, folders, strict=True)]
     errors: dict[int, Exception | None] = {}
-    if bar is not None:
-        bar.start(0, "on the cluster")
-    for number, error in spread(address, _one, [point.experiment for point in points], folders, data):
-        errors[number] = error
-        if bar is not None:
-            bar.end(number, failed=error is not None)
+    with workers_kept(), shown or nullcontext(), closing(_outcomes(calls, shown, on_ray, min(jobs, len(calls)))) as outcomes:
+        for number, error in outcomes:
+            errors[number] = error
+            if shown is not None:
+                shown.end(number, failed=error is not None)
     failures = [Failure(points[number], error) for number, error in sorted(errors.items()) if error is not None]
     return [load(folders[number]) for number in sorted(errors) if errors[number] is None], failures
 
 
-def _one(
-    experiment: Experiment, folder: Path, data: Path | None, progress: Callable[[RoundSummary], None] | bool = False
-) -> Run:
+def _outcomes(
+    calls: Sequence[dict[str, Any]], shown: ProgressDisplay | None, on_ray: str | None, jobs: int
+) -> Generator[tuple[int, Exception | None]]:
+    """Run all experiments; yield the number of each when it ended, and its error."""
+    if on_ray is not None:
+        yield from _spread(calls, shown, on_ray)
+    elif jobs > 1:
+        yield from run_jobs(jobs, _one, calls, shown)
+    else:
+        for number, call in enumerate(calls):
+            if shown is not None:
+                shown.start(number)
+            try:
+                _one(**call, progress=False if shown is None else shown.run(number))
+            except Exception as error:
+                yield number, error
+            else:
+                yield number, None
+
+
+def _spread(
+    calls: Sequence[dict[str, Any]], shown: ProgressDisplay | None, address: str
+) -> Generator[tuple[int, Exception | None]]:
+    """Run each experiment on a node of a cluster, which reports when it is done."""
+    experiments, folders, data = ([call[name] for call in calls] for name in ("experiment", "folder", "data"))
+    with closing(spread(address, _one, experiments, folders, next(iter(data), None))) as outcomes:
+        for number, error in outcomes:
+            if shown is not None:
+                shown.start(number)
+            yield number, error
+
+
+def _one(experiment: Experiment, folder: Path, data: Path | None, progress: OneRun | bool = False) -> Run:
     record = RunFolder(folder).read()
     if record is not None and record.get("finished") and record.get("run_id") == experiment.run_id():
         return load(folder)

@@ -94,6 +94,7 @@ def reproduce(
     progress: bool = False,
     run: bool = True,
     on_ray: str | None = None,
+    jobs: int = 1,
 ) -> Reproduction:
     """Run the experiments of a recipe that are not finished yet.
 
@@ -102,8 +103,8 @@ def reproduce(
     recipe: its name, its folder, or a recipe. exhibits: names like ``"table 3"``; all by default.
     scale: ``smoke`` (every code path, two rounds), ``small`` (two cores, the minutes are in the recipe) or ``paper``.
     seeds: instead of the recipe's. only: axis -> the values that are run now. overrides: settings as ``--set``.
-    out: folder of all, ``runs/<recipe>/<scale>`` by default. data: folder of data packs. progress: draw a bar on standard error.
-    run: False gathers what is finished, and runs nothing. on_ray: as in :func:`motley.compare`.
+    out: folder of all, ``runs/<recipe>/<scale>`` by default. data: folder of data packs. progress: show the runs on standard error.
+    run: False gathers what is finished, and runs nothing. on_ray, jobs: as in :func:`motley.compare`.
 
     Raises
     ------
@@ -125,7 +126,7 @@ def reproduce(
         points.setdefault(experiment.run_id(), Point(f"{exhibit} {' / '.join(cell)}", experiment))
     todo = sorted(points.values(), key=lambda point: point.experiment.seed) if run else []  # one seed of everything first
     folders = [_folder(directory, point.experiment) for point in todo]
-    failures = run_points(todo, folders, data, progress, on_ray)[1] if run else []
+    failures = run_points(todo, folders, data, progress, on_ray, jobs)[1] if run else []
     shown: dict[tuple[str, tuple[str, ...], int], Experiment] = {}
     for one in chosen:  # each shows its own seeds, and those asked for
         shown |= plan(recipe, [one], size, sorted({*(seeds or ()), *recipe.seeds(one, size)}), None, settings)

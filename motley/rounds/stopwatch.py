@@ -29,6 +29,11 @@ class Stopwatch:
         self._stack: list[str] = []
         self._since = time.perf_counter()
 
+    @property
+    def current(self) -> str:
+        """The name under which time is counted now; empty outside all."""
+        return next(reversed(self._stack), "")
+
     def _switch(self) -> None:
         now = time.perf_counter()
         if self._stack:

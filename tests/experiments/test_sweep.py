@@ -126,7 +126,9 @@ def test_a_failed_run_does_not_stop_the_others(
     assert [(failure.point.experiment.seed, str(failure.error)) for failure in found.failures] == [
         (0, "the samples of 0 are gone")
     ]
-    assert "2/2 rounds" in capsys.readouterr().err  # those of the run that failed are neither done nor waited for
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[1] == "run 1 of 2: small seed 0, failed"
+    assert lines[3].startswith("run 2 of 2: small seed 1, finished after round 2 of 2, loss ")
 
 
 def test_an_interrupted_run_is_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

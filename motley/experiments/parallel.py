@@ -1,0 +1,230 @@
+"""Runs several experiments at a time on this machine: each in a worker process, which has a share of the cores.
+
+Workers are fresh interpreters that take one run after the other and report over a socket. One that dies ends its run alone, and
+another takes its place.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from multiprocessing.connection import Connection, Pipe, wait
+from typing import Any
+
+from typing_extensions import override
+
+from motley.core.errors import ConfigError, EngineError, UserError
+from motley.engines.cores import cores, share_cores
+from motley.engines.processes import end_with_parent, worker_environment, workers_kept
+from motley.engines.serialization import unsendable, unwrap, wrap
+from motley.experiments.progress import OneRun, ProgressDisplay
+from motley.rounds.config import RoundSummary
+
+__all__ = ["run_jobs", "run_worker"]
+
+Work = Callable[..., object]
+
+GRACE_S = 3.0
+"""Seconds that interrupted workers have to close what they hold before they are killed."""
+_LOOK_S = 0.3
+
+
+class _WorkerProcess:
+    """A worker process and the run that it has, if any. ``phase``: of this run, as last reported."""
+
+    def __init__(self, total: int, threads: int) -> None:
+        self.connection, theirs = Pipe()
+        numbers = map(str, (theirs.fileno(), os.getpid(), total, threads))
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "motley.experiments.parallel", *numbers],
+                env=worker_environment(threads),
+                pass_fds=(theirs.fileno(),),
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,  # Ctrl-C at the terminal is for this process alone
+            )
+        self.number: int | None = None
+        self.phase = "preparing"
+
+    def give(self, number: int, work: Work, arguments: Mapping[str, object]) -> None:
+        """Have the worker call ``work(**arguments, progress=...)`` for run ``number``."""
+        self.number, self.phase = number, "preparing"
+        with suppress(OSError):  # a process that is gone is found by the next receive
+            self.connection.send_bytes(wrap((work, arguments), bytearray))
+
+    def receive(self) -> tuple[str, Any]:
+        """Return the next message: its kind, and what it says; that the process is gone is the end of its run, too."""
+        try:
+            message: tuple[str, Any] = unwrap(bytearray(self.connection.recv_bytes()))
+        except (EOFError, OSError):
+            code = self._process.wait()
+            how = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
+            said = f"its worker process ended {how} in the middle of the run"
+            return "lost", UserError(f"{said}; if memory ran out, run fewer at a time (jobs)")
+        return message
+
+    def interrupt(self) -> None:
+        """Ask the process to stop what it does; one that does nothing ends at once."""
+        self._process.kill() if self.number is None else self._process.send_signal(signal.SIGINT)
+
+    def end(self, deadline_s: float) -> None:
+        """Wait until the process is gone; kill it when the time has come."""
+        try:
+            self._process.wait(max(0.0, deadline_s - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        finally:
+            self.connection.close()
+
+
+def run_jobs(
+    jobs: int, work: Work, calls: Sequence[Mapping[str, object]], display: ProgressDisplay | None = None
+) -> Iterator[tuple[int, Exception | None]]:
+    """Call ``work(**call, progress=...)`` for every call, so many at a time; yield each call's number when it ended, and its error.
+
+    Parameters
+    ----------
+    jobs: worker processes; each computes on its share of the cores, at least on one. work: function that a worker can import.
+    display: shows the runs, which have the same numbers. Close the iterator to end all workers.
+
+    Raises
+    ------
+    ConfigError: arguments that cannot be sent to other processes.
+    """
+    for call in calls:
+        reason = unsendable({f"the {name}": value for name, value in call.items()})
+        if reason is not None:
+            raise ConfigError(f"{reason}; or run one after the other (jobs = 1)", "jobs")
+    total, waiting = cores(), iter(enumerate(calls))
+    workers: list[_WorkerProcess] = []
+
+    def give(worker: _WorkerProcess | None) -> None:
+        """Give the next call to a worker, or to a fresh one."""
+        number, call = next(waiting, (None, {}))
+        if number is None:
+            return
+        if worker is None:
+            worker = _WorkerProcess(total, max(1, total // jobs))
+            workers.append(worker)
+        if display is not None:
+            display.start(number)
+        worker.give(number, work, call)
+
+    try:
+        for _ in range(jobs):
+            give(None)
+        while busy := {worker.connection: worker for worker in workers if worker.number is not None}:
+            for ready in wait(list(busy)):
+                worker = busy[ready]  # type: ignore[index]
+                kind, said = worker.receive()
+                if kind in ("done", "lost"):
+                    number, worker.number = worker.number, None
+                    yield number or 0, said
+                    give(worker if kind == "done" else None)
+                else:
+                    _show(worker, kind, said, display)
+    finally:
+        _end(workers)
+
+
+def _show(worker: _WorkerProcess, kind: str, said: Any, display: ProgressDisplay | None) -> None:
+    """Pass a message about a run on to the display."""
+    if kind == "note":
+        warnings.warn(said, stacklevel=2)
+    elif kind == "phase":
+        worker.phase = said
+    elif display is not None and worker.number is not None:
+        shown = display.run(worker.number)
+        shown.begin(said, lambda: worker.phase) if kind == "begin" else shown.round(said)
+
+
+def _end(workers: Sequence[_WorkerProcess]) -> None:
+    """End all workers; they may close what they hold first."""
+    deadline_s = time.monotonic() + GRACE_S
+    try:
+        for worker in workers:
+            worker.interrupt()
+    finally:
+        for worker in workers:
+            worker.end(deadline_s)
+
+
+class _Reports(OneRun):
+    """The worker's end: sends what the run reports. Messages of two threads do not mix."""
+
+    def __init__(self, connection: Connection) -> None:
+        super().__init__()
+        self._connection, self._lock = connection, threading.Lock()
+        self._phase: Callable[[], str] = lambda: "preparing"
+
+    def send(self, kind: str, said: object) -> None:
+        """Send one message."""
+        with self._lock:
+            self._connection.send_bytes(wrap((kind, said), bytearray))
+
+    def watch(self) -> None:
+        """Send the phase of the run whenever it is another one."""
+        sent = ""
+        while True:
+            time.sleep(_LOOK_S)
+            phase = self._phase()
+            if phase and phase != sent:
+                self.send("phase", phase)
+                sent = phase
+
+    @override
+    def begin(self, metric: str, phase: Callable[[], str]) -> None:
+        self._phase = phase
+        self.send("begin", metric)
+
+    @override
+    def round(self, done: RoundSummary) -> None:
+        self.send("round", done)
+
+
+def run_worker(descriptor: int, parent: int, total: int, threads: int) -> None:
+    """Run one experiment after the other until the parent closes the connection.
+
+    Parameters
+    ----------
+    descriptor: of the connection to the parent. parent: its process id. total: cores of all runs. threads: of this process.
+    """
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # the parent sends it; a shell may have it ignored
+    threading.Thread(target=end_with_parent, args=(parent,), daemon=True).start()
+    share_cores(total, threads)
+    connection = Connection(descriptor)
+    reports = _Reports(connection)
+    threading.Thread(target=reports.watch, daemon=True).start()
+    with suppress(EOFError, OSError, KeyboardInterrupt), workers_kept(), warnings.catch_warnings():
+        warnings.showwarning = lambda message, *_: reports.send("note", str(message))
+        while True:
+            work, arguments = unwrap(bytearray(connection.recv_bytes()))
+            reports.send("done", _attempt(work, arguments, reports))
+
+
+def _attempt(work: Work, arguments: Mapping[str, object], reports: _Reports) -> Exception | None:
+    """Call ``work`` and return the error that it raised, if any; the message of one that is not a UserError has the traceback, too."""
+    try:
+        work(**arguments, progress=reports)
+    except Exception as error:
+        if not isinstance(error, UserError):
+            error.add_note("in the worker process:\n" + "".join(traceback.format_exception(error)))
+        try:
+            unwrap(wrap(error, bytearray))
+        except Exception:  # an exception may hold anything
+            return EngineError(f"{type(error).__name__}: {error}")
+        return error
+    return None
+
+
+if __name__ == "__main__":
+    run_worker(*map(int, sys.argv[1:]))

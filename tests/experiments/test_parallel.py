@@ -1,0 +1,157 @@
+"""Several runs at a time: the same bits as one after the other, failures and lost workers told, all ended together."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from motley.core.errors import ConfigError
+from motley.experiments.parallel import run_jobs
+from motley.experiments.progress import OneRun
+from motley.experiments.sweep import compare
+from tests.resume.conftest import assert_same
+
+ROOT = Path(__file__).parents[2]
+KEYS: dict[str, Any] = {
+    "task": {"name": "image", "data": "digits", "model": "digits_mlp"}, "population": 10, "cohort": 5, "stop": {"rounds": 3},
+    "partition": {"name": "dirichlet", "alpha": 0.5},
+}  # fmt: skip
+
+
+def test_two_at_a_time_give_the_bits_of_one_after_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With two cores, a run alone cuts its cohort into two chunks; one that has half the cores must cut it in the same way."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    over = {"selector.name": ["uniform", "power_of_choice"]}
+    alone = compare(KEYS, over, [0, 1], out=tmp_path / "alone")
+    both = compare(KEYS, over, [0, 1], out=tmp_path / "both", jobs=2)
+    assert not both.failures
+    assert len(alone.runs) == len(both.runs) == 4
+    for one, other in zip(alone.runs, both.runs, strict=True):
+        assert one.directory.relative_to(tmp_path / "alone") == other.directory.relative_to(tmp_path / "both")
+        assert one.meta["numerics"] == other.meta["numerics"]
+        assert_same(one, other)
+
+
+def test_a_failed_run_is_told_and_the_others_go_on(tmp_path: Path) -> None:
+    over = {"aggregator": ["krum", "mean"]}  # Krum is refused where the run is built, for it weighs all clients alike
+    found = compare(KEYS, over, out=tmp_path, jobs=2)
+    assert [run.config["aggregator"]["name"] for run in found.runs] == ["mean"]
+    ((failure),) = found.failures
+    assert failure.point.label == "krum"
+    assert isinstance(failure.error, ConfigError)
+    assert "Krum weighs all clients alike" in str(failure.error)
+
+
+def act(number: int, way: str, progress: OneRun) -> None:
+    """What a worker calls in the tests below."""
+    if way == "dies":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if way == "raises":
+        raise ZeroDivisionError(f"number {number}")
+    if way == "warns":
+        warnings.warn(f"number {number} is odd", stacklevel=1)
+    if way == "sleeps":
+        time.sleep(600)
+
+
+def test_a_lost_worker_costs_its_run_alone() -> None:
+    ways = ["fine", "dies", "raises", "dies", "fine"]
+    ended = dict(run_jobs(2, act, [{"number": i, "way": way} for i, way in enumerate(ways)]))
+    assert sorted(ended) == [0, 1, 2, 3, 4]
+    assert ended[0] is ended[4] is None
+    for lost in (ended[1], ended[3]):
+        assert str(lost) == (
+            "its worker process ended by SIGKILL in the middle of the run; if memory ran out, run fewer at a time (jobs)"
+        )
+    assert isinstance(ended[2], ZeroDivisionError)
+    assert re.search(r"test_parallel\.py., line \d+, in act", ended[2].__notes__[0])
+
+
+def test_what_a_run_warns_of_is_said_here() -> None:
+    with pytest.warns(UserWarning, match="number 1 is odd"):
+        assert dict(run_jobs(2, act, [{"number": i, "way": "warns" if i % 2 else "fine"} for i in range(2)])) == {
+            0: None,
+            1: None,
+        }
+
+
+def test_closing_ends_the_workers() -> None:
+    ended = run_jobs(2, act, [{"number": i, "way": way} for i, way in enumerate(["fine", "sleeps"])])
+    assert next(ended) == (0, None)
+    workers = psutil.Process().children()
+    ended.close()
+    assert len(workers) >= 2
+    assert not [worker for worker in workers if worker.is_running() and "motley.experiments.parallel" in worker.cmdline()]
+
+
+def test_what_cannot_be_sent_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"^jobs: the task cannot be sent .*; or run one after the other \(jobs = 1\)$"):
+        next(run_jobs(2, act, [{"task": lambda: 0}]))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"jobs": 0}, "jobs: got 0; expected at least 1"),
+        ({"jobs": 2, "on_ray": "auto"}, "jobs: runs are spread over a cluster"),
+    ],
+)
+def test_other_numbers_are_refused(tmp_path: Path, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        compare(KEYS, out=tmp_path, **options)
+
+
+QUADRATIC = """
+name = "small"
+population = 6
+cohort = 2
+stop = { rounds = 1000000 }
+task = "quadratic"
+partition = "by_writer"
+"""
+
+
+def test_control_c_ends_all_and_keeps_what_was_done(tmp_path: Path) -> None:
+    (tmp_path / "q.toml").write_text(QUADRATIC)
+    command = [
+        sys.executable,
+        "-m",
+        "motley",
+        "compare",
+        "q.toml",
+        "--seeds",
+        "0,1",
+        "--jobs",
+        "2",
+        "--out",
+        "out",
+        "--no-report",
+    ]
+    options: Any = {"cwd": tmp_path, "text": True, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    options["env"] = {**os.environ, "PYTHONPATH": str(ROOT)}
+    hear: Any = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # noqa: E731 - shells in the background have it ignored
+    with subprocess.Popen(command, preexec_fn=hear, start_new_session=True, **options) as process:
+        while len(list(tmp_path.glob("out/small/*/checkpoints/*"))) < 2 and process.poll() is None:
+            time.sleep(0.005)
+        workers = psutil.Process(process.pid).children()
+        os.killpg(process.pid, signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert err.endswith("motley: interrupted; what was finished is kept: the same command goes on where it stopped\n")
+    assert "Traceback" not in err
+    assert len(workers) == 2
+    assert not any(worker.is_running() for worker in workers)
+    records = [json.loads(path.read_text()) for path in tmp_path.glob("out/small/*/run.json")]
+    assert [record["finished"] for record in records] == [False] * len(records)
+    assert not list(tmp_path.glob("out/small/*/.lock"))  # the workers closed what they held
