@@ -22,6 +22,8 @@ from motley.experiments.config import Experiment
 from motley.tasks.base import NO_CLASSES, Dataset, Federation, Task, TaskSource, model_input
 from motley.tasks.federate import PartitionInput, federate, hold_out, partition_input
 from motley.tasks.flat import FlatNetwork
+from motley.tasks.preparation import TablePreparation
+from motley.tasks.raw_table import RawColumn, RawTable
 from motley.world.base import Drift
 from motley.world.shift.feature_shift import shifted
 
@@ -52,6 +54,7 @@ def task_of(experiment: Experiment, streams: Streams | None = None, data: Path |
     rows, reserved = _reserved(experiment, streams, source, dataset, rows, data)
     population = experiment.population or (len(np.unique(rows.groups)) if rows.groups is not None else 0)
     federation = dataclasses.replace(_federation(experiment, streams, dataset, rows, population), **reserved)
+    federation = _with_reserved_inputs(dataset, federation)
     return source.task(experiment.task["name"], dataset, federation)
 
 
@@ -114,6 +117,23 @@ def _reserved(
         given["public"] = source.public(dataset, wanted.data, wanted.examples, key.fold("public"), folder)
         notes["public"] = f"{len(given['public'])} samples of {wanted.data}, without labels"
     return dataclasses.replace(rows, notes=notes), given
+
+
+def _with_reserved_inputs(dataset: Dataset, federation: Federation) -> Federation:
+    """Return the federation with the samples that the server or all keep as model inputs, too."""
+    if dataset.table is None or not isinstance(federation.preparation, TablePreparation):
+        return federation
+    given: dict[str, Any] = {}
+    if federation.server is not None:
+        given["server"] = (federation.preparation.inputs(_columns(dataset.table, federation.server[0])), federation.server[1])
+    if federation.public is not None:
+        given["public"] = federation.preparation.inputs(_columns(dataset.table, federation.public))
+    return dataclasses.replace(federation, **given)
+
+
+def _columns(table: RawTable, values: Tensor) -> tuple[RawColumn, ...]:
+    """Return raw values ``[n, c]`` as the table's columns."""
+    return tuple(column._replace(values=values[:, j].numpy()) for j, column in enumerate(table.columns))
 
 
 def _reserved_notes(experiment: Experiment, rows: PartitionInput) -> list[str]:

@@ -76,6 +76,12 @@ class Channel:
         """Bill ``count`` numbers that each client sends once, before round 1."""
         ledger.post("enrol", "up", ids, VALUE_BITS * count, round=0)
 
+    def exchange_statistics(self, ledger: Ledger, ids: Ids, down_bits: int, up_bits: Ids) -> None:
+        """Bill the statistics of a table's columns: what clients send of their training rows, ``up_bits`` ``[K]``, also counts on
+        the papers' account; what the server makes of it goes down to each client, ``down_bits``."""
+        ledger.post("enrol", "up", ids, up_bits[ids], round=0, paper_bits=up_bits[ids])
+        ledger.post("enrol", "down", ids, down_bits, round=0)
+
     def probe(self, ledger: Ledger, ids: Ids, download: Tensors, step: int, count: int) -> tuple[Ids, Ids]:
         """Bill a probe in which each client sends ``count`` numbers, after the model was sent to it if ``count`` is above 0.
 

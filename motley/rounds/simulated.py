@@ -124,6 +124,8 @@ class SimulatedBackend(ClientBackend):
         download = self.setting.algorithm.correction.download(state.server)
         known = probing.enrolment_signals(self.federation) | self._estimates(state, ids, download)
         self.channel.enrol(state.ledger, ids, probing.count_scalars({name: known[name] for name in wanted & probing.ENROLLED}))
+        if self.federation.statistics is not None:
+            self.channel.exchange_statistics(state.ledger, ids, *self.federation.statistics)
         return known
 
     def federation_rows(self, state: RunState) -> dict[str, Any]:

@@ -5,6 +5,7 @@ All samples are in one tensor; a client is a slice of a list of row numbers (:cl
 
 from __future__ import annotations
 
+import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -22,6 +23,8 @@ from motley.core.keys import Key
 from motley.core.layout import Layout
 from motley.core.ragged import Ragged
 from motley.tasks.flat import LossGradient, ModelState, construct, layout_of
+from motley.tasks.preparation import Preparation, StatisticsTraffic
+from motley.tasks.raw_table import RawTable
 
 __all__ = [
     "IGNORED",
@@ -75,6 +78,8 @@ class Dataset:
     names: class names, for plots.
     notes: remarks of the loader for readers of the results.
     black_white: values of black and white in the units of ``x``, a number each or one per channel ``[C]``.
+    preparation: the map from raw samples to ``x``, for new samples; None where ``x`` is what users have.
+    table: the columns that become ``x`` when training rows are known (``x`` then holds raw values); None: ``x`` is final.
 
     Raises
     ------
@@ -89,6 +94,8 @@ class Dataset:
     names: tuple[str, ...] = ()
     notes: Mapping[str, str] = field(default_factory=dict)
     black_white: tuple[NDArray[np.float64] | float, NDArray[np.float64] | float] = (0.0, 1.0)
+    preparation: Preparation | None = None
+    table: RawTable | None = None
 
     def __post_init__(self) -> None:
         if self.targets == "positions":
@@ -123,6 +130,8 @@ class Federation:
     samples, as stored, that server and clients may use; None if there are none. No client and no test set contains any of these.
     domain, cluster: ``[K]``, each client's feature shift and concept shift, as numbers; all 0 without such a shift.
     window: the number of training samples that each client uses at a time, ``[K]``, under drift; None: all.
+    preparation: the map from raw samples to ``x``; None where ``x`` is what users have. statistics: what its one-off exchange of
+    statistics costs; None where there was none.
     """
 
     x: Tensor
@@ -142,6 +151,8 @@ class Federation:
     domain: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     cluster: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     window: NDArray[np.int64] | None = None
+    preparation: Preparation | None = None
+    statistics: StatisticsTraffic | None = None
 
     def __len__(self) -> int:
         """Return K, the population."""
@@ -266,4 +277,6 @@ class TaskSource(ABC):
 
     def task(self, name: str, dataset: Dataset, federation: Federation) -> Task:
         """Return the task; ``name`` is its name in the experiment."""
+        if dataset.table is not None:  # the inputs are known now
+            dataset = dataclasses.replace(dataset, x=federation.x, table=None)
         return Task(name, federation, self.factory(dataset), self.loss, self.metric, self.transform(dataset))

@@ -28,6 +28,8 @@ from motley.core.errors import ConfigError, DataError, suggest
 from motley.core.keys import Key
 from motley.core.ragged import Ragged
 from motley.tasks.base import NO_CLASSES, Dataset, Federation
+from motley.tasks.preparation import StatisticsTraffic
+from motley.tasks.statistics import fit
 
 __all__ = ["ChangeFeatures", "ChangeLabels", "PartitionInput", "Split", "federate", "hold_out", "partition_input", "stratified"]
 
@@ -190,9 +192,9 @@ def federate(
         _check_classes(dataset, "a concept shift", "concept_shift")
         labels, cluster = concept_shift(labels, owner)  # type: ignore[assignment]  # clusters are whole numbers
     roles = _roles(dataset, split, rows, owner, labels, population, key)
+    dataset, traffic = _prepared(dataset, given, parts, roles.train, overlap)
     samples = _Samples(dataset.x, dataset.y, given.global_test, rows)
-    if overlap:
-        samples = samples.copied()
+    samples = samples.copied() if overlap else samples
     at = torch.from_numpy(samples.position)
     x, y = samples.x, samples.y
     if concept_shift is not None:
@@ -207,9 +209,9 @@ def federate(
     return Federation(
         x=x, y=y, train=train, labels=targets[torch.from_numpy(np.flatnonzero(roles.train))], validation=validation, test=test,
         global_test=samples.global_test, classes=dataset.classes, names=dataset.names, noise=noise,
-        notes={**dataset.notes, **given.notes, **(notes or {}), **roles.notes},
+        notes={**dataset.notes, **given.notes, **(notes or {}), **roles.notes, **_traffic_note(traffic)},
         validation_labels=None if label_noise is None else targets[torch.from_numpy(np.flatnonzero(roles.validation))],
-        domain=domain, cluster=cluster,
+        domain=domain, cluster=cluster, preparation=dataset.preparation, statistics=traffic,
     )  # fmt: skip
 
 
@@ -232,6 +234,27 @@ def _roles(dataset: Dataset, split: Split, rows: Ints, owner: Ids, labels: Ints,
     validation = np.zeros(len(rows), bool)
     validation[rest] = stratified(rows[rest], owner[rest], labels[rest], split.validation, key.fold("validation"))
     return _Roles(~test & ~validation, validation, test, notes)
+
+
+def _prepared(
+    dataset: Dataset, given: PartitionInput, parts: Ragged, train: Bools, overlap: bool
+) -> tuple[Dataset, StatisticsTraffic | None]:
+    """Return the data set with model inputs as ``x``, and what measuring the training rows of its table costs."""
+    if dataset.table is None:
+        return dataset, None
+    rows, owner, whose = given.rows[parts.values], parts.owner, None
+    if dataset.table.options.scale == "client":
+        if given.global_test is not None or overlap or len(rows) != len(dataset.y):
+            raise ConfigError(
+                'got "client", and some rows belong to no client or to several (a common test set, samples of the server or public '
+                'ones, a partition with shared samples); write scale = "federated"',
+                "task.scale",
+            )
+        whose = np.empty(len(dataset.y), np.int64)
+        whose[rows] = owner
+    fitted, traffic = fit(dataset.table, rows, owner, train, len(parts))
+    ready = dataclasses.replace(dataset, x=fitted.inputs(dataset.table, whose), preparation=fitted)
+    return ready, traffic
 
 
 class _Samples(NamedTuple):
@@ -296,6 +319,14 @@ def _noisy(labels: Ints, owner: Ids, chosen: Bools, label_noise: ChangeLabels) -
     out = labels.copy()
     out[chosen], share = label_noise(labels[chosen], owner[chosen])
     return torch.from_numpy(out), np.asarray(share, np.float64)
+
+
+def _traffic_note(traffic: StatisticsTraffic | None) -> Mapping[str, str]:
+    """Return what readers of the results are told of the exchange of statistics."""
+    if traffic is None or not traffic.up_bits.any():
+        return {}
+    up, down, count = int(traffic.up_bits.sum()), traffic.down_bits * len(traffic.up_bits), len(traffic.up_bits)
+    return {"statistics": f"{count} clients sent statistics of their training rows once: {up:,} bits up, {down:,} bits down"}
 
 
 def _take(rows: Ints, owner: Ids, chosen: Bools, population: int) -> Ragged:

@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 from typing_extensions import override
 
-from motley.core.errors import ConfigError, DataError, ModelError
+from motley.core.errors import ConfigError, DataError, ModelError, suggest
 from motley.core.fingerprint import UNKNOWN, fingerprint_or_reason
 from motley.core.fingerprint import fingerprint as hash_of
 from motley.core.keys import Key
@@ -33,7 +33,8 @@ from motley.tasks.base import Dataset, Federation, Task, TaskSource, Transform, 
 from motley.tasks.federate import Split, federate, partition_input
 from motley.tasks.flat import construct, layout_of
 from motley.tasks.nn import replace_stochastic, require_keyed
-from motley.tasks.tables import feature_names, make_dataset, read_columns
+from motley.tasks.raw_table import TableOptions, arrow_table, joined, raw_table
+from motley.tasks.tables import make_dataset, read_columns, take_columns
 
 __all__ = ["Own", "fingerprint", "from_arrays", "from_clients", "from_files", "own_task"]
 
@@ -80,41 +81,49 @@ def fingerprint(task: Task) -> str:
 
 
 def from_arrays(
-    x: ArrayLike,
-    y: ArrayLike,
-    client: ArrayLike,
+    x: Any,
+    y: ArrayLike | str,
+    client: ArrayLike | str,
     *,
     regression: bool = False,
     multilabel: bool = False,
+    table: TableOptions | Mapping[str, Any] | None = None,
     test: Where = "client",
     test_fraction: float = 0.2,
     validation: float = 0.0,
     seed: int = 0,
 ) -> Federation:
-    """Return a federation from one array with a client id per row.
+    """Return a federation from one array or DataFrame with a client id per row.
 
     Parameters
     ----------
-    x: ``[n, ...]`` model inputs; whole numbers (but uint8) stay so where the model takes them, see :func:`own_task`.
+    x: ``[n, ...]`` model inputs; whole numbers (but uint8) stay so where the model takes them, see :func:`own_task`. Or a table: a
+    DataFrame of pandas or Polars, an Arrow table, a mapping of columns.
     y: ``[n]`` classes (numbers 0 .. C - 1, or strings); ``[n, T]`` a class per position (-100: none);
     numbers ``[n]``, ``[n, d]`` with ``regression``; labels 0 or 1 ``[n, C]`` with ``multilabel``, any number of them per sample.
-    client: ``[n]`` numbers or strings; clients are numbered in sorted order.
+    client: ``[n]`` numbers or strings; clients are numbered in sorted order. y and client may be names of columns of a table.
+    table: how columns become inputs, e.g. ``{"scale": "federated"}`` for columns with gaps or words, see
+    :class:`~motley.tasks.raw_table.TableOptions`; left out: they are complete numbers, and stay as they are.
     test, test_fraction, validation: see :class:`~motley.tasks.federate.Split`. seed: of the split.
 
     Raises
     ------
-    DataError: words or NaN among the features (with the columns), labels out of range, lengths that differ.
-    ConfigError: shares out of range.
+    DataError: a column that cannot be used, NaN features, labels out of range, lengths that differ. ConfigError: shares out of range;
+    words or gaps that ``table`` does not allow.
     """
-    dataset = make_dataset(_inputs(x), _array(y), _array(client), not regression, "the arrays given", multilabel, whole=True)
+    inputs, targets = _taken(_inputs(x), y)
+    inputs, ids = _taken(inputs, client)
+    where = "the table given" if _is_table(inputs) else "the arrays given"
+    dataset = make_dataset(inputs, targets, ids, not regression, where, multilabel, whole=True, options=_options(table))
     return _federation(dataset, Split(test, test_fraction, validation), seed)
 
 
 def from_clients(
-    clients: Sequence[tuple[ArrayLike, ArrayLike]],
+    clients: Sequence[tuple[Any, ArrayLike]],
     *,
     regression: bool = False,
     multilabel: bool = False,
+    table: TableOptions | Mapping[str, Any] | None = None,
     test: Where = "client",
     test_fraction: float = 0.2,
     validation: float = 0.0,
@@ -122,7 +131,7 @@ def from_clients(
 ) -> Federation:
     """Return a federation from a list of ``(x, y)``, client 0 first; other parameters as in :func:`from_arrays`."""
     parts = [(*_pair(pair, k), f"client {k}") for k, pair in enumerate(clients)]
-    return _federation(_joined(parts, regression, multilabel), Split(test, test_fraction, validation), seed)
+    return _federation(_joined(parts, regression, multilabel, _options(table)), Split(test, test_fraction, validation), seed)
 
 
 def from_files(
@@ -131,6 +140,7 @@ def from_files(
     label: str = "label",
     regression: bool = False,
     multilabel: bool = False,
+    table: TableOptions | Mapping[str, Any] | None = None,
     test: Where = "client",
     test_fraction: float = 0.2,
     validation: float = 0.0,
@@ -146,10 +156,13 @@ def from_files(
     """
     root = Path(folder)
     files = [(name, path) for name, paths in _client_files(root) for path in paths]
-    first = next((path for _, path in files if path.suffix != ".npz"), None)
-    like = feature_names(first, label) if first is not None else []
-    parts = [(*read_columns(path, label, like=like)[:2], name) for name, path in files]
-    return _federation(_joined(parts, regression, multilabel), Split(test, test_fraction, validation), seed)
+    parts = [(*read_columns(path, label)[:2], name) for name, path in files]
+    for (_, path), (x, _, _) in zip(files, parts, strict=True):
+        first = next((part for part, _, _ in parts if _is_table(part)), None)
+        if _is_table(x) and sorted(x.column_names) != sorted(first.column_names):  # type: ignore[union-attr]
+            mine, others = (", ".join(table.column_names) for table in (x, first))  # type: ignore[union-attr]
+            raise DataError(f"{path} has the features {mine}, another client's file has {others}")
+    return _federation(_joined(parts, regression, multilabel, _options(table)), Split(test, test_fraction, validation), seed)
 
 
 def own_task(
@@ -274,48 +287,64 @@ def _array(values: ArrayLike) -> NDArray[Any]:
         raise DataError("got rows of different lengths; expected an array of numbers with one row per sample") from None
 
 
-def _inputs(x: ArrayLike, where: str = "") -> NDArray[Any]:
-    """Return model inputs as an array; columns of words are refused by name (a DataFrame's) or number."""
-    array = _array(x)
-    if array.dtype.kind in "biuf" or array.ndim != 2:
-        return array
-    names = list(getattr(x, "columns", range(array.shape[1])))
-    words = {name: text for name, values in zip(names, array.T, strict=True) if (text := _first_word(values)) is not None}
-    if not words:
-        return array
-    plural, example = ("s hold" if len(words) > 1 else " holds"), next(iter(words.values()))
-    raise DataError(
-        f"{where}the column{plural} words: {', '.join(map(repr, words))} (for example {example!r}); expected numbers: drop "
-        f"{'them' if len(words) > 1 else 'it'}, or encode the words first, e.g. x = pandas.get_dummies(x, columns={list(words)})"
-    )
+def _options(table: TableOptions | Mapping[str, Any] | None) -> TableOptions:
+    """Return how columns become inputs.
+
+    Raises
+    ------
+    ConfigError: an unknown option.
+    """
+    if table is None or isinstance(table, TableOptions):
+        return table or TableOptions(scale="none")
+    known = [f.name for f in fields(TableOptions)]
+    for name in table:
+        if name not in known:
+            raise ConfigError(f"table: there is no option {name!r}{suggest(name, known)}; expected one of: {', '.join(known)}")
+    lists = {name: tuple(value) for name, value in table.items() if isinstance(value, list)}
+    return TableOptions(**{**table, **lists})
 
 
-def _first_word(values: NDArray[Any]) -> str | None:
-    """Return the first text of a column that is not a number; None if there is none."""
-    for value in values:
-        try:
-            float(value)
-        except ValueError:
-            return str(value)
-        except TypeError:  # None, which features() refuses
-            continue
-    return None
+def _is_table(x: Any) -> bool:
+    return hasattr(x, "column_names")
 
 
-def _pair(pair: Any, k: int) -> tuple[NDArray[Any], NDArray[Any]]:
+def _inputs(x: Any) -> Any:
+    """Return model inputs as an array, or as an Arrow table."""
+    if isinstance(x, Mapping) or hasattr(x, "__arrow_c_stream__") or hasattr(x, "columns"):
+        return arrow_table(x)
+    return _array(x)
+
+
+def _taken(inputs: Any, given: ArrayLike | str) -> tuple[Any, NDArray[Any]]:
+    """Return the inputs without a column that is given by its name, and its values."""
+    if not isinstance(given, str):
+        return inputs, _array(given)
+    if not _is_table(inputs):
+        raise DataError(f"got {given!r} as the name of a column, and x is an array; give an array, or x as a DataFrame")
+    rest, values, _ = take_columns(inputs, given, None, "the table given")
+    return rest, values
+
+
+def _pair(pair: Any, k: int) -> tuple[Any, NDArray[Any]]:
     """Return one client's samples and labels."""
     if not isinstance(pair, tuple | list) or len(pair) != 2:
         raise DataError(f"client {k} is a {type(pair).__name__}; expected a pair (x, y) of arrays")
-    x, y = _inputs(pair[0], f"client {k}: "), _array(pair[1])
-    if not x.ndim or not y.ndim:
+    x, y = _inputs(pair[0]), _array(pair[1])
+    if not _is_table(x) and (not x.ndim or not y.ndim):
         raise DataError(f"client {k} has a single number for x or y; expected arrays with one row per sample")
     return x, y
 
 
-def _joined(parts: Sequence[tuple[NDArray[Any], NDArray[Any], str]], regression: bool, multilabel: bool) -> Dataset:
+def _joined(
+    parts: Sequence[tuple[Any, NDArray[Any], str]], regression: bool, multilabel: bool, options: TableOptions
+) -> Dataset:
     """Return one data set of the parts; parts with the same name belong to the same client and are adjacent."""
     if not parts:
         raise DataError("there are no clients")
+    where = "the clients given"
+    if not all(_is_table(x) for x, _, _ in parts):
+        arrays = [(raw_table(x, options, where).values() if _is_table(x) else x, y, name) for x, y, name in parts]
+        parts = [(x.astype(object) if x.dtype.kind in "US" else x, y, name) for x, y, name in arrays]
     for x, y, name in parts:
         if not len(x) or len(x) != len(y):
             raise DataError(f"{name} has {len(x)} samples and {len(y)} labels; expected as many, and at least one")
@@ -326,8 +355,10 @@ def _joined(parts: Sequence[tuple[NDArray[Any], NDArray[Any], str]], regression:
             raise DataError(f"{name} has labels of shape {list(y.shape)}, {parts[0][2]} of {list(parts[0][1].shape)}{pad}")
     number = {name: index for index, name in enumerate(dict.fromkeys(name for _, _, name in parts))}
     client = np.concatenate([np.full(len(y), number[name]) for _, y, name in parts])
-    x, y = (np.concatenate([part[i] for part in parts]) for i in (0, 1))
-    return make_dataset(x, y, client, not regression, "the clients given", multilabel, whole=True)
+    y = np.concatenate([part[1] for part in parts])
+    rows = [part[0] for part in parts]
+    x = joined(rows) if _is_table(rows[0]) else np.concatenate(rows)
+    return make_dataset(x, y, client, not regression, where, multilabel, whole=True, options=options)
 
 
 def _client_files(root: Path) -> list[tuple[str, list[Path]]]:

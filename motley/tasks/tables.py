@@ -1,8 +1,7 @@
-"""Readers of tables of numbers with a column of labels: Parquet, CSV, ``.npz``, and scikit-learn's own small sets."""
+"""Readers of tables with a column of labels: Parquet, CSV, ``.npz``, and scikit-learn's own small sets."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,76 +9,135 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from motley.core.arrays import Floats
 from motley.core.errors import DataError, suggest
 from motley.tasks.base import Dataset
 from motley.tasks.formats.checks import class_labels, features, grouped, multilabel
 from motley.tasks.formats.npz import arrays
+from motley.tasks.preparation import ArrayPreparation, NumberColumn, Preparation, TablePreparation
+from motley.tasks.raw_table import RawTable, TableOptions, arrow_table, raw_table, read_arrow
 
-__all__ = ["BUILTIN", "Columns", "feature_names", "make_dataset", "read_columns", "read_table", "standardised"]
+__all__ = ["BUILTIN", "Columns", "make_dataset", "read_columns", "read_table", "take_columns"]
 
 BUILTIN = ("breast_cancer", "diabetes", "iris", "wine")
 """Data sets of scikit-learn; ``diabetes`` has a number as its target."""
 
-Columns = tuple[NDArray[Any], NDArray[Any], NDArray[Any] | None]
-"""Features ``[n, ...]``, targets ``[n]`` or ``[n, d]``, client ids ``[n]`` or None."""
+Columns = tuple[Any, NDArray[Any], NDArray[Any] | None]
+"""Features ``[n, ...]`` or an Arrow table of them, targets ``[n]`` or ``[n, d]``, client ids ``[n]`` or None."""
 
 
-def read_table(data: str, label: str, client: str | None, classes: bool) -> Dataset:
+def read_table(data: str, label: str, client: str | None, classes: bool, options: TableOptions | None = None) -> Dataset:
     """Return the data set of a name of :data:`BUILTIN` or a path to an ``.npz``, ``.parquet`` or ``.csv`` file.
 
     Parameters
     ----------
     label, client: names of columns (an ``.npz`` always has the arrays ``y`` and ``client``).
-    classes: whether targets are classes; else numbers.
+    classes: whether targets are classes; else numbers. options: how columns become inputs.
     """
+    options = options or TableOptions()
     if data in BUILTIN:
-        return _builtin(data, classes)
+        x, y, names = _builtin(data, classes)
+        return make_dataset(arrow_table(x, names), y, None, classes, f"scikit-learn's {data}", options=options)
     path = Path(data).expanduser()
     if not path.is_file():
         raise DataError(
             f"task.data: got {data!r}{suggest(data, BUILTIN)}; expected one of: {', '.join(BUILTIN)}, or the path of an .npz, "
             ".parquet or .csv file that exists"
         )
-    x, y, ids = read_columns(path, label, client)
-    return make_dataset(x, y, ids, classes, str(path))
+    return make_dataset(*read_columns(path, label, client), classes, str(path), options=options)
 
 
 def make_dataset(
-    x: NDArray[Any],
+    x: Any,
     y: NDArray[Any],
     client: NDArray[Any] | None,
     classes: bool,
     where: str,
     several: bool = False,
     whole: bool = False,
+    options: TableOptions | None = None,
 ) -> Dataset:
-    """Return a data set of checked tensors; labels that are strings become classes in alphabetical order.
+    """Return a data set; labels that are strings become classes in alphabetical order.
 
-    ``several``: a sample may have several labels, ``[n, C]``, 0 or 1 each. ``whole``: whether features that are whole numbers stay so,
-    as in :func:`~motley.tasks.formats.checks.features`."""
-    rows = features(x, where, whole)
+    Parameters
+    ----------
+    x: features, ``[n, ...]`` or an Arrow table. y: targets. client: client ids. several: a sample may have several labels, ``[n, C]``,
+    0 or 1 each. whole: whether an array of whole numbers stays so, as in :func:`~motley.tasks.formats.checks.features`.
+    options: how a table's columns become inputs; None: features must be complete numbers, and stay as they are.
+
+    Raises
+    ------
+    DataError: a column, a label or an id that cannot be used.
+    """
+    options = options or TableOptions(scale="none")
+    table = _table_of(x, options, where)
+    preparation: Preparation | None = None
+    if table is not None and table.measured:
+        rows = torch.from_numpy(table.values())
+    else:
+        rows, shift, scale = _scaled(features(x, where, whole) if table is None else features(table.values(), where), options)
+        if table is not None:
+            preparation, table = _complete(table, shift, scale), None
+        elif options.scale == "standard":
+            preparation = ArrayPreparation(tuple(rows.shape[1:]), shift, scale)
     groups = None if client is None else grouped(client, where, len(rows))
+    target, count, names = _targets(y, classes, several, where, len(rows))
     notes, test = {"data": Path(where).name}, np.zeros(len(rows), bool)
+    return Dataset(rows, target, count, test, groups, names, notes, preparation=preparation, table=table)
+
+
+def _table_of(x: Any, options: TableOptions, where: str) -> RawTable | None:
+    """Return features as a table; None for an array that is complete or no table."""
+    if hasattr(x, "column_names"):
+        return raw_table(x, options, where)
+    array = np.asarray(x)
+    words = array.dtype.kind in "OUS" or (array.dtype.kind == "f" and bool(np.isnan(array).any()))
+    if array.ndim == 2 and array.size and (words or options.scale in ("federated", "client")):
+        return raw_table(arrow_table(array), options, where)
+    return None
+
+
+def _complete(table: RawTable, shift: Floats, scale: Floats) -> TablePreparation:
+    """Return the preparation of a complete table of numbers."""
+    columns = tuple(
+        NumberColumn(column.name, *(np.array([value]) for value in (shift[j], shift[j], scale[j])))
+        for j, column in enumerate(table.columns)
+    )
+    return TablePreparation(columns, clients=False, gaps=table.options.gaps)
+
+
+def _scaled(x: torch.Tensor, options: TableOptions) -> tuple[torch.Tensor, Floats, Floats]:
+    """Return an array, its columns scaled to mean 0 and standard deviation 1 (float32) where asked for, with shift and scale."""
+    if options.scale == "none":
+        return x, np.zeros(x.shape[1:]), np.ones(x.shape[1:])
+    wide = x.double()
+    mean, deviation = wide.mean(0), wide.std(0, correction=0)
+    scale = torch.where(deviation > 0, deviation, 1.0)
+    return ((wide - mean) / scale).float(), mean.numpy(), scale.numpy()
+
+
+def _targets(
+    y: NDArray[Any], classes: bool, several: bool, where: str, n: int
+) -> tuple[torch.Tensor, int | None, tuple[str, ...]]:
+    """Return targets, the number of classes (None for numbers), and class names."""
     if not classes:
         target = features(y, where).float()
-        if len(target) != len(rows):
-            raise DataError(f"{where}: {len(target)} targets for {len(rows)} samples")
-        return Dataset(rows, target.view(len(rows), -1), None, test, groups, (), notes)
-    names: tuple[str, ...] = ()
+        if len(target) != n:
+            raise DataError(f"{where}: {len(target)} targets for {n} samples")
+        return target.view(n, -1), None, ()
     if several:
-        target, count = multilabel(y, where, len(rows))
-        return Dataset(rows, target, count, test, groups, names, notes)
+        return *multilabel(y, where, n), ()
+    names: tuple[str, ...] = ()
     labels = np.asarray(y)
     if labels.dtype.kind == "O" and not all(isinstance(word, str) for word in labels.ravel()):
         raise DataError(f"{where}: some labels are missing; fill or drop these rows")
     if labels.dtype.kind in "UO":
         words, labels = np.unique(labels.astype(str), return_inverse=True)
         names = tuple(str(word) for word in words)
-    target, count = class_labels(labels, where, len(rows), len(names) or None, positions=True)
-    return Dataset(rows, target, count, test, groups, names, notes)
+    return *class_labels(labels, where, n, len(names) or None, positions=True), names
 
 
-def _builtin(name: str, classes: bool) -> Dataset:
+def _builtin(name: str, classes: bool) -> tuple[NDArray[Any], NDArray[Any], tuple[str, ...]]:
     from sklearn import datasets
 
     if classes and name == "diabetes":
@@ -89,67 +147,34 @@ def _builtin(name: str, classes: bool) -> Dataset:
         "iris": datasets.load_iris, "wine": datasets.load_wine,
     }  # fmt: skip
     data = loaders[name]()
-    return make_dataset(data.data, data.target, None, classes, f"scikit-learn's {name}")
+    return data.data, data.target, tuple(data.feature_names)
 
 
-def feature_names(path: Path, label: str) -> list[str]:
-    """Return the feature columns of a Parquet or CSV file, in order; none for other files."""
-    if path.suffix not in (".parquet", ".csv"):
-        return []
-    return [name for name in _arrow(path).column_names if name != label]
-
-
-def read_columns(path: Path, label: str = "y", client: str | None = None, like: Sequence[str] = ()) -> Columns:
+def read_columns(path: Path, label: str = "y", client: str | None = None) -> Columns:
     """Return features, targets and client ids of one file; every column that is neither label nor client is a feature.
-
-    ``like``: the features to read, in this order (those of another client's file); empty: all.
 
     Raises
     ------
-    DataError: unknown kind of file, no such column, features that are not numbers, truncated.
+    DataError: unknown kind of file, no such column, truncated.
     """
     if path.suffix == ".npz":
         data = arrays(path)
         if "x" not in data or "y" not in data:
             raise DataError(f"{path} holds {', '.join(sorted(data)) or 'nothing'}; expected arrays x and y")
         return data["x"], data["y"], data.get("client")
-    if path.suffix not in (".parquet", ".csv"):
-        raise DataError(f"{path.name} is of no known kind; expected .npz, .parquet or .csv")
-    table = _arrow(path)
+    return take_columns(read_arrow(path), label, client, str(path))
+
+
+def take_columns(table: Any, label: str, client: str | None, where: str) -> Columns:
+    """Return the inputs of an Arrow table (as one), its targets and its client ids.
+
+    Raises
+    ------
+    DataError: no such column.
+    """
     names = list(table.column_names)
-    twice = [name for name in names if names.count(name) > 1]
-    if twice:
-        raise DataError(f"{path} has several columns {twice[0]!r}; give each a name of its own")
     for column in (label, *([client] if client else [])):
         if column not in names:
-            raise DataError(f"{path} has no column {column!r}{suggest(column, names)}; its columns: {', '.join(names)}")
-    values = {name: table.column(name).to_numpy() for name in names}
-    inputs = [name for name in names if name not in (label, client)]
-    if like and sorted(like) != sorted(inputs):
-        raise DataError(f"{path} has the features {', '.join(inputs)}, another client's file has {', '.join(like)}")
-    inputs = list(like) or inputs
-    for name in inputs:
-        if values[name].dtype.kind not in "biuf":
-            raise DataError(f"{path}: column {name!r} is not of numbers ({values[name].dtype}); encode or drop it")
-    x = np.stack([values[name].astype(np.float64) for name in inputs], axis=1) if inputs else np.zeros((len(table), 0))
-    return x, values[label], values[client] if client else None
-
-
-def _arrow(path: Path) -> Any:
-    import pyarrow as pa
-    from pyarrow import csv, parquet
-
-    try:
-        return parquet.read_table(path) if path.suffix == ".parquet" else csv.read_csv(path)
-    except (pa.ArrowException, OSError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise DataError(
-            f"{path} cannot be read as {path.suffix[1:]} ({reason}); it may be truncated or of another form"
-        ) from None
-
-
-def standardised(x: torch.Tensor) -> torch.Tensor:
-    """Return each column scaled to mean 0 and standard deviation 1 (a constant column is only centred); float32, shape of ``x``."""
-    wide = x.double()
-    deviation = wide.std(0, correction=0)
-    return ((wide - wide.mean(0)) / torch.where(deviation > 0, deviation, 1.0)).float()
+            raise DataError(f"{where} has no column {column!r}{suggest(column, names)}; its columns: {', '.join(names)}")
+    others = [label, *([client] if client else [])]
+    return table.drop_columns(others), table.column(label).to_numpy(), table.column(client).to_numpy() if client else None

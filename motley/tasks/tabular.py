@@ -1,4 +1,4 @@
-"""Tables of numbers with a class or number to predict: ``task = { name = "tabular", data = "breast_cancer" }``."""
+"""Tables with a class or number to predict: ``task = { name = "tabular", data = "breast_cancer" }``."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from typing_extensions import override
 from motley.core.keys import Key
 from motley.tasks.base import Dataset, TaskSource
 from motley.tasks.models import factory
-from motley.tasks.tables import read_table, standardised
+from motley.tasks.raw_table import GAPS, Scale, TableOptions
+from motley.tasks.tables import read_table
 
 __all__ = ["Tabular", "TabularRegression"]
 
 
 @dataclass(frozen=True)
 class Tabular(TaskSource):
-    """Classification of rows of numbers.
+    """Classification of the rows of a table: numbers and words, with gaps.
 
     Parameters
     ----------
@@ -29,22 +30,35 @@ class Tabular(TaskSource):
         perhaps ``client``), ``.parquet`` or ``.csv`` file.
     label: the column of targets. client: the column of client ids, which define the natural clients; None: there are none.
     model: a name of :data:`motley.tasks.models.MODELS`, or its record. dropout: of the model, if it has dropout layers.
-    scale: ``standard``: every column to mean 0 and standard deviation 1 over all rows (READING: the split is drawn later); ``none``.
+    scale, impute, missing, categories, words, drop, gaps: how columns become model inputs, see
+        :class:`~motley.tasks.raw_table.TableOptions`.
     """
 
     data: str = "breast_cancer"
     label: str = "label"
     client: str | None = None
     model: str | Mapping[str, Any] = "logistic_regression"
-    scale: Literal["standard", "none"] = "standard"
+    scale: Scale = "standard"
     dropout: float = 0.0
+    impute: Literal["mean", "median"] = "mean"
+    missing: Literal["category", "most_frequent"] = "category"
+    categories: int = 20
+    words: tuple[str, ...] = ()
+    drop: tuple[str, ...] = ()
+    gaps: tuple[str, ...] = GAPS
 
     _classes: ClassVar[bool] = True
 
+    def __post_init__(self) -> None:
+        self._options()
+
+    def _options(self) -> TableOptions:
+        return TableOptions(**{f.name: getattr(self, f.name) for f in dataclasses.fields(TableOptions)})
+
     @override
     def load(self, key: Key, population: int, folder: Path | None = None) -> Dataset:
-        dataset = read_table(self.data, self.label, self.client, self._classes)
-        return dataclasses.replace(dataset, x=standardised(dataset.x) if self.scale == "standard" else dataset.x.float())
+        dataset = read_table(self.data, self.label, self.client, self._classes, self._options())
+        return dataset if dataset.table is not None else dataclasses.replace(dataset, x=dataset.x.float())
 
     @override
     def factory(self, dataset: Dataset) -> Callable[[], nn.Module]:

@@ -79,7 +79,7 @@ def test_regression_global_test_and_validation() -> None:
         ([], "there are no clients"),
         ([([[1.0]], [0]), ([], [])], "client 1 has 0 samples and 0 labels"),
         ([([[1.0]], [0]), ([[1.0, 2.0]], [0])], r"client 1 has samples of shape \[2\], client 0 of \[1\]"),
-        ([([[1.0], [np.nan]], [0, 1])], "the clients given: the features of 1 samples hold NaN"),
+        ([([[1.0], [np.nan]], [0, 1])], r"the clients given: there are gaps in 'x0' \(row 2 first\), and scale = \"none\""),
         ([([[1.0], [2.0]], [0, -1])], "labels out of range, from -1 to 0"),
         ([3], r"client 0 is a int; expected a pair \(x, y\) of arrays"),
         ([([[1.0]], [0], 0)], "client 0 is a tuple; expected a pair"),
@@ -104,10 +104,10 @@ class Frame:
 
 
 def test_columns_of_words_are_named() -> None:
-    with pytest.raises(DataError, match=r"^the columns hold words: 'city', 'sex' \(for example 'Graz'\); expected numbers: drop "
-                       r"them, or encode the words first, e.g. x = pandas.get_dummies\(x, columns=\['city', 'sex'\]\)$"):  # fmt: skip
-        from_arrays(Frame(), [0, 1], [0, 1])  # type: ignore[arg-type]
-    with pytest.raises(DataError, match=r"^client 0: the column holds words: 1 \(for example 'red'\)"):
+    line = r'and scale = "none" measures nothing to encode or fill them; write scale = "federated" .*table=\{"scale": "federated"\}'
+    with pytest.raises(DataError, match=rf"^the table given: there are words in 'city', 'sex' \(for example 'Graz'\), {line}"):
+        from_arrays(Frame(), [0, 1], [0, 1])
+    with pytest.raises(DataError, match=r"^the clients given: there are words in 'x1' \(for example 'blue'\)"):
         from_clients([([["1.5", "red"], ["2", "blue"]], [0, 1])])
 
 

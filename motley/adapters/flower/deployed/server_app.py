@@ -142,6 +142,8 @@ def refuses(experiment: Experiment, ready: Ready) -> str | None:
     if algorithm.server.asks_clients:
         return f"{type(algorithm.server).__name__} asks clients again in mid-round, as only a simulation does; use another algorithm"
     data, personal = config.setting.task.federation, algorithm.correction.personal_start
+    if data.statistics is not None:
+        return 'clients exchange statistics of their rows only in a simulation; prepare the columns first, task.scale = "none"'
     if config.stop.target and (personal or (data.global_test is None and not len(data.test.values))):
         return "stop.target is never reached, for the server has nothing to evaluate; give it test samples, or another end"
     signals = sorted(needs.reported & SERVER_SIGNALS)

@@ -1,0 +1,221 @@
+"""Preparations: the map from raw samples, as users have them, to model inputs. Fitted once, saved with the run, used on new rows.
+
+A table's numbers are filled, centred and divided by their deviation; words become one input per category, 1 where a row holds it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from typing_extensions import override
+
+from motley.core.arrays import Floats, Ids
+from motley.core.errors import ConfigError, DataError, suggest
+from motley.tasks.raw_table import RawColumn, RawTable, arrow_table, read_arrow, read_column
+
+__all__ = [
+    "ArrayPreparation", "NumberColumn", "Preparation", "StatisticsTraffic", "TablePreparation", "WordColumn", "restore_preparation",
+]  # fmt: skip
+
+
+class StatisticsTraffic(NamedTuple):
+    """What the one-off exchange of statistics costs: bits down to each client, and bits up from each, ``[K]``."""
+
+    down_bits: int
+    up_bits: Ids
+
+
+class Preparation(ABC):
+    """The map from raw samples to model inputs."""
+
+    @abstractmethod
+    def __call__(self, raw: Any, client: int | None = None) -> Tensor:
+        """Return the model inputs of raw samples, ``[n, ...]``; ``client``: by whose own statistics, where clients have their own.
+
+        Raises
+        ------
+        DataError: the samples do not have the form of those that the model was trained on.
+        """
+
+    @abstractmethod
+    def save(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+
+
+@dataclass(frozen=True)
+class ArrayPreparation(Preparation):
+    """``(x - shift) / scale`` of arrays.
+
+    Parameters
+    ----------
+    shape: of one sample. shift, scale: in the units of the raw samples, broadcast against a sample.
+    """
+
+    shape: tuple[int, ...]
+    shift: Floats
+    scale: Floats
+
+    @override
+    def __call__(self, raw: Any, client: int | None = None) -> Tensor:
+        x = np.asarray(raw.detach().cpu() if isinstance(raw, Tensor) else raw)
+        if x.dtype.kind not in "biuf" or x.ndim < 1 or (x.shape[1:] != self.shape and x.shape[1:] != self.shape[1:]):
+            raise DataError(f"got samples of shape {list(x.shape)} ({x.dtype}); expected numbers of shape {['n', *self.shape]}")
+        wide = x.reshape(len(x), *self.shape).astype(np.float64)
+        return torch.from_numpy(((wide - self.shift) / self.scale).astype(np.float32))
+
+    @override
+    def save(self) -> dict[str, Any]:
+        return {"kind": "array", "shape": list(self.shape), "shift": self.shift.tolist(), "scale": self.scale.tolist()}
+
+
+class NumberColumn(NamedTuple):
+    """A column of numbers: what fills its gaps, its mean and its deviation, ``[1]`` for all clients or ``[K]``, one for each."""
+
+    name: str
+    fill: Floats
+    mean: Floats
+    deviation: Floats
+
+    def inputs(self) -> tuple[str, ...]:
+        """Return the names of its inputs."""
+        return (self.name,)
+
+    def encode(self, column: RawColumn, client: Ids) -> Floats:
+        """Return the filled and scaled numbers ``[n, 1]``; ``client`` ``[n]``: whose statistics."""
+        filled = np.where(np.isnan(column.values), self.fill[client], column.values)
+        out: Floats = ((filled - self.mean[client]) / self.deviation[client])[:, None]
+        return out
+
+
+class WordColumn(NamedTuple):
+    """A column of words: its categories, whether other words share an input, and the word that fills gaps."""
+
+    name: str
+    categories: tuple[str, ...]
+    other: bool
+    fill: str
+
+    def inputs(self) -> tuple[str, ...]:
+        """Return the names of its inputs."""
+        return tuple(f"{self.name}={word}" for word in (*self.categories, *(("other",) if self.other else ())))
+
+    def encode(self, column: RawColumn, client: Ids) -> Floats:
+        """Return 1 at each row's category ``[n, C]``; a word of no category is ``other``, or 0 everywhere where there is none."""
+        width = len(self.categories) + self.other
+        place = {word: at for at, word in enumerate(self.categories)}
+        fallback = len(self.categories) if self.other else -1
+        words = (*(column.words or ()), self.fill)
+        at = np.array([place.get(word, fallback) for word in words])
+        rows = at[np.where(np.isnan(column.values), len(words) - 1, column.values).astype(np.int64)]
+        out = np.zeros((len(rows), width))
+        known = np.flatnonzero(rows >= 0)
+        out[known, rows[known]] = 1.0
+        return out
+
+
+@dataclass(frozen=True)
+class TablePreparation(Preparation):
+    """The preparation of a table, column by column.
+
+    Parameters
+    ----------
+    columns: in the table's order. clients: whether each client has statistics of its own. gaps: texts that stand for a missing entry.
+    """
+
+    columns: tuple[NumberColumn | WordColumn, ...]
+    clients: bool
+    gaps: tuple[str, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the table's input columns."""
+        return tuple(column.name for column in self.columns)
+
+    def inputs(self, table: RawTable | tuple[RawColumn, ...], client: Ids | None = None) -> Tensor:
+        """Return the model inputs of all rows, float32 ``[n, inputs]``; ``client`` ``[n]``: whose statistics, where they differ."""
+        raw = table.columns if isinstance(table, RawTable) else table
+        whose = np.zeros(len(raw[0].values), np.int64) if client is None else client
+        parts = [column.encode(values, whose) for column, values in zip(self.columns, raw, strict=True)]
+        return torch.from_numpy(np.concatenate(parts, axis=1).astype(np.float32))
+
+    @override
+    def __call__(self, raw: Any, client: int | None = None) -> Tensor:
+        if self.clients and client is None:
+            raise ConfigError('each client scales by its own rows (scale = "client"); use run.clients()[k].predict(x)')
+        table = _read_rows(raw, self.names)
+        for name in self.names:
+            if name not in table.column_names:
+                known = ", ".join(table.column_names)
+                raise DataError(f"the rows have no column {name!r}{suggest(name, table.column_names)}; their columns: {known}")
+        rows = tuple(
+            read_column(
+                table.column(column.name), column.name, "words" if isinstance(column, WordColumn) else "numbers", self.gaps, "x"
+            )
+            for column in self.columns
+        )
+        whose = np.full(len(table), client or 0, np.int64) if self.clients else None
+        return self.inputs(rows, whose)
+
+    @override
+    def save(self) -> dict[str, Any]:
+        columns = []
+        for column in self.columns:
+            if isinstance(column, WordColumn):
+                columns.append(
+                    {"name": column.name, "kind": "words", **column._asdict(), "categories": list(column.categories)}
+                )
+            else:
+                numbers = {key: self._plain(getattr(column, key)) for key in ("fill", "mean", "deviation")}
+                columns.append({"name": column.name, "kind": "numbers", **numbers})
+        inputs = [name for column in self.columns for name in column.inputs()]
+        return {
+            "kind": "table",
+            "statistics": "client" if self.clients else "all",
+            "gaps": list(self.gaps),
+            "columns": columns,
+            "inputs": inputs,
+        }
+
+    def _plain(self, values: Floats) -> Any:
+        return values.tolist() if self.clients else float(values[0])
+
+
+def _read_rows(raw: Any, names: tuple[str, ...]) -> Any:
+    """Return new rows as an Arrow table: a path, a list of records, or what :func:`arrow_table` takes."""
+    if isinstance(raw, str | Path):
+        return read_arrow(Path(raw).expanduser())
+    if isinstance(raw, list) and raw and isinstance(raw[0], Mapping):
+        return arrow_table({name: [row.get(name) for row in raw] for name in {key: None for row in raw for key in row}})
+    return arrow_table(raw.detach().cpu().numpy() if isinstance(raw, Tensor) else raw, names)
+
+
+def restore_preparation(saved: Mapping[str, Any]) -> Preparation:
+    """Return the preparation that :meth:`Preparation.save` returned.
+
+    Raises
+    ------
+    DataError: it is damaged.
+    """
+    try:
+        if saved["kind"] == "array":
+            shift, scale = (np.asarray(saved[key], np.float64) for key in ("shift", "scale"))
+            return ArrayPreparation(tuple(saved["shape"]), shift, scale)
+        columns: list[NumberColumn | WordColumn] = []
+        for column in saved["columns"]:
+            if column["kind"] == "words":
+                columns.append(WordColumn(column["name"], tuple(column["categories"]), column["other"], column["fill"]))
+            else:
+                fill, mean, deviation = (
+                    np.atleast_1d(np.asarray(column[key], np.float64)) for key in ("fill", "mean", "deviation")
+                )
+                columns.append(NumberColumn(column["name"], fill, mean, deviation))
+        return TablePreparation(tuple(columns), saved["statistics"] == "client", tuple(saved["gaps"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise DataError(f"the saved preparation is damaged ({type(error).__name__} {error})") from None

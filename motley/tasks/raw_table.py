@@ -1,0 +1,347 @@
+"""Tables as they are read, before anything is measured: columns of numbers and of words, with gaps.
+
+A column of text is a column of numbers if every entry but the gaps is a number, else a column of words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from motley.core.arrays import Floats
+from motley.core.errors import ConfigError, DataError, suggest
+
+__all__ = [
+    "GAPS",
+    "RawColumn",
+    "RawTable",
+    "Scale",
+    "TableOptions",
+    "arrow_table",
+    "joined",
+    "raw_table",
+    "read_arrow",
+    "read_column",
+]
+
+GAPS = ("", "?", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None")
+"""Texts that stand for a missing entry."""
+
+Scale = Literal["standard", "federated", "client", "none"]
+
+_FEW = 20
+"""Rows below which a column of words that are all different is not taken for a column of ids."""
+
+
+@dataclass(frozen=True)
+class TableOptions:
+    """How the columns of a table become model inputs.
+
+    Parameters
+    ----------
+    scale: who measures what gaps, words and scaling need. ``federated``: clients send sums over their training rows once (billed);
+        ``client``: each client measures the numbers of its own training rows, and only the categories of words are agreed on
+        (billed); ``standard``: mean 0 and standard deviation 1 over all rows of a complete table of numbers (READING: the split is
+        drawn later), as ``federated`` for a table with gaps or words; ``none``: numbers stay as they are, gaps and words are refused.
+    impute: what fills a gap among numbers; the median only with ``scale = "client"``, because sums do not contain it.
+    missing: a gap among words becomes the word ``missing`` (``category``) or the most frequent word.
+    categories: inputs that a column of words has at most; where it has more words, the rarest share the input ``other``.
+    words: columns of numbers to read as words (postcodes). drop: columns to leave out. gaps: texts that stand for a missing entry.
+
+    Raises
+    ------
+    ConfigError: an option out of range, or the median of all clients.
+    """
+
+    scale: Scale = "standard"
+    impute: Literal["mean", "median"] = "mean"
+    missing: Literal["category", "most_frequent"] = "category"
+    categories: int = 20
+    words: tuple[str, ...] = ()
+    drop: tuple[str, ...] = ()
+    gaps: tuple[str, ...] = GAPS
+
+    def __post_init__(self) -> None:
+        allowed = {
+            "scale": ("standard", "federated", "client", "none"),
+            "impute": ("mean", "median"),
+            "missing": ("category", "most_frequent"),
+        }
+        for name, known in allowed.items():
+            got = getattr(self, name)
+            if got not in known:
+                raise ConfigError(f"{name}: got {got!r}{suggest(str(got), known)}; expected one of: {', '.join(known)}")
+        for name in ("words", "drop", "gaps"):
+            if isinstance(getattr(self, name), str):
+                raise ConfigError(
+                    f"{name}: got {getattr(self, name)!r}; expected a list, e.g. {name} = [{getattr(self, name)!r}]"
+                )
+        if self.categories < 2:
+            raise ConfigError(f"categories: got {self.categories}; expected at least 2")
+        if self.impute == "median" and self.scale != "client":
+            raise ConfigError(
+                f'impute: got "median" with scale = "{self.scale}", and sums of clients do not contain a median; write '
+                'impute = "mean", or scale = "client"'
+            )
+
+
+class RawColumn(NamedTuple):
+    """One column: numbers, NaN for a gap; or positions in ``words``, the distinct words in alphabetical order."""
+
+    name: str
+    values: Floats
+    words: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True)
+class RawTable:
+    """The input columns of a table as read.
+
+    Parameters
+    ----------
+    columns: ``[n]`` values each. options: how they become inputs. where: the table's name, for messages.
+    """
+
+    columns: tuple[RawColumn, ...]
+    options: TableOptions
+    where: str
+
+    @property
+    def measured(self) -> bool:
+        """Whether statistics of training rows are needed to make inputs of it.
+
+        Raises
+        ------
+        DataError: they are needed, and the options do not allow them.
+        """
+        words = [column for column in self.columns if column.words is not None]
+        gaps = [column for column in self.columns if column.words is None and np.isnan(column.values).any()]
+        if not words and not gaps:
+            return self.options.scale in ("federated", "client")
+        if self.options.scale != "none":
+            return True
+        said = []
+        if words:
+            example = f" (for example {words[0].words[0]!r})" if words[0].words else ""
+            said.append(f"words in {', '.join(repr(column.name) for column in words)}{example}")
+        if gaps:
+            row = int(np.isnan(gaps[0].values).argmax()) + 1
+            said.append(f"gaps in {', '.join(repr(column.name) for column in gaps)} (row {row} first)")
+        raise DataError(
+            f'{self.where}: there are {" and ".join(said)}, and scale = "none" measures nothing to encode or fill them; write '
+            f'scale = "federated" or scale = "client" (in Python: table={{"scale": "federated"}}), or leave columns out, '
+            f'drop = ["{(words or gaps)[0].name}"]'
+        )
+
+    def values(self) -> Floats:
+        """Return all columns, ``[n, c]``."""
+        return np.stack([column.values for column in self.columns], axis=1)
+
+
+def read_arrow(path: Path) -> Any:
+    """Return the Arrow table of a ``.parquet`` or ``.csv`` file.
+
+    Raises
+    ------
+    DataError: another kind of file, absent, truncated, or two columns of the same name.
+    """
+    import pyarrow as pa
+    from pyarrow import csv, parquet
+
+    if path.suffix not in (".parquet", ".csv"):
+        raise DataError(f"{path.name} is of no known kind; expected .npz, .parquet or .csv")
+    try:
+        table = parquet.read_table(path) if path.suffix == ".parquet" else csv.read_csv(path)
+    except (pa.ArrowException, OSError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise DataError(
+            f"{path} cannot be read as {path.suffix[1:]} ({reason}); it may be truncated or of another form"
+        ) from None
+    names = list(table.column_names)
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        raise DataError(f"{path} has several columns {twice[0]!r}; give each a name of its own")
+    return table
+
+
+def arrow_table(raw: Any, names: tuple[str, ...] = ()) -> Any:
+    """Return a DataFrame, an Arrow table, a mapping of columns, or an array ``[n, c]`` as an Arrow table.
+
+    Parameters
+    ----------
+    names: of an array's columns; empty: x0, x1, ...
+
+    Raises
+    ------
+    DataError: it cannot be read as a table.
+    """
+    import pyarrow as pa
+
+    try:
+        if isinstance(raw, Mapping):
+            return pa.table({name: pa.array(column, from_pandas=True) for name, column in raw.items()})
+        if hasattr(raw, "__arrow_c_stream__") or hasattr(raw, "iloc"):
+            table = pa.table(raw)
+            return table.drop_columns([n for n in table.column_names if n.startswith("__index_level_")])
+        names = names or tuple(str(name) for name in getattr(raw, "columns", ()))
+        array = np.asarray(raw)
+        if array.ndim != 2 or (names and array.shape[1] != len(names)):
+            expected = f"[n, {len(names)}] ({', '.join(names)})" if names else "[n, columns]"
+            raise DataError(
+                f"got an array of shape {list(array.shape)}; expected {expected}, a DataFrame, or a mapping of columns"
+            )
+        columns = names or tuple(f"x{j}" for j in range(array.shape[1]))
+        return pa.table({name: pa.array(array[:, j].tolist(), from_pandas=True) for j, name in enumerate(columns)})
+    except (pa.ArrowException, ValueError, TypeError) as error:
+        raise DataError(f"got a {type(raw).__name__} that is no table ({str(error).splitlines()[0]})") from None
+
+
+def joined(tables: Sequence[Any]) -> Any:
+    """Return the rows of several Arrow tables of the same columns, in the first table's order; a column that is text in one is text.
+
+    Raises
+    ------
+    DataError: the types of a column do not go together, or the columns differ.
+    """
+    import pyarrow as pa
+
+    columns = {}
+    for name in tables[0].column_names:
+        if any(name not in table.column_names or len(table.column_names) != len(tables[0].column_names) for table in tables):
+            raise DataError(f"a client has no column {name!r}, or more columns; expected the same columns in all tables")
+        found = [table.column(name) for table in tables]
+        kinds = {column.type for column in found}
+        if len(kinds) > 1:
+            text = any(_is_text(kind) or pa.types.is_dictionary(kind) for kind in kinds)
+            try:
+                found = [column.cast(pa.string() if text else pa.float64()) for column in found]
+            except pa.ArrowException:
+                raise DataError(
+                    f"column {name!r} is {' and '.join(sorted(map(str, kinds)))}; expected one kind in all tables"
+                ) from None
+        columns[name] = pa.chunked_array([chunk for column in found for chunk in column.chunks], found[0].type)
+    return pa.table(columns)
+
+
+def raw_table(table: Any, options: TableOptions, where: str) -> RawTable:
+    """Return the columns of an Arrow table of inputs.
+
+    Raises
+    ------
+    DataError: a column of dates or ids, numbers with words between them, an unknown name in ``drop`` or ``words``.
+    """
+    names = list(table.column_names)
+    for key in ("drop", "words"):
+        for name in getattr(options, key):
+            if name not in names:
+                raise DataError(f"{key}: {where} has no column {name!r}{suggest(name, names)}; its columns: {', '.join(names)}")
+    inputs = [name for name in names if name not in options.drop]
+    if not inputs:
+        raise DataError(f"{where} has no input columns; its columns: {', '.join(names)}")
+    found = []
+    for name in inputs:
+        column = read_column(table.column(name), name, "words" if name in options.words else None, options.gaps, where)
+        _refuse_ids(column, name in options.words, where)
+        found.append(column)
+    return RawTable(tuple(found), options, where)
+
+
+def _refuse_ids(column: RawColumn, asked: bool, where: str) -> None:
+    if column.words is None or asked:
+        return
+    there = int((~np.isnan(column.values)).sum())
+    if there >= _FEW and len(column.words) == there:
+        raise DataError(
+            f"{where}: column {column.name!r} holds another word in every row ({column.words[0]!r}, {column.words[1]!r}, ...), "
+            f'like an id; leave it out with drop = ["{column.name}"], or keep it with words = ["{column.name}"]'
+        )
+
+
+def read_column(
+    column: Any, name: str, kind: Literal["numbers", "words"] | None, gaps: tuple[str, ...], where: str
+) -> RawColumn:
+    """Return an Arrow column as numbers or words; ``kind`` None: as what it holds.
+
+    Raises
+    ------
+    DataError: dates, nested values, infinite numbers, or words where numbers are expected (with column, row and value).
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    types = pa.types
+    if types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if types.is_temporal(column.type):
+        raise DataError(
+            f"{where}: column {name!r} holds dates or times ({column.type}, row 1 is {column[0].as_py()}); leave it out with "
+            f'drop = ["{name}"], or write it as a number'
+        )
+    numeric = types.is_integer(column.type) or types.is_floating(column.type) or types.is_decimal(column.type)
+    if (numeric or types.is_boolean(column.type) or types.is_null(column.type)) and kind != "words":
+        values = np.asarray(pc.cast(column, pa.float64(), safe=False).to_numpy(), np.float64)
+        _refuse_infinite(values, name, where)
+        return RawColumn(name, values)
+    if not (numeric or types.is_boolean(column.type) or types.is_null(column.type) or _is_text(column.type)):
+        raise DataError(
+            f'{where}: column {name!r} holds {column.type}, not numbers or words; leave it out with drop = ["{name}"]'
+        )
+    encoded = column.cast(pa.string()).combine_chunks().dictionary_encode()
+    encoded = encoded.combine_chunks() if isinstance(encoded, pa.ChunkedArray) else encoded
+    codes = np.asarray(pc.fill_null(encoded.indices, -1).to_numpy(zero_copy_only=False), np.int64)
+    return _from_words([str(word).strip() for word in encoded.dictionary.to_pylist()], codes, name, kind, gaps, where)
+
+
+def _is_text(kind: Any) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _refuse_infinite(values: Floats, name: str, where: str) -> None:
+    if np.isinf(values).any():
+        row = int(np.isinf(values).argmax())
+        raise DataError(
+            f"{where}: column {name!r}, row {row + 1}: got {values[row]}; expected a finite number or an empty entry (a gap)"
+        )
+
+
+def _from_words(
+    words: list[str],
+    codes: NDArray[np.int64],
+    name: str,
+    kind: Literal["numbers", "words"] | None,
+    gaps: tuple[str, ...],
+    where: str,
+) -> RawColumn:
+    """Return a column of text, ``codes`` the positions in ``words`` (-1: absent), as numbers or words."""
+    absent = np.array([word in gaps for word in words] + [True])
+    number = np.array([_number(word) for word in words] + [np.nan])
+    readable = ~np.isnan(number) | absent
+    if kind != "words" and readable.all():
+        return RawColumn(name, np.where(absent, np.nan, number)[codes])
+    cells, numbers = ~absent[codes], ~np.isnan(number[codes])
+    if kind == "numbers" or (kind is None and 2 * int((cells & numbers).sum()) > int(cells.sum())):
+        row = int((~readable[codes]).argmax())
+        word = words[codes[row]]
+        or_words = "" if kind == "numbers" else f' if it stands for a gap, or words = ["{name}"]'
+        raise DataError(
+            f'{where}: column {name!r}, row {row + 1}: got "{word}" among numbers; write gaps = [..., "{word}"]{or_words}'
+        )
+    kept = tuple(sorted({word for word, gone in zip(words, absent, strict=False) if not gone}))
+    place = {word: float(at) for at, word in enumerate(kept)}
+    return RawColumn(name, np.array([place.get(word, np.nan) for word in words] + [np.nan])[codes], kept)
+
+
+def _number(word: str) -> float:
+    """Return the finite number that a text holds, NaN if it holds none."""
+    try:
+        value = float(word)
+    except ValueError:
+        return np.nan
+    return value if np.isfinite(value) and "_" not in word else np.nan
