@@ -34,6 +34,7 @@ LOSSES = Catalogue(
         "cross_entropy": "motley.algorithms.losses:CrossEntropy",
         "half_squared_error": "motley.algorithms.losses:HalfSquaredError",
         "flash_robust": "motley.algorithms.flash_robust:FlashRobust",
+        "huber": "motley.algorithms.losses:Huber",
         "symmetric": "motley.algorithms.symmetric:SymmetricLoss",
     },
 )

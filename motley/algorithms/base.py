@@ -23,7 +23,7 @@ from motley.core.components import require_declared
 from motley.core.keys import Key
 from motley.core.layout import Layout
 from motley.core.paper import Paper
-from motley.tasks.base import LossGradient, ModelState, Targets
+from motley.tasks.base import SAID, LossGradient, ModelState, Targets
 
 __all__ = [
     "Aggregator",
@@ -163,6 +163,11 @@ class Loss(_MethodPart):
     def prepares(self) -> bool:
         """Whether :meth:`prepare` returns anything; a loss that overrides it says True."""
         return False
+
+    def refuses_targets(self, targets: Targets, classes: int | None) -> str | None:
+        """Return why this loss cannot be computed with such targets of so many classes (or labels); None if it can."""
+        fits = self.kind in (None, "classes" if targets == "positions" else targets)
+        return None if fits else f"the targets of this task are {SAID[targets]}"
 
     @abstractmethod
     def loss(self, outputs: Tensor, targets: Tensor, extra: Tensors) -> Tensor:

@@ -11,7 +11,7 @@ from typing_extensions import override
 from motley.algorithms.base import JobContext, Loss, Tensors
 from motley.tasks.base import IGNORED, Targets
 
-__all__ = ["PositionMean", "fits", "per_position"]
+__all__ = ["PositionMean", "per_position"]
 
 
 @dataclass(frozen=True)
@@ -68,8 +68,3 @@ def _shares(targets: Tensor, outputs: Tensor) -> Tensor:
 def per_position(loss: Loss, targets: Targets) -> Loss:
     """Return the loss of a whole sample: of a class per position the mean over positions, else the loss itself."""
     return PositionMean(loss) if targets == "positions" and loss.kind == "classes" else loss
-
-
-def fits(loss: Loss | type[Loss], targets: Targets) -> bool:
-    """Return whether a loss can be computed with these targets."""
-    return loss.kind in (None, "classes" if targets == "positions" else targets)

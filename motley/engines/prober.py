@@ -14,6 +14,7 @@ from torch import Tensor
 
 from motley.algorithms import LOSSES
 from motley.algorithms.base import ClientState, Loss, Tensors
+from motley.algorithms.own_loss import loss_of
 from motley.algorithms.positions import PositionMean, per_position
 from motley.core.arrays import Floats, Ints
 from motley.core.errors import ContractError
@@ -39,7 +40,7 @@ class Prober:
     def __init__(self, setting: Setting, samples: Samples, client: Client, inner: int) -> None:
         self.setting, self.samples, self.client, self.inner = setting, samples, client, inner
         self.targets = setting.task.federation.targets
-        self.plain_loss = per_position(LOSSES.build(setting.task.loss), self.targets)
+        self.plain_loss = per_position(loss_of(setting.task), self.targets)
         robust: Loss = LOSSES.build("flash_robust")
         own = setting.algorithm.loss
         same = isinstance(own.base if isinstance(own, PositionMean) else own, type(robust))
@@ -171,7 +172,12 @@ def _hits(outputs: Tensor, targets: Tensor, kind: Targets) -> Tensor:
         return torch.full((len(outputs),), torch.nan)
     if kind == "multilabel":
         return ((outputs > 0) == (targets > 0.5)).double().mean(-1)
-    right = outputs.argmax(-1) == targets
+    right = _classes(outputs) == targets
     if kind == "classes":
         return right
     return right.sum(-1).double() / (targets != IGNORED).sum(-1).clamp(min=1)
+
+
+def _classes(outputs: Tensor) -> Tensor:
+    """Return the class that the outputs say, ``[..., B]``; a single output is the logit of the second of two classes."""
+    return outputs.argmax(-1) if outputs.shape[-1] > 1 else (outputs > 0).squeeze(-1).long()

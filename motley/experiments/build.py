@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from motley.algorithms import LOSSES
 from motley.algorithms.aggregators.mean import Mean
 from motley.algorithms.base import Algorithm, ClientState, Correction
 from motley.algorithms.fedavg import Average
+from motley.algorithms.own_loss import loss_of
 from motley.core.errors import ConfigError
 from motley.core.keys import Streams
 from motley.engines import ENGINES, resolve_auto
@@ -136,7 +136,7 @@ def _setting(experiment: Experiment, task: Task, algorithm: Algorithm, streams: 
 
 def _algorithm(experiment: Experiment, task: Task) -> Algorithm:
     """Return the algorithm with the parts replaced that the experiment names; a loss that it wraps is replaced inside it."""
-    loss = LOSSES.build(task.loss) if experiment.loss is None else experiment.part("loss")
+    loss = loss_of(task) if experiment.loss is None else experiment.part("loss")
     method: Algorithm = experiment.part("algorithm").change(Algorithm(loss, Correction(), Mean(), Average()))
     algorithm = method.replace(aggregator=experiment.part("aggregator"), server=experiment.part("server"))
     return algorithm if experiment.loss is None or algorithm.loss.within() is loss else algorithm.replace(loss=loss)

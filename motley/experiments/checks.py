@@ -6,8 +6,9 @@ import warnings
 from typing import Any
 
 from motley.algorithms import LOSSES
-from motley.algorithms.base import Algorithm
-from motley.algorithms.positions import fits
+from motley.algorithms.base import Algorithm, Loss
+from motley.algorithms.own_loss import loss_of
+from motley.algorithms.positions import per_position
 from motley.core.errors import ConfigError
 from motley.core.records import SIGNALS, SignalRequirements
 from motley.engines.base import Setting
@@ -15,12 +16,10 @@ from motley.experiments.config import Experiment
 from motley.rounds.server_signals import SERVER_SIGNALS
 from motley.selectors.base import Selector
 from motley.tasks.base import NO_CLASSES, Federation, Task
+from motley.tasks.own import sample_outputs
 from motley.timing.synchrony import Synchrony
 
 __all__ = ["check_algorithm", "check_selector", "check_synchrony", "check_task"]
-
-_SAID = {"positions": "a class per position", "multilabel": "several labels per sample"}
-"""Kinds of targets in words, for messages."""
 
 
 def check_task(experiment: Experiment, task: Task, algorithm: Algorithm) -> None:
@@ -29,18 +28,33 @@ def check_task(experiment: Experiment, task: Task, algorithm: Algorithm) -> None
         got = f"got {experiment.population}; the data has {len(task.federation)} clients of its own"
         raise ConfigError(f"{got}, leave this key out", "population")
     kind = task.federation.targets
-    loss = algorithm.loss.within()
-    if not fits(loss, kind):
-        names = {"loss": (experiment.loss or {}).get("name"), "algorithm": experiment.algorithm["name"], "task": task.loss}
-        key = "loss" if experiment.loss is not None else "task" if loss == LOSSES.build(task.loss) else "algorithm"
-        fit = next(name for name in LOSSES.names() if fits(LOSSES.get(name), kind))
-        hint = f"use {fit!r}" if key != "algorithm" else f'give it another loss, e.g. loss = "{fit}"'
-        raise ConfigError(f"got {names[key]!r}, but the targets of this task are {_SAID.get(kind, kind)}; {hint}", key)
+    _check_loss(experiment, task, algorithm.loss.within())
     if kind == "positions" and algorithm.loss.whole_model:
         what = "compares one feature vector per sample, and the targets of this task are a class per position"
         raise ConfigError(f"{experiment.algorithm['name']!r} {what}", "algorithm")
     if task.metric == "loss" and experiment.stop.target is not None and experiment.stop.target.accuracy is not None:
         raise ConfigError("this task has no accuracy; give a target of its loss", "stop.target.accuracy")
+
+
+def _check_loss(experiment: Experiment, task: Task, loss: Loss) -> None:
+    """Refuse a loss that cannot be computed with the task's targets or from its model's outputs."""
+    kind, classes = task.federation.targets, task.federation.classes
+    names = {"loss": (experiment.loss or {}).get("name"), "algorithm": experiment.algorithm["name"], "task": task.loss}
+    key = "loss" if experiment.loss is not None else "task" if loss == loss_of(task) else "algorithm"
+    reason = loss.refuses_targets(kind, classes)
+    if reason is not None:
+        own = "classes" if kind == "positions" else kind
+        fit = next(name for name in LOSSES.names() if LOSSES.get(name).kind == own)  # type: ignore[attr-defined]
+        hint = f"; use {fit!r}" if key != "algorithm" else f'; give it another loss, e.g. loss = "{fit}"'
+        raise ConfigError(f"got {names[key]!r}, but {reason}{'' if loss.kind in (None, own) else hint}", key)
+    if experiment.task["name"] == "own":
+        outputs, targets = sample_outputs(task)
+        try:
+            per_position(loss, kind).loss(outputs, targets, {})
+        except (RuntimeError, IndexError) as error:
+            shapes = f"outputs {list(outputs.shape)} and targets {list(targets.shape)}"
+            single = "; one output for two classes is for loss = 'bce'" if outputs.shape[-1] == 1 else ""
+            raise ConfigError(f"got {names[key]!r}, which cannot take {shapes} ({error}){single}", key) from None
 
 
 def check_algorithm(setting: Setting, weights: str, cohort: int, corrupted: bool) -> None:

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from motley.algorithms import LOSSES
 from motley.algorithms.base import ServerContext
+from motley.algorithms.own_loss import loss_of
 from motley.algorithms.positions import per_position
 from motley.core.errors import ConfigError
 from motley.core.keys import Streams
@@ -174,7 +174,7 @@ def server_context_of(setting: Setting, name: str) -> ServerContext | None:
             key, remedy, thing = missing
             raise ConfigError(f"{name!r} needs {thing}, {remedy}", key)
     network = FlatNetwork(task.model, setting.dtype, setting.device)
-    return ServerContext(task.layout, len(data), 0, network, public, held, per_position(LOSSES.build(task.loss), data.targets))
+    return ServerContext(task.layout, len(data), 0, network, public, held, per_position(loss_of(task), data.targets))
 
 
 def _inputs(setting: Setting, raw: Tensor) -> Tensor:

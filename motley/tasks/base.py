@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -23,12 +23,14 @@ from motley.core.keys import Key
 from motley.core.layout import Layout
 from motley.core.ragged import Ragged
 from motley.tasks.flat import LossGradient, ModelState, construct, layout_of
+from motley.tasks.own_loss import LossFunction
 from motley.tasks.preparation import Preparation, StatisticsTraffic
 from motley.tasks.raw_table import RawTable
 
 __all__ = [
     "IGNORED",
     "NO_CLASSES",
+    "SAID",
     "Dataset",
     "Federation",
     "LossGradient",
@@ -44,6 +46,14 @@ __all__ = [
 Targets = Literal["classes", "positions", "multilabel", "numbers"]
 """The kind of targets: a class per sample ``[n]``; a class per position of a sample ``[n, T]``; any of C labels per sample, 0 or 1,
 ``[n, C]``; numbers ``[n, d]``."""
+
+SAID: Mapping[Targets, str] = {
+    "classes": "classes",
+    "positions": "a class per position",
+    "multilabel": "several labels per sample",
+    "numbers": "numbers",
+}
+"""The kinds of targets in words, for messages."""
 
 NO_CLASSES: Mapping[Targets, str] = {
     "positions": "the targets of this task are a class per position",
@@ -211,7 +221,8 @@ class Task:
     name: of the experiment file.
     federation: the data.
     model: makes a fresh module (its weights are drawn under a forked generator, see :func:`motley.tasks.flat.initial`).
-    loss: catalogue name of the default loss, e.g. ``"cross_entropy"``.
+    loss: name of the default loss, e.g. ``"cross_entropy"``, or name and options, or a function of outputs and targets that returns
+    the loss of each sample ``[B]``.
     metric: ``"accuracy"`` (share of right classes, positions or labels) or ``"loss"`` (regression: the loss itself is
     what is reported).
     transform: maps a raw batch to model input; None if stored samples are model inputs.
@@ -221,7 +232,7 @@ class Task:
     name: str
     federation: Federation
     model: Callable[[], nn.Module]
-    loss: str = "cross_entropy"
+    loss: str | Mapping[str, Any] | LossFunction = "cross_entropy"
     metric: Literal["accuracy", "loss"] = "accuracy"
     transform: Transform | None = None
     layout: Layout = None  # type: ignore[assignment]  # filled below

@@ -33,10 +33,11 @@ from motley.tasks.base import Dataset, Federation, Task, TaskSource, Transform, 
 from motley.tasks.federate import Split, federate, partition_input
 from motley.tasks.flat import construct, layout_of
 from motley.tasks.nn import replace_stochastic, require_keyed
+from motley.tasks.own_loss import LossFunction, checked_loss
 from motley.tasks.raw_table import TableOptions, arrow_table, joined, raw_table
 from motley.tasks.tables import make_dataset, read_columns, take_columns
 
-__all__ = ["Own", "fingerprint", "from_arrays", "from_clients", "from_files", "own_task"]
+__all__ = ["Own", "fingerprint", "from_arrays", "from_clients", "from_files", "own_task", "sample_outputs"]
 
 Where = Literal["client", "global"]
 
@@ -169,7 +170,7 @@ def own_task(
     federation: Federation,
     model: Callable[[], nn.Module],
     *,
-    loss: str | None = None,
+    loss: str | Mapping[str, Any] | LossFunction | None = None,
     transform: Transform | None = None,
     name: str = "own",
 ) -> Task:
@@ -178,8 +179,10 @@ def own_task(
     Parameters
     ----------
     model: makes a fresh module; torch's dropout layers in it are replaced by layers that draw from the job's key.
-    loss: catalogue name; ``cross_entropy`` for classes, ``bce`` for several labels per sample and ``half_squared_error`` for numbers
-    unless given.
+    loss: name, or name and options (``{"name": "huber", "delta": 2.0}``), or a function of outputs ``[B, ...]`` and targets
+    ``[B, ...]`` that returns the loss of each sample ``[B]``, or their mean, which is then computed sample by sample. Unless given,
+    ``cross_entropy`` for classes, ``bce`` for several labels per sample or one output for two classes, ``half_squared_error`` for
+    numbers.
     transform: maps a raw batch to model input; see :data:`~motley.tasks.base.Transform`.
 
     Samples of whole numbers (int64: characters, words, categories) reach the model as they are if it takes them, for example in an
@@ -187,7 +190,8 @@ def own_task(
 
     Raises
     ------
-    ModelError: a random layer that cannot be tied to a key, a module that cannot take the data, or outputs of the wrong shape.
+    ModelError: a random layer that cannot be tied to a key, a module that cannot take the data, outputs of the wrong shape, or a loss
+    that fails, has no gradient, or depends on more than one sample.
     """
     if isinstance(model, nn.Module):
         raise ModelError("got a module; give a function that makes a fresh one, e.g. lambda: copy.deepcopy(module)")
@@ -198,10 +202,14 @@ def own_task(
     make = partial(_made, model)
     module = construct(make, 0)
     layout = layout_of(module)
-    federation = _tried(make, federation, transform)
+    federation, outputs = _tried(make, federation, transform)
     kind = federation.targets
-    default = {"numbers": "half_squared_error", "multilabel": "bce"}.get(kind, "cross_entropy")
-    return Task(name, federation, make, loss or default, "loss" if kind == "numbers" else "accuracy", transform, layout)
+    if loss is None:
+        single = kind == "classes" and outputs.shape[-1] == 1
+        loss = "bce" if single or kind == "multilabel" else "half_squared_error" if kind == "numbers" else "cross_entropy"
+    elif not isinstance(loss, str | Mapping):
+        loss = checked_loss(loss, outputs, _targets(federation))
+    return Task(name, federation, make, loss, "loss" if kind == "numbers" else "accuracy", transform, layout)
 
 
 def _made(model: Callable[[], nn.Module]) -> nn.Module:
@@ -212,30 +220,46 @@ def _made(model: Callable[[], nn.Module]) -> nn.Module:
     return replace_stochastic(made)
 
 
-def _tried(make: Callable[[], nn.Module], federation: Federation, transform: Transform | None) -> Federation:
-    """Return the federation with samples that the model takes: whole numbers as they are or, failing that, as float32."""
+def _tried(make: Callable[[], nn.Module], federation: Federation, transform: Transform | None) -> tuple[Federation, Tensor]:
+    """Return the federation with samples that the model takes, whole numbers as they are or, failing that, as float32; and outputs."""
     whole = federation.x.dtype == torch.int64
     try:
-        _try(make, federation, transform)
+        return federation, _try(make, federation, transform)
     except ModelError:
         embeds = any(isinstance(module, nn.Embedding | nn.EmbeddingBag) for module in make().modules())
         if not whole or embeds:  # an embedding's own message says what is wrong with the numbers
             raise
         federation = dataclasses.replace(federation, x=federation.x.float())
-        _try(make, federation, transform)
-    return federation
+    return federation, _try(make, federation, transform)
 
 
-def _try(make: Callable[[], nn.Module], federation: Federation, transform: Transform | None) -> None:
-    """Check that two fresh modules with the same weights give the same outputs in training mode."""
+def _try(make: Callable[[], nn.Module], federation: Federation, transform: Transform | None) -> Tensor:
+    """Return outputs of two samples; two fresh modules with the same weights must give the same in training mode."""
     batch = _two_samples(federation, transform)
     want = (*(federation.y.shape[1:] if federation.targets == "positions" else ()), federation.classes or federation.y.shape[1])
-    first, second = (_outputs(construct(make, 0), batch, want) for _ in range(2))
+    least = 1 if federation.targets == "classes" and want == (2,) else want[-1]  # one logit tells two classes apart
+    first, second = (_outputs(construct(make, 0), batch, want, least) for _ in range(2))
     if not torch.allclose(first, second, equal_nan=True):
         raise ModelError(
             "two modules of the same weights give different outputs for the same batch: something in them draws random numbers "
             "(numpy.random, random); use a motley.tasks.nn.Dropout layer instead"
         )
+    return first
+
+
+def sample_outputs(task: Task) -> tuple[Tensor, Tensor]:
+    """Return the outputs of a fresh model in eval mode for two samples, and two targets."""
+    batch = _two_samples(task.federation, task.transform)
+    with torch.no_grad():
+        outputs: Tensor = construct(task.model, 0).eval()(batch)
+    return outputs, _targets(task.federation)[:2]
+
+
+def _targets(federation: Federation) -> Tensor:
+    """Return at least two targets, different ones if there are any, at most four."""
+    rows = federation.train.values if len(federation.train.values) else np.arange(len(federation.y))
+    some: Tensor = torch.unique(federation.y[torch.from_numpy(rows[:: max(1, len(rows) // 1000)])], dim=0)[:4]
+    return some if len(some) > 1 else some[[0, 0]]
 
 
 def _two_samples(federation: Federation, transform: Transform | None) -> Tensor:
@@ -249,8 +273,8 @@ def _two_samples(federation: Federation, transform: Transform | None) -> Tensor:
         raise ModelError(f"the transform cannot take a batch of shape {shape}: {_reason(error)}") from error
 
 
-def _outputs(module: nn.Module, batch: Tensor, want: tuple[int, ...]) -> Tensor:
-    """Return the module's outputs for a batch, ``[B, *want]`` or wider at the end."""
+def _outputs(module: nn.Module, batch: Tensor, want: tuple[int, ...], least: int) -> Tensor:
+    """Return the module's outputs for a batch, ``[B, *want]``, or another width of at least ``least``."""
     found: list[Any] = []
 
     def forward(fresh: nn.Module) -> None:
@@ -265,7 +289,7 @@ def _outputs(module: nn.Module, batch: Tensor, want: tuple[int, ...]) -> Tensor:
     except Exception as error:  # a user's forward may raise anything
         raise ModelError(f"the {kind} cannot take a batch of shape {list(batch.shape)}: {_reason(error)}") from error
     out, expected = found[0], [len(batch), *want]
-    if not isinstance(out, Tensor) or list(out.shape[:-1]) != expected[:-1] or out.shape[-1] < expected[-1]:
+    if not isinstance(out, Tensor) or list(out.shape[:-1]) != expected[:-1] or out.shape[-1] < least:
         got = list(out.shape) if isinstance(out, Tensor) else type(out).__name__
         why = " (a class per position, [n, T]; labels 0 or 1 [n, C] need multilabel=True)" if len(want) > 1 else ""
         raise ModelError(f"the {kind} gives {got} for a batch of {len(batch)}; expected {expected}{why}")

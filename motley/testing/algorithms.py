@@ -37,6 +37,7 @@ from motley.algorithms.base import (
     aggregate,
 )
 from motley.algorithms.local import SGD, Solver
+from motley.algorithms.own_loss import loss_of
 from motley.algorithms.weights import Weighting, divide_by
 from motley.core.keys import Key, Streams
 from motley.core.ragged import Ragged
@@ -154,7 +155,7 @@ class Play:
             FlatNetwork(task.model, setting.dtype),
             torch.from_numpy(key.fold("public").normal(some, 6)),
             (torch.from_numpy(key.fold("held").normal(some, 6)), torch.from_numpy(some % 4)),
-            LOSSES.build(task.loss),
+            loss_of(task),
             key.fold(number),
             partial(client_losses, engine),
         )

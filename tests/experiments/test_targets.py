@@ -1,9 +1,11 @@
 """What needs one class per sample is refused, with its key, for tasks whose samples have several or none."""
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from torch import nn
 
 from motley.core.errors import ConfigError
@@ -11,6 +13,7 @@ from motley.core.keys import Key, Streams
 from motley.experiments.build import build
 from motley.experiments.config import Experiment
 from motley.experiments.data import _federation
+from motley.experiments.run import with_own
 from motley.tasks import from_arrays, own_task
 from motley.tasks.base import Dataset, Task
 from motley.tasks.federate import Split, partition_input
@@ -29,7 +32,13 @@ def multilabel() -> Task:
     return own_task(data, lambda: nn.Sequential(nn.Flatten(), nn.Linear(6, 4)))
 
 
-@pytest.mark.parametrize("make", [positions, multilabel])
+def binary(loss: Any = None, outputs: int = 1) -> Task:
+    return own_task(
+        from_arrays(X, np.arange(40) // 4 % 2, CLIENT), lambda: nn.Sequential(nn.Flatten(), nn.Linear(6, outputs)), loss=loss
+    )
+
+
+@pytest.mark.parametrize("make", [positions, multilabel, binary])
 def test_runs_to_the_end_with_accuracy(make: Any) -> None:
     loop = build(KEYS, task=make())
     while not loop.done:
@@ -44,6 +53,9 @@ def test_runs_to_the_end_with_accuracy(make: Any) -> None:
         (positions, {"loss": "bce"}, r"loss: got 'bce', but .* are a class per position; use 'cross_entropy'"),
         (positions, {"algorithm": "moon"}, "algorithm: 'moon' compares one feature vector per sample, and the targets"),
         (multilabel, {"drift": "window"}, "drift: a drift needs one class per sample; the samples of this task have any number"),
+        (binary, {"loss": "cross_entropy"}, "loss: got 'cross_entropy', which cannot take .*; one output for two classes is for loss"),
+        (lambda: binary("cross_entropy"), {}, "task: got 'cross_entropy', which cannot take .*; one output for two classes is for"),
+        (lambda: binary({"name": "cross_entropy", "class_weights": [1.0]}, 2), {}, "task: got .* class_weights has 1 numbers"),
         (positions, {"engine": "batched"}, r"engine: 'batched' cannot run this experiment: .*the targets are a class per position"),
         (multilabel, {"selector": "flash"}, "selector: 'flash' needs the noise-robust loss of classes; the samples"),
     ],
@@ -68,3 +80,47 @@ def test_a_partition_by_classes_is_refused() -> None:
         ConfigError, match="partition: 'dirichlet' divides samples by their class, and the targets of this task are"
     ):
         _federation(experiment, Streams(0), dataset, partition_input(dataset, Split(), Key(0)), 2)
+
+
+def test_one_logit_is_two_logits_of_which_the_first_is_zero() -> None:
+    """bce on one output z and cross-entropy on (0, z) are one loss; a run of both has the same losses and accuracies."""
+
+    class Padded(nn.Linear):
+        def forward(self, x: Any) -> Any:
+            z = super().forward(x.flatten(1))
+            return torch.cat([torch.zeros_like(z), z], 1)
+
+    class Single(nn.Linear):
+        def forward(self, x: Any) -> Any:
+            return super().forward(x.flatten(1))
+
+    data, found = from_arrays(X, np.arange(40) // 4 % 2, CLIENT), []
+    for kind, loss in ((Single, "bce"), (Padded, "cross_entropy")):
+        loop = build({**KEYS, "dtype": "float64"}, task=own_task(data, partial(kind, 6, 1), loss=loss))
+        loop.step()
+        found.append((loop.state.server.model.x, loop.state.score))
+    torch.testing.assert_close(found[0][0], found[1][0])
+    assert found[0][1] == found[1][1]
+
+
+def test_a_loss_of_ones_own_is_trained_evaluated_and_part_of_the_run_id() -> None:
+    """A function that computes cross-entropy trains as the catalogue's does, in every engine; another function is another run."""
+
+    def mean(outputs: Any, targets: Any) -> Any:
+        return nn.functional.cross_entropy(outputs, targets)
+
+    def each(outputs: Any, targets: Any) -> Any:
+        return nn.functional.cross_entropy(outputs, targets, reduction="none")
+
+    data, reference = from_arrays(X, np.arange(40) // 4 % 3, CLIENT), None
+    for loss in ("cross_entropy", mean, each):
+        task = own_task(data, lambda: nn.Sequential(nn.Flatten(), nn.Linear(6, 3)), loss=loss)  # type: ignore[arg-type]
+        for engine in ("sequential", "threads", "batched", "vmap"):
+            keys = {**KEYS, "dtype": "float64", "engine": engine, "selector": "power_of_choice", "local": {"batch_size": 3}}
+            loop = build(keys, task=task)
+            summary = loop.step()
+            got = torch.cat([loop.state.server.model.x, torch.tensor([summary.train_loss, loop.state.score])])
+            reference = got if reference is None else reference
+            torch.testing.assert_close(got, reference)
+    tasks = [own_task(data, lambda: nn.Sequential(nn.Flatten(), nn.Linear(6, 3)), loss=loss) for loss in (mean, each)]
+    assert len({with_own(KEYS, task).run_id() for task in tasks}) == 2

@@ -178,7 +178,10 @@ class Broken(Secret):
         (lambda: nn.Sequential(nn.Linear(3, 2), nn.RReLU()), r"layer '1' \(RReLU\) draws random slopes"),
         (Secret, "Secret draws from torch's process-wide generator"),
         (lambda: nn.Linear(4, 2), r"the Linear cannot take a batch of shape \[2, 3\]"),
-        (lambda: nn.Linear(3, 1), r"the Linear gives \[2, 1\] for a batch of 2; expected \[2, 2\]"),
+        (
+            lambda: nn.Sequential(nn.Linear(3, 4), nn.Unflatten(1, (2, 2))),
+            r"gives \[2, 2, 2\] for a batch of 2; expected \[2, 2\]",
+        ),
         (lambda: nn.Identity(), "no trainable parameters"),
         (Elsewhere, "two modules of the same weights give different outputs"),
         (Detached, r"the outputs of the Detached do not depend on its parameters \(detach"),

@@ -1,0 +1,44 @@
+"""The loss of a task: a component of the catalogue, or a function of one's own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from torch import Tensor
+from typing_extensions import override
+
+from motley.algorithms import LOSSES
+from motley.algorithms.base import Loss, Targets, Tensors
+from motley.tasks.base import Task
+from motley.tasks.own_loss import LossFunction
+
+__all__ = ["FunctionLoss", "loss_of"]
+
+
+@dataclass(frozen=True)
+class FunctionLoss(Loss):
+    """A function of outputs ``[N, ...]`` and targets ``[N, ...]`` that returns the loss of each sample ``[N]``.
+
+    Parameters
+    ----------
+    function: the user's. targets: the kind of targets, which says how many dimensions one sample has.
+    """
+
+    function: LossFunction
+    targets: Targets
+
+    @override
+    def loss(self, outputs: Tensor, targets: Tensor, extra: Tensors) -> Tensor:
+        lead = targets.dim() - (self.targets != "classes")
+        if lead == 1:
+            return self.function(outputs, targets)
+        return self.function(outputs.flatten(0, lead - 1), targets.flatten(0, lead - 1)).view(targets.shape[:lead])
+
+
+def loss_of(task: Task) -> Loss:
+    """Return the loss of a task, not yet bound to its targets (:func:`~motley.algorithms.positions.per_position`)."""
+    if isinstance(task.loss, str | Mapping):
+        built: Loss = LOSSES.build(task.loss, "loss")
+        return built
+    return FunctionLoss(task.loss, task.federation.targets)
