@@ -147,10 +147,10 @@ def purposes() -> str:
 def presets() -> str:
     """List the presets that ``method`` names."""
     rows = []
-    for name in document.presets():
-        bundle = document.preset(name)
-        rows.append((f"`{name}`", "<br>".join(f"`{key} = {code(value)}`" for key, value in bundle.items())))
-    return table(("`method`", "is short for"), rows)
+    for row in document.preset_rows():
+        bundle = "<br>".join(f"`{key} = {code(value)}`" for key, value in row["keys"].items())
+        rows.append((f"`{row['name']}`", row["about"], bundle))
+    return table(("`method`", "what it does", "is short for"), rows)
 
 
 # ---------------------------------------------------------------------------------------------------- components

@@ -315,14 +315,25 @@ def report(where: Where, out: Page = None, target: Target = None) -> None:
 
 @app.command("list")
 def list_(
-    kind: Annotated[str | None, typer.Argument(metavar="KIND", help="selectors, algorithms, partitions, ...")] = None,
+    kind: Annotated[str | None, typer.Argument(metavar="KIND", help="selectors, partitions, ..., presets, recipes.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
-    """List the components of one kind; without a kind, list the kinds."""
+    """List the components of one kind, the presets or the recipes; without a kind, list the kinds."""
     from motley.experiments import registry
 
-    rows = registry.listing(kind) if kind else [{"name": name} for name in registry.KINDS]
+    rows = _listing(kind) if kind else [{"name": name} for name in (*registry.KINDS, "preset", "recipe")]
     typer.echo(json.dumps(rows, indent=1) if as_json else "\n".join(line for row in rows for line in _lines(row)))
+
+
+def _listing(kind: str) -> list[dict[str, Any]]:
+    from motley.experiments import document, registry
+
+    found = registry.kind_of(kind, ("preset", "recipe"))
+    if found == "recipe":
+        from motley.recipes.output import rows
+
+        return rows()
+    return document.preset_rows() if found == "preset" else registry.listing(found)
 
 
 def _lines(row: Mapping[str, Any]) -> list[str]:

@@ -315,7 +315,20 @@ def test_list_shows_names_and_options(motley: Motley) -> None:
     assert "    d                    a whole number or none; default null" in said
     rows = json.loads(motley("list", "networks", "--json").out)
     assert {row["name"] for row in rows} >= {"constant", "uniform"}
-    assert "selector" in motley("list").out.split()
+    assert {"selector", "preset", "recipe"} <= set(motley("list").out.split())
+
+
+def test_list_shows_presets_and_recipes(motley: Motley) -> None:
+    line = "fedavg                 Draws clients uniformly and averages their models by numbers of samples.\n"
+    assert line in motley("list", "presets").out
+    assert all(len(row) < 160 for row in motley("list", "presets").out.splitlines())
+    (flexcom,) = [row for row in json.loads(motley("list", "presets", "--json").out) if row["name"] == "flexcom"]
+    assert flexcom["keys"]["budget"] == {"name": "constant", "average": 0.2}
+    assert (
+        "flash                  FLASH: Federated Learning Across Simultaneous Heterogeneities" in motley("list", "recipes").out
+    )
+    assert "table 1" in {name for row in json.loads(motley("list", "recipes", "--json").out) for name in row["exhibits"]}
+    assert "(did you mean 'recipes'?)" in motley("list", "recipies").err
 
 
 def test_new_selector_writes_what_is_not_there(motley: Motley, tmp_path: Path) -> None:

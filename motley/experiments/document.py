@@ -14,7 +14,18 @@ from typing import Any
 
 from motley.core.errors import ConfigError, suggest
 
-__all__ = ["lay_over", "override", "parse_setting", "parse_value", "preset", "presets", "read", "set_key", "set_keys"]
+__all__ = [
+    "lay_over",
+    "override",
+    "parse_setting",
+    "parse_value",
+    "preset",
+    "preset_rows",
+    "presets",
+    "read",
+    "set_key",
+    "set_keys",
+]
 
 _RIVALS = (("cohort", "participation"), ("local.epochs", "local.steps"))
 """Keys of which only one may be given: giving one over a preset, or with ``--set``, takes the other away."""
@@ -66,8 +77,19 @@ def preset(name: str) -> dict[str, Any]:
     """
     if name not in presets():
         raise ConfigError(f"got {name!r}{suggest(name, presets())}; expected one of: {', '.join(presets())}", "method")
-    text = (resources.files("motley.experiments") / "presets" / f"{name}.toml").read_text(encoding="utf-8")
-    return tomllib.loads(text)
+    return tomllib.loads(_preset_text(name))
+
+
+def preset_rows() -> list[dict[str, Any]]:
+    """Return a row for each preset: ``name``, ``about`` (the first line of its file), ``keys``."""
+    return [
+        {"name": name, "about": _preset_text(name).partition("\n")[0].removeprefix("# "), "keys": preset(name)}
+        for name in presets()
+    ]
+
+
+def _preset_text(name: str) -> str:
+    return (resources.files("motley.experiments") / "presets" / f"{name}.toml").read_text(encoding="utf-8")
 
 
 def lay_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:

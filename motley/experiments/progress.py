@@ -94,8 +94,8 @@ class ProgressDisplay(ABC):
         """Show that run ``number`` begins."""
 
     @abstractmethod
-    def end(self, number: int, failed: bool = False) -> None:
-        """Show that run ``number`` ended."""
+    def end(self, number: int, error: Exception | None = None) -> None:
+        """Show that run ``number`` ended, and the error that ended it."""
 
     @abstractmethod
     def __enter__(self) -> ProgressDisplay: ...
@@ -155,8 +155,8 @@ class ProgressBars(ProgressDisplay):
         self._lines[number] = self._bars.add_task(shown.title, total=shown.rounds, run=shown)
 
     @override
-    def end(self, number: int, failed: bool = False) -> None:
-        self._failed += failed
+    def end(self, number: int, error: Exception | None = None) -> None:
+        self._failed += error is not None
         line = self._lines.pop(number)
         if self._all is None:
             self._bars.refresh()
@@ -198,11 +198,12 @@ class ProgressLog(ProgressDisplay):
         self._print(number, "begun")
 
     @override
-    def end(self, number: int, failed: bool = False) -> None:
+    def end(self, number: int, error: Exception | None = None) -> None:
         self._going.remove(number)
         shown = self._runs[number]
-        said = "failed" if failed else "finished"
-        self._print(number, said if shown.done is None else f"{said} after {shown.sentence()}")
+        said = "finished" if error is None else "failed"
+        after = "" if shown.done is None else f" after {shown.sentence()}"
+        self._print(number, said + after + ("" if error is None else f": {error}"))
 
     @override
     def __enter__(self) -> ProgressLog:

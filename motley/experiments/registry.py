@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from motley.core.components import Catalogue, Option
@@ -65,17 +65,18 @@ def catalogue(kind: str) -> Catalogue:
     return found
 
 
-def kind_of(word: str) -> str:
-    """Return the kind that a word names: singular or plural, ``-`` for ``_``.
+def kind_of(word: str, more: Sequence[str] = ()) -> str:
+    """Return the kind that a word names: singular or plural, ``-`` for ``_``. ``more``: other words of which it may be one.
 
     Raises
     ------
     ConfigError: no such kind.
     """
     said = word.strip().lower().replace("-", "_")
-    words = {**{kind: kind for kind in KINDS}, **{_PLURALS.get(kind, f"{kind}s"): kind for kind in KINDS}}
+    kinds = (*KINDS, *more)
+    words = {**{kind: kind for kind in kinds}, **{_PLURALS.get(kind, f"{kind}s"): kind for kind in kinds}}
     if said not in words:
-        raise ConfigError(f"there is no kind {word!r}{suggest(said, words)}; expected one of: {', '.join(KINDS)}")
+        raise ConfigError(f"there is no kind {word!r}{suggest(said, words)}; expected one of: {', '.join(kinds)}")
     return words[said]
 
 

@@ -190,7 +190,7 @@ def run_points(
         for number, error in outcomes:
             errors[number] = error
             if shown is not None:
-                shown.end(number, failed=error is not None)
+                shown.end(number, error)
     failures = [Failure(points[number], error) for number, error in sorted(errors.items()) if error is not None]
     return [load(folders[number]) for number in sorted(errors) if errors[number] is None], failures
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from rich import box
 from rich.console import Console
@@ -16,21 +17,26 @@ from motley.results.blocks import Table
 from motley.results.page import write as write_page
 from motley.results.stream import disk_error
 
-__all__ = ["overview", "show", "write"]
+__all__ = ["overview", "rows", "show", "write"]
 
 _WIDTH = 160
 _COLOURS = {"good": "green", "bad": "red", "": ""}
 
 
-def overview() -> str:
-    """Return the recipes with their exhibits and run times as text."""
-    lines = []
+def rows() -> list[dict[str, Any]]:
+    """Return a row for each recipe: ``name``, ``about`` (the paper's title, and how long it takes), ``exhibits``."""
+    out = []
     for name in names():
         recipe = read(name)
         minutes = recipe.scale["small"].minutes
-        lines.append(f"{name:<18} {recipe.title}" + (f" (small: about {minutes:g} minutes on two cores)" if minutes else ""))
-        lines.append(f"{'':<18} {'; '.join(exhibit.name for exhibit in recipe.exhibit)}")
-    return "\n".join(lines)
+        about = recipe.title + (f" (small: about {minutes:g} minutes on two cores)" if minutes else "")
+        out.append({"name": name, "about": about, "exhibits": [exhibit.name for exhibit in recipe.exhibit]})
+    return out
+
+
+def overview() -> str:
+    """Return the recipes with their exhibits and run times as text."""
+    return "\n".join(f"{row['name']:<18} {row['about']}\n{'':<18} {'; '.join(row['exhibits'])}" for row in rows())
 
 
 def show(found: Reproduction) -> None:

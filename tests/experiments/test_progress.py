@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from motley.core.errors import DataError
 from motley.experiments import progress
 from motley.experiments.config import Experiment
 from motley.experiments.progress import ProgressBars, ProgressLog
@@ -43,11 +44,12 @@ def test_a_log_has_a_line_per_run_and_per_interval(monkeypatch: pytest.MonkeyPat
         log.run(2).round(summary(40, 0.83))
         wait_for("run 3 of 3: oort seed 1, round 40 of 100, accuracy 0.830")
         log.end(2)
-        log.end(0, failed=True)
+        log.end(0, DataError("the samples are gone"))
     lines = out.getvalue().splitlines()
     assert lines[0] == "run 1 of 3: uniform seed 0, begun"
     assert lines[-2:] == [
-        "run 3 of 3: oort seed 1, finished after round 40 of 100, accuracy 0.830", "run 1 of 3: uniform seed 0, failed",
+        "run 3 of 3: oort seed 1, finished after round 40 of 100, accuracy 0.830",
+        "run 1 of 3: uniform seed 0, failed: the samples are gone",
     ]  # fmt: skip
 
 
@@ -59,7 +61,7 @@ def test_a_terminal_has_a_bar_per_run_that_goes_on_and_one_for_all() -> None:
         bars.start(1)
         bars.run(1).begin("accuracy", lambda: "train")
         bars.run(1).round(summary(40, 0.83))
-        bars.end(0, failed=True)
+        bars.end(0, DataError("the samples are gone"))
     last = out.getvalue().split("all runs")[-1]
     assert "1/3" in last
     assert "1 failed" in last
