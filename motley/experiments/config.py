@@ -296,9 +296,8 @@ def _has_clients(task: Any) -> bool:
     """Return whether a task comes with clients of its own, which a partition would mix."""
     name = task.get("name") if isinstance(task, Mapping) else task
     kinds = registry.catalogue("task")
-    return (
-        isinstance(name, str) and name in kinds.targets and (name == "own" or getattr(kinds.get(name), "makes_clients", False))
-    )
+    kind = kinds.get(name) if isinstance(name, str) and name in kinds.targets else None
+    return any(getattr(kind, flag, False) for flag in ("makes_clients", "has_clients"))
 
 
 def _build(experiment: Experiment) -> dict[str, Any]:

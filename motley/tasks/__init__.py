@@ -26,6 +26,7 @@ TASKS = Catalogue(
         "synthetic": "motley.tasks.synthetic:Synthetic",
         "tabular": "motley.tasks.tabular:Tabular",
         "tabular_regression": "motley.tasks.tabular:TabularRegression",
+        "text": "motley.tasks.text:NextCharacter",
     },
 )
 

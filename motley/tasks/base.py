@@ -252,6 +252,8 @@ class TaskSource(ABC):
     metric: ClassVar[Literal["accuracy", "loss"]] = "accuracy"
     makes_clients: ClassVar[bool] = False
     """Whether the data is made for as many clients as the experiment's ``population`` says."""
+    has_clients: ClassVar[bool] = False
+    """Whether the data comes with clients of its own, which are kept where no partition is named."""
 
     @abstractmethod
     def load(self, key: Key, population: int, folder: Path | None = None) -> Dataset:

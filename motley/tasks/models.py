@@ -49,21 +49,24 @@ MODELS = Catalogue(
         "cnn": "motley.tasks.models:CNN",
         "simple_cnn": "motley.tasks.models:SimpleCNN",
         "leaf_cnn": "motley.tasks.models:LeafCNN",
+        "leaf_lstm": "motley.tasks.sequence_models:LeafLSTM",
         "alexnet": "motley.tasks.models:AlexNet",
         "resnet9": "motley.tasks.models:ResNet9",
         "resnet18": "motley.tasks.models:ResNet18",
+        "transformer": "motley.tasks.sequence_models:Transformer",
     },
 )
 
 
 def factory(
-    record: str | Mapping[str, Any], shape: tuple[int, ...], outputs: int, dropout: float = 0.0
+    record: str | Mapping[str, Any], shape: tuple[int, ...], outputs: int, dropout: float = 0.0, sequences: bool = False
 ) -> Callable[[], nn.Module]:
     """Return a function that makes fresh modules of a named model, e.g. ``"mlp"`` or ``{"name": "mlp", "hidden": [100]}``.
 
     Parameters
     ----------
-    shape: of one sample. outputs: of the last layer. dropout: set in the record if above 0.
+    shape: of one sample. outputs: of the last layer. dropout: set in the record if above 0. sequences: whether samples are sequences
+    of whole numbers, which take models of their own.
 
     Raises
     ------
@@ -72,14 +75,29 @@ def factory(
     full: dict[str, Any] = {"name": record} if isinstance(record, str) else dict(record)
     if dropout:
         full.setdefault("dropout", dropout)
-    build = partial(MODELS.build(full, "task.model").build, shape, outputs)
+    model = MODELS.build(full, "task.model")
+    if _sequences(model) != sequences:
+        fit = ", ".join(name for name in MODELS.names() if _sequences(MODELS.get(name)) == sequences)
+        kinds = ("sequences of characters", "numbers")
+        got, want = kinds[::-1] if sequences else kinds
+        raise ConfigError(f"got {full['name']!r}, a model of {got}; this task has {want}, use one of: {fit}", "task.model")
+    build = partial(model.build, shape, outputs)
     with torch.device("meta"):  # refuses a model that does not fit, without allocating or drawing anything
         build()
     return build
 
 
+def _sequences(model: object) -> bool:
+    return bool(getattr(model, "sequences", False))
+
+
 class Model(ABC):
-    """A named architecture: a frozen dataclass of options."""
+    """A named architecture: a frozen dataclass of options.
+
+    ``sequences``: whether its inputs are sequences of whole numbers (characters, words), else numbers.
+    """
+
+    sequences: ClassVar[bool] = False
 
     @abstractmethod
     def build(self, shape: tuple[int, ...], outputs: int) -> nn.Module:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -50,6 +50,8 @@ class Own(TaskSource):
     ----------
     fingerprint: hash of data, weights and code, set by ``motley.run``, so that the run id depends on them.
     """
+
+    has_clients: ClassVar[bool] = True
 
     fingerprint: str = ""
 

@@ -1,4 +1,4 @@
-"""Readers of texts by client: the pack of Shakespeare's roles, and LEAF's JSON of 80-character windows."""
+"""Readers of texts by client: the pack of Shakespeare's roles, LEAF's JSON of 80-character windows, and folders of ``.txt`` files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from motley.core.errors import DataError
 from motley.tasks.formats.npz import arrays
 
-__all__ = ["TextClients", "read_leaf", "read_pack"]
+__all__ = ["TextClients", "read_leaf", "read_pack", "read_texts"]
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,50 @@ def read_pack(path: Path) -> TextClients:
     return TextClients(names, train, test, note)
 
 
+def read_texts(folder: Path) -> TextClients:
+    """Return the texts below a folder: ``.txt`` files (UTF-8), one or one sub-folder of them for each client, else LEAF's JSON.
+
+    Sub-folders ``train`` and ``test`` are halves, with the same clients in both; without them, the last fifth of each client's
+    characters is for testing. The files of a client follow each other by name.
+
+    Raises
+    ------
+    DataError: neither was found, or a file is not UTF-8.
+    """
+    inner = {path.name: path for path in folder.iterdir() if path.is_dir()}
+    halves = [_files_of_clients(inner[half]) for half in ("train", "test")] if {"train", "test"} <= set(inner) else []
+    if halves and halves[0]:
+        (train, test), cut = halves, "with halves of their own"
+    else:
+        whole = _files_of_clients(folder)
+        if not whole and any(folder.rglob("*.json")):
+            return read_leaf(folder)
+        if not whole:
+            raise DataError(f"{folder} holds no .txt files and no LEAF JSON; expected one .txt file (or sub-folder) per client")
+        train, test = ({name: text[part(len(text))] for name, text in whole.items()} for part in (_first, _last))
+        cut = "the last fifth of each client's characters for testing"
+    note = f"texts of {folder.name}, {len(train)} clients, {cut}"
+    return TextClients(tuple(train), tuple(train.values()), tuple(test.get(name, "") for name in train), note)
+
+
+def _first(characters: int) -> slice:
+    return slice(characters * 4 // 5)
+
+
+def _last(characters: int) -> slice:
+    return slice(characters * 4 // 5, None)
+
+
+def _files_of_clients(folder: Path) -> dict[str, str]:
+    """Return the text of each client: a file, or the files of a sub-folder joined."""
+    paths = {path.stem: [path] for path in sorted(folder.glob("*.txt"))}
+    paths |= {inner.name: sorted(inner.glob("*.txt")) for inner in sorted(folder.iterdir()) if inner.is_dir()}
+    try:
+        return {name: "".join(path.read_text(encoding="utf-8-sig") for path in files) for name, files in paths.items() if files}
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{folder} has a text that cannot be read ({error}); expected UTF-8") from None
+
+
 def read_leaf(folder: Path) -> TextClients:
     """Return the users of LEAF's text JSON: ``train/*.json`` and ``test/*.json``, or ``all_data_*.json`` alone.
 
@@ -69,8 +113,7 @@ def read_leaf(folder: Path) -> TextClients:
         whole = _texts(sorted(folder.glob("*.json")))
         if not whole:
             raise DataError(f"{folder} holds no LEAF JSON; expected all_data_*.json, or train/*.json and test/*.json")
-        train = {name: text[: len(text) * 4 // 5] for name, text in whole.items()}
-        test = {name: text[len(text) * 4 // 5 :] for name, text in whole.items()}
+        train, test = ({name: text[part(len(text))] for name, text in whole.items()} for part in (_first, _last))
         cut = "the last fifth of each user's characters for testing"
     names = tuple(train)
     note = f"LEAF JSON of {folder.name}, {len(names)} users, {cut}"

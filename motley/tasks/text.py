@@ -1,0 +1,139 @@
+"""Next characters of texts by client: ``task = { name = "text", data = "shakespeare" }``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+from typing_extensions import override
+
+from motley.core.arrays import Ints
+from motley.core.errors import ConfigError, DataError, suggest
+from motley.core.keys import Key
+from motley.tasks.base import IGNORED, Dataset, TaskSource
+from motley.tasks.datasets import load_shakespeare, places
+from motley.tasks.formats.texts import TextClients, read_texts
+from motley.tasks.models import MODELS, factory
+
+__all__ = ["NextCharacter"]
+
+
+@dataclass(frozen=True)
+class NextCharacter(TaskSource):
+    """The next character of texts by client, from windows of characters.
+
+    A window is ``window`` characters; its targets are the characters that follow each of them (``[n, T]``), or the one after the last
+    (``[n]``). What is left at the end of a text is not used, unless the whole text is shorter than a window: then it is one window,
+    whose empty places have no target. A client without a window in either half is left out.
+
+    The alphabet, in which models read and write, is the sorted set of the training characters, and one for all others; for
+    ``shakespeare`` it is the sorted set of all its characters, 76 in the pack.
+
+    Parameters
+    ----------
+    data: ``shakespeare`` (one client per role), or the path of a folder of ``.txt`` files, one or one sub-folder for each client, or
+        of LEAF's JSON files (relative paths are searched like data packs). Data without halves test on each client's last fifth.
+    window: T, characters in a window. stride: characters between the starts of training windows (with ``targets = "last"`` of test
+        windows, too); left out: ``window``, so that they follow each other. Test windows of every character always do.
+    targets: ``every`` position's next character, or the ``last`` one's, as in LEAF.
+    min_examples: clients with fewer training windows are left out.
+    model: a model of sequences, ``leaf_lstm`` or ``transformer``, or its record. dropout: of the model.
+    """
+
+    has_clients: ClassVar[bool] = True
+
+    data: str = "shakespeare"
+    window: int = 80
+    stride: int | None = None
+    targets: Literal["every", "last"] = "every"
+    min_examples: int = 1
+    model: str | Mapping[str, Any] = "leaf_lstm"
+    dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("window", "stride", "min_examples"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ConfigError(f"{name}: got {value}; expected at least 1")
+
+    @override
+    def load(self, key: Key, population: int, folder: Path | None = None) -> Dataset:
+        """Return the windows, client after client: ``x`` int64 ``[n, T]``, ``y`` int64 ``[n, T]`` or ``[n]``."""
+        texts = self._read(folder)
+        all_texts = texts.train + texts.test
+        named = self.data == "shakespeare"
+        letters = sorted(set().union(*(all_texts if named else texts.train)))
+        train_step = self.stride or self.window
+        test_step = self.window if self.targets == "every" else train_step
+        pairs = [
+            (self._windows(train, letters, train_step), self._windows(test, letters, test_step))
+            for train, test in zip(texts.train, texts.test, strict=True)
+        ]
+        kept = [k for k, (train, test) in enumerate(pairs) if len(train) >= self.min_examples and len(test)]
+        if not kept:
+            raise DataError(
+                f"no client of {self.data!r} has {self.min_examples} training windows of {self.window} characters and a test window; "
+                "use a smaller window, stride or min_examples"
+            )
+        windows = np.concatenate([half for k in kept for half in pairs[k]])
+        counts = np.array([[len(half) for half in pairs[k]] for k in kept])
+        names = tuple("\\n" if letter == "\n" else letter for letter in letters) + (() if named else ("unknown",))
+        x, y = torch.from_numpy(windows[:, :-1].clip(min=0)), windows[:, 1:] if self.targets == "every" else windows[:, -1]
+        test = np.repeat(np.tile([False, True], len(kept)), counts.ravel())
+        groups = np.repeat(np.array(kept, np.int64), counts.sum(1))
+        return Dataset(
+            x, torch.from_numpy(np.ascontiguousarray(y)), len(names), test, groups, names, self._notes(texts, names, kept)
+        )
+
+    def _read(self, folder: Path | None) -> TextClients:
+        if self.data == "shakespeare":
+            return load_shakespeare(folder)
+        for place in (Path(), *places(folder)):
+            path = place / Path(self.data).expanduser()
+            if self.data and path.is_dir():
+                return read_texts(path)
+        raise DataError(
+            f"task.data: got {self.data!r}{suggest(self.data, ['shakespeare'])}; expected 'shakespeare', or the path of a folder of "
+            ".txt files (one, or one sub-folder, for each client) or of LEAF's JSON that exists"
+        )
+
+    def _windows(self, text: str, letters: list[str], step: int) -> NDArray[np.int64]:
+        """Return the windows of a text with the character after each, as places in the alphabet, ``[n, T + 1]``.
+
+        :data:`IGNORED` after the end of a text that is shorter than a window; none for a text without a character to predict."""
+        codes, width = _places(text, letters), self.window + 1
+        if len(codes) >= width:
+            return np.lib.stride_tricks.sliding_window_view(codes, width)[::step]
+        if len(codes) < 2 or self.targets == "last":
+            return np.zeros((0, width), np.int64)
+        return np.pad(codes, (0, width - len(codes)), constant_values=IGNORED)[None]
+
+    def _notes(self, texts: TextClients, names: tuple[str, ...], kept: list[int]) -> dict[str, str]:
+        unknown = ", the last of them for characters that no client trains on" if names[-1] == "unknown" else ""
+        left = len(texts.names) - len(kept)
+        return {
+            "data": texts.note,
+            "alphabet": f"{len(names)} characters{unknown}",
+            "clients": f"{len(kept)}; {left} left out, with fewer than {self.min_examples} training windows or no test window",
+        }
+
+    @override
+    def factory(self, dataset: Dataset) -> Callable[[], nn.Module]:
+        record = {"name": self.model} if isinstance(self.model, str) else dict(self.model)
+        if record.get("name") in MODELS.names() and MODELS.get(record["name"]).sequences:  # type: ignore[attr-defined]
+            record.setdefault("targets", self.targets)
+        return factory(record, (self.window,), dataset.classes or 0, self.dropout, sequences=True)
+
+
+def _places(text: str, letters: list[str]) -> Ints:
+    """Return the place of each character in the sorted alphabet; ``len(letters)`` for others."""
+    points = np.frombuffer(text.encode("utf-32-le"), np.uint32)
+    known = np.array([ord(letter) for letter in letters], np.uint32)
+    at = np.searchsorted(known, points).clip(max=max(len(known) - 1, 0))
+    return np.where(known[at] == points, at, len(known)).astype(np.int64)
