@@ -35,8 +35,9 @@ if TYPE_CHECKING:
     from motley.experiments.config import Experiment
     from motley.experiments.run import run
     from motley.experiments.sweep import compare
+    from motley.experiments.trained import TrainedRun, load
     from motley.results.labels import frame
-    from motley.results.load import Run, load, load_all
+    from motley.results.load import Run, load_all
     from motley.results.report import report
     from motley.selectors.base import SelectionRule, Selector
 
@@ -66,6 +67,7 @@ __all__ = [
     "Selector",
     "SignalRequirements",
     "StoreError",
+    "TrainedRun",
     "UserError",
     "build",
     "compare",
@@ -91,7 +93,8 @@ _NAMES = {
     "motley.experiments.run": ("run",),
     "motley.experiments.sweep": ("compare",),
     "motley.results.labels": ("frame",),
-    "motley.results.load": ("Run", "load", "load_all"),
+    "motley.experiments.trained": ("TrainedRun", "load"),
+    "motley.results.load": ("Run", "load_all"),
     "motley.results.report": ("report",),
     "motley.selectors.base": ("SelectionRule", "Selector"),
 }  # fmt: skip

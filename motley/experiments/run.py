@@ -23,12 +23,13 @@ from motley.engines.base import Engine, Setting
 from motley.engines.cores import at_once
 from motley.experiments import document
 from motley.experiments.build import build
+from motley.experiments.client_models import save_client_models
 from motley.experiments.config import Experiment, load
 from motley.experiments.progress import OneRun, TensorBoardLog, display
 from motley.experiments.store import RunFolder, default_folder, describe, ensure_space
 from motley.experiments.tables import Checkpointing
-from motley.results.load import Run
-from motley.results.load import load as load_results
+from motley.experiments.trained import TrainedRun, describe_samples, save_preparation
+from motley.experiments.trained import load as load_run
 from motley.results.stream import disk_error
 from motley.results.writer import Writer
 from motley.rounds.checkpoint import Checkpoints
@@ -58,7 +59,7 @@ def run(
     progress: bool | OnRound | OneRun = False,
     allow_other_numerics: bool = False,
     task: Task | None = None,
-) -> Run:
+) -> TrainedRun:
     """Run an experiment to its end and load its results.
 
     Parameters
@@ -83,7 +84,7 @@ def run(
     with folder.lock():
         state = folder.state(experiment.run_id(), resume, experiment.unknown())
         if state == "finished":
-            return load_results(path)
+            return load_run(path, task)
         before = folder.read() or {}
         if state == "interrupted":  # "auto" was decided when the run began
             experiment = experiment.replace({"engine.name": before["numerics"]["engine"]})
@@ -93,6 +94,7 @@ def run(
         if state == "interrupted" and not allow_other_numerics:
             _check_numerics(before["numerics"], record["numerics"])
         folder.write(record)
+        save_preparation(loop.federation, path)
         try:
             with _shown(experiment, progress) as shown:
                 _run_to_end(experiment, loop, path, state == "interrupted", shown)
@@ -104,7 +106,7 @@ def run(
             loop.engine.close()  # worker processes end with the run, however it ends
         folder.write({**record, "finished": True})
         shutil.rmtree(path / "checkpoints", ignore_errors=True)
-    return load_results(path)
+    return load_run(path, task)
 
 
 def as_experiment(experiment: Experiment | str | Path | Mapping[str, Any], overrides: Sequence[str] = ()) -> Experiment:
@@ -152,8 +154,12 @@ def run_record(
 ) -> dict[str, Any]:
     """Return the record ``run.json`` of a run; ``note`` is added to those of its federation."""
     data = setting.task.federation
-    about = {"metric": setting.task.metric, "classes": list(data.names), "notes": {**data.notes, **(note or {})}}
-    return describe(experiment, numerics_of(setting, engine), about, setting.task.layout.size)
+    about = {
+        "metric": setting.task.metric, "classes": list(data.names), "notes": {**data.notes, **(note or {})},
+        "samples": describe_samples(data),
+    }  # fmt: skip
+    record = describe(experiment, numerics_of(setting, engine), about, setting.task.layout.size)
+    return {**record, "personal": setting.algorithm.correction.personal_start}
 
 
 def numerics_of(setting: Setting, engine: Engine) -> dict[str, Any]:
@@ -208,6 +214,7 @@ def _run_to_end(experiment: Experiment, loop: RoundLoop, path: Path, resumed: bo
     if tensorboard is not None:
         tensorboard.close()
     save_model(loop.setting, loop.newcomer_model(), path / "model.safetensors")
+    save_client_models(loop, path)
 
 
 @dataclass

@@ -21,7 +21,7 @@ from motley.experiments.progress import OneRun, ProgressDisplay, display
 from motley.experiments.ray_runner import spread
 from motley.experiments.run import as_experiment, run
 from motley.experiments.store import RunFolder, default_folder, slug
-from motley.results.load import Run, load
+from motley.experiments.trained import TrainedRun, load
 
 __all__ = ["Comparison", "Failure", "Point", "compare", "expand", "parse_over", "run_points"]
 
@@ -50,7 +50,7 @@ class Failure:
 class Comparison:
     """The outcome of a sweep: finished runs, failures, and the folder of all."""
 
-    runs: list[Run]
+    runs: list[TrainedRun]
     failures: list[Failure]
     directory: Path
 
@@ -173,7 +173,7 @@ def run_points(
     progress: bool = False,
     on_ray: str | None = None,
     jobs: int = 1,
-) -> tuple[list[Run], list[Failure]]:
+) -> tuple[list[TrainedRun], list[Failure]]:
     """Run each experiment in its folder unless it is finished there; return the runs in the order of the points, and the failures.
     The other parameters are those of :func:`compare`."""
     if jobs < 1:
@@ -227,7 +227,7 @@ def _spread(
             yield number, error
 
 
-def _one(experiment: Experiment, folder: Path, data: Path | None, progress: OneRun | bool = False) -> Run:
+def _one(experiment: Experiment, folder: Path, data: Path | None, progress: OneRun | bool = False) -> TrainedRun:
     record = RunFolder(folder).read()
     if record is not None and record.get("finished") and record.get("run_id") == experiment.run_id():
         return load(folder)

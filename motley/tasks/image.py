@@ -20,6 +20,7 @@ from motley.tasks.datasets import DATASETS, load_dataset, places
 from motley.tasks.formats import read
 from motley.tasks.models import factory
 from motley.tasks.pixels import ImageTransform, Scaling, top
+from motley.tasks.preparation import ArrayPreparation
 
 __all__ = ["Image", "digits"]
 
@@ -61,8 +62,10 @@ class Image(TaskSource):
             black, white = (
                 (v - scaling.shift.double().numpy()) / scaling.scale.double().numpy() for v in (0.0, top(dataset.x))
             )
+            dataset = dataclasses.replace(dataset, preparation=_preparation(dataset, scaling))
             return dataclasses.replace(dataset, x=scaling(dataset.x), black_white=(black, white))
-        return dataclasses.replace(dataset, black_white=(0.0, top(dataset.x)))
+        prepared = _preparation(dataset, self._scaling(dataset))
+        return dataclasses.replace(dataset, black_white=(0.0, top(dataset.x)), preparation=prepared)
 
     def _read(self, folder: Path | None, key: str = "task.data") -> Dataset:
         if self.data == "digits":
@@ -113,6 +116,12 @@ def _like(x: Tensor, dtype: torch.dtype) -> Tensor:
     if x.dtype == dtype:
         return x
     return (x * 255.0).round().to(torch.uint8) if dtype == torch.uint8 else x.to(dtype) / 255.0
+
+
+def _preparation(dataset: Dataset, scaling: Scaling) -> ArrayPreparation:
+    """Return the scaling of new pixels, which are in the units that the data set stores."""
+    shift, scale = (value.double().view(-1, 1, 1).numpy() for value in (scaling.shift, scaling.scale))
+    return ArrayPreparation(tuple(dataset.x.shape[1:]), shift, scale)
 
 
 def digits() -> Dataset:

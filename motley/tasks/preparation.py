@@ -65,7 +65,8 @@ class ArrayPreparation(Preparation):
     @override
     def __call__(self, raw: Any, client: int | None = None) -> Tensor:
         x = np.asarray(raw.detach().cpu() if isinstance(raw, Tensor) else raw)
-        if x.dtype.kind not in "biuf" or x.ndim < 1 or (x.shape[1:] != self.shape and x.shape[1:] != self.shape[1:]):
+        flat = len(self.shape) > 1 and self.shape[0] == 1 and x.shape[1:] == self.shape[1:]  # images without their one channel
+        if x.dtype.kind not in "biuf" or (x.shape[1:] != self.shape and not flat):
             raise DataError(f"got samples of shape {list(x.shape)} ({x.dtype}); expected numbers of shape {['n', *self.shape]}")
         wide = x.reshape(len(x), *self.shape).astype(np.float64)
         return torch.from_numpy(((wide - self.shift) / self.scale).astype(np.float32))

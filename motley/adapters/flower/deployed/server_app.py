@@ -35,6 +35,7 @@ from motley.experiments.build import Ready, prepare
 from motley.experiments.config import Experiment
 from motley.experiments.run import as_experiment, run_record, save_model
 from motley.experiments.store import RunFolder, default_folder, ensure_space
+from motley.experiments.trained import save_preparation
 from motley.results.load import Run
 from motley.results.load import load as load_results
 from motley.results.writer import Writer
@@ -98,6 +99,7 @@ def run(
         ensure_space(path)
         record = {**run_record(experiment, ready.config.setting, ready.engine, REAL), "run_id": name}
         folder.write(record)
+        save_preparation(ready.config.setting.task.federation, path)
         checkpoints = Checkpoints(path / "checkpoints")
         saved = checkpoints.load()
         loop = deployment(experiment, ready, transport, limits, float((saved or {}).get("clients", {}).get("now_s", 0.0)))

@@ -1,0 +1,283 @@
+"""Runs with their models: the trained module, predictions for new samples, and the models of the clients.
+
+>>> from motley.experiments.run import run
+>>> import tempfile
+>>> keys = {"task": {"name": "tabular", "data": "iris"}, "population": 4, "cohort": 2, "stop": {"rounds": 3}}
+>>> with tempfile.TemporaryDirectory() as folder:
+...     done = run(keys, out=folder + "/run")
+...     done.predict([[5.1, 3.5, 1.4, 0.2], [6.7, 3.0, 5.2, 2.3]]).shape
+(2,)
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, overload
+
+import numpy as np
+from numpy.typing import NDArray
+from typing_extensions import override
+
+from motley.core.errors import ConfigError, DataError, ModelError, StoreError
+from motley.results import load as results
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from motley.tasks.base import Dataset, Federation, Task
+    from motley.tasks.preparation import Preparation
+
+__all__ = ["ClientModel", "ClientModels", "TrainedRun", "describe_samples", "load", "save_preparation"]
+
+_PREPARATION = "preparation.json"
+_CHUNK = 1024
+"""Samples that are predicted at a time."""
+
+
+def describe_samples(federation: Federation) -> dict[str, Any]:
+    """Return what a run's record says of its samples, so that its model can be made again without them."""
+    return {
+        "shape": list(federation.x.shape[1:]), "dtype": str(federation.x.dtype).removeprefix("torch."),
+        "classes": federation.classes, "targets": federation.targets, "target_shape": list(federation.y.shape[1:]),
+        "clients": len(federation), "prepared": federation.preparation is not None,
+    }  # fmt: skip
+
+
+def save_preparation(federation: Federation, folder: Path) -> None:
+    """Write ``preparation.json``: how new samples become model inputs; nothing where they are model inputs already."""
+    if federation.preparation is not None:
+        text = json.dumps(federation.preparation.save(), indent=1, ensure_ascii=False)
+        (folder / _PREPARATION).write_text(text + "\n", encoding="utf-8")
+
+
+@dataclass(frozen=True)
+class TrainedRun(results.Run):
+    """One run as it is stored on disk, with its models.
+
+    Parameters
+    ----------
+    task: the task of a run whose data and model came from Python; None: the run's record says how its model is made.
+    """
+
+    task: Task | None = field(default=None, compare=False, repr=False)
+
+    def module(self, which: str = "final", factory: Callable[[], nn.Module] | None = None) -> nn.Module:
+        """Return the trained module with its weights, in evaluation mode, on the CPU.
+
+        Parameters
+        ----------
+        which: ``final``, the model after the last round, or ``best``, that of the best round by validation samples.
+        factory: makes a fresh module; needed where the model came from Python and the run was loaded without its task.
+
+        Raises
+        ------
+        StoreError: the run is not finished, or kept no best round. ConfigError: nothing says how the module is made.
+        ModelError: the factory makes another module.
+        """
+        from safetensors.torch import load_file
+
+        names = {"final": "model.safetensors", "best": "best.safetensors"}
+        if which not in names:
+            raise ConfigError(f"got {which!r}; expected 'final' or 'best'")
+        path = self.directory / names[which]
+        if not path.is_file():
+            remedy = "its model is written at the end" if which == "final" else "set split = { validation = 0.2 }"
+            raise StoreError(f"{self.directory} has no {path.name}: {remedy}")
+        return self._filled(factory or self._factory(), load_file(path))
+
+    def predict(self, x: Any, *, probabilities: bool = False, which: str = "final") -> NDArray[Any]:
+        """Return the predictions for new samples, scaled as the run's own were.
+
+        Parameters
+        ----------
+        x: ``[n, ...]`` samples as the data set has them. For a table: rows as a path, DataFrame, Arrow table, mapping of columns,
+        list of records, or array ``[n, columns]``. which: see :meth:`module`.
+        probabilities: return those of the classes, ``[n, C]``, instead of classes (their names, where the data has names).
+        With several labels per sample both are ``[n, C]``, with a class per position ``[n, T]`` or ``[n, T, C]``; numbers are
+        ``[n]`` or ``[n, d]``.
+
+        Raises
+        ------
+        DataError: the samples do not have the form of the run's own. Others as in :meth:`module`.
+
+        Example
+        -------
+        ``motley.load("runs/patients/3f9a").predict("new_patients.csv")``
+        """
+        return self._predict(self.module(which), x, None, probabilities)
+
+    def clients(self) -> ClientModels:
+        """Return the models of the clients: ``run.clients()[7].predict(x)``.
+
+        Where an algorithm gives clients models of their own (FedBN), each has its own; else all have the shared model. A client that
+        never took part has the model it would start from. Where clients scale by their own rows, each predicts with its own scaling.
+        """
+        return ClientModels(self)
+
+    @property
+    def personal(self) -> bool:
+        """Whether clients have models of their own."""
+        return bool(self.meta.get("personal", False))
+
+    def _factory(self) -> Callable[[], nn.Module]:
+        if self.task is not None:
+            return self.task.model
+        record = self.config["task"]
+        if record["name"] == "own":
+            raise ConfigError(
+                "this run's model came from Python, and nothing here knows it; write motley.load(directory, task=task), or "
+                ".module(factory=make_module)"
+            )
+        from motley.experiments import registry
+
+        made: Callable[[], nn.Module] = registry.build("task", record, "task").factory(self._samples())
+        return made
+
+    def _samples(self) -> Dataset:
+        """Return a data set without samples that has the form of the run's own."""
+        import torch
+
+        from motley.tasks.base import Dataset
+
+        about = self._about()
+        whole = about["targets"] in ("classes", "positions")
+        y = torch.zeros(0, *about["target_shape"], dtype=torch.int64 if whole else torch.float32)
+        x = torch.zeros(0, *about["shape"], dtype=getattr(torch, about["dtype"]))
+        return Dataset(x, y, about["classes"], np.zeros(0, bool), names=tuple(self.meta["task"]["classes"]))
+
+    def _about(self) -> Mapping[str, Any]:
+        about = self.meta.get("task", {}).get("samples")
+        if not isinstance(about, dict):
+            raise StoreError(f"{self.directory} was made by an older version, which did not write down the form of its samples")
+        return about
+
+    def _filled(self, factory: Callable[[], nn.Module], weights: Mapping[str, Tensor]) -> nn.Module:
+        import torch
+
+        from motley.tasks.flat import construct
+
+        module = construct(factory, 0).to(getattr(torch, self.config.get("dtype", "float32")))
+        try:
+            module.load_state_dict(weights)
+        except RuntimeError as error:
+            reason = "; ".join(line.strip() for line in str(error).splitlines()[1:3])
+            raise ModelError(f"the module is not the one of this run: {reason}") from None
+        return module.eval()
+
+    def _preparation(self) -> Preparation | None:
+        from motley.tasks.preparation import restore_preparation
+
+        if self.task is not None:
+            return self.task.federation.preparation
+        if not self._about()["prepared"]:
+            return None
+        path = self.directory / _PREPARATION
+        try:
+            return restore_preparation(json.loads(path.read_text(encoding="utf-8")))
+        except (OSError, ValueError) as error:
+            raise DataError(f"{path} cannot be read ({error}); it says how new samples become model inputs") from None
+
+    def _inputs(self, x: Any, client: int | None) -> Tensor:
+        import torch
+
+        from motley.tasks.base import model_input
+
+        prepare, dtype = self._preparation(), getattr(torch, self.config.get("dtype", "float32"))
+        if prepare is not None:
+            raw = prepare(x, client)
+        else:
+            raw = x.detach().cpu() if isinstance(x, torch.Tensor) else torch.from_numpy(np.array(x))
+            about = self._about()
+            if list(raw.shape[1:]) != about["shape"]:
+                raise DataError(f"got samples of shape {list(raw.shape)}; expected {['n', *about['shape']]}")
+            raw = raw.to(getattr(torch, about["dtype"]))
+        if self.task is not None and self.task.transform is not None:
+            raw = self.task.transform(raw, None)
+        return model_input(raw, dtype)
+
+    def _predict(self, module: nn.Module, x: Any, client: int | None, probabilities: bool) -> NDArray[Any]:
+        import torch
+
+        inputs = self._inputs(x, client)
+        with torch.no_grad():
+            outputs = torch.cat([module(some) for some in torch.split(inputs, _CHUNK)])
+        about = self._about()
+        kind, classes = about["targets"], about["classes"]
+        if kind == "numbers":
+            return np.asarray(outputs.numpy()[:, 0] if outputs.shape[1] == 1 else outputs.numpy())
+        outputs = outputs[..., :classes]
+        if kind == "multilabel":
+            shares = outputs.sigmoid()
+            return np.asarray(shares.numpy() if probabilities else (shares >= 0.5).to(torch.int64).numpy())
+        if probabilities:
+            return np.asarray(outputs.softmax(-1).numpy())
+        found, names = outputs.argmax(-1).numpy(), self.meta["task"]["classes"]
+        return np.asarray(names)[found] if len(names) == classes else np.asarray(found)
+
+
+@dataclass(frozen=True)
+class ClientModel:
+    """The model of one client; see :meth:`TrainedRun.clients`."""
+
+    run: TrainedRun
+    client: int
+
+    def module(self, factory: Callable[[], nn.Module] | None = None) -> nn.Module:
+        """Return the client's module in evaluation mode; ``factory`` and errors as in :meth:`TrainedRun.module`."""
+        module = self.run.module(factory=factory)
+        if self.run.personal:
+            from motley.experiments.client_models import client_entries
+
+            own = client_entries(self.run.directory, self.client)
+            module.load_state_dict({**module.state_dict(), **own})
+        return module
+
+    def predict(self, x: Any, *, probabilities: bool = False) -> NDArray[Any]:
+        """Return the client's predictions; parameters and errors as in :meth:`TrainedRun.predict`."""
+        return self.run._predict(self.module(), x, self.client, probabilities)
+
+
+class ClientModels(Sequence[ClientModel]):
+    """The models of all clients of a run, by client id."""
+
+    def __init__(self, run: TrainedRun) -> None:
+        self._run = run
+        self._count = int(run._about()["clients"])
+
+    @overload
+    def __getitem__(self, client: int) -> ClientModel: ...
+    @overload
+    def __getitem__(self, client: slice) -> list[ClientModel]: ...
+    @override
+    def __getitem__(self, client: int | slice) -> ClientModel | list[ClientModel]:
+        if isinstance(client, slice):
+            return [self[k] for k in range(self._count)[client]]
+        if not 0 <= client < self._count:
+            raise IndexError(f"there is no client {client}; this run has clients 0 .. {self._count - 1}")
+        return ClientModel(self._run, client)
+
+    @override
+    def __iter__(self) -> Iterator[ClientModel]:
+        return (self[k] for k in range(self._count))
+
+    @override
+    def __len__(self) -> int:
+        return self._count
+
+
+def load(directory: str | Path, task: Task | None = None) -> TrainedRun:
+    """Return the run in ``directory``; it may still be running, or have been killed while writing.
+
+    Parameters
+    ----------
+    task: the task of a run whose data and model came from Python, for :meth:`TrainedRun.module` and what needs it.
+
+    Raises
+    ------
+    StoreError: there is no run there. DataError: its files are damaged.
+    """
+    found = results.load(directory)
+    return TrainedRun(**{one.name: getattr(found, one.name) for one in fields(found)}, task=task)

@@ -1,0 +1,167 @@
+"""A finished run gives its module, its predictions and its clients' models, from Python and from its folder alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import motley
+from motley.core.errors import ConfigError, DataError, ModelError, StoreError
+from motley.experiments.build import build
+from motley.experiments.client_models import save_client_models
+from motley.experiments.run import run
+from motley.rounds.evaluation import personal_models
+from motley.tasks import from_clients, own_task
+from motley.tasks.base import Task
+
+KEYS: dict[str, Any] = {"population": 4, "cohort": 2, "stop": {"rounds": 2}, "evaluate": {"every": 1, "per_client": True}}
+
+
+class Normed(nn.Sequential):
+    def __init__(self) -> None:
+        super().__init__(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, 2))
+
+
+def _task(model: Any = lambda: nn.Linear(3, 2), **options: Any) -> Task:
+    rng = np.random.default_rng(0)
+    clients = [(rng.normal(loc=k, size=(20, 3)), np.arange(20) % 2) for k in range(4)]
+    return own_task(from_clients(clients, test_fraction=0.25), model, **options)
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        {"name": "tabular", "data": "wine", "model": {"name": "mlp", "hidden": [8]}},
+        {"name": "tabular", "data": "wine", "scale": "none"},
+        {"name": "image", "data": "digits", "model": "logistic_regression"},
+    ],
+)
+def test_predictions_on_own_test_rows_give_the_accuracy_of_the_last_evaluation(task: dict[str, Any], tmp_path: Path) -> None:
+    """The samples are given as the data set has them, and the folder alone says how they are scaled."""
+    keys = {**KEYS, "task": task, "split": {"test": "global"}}
+    run(keys, out=tmp_path / "run")
+    done = motley.load(tmp_path / "run")
+    data = build(keys).federation
+    from sklearn import datasets
+
+    raw = datasets.load_wine().data if task["data"] == "wine" else datasets.load_digits().images / 16
+    rows = data.global_test
+    assert rows is not None
+    classes = data.y[rows].numpy()
+    hits = done.predict(raw[rows]) == (np.array(data.names)[classes] if data.names else classes)
+    in_table = done.column("evaluations", "scope") == "global"
+    assert hits.mean() == pytest.approx(done.column("evaluations", "accuracy")[in_table][-1])
+    shares = done.predict(raw[rows[:5]], probabilities=True)
+    np.testing.assert_allclose(shares.sum(1), 1.0, rtol=1e-5)
+    assert not done.module().training
+
+
+def test_a_regression_gives_numbers(tmp_path: Path) -> None:
+    done = run({**KEYS, "task": "tabular_regression"}, out=tmp_path / "run")
+    x = torch.zeros(3, 10)
+    assert done.predict(x).shape == (3,)
+    with pytest.raises(DataError, match=r"got an array of shape \[3, 9\]; expected \[n, 10\] \(age, sex, "):
+        done.predict(np.zeros((3, 9)))
+
+
+def test_a_model_from_python_is_known_to_the_run_and_given_again_after_loading(tmp_path: Path) -> None:
+    task = _task(transform=lambda x, key: x / 2)
+    done = motley.run(KEYS, task=task, out=tmp_path / "run")
+    x = np.ones((2, 3))
+    module = done.module()
+    with torch.no_grad():
+        expected = module(torch.ones(2, 3) / 2).argmax(1)
+    assert done.predict(x).tolist() == expected.tolist()
+    found = motley.load(tmp_path / "run")
+    with pytest.raises(
+        ConfigError, match=r"came from Python, .*motley.load\(directory, task=task\), or .module\(factory=make_module\)"
+    ):
+        found.module()
+    assert torch.equal(found.module(factory=lambda: nn.Linear(3, 2)).weight, module.weight)  # type: ignore[arg-type, union-attr]
+    assert motley.load(tmp_path / "run", task=task).predict(x).tolist() == expected.tolist()
+    with pytest.raises(ModelError, match=r"the module is not the one of this run: .*size mismatch for weight"):
+        found.module(factory=lambda: nn.Linear(4, 2))
+    with pytest.raises(ConfigError, match="got 'last'; expected 'final' or 'best'"):
+        found.module("last")
+    with pytest.raises(StoreError, match=r"has no best.safetensors: set split = \{ validation = 0.2 \}"):
+        found.module("best")
+    with pytest.raises(DataError, match=r"got samples of shape \[2, 4\]; expected \['n', 3\]"):
+        done.predict(np.ones((2, 4)))
+
+
+def test_fedbn_clients_have_normalisation_of_their_own(tmp_path: Path) -> None:
+    task = _task(Normed)
+    keys = {**KEYS, "stop": {"rounds": 1}, "algorithm": "fedbn"}
+    done = motley.run(keys, task=task, out=tmp_path / "run")
+    taken = sorted(done.column("clients", "client").tolist())
+    shared = done.module().state_dict()
+    assert len(done.clients()) == 4
+    for k, model in enumerate(done.clients()):
+        own = model.module().state_dict()
+        differing = {name for name in own if not torch.equal(own[name], shared[name])}
+        if k in taken:
+            assert {"1.running_mean", "1.running_var", "1.weight"} <= differing <= {n for n in own if n.startswith("1.")}
+        else:
+            assert not differing
+        test = task.federation.test[k]
+        rows = (done.column("evaluations", "client") == k) & (done.column("evaluations", "round") == 1)
+        hits = model.predict(task.federation.x[test]) == task.federation.y[test].numpy()
+        assert hits.mean() == pytest.approx(done.column("evaluations", "accuracy")[rows][0])
+    assert motley.load(tmp_path / "run", task=task).personal
+    (tmp_path / "run" / "clients.safetensors").unlink()
+    with pytest.raises(StoreError, match=r"clients.safetensors is not there: the models of clients are written at the end"):
+        done.clients()[0].module()
+    with pytest.raises(IndexError, match=r"there is no client 4; this run has clients 0 .. 3"):
+        done.clients()[4]
+
+
+def test_models_of_clients_that_take_too_much_are_not_stored(tmp_path: Path) -> None:
+    loop = build({**KEYS, "algorithm": "fedbn", "task": "own", "partition": "by_writer"}, task=_task(Normed))
+    loop.step()
+    assert personal_models(loop.algorithm.correction, loop.state.server, loop.state.clients.client_states) is not None
+    each = 4 * 4 * 4 + 8  # four vectors of four numbers and a counter
+    save_client_models(loop, tmp_path, limit_bytes=2 * each - 1)
+    assert not list(tmp_path.iterdir())
+    save_client_models(loop, tmp_path, limit_bytes=2 * each)
+    assert [path.name for path in tmp_path.iterdir()] == ["clients.safetensors"]
+
+
+def test_clients_of_other_algorithms_have_the_shared_model(tmp_path: Path) -> None:
+    done = motley.run(KEYS, task=_task(), out=tmp_path / "run")
+    x = np.random.default_rng(1).normal(size=(5, 3))
+    assert not done.personal
+    assert not (tmp_path / "run" / "clients.safetensors").exists()
+    assert done.clients()[3].predict(x).tolist() == done.predict(x).tolist()
+
+
+def test_clients_that_scale_by_their_own_rows_predict_with_their_own_scaling(tmp_path: Path) -> None:
+    """Client k's numbers are around 100 k: only its own scaling makes sense of them."""
+    rng = np.random.default_rng(0)
+    owner = np.arange(80) % 4
+    level = rng.normal(size=80)
+    table = {"level": level + 100.0 * owner, "grade": ["high" if one > 0 else "low" for one in rng.normal(size=80)]}
+    label = np.where(level > 0, "ill", "well")
+    federation = motley.tasks.from_arrays(table, label, owner, table={"scale": "client"})
+    task = own_task(federation, lambda: nn.Linear(3, 2))
+    keys = {**KEYS, "cohort": 4, "stop": {"rounds": 30}, "local": {"epochs": 5, "optimizer": {"name": "sgd", "lr": 0.5}}}
+    done = motley.run(keys, task=task, out=tmp_path / "run")
+    rows = [{"level": 300.0 + shift, "grade": "low"} for shift in (-2.0, 2.0)]
+    assert done.clients()[3].predict(rows).tolist() == ["well", "ill"]
+    with pytest.raises(ConfigError, match=r"each client scales by its own rows"):
+        done.predict(rows)
+    assert '"kind": "words"' in (tmp_path / "run" / "preparation.json").read_text()
+
+
+def test_a_run_that_is_not_finished_has_no_module(tmp_path: Path) -> None:
+    def stop(done: Any) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run({**KEYS, "task": "tabular"}, out=tmp_path / "run", progress=stop)
+    with pytest.raises(StoreError, match=r"has no model.safetensors: its model is written at the end"):
+        motley.load(tmp_path / "run").predict(np.zeros((1, 30)))
