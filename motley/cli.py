@@ -43,8 +43,12 @@ Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Where to
 Page = Annotated[
     Path | None,
     typer.Option(
-        "--out", metavar="FILE", help="report.html in DIR unless given; .md writes Markdown and its pictures; nothing else."
+        "--out", metavar="FILE", help="report.html in DIR unless given, or .md; with --format a folder, DIR/paper unless given."
     ),
+]
+Format = Annotated[
+    list[str] | None,
+    typer.Option("--format", metavar="pdf,svg,latex,csv", help="For a paper: figures and tables as files of these kinds."),
 ]
 Target = Annotated[
     float | None, typer.Option("--target", metavar="0.9", help="How long until this accuracy (or loss); no run is cut short.")
@@ -305,12 +309,13 @@ def _raise_failures(failures: Sequence[Failure], good: int) -> None:
 
 
 @app.command()
-def report(where: Where, out: Page = None, target: Target = None) -> None:
-    """Write the report of a run, or of a folder of runs, as an HTML page or as Markdown."""
+def report(where: Where, out: Page = None, format: Format = None, target: Target = None) -> None:
+    """Write the report of a run, or of a folder of runs: a page, or figures and tables for a paper."""
     from motley.results.load import load_all
     from motley.results.report import report as write_report
 
-    typer.echo(str(write_report(load_all(where), out or where / "report.html", target)))
+    formats = [one.strip() for text in format or [] for one in text.split(",")]
+    typer.echo(str(write_report(load_all(where), out or where / ("paper" if formats else "report.html"), target, formats)))
 
 
 @app.command("list")

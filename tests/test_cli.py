@@ -180,6 +180,20 @@ def test_a_report_that_cannot_be_put_there_leaves_nothing(motley: Motley, tmp_pa
     assert {path.name for path in tmp_path.iterdir()} == {"out", "page.html", "q.toml", "digits.toml"}
 
 
+def test_a_report_comes_apart_for_a_paper(motley: Motley, tmp_path: Path) -> None:
+    assert motley("run", "q.toml", "--out", "out", "--no-report").code == 0
+    said = motley("report", "out", "--format", "csv,latex")
+    assert (said.code, said.out.strip()) == (0, str(Path("out") / "paper"))
+    assert {"summary.csv", "summary.tex", "methods.tex", "references.bib"} <= {
+        p.name for p in (tmp_path / "out/paper").iterdir()
+    }
+    assert motley("report", "out", "--format", "csv", "--format", "svg", "--out", "figures").code == 0
+    assert {p.suffix for p in (tmp_path / "figures").iterdir()} == {".csv", ".svg"}
+    said = motley("report", "out", "--format", "pdff")
+    assert (said.code, said.err.count("\n")) == (2, 1)
+    assert said.err.startswith("motley: format: got 'pdff' (did you mean 'pdf'?)")
+
+
 def test_a_damaged_record_is_one_sentence(motley: Motley, tmp_path: Path) -> None:
     assert motley("run", "q.toml", "--out", "out", "--no-report").code == 0
     for text, words in (("{", "cannot be read"), ("[]", "run.json"), ('{"citations": 3}', "holds 3 under 'citations'")):

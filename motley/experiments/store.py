@@ -65,7 +65,10 @@ def describe(
         "config": experiment.resolved(),
         "numerics": dict(numerics),
         "versions": _versions(),
-        "citations": [{**dataclasses.asdict(paper), "bibtex": paper.bibtex()} for paper in experiment.papers()],
+        "citations": [
+            {**dataclasses.asdict(paper), "bibtex": paper.bibtex(), "of": experiment.cited_for(paper)}
+            for paper in experiment.papers()
+        ],
         "finished": False,
         "task": dict(task),
         "parameters": parameters,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import isnan, nan
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 __all__ = [
     "Block",
@@ -70,13 +70,14 @@ class Table:
 @dataclass(frozen=True)
 class Picture:
     """One ``<svg>`` element. ``name``: prefix of every id in it. ``about``: description for readers who cannot see it. ``wide``:
-    whether it needs the whole width of a page."""
+    whether it needs the whole width of a page. ``figure``: matplotlib's, to draw it again for print."""
 
     kind: ClassVar[str] = "picture"
     name: str
     about: str
     svg: str
     wide: bool = True
+    figure: Any = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ __all__ = [
     "colour",
     "columns_of",
     "dash",
+    "for_print",
     "mark",
     "new_figure",
     "shorter",
@@ -34,10 +35,15 @@ CLASS_COLOURS = ("#332288", "#88CCEE", "#44AA99", "#117733", "#999933", "#DDCC77
 DASHES = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)))
 NARROW = 5.0
 """Inches of a figure that stands beside another; wider ones have the page for themselves."""
+COLUMN, PAGE = 3.4, 7.0
+"""Inches of a figure in print: across a column of a page with two, and across the page."""
+SMALLER = 0.8
+"""Letters and lines in print, as a share of those on the screen."""
 INK, FAINT = "#222222", "#D9D9D9"
 STYLE: Any = {
     "text.parse_math": False,
     "svg.fonttype": "path",
+    "pdf.fonttype": 42,
     "svg.hashsalt": "motley",
     "font.family": "DejaVu Sans",
     "font.size": 9.0,
@@ -60,6 +66,10 @@ STYLE: Any = {
     "ytick.labelsize": 8.0,
     "lines.linewidth": 1.8,
     "lines.solid_capstyle": "round",
+}
+_NO_DATES: dict[str, dict[str, None]] = {
+    "svg": {"Date": None, "Creator": None, "Format": None, "Type": None},
+    "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
 }
 
 
@@ -111,7 +121,7 @@ def to_svg(figure: Figure, name: str, description: str) -> Picture:
     description: what a reader who cannot see it should know.
     """
     sink = io.StringIO()
-    figure.savefig(sink, format="svg", transparent=True, metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
+    figure.savefig(sink, format="svg", transparent=True, metadata=_NO_DATES["svg"])
     svg = sink.getvalue()
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>\s*", "", svg, flags=re.DOTALL)
@@ -121,7 +131,55 @@ def to_svg(figure: Figure, name: str, description: str) -> Picture:
     svg = re.sub(r'\bd="[^"]*"', lambda path: re.sub(r"(\.\d\d)\d+", r"\1", path[0]), svg)
     label = description.replace("&", "&amp;").replace("<", "&lt;").replace('"', "&quot;")
     svg = svg.replace("<svg ", f'<svg role="img" aria-label="{label}" ', 1).rstrip()
-    return Picture(name, description, svg, wide=figure.get_figwidth() > 1.2 * NARROW)
+    return Picture(name, description, svg, figure.get_figwidth() > 1.2 * NARROW, figure)
+
+
+def for_print(picture: Picture, kinds: Sequence[str]) -> tuple[str, dict[str, bytes]]:
+    """Return the picture's title, which belongs into a caption, and the picture without it as vector files, by kind.
+
+    It is :data:`COLUMN` or, where it is wide, :data:`PAGE` inches wide, with smaller letters and thinner lines. The letters of a PDF
+    are embedded fonts, those of an SVG outlines. The figure of the picture is changed: once is enough.
+
+    Parameters
+    ----------
+    kinds: of ``pdf`` and ``svg``.
+    """
+    figure, sinks = picture.figure, {kind: io.BytesIO() for kind in kinds}
+    with styled():
+        title = _taken_title(figure)
+        _shrink(figure)
+        width, height = figure.get_size_inches()
+        figure.set_size_inches(*((PAGE, height * PAGE / width) if picture.wide else (COLUMN, height * COLUMN / width)))
+        for kind, sink in sinks.items():
+            figure.savefig(sink, format=kind, transparent=True, metadata=_NO_DATES[kind])
+    return title, {kind: sink.getvalue() for kind, sink in sinks.items()}
+
+
+def _taken_title(figure: Figure) -> str:
+    """Return the title over a whole figure and remove it; panels keep theirs."""
+    title = figure.get_suptitle()
+    figure.suptitle("")
+    if len(figure.axes) == 1:
+        title = title or figure.axes[0].get_title(loc="left")
+        figure.axes[0].set_title("")
+    return " ".join(title.split())
+
+
+def _shrink(figure: Figure) -> None:
+    """Scale letters, lines and markers for print."""
+    from matplotlib.lines import Line2D
+    from matplotlib.text import Text
+
+    for axis in (axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis)):
+        ticks = axis.get_major_ticks()
+        if ticks:
+            axis.set_tick_params(labelsize=SMALLER * float(ticks[0].label1.get_fontsize()))
+    labels = {label for axes in figure.axes for label in (*axes.get_xticklabels(), *axes.get_yticklabels())}
+    for text in (text for text in figure.findobj(Text) if text not in labels):
+        text.set_fontsize(SMALLER * float(text.get_fontsize()))
+    for line in figure.findobj(Line2D):
+        line.set_linewidth(SMALLER * line.get_linewidth())
+        line.set_markersize(SMALLER * line.get_markersize())
 
 
 def spread_apart(at: Sequence[float], gap: float) -> list[float]:

@@ -44,6 +44,7 @@ __all__ = [
     "gini",
     "grouped_notes",
     "headline_scope",
+    "interval",
     "metric_of",
     "paired",
     "participation",
@@ -381,12 +382,23 @@ def spread(values: ArrayLike) -> Spread:
 
 @dataclass(frozen=True)
 class Interval:
-    """Mean difference with the two-sided t interval of its mean over ``n`` pairs; NaN bounds for fewer than two."""
+    """Mean (of differences, or over seeds) with its two-sided t interval over ``n`` pairs or seeds; NaN bounds for fewer than two."""
 
     mean: float
     low: float
     high: float
     n: int
+
+
+def interval(over_seeds: Spread, level: float = 0.95) -> Interval:
+    """Return the mean over seeds with the two-sided t interval of this mean."""
+    mean, n = over_seeds.mean, over_seeds.n
+    if n < 2:
+        return Interval(mean, float("nan"), float("nan"), n)
+    from scipy.special import stdtrit
+
+    half = float(stdtrit(n - 1, 0.5 + level / 2)) * over_seeds.std / np.sqrt(n)
+    return Interval(mean, mean - half, mean + half, n)
 
 
 def paired(a: ArrayLike, b: ArrayLike, level: float = 0.95) -> Interval:
@@ -401,13 +413,7 @@ def paired(a: ArrayLike, b: ArrayLike, level: float = 0.95) -> Interval:
         raise ConfigError(f"a paired interval needs the same seeds on both sides, got {x.size} and {y.size} values")
     if not 0 < level < 1:
         raise ConfigError(f"level must lie between 0 and 1, got {level}")
-    difference = spread(x - y)
-    if difference.n < 2:
-        return Interval(difference.mean, float("nan"), float("nan"), difference.n)
-    from scipy.special import stdtrit
-
-    half = float(stdtrit(difference.n - 1, 0.5 + level / 2)) * difference.std / np.sqrt(difference.n)
-    return Interval(difference.mean, difference.mean - half, difference.mean + half, difference.n)
+    return interval(spread(x - y), level)
 
 
 def stepwise(along: Curve, grid: ArrayLike) -> Floats:

@@ -18,7 +18,7 @@ from motley.results.blocks import Page, Picture, UniqueNames
 from motley.results.figures import colour
 from motley.results.stream import disk_error
 
-__all__ = ["SUFFIXES", "html", "write"]
+__all__ = ["SUFFIXES", "html", "replace_files", "write"]
 
 SUFFIXES = (".html", ".htm", ".md")
 """What the name of a page may end in."""
@@ -42,14 +42,17 @@ def write(page: Page, out: str | Path) -> Path:
     """
     path = Path(out)
     if path.suffix.lower() not in SUFFIXES:
-        raise ConfigError(f"got {path.name!r}; expected a name that ends in {', '.join(SUFFIXES)}, e.g. report.html", "out")
+        hint = "--format pdf,svg,latex,csv writes figures and tables for a paper into a folder"
+        raise ConfigError(
+            f"got {path.name!r}; expected a name that ends in {', '.join(SUFFIXES)}, e.g. report.html; {hint}", "out"
+        )
     if path.suffix.lower() != ".md":
-        return _replace({path: html(page)}, path)
+        return replace_files({path: html(page)}, path)
     from motley.results.markdown import markdown
 
     folder = path.with_name(f"{path.stem}_pictures")
     text, pictures = markdown(page, folder.name)
-    return _replace({folder / name: svg for name, svg in pictures.items()} | {path: text}, path)
+    return replace_files({folder / name: svg for name, svg in pictures.items()} | {path: text}, path)
 
 
 def html(page: Page) -> str:
@@ -78,14 +81,19 @@ def _inline(picture: Picture, name: str, methods: Sequence[str]) -> Any:
     return Markup(re.sub(r'<g class="method-\d+">', lambda g: f"{g[0]}<title>{labels.get(g[0], '')}</title>", svg))
 
 
-def _replace(files: Mapping[Path, str], last: Path) -> Path:
-    """Write all files under temporary names, then rename them, the file ``last`` after the others."""
+def replace_files(files: Mapping[Path, str | bytes], last: Path) -> Path:
+    """Write all files under temporary names, then rename them, the file ``last`` after the others; return ``last``.
+
+    Raises
+    ------
+    StoreError: they cannot be written; what was there before is still there.
+    """
     new = {path: path.with_name(path.name + ".new") for path in files}
     made = [folder for folder in {path.parent for path in files} - {last.parent} if not folder.exists()]
     try:
-        for path, text in files.items():
+        for path, content in files.items():
             path.parent.mkdir(parents=True, exist_ok=True)
-            new[path].write_text(text, encoding="utf-8")
+            new[path].write_bytes(content.encode() if isinstance(content, str) else content)
             if path.is_dir():
                 raise IsADirectoryError(EISDIR, "")
         for path in sorted(files, key=lambda path: path == last):

@@ -32,7 +32,7 @@ from motley.results.load import Run
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["client_curves", "concentration", "curves", "headline_bars", "participation_bars"]
+__all__ = ["client_curves", "concentration", "curves", "headline_bars", "participation_bars", "target_bars"]
 
 Groups = Mapping[str, Sequence[Run]]
 DIRECT = 7
@@ -175,6 +175,38 @@ def headline_bars(groups: Groups) -> Picture:
         right.set(ylabel="points" if percent == 100 else name, title="Lost since the peak")
         figure.legend(*_handles(groups), loc="outside lower left", ncols=min(4, len(groups)), frameon=False)
         return to_svg(figure, "bars", f"Peak, final, stable and drop of {', '.join(groups)}")
+
+
+def target_bars(groups: Groups, target: float) -> Picture:
+    """Draw rounds, virtual time and traffic to the target, means over seeds with one standard deviation; a bar that is only a lower
+    bound, because a seed never got there, is pale and has an arrow."""
+    better = _metric(groups)[2]
+    kinds: tuple[measures.Axis, ...] = ("round", "seconds", "bits")
+    ways = [
+        [[measures.to_target(measures.curve(run, axis), target, better) for run in runs] for runs in groups.values()]
+        for axis in kinds
+    ]
+    with styled():
+        figure = new_figure(8.4, 1.0 + 0.26 * len(groups))
+        for axes, axis, costs in zip(figure.subplots(1, 3, sharey=True), kinds, ways, strict=True):
+            scale, label, _ = _axis_words(axis, max((cost.value for one in costs for cost in one), default=1.0))
+            for i, one in enumerate(costs):
+                _target_bar(axes, i, [measures.Censored(scale * cost.value, cost.reached) for cost in one])
+            axes.set(xlabel="rounds" if axis == "round" else label.replace(", everything that travels", ""), xlim=(0, None))
+            axes.set_yticks(range(len(groups)), [shorter(label, 24) for label in groups])
+            axes.grid(visible=False, axis="y")
+        axes.invert_yaxis()
+        figure.suptitle("What it cost to get there", x=0.01, ha="left", fontsize=10)
+        return to_svg(figure, "target", f"Rounds, virtual time and traffic to the target of {', '.join(groups)}")
+
+
+def _target_bar(axes: Axes, i: int, costs: Sequence[measures.Censored]) -> None:
+    mean, std = measures.target_spread(costs), float(np.nan_to_num(measures.spread([cost.value for cost in costs]).std))
+    mark(axes.barh(i, np.nan_to_num(mean.value), 0.7, color=colour(i), alpha=1.0 if mean.reached else 0.35).patches[0], i)
+    if not mean.reached:
+        mark(axes.plot(np.nan_to_num(mean.value), i, ">", color=colour(i), markersize=6, clip_on=False)[0], i)
+    elif std:
+        mark(axes.plot([mean.value - std, mean.value + std], [i, i], color="#333333", linewidth=1.1)[0], i)
 
 
 def participation_bars(groups: Groups) -> Picture:

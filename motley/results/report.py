@@ -11,6 +11,7 @@ from motley.results.blocks import BulletList, Page, non_empty
 from motley.results.labels import group_runs
 from motley.results.load import Run, load_all
 from motley.results.page import write
+from motley.results.print_files import write_print_files
 from motley.results.sections import all_sections, provenance
 from motley.results.tables import whole
 
@@ -19,8 +20,10 @@ __all__ = ["facts", "report", "warnings"]
 Groups = Mapping[str, Sequence[Run]]
 
 
-def report(runs: str | Path | Sequence[Run], out: str | Path, target: float | None = None) -> Path:
-    """Write the report of runs to a file.
+def report(
+    runs: str | Path | Sequence[Run], out: str | Path, target: float | None = None, format: str | Sequence[str] = ()
+) -> Path:
+    """Write the report of runs to a file, or its figures and tables for a paper into a folder.
 
     Parameters
     ----------
@@ -29,6 +32,7 @@ def report(runs: str | Path | Sequence[Run], out: str | Path, target: float | No
         is Markdown, whose pictures go to a folder beside it (``report_pictures`` for ``report.md``).
     target: value of the metric (an accuracy as a fraction) for the table of costs to a target; None takes ``stop.target`` of the
         first experiment, and without one the table is left out.
+    format: some of ``pdf``, ``svg`` (figures), ``latex`` and ``csv`` (tables); ``out`` is then the folder of their files.
 
     Returns
     -------
@@ -43,6 +47,8 @@ def report(runs: str | Path | Sequence[Run], out: str | Path, target: float | No
     if not loaded:
         raise StoreError("a report needs at least one run, got none")
     groups = group_runs(loaded)
+    if format:
+        return write_print_files(groups, Path(out), [format] if isinstance(format, str) else format, target)
     messages = warnings(groups)
     blocks = non_empty(
         BulletList(messages, "Before you read on") if messages else None, *all_sections(groups, target), provenance(groups)

@@ -75,7 +75,7 @@ def curves(groups: Groups, target: float | None = None) -> Section:
     until = None
     if target is not None:
         name = f"{100 * target:g}%" if measures.metric_of(first)[0] == "accuracy" else f"{target:g}"
-        until = Section(f"Until {name}", [tables.to_target(groups, target)])
+        until = Section(f"Until {name}", [tables.to_target(groups, target), plots.target_bars(groups, target)])
     return Section("How it got there", non_empty(Text(text, note=True), SideBySide(drawn), until))
 
 

@@ -56,7 +56,7 @@ def test_the_report_is_all_there(folder):
     assert [row[0] for row in summary] == ["method", ":--", "power_of_choice", "uniform"]
     assert [row for row in summary[2:] if row[1].startswith("**")], "the best is bold"
     named = re.findall(r"!\[[^\]]+\]\(<([^>]+)>\)", text)
-    assert len(named) == len(set(named)) == 8
+    assert len(named) == len(set(named)) == 9
     assert {str(path.relative_to(out.parent)) for path in (out.parent / "small_pictures").iterdir()} == set(named)
     for name in named:
         first = ElementTree.parse(out.parent / name).getroot()[0]

@@ -212,7 +212,7 @@ def test_a_loss_has_no_percent(tmp_path):
 @pytest.mark.parametrize("name", ["x.pdf", "x.tex", "x.svg", "x.csv", "x.png", "x", "x.html.gz"])
 def test_a_suffix_that_is_no_page_is_refused(tmp_path, name):
     with pytest.raises(
-        ConfigError, match=rf"^out: got '{name}'; expected a name that ends in .html, .htm, .md, e.g. report.html$"
+        ConfigError, match=rf"^out: got '{name}'; expected a name that ends in .html, .htm, .md, e.g. report.html; --format pdf"
     ):
         report([fake.run()], tmp_path / name)
     assert not list(tmp_path.iterdir())

@@ -1,0 +1,124 @@
+"""LaTeX of texts, tables and figures: what pdfTeX sets with no other packages than ``booktabs`` and ``graphicx``."""
+
+from __future__ import annotations
+
+import unicodedata
+from math import isfinite
+
+from motley.results.measures import Censored
+from motley.results.print_tables import PrintTable, Value
+from motley.results.summary import short_number
+
+__all__ = ["escaped", "figure", "table"]
+
+_SPECIAL = {
+    "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "%": r"\%", "_": r"\_",
+    "^": r"\textasciicircum{}", "~": r"\textasciitilde{}", "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}",
+    '"': "''", "`": "{}`", "\u2013": "--", "\u2014": "---", "\u2026": r"\ldots{}", "\u00a0": "~", "\u202f": r"\,", "\u2212": "$-$",
+    "\u00b1": r"$\pm$", "\u00d7": r"$\times$", "\u2265": r"$\ge$", "\u2264": r"$\le$", "\u2018": "`", "\u2019": "'", "\u201c": "``",
+    "\u201d": "''", "\u00df": r"\ss{}", "\u00f8": r"\o{}", "\u00d8": r"\O{}", "\u00e6": r"\ae{}", "\u00c6": r"\AE{}",
+    "\u0142": r"\l{}", "\u0141": r"\L{}", "\u00b5": r"$\mu$", "\u200b": "{}",
+}  # fmt: skip
+_ACCENTS = {
+    "\u0300": "`", "\u0301": "'", "\u0302": "^", "\u0303": "~", "\u0304": "=", "\u0306": "u", "\u0307": ".", "\u0308": '"',
+    "\u030a": "r", "\u030b": "H", "\u030c": "v", "\u0327": "c",
+}  # fmt: skip
+_CAPITALS = ("gamma", "delta", "theta", "lambda", "xi", "pi", "sigma", "phi", "psi", "omega")
+_GREEK = (
+    *_CAPITALS, "alpha", "beta", "epsilon", "zeta", "eta", "iota", "kappa", "mu", "nu", "rho", "tau", "chi",
+)  # fmt: skip
+
+
+def escaped(text: str) -> str:
+    """Return any text as one line of LaTeX that shows it; a letter that pdfTeX does not have is shown as its code point.
+
+    >>> print(escaped("power_of_choice, 50 % & \u03b1 0.1"))
+    power\\_of\\_choice, 50 \\% \\& $\\alpha$ 0.1
+    """
+    line = unicodedata.normalize("NFC", " ".join(text.split()))
+    line = line.replace("--", "-\u200b-").replace("--", "-\u200b-")  # several hyphens would become a dash
+    return "".join(map(_letter, line))
+
+
+def _letter(letter: str) -> str:
+    if letter in _SPECIAL:
+        return _SPECIAL[letter]
+    if " " <= letter <= "~":
+        return letter
+    alphabet, _, name = unicodedata.name(letter, "").partition(" LETTER ")
+    name = name.lower().replace("lamda", "lambda")
+    if alphabet == "GREEK SMALL" and name in _GREEK:
+        return f"$\\{name}$"
+    if alphabet == "GREEK CAPITAL" and name in _CAPITALS:
+        return f"$\\{name.title()}$"
+    base = unicodedata.normalize("NFD", letter)
+    if len(base) == 2 and base[0].isascii() and base[1] in _ACCENTS:
+        return f"\\{_ACCENTS[base[1]]}{{{base[0]}}}"
+    return f"[U+{ord(letter):04X}]"
+
+
+def table(found: PrintTable) -> str:
+    """Return the table as a float with caption and label (``tab:summary``), across the page where it has more than two columns."""
+    kind = "table*" if len(found.heads) > 2 else "table"
+    words = [all(isinstance(cells[i], str) for _, cells in found.rows) for i in range(len(found.heads))]
+    heads = ["Method", *(escaped(title) + (f" ({_unit(unit)})" if unit else "") for title, unit in found.heads)]
+    lines = [
+        " & ".join([escaped(label), *(_cell(cell, found.best.get(i) == at) for i, cell in enumerate(cells))])
+        for at, (label, cells) in enumerate(found.rows)
+    ]
+    return "\n".join(
+        [
+            rf"\begin{{{kind}}}[t]",
+            r"  \centering",
+            r"  \footnotesize",
+            rf"  \caption{{{escaped(found.caption)}}}",
+            rf"  \label{{tab:{found.name}}}",
+            rf"  \begin{{tabular}}{{l{''.join('l' if word else 'r' for word in words)}}}",
+            r"    \toprule",
+            rf"    {' & '.join(heads)} \\",
+            r"    \midrule",
+            *(rf"    {line} \\" for line in lines),
+            r"    \bottomrule",
+            r"  \end{tabular}",
+            rf"\end{{{kind}}}",
+            "",
+        ]
+    )
+
+
+def figure(name: str, caption: str, wide: bool) -> str:
+    """Return a figure's float with caption and label (``fig:curve-round``), across the page where it is wide."""
+    kind, width = ("figure*", r"\textwidth") if wide else ("figure", r"\columnwidth")
+    return "\n".join(
+        [
+            rf"\begin{{{kind}}}[t]",
+            r"  \centering",
+            rf"  \includegraphics[width={width}]{{{name}}}",
+            rf"  \caption{{{escaped(caption)}}}",
+            rf"  \label{{fig:{name}}}",
+            rf"\end{{{kind}}}",
+            "",
+        ]
+    )
+
+
+def _unit(unit: str) -> str:
+    base, _, power = unit.partition("^")
+    return escaped(base) + (f"$^{power}$" if power else "")
+
+
+def _cell(cell: Value, best: bool) -> str:
+    if isinstance(cell, str):
+        return escaped(cell)
+    if isinstance(cell, Censored):
+        return f"$> {_number(cell.value)}$" if isfinite(cell.value) else "--"
+    if not isfinite(cell.mean):
+        return "--"
+    mean, half = _number(cell.mean), cell.high - cell.mean
+    mean = rf"\mathbf{{{mean}}}" if best else mean
+    return rf"${mean} \pm {_number(half, cell.mean)}$" if isfinite(half) else f"${mean}$"
+
+
+def _number(value: float, like: float | None = None) -> str:
+    digits, _, power = short_number(value, like).replace("\u202f", r"\,").partition("e")
+    return rf"{digits} \times 10^{{{int(power)}}}" if power else digits

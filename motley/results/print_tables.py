@@ -1,0 +1,211 @@
+"""The tables of a report for print: every number with its unit and, over seeds, with its interval.
+
+``groups`` maps a method's label to its runs, as in :mod:`motley.results.plots`. A table of what the runs do not hold is None.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import isfinite
+
+from motley.results import measures
+from motley.results.load import Run
+from motley.results.measures import Censored, Interval, Spread
+from motley.results.summary import MB, MethodRow, differences, method_rows, target_of
+
+__all__ = ["PrintTable", "as_csv", "print_tables"]
+
+Groups = Mapping[str, Sequence[Run]]
+Value = Interval | Censored | str
+"""A mean with its interval; a mean that may be a lower bound; words."""
+ENDS = {"final": "Final", "peak": "Peak", "stable": "Stable", "drop": "Drop"}
+SERVED = {"client_mean": "Mean", "worst_decile": "Worst tenth", "variance": "Variance"}
+
+
+@dataclass(frozen=True)
+class PrintTable:
+    """A table for print.
+
+    Parameters
+    ----------
+    name: of its file. caption: what the numbers are and how their intervals were made. heads: title and unit of each column of cells.
+    rows: label and cells of each method. best: column -> row of the best number.
+    """
+
+    name: str
+    caption: str
+    heads: Sequence[tuple[str, str]]
+    rows: Sequence[tuple[str, Sequence[Value]]]
+    best: Mapping[int, int]
+
+
+def print_tables(groups: Groups, target: float | None = None) -> list[PrintTable]:
+    """Return the tables that there is something for: ``summary``, ``costs``, ``served``, ``target``, ``differences``."""
+    methods = method_rows(groups)
+    found = (
+        _summary(groups, methods),
+        _costs(methods),
+        _served(groups, methods),
+        _target(groups, target),
+        _differences(groups),
+    )
+    return [table for table in found if table is not None]
+
+
+def as_csv(table: PrintTable) -> str:
+    """Return the table as CSV in full precision: for each column its mean, the bounds of its interval and its number of seeds; a lower
+    bound has ``>`` in a column of its own."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    columns = list(zip(*(cells for _, cells in table.rows), strict=True))
+    heads = ["method"]
+    for (title, unit), column in zip(table.heads, columns, strict=True):
+        heads += _csv_heads(f"{title} ({unit})" if unit else title, column)
+    writer.writerow(heads)
+    for label, cells in table.rows:
+        row = [label]
+        for cell, column in zip(cells, columns, strict=True):
+            row += _csv_cells(cell, len(_csv_heads("", column)))
+        writer.writerow(row)
+    return out.getvalue()
+
+
+def _csv_heads(name: str, column: Sequence[Value]) -> list[str]:
+    if all(isinstance(cell, str) for cell in column):
+        return [name]
+    bounds = [f"{name}, bound"] if any(isinstance(cell, Censored) for cell in column) else []
+    return [name, *bounds, f"{name}, 95% low", f"{name}, 95% high", f"{name}, seeds"]
+
+
+def _csv_cells(cell: Value, width: int) -> list[str]:
+    if isinstance(cell, str):
+        return [cell]
+    if isinstance(cell, Censored):
+        return [_exact(cell.value), ">" if isfinite(cell.value) else "", "", "", ""]
+    bound = [""] if width == 5 else []
+    return [_exact(cell.mean), *bound, _exact(cell.low), _exact(cell.high), str(cell.n)]
+
+
+def _exact(value: float) -> str:
+    return repr(float(value)) if isfinite(value) else ""
+
+
+def _summary(groups: Groups, methods: Sequence[MethodRow]) -> PrintTable:
+    run = next(iter(groups.values()))[0]
+    metric, better = measures.metric_of(run)
+    where = "averaged over the clients' own test sets" if measures.headline_scope(run) == "mean" else "on the global test set"
+    percent = metric == "accuracy"
+    units = {"drop": "points" if percent else "", **dict.fromkeys(("final", "peak", "stable"), "%" if percent else "")}
+    caption = (
+        f"{metric.capitalize()} {where}. Final: last evaluation; peak: the best; stable: mean of the last ten; drop: how much "
+        f"worse the final is than the peak. The untrained model (round 0) never counts. {_how(methods)}"
+    )
+    rows = [(method.label, [_of(getattr(method, kind)) for kind in ENDS]) for method in methods]
+    best = {
+        column: row for column, kind in enumerate(ENDS) if (row := _best(rows, column, better and kind != "drop")) is not None
+    }
+    return PrintTable("summary", caption, [(title, units[kind]) for kind, title in ENDS.items()], rows, best)
+
+
+def _costs(methods: Sequence[MethodRow]) -> PrintTable:
+    caption = (
+        "Costs of whole runs. Virtual time is the federation's; wall time was measured on the machine that simulated it. Uplink: 32 "
+        "bits for each value sent up, as papers count; traffic: all that travels, downloads and probes included; 1 MB is 8 million "
+        f"bits. Participation: standard deviation of the clients' counts of rounds taken part in. {_how(methods)}"
+    )
+    heads = [
+        ("Rounds", "count"),
+        ("Virtual time", "h"),
+        ("Uplink", "MB"),
+        ("Traffic", "MB"),
+        ("Wall time", "s"),
+        ("Participation", "rounds"),
+    ]
+    rows = []
+    for method in methods:
+        spent = (method.hours, method.paper_mb, method.traffic_mb, method.wall_s, method.participation_std)
+        rounds = measures.spread([one.rounds for one in method.costs])
+        rows.append((method.label, [_of(one) for one in (rounds, *spent)]))
+    return PrintTable("costs", caption, heads, rows, {})
+
+
+def _served(groups: Groups, methods: Sequence[MethodRow]) -> PrintTable | None:
+    known = [method for method in methods if method.client_mean.n]
+    if not known:
+        return None
+    metric, better = measures.metric_of(next(iter(groups.values()))[0])
+    units = ("%", "%", "%^2") if metric == "accuracy" else ("", "", "")
+    caption = (
+        f"The clients' own {metric} at the last evaluation of every client: mean over clients, mean over the worst-served tenth of "
+        f"them, and variance over clients. {_how(known)}"
+    )
+    rows = [(method.label, [_of(getattr(method, kind)) for kind in SERVED]) for method in known]
+    ups = (better, better, False)
+    best = {column: row for column, up in enumerate(ups) if (row := _best(rows, column, up)) is not None}
+    return PrintTable("served", caption, list(zip(SERVED.values(), units, strict=True)), rows, best)
+
+
+def _target(groups: Groups, target: float | None) -> PrintTable | None:
+    run = next(iter(groups.values()))[0]
+    target = target_of(run, target)
+    if target is None:
+        return None
+    metric, better = measures.metric_of(run)
+    name = f"{100 * target:g} %" if metric == "accuracy" else f"{target:g}"
+    axes: tuple[tuple[measures.Axis, float], ...] = (("round", 1.0), ("seconds", 3600.0), ("paper_bits", MB), ("bits", MB))
+    rows: list[tuple[str, list[Value]]] = []
+    for label, runs in groups.items():
+        ways = [[measures.to_target(measures.curve(one, axis), target, better) for one in runs] for axis, _ in axes]
+        there = sum(way.reached for way in ways[0])
+        cells = [_to_target(way, unit) for way, (_, unit) in zip(ways, axes, strict=True)]
+        rows.append((label, [f"{there} of {len(runs)}", *cells]))
+    caption = (
+        f"Cost to the first evaluation with {metric} {name} or better. A seed that never got there counts with all it spent, and "
+        f"the mean is then only a lower bound (>), without an interval. {_how(method_rows(groups))}"
+    )
+    heads = [("Reached", "seeds"), ("Rounds", "count"), ("Virtual time", "h"), ("Uplink", "MB"), ("Traffic", "MB")]
+    return PrintTable("target", caption, heads, rows, {})
+
+
+def _to_target(way: Sequence[Censored], unit: float) -> Value:
+    mean = measures.target_spread(way)
+    if not mean.reached:
+        return Censored(mean.value / unit, False)
+    return _of(measures.spread([one.value / unit for one in way]))
+
+
+def _differences(groups: Groups) -> PrintTable | None:
+    found = differences(groups)
+    if not found:
+        return None
+    metric = measures.metric_of(next(iter(groups.values()))[0])[0]
+    caption = (
+        f"Stable {metric} (mean of the last ten evaluations) against {found[0].base}: mean difference over finished runs paired by "
+        "seed, with half of the two-sided 95 % interval of Student's t of that mean after the plus-minus sign."
+    )
+    heads = [("Difference", "points" if metric == "accuracy" else ""), ("Pairs", "seeds"), ("Verdict", "")]
+    rows: list[tuple[str, list[Value]]] = [(one.label, [one.interval, str(one.interval.n), one.verdict]) for one in found]
+    return PrintTable("differences", caption, heads, rows, {})
+
+
+def _of(over_seeds: Spread) -> Interval:
+    return measures.interval(over_seeds)
+
+
+def _best(rows: Sequence[tuple[str, Sequence[Value]]], column: int, higher: bool) -> int | None:
+    means = [cell.mean if isinstance(cell := cells[column], Interval) else float("nan") for _, cells in rows]
+    known = {i: mean for i, mean in enumerate(means) if isfinite(mean)}
+    return (max if higher else min)(known, key=known.__getitem__) if len(rows) > 1 and known else None
+
+
+def _how(methods: Sequence[MethodRow]) -> str:
+    """Return the sentence about intervals."""
+    counts = sorted({len(method.seeds) for method in methods})
+    if counts[-1] < 2:
+        return "One seed: there is no interval."
+    seeds = " to ".join(str(n) for n in dict.fromkeys((counts[0], counts[-1])))
+    single = " A method with one seed has no interval." if counts[0] < 2 else ""
+    return f"Means over {seeds} seeds; after the plus-minus sign, half of the 95 % t interval of the mean (two-sided).{single}"

@@ -1,0 +1,180 @@
+"""Figures and tables for a paper: which files there are, what is in them, and that LaTeX sets them."""
+
+import csv
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from motley.core.errors import ConfigError, StoreError
+from motley.results.labels import group_runs
+from motley.results.load import load_all
+from motley.results.measures import Censored, Interval
+from motley.results.print_tables import print_tables
+from motley.results.report import report
+
+sys.path.insert(0, str(Path(__file__).parent))
+import fake
+
+CURVES = ["curve-round", "curve-seconds", "curve-bits", "curve-paper-bits"]
+AWKWARD = r"50 % of $x_1 & #2 ~ ^ \input{a} α 方 --x"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    root = tmp_path_factory.mktemp("compare")
+    for selector in ("uniform", "power_of_choice"):
+        for seed in (0, 1):
+            path = fake.write(root / selector / str(seed), selector, seed, rounds=20)
+            meta = fake.meta(selector, seed)
+            meta["config"]["selector"]["about"] = AWKWARD
+            meta["config"]["partition"]["name"] = AWKWARD
+            meta["citations"][0]["of"] = ["selector"]
+            (path / "run.json").write_text(json.dumps(meta))
+    return root
+
+
+@pytest.fixture(scope="module")
+def paper(folder):
+    return report(folder, folder / "paper", 0.5, ["pdf", "svg", "latex", "csv"])
+
+
+def test_there_is_a_file_for_every_figure_and_table(paper):
+    names = {path.name for path in paper.iterdir()}
+    figures = [*CURVES, "bars", "target", "participation", "clients"]
+    assert {f"{name}.{kind}" for name in figures for kind in ("pdf", "svg")} <= names
+    tables = ["summary", "costs", "served", "target", "differences"]
+    assert {f"{name}.{kind}" for name in tables for kind in ("tex", "csv")} <= names
+    assert {"methods.tex", "references.bib", "example.tex"} <= names
+
+
+@pytest.mark.parametrize(("format", "kinds"), [("pdf", {".pdf"}), (["csv", "csv"], {".csv"}), ("latex", {".tex", ".bib"})])
+def test_only_what_was_asked_for(folder, tmp_path, format, kinds):
+    made = report(folder, tmp_path / "only", format=format)
+    assert {path.suffix for path in made.iterdir()} == kinds
+    if format == "latex":  # nothing that is not there is shown
+        assert "includegraphics{" not in (made / "example.tex").read_text()
+        assert not (made / "target.tex").exists()  # no target
+
+
+def test_letters_are_vectors_and_widths_those_of_a_column_and_a_page(paper):
+    """Points are 1/72 inch: 3.4 inches are 244.8, 7 are 504."""
+    widths = {
+        name: re.search(rb"/MediaBox \[ ?0 0 ([\d.]+)", (paper / f"{name}.pdf").read_bytes())
+        for name in ("curve-round", "bars")
+    }
+    assert {name: float(found[1]) for name, found in widths.items()} == {"curve-round": 244.8, "bars": 504.0}
+    for path in paper.glob("*.pdf"):
+        content = path.read_bytes()
+        assert b"/FontFile2" in content, "an embedded TrueType font"
+        assert b"/Type3" not in content
+        assert b"/CreationDate" not in content
+    for path in paper.glob("*.svg"):
+        text = path.read_text(encoding="utf-8")
+        assert "<text" not in text
+        assert "<image" not in text
+        assert text.startswith("<?xml")
+
+
+def test_the_same_runs_give_the_same_bytes(folder, paper, tmp_path):
+    again = report(folder, tmp_path / "again", 0.5, ["pdf", "svg", "latex", "csv"])
+    assert {path.name for path in again.iterdir()} == {path.name for path in paper.iterdir()}
+    assert [path.name for path in paper.iterdir() if path.read_bytes() != (again / path.name).read_bytes()] == []
+
+
+def test_intervals_by_hand():
+    """Final accuracies of 60, 62 and 64 %: mean 62, deviation 2, t(.975, 2) = 4.302653, so 62 -+ 4.302653 * 2 / sqrt(3) = 4.968.
+    Rounds to 61 %: the first seed never got there and counts with its 2 rounds, so the mean (2 + 2 + 2) / 3 is a lower bound."""
+    columns = {"scope": ["global"] * 2, "client": [-1] * 2, "round": [1, 2]}
+    runs = [
+        fake.run({"selector": {"name": "a"}}, seed=seed, evaluations=fake.table("evaluations", accuracy=[0.5, end], **columns))
+        for seed, end in enumerate((0.60, 0.62, 0.64))
+    ]
+    tables = {table.name: table for table in print_tables(group_runs(runs), target=0.61)}
+    assert set(tables) == {"summary", "costs", "target"}  # one method has no difference, and no client was evaluated
+    final = tables["summary"].rows[0][1][0]
+    assert final == Interval(pytest.approx(62.0), pytest.approx(57.0317, abs=1e-4), pytest.approx(66.9683, abs=1e-4), 3)
+    assert tables["summary"].heads == [("Final", "%"), ("Peak", "%"), ("Stable", "%"), ("Drop", "points")]
+    reached, rounds = tables["target"].rows[0][1][:2]
+    assert (reached, rounds) == ("2 of 3", Censored(2.0, False))
+
+
+def test_every_number_has_a_unit(folder):
+    for metric, runs in (("accuracy", load_all(folder)), ("loss", [fake.run(task={"metric": "loss"})])):
+        for table in print_tables(group_runs(runs), 0.5):
+            cells = zip(*(cells for _, cells in table.rows), strict=True)
+            numbers = [head for head, column in zip(table.heads, cells, strict=True) if not isinstance(column[0], str)]
+            assert all(unit or metric == "loss" for _, unit in numbers), table.name
+
+
+def test_csv_is_read_back_in_full_precision(paper, folder):
+    rows = list(csv.DictReader((paper / "summary.csv").read_text(encoding="utf-8").splitlines()))
+    table = print_tables(group_runs(load_all(folder)))[0]
+    for row, (label, cells) in zip(rows, table.rows, strict=True):
+        assert row["method"] == label
+        got = [float(row[f"Final (%){kind}"]) for kind in ("", ", 95% low", ", 95% high")]
+        assert got == [cells[0].mean, cells[0].low, cells[0].high]
+        assert row["Final (%), seeds"] == "2"
+    target = list(csv.DictReader((paper / "target.csv").read_text(encoding="utf-8").splitlines()))
+    assert target[0]["Reached (seeds)"] == "2 of 2"
+
+
+def test_the_paragraph_says_what_was_run(paper):
+    text = (paper / "methods.tex").read_text(encoding="utf-8")
+    for words in (
+        r"\texttt{digits}", "30 clients", "60 rounds, 6 clients train for 5 epochs in batches of 32 samples",
+        r"\texttt{sgd} (lr 0.05)",
+        r"\texttt{fedprox} (mu 0.1)", r"\texttt{uniform}~\cite{mcmahan2017}", "seeds 0 and 1", r"95\,\%",
+        r"Motley~0.1.0~\cite{motley}", r"PyTorch~2.8.0~\cite{paszke2019pytorch}", "55050 parameters", r"20\,\% are for the test",
+        "averaged over the clients' own test sets",
+    ):  # fmt: skip
+        assert words in text
+    cited = set(",".join(re.findall(r"\\cite\{([^}]+)\}", text)).split(","))
+    entries = set(re.findall(r"^@\w+\{([^,]+),", (paper / "references.bib").read_text(encoding="utf-8"), re.MULTILINE))
+    assert cited == entries == {"mcmahan2017", "motley", "paszke2019pytorch"}
+
+
+def test_runs_that_do_not_say_what_a_paper_is_of_cite_it_at_the_end(tmp_path):
+    run = fake.run()
+    old = type(run)(run.directory, {**fake.meta(), "config": {}}, run.tables)
+    text = (report([old], tmp_path / "paper", format="latex") / "methods.tex").read_text(encoding="utf-8")
+    assert r"The methods are those of~\cite{mcmahan2017}." in text
+
+
+@pytest.mark.parametrize(
+    ("out", "format", "message"),
+    [
+        ("paper", "png", r"^format: got 'png'; expected some of pdf, svg, latex, csv, e.g. pdf,latex"),
+        ("paper", ["pdf", "latx"], r"^format: got 'latx' \(did you mean 'latex'\?\)"),
+        ("paper.pdf", "pdf", "^out: got 'paper.pdf'; expected a folder"),
+        ("paper.html", ["csv"], "^out: got 'paper.html'; expected a folder"),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_leaves_nothing(tmp_path, out, format, message):
+    with pytest.raises(ConfigError, match=message):
+        report([fake.run()], tmp_path / out, format=format)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path):
+    (tmp_path / "paper").write_text("")
+    with pytest.raises(StoreError, match="cannot write"):
+        report([fake.run()], tmp_path / "paper", format="csv")
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="needs pdflatex (texlive-latex-recommended)")
+def test_the_example_compiles(paper, tmp_path):
+    for path in paper.iterdir():
+        shutil.copy(path, tmp_path)
+    latex = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "-no-shell-escape", "example"]
+    steps = [latex, ["bibtex", "example"], latex, latex] if shutil.which("bibtex") else [latex]
+    for step in steps:
+        done = subprocess.run(step, cwd=tmp_path, capture_output=True, timeout=120)
+        assert done.returncode == 0, done.stdout.decode("latin-1")[-2000:]
+    log = (tmp_path / "example.log").read_text(encoding="latin-1")
+    assert len(steps) == 1 or not re.search(r"(Citation|Reference) .* undefined", log)
+    assert (tmp_path / "example.pdf").stat().st_size > 50_000
