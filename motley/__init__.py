@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from motley.core.table import ClientTable
     from motley.experiments.build import build
     from motley.experiments.config import Experiment
+    from motley.experiments.registry import register
     from motley.experiments.run import run
     from motley.experiments.sweep import compare
     from motley.experiments.trained import TrainedRun, load
@@ -74,6 +75,7 @@ __all__ = [
     "frame",
     "load",
     "load_all",
+    "register",
     "report",
     "run",
 ]
@@ -90,6 +92,7 @@ _NAMES = {
     "motley.core.table": ("ClientTable",),
     "motley.experiments.build": ("build",),
     "motley.experiments.config": ("Experiment",),
+    "motley.experiments.registry": ("register",),
     "motley.experiments.run": ("run",),
     "motley.experiments.sweep": ("compare",),
     "motley.results.labels": ("frame",),

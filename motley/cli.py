@@ -58,6 +58,9 @@ RayCluster = Annotated[
     typer.Option("--on-ray", metavar="ADDRESS", help="Spread the runs over a Ray cluster: its address, auto, or local."),
 ]
 Jobs = Annotated[int, typer.Option("--jobs", metavar="N", help="Runs at a time, each on its share of the cores.")]
+AllowImport = Annotated[
+    bool, typer.Option("--allow-import", help="Let components be named module:Class, which runs the module's code.")
+]
 WithReport = Annotated[bool, typer.Option("--report/--no-report", help="Write the HTML report.")]
 Where = Annotated[Path, typer.Argument(metavar="DIR", help="A run, or a folder of runs.")]
 
@@ -167,6 +170,7 @@ def run(
     allow_other_numerics: Annotated[
         bool, typer.Option("--allow-other-numerics", help="Resume under another torch build, thread count, engine or device.")
     ] = False,
+    allow_import: AllowImport = False,
     report: WithReport = True,
 ) -> None:
     """Run one experiment."""
@@ -174,8 +178,9 @@ def run(
 
     _check_data(data)
     done = run_experiment(
-        file, out=out, resume=resume, data=data, overrides=set or [], progress=True, allow_other_numerics=allow_other_numerics
-    )
+        file, out=out, resume=resume, data=data, overrides=set or [], progress=True, allow_other_numerics=allow_other_numerics,
+        allow_import=_import_from_here(allow_import),
+    )  # fmt: skip
     _show([done], done.directory, report)
 
 
@@ -190,6 +195,7 @@ def compare(
     target: Target = None,
     on_ray: RayCluster = None,
     jobs: Jobs = 1,
+    allow_import: AllowImport = False,
     report: WithReport = True,
 ) -> None:
     """Run an experiment in several variants and compare them. What is finished already is not run again."""
@@ -199,8 +205,9 @@ def compare(
     _check_data(data)
     values = dict(parse_over(text) for text in over or [])
     found = compare_experiments(
-        file, values, _seeds(seeds), out=out, data=data, overrides=set or [], progress=True, on_ray=on_ray, jobs=jobs
-    )
+        file, values, _seeds(seeds), out=out, data=data, overrides=set or [], progress=True, on_ray=on_ray, jobs=jobs,
+        allow_import=_import_from_here(allow_import),
+    )  # fmt: skip
     if found.runs:
         _show(found.runs, found.directory, report, target)
     _raise_failures(found.failures, len(found.runs))
@@ -258,6 +265,13 @@ def _seeds(text: str | None) -> list[int] | None:
         return [int(piece) for piece in text.split(",")]
     except ValueError:
         raise ConfigError(f"got {text!r}; expected whole numbers with commas between, e.g. 0,1,2", "--seeds") from None
+
+
+def _import_from_here(allowed: bool) -> bool:
+    """Return whether imports are allowed; modules of the working directory are then found, too."""
+    if allowed and "" not in sys.path:
+        sys.path.append("")
+    return allowed
 
 
 def _check_data(data: Path | None) -> None:

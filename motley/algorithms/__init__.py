@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from motley.core.components import Catalogue
+from typing import Any
+
+from motley.core.components import Catalogue, class_named
 
 __all__ = ["AGGREGATORS", "CATALOGUE", "LOSSES", "OPTIMIZERS", "SCHEDULES", "SERVERS"]
 
@@ -26,6 +28,7 @@ CATALOGUE = Catalogue(
         "rhfl": "motley.algorithms.rhfl:RHFL",
         "scaffold": "motley.algorithms.scaffold:Scaffold",
     },
+    base="motley.algorithms.base:Method",
 )
 LOSSES = Catalogue(
     "loss",
@@ -37,6 +40,7 @@ LOSSES = Catalogue(
         "huber": "motley.algorithms.losses:Huber",
         "symmetric": "motley.algorithms.symmetric:SymmetricLoss",
     },
+    base="motley.algorithms.base:Loss",
 )
 AGGREGATORS = Catalogue(
     "aggregator",
@@ -48,6 +52,7 @@ AGGREGATORS = Catalogue(
         "norm_bound": "motley.algorithms.aggregators.robust:NormBound",
         "trimmed_mean": "motley.algorithms.aggregators.robust:TrimmedMean",
     },
+    base="motley.algorithms.base:Aggregator",
 )
 SERVERS = Catalogue(
     "server",
@@ -58,10 +63,12 @@ SERVERS = Catalogue(
         "momentum": "motley.algorithms.fedavgm:Momentum",
         "yogi": "motley.algorithms.fedopt:ServerYogi",
     },
+    base="motley.algorithms.base:Server",
 )
 OPTIMIZERS = Catalogue(
     "optimizer",
     {"adam": "motley.algorithms.local:Adam", "adamw": "motley.algorithms.local:AdamW", "sgd": "motley.algorithms.local:SGD"},
+    base="motley.algorithms.local:Solver",
 )
 SCHEDULES = Catalogue(
     "lr_schedule",
@@ -71,4 +78,9 @@ SCHEDULES = Catalogue(
         "exponential": "motley.algorithms.schedules:ExponentialSchedule",
         "linear": "motley.algorithms.schedules:LinearSchedule",
     },
+    base="motley.algorithms.schedules:Schedule",
 )
+
+
+def __getattr__(name: str) -> Any:
+    return class_named((CATALOGUE, LOSSES, AGGREGATORS, SERVERS, OPTIMIZERS, SCHEDULES), name)

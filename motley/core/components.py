@@ -1,25 +1,41 @@
 """Catalogues: the names of all components of one kind, and the construction of one from ``{ name = "...", option = ... }``.
 
 Every component is a frozen dataclass of options. A catalogue maps its name to ``"module:Class"`` and imports the module on first
-use. Packages installed beside Motley add names through the entry-point group ``motley.<kind>``.
+use. Packages installed beside Motley add names through the entry-point group ``motley.<kind>``, a program through
+:meth:`Catalogue.register`, and an experiment may say ``"module:Class"`` itself where :func:`imports` allows it.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import importlib
+import inspect
 import math
 import types
 import typing
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import metadata
 from typing import Any, Literal
 
 from motley.core.errors import ConfigError, DataError, suggest
 
-__all__ = ["Catalogue", "Option", "check_option", "require_declared"]
+__all__ = ["Catalogue", "Option", "check_option", "class_named", "imports", "require_declared"]
+
+_IMPORTS: ContextVar[bool] = ContextVar("imports", default=False)
+
+
+@contextmanager
+def imports(allowed: bool) -> Iterator[None]:
+    """Allow components to be named ``"module:Class"`` inside the block, which imports the module and so runs its code."""
+    token = _IMPORTS.set(allowed or _IMPORTS.get())
+    try:
+        yield
+    finally:
+        _IMPORTS.reset(token)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,38 +55,129 @@ class Catalogue:
     ----------
     kind: the key in the experiment file, e.g. ``"selector"``.
     builtin: name -> ``"module:Class"``.
+    base: ``"module:Class"`` of the class that every component of this kind extends.
     planned: names that are known but not implemented yet.
     """
 
     kind: str
     builtin: Mapping[str, str]
+    base: str = "builtins:object"
     planned: tuple[str, ...] = ()
+    _classes: dict[str, type] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     @cached_property
     def targets(self) -> dict[str, str]:
-        """Name -> ``"module:Class"``, including entry points, which cannot replace built-in names."""
+        """Name -> ``"module:Class"``, including entry points, which cannot replace built-in names, and registered names."""
         found = {point.name: point.value for point in metadata.entry_points(group=f"motley.{self.kind}")}
         return {**found, **self.builtin}
+
+    @cached_property
+    def base_class(self) -> type:
+        """The class that every component of this kind extends."""
+        return _imported(self.base)
 
     def names(self) -> list[str]:
         """All names, sorted."""
         return sorted(self.targets)
+
+    def name_of(self, cls: type) -> str:
+        """Return the name of a class in this catalogue; ``"module:Class"`` where it has none."""
+        path = _path(cls)
+        return next((name for name, target in self.targets.items() if target == path and ":" not in name), path)
+
+    def is_builtin(self, cls: type) -> bool:
+        """Return whether a class is Motley's own component of this kind."""
+        return _path(cls) in self.builtin.values()
 
     def get(self, name: str, key: str | None = None) -> type:
         """Return the class of a component.
 
         Raises
         ------
-        ConfigError: an unknown name (with the nearest spelling), or one that is only planned.
+        ConfigError: an unknown name (with the nearest spelling), one that is only planned, or ``"module:Class"`` where imports
+        are not allowed or the class does not fit.
         """
-        if name in self.targets:
-            module, _, attribute = self.targets[name].partition(":")
-            return typing.cast(type, getattr(importlib.import_module(module), attribute))
         where = key or f"{self.kind}.name"
+        if name in self._classes:
+            return self._classes[name]
+        if name in self.targets:
+            return _imported(self.targets[name])
+        if ":" in name:
+            return self._import(name, where)
         if name in self.planned:
             raise ConfigError(f"{name!r} is known but not built yet; built: {', '.join(self.names())}", where)
         hint = suggest(name, self.names())
         raise ConfigError(f"got {name!r}{hint}; expected one of: {', '.join(self.names())}", where)
+
+    def _import(self, name: str, where: str) -> type:
+        """Return the class ``"module:Class"`` of an experiment, and remember that it was allowed."""
+        if not _IMPORTS.get():
+            raise ConfigError(
+                f"got {name!r}, which imports a module and so runs its code; if you trust it, say so: --allow-import at the "
+                "command line, allow_import=True in Python",
+                where,
+            )
+        try:
+            cls = _imported(name)
+        except Exception as error:  # the module's own code may raise anything
+            reason = f"{type(error).__name__}: {error}"
+            raise ConfigError(f"got {name!r}, which cannot be imported ({reason}); expected module:Class", where) from error
+        self._check_class(cls, where)
+        self.add(name, cls)
+        return cls
+
+    def register(self, name: str, cls: type) -> None:
+        """Give a class a name of this kind, in this process.
+
+        Raises
+        ------
+        ConfigError: the name is taken, or the class is not a component of this kind.
+        """
+        if not isinstance(name, str) or not name.isidentifier():
+            raise ConfigError(f"got {name!r}; expected a name such as my_{self.kind}", "name")
+        if name in self.planned or self.targets.get(name, _path(cls)) != _path(cls):
+            raise ConfigError(f"{name!r} is taken ({self.targets.get(name, 'planned')}); choose another name", "name")
+        self._check_class(cls, self.kind)
+        self.add(name, cls)
+
+    def add(self, name: str, cls: type) -> None:
+        """Enter a class that was checked before, under a name or ``"module:Class"``: in another process, say."""
+        self.targets[name] = name if ":" in name else _path(cls)
+        self._classes[name] = cls
+
+    def accept(self, component: Any, key: str | None = None) -> Any:
+        """Return an object that is given in place of a record, if it is a component of this kind.
+
+        Raises
+        ------
+        ConfigError: a class instead of an object, an object of another kind, or one whose class is no frozen dataclass.
+        """
+        where = key or self.kind
+        if isinstance(component, type):
+            line = f"{where} = {component.__name__}(...)"
+            raise ConfigError(f"got the class {component.__name__}; give an object of it, {line}", where)
+        cls = type(component)
+        self._check_class(cls, where)
+        if not self.is_builtin(cls):
+            return component
+        options = {f.name: getattr(component, f.name) for f in dataclasses.fields(cls) if f.init}
+        return self.build({"name": self.name_of(cls), **options}, where)  # checked and converted like those of a record
+
+    def _check_class(self, cls: object, where: str) -> None:
+        """Refuse what is no class, of another kind, abstract, or no frozen dataclass."""
+        if not isinstance(cls, type):
+            raise ConfigError(f"got {cls!r}; expected a class, e.g. {type(cls).__name__}", where)
+        name, base = cls.__name__, self.base_class
+        if not issubclass(cls, base):
+            raise ConfigError(f"got {name}, which is no {self.kind}; write class {name}({base.__name__})", where)
+        if inspect.isabstract(cls):
+            missing = ", ".join(sorted(getattr(cls, "__abstractmethods__", ())))
+            raise ConfigError(f"got {name}, which does not define {missing}", where)
+        params = vars(cls).get("__dataclass_params__")
+        if params is None or not params.frozen:
+            raise ConfigError(
+                f"got {name}, which is no frozen dataclass; write @dataclass(frozen=True) above class {name}", where
+            )
 
     def options(self, name: str) -> list[Option]:
         """Return the options of a component, in order."""
@@ -85,8 +192,9 @@ class Catalogue:
                 out.append(Option(f.name, describe(hints[f.name]), default))
         return out
 
-    def build(self, record: str | Mapping[str, Any], key: str | None = None) -> Any:
-        """Return the component that a record describes: ``{"name": "power_of_choice", "d": 20}`` or just a name.
+    def build(self, record: object, key: str | None = None) -> Any:
+        """Return the component that a record describes: ``{"name": "power_of_choice", "d": 20}`` or just a name; an object of this
+        kind is returned as it is.
 
         Raises
         ------
@@ -95,7 +203,11 @@ class Catalogue:
         """
         where = key or self.kind
         if not isinstance(record, str | Mapping):
-            raise ConfigError(f'got {record!r}; expected a name or {{ name = "...", ... }}', where)
+            ours = self.base_class is not object and isinstance(record, self.base_class)
+            if ours or isinstance(record, type) or dataclasses.is_dataclass(record):
+                return self.accept(record, where)
+            objects = "" if self.base_class is object else f", or an object of a class made from {self.base_class.__name__}"
+            raise ConfigError(f'got {record!r}; expected a name or {{ name = "...", ... }}{objects}', where)
         record = {"name": record} if isinstance(record, str) else dict(record)
         if "name" not in record:
             raise ConfigError(f'got no name; expected {{ name = "...", ... }}, one of: {", ".join(self.names())}', where)
@@ -123,6 +235,33 @@ class Catalogue:
             raise ConfigError(str(error), where) from None
         except DataError as error:
             raise DataError(f"{where}: {error}") from None
+
+
+def class_named(catalogues: Iterable[Catalogue], name: str) -> type:
+    """Return the built-in class of a name such as ``"PowerOfChoice"``: ``motley.selectors.PowerOfChoice`` without an import.
+
+    Raises
+    ------
+    AttributeError: there is none.
+    """
+    for catalogue in catalogues:
+        for target in catalogue.builtin.values():
+            if target.endswith(f":{name}"):
+                return _imported(target)
+    raise AttributeError(f"there is no component {name!r} here")
+
+
+def _path(cls: object) -> str:
+    return f"{getattr(cls, '__module__', '')}:{getattr(cls, '__qualname__', '')}"
+
+
+def _imported(target: str) -> type:
+    """Return the class ``"module:Class"``."""
+    module, _, names = target.partition(":")
+    found: Any = importlib.import_module(module)
+    for name in names.split("."):
+        found = getattr(found, name)
+    return typing.cast(type, found)
 
 
 def require_declared(cls: type, base: type, flags: Mapping[str, str]) -> None:
@@ -156,6 +295,8 @@ def describe(hint: Any) -> str:
             return f"a list of {_PLURAL.get(inner[0]) or describe(inner[0])}" if inner else "a list"
         return f"a list of {len(inner)}: " + ", ".join(describe(a) for a in inner)
     names = {int: "a whole number", float: "a number", bool: "true or false", str: "a string", type(None): "none"}
+    if inspect.isabstract(hint):  # the base class of components
+        return f"an object of {hint.__name__}"
     return names.get(hint, "a table" if origin in (dict, Mapping) else getattr(hint, "__name__", str(hint)))
 
 

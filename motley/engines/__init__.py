@@ -22,6 +22,7 @@ ENGINES = Catalogue(
         "processes": "motley.engines.processes:Processes",
         "ray": "motley.engines.ray_cluster:RayCluster",
     },
+    base="motley.engines.base:Engine",
 )
 
 _SMALL = 100_000

@@ -14,6 +14,7 @@ from motley.algorithms.aggregators.mean import Mean
 from motley.algorithms.base import Algorithm, ClientState, Correction
 from motley.algorithms.fedavg import Average
 from motley.algorithms.own_loss import loss_of
+from motley.core.components import imports
 from motley.core.errors import ConfigError
 from motley.core.keys import Streams
 from motley.engines import ENGINES, resolve_auto
@@ -51,20 +52,23 @@ def build(
     writer: Writer | None = None,
     task: Task | None = None,
     folder: Path | None = None,
+    allow_import: bool = False,
 ) -> RoundLoop:
     """Return a simulation that is ready for its first step.
 
     Parameters
     ----------
     experiment: an Experiment, or its keys. data: folder searched first for data packs. writer: where table rows go; None: nowhere.
-    task: data and model of your own, for ``task = "own"``. folder: where client states on disk go.
+    task: data and model of your own, for ``task = "own"``. folder: where client states on disk go. allow_import: let components be
+    named ``"module:Class"``, which imports the module.
 
     Raises
     ------
     ConfigError, DataError, ModelError: parts that do not fit together, in one sentence.
     """
     if not isinstance(experiment, Experiment):
-        experiment = Experiment(**experiment)
+        with imports(allow_import):
+            experiment = Experiment(**experiment)
     plan, engine, selector, model = prepare(experiment, data, task)
     states = _client_states(experiment, plan, selector, initial_client_state(plan, model), folder)
     return simulation(plan, engine, selector, model, writer, states)

@@ -9,7 +9,6 @@ spelling. Components (``{ name = "...", option = ... }``) are checked against th
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import hashlib
 import json
@@ -29,8 +28,9 @@ from pydantic import (
 )
 
 from motley.algorithms.weights import Weighting
+from motley.core.components import imports
 from motley.core.errors import ConfigError, suggest
-from motley.core.fingerprint import UNKNOWN
+from motley.core.fingerprint import UNKNOWN, fingerprint_or_reason
 from motley.core.keys import PURPOSES
 from motley.core.paper import Paper
 from motley.experiments import document, registry
@@ -50,7 +50,9 @@ from motley.experiments.tables import (
     named,
 )
 from motley.rounds.config import EvaluationSchedule, Recalibrate, Stop
+from motley.tasks.base import Task
 from motley.tasks.federate import Split
+from motley.tasks.own import Own
 
 __all__ = ["Experiment", "load"]
 
@@ -60,6 +62,8 @@ _COMPONENTS = (
     "budget",
 )  # fmt: skip
 _LOCAL = {"local.optimizer": "optimizer", "local.lr_schedule": "lr_schedule"}
+_KINDS = {**{key: key for key in _COMPONENTS}, **_LOCAL, "quantizer": "compressor"}
+"""Key of a component -> its kind."""
 _NO_RESULT = ("name", "method", "engine", "client_state", "checkpoint", "log")
 
 
@@ -167,24 +171,30 @@ class Experiment(BaseModel):
 
     _given: dict[str, Any] = PrivateAttr(default_factory=dict)
     _parts: dict[str, Any] = PrivateAttr(default_factory=dict)
+    _code: dict[str, str] = PrivateAttr(default_factory=dict)
 
     @model_validator(mode="wrap")
     @classmethod
     def _check(cls, data: Any, handler: ModelWrapValidatorHandler[Experiment]) -> Experiment:
         """Lay the keys over the preset, check each key, then check them together."""
-        given = copy.deepcopy(dict(data)) if isinstance(data, Mapping) else {}
+        given = document.copied(data) if isinstance(data, Mapping) else {}
         if isinstance(data, Mapping) and isinstance(data.get("method"), str):
             data = document.lay_over(document.preset(data["method"]), data)
         if isinstance(data, Mapping) and _has_clients(data.get("task")):
             data = {"partition": "by_writer", **data}
+        data, objects = _without_objects(data) if isinstance(data, Mapping) else (data, {})
+        if isinstance(given.get("task"), Task):
+            given["task"] = objects["task"]  # its fingerprint is worked out once
         try:
             self = handler(data)
         except ValidationError as error:
             raise config_error(error, cls) from None
         self._given.update(given)
         self._check_sizes()
-        self._parts.update(_build(self))
+        self._parts.update(_build(self, objects))
         self._check_parts()
+        own = {key: part for key, part in self._parts.items() if registry.is_own(_KINDS[key], part)}
+        self._code.update({key: fingerprint_or_reason(part) for key, part in own.items()})
         return self
 
     def _check_sizes(self) -> None:
@@ -253,6 +263,11 @@ class Experiment(BaseModel):
         """Return the component of a key (``"selector"``, ``"local.optimizer"``); None where the key is left out."""
         return self._parts.get(key)
 
+    @property
+    def own_task(self) -> Task | None:
+        """The task that was made in Python and given as an object; None for a task that is named."""
+        return getattr(self._parts["task"], "made", None)
+
     def papers(self) -> list[Paper]:
         """Return the publications of the components that this experiment uses."""
         return registry.papers(self._parts[key] for key in sorted(self._parts))
@@ -270,7 +285,7 @@ class Experiment(BaseModel):
         out = self.model_dump(mode="json", exclude={"grid"})
         for key, built in self._parts.items():
             table, _, last = key.rpartition(".")
-            (out[table] if table else out)[last] = {"name": self._record(key)["name"], **registry.plain(built)}
+            (out[table] if table else out)[last] = {"name": self._name(key), **registry.plain(built)}
         if "model" in out["task"]:
             out["task"]["model"] = named(out["task"]["model"])
         work = self.local.work()
@@ -281,38 +296,79 @@ class Experiment(BaseModel):
         """Return twelve hex digits of a hash of everything that changes results: not name, method, engine, client_state, checkpoint,
         log or grid."""
         hashed = {key: value for key, value in self.resolved().items() if key not in _NO_RESULT}
+        hashed |= self._code  # in place of the options of what is not Motley's own
         text = json.dumps(hashed, sort_keys=True, separators=(",", ":"))
         return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
 
     def unknown(self) -> str | None:
         """Return why the run id does not cover everything that changes results: an object without a fingerprint; None if it does."""
-        reason = self.task.get("fingerprint", "")
-        return str(reason).removeprefix(UNKNOWN) if str(reason).startswith(UNKNOWN) else None
+        reasons = (str(reason) for reason in (self.task.get("fingerprint", ""), *self._code.values()))
+        return next((reason.removeprefix(UNKNOWN) for reason in reasons if reason.startswith(UNKNOWN)), None)
 
-    def _record(self, key: str) -> dict[str, Any]:
+    def _name(self, key: str) -> str:
         value: Any = self
         for step in key.split("."):
             value = getattr(value, step)
-        return dict(value)
+        return str(value["name"])
+
+    def __getstate__(self) -> dict[Any, Any]:
+        """Return the state that is pickled, with the classes that only this process knows by name."""
+        own = {(kind, self._name(key)): type(self._parts[key]) for key, kind in _KINDS.items() if key in self._parts}
+        own = {named: cls for named, cls in own.items() if not registry.catalogue(named[0]).is_builtin(cls)}
+        return {**super().__getstate__(), "own": own}
+
+    def __setstate__(self, state: dict[Any, Any]) -> None:
+        """Restore the state, and the names of its classes in this process."""
+        for (kind, name), cls in state.pop("own").items():
+            registry.catalogue(kind).add(name, cls)
+        super().__setstate__(state)
 
 
 def _has_clients(task: Any) -> bool:
     """Return whether a task comes with clients of its own, which a partition would mix."""
     name = task.get("name") if isinstance(task, Mapping) else task
     kinds = registry.catalogue("task")
-    kind = kinds.get(name) if isinstance(name, str) and name in kinds.targets else None
-    return any(getattr(kind, flag, False) for flag in ("makes_clients", "has_clients"))
+    kind = kinds.get(name) if isinstance(name, str) and name in kinds.targets else type(task)
+    return isinstance(task, Task) or any(getattr(kind, flag, False) for flag in ("makes_clients", "has_clients"))
 
 
-def _build(experiment: Experiment) -> dict[str, Any]:
-    """Build every component once, which checks its name and options."""
+def _without_objects(keys: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the keys with a record in place of every component that is given as an object, and the components by key.
+
+    Raises
+    ------
+    ConfigError: an object that is no component of the key's kind.
+    """
+    out, objects = document.copied(keys), {}
+    for key, kind in {**_KINDS, "task.model": "model"}.items():
+        table, _, last = key.rpartition(".")
+        holder = out.get(table) if table else out
+        value = holder.get(last) if isinstance(holder, dict) else None
+        if not isinstance(holder, dict) or value is None or isinstance(value, str | Mapping | list | tuple | int | float):
+            continue
+        found = (
+            Own.of(value) if isinstance(value, Task) else value if isinstance(value, Own) else registry.build(kind, value, key)
+        )
+        if isinstance(found, Own) and found.made is not None:
+            out["split"] = {"test": "client" if found.made.federation.global_test is None else "global"}
+        if key == "task.model" and registry.is_own(kind, found):
+            holder[last] = found  # the task makes the module of it
+            continue
+        holder[last] = registry.record_of(kind, found)
+        if key != "task.model":
+            objects[key] = found
+    return out, objects
+
+
+def _build(experiment: Experiment, objects: Mapping[str, Any]) -> dict[str, Any]:
+    """Build every component once, which checks its name and options; those given as objects are taken as they are."""
     parts = {}
-    for key, kind in {**{key: key for key in _COMPONENTS}, **_LOCAL, "quantizer": "compressor"}.items():
+    for key, kind in _KINDS.items():
         record = getattr(experiment, key) if "." not in key else getattr(experiment.local, key.partition(".")[2])
         if record is not None:
-            parts[key] = registry.build(kind, record, key)
+            parts[key] = objects[key] if key in objects else registry.build(kind, record, key)
     if "model" in experiment.task:  # a nested component, which the task itself makes later
-        registry.build("model", experiment.task["model"], "task.model")
+        registry.build("model", parts["task"].model, "task.model")
     if experiment.engine.name != "auto":
         hint = renamed("engine", experiment.engine.name)
         if hint:
@@ -321,16 +377,18 @@ def _build(experiment: Experiment) -> dict[str, Any]:
     return parts
 
 
-def load(path: str | Path, overrides: Iterable[str] = ()) -> Experiment:
+def load(path: str | Path, overrides: Iterable[str] = (), allow_import: bool = False) -> Experiment:
     """Return the experiment in a TOML file.
 
     Parameters
     ----------
     path: the file.
     overrides: settings like ``"local.optimizer.lr=0.05"``; values are TOML, or plain text.
+    allow_import: let components be named ``"module:Class"``, which imports the module.
 
     Raises
     ------
     ConfigError: no such file, not TOML (with file and line), or anything :class:`Experiment` refuses.
     """
-    return Experiment(**document.override(document.read(Path(path)), overrides))
+    with imports(allow_import):
+        return Experiment(**document.override(document.read(Path(path)), overrides))

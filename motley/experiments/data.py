@@ -48,6 +48,8 @@ _MISSING = {
 def task_of(experiment: Experiment, streams: Streams | None = None, data: Path | None = None) -> Task:
     """Return the experiment's model and federation: samples read, divided among clients, split, shifted and given wrong labels."""
     streams = streams or Streams(experiment.seed, experiment.pin)
+    if experiment.own_task is not None:
+        return experiment.own_task
     source: TaskSource = experiment.part("task")
     dataset = source.load(streams.key("data"), experiment.population or 0, data)
     rows = partition_input(dataset, experiment.split, streams.key("split"))

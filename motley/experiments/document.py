@@ -5,7 +5,7 @@ Nothing here knows what a key means, except that a table with a ``name`` is a co
 
 from __future__ import annotations
 
-import copy
+import dataclasses
 import tomllib
 from collections.abc import Iterable, Mapping
 from importlib import resources
@@ -15,6 +15,7 @@ from typing import Any
 from motley.core.errors import ConfigError, suggest
 
 __all__ = [
+    "copied",
     "lay_over",
     "override",
     "parse_setting",
@@ -62,6 +63,17 @@ def _toml_sentence(path: Path, message: str, text: str) -> str:
     return f"{path}, {place}: not valid TOML: {what[:1].lower()}{what[1:]}"
 
 
+def copied(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a copy of a table with those in it; components, tasks and other objects in it are not copied."""
+    return {key: _copied(value) for key, value in table.items()}
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return copied(value)
+    return [_copied(item) for item in value] if isinstance(value, list) else value
+
+
 def presets() -> list[str]:
     """Return the names of the presets for ``method = "..."``."""
     folder = resources.files("motley.experiments") / "presets"
@@ -105,13 +117,13 @@ def _component_like(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[
 
 
 def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    out = copy.deepcopy(dict(below))
+    out = copied(below)
     for key, value in above.items():
         old = out.get(key)
         if isinstance(old, dict) and isinstance(value, Mapping) and value.get("name", old.get("name")) == old.get("name"):
             out[key] = _merge(old, value)
         else:
-            out[key] = copy.deepcopy(value)
+            out[key] = _copied(value)
     return out
 
 
@@ -126,7 +138,7 @@ def _has(table: Mapping[str, Any], path: str) -> bool:
 
 
 def _without(table: Mapping[str, Any], paths: Iterable[str]) -> dict[str, Any]:
-    out = copy.deepcopy(dict(table))
+    out = copied(table)
     for path in paths:
         *parents, last = path.split(".")
         inner: Any = out
@@ -167,7 +179,7 @@ def parse_value(text: str) -> Any:
 
 def set_keys(document: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """Return the document with several keys set, names of components first, so that an option meets the component it is meant for."""
-    out = copy.deepcopy(dict(document))
+    out = copied(document)
     for path in sorted(changes, key=lambda path: not path.endswith(".name")):
         out = set_key(out, path, changes[path])
     return out
@@ -185,6 +197,9 @@ def set_key(document: Mapping[str, Any], path: str, value: Any) -> dict[str, Any
             inner = {"name": inner}  # a component written as a bare name
         elif inner is None:
             inner = {}
+        if dataclasses.is_dataclass(inner) and depth == len(parents) - 1:
+            table[parent] = {"name": value} if last == "name" else _changed(inner, last, value, path)
+            return out
         if not isinstance(inner, dict):
             raise ConfigError(f"{'.'.join(parents[: depth + 1])} is {inner!r}, which has no keys of its own", path)
         table[parent] = inner
@@ -193,3 +208,12 @@ def set_key(document: Mapping[str, Any], path: str, value: Any) -> dict[str, Any
         table.clear()
     table[last] = value
     return out
+
+
+def _changed(component: Any, option: str, value: Any, path: str) -> Any:
+    """Return a component that was given as an object, with one option changed."""
+    known = [f.name for f in dataclasses.fields(component) if f.init]
+    if option not in known:
+        name, options = type(component).__name__, ", ".join(known) or "none"
+        raise ConfigError(f"{name} has no such option{suggest(option, known)}; its options: {options}", path)
+    return dataclasses.replace(component, **{option: value})

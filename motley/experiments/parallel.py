@@ -162,7 +162,6 @@ class _Reports(OneRun):
     """The worker's end: sends what the run reports. Messages of two threads do not mix."""
 
     def __init__(self, connection: Connection) -> None:
-        super().__init__()
         self._connection, self._lock = connection, threading.Lock()
         self._phase: Callable[[], str] = lambda: "preparing"
 

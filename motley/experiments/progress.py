@@ -23,25 +23,19 @@ __all__ = ["OneRun", "ProgressBars", "ProgressDisplay", "ProgressLog", "TensorBo
 
 
 class OneRun:
-    """What one run reports while it goes on. This class passes it to a function that is called after every round, if there is one."""
-
-    def __init__(self, on_round: Callable[[RoundSummary], None] | None = None) -> None:
-        self._on_round = on_round
+    """What one run reports while it goes on. This class shows nothing."""
 
     def begin(self, metric: str, phase: Callable[[], str]) -> None:
         """Report that everything is built. ``metric``: name of the score. ``phase``: returns the name of the present phase."""
 
     def round(self, done: RoundSummary) -> None:
         """Report that a round is done."""
-        if self._on_round is not None:
-            self._on_round(done)
 
 
 class _Shown(OneRun):
     """One of the runs on a display."""
 
     def __init__(self, experiment: Experiment, title: str) -> None:
-        super().__init__()
         self.rounds, self.title = experiment.stop.rounds, title
         self.done: RoundSummary | None = None
         self.metric = "score"

@@ -45,8 +45,8 @@ def spread(
         for number, (experiment, folder) in enumerate(zip(experiments, folders, strict=True)):
             cores, gpus = experiment.engine.threads or 1, int(experiment.engine.device.startswith("cuda"))
             task = ray.remote(_attempt).options(num_cpus=cores, num_gpus=gpus, max_retries=0)
-            keys = experiment.replace({"engine.threads": cores}).resolved()
-            waiting[task.remote(work, keys, str(folder.resolve()), data and str(data.resolve()), origin)] = number
+            mine = experiment.replace({"engine.threads": cores})
+            waiting[task.remote(work, mine, str(folder.resolve()), data and str(data.resolve()), origin)] = number
         while waiting:
             (done,), _ = ray.wait(list(waiting), num_returns=1)
             try:
@@ -62,7 +62,7 @@ def spread(
 
 
 def _attempt(
-    work: Work, keys: dict[str, Any], folder: str, data: str | None, origin: tuple[str, str | None]
+    work: Work, experiment: Experiment, folder: str, data: str | None, origin: tuple[str, str | None]
 ) -> Exception | None:
     """Call ``work`` on a node and return the error that it raised, if any."""
     directory, packs = origin
@@ -71,7 +71,7 @@ def _attempt(
     if packs is not None:
         os.environ.setdefault("MOTLEY_DATA", packs)
     try:
-        work(Experiment(**keys), Path(folder), None if data is None else Path(data))
+        work(experiment, Path(folder), None if data is None else Path(data))
     except Exception as error:
         return error if unsendable({"error": error}) is None else EngineError(f"{type(error).__name__}: {error}")
     return None

@@ -16,7 +16,7 @@ from motley.core.components import Catalogue, Option
 from motley.core.errors import ConfigError, suggest
 from motley.core.paper import Paper
 
-__all__ = ["KINDS", "build", "catalogue", "kind_of", "listing", "papers", "plain"]
+__all__ = ["KINDS", "build", "catalogue", "chosen", "is_own", "kind_of", "listing", "papers", "plain", "record_of", "register"]
 
 _WHERE = {
     "aggregator": "motley.algorithms:AGGREGATORS",
@@ -48,6 +48,8 @@ _WHERE = {
 KINDS = tuple(_WHERE)
 """The kinds of component, sorted."""
 
+_KEYS = {"lr_schedule": "local.lr_schedule", "model": "task.model", "optimizer": "local.optimizer"}
+"""Kinds whose key in an experiment is not their name."""
 _PLURALS = {"availability": "availabilities", "failures": "failures", "label_noise": "label_noises", "synchrony": "synchronies"}
 
 
@@ -80,19 +82,88 @@ def kind_of(word: str, more: Sequence[str] = ()) -> str:
     return words[said]
 
 
-def build(kind: str, record: str | Mapping[str, Any], key: str | None = None) -> Any:
-    """Return the component that a record describes, e.g. ``build("selector", {"name": "power_of_choice", "d": 20})``.
+def build(kind: str, record: object, key: str | None = None) -> Any:
+    """Return the component that a record describes, e.g. ``build("selector", {"name": "power_of_choice", "d": 20})``; an object of the
+    kind is returned as it is.
 
     Raises
     ------
-    ConfigError: an unknown name or option, a wrong type, or a value the component refuses; the message names the key.
+    ConfigError: an unknown name or option, a wrong type, a value the component refuses, or an object of another kind; the message
+    names the key.
     """
+    cls = record if isinstance(record, type) else type(record)
+    if not isinstance(record, str | Mapping) and not issubclass(cls, catalogue(kind).base_class):
+        other = next((other for other in KINDS if issubclass(cls, catalogue(other).base_class)), None)
+        if other is not None:
+            line = f"{_KEYS.get(other, other)} = {cls.__name__}(...)"
+            raise ConfigError(f"got {cls.__name__}, which goes under another key; write {line}", key or kind)
     return catalogue(kind).build(record, key or kind)
 
 
+def register(kind: str, name: str, cls: type) -> None:
+    """Give a class of your own a name, which experiments in this process can then use like a built-in one.
+
+    Parameters
+    ----------
+    kind: one of ``motley list``, e.g. ``"selector"``. name: e.g. ``"mine"``. cls: frozen dataclass of options that extends the kind's
+    base class.
+
+    Raises
+    ------
+    ConfigError: no such kind, a name that is taken, or a class that does not fit.
+
+    Example
+    -------
+    ``motley.register("selector", "mine", MyRule)``, then ``selector = { name = "mine", d = 3 }``
+    """
+    if kind_of(kind) == "engine":
+        raise ConfigError("engines take no options and cannot be registered; give yours the entry point motley.engine", "kind")
+    catalogue(kind).register(name, cls)
+
+
+def is_own(kind: str, component: object) -> bool:
+    """Return whether a component, or something in its options, is not Motley's own, so that its code counts for a run's id."""
+    return not catalogue(kind).is_builtin(type(component)) or not all(map(_is_plain, _options(component).values()))
+
+
+def record_of(kind: str, component: object) -> dict[str, Any]:
+    """Return the record of a component: its name (``"module:Class"`` where it has none) and the options that are not their defaults,
+    as JSON values."""
+    return {"name": catalogue(kind).name_of(type(component)), **chosen(component)}
+
+
 def plain(component: Any) -> dict[str, Any]:
-    """Return all options of a component, defaults included, as JSON values."""
-    return {f.name: _json(getattr(component, f.name)) for f in dataclasses.fields(component) if f.init}
+    """Return all options of a component, defaults included, as JSON values; what JSON has no value for, in words."""
+    return {name: _json(value) for name, value in _options(component).items()}
+
+
+def chosen(component: Any) -> dict[str, Any]:
+    """Return the options of a component that are not their defaults, as JSON values."""
+    usual = {
+        f.name: f.default if f.default_factory is dataclasses.MISSING else f.default_factory()
+        for f in dataclasses.fields(component)
+    }
+    return {name: value for name, value in plain(component).items() if value != _json(usual[name])}
+
+
+def _options(component: Any) -> dict[str, Any]:
+    return {f.name: getattr(component, f.name) for f in dataclasses.fields(component) if f.init}
+
+
+def _is_plain(value: object) -> bool:
+    """Return whether an option is a JSON value, or one of Motley's own components with such options."""
+    if isinstance(value, Mapping):
+        return all(isinstance(key, str) and _is_plain(item) for key, item in value.items())
+    if isinstance(value, tuple | list):
+        return all(map(_is_plain, value))
+    kind = _kind_of_object(value)
+    return value is None or isinstance(value, str | int | float) or (kind is not None and not is_own(kind, value))
+
+
+def _kind_of_object(value: object) -> str | None:
+    if not dataclasses.is_dataclass(value) or isinstance(value, type):
+        return None
+    return next((kind for kind in KINDS if isinstance(value, catalogue(kind).base_class)), None)
 
 
 def _json(value: Any) -> Any:
@@ -101,8 +172,12 @@ def _json(value: Any) -> Any:
     if isinstance(value, tuple | list):
         return [_json(item) for item in value]
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return plain(value)
-    return value
+        kind = _kind_of_object(value)
+        return plain(value) if kind is None else record_of(kind, value)
+    if _is_plain(value):
+        return value
+    named = value if hasattr(value, "__qualname__") else type(value)
+    return f"{named.__module__}:{named.__qualname__}"
 
 
 def papers(components: Iterable[object]) -> list[Paper]:

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
+from motley.core.components import imports
 from motley.core.errors import ConfigError, NumericsError
 from motley.engines.base import Engine, Setting
 from motley.engines.cores import at_once
@@ -37,11 +38,11 @@ from motley.rounds.config import RoundSummary
 from motley.rounds.loop import RoundLoop
 from motley.tasks.base import ModelState, Task
 from motley.tasks.flat import FlatModule
-from motley.tasks.own import fingerprint
 
-__all__ = ["CheckpointTimer", "as_experiment", "numerics_of", "run", "run_record", "save_model", "with_own"]
+__all__ = ["CheckpointTimer", "OnEnd", "OnRound", "as_experiment", "numerics_of", "run", "run_record", "save_model", "with_own"]
 
 OnRound = Callable[[RoundSummary], None]
+OnEnd = Callable[[TrainedRun], None]
 
 LONG_S = 1.0
 """A checkpoint that takes at least this long is written less often."""
@@ -56,9 +57,12 @@ def run(
     resume: bool = False,
     data: Path | str | None = None,
     overrides: Sequence[str] = (),
-    progress: bool | OnRound | OneRun = False,
+    progress: bool | OneRun = False,
     allow_other_numerics: bool = False,
     task: Task | None = None,
+    on_round: OnRound | None = None,
+    on_end: OnEnd | None = None,
+    allow_import: bool = False,
 ) -> TrainedRun:
     """Run an experiment to its end and load its results.
 
@@ -66,9 +70,12 @@ def run(
     ----------
     experiment: an Experiment, its keys, or the path of its TOML file. overrides: settings like ``"local.epochs=2"``.
     out: the run's folder; ``runs/<name>/<run id>`` by default. resume: continue an interrupted run; a finished one is only loaded.
-    data: folder searched first for data packs. progress: True for a bar or lines in a log, or a function called after every round.
+    data: folder searched first for data packs. progress: show the run on standard error, as a bar on a terminal or lines in a log.
     allow_other_numerics: resume although torch, instruction set, threads, engine or device differ; the bits then may, too.
     task: a federation and module of your own (:func:`motley.tasks.own_task`); the experiment says ``task = "own"`` or leaves it out.
+    on_round: called with the summary of every server step. on_end: called with the results, also of a run that was finished before.
+    Both may look and change nothing; an error in ``on_round`` ends the run, which can be resumed, and is raised again.
+    allow_import: let components be named ``"module:Class"``, which imports the module.
 
     Raises
     ------
@@ -78,35 +85,36 @@ def run(
     -------
     ``motley.run("exp.toml").tables["evaluations"].to_pandas()``
     """
-    experiment = as_experiment(experiment if task is None else with_own(experiment, task), overrides)
+    with imports(allow_import):
+        experiment = as_experiment(experiment if task is None else with_own(experiment, task), overrides)
     path = Path(out) if out is not None else default_folder(experiment)
     folder = RunFolder(path)
     with folder.lock():
         state = folder.state(experiment.run_id(), resume, experiment.unknown())
         if state == "finished":
-            return load_run(path, task)
+            return _ended(path, experiment, on_end)
         before = folder.read() or {}
         if state == "interrupted":  # "auto" was decided when the run began
             experiment = experiment.replace({"engine.name": before["numerics"]["engine"]})
         ensure_space(path)
-        loop = build(experiment, Path(data) if data is not None else None, task=task, folder=path / "checkpoints")
+        loop = build(experiment, Path(data) if data is not None else None, folder=path / "checkpoints")
         record = run_record(experiment, loop.setting, loop.engine)
         if state == "interrupted" and not allow_other_numerics:
             _check_numerics(before["numerics"], record["numerics"])
         folder.write(record)
         save_preparation(loop.federation, path)
-        try:
-            with _shown(experiment, progress) as shown:
-                _run_to_end(experiment, loop, path, state == "interrupted", shown)
-        except Exception:
-            if loop.state.version == 0 and state == "new":  # it never began: nothing is left behind
-                _clear(path)
-            raise
-        finally:
-            loop.engine.close()  # worker processes end with the run, however it ends
+        with _cleared_away(loop, path, state), _shown(experiment, progress) as shown:
+            _run_to_end(experiment, loop, path, state == "interrupted", shown, on_round)
         folder.write({**record, "finished": True})
         shutil.rmtree(path / "checkpoints", ignore_errors=True)
-    return load_run(path, task)
+    return _ended(path, experiment, on_end)
+
+
+def _ended(path: Path, experiment: Experiment, on_end: OnEnd | None) -> TrainedRun:
+    """Return the results of a finished run after showing the caller's function a copy of them."""
+    if on_end is not None:
+        on_end(load_run(path, experiment.own_task))
+    return load_run(path, experiment.own_task)
 
 
 def as_experiment(experiment: Experiment | str | Path | Mapping[str, Any], overrides: Sequence[str] = ()) -> Experiment:
@@ -125,6 +133,19 @@ def as_experiment(experiment: Experiment | str | Path | Mapping[str, Any], overr
     return experiment.replace(changes) if changes else experiment
 
 
+@contextmanager
+def _cleared_away(loop: RoundLoop, path: Path, state: str) -> Iterator[None]:
+    """Close the engine when the run ends, however it ends; a run that never began leaves nothing behind."""
+    try:
+        yield
+    except Exception:
+        if loop.state.version == 0 and state == "new":
+            _clear(path)
+        raise
+    finally:
+        loop.engine.close()
+
+
 def _clear(path: Path) -> None:
     """Remove what a run that never began has written."""
     for file in path.iterdir():
@@ -133,7 +154,7 @@ def _clear(path: Path) -> None:
 
 
 def with_own(experiment: Experiment | str | Path | Mapping[str, Any], task: Task) -> Experiment:
-    """Return the experiment with a task of your own in it: its fingerprint and its kind of test set.
+    """Return the experiment with a task of your own in it.
 
     Raises
     ------
@@ -141,12 +162,11 @@ def with_own(experiment: Experiment | str | Path | Mapping[str, Any], task: Task
     """
     if not isinstance(task, Task):
         raise ConfigError(f"got {task!r}; expected a Task, e.g. motley.tasks.own_task(federation, model)", "task")
-    test = {"test": "client" if task.federation.global_test is None else "global"}
     keys = document.read(Path(experiment)) if isinstance(experiment, str | Path) else experiment
     checked = as_experiment({"task": "own", **keys} if isinstance(keys, Mapping) else keys)
     if checked.task["name"] != "own":
         raise ConfigError(f'got {checked.task["name"]!r} and a task of your own beside it; write task = "own"', "task.name")
-    return checked.replace({"task.fingerprint": fingerprint(task), "split": test})
+    return checked.replace({"task": task})
 
 
 def run_record(
@@ -185,7 +205,9 @@ def _check_numerics(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
             )
 
 
-def _run_to_end(experiment: Experiment, loop: RoundLoop, path: Path, resumed: bool, shown: OneRun) -> None:
+def _run_to_end(
+    experiment: Experiment, loop: RoundLoop, path: Path, resumed: bool, shown: OneRun, on_round: OnRound | None
+) -> None:
     """Run the loop to its end, from the last checkpoint where the run is resumed."""
     _note_shared_cores(loop.engine)
     shown.begin(loop.setting.task.metric, lambda: loop.watch.current)
@@ -209,7 +231,13 @@ def _run_to_end(experiment: Experiment, loop: RoundLoop, path: Path, resumed: bo
             timer.begun_s = time.monotonic()
             checkpoints.save(state.round, state.save())
             timer.ended_s = time.monotonic()
-        shown.round(done)
+        try:
+            shown.round(done)
+            if on_round is not None:
+                on_round(done)
+        except Exception:
+            checkpoints.save(state.round, state.save())  # the run goes on from here when it is resumed
+            raise
     writer.finish()
     if tensorboard is not None:
         tensorboard.close()
@@ -258,12 +286,12 @@ def _note_shared_cores(engine: Engine) -> None:
 
 
 @contextmanager
-def _shown(experiment: Experiment, progress: bool | OnRound | OneRun) -> Iterator[OneRun]:
-    """Yield what the run reports to: the caller's object or function, a display of its own, or nothing."""
+def _shown(experiment: Experiment, progress: bool | OneRun) -> Iterator[OneRun]:
+    """Yield what the run reports to: the caller's object, a display of its own, or nothing."""
     if isinstance(progress, OneRun):
         yield progress
-    elif progress is not True:
-        yield OneRun(progress or None)
+    elif not progress:
+        yield OneRun()
     else:
         with display([experiment], [experiment.name]) as shown:
             shown.start(0)

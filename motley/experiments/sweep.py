@@ -5,6 +5,7 @@ A finished run is not run again, an interrupted one is resumed, and one that fai
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import closing, nullcontext
@@ -12,16 +13,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from motley.core.components import imports
 from motley.core.errors import ConfigError
 from motley.engines.processes import workers_kept
-from motley.experiments import document
+from motley.experiments import document, registry
 from motley.experiments.config import Experiment
 from motley.experiments.parallel import run_jobs
 from motley.experiments.progress import OneRun, ProgressDisplay, display
 from motley.experiments.ray_runner import spread
-from motley.experiments.run import as_experiment, run
+from motley.experiments.run import OnEnd, as_experiment, run, with_own
 from motley.experiments.store import RunFolder, default_folder, slug
 from motley.experiments.trained import TrainedRun, load
+from motley.tasks.base import Task
 
 __all__ = ["Comparison", "Failure", "Point", "compare", "expand", "parse_over", "run_points"]
 
@@ -102,6 +105,8 @@ def _label_words(changes: Mapping[str, Any]) -> str:
 
 
 def _label_of(key: str, value: Any) -> str:
+    if dataclasses.is_dataclass(value):
+        value = {"name": type(value).__name__, **registry.chosen(value)}
     if isinstance(value, Mapping):
         return " ".join([str(value.get("name", key)), *(_label_of(k, v) for k, v in value.items() if k != "name")])
     return str(value) if key == "name" or isinstance(value, str) else f"{key}={value}"
@@ -139,6 +144,9 @@ def compare(
     progress: bool = False,
     on_ray: str | None = None,
     jobs: int = 1,
+    task: Task | None = None,
+    on_end: OnEnd | None = None,
+    allow_import: bool = False,
 ) -> Comparison:
     """Run one experiment in many variants.
 
@@ -150,6 +158,9 @@ def compare(
     or lines in a log.
     on_ray: address of a Ray cluster over which the runs are spread, ``auto``, or ``local`` for one that is started here.
     jobs: runs at a time on this machine, each in a process that computes on its share of the cores.
+    task: a federation and module of your own, as for :func:`~motley.experiments.run.run`. on_end: called in this process with
+    the results of each run as soon as they are there; an error in it ends the comparison, and the same call goes on with it.
+    allow_import: let components be named ``"module:Class"``, which imports the module.
 
     Raises
     ------
@@ -159,10 +170,11 @@ def compare(
     -------
     ``compare("exp.toml", {"selector.name": ["uniform", "power_of_choice"]}, seeds=[0, 1, 2]).runs``
     """
-    base_experiment = as_experiment(experiment, overrides)
-    points = expand(base_experiment, over, seeds)
+    with imports(allow_import):
+        base_experiment = as_experiment(experiment if task is None else with_own(experiment, task), overrides)
+        points = expand(base_experiment, over, seeds)
     base = out or default_folder(base_experiment).parent
-    runs, failures = run_points(points, [point.folder(base) for point in points], data, progress, on_ray, jobs)
+    runs, failures = run_points(points, [point.folder(base) for point in points], data, progress, on_ray, jobs, on_end)
     return Comparison(runs, failures, base)
 
 
@@ -173,6 +185,7 @@ def run_points(
     progress: bool = False,
     on_ray: str | None = None,
     jobs: int = 1,
+    on_end: OnEnd | None = None,
 ) -> tuple[list[TrainedRun], list[Failure]]:
     """Run each experiment in its folder unless it is finished there; return the runs in the order of the points, and the failures.
     The other parameters are those of :func:`compare`."""
@@ -191,8 +204,11 @@ def run_points(
             errors[number] = error
             if shown is not None:
                 shown.end(number, error)
+            if error is None and on_end is not None:
+                on_end(load(folders[number], points[number].experiment.own_task))
     failures = [Failure(points[number], error) for number, error in sorted(errors.items()) if error is not None]
-    return [load(folders[number]) for number in sorted(errors) if errors[number] is None], failures
+    good = [number for number in sorted(errors) if errors[number] is None]
+    return [load(folders[number], points[number].experiment.own_task) for number in good], failures
 
 
 def _outcomes(

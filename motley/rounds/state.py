@@ -16,8 +16,10 @@ import torch
 from torch import Tensor
 
 from motley.algorithms.base import ServerState, Tensors
+from motley.core import codec
 from motley.core.arrays import Ids
 from motley.core.errors import StoreError
+from motley.core.table import ClientTable
 from motley.rounds.checkpoint import pack_server, pack_tensors, unpack_server, unpack_tensors
 from motley.rounds.client_state import ClientStates
 from motley.selectors.base import Selector
@@ -85,7 +87,7 @@ class RunState:
         """Return the state between two server steps as plain values and arrays."""
         vectors = {"mean_vector": self.mean_vector, "consensus": self.consensus}
         return {
-            "server": pack_server(self.server), "selector": self.selector.to_bytes(), "clients": self.clients.save(),
+            "server": pack_server(self.server), "selector": codec.encode(self.selector.state), "clients": self.clients.save(),
             "ledger": self.ledger.save(), "downloads": {version: pack_tensors(sent) for version, sent in self.downloads.items()},
             "allocator": dict(self.allocator), "vectors": {name: v.numpy() for name, v in vectors.items() if v is not None},
             "candidates": self.candidates, **{name: getattr(self, name) for name in _NUMBERS},
@@ -96,8 +98,8 @@ class RunState:
 
         Raises
         ------
-        CodecError, StoreError: a selector of another kind, client states that lie elsewhere, or a state that an earlier version of
-        Motley wrote.
+        CodecError, StoreError: a selector whose state is of another kind, client states that lie elsewhere, or a state that an earlier
+        version of Motley wrote.
         """
         if (
             missing := {"server", "selector", "clients", "ledger", "downloads", "allocator", "vectors", *_NUMBERS}
@@ -108,7 +110,7 @@ class RunState:
                 f"this checkpoint is of another version of Motley ({said}); remove the run's folder and begin again"
             )
         self.server = unpack_server(saved["server"])
-        self.selector = Selector.from_bytes(saved["selector"], type(self.selector.rule))
+        self.selector.state = codec.decode(saved["selector"], ClientTable, type(self.selector.state))
         self.clients.restore(saved["clients"])
         self.ledger = Ledger.restore(saved["ledger"])
         self.downloads = {version: unpack_tensors(sent) for version, sent in saved["downloads"].items()}

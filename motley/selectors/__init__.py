@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from motley.core.components import class_named
 from motley.selectors.base import SelectionRule, Selector
 from motley.selectors.catalogue import CATALOGUE
 
@@ -25,3 +26,7 @@ def build(record: str | Mapping[str, Any], seed: int = 0, horizon: int | None = 
     ConfigError: unknown name, option or value.
     """
     return Selector(CATALOGUE.build(record), seed, horizon)
+
+
+def __getattr__(name: str) -> Any:
+    return class_named((CATALOGUE,), name)

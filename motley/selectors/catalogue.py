@@ -33,4 +33,5 @@ CATALOGUE = Catalogue(
         "ucb1": "motley.selectors.ucb1:UCB1",
         "uniform": "motley.selectors.uniform:Uniform",
     },
-)  # fmt: skip
+    base="motley.selectors.base:SelectionRule",
+)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from motley.core.components import Catalogue
+from motley.core.components import Catalogue, class_named
 
 if TYPE_CHECKING:
     from motley.tasks.own import from_arrays, from_clients, from_files, own_task
@@ -28,10 +28,11 @@ TASKS = Catalogue(
         "tabular_regression": "motley.tasks.tabular:TabularRegression",
         "text": "motley.tasks.text:NextCharacter",
     },
+    base="motley.tasks.base:TaskSource",
 )
 
 
 def __getattr__(name: str) -> Any:
     if name in __all__:
         return getattr(importlib.import_module("motley.tasks.own"), name)
-    raise AttributeError(f"module 'motley.tasks' has no attribute {name!r}")
+    return class_named((TASKS, *([importlib.import_module("motley.tasks.models").MODELS] if name[:1].isupper() else [])), name)

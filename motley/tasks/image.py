@@ -18,7 +18,7 @@ from motley.core.keys import Key
 from motley.tasks.base import Dataset, TaskSource, Transform
 from motley.tasks.datasets import DATASETS, load_dataset, places
 from motley.tasks.formats import read
-from motley.tasks.models import factory
+from motley.tasks.models import Model, factory
 from motley.tasks.pixels import ImageTransform, Scaling, top
 from motley.tasks.preparation import ArrayPreparation
 
@@ -45,7 +45,7 @@ class Image(TaskSource):
     """
 
     data: str = "digits"
-    model: str | Mapping[str, Any] = "mlp"
+    model: str | Mapping[str, Any] | Model = "mlp"
     scale: Literal["standard", "unit"] = "standard"
     augment: Literal["none", "crop_flip"] = "none"
     dropout: float = 0.0

@@ -55,32 +55,39 @@ MODELS = Catalogue(
         "resnet18": "motley.tasks.models:ResNet18",
         "transformer": "motley.tasks.sequence_models:Transformer",
     },
+    base="motley.tasks.models:Model",
 )
 
 
 def factory(
-    record: str | Mapping[str, Any], shape: tuple[int, ...], outputs: int, dropout: float = 0.0, sequences: bool = False
+    record: str | Mapping[str, Any] | Model,
+    shape: tuple[int, ...],
+    outputs: int,
+    dropout: float = 0.0,
+    sequences: bool = False,
 ) -> Callable[[], nn.Module]:
-    """Return a function that makes fresh modules of a named model, e.g. ``"mlp"`` or ``{"name": "mlp", "hidden": [100]}``.
+    """Return a function that makes fresh modules of a model: a name, ``{"name": "mlp", "hidden": [100]}``, or an object.
 
     Parameters
     ----------
-    shape: of one sample. outputs: of the last layer. dropout: set in the record if above 0. sequences: whether samples are sequences
-    of whole numbers, which take models of their own.
+    shape: of one sample. outputs: of the last layer. dropout: set in the record if above 0; an object says its own.
+    sequences: whether samples are sequences of whole numbers, which take models of their own.
 
     Raises
     ------
     ConfigError: unknown model or option (also dropout for a model without dropout layers), or a model that does not fit the shape.
     """
-    full: dict[str, Any] = {"name": record} if isinstance(record, str) else dict(record)
-    if dropout:
-        full.setdefault("dropout", dropout)
-    model = MODELS.build(full, "task.model")
+    if isinstance(record, Model):
+        model: Model = record
+    else:
+        full: dict[str, Any] = {"name": record} if isinstance(record, str) else dict(record)
+        model = MODELS.build({"dropout": dropout, **full} if dropout else full, "task.model")
     if _sequences(model) != sequences:
         fit = ", ".join(name for name in MODELS.names() if _sequences(MODELS.get(name)) == sequences)
         kinds = ("sequences of characters", "numbers")
         got, want = kinds[::-1] if sequences else kinds
-        raise ConfigError(f"got {full['name']!r}, a model of {got}; this task has {want}, use one of: {fit}", "task.model")
+        name = MODELS.name_of(type(model))
+        raise ConfigError(f"got {name!r}, a model of {got}; this task has {want}, use one of: {fit}", "task.model")
     build = partial(model.build, shape, outputs)
     with torch.device("meta"):  # refuses a model that does not fit, without allocating or drawing anything
         build()

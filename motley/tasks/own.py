@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -54,6 +54,15 @@ class Own(TaskSource):
     has_clients: ClassVar[bool] = True
 
     fingerprint: str = ""
+    made: Task | None = field(init=False, repr=False, compare=False, default=None)
+    """The task itself; None in an experiment that was read from a file."""
+
+    @classmethod
+    def of(cls, task: Task) -> Own:
+        """Return the source that stands for a task in an experiment."""
+        own = cls(fingerprint(task))
+        object.__setattr__(own, "made", task)
+        return own
 
     @override
     def load(self, key: Key, population: int, folder: Path | None = None) -> Dataset:

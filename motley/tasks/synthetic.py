@@ -22,7 +22,7 @@ from motley.core.arrays import Floats
 from motley.core.errors import ConfigError
 from motley.core.keys import Key
 from motley.tasks.base import Dataset, TaskSource
-from motley.tasks.models import factory
+from motley.tasks.models import Model, factory
 
 __all__ = ["Synthetic"]
 
@@ -53,7 +53,7 @@ class Synthetic(TaskSource):
     examples: int = 200
     dim: int = 60
     classes: int = 10
-    model: str | Mapping[str, Any] = "logistic_regression"
+    model: str | Mapping[str, Any] | Model = "logistic_regression"
     own_test: bool = True
 
     def __post_init__(self) -> None:

@@ -13,7 +13,7 @@ from typing_extensions import override
 
 from motley.core.keys import Key
 from motley.tasks.base import Dataset, TaskSource
-from motley.tasks.models import factory
+from motley.tasks.models import Model, factory
 from motley.tasks.raw_table import GAPS, Scale, TableOptions
 from motley.tasks.tables import read_table
 
@@ -37,7 +37,7 @@ class Tabular(TaskSource):
     data: str = "breast_cancer"
     label: str = "label"
     client: str | None = None
-    model: str | Mapping[str, Any] = "logistic_regression"
+    model: str | Mapping[str, Any] | Model = "logistic_regression"
     scale: Scale = "standard"
     dropout: float = 0.0
     impute: Literal["mean", "median"] = "mean"
@@ -76,6 +76,6 @@ class TabularRegression(Tabular):
     metric: ClassVar[Literal["accuracy", "loss"]] = "loss"
 
     data: str = "diabetes"
-    model: str | Mapping[str, Any] = "linear"
+    model: str | Mapping[str, Any] | Model = "linear"
 
     _classes: ClassVar[bool] = False

@@ -53,7 +53,7 @@ class NextCharacter(TaskSource):
     stride: int | None = None
     targets: Literal["every", "last"] = "every"
     min_examples: int = 1
-    model: str | Mapping[str, Any] = "leaf_lstm"
+    model: str | Mapping[str, Any] | Model = "leaf_lstm"
     dropout: float = 0.0
 
     def __post_init__(self) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from motley.core.components import Catalogue
+from typing import Any
+
+from motley.core.components import Catalogue, class_named
 
 __all__ = ["SYNCHRONY"]
 
@@ -14,4 +16,9 @@ SYNCHRONY = Catalogue(
         "deadline": "motley.timing.deadline:Deadline",
         "synchronous": "motley.timing.synchrony:Synchronous",
     },
+    base="motley.timing.synchrony:Synchrony",
 )
+
+
+def __getattr__(name: str) -> Any:
+    return class_named((SYNCHRONY,), name)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from motley.core.components import Catalogue
+from typing import Any
+
+from motley.core.components import Catalogue, class_named
 
 __all__ = ["ALLOCATORS", "BUDGETS", "COMPRESSORS", "FEEDBACKS"]
 
@@ -18,6 +20,7 @@ COMPRESSORS = Catalogue(
         "terngrad": "motley.transport.compressors.terngrad:TernGrad",
         "topk": "motley.transport.compressors.topk:TopK",
     },
+    base="motley.transport.compressors.base:Compressor",
 )
 FEEDBACKS = Catalogue(
     "feedback",
@@ -27,6 +30,7 @@ FEEDBACKS = Catalogue(
         "fixed": "motley.transport.feedback:Fixed",
         "none": "motley.transport.feedback:NoFeedback",
     },
+    base="motley.transport.feedback:Feedback",
 )
 ALLOCATORS = Catalogue(
     "allocator",
@@ -38,6 +42,7 @@ ALLOCATORS = Catalogue(
         "optrate": "motley.transport.allocators.optrate:OptRate",
         "uniform": "motley.transport.allocators.uniform:UniformAllocator",
     },
+    base="motley.transport.allocators.base:Allocator",
 )
 BUDGETS = Catalogue(
     "budget",
@@ -45,4 +50,9 @@ BUDGETS = Catalogue(
         "constant": "motley.transport.budgets:ConstantBudget",
         "cosine": "motley.transport.budgets:CosineBudget",
     },
+    base="motley.transport.budgets:Budget",
 )
+
+
+def __getattr__(name: str) -> Any:
+    return class_named((COMPRESSORS, FEEDBACKS, ALLOCATORS, BUDGETS), name)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from motley.core.components import Catalogue
+from typing import Any
+
+from motley.core.components import Catalogue, class_named
 
 __all__ = [
     "AVAILABILITY",
@@ -29,6 +31,7 @@ PARTITIONS = Catalogue(
         "shards": "motley.world.partition.basic:Shards",
         "skewed_share": "motley.world.partition.skewed_share:SkewedShare",
     },
+    base="motley.world.base:Partition",
 )
 LABEL_NOISE = Catalogue(
     "label_noise",
@@ -39,6 +42,7 @@ LABEL_NOISE = Catalogue(
         "pair_flip": "motley.world.shift.label_noise:PairFlip",
         "symmetric": "motley.world.shift.label_noise:SymmetricNoise",
     },
+    base="motley.world.base:LabelNoise",
 )
 FEATURE_SHIFT = Catalogue(
     "feature_shift",
@@ -48,10 +52,12 @@ FEATURE_SHIFT = Catalogue(
         "none": "motley.world.shift.feature_shift:NoFeatureShift",
         "transform": "motley.world.shift.feature_shift:ImageTransforms",
     },
+    base="motley.world.base:FeatureShift",
 )
 CONCEPT_SHIFT = Catalogue(
     "concept_shift",
     {"none": "motley.world.shift.concept_shift:NoConceptShift", "swap": "motley.world.shift.concept_shift:ClassSwap"},
+    base="motley.world.base:ConceptShift",
 )
 DRIFT = Catalogue(
     "drift",
@@ -60,6 +66,7 @@ DRIFT = Catalogue(
         "swap": "motley.world.shift.drift:SwapDrift",
         "window": "motley.world.shift.drift:WindowDrift",
     },
+    base="motley.world.base:Drift",
 )
 DEVICES = Catalogue(
     "device",
@@ -70,6 +77,7 @@ DEVICES = Catalogue(
         "trace": "motley.world.devices:TraceDevice",
         "uniform": "motley.world.devices:UniformDevice",
     },
+    base="motley.world.base:Device",
 )
 NETWORKS = Catalogue(
     "network",
@@ -81,6 +89,7 @@ NETWORKS = Catalogue(
         "trace": "motley.world.network:TraceNetwork",
         "uniform": "motley.world.network:UniformNetwork",
     },
+    base="motley.world.base:Network",
 )
 AVAILABILITY = Catalogue(
     "availability",
@@ -91,6 +100,7 @@ AVAILABILITY = Catalogue(
         "markov": "motley.world.availability:MarkovAvailability",
         "trace": "motley.world.availability:TraceAvailability",
     },
+    base="motley.world.base:Availability",
 )
 FAILURES = Catalogue(
     "failures",
@@ -101,4 +111,11 @@ FAILURES = Catalogue(
         "non_finite": "motley.world.failures:NonFinite",
         "none": "motley.world.failures:NoFailures",
     },
+    base="motley.world.base:Failures",
 )
+
+
+def __getattr__(name: str) -> Any:
+    return class_named(
+        (PARTITIONS, LABEL_NOISE, FEATURE_SHIFT, CONCEPT_SHIFT, DRIFT, DEVICES, NETWORKS, AVAILABILITY, FAILURES), name
+    )

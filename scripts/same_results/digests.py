@@ -21,6 +21,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -182,7 +183,8 @@ def _broken_off(keys: Keys, given: Mapping[str, Any], steps: int) -> None:
             raise BrokenOffError
 
     try:
-        motley.run(keys, **given, progress=told)
+        name = "on_round" if "on_round" in signature(motley.run).parameters else "progress"  # the latter in older commits
+        motley.run(keys, **given, **{name: told})
     except BrokenOffError:
         return
     raise RuntimeError("the run came to its end before it could be broken off")

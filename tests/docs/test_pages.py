@@ -45,6 +45,7 @@ def _blocks(page: Path) -> list[tuple[str, str, str]]:
     return found
 
 
+@pytest.mark.usefixtures("forget_names")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_what_a_page_shows_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

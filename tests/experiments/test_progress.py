@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import math
 import time
-from typing import Any
 
 import pytest
 from rich.console import Console
@@ -94,13 +93,3 @@ def test_where_standard_error_is_no_terminal_lines_are_printed(monkeypatch: pyte
     assert isinstance(progress.display([EXPERIMENT], ["mine"]), ProgressBars)
     monkeypatch.setenv("TERM", "dumb")
     assert isinstance(progress.display([EXPERIMENT], ["mine"]), ProgressLog)
-
-
-def test_a_function_is_called_after_every_round() -> None:
-    from motley.experiments.progress import OneRun
-
-    seen: list[Any] = []
-    one = OneRun(seen.append)
-    one.begin("loss", lambda: "train")
-    one.round(summary(1, 0.5))
-    assert [done.step for done in seen] == [1]

@@ -53,7 +53,7 @@ def test_a_run_that_goes_on_writes_each_round_once(tmp_path: Path) -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        motley.run(KEYS, out=tmp_path / "run", progress=stop)
+        motley.run(KEYS, out=tmp_path / "run", on_round=stop)
     motley.run(KEYS, out=tmp_path / "run", resume=True)
     assert list(points(tmp_path / "run" / "tensorboard", "train_loss")) == [1, 2, 3, 4]
 

@@ -1,0 +1,364 @@
+"""Components of one's own as objects: the same experiment as by name, another run id for other code, and a sentence for what does not
+fit."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import pickle
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from torch import nn
+
+import motley
+from motley.core.errors import ConfigError, StoreError
+from motley.experiments import registry
+from motley.experiments.config import Experiment
+from motley.experiments.run import run
+from motley.experiments.sweep import compare
+from motley.rounds.config import RoundSummary
+from motley.selectors.base import SelectionRule
+from motley.selectors.uniform import Uniform
+from motley.tasks import from_clients, own_task
+from motley.tasks.base import Task
+from motley.world.base import Network
+from motley.world.partition.basic import IID
+
+pytestmark = pytest.mark.usefixtures("forget_names")
+
+KEYS: dict[str, Any] = {
+    "task": "synthetic", "population": 6, "cohort": 2, "stop": {"rounds": 2}, "evaluate": {"every": 1},
+    "checkpoint": {"every_rounds": 1},
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class First(Uniform):
+    """Ask the clients with the smallest ids."""
+
+    d: int = 1
+    how: Callable[[int], int] | None = None
+
+
+@dataclass(frozen=True)
+class Lines:
+    """A frozen dataclass that is no component."""
+
+
+class Undecorated(Uniform):
+    """A rule whose author forgot the decorator."""
+
+    extra = 3
+
+
+@dataclass(frozen=True)
+class Abstract(Network):
+    """A network that lacks its methods."""
+
+
+def twice(x: int) -> int:
+    return 2 * x
+
+
+def thrice(x: int) -> int:
+    return 3 * x
+
+
+def _task(classes: int = 2) -> Task:
+    rng = np.random.default_rng(0)
+    clients = [(rng.normal(size=(20, 3)), np.arange(20) % classes) for _ in range(4)]
+    return own_task(from_clients(clients, test_fraction=0.25), lambda: nn.Linear(3, classes))
+
+
+@pytest.mark.parametrize(
+    ("named", "given"),
+    [
+        ({"selector": {"name": "power_of_choice", "d": 3}}, {"selector": motley.selectors.PowerOfChoice(d=3)}),
+        ({"algorithm": {"name": "fedprox", "mu": 1}}, {"algorithm": motley.algorithms.FedProx(mu=1)}),
+        ({"local": {"optimizer": {"name": "sgd", "lr": 0.5}}}, {"local": {"optimizer": motley.algorithms.SGD(lr=0.5)}}),
+        ({"partition": {"name": "dirichlet", "alpha": 0.5}}, {"partition": motley.world.Dirichlet(alpha=0.5)}),
+        ({"quantizer": "qsgd", "compressor": "topk"}, {"quantizer": motley.transport.QSGD(), "compressor": motley.transport.TopK()}),
+        (
+            {"task": {"name": "image", "model": {"name": "mlp", "hidden": [8]}}},
+            {"task": motley.tasks.Image(model=motley.tasks.MLP(hidden=(8,)))},
+        ),
+        (
+            {"task": {"name": "image", "model": {"name": "mlp", "hidden": [8]}}},
+            {"task": {"name": "image", "model": motley.tasks.MLP(hidden=(8,))}},
+        ),
+    ],
+    ids=lambda keys: next(iter(keys)),
+)  # fmt: skip
+def test_an_object_of_ours_is_its_name_and_options(named: dict[str, Any], given: dict[str, Any]) -> None:
+    assert Experiment(**{**KEYS, **given}).run_id() == Experiment(**{**KEYS, **named}).run_id()
+
+
+def test_an_object_of_ours_is_checked_like_a_record() -> None:
+    with pytest.raises(ConfigError, match=r"^algorithm\.adaptive: got 'yes'; expected true or false$"):
+        Experiment(**KEYS, algorithm=motley.algorithms.FedProx(adaptive="yes"))
+
+
+def test_an_own_class_runs_resumes_and_is_read_without_the_class(tmp_path: Path) -> None:
+    whole = run(Experiment(**KEYS, selector=First(d=3, how=twice)), out=tmp_path / "whole")
+    record = json.loads((tmp_path / "whole" / "run.json").read_text())
+    assert record["config"]["selector"] == {
+        "name": f"{__name__}:First", "variant": "uniform_wor", "unbiased": False, "d": 3, "how": f"{__name__}:twice",
+    }  # fmt: skip
+
+    def stop(done: RoundSummary) -> None:
+        raise ZeroDivisionError
+
+    keys = {**KEYS, "selector": First(d=3, how=twice)}
+    with pytest.raises(ZeroDivisionError):
+        run(keys, out=tmp_path / "cut", on_round=stop)
+    resumed = run(keys, out=tmp_path / "cut", resume=True)
+    assert resumed.tables["evaluations"].equals(whole.tables["evaluations"])
+    record["config"]["selector"]["name"] = "gone_since:First"
+    (tmp_path / "whole" / "run.json").write_text(json.dumps(record))
+    assert motley.load(tmp_path / "whole").config["selector"]["d"] == 3
+    assert motley.report(tmp_path, tmp_path / "report.html").exists()
+
+
+def test_other_options_and_other_code_are_another_run() -> None:
+    def rule(note: str) -> SelectionRule[Any]:
+        @dataclass(frozen=True)
+        class Local(First):
+            def size(self, round: int, m: int, available: int) -> int:
+                return m + len(note) - len(note)
+
+        return Local()
+
+    rules = [First(), First(d=2), First(how=twice), First(how=thrice), rule("a"), rule("b"), Uniform()]
+    assert len({Experiment(**KEYS, selector=rule).run_id() for rule in rules}) == len(rules)
+    assert Experiment(**KEYS, selector=rule("a")).run_id() == Experiment(**KEYS, selector=rule("a")).run_id()
+
+
+def test_what_has_no_fingerprint_never_meets_an_existing_folder(tmp_path: Path) -> None:
+    with (tmp_path / "open").open("w") as file:
+        keys = {**KEYS, "selector": First(how=lambda x: file.fileno() and x)}
+        run(keys, out=tmp_path / "run")
+        with pytest.raises(StoreError, match="holds a run, and nothing says whether it is this one"):
+            run(keys, out=tmp_path / "run")
+
+
+def test_an_option_of_an_object_can_be_set() -> None:
+    ours, own = (Experiment(**KEYS, selector=rule) for rule in (motley.selectors.PowerOfChoice(d=3), First(d=3)))
+    assert ours.replace({"selector.d": 4}).part("selector") == motley.selectors.PowerOfChoice(d=4)
+    assert own.replace({"selector.d": 4}).part("selector") == First(d=4)
+    assert own.replace({"selector.name": "uniform"}).part("selector") == Uniform()
+    with pytest.raises(ConfigError, match=r"selector\.e: First has no such option; its options: variant, unbiased, d, how"):
+        own.replace({"selector.e": 4})
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"algorithm": First()}, r"^algorithm: got First, which goes under another key; write selector = First\(...\)$"),
+        ({"selector": motley.algorithms.SGD()}, r"^selector: got SGD, .* write local.optimizer = SGD\(...\)$"),
+        ({"selector": First}, r"^selector: got the class First; give an object of it, selector = First\(...\)$"),
+        ({"selector": Lines()}, r"^selector: got Lines, which is no selector; write class Lines\(SelectionRule\)$"),
+        ({"selector": Undecorated()}, r"no frozen dataclass; write @dataclass\(frozen=True\) above class Undecorated$"),
+        (
+            {"selector": motley.selectors.build("uniform")},
+            r"^selector: got <.*>; expected a name or .* made from SelectionRule$",
+        ),
+        ({"task": nn.Linear(2, 2)}, r"^task: got Linear\(.*; expected a name or"),
+    ],
+)
+def test_wrong_objects(keys: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Experiment(**{**KEYS, **keys})
+
+
+def test_a_mutable_rule_is_refused() -> None:
+    @dataclass
+    class Loose(SelectionRule[int]):  # type: ignore[misc]
+        def needs(self) -> Any: ...
+        def init(self) -> Any: ...
+        def select(self, state: Any, context: Any) -> Any: ...
+        def observe(self, state: Any, round: int, reports: Any) -> Any: ...
+
+    with pytest.raises(ConfigError, match="got Loose, which is no frozen dataclass"):
+        Experiment(**KEYS, selector=Loose())
+
+
+# ------------------------------------------------------------------------------------------ names
+
+
+def test_a_registered_class_has_a_name(tmp_path: Path) -> None:
+    motley.register("selectors", "first", First)
+    motley.register("selector", "first", First)  # again, as in a notebook
+    named = Experiment(**KEYS, selector={"name": "first", "d": 2})
+    given = Experiment(**KEYS, selector=First(d=2))
+    assert given.resolved()["selector"]["name"] == "first"
+    assert named.run_id() == given.run_id()
+    assert "first" in [row["name"] for row in registry.listing("selector")]
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "cls", "message"),
+    [
+        ("selector", "uniform", First, r"^name: 'uniform' is taken \(motley.selectors.uniform:Uniform\); choose another name$"),
+        ("selector", "my rule", First, r"^name: got 'my rule'; expected a name such as my_selector$"),
+        ("selector", "x", First(), r"^selector: got First\(.*\); expected a class, e.g. First$"),
+        ("algorithm", "x", First, r"^algorithm: got First, which is no algorithm; write class First\(Method\)$"),
+        ("network", "x", Abstract, r"^network: got Abstract, which does not define .*mbps"),
+        ("selector", "x", Undecorated, "no frozen dataclass"),
+        ("selectr", "x", First, r"there is no kind 'selectr' \(did you mean 'selector'\?\)"),
+        ("engine", "x", First, "engines take no options"),
+    ],
+)
+def test_what_cannot_be_registered(kind: str, name: str, cls: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        motley.register(kind, name, cls)
+
+
+FILE = """
+cohort = 2
+population = 6
+stop = { rounds = 1 }
+task = "synthetic"
+selector = { name = "my_rules:Mine", d = 2 }
+"""
+
+RULES = """
+from dataclasses import dataclass
+from motley.selectors.uniform import Uniform
+
+@dataclass(frozen=True)
+class Mine(Uniform):
+    \"\"\"A rule.\"\"\"
+    d: int = 1
+"""
+
+
+@pytest.fixture
+def own_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder with an experiment, and the module of the rule that it names."""
+    (tmp_path / "exp.toml").write_text(FILE)
+    (tmp_path / "my_rules.py").write_text(RULES)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    yield tmp_path / "exp.toml"
+    sys.modules.pop("my_rules", None)
+
+
+def test_a_class_in_a_file_is_imported_only_where_that_is_allowed(own_module: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(
+        ConfigError, match=r"^selector\.name: got 'my_rules:Mine', which imports a module and so runs its code; if"
+    ):
+        run(own_module)
+    assert "my_rules" not in sys.modules
+    with pytest.raises(ConfigError, match=r"cannot be imported \(ModuleNotFoundError: No module named 'my_rules'\)"):
+        run(own_module, allow_import=True)
+    monkeypatch.syspath_prepend(str(own_module.parent))
+    done = run(own_module, allow_import=True)
+    assert done.config["selector"] == {"name": "my_rules:Mine", "variant": "uniform_wor", "unbiased": False, "d": 2}
+    import my_rules  # type: ignore[import-not-found]
+
+    given = Experiment(cohort=2, population=6, stop={"rounds": 1}, task="synthetic", selector=my_rules.Mine(d=2))
+    assert done.meta["run_id"] == given.run_id()
+    found = compare(own_module, {"selector.d": [2, 3]}, out=own_module.parent / "sweep", allow_import=True)
+    assert not found.failures
+    assert motley.build({**KEYS, "selector": "my_rules:Mine"}, allow_import=True).state.selector.rule == my_rules.Mine()
+
+
+def test_the_command_imports_from_the_working_directory_where_it_may(
+    own_module: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from motley.cli import call
+
+    assert call(["run", "exp.toml", "--no-report"]) == 2
+    assert "--allow-import" in capsys.readouterr().err
+    assert call(["run", "exp.toml", "--no-report", "--allow-import"]) == 0
+
+
+def test_an_experiment_goes_to_another_process_with_its_classes() -> None:
+    motley.register("selector", "first", First)
+    bytes_ = pickle.dumps(Experiment(**KEYS, selector={"name": "first", "d": 2}))
+    names = registry.catalogue("selector")
+    del names.targets["first"], names._classes["first"]
+    there = pickle.loads(bytes_)  # noqa: S301 - our own bytes
+    assert there.replace({"seed": 1}).part("selector") == First(d=2)
+
+
+# ------------------------------------------------------------------------------------------ tasks and comparisons
+
+
+def test_an_experiment_holds_its_task(tmp_path: Path) -> None:
+    keys = {"cohort": 2, "stop": {"rounds": 2}, "evaluate": {"every": 1}}
+    beside = run(keys, task=_task(), out=tmp_path / "1")
+    inside = Experiment(**keys, task=_task())
+    assert inside.run_id() == beside.meta["run_id"]
+    assert run(inside, out=tmp_path / "2").tables["evaluations"].equals(beside.tables["evaluations"])
+    assert motley.build(inside).step().round == 1
+
+
+def test_a_task_is_compared_over_objects_grids_and_seeds(tmp_path: Path) -> None:
+    @dataclass(frozen=True)
+    class Fails(First):
+        def select(self, state: Any, context: Any) -> Any:
+            raise ConfigError("no")
+
+    keys = {"cohort": 2, "stop": {"rounds": 1}, "grid": {"local.epochs": [1, 2]}}
+    rules, ended = [First(d=3), First(d=2), "uniform", Fails()], []
+    found = compare(keys, {"selector": rules}, [0, 1], out=tmp_path, task=_task(), on_end=ended.append)
+    assert len(found.runs) == len(ended) == 12
+    assert {failure.point.label for failure in found.failures} == {f"epochs={n} Fails" for n in (1, 2)}
+    labels = {f"epochs={n}-{rule}" for n in (1, 2) for rule in ("First-d=3", "First-d=2", "uniform")}
+    assert {run.directory.parent.name for run in found.runs} == labels
+
+
+# ------------------------------------------------------------------------------------------ callbacks
+
+
+def test_callbacks_see_rounds_and_results_and_change_nothing(tmp_path: Path) -> None:
+    plain = run(KEYS, out=tmp_path / "1")
+    rounds: list[RoundSummary] = []
+    ends: list[motley.Run] = []
+
+    def ended(done: motley.Run) -> None:
+        done.meta.clear()  # type: ignore[attr-defined]
+        ends.append(done)
+
+    heard = run(KEYS, out=tmp_path / "2", on_round=rounds.append, on_end=ended)
+    assert [done.step for done in rounds] == [1, 2]
+    assert heard.meta["run_id"] == plain.meta["run_id"]
+    assert heard.tables["evaluations"].equals(plain.tables["evaluations"])
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        rounds[0].score = 1.0  # type: ignore[misc]
+    run(KEYS, out=tmp_path / "2", on_round=rounds.append, on_end=ended)
+    assert (len(rounds), len(ends)) == (2, 2)
+
+
+def test_an_error_in_a_callback_leaves_a_run_that_can_be_resumed(tmp_path: Path) -> None:
+    keys = {**KEYS, "stop": {"rounds": 3}, "checkpoint": {"every_rounds": 100}}
+    heard: list[int] = []
+
+    def fails(done: RoundSummary) -> None:
+        heard.append(done.step)
+        if done.step == 2:
+            raise ValueError("the callback's own")
+
+    with pytest.raises(ValueError, match="the callback's own"):
+        run(keys, out=tmp_path, on_round=fails)
+    assert not motley.load(tmp_path).finished
+    run(keys, out=tmp_path, resume=True, on_round=fails)
+    assert heard == [1, 2, 3]
+
+
+def test_an_own_partition_makes_the_clients(tmp_path: Path) -> None:
+    @dataclass(frozen=True)
+    class Mine(IID):
+        """Equal shares."""
+
+    ours = run({**KEYS, "task": "image", "partition": "iid"}, out=tmp_path / "1")
+    mine = run({**KEYS, "task": "image", "partition": Mine()}, out=tmp_path / "2")
+    assert ours.tables["evaluations"].equals(mine.tables["evaluations"])
+    assert ours.meta["run_id"] != mine.meta["run_id"]
