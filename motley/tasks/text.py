@@ -19,7 +19,7 @@ from motley.core.keys import Key
 from motley.tasks.base import IGNORED, Dataset, TaskSource
 from motley.tasks.datasets import load_shakespeare, places
 from motley.tasks.formats.texts import TextClients, read_texts
-from motley.tasks.models import MODELS, factory
+from motley.tasks.models import MODELS, Model, factory
 
 __all__ = ["NextCharacter"]
 
