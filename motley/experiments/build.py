@@ -82,7 +82,7 @@ def prepare(experiment: Experiment, data: Path | None = None, task: Task | None 
     check_task(experiment, task, algorithm)
     setting = _setting(experiment, task, algorithm, streams)
     selector = Selector(experiment.part("selector"), streams.key("select").words()[0] >> 1, experiment.stop.rounds)
-    weights: Any = experiment.weights or algorithm.weights or "examples"
+    weights = experiment.weighting()
     cohort, synchrony = experiment.cohort_size(len(federation)), experiment.part("synchrony")
     corrupted = experiment.part("failures").corrupts_updates or bool(federation.noise.any())
     check_algorithm(setting, weights, cohort, corrupted)

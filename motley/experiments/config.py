@@ -27,6 +27,10 @@ from pydantic import (
     model_validator,
 )
 
+from motley.algorithms import LOSSES
+from motley.algorithms.aggregators.mean import Mean
+from motley.algorithms.base import Algorithm, Correction
+from motley.algorithms.fedavg import Average
 from motley.algorithms.weights import Weighting
 from motley.core.components import imports
 from motley.core.errors import ConfigError, suggest
@@ -290,7 +294,18 @@ class Experiment(BaseModel):
             out["task"]["model"] = named(out["task"]["model"])
         work = self.local.work()
         out["local"] |= {"epochs": work.epochs, "steps": work.steps}
-        return out
+        return {**out, "weights": self.weighting(), "probe": {"batches": self._probe_batches()}}
+
+    def weighting(self) -> Weighting:
+        """Return how much each update counts: as ``weights`` says, else as the algorithm was published, else ``examples``."""
+        plain = Algorithm(LOSSES.build("cross_entropy"), Correction(), Mean(), Average())
+        published: Any = self._parts["algorithm"].change(plain).weights
+        return self.weights or published or "examples"
+
+    def _probe_batches(self) -> int | Literal["all"] | None:
+        """Return the batches of a probe, as the selector wants them where the key is left out; None if it wants none, or several."""
+        wanted = set(self._parts["selector"].needs().probed.values())
+        return self.probe.batches or next((batches or "all" for batches in wanted if len(wanted) == 1), None)
 
     def run_id(self) -> str:
         """Return twelve hex digits of a hash of everything that changes results: not name, method, engine, client_state, checkpoint,

@@ -30,6 +30,9 @@ IGNORED = (
 )
 """Top-level keys of an experiment that do not make another method; ``memory`` and ``examine`` in runs of older versions."""
 
+_DERIVED = ("weights", "probe.batches")
+"""Keys that the algorithm or the selector sets where they are left out: they tell runs apart only where nothing else does."""
+
 
 def label_runs(runs: Sequence[Run]) -> list[str]:
     """Return one label per run; runs that differ only in seed (or in what cannot change results) get the same.
@@ -56,6 +59,8 @@ def _labels(runs: Sequence[Run], preset: str | None = None, otherwise: str | Non
     flat = [_flat({k: v for k, v in run.config.items() if k not in IGNORED}) for run in runs]
     keys = list(dict.fromkeys(key for one in flat for key in one))
     differing = [key for key in keys if len({repr(one.get(key)) for one in flat}) > 1]
+    told = [key for key in differing if key not in _DERIVED]
+    differing = [key for key in differing if key in told or not _follows(key, told, flat)]
     usual = _usual(differing, flat)
     labels = []
     for run, one in zip(runs, flat, strict=True):
@@ -64,6 +69,13 @@ def _labels(runs: Sequence[Run], preset: str | None = None, otherwise: str | Non
         words = [*([preset] if preset else []), *(_words(key, one[key], shown) for key in shown)]
         labels.append(", ".join(words) or ("as it is" if usual else otherwise or run.name))
     return labels
+
+
+def _follows(key: str, told: Sequence[str], flat: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether runs that are alike in the keys ``told`` are alike in ``key``."""
+    return len({repr([one.get(k) for k in told]) for one in flat}) == len(
+        {repr([one.get(k) for k in (*told, key)]) for one in flat}
+    )
 
 
 def _usual(differing: Sequence[str], flat: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

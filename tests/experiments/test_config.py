@@ -347,6 +347,23 @@ def test_the_run_id_depends_on_what_changes_results_only() -> None:
         assert Experiment(**{**PLAIN, **changes}).run_id() != same, changes
 
 
+def test_what_is_left_out_is_written_out() -> None:
+    """FedDyn averages uniformly as published; power of choice probes all of a client's data, Delta two batches of it if told so."""
+    plain = Experiment(**PLAIN)
+    assert plain.weights is None
+    assert plain.resolved()["weights"] == "examples"
+    assert Experiment(**PLAIN, weights="examples").run_id() == plain.run_id()
+    assert Experiment(**PLAIN, weights="uniform").run_id() != plain.run_id()
+    assert Experiment(**PLAIN, algorithm="feddyn").resolved()["weights"] == "uniform"
+    assert Experiment(**PLAIN, algorithm="feddyn", weights="examples").resolved()["weights"] == "examples"
+
+    assert plain.resolved()["probe"] == {"batches": None}  # a uniform draw measures nothing
+    probing = Experiment(**PLAIN, selector="power_of_choice")
+    assert probing.resolved()["probe"] == {"batches": "all"}
+    assert Experiment(**PLAIN, selector="power_of_choice", probe={"batches": "all"}).run_id() == probing.run_id()
+    assert Experiment(**PLAIN, selector={"name": "delta", "probe_batches": 2}).resolved()["probe"] == {"batches": 2}
+
+
 def test_whole_and_broken_numbers_are_the_same_value() -> None:
     one = Experiment(**PLAIN, partition={"name": "dirichlet", "alpha": 1})
     assert one.run_id() == Experiment(**PLAIN, partition={"name": "dirichlet", "alpha": 1.0}).run_id()

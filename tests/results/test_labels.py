@@ -27,6 +27,15 @@ def test_options_are_added_where_they_tell_runs_apart():
     assert got == ["uniform", "power_of_choice, candidates 5", "power_of_choice, candidates 9"]
 
 
+def test_what_a_component_sets_is_no_difference_of_its_own():
+    def config(algorithm, weights):
+        return {"algorithm": {"name": algorithm}, "weights": weights}
+
+    assert labels(config("fedavg", "examples"), config("feddyn", "uniform")) == ["fedavg", "feddyn"]
+    got = labels(config("fedavg", "examples"), config("fedavg", "uniform"), config("feddyn", "uniform"))
+    assert got == ["weights examples", "as it is", "feddyn"]  # an ablation of the second
+
+
 def test_plain_keys_and_keys_of_one_name():
     assert labels({"cohort": 5}, {"cohort": 10}) == ["cohort 5", "cohort 10"]
     got = labels({"algorithm": {"mu": 0.1}, "server": {"mu": 1}}, {"algorithm": {"mu": 0.2}, "server": {"mu": 2}})
