@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TextIO
 
 import typer
 
+from motley.commands import data as data_command
 from motley.core.errors import ConfigError, StoreError, UserError
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ __all__ = ["app", "call", "main"]
 app = typer.Typer(
     name="motley", add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None, no_args_is_help=False
 )
+
+app.add_typer(data_command.app, name="data")
 
 # Typer carries its own copy of click in some versions and the real one in others: ask it for the class.
 _UsageError: type[Exception] = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")

@@ -71,7 +71,8 @@ def _federation(
     try:
         parted = partition.split(streams.key("partition"), rows.labels, population, rows.groups)
     except ConfigError as error:
-        raise ConfigError("; ".join([str(error), *_reserved_notes(experiment, rows)])) from None
+        about = [f"the data is {dataset.notes['data']}"] if "data" in dataset.notes else []
+        raise ConfigError("; ".join([str(error), *about, *_reserved_notes(experiment, rows)])) from None
     clients, shift = np.arange(len(parted.rows)), streams.key("shift")
     noise, concepts, features = (experiment.part(key) for key in ("label_noise", "concept_shift", "feature_shift"))
 

@@ -16,11 +16,12 @@ from typing_extensions import override
 from motley.core.errors import ConfigError, DataError, suggest
 from motley.core.keys import Key
 from motley.tasks.base import Dataset, TaskSource, Transform
-from motley.tasks.datasets import DATASETS, load_dataset, places
+from motley.tasks.datasets import DATASETS, load_dataset
 from motley.tasks.formats import read
 from motley.tasks.models import Model, factory
 from motley.tasks.pixels import ImageTransform, Scaling, top
 from motley.tasks.preparation import ArrayPreparation
+from motley.tasks.public_data.places import places
 
 __all__ = ["Image", "digits"]
 
@@ -34,9 +35,9 @@ class Image(TaskSource):
 
     Parameters
     ----------
-    data: ``digits`` (scikit-learn's 8x8), ``mnist``, ``fashion_mnist``, ``femnist``, ``cifar10``, ``cifar100``, or a path: a
-        folder of MNIST IDX files, of CIFAR binary batches, of LEAF JSON files or of one sub-folder of images per class, or
-        an ``.npz`` file (relative paths are searched like data packs).
+    data: ``digits`` (scikit-learn's 8x8), a public data set (``mnist``, ``fashion_mnist``, ``femnist``, ``cifar10``, ``cifar100``,
+        ``emnist_balanced``, ...), or a path: a folder of MNIST IDX files, of CIFAR batches, of LEAF JSON files or of one
+        sub-folder of images per class, or an ``.npz`` file (relative paths are searched like data packs).
     model: a name of :data:`motley.tasks.models.MODELS`, or its record, e.g. ``{ name = "mlp", hidden = [100] }``.
     scale: ``standard``: mean 0 and standard deviation 1 per channel, measured on the data set's training half (READING: on all of
         it if it has no halves, because the split is drawn later); ``unit``: pixels in [0, 1].

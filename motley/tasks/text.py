@@ -17,9 +17,10 @@ from motley.core.arrays import Ints
 from motley.core.errors import ConfigError, DataError, suggest
 from motley.core.keys import Key
 from motley.tasks.base import IGNORED, Dataset, TaskSource
-from motley.tasks.datasets import load_shakespeare, places
+from motley.tasks.datasets import load_shakespeare
 from motley.tasks.formats.texts import TextClients, read_texts
 from motley.tasks.models import MODELS, Model, factory
+from motley.tasks.public_data.places import places
 
 __all__ = ["NextCharacter"]
 

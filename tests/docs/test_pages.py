@@ -122,6 +122,11 @@ def _motley(words: list[str], where: str) -> None:
     context = command.make_context("motley", list(words))
     name, sub, rest = command.resolve_command(context, list(words))
     assert sub is not None, f"{where}: there is no motley {words[0]}"
+    if name == "data":  # parsed only: what is on a machine differs
+        group = sub.make_context(name, list(rest), parent=context)
+        name, sub, rest = sub.resolve_command(group, list(rest))
+        sub.make_context(name, list(rest), parent=group)
+        return
     inner = sub.make_context(name, list(rest), parent=context)
     if name == "reproduce" and inner.params["recipe"] in recipe.names():  # tests/recipes runs them
         recipe.read(inner.params["recipe"]).choose([f"table {number}" for number in inner.params["table"] or []])

@@ -7,16 +7,21 @@ import torch
 
 from motley.core.errors import DataError
 from motley.tasks.base import Dataset
-from motley.tasks.datasets import DATASETS, SHA256, arrays, find, load_dataset, places
+from motley.tasks.datasets import load_dataset
+from motley.tasks.formats.npz import arrays
 from motley.tasks.pixels import statistics
+from motley.tasks.public_data import packs, reading
+from motley.tasks.public_data.facts import PACKS, PUBLIC
+from motley.tasks.public_data.places import places
+from motley.tasks.public_data.search import search
 
 
 def pack(name: str) -> Dataset:
     """A data set of the packs; the test is skipped where it is not on this machine."""
-    prefix = {"cifar10": "cifar10_train.webp", "cifar100": "cifar100.jpegs"}.get(name, name)
-    if not any((place / f"{prefix}.npz").is_file() for place in places()):
+    found = next((one for one in search(name) if one.layout.kind == "pack"), None)
+    if found is None:
         pytest.skip(f"the pack {name} is not on this machine")
-    return load_dataset(name)
+    return reading.read(name, found)
 
 
 @pytest.mark.parametrize(
@@ -54,43 +59,39 @@ def test_writers_of_femnist_are_in_both_halves() -> None:
 
 
 def test_every_pack_has_a_checksum() -> None:
-    assert set(DATASETS) == {"mnist", "fashion_mnist", "femnist", "cifar10", "cifar100"}
-    assert all(len(digest) == 64 for digest in SHA256.values())
+    assert {file for public in PUBLIC.values() for file in public.pack} == set(PACKS)
+    assert all(len(digest) == 64 for digest in PACKS.values())
 
 
 @pytest.fixture
 def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Nothing but the folder given (and one that is empty) is looked into."""
-    monkeypatch.setattr("motley.tasks.datasets.places", lambda folder=None: iter([folder or tmp_path / "empty"]))
+    monkeypatch.setattr("motley.tasks.public_data.search.places", lambda folder=None: iter([folder or tmp_path / "empty"]))
+    monkeypatch.setattr("motley.tasks.public_data.search.hubs", lambda: iter(()))
     return tmp_path
 
 
 def test_missing_and_corrupt_files_say_what_to_do(nowhere: Path) -> None:
-    with pytest.raises(DataError, match=r"mnist.npz was not found in .*empty; put it in one of these or set MOTLEY_DATA"):
+    with pytest.raises(DataError, match=r"mnist was not found: .* in .*empty; get it with: motley data get mnist \(12 MB\)"):
         load_dataset("mnist")
     (nowhere / "mnist.npz").write_bytes(b"PK\x03\x04 not really")
     with pytest.raises(
         DataError, match=r"mnist.npz \(15 bytes\) is corrupt or truncated: its sha256 is .*, expected c4279d56952e"
     ):
-        find("mnist.npz", nowhere)
+        load_dataset("mnist", nowhere)
 
 
 def test_a_truncated_copy_is_told_from_the_good_one(nowhere: Path) -> None:
-    from motley.tasks import datasets
-
-    whole = next((place / "femnist.npz" for place in _real_places() if (place / "femnist.npz").is_file()), None)
+    whole = next((place / "femnist.npz" for place in places() if (place / "femnist.npz").is_file()), None)
     if whole is None:
         pytest.skip("the pack femnist is not on this machine")
     copy = nowhere / "femnist.npz"
     shutil.copyfile(whole, copy)
-    assert find("femnist.npz", nowhere) == copy
-    assert any(path == str(copy.resolve()) for path, _, _ in datasets._CHECKED)  # not hashed a second time
+    packs.check(copy)
+    assert any(path == str(copy.resolve()) for path, _, _ in packs._CHECKED)  # not hashed a second time
     copy.write_bytes(copy.read_bytes()[:-1000])
     with pytest.raises(DataError, match="corrupt or truncated"):
-        find("femnist.npz", nowhere)
-
-
-_real_places = places
+        packs.check(copy)
 
 
 def test_the_environment_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

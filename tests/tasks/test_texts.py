@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 
 from motley.core.errors import DataError
-from motley.tasks.datasets import load_shakespeare, places
+from motley.tasks.datasets import load_shakespeare
 from motley.tasks.formats.texts import read_leaf, read_pack
+from motley.tasks.public_data.places import places
 
 
 def windows(text: str, size: int = 4) -> dict[str, list[str]]:

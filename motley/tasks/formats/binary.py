@@ -1,12 +1,13 @@
 """Readers of two binary formats: MNIST's IDX files and CIFAR's batches.
 
 IDX files may be plain or ``.gz`` (also Fashion-MNIST's and EMNIST's). CIFAR-10 and CIFAR-100 are read in their binary form
-(``data_batch_1.bin`` ..., ``train.bin``); the pickled form is never opened.
+(``data_batch_1.bin`` ..., ``train.bin``), or in their pickled form through an allow-list.
 """
 
 from __future__ import annotations
 
 import gzip
+import math
 import struct
 import zlib
 from pathlib import Path
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 
 from motley.core.errors import DataError
 from motley.tasks.base import Dataset
+from motley.tasks.formats import cifar_pickles
 from motley.tasks.formats.checks import class_labels
 
 __all__ = ["has_cifar", "has_idx", "read_cifar", "read_idx"]
@@ -24,9 +26,10 @@ __all__ = ["has_cifar", "has_idx", "read_cifar", "read_idx"]
 _IMAGES, _LABELS = 0x803, 0x801
 
 
-def _files(folder: Path, what: str) -> list[Path]:
+def _files(folder: Path, what: str, prefix: str = "") -> list[Path]:
     """Return the IDX files of images or labels, training files first; the unpacked one if both exist."""
-    found = {path.name.removesuffix(".gz"): path for path in sorted(folder.glob(f"*{what}*ubyte*"), reverse=True)}
+    paths = [path for path in folder.glob(f"{prefix}*{what}*ubyte*") if path.suffix in ("", ".gz")]
+    found = {path.name.removesuffix(".gz"): path for path in sorted(paths, reverse=True)}
     return sorted(found.values(), key=lambda path: ("t10k" in path.name or "test" in path.name, path.name))
 
 
@@ -35,14 +38,14 @@ def has_idx(folder: Path) -> bool:
     return bool(_files(folder, "images"))
 
 
-def read_idx(folder: Path) -> Dataset:
-    """Read the IDX training and test files of a folder, ``[n, 1, H, W]``.
+def read_idx(folder: Path, prefix: str = "") -> Dataset:
+    """Read the IDX training and test files of a folder whose names begin with ``prefix``, ``[n, 1, H, W]``.
 
     Raises
     ------
     DataError: a file without its partner, truncated, or not IDX.
     """
-    images, labels = _files(folder, "images"), _files(folder, "labels")
+    images, labels = _files(folder, "images", prefix), _files(folder, "labels", prefix)
     stems = [path.name.replace("images", "labels").replace("idx3", "idx1").removesuffix(".gz") for path in images]
     if stems != [path.name.removesuffix(".gz") for path in labels]:
         raise DataError(
@@ -59,19 +62,32 @@ def read_idx(folder: Path) -> Dataset:
     return Dataset(pixels, target, classes, test, None, (), {"data": f"IDX files of {folder.name}"})
 
 
+_LARGEST = 4 * 2**30
+"""Largest array that is read, in bytes."""
+
+
 def _array(path: Path, magic: int) -> NDArray[np.uint8]:
+    """Return the array of one file; no more bytes are unpacked than its header promises."""
+    dims = magic & 0xFF
     try:
-        raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            head = file.read(4 + 4 * dims)
+            if len(head) < 4 or struct.unpack(">I", head[:4])[0] != magic:
+                what = "images" if magic == _IMAGES else "labels"
+                raise DataError(f"{path} is not an IDX file of {what} (its first bytes differ)")
+            shape = struct.unpack(f">{dims}I", head[4:]) if len(head) == 4 + 4 * dims else ()
+            size = math.prod(shape)
+            if size > _LARGEST:
+                raise DataError(f"{path} says that it holds {size / 2**30:.0f} GiB; expected at most {_LARGEST / 2**30:.0f}")
+            raw = file.read(size + 1)
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{path} cannot be read ({error}); it may be truncated") from None
-    if len(raw) < 4 or struct.unpack(">I", raw[:4])[0] != magic:
-        raise DataError(f"{path} is not an IDX file of {'images' if magic == _IMAGES else 'labels'} (its first bytes differ)")
-    dims = magic & 0xFF
-    head = 4 + 4 * dims
-    shape = struct.unpack(f">{dims}I", raw[4:head]) if len(raw) >= head else ()
-    if not shape or len(raw) != head + int(np.prod(shape)):
-        raise DataError(f"{path} is truncated: {len(raw)} bytes for shape {list(shape)}; fetch it again")
-    return np.frombuffer(raw, np.uint8, offset=head).reshape(shape)
+    if not shape or len(raw) != size:
+        more = "or more " if len(raw) > size else ""
+        raise DataError(
+            f"{path} is truncated or damaged: {len(head) + len(raw)} {more}bytes for shape {list(shape)}; fetch it again"
+        )
+    return np.frombuffer(raw, np.uint8).reshape(shape)
 
 
 _PIXELS = 3 * 32 * 32
@@ -79,7 +95,10 @@ _PIXELS = 3 * 32 * 32
 
 def has_cifar(folder: Path) -> bool:
     """Return whether the folder has CIFAR's files, binary or pickled."""
-    return any((folder / name).is_file() for name in ("data_batch_1.bin", "train.bin", "data_batch_1", "test_batch.bin"))
+    names = ("data_batch_1.bin", "train.bin", "test_batch.bin", "data_batch_1", "test_batch")
+    return any((folder / name).is_file() for name in names) or all(
+        (folder / name).is_file() for name in ("train", "test", "meta")
+    )
 
 
 def read_cifar(folder: Path) -> Dataset:
@@ -87,33 +106,42 @@ def read_cifar(folder: Path) -> Dataset:
 
     Raises
     ------
-    DataError: the pickled form, a missing test file, a truncated file, labels out of range.
+    DataError: a missing test file, a truncated file, a pickle that holds anything but such a batch, labels out of range.
     """
-    hundred = (folder / "train.bin").is_file()
-    train = [folder / "train.bin"] if hundred else sorted(folder.glob("data_batch_*.bin"))
-    test = folder / ("test.bin" if hundred else "test_batch.bin")
-    if not train:
-        raise DataError(f"{folder} holds CIFAR as Python pickles, which are never loaded; fetch the 'binary version' (*.bin)")
-    if not test.is_file():
-        raise DataError(f"{folder} has no {test.name}; fetch it again")
-    extra = 2 if hundred else 1
-    rows = [_records(path, extra) for path in (*train, test)]
-    data = np.concatenate(rows)
-    images = torch.from_numpy(data[:, extra:].reshape(-1, 3, 32, 32).copy())
-    y, classes = class_labels(data[:, extra - 1], str(folder), len(data), 100 if hundred else 10)
-    names = _names(folder / ("fine_label_names.txt" if hundred else "batches.meta.txt"), classes)
-    return Dataset(images, y, classes, np.arange(len(data)) >= len(data) - len(rows[-1]), None, names, {"data": folder.name})
+    suffix = ".bin" if next(folder.glob("*.bin"), None) is not None else ""
+    hundred = (folder / f"train{suffix}").is_file()
+    numbered = [path for path in sorted(folder.glob(f"data_batch_*{suffix}")) if path.suffix == suffix]
+    train = [folder / f"train{suffix}"] if hundred else numbered
+    test = folder / (f"test{suffix}" if hundred else f"test_batch{suffix}")
+    for path in (train[0] if train else folder / "data_batch_1.bin", test):
+        if not path.is_file():
+            raise DataError(f"{folder} has no {path.name}; fetch it again")
+    read = _records if suffix else _pickled
+    batches = [read(path, hundred) for path in (*train, test)]
+    images = torch.from_numpy(np.concatenate([pixels for pixels, _ in batches]))
+    labels = np.concatenate([some for _, some in batches])
+    y, classes = class_labels(labels, str(folder), len(labels), 100 if hundred else 10)
+    names = _names(folder, bool(suffix), hundred)
+    held = np.arange(len(labels)) >= len(labels) - len(batches[-1][1])
+    return Dataset(images, y, classes, held, None, names if len(names) == classes else (), {"data": folder.name})
 
 
-def _records(path: Path, extra: int) -> NDArray[np.uint8]:
+def _pickled(path: Path, hundred: bool) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    return cifar_pickles.read_batch(path, "fine_labels" if hundred else "labels")
+
+
+def _records(path: Path, hundred: bool) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    extra = 2 if hundred else 1  # CIFAR-100: coarse label, fine label, pixels
     raw = np.fromfile(path, np.uint8)
     if not len(raw) or len(raw) % (_PIXELS + extra):
         raise DataError(f"{path} has {len(raw)} bytes, not a multiple of {_PIXELS + extra}; it is truncated or not CIFAR's")
-    return raw.reshape(-1, _PIXELS + extra)
+    rows = raw.reshape(-1, _PIXELS + extra)
+    return rows[:, extra:].reshape(-1, 3, 32, 32), rows[:, extra - 1].astype(np.int64)
 
 
-def _names(path: Path, classes: int) -> tuple[str, ...]:
-    if not path.is_file():
-        return ()
-    names = tuple(line.strip() for line in path.read_text().splitlines() if line.strip())
-    return names if len(names) == classes else ()
+def _names(folder: Path, plain: bool, hundred: bool) -> tuple[str, ...]:
+    if not plain:
+        path, key = (folder / "meta", "fine_label_names") if hundred else (folder / "batches.meta", "label_names")
+        return cifar_pickles.read_names(path, key)
+    path = folder / ("fine_label_names.txt" if hundred else "batches.meta.txt")
+    return tuple(line.strip() for line in path.read_text().splitlines() if line.strip()) if path.is_file() else ()

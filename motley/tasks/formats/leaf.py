@@ -20,7 +20,7 @@ __all__ = ["read", "recognises"]
 def _files(folder: Path) -> list[tuple[Path, bool]]:
     """Return every JSON file and whether it is of the test half."""
     halves = [(path, half == "test") for half in ("train", "test") for path in sorted((folder / half).glob("*.json"))]
-    return halves or [(path, False) for path in sorted(folder.glob("*.json"))]
+    return halves or [(path, False) for path in sorted([*folder.glob("*.json"), *folder.glob("all_data/*.json")])]
 
 
 def recognises(folder: Path) -> bool:

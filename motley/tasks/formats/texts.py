@@ -1,10 +1,10 @@
-"""Readers of texts by client: the pack of Shakespeare's roles, LEAF's JSON of 80-character windows, and folders of ``.txt`` files."""
+"""Readers of texts by client: Shakespeare's roles (the pack), LEAF's 80-character windows (JSON, CSV), folders of ``.txt`` files."""
 
 from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 from motley.core.errors import DataError
 from motley.tasks.formats.npz import arrays
 
-__all__ = ["TextClients", "read_leaf", "read_pack", "read_texts"]
+__all__ = ["TextClients", "read_csv", "read_leaf", "read_pack", "read_texts"]
 
 
 @dataclass(frozen=True)
@@ -108,16 +108,47 @@ def read_leaf(folder: Path) -> TextClients:
     """
     halves = {half: _texts(sorted((folder / half).glob("*.json"))) for half in ("train", "test")}
     if halves["train"]:
-        train, test, cut = halves["train"], halves["test"], "with LEAF's halves"
+        train, test = halves["train"], halves["test"]
     else:
-        whole = _texts(sorted(folder.glob("*.json")))
+        whole = _texts(sorted([*folder.glob("*.json"), *folder.glob("all_data/*.json")]))
         if not whole:
             raise DataError(f"{folder} holds no LEAF JSON; expected all_data_*.json, or train/*.json and test/*.json")
-        train, test = ({name: text[part(len(text))] for name, text in whole.items()} for part in (_first, _last))
-        cut = "the last fifth of each user's characters for testing"
-    names = tuple(train)
-    note = f"LEAF JSON of {folder.name}, {len(names)} users, {cut}"
-    return TextClients(names, tuple(train.values()), tuple(test.get(name, "") for name in names), note)
+        return _divided(whole, f"LEAF JSON of {folder.name}")
+    note = f"LEAF JSON of {folder.name}, {len(train)} users, with LEAF's halves"
+    return TextClients(tuple(train), tuple(train.values()), tuple(test.get(name, "") for name in train), note)
+
+
+def read_csv(folder: Path) -> TextClients:
+    """Return the users of ``shakespeare.csv`` below a folder: columns ``character_id``, ``x`` (80 characters), ``y`` (the next one).
+
+    Raises
+    ------
+    DataError: no such file, other columns, or no text.
+    """
+    import pyarrow as pa
+    from pyarrow import csv
+
+    path = next(iter(sorted(folder.rglob("shakespeare.csv"))), folder / "shakespeare.csv")
+    columns = ("character_id", "x", "y")
+    options = csv.ConvertOptions(column_types={name: pa.string() for name in columns}, include_columns=columns)
+    try:
+        table = csv.read_csv(path, parse_options=csv.ParseOptions(newlines_in_values=True), convert_options=options)
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"{path} cannot be read ({error}); expected the columns {', '.join(columns)}") from None
+    rows: dict[str, dict[str, list[str]]] = {}
+    for batch in table.to_batches():
+        for user, window, after in zip(*(batch.column(name).to_pylist() for name in columns), strict=True):
+            samples = rows.setdefault(str(user), {"x": [], "y": []})
+            samples["x"].append(window)
+            samples["y"].append(after)
+    return _divided({user: _joined(samples, path, user) for user, samples in rows.items()}, path.name)
+
+
+def _divided(whole: Mapping[str, str], where: str) -> TextClients:
+    """Return the users' texts with the last fifth of each for testing."""
+    train, test = (tuple(text[part(len(text))] for text in whole.values()) for part in (_first, _last))
+    note = f"{where}, {len(whole)} users, the last fifth of each user's characters for testing"
+    return TextClients(tuple(whole), train, test, note)
 
 
 def _texts(paths: Sequence[Path]) -> dict[str, str]:

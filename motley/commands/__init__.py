@@ -1,0 +1,1 @@
+"""Sub-commands of ``motley`` that need more than a few lines."""

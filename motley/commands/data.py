@@ -1,0 +1,122 @@
+"""The command ``motley data``: list, find, download and verify public data sets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from motley.tasks.public_data.getting import Verified
+
+__all__ = ["app"]
+
+app = typer.Typer(help="Public data sets: list, find, download, verify.", no_args_is_help=True, rich_markup_mode=None)
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="As motley data list shows it.")]
+Folder = Annotated[Path | None, typer.Option("--data", metavar="DIR", help="A folder to search first.")]
+
+_WIDTH = 160
+
+
+@app.command("list")
+def list_(data: Folder = None) -> None:
+    """List the data sets: whether each is on this machine, how large its download is, and its licence."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    from motley.tasks.public_data.facts import PUBLIC
+    from motley.tasks.public_data.search import search
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for head in ("name", "data set", "on this machine", "download", "licence, as far as known"):
+        table.add_column(head, overflow="fold")
+    for name, public in PUBLIC.items():
+        found = next(search(name, data), None)
+        table.add_row(name, public.title, "no" if found is None else str(found.where), f"{public.mb:.0f} MB", public.licence)
+    console = Console()
+    if not console.is_terminal:
+        console.width = _WIDTH
+    console.print(table)
+
+
+@app.command()
+def where(name: Name, data: Folder = None) -> None:
+    """Print where a data set was found; the first place is the one that experiments use."""
+    from motley.tasks.public_data.facts import PUBLIC, known_name
+    from motley.tasks.public_data.search import first, search
+
+    known = known_name(name)
+    first(known, data)  # its error says where it was looked for, and how to get it
+    for found in search(known, data):
+        variant = PUBLIC[known].variants[found.layout.variant]
+        typer.echo(f"{found.where}: {found.layout.kind}, {variant.about}")
+
+
+@app.command()
+def get(
+    name: Name,
+    to: Annotated[
+        Path | None, typer.Option("--to", metavar="DIR", help="Where to put it; MOTLEY_DATA or ~/.cache/motley unless given.")
+    ] = None,
+    mirror: Annotated[
+        str | None, typer.Option("--mirror", metavar="URL", help="An address with all files, in place of the public hosts.")
+    ] = None,
+    stall: Annotated[
+        float, typer.Option("--stall", metavar="SECONDS", min=0.1, help="Try again after so long without a byte.")
+    ] = 30.0,
+) -> None:
+    """Download a data set, resuming what was begun, and verify it."""
+    from motley.tasks.public_data.download import DownloadLimits, check_mirror
+    from motley.tasks.public_data.facts import known_name
+    from motley.tasks.public_data.getting import get as get_data
+
+    known, base = known_name(name), None if mirror is None else check_mirror(mirror)
+    with _progress() as report:
+        found = get_data(known, to, base, DownloadLimits(stall_s=stall), report)
+    _show(found)
+
+
+@app.command()
+def verify(name: Name, data: Folder = None) -> None:
+    """Read a data set wherever it was found, and print the digest of its decoded arrays."""
+    from motley.tasks.public_data.facts import known_name
+    from motley.tasks.public_data.getting import verify as verify_data
+    from motley.tasks.public_data.search import first, search
+
+    known = known_name(name)
+    first(known, data)
+    for found in search(known, data):
+        _show(verify_data(known, found))
+
+
+def _show(found: Verified) -> None:
+    clients = f", {found.clients} natural clients" if found.clients else ""
+    verdict = "as expected" if found.known else "no digest is known to compare it with"
+    typer.echo(f"{found.found.where}: {found.about}\n    {found.size}{clients}; {verdict}")
+    typer.echo(f"    variant {found.variant}, digest {found.digest or 'none'}")
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[str, int, int | None], None]]:
+    """Show one bar per file on a terminal, and one line per file elsewhere."""
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, disable=not console.is_terminal) as bars:
+        tasks = {}
+
+        def report(name: str, have: int, size: int | None) -> None:
+            if name not in tasks:
+                tasks[name] = bars.add_task(name, total=size)
+                if not console.is_terminal:
+                    typer.echo(f"{name}: {'size unknown' if size is None else f'{size / 1e6:.1f} MB'}", err=True)
+            bars.update(tasks[name], completed=have, total=size)
+
+        yield report

@@ -1,0 +1,107 @@
+"""The order in which images of a public data set are used, and digests by which the same images are known from every source.
+
+A digest is the sha256 of the decoded arrays: pixels uint8 ``[n, H, W]`` or ``[n, H, W, 3]`` and classes int64 ``[n]`` of the training
+half, then those of the test half. In canonical order, each half is sorted by class, ties by the bytes of the image.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from motley.core.errors import DataError
+from motley.tasks.base import Dataset
+from motley.tasks.public_data.facts import Variant
+
+__all__ = ["by_class", "canonical", "checked", "digest", "without"]
+
+OTHER_ORDER = (
+    "in another order than the original's, therefore sorted by class and bytes: other partitions than from other sources"
+)
+
+
+def by_class(data: Dataset) -> Dataset:
+    """Return the samples with the training half first, each half sorted by class and otherwise as it was."""
+    return _taken(data, np.lexsort((data.y.numpy(), data.test)))
+
+
+def canonical(data: Dataset) -> Dataset:
+    """Return the samples in canonical order: training half first, each half sorted by class, ties by the bytes of the image."""
+    flat = _pixels(data).reshape(len(data.test), -1)
+    order = np.argsort(flat.view(f"S{flat.shape[1]}")[:, 0], kind="stable")
+    return _taken(data, order[np.lexsort((data.y.numpy()[order], data.test[order]))])
+
+
+def digest(data: Dataset) -> str:
+    """Return the sha256 of the decoded arrays in the order in which they are, 64 hex digits."""
+    pixels, labels, sha = _pixels(data), data.y.numpy().astype("<i8"), hashlib.sha256()
+    for half in (~data.test, data.test):
+        sha.update(np.ascontiguousarray(pixels[half]).data)
+        sha.update(np.ascontiguousarray(labels[half]).data)
+    return sha.hexdigest()
+
+
+def checked(data: Dataset, variant: Variant, where: str) -> Dataset:
+    """Return the samples, which are those of the variant; in canonical order where the source has another order than the original.
+
+    Raises
+    ------
+    DataError: other samples than the variant's.
+    """
+    for half, got, wanted in (
+        ("training", int((~data.test).sum()), variant.train),
+        ("test", int(data.test.sum()), variant.test),
+    ):
+        if wanted and got != wanted:
+            raise DataError(f"{where} has {got} {half} samples; expected {wanted}: a part is missing, get it again")
+    _check_means(data, variant.means, where)
+    if variant.digest is None:
+        return data
+    known = without(data, variant.unknown)
+    if digest(known) == variant.ordered:
+        return data
+    found = digest(canonical(known))
+    if found != variant.digest:
+        raise DataError(
+            f"{where} is corrupt or no original: the digest of its decoded images is {found[:12]}..., expected "
+            f"{variant.digest[:12]}...; get it again"
+        )
+    note = f"{data.notes.get('data', variant.about)}; {OTHER_ORDER}"
+    return dataclasses.replace(canonical(data), notes={**data.notes, "data": note})
+
+
+def _check_means(data: Dataset, wanted: Sequence[float], where: str) -> None:
+    if not wanted:
+        return
+    sums = data.x.numpy()[~data.test].sum((0, 2, 3), dtype=np.int64)
+    means = sums / 255 / (int((~data.test).sum()) * data.x.shape[2] * data.x.shape[3])
+    if np.abs(means - np.asarray(wanted)).max() > 1e-8:
+        got = ", ".join(f"{mean:.8f}" for mean in means)
+        raise DataError(
+            f"{where} is corrupt or no original: the means of its channels are {got}; expected {', '.join(map(str, wanted))}; "
+            "get it again"
+        )
+
+
+def _pixels(data: Dataset) -> NDArray[np.uint8]:
+    """``[n, H, W]`` or ``[n, H, W, 3]``."""
+    x: NDArray[np.uint8] = data.x.numpy()
+    return np.ascontiguousarray(x[:, 0] if x.shape[1] == 1 else x.transpose(0, 2, 3, 1))
+
+
+def without(data: Dataset, rows: Sequence[int]) -> Dataset:
+    """Return the samples without some rows."""
+    return _taken(data, np.delete(np.arange(len(data.test)), list(rows))) if rows else data
+
+
+def _taken(data: Dataset, rows: NDArray[np.int64]) -> Dataset:
+    if np.array_equal(rows, np.arange(len(data.test))):
+        return data
+    at = torch.from_numpy(rows)
+    groups = None if data.groups is None else data.groups[rows]
+    return dataclasses.replace(data, x=data.x[at], y=data.y[at], test=data.test[rows], groups=groups)

@@ -1,0 +1,108 @@
+"""Reading of public data sets: from every lossless source the same arrays in the same order."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from motley.core.errors import DataError
+from motley.tasks.base import Dataset
+from motley.tasks.formats import binary, leaf, npz, parquet_images, texts
+from motley.tasks.formats.texts import TextClients
+from motley.tasks.public_data import packs
+from motley.tasks.public_data.canonical import by_class, checked
+from motley.tasks.public_data.facts import PUBLIC
+from motley.tasks.public_data.search import Found, first
+
+__all__ = ["load", "load_texts", "read", "read_texts"]
+
+
+def load(name: str, folder: Path | None = None) -> Dataset:
+    """Return the images of a public data set from the first place that has it, uint8 ``[n, C, H, W]``, training half first.
+
+    Raises
+    ------
+    DataError: found nowhere, damaged, or other samples than the data set's.
+    """
+    return read(name, first(name, folder))
+
+
+def read(name: str, found: Found) -> Dataset:
+    """Return the images that were found in one place, checked and in the order in which all sources give them.
+
+    Raises
+    ------
+    DataError: damaged, or other samples than the data set's.
+    """
+    public, kind = PUBLIC[name], found.layout.kind
+    variant = public.variants[found.layout.variant]
+    data = packs.read(name, found.path) if kind == "pack" else _READERS[kind](name, found.path)
+    about = variant.about
+    if kind != "pack":
+        where = f"{found.where} ({public.title})"
+        if data.x.shape[1:] not in _SHAPES or data.x.dtype != torch.uint8:
+            raise DataError(f"{where} holds {data.x.dtype} of shape {list(data.x.shape[1:])}; expected bytes, 28x28 or 3x32x32")
+        about += _without_clients(name, data)
+        data = dataclasses.replace(data, names=public.names or data.names, notes={"data": about})
+        data = checked(by_class(data) if public.by_class else data, variant, where)
+    return dataclasses.replace(data, notes={"data": about, **data.notes, "variant": found.layout.variant})
+
+
+_SHAPES = ((1, 28, 28), (3, 32, 32))
+
+
+def _without_clients(name: str, data: Dataset) -> str:
+    if data.groups is not None:
+        return f", {len(np.unique(data.groups))} writers as LEAF has them"
+    return " without writers (they are in the pack mnist.npz)" if name == "mnist" else ""
+
+
+def load_texts(name: str, folder: Path | None = None) -> TextClients:
+    """Return the texts of a public data set by natural client, from the first place that has it.
+
+    Raises
+    ------
+    DataError: found nowhere, or damaged.
+    """
+    return read_texts(first(name, folder))
+
+
+def read_texts(found: Found) -> TextClients:
+    """Return the texts that were found in one place.
+
+    Raises
+    ------
+    DataError: damaged.
+    """
+    if found.layout.kind == "pack":
+        packs.check(found.where)
+        return texts.read_pack(found.where)
+    return texts.read_leaf(found.path) if found.layout.kind == "leaf text" else texts.read_csv(found.path)
+
+
+def _idx(name: str, path: Path) -> Dataset:
+    public = PUBLIC[name]
+    data = binary.read_idx(path, public.prefix)
+    if public.prefix:  # EMNIST's images lie on their side, and its letters are numbered from 1
+        shift = int(name == "emnist_letters")
+        data = dataclasses.replace(data, x=data.x.transpose(2, 3).contiguous(), y=data.y - shift)
+    return dataclasses.replace(data, classes=len(public.names))
+
+
+def _bytes(name: str, path: Path) -> Dataset:
+    """LEAF stores bytes n as numbers n / 255."""
+    data = leaf.read(path)
+    return dataclasses.replace(data, x=(data.x * 255.0).round().to(torch.uint8), classes=len(PUBLIC[name].names))
+
+
+_READERS: Mapping[str, Callable[[str, Path], Dataset]] = {
+    "keras": lambda name, path: npz.read(path / f"{name}.npz"),
+    "idx": _idx,
+    "cifar": lambda name, path: binary.read_cifar(path),
+    "parquet": lambda name, path: parquet_images.read(path),
+    "leaf": _bytes,
+}
