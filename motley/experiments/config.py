@@ -366,6 +366,9 @@ def _without_objects(keys: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str,
         )
         if isinstance(found, Own) and found.made is not None:
             out["split"] = {"test": "client" if found.made.federation.global_test is None else "global"}
+        model = getattr(found, "model", None) if key == "task" else None
+        if dataclasses.is_dataclass(model) and not registry.is_own("model", model):
+            found = dataclasses.replace(found, model=registry.record_of("model", model))
         if key == "task.model" and registry.is_own(kind, found):
             holder[last] = found  # the task makes the module of it
             continue

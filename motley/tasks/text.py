@@ -126,6 +126,8 @@ class NextCharacter(TaskSource):
 
     @override
     def factory(self, dataset: Dataset) -> Callable[[], nn.Module]:
+        if isinstance(self.model, Model):
+            return factory(self.model, (self.window,), dataset.classes or 0, sequences=True)
         record = {"name": self.model} if isinstance(self.model, str) else dict(self.model)
         if record.get("name") in MODELS.names() and MODELS.get(record["name"]).sequences:  # type: ignore[attr-defined]
             record.setdefault("targets", self.targets)
