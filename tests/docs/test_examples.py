@@ -45,6 +45,17 @@ def test_own_data_and_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert min(accuracy.values()) > 0.5
 
 
+def test_a_table_with_gaps_and_words_from_its_file_to_predictions(tmp_path: Path) -> None:
+    table = _example("tables/make_patients").main(tmp_path, count=800)
+    keys = [f"task.data={table}", "stop.rounds=10"]
+    done = motley.run(ROOT / "examples" / "tables" / "patients.toml", out=tmp_path / "run", overrides=keys)
+    mean = done.column("evaluations", "scope") == "mean"
+    assert done.column("evaluations", "accuracy")[mean][-1] > 0.7
+    found = _example("tables/predict").main(str(done.directory), tmp_path / "new_patients.csv")
+    assert len(found) == 10
+    assert all((outcome == "ill") == (share > 0.5) for outcome, share in found)
+
+
 def test_the_citation_file_is_valid_and_of_this_version() -> None:
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     assert {"cff-version", "message", "title", "authors", "version", "license"} <= set(citation)

@@ -1,0 +1,17 @@
+"""What only a simulation does is refused before a deployment begins."""
+
+from pathlib import Path
+
+from motley.adapters.flower.deployed.server_app import refuses
+from motley.experiments.build import prepare
+from motley.experiments.config import Experiment
+
+
+def test_statistics_of_a_table_are_not_exchanged(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("age,who,label\n" + "\n".join(f"{'' if i == 3 else i},{'ab'[i % 2]},{i // 2 % 2}" for i in range(20)))
+    task = {"name": "tabular", "data": str(path), "client": "who"}
+    experiment = Experiment(task=task, cohort=1, stop={"rounds": 1}, partition="by_writer")
+    reason = refuses(experiment, prepare(experiment))
+    assert reason is not None
+    assert reason.startswith("clients exchange statistics of their rows only in a simulation; prepare the columns first")
