@@ -69,7 +69,7 @@ def test_an_interrupted_run_ends_with_the_same_bits(file: Path, tmp_path: Path) 
 
     keys = {**_keys(file, rounds=4), "checkpoint": {"every_rounds": 1}}
     with pytest.raises(KeyboardInterrupt):
-        run(keys, out=tmp_path / "cut", progress=stop)
+        run(keys, out=tmp_path / "cut", on_round=stop)
     cut = run(keys, out=tmp_path / "cut", resume=True)
     for name in ("rounds", "clients", "evaluations", "federation"):
         assert whole.tables[name].equals(cut.tables[name])

@@ -162,6 +162,6 @@ def test_a_run_that_is_not_finished_has_no_module(tmp_path: Path) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run({**KEYS, "task": "tabular"}, out=tmp_path / "run", progress=stop)
+        run({**KEYS, "task": "tabular"}, out=tmp_path / "run", on_round=stop)
     with pytest.raises(StoreError, match=r"has no model.safetensors: its model is written at the end"):
         motley.load(tmp_path / "run").predict(np.zeros((1, 30)))
