@@ -169,7 +169,9 @@ def run(
     set: Settings = None,
     data: Data = None,
     out: Out = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with an interrupted run, or with a finished one under a later stop.")
+    ] = False,
     allow_other_numerics: Annotated[
         bool, typer.Option("--allow-other-numerics", help="Resume under another torch build, thread count, engine or device.")
     ] = False,

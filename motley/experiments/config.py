@@ -58,7 +58,7 @@ from motley.tasks.base import Task
 from motley.tasks.federate import Split
 from motley.tasks.own import Own
 
-__all__ = ["Experiment", "load"]
+__all__ = ["Experiment", "lineage_id", "load"]
 
 _COMPONENTS = (
     "task", "partition", "label_noise", "feature_shift", "concept_shift", "drift", "algorithm", "loss", "aggregator", "server",
@@ -68,7 +68,7 @@ _COMPONENTS = (
 _LOCAL = {"local.optimizer": "optimizer", "local.lr_schedule": "lr_schedule"}
 _KINDS = {**{key: key for key in _COMPONENTS}, **_LOCAL, "quantizer": "compressor"}
 """Key of a component -> its kind."""
-_NO_RESULT = ("name", "method", "engine", "client_state", "checkpoint", "log")
+_NO_RESULT = ("name", "method", "engine", "client_state", "checkpoint", "log", "stop", "grid")
 
 
 class Experiment(BaseModel):
@@ -308,12 +308,24 @@ class Experiment(BaseModel):
         return self.probe.batches or next((batches or "all" for batches in wanted if len(wanted) == 1), None)
 
     def run_id(self) -> str:
-        """Return twelve hex digits of a hash of everything that changes results: not name, method, engine, client_state, checkpoint,
-        log or grid."""
-        hashed = {key: value for key, value in self.resolved().items() if key not in _NO_RESULT}
-        hashed |= self._code  # in place of the options of what is not Motley's own
-        text = json.dumps(hashed, sort_keys=True, separators=(",", ":"))
-        return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
+        """Return twelve hex digits of a hash of everything that changes a round: not name, method, engine, client_state, checkpoint,
+        log or grid; of stop only the number of rounds, and that only where a component looks at it (:meth:`horizon_keys`)."""
+        lineage = lineage_id({**self.resolved(), **self._code})  # code in place of the options of what is not Motley's own
+        return _digest([lineage, self.stop.rounds]) if self.horizon_keys() else lineage
+
+    def result_id(self) -> str:
+        """Return twelve hex digits of a hash of the run id and of when the run ends."""
+        return _digest([self.run_id(), dataclasses.asdict(self.stop)])
+
+    def horizon_keys(self) -> list[str]:
+        """Return the keys whose components look at the planned number of rounds: a longer run is then another one from round 1."""
+        looks = {
+            "selector": self._parts["selector"].needs().horizon,
+            "local.lr_schedule": self._parts["local.lr_schedule"].horizon,
+            "budget": self._parts["budget"].horizon,
+            "evaluate.diagnostics": self.evaluate.diagnostics and not self.evaluate.due(self.stop.rounds or 0),
+        }
+        return [key for key, yes in looks.items() if yes]
 
     def unknown(self) -> str | None:
         """Return why the run id does not cover everything that changes results: an object without a fingerprint; None if it does."""
@@ -337,6 +349,16 @@ class Experiment(BaseModel):
         for (kind, name), cls in state.pop("own").items():
             registry.catalogue(kind).add(name, cls)
         super().__setstate__(state)
+
+
+def lineage_id(config: Mapping[str, Any]) -> str:
+    """Return a hash of a resolved experiment (also one in a ``run.json``) without what changes no round, and without its end."""
+    return _digest({key: value for key, value in config.items() if key not in _NO_RESULT})
+
+
+def _digest(value: object) -> str:
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
 
 
 def _has_clients(task: Any) -> bool:

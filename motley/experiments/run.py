@@ -11,7 +11,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ import torch
 from safetensors.torch import save_file
 
 from motley.core.components import imports
-from motley.core.errors import ConfigError, NumericsError
+from motley.core.errors import ConfigError, NumericsError, StoreError
 from motley.engines.base import Engine, Setting
 from motley.engines.cores import at_once
 from motley.experiments import document
@@ -27,7 +27,15 @@ from motley.experiments.build import build
 from motley.experiments.client_models import save_client_models
 from motley.experiments.config import Experiment, load
 from motley.experiments.progress import OneRun, TensorBoardLog, display
-from motley.experiments.store import RunFolder, default_folder, describe, ensure_space
+from motley.experiments.store import (
+    RunFolder,
+    default_folder,
+    describe,
+    ensure_space,
+    goes_further,
+    refuse_other_horizon,
+    stop_in_words,
+)
 from motley.experiments.tables import Checkpointing
 from motley.experiments.trained import TrainedRun, describe_samples, save_preparation
 from motley.experiments.trained import load as load_run
@@ -69,7 +77,8 @@ def run(
     Parameters
     ----------
     experiment: an Experiment, its keys, or the path of its TOML file. overrides: settings like ``"local.epochs=2"``.
-    out: the run's folder; ``runs/<name>/<run id>`` by default. resume: continue an interrupted run; a finished one is only loaded.
+    out: the run's folder; ``runs/<name>/<run id>`` by default. resume: continue an interrupted run, or extend one that finished
+    under an earlier ``stop``; one that finished under the same is only loaded.
     data: folder searched first for data packs. progress: show the run on standard error, as a bar on a terminal or lines in a log.
     allow_other_numerics: resume although torch, instruction set, threads, engine or device differ; the bits then may, too.
     task: a federation and module of your own (:func:`motley.tasks.own_task`); the experiment says ``task = "own"`` or leaves it out.
@@ -90,23 +99,26 @@ def run(
     path = Path(out) if out is not None else default_folder(experiment)
     folder = RunFolder(path)
     with folder.lock():
-        state = folder.state(experiment.run_id(), resume, experiment.unknown())
+        state = folder.state(experiment, resume)
         if state == "finished":
             return _ended(path, experiment, on_end)
+        if state == "new" and resume and out is None:
+            refuse_other_horizon(path, experiment)
         before = folder.read() or {}
-        if state == "interrupted":  # "auto" was decided when the run began
+        if state != "new":  # "auto" was decided when the run began
             experiment = experiment.replace({"engine.name": before["numerics"]["engine"]})
         ensure_space(path)
         loop = build(experiment, Path(data) if data is not None else None, folder=path / "checkpoints")
         record = run_record(experiment, loop.setting, loop.engine)
-        if state == "interrupted" and not allow_other_numerics:
-            _check_numerics(before["numerics"], record["numerics"])
-        folder.write(record)
-        save_preparation(loop.federation, path)
+        checkpoints = Checkpoints(path / "checkpoints", experiment.run_id())
         with _cleared_away(loop, path, state), _shown(experiment, progress) as shown:
-            _run_to_end(experiment, loop, path, state == "interrupted", shown, on_round)
+            _check_numerics({} if allow_other_numerics else before.get("numerics", {}), record["numerics"])
+            resume_at = None if state == "new" else _restore(loop, checkpoints, before, path)
+            folder.write(record)
+            save_preparation(loop.federation, path)
+            _run_to_end(experiment, loop, checkpoints, path, resume_at, shown, on_round)
         folder.write({**record, "finished": True})
-        shutil.rmtree(path / "checkpoints", ignore_errors=True)
+        checkpoints.prune(1 if experiment.checkpoint.keep else 0)
     return _ended(path, experiment, on_end)
 
 
@@ -205,17 +217,38 @@ def _check_numerics(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
             )
 
 
+def _restore(loop: RoundLoop, checkpoints: Checkpoints, before: Mapping[str, Any], path: Path) -> int:
+    """Restore the last checkpoint of a run; return its round, -1 where a run that was interrupted begins again for want of one.
+
+    Raises
+    ------
+    StoreError: a finished run without a checkpoint, or a run that would have ended earlier under the present ``stop``.
+    """
+    saved, state, stop = checkpoints.load(), loop.state, loop.config.stop
+    now, held = stop_in_words(asdict(stop)), stop_in_words(before["config"]["stop"])
+    if saved is None:
+        if before["finished"]:
+            raise StoreError(
+                f"{path} holds this run to {held} without its last checkpoint (checkpoint.keep = false, or an earlier version of "
+                f"Motley), so it cannot be continued to {now}; choose another output folder"
+            )
+        return -1
+    state.restore(saved)
+    if held != now and (loop.done or any(stop.reached(0, 0.0, 0.0, score) for score in state.scores)):
+        raise goes_further(path, f"up to round {state.version}", now)
+    return state.round
+
+
 def _run_to_end(
-    experiment: Experiment, loop: RoundLoop, path: Path, resumed: bool, shown: OneRun, on_round: OnRound | None
-) -> None:
-    """Run the loop to its end, from the last checkpoint where the run is resumed."""
+    experiment: Experiment, loop: RoundLoop, checkpoints: Checkpoints, path: Path, resume_at: int | None, shown: OneRun,
+    on_round: OnRound | None,
+) -> None:  # fmt: skip
+    """Run the loop to its end; ``resume_at``: the last round that counts of a run that is resumed, None for a new one."""
     _note_shared_cores(loop.engine)
     shown.begin(loop.setting.task.metric, lambda: loop.watch.current)
-    checkpoints, state = Checkpoints(path / "checkpoints"), loop.state
-    saved = checkpoints.load() if resumed else None
-    if saved is not None:
-        state.restore(saved)
-    writer = Writer(path, resume_at=(state.round if saved else -1) if resumed else None)
+    state, writer = loop.state, Writer(path, resume_at)
+    if resume_at is not None and not loop.done and not experiment.evaluate.due(state.version):
+        writer.forget("evaluations", state.round)  # evaluated only because the run ended there
     loop.write_to(writer)
     tensorboard = TensorBoardLog(path / "tensorboard", state.round) if experiment.log.tensorboard else None
     timer = CheckpointTimer(experiment.checkpoint)

@@ -26,12 +26,16 @@ from pathlib import Path
 from typing import Any, Literal
 
 from motley.core.errors import StoreError
-from motley.experiments.config import Experiment
+from motley.experiments.config import Experiment, lineage_id
 from motley.results.stream import disk_error
 
-__all__ = ["RunFolder", "default_folder", "describe", "ensure_space", "slug"]
+__all__ = [
+    "RunFolder", "default_folder", "describe", "ensure_space", "goes_further", "other_horizon", "refuse_other_horizon", "slug",
+    "stop_in_words",
+]  # fmt: skip
 
-State = Literal["new", "interrupted", "finished"]
+State = Literal["new", "interrupted", "finished", "ended"]
+"""What a folder holds: nothing, a run to go on with, a finished one, or one that finished under another ``stop``."""
 _DISTRIBUTIONS = {"motley": "motley-fl", "sklearn": "scikit-learn"} | {
     n: n for n in ("numpy", "scipy", "torch", "pyarrow", "pydantic")
 }
@@ -169,17 +173,25 @@ class RunFolder:
             raise StoreError(f"{self.record} is not the record of a run; choose another output folder")
         return record
 
-    def state(self, run_id: str, resume: bool, unknown: str | None = None) -> State:
-        """Return the state of the run ``run_id`` in this folder: new, interrupted or finished.
+    def finished(self, experiment: Experiment) -> bool:
+        """Return whether the folder holds this run, finished where the experiment ends."""
+        record = self.read() or {}
+        same = record.get("run_id") == experiment.run_id() and _same_stop(record, experiment)
+        return bool(record.get("finished")) and same and experiment.unknown() is None
+
+    def state(self, experiment: Experiment, resume: bool, name: str | None = None) -> State:
+        """Return the state of an experiment's run in this folder: new, interrupted, finished, or ended earlier than it asks for.
 
         Parameters
         ----------
-        resume: whether to go on with an interrupted run. unknown: why the run id does not cover everything that changes results.
+        resume: whether to go on with an interrupted run, or with one that has ended. name: instead of the run id.
 
         Raises
         ------
-        StoreError: the folder holds other files, another run, one that may be another, or an interrupted run not to be resumed.
+        StoreError: the folder holds other files, another run, one that may be another, one that goes further, or one that is not to
+        be resumed.
         """
+        run_id = name or experiment.run_id()
         record = self.read()
         if record is None:
             foreign = (
@@ -192,18 +204,30 @@ class RunFolder:
             return "new"
         if record.get("run_id") != run_id:
             raise StoreError(
-                f"{self.path} holds another run ({record.get('name')}, {record.get('run_id')}); this one is {run_id}: "
+                other_horizon(self.path, record, experiment)
+                or f"{self.path} holds another run ({record.get('name')}, {record.get('run_id')}); this one is {run_id}: "
                 "choose another output folder"
             )
+        unknown = experiment.unknown()
         if unknown is not None:
             raise StoreError(
                 f"{self.path} holds a run, and nothing says whether it is this one, for {unknown}; choose a new folder with out=..."
             )
         if record.get("finished"):
-            return "finished"
+            return "finished" if _same_stop(record, experiment) else self._ended(record, experiment, resume)
         if not resume:
             raise StoreError(f"{self.path} holds this run, interrupted; go on with --resume, or remove the folder")
         return "interrupted"
+
+    def _ended(self, record: Mapping[str, Any], experiment: Experiment, resume: bool) -> State:
+        """Return "ended" for a finished run that is to be extended."""
+        before, now = stop_in_words(record["config"]["stop"]), stop_in_words(dataclasses.asdict(experiment.stop))
+        rounds = record["config"]["stop"].get("rounds")
+        if rounds is not None and experiment.stop.rounds is not None and experiment.stop.rounds < rounds:
+            raise goes_further(self.path, f"to {before}", now)
+        if not resume:
+            raise StoreError(f"{self.path} holds this run to {before}; --resume continues it to {now}")
+        return "ended"
 
     def write(self, record: Mapping[str, Any]) -> None:
         """Replace ``run.json`` atomically.
@@ -222,6 +246,58 @@ class RunFolder:
         except OSError as error:
             fresh.unlink(missing_ok=True)
             raise disk_error(error, self.record) from None
+
+
+def goes_further(path: Path, held: str, now: str) -> StoreError:
+    """Return the error for a folder whose run went further than ``now``, the end that is asked for."""
+    return StoreError(
+        f"{path} holds this run {held} already, which is as far as {now} or further: its tables have the earlier rounds, too; "
+        "choose another output folder for a run that ends there"
+    )
+
+
+def other_horizon(path: Path, record: Mapping[str, Any], experiment: Experiment) -> str | None:
+    """Return the sentence for a run that differs in nothing but the planned number of rounds, at which it looks; else None."""
+    config, keys = record.get("config", {}), experiment.horizon_keys()
+    if not keys or lineage_id(config) != lineage_id(experiment.resolved()):
+        return None
+    before, now = stop_in_words(config["stop"]), stop_in_words(dataclasses.asdict(experiment.stop))
+    return (
+        f"{path} holds this run to {before}, and {' and '.join(keys)} looked at that end from round 1: a run to {now} is another "
+        "one; begin it in another output folder, without --resume"
+    )
+
+
+def refuse_other_horizon(path: Path, experiment: Experiment) -> None:
+    """Refuse to begin a run in the new folder ``path`` that was to go on with one beside it, which looked at another horizon.
+
+    Raises
+    ------
+    StoreError: there is such a run.
+    """
+    for file in sorted(path.parent.glob("*/run.json")) if experiment.horizon_keys() else []:
+        sentence = other_horizon(file.parent, RunFolder(file.parent).read() or {}, experiment)
+        if sentence is not None:
+            raise StoreError(sentence)
+
+
+def stop_in_words(stop: Mapping[str, Any]) -> str:
+    """Return when a run ends: ``round 20``, or the limits as in a file of keys."""
+    given = _given(stop)
+    return f"round {given['rounds']}" if set(given) == {"rounds"} else f"stop = {_toml(given)}"
+
+
+def _toml(value: Any) -> str:
+    return f"{{ {', '.join(f'{k} = {_toml(v)}' for k, v in value.items())} }}" if isinstance(value, Mapping) else str(value)
+
+
+def _given(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a table of keys without those that were left out."""
+    return {key: _given(v) if isinstance(v, Mapping) else v for key, v in table.items() if v is not None}
+
+
+def _same_stop(record: Mapping[str, Any], experiment: Experiment) -> bool:
+    return _given(record.get("config", {}).get("stop", {})) == _given(dataclasses.asdict(experiment.stop))
 
 
 def _same_file(handle: int, path: Path) -> bool:

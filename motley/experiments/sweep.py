@@ -77,7 +77,7 @@ def expand(
 
 
 def _points(experiment: Experiment, grid: dict[str, Sequence[Any]], seeds: Sequence[int] | None) -> dict[str, Point]:
-    """Return run id -> point of one grid."""
+    """Return result id -> point of one grid."""
     if seeds is not None:
         grid = {**{key: values for key, values in grid.items() if key != "seed"}, "seed": seeds}
     for key, values in grid.items():
@@ -89,7 +89,7 @@ def _points(experiment: Experiment, grid: dict[str, Sequence[Any]], seeds: Seque
     for combination in itertools.product(*grid.values()):
         changes = dict(zip(grid, combination, strict=True))
         point = Point(_label(changes, experiment.name), experiment.replace({**changes, "grid": []}))
-        first = points.setdefault(point.experiment.run_id(), point)
+        first = points.setdefault(point.experiment.result_id(), point)
         if first is not point:
             raise ConfigError(f"the same run occurs twice ({_label_words(changes)}); name each value once", "grid")
     return points
@@ -244,7 +244,6 @@ def _spread(
 
 
 def _one(experiment: Experiment, folder: Path, data: Path | None, progress: OneRun | bool = False) -> TrainedRun:
-    record = RunFolder(folder).read()
-    if record is not None and record.get("finished") and record.get("run_id") == experiment.run_id():
+    if RunFolder(folder).finished(experiment):
         return load(folder)
     return run(experiment, out=folder, resume=True, data=data, progress=progress)

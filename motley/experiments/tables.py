@@ -177,6 +177,8 @@ class Checkpointing(KeyTable):
     """Rounds between checkpoints."""
     every_s: Positive = 30.0
     """Wall seconds between checkpoints."""
+    keep: Flag = True
+    """Keep the last checkpoint of a finished run, so that it can be extended."""
 
 
 class Log(KeyTable):

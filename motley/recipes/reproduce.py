@@ -123,7 +123,7 @@ def reproduce(
     wanted = plan(recipe, chosen, size, seeds, only, settings)
     points: dict[str, Point] = {}
     for (exhibit, cell, _), experiment in wanted.items():
-        points.setdefault(experiment.run_id(), Point(f"{exhibit} {' / '.join(cell)}", experiment))
+        points.setdefault(experiment.result_id(), Point(f"{exhibit} {' / '.join(cell)}", experiment))
     todo = sorted(points.values(), key=lambda point: point.experiment.seed) if run else []  # one seed of everything first
     folders = [_folder(directory, point.experiment) for point in todo]
     failures = run_points(todo, folders, data, progress, on_ray, jobs)[1] if run else []
@@ -175,7 +175,7 @@ def _check_only(recipe: Recipe, only: Place) -> None:
 
 
 def _folder(directory: Path, experiment: Experiment) -> Path:
-    return directory / "runs" / experiment.run_id()
+    return directory / "runs" / experiment.result_id()
 
 
 def _finished(

@@ -111,6 +111,14 @@ class Writer:
             if kept.num_rows < rows.num_rows:
                 self._restore(table, kept)
 
+    def forget(self, table: str, round: int) -> None:
+        """Delete the rows of one round from one table, on disk."""
+        self.close()
+        rows = read_table(self.directory, table)
+        kept = rows.filter(pc.not_equal(rows["round"], round))
+        if kept.num_rows < rows.num_rows:
+            self._restore(table, kept)
+
     def finish(self) -> None:
         """Write the remaining rows and compact every stream into ``<table>.parquet``; nothing happens to a finished run.
 

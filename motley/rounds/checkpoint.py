@@ -9,9 +9,11 @@ from __future__ import annotations
 import errno
 import mmap
 import os
+import shutil
 import warnings
 from collections.abc import Mapping
 from contextlib import suppress
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -33,11 +35,12 @@ class Checkpoints:
 
     Parameters
     ----------
-    directory: where ``checkpoint-<round>.mtly`` files lie; made when needed.
+    directory: where ``checkpoint-<round>.mtly`` files lie; made when needed. run: the run's id, which every checkpoint carries; a
+    checkpoint of another run is refused.
     """
 
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
+    def __init__(self, directory: Path, run: str = "") -> None:
+        self.directory, self.run = directory, run
 
     def _files(self) -> list[Path]:
         """Newest first."""
@@ -54,7 +57,7 @@ class Checkpoints:
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
             with fresh.open("wb") as file:
-                file.writelines(codec.pieces(dict(state)))
+                file.writelines(codec.pieces({**state, "run": self.run, "motley": metadata.version("motley-fl")}))
                 file.flush()
                 os.fsync(file.fileno())
             fresh.replace(self.directory / f"checkpoint-{round:08d}.mtly")
@@ -70,17 +73,33 @@ class Checkpoints:
                 f"cannot write the checkpoint of round {round} in {self.directory}: {error.strerror}; "
                 "mend that and run again with --resume"
             ) from None
-        for old in self._files()[KEPT:]:
+        self.prune(KEPT)
+
+    def prune(self, kept: int) -> None:
+        """Delete all but the newest ``kept`` checkpoints; with 0, the folder and the client states in it, too."""
+        if kept == 0:
+            shutil.rmtree(self.directory, ignore_errors=True)
+        for old in self._files()[kept:]:
             old.unlink()
 
     def load(self) -> dict[str, Any] | None:
-        """The newest good checkpoint, or None when there is none."""
+        """Return the newest good checkpoint; None when there is none.
+
+        Raises
+        ------
+        StoreError: it is of another run.
+        """
         for path in self._files():
             try:
                 state: dict[str, Any] = codec.decode(_mapped(path))
             except CodecError as error:
                 warnings.warn(f"{path.name} is damaged ({error}); going back to the checkpoint before it", stacklevel=2)
                 continue
+            if state.get("run", self.run) != self.run:
+                raise StoreError(
+                    f"{path} is a checkpoint of another run ({state['run']}, of Motley {state.get('motley')}); this one is "
+                    f"{self.run}: remove the folder {self.directory.name} and begin again"
+                )
             return state
         return None
 

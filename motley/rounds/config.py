@@ -81,6 +81,10 @@ class EvaluationSchedule:
     """Measure in these steps, and in the first, what papers assume: how far clients' gradients and models lie apart, what
     compression loses. Costs wall time (a gradient of every client), no virtual time and no traffic, and changes no result."""
 
+    def due(self, version: int) -> bool:
+        """Return whether the model is evaluated after so many server steps, wherever the run ends."""
+        return version % self.every == 0
+
 
 @dataclass(frozen=True)
 class Recalibrate:

@@ -208,7 +208,8 @@ class RoundLoop:
     def _dispatch(self, cohort: Cohort, download: Tensors) -> float:
         """Allocate the cohort's uploads and send it out; return the round's upload budget, NaN for nobody."""
         state, n = self.state, len(cohort.ids)
-        lr = np.full(n, self.setting.solver.lr * self.config.schedule.factor(state.version + 1, state.selector.horizon))
+        schedule, horizon = self.config.schedule, self.config.stop.rounds
+        lr = np.full(n, self.setting.solver.lr * schedule.factor(state.version + 1, horizon if schedule.horizon else None))
         workload = self.backend.workload(state, cohort) if self.pipeline.budgeted else {}
         allocation = self.pipeline.allocate(state, cohort, workload)
         examples = self.backend.examples(state)
@@ -337,7 +338,7 @@ class RoundLoop:
             if len(landed):
                 self._write("clients", {"round": state.round, **tables.client_rows(dispatches, reports)})
         self._tally, self._diagnosis = {}, None
-        if state.version % self.config.evaluate.every == 0 or self.done:
+        if self.config.evaluate.due(state.version) or self.done:
             self._evaluate()
         return RoundSummary(state.round, now_s, row["accepted"], row["train_loss"], state.score, state.version)
 
@@ -354,6 +355,8 @@ class RoundLoop:
             return
         headline = found["scope"].index("global" if "global" in found["scope"] else "mean")
         state.score = float(found["accuracy" if self.setting.task.metric == "accuracy" else "loss"][headline])
+        if self.config.evaluate.due(state.version):
+            state.scores.append(state.score)
         stamp = {"round": state.round, "version": state.version, "time_s": state.clients.now_s}
         spent = {"total_bits": state.ledger.total_bits, "total_up_paper_bits": state.ledger.paper_bits}
         self._write("evaluations", {**stamp, **spent, **found})

@@ -6,6 +6,7 @@ pipeline, the backend) or lives within one server step only.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -62,6 +63,7 @@ class RunState:
     model_updates: server steps that changed the model (a step in which nothing was aggregated does not).
     begun: whether enrolment and the evaluation before round 1 are done. asked: whether a cohort was sent out since the last server
     step. start_s: when the current round began. asked_s: when a cohort was last asked for. score: the newest headline metric.
+    scores: those of the evaluations that were due, oldest first; an evaluation only because the run ended is none of them.
     """
 
     server: ServerState
@@ -82,6 +84,7 @@ class RunState:
     start_s: float = 0.0
     asked_s: float = 0.0
     score: float = math.nan
+    scores: list[float] = field(default_factory=list)
 
     def save(self) -> dict[str, Any]:
         """Return the state between two server steps as plain values and arrays."""
@@ -90,7 +93,7 @@ class RunState:
             "server": pack_server(self.server), "selector": codec.encode(self.selector.state), "clients": self.clients.save(),
             "ledger": self.ledger.save(), "downloads": {version: pack_tensors(sent) for version, sent in self.downloads.items()},
             "allocator": dict(self.allocator), "vectors": {name: v.numpy() for name, v in vectors.items() if v is not None},
-            "candidates": self.candidates, **{name: getattr(self, name) for name in _NUMBERS},
+            "candidates": self.candidates, **{name: copy.copy(getattr(self, name)) for name in _NUMBERS},
         }  # fmt: skip
 
     def restore(self, saved: Mapping[str, Any]) -> None:
@@ -120,6 +123,7 @@ class RunState:
         self.candidates, self.begun = saved["candidates"], True
         for name in _NUMBERS:
             setattr(self, name, saved[name])
+        self.score = self.scores[-1] if self.scores else math.nan
 
 
-_NUMBERS = ("round", "version", "dispatch", "model_updates", "start_s", "asked_s", "score")
+_NUMBERS = ("round", "version", "dispatch", "model_updates", "start_s", "asked_s", "scores")

@@ -88,7 +88,7 @@ class UploadPipeline:
 
     def __init__(self, config: UploadConfig, setting: Setting, channel: Channel, horizon: int | None) -> None:
         self.config, self.setting, self.channel = config, setting, channel
-        self.horizon, self.layout = horizon, setting.task.layout
+        self.horizon, self.layout = horizon if config.budget.horizon else None, setting.task.layout
         self.key = setting.streams.key("compress")
         self._keeps_state = bool(config.initial_state(self.layout, setting.dtype))
         self._remembers_choice = bool(config.compressor.initial_state(self.layout))

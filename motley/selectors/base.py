@@ -144,7 +144,8 @@ class Selector(Generic[S]):
         if m < 0:
             raise ConfigError(f"got m = {m}; expected a cohort size of at least 0", key="cohort")
         rng = Key(self.seed).fold(purpose, round, dispatch).numpy()
-        return SelectionContext(round, dispatch, ids, self.rule.size(round, m, len(ids)), rng, self.horizon)
+        horizon = self.horizon if self.rule.needs().horizon else None  # a rule that does not ask for it does not depend on it
+        return SelectionContext(round, dispatch, ids, self.rule.size(round, m, len(ids)), rng, horizon)
 
     def probe(self, round: int, available_ids: ArrayLike, m: int, dispatch: int = 0) -> Ids:
         """Return the ids of the clients to probe before :meth:`select`, sorted; report their signals as ``PROBED``."""

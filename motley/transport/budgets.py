@@ -23,7 +23,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from typing_extensions import override
 
@@ -41,6 +41,8 @@ class Budget(ABC):
     average: theta_avg, in (0, 1]. warm_up: number of first rounds in which all clients send whole updates.
     """
 
+    horizon: ClassVar[bool] = False
+    """Whether the budget depends on the planned number of rounds; a longer run is then another run from its first round."""
     average: float = 1.0
     warm_up: int = 0
 
@@ -82,6 +84,7 @@ class CosineBudget(Budget):
     floor: smallest theta_t; at most ``average``. as_published: start of the cosine, see above.
     """
 
+    horizon: ClassVar[bool] = True
     average: float = 0.2
     warm_up: int = 1
     amplitude: float = 0.4

@@ -335,7 +335,8 @@ def test_the_run_id_depends_on_what_changes_results_only() -> None:
     for changes in (
         {"name": "other"},
         {"engine": "sequential"},
-        {"checkpoint": {"every_rounds": 3}},
+        {"checkpoint": {"every_rounds": 3, "keep": False}},
+        {"stop": {"rounds": 99}},
         {"log": {"tensorboard": True}},
         {"grid": {"seed": [1]}},
         {"method": "fedavg", "weights": None},

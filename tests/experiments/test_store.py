@@ -97,23 +97,28 @@ def test_a_file_where_a_folder_should_be(tmp_path: Path) -> None:
 
 
 def test_states_of_a_folder(tmp_path: Path) -> None:
-    folder = RunFolder(tmp_path)
-    assert folder.state("a", resume=False) == "new"
-    assert folder.state("a", resume=True) == "new"
-    folder.write({"run_id": "a", "name": "first", "finished": False})
-    assert folder.state("a", resume=True) == "interrupted"
+    folder, record, other = RunFolder(tmp_path), describe(PLAIN, {}, {}, 7), PLAIN.replace({"seed": 1})
+    assert folder.state(PLAIN, resume=False) == folder.state(PLAIN, resume=True) == "new"
+    folder.write({**record, "name": "first"})
+    assert folder.state(PLAIN, resume=True) == "interrupted"
+    assert not folder.finished(PLAIN)
     with pytest.raises(StoreError, match="holds this run, interrupted; go on with --resume"):
-        folder.state("a", resume=False)
-    with pytest.raises(StoreError, match=r"holds another run \(first, a\); this one is b: choose another output folder"):
-        folder.state("b", resume=True)
-    folder.write({"run_id": "a", "finished": True})
-    assert folder.state("a", resume=False) == folder.state("a", resume=True) == "finished"
+        folder.state(PLAIN, resume=False)
+    a, b = PLAIN.run_id(), other.run_id()
+    with pytest.raises(StoreError, match=rf"holds another run \(first, {a}\); this one is {b}: choose another output folder"):
+        folder.state(other, resume=True)
+    folder.write({**record, "finished": True})
+    assert folder.state(PLAIN, resume=False) == folder.state(PLAIN, resume=True) == "finished"
+    assert folder.finished(PLAIN)
+    assert not folder.finished(PLAIN.replace({"stop.rounds": 4}))
+    assert folder.state(PLAIN.replace({"stop.rounds": 4}), resume=True) == "ended"
+    assert folder.state(PLAIN, resume=True, name=a) == "finished"
 
 
 def test_a_folder_of_other_files_is_refused(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("")
     with pytest.raises(StoreError, match=r"holds files that are no run \(thesis\.tex, \.\.\.\); choose a new or empty folder"):
-        RunFolder(tmp_path).state("a", resume=False)
+        RunFolder(tmp_path).state(PLAIN, resume=False)
 
 
 @pytest.mark.parametrize("text", ["{", "[1]", ""])

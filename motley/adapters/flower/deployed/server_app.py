@@ -76,7 +76,7 @@ def run(
     ----------
     grid: Flower's ``Grid``, or a :class:`~motley.adapters.flower.deployed.transport.Transport`.
     experiment: an Experiment, its keys, or the path of its TOML file. overrides: settings like ``"local.epochs=2"``.
-    out: folder of the run, ``runs/<name>/<run id>-deployed`` by default; an interrupted deployment goes on there.
+    out: folder of the run, ``runs/<name>/<result id>-deployed`` by default; an interrupted deployment goes on there.
     data: folder to look into first for data packs. task: the server's model and test samples, where data lies with the
     clients alone.
     limits: how long to wait for what. key: of ``--node-config``, a client's stable whole number.
@@ -90,17 +90,17 @@ def run(
     experiment, limits = as_experiment(experiment, overrides), limits or Limits()
     ready = _ready(experiment, data, task, selector)
     transport = grid if isinstance(grid, Transport) else _on(grid, key, limits)
-    name = f"{experiment.run_id()}-deployed"  # a simulation of the same experiment is another run
+    name = f"{experiment.result_id()}-deployed"  # a simulation is another run, and a deployment that has ended is not extended
     path = Path(out) if out is not None else default_folder(experiment).with_name(name)
     folder = RunFolder(path)
     with folder.lock():
-        if folder.state(name, resume=True) == "finished":
+        if folder.state(experiment, True, name) == "finished":
             return load_results(path)
         ensure_space(path)
         record = {**run_record(experiment, ready.config.setting, ready.engine, REAL), "run_id": name}
         folder.write(record)
         save_preparation(ready.config.setting.task.federation, path)
-        checkpoints = Checkpoints(path / "checkpoints")
+        checkpoints = Checkpoints(path / "checkpoints", name)
         saved = checkpoints.load()
         loop = deployment(experiment, ready, transport, limits, float((saved or {}).get("clients", {}).get("now_s", 0.0)))
         loop.state.round, loop.state.dispatch = rounds_done, clients_sent
