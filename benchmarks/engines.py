@@ -33,6 +33,7 @@ from motley.algorithms.fedavg import Average
 from motley.algorithms.fedprox import Proximal
 from motley.algorithms.local import SGD
 from motley.algorithms.losses import CrossEntropy
+from motley.algorithms.positions import per_position
 from motley.core.keys import Key, Streams
 from motley.core.ragged import Ragged
 from motley.core.work import LocalWork
@@ -43,6 +44,7 @@ from motley.tasks.flat import construct, initial
 from motley.tasks.models import MODELS
 
 LR = 0.01
+_CHARACTERS = 76
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,8 @@ WORKLOADS = (
     Workload("two-conv CNN, batch 32", "cnn", COLOUR, (640,) * 6, LocalWork(32, epochs=1), 1.1, 5),
     Workload("AlexNet, batch 32", "alexnet", COLOUR, (640,) * 4, LocalWork(32, epochs=1), 1.1, 5),
     Workload("ResNet-18, batch 32", "resnet18", COLOUR, (128,) * 4, LocalWork(32, epochs=1), None, 2),
+    Workload("LEAF's LSTM, 80 characters, batch 16", "leaf_lstm", (80,), (64,) * 6, LocalWork(16, epochs=1), 1.0, 5),
+    Workload("transformer, 80 characters, batch 16", "transformer", (80,), (64,) * 6, LocalWork(16, epochs=1), 1.0, 5),
 )
 
 
@@ -81,13 +85,19 @@ def setting(load: Workload) -> Setting:
     """Return the setting of a federation of random samples under FedProx; the cohort is all clients."""
     rng = np.random.default_rng(0)
     n = sum(load.sizes)
-    x = torch.from_numpy(rng.standard_normal((n, *load.shape), dtype=np.float32))
-    y = torch.from_numpy(rng.integers(0, 10, n))
+    model = MODELS.build(load.model)
+    classes = _CHARACTERS if model.sequences else 10
+    if model.sequences:
+        x, y = (torch.from_numpy(rng.integers(0, classes, (n, *load.shape))) for _ in range(2))
+    else:
+        x = torch.from_numpy(rng.standard_normal((n, *load.shape), dtype=np.float32))
+        y = torch.from_numpy(rng.integers(0, classes, n))
     train = Ragged(np.concatenate([[0], np.cumsum(load.sizes)]), np.arange(n))
     none = Ragged(np.zeros(len(load.sizes) + 1, np.int64), np.zeros(0, np.int64))
-    model = MODELS.build(load.model)
-    task = Task(load.name, Federation(x, y, train, y, none, none, None, 10), partial(model.build, load.shape, 10))
-    return Setting(task, Algorithm(CrossEntropy(), Proximal(0.1), Mean(), Average()), SGD(LR), load.work, Streams(0))
+    federation = Federation(x, y, train, y, none, none, None, classes)
+    task = Task(load.name, federation, partial(model.build, load.shape, classes))
+    loss = per_position(CrossEntropy(), federation.targets)
+    return Setting(task, Algorithm(loss, Proximal(0.1), Mean(), Average()), SGD(LR), load.work, Streams(0))
 
 
 def federated(engine: Engine, setting: Setting) -> Callable[[], int]:
@@ -121,7 +131,7 @@ def centralised(setting: Setting, threads: int, steps: int) -> Callable[[], int]
             for at in order.split(batch)[: steps - done]:
                 optimizer.zero_grad()
                 x, y = data.x.index_select(0, at), data.y.index_select(0, at)
-                nn.functional.cross_entropy(model(x), y).backward()
+                nn.functional.cross_entropy(model(x).flatten(0, -2), y.flatten()).backward()
                 optimizer.step()
                 done += 1
         torch.set_num_threads(before)

@@ -14,6 +14,7 @@ from torch import Tensor
 from motley.algorithms.base import ServerContext
 from motley.algorithms.own_loss import loss_of
 from motley.algorithms.positions import per_position
+from motley.core.components import imports
 from motley.core.errors import ConfigError
 from motley.core.keys import Streams
 from motley.core.ragged import Ragged
@@ -57,7 +58,8 @@ def task_of(experiment: Experiment, streams: Streams | None = None, data: Path |
     population = experiment.population or (len(np.unique(rows.groups)) if rows.groups is not None else 0)
     federation = dataclasses.replace(_federation(experiment, streams, dataset, rows, population), **reserved)
     federation = _with_reserved_inputs(dataset, federation)
-    return source.task(experiment.task["name"], dataset, federation)
+    with imports(True):  # a model named module:Class was allowed where the experiment was made
+        return source.task(experiment.task["name"], dataset, federation)
 
 
 def _federation(

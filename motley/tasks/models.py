@@ -21,7 +21,7 @@ from typing_extensions import override
 
 from motley.core.components import Catalogue
 from motley.core.errors import ConfigError
-from motley.tasks.nn import Dropout
+from motley.tasks.nn import Dropout, replace_stochastic
 
 __all__ = [
     "CNN",
@@ -88,10 +88,15 @@ def factory(
         got, want = kinds[::-1] if sequences else kinds
         name = MODELS.name_of(type(model))
         raise ConfigError(f"got {name!r}, a model of {got}; this task has {want}, use one of: {fit}", "task.model")
-    build = partial(model.build, shape, outputs)
+    build = partial(_keyed, model, shape, outputs)
     with torch.device("meta"):  # refuses a model that does not fit, without allocating or drawing anything
         build()
     return build
+
+
+def _keyed(model: Model, shape: tuple[int, ...], outputs: int) -> nn.Module:
+    """Return a fresh module whose random layers draw from keys."""
+    return replace_stochastic(model.build(shape, outputs))
 
 
 def _sequences(model: object) -> bool:

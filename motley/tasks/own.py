@@ -37,7 +37,7 @@ from motley.tasks.own_loss import LossFunction, checked_loss
 from motley.tasks.raw_table import TableOptions, arrow_table, joined, raw_table
 from motley.tasks.tables import make_dataset, read_columns, take_columns
 
-__all__ = ["Own", "fingerprint", "from_arrays", "from_clients", "from_files", "own_task", "sample_outputs"]
+__all__ = ["Own", "fingerprint", "from_arrays", "from_clients", "from_files", "outputs_of", "own_task", "sample_outputs"]
 
 Where = Literal["client", "global"]
 
@@ -249,7 +249,7 @@ def _try(make: Callable[[], nn.Module], federation: Federation, transform: Trans
     batch = _two_samples(federation, transform)
     want = (*(federation.y.shape[1:] if federation.targets == "positions" else ()), federation.classes or federation.y.shape[1])
     least = 1 if federation.targets == "classes" and want == (2,) else want[-1]  # one logit tells two classes apart
-    first, second = (_outputs(construct(make, 0), batch, want, least) for _ in range(2))
+    first, second = (outputs_of(construct(make, 0), batch, want, least) for _ in range(2))
     if not torch.allclose(first, second, equal_nan=True):
         raise ModelError(
             "two modules of the same weights give different outputs for the same batch: something in them draws random numbers "
@@ -284,8 +284,13 @@ def _two_samples(federation: Federation, transform: Transform | None) -> Tensor:
         raise ModelError(f"the transform cannot take a batch of shape {shape}: {_reason(error)}") from error
 
 
-def _outputs(module: nn.Module, batch: Tensor, want: tuple[int, ...], least: int) -> Tensor:
-    """Return the module's outputs for a batch, ``[B, *want]``, or another width of at least ``least``."""
+def outputs_of(module: nn.Module, batch: Tensor, want: tuple[int, ...], least: int) -> Tensor:
+    """Return the module's outputs for a batch, ``[B, *want]``, or another width of at least ``least``.
+
+    Raises
+    ------
+    ModelError: it cannot take the batch, gives another shape, draws from torch's process-wide generator, or has no gradient.
+    """
     found: list[Any] = []
 
     def forward(fresh: nn.Module) -> None:

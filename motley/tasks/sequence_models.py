@@ -14,14 +14,14 @@ from typing_extensions import override
 
 from motley.core.errors import ConfigError
 from motley.tasks.models import Model
-from motley.tasks.nn import Dropout, attention, replace_stochastic
+from motley.tasks.nn import Dropout, attention
 
 __all__ = ["LeafLSTM", "Transformer"]
 
 
 @dataclass(frozen=True)
 class _Sequences(Model):
-    """A model of sequences. ``targets``: scores at ``every`` position, or after the ``last`` alone; set by the task."""
+    """A model of sequences ``[T]``. ``targets``: scores at ``every`` position, or after the ``last`` alone; set by the task."""
 
     sequences: ClassVar[bool] = True
     targets: Literal["every", "last"] = "every"
@@ -34,13 +34,6 @@ class _Sequences(Model):
         for name, value in sizes.items():
             if value < 1:
                 raise ConfigError(f"{name}: got {value}; expected at least 1")
-
-    @override
-    def build(self, shape: tuple[int, ...], outputs: int) -> nn.Module:
-        return replace_stochastic(self._build(shape[0], outputs))
-
-    def _build(self, length: int, outputs: int) -> nn.Module:
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)
@@ -61,7 +54,7 @@ class LeafLSTM(_Sequences):
     layers: int = 2
 
     @override
-    def _build(self, length: int, outputs: int) -> nn.Module:
+    def build(self, shape: tuple[int, ...], outputs: int) -> nn.Module:
         return _LSTMNetwork(self, outputs)
 
 
@@ -106,8 +99,8 @@ class Transformer(_Sequences):
             raise ConfigError(f"width: got {self.width} with {self.heads} heads; expected a multiple of the heads")
 
     @override
-    def _build(self, length: int, outputs: int) -> nn.Module:
-        return _TransformerNetwork(self, length, outputs)
+    def build(self, shape: tuple[int, ...], outputs: int) -> nn.Module:
+        return _TransformerNetwork(self, shape[0], outputs)
 
 
 class _TransformerNetwork(nn.Module):

@@ -18,8 +18,10 @@ from motley.core.errors import ConfigError, DataError, suggest
 from motley.core.keys import Key
 from motley.tasks.base import IGNORED, Dataset, TaskSource
 from motley.tasks.datasets import load_shakespeare
+from motley.tasks.flat import construct
 from motley.tasks.formats.texts import TextClients, read_texts
 from motley.tasks.models import MODELS, Model, factory
+from motley.tasks.own import outputs_of
 from motley.tasks.public_data.places import places
 
 __all__ = ["NextCharacter"]
@@ -126,12 +128,26 @@ class NextCharacter(TaskSource):
 
     @override
     def factory(self, dataset: Dataset) -> Callable[[], nn.Module]:
+        """Return a function that makes fresh modules; a model without an option ``targets`` says itself which positions it scores.
+
+        Raises
+        ------
+        ConfigError, ModelError: a model of numbers, or one whose scores are not those of ``targets``.
+        """
+        classes = dataset.classes or 0
+        make = factory(self._record(), (self.window,), classes, self.dropout, sequences=True)
+        outputs_of(construct(make, 0), dataset.x[:2], (*dataset.y.shape[1:], classes), classes)
+        return make
+
+    def _record(self) -> Mapping[str, Any] | Model:
+        """Return the model's record with ``targets``, where it has this option; an object as it is."""
         if isinstance(self.model, Model):
-            return factory(self.model, (self.window,), dataset.classes or 0, sequences=True)
-        record = {"name": self.model} if isinstance(self.model, str) else dict(self.model)
-        if record.get("name") in MODELS.names() and MODELS.get(record["name"]).sequences:  # type: ignore[attr-defined]
+            return self.model
+        record: dict[str, Any] = {"name": self.model} if isinstance(self.model, str) else dict(self.model)
+        name = record.get("name")
+        if name in MODELS.names() and any(option.name == "targets" for option in MODELS.options(str(name))):
             record.setdefault("targets", self.targets)
-        return factory(record, (self.window,), dataset.classes or 0, self.dropout, sequences=True)
+        return record
 
 
 def _places(text: str, letters: list[str]) -> Ints:

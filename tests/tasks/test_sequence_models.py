@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from motley.core.keys import Key
+from motley.tasks.models import factory
 from motley.tasks.nn import set_stream
 from motley.tasks.sequence_models import LeafLSTM, Transformer
 
@@ -52,7 +53,7 @@ def test_the_last_score_alone_is_the_last_of_all(name: str) -> None:
 
 @pytest.mark.parametrize("name", SMALL)
 def test_dropout_comes_from_the_key(name: str) -> None:
-    module = type(SMALL[name])(**{**vars(SMALL[name]), "dropout": 0.5}).build((6,), 9).train()
+    module = factory(type(SMALL[name])(**{**vars(SMALL[name]), "dropout": 0.5}), (6,), 9, sequences=True)().train()
     x, before = torch.zeros(2, 6, dtype=torch.int64), torch.get_rng_state()
     outs = []
     for seed in (0, 0, 1):

@@ -1,17 +1,20 @@
 """The task ``text``: windows and targets by hand, clients left out, folders, and runs to the end."""
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 import motley
-from motley.core.errors import ConfigError, DataError
+from motley.core.errors import ConfigError, DataError, ModelError
 from motley.core.keys import Key
 from motley.experiments.build import build
 from motley.tasks.base import IGNORED
+from motley.tasks.models import Model
 from motley.tasks.text import NextCharacter
 
 SAID = {"ann": "abcabcabca", "bob": "aabbaabbaabbaab", "cy": "ab"}
@@ -123,7 +126,7 @@ def test_engines_agree(folder: Path, model: str, targets: str) -> None:
 
 @pytest.mark.parametrize("model", TINY)
 def test_resumed_runs_with_dropout_have_the_same_bits(folder: Path, model: str, tmp_path: Path) -> None:
-    """Stopped after round 2 of 4 by what the writer raises, and gone on with."""
+    """Interrupted after round 2 of 4, and gone on with."""
     experiment = motley.Experiment(**keys(folder, model, 0.5, stop={"rounds": 4}, checkpoint={"every_rounds": 1}))
     whole = motley.run(experiment, out=tmp_path / "whole")
 
@@ -132,7 +135,7 @@ def test_resumed_runs_with_dropout_have_the_same_bits(folder: Path, model: str, 
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        motley.run(experiment, out=tmp_path / "cut", progress=stop)
+        motley.run(experiment, out=tmp_path / "cut", on_round=stop)
     again = motley.run(experiment, out=tmp_path / "cut", resume=True)
     for name in ("loss", "accuracy"):
         assert again.column("evaluations", name).tolist() == whole.column("evaluations", name).tolist()
@@ -156,6 +159,47 @@ def test_resumed_runs_with_dropout_have_the_same_bits(folder: Path, model: str, 
 def test_what_does_not_fit_is_refused(folder: Path, change: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         build(keys(folder, "leaf_lstm", **change))
+
+
+@dataclass(frozen=True)
+class Counted(Model):
+    """Scores of the next character by the last one alone, with dropout of torch's."""
+
+    sequences: ClassVar[bool] = True
+    kind: str = "layer"
+
+    def build(self, shape: tuple[int, ...], outputs: int) -> nn.Module:
+        return _Counts(self.kind, outputs)
+
+
+class _Counts(nn.Module):
+    def __init__(self, kind: str, outputs: int) -> None:
+        super().__init__()
+        self.kind, self.embed, self.drop = kind, nn.Embedding(outputs, outputs), nn.Dropout(0.2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        scores = self.embed(x)
+        if self.kind == "last":
+            return scores[:, -1]
+        return nn.functional.dropout(scores, 0.2, self.training) if self.kind == "function" else self.drop(scores)
+
+
+def test_a_model_of_ones_own(folder: Path) -> None:
+    """As an object or by module:Class; its dropout is tied to the key, or refused where it cannot be."""
+    tried = keys(folder, "leaf_lstm")
+    found = []
+    for model in (Counted(), f"{__name__}:Counted"):
+        loop = build({**tried, "task": {**tried["task"], "model": model}}, allow_import=True)
+        while not loop.done:
+            loop.step()
+        found.append(loop.state.server.model.x)
+    assert torch.equal(*found)
+    for kind, message in {
+        "function": "draws from torch's process-wide generator",
+        "last": r"the _Counts gives \[2, 4\] for a batch of 2; expected \[2, 3, 4\]",
+    }.items():
+        with pytest.raises(ModelError, match=message):
+            build({**tried, "task": {**tried["task"], "model": Counted(kind)}})
 
 
 def test_a_model_of_sequences_is_refused_for_pictures() -> None:
