@@ -295,7 +295,9 @@ def _show(runs: Sequence[Run], directory: Path, with_report: bool, target: float
     """Print the summary and the path of the report."""
     from rich.console import Console
 
+    from motley.results.labels import label_runs
     from motley.results.measures import costs
+    from motley.results.model_health import model_health
     from motley.results.summary import served_table, summary_table, target_table
 
     console = Console()
@@ -306,7 +308,11 @@ def _show(runs: Sequence[Run], directory: Path, with_report: bool, target: float
             console.print(table)
     rejected = sum(costs(run).rejected for run in runs)
     if rejected:
-        _say(f"note: {rejected} updates were rejected (not finite or of the wrong shape): paid for, not used")
+        reasons = "not finite, of the wrong shape, or part of a refused step"
+        _say(f"note: {rejected} updates were rejected ({reasons}): paid for, not used")
+    for run, label in zip(runs, label_runs(runs), strict=True):
+        for trouble in model_health(run):
+            _say(f"note: {label} seed {run.seed}: {trouble}")
     if with_report:
         from motley.results.report import report as write_report
 

@@ -167,7 +167,9 @@ def test_a_comparison_says_a_caution_once(motley: Motley) -> None:
 def test_updates_that_are_not_finite_are_rejected_counted_and_told(motley: Motley, tmp_path: Path) -> None:
     said = motley("run", "digits.toml", "--out", "out", "--set", "local.optimizer.lr=1e30")
     assert said.code == 0, said.err
-    assert said.err.endswith("note: 6 updates were rejected (not finite or of the wrong shape): paid for, not used\n")
+    assert said.err.endswith(
+        "note: 6 updates were rejected (not finite, of the wrong shape, or part of a refused step): paid for, not used\n"
+    )
     assert "an update was rejected 6 times" in (tmp_path / "out" / "report.html").read_text()
 
 

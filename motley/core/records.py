@@ -29,7 +29,7 @@ class Outcome(enum.IntEnum):
     ACCEPTED = 2
     LATE = 3
     DROPPED = 4
-    REJECTED = 5  # non-finite or of the wrong shape; its traffic is counted
+    REJECTED = 5  # non-finite, of the wrong shape, or part of a refused step; its traffic is counted
     REHEARSED = 6  # trained and measured, but the server model does not change
 
 

@@ -102,6 +102,7 @@ def prepare(experiment: Experiment, data: Path | None = None, task: Task | None 
         stragglers=experiment.local.stragglers,
         upload_config=upload_config_of(experiment, setting, selector, weights),
         recalibrate=recalibration_of(experiment, setting),
+        guard=experiment.guard,
     )
     model = initial(task.model, streams.key("init"), setting.dtype)
     return Ready(plan, _engine(experiment, setting), selector, model)

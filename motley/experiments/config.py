@@ -44,6 +44,7 @@ from motley.experiments.tables import (
     Count,
     EngineChoice,
     Grids,
+    GuardKey,
     Local,
     Log,
     Probe,
@@ -54,6 +55,7 @@ from motley.experiments.tables import (
     named,
 )
 from motley.rounds.config import EvaluationSchedule, Recalibrate, Stop
+from motley.rounds.guard import Guard
 from motley.tasks.base import Task
 from motley.tasks.federate import Split
 from motley.tasks.own import Own
@@ -157,6 +159,8 @@ class Experiment(BaseModel):
     """Samples without labels that all clients and the server may use."""
     recalibrate: Annotated[Recalibrate, StrictTable] | None = None
     """Estimate BatchNorm statistics anew after each server step; left out: clients' own are averaged."""
+    guard: GuardKey = Field(default_factory=Guard)
+    """Which steps the server refuses because they would ruin the model: ``off``, or how large a step may be."""
     engine: Annotated[EngineChoice, BeforeValidator(named)] = Field(default_factory=EngineChoice)
     """How local work is computed; a bare name will do."""
     dtype: Literal["float32", "float64"] = "float32"

@@ -10,14 +10,26 @@ Clip(norm=1.0, of='corrected')
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
-from pydantic import AllowInfNan, BaseModel, BeforeValidator, ConfigDict, Field, GetCoreSchemaHandler, Strict, WithJsonSchema
+from pydantic import (
+    AllowInfNan,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    PlainSerializer,
+    Strict,
+    WithJsonSchema,
+)
 
 from motley.algorithms.local import Clip
 from motley.core import bounds
 from motley.core.errors import ConfigError
 from motley.core.work import LocalWork
+from motley.rounds.guard import Guard
 from motley.timing.stragglers import Stragglers
 
 __all__ = [
@@ -25,6 +37,7 @@ __all__ = [
     "Count",
     "EngineChoice",
     "Grids",
+    "GuardKey",
     "KeyTable",
     "Local",
     "Log",
@@ -112,6 +125,19 @@ class Public(KeyTable):
 
 PublicKey = Annotated[Public | None, BeforeValidator(_share)]
 """``public = 0.1`` or ``public = { data = "cifar100", examples = 5000 }``."""
+
+
+def _guard(value: object) -> object:
+    """Return the guard's options for ``"on"``, and None for ``"off"``."""
+    if isinstance(value, str) and value not in ("on", "off"):
+        raise ConfigError(f'got {value!r}; expected "on", "off" or {{ factor = 1000, window = 20 }}', "guard")
+    return {"on": {}, "off": None}[value] if isinstance(value, str) else value
+
+
+GuardKey = Annotated[
+    Guard | None, BeforeValidator(_guard), StrictTable, PlainSerializer(lambda guard: "off" if guard is None else asdict(guard))
+]
+"""``guard = "on"``, ``"off"`` or ``{ factor = 1000, window = 20 }``."""
 
 
 class Local(KeyTable):

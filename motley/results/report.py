@@ -10,6 +10,7 @@ from motley.results import measures
 from motley.results.blocks import BulletList, Page, non_empty
 from motley.results.labels import group_runs
 from motley.results.load import Run, load_all
+from motley.results.model_health import model_health
 from motley.results.page import write
 from motley.results.print_files import write_print_files
 from motley.results.sections import all_sections, provenance
@@ -98,7 +99,11 @@ def warnings(groups: Groups) -> list[str]:
                 }
             )
             times, who = ("once" if rejected == 1 else f"{rejected} times"), f"{clients} client{'s' if clients > 1 else ''}"
-            say(label, f"an update was rejected {times} ({who}): not finite or of the wrong shape. It was paid for, not used.")
+            reasons = "not finite, of the wrong shape, or part of a refused step"
+            say(label, f"an update was rejected {times} ({who}): {reasons}. It was paid for, not used.")
+        for run in runs:
+            for trouble in model_health(run):
+                say(label, f"seed {run.seed}: {trouble}.")
         if len(runs) == 1:
             say(label, "one seed only; no spread can be told, and small differences mean nothing.")
         evaluations = [len(measures.trained(measures.curve(run)).x) for run in runs]

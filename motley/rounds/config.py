@@ -15,6 +15,7 @@ from motley.algorithms.schedules import ConstantSchedule, Schedule
 from motley.algorithms.weights import Weighting
 from motley.core.bounds import Count, Positive
 from motley.engines.base import Setting
+from motley.rounds.guard import Guard
 from motley.selectors.base import Selector
 from motley.tasks.base import ModelState
 from motley.timing.stragglers import Stragglers
@@ -109,6 +110,7 @@ class RunConfig:
     server_context: what the server rule may use besides uploads (network, public and validation samples); None: nothing.
     stragglers: clients that do part of their work; None: none. upload_config: how updates are compressed and budgeted.
     recalibrate: how BatchNorm statistics are estimated where uploads leave them out; None: clients' own are averaged.
+    guard: which steps the server refuses; None: none.
     """
 
     setting: Setting
@@ -124,6 +126,7 @@ class RunConfig:
     stragglers: Stragglers | None = None
     upload_config: UploadConfig = field(default_factory=UploadConfig)
     recalibrate: Recalibrate | None = None
+    guard: Guard | None = field(default_factory=Guard)
 
     def probed(self, selector: Selector[Any]) -> dict[str, int | None]:
         """Return the signals measured before a choice, and on how many batches (None: all data)."""

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from motley.algorithms.base import ServerContext, Tensors, Upload
+from motley.algorithms.base import ServerContext, ServerState, Tensors, Upload
 from motley.algorithms.weights import divide_by, raw_weights
 from motley.core.arrays import Bools, Ids
 from motley.core.records import Cohort, Outcome, Reports
@@ -34,6 +34,7 @@ from motley.rounds.channel import Channel, empty_upload, traffic_row
 from motley.rounds.config import RoundSummary, RunConfig
 from motley.rounds.diagnostics import Diagnosis, Diagnostics
 from motley.rounds.evaluation import evaluate, personal_models
+from motley.rounds.guard import total_norm
 from motley.rounds.server_signals import ServerSignals
 from motley.rounds.state import RunState
 from motley.rounds.stopwatch import Stopwatch
@@ -101,6 +102,9 @@ class RoundLoop:
         self.threads = 1 if self.setting.task.layout.size < LARGE else engine.threads
         allocator = config.upload_config.allocator.init()
         self.state = RunState(server, selector, self.backend.new_state(), allocator=allocator)
+        self._final: ServerState | None = (
+            None  # the last good state, where the evaluation at the end of the run had no finite loss
+        )
         self._opened = False
         self._tally: dict[str, Any] = {}  # columns of the step under way
         self._diagnosis: Diagnosis | None = None  # of the step under way
@@ -274,10 +278,10 @@ class RoundLoop:
             if total:
                 rehearsed = self.algorithm.server.update(state.server, total, self._server_context(len(accepted)))
                 self._probe(self.algorithm.correction.download(rehearsed), np.nan)
-        elif total:
-            self._update_model(landed, accepted, results, compression_states, total)
-            if changes is not None:
-                state.mean_vector = total["delta"].double().cpu()
+        elif total and not self._update_model(landed, accepted, results, compression_states, total):
+            outcome[accepted], total = Outcome.REJECTED, {}
+        elif total and changes is not None:
+            state.mean_vector = total["delta"].double().cpu()
         return outcome, results, total
 
     def _with_server_signals(self, landed: Landed, row: int, upload: ReceivedUpload) -> TrainResult:
@@ -304,17 +308,37 @@ class RoundLoop:
     def _update_model(
         self, landed: Landed, accepted: Ids, results: Mapping[int, TrainResult], compression_states: Mapping[int, Tensors],
         total: Tensors,
-    ) -> None:  # fmt: skip
-        """Let the server step on a total, and make it final for the clients."""
+    ) -> bool:  # fmt: skip
+        """Let the server step on a total, and make it final for the clients; return False for a step that the guard refuses."""
         state = self.state
         kept = {results[row].client: results[row].client_state for row in accepted.tolist()}
         own = {client: memory for client, memory in kept.items() if memory is not None}
         context = self._server_context(len(accepted))
-        state.server, states = self.algorithm.server.update_with_clients(state.server, total, own, context)
+        server, states = self.algorithm.server.update_with_clients(state.server, total, own, context)
+        if self._refused(server, total):
+            return False
+        state.server = server
         state.consensus = self.signals.next_consensus(state.consensus, total)
         state.model_updates += 1
         self.backend.commit(state, landed, accepted, self.pipeline.commit(state, states, compression_states))
         state.server = self.backend.recalibrate(state, landed, accepted)
+        return True
+
+    def _refused(self, server: ServerState, total: Tensors) -> bool:
+        """Return whether the guard refuses the step on ``total`` to a new server state, which is noted with the total's norm."""
+        state, guard = self.state, self.config.guard
+        if guard is None:
+            return False
+        norm = total_norm(total)
+        if guard.refuses(norm, state.step_norms, state.server, server):
+            self._note({"step_refused": 1.0, **({"step_norm": norm} if np.isfinite(norm) else {})})
+            return True
+        state.step_norms = [*state.step_norms, norm][-guard.window :] if norm else state.step_norms
+        return False
+
+    def _note(self, notes: Mapping[str, float]) -> None:
+        """Add notes to the row of the step under way."""
+        self._tally["notes"] = {**self._tally.get("notes", {}), **notes}
 
     def _server_context(self, accepted: int) -> ServerContext:
         losses = partial(client_losses, self.engine, data_views=self._data_view)
@@ -330,6 +354,8 @@ class RoundLoop:
         state, dispatches, now_s = self.state, landed.dispatches, self.state.clients.now_s
         aggregated = np.isin(reports.outcome, (Outcome.ACCEPTED, Outcome.REHEARSED))
         row = tables.round_row(reports, float(dispatches.columns["weight"][aggregated].sum()))
+        if self.config.evaluate.due(state.version) or self.done:
+            self._evaluate()
         own, tally = self._tally.pop("notes", {}), self._tally
         row["notes"] = self.diagnostics.notes(own, state.version, self._diagnosis, dispatches, reports, state.server.model.x)
         stamp = {"round": state.round, "version": state.version, "dispatch": state.dispatch, "start_s": state.start_s}
@@ -338,8 +364,6 @@ class RoundLoop:
             if len(landed):
                 self._write("clients", {"round": state.round, **tables.client_rows(dispatches, reports)})
         self._tally, self._diagnosis = {}, None
-        if self.config.evaluate.due(state.version) or self.done:
-            self._evaluate()
         return RoundSummary(state.round, now_s, row["accepted"], row["train_loss"], state.score, state.version)
 
     def _evaluate(self) -> None:
@@ -360,6 +384,22 @@ class RoundLoop:
         stamp = {"round": state.round, "version": state.version, "time_s": state.clients.now_s}
         spent = {"total_bits": state.ledger.total_bits, "total_up_paper_bits": state.ledger.paper_bits}
         self._write("evaluations", {**stamp, **spent, **found})
+        self._keep_or_go_back(float(found["loss"][headline]))
+
+    def _keep_or_go_back(self, loss: float) -> None:
+        """Remember the server's state as good after an evaluation with a finite loss; go back to the last good one otherwise.
+
+        After an evaluation only because the run ended, the state stays what a longer run would go on from."""
+        state, due = self.state, self.config.evaluate.due(self.state.version)
+        if self.config.guard is None:
+            return
+        if np.isfinite(loss):
+            state.good = state.server if due else state.good
+        elif state.good is not None and due:
+            state.server = state.good
+            self._note({"model_restored": 1.0})
+        elif state.good is not None:
+            self._final = state.good
 
     def _write(self, table: str, columns: Mapping[str, Any]) -> None:
         if self.writer is not None:
@@ -370,6 +410,6 @@ class RoundLoop:
         self.writer = writer
 
     def newcomer_model(self) -> ModelState:
-        """Return the model that a client which never took part would start from now."""
-        correction, server = self.algorithm.correction, self.state.server
+        """Return the model that a client which never took part would start from now, at the end of a run the last good one."""
+        correction, server = self.algorithm.correction, self._final or self.state.server
         return correction.start(correction.download(server), self.initial_client_state)

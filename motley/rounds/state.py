@@ -61,6 +61,8 @@ class RunState:
     candidates: ids probed last, ``[n]``.
     round: calls of ``select`` so far. version: server steps so far. dispatch: clients sent out so far.
     model_updates: server steps that changed the model (a step in which nothing was aggregated does not).
+    step_norms: norms of the last aggregates that moved the model, newest last, as many as the guard looks at.
+    good: the server's state at the last evaluation whose loss was finite; None before the first and without a guard.
     begun: whether enrolment and the evaluation before round 1 are done. asked: whether a cohort was sent out since the last server
     step. start_s: when the current round began. asked_s: when a cohort was last asked for. score: the newest headline metric.
     scores: those of the evaluations that were due, oldest first; an evaluation only because the run ended is none of them.
@@ -74,6 +76,8 @@ class RunState:
     allocator: Mapping[str, Any] = field(default_factory=dict)
     mean_vector: Tensor | None = None
     consensus: Tensor | None = None
+    step_norms: list[float] = field(default_factory=list)
+    good: ServerState | None = None
     candidates: Ids = field(default_factory=lambda: np.zeros(0, np.int64))
     round: int = 0
     version: int = 0
@@ -93,8 +97,13 @@ class RunState:
             "server": pack_server(self.server), "selector": codec.encode(self.selector.state), "clients": self.clients.save(),
             "ledger": self.ledger.save(), "downloads": {version: pack_tensors(sent) for version, sent in self.downloads.items()},
             "allocator": dict(self.allocator), "vectors": {name: v.numpy() for name, v in vectors.items() if v is not None},
-            "candidates": self.candidates, **{name: copy.copy(getattr(self, name)) for name in _NUMBERS},
+            "candidates": self.candidates, "step_norms": np.array(self.step_norms, np.float64), "good": self._save_good(),
+            **{name: copy.copy(getattr(self, name)) for name in _NUMBERS},
         }  # fmt: skip
+
+    def _save_good(self) -> dict[str, Any] | str | None:
+        """Return ``good`` as plain arrays; the word ``server`` where it is the newest state, which is saved already."""
+        return None if self.good is None else "server" if self.good is self.server else pack_server(self.good)
 
     def restore(self, saved: Mapping[str, Any]) -> None:
         """Take over what :meth:`save` returned.
@@ -105,7 +114,7 @@ class RunState:
         version of Motley wrote.
         """
         if (
-            missing := {"server", "selector", "clients", "ledger", "downloads", "allocator", "vectors", *_NUMBERS}
+            missing := {"server", "selector", "clients", "ledger", "downloads", "allocator", "vectors", "good", *_NUMBERS}
             - saved.keys()
         ):
             said = f"it has no {', '.join(sorted(missing))}"
@@ -121,6 +130,8 @@ class RunState:
         vectors = {name: torch.from_numpy(value) for name, value in saved["vectors"].items()}
         self.mean_vector, self.consensus = vectors.get("mean_vector"), vectors.get("consensus")
         self.candidates, self.begun = saved["candidates"], True
+        self.step_norms, good = saved["step_norms"].tolist(), saved["good"]
+        self.good = self.server if good == "server" else None if good is None else unpack_server(good)
         for name in _NUMBERS:
             setattr(self, name, saved[name])
         self.score = self.scores[-1] if self.scores else math.nan

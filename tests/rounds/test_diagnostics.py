@@ -199,7 +199,7 @@ def test_servers_that_step_on_less_than_a_cohort(synchrony: Any) -> None:
 
 
 def test_a_model_that_ran_away_notes_nothing_that_is_no_number() -> None:
-    _, rows = _ended(_parabolas(local={"steps": 2, "batch_size": 1, "optimizer": {"lr": 1e51}}))
+    _, rows = _ended(_parabolas(local={"steps": 2, "batch_size": 1, "optimizer": {"lr": 1e51}}, guard="off"))
     for notes in rows.notes:
         assert all(np.isfinite(value) for value in notes.values())
     assert B2 not in rows.notes[-1]

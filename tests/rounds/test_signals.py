@@ -309,7 +309,11 @@ def test_every_signal_there_is_reaches_a_rule_on_every_engine(engine: str) -> No
             r"split.validation: 'curious' needs the loss on each client's validation .*validation = 0.2",
         ),
         (Curious(reported=("val_loss",)), {}, "split.validation"),
-        (Curious(probed=("robust_loss",)), {}, "selector: 'curious' needs the noise-robust loss, and this task has no classes"),
+        (
+            Curious(probed=("robust_loss",)),
+            {},
+            "selector: 'curious' needs the noise-robust loss of classes; this task is a regression",
+        ),
         (Curious(probed=("sketch",)), {}, "needs the signal 'sketch' probed, which can only be had reported"),
         (Curious(enrolled=("loss",)), {}, "needs the signal 'loss' enrolled, which can only be had probed or reported"),
         (

@@ -1,0 +1,54 @@
+"""Whether a run's model was saved from ruin by the guard, or is ruined: sentences for the terminal and the report."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from motley.results import measures
+from motley.results.load import Run
+
+__all__ = ["model_health", "ruined_since"]
+
+
+def model_health(run: Run) -> list[str]:
+    """Return one sentence for each kind of trouble that a run's model had; nothing for a sound run."""
+    refused, restored = (measures.note(run, name).x.astype(int).tolist() for name in ("step_refused", "model_restored"))
+    found = []
+    if refused:
+        found.append(
+            f"the server refused {_times(len(refused), 'step')} that would have ruined the model ({_rounds(refused)}); the uploads "
+            'were paid for, not used. guard = "off" lets such steps through'
+        )
+    if restored:
+        found.append(
+            f"the loss was not finite and the server went back to its last good model {_times(len(restored), 'time')} "
+            f"({_rounds(restored)}); a smaller learning rate may help"
+        )
+    since = ruined_since(run)
+    if since is not None and not restored:
+        found.append(f"the model is ruined: its loss is not finite from round {since} on; a smaller learning rate may help")
+    return found
+
+
+def ruined_since(run: Run) -> int | None:
+    """Return the round of the first evaluation from which on no headline loss is finite; None where the last one is."""
+    scope = run.column("evaluations", "scope")
+    headline = scope == ("global" if (scope == "global").any() else "mean")
+    rounds = np.asarray(run.column("evaluations", "round"))[headline]
+    sound = np.isfinite(np.asarray(run.column("evaluations", "loss"), float)[headline])
+    if not len(sound) or sound[-1]:
+        return None
+    good = np.flatnonzero(sound)
+    return int(rounds[good[-1] + 1 if len(good) else 0])
+
+
+def _times(count: int, what: str) -> str:
+    return f"one {what}" if count == 1 else f"{count} {what}s"
+
+
+def _rounds(rounds: Sequence[int]) -> str:
+    """Return rounds in words: the first five and how many more."""
+    said = ", ".join(map(str, rounds[:5])) + (f" and {len(rounds) - 5} more" if len(rounds) > 5 else "")
+    return f"round{'s' if len(rounds) > 1 else ''} {said}"

@@ -1,0 +1,80 @@
+"""The guard: the server refuses a step that would ruin the model, and goes back to the last good model where one is ruined.
+
+One corrupted or diverged upload that is finite passes all checks of uploads; after a step of norm 1e28 every honest update overflows,
+and the rest of the run is lost. The guard looks at the aggregated step alone. It refuses a step
+
+- whose aggregate has a norm larger than ``factor`` times the median of the last ``window`` steps *and* than the norm of the model;
+- that moves the model by more than ``factor`` times the model's norm (by more than 1.8e19 where the model is 0);
+- after which a number of the server's state is not finite.
+
+The uploads of a refused step count as rejected: they are paid for and not used. After an evaluation whose headline loss is not finite,
+the server goes back to its state at the last evaluation that was.
+
+This is no defence against dishonest clients: robust aggregators are. ``guard = "off"`` lets every step through, to study divergence.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+import torch
+from annotated_types import Gt
+from torch import Tensor
+
+from motley.algorithms.base import ServerState
+from motley.core.bounds import Count
+
+__all__ = ["Guard", "total_norm"]
+
+OVERFLOW = math.sqrt(torch.finfo(torch.float32).max)
+"""The largest norm whose square is finite in 32 bits."""
+
+
+@dataclass(frozen=True)
+class Guard:
+    """How large a step of the server may be."""
+
+    factor: Annotated[float, Gt(1)] = 1000.0
+    """Multiple of the median norm of recent steps, and of the model's norm, above which a step is refused."""
+    window: Count = 20
+    """Recent steps whose median counts."""
+
+    def limit(self, norms: Sequence[float], size: float) -> float:
+        """Return the largest norm that the next aggregate may have.
+
+        Parameters
+        ----------
+        norms: of the aggregates so far, newest last. size: norm of the model before the step.
+
+        Example
+        -------
+        >>> Guard(factor=10.0, window=3).limit([9.0, 0.1, 0.3, 0.2], 1.5)
+        2.0
+        """
+        return max(self.factor * float(np.median(norms[-self.window :])), size) if norms else math.inf
+
+    def refuses(self, norm: float, norms: Sequence[float], before: ServerState, after: ServerState) -> bool:
+        """Return whether a step is refused.
+
+        Parameters
+        ----------
+        norm: of the step's aggregate. norms: of the aggregates so far, newest last. before, after: the server around the step.
+        """
+        size = total_norm({"x": before.model.x})
+        moved = total_norm({"x": after.model.x - before.model.x})
+        far = norm > self.limit(norms, size) or moved > (self.factor * size or OVERFLOW)
+        return far or not _finite([after.model.x, after.model.buffers, *after.extra.values()])
+
+
+def total_norm(total: Mapping[str, Tensor]) -> float:
+    """Return the Euclidean norm of all numbers of an aggregate, computed in 64 bits."""
+    norms = [float(torch.linalg.vector_norm(part, dtype=torch.float64)) for part in total.values() if part.is_floating_point()]
+    return math.hypot(*norms)
+
+
+def _finite(tensors: Iterable[Tensor]) -> bool:
+    return all(bool(torch.isfinite(tensor).all()) for tensor in tensors if tensor.is_floating_point())
