@@ -81,39 +81,9 @@ def warnings(groups: Groups) -> list[str]:
     """Return warnings about the runs: unfinished ones, rejected updates, single seeds, few evaluations."""
     messages: dict[str, list[str]] = {}  # text -> methods that it is about
 
-    def say(label: str, text: str) -> None:
-        messages.setdefault(text, []).append(label)
-
     for label, runs in groups.items():
-        open_runs = [run for run in runs if not run.finished]
-        if open_runs:
-            seeds = ", ".join(str(run.seed) for run in open_runs)
-            say(label, f"not finished (seed {seeds}); what is shown ends where the run stood.")
-        rejected = sum(measures.costs(run).rejected for run in runs)
-        if rejected:
-            clients = len(
-                {
-                    int(c)
-                    for run in runs
-                    for c in run.column("clients", "client")[run.column("clients", "outcome") == "rejected"]
-                }
-            )
-            times, who = ("once" if rejected == 1 else f"{rejected} times"), f"{clients} client{'s' if clients > 1 else ''}"
-            reasons = "not finite, of the wrong shape, or part of a refused step"
-            say(label, f"an update was rejected {times} ({who}): {reasons}. It was paid for, not used.")
-        for run in runs:
-            for trouble in model_health(run):
-                say(label, f"seed {run.seed}: {trouble}.")
-        if len(runs) == 1:
-            say(label, "one seed only; no spread can be told, and small differences mean nothing.")
-        evaluations = [len(measures.trained(measures.curve(run)).x) for run in runs]
-        if not any(evaluations):
-            say(label, "no evaluation after round 0; set evaluate.every to see accuracy.")
-        elif min(evaluations) < measures.STABLE:
-            say(
-                label,
-                "fewer than ten evaluations after round 0: stable is the mean of these; the untrained model never counts.",
-            )
+        for text in _troubles(runs):
+            messages.setdefault(text, []).append(label)
     whose = {text: "all methods" if len(names) == len(groups) > 1 else ", ".join(names) for text, names in messages.items()}
     lines = [f"{names}: {text}" for text, names in whose.items()]
     if len({measures.headline_scope(run) for runs in groups.values() for run in runs}) > 1:
@@ -121,3 +91,27 @@ def warnings(groups: Groups) -> list[str]:
             "Some runs are tested on the clients' own data and some on a global test set: their headlines differ in meaning."
         )
     return lines
+
+
+def _troubles(runs: Sequence[Run]) -> list[str]:
+    """Return a sentence for each thing that a reader must know about the runs of one method."""
+    found = []
+    open_runs = [run for run in runs if not run.finished]
+    if open_runs:
+        seeds = ", ".join(str(run.seed) for run in open_runs)
+        found.append(f"not finished (seed {seeds}); what is shown ends where the run stood.")
+    rejected = [run.column("clients", "client")[run.column("clients", "outcome") == "rejected"] for run in runs]
+    number, clients = sum(map(len, rejected)), len({int(client) for run in rejected for client in run})
+    if number:
+        times, who = ("once" if number == 1 else f"{number} times"), f"{clients} client{'s' if clients > 1 else ''}"
+        reasons = "not finite, of the wrong shape, or part of a refused step"
+        found.append(f"an update was rejected {times} ({who}): {reasons}. It was paid for, not used.")
+    found += [f"seed {run.seed}: {trouble}." for run in runs for trouble in model_health(run)]
+    if len(runs) == 1:
+        found.append("one seed only; no spread can be told, and small differences mean nothing.")
+    evaluations = [len(measures.trained(measures.curve(run)).x) for run in runs]
+    if not any(evaluations):
+        found.append("no evaluation after round 0; set evaluate.every to see accuracy.")
+    elif min(evaluations) < measures.STABLE:
+        found.append("fewer than ten evaluations after round 0: stable is the mean of these; the untrained model never counts.")
+    return found

@@ -187,7 +187,7 @@ def test_what_the_guard_remembers_survives_a_kill(keys: dict[str, Any], tmp_path
             raise Killed
 
     with pytest.raises(Killed):
-        motley.run({**experiment, "checkpoint": {"every_rounds": 1}}, out=tmp_path / "parts", progress=stop)
+        motley.run({**experiment, "checkpoint": {"every_rounds": 1}}, out=tmp_path / "parts", on_round=stop)
     parts = motley.run({**experiment, "checkpoint": {"every_rounds": 1}}, out=tmp_path / "parts", resume=True)
     assert_same(whole, parts)
 
