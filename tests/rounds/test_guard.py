@@ -201,3 +201,14 @@ def test_guard_in_the_experiment_file() -> None:
         Experiment(**base, guard="of")
     with pytest.raises(ConfigError, match=r"guard.factor: got 0.5; expected above 1"):
         Experiment(**base, guard={"factor": 0.5})
+
+
+def test_a_run_that_ended_ruined_is_extended_as_if_it_had_not_ended(tmp_path: Path) -> None:
+    """The loss overflows in the 8th round after a good model: in round 10 the server goes back to round 5, and the end in round 14,
+    where no evaluation is due, finds another model without a finite loss. The saved model is the last good one, the state is not."""
+    local = {"steps": 2, "batch_size": 8, "optimizer": {"lr": 20.0}}
+    experiment = _keys(task="quadratic", local=local, guard={"factor": 1e12}, evaluate={"every": 5})
+    short = motley.run({**experiment, "stop": {"rounds": 14}}, out=tmp_path / "run")
+    assert all(np.isfinite(value.numpy()).all() for value in load_file(short.directory / "model.safetensors").values())
+    whole = motley.run({**experiment, "stop": {"rounds": 20}}, out=tmp_path / "whole")
+    assert_same(motley.run({**experiment, "stop": {"rounds": 20}}, out=tmp_path / "run", resume=True), whole)
