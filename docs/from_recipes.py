@@ -18,8 +18,13 @@ def recipes() -> str:
         found = recipe.read(name)
         shown = "; ".join(exhibit.name for exhibit in found.exhibit)
         minutes = found.scale["small"].minutes
-        rows.append((f"`{name}`", prose(found.title), shown, f"{minutes:g}" if minutes else "", str(len(found.claim))))
-    return table(("recipe", "paper", "tables and figures", "minutes at `small`", "claims"), rows)
+        data = {
+            scale: ", ".join(f"`{one}` ({mb:.0f} MB)" for one, mb in found.data(scale).items()) for scale in ("small", "paper")
+        }
+        more = "" if data["small"] == data["paper"] else f"; `paper`: {data['paper']}"
+        needed = (data["small"] or "none") + more
+        rows.append((f"`{name}`", prose(found.title), shown, f"{minutes:g}" if minutes else "", needed, str(len(found.claim))))
+    return table(("recipe", "paper", "tables and figures", "minutes at `small`", "data to [get](data.md)", "claims"), rows)
 
 
 def verdicts() -> str:

@@ -26,6 +26,7 @@ from motley.experiments import document
 from motley.experiments.build import build
 from motley.experiments.client_models import save_client_models
 from motley.experiments.config import Experiment, load
+from motley.experiments.data_variants import check_variants, data_variants
 from motley.experiments.progress import OneRun, TensorBoardLog, display
 from motley.experiments.store import (
     RunFolder,
@@ -100,16 +101,17 @@ def run(
     folder = RunFolder(path)
     with folder.lock():
         state = folder.state(experiment, resume)
+        before, packs = folder.read() or {}, Path(data) if data is not None else None
+        check_variants(before, experiment, packs)
         if state == "finished":
             return _ended(path, experiment, on_end)
         if state == "new" and resume and out is None:
             refuse_other_horizon(path, experiment)
-        before = folder.read() or {}
         if state != "new":  # "auto" was decided when the run began
             experiment = experiment.replace({"engine.name": before["numerics"]["engine"]})
         ensure_space(path)
-        loop = build(experiment, Path(data) if data is not None else None, folder=path / "checkpoints")
-        record = run_record(experiment, loop.setting, loop.engine)
+        loop = build(experiment, packs, folder=path / "checkpoints")
+        record = {**run_record(experiment, loop.setting, loop.engine), "data": data_variants(experiment, packs)}
         checkpoints = Checkpoints(path / "checkpoints", experiment.run_id())
         with _cleared_away(loop, path, state), _shown(experiment, progress) as shown:
             _check_numerics({} if allow_other_numerics else before.get("numerics", {}), record["numerics"])

@@ -18,6 +18,7 @@ from motley.core.errors import ConfigError
 from motley.engines.processes import workers_kept
 from motley.experiments import document, registry
 from motley.experiments.config import Experiment
+from motley.experiments.data_variants import check_variants
 from motley.experiments.parallel import run_jobs
 from motley.experiments.progress import OneRun, ProgressDisplay, display
 from motley.experiments.ray_runner import spread
@@ -245,5 +246,6 @@ def _spread(
 
 def _one(experiment: Experiment, folder: Path, data: Path | None, progress: OneRun | bool = False) -> TrainedRun:
     if RunFolder(folder).finished(experiment):
+        check_variants(RunFolder(folder).read() or {}, experiment, data)
         return load(folder)
     return run(experiment, out=folder, resume=True, data=data, progress=progress)

@@ -24,19 +24,32 @@ _COLOURS = {"good": "green", "bad": "red", "": ""}
 
 
 def rows() -> list[dict[str, Any]]:
-    """Return a row for each recipe: ``name``, ``about`` (the paper's title, and how long it takes), ``exhibits``."""
+    """Return a row for each recipe: ``name``, ``about`` (the paper's title, and how long it takes), ``exhibits``, ``data``.
+
+    ``data`` is the public data sets at the scale ``small`` with the sizes of their downloads in units of 10^6 bytes."""
     out = []
     for name in names():
         recipe = read(name)
         minutes = recipe.scale["small"].minutes
         about = recipe.title + (f" (small: about {minutes:g} minutes on two cores)" if minutes else "")
-        out.append({"name": name, "about": about, "exhibits": [exhibit.name for exhibit in recipe.exhibit]})
+        out.append(
+            {
+                "name": name,
+                "about": about,
+                "exhibits": [exhibit.name for exhibit in recipe.exhibit],
+                "data": recipe.data("small"),
+            }
+        )
     return out
 
 
 def overview() -> str:
-    """Return the recipes with their exhibits and run times as text."""
-    return "\n".join(f"{row['name']:<18} {row['about']}\n{'':<18} {'; '.join(row['exhibits'])}" for row in rows())
+    """Return the recipes with their exhibits, run times and data as text."""
+    lines = []
+    for row in rows():
+        data = ", ".join(f"{name} ({mb:.0f} MB)" for name, mb in row["data"].items()) or "none"
+        lines += [f"{row['name']:<18} {row['about']}", f"{'':<18} {'; '.join(row['exhibits'])}", f"{'':<18} data: {data}"]
+    return "\n".join([*lines, "get data with: motley data get NAME; --scale smoke needs none"])
 
 
 def show(found: Reproduction) -> None:

@@ -29,6 +29,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from motley.core.errors import ConfigError, suggest
 from motley.experiments import document
 from motley.experiments.config import Experiment
+from motley.experiments.data_variants import download_mb
 from motley.experiments.error_messages import config_error
 from motley.recipes.measuring import measure_of
 from motley.recipes.pictures import AXES_OF, BY_MEASURE, PICTURES
@@ -221,14 +222,31 @@ class Recipe(_Table):
         ------
         ConfigError: the settings are no experiment.
         """
-        keys: dict[str, Any] = {"name": f"{self.name}-{scale}", **copy.deepcopy(self.base)}
-        last = (self.scale[scale].set, cell.exhibit.scale.get(scale, Scaled()).set)
         try:
-            for settings in (*cell.settings, *last):
-                keys = document.set_keys(keys, {key: value for key, value in settings.items() if key != "target"})
+            keys = self._keys(cell, scale)
             return Experiment(**document.override(document.set_key(keys, "seed", seed), overrides))
         except ConfigError as error:
             raise ConfigError(f"{self.name}, {cell.exhibit.name}, {cell.name}: {error}") from None
+
+    def _keys(self, cell: Cell, scale: Scale) -> dict[str, Any]:
+        keys: dict[str, Any] = {"name": f"{self.name}-{scale}", **copy.deepcopy(self.base)}
+        last = (self.scale[scale].set, cell.exhibit.scale.get(scale, Scaled()).set)
+        for settings in (*cell.settings, *last):
+            keys = document.set_keys(keys, {key: value for key, value in settings.items() if key != "target"})
+        return keys
+
+    def data(self, scale: Scale) -> dict[str, float]:
+        """Return the public data sets that the cells of a scale read, and the sizes of their downloads in units of 10^6 bytes."""
+        found: dict[str, float] = {}
+        for exhibit in self.exhibit:
+            for cell in exhibit.cells(scale):
+                keys = self._keys(cell, scale)
+                for table in (keys.get("task"), keys.get("public")):
+                    name = str(table.get("data")) if isinstance(table, Mapping) else ""
+                    size = download_mb(name)
+                    if size is not None:
+                        found[name] = size
+        return found
 
 
 def names() -> list[str]:

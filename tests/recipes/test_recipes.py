@@ -73,3 +73,11 @@ def test_what_was_measured_belongs_to_cells(path):
     assert {(row["exhibit"], row["cell"]) for row in rows} <= cells
     assert (path.parent / "report.html").is_file()
     assert (path.parent / "verdicts.csv").is_file()
+
+
+@pytest.mark.parametrize("name", names())
+def test_smoke_needs_no_data_and_other_scales_say_what_they_need(name: str) -> None:
+    found = read(name)
+    assert found.data("smoke") == {}
+    assert found.data("small")
+    assert found.data("paper")
