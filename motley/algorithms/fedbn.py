@@ -27,102 +27,26 @@ FedBN()
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import ClassVar
 
-import torch
-from torch import Tensor
 from typing_extensions import override
 
-from motley.algorithms.base import Algorithm, ClientState, Correction, JobContext, Method, Part, Parts, Tensors
-from motley.algorithms.local import Solver
-from motley.core.layout import Entry, Layout
+from motley.algorithms.base import Algorithm, Method
+from motley.algorithms.personal import PersonalLayers
+from motley.core.layout import Layout
 from motley.core.paper import Paper, cite
-from motley.tasks.base import ModelState
 
 __all__ = ["FedBN", "PersonalBatchNorm"]
 
-FIELDS = ("x", "buffers", "counters")
-
-
-@lru_cache(maxsize=8)
-def _own(layout: Layout) -> dict[str, Tensor]:
-    """Return bool masks of the BatchNorm entries in a model's three vectors."""
-    return {
-        name: _mask(entries) for name, entries in zip(FIELDS, (layout.entries, layout.buffers, layout.counters), strict=True)
-    }
-
-
-def _mask(entries: Sequence[Entry]) -> Tensor:
-    sizes = torch.tensor([entry.size for entry in entries], dtype=torch.int64)
-    return torch.tensor([entry.batch_norm for entry in entries], dtype=torch.bool).repeat_interleave(sizes)
-
 
 @dataclass(frozen=True)
-class PersonalBatchNorm(Correction):
-    """Plain local training in which every client keeps its own BatchNorm; ``layout`` is set by :meth:`bound`."""
-
-    shared: ClassVar[bool] = False
-    personal_start: ClassVar[bool] = True
-    sends_whole_model: ClassVar[bool] = False
-    keeps_state: ClassVar[bool] = True
-    layout: Layout = Layout(())  # noqa: RUF009 - a frozen value
+class PersonalBatchNorm(PersonalLayers):
+    """Plain local training in which every client keeps its own BatchNorm."""
 
     @override
-    def bound(self, layout: Layout) -> Correction:
-        return PersonalBatchNorm(layout) if any(entry.batch_norm for entry in (*layout, *layout.buffers)) else Correction()
-
-    @override
-    def sent(self, model: ModelState) -> ModelState:
-        return ModelState(*(value[~own] for value, own in self._with_masks(model)))
-
-    @override
-    def initial_state(self, state: ModelState) -> ClientState:
-        return {name: value[own] for name, (value, own) in zip(FIELDS, self._with_masks(state), strict=True)}
-
-    def start(self, download: Tensors, client_state: ClientState | None) -> ModelState:
-        """Return the received tensors with the client's own BatchNorm inserted; zeros without a client state."""
-        whole = {}
-        for name, own in _own(self.layout).items():
-            received = download[name]
-            places = own.to(received.device)
-            whole[name] = received.new_zeros(len(own))
-            whole[name][~places] = received
-            if client_state is not None:
-                whole[name][places] = client_state[name]
-        return ModelState(**whole)
-
-    def finish(self, after: ModelState, context: JobContext) -> tuple[Mapping[str, Part], ClientState]:
-        """Return all but BatchNorm as the upload, and BatchNorm as the client's next state."""
-        before = ModelState(context.x, after.buffers, after.counters)
-        now, then = self.sent(after), self.sent(before)
-        parts = {
-            "delta": Part(now.x - then.x, "mean"),
-            "buffers": Part(now.buffers, "convex"),
-            "counters": Part(now.counters, "max"),
-        }
-        return parts, self.initial_state(after)
-
-    def update(self, parts: Parts) -> Tensor:
-        """Return the update of the whole model, 0 at BatchNorm's entries."""
-        sent = ~_own(self.layout)["x"]
-        whole = parts["delta"].value.new_zeros(len(sent))
-        whole[sent.to(whole.device)] = parts["delta"].value
-        return whole
-
-    @override
-    def refuses(self, algorithm: Algorithm, solver: Solver, weights: str) -> str | None:
-        server = algorithm.server
-        if server.needs or server.asks_clients:
-            return f"FedBN's clients keep their BatchNorm, and the server rule {type(server).__name__} works with whole models"
-        return None
-
-    def _with_masks(self, model: ModelState) -> list[tuple[Tensor, Tensor]]:
-        """Return the model's three vectors, each with the mask of BatchNorm's entries in it."""
-        values = (model.x, model.buffers, model.counters)
-        return [(value, own.to(value.device)) for value, own in zip(values, _own(self.layout).values(), strict=True)]
+    def personal(self, layout: Layout) -> list[str]:
+        return [entry.name for entry in (*layout, *layout.buffers, *layout.counters) if entry.batch_norm]
 
 
 @dataclass(frozen=True)

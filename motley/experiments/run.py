@@ -95,6 +95,8 @@ def run(
     -------
     ``motley.run("exp.toml").tables["evaluations"].to_pandas()``
     """
+    if callable(progress):
+        raise ConfigError("got a function; expected true or false: a function of each round is on_round=...", "progress")
     with imports(allow_import):
         experiment = as_experiment(experiment if task is None else with_own(experiment, task), overrides)
     path = Path(out) if out is not None else default_folder(experiment)

@@ -1,7 +1,8 @@
 """The contract suite of algorithms, in one function: :func:`check_algorithm`.
 
 Eight clients of unequal size, three of which take part in a round, train a small network with the method, with and without
-BatchNorm, on every engine that accepts it. A method of your own is tested by one line:
+BatchNorm, on every engine that accepts it. A method may keep layers with the clients. A method of your own is
+tested by one line:
 
 >>> from motley.algorithms.fedprox import FedProx
 >>> check_algorithm(FedProx(mu=0.1))
@@ -245,6 +246,27 @@ def _uploads(method: Method, weights: Weighting, solver: Solver) -> None:
         _require(len(sizes) == 1, "uploads of different lengths: what is billed would depend on the client")
 
 
+def _layers_at_home(method: Method, weights: Weighting, solver: Solver) -> None:
+    for kind in MODELS:
+        play = Play(method, weights, solver, kind)
+        correction, model = play.algorithm.correction, initial(play.setting.task.model, Key(1), torch.float64)
+        if correction.sends_whole_model:
+            continue
+        first = correction.initial_state(model)
+        _require(first is not None, "some of the model is not sent, and initial_state keeps none of it")
+        back = correction.start(correction.download(play.server), first)
+        _same(vars(back), vars(model), f"start does not put together again what sent and initial_state took apart, {kind}")
+        lengths = {name: part.numel() for name, part in vars(correction.sent(model)).items()}
+        for trained in play.round(0, COHORTS[0]):
+            got = trained.parts["delta"].value.numel() if "delta" in trained.parts else lengths["x"]
+            _require(got == lengths["x"], f"delta has {got} entries, and sent keeps {lengths['x']}, {kind}")
+            whole = correction.update(trained.parts)
+            size = model.x.numel()
+            _require(whole.numel() == size, f"update has {whole.numel()} entries; expected the whole model's {size}, {kind}")
+            change = int((whole != 0).sum())
+            _require(change <= lengths["x"], f"update changes {change} entries, and {lengths['x']} are shared, {kind}")
+
+
 def _engines(method: Method, weights: Weighting, solver: Solver) -> None:
     for model in MODELS:
         reference = _state(Play(method, weights, solver, model).run())
@@ -309,14 +331,15 @@ def _finite(method: Method, weights: Weighting, solver: Solver) -> None:
     play = Play(method, weights, solver).run()
     for name, value in _state(play).items():
         _require(bool(torch.isfinite(value.double()).all()), f"{name} is not finite")
-    plain = play.setting.task.layout.size
-    _require(play.server.model.x.numel() == plain, "the model changed its length")
+    sent = play.algorithm.correction.sent(initial(play.setting.task.model, Key(1), torch.float64))
+    _require(play.server.model.x.numel() == sent.x.numel(), "the server's model changed its length")
 
 
 CHECKS: dict[str, Callable[[Method, Weighting, Solver], None]] = {
     "options are frozen dataclasses, parts go together": _declared,
     "capabilities are what was declared": _capabilities,
     "uploads are what was declared, and of one length": _uploads,
+    "layers that stay at home come back": _layers_at_home,
     "buffers stay what they are": _buffers,
     "states of the other clients stay": _client_states,
     "states are values": _values,

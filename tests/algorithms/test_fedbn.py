@@ -209,7 +209,7 @@ def test_rules_that_need_whole_models_are_refused() -> None:
         needs = frozenset({"public"})
 
     algorithm = Algorithm(plain.loss, PersonalBatchNorm(), plain.aggregator, Whole())
-    assert "keep their BatchNorm, and the server rule Whole works with whole models" in PersonalBatchNorm().refuses(
+    assert "clients keep layers of their own, and the server rule Whole works with whole models" in PersonalBatchNorm().refuses(
         algorithm, SGD(lr=0.1), "examples"
     )
     with pytest.raises(ConfigError, match=r"algorithm\.size: 'fedbn' has no such option"):

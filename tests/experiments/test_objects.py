@@ -300,6 +300,17 @@ def test_an_experiment_holds_its_task(tmp_path: Path) -> None:
     assert motley.build(inside).step().round == 1
 
 
+def test_a_task_that_cannot_be_sent_is_refused_by_several_jobs(tmp_path: Path) -> None:
+    class Held:
+        def __reduce__(self) -> str:
+            raise TypeError("cannot be pickled")
+
+    held = Held()
+    task = own_task(_task().federation, lambda: nn.Linear(3, 2) if held else nn.Linear(3, 2))
+    with pytest.raises(ConfigError, match=r"^jobs: .*; or run one after the other \(jobs = 1\)$"):
+        compare({"cohort": 2, "stop": {"rounds": 1}}, seeds=[0, 1], out=tmp_path, task=task, jobs=2)
+
+
 def test_a_task_is_compared_over_objects_grids_and_seeds(tmp_path: Path) -> None:
     @dataclass(frozen=True)
     class Fails(First):
@@ -351,6 +362,12 @@ def test_an_error_in_a_callback_leaves_a_run_that_can_be_resumed(tmp_path: Path)
     assert not motley.load(tmp_path).finished
     run(keys, out=tmp_path, resume=True, on_round=fails)
     assert heard == [1, 2, 3]
+
+
+def test_a_function_is_no_progress(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"^progress: got a function; expected true or false: .* is on_round="):
+        run(KEYS, out=tmp_path / "run", progress=print)  # type: ignore[arg-type]
+    assert not (tmp_path / "run").exists()
 
 
 def test_an_own_partition_makes_the_clients(tmp_path: Path) -> None:

@@ -1,0 +1,125 @@
+"""Layers that stay with the clients: a correction under which the server holds, averages and sends the rest of the model alone.
+
+    server    holds x without the personal entries
+    client k  starts from the received entries and its own; trains all of them; sends the change of the shared ones; keeps its own
+
+A method says which entries are personal in :meth:`PersonalLayers.personal`; FedBN keeps BatchNorm (:mod:`motley.algorithms.fedbn`),
+and examples/fedper keeps the head. Clients are probed, trained and evaluated with their own entries; there is no common model. A
+client that never took part has the initial model's.
+
+>>> class Heads(PersonalLayers):
+...     def personal(self, layout):
+...         return [entry.name for entry in layout if entry.layer == "head"]
+>>> Heads.shared, Heads.sends_whole_model
+(False, False)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from abc import abstractmethod
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+from typing_extensions import override
+
+from motley.algorithms.base import Algorithm, ClientState, Correction, JobContext, Part, Parts, Tensors
+from motley.algorithms.local import Solver
+from motley.core.errors import ConfigError
+from motley.core.layout import Layout
+from motley.tasks.base import ModelState
+
+__all__ = ["PersonalLayers"]
+
+_VECTORS = ("x", "buffers", "counters")
+
+
+@dataclass(frozen=True)
+class PersonalLayers(Correction):
+    """Plain local training in which every client keeps some entries of the model; ``layout`` is set by :meth:`bound`."""
+
+    shared: ClassVar[bool] = False
+    personal_start: ClassVar[bool] = True
+    sends_whole_model: ClassVar[bool] = False
+    keeps_state: ClassVar[bool] = True
+    layout: Layout = Layout(())  # noqa: RUF009 - a frozen value
+
+    @abstractmethod
+    def personal(self, layout: Layout) -> Collection[str]:
+        """Return the names of the parameters, buffers and counters that stay with the clients."""
+
+    @override
+    def bound(self, layout: Layout) -> Correction:
+        bound = dataclasses.replace(self, layout=layout)
+        names = bound.personal(layout)
+        if len(names) and all(entry.name in names for entry in layout):
+            said = (
+                f"under {type(self).__name__} all layers of this model stay with the clients, and nothing is learned together"
+            )
+            raise ConfigError(f"{said}; use a model with more layers", "algorithm")
+        return bound if len(names) else Correction()
+
+    @cached_property
+    def _own(self) -> dict[str, Tensor]:
+        """Bool masks of the personal entries in a model's three vectors."""
+        names = self.personal(self.layout)
+        out = {}
+        for name, entries in zip(_VECTORS, (self.layout.entries, self.layout.buffers, self.layout.counters), strict=True):
+            sizes = torch.tensor([entry.size for entry in entries], dtype=torch.int64)
+            out[name] = torch.tensor([entry.name in names for entry in entries], dtype=torch.bool).repeat_interleave(sizes)
+        return out
+
+    @override
+    def sent(self, model: ModelState) -> ModelState:
+        return ModelState(*(value[~own] for value, own in self._with_masks(model)))
+
+    @override
+    def initial_state(self, state: ModelState) -> ClientState:
+        return {name: value[own] for name, (value, own) in zip(_VECTORS, self._with_masks(state), strict=True)}
+
+    def start(self, download: Tensors, client_state: ClientState | None) -> ModelState:
+        """Return the received entries with the client's own inserted; zeros without a client state."""
+        whole = {}
+        for name, own in self._own.items():
+            received = download[name]
+            places = own.to(received.device)
+            whole[name] = received.new_zeros(len(own))
+            whole[name][~places] = received
+            if client_state is not None:
+                whole[name][places] = client_state[name]
+        return ModelState(**whole)
+
+    def finish(self, after: ModelState, context: JobContext) -> tuple[Mapping[str, Part], ClientState]:
+        """Return the shared entries as the upload, and the personal ones as the client's next state."""
+        before = ModelState(context.x, after.buffers, after.counters)
+        now, then = self.sent(after), self.sent(before)
+        parts = {
+            "delta": Part(now.x - then.x, "mean"),
+            "buffers": Part(now.buffers, "convex"),
+            "counters": Part(now.counters, "max"),
+        }
+        return parts, self.initial_state(after)
+
+    def update(self, parts: Parts) -> Tensor:
+        """Return the update of the whole model, 0 at the personal entries."""
+        sent = ~self._own["x"]
+        whole = parts["delta"].value.new_zeros(len(sent))
+        whole[sent.to(whole.device)] = parts["delta"].value
+        return whole
+
+    @override
+    def refuses(self, algorithm: Algorithm, solver: Solver, weights: str) -> str | None:
+        server = algorithm.server
+        if server.needs or server.asks_clients:
+            said = f"under {type(self).__name__} clients keep layers of their own"
+            return f"{said}, and the server rule {type(server).__name__} works with whole models"
+        return None
+
+    def _with_masks(self, model: ModelState) -> list[tuple[Tensor, Tensor]]:
+        """Return the model's three vectors, each with the mask of the personal entries in it."""
+        values = (model.x, model.buffers, model.counters)
+        return [(value, own.to(value.device)) for value, own in zip(values, self._own.values(), strict=True)]
