@@ -95,8 +95,6 @@ def run(
     -------
     ``motley.run("exp.toml").tables["evaluations"].to_pandas()``
     """
-    if callable(progress):
-        raise ConfigError("got a function; expected true or false: a function of each round is on_round=...", "progress")
     with imports(allow_import):
         experiment = as_experiment(experiment if task is None else with_own(experiment, task), overrides)
     path = Path(out) if out is not None else default_folder(experiment)
@@ -327,6 +325,8 @@ def _shown(experiment: Experiment, progress: bool | OneRun) -> Iterator[OneRun]:
     """Yield what the run reports to: the caller's object, a display of its own, or nothing."""
     if isinstance(progress, OneRun):
         yield progress
+    elif callable(progress):
+        raise ConfigError("got a function; expected true or false: a function of each round is on_round=...", "progress")
     elif not progress:
         yield OneRun()
     else:

@@ -306,7 +306,7 @@ def test_a_task_that_cannot_be_sent_is_refused_by_several_jobs(tmp_path: Path) -
             raise TypeError("cannot be pickled")
 
     held = Held()
-    task = own_task(_task().federation, lambda: nn.Linear(3, 2) if held else nn.Linear(3, 2))
+    task = own_task(_task().federation, lambda: nn.Linear(3, 2, bias=held is not None))
     with pytest.raises(ConfigError, match=r"^jobs: .*; or run one after the other \(jobs = 1\)$"):
         compare({"cohort": 2, "stop": {"rounds": 1}}, seeds=[0, 1], out=tmp_path, task=task, jobs=2)
 
