@@ -127,8 +127,8 @@ def run(
 def _ended(path: Path, experiment: Experiment, on_end: OnEnd | None) -> TrainedRun:
     """Return the results of a finished run after showing the caller's function a copy of them."""
     if on_end is not None:
-        on_end(load_run(path, experiment.own_task))
-    return load_run(path, experiment.own_task)
+        on_end(load_run(path, experiment.own_task or experiment.part("task")))
+    return load_run(path, experiment.own_task or experiment.part("task"))
 
 
 def as_experiment(experiment: Experiment | str | Path | Mapping[str, Any], overrides: Sequence[str] = ()) -> Experiment:

@@ -21,13 +21,14 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
+from motley.core.components import imports
 from motley.core.errors import ConfigError, DataError, ModelError, StoreError
 from motley.results import load as results
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from motley.tasks.base import Dataset, Federation, Task
+    from motley.tasks.base import Dataset, Federation, Task, TaskSource
     from motley.tasks.preparation import Preparation
 
 __all__ = ["ClientModel", "ClientModels", "TrainedRun", "describe_samples", "load", "save_preparation"]
@@ -59,10 +60,12 @@ class TrainedRun(results.Run):
 
     Parameters
     ----------
-    task: the task of a run whose data and model came from Python; None: the run's record says how its model is made.
+    task: the task of a run whose data and model came from Python, or the source of its task; None: the run's record says how its
+    model is made. allow_import: whether a task that the record names ``module:Class`` may be imported.
     """
 
-    task: Task | None = field(default=None, compare=False, repr=False)
+    task: Task | TaskSource | None = field(default=None, compare=False, repr=False)
+    allow_import: bool = field(default=False, compare=False, repr=False)
 
     def module(self, which: str = "final", factory: Callable[[], nn.Module] | None = None) -> nn.Module:
         """Return the trained module with its weights, in evaluation mode, on the CPU.
@@ -93,8 +96,8 @@ class TrainedRun(results.Run):
 
         Parameters
         ----------
-        x: ``[n, ...]`` samples as the data set has them. For a table: rows as a path, DataFrame, Arrow table, mapping of columns,
-        list of records, or array ``[n, columns]``. which: see :meth:`module`.
+        x: ``[n, ...]`` samples as the data set has them. Texts: one, or a list of equally long ones. Rows of a table: a path,
+        DataFrame, Arrow table, mapping of columns, list of records, or array ``[n, columns]``. which: see :meth:`module`.
         probabilities: return those of the classes, ``[n, C]``, instead of classes (their names, where the data has names).
         With several labels per sample both are ``[n, C]``, with a class per position ``[n, T]`` or ``[n, T, C]``; numbers are
         ``[n]`` or ``[n, d]``.
@@ -122,8 +125,17 @@ class TrainedRun(results.Run):
         """Whether clients have models of their own."""
         return bool(self.meta.get("personal", False))
 
+    @property
+    def _own(self) -> Task | None:
+        """The task whose data and model came from Python."""
+        from motley.tasks.base import Task
+
+        return self.task if isinstance(self.task, Task) else None
+
     def _factory(self) -> Callable[[], nn.Module]:
-        if self.task is not None:
+        from motley.tasks.base import Task
+
+        if isinstance(self.task, Task):
             return self.task.model
         record = self.config["task"]
         if record["name"] == "own":
@@ -133,7 +145,9 @@ class TrainedRun(results.Run):
             )
         from motley.experiments import registry
 
-        made: Callable[[], nn.Module] = registry.build("task", record, "task").factory(self._samples())
+        with imports(self.allow_import):
+            source = self.task or registry.build("task", record, "task")
+        made: Callable[[], nn.Module] = source.factory(self._samples())
         return made
 
     def _samples(self) -> Dataset:
@@ -170,8 +184,8 @@ class TrainedRun(results.Run):
     def _preparation(self) -> Preparation | None:
         from motley.tasks.preparation import restore_preparation
 
-        if self.task is not None:
-            return self.task.federation.preparation
+        if self._own is not None:
+            return self._own.federation.preparation
         if not self._about()["prepared"]:
             return None
         path = self.directory / _PREPARATION
@@ -194,8 +208,8 @@ class TrainedRun(results.Run):
             if list(raw.shape[1:]) != about["shape"]:
                 raise DataError(f"got samples of shape {list(raw.shape)}; expected {['n', *about['shape']]}")
             raw = raw.to(getattr(torch, about["dtype"]))
-        if self.task is not None and self.task.transform is not None:
-            raw = self.task.transform(raw, None)
+        if self._own is not None and self._own.transform is not None:
+            raw = self._own.transform(raw, None)
         return model_input(raw, dtype)
 
     def _predict(self, module: nn.Module, x: Any, client: int | None, probabilities: bool) -> NDArray[Any]:
@@ -268,16 +282,17 @@ class ClientModels(Sequence[ClientModel]):
         return self._count
 
 
-def load(directory: str | Path, task: Task | None = None) -> TrainedRun:
+def load(directory: str | Path, task: Task | TaskSource | None = None, allow_import: bool = False) -> TrainedRun:
     """Return the run in ``directory``; it may still be running, or have been killed while writing.
 
     Parameters
     ----------
     task: the task of a run whose data and model came from Python, for :meth:`TrainedRun.module` and what needs it.
+    allow_import: let a task be named ``"module:Class"``, which imports the module when its model is made.
 
     Raises
     ------
     StoreError: there is no run there. DataError: its files are damaged.
     """
     found = results.load(directory)
-    return TrainedRun(**{one.name: getattr(found, one.name) for one in fields(found)}, task=task)
+    return TrainedRun(**{one.name: getattr(found, one.name) for one in fields(found)}, task=task, allow_import=allow_import)

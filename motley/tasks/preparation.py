@@ -21,8 +21,15 @@ from motley.core.errors import ConfigError, DataError, suggest
 from motley.tasks.raw_table import RawColumn, RawTable, arrow_table, read_arrow, read_column
 
 __all__ = [
-    "ArrayPreparation", "NumberColumn", "Preparation", "StatisticsTraffic", "TablePreparation", "WordColumn", "restore_preparation",
-]  # fmt: skip
+    "ArrayPreparation",
+    "NumberColumn",
+    "Preparation",
+    "StatisticsTraffic",
+    "TablePreparation",
+    "TextPreparation",
+    "WordColumn",
+    "restore_preparation",
+]
 
 
 class StatisticsTraffic(NamedTuple):
@@ -74,6 +81,38 @@ class ArrayPreparation(Preparation):
     @override
     def save(self) -> dict[str, Any]:
         return {"kind": "array", "shape": list(self.shape), "shift": self.shift.tolist(), "scale": self.scale.tolist()}
+
+
+@dataclass(frozen=True)
+class TextPreparation(Preparation):
+    """Characters as places in an alphabet; others take the place after its last, where there is one.
+
+    Parameters
+    ----------
+    alphabet: the known characters. window: the most characters that a model reads; of longer texts it reads the last ones.
+    unknown: whether other characters have a place.
+    """
+
+    alphabet: str
+    window: int
+    unknown: bool
+
+    @override
+    def __call__(self, raw: Any, client: int | None = None) -> Tensor:
+        texts = [raw] if isinstance(raw, str) else raw
+        if not (isinstance(texts, list | tuple) and texts and all(isinstance(text, str) and text for text in texts)):
+            raise DataError(f"got a {type(raw).__name__}; expected a text, or a list of texts that are not empty")
+        if len({len(text) for text in texts}) > 1:
+            raise DataError("got texts of different lengths; expected equally long ones, or give them one by one")
+        place = {letter: at for at, letter in enumerate(self.alphabet)}
+        strange = sorted(set("".join(texts)) - place.keys())
+        if strange and not self.unknown:
+            raise DataError(f"got the character {strange[0]!r}, which is not in the alphabet of the data")
+        return torch.tensor([[place.get(letter, len(place)) for letter in text[-self.window :]] for text in texts])
+
+    @override
+    def save(self) -> dict[str, Any]:
+        return {"kind": "text", "alphabet": self.alphabet, "window": self.window, "unknown": self.unknown}
 
 
 class NumberColumn(NamedTuple):
@@ -208,6 +247,8 @@ def restore_preparation(saved: Mapping[str, Any]) -> Preparation:
         if saved["kind"] == "array":
             shift, scale = (np.asarray(saved[key], np.float64) for key in ("shift", "scale"))
             return ArrayPreparation(tuple(saved["shape"]), shift, scale)
+        if saved["kind"] == "text":
+            return TextPreparation(saved["alphabet"], saved["window"], saved["unknown"])
         columns: list[NumberColumn | WordColumn] = []
         for column in saved["columns"]:
             if column["kind"] == "words":

@@ -22,6 +22,7 @@ from motley.tasks.flat import construct
 from motley.tasks.formats.texts import TextClients, read_texts
 from motley.tasks.models import MODELS, Model, factory
 from motley.tasks.own import outputs_of
+from motley.tasks.preparation import TextPreparation
 from motley.tasks.public_data.places import places
 
 __all__ = ["NextCharacter"]
@@ -90,9 +91,11 @@ class NextCharacter(TaskSource):
         x, y = torch.from_numpy(windows[:, :-1].clip(min=0)), windows[:, 1:] if self.targets == "every" else windows[:, -1]
         test = np.repeat(np.tile([False, True], len(kept)), counts.ravel())
         groups = np.repeat(np.array(kept, np.int64), counts.sum(1))
+        prepare = TextPreparation("".join(letters), self.window, unknown=not named)
         return Dataset(
-            x, torch.from_numpy(np.ascontiguousarray(y)), len(names), test, groups, names, self._notes(texts, names, kept)
-        )
+            x, torch.from_numpy(np.ascontiguousarray(y)), len(names), test, groups, names, self._notes(texts, names, kept),
+            preparation=prepare,
+        )  # fmt: skip
 
     def _read(self, folder: Path | None) -> TextClients:
         if self.data == "shakespeare":

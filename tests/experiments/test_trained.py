@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from motley.experiments.run import run
 from motley.rounds.evaluation import personal_models
 from motley.tasks import from_clients, own_task
 from motley.tasks.base import Task
+from motley.tasks.tabular import Tabular
 
 KEYS: dict[str, Any] = {"population": 4, "cohort": 2, "stop": {"rounds": 2}, "evaluate": {"every": 1, "per_client": True}}
 
@@ -155,6 +157,37 @@ def test_clients_that_scale_by_their_own_rows_predict_with_their_own_scaling(tmp
     with pytest.raises(ConfigError, match=r"each client scales by its own rows"):
         done.predict(rows)
     assert '"kind": "words"' in (tmp_path / "run" / "preparation.json").read_text()
+
+
+@dataclasses.dataclass(frozen=True)
+class Wine(Tabular):
+    data: str = "wine"
+
+
+def test_a_task_given_as_an_object_is_known_to_the_run(tmp_path: Path) -> None:
+    done = motley.run({**KEYS, "task": Wine()}, out=tmp_path / "run")
+    x = np.ones((2, 13))
+    found = done.predict(x).tolist()
+    with pytest.raises(ConfigError, match=r"Wine', which imports a module .*allow_import=True in Python"):
+        motley.load(tmp_path / "run").predict(x)
+    assert motley.load(tmp_path / "run", task=Wine()).predict(x).tolist() == found
+    assert motley.load(tmp_path / "run", allow_import=True).predict(x).tolist() == found
+
+
+def test_a_model_of_text_reads_text(tmp_path: Path) -> None:
+    for name, text in (("ann", "abcabcabc" * 20), ("bob", "abccba" * 30)):
+        (tmp_path / "texts").mkdir(exist_ok=True)
+        (tmp_path / "texts" / f"{name}.txt").write_text(text)
+    task = {"name": "text", "data": str(tmp_path / "texts"), "window": 8, "model": {"name": "leaf_lstm", "hidden": 8}}
+    keys = {"task": task, "cohort": 2, "stop": {"rounds": 1}, "partition": "by_writer"}
+    done = motley.run(keys, out=tmp_path / "run")
+    assert done.predict(["abca", "cabx"]).shape == (2, 4)
+    assert done.predict("abcabcabcabc", probabilities=True).shape == (1, 8, 4)
+    assert set(done.predict("abc")[0]) <= {"a", "b", "c", "unknown"}
+    with pytest.raises(DataError, match="texts of different lengths"):
+        done.predict(["ab", "a"])
+    with pytest.raises(DataError, match="got a ndarray; expected a text, or a list of texts that are not empty"):
+        done.predict(np.zeros(3))
 
 
 def test_a_run_that_is_not_finished_has_no_module(tmp_path: Path) -> None:
