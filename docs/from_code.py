@@ -105,7 +105,7 @@ def _arm(arm: Any) -> str:
             "a component"
             if inner is Any
             else "lists of values by key"
-            if typing.get_origin(inner) is list
+            if list in map(typing.get_origin, typing.get_args(inner))
             else "seeds by purpose"
         )
     if _is_table(arm):

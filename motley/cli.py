@@ -194,6 +194,7 @@ def compare(
     file: File,
     over: Annotated[list[str] | None, typer.Option("--over", metavar="KEY=A,B", help="Values of a key.")] = None,
     seeds: Annotated[str | None, typer.Option("--seeds", metavar="0,1,2", help="Values of the seed.")] = None,
+    grid: Annotated[list[str] | None, typer.Option("--grid", metavar="NAME", help="This [[grid]] of the file only.")] = None,
     set: Settings = None,
     data: Data = None,
     out: Out = None,
@@ -211,7 +212,7 @@ def compare(
     values = dict(parse_over(text) for text in over or [])
     found = compare_experiments(
         file, values, _seeds(seeds), out=out, data=data, overrides=set or [], progress=True, on_ray=on_ray, jobs=jobs,
-        allow_import=_import_from_here(allow_import),
+        allow_import=_import_from_here(allow_import), grids=grid,
     )  # fmt: skip
     if found.runs:
         _show(found.runs, found.directory, report, target)

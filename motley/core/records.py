@@ -14,9 +14,10 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from typing_extensions import override
 
 from motley.core.arrays import Floats, Ids
-from motley.core.errors import ContractError
+from motley.core.errors import ConfigError, ContractError, suggest
 
 __all__ = ["SIGNALS", "Cohort", "Outcome", "Report", "Reports", "SelectionContext", "Signal", "SignalRequirements"]
 
@@ -31,6 +32,16 @@ class Outcome(enum.IntEnum):
     DROPPED = 4
     REJECTED = 5  # non-finite, of the wrong shape, or part of a refused step; its traffic is counted
     REHEARSED = 6  # trained and measured, but the server model does not change
+
+    @classmethod
+    @override
+    def _missing_(cls, value: object) -> Outcome:
+        """Return the outcome with this name, in small letters as in tables (``Outcome("late")``); refuse anything else."""
+        names = {outcome.name.lower(): outcome for outcome in cls}
+        if isinstance(value, str) and value.lower() in names:
+            return names[value.lower()]
+        near = suggest(value.lower(), names) if isinstance(value, str) else ""
+        raise ConfigError(f"got {value!r}{near}; expected one of: {', '.join(names)}", "outcome")
 
 
 When = Literal["enrolled", "probed", "reported"]
@@ -129,6 +140,16 @@ def _at(column: NDArray[Any], at: Any) -> NDArray[Any]:
     return np.asarray(column[0] if len(column) and column.strides == (0,) else column[at])
 
 
+def _codes(outcomes: Any) -> NDArray[np.int8]:
+    """Return outcomes, given as numbers or names, as numbers."""
+    codes = outcomes if isinstance(outcomes, np.ndarray) else np.asarray(outcomes, dtype=object)
+    if codes.dtype.kind not in "iu":
+        codes = np.array([Outcome(one) for one in codes.ravel()], dtype=np.int64).reshape(codes.shape)
+    if codes.size and not (codes.min() >= 0 and codes.max() < len(Outcome)):
+        Outcome(int(codes.min() if codes.min() < 0 else codes.max()))  # which refuses it
+    return codes.astype(np.int8, copy=False)
+
+
 _NUMBERS = tuple(f.name for f in fields(Report) if f.name not in ("id", "outcome", "signals"))
 
 
@@ -139,13 +160,13 @@ class Reports:
     Parameters
     ----------
     ids: int64 ``[n]``, distinct.
-    outcome: int8 ``[n]``, values of :class:`Outcome` (a single value is broadcast).
+    outcome: int8 ``[n]``, values of :class:`Outcome` (a single value is broadcast); their names will do.
     version .. bits_down: float64 ``[n]`` or None if all are absent; seconds and bits.
     signals: name -> ``[n]`` or ``[n, d]`` float64; NaN means absent.
 
     Raises
     ------
-    ContractError: columns of unequal length, or ids repeated.
+    ContractError: columns of unequal length, or ids repeated. ConfigError: no such outcome.
     """
 
     ids: Ids
@@ -166,7 +187,7 @@ class Reports:
         ids = np.atleast_1d(np.asarray(self.ids, dtype=np.int64))
         n = len(ids)
         put(self, "ids", ids)
-        put(self, "outcome", np.broadcast_to(np.asarray(self.outcome, dtype=np.int8), (n,)))
+        put(self, "outcome", np.broadcast_to(_codes(self.outcome), (n,)))
         if not _rising(ids) and not _rising(np.sort(ids)):
             raise ContractError("a client reports twice in one set of reports")
         for name in _NUMBERS:
@@ -200,7 +221,7 @@ class Reports:
             signals[name] = np.stack([np.asarray(row.signals.get(name, blank), dtype=np.float64) for row in rows])
         return cls(
             np.array([row.id for row in rows]),
-            np.array([row.outcome for row in rows]),
+            _codes([row.outcome for row in rows]),
             **{name: np.array([getattr(row, name) for row in rows], dtype=np.float64) for name in _NUMBERS},
             signals=signals,
         )

@@ -174,8 +174,8 @@ class Experiment(BaseModel):
     log: Log = Field(default_factory=Log)
     """Further outputs."""
     grid: Grids = Field(default_factory=list)
-    """Key path -> values, for compare and sweep: every combination; of each, where several are given (``[[grid]]``). A plain run
-    leaves it aside."""
+    """Key path -> values, for compare: every combination; of each, where several are given (``[[grid]]``). With a ``name``, a grid
+    can be chosen (``--grid``). A plain run leaves grids aside."""
 
     _given: dict[str, Any] = PrivateAttr(default_factory=dict)
     _parts: dict[str, Any] = PrivateAttr(default_factory=dict)
@@ -190,7 +190,7 @@ class Experiment(BaseModel):
             data = document.lay_over(document.preset(data["method"]), data)
         if isinstance(data, Mapping) and _has_clients(data.get("task")):
             data = {"partition": "by_writer", **data}
-        data, objects = _without_objects(data) if isinstance(data, Mapping) else (data, {})
+        data, objects = _without_objects(_with_names(cls, data)) if isinstance(data, Mapping) else (data, {})
         if isinstance(given.get("task"), Task):
             given["task"] = objects["task"]  # its fingerprint is worked out once
         try:
@@ -371,6 +371,18 @@ def _has_clients(task: Any) -> bool:
     kinds = registry.catalogue("task")
     kind = kinds.get(name) if isinstance(name, str) and name in kinds.targets else type(task)
     return isinstance(task, Task) or any(getattr(kind, flag, False) for flag in ("makes_clients", "has_clients"))
+
+
+def _with_names(model: type[Experiment], keys: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keys with the default's name in every component of which only options are given: ``budget = { average = 0.2 }``."""
+    out = dict(keys)
+    for key in _COMPONENTS:
+        default = model.model_fields[key].get_default(call_default_factory=True)
+        given = out.get(key)
+        if isinstance(default, Mapping) and isinstance(given, Mapping) and "name" not in given:
+            has_options = bool(registry.catalogue(key).options(default["name"]))
+            out[key] = {**default, **given} if has_options else given  # "none" has none: a name is missing
+    return out
 
 
 def _without_objects(keys: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

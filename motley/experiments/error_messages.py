@@ -53,8 +53,6 @@ def config_error(error: ValidationError, model: type[BaseModel]) -> ConfigError:
     first = faults[0]
     more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
     loc = [str(part) for part in first["loc"]]
-    if loc[:1] == ["grid"]:
-        del loc[1:2]  # the only table, or which of several: the key says enough
     return ConfigError(_sentence(first, model) + more, ".".join(loc) or None)
 
 
@@ -76,7 +74,7 @@ def _sentence(fault: Mapping[str, Any], model: type[BaseModel]) -> str:
         word, bound = _BOUNDS[kind]
         return f"got {got!r}; expected {word} {context[bound]:g}"
     wanted = _WANTED.get(kind, str(fault["msg"]))
-    if kind == "dict_type" and fault["loc"][0] in ("pin", "grid"):
+    if kind == "dict_type" and fault["loc"][0] == "pin":
         wanted = _WANTED["model_type"]
     return f"got {got!r}; expected {wanted}"
 

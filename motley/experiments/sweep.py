@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from motley.core.components import imports
-from motley.core.errors import ConfigError
+from motley.core.errors import ConfigError, suggest
 from motley.engines.processes import workers_kept
 from motley.experiments import document, registry
 from motley.experiments.config import Experiment
@@ -32,14 +32,21 @@ __all__ = ["Comparison", "Failure", "Point", "compare", "expand", "parse_over", 
 
 @dataclass(frozen=True)
 class Point:
-    """One run of a sweep: a label made of what differs from the others, and the experiment."""
+    """One run of a sweep.
+
+    Parameters
+    ----------
+    label: what differs from the other runs of the sweep, in words; seeds aside. experiment: what is run.
+    name: of its folder, all that the sweep sets, so that the folder does not depend on the other runs; ``label`` by default.
+    """
 
     label: str
     experiment: Experiment
+    name: str | None = None
 
     def folder(self, base: Path) -> Path:
         """Return the folder of the run, below ``base``."""
-        return base / slug(self.label) / self.experiment.run_id()
+        return base / slug(self.name or self.label) / self.experiment.run_id()
 
 
 @dataclass(frozen=True)
@@ -60,25 +67,43 @@ class Comparison:
 
 
 def expand(
-    experiment: Experiment, over: Mapping[str, Sequence[Any]] | None = None, seeds: Sequence[int] | None = None
+    experiment: Experiment,
+    over: Mapping[str, Sequence[Any]] | None = None,
+    seeds: Sequence[int] | None = None,
+    grids: Sequence[str] | None = None,
 ) -> list[Point]:
-    """Return every combination of the values in the ``grid``, in ``over`` (which replaces its values of a key) and ``seeds``.
+    """Return every combination of the values in each ``grid`` (or in those of these names), in ``over`` (which replaces its values
+    of a key) and ``seeds``.
 
     A run that several grids contain occurs once.
 
     Raises
     ------
-    ConfigError: no values for a key, a value the experiment refuses, or the same run twice.
+    ConfigError: no values for a key, a value the experiment refuses, the same run twice, or no such grid.
     """
-    points: dict[str, Point] = {}
-    for grid in experiment.grid or [{}]:
-        for name, point in _points(experiment, {**grid, **(over or {})}, seeds).items():
-            points.setdefault(name, point)
-    return list(points.values())
+    changes: dict[str, tuple[Experiment, dict[str, Any]]] = {}
+    for grid in _chosen(experiment, grids):
+        for result_id, found in _combinations(experiment, {**grid, **(over or {})}, seeds).items():
+            changes.setdefault(result_id, found)
+    return _labelled(list(changes.values()), experiment.name)
 
 
-def _points(experiment: Experiment, grid: dict[str, Sequence[Any]], seeds: Sequence[int] | None) -> dict[str, Point]:
-    """Return result id -> point of one grid."""
+def _chosen(experiment: Experiment, names: Sequence[str] | None) -> list[dict[str, Any]]:
+    """Return the grids with these names (all by default), without their names."""
+    grids = {grid["name"] if isinstance(grid.get("name"), str) else number: grid for number, grid in enumerate(experiment.grid)}
+    known = [name for name in grids if isinstance(name, str)]
+    for name in names or ():
+        if name not in known:
+            said = f"expected one of: {', '.join(known)}" if known else 'none has a name; write name = "..." in a [[grid]]'
+            raise ConfigError(f"there is no grid {name!r}{suggest(name, known)}; {said}", "grid")
+    found = [grid for name, grid in grids.items() if names is None or name in names]
+    return [{key: values for key, values in grid.items() if not isinstance(values, str)} for grid in found] or [{}]
+
+
+def _combinations(
+    experiment: Experiment, grid: dict[str, Sequence[Any]], seeds: Sequence[int] | None
+) -> dict[str, tuple[Experiment, dict[str, Any]]]:
+    """Return result id -> experiment and what was changed, for every combination of one grid's values."""
     if seeds is not None:
         grid = {**{key: values for key, values in grid.items() if key != "seed"}, "seed": seeds}
     for key, values in grid.items():
@@ -86,23 +111,50 @@ def _points(experiment: Experiment, grid: dict[str, Sequence[Any]], seeds: Seque
             raise ConfigError(f"got {values!r}; expected a list of values", key)
         if not list(values):
             raise ConfigError("got no values; give at least one", key)
-    points: dict[str, Point] = {}
+    out: dict[str, tuple[Experiment, dict[str, Any]]] = {}
     for combination in itertools.product(*grid.values()):
         changes = dict(zip(grid, combination, strict=True))
-        point = Point(_label(changes, experiment.name), experiment.replace({**changes, "grid": []}))
-        first = points.setdefault(point.experiment.result_id(), point)
-        if first is not point:
-            raise ConfigError(f"the same run occurs twice ({_label_words(changes)}); name each value once", "grid")
+        made = experiment.replace({**changes, "grid": []})
+        if made.result_id() in out:
+            raise ConfigError(f"the same run occurs twice ({_words(changes)}); name each value once", "grid")
+        out[made.result_id()] = made, changes
+    return out
+
+
+def _labelled(found: Sequence[tuple[Experiment, dict[str, Any]]], otherwise: str) -> list[Point]:
+    """Return the points with labels: of the keys that were changed, those in which the runs differ."""
+    plain = [{key: value for key, value in changes.items() if key != "seed"} for _, changes in found]
+    resolved = [made.resolved() for made, _ in found]
+    keys = list(dict.fromkeys(key for changes in plain for key in changes))
+    differing = [key for key in keys if len({repr(_at(one, key)) for one in resolved}) > 1]
+    last = [key.rpartition(".")[2] for key in differing]
+    twins = {key for key, word in zip(differing, last, strict=True) if word != "name" and last.count(word) > 1}
+    short = [_words({key: value for key, value in changes.items() if key in differing}, twins) for changes in plain]
+    meant: dict[str, set[str]] = {}  # label -> the runs that it would name, seeds aside
+    for label, one in zip(short, resolved, strict=True):
+        meant.setdefault(label, set()).add(repr({**one, "seed": 0}))
+    points = []
+    for (made, _), changes, label in zip(found, plain, short, strict=True):
+        if len(meant[label]) > 1:  # two keys have the same value in words
+            label = ", ".join(f"{key} = {value}" for key, value in changes.items() if key in differing)
+        points.append(Point(label or otherwise, made, _words(changes) or otherwise))
     return points
 
 
-def _label(changes: Mapping[str, Any], otherwise: str) -> str:
-    return _label_words({key: value for key, value in changes.items() if key != "seed"}) or otherwise
+def _at(keys: Mapping[str, Any], path: str) -> Any:
+    """Return the value at a dotted path; None where it leads nowhere."""
+    value: Any = keys
+    for step in path.split("."):
+        value = value.get(step) if isinstance(value, Mapping) else None
+    return value
 
 
-def _label_words(changes: Mapping[str, Any]) -> str:
-    """Return a label: ``{"selector.name": "uniform", "partition.alpha": 0.1}`` -> ``"uniform alpha=0.1"``."""
-    return " ".join(_label_of(key.rpartition(".")[2], value) for key, value in changes.items())
+def _words(changes: Mapping[str, Any], whole: Collection[str] = ()) -> str:
+    """Return what was changed in words: ``{"selector.name": "uniform", "partition.alpha": 0.1}`` -> ``"uniform alpha=0.1"``.
+
+    ``whole``: keys that are written out.
+    """
+    return " ".join(_label_of(key if key in whole else key.rpartition(".")[2], value) for key, value in changes.items())
 
 
 def _label_of(key: str, value: Any) -> str:
@@ -148,6 +200,7 @@ def compare(
     task: Task | None = None,
     on_end: OnEnd | None = None,
     allow_import: bool = False,
+    grids: Sequence[str] | None = None,
 ) -> Comparison:
     """Run one experiment in many variants.
 
@@ -161,7 +214,8 @@ def compare(
     jobs: runs at a time on this machine, each in a process that computes on its share of the cores.
     task: a federation and module of your own, as for :func:`~motley.experiments.run.run`. on_end: called in this process with
     the results of each run as soon as they are there; an error in it ends the comparison, and the same call goes on with it.
-    allow_import: let components be named ``"module:Class"``, which imports the module.
+    allow_import: let components be named ``"module:Class"``, which imports the module. grids: names of the file's grids that are
+    run; all by default.
 
     Raises
     ------
@@ -173,7 +227,7 @@ def compare(
     """
     with imports(allow_import):
         base_experiment = as_experiment(experiment if task is None else with_own(experiment, task), overrides)
-        points = expand(base_experiment, over, seeds)
+        points = expand(base_experiment, over, seeds, grids)
     base = out or default_folder(base_experiment).parent
     runs, failures = run_points(points, [point.folder(base) for point in points], data, progress, on_ray, jobs, on_end)
     return Comparison(runs, failures, base)

@@ -67,11 +67,28 @@ def _sgd(value: object) -> object:
     return {"name": "sgd", **value} if isinstance(value, Mapping) else named(value)
 
 
+def _grids(value: object) -> list[object]:
+    """Return one table or several as a list."""
+    grids = value if isinstance(value, list) else [value]
+    names: list[str] = []
+    for grid in grids:
+        if not isinstance(grid, Mapping):
+            raise ConfigError(f"got {grid!r}; expected a table", "grid")
+        for key, values in grid.items():
+            if key == "name" and isinstance(values, str):
+                names.append(values)
+            elif not isinstance(values, list | tuple):
+                raise ConfigError(f"got {values!r}; expected a list", f"grid.{key}")
+    if len(set(names)) < len(names):
+        raise ConfigError(f"two grids are called {max(names, key=names.count)!r}; give each a name of its own", "grid.name")
+    return grids
+
+
 _RECORD = WithJsonSchema(
     {"anyOf": [{"type": "string"}, {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}]}
 )
-Grids = Annotated[list[dict[str, list[Any]]], BeforeValidator(lambda value: value if isinstance(value, list) else [value])]
-"""Key path -> values, once or several times."""
+Grids = Annotated[list[dict[str, list[Any] | str]], BeforeValidator(_grids)]
+"""Key path -> values, once or several times; ``name`` is what a grid is called."""
 Record = Annotated[dict[str, Any], BeforeValidator(named), _RECORD]
 """A component: ``{ name = "...", option = ... }``, or its bare name."""
 

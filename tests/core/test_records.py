@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motley.core.errors import ContractError
+from motley.core.errors import ConfigError, ContractError
 from motley.core.records import SIGNALS, Cohort, Outcome, Report, Reports, SignalRequirements
 
 
@@ -30,6 +30,23 @@ def test_absent_columns_are_nan_and_cost_one_number():
 
 def test_one_outcome_is_repeated():
     assert Reports([1, 2], Outcome.LATE).outcome.tolist() == [3, 3]
+
+
+def test_outcomes_may_be_given_by_name():
+    """The table ``clients`` of a run has them so."""
+    assert Reports([1, 2], ["accepted", "late"]).outcome.tolist() == [Outcome.ACCEPTED, Outcome.LATE]
+    assert Reports([1, 2], "LATE").outcome.tolist() == [Outcome.LATE] * 2
+    assert Reports([1, 2], np.array(["dropped", "probed"])).outcome.tolist() == [Outcome.DROPPED, Outcome.PROBED]
+    assert Reports.from_rows([Report(1, "rejected"), Report(2)]).outcome.tolist() == [Outcome.REJECTED, Outcome.ACCEPTED]
+    words = "enrolled, probed, accepted, late, dropped, rejected, rehearsed"
+    for wrong in ("acepted", ["late", "acepted"]):
+        with pytest.raises(
+            ConfigError, match=rf"^outcome: got 'acepted' \(did you mean 'accepted'\?\); expected one of: {words}$"
+        ):
+            Reports([1, 2], wrong)
+    for number in (7, -1):
+        with pytest.raises(ConfigError, match=rf"^outcome: got {number}; expected one of: enrolled"):
+            Reports([1, 2], np.array([2, number]))
 
 
 def test_rows_and_columns_say_the_same():

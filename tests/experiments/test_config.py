@@ -348,6 +348,21 @@ def test_the_run_id_depends_on_what_changes_results_only() -> None:
         assert Experiment(**{**PLAIN, **changes}).run_id() != same, changes
 
 
+def test_options_without_a_name_are_the_default_components() -> None:
+    assert Experiment(**PLAIN, budget={"average": 0.2}).budget == {"name": "constant", "average": 0.2}
+    changed = Experiment(
+        **document.override(PLAIN, ["budget.average=0.2", "device.seconds=1.5", "selector.variant=weighted_wr"])
+    )
+    assert (changed.part("budget").average, changed.part("device").seconds) == (0.2, 1.5)
+    assert Experiment(**PLAIN, method="flexcom", budget={"average": 0.3}).part("budget").average == 0.3
+    with pytest.raises(ConfigError, match=r"^budget.averag: 'constant' has no such option \(did you mean 'average'\?\)"):
+        Experiment(**PLAIN, budget={"averag": 0.2})
+    with pytest.raises(ConfigError, match=r"^partition: got no name; expected { name = .*dirichlet"):  # iid has no options
+        Experiment(**{**PLAIN, "partition": {"alpha": 0.5}})
+    with pytest.raises(ConfigError, match=r"^server: got no name; expected"):  # the algorithm's own, whichever that is
+        Experiment(**PLAIN, server={"momentum": 0.5})
+
+
 def test_what_is_left_out_is_written_out() -> None:
     """FedDyn averages uniformly as published; power of choice probes all of a client's data, Delta two batches of it if told so."""
     plain = Experiment(**PLAIN)

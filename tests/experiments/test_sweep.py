@@ -43,6 +43,54 @@ def test_several_grids_are_run_one_after_the_other_and_common_runs_once() -> Non
     assert len(sweep.expand(experiment, over={"cohort": [1]})) == 3
 
 
+NAMED = [
+    {"name": "rates", "selector.name": ["uniform", "oort"], "local.optimizer.lr": [0.1], "cohort": [3]},
+    {"name": "rules", "selector.name": ["uniform", "power_of_choice"], "local.optimizer.lr": [0.01], "cohort": [3]},
+]
+
+
+def test_grids_are_chosen_by_name() -> None:
+    experiment = Experiment(**PLAIN, grid=NAMED)
+    assert len(sweep.expand(experiment, seeds=[0, 1])) == 8
+    chosen = sweep.expand(experiment, {"cohort": [1, 2]}, seeds=[0], grids=["rules"])
+    assert [(point.label, point.experiment.cohort) for point in chosen] == [
+        ("uniform cohort=1", 1), ("uniform cohort=2", 2), ("power_of_choice cohort=1", 1), ("power_of_choice cohort=2", 2),
+    ]  # fmt: skip
+    with pytest.raises(
+        ConfigError, match=r"^grid: there is no grid 'ruls' \(did you mean 'rules'\?\); expected one of: rates, rules$"
+    ):
+        sweep.expand(experiment, grids=["ruls"])
+    with pytest.raises(ConfigError, match=r"^grid: there is no grid 'rules'; none has a name; write name = "):
+        sweep.expand(Experiment(**PLAIN, grid=RULES), grids=["rules"])
+    with pytest.raises(ConfigError, match=r"^grid.name: two grids are called 'rates'"):
+        Experiment(**PLAIN, grid=[NAMED[0], NAMED[0]])
+
+
+def test_labels_show_what_differs_and_folders_do_not_depend_on_the_other_runs() -> None:
+    """All runs share the cohort; the rules of one grid share the rate, which tells them from those of the other."""
+    both = sweep.expand(Experiment(**PLAIN, grid=NAMED))
+    assert [point.label for point in both] == ["uniform lr=0.1", "oort lr=0.1", "uniform lr=0.01", "power_of_choice lr=0.01"]
+    one = sweep.expand(Experiment(**PLAIN, grid=NAMED), grids=["rules"])
+    assert [point.label for point in one] == ["uniform", "power_of_choice"]
+    assert [point.folder(Path("r")) for point in one] == [point.folder(Path("r")) for point in both[2:]]
+    assert one[0].folder(Path("r")).parent.name == "uniform-lr=0.01-cohort=3"
+
+
+def test_labels_are_unique() -> None:
+    """Two keys may end in the same word, and two components may have the same name: the whole keys then tell the runs apart."""
+    over = {"server.lr": [0.1, 0.2], "local.optimizer.lr": [0.1, 0.2], "cohort": [3]}
+    points = sweep.expand(Experiment(**PLAIN, server="adam"), over)
+    assert [point.label for point in points][:2] == [
+        "server.lr=0.1 local.optimizer.lr=0.1",
+        "server.lr=0.1 local.optimizer.lr=0.2",
+    ]
+    grids = [{"compressor": ["topk"]}, {"compressor": ["topk"], "quantizer": ["qsgd"]}, {"quantizer": ["qsgd"]}]
+    assert [point.label for point in sweep.expand(Experiment(**PLAIN, grid=grids))] == ["topk", "topk qsgd", "qsgd"]
+    grids = [{"compressor": ["topk"]}, {"quantizer": ["topk"]}]
+    points = sweep.expand(Experiment(**PLAIN, budget={"average": 0.5}, grid=grids))
+    assert [point.label for point in points] == ["compressor = topk", "quantizer = topk"]
+
+
 def test_without_a_grid_there_is_one_run_called_like_the_experiment() -> None:
     (point,) = sweep.expand(Experiment(**PLAIN))
     assert point.label == "small"
