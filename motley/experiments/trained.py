@@ -54,7 +54,7 @@ def save_preparation(federation: Federation, folder: Path) -> None:
         (folder / _PREPARATION).write_text(text + "\n", encoding="utf-8")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class TrainedRun(results.Run):
     """One run as it is stored on disk, with its models.
 

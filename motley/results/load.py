@@ -29,7 +29,7 @@ from motley.results.stream import read_stream
 __all__ = ["Run", "citations", "load", "load_all", "read_table"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Run:
     """One run as it is stored on disk.
 
@@ -43,6 +43,10 @@ class Run:
     directory: Path
     meta: Mapping[str, Any]
     tables: Mapping[str, pa.Table]
+
+    def __repr__(self) -> str:
+        rounds, state = self.tables["rounds"].num_rows, "finished" if self.finished else "not finished"
+        return f"<{type(self).__name__} {self.name!r}: seed {self.seed}, {rounds} rounds, {state}, in {self.directory}>"
 
     @property
     def name(self) -> str:

@@ -11,6 +11,7 @@ from motley.core.errors import DataError, StoreError
 from motley.results.load import citations, load, load_all
 from motley.results.schema import TABLES
 from motley.results.writer import Writer
+from tests.results.fake import run
 
 
 def make(directory, seed=0, finished=True):
@@ -89,3 +90,8 @@ def test_each_paper_is_cited_once_in_order_of_keys(tmp_path):
         run.meta["citations"] = [{"key": key, "bibtex": f"@misc{{{key}}}"} for key in keys]
     assert citations(runs) == ["@misc{cho}", "@misc{li}", "@misc{zhao}"]
     assert citations([]) == []
+
+
+def test_a_run_is_shown_in_one_line():
+    rounds = pa.table({"round": [1, 2, 3]})
+    assert repr(run(seed=3, rounds=rounds)) == "<Run 'by hand': seed 3, 3 rounds, finished, in by-hand>"
