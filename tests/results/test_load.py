@@ -11,7 +11,7 @@ from motley.core.errors import DataError, StoreError
 from motley.results.load import citations, load, load_all
 from motley.results.schema import TABLES
 from motley.results.writer import Writer
-from tests.results.fake import run
+from tests.results.fake import run as fake_run
 
 
 def make(directory, seed=0, finished=True):
@@ -94,4 +94,4 @@ def test_each_paper_is_cited_once_in_order_of_keys(tmp_path):
 
 def test_a_run_is_shown_in_one_line():
     rounds = pa.table({"round": [1, 2, 3]})
-    assert repr(run(seed=3, rounds=rounds)) == "<Run 'by hand': seed 3, 3 rounds, finished, in by-hand>"
+    assert repr(fake_run(seed=3, rounds=rounds)) == "<Run 'by hand': seed 3, 3 rounds, finished, in by-hand>"
