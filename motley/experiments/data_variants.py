@@ -26,8 +26,8 @@ def data_variants(experiment: Experiment, folder: Path | None = None) -> dict[st
     return {name: one.layout.variant for name, one in found.items() if one is not None}
 
 
-def check_variants(record: Mapping[str, Any], experiment: Experiment, folder: Path | None = None) -> None:
-    """Refuse the results of a run that read another variant of its data than would be read now; data not found now is not compared.
+def check_variants(record: Mapping[str, Any], experiment: Experiment, folder: Path | None = None) -> Mapping[str, Any]:
+    """Return a run's record, unless the run read another variant of its data than would be read now; data not found is not compared.
 
     Parameters
     ----------
@@ -45,6 +45,7 @@ def check_variants(record: Mapping[str, Any], experiment: Experiment, folder: Pa
                 f"the run {record.get('run_id')} read the variant {before[name]} of {name}, and what is found now is {now} ({about}): "
                 "choose another output folder, or name the folder with the data of before, --data DIR"
             )
+    return record
 
 
 def download_mb(name: str) -> float | None:

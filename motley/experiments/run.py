@@ -98,11 +98,10 @@ def run(
     with imports(allow_import):
         experiment = as_experiment(experiment if task is None else with_own(experiment, task), overrides)
     path = Path(out) if out is not None else default_folder(experiment)
-    folder = RunFolder(path)
-    with folder.lock():
+    with (folder := RunFolder(path)).lock():
         state = folder.state(experiment, resume)
-        before, packs = folder.read() or {}, Path(data) if data is not None else None
-        check_variants(before, experiment, packs)
+        packs = Path(data) if data is not None else None
+        before = check_variants(folder.read() or {}, experiment, packs)
         if state == "finished":
             return _ended(path, experiment, on_end)
         if state == "new" and resume and out is None:
