@@ -58,7 +58,7 @@ class _WorkerProcess:
         """Have the worker call ``work(**arguments, progress=...)`` for run ``number``."""
         self.number, self.phase = number, "preparing"
         with suppress(OSError):  # a process that is gone is found by the next receive
-            self.connection.send_bytes(wrap((work, arguments), bytearray))
+            self.connection.send_bytes(wrap((work, arguments, sys.argv), bytearray))
 
     def receive(self) -> tuple[str, Any]:
         """Return the next message: its kind, and what it says; that the process is gone is the end of its run, too."""
@@ -206,7 +206,7 @@ def run_worker(descriptor: int, parent: int, total: int, threads: int) -> None:
     with suppress(EOFError, OSError, KeyboardInterrupt), workers_kept(), warnings.catch_warnings():
         warnings.showwarning = lambda message, *_: reports.send("note", str(message))
         while True:
-            work, arguments = unwrap(bytearray(connection.recv_bytes()))
+            work, arguments, sys.argv = unwrap(bytearray(connection.recv_bytes()))  # the record of a run names the command
             reports.send("done", _attempt(work, arguments, reports))
 
 
