@@ -48,6 +48,7 @@ def save_client_models(loop: RoundLoop, folder: Path, limit_bytes: int = LIMIT_B
         entries = {name: value for name, value in flat.module.state_dict().items() if not torch.equal(value, shared[name])}
         spent += sum(value.nbytes for value in entries.values())
         if spent > limit_bytes:
+            (folder / FILE).unlink(missing_ok=True)  # of the same run when it was shorter
             return
         own.append({name: value.clone() for name, value in entries.items()})
     names = [name for name in shared if any(name in entries for entries in own)]

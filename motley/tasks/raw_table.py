@@ -198,7 +198,10 @@ def arrow_table(raw: Any, names: tuple[str, ...] = ()) -> Any:
         columns = names or tuple(f"x{j}" for j in range(array.shape[1]))
         return pa.table({name: pa.array(array[:, j].tolist(), from_pandas=True) for j, name in enumerate(columns)})
     except (pa.ArrowException, ValueError, TypeError) as error:
-        raise DataError(f"got a {type(raw).__name__} that is no table ({str(error).splitlines()[0]})") from None
+        reason = ": ".join(
+            str(one).splitlines()[0] for one in reversed(error.args or ("",))
+        )  # pandas: the column is named last
+        raise DataError(f"got a {type(raw).__name__} that is no table ({reason})") from None
 
 
 def joined(tables: Sequence[Any]) -> Any:
@@ -298,9 +301,7 @@ def read_column(
 
 
 def _is_text(kind: Any) -> bool:
-    import pyarrow as pa
-
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+    return str(kind) in ("string", "large_string", "string_view")
 
 
 def _refuse_infinite(values: Floats, name: str, where: str) -> None:

@@ -177,4 +177,18 @@ def take_columns(table: Any, label: str, client: str | None, where: str) -> Colu
         if column not in names:
             raise DataError(f"{where} has no column {column!r}{suggest(column, names)}; its columns: {', '.join(names)}")
     others = [label, *([client] if client else [])]
-    return table.drop_columns(others), table.column(label).to_numpy(), table.column(client).to_numpy() if client else None
+    ids = _without_gaps(table, client, "client", where) if client else None
+    return table.drop_columns(others), _without_gaps(table, label, "label", where), ids
+
+
+def _without_gaps(table: Any, name: str, what: str, where: str) -> NDArray[Any]:
+    """Return a column as an array; one with a missing or empty entry is refused."""
+    column = table.column(name)
+    values: NDArray[Any] = column.to_numpy()
+    gone = np.asarray(column.is_null(nan_is_null=True)) | (values.astype(object) == "")
+    if gone.any():
+        raise DataError(
+            f"{where}: column {name!r}, row {int(gone.argmax()) + 1}: the {what} is missing (in {int(gone.sum())} of {len(gone)} "
+            "rows); fill or drop these rows"
+        )
+    return values

@@ -242,6 +242,15 @@ def test_bad_options(options: dict[str, Any], words: str) -> None:
         from_clients([], table={"scal": "none"})
 
 
+def test_words_in_any_of_arrows_types() -> None:
+    words = ["a", None, "b"]
+    made = [fitted({"x": pa.array(words, kind)}, [0] * 3)[2] for kind in (pa.string(), pa.large_string(), pa.string_view())]
+    made.append(fitted({"x": pa.array(words).dictionary_encode()}, [0] * 3)[2])
+    assert all(torch.equal(x, torch.eye(3)[[0, 2, 1]]) for x in made)
+
+
 def test_numbers_can_be_words_and_ids_kept_when_asked() -> None:
     preparation, _, _ = fitted({"zip": [8010, 4020, 8010]}, [0] * 3, words=("zip",))
     assert preparation.columns[0].categories == ("4020", "8010")
+    preparation, _, _ = fitted({"id": [f"p{i}" for i in range(20)]}, [0] * 20, words=("id",), categories=5)
+    assert preparation.columns[0].other

@@ -80,12 +80,20 @@ def test_troubles(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"there are gaps in 'a' \(row 2 first\)"):
         pool(data=str(tmp_path / "t.csv"), scale="none")
     (tmp_path / "t.csv").write_text("a,label\n1,0\n2,\n")
-    with pytest.raises(DataError, match="1 labels are NaN or infinite; fill or drop these rows"):
+    with pytest.raises(
+        DataError, match=r"t.csv: column 'label', row 2: the label is missing \(in 1 of 2 rows\); fill or drop these rows"
+    ):
+        pool(data=str(tmp_path / "t.csv"))
+    (tmp_path / "t.csv").write_text("a,who,label\n1,p,0\n2,,1\n")
+    with pytest.raises(DataError, match=r"column 'who', row 2: the client is missing"):
+        pool(data=str(tmp_path / "t.csv"), client="who")
+    (tmp_path / "t.csv").write_text("a,label\n1,ill\n2,\n")
+    with pytest.raises(DataError, match=r"column 'label', row 2: the label is missing"):
         pool(data=str(tmp_path / "t.csv"))
     (tmp_path / "t.csv").write_text("a,a,label\n1,2,0\n")
     with pytest.raises(DataError, match=r"t.csv has several columns 'a'; give each a name of its own"):
         pool(data=str(tmp_path / "t.csv"))
     gaps = pa.table({"a": [1.0, 2.0], "label": ["no", None]})
     parquet.write_table(gaps, path)
-    with pytest.raises(DataError, match="some labels are missing"):
+    with pytest.raises(DataError, match=r"column 'label', row 2: the label is missing"):
         pool(data=str(path))
