@@ -200,7 +200,7 @@ def test_the_names_are_found_in_the_room() -> None:
     import motley
 
     assert motley.tasks.from_clients is from_clients
-    with pytest.raises(AttributeError, match="has no attribute 'from_nothing'"):
+    with pytest.raises(AttributeError, match="there is no component 'from_nothing' here"):
         motley.tasks.from_nothing  # noqa: B018
 
 
