@@ -386,15 +386,13 @@ def cite(where: Where) -> None:
 
 @app.command()
 def new(
-    kind: Annotated[str, typer.Argument(metavar="KIND", help="selector")],
+    kind: Annotated[str, typer.Argument(metavar="KIND", help="selector, algorithm, task, partition, compressor")],
     name: Annotated[str, typer.Argument(metavar="NAME", help="Lower case with underscores, e.g. my_rule.")],
 ) -> None:
-    """Write the skeleton of a method of your own, with its test, below the working directory."""
-    from motley.selectors.skeleton import skeleton
+    """Write the skeleton of a component of your own, with its test, into the working directory."""
+    from motley.experiments.skeleton import skeleton
 
-    if kind not in ("selector", "selectors"):
-        raise ConfigError(f"got {kind!r}; expected selector", "KIND")
-    files = {Path(path): text for path, text in skeleton(name).items()}
+    files = {Path(path): text for path, text in skeleton(kind, name).items()}
     taken = [str(path) for path in files if path.exists()]
     if taken:
         raise StoreError(f"{taken[0]} is there already and is not overwritten; choose another name")

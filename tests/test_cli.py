@@ -122,7 +122,7 @@ def refused(said: Said, message: str, folder: Path) -> None:
         (["report", "nowhere"], "there is no folder nowhere"),
         (["report", "."], "there are no runs in ."),
         (["cite", "."], "there are no runs in ."),
-        (["new", "engine", "mine"], "KIND: got 'engine'; expected selector"),
+        (["new", "engine", "mine"], "KIND: got 'engine'; expected one of: algorithm, compressor, partition, selector, task"),
         (["new", "selector", "not-a-name"], ""),
     ],
 )

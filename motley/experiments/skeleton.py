@@ -1,0 +1,56 @@
+"""Skeletons of components of one's own: the two files that ``motley new KIND NAME`` writes, a component and its test.
+
+What is written works as it is and passes its test; its formulas, state and choices are then replaced by those of a paper. The
+templates lie in the folder ``skeletons``.
+
+>>> sorted(skeleton("partition", "my_split"))
+['my_split.py', 'test_my_split.py']
+"""
+
+from __future__ import annotations
+
+import keyword
+import sys
+from importlib import resources
+from string import Template
+from typing import Final
+
+from motley.core.errors import ConfigError, suggest
+from motley.experiments import registry
+
+__all__ = ["SKELETONS", "skeleton"]
+
+SKELETONS: Final = ("algorithm", "compressor", "partition", "selector", "task")
+"""Kinds of component for which there is a skeleton."""
+
+
+def skeleton(kind: str, name: str) -> dict[str, str]:
+    """Return file name -> text of a new component and of its test, both for one folder.
+
+    Parameters
+    ----------
+    kind: one of :data:`SKELETONS`, in singular or plural. name: of the component and of its module, in snake_case, e.g.
+    ``"loudest_first"``.
+
+    Raises
+    ------
+    ConfigError: another kind; not a valid module name, or already the name of a component of this kind or of a Python module.
+    """
+    plurals = {f"{one}s": one for one in SKELETONS}
+    kind, asked = plurals.get(kind, kind), kind
+    if kind not in SKELETONS:
+        raise ConfigError(f"got {asked!r}{suggest(asked, SKELETONS)}; expected one of: {', '.join(SKELETONS)}", "KIND")
+    if not (name.isascii() and name.isidentifier() and name == name.lower()) or keyword.iskeyword(name) or name[0] == "_":
+        raise ConfigError(f"got {name!r}; expected a name in snake_case, such as loudest_first", "name")
+    known = registry.catalogue(kind)
+    if name in known.targets or name in known.planned:
+        raise ConfigError(f"got {name!r}, which is the name of a component of this kind; choose another", "name")
+    if name in sys.stdlib_module_names or name in ("motley", "numpy", "pytest", "torch"):
+        raise ConfigError(f"got {name!r}, which is the name of a Python module; choose another, such as {name}_{kind}", "name")
+    words = [word for word in name.split("_") if word]
+    fill = {"name": name, "title": " ".join(words).capitalize(), "class": "".join(word.capitalize() for word in words)}
+    folder = resources.files("motley.experiments") / "skeletons"
+    return {
+        f"{before}{name}.py": Template((folder / f"{before}{kind}.py.txt").read_text(encoding="utf-8")).substitute(fill)
+        for before in ("", "test_")
+    }
