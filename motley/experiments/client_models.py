@@ -36,7 +36,7 @@ def save_client_models(loop: RoundLoop, folder: Path, limit_bytes: int = LIMIT_B
     StoreError: the disk is full or refuses.
     """
     states = loop.state.clients.client_states
-    personal = personal_models(loop.algorithm.correction, loop.state.server, states)
+    personal = personal_models(loop.algorithm.correction, loop.final_server, states)
     if personal is None or not loop.backend.holds_client_states:
         return
     flat = FlatModule.of(loop.setting.task.model, loop.setting.dtype)

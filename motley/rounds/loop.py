@@ -411,5 +411,10 @@ class RoundLoop:
 
     def newcomer_model(self) -> ModelState:
         """Return the model that a client which never took part would start from now, at the end of a run the last good one."""
-        correction, server = self.algorithm.correction, self._final or self.state.server
-        return correction.start(correction.download(server), self.initial_client_state)
+        correction = self.algorithm.correction
+        return correction.start(correction.download(self.final_server), self.initial_client_state)
+
+    @property
+    def final_server(self) -> ServerState:
+        """The server's state, at the end of a run the last good one."""
+        return self._final or self.state.server

@@ -94,3 +94,13 @@ def test_the_contract_names_what_a_careless_method_breaks(fedper: Any) -> None:
 
         with pytest.raises(AssertionError, match=message):
             CHECKS["layers that stay at home come back"](Method(), "examples", SGD(lr=0.1))
+
+
+def test_a_finished_run_gives_every_client_its_head(fedper: Any, tmp_path: Path) -> None:
+    done = motley.run({**KEYS, "algorithm": fedper.FedPer()}, out=tmp_path / "run")
+    shared, taken = done.module().state_dict(), set(done.column("clients", "client").tolist())
+    head = {name for name in shared if name.startswith(list(shared)[-1].rpartition(".")[0])}
+    for k, model in enumerate(motley.load(tmp_path / "run").clients()):
+        own = model.module().state_dict()
+        differing = {name for name in own if not torch.equal(own[name], shared[name])}
+        assert differing == (head if k in taken else set())
