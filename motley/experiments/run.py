@@ -212,9 +212,10 @@ def numerics_of(setting: Setting, engine: Engine) -> dict[str, Any]:
 def _check_numerics(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     for name in before.keys() & now.keys():
         if before[name] != now[name]:
+            mend = "give the --jobs that it began with" if name == "torch_threads" else "resume where it began"
             raise NumericsError(
                 f"this run began with {name} = {before[name]!r} and would go on with {now[name]!r}, so its bits could differ; "
-                "resume where it began, or give --allow-other-numerics"
+                f"{mend}, or give --allow-other-numerics"
             )
 
 

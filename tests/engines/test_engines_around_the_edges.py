@@ -19,7 +19,7 @@ from motley.core.work import LocalWork
 from motley.engines import ENGINES, resolve_auto
 from motley.engines.base import Job
 from motley.engines.batched import Batched, Vmap, bounded
-from motley.engines.cores import cores
+from motley.engines.cores import at_once, cores, torch_threads
 from motley.engines.local import Debug, Sequential, Threads
 from motley.tasks.flat import initial
 from motley.tasks.nn import Dropout
@@ -87,6 +87,15 @@ def test_torch_threads_are_left_as_they_were(setting, jobs, download, engine):
         assert torch.get_num_threads() == before
     run.measure(np.arange(8), download(s), {}, {"loss": 1}, s.streams.key("probe"))
     run.close()
+    assert torch.get_num_threads() == before
+
+
+def test_a_share_of_the_cores_bounds_what_runs_at_once_and_not_how_work_is_divided(monkeypatch):
+    monkeypatch.setattr("motley.engines.cores._shared", (4, 2))
+    assert (cores(), cores(3), at_once(1), at_once(4)) == (4, 3, 1, 2)
+    before = torch.get_num_threads()
+    with torch_threads(4):
+        assert torch.get_num_threads() == 2
     assert torch.get_num_threads() == before
 
 

@@ -16,9 +16,11 @@ from typing import Any
 import psutil
 import pytest
 
-from motley.core.errors import ConfigError
+from motley.core.errors import ConfigError, NumericsError
 from motley.experiments.parallel import run_jobs
 from motley.experiments.progress import OneRun
+from motley.experiments.run import run
+from motley.experiments.store import RunFolder
 from motley.experiments.sweep import compare
 from tests.resume.conftest import assert_same
 
@@ -47,6 +49,28 @@ def test_two_at_a_time_are_as_one_after_the_other(tmp_path: Path, monkeypatch: p
             key: other.meta[key] for key in ("numerics", "command")
         }
         assert_same(one, other)
+
+
+def test_a_model_whose_last_bits_depend_on_its_share_of_the_cores_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("motley.engines.local.SMALL", 10)  # what is larger is computed on all cores inside one operation
+    monkeypatch.setattr("motley.engines.cores._shared", (2, 1))
+    with pytest.warns(
+        UserWarning, match=r"on 1 of 2 threads, so the last bits may differ .*; engine.threads = 1 gives the same"
+    ):
+        shared = run(KEYS, out=tmp_path / "two")
+    assert (shared.meta["numerics"]["threads"], shared.meta["numerics"]["torch_threads"]) == (2, 1)
+    alone = run({**KEYS, "engine": {"name": "auto", "threads": 1}}, out=tmp_path / "one")
+    assert (alone.meta["numerics"]["threads"], alone.meta["numerics"]["torch_threads"]) == (1, 1)
+
+    folder = RunFolder(tmp_path / "two")
+    folder.write({**(folder.read() or {}), "finished": False})
+    monkeypatch.setattr("motley.engines.cores._shared", (2, 2))
+    with pytest.raises(
+        NumericsError, match=r"began with torch_threads = 1 and .* with 2, .*; give the --jobs that it began with, or"
+    ):
+        run(KEYS, out=tmp_path / "two", resume=True)
 
 
 def act(number: int, way: str, progress: OneRun) -> None:
