@@ -118,7 +118,7 @@ def run(
             folder.write(record)
             save_preparation(loop.federation, path)
             _run_to_end(experiment, loop, checkpoints, path, resume_at, shown, on_round)
-        folder.write({**record, "finished": True})
+        folder.write({**record, **best_record(loop), "finished": True})
         checkpoints.prune(1 if experiment.checkpoint.keep else 0)
     return _ended(path, experiment, on_end)
 
@@ -262,6 +262,8 @@ def _run_to_end(
         writer.flush()
         if tensorboard is not None:
             tensorboard.add(done)
+        if state.best is not None and state.best.round == state.round:
+            save_best_model(loop, path)
         if timer.due(state.version, time.monotonic()) or loop.done:
             timer.begun_s = time.monotonic()
             checkpoints.save(state.round, state.save())
@@ -277,6 +279,7 @@ def _run_to_end(
     if tensorboard is not None:
         tensorboard.close()
     save_model(loop.setting, loop.newcomer_model(), path / "model.safetensors")
+    save_best_model(loop, path)
     save_client_models(loop, path)
 
 
@@ -307,6 +310,21 @@ def save_model(setting: Setting, model: ModelState, path: Path) -> None:
     except OSError as error:
         fresh.unlink(missing_ok=True)
         raise disk_error(error, path) from None
+
+
+def save_best_model(loop: RoundLoop, path: Path) -> None:
+    """Save the model of the best round by validation as ``best.safetensors``, where there is one."""
+    if loop.state.best is not None:
+        save_model(loop.setting, loop.state.best.model, path / "best.safetensors")
+
+
+def best_record(loop: RoundLoop) -> dict[str, Any]:
+    """Return what ``run.json`` says of the best round by validation; nothing where there is none."""
+    best = loop.state.best
+    if best is None:
+        return {}
+    metric = loop.setting.task.metric
+    return {"best": {"round": best.round, "version": best.version, "scope": best.scope, "metric": metric, "value": best.score}}
 
 
 def _note_shared_cores(engine: Engine) -> None:

@@ -34,6 +34,7 @@ __all__ = [
     "band",
     "best_mu",
     "by_group",
+    "by_validation",
     "client_metric",
     "concentration",
     "costs",
@@ -72,6 +73,12 @@ def headline_scope(run: Run) -> str:
     return "mean" if split.get("test") == "client" else "global"
 
 
+def _scope(run: Run) -> str:
+    """Return the scope that the headline was written under: without a common test set it is the mean over clients."""
+    wanted = headline_scope(run)
+    return "mean" if wanted == "global" and not np.any(run.column("evaluations", "scope") == "global") else wanted
+
+
 def metric_of(run: Run) -> tuple[str, bool]:
     """Return (column of ``evaluations`` that is the headline metric, whether more of it is better)."""
     metric = str((run.meta.get("task") or {}).get("metric", "accuracy"))
@@ -86,19 +93,20 @@ class Curve:
     y: Floats
 
 
-def curve(run: Run, axis: Axis = "round", metric: str | None = None) -> Curve:
-    """Return the headline metric against rounds, virtual seconds or bits sent; evaluations without a number are left out."""
+def curve(run: Run, axis: Axis = "round", metric: str | None = None, scope: str | None = None) -> Curve:
+    """Return the headline metric against rounds, virtual seconds or bits sent; evaluations without a number are left out.
+
+    Parameters
+    ----------
+    metric: another column of ``evaluations``. scope: another of its scopes with one row per evaluation, e.g. ``"validation"``.
+    """
     if axis not in AXES:
         raise ConfigError(f"a curve is drawn against one of {', '.join(AXES)}, got {axis!r}")
     table = run.tables["evaluations"]
-    scope = run.column("evaluations", "scope")
     metric = metric or metric_of(run)[0]
-    wanted = headline_scope(run)
-    if wanted == "global" and not np.any(scope == "global"):
-        wanted = "mean"  # no global test set: what the simulation wrote as the headline
     x = np.asarray(table[AXES[axis]].to_numpy(), float)
     y = np.asarray(table[metric].to_numpy(), float)
-    keep = (scope == wanted) & np.isfinite(y) & np.isfinite(x)
+    keep = (run.column("evaluations", "scope") == (scope or _scope(run))) & np.isfinite(y) & np.isfinite(x)
     order = np.argsort(x[keep], kind="stable")
     return Curve(x[keep][order], y[keep][order])
 
@@ -121,6 +129,21 @@ def ends(y: ArrayLike, higher_is_better: bool = True) -> Ends:
     final = float(values[-1])
     peak = float(values.max() if higher_is_better else values.min())
     return Ends(final, peak, float(values[-STABLE:].mean()), peak - final if higher_is_better else final - peak)
+
+
+def by_validation(run: Run) -> float:
+    """Return the headline metric at the best round by validation, as the run itself picked it: the first with the best value among the
+    evaluations that ``evaluate.every`` asks for, round 0 left out; NaN without validation samples."""
+    held = curve(run, scope="validation" if _scope(run) == "global" else "validation_mean")
+    every = int((run.config.get("evaluate") or {}).get("every") or 1)
+    version, rounds = (np.asarray(run.column("evaluations", name), float) for name in ("version", "round"))
+    counts = (held.x > 0) & np.isin(held.x, rounds[version % every == 0])
+    along = curve(run)
+    if not counts.any():
+        return float("nan")
+    values = held.y[counts] if metric_of(run)[1] else -held.y[counts]
+    there = along.y[along.x == held.x[counts][np.argmax(values)]]
+    return float(there[0]) if len(there) else float("nan")
 
 
 def ends_of(run: Run) -> Ends:

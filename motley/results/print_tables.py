@@ -21,7 +21,7 @@ __all__ = ["PrintTable", "as_csv", "print_tables"]
 Groups = Mapping[str, Sequence[Run]]
 Value = Interval | Censored | str
 """A mean with its interval; a mean that may be a lower bound; words."""
-ENDS = {"final": "Final", "peak": "Peak", "stable": "Stable", "drop": "Drop"}
+ENDS = {"final": "Final", "by_validation": "By validation", "peak": "Peak", "stable": "Stable", "drop": "Drop"}
 SERVED = {"client_mean": "Mean", "worst_decile": "Worst tenth", "variance": "Variance"}
 
 
@@ -98,16 +98,20 @@ def _summary(groups: Groups, methods: Sequence[MethodRow]) -> PrintTable:
     metric, better = measures.metric_of(run)
     where = "averaged over the clients' own test sets" if measures.headline_scope(run) == "mean" else "on the global test set"
     percent = metric == "accuracy"
-    units = {"drop": "points" if percent else "", **dict.fromkeys(("final", "peak", "stable"), "%" if percent else "")}
+    ends = {kind: title for kind, title in ENDS.items() if kind != "by_validation" or any(m.by_validation.n for m in methods)}
+    units = {kind: "%" if percent and kind != "drop" else "points" if percent else "" for kind in ends}
+    validated = (
+        " By validation: at the round that is best on the clients' validation samples." if "by_validation" in ends else ""
+    )
     caption = (
         f"{metric.capitalize()} {where}. Final: last evaluation; peak: the best; stable: mean of the last ten; drop: how much "
-        f"worse the final is than the peak. The untrained model (round 0) never counts. {_how(methods)}"
+        f"worse the final is than the peak.{validated} The untrained model (round 0) never counts. {_how(methods)}"
     )
-    rows = [(method.label, [_of(getattr(method, kind)) for kind in ENDS]) for method in methods]
+    rows = [(method.label, [_of(getattr(method, kind)) for kind in ends]) for method in methods]
     best = {
-        column: row for column, kind in enumerate(ENDS) if (row := _best(rows, column, better and kind != "drop")) is not None
+        column: row for column, kind in enumerate(ends) if (row := _best(rows, column, better and kind != "drop")) is not None
     }
-    return PrintTable("summary", caption, [(title, units[kind]) for kind, title in ENDS.items()], rows, best)
+    return PrintTable("summary", caption, [(title, units[kind]) for kind, title in ends.items()], rows, best)
 
 
 def _costs(methods: Sequence[MethodRow]) -> PrintTable:

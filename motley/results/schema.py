@@ -6,7 +6,9 @@
 ``clients``           one row per client sent out, in the round in which its flight ended
 ``evaluations``       one row per (evaluation, scope, client). Scope ``mean`` (client -1): the headline, which for
                       ``split.test = "client"`` is the unweighted mean over the clients' own test sets; ``global``
-                      (client -1): the one test set, where there is one; ``client``: a row per client, if asked for
+                      (client -1): the one test set, where there is one; ``client``: a row per client, if asked for;
+                      ``validation`` (client -1), ``validation_mean`` (client -1), ``validation_client``: the validation
+                      samples of all clients together, the mean over clients, a row per client, with ``split.validation``
 ``federation``        one row per client, written once: sizes, label counts, noise, speed, what its features and labels are like
 ``timings``           measured wall times of a round; equality of two runs never covers this table
 ====================  ==============================================================================================

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from math import isfinite
 from typing import Any, Literal
 
 from motley.results import measures, plots, selection_plots, tables
@@ -51,6 +52,8 @@ def ends(groups: Groups) -> Section:
         ". Stable is the mean of the last ten evaluations, drop how much worse the end is than the peak; round 0 (untrained) "
         "never counts."
     )  # fmt: skip
+    if any(isfinite(measures.by_validation(run)) for runs in groups.values() for run in runs):
+        text += " By validation is the test figure at the round that is best on the clients' validation samples."
     return Section(
         "In one table",
         non_empty(

@@ -48,6 +48,7 @@ class MethodRow:
     peak: Spread
     stable: Spread
     drop: Spread
+    by_validation: Spread
     client_mean: Spread
     worst_decile: Spread
     variance: Spread
@@ -84,6 +85,7 @@ def _row(label: str, runs: Sequence[Run]) -> MethodRow:
         peak=end("peak"),
         stable=end("stable"),
         drop=end("drop"),
+        by_validation=measures.spread([percent * measures.by_validation(run) for run in runs]),
         client_mean=measures.spread([one.mean for one in served]),
         worst_decile=measures.spread([one.worst_decile for one in served]),
         variance=measures.spread([one.variance for one in served]),
@@ -205,12 +207,21 @@ def summary_table(runs: Sequence[Run]) -> Table:
     spread = f", mean ± deviation over {seeds} seeds" if seeds > 1 else ""
     title = f"{runs[0].name if runs else 'no runs'}: {metric}{unit}{spread}"
     digits = 1 if metric == "accuracy" else None
-    cells = []
-    for row in method_rows(groups):
-        numbers = (row.final, row.peak, row.stable, row.drop, row.participation_std)
+    cells, rows = [], method_rows(groups)
+    validated = any(row.by_validation.n for row in rows)
+    for row in rows:
+        numbers = (
+            row.final,
+            *([row.by_validation] if validated else []),
+            row.peak,
+            row.stable,
+            row.drop,
+            row.participation_std,
+        )
         spent = [short_number(number.mean) for number in (row.hours, row.traffic_mb, row.wall_s)]
         cells.append((row.label, [*(plus_minus(number, digits) for number in numbers), *spent]))
-    return _terminal(title, ("final", "peak", "stable", "drop", "took part std", "virtual h", "MB", "wall s"), cells)
+    kinds = ("final", *(["by validation"] if validated else []), "peak", "stable", "drop", "took part std")
+    return _terminal(title, (*kinds, "virtual h", "MB", "wall s"), cells)
 
 
 def served_table(runs: Sequence[Run]) -> Table | None:

@@ -26,16 +26,19 @@ PHASES = ("select_s", "measure_s", "plan_s", "train_s", "aggregate_s", "evaluate
 
 def summary(groups: Groups) -> Table:
     """Return the end and the costs of each method; the best ends are bold."""
-    rows = []
-    for i, method in enumerate(method_rows(groups)):
-        numbers = (method.final, method.peak, method.stable, method.drop, method.participation_std)
+    rows, methods = [], method_rows(groups)
+    validated = any(method.by_validation.n for method in methods)
+    for i, method in enumerate(methods):
+        held = [method.by_validation] if validated else []
+        numbers = (method.final, *held, method.peak, method.stable, method.drop, method.participation_std)
         spent = (method.hours, method.paper_mb, method.traffic_mb, method.wall_s)
         rows.append(TableRow(method.label, [*map(_spread, numbers), *(_number(s.mean) for s in spent)], i))
-    heads = ("method", "final", "peak", "stable", "drop", "participation std", "virtual hours")
+    kinds = ("final", *(["by validation"] if validated else []), "peak", "stable", "drop")
+    heads = ("method", *kinds, "participation std", "virtual hours")
     table = Table((*heads, "uplink, papers (MB)", "traffic, all (MB)", "wall time (s)"), rows)
     better = measures.metric_of(next(iter(groups.values()))[0])[1]
-    for column, higher in enumerate((better, better, better, False)):
-        table = with_best_in_bold(table, column, higher)
+    for column, kind in enumerate(kinds):
+        table = with_best_in_bold(table, column, better and kind != "drop")
     return table
 
 

@@ -31,7 +31,7 @@ from motley.engines.base import Engine
 from motley.rounds.client_state import ClientStates
 from motley.tasks.base import Federation, ModelState
 
-__all__ = ["evaluate", "personal_models"]
+__all__ = ["Personal", "evaluate", "personal_models"]
 
 Personal = Callable[[int], ModelState]
 """Client id -> the model that the client starts from."""

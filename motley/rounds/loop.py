@@ -12,6 +12,7 @@ What is simulated and what is real differs in the :class:`~motley.rounds.backend
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -39,6 +40,7 @@ from motley.rounds.server_signals import ServerSignals
 from motley.rounds.state import RunState
 from motley.rounds.stopwatch import Stopwatch
 from motley.rounds.upload import ReceivedUpload, UploadPipeline, initial_client_state
+from motley.rounds.validation import BestRound, validate, validation_view
 from motley.selectors.base import Selector
 from motley.tasks.base import ModelState
 from motley.timing.synchrony import Dispatch, ServerStep, ServerView, Wait
@@ -88,6 +90,7 @@ class RoundLoop:
         self.config, self.engine, self.writer = config, engine, writer
         self.setting, self.algorithm = config.setting, config.setting.algorithm
         self.federation = self.setting.task.federation
+        self.validation = validation_view(self.federation)
         self.requirements = selector.rule.needs()
         self.initial_client_state = initial_client_state(config, model)
         server = self.algorithm.server.init(self.algorithm.correction.sent(model), len(self.federation))
@@ -384,6 +387,11 @@ class RoundLoop:
         stamp = {"round": state.round, "version": state.version, "time_s": state.clients.now_s}
         spent = {"total_bits": state.ledger.total_bits, "total_up_paper_bits": state.ledger.paper_bits}
         self._write("evaluations", {**stamp, **spent, **found})
+        if self.validation is not None:
+            with self.watch("evaluate"):
+                held = validate(self.engine, state.server.model, self.validation, per_client, personal, names)
+            self._write("evaluations", {**stamp, **spent, **held})
+            self._keep_best(held, 0 if "global" in found["scope"] else 1)
         self._keep_or_go_back(float(found["loss"][headline]))
 
     def _keep_or_go_back(self, loss: float) -> None:
@@ -400,6 +408,16 @@ class RoundLoop:
             self._note({"model_restored": 1.0})
         elif state.good is not None:
             self._final = state.good
+
+    def _keep_best(self, held: Mapping[str, Any], headline: int) -> None:
+        """Keep the model of this round if it is the best by validation so far; ``headline``: the row of ``held`` that decides."""
+        state, metric = self.state, self.setting.task.metric
+        score, higher = float(held[metric][headline]), metric != "loss"
+        better = state.best is None or (score > state.best.score if higher else score < state.best.score)
+        if state.version and state.version % self.config.evaluate.every == 0 and math.isfinite(score) and better:
+            scope, model = held["scope"][headline], self.newcomer_model()
+            kept = ModelState(*(getattr(model, part.name).clone() for part in dataclasses.fields(model)))
+            state.best = BestRound(scope, score, state.round, state.version, kept)
 
     def _write(self, table: str, columns: Mapping[str, Any]) -> None:
         if self.writer is not None:

@@ -23,6 +23,7 @@ from motley.core.errors import StoreError
 from motley.core.table import ClientTable
 from motley.rounds.checkpoint import pack_server, pack_tensors, unpack_server, unpack_tensors
 from motley.rounds.client_state import ClientStates
+from motley.rounds.validation import BestRound
 from motley.selectors.base import Selector
 from motley.transport.ledger import Ledger
 
@@ -66,6 +67,7 @@ class RunState:
     begun: whether enrolment and the evaluation before round 1 are done. asked: whether a cohort was sent out since the last server
     step. start_s: when the current round began. asked_s: when a cohort was last asked for. score: the newest headline metric.
     scores: those of the evaluations that were due, oldest first; an evaluation only because the run ended is none of them.
+    best: the best round by validation; None before the first, and without validation samples.
     """
 
     server: ServerState
@@ -89,6 +91,7 @@ class RunState:
     asked_s: float = 0.0
     score: float = math.nan
     scores: list[float] = field(default_factory=list)
+    best: BestRound | None = None
 
     def save(self) -> dict[str, Any]:
         """Return the state between two server steps as plain values and arrays."""
@@ -97,7 +100,8 @@ class RunState:
             "server": pack_server(self.server), "selector": codec.encode(self.selector.state), "clients": self.clients.save(),
             "ledger": self.ledger.save(), "downloads": {version: pack_tensors(sent) for version, sent in self.downloads.items()},
             "allocator": dict(self.allocator), "vectors": {name: v.numpy() for name, v in vectors.items() if v is not None},
-            "candidates": self.candidates, "step_norms": np.array(self.step_norms, np.float64), "good": self._save_good(),
+            "candidates": self.candidates, "best": None if self.best is None else self.best.save(),
+            "step_norms": np.array(self.step_norms, np.float64), "good": self._save_good(),
             **{name: copy.copy(getattr(self, name)) for name in _NUMBERS},
         }  # fmt: skip
 
@@ -114,7 +118,7 @@ class RunState:
         version of Motley wrote.
         """
         if (
-            missing := {"server", "selector", "clients", "ledger", "downloads", "allocator", "vectors", "good", *_NUMBERS}
+            missing := {"server", "selector", "clients", "ledger", "downloads", "allocator", "vectors", "good", "best", *_NUMBERS}
             - saved.keys()
         ):
             said = f"it has no {', '.join(sorted(missing))}"
@@ -132,6 +136,7 @@ class RunState:
         self.candidates, self.begun = saved["candidates"], True
         self.step_norms, good = saved["step_norms"].tolist(), saved["good"]
         self.good = self.server if good == "server" else None if good is None else unpack_server(good)
+        self.best = None if saved["best"] is None else BestRound.restore(saved["best"])
         for name in _NUMBERS:
             setattr(self, name, saved[name])
         self.score = self.scores[-1] if self.scores else math.nan

@@ -52,7 +52,7 @@ class Split:
     test_fraction: Annotated[float, Gt(0), Lt(1)] = 0.2
     """Share of each client's samples that are test samples (``test = "client"``)."""
     validation: Share = 0.0
-    """Share of each client's training samples that is set aside."""
+    """Share of each client's training samples that is set aside and evaluated; the best round by it is kept (``best.safetensors``)."""
     server: Share = 0.0
     """Share of the samples to divide that the server keeps, with clean labels, to validate with (``feddf``, ``fedbio``)."""
 

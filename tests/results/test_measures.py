@@ -95,6 +95,47 @@ def test_round_0_never_counts():
     assert m.by_group(alone, "domain") == {}
 
 
+def with_validation(test, held, rounds=None, every=1, **config):
+    """A run with a test and a validation accuracy (both common) at each of these rounds."""
+    rounds = list(range(len(test))) if rounds is None else rounds
+    columns = {
+        "round": rounds * 2, "version": rounds * 2, "scope": ["global"] * len(test) + ["validation"] * len(test),
+        "time_s": [0.0] * 2 * len(test),
+        "client": [-1] * 2 * len(test), "accuracy": [*test, *held],
+    }  # fmt: skip
+    return fake.run({"evaluate": {"every": every}, **config}, evaluations=fake.table("evaluations", **columns))
+
+
+def test_the_best_round_by_validation_is_the_first_and_never_round_0():
+    """Validation is best at round 0 (untrained), then equally at rounds 2 and 3, of which the first counts: its test accuracy is 0.4,
+    though round 3 has the better one."""
+    assert m.by_validation(with_validation([0.1, 0.2, 0.4, 0.5], [0.9, 0.3, 0.8, 0.8])) == 0.4
+    losses = with_validation([0.1, 0.2, 0.4, 0.5], [0.9, 0.3, 0.8, 0.8])
+    lower = losses.tables["evaluations"].rename_columns(
+        [{"loss": "accuracy", "accuracy": "loss"}.get(n, n) for n in losses.tables["evaluations"].column_names]
+    )
+    assert m.by_validation(fake.run(task={"metric": "loss"}, evaluations=lower)) == 0.2  # the least, at round 1
+    assert isnan(m.by_validation(fake.run(evaluations=evaluations())))
+
+
+def test_a_last_round_that_was_not_asked_for_does_not_compete():
+    """Every second round is evaluated, and the last, 5, because the run ended there: its validation is best and does not count."""
+    run = with_validation([0.1, 0.2, 0.3, 0.9], [0.1, 0.5, 0.4, 0.9], rounds=[0, 2, 4, 5], every=2)
+    assert m.by_validation(run) == 0.2
+
+
+def test_the_mean_over_clients_decides_where_it_is_the_headline():
+    rows = fake.table(
+        "evaluations",
+        round=[1, 2] * 3,
+        version=[1, 2] * 3,
+        time_s=[1.0, 2.0] * 3,
+        scope=["mean"] * 2 + ["validation"] * 2 + ["validation_mean"] * 2,
+        accuracy=[0.3, 0.4, 0.9, 0.1, 0.1, 0.9],
+    )
+    assert m.by_validation(fake.run({"split": {"test": "client"}}, evaluations=rows)) == 0.4
+
+
 def test_targets_are_censored_not_dropped():
     along = m.Curve(np.array([10.0, 20.0, 30.0]), np.array([0.2, 0.5, 0.4]))
     assert m.to_target(along, 0.5) == m.Censored(20.0, True)

@@ -142,6 +142,30 @@ def test_the_untrained_model_counts_in_no_verdict(tmp_path):
     assert rows["ours"].stable.mean == pytest.approx(62.0)
 
 
+def test_the_best_round_by_validation_stands_beside_the_final_one(tmp_path):
+    """Validation is best at round 2 of 3, where the test accuracy is 70 %; a method without validation samples shows none."""
+    columns = {
+        "round": [1, 2, 3] * 2,
+        "version": [1, 2, 3] * 2,
+        "scope": ["global"] * 3 + ["validation"] * 3,
+        "client": [-1] * 6,
+    }
+    rows = fake.table("evaluations", accuracy=[0.5, 0.7, 0.6, 0.4, 0.8, 0.5], **columns)
+    held = fake.run({"selector": {"name": "a"}}, evaluations=rows)
+    runs = [held, with_curve("b", 0, [0.5] * 3)]
+    page = bare(report(runs, tmp_path / "r.html").read_text(encoding="utf-8"))
+    assert (
+        "<td>60.00</td><td>70.00</td><td>70.00</td><td>60.00</td><td>10.00</td>" in page
+    )  # final, by validation, peak, stable, drop
+    assert "<td>50.00</td><td>–</td><td>50.00</td>" in page
+    assert "the round that is best on the clients" in page
+    assert "by validation" in terminal(summary_table(runs))
+    assert "70.0" in terminal(summary_table(runs))
+    summary = (report(runs, tmp_path / "paper", format="latex") / "summary.tex").read_text(encoding="utf-8")
+    assert r"Final (\%) & By validation (\%) & Peak (\%)" in summary
+    assert "by validation" not in report([runs[1]], tmp_path / "r.html").read_text(encoding="utf-8").lower()
+
+
 def test_round_0_alone_shows_no_number(tmp_path):
     runs = [with_curve("a", 0, [0.1], first=0), with_curve("b", 0, [0.1], first=0)]
     page = report(runs, tmp_path / "r.html").read_text(encoding="utf-8")

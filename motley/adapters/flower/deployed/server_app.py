@@ -33,7 +33,7 @@ from motley.adapters.flower.deployed.transport import Transport, WaitingTranspor
 from motley.core.errors import ConfigError
 from motley.experiments.build import Ready, prepare
 from motley.experiments.config import Experiment
-from motley.experiments.run import as_experiment, run_record, save_model
+from motley.experiments.run import as_experiment, best_record, run_record, save_best_model, save_model
 from motley.experiments.store import RunFolder, default_folder, ensure_space
 from motley.experiments.trained import save_preparation
 from motley.results.load import Run
@@ -107,7 +107,7 @@ def run(
         if saved is not None:
             loop.state.restore(saved)
         _go(loop, checkpoints, saved is not None, path, told)
-        folder.write({**record, "finished": True})
+        folder.write({**record, **best_record(loop), "finished": True})
         shutil.rmtree(path / "checkpoints", ignore_errors=True)
     return load_results(path)
 
@@ -204,3 +204,4 @@ def _go(
     writer.finish()
     loop.engine.close()
     save_model(loop.setting, loop.newcomer_model(), path / "model.safetensors")
+    save_best_model(loop, path)

@@ -1,0 +1,91 @@
+"""Validation: the model's figures on samples that clients hold out of their training, and the best round by them.
+
+Three scopes of the table ``evaluations``, beside those of the test data: ``validation`` (the validation samples of all clients
+together), ``validation_client`` (one row per client that has any) and ``validation_mean`` (the unweighted mean over these). Labels are
+the clients' own: noisy where their training labels are, and what a client calls a class now where meanings drift. A client with a
+model of its own is examined with that.
+
+They belong to the experimenter, as evaluations do: no virtual time, no traffic, and no draw.
+
+The best round is the first with the best headline metric: on ``validation`` where the headline is that of a common test set, on
+``validation_mean`` where it is the mean over clients. Round 0 never counts, nor does an evaluation of a last round that
+``evaluate.every`` does not ask for: so a run that is extended keeps the best round of one that was that long from the start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from motley.core.arrays import Ids
+from motley.engines.base import Engine
+from motley.rounds.checkpoint import pack_tensors, unpack_tensors
+from motley.rounds.evaluation import Personal, evaluate
+from motley.tasks.base import Federation, ModelState
+
+__all__ = ["BestRound", "validate", "validation_view"]
+
+
+@dataclass(frozen=True)
+class BestRound:
+    """The best round so far by validation: the ``scope`` and its ``score``, when it was, and what a client starts from then."""
+
+    scope: str
+    score: float
+    round: int
+    version: int
+    model: ModelState
+
+    def save(self) -> dict[str, Any]:
+        """Return it as plain values and arrays."""
+        tensors = {part.name: getattr(self.model, part.name) for part in fields(ModelState)}
+        return {"model": pack_tensors(tensors), **{name: getattr(self, name) for name in _PLAIN}}
+
+    @classmethod
+    def restore(cls, saved: Mapping[str, Any]) -> BestRound:
+        """Return what :meth:`save` saved."""
+        model = {name: tensor.clone() for name, tensor in unpack_tensors(saved["model"]).items()}
+        return cls(model=ModelState(**model), **{name: saved[name] for name in _PLAIN})
+
+
+_PLAIN = ("scope", "score", "round", "version")
+
+
+def validation_view(federation: Federation) -> Federation | None:
+    """Return the federation with the clients' validation parts as their test parts, and no common test set; None without any."""
+    held = federation.validation
+    if not len(held.values):
+        return None
+    y = federation.y
+    if federation.validation_labels is not None:
+        y = y.index_copy(0, torch.from_numpy(held.values), federation.validation_labels.to(y))
+    return replace(federation, y=y, test=held, global_test=None)
+
+
+def validate(
+    engine: Engine, model: ModelState, view: Federation, per_client: bool, personal: Personal | None, class_names: Ids | None
+) -> dict[str, Any]:
+    """Return the columns ``scope, client, examples, loss, accuracy`` of one evaluation on validation samples.
+
+    Parameters
+    ----------
+    view: from :func:`validation_view`. The others as for :func:`motley.rounds.evaluation.evaluate`.
+    """
+    if (
+        class_names is None and view.validation_labels is not None
+    ):  # the engine has the clean labels; this makes it take the view's
+        class_names = np.broadcast_to(np.arange(view.classes or 0), (len(view), view.classes or 0))
+    found = evaluate(engine, model, view, True, personal, class_names=class_names)
+    mean, *each = range(len(found["scope"]))
+    clients = found["client"][each]
+    positions = view.positions(view.test.values)
+    weight = view.test.sizes if positions is None else np.bincount(view.test.owner, positions, minlength=len(view))
+    pooled = {name: np.average(found[name][each], weights=weight[clients]) for name in ("loss", "accuracy")}
+    whole = {"client": -1, "examples": found["examples"][mean], **pooled}
+    shown = [mean, *(each if per_client else ())]
+    columns = {name: np.concatenate([[value], found[name][shown]]) for name, value in whole.items()}
+    return {"scope": ["validation", "validation_mean", *["validation_client"] * (len(shown) - 1)], **columns}
