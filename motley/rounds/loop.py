@@ -414,7 +414,7 @@ class RoundLoop:
         state, metric = self.state, self.setting.task.metric
         score, higher = float(held[metric][headline]), metric != "loss"
         better = state.best is None or (score > state.best.score if higher else score < state.best.score)
-        if state.version and state.version % self.config.evaluate.every == 0 and math.isfinite(score) and better:
+        if state.version and self.config.evaluate.due(state.version) and math.isfinite(score) and better:
             scope, model = held["scope"][headline], self.newcomer_model()
             kept = ModelState(*(getattr(model, part.name).clone() for part in dataclasses.fields(model)))
             state.best = BestRound(scope, score, state.round, state.version, kept)

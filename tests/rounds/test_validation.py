@@ -10,6 +10,7 @@ from safetensors.torch import load_file
 
 import motley
 from motley.core.ragged import Ragged
+from motley.results import measures
 from motley.rounds.loop import RoundLoop
 from motley.rounds.validation import validate, validation_view
 from motley.tasks.base import Federation
@@ -122,6 +123,17 @@ def test_a_killed_run_keeps_the_same_best_round(whole, tmp_path):
         assert again.meta["best"] == whole.meta["best"]
         assert (folder / "best.safetensors").read_bytes() == (whole.directory / "best.safetensors").read_bytes()
         assert again.tables["evaluations"].equals(whole.tables["evaluations"])
+
+
+def test_an_extended_run_keeps_the_best_round_of_one_that_was_that_long_from_the_start(whole, tmp_path):
+    """Ended at round 3, of which ``every`` does not ask for an evaluation, and at round 6, of which it does."""
+    for rounds in (3, 6):
+        motley.run({**SMALL, "stop": {"rounds": rounds}}, out=tmp_path / str(rounds))
+        longer = motley.run(SMALL, out=tmp_path / str(rounds), resume=True)
+        assert longer.meta["best"] == whole.meta["best"]
+        assert (longer.directory / "best.safetensors").read_bytes() == (whole.directory / "best.safetensors").read_bytes()
+        assert longer.tables["evaluations"].equals(whole.tables["evaluations"])
+        assert measures.by_validation(longer) == measures.by_validation(whole)
 
 
 def test_it_costs_nothing_and_changes_nothing(whole, tmp_path, monkeypatch):
