@@ -118,7 +118,18 @@ class RunState:
         version of Motley wrote.
         """
         if (
-            missing := {"server", "selector", "clients", "ledger", "downloads", "allocator", "vectors", "good", "best", *_NUMBERS}
+            missing := {
+                "server",
+                "selector",
+                "clients",
+                "ledger",
+                "downloads",
+                "allocator",
+                "vectors",
+                "good",
+                "best",
+                *_NUMBERS,
+            }
             - saved.keys()
         ):
             said = f"it has no {', '.join(sorted(missing))}"
