@@ -314,7 +314,11 @@ class Experiment(BaseModel):
     def run_id(self) -> str:
         """Return twelve hex digits of a hash of everything that changes a round: not name, method, engine, client_state, checkpoint,
         log or grid; of stop only the number of rounds, and that only where a component looks at it (:meth:`horizon_keys`)."""
-        lineage = lineage_id({**self.resolved(), **self._code})  # code in place of the options of what is not Motley's own
+        files = self._parts["task"].files_digest()
+        read = {"task.files": files} if files else {}
+        lineage = lineage_id(
+            {**self.resolved(), **self._code, **read}
+        )  # code in place of the options of what is not Motley's own
         return _digest([lineage, self.stop.rounds]) if self.horizon_keys() else lineage
 
     def result_id(self) -> str:

@@ -269,6 +269,10 @@ class TaskSource(ABC):
         DataError: missing, corrupt or invalid data. ConfigError: options that do not fit the data.
         """
 
+    def files_digest(self) -> str:
+        """Return a hash of the user's own files that :meth:`load` reads, a part of the run id; empty for data known by name."""
+        return ""
+
     def public(self, dataset: Dataset, data: str, examples: int, key: Key, folder: Path | None = None) -> Tensor:
         """Return ``examples`` unlabelled samples of another data set, drawn by ``key``, stored and scaled like this one's ``x``.
 

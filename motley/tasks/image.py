@@ -17,6 +17,7 @@ from motley.core.errors import ConfigError, DataError, suggest
 from motley.core.keys import Key
 from motley.tasks.base import Dataset, TaskSource, Transform
 from motley.tasks.datasets import DATASETS, load_dataset
+from motley.tasks.files import files_digest
 from motley.tasks.formats import read
 from motley.tasks.models import Model, factory
 from motley.tasks.pixels import ImageTransform, Scaling, top
@@ -50,6 +51,10 @@ class Image(TaskSource):
     scale: Literal["standard", "unit"] = "standard"
     augment: Literal["none", "crop_flip"] = "none"
     dropout: float = 0.0
+
+    @override
+    def files_digest(self) -> str:
+        return "" if self.data == "digits" or self.data in DATASETS else files_digest(self.data)
 
     @override
     def load(self, key: Key, population: int, folder: Path | None = None) -> Dataset:

@@ -13,9 +13,10 @@ from typing_extensions import override
 
 from motley.core.keys import Key
 from motley.tasks.base import Dataset, TaskSource
+from motley.tasks.files import files_digest
 from motley.tasks.models import Model, factory
 from motley.tasks.raw_table import GAPS, Scale, TableOptions
-from motley.tasks.tables import read_table
+from motley.tasks.tables import BUILTIN, read_table
 
 __all__ = ["Tabular", "TabularRegression"]
 
@@ -54,6 +55,10 @@ class Tabular(TaskSource):
 
     def _options(self) -> TableOptions:
         return TableOptions(**{f.name: getattr(self, f.name) for f in dataclasses.fields(TableOptions)})
+
+    @override
+    def files_digest(self) -> str:
+        return "" if self.data in BUILTIN else files_digest(self.data)
 
     @override
     def load(self, key: Key, population: int, folder: Path | None = None) -> Dataset:

@@ -18,6 +18,7 @@ from motley.core.errors import ConfigError, DataError, suggest
 from motley.core.keys import Key
 from motley.tasks.base import IGNORED, Dataset, TaskSource
 from motley.tasks.datasets import load_shakespeare
+from motley.tasks.files import files_digest
 from motley.tasks.flat import construct
 from motley.tasks.formats.texts import TextClients, read_texts
 from motley.tasks.models import MODELS, Model, factory
@@ -65,6 +66,10 @@ class NextCharacter(TaskSource):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ConfigError(f"{name}: got {value}; expected at least 1")
+
+    @override
+    def files_digest(self) -> str:
+        return "" if self.data == "shakespeare" else files_digest(self.data)
 
     @override
     def load(self, key: Key, population: int, folder: Path | None = None) -> Dataset:

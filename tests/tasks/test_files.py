@@ -1,0 +1,43 @@
+"""A run on files that have changed is another run."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from motley.experiments.config import Experiment
+from motley.tasks.files import files_digest
+
+
+def test_a_digest_is_of_names_and_bytes(tmp_path: Path) -> None:
+    file = tmp_path / "a" / "x.txt"
+    file.parent.mkdir()
+    file.write_text("one")
+    alone, below = files_digest(file), files_digest(tmp_path)
+    assert len({alone, below, ""}) == 3
+    (tmp_path / "copy").mkdir()
+    (tmp_path / "copy" / "x.txt").write_text("one")
+    assert files_digest(tmp_path / "copy") == files_digest(tmp_path / "a")
+    file.write_text("two!")
+    assert files_digest(file) != alone
+    file.rename(tmp_path / "a" / "y.txt")
+    assert files_digest(tmp_path / "a") != files_digest(tmp_path / "copy")
+    assert files_digest(tmp_path / "none") == ""
+
+
+@pytest.mark.parametrize("name", ["tabular", "text", "image"])
+def test_the_run_id_covers_the_files_of_the_task(name: str, tmp_path: Path) -> None:
+    path = tmp_path / {"tabular": "t.csv", "text": "texts", "image": "t.npz"}[name]
+    file = path / "ann.txt" if name == "text" else path
+    file.parent.mkdir(exist_ok=True)
+
+    def run_id(value: int) -> str:
+        if name == "image":
+            np.savez(file, x=np.full((4, 1, 2, 2), value, np.uint8), y=np.arange(4))
+        else:
+            file.write_text(f"a,label\n{value},0\n" * value)
+        return Experiment(task={"name": name, "data": str(path)}, population=2, cohort=1, stop={"rounds": 1}).run_id()
+
+    assert run_id(1) != run_id(22)
+    first = run_id(1)
+    assert first == run_id(1)
