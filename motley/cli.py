@@ -186,6 +186,9 @@ def run(
         file, out=out, resume=resume, data=data, overrides=set or [], progress=True, allow_other_numerics=allow_other_numerics,
         allow_import=_import_from_here(allow_import),
     )  # fmt: skip
+    started = done.meta["task"]["notes"].get("initial weights")
+    if started:
+        _say(f"initial weights: {started}")
     _show([done], done.directory, report)
 
 

@@ -32,6 +32,7 @@ from motley.rounds.upload import initial_client_state
 from motley.selectors.base import Selector
 from motley.tasks.base import ModelState, Task
 from motley.tasks.flat import initial
+from motley.tasks.initial_weights import start_from
 from motley.world.base import World
 
 __all__ = ["Ready", "build", "prepare"]
@@ -78,6 +79,8 @@ def prepare(experiment: Experiment, data: Path | None = None, task: Task | None 
     """Return the parts of a simulation or a deployment, checked against each other. Parameters and errors as in :func:`build`."""
     streams = Streams(experiment.seed, experiment.pin)
     task = with_drift(experiment, streams, task or task_of(experiment, streams, data))
+    if experiment.init is not None:
+        task = start_from(task, experiment.init.path, experiment.init.only, experiment.init.strict)
     algorithm, federation = _algorithm(experiment, task), task.federation
     check_task(experiment, task, algorithm)
     setting = _setting(experiment, task, algorithm, streams)

@@ -45,6 +45,7 @@ from motley.experiments.tables import (
     EngineChoice,
     Grids,
     GuardKey,
+    InitialWeights,
     Local,
     Log,
     Probe,
@@ -52,6 +53,7 @@ from motley.experiments.tables import (
     Record,
     StrictTable,
     Whole,
+    at_path,
     named,
 )
 from motley.rounds.config import EvaluationSchedule, Recalibrate, Stop
@@ -107,6 +109,8 @@ class Experiment(BaseModel):
     """A preset: a bundle of the components below, under the keys given here."""
     task: Record
     """Model, data and metric."""
+    init: Annotated[InitialWeights | None, BeforeValidator(at_path)] = None
+    """The model begins with the weights of a run or file; a bare path will do. Left out: with random ones."""
     split: Annotated[Split, StrictTable] = Field(default_factory=Split)
     """Which samples train, validate and test."""
     partition: Record = Field(default_factory=lambda: {"name": "iid"})
@@ -237,6 +241,8 @@ class Experiment(BaseModel):
                 "stragglers end whole epochs, and this work is counted in steps; give local.epochs", "local.stragglers"
             )
         self.local.work()
+        if self.init is not None:
+            _ = self.init.hashed  # the file is there, and as it was
 
     def _check_parts(self) -> None:
         """Refuse an unknown number of clients, and an unknown last round where a component depends on it."""
@@ -298,7 +304,8 @@ class Experiment(BaseModel):
             out["task"]["model"] = named(out["task"]["model"])
         work = self.local.work()
         out["local"] |= {"epochs": work.epochs, "steps": work.steps}
-        return {**out, "weights": self.weighting(), "probe": {"batches": self._probe_batches()}}
+        init = None if self.init is None else {**out["init"], "digest": self.init.hashed}
+        return {**out, "init": init, "weights": self.weighting(), "probe": {"batches": self._probe_batches()}}
 
     def weighting(self) -> Weighting:
         """Return how much each update counts: as ``weights`` says, else as the algorithm was published, else ``examples``."""
@@ -361,7 +368,8 @@ class Experiment(BaseModel):
 
 def lineage_id(config: Mapping[str, Any]) -> str:
     """Return a hash of a resolved experiment (also one in a ``run.json``) without what changes no round, and without its end."""
-    return _digest({key: value for key, value in config.items() if key not in _NO_RESULT})
+    init = (config.get("init") or {}).get("digest")
+    return _digest({**{key: value for key, value in config.items() if key not in _NO_RESULT}, "init": init})
 
 
 def _digest(value: object) -> str:

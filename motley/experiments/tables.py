@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
+from os import PathLike
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -27,9 +29,10 @@ from pydantic import (
 
 from motley.algorithms.local import Clip
 from motley.core import bounds
-from motley.core.errors import ConfigError
+from motley.core.errors import ConfigError, DataError
 from motley.core.work import LocalWork
 from motley.rounds.guard import Guard
+from motley.tasks import initial_weights
 from motley.timing.stragglers import Stragglers
 
 __all__ = [
@@ -38,6 +41,7 @@ __all__ = [
     "EngineChoice",
     "Grids",
     "GuardKey",
+    "InitialWeights",
     "KeyTable",
     "Local",
     "Log",
@@ -48,6 +52,7 @@ __all__ = [
     "Record",
     "StrictTable",
     "Whole",
+    "at_path",
     "named",
 ]
 
@@ -222,6 +227,46 @@ class Checkpointing(KeyTable):
     """Wall seconds between checkpoints."""
     keep: Flag = True
     """Keep the last checkpoint of a finished run, so that it can be extended."""
+
+
+class InitialWeights(KeyTable):
+    """Weights that the model begins with, instead of random ones."""
+
+    path: str
+    """A run's folder, or a file of weights (``.safetensors``, ``.pt``); a bare path will do for the table."""
+    only: list[str] = Field(default_factory=lambda: ["*"])
+    """Patterns of the names that are loaded, e.g. ``["backbone.*"]``."""
+    strict: Flag = True
+    """Refuse names that the file or the model lacks."""
+    digest: str | None = None
+    """Hash of the weights, filled in by itself; part of the run id, which the path is not."""
+
+    @property
+    def hashed(self) -> str:
+        """The hash of the weights as they are now; where the file is gone, the ``digest`` that is given.
+
+        Raises
+        ------
+        ConfigError: they have another hash than the ``digest`` that is given, or there is neither file nor digest.
+        """
+        if self.digest is not None and not Path(self.path).exists():
+            return self.digest
+        try:
+            now = initial_weights.digest(self.path, self.only)
+        except DataError as error:
+            raise ConfigError(str(error), "init") from None
+        if self.digest not in (None, now):
+            raise ConfigError(
+                f"the weights in {self.path} have the digest {now}, not {self.digest}: they are others than in the run before; "
+                "leave digest out to begin with these",
+                "init.digest",
+            )
+        return now
+
+
+def at_path(value: object) -> object:
+    """Return a bare path of weights as a table."""
+    return {"path": str(value)} if isinstance(value, str | PathLike) else value
 
 
 class Log(KeyTable):

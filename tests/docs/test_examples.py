@@ -10,6 +10,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 import yaml
+from safetensors.torch import load_file
 
 import motley
 from motley.experiments.config import load
@@ -54,6 +55,17 @@ def test_a_table_with_gaps_and_words_from_its_file_to_predictions(tmp_path: Path
     found = _example("tables/predict").main(str(done.directory), tmp_path / "new_patients.csv")
     assert len(found) == 10
     assert all((outcome == "ill") == (share > 0.5) for outcome, share in found)
+
+
+def test_an_adapter_on_a_frozen_backbone_extended(tmp_path: Path) -> None:
+    """Layers of 64 x 128 and 128 x 128 with biases are frozen; 4 (64 + 128) + 4 (128 + 128) + 128 x 10 + 10 = 3,082 weights train."""
+    found = _example("adapter").main(tmp_path, rounds=2, longer=4)
+    assert found["weights trained"] == 3082
+    assert found["weights"] == 3082 + 65 * 128 + 129 * 128
+    assert found["bits per upload and weight trained"] == 32
+    frozen = load_file(tmp_path / "backbone.safetensors")
+    final = load_file(tmp_path / "run" / "model.safetensors")
+    assert all(final[name].equal(value) for name, value in frozen.items())
 
 
 def test_the_citation_file_is_valid_and_of_this_version() -> None:

@@ -1,0 +1,175 @@
+"""Initial weights from a file: read, checked against a module, and put into every module that a task makes.
+
+>>> from torch import nn
+>>> check(nn.Linear(2, 1), {"weight": torch.zeros(1, 2)}, ["*"], strict=True, said="x.pt")
+Traceback (most recent call last):
+motley.core.errors.ModelError: x.pt does not fit the Linear: it lacks bias; write init = { path = "x.pt", strict = false } to load \
+what fits, or only = ["weight"]
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import fnmatch
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import lru_cache, partial
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from motley.core.errors import DataError, ModelError, suggest
+from motley.core.fingerprint import fingerprint
+from motley.tasks.base import Task
+from motley.tasks.flat import construct
+
+__all__ = ["check", "digest", "file_of", "read", "start_from"]
+
+SHOWN = 5
+"""Names in a message."""
+
+
+def file_of(path: str | Path) -> Path:
+    """Return the file of weights at a path: the path itself, or the final model of the run whose folder it is.
+
+    Raises
+    ------
+    DataError: there is no such file, or the run is not finished.
+    """
+    found = Path(path)
+    if found.is_dir():
+        file = found / "model.safetensors"
+        if not file.is_file():
+            finished = "is not finished" if (found / "run.json").is_file() else "is not the folder of a run"
+            raise DataError(
+                f"{found} {finished} and has no model.safetensors; expected a run's folder, a .safetensors or a .pt file"
+            )
+        return file
+    if not found.is_file():
+        near = suggest(found.name, [p.name for p in found.parent.iterdir()] if found.parent.is_dir() else [])
+        raise DataError(f"there is no file {str(found)!r}{near}; expected a run's folder, a .safetensors or a .pt file")
+    return found
+
+
+def read(path: str | Path, only: Sequence[str] = ("*",)) -> dict[str, Tensor]:
+    """Return the tensors of a file by name, on the CPU.
+
+    Parameters
+    ----------
+    path: a run's folder, a ``.safetensors`` file, or a ``.pt`` file of ``torch.save(module.state_dict(), ...)``, which is read
+    without running code from it. only: patterns of names; the others are left out.
+
+    Raises
+    ------
+    DataError: no such file, not weights alone, or a pattern that no name matches.
+    """
+    file = file_of(path)
+    found = _tensors(file)
+    for pattern in only:
+        if not fnmatch.filter(found, pattern):
+            raise DataError(f"{file} has no name like {pattern!r}; it has {_some(list(found))}")
+    return {name: value for name, value in found.items() if _matches(name, only)}
+
+
+def _tensors(file: Path) -> dict[str, Tensor]:
+    try:
+        found = load_file(file) if file.suffix == ".safetensors" else torch.load(file, map_location="cpu", weights_only=True)
+    except Exception as error:  # whatever damaged files make their readers raise
+        reason = (str(error).splitlines() or [""])[0]
+        raise DataError(
+            f"{file} is not a file of weights alone ({reason}); save them by torch.save(module.state_dict(), ...) or safetensors"
+        ) from None
+    if not isinstance(found, Mapping) or not all(isinstance(value, Tensor) for value in found.values()):
+        held = f"keys {_some([str(key) for key in found])}" if isinstance(found, Mapping) else f"a {type(found).__name__}"
+        raise DataError(f"{file} holds {held}; expected the tensors of module.state_dict() and nothing else")
+    return {str(name): value.detach() for name, value in found.items()}
+
+
+def digest(path: str | Path, only: Sequence[str] = ("*",)) -> str:
+    """Return a hash of the names, types and values of the weights that are read, the same for either kind of file.
+
+    Raises
+    ------
+    DataError: as for :func:`read`.
+    """
+    stat = file_of(path).stat()
+    return _digest(str(path), tuple(only), stat.st_mtime_ns, stat.st_size)
+
+
+@lru_cache(maxsize=64)
+def _digest(path: str, only: tuple[str, ...], changed_ns: int, size: int) -> str:
+    """Return the digest; read once as long as time of change and size stay."""
+    return fingerprint(sorted((name, value.contiguous()) for name, value in read(path, only).items()))
+
+
+def check(module: nn.Module, weights: Mapping[str, Tensor], only: Sequence[str], strict: bool, said: str) -> str:
+    """Check weights against a module and return what is loaded, in words.
+
+    Parameters
+    ----------
+    only: patterns of the names that are meant. strict: refuse names that the module or the file lacks. said: the file, for messages.
+
+    Raises
+    ------
+    ModelError: names that are missing or too many, other shapes, or nothing that fits.
+    """
+    own, kind = module.state_dict(), type(module).__name__
+    fitting = [name for name in weights if name in own]
+    missing = [name for name in own if name not in weights and _matches(name, only)]
+    extra = [name for name in weights if name not in own]
+    lists = {"it lacks": missing, "it has": extra}
+    if strict and (missing or extra):
+        what = " and ".join(f"{verb} {_some(names)}" for verb, names in lists.items() if names)
+        hint = f", or only = [{', '.join(f'{name!r}' for name in fitting[:1])}]".replace("'", '"') if fitting else ""
+        raise ModelError(
+            f'{said} does not fit the {kind}: {what}; write init = {{ path = "{said}", strict = false }} to load what fits{hint}'
+        )
+    if not fitting:
+        raise ModelError(
+            f"{said} has no name of the {kind}; the file has {_some(list(weights))}, the module {_some(list(own))}"
+        )
+    for name in fitting:
+        if weights[name].shape != own[name].shape:
+            got, want = (list(value.shape) for value in (weights[name], own[name]))
+            raise ModelError(
+                f"{said} has {name} of shape {got}, the {kind} of {want}; leave it out by only = [...], patterns of the names to load"
+            )
+    fresh = [name for name in own if name not in weights]
+    rest = f"; drawn as usual: {_some(fresh)}" if fresh else ""
+    unused = f"; not used: {_some(extra)}" if extra else ""
+    return f"{len(fitting)} of {len(own)} entries of the model from {said}{rest}{unused}"
+
+
+def start_from(task: Task, path: str | Path, only: Sequence[str] = ("*",), strict: bool = True) -> Task:
+    """Return the task with modules that begin with the weights of a file, frozen ones and buffers among them; a note says which.
+
+    Raises
+    ------
+    DataError, ModelError: as for :func:`read` and :func:`check`.
+    """
+    weights = read(path, only)
+    module = construct(task.model, 0)
+    note = check(module, weights, only, strict, str(path))
+    fitting = {name: weights[name] for name in module.state_dict().keys() & weights.keys()}
+    federation = dataclasses.replace(task.federation, notes={**task.federation.notes, "initial weights": note})
+    return dataclasses.replace(task, model=partial(_filled, task.model, fitting), federation=federation)
+
+
+def _filled(model: Callable[[], nn.Module], weights: Mapping[str, Tensor]) -> nn.Module:
+    """Return a fresh module with these weights in it."""
+    module = model()
+    with torch.no_grad():
+        for name, value in module.state_dict().items():
+            if name in weights:
+                value.copy_(weights[name])
+    return module
+
+
+def _matches(name: str, only: Sequence[str]) -> bool:
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in only)
+
+
+def _some(names: Collection[str]) -> str:
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(sorted(names)[:SHOWN]) + more
