@@ -158,6 +158,8 @@ def _words(changes: Mapping[str, Any], whole: Collection[str] = ()) -> str:
 
 
 def _label_of(key: str, value: Any) -> str:
+    if isinstance(value, Task):
+        return value.name
     if dataclasses.is_dataclass(value):
         value = {"name": type(value).__name__, **registry.chosen(value)}
     if isinstance(value, Mapping):

@@ -264,8 +264,8 @@ def test_a_class_in_a_file_is_imported_only_where_that_is_allowed(own_module: Pa
 
     given = Experiment(cohort=2, population=6, stop={"rounds": 1}, task="synthetic", selector=my_rules.Mine(d=2))
     assert done.meta["run_id"] == given.run_id()
-    found = compare(own_module, {"selector.d": [2, 3]}, out=own_module.parent / "sweep", allow_import=True)
-    assert not found.failures
+    found = compare(own_module, {"selector.d": [2, 3]}, out=own_module.parent / "sweep", allow_import=True, jobs=2)
+    assert [run.config["selector"]["d"] for run in found.runs] == [2, 3]
     assert motley.build({**KEYS, "selector": "my_rules:Mine"}, allow_import=True).state.selector.rule == my_rules.Mine()
 
 
@@ -324,6 +324,13 @@ def test_a_task_is_compared_over_objects_grids_and_seeds(tmp_path: Path) -> None
     assert {failure.point.label for failure in found.failures} == {f"epochs={n} Fails" for n in (1, 2)}
     labels = {f"epochs={n}-{rule}" for n in (1, 2) for rule in ("First-d=3", "First-d=2", "uniform")}
     assert {run.directory.parent.name for run in found.runs} == labels
+
+
+def test_several_tasks_are_compared(tmp_path: Path) -> None:
+    tasks = [dataclasses.replace(_task(classes), name=f"of {classes}") for classes in (2, 3)]
+    found = compare({"cohort": 2, "stop": {"rounds": 1}, "task": tasks[0]}, {"task": tasks}, out=tmp_path)
+    assert [run.directory.parent.name for run in found.runs] == ["of-2", "of-3"]
+    assert found.runs[1].module().out_features == 3
 
 
 # ------------------------------------------------------------------------------------------ callbacks
