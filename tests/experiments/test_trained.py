@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch import nn
 
 import motley
@@ -157,6 +159,26 @@ def test_clients_that_scale_by_their_own_rows_predict_with_their_own_scaling(tmp
     with pytest.raises(ConfigError, match=r"each client scales by its own rows"):
         done.predict(rows)
     assert '"kind": "words"' in (tmp_path / "run" / "preparation.json").read_text()
+
+
+def test_the_best_round_by_validation_has_a_module_of_its_own(tmp_path: Path) -> None:
+    task = {"name": "tabular", "data": "wine"}
+    keys = {**KEYS, "task": task, "split": {"validation": 0.25}, "stop": {"rounds": 6}, "local": {"optimizer": {"lr": 1.0}}}
+    done = run(keys, out=tmp_path / "run")
+    best, final = (done.module(which).state_dict() for which in ("best", "final"))
+    stored = load_file(tmp_path / "run" / "best.safetensors")
+    assert all(torch.equal(best[name], stored[name]) for name in stored)
+    assert done.predict(np.ones((2, 13)), which="best").shape == (2,)
+    assert best.keys() == final.keys()
+
+
+def test_runs_of_older_versions_say_what_they_lack(tmp_path: Path) -> None:
+    run({**KEYS, "task": "tabular"}, out=tmp_path / "run")
+    record = json.loads((tmp_path / "run" / "run.json").read_text())
+    del record["task"]["samples"]
+    (tmp_path / "run" / "run.json").write_text(json.dumps(record))
+    with pytest.raises(StoreError, match="was made by an older version, which did not write down the form of its samples"):
+        motley.load(tmp_path / "run").predict(np.ones((1, 30)))
 
 
 @dataclasses.dataclass(frozen=True)
