@@ -37,6 +37,7 @@ from motley.core.errors import ConfigError, suggest
 from motley.core.fingerprint import UNKNOWN, fingerprint_or_reason
 from motley.core.keys import PURPOSES
 from motley.core.paper import Paper
+from motley.core.records import SIGNALS
 from motley.experiments import document, registry
 from motley.experiments.error_messages import config_error, renamed
 from motley.experiments.tables import (
@@ -315,7 +316,8 @@ class Experiment(BaseModel):
 
     def _probe_batches(self) -> int | Literal["all"] | None:
         """Return the batches of a probe, as the selector wants them where the key is left out; None if it wants none, or several."""
-        wanted = set(self._parts["selector"].needs().probed.values())
+        probed = self._parts["selector"].needs().probed
+        wanted = {batches for name, batches in probed.items() if name in SIGNALS and SIGNALS[name].kind == "learning"}
         return self.probe.batches or next((batches or "all" for batches in wanted if len(wanted) == 1), None)
 
     def run_id(self) -> str:

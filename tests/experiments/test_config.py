@@ -374,6 +374,7 @@ def test_what_is_left_out_is_written_out() -> None:
     assert Experiment(**PLAIN, algorithm="feddyn", weights="examples").resolved()["weights"] == "examples"
 
     assert plain.resolved()["probe"] == {"batches": None}  # a uniform draw measures nothing
+    assert Experiment(**PLAIN, selector="fedcs").resolved()["probe"] == {"batches": None}  # asks for times alone
     probing = Experiment(**PLAIN, selector="power_of_choice")
     assert probing.resolved()["probe"] == {"batches": "all"}
     assert Experiment(**PLAIN, selector="power_of_choice", probe={"batches": "all"}).run_id() == probing.run_id()
