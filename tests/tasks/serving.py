@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 class Server:
     """What is served, and what has been asked for: ``(path, first byte)`` per request.
 
-    ``troubles`` are used up one per request: ``cut``, ``stall``, ``corrupt``, ``no ranges``, ``503``, ``403``, ``fine``.
+    ``troubles`` are used up one per request: ``cut``, ``stall``, ``trickle``, ``corrupt``, ``no ranges``, ``503``, ``403``, ``fine``.
     """
 
     def __init__(self) -> None:
@@ -42,6 +42,13 @@ def _handler(server: Server) -> type[BaseHTTPRequestHandler]:
             self.end_headers()
             if trouble == "corrupt":
                 rest = bytes([rest[0] ^ 1]) + rest[1:]
+            if trouble == "trickle":
+                for at in range(0, 400, 10):
+                    self.wfile.write(rest[at : at + 10])
+                    self.wfile.flush()
+                    if server.awake.wait(0.05):
+                        return
+                return
             if trouble in ("cut", "stall"):
                 self.wfile.write(rest[: len(rest) // 2])
                 self.wfile.flush()

@@ -44,6 +44,23 @@ def test_a_cut_or_stalled_transfer_goes_on_where_it_ended(server: Server, tmp_pa
     assert server.asked == [("/file", 0), ("/file", half), ("/file", half + half // 2)]
 
 
+def test_a_connection_that_trickles_is_given_up(server: Server, tmp_path: Path) -> None:
+    server.troubles = ["trickle", "fine"]
+    download([f"{server.base}/file"], tmp_path / "file", MD5, QUICK)
+    assert (tmp_path / "file").read_bytes() == CONTENT
+    assert server.asked[0] == ("/file", 0)
+    assert 0 < server.asked[1][1] < 400
+
+
+def test_the_proxy_of_the_environment_is_used(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("no_proxy", "NO_PROXY", "HTTP_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("http_proxy", server.base)
+    server.files["http://data.example/file"] = CONTENT
+    download(["http://data.example/file"], tmp_path / "file", MD5, QUICK)
+    assert server.asked == [("http://data.example/file", 0)]
+
+
 def test_what_arrived_is_kept_for_the_next_call(server: Server, tmp_path: Path) -> None:
     server.troubles = ["cut"] * 3
     with pytest.raises(

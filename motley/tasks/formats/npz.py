@@ -15,6 +15,10 @@ from motley.tasks.formats.checks import as_images, class_labels, features, group
 
 __all__ = ["arrays", "read"]
 
+_SUSPICIOUS = 2**30
+_MOST_PACKED = 200
+"""A file that unpacks to more than a gibibyte and more than so many times its own size is refused."""
+
 
 def arrays(path: Path) -> dict[str, NDArray[Any]]:
     """Return all arrays of an ``.npz`` file; pickled objects are refused.
@@ -28,6 +32,11 @@ def arrays(path: Path) -> dict[str, NDArray[Any]]:
             file = np.load(raw, allow_pickle=False)
             if isinstance(file, np.ndarray):
                 raise DataError(f"{path} holds a single array; expected an .npz file with x and y")
+            unpacked = sum(entry.file_size for entry in file.zip.infolist())
+            if unpacked > max(_SUSPICIOUS, _MOST_PACKED * path.stat().st_size):
+                raise DataError(
+                    f"{path} of {path.stat().st_size:,} bytes unpacks to {unpacked:,}, which no data does; save it with numpy.savez"
+                )
             with file:
                 return {name: file[name] for name in file.files}
     except DataError:

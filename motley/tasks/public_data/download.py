@@ -21,6 +21,8 @@ Progress = Callable[[int, int | None], None]
 """Called with the bytes that are there and the bytes expected (None where the server does not say)."""
 
 _PIECE = 1 << 18
+_SLOWEST = 1000
+"""Bytes per second below which a connection counts as stalled."""
 
 
 @dataclass(frozen=True)
@@ -29,8 +31,8 @@ class DownloadLimits:
 
     Parameters
     ----------
-    stall_s: wall seconds without a byte until a connection is given up. tries: attempts per address. pause_s: wall seconds before the
-    second attempt, doubled each time. max_bytes: size that no file may exceed.
+    stall_s: wall seconds without a byte, or at less than a kilobyte a second, until a connection is given up. tries: attempts per
+    address. pause_s: wall seconds before the second attempt, doubled each time. max_bytes: size that no file may exceed.
     """
 
     stall_s: float = 30.0
@@ -135,7 +137,8 @@ def _fetch(url: str, part: Path, limits: DownloadLimits, progress: Progress) -> 
     have = part.stat().st_size if part.exists() else 0
     request = urllib.request.Request(url, headers={"User-Agent": "motley"} | ({"Range": f"bytes={have}-"} if have else {}))
     try:
-        with urllib.request.urlopen(request, timeout=limits.stall_s) as answer:  # http and https only, see check_mirror
+        opener = urllib.request.build_opener()  # with the proxies that the environment has now
+        with opener.open(request, timeout=limits.stall_s) as answer:
             have = have if answer.status == 206 else 0  # a server that knows no ranges sends all of it
             length = answer.headers.get("Content-Length")
             size = have + int(length) if length is not None and length.isdigit() else None
@@ -156,6 +159,7 @@ def _fetch(url: str, part: Path, limits: DownloadLimits, progress: Progress) -> 
 def _copy(answer: Any, part: Path, have: int, size: int | None, url: str, limits: DownloadLimits, progress: Progress) -> None:
     if size is not None and size > limits.max_bytes:
         raise DataError(f"{url}: {size / 1e6:.0f} MB, more than the {limits.max_bytes / 1e6:.0f} MB that this file may have")
+    since, begun = time.monotonic(), have
     with part.open("r+b" if have else "wb") as file:
         file.seek(have)
         file.truncate()
@@ -165,5 +169,10 @@ def _copy(answer: Any, part: Path, have: int, size: int | None, url: str, limits
             if have > limits.max_bytes:
                 raise DataError(f"{url}: more than the {limits.max_bytes / 1e6:.0f} MB that this file may have")
             progress(have, size)
+            now = time.monotonic()
+            if now - since > limits.stall_s:
+                if have - begun < _SLOWEST * (now - since):
+                    raise _TransferError(f"{url}: slower than {_SLOWEST} bytes a second")
+                since, begun = now, have
     if size is not None and have < size:
         raise _TransferError(f"{url}: cut after {have} of {size} bytes")
