@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -238,10 +238,19 @@ class Engine(ABC):
 
     @abstractmethod
     def evaluate(
-        self, model: ModelState, rows: NDArray[np.int64], labels: NDArray[np.int64] | None = None
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return per-sample losses and hits of one model in eval mode on these rows of the federation, against their clean labels or
-        ``labels``. A hit is 1.0 or 0.0, the share of right positions or labels where a sample has several, NaN in regression."""
+        self,
+        model: ModelState,
+        rows: NDArray[np.int64],
+        labels: NDArray[np.int64] | None = None,
+        want: frozenset[str] = frozenset({"hit"}),
+    ) -> dict[str, NDArray[Any]]:
+        """Return ``loss`` and the wanted quantities of each sample, of one model in eval mode on these rows of the federation.
+
+        Parameters
+        ----------
+        labels: the targets; the rows' clean ones by default. want: names of :func:`motley.engines.scores.measured`; ``hit``: whether
+        a sample is right (NaN in regression). Outputs are kept only where they are wanted.
+        """
 
     @abstractmethod
     def recalibrate(

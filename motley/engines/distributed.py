@@ -15,6 +15,7 @@ from typing import Any, Generic
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from typing_extensions import override
 
 from motley.algorithms.base import ClientState, Tensors
@@ -55,7 +56,7 @@ def _for_workers(setting: Setting) -> Setting:
         labels=cast(data.labels),
         validation_labels=held, test=nothing, global_test=None, server=None, public=None, notes={},
     )  # fmt: skip
-    return dataclasses.replace(setting, task=dataclasses.replace(setting.task, federation=data))
+    return dataclasses.replace(setting, task=dataclasses.replace(setting.task, federation=data, metrics=()))
 
 
 class Distributed(Engine, Generic[Shared]):
@@ -201,22 +202,23 @@ class Distributed(Engine, Generic[Shared]):
         return {name: np.concatenate([part[name] for part in found]) for name in want}
 
     @override
-    def evaluate(self, model: ModelState, rows: Ints, labels: Ints | None = None) -> tuple[Floats, Floats]:
+    def evaluate(
+        self, model: ModelState, rows: Ints, labels: Ints | None = None, want: frozenset[str] = frozenset({"hit"})
+    ) -> dict[str, NDArray[Any]]:
         """See :meth:`Engine.evaluate`. Rows are spread over the workers where that is faster, cut where the reference cuts them."""
         rows = np.asarray(rows, dtype=np.int64)
         chunk = max(CHUNK.values())
         parts = self._parts(len(rows), -(-len(rows) // chunk))
         if parts == 1:
-            return self._local.evaluate(model, rows, labels)
+            return self._local.evaluate(model, rows, labels, want)
         length = chunk * -(-len(rows) // (chunk * parts))
         cuts = [slice(begin, begin + length) for begin in range(0, len(rows), length)]
-        some = [{"rows": rows[cut], "labels": None if labels is None else labels[cut]} for cut in cuts]
+        some = [{"rows": rows[cut], "labels": None if labels is None else labels[cut], "want": want} for cut in cuts]
         calls = [
             WorkerCall("evaluate", part, f"samples {cut.start} to {cut.stop}") for part, cut in zip(some, cuts, strict=True)
         ]
         found = list(self._run(calls, {"model": model}, len(calls)))
-        losses, hits = (np.concatenate([part[i] for part in found]) for i in (0, 1))
-        return losses, hits
+        return {name: np.concatenate([part[name] for part in found]) for name in found[0]}
 
     @override
     def recalibrate(

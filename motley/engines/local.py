@@ -6,10 +6,11 @@ import dataclasses
 import math
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from typing_extensions import override
 
@@ -153,11 +154,13 @@ class LocalEngine(Engine):
             return self.client.recalibrate(model, client, batches, key, data_view)
 
     @override
-    def evaluate(self, model: ModelState, rows: Ints, labels: Ints | None = None) -> tuple[Floats, Floats]:
+    def evaluate(
+        self, model: ModelState, rows: Ints, labels: Ints | None = None, want: frozenset[str] = frozenset({"hit"})
+    ) -> dict[str, NDArray[Any]]:
         """See :meth:`Engine.evaluate`. The loss is the task's own, whatever loss the algorithm minimises."""
         index = torch.from_numpy(np.asarray(rows, dtype=np.int64)).to(self.samples.rows.device)
         targets = self.samples.y[index] if labels is None else torch.from_numpy(labels).to(index.device)
-        return self.prober.forward(model, index, targets, self.prober.plain_loss)
+        return self.prober.forward(model, index, targets, self.prober.plain_loss, want)
 
 
 class Sequential(LocalEngine):

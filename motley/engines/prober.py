@@ -7,9 +7,11 @@ depend on which other signals or clients are measured.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from motley.algorithms import LOSSES
@@ -24,7 +26,8 @@ from motley.engines.base import MEASURED, DataView, Setting
 from motley.engines.client import Client
 from motley.engines.cores import torch_threads
 from motley.engines.samples import Samples, SampleSplit
-from motley.tasks.base import IGNORED, ModelState, Targets
+from motley.engines.scores import measured
+from motley.tasks.base import ModelState
 
 __all__ = ["Prober"]
 
@@ -101,7 +104,8 @@ class Prober:
         for group, state in starts:
             chosen = np.flatnonzero(np.isin(owner, group)) if len(starts) > 1 else np.arange(len(owner))
             places = torch.from_numpy(positions[chosen]).to(part.rows.device)
-            losses[chosen], _ = self.forward(state, part.rows[places], part.targets(places, data_view, owner[chosen]), loss)
+            wanted = part.targets(places, data_view, owner[chosen])
+            losses[chosen] = self.forward(state, part.rows[places], wanted, loss)["loss"]
         counts = np.bincount(owner, minlength=len(clients))
         sums = np.bincount(owner, weights=losses, minlength=len(clients))
         means: Floats = np.divide(sums, counts, out=np.full(len(clients), np.nan), where=counts > 0)
@@ -150,34 +154,21 @@ class Prober:
         kept = np.sort(ranked[rank < batches * self.setting.work.batch_size])
         return positions[kept], owner[kept]
 
-    def forward(self, state: ModelState, rows: Tensor, targets: Tensor, loss: Loss) -> tuple[Floats, Floats]:
-        """Return per-sample losses and hits (see :meth:`Engine.evaluate`) of one model in eval mode, computed in chunks."""
+    def forward(
+        self, state: ModelState, rows: Tensor, targets: Tensor, loss: Loss, want: frozenset[str] = frozenset()
+    ) -> dict[str, NDArray[Any]]:
+        """Return ``loss`` and the wanted quantities (see :meth:`Engine.evaluate`) of one model in eval mode, computed in chunks."""
         self.client.model.load(state)
-        losses = [torch.zeros(0)]
-        hits = [torch.zeros(0)]
+        names = sorted(want - {"loss"})
+        found: dict[str, list[Tensor]] = {name: [] for name in ("loss", *names)}
         chunk = self.client.chunk
         with torch_threads(self.inner), torch.no_grad():
             for some, wanted in zip(torch.split(rows, chunk), torch.split(targets, chunk), strict=True):
                 if not len(some):
                     continue
                 outputs = self.client.forward(self.samples.inputs(some))
-                losses.append(loss.loss(outputs, wanted, {}).cpu())
-                hits.append(_hits(outputs, wanted, self.targets).cpu())
-        return torch.cat(losses).double().numpy(), torch.cat(hits).double().numpy()
-
-
-def _hits(outputs: Tensor, targets: Tensor, kind: Targets) -> Tensor:
-    """Return whether each sample is right, or the share of its positions or labels that are; NaN in regression, ``[n]``."""
-    if kind == "numbers":
-        return torch.full((len(outputs),), torch.nan)
-    if kind == "multilabel":
-        return ((outputs > 0) == (targets > 0.5)).double().mean(-1)
-    right = _classes(outputs) == targets
-    if kind == "classes":
-        return right
-    return right.sum(-1).double() / (targets != IGNORED).sum(-1).clamp(min=1)
-
-
-def _classes(outputs: Tensor) -> Tensor:
-    """Return the class that the outputs say, ``[..., B]``; a single output is the logit of the second of two classes."""
-    return outputs.argmax(-1) if outputs.shape[-1] > 1 else (outputs > 0).squeeze(-1).long()
+                found["loss"].append(loss.loss(outputs, wanted, {}).cpu())
+                for name in names:
+                    found[name].append(measured(name, outputs, wanted, self.targets))
+        joined = {name: torch.cat(parts) if parts else torch.zeros(0) for name, parts in found.items()}
+        return {name: (value.double() if name in ("loss", "hit") else value).numpy() for name, value in joined.items()}

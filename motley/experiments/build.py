@@ -19,7 +19,7 @@ from motley.core.errors import ConfigError
 from motley.core.keys import Streams
 from motley.engines import ENGINES, resolve_auto
 from motley.engines.base import Engine, Setting
-from motley.experiments.checks import check_algorithm, check_selector, check_synchrony, check_task
+from motley.experiments.checks import check_algorithm, check_selector, check_synchrony, check_task, with_metrics
 from motley.experiments.config import Experiment
 from motley.experiments.data import server_context_of, task_of, with_drift
 from motley.experiments.upload_config import recalibration_of, upload_config_of
@@ -78,7 +78,7 @@ def build(
 def prepare(experiment: Experiment, data: Path | None = None, task: Task | None = None) -> Ready:
     """Return the parts of a simulation or a deployment, checked against each other. Parameters and errors as in :func:`build`."""
     streams = Streams(experiment.seed, experiment.pin)
-    task = with_drift(experiment, streams, task or task_of(experiment, streams, data))
+    task = with_metrics(experiment, with_drift(experiment, streams, task or task_of(experiment, streams, data)))
     if experiment.init is not None:
         task = start_from(task, experiment.init.path, experiment.init.only, experiment.init.strict)
     algorithm, federation = _algorithm(experiment, task), task.federation

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import warnings
 from typing import Any
 
@@ -16,10 +18,11 @@ from motley.experiments.config import Experiment
 from motley.rounds.server_signals import SERVER_SIGNALS
 from motley.selectors.base import Selector
 from motley.tasks.base import NO_CLASSES, Federation, Task
+from motley.tasks.metrics import COLUMNS, chosen
 from motley.tasks.own import sample_outputs
 from motley.timing.synchrony import Synchrony
 
-__all__ = ["check_algorithm", "check_selector", "check_synchrony", "check_task"]
+__all__ = ["check_algorithm", "check_selector", "check_synchrony", "check_task", "with_metrics"]
 
 
 def check_task(experiment: Experiment, task: Task, algorithm: Algorithm) -> None:
@@ -32,8 +35,33 @@ def check_task(experiment: Experiment, task: Task, algorithm: Algorithm) -> None
     if kind == "positions" and algorithm.loss.whole_model:
         what = "compares one feature vector per sample, and the targets of this task are a class per position"
         raise ConfigError(f"{experiment.algorithm['name']!r} {what}", "algorithm")
-    if task.metric == "loss" and experiment.stop.target is not None and experiment.stop.target.accuracy is not None:
-        raise ConfigError("this task has no accuracy; give a target of its loss", "stop.target.accuracy")
+    if not algorithm.correction.shared and not len(task.federation.test.values) and task.metrics:
+        name, clients = experiment.algorithm["name"], "the clients have no test samples of their own"
+        raise ConfigError(f"under {name!r} there is no common model, and {clients}; set split.test = 'client'", "metrics")
+
+
+def with_metrics(experiment: Experiment, task: Task) -> Task:
+    """Return the task with the metrics that the experiment names.
+
+    Raises
+    ------
+    ConfigError: an unknown metric, one that is undefined for this task's targets, or a target of a metric that is not measured.
+    """
+    kind, classes, target = task.federation.targets, task.federation.classes, experiment.stop.target or {}
+    if experiment.metrics:
+        headline, metrics = chosen(experiment.metrics, kind, classes, task.metrics)
+        task = dataclasses.replace(task, metric=headline, metrics=metrics)
+    for name, value in target.items():
+        key = f"stop.target.{name}"
+        chosen([name], kind, classes, task.metrics, key)
+        measured = [task.metric, *(metric.name for metric in task.metrics)]
+        if name not in (*COLUMNS, *measured):
+            raise ConfigError(
+                f"this metric is not measured; write metrics = {json.dumps([*dict.fromkeys(measured), name])}", key
+            )
+        if value > 1 and any(metric.share for metric in task.metrics if metric.name == name):
+            raise ConfigError(f"got {value:g}; expected at most 1", key)
+    return task
 
 
 def _check_loss(experiment: Experiment, task: Task, loss: Loss) -> None:

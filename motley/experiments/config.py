@@ -49,6 +49,7 @@ from motley.experiments.tables import (
     InitialWeights,
     Local,
     Log,
+    Names,
     Probe,
     PublicKey,
     Record,
@@ -61,6 +62,7 @@ from motley.rounds.config import EvaluationSchedule, Recalibrate, Stop
 from motley.rounds.guard import Guard
 from motley.tasks.base import Task
 from motley.tasks.federate import Split
+from motley.tasks.metrics import as_metric
 from motley.tasks.own import Own
 
 __all__ = ["Experiment", "lineage_id", "load"]
@@ -172,6 +174,8 @@ class Experiment(BaseModel):
     """Type of parameters and arithmetic; traffic always counts 32-bit values."""
     evaluate: Annotated[EvaluationSchedule, StrictTable] = Field(default_factory=EvaluationSchedule)
     """When the model is evaluated."""
+    metrics: Names = Field(default_factory=list)
+    """What is measured beside loss and accuracy, a name or several: the first is the headline. Left out: the task's own."""
     client_state: Literal["ram", "disk"] = "ram"
     """Where the state that clients keep between rounds is stored; changes no result."""
     checkpoint: Checkpointing = Field(default_factory=Checkpointing)
@@ -222,8 +226,9 @@ class Experiment(BaseModel):
                 raise ConfigError(f"got {seed}; expected a whole number of at most 64 bits", key)
         if self.local.optimizer.get("clip") is not None:
             raise ConfigError("clipping has a key of its own; write local.clip = { norm = ... }", "local.optimizer.clip")
-        if self.stop.target is not None and self.stop.target.empty:
+        if self.stop.target is not None and not self.stop.target:
             raise ConfigError("say what is good enough, e.g. target = { accuracy = 0.9 }", "stop.target")
+        self._check_metrics()
         if self.stop == Stop():
             limits = ", ".join(f.name for f in dataclasses.fields(Stop))
             raise ConfigError(f"a run needs an end; give at least one of: {limits}", "stop")
@@ -244,6 +249,22 @@ class Experiment(BaseModel):
         self.local.work()
         if self.init is not None:
             _ = self.init.hashed  # the file is there, and as it was
+
+    def _check_metrics(self) -> None:
+        """Refuse unknown metrics, unless a task of one's own may have them, and shares above 1."""
+        targets = self.stop.target or {}
+        for name, key in {
+            **dict.fromkeys(self.metrics, "metrics"),
+            **{name: f"stop.target.{name}" for name in targets},
+        }.items():
+            try:
+                share = as_metric(name).share
+            except ConfigError as error:
+                if self.task["name"] != "own":
+                    raise ConfigError(str(error), key) from None
+                continue
+            if share and targets.get(name, 0.0) > 1:
+                raise ConfigError(f"got {targets[name]:g}; expected at most 1", key)
 
     def _check_parts(self) -> None:
         """Refuse an unknown number of clients, and an unknown last round where a component depends on it."""

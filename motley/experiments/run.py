@@ -187,8 +187,12 @@ def run_record(
 ) -> dict[str, Any]:
     """Return the record ``run.json`` of a run; ``note`` is added to those of its federation."""
     data = setting.task.federation
+    metrics = [
+        {"name": metric.name, "higher_is_better": metric.higher_is_better, "share": metric.share}
+        for metric in setting.task.metrics
+    ]
     about = {
-        "metric": setting.task.metric, "classes": list(data.names), "notes": {**data.notes, **(note or {})},
+        "metric": setting.task.metric, "metrics": metrics, "classes": list(data.names), "notes": {**data.notes, **(note or {})},
         "samples": describe_samples(data),
     }  # fmt: skip
     record = describe(experiment, numerics_of(setting, engine), about, setting.task.layout.size)
@@ -236,7 +240,7 @@ def _restore(loop: RoundLoop, checkpoints: Checkpoints, before: Mapping[str, Any
             )
         return -1
     state.restore(saved)
-    if held != now and (loop.done or any(stop.reached(0, 0.0, 0.0, score) for score in state.scores)):
+    if held != now and (loop.done or any(loop.config.reached(0, 0.0, 0.0, one) for one in state.evaluated)):
         raise goes_further(path, f"up to round {state.version}", now)
     return state.round
 
@@ -250,6 +254,7 @@ def _run_to_end(
     shown.begin(loop.setting.task.metric, lambda: loop.watch.current)
     state, writer = loop.state, Writer(path, resume_at)
     if resume_at is not None and not loop.done and not experiment.evaluate.due(state.version):
+        writer.forget("metrics", state.round)
         writer.forget("evaluations", state.round)  # evaluated only because the run ended there
     loop.write_to(writer)
     tensorboard = TensorBoardLog(path / "tensorboard", state.round) if experiment.log.tensorboard else None

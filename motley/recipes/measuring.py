@@ -56,7 +56,7 @@ def measure_of(name: str) -> Measure:
 
 
 def _percent(run: Run) -> float:
-    return 100.0 if measures.metric_of(run)[0] == "accuracy" else 1.0
+    return measures.percent_of(run)
 
 
 def _end(kind: str, run: Run, target: float | None) -> Censored:

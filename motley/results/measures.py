@@ -18,6 +18,17 @@ from numpy.typing import ArrayLike, NDArray
 from motley.core.arrays import Floats
 from motley.core.errors import ConfigError
 from motley.results.load import Run
+from motley.results.metrics import (
+    Pooled,
+    better_of,
+    headline_scope,
+    metric_of,
+    metrics_of,
+    percent_of,
+    pooled,
+    rows_of,
+    written_scope,
+)
 
 __all__ = [
     "AXES",
@@ -29,10 +40,12 @@ __all__ = [
     "Fairness",
     "Interval",
     "Participation",
+    "Pooled",
     "Shares",
     "Spread",
     "band",
     "best_mu",
+    "better_of",
     "by_group",
     "by_validation",
     "client_metric",
@@ -47,8 +60,11 @@ __all__ = [
     "headline_scope",
     "interval",
     "metric_of",
+    "metrics_of",
     "paired",
     "participation",
+    "percent_of",
+    "pooled",
     "shares",
     "spread",
     "stepwise",
@@ -64,27 +80,6 @@ STABLE = 10
 """*Stable* is the mean of this many last evaluations after round 0 (arXiv:2508.06692)."""
 
 
-def headline_scope(run: Run) -> str:
-    """Return the scope of ``evaluations`` that holds the run's headline metric.
-
-    ``mean`` (unweighted mean over the clients' own test sets) when the clients hold the test data, else ``global``.
-    """
-    split = run.config.get("split") or {}
-    return "mean" if split.get("test") == "client" else "global"
-
-
-def _scope(run: Run) -> str:
-    """Return the scope that the headline was written under: without a common test set it is the mean over clients."""
-    wanted = headline_scope(run)
-    return "mean" if wanted == "global" and not np.any(run.column("evaluations", "scope") == "global") else wanted
-
-
-def metric_of(run: Run) -> tuple[str, bool]:
-    """Return (column of ``evaluations`` that is the headline metric, whether more of it is better)."""
-    metric = str((run.meta.get("task") or {}).get("metric", "accuracy"))
-    return metric, metric != "loss"
-
-
 @dataclass(frozen=True)
 class Curve:
     """A metric at the evaluations of one run: ``x`` [k] not decreasing, ``y`` [k]."""
@@ -98,15 +93,15 @@ def curve(run: Run, axis: Axis = "round", metric: str | None = None, scope: str 
 
     Parameters
     ----------
-    metric: another column of ``evaluations``. scope: another of its scopes with one row per evaluation, e.g. ``"validation"``.
+    metric: another metric. scope: another scope with one row per evaluation, e.g. ``"validation"``.
     """
     if axis not in AXES:
         raise ConfigError(f"a curve is drawn against one of {', '.join(AXES)}, got {axis!r}")
-    table = run.tables["evaluations"]
-    metric = metric or metric_of(run)[0]
+    name, column, rows = rows_of(run, metric or metric_of(run)[0])
+    table = run.tables[name]
     x = np.asarray(table[AXES[axis]].to_numpy(), float)
-    y = np.asarray(table[metric].to_numpy(), float)
-    keep = (run.column("evaluations", "scope") == (scope or _scope(run))) & np.isfinite(y) & np.isfinite(x)
+    y = np.asarray(table[column].to_numpy(), float)
+    keep = rows & (run.column(name, "scope") == (scope or written_scope(run))) & np.isfinite(y) & np.isfinite(x)
     order = np.argsort(x[keep], kind="stable")
     return Curve(x[keep][order], y[keep][order])
 
@@ -134,7 +129,7 @@ def ends(y: ArrayLike, higher_is_better: bool = True) -> Ends:
 def by_validation(run: Run) -> float:
     """Return the headline metric at the best round by validation, as the run itself picked it: the first with the best value among the
     evaluations that ``evaluate.every`` asks for, round 0 left out; NaN without validation samples."""
-    held = curve(run, scope="validation" if _scope(run) == "global" else "validation_mean")
+    held = curve(run, scope="validation" if written_scope(run) == "global" else "validation_mean")
     every = int((run.config.get("evaluate") or {}).get("every") or 1)
     version, rounds = (np.asarray(run.column("evaluations", name), float) for name in ("version", "round"))
     counts = (held.x > 0) & np.isin(held.x, rounds[version % every == 0])
@@ -146,10 +141,10 @@ def by_validation(run: Run) -> float:
     return float(there[0]) if len(there) else float("nan")
 
 
-def ends_of(run: Run) -> Ends:
-    """Return the ends of the run's headline metric after round 0, the evaluation of the model that no round has trained yet; NaN
-    where there is no other."""
-    return ends(trained(curve(run)).y, metric_of(run)[1])
+def ends_of(run: Run, metric: str | None = None) -> Ends:
+    """Return the ends of the run's headline metric (or ``metric``) after round 0, the evaluation of the model that no round has
+    trained yet; NaN where there is no other."""
+    return ends(trained(curve(run, metric=metric)).y, better_of(run, metric or metric_of(run)[0]))
 
 
 def trained(along: Curve) -> Curve:
@@ -200,13 +195,14 @@ def client_metric(run: Run, metric: str | None = None) -> Floats:
 
 
 def _last_of_clients(run: Run, metric: str | None) -> tuple[NDArray[np.int64], Floats]:
-    scope = (run.column("evaluations", "scope") == "client") & (run.column("evaluations", "round") > 0)
-    rounds = run.column("evaluations", "round")[scope]
+    table, column, rows = rows_of(run, metric or metric_of(run)[0])
+    scope = rows & (run.column(table, "scope") == "client") & (run.column(table, "round") > 0)
+    rounds = run.column(table, "round")[scope]
     if not len(rounds):
         return np.empty(0, np.int64), np.empty(0)
     last = rounds == rounds.max()
-    values = np.asarray(run.column("evaluations", metric or metric_of(run)[0]), float)[scope][last]
-    clients = np.asarray(run.column("evaluations", "client")[scope][last], np.int64)
+    values = np.asarray(run.column(table, column), float)[scope][last]
+    clients = np.asarray(run.column(table, "client")[scope][last], np.int64)
     order = np.argsort(clients, kind="stable")
     return clients[order], np.asarray(values[order], float)
 

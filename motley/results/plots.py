@@ -362,7 +362,8 @@ def _metric(groups: Groups) -> tuple[str, float, bool]:
         names = ", ".join(sorted(name for name, _ in kinds)) or "no runs"
         raise ConfigError(f"runs are compared in one metric, got {names}; give runs of one task")
     name, better = kinds.pop()
-    return ("accuracy (%)", 100.0, better) if name == "accuracy" else (name, 1.0, better)
+    percent = measures.percent_of(next(iter(groups.values()))[0])
+    return f"{name} (%)" if percent > 1 else name, percent, better
 
 
 def _mean_of_ragged(rows: Sequence[NDArray[Any]]) -> NDArray[np.float64]:

@@ -97,7 +97,7 @@ def _summary(groups: Groups, methods: Sequence[MethodRow]) -> PrintTable:
     run = next(iter(groups.values()))[0]
     metric, better = measures.metric_of(run)
     where = "averaged over the clients' own test sets" if measures.headline_scope(run) == "mean" else "on the global test set"
-    percent = metric == "accuracy"
+    percent = measures.percent_of(run) > 1
     ends = {kind: title for kind, title in ENDS.items() if kind != "by_validation" or any(m.by_validation.n for m in methods)}
     units = {kind: "%" if percent and kind != "drop" else "points" if percent else "" for kind in ends}
     validated = (
@@ -140,8 +140,9 @@ def _served(groups: Groups, methods: Sequence[MethodRow]) -> PrintTable | None:
     known = [method for method in methods if method.client_mean.n]
     if not known:
         return None
-    metric, better = measures.metric_of(next(iter(groups.values()))[0])
-    units = ("%", "%", "%^2") if metric == "accuracy" else ("", "", "")
+    run = next(iter(groups.values()))[0]
+    metric, better = measures.metric_of(run)
+    units = ("%", "%", "%^2") if measures.percent_of(run) > 1 else ("", "", "")
     caption = (
         f"The clients' own {metric} at the last evaluation of every client: mean over clients, mean over the worst-served tenth of "
         f"them, and variance over clients. {_how(known)}"
@@ -158,7 +159,7 @@ def _target(groups: Groups, target: float | None) -> PrintTable | None:
     if target is None:
         return None
     metric, better = measures.metric_of(run)
-    name = f"{100 * target:g} %" if metric == "accuracy" else f"{target:g}"
+    name = f"{100 * target:g} %" if measures.percent_of(run) > 1 else f"{target:g}"
     axes: tuple[tuple[measures.Axis, float], ...] = (("round", 1.0), ("seconds", 3600.0), ("paper_bits", MB), ("bits", MB))
     rows: list[tuple[str, list[Value]]] = []
     for label, runs in groups.items():
@@ -185,12 +186,13 @@ def _differences(groups: Groups) -> PrintTable | None:
     found = differences(groups)
     if not found:
         return None
-    metric = measures.metric_of(next(iter(groups.values()))[0])[0]
+    run = next(iter(groups.values()))[0]
+    metric = measures.metric_of(run)[0]
     caption = (
         f"Stable {metric} (mean of the last ten evaluations) against {found[0].base}: mean difference over finished runs paired by "
         "seed, with half of the two-sided 95 % interval of Student's t of that mean after the plus-minus sign."
     )
-    heads = [("Difference", "points" if metric == "accuracy" else ""), ("Pairs", "seeds"), ("Verdict", "")]
+    heads = [("Difference", "points" if measures.percent_of(run) > 1 else ""), ("Pairs", "seeds"), ("Verdict", "")]
     rows: list[tuple[str, list[Value]]] = [(one.label, [one.interval, str(one.interval.n), one.verdict]) for one in found]
     return PrintTable("differences", caption, heads, rows, {})
 

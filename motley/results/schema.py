@@ -9,6 +9,9 @@
                       (client -1): the one test set, where there is one; ``client``: a row per client, if asked for;
                       ``validation`` (client -1), ``validation_mean`` (client -1), ``validation_client``: the validation
                       samples of all clients together, the mean over clients, a row per client, with ``split.validation``
+``metrics``           metrics beside loss and accuracy, one row per (evaluation, scope, client, metric); scopes as in
+                      ``evaluations``, and ``pooled`` (client -1): all clients' own test samples together. ``value`` is
+                      null where the metric is undefined; ``undefined``: for how many clients it is
 ``federation``        one row per client, written once: sizes, label counts, noise, speed, what its features and labels are like
 ``timings``           measured wall times of a round; equality of two runs never covers this table
 ====================  ==============================================================================================
@@ -48,6 +51,12 @@ TABLES: dict[str, pa.Schema] = {
             ("scope", _s), ("client", _i), ("examples", _i), ("loss", _f), ("accuracy", _f),
         ]
     ),
+    "metrics": pa.schema(
+        [
+            ("round", _i), ("version", _i), ("time_s", _f), ("total_bits", _f), ("total_up_paper_bits", _f),
+            ("scope", _s), ("client", _i), ("examples", _i), ("metric", _s), ("value", _f), ("undefined", _i),
+        ]
+    ),
     "federation": pa.schema(
         [
             ("client", _i), ("num_train", _i), ("num_validation", _i), ("num_test", _i), ("noise", _f),
@@ -62,5 +71,5 @@ TABLES: dict[str, pa.Schema] = {
     ),
 }  # fmt: skip
 
-EQUAL_TABLES = ("rounds", "clients", "evaluations", "federation")
+EQUAL_TABLES = ("rounds", "clients", "evaluations", "metrics", "federation")
 """Two runs of the same file and seed agree in these, to the last bit."""

@@ -45,7 +45,7 @@ def ends(groups: Groups) -> Section:
     first = next(iter(groups.values()))[0]
     metric = measures.metric_of(first)[0]
     words = [
-        f"{metric.capitalize()}{' in %' if metric == 'accuracy' else ''}",
+        f"{metric.capitalize()}{' in %' if measures.percent_of(first) > 1 else ''}",
         "averaged over the clients' own test sets" if measures.headline_scope(first) == "mean" else "on the global test set",
     ]
     text = " ".join(words) + (", mean ± standard deviation over seeds" if _several(groups) else "") + (
@@ -60,6 +60,7 @@ def ends(groups: Groups) -> Section:
             Text(text + (" The best is bold." if len(groups) > 1 else "")),
             tables.summary(groups),
             plots.headline_bars(groups),
+            Section("All metrics", non_empty(tables.metrics(groups))),
             Section("Is the difference more than the seeds?", non_empty(tables.pairs(groups))),
         ),
     )
@@ -77,7 +78,7 @@ def curves(groups: Groups, target: float | None = None) -> Section:
     target = target_of(first, target)
     until = None
     if target is not None:
-        name = f"{100 * target:g}%" if measures.metric_of(first)[0] == "accuracy" else f"{target:g}"
+        name = f"{100 * target:g}%" if measures.percent_of(first) > 1 else f"{target:g}"
         until = Section(f"Until {name}", [tables.to_target(groups, target), plots.target_bars(groups, target)])
     return Section("How it got there", non_empty(Text(text, note=True), SideBySide(drawn), until))
 

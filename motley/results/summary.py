@@ -19,9 +19,12 @@ if TYPE_CHECKING:
 __all__ = [
     "Difference",
     "MethodRow",
+    "MetricRow",
     "Reached",
     "differences",
     "method_rows",
+    "metric_rows",
+    "metrics_table",
     "plus_minus",
     "reached",
     "served_table",
@@ -66,8 +69,8 @@ def method_rows(groups: Mapping[str, Sequence[Run]]) -> list[MethodRow]:
 
 
 def _row(label: str, runs: Sequence[Run]) -> MethodRow:
-    name, better = measures.metric_of(runs[0])
-    percent = 100.0 if name == "accuracy" else 1.0
+    better = measures.metric_of(runs[0])[1]
+    percent = measures.percent_of(runs[0])
     ends = [measures.ends_of(run) for run in runs]
     spent = tuple(measures.costs(run) for run in runs)
     served = [measures.fairness(percent * measures.client_metric(run), better) for run in runs]
@@ -99,6 +102,34 @@ def _row(label: str, runs: Sequence[Run]) -> MethodRow:
 
 
 @dataclass(frozen=True)
+class MetricRow:
+    """One metric of a method over its seeds, shares in percent: at the end and at its best in the headline's scope, then at the end
+    over all clients' test samples and over the worst tenth of the clients. ``undefined``: for how many clients it is (a mean)."""
+
+    metric: str
+    numbers: tuple[Spread, Spread, Spread, Spread]
+    undefined: float
+
+
+def metric_rows(runs: Sequence[Run]) -> list[MetricRow]:
+    """Return a row for each metric of a method's runs, the headline first; none where the headline is the only one."""
+    names = measures.metrics_of(runs[0])
+    found = []
+    for name in names if len(names) > 1 else ():
+        percent, better = measures.percent_of(runs[0], name), measures.better_of(runs[0], name)
+        ends = [measures.ends_of(run, name) for run in runs]
+        served = [measures.fairness(percent * measures.client_metric(run, name), better) for run in runs]
+        pooled = [measures.pooled(run, name) for run in runs]
+        columns = (
+            [percent * end.final for end in ends], [percent * end.peak for end in ends], [percent * one.value for one in pooled],
+            [one.worst_decile for one in served],
+        )  # fmt: skip
+        spreads = tuple(measures.spread(column) for column in columns)
+        found.append(MetricRow(name, spreads, measures.spread([one.undefined for one in pooled]).mean))  # type: ignore[arg-type]
+    return found
+
+
+@dataclass(frozen=True)
 class Difference:
     """A method against ``base``, paired by seed; in percentage points where the metric is an accuracy."""
 
@@ -115,8 +146,8 @@ def differences(
 
     Methods without two seeds that are finished in both are left out.
     """
-    name, better = measures.metric_of(next(iter(groups.values()))[0])
-    percent = 100.0 if name == "accuracy" else 1.0
+    first = next(iter(groups.values()))[0]
+    better, percent = measures.metric_of(first)[1], measures.percent_of(first)
     ends = {
         label: {run.seed: percent * getattr(measures.ends_of(run), end) for run in runs if run.finished}
         for label, runs in groups.items()
@@ -158,9 +189,9 @@ def target_of(run: Run, target: float | None = None) -> float | None:
     if target is None:
         own = ((run.config.get("stop") or {}).get("target") or {}).get(metric)
         return None if own is None else float(own)
-    most = 1.0 if metric == "accuracy" else float("inf")
-    if not 0 < target <= most:
-        wanted = "a share above 0 and at most 1, e.g. 0.9" if metric == "accuracy" else "a positive number"
+    share = measures.percent_of(run) > 1
+    if not 0 < target <= (1.0 if share else float("inf")):
+        wanted = "a share above 0 and at most 1, e.g. 0.9" if share else "a positive number"
         raise ConfigError(f"got {target:g} for {metric}; expected {wanted}", "target")
     return float(target)
 
@@ -202,11 +233,12 @@ def summary_table(runs: Sequence[Run]) -> Table:
     """Return the methods of ``runs`` as a table for the terminal: one decimal, so that it fits 100 columns."""
     groups = group_runs(runs)
     metric = measures.metric_of(runs[0])[0] if runs else "accuracy"
-    unit = " in %" if metric == "accuracy" else ""
+    percent = bool(runs) and measures.percent_of(runs[0]) > 1
+    unit = " in %" if percent else ""
     seeds = len({run.seed for run in runs})
     spread = f", mean ± deviation over {seeds} seeds" if seeds > 1 else ""
     title = f"{runs[0].name if runs else 'no runs'}: {metric}{unit}{spread}"
-    digits = 1 if metric == "accuracy" else None
+    digits = 1 if percent else None
     cells, rows = [], method_rows(groups)
     validated = any(row.by_validation.n for row in rows)
     for row in rows:
@@ -229,9 +261,9 @@ def served_table(runs: Sequence[Run]) -> Table | None:
     rows = [row for row in method_rows(group_runs(runs)) if row.client_mean.n]
     if not rows:
         return None
-    metric = measures.metric_of(runs[0])[0]
-    title = f"the clients' own {metric}" + (" in %" if metric == "accuracy" else "")
-    digits = 1 if metric == "accuracy" else None
+    percent = measures.percent_of(runs[0]) > 1
+    title = f"the clients' own {measures.metric_of(runs[0])[0]}" + (" in %" if percent else "")
+    digits = 1 if percent else None
     cells = [
         (row.label, [plus_minus(number, digits) for number in (row.client_mean, row.worst_decile, row.variance)])
         for row in rows
@@ -239,12 +271,25 @@ def served_table(runs: Sequence[Run]) -> Table | None:
     return _terminal(title, ("mean", "worst tenth", "variance"), cells)
 
 
+def metrics_table(runs: Sequence[Run]) -> Table | None:
+    """Return the end of every metric as a further table for the terminal; None where the headline is the only one."""
+    cells = []
+    for label, members in group_runs(runs).items():
+        for row in metric_rows(members):
+            percent = measures.percent_of(members[0], row.metric) > 1
+            numbers = [plus_minus(number, 1 if percent else None) for number in row.numbers]
+            undefined = short_number(row.undefined) if row.undefined else "0"
+            cells.append((label, [row.metric + (" %" if percent else ""), *numbers, undefined]))
+    heads = ("metric", "end", "peak", "pooled", "worst tenth", "undefined")
+    return _terminal("all metrics", heads, cells) if cells else None
+
+
 def target_table(runs: Sequence[Run], target: float | None = None) -> Table | None:
     """Return the costs to the target (``target``, else the experiment's) as a third table; None without a target."""
     target = target_of(runs[0], target) if runs else None
     if target is None:
         return None
-    percent = measures.metric_of(runs[0])[0] == "accuracy"
+    percent = measures.percent_of(runs[0]) > 1
     title = f"until {f'{100 * target:g}%' if percent else f'{target:g}'}"
     cells = [(label, _reached_cells(reached(members, target))) for label, members in group_runs(runs).items()]
     return _terminal(title, ("got there", "rounds", "virtual h", "uplink, papers MB", "all traffic MB"), cells)

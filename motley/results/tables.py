@@ -14,7 +14,7 @@ from motley.results import measures
 from motley.results.blocks import DASH, Table, TableCell, TableRow, with_best_in_bold
 from motley.results.load import Run
 from motley.results.measures import Spread
-from motley.results.summary import MB, differences, method_rows, plus_minus, reached, short_number
+from motley.results.summary import MB, differences, method_rows, metric_rows, plus_minus, reached, short_number
 
 __all__ = ["by_kind", "costs", "fairness", "pairs", "participation", "phases", "summary", "to_target", "whole"]
 
@@ -44,8 +44,8 @@ def summary(groups: Groups) -> Table:
 
 def pairs(groups: Groups, base: str | None = None) -> Table | None:
     """Return every method against the reference, see :func:`motley.results.summary.differences`; None without two common seeds."""
-    metric = measures.metric_of(next(iter(groups.values()))[0])[0]
-    digits = "+.2f" if metric == "accuracy" else "+.3g"
+    first = next(iter(groups.values()))[0]
+    metric, digits = measures.metric_of(first)[0], "+.2f" if measures.percent_of(first) > 1 else "+.3g"
     tones: dict[str, Literal["good", "bad"]] = {"better": "good", "worse": "bad"}
     found, rows = differences(groups, base), []
     for one in found:
@@ -103,14 +103,14 @@ def participation(groups: Groups) -> Table:
 
 def fairness(groups: Groups) -> Table | None:
     """Return the fairness between clients at the end; None where no client was evaluated."""
-    metric = measures.metric_of(next(iter(groups.values()))[0])[0]
+    metric = _named(next(iter(groups.values()))[0])
     rows = [
         TableRow(method.label, [_spread(s) for s in (method.client_mean, method.worst_decile, method.variance)], i)
         for i, method in enumerate(method_rows(groups))
         if method.client_mean.n
     ]
     note = (
-        f"The clients' own {_named(metric)} at the last evaluation of every client. Worst tenth: the mean over the worst-served tenth "
+        f"The clients' own {metric} at the last evaluation of every client. Worst tenth: the mean over the worst-served tenth "
         "of the clients."
     )
     return Table(("method", "mean", "worst tenth", "variance"), rows, note) if rows else None
@@ -118,15 +118,15 @@ def fairness(groups: Groups) -> Table | None:
 
 def by_kind(groups: Groups, column: Literal["domain", "cluster"]) -> Table | None:
     """Return the clients' own metric per domain of features or cluster of concepts, means over seeds; None for one kind."""
-    metric = measures.metric_of(next(iter(groups.values()))[0])[0]
-    percent = 100.0 if metric == "accuracy" else 1.0
+    metric = _named(next(iter(groups.values()))[0])
+    percent = measures.percent_of(next(iter(groups.values()))[0])
     each = {label: [measures.by_group(run, column) for run in runs] for label, runs in groups.items()}
     kinds = sorted({kind for runs in each.values() for one in runs for kind in one})
     rows = []
     for i, (label, runs) in enumerate(each.items()):
         spreads = [measures.spread([percent * one.get(kind, float("nan")) for one in runs]) for kind in kinds]
         rows.append(TableRow(label, [_spread(s) for s in spreads], i))
-    note = f"The clients' own {_named(metric)} at the last evaluation, averaged over the clients of each {column}."
+    note = f"The clients' own {metric} at the last evaluation, averaged over the clients of each {column}."
     return Table(("method", *(f"{column} {kind}" for kind in kinds)), rows, note) if len(kinds) > 1 else None
 
 
@@ -189,5 +189,21 @@ def _minus(text: str) -> str:
     return text.replace("-", "−")
 
 
-def _named(metric: str) -> str:
-    return f"{metric} (%)" if metric == "accuracy" else metric
+def _named(run: Run, metric: str | None = None) -> str:
+    name = metric or measures.metric_of(run)[0]
+    return f"{name} (%)" if measures.percent_of(run, name) > 1 else name
+
+
+def metrics(groups: Groups) -> Table | None:
+    """Return the end of every metric of each method; None where the headline is the only one."""
+    rows = [
+        TableRow(label, [TableCell(_named(runs[0], row.metric)), *map(_spread, row.numbers), _number(row.undefined)], i)
+        for i, (label, runs) in enumerate(groups.items())
+        for row in metric_rows(runs)
+    ]
+    note = (
+        "After the last round, mean ± standard deviation over seeds. Pooled: over the test samples of all clients together. "
+        "Undefined: for how many clients the metric is (the AUROC of one class); they are left out of means over clients."
+    )
+    heads = ("method", "metric", "end", "peak", "pooled", "worst tenth", "undefined")
+    return Table(heads, rows, note) if rows else None

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Any
 
-from annotated_types import Gt, Le
 from torch import Tensor
 
 from motley.algorithms.base import ExtraExchange, ServerContext
@@ -28,23 +28,9 @@ __all__ = ["EvaluationSchedule", "Recalibrate", "RoundSummary", "RunConfig", "St
 ClientLosses = Callable[[Sequence[int], Sequence[ModelState]], Tensor]
 
 
-@dataclass(frozen=True)
-class Target:
-    """What is good enough, on the global test set where there is one, else on the mean over the clients' own. One is needed."""
-
-    accuracy: Annotated[float, Gt(0), Le(1)] | None = None
-    """Share of correct answers, reached from below."""
-    loss: Positive | None = None
-    """Mean loss, reached from above (for tasks without accuracy)."""
-
-    @property
-    def empty(self) -> bool:
-        """Whether neither figure is given."""
-        return self.accuracy is None and self.loss is None
-
-    def reached(self, score: float) -> bool:
-        """Return whether the headline metric reaches one of the figures; an unknown score (NaN) reaches none."""
-        return (self.accuracy is not None and score >= self.accuracy) or (self.loss is not None and score <= self.loss)
+Target = dict[str, Positive]
+"""Metric -> what is good enough, on the common test set where there is one, else in the mean over clients: shares (``accuracy``,
+``macro_f1``, ...) in (0, 1] and ``r2`` are reached from below, losses and errors from above."""
 
 
 @dataclass(frozen=True)
@@ -58,15 +44,14 @@ class Stop:
     uplink_gb: Positive | None = None
     """Uploaded traffic in 10^9 bytes, in the papers' accounting."""
     target: Target | None = None
-    """End as soon as an evaluation reaches this."""
+    """End as soon as an evaluation reaches one of these."""
 
-    def reached(self, version: int, now_s: float, uplink_bits: float, score: float) -> bool:
-        """Return whether any limit is reached after ``version`` server steps; ``score`` is the newest headline metric."""
+    def reached(self, version: int, now_s: float, uplink_bits: float) -> bool:
+        """Return whether any limit but the target is reached after ``version`` server steps."""
         return (
             (self.rounds is not None and version >= self.rounds)
             or (self.virtual_hours is not None and now_s >= 3600 * self.virtual_hours)
             or (self.uplink_gb is not None and uplink_bits >= 8e9 * self.uplink_gb)
-            or (self.target is not None and self.target.reached(score))
         )
 
 
@@ -127,6 +112,18 @@ class RunConfig:
     upload_config: UploadConfig = field(default_factory=UploadConfig)
     recalibrate: Recalibrate | None = None
     guard: Guard | None = field(default_factory=Guard)
+
+    def reached(self, version: int, now_s: float, uplink_bits: float, scores: Mapping[str, float]) -> bool:
+        """Return whether any limit of ``stop`` is reached; an unknown score (NaN) reaches no target."""
+        if self.stop.reached(version, now_s, uplink_bits):
+            return True
+        wanted = [(name, value, scores.get(name, math.nan)) for name, value in (self.stop.target or {}).items()]
+        return any(score >= value if self.higher_is_better(name) else score <= value for name, value, score in wanted)
+
+    def higher_is_better(self, metric: str) -> bool:
+        """Return whether more of a metric of this run is better."""
+        known = {one.name: one.higher_is_better for one in self.setting.task.metrics}
+        return known.get(metric, metric != "loss")
 
     def probed(self, selector: Selector[Any]) -> dict[str, int | None]:
         """Return the signals measured before a choice, and on how many batches (None: all data)."""

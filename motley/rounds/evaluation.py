@@ -15,26 +15,62 @@ positions (an accuracy is the share of right ones).
 
 Where an algorithm lets clients start from models of their own (FedBN's normalisation), each client is evaluated on its own;
 ``global`` is the server's model as it is, and left out where clients share no model (RHFL's own models).
+
+Metrics beside loss and accuracy are rows of the table ``metrics``: over the common test set (``global``), over each client's own
+test part (``client``), their mean over the clients where they are defined (``mean``), and over all clients' test samples together
+(``pooled``). A common test set says nothing of them for single clients.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from motley.algorithms.base import Correction, ServerState
 from motley.core.arrays import Floats, Ids, Ints
 from motley.engines.base import Engine
 from motley.rounds.client_state import ClientStates
 from motley.tasks.base import Federation, ModelState
+from motley.tasks.metrics import COLUMNS, Metric
 
-__all__ = ["Personal", "evaluate", "personal_models"]
+__all__ = ["Evaluation", "Personal", "evaluate", "personal_models"]
 
 Personal = Callable[[int], ModelState]
 """Client id -> the model that the client starts from."""
+Measured = Mapping[str, NDArray[Any]]
+"""What an engine measured of each sample: name -> ``[n, ...]``."""
+
+
+class Evaluation(NamedTuple):
+    """The result of one evaluation.
+
+    Parameters
+    ----------
+    rows: columns ``scope, client, examples, loss, accuracy`` of the table ``evaluations``; accuracy is NaN in regression.
+    metrics: columns ``scope, client, examples, metric, value, undefined`` of the table ``metrics``.
+    scores: metric -> its value on the common test set, else its mean over clients; empty where nothing was evaluated.
+    """
+
+    rows: Mapping[str, Any]
+    metrics: Mapping[str, Any]
+    scores: Mapping[str, float]
+
+    def value(self, metric: str, scope: str) -> float:
+        """Return a metric in a scope with one row; NaN where there is none."""
+        if metric in COLUMNS:
+            found = zip(self.rows["scope"], self.rows[metric], strict=True)
+        else:
+            found = zip(
+                (of if name == metric else "" for of, name in zip(self.metrics["scope"], self.metrics["metric"], strict=True)),
+                self.metrics["value"],
+                strict=True,
+            )
+        return next((float(value) for of, value in found if of == scope), float("nan"))
 
 
 def evaluate(
@@ -45,74 +81,93 @@ def evaluate(
     personal: Personal | None = None,
     shared: bool = True,
     class_names: Ids | None = None,
-) -> dict[str, Any]:
-    """Return the columns ``scope, client, examples, loss, accuracy`` of one evaluation; accuracy is NaN in regression.
+    metrics: Sequence[Metric] = (),
+) -> Evaluation:
+    """Evaluate a model for everybody together and for each client.
 
     Parameters
     ----------
     personal: the model of each client; None: ``model`` for all of them. shared: whether clients share ``model``; where they do not,
     there is no ``global`` row. class_names: what each client calls each class ``[K, C]``; None: classes are what they are.
+    metrics: what is measured beside loss and accuracy.
     """
-    rows = _Rows()
-    common, labelings = federation.global_test, _Labelings(federation, class_names)
-    found: list[tuple[Floats, Floats]] = []
+    rows, labelings = _Rows(metrics), _Labelings(federation, class_names)
+    want = frozenset({"hit", *(metric.needs for metric in metrics)})
+    common, found = federation.global_test, []
     if common is not None and shared:
-        found = [engine.evaluate(model, common, labelings.labels(common, table)) for table in labelings.tables]
-        weight = federation.positions(common)
-        mean = [np.average([_mean(pair[i], weight) for pair in found], keepdims=True, weights=labelings.shares) for i in (0, 1)]
-        rows.add("global", _ALL, np.array([len(common)]), *mean)
+        found = [engine.evaluate(model, common, labelings.labels(common, table), want) for table in labelings.tables]
+        _add_global(rows, federation, common, labelings, found)
     if len(federation.test.values):
-        sizes = federation.test.sizes
-        samples = _on_own_tests(engine, model, federation, personal, labelings)
-        weight = federation.positions(federation.test.values)
-        loss, hit = (_means(value, federation.test.owner, sizes, weight) for value in samples)
+        samples = _on_own_tests(engine, model, federation, personal, labelings, want)
+        _add_own_tests(rows, federation, labelings, samples, per_client)
     elif common is not None and federation.targets == "classes":
-        sizes = federation.train.sizes
         loss, hit = _by_class_shares(engine, federation, common, personal, labelings, found)
-    else:
-        return rows.columns()
-    known = np.flatnonzero(sizes > 0)
-    if len(known):
-        mean = [np.array([value[known].mean()]) for value in (loss, hit)]
-        rows.add("mean", _ALL, np.array([sizes[known].sum()]), *mean)
-    if per_client:
-        rows.add("client", known.astype(np.int64), sizes[known], loss[known], hit[known])
-    return rows.columns()
+        rows.add_clients(federation.train.sizes, loss, hit, per_client)
+    return rows.evaluation()
+
+
+def _add_global(rows: _Rows, federation: Federation, common: Ids, labelings: _Labelings, found: Sequence[Measured]) -> None:
+    """Add the figures on the common test set, the mean over the clients' meanings of classes."""
+    weight, shares, size = federation.positions(common), labelings.shares, np.array([len(common)])
+    loss, hit = (
+        np.average([_mean(one[name], weight) for one in found], keepdims=True, weights=shares) for name in ("loss", "hit")
+    )
+    rows.add("global", _ALL, size, loss, hit)
+    for metric in rows.metrics:
+        targets = [labelings.targets(common, table) for table in labelings.tables]
+        values = [metric.value(one[metric.needs], y, weight) for one, y in zip(found, targets, strict=True)]
+        rows.add_metric("global", _ALL, size, metric, np.average(values, keepdims=True, weights=shares))
 
 
 def _on_own_tests(
-    engine: Engine, model: ModelState, federation: Federation, personal: Personal | None, labelings: _Labelings
-) -> tuple[Floats, Floats]:
-    """Return loss and hit of every sample of the clients' own test parts, client by client."""
+    engine: Engine, model: ModelState, federation: Federation, personal: Personal | None, labelings: _Labelings,
+    want: frozenset[str],
+) -> Measured:  # fmt: skip
+    """Return what is measured of every sample of the clients' own test parts, client by client."""
     if personal is None:
-        return engine.evaluate(model, federation.test.values, labelings.of_test_parts())
+        return engine.evaluate(model, federation.test.values, labelings.of_test_parts(), want)
     parts = [
-        engine.evaluate(personal(k), rows, labelings.labels(rows, labelings.of(k))) for k, rows in enumerate(federation.test)
+        engine.evaluate(personal(k), rows, labelings.labels(rows, labelings.of(k)), want)
+        for k, rows in enumerate(federation.test)
+        if len(rows)
     ]
-    loss, hit = (np.concatenate(values) for values in zip(*parts, strict=True))
-    return loss, hit
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def _add_own_tests(rows: _Rows, federation: Federation, labelings: _Labelings, found: Measured, per_client: bool) -> None:
+    """Add the figures on the clients' own test parts."""
+    test, weight = federation.test, federation.positions(federation.test.values)
+    loss, hit = (_means(found[name], test.owner, test.sizes, weight) for name in ("loss", "hit"))
+    rows.add_clients(test.sizes, loss, hit, per_client)
+    if not rows.metrics:
+        return
+    targets, parts = labelings.targets_of_test_parts(), [slice(a, b) for a, b in itertools.pairwise(test.offsets.tolist())]
+    known = np.flatnonzero(test.sizes > 0)
+    for metric in rows.metrics:
+        value = found[metric.needs]
+        each = [
+            metric.value(value[at], targets[at], None if weight is None else weight[at]) for at in map(parts.__getitem__, known)
+        ]
+        pooled = metric.value(value, targets, weight)
+        rows.add_metric_clients(known, test.sizes[known], metric, np.array(each), pooled, per_client)
 
 
 def _by_class_shares(
-    engine: Engine,
-    federation: Federation,
-    common: Ids,
-    personal: Personal | None,
-    labelings: _Labelings,
-    found: list[tuple[Floats, Floats]],
-) -> tuple[Floats, Floats]:
+    engine: Engine, federation: Federation, common: Ids, personal: Personal | None, labelings: _Labelings,
+    found: Sequence[Measured],
+) -> tuple[Floats, Floats]:  # fmt: skip
     """Return each client's loss and accuracy ``[K]`` on the common test set, its classes weighted by the client's class shares.
 
     ``found``: the shared model's loss and hit of every sample, by labeling."""
     labels = federation.y[common].cpu().numpy()
     if personal is None:
-        each = [[_by_class(value, labels, federation) for value in pair] for pair in found]
+        each = [[_by_class(one[name], labels, federation) for name in ("loss", "hit")] for one in found]
         at = labelings.which, np.arange(len(federation))
         loss, hit = (np.stack(of)[at] for of in zip(*each, strict=True))
         return loss, hit
     clients = range(len(federation))
     pairs = [engine.evaluate(personal(k), common, labelings.labels(common, labelings.of(k))) for k in clients]
-    alone = [[_by_class(value, labels, federation)[k] for value in pair] for k, pair in enumerate(pairs)]
+    alone = [[_by_class(one[name], labels, federation)[k] for name in ("loss", "hit")] for k, one in enumerate(pairs)]
     loss, hit = np.array(alone).T
     return loss, hit
 
@@ -134,7 +189,16 @@ class _Labelings:
 
     def labels(self, rows: Ids, table: Ids | None) -> Ids | None:
         """Return the labels of these samples under a table; None: their own."""
-        return None if table is None else np.asarray(table[self._y(rows)])
+        return None if table is None else self.targets(rows, table)
+
+    def targets(self, rows: Ids, table: Ids | None) -> NDArray[Any]:
+        """Return the targets of these samples under a table."""
+        return self._y(rows) if table is None else np.asarray(table[self._y(rows)])
+
+    def targets_of_test_parts(self) -> NDArray[Any]:
+        """Return the targets of all clients' own test samples."""
+        labels = self.of_test_parts()
+        return self._y(self.federation.test.values) if labels is None else labels
 
     def of_test_parts(self) -> Ids | None:
         """Return the labels of all clients' own test samples; None: the samples' own."""
@@ -153,22 +217,73 @@ _ALL = np.full(1, -1, dtype=np.int64)
 
 
 class _Rows:
-    """Rows of the table ``evaluations``, added scope by scope."""
+    """Rows of the tables ``evaluations`` and ``metrics``, added scope by scope."""
 
-    def __init__(self) -> None:
-        self.scope: list[str] = []
-        self.parts: list[tuple[Ids, Ids, Floats, Floats]] = []
+    def __init__(self, metrics: Sequence[Metric]) -> None:
+        self.metrics = metrics
+        self._rows = _Columns("client", "examples", "loss", "accuracy")
+        self._metrics = _Columns("client", "examples", "value", "undefined")
+        self._names: list[str] = []
 
     def add(self, scope: str, client: Ids, examples: Ids, loss: Floats, accuracy: Floats) -> None:
-        """Add ``[n]`` rows of one scope."""
-        self.scope += [scope] * len(client)
-        self.parts.append((client, examples, loss, accuracy))
+        """Add ``[n]`` rows of one scope to ``evaluations``."""
+        self._rows.add(scope, client, examples, loss, accuracy)
+
+    def add_clients(self, sizes: Ids, loss: Floats, hit: Floats, per_client: bool) -> None:
+        """Add the mean over the clients that have test samples and, where asked for, a row for each of them."""
+        known = np.flatnonzero(sizes > 0)
+        if len(known):
+            mean = [np.array([value[known].mean()]) for value in (loss, hit)]
+            self.add("mean", _ALL, np.array([sizes[known].sum()]), *mean)
+        if per_client:
+            self.add("client", known.astype(np.int64), sizes[known], loss[known], hit[known])
+
+    def add_metric(
+        self, scope: str, client: Ids, examples: Ids, metric: Metric, value: Floats, undefined: Ints | None = None
+    ) -> None:
+        """Add ``[n]`` rows of one scope to ``metrics``; ``undefined``: for how many clients the metric is undefined."""
+        missing = np.isnan(value).astype(np.int64) if undefined is None else undefined
+        self._metrics.add(scope, client, examples, value, missing)
+        self._names += [metric.name] * len(client)
+
+    def add_metric_clients(self, known: Ids, sizes: Ids, metric: Metric, each: Floats, pooled: float, per_client: bool) -> None:
+        """Add a metric over all test samples together, its mean over the clients where it is defined, and each client's."""
+        defined, all_of_them = each[~np.isnan(each)], np.array([sizes.sum()])
+        mean = defined.mean(keepdims=True) if len(defined) else np.full(1, np.nan)
+        self.add_metric("pooled", _ALL, all_of_them, metric, np.array([pooled]))
+        self.add_metric("mean", _ALL, all_of_them, metric, mean, np.array([len(each) - len(defined)]))
+        if per_client:
+            self.add_metric("client", known.astype(np.int64), sizes, metric, each)
+
+    def evaluation(self) -> Evaluation:
+        """Return all rows, and the headline scope's value of every metric."""
+        rows, metrics = self._rows.columns(), {**self._metrics.columns(), "metric": self._names}
+        if not rows["scope"]:
+            return Evaluation(rows, metrics, {})
+        scope = "global" if "global" in rows["scope"] else "mean"
+        at = rows["scope"].index(scope)
+        scores = {name: float(rows[name][at]) for name in ("loss", "accuracy")}
+        found = zip(metrics["scope"], self._names, metrics["value"], strict=True)
+        return Evaluation(rows, metrics, scores | {name: float(value) for of, name, value in found if of == scope})
+
+
+class _Columns:
+    """Columns of numbers after a column ``scope``, filled block by block."""
+
+    def __init__(self, *names: str) -> None:
+        self.names = names
+        self.scope: list[str] = []
+        self.parts: list[tuple[NDArray[Any], ...]] = []
+
+    def add(self, scope: str, *part: NDArray[Any]) -> None:
+        """Add ``[n]`` rows of one scope, a column each."""
+        self.scope += [scope] * len(part[0])
+        self.parts.append(part)
 
     def columns(self) -> dict[str, Any]:
         """Return the columns by name."""
-        names = ("client", "examples", "loss", "accuracy")
         joined: dict[str, Any] = {
-            name: np.concatenate([part[i] for part in self.parts]) if self.parts else [] for i, name in enumerate(names)
+            name: np.concatenate([part[i] for part in self.parts]) if self.parts else [] for i, name in enumerate(self.names)
         }
         return {"scope": self.scope, **joined}
 

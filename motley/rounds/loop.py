@@ -34,7 +34,7 @@ from motley.rounds.backend import ClientBackend, DispatchOrder, Landed
 from motley.rounds.channel import Channel, empty_upload, traffic_row
 from motley.rounds.config import RoundSummary, RunConfig
 from motley.rounds.diagnostics import Diagnosis, Diagnostics
-from motley.rounds.evaluation import evaluate, personal_models
+from motley.rounds.evaluation import Evaluation, evaluate, personal_models
 from motley.rounds.guard import total_norm
 from motley.rounds.server_signals import ServerSignals
 from motley.rounds.state import RunState
@@ -116,7 +116,7 @@ class RoundLoop:
     def done(self) -> bool:
         """Whether a limit of ``stop`` is reached."""
         state = self.state
-        return self.config.stop.reached(state.version, state.clients.now_s, state.ledger.paper_bits, state.score)
+        return self.config.reached(state.version, state.clients.now_s, state.ledger.paper_bits, state.newest)
 
     def step(self) -> RoundSummary:
         """Run until the server has stepped once, also when there was nothing to aggregate. The first call enrols the clients."""
@@ -377,22 +377,31 @@ class RoundLoop:
         with self.watch("evaluate"):
             personal = personal_models(correction, state.server, state.clients.client_states)
             names, per_client = self.backend.class_names(state), self.config.evaluate.per_client
-            found = evaluate(self.engine, state.server.model, self.federation, per_client, personal, correction.shared, names)
-        if not found["scope"]:
+            found = evaluate(
+                self.engine, state.server.model, self.federation, per_client, personal, correction.shared, names,
+                self.setting.task.metrics,
+            )  # fmt: skip
+        if not found.scores:
             return
-        headline = found["scope"].index("global" if "global" in found["scope"] else "mean")
-        state.score = float(found["accuracy" if self.setting.task.metric == "accuracy" else "loss"][headline])
+        state.newest = dict(found.scores)
+        state.score = state.newest.get(self.setting.task.metric, math.nan)
         if self.config.evaluate.due(state.version):
             state.scores.append(state.score)
+            state.evaluated.append(state.newest)
         stamp = {"round": state.round, "version": state.version, "time_s": state.clients.now_s}
         spent = {"total_bits": state.ledger.total_bits, "total_up_paper_bits": state.ledger.paper_bits}
-        self._write("evaluations", {**stamp, **spent, **found})
+        self._write("evaluations", {**stamp, **spent, **found.rows})
+        metrics = self.setting.task.metrics
+        if metrics:
+            self._write("metrics", {**stamp, **spent, **found.metrics})
         if self.validation is not None:
             with self.watch("evaluate"):
-                held = validate(self.engine, state.server.model, self.validation, per_client, personal, names)
-            self._write("evaluations", {**stamp, **spent, **held})
-            self._keep_best(held, 0 if "global" in found["scope"] else 1)
-        self._keep_or_go_back(float(found["loss"][headline]))
+                held = validate(self.engine, state.server.model, self.validation, per_client, personal, names, metrics)
+            self._write("evaluations", {**stamp, **spent, **held.rows})
+            if metrics:
+                self._write("metrics", {**stamp, **spent, **held.metrics})
+            self._keep_best(held, "validation" if "global" in found.rows["scope"] else "validation_mean")
+        self._keep_or_go_back(state.newest["loss"])
 
     def _keep_or_go_back(self, loss: float) -> None:
         """Remember the server's state as good after an evaluation with a finite loss; go back to the last good one otherwise.
@@ -409,13 +418,13 @@ class RoundLoop:
         elif state.good is not None:
             self._final = state.good
 
-    def _keep_best(self, held: Mapping[str, Any], headline: int) -> None:
-        """Keep the model of this round if it is the best by validation so far; ``headline``: the row of ``held`` that decides."""
+    def _keep_best(self, held: Evaluation, scope: str) -> None:
+        """Keep the model of this round if it is the best by validation so far; ``scope``: the samples that decide."""
         state, metric = self.state, self.setting.task.metric
-        score, higher = float(held[metric][headline]), metric != "loss"
+        score, higher = held.value(metric, scope), self.config.higher_is_better(metric)
         better = state.best is None or (score > state.best.score if higher else score < state.best.score)
         if state.version and self.config.evaluate.due(state.version) and math.isfinite(score) and better:
-            scope, model = held["scope"][headline], self.newcomer_model()
+            model = self.newcomer_model()
             kept = ModelState(*(getattr(model, part.name).clone() for part in dataclasses.fields(model)))
             state.best = BestRound(scope, score, state.round, state.version, kept)
 

@@ -68,6 +68,8 @@ class RunState:
     step. start_s: when the current round began. asked_s: when a cohort was last asked for. score: the newest headline metric.
     scores: those of the evaluations that were due, oldest first; an evaluation only because the run ended is none of them.
     best: the best round by validation; None before the first, and without validation samples.
+    evaluated: all metrics of these evaluations, by name, on the common test set or the mean over clients. newest: those of the newest
+    evaluation.
     """
 
     server: ServerState
@@ -92,6 +94,8 @@ class RunState:
     score: float = math.nan
     scores: list[float] = field(default_factory=list)
     best: BestRound | None = None
+    evaluated: list[dict[str, float]] = field(default_factory=list)
+    newest: dict[str, float] = field(default_factory=dict)
 
     def save(self) -> dict[str, Any]:
         """Return the state between two server steps as plain values and arrays."""
@@ -102,6 +106,7 @@ class RunState:
             "allocator": dict(self.allocator), "vectors": {name: v.numpy() for name, v in vectors.items() if v is not None},
             "candidates": self.candidates, "best": None if self.best is None else self.best.save(),
             "step_norms": np.array(self.step_norms, np.float64), "good": self._save_good(),
+            "evaluated": [dict(one) for one in self.evaluated],
             **{name: copy.copy(getattr(self, name)) for name in _NUMBERS},
         }  # fmt: skip
 
@@ -128,6 +133,7 @@ class RunState:
                 "vectors",
                 "good",
                 "best",
+                "evaluated",
                 *_NUMBERS,
             }
             - saved.keys()
@@ -151,6 +157,8 @@ class RunState:
         for name in _NUMBERS:
             setattr(self, name, saved[name])
         self.score = self.scores[-1] if self.scores else math.nan
+        self.evaluated = [dict(one) for one in saved["evaluated"]]
+        self.newest = self.evaluated[-1] if self.evaluated else {}
 
 
 _NUMBERS = ("round", "version", "dispatch", "model_updates", "start_s", "asked_s", "scores")

@@ -14,7 +14,7 @@ The best round is the first with the best headline metric: on ``validation`` whe
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -24,8 +24,9 @@ import torch
 from motley.core.arrays import Ids
 from motley.engines.base import Engine
 from motley.rounds.checkpoint import pack_tensors, unpack_tensors
-from motley.rounds.evaluation import Personal, evaluate
+from motley.rounds.evaluation import Evaluation, Personal, evaluate
 from motley.tasks.base import Federation, ModelState
+from motley.tasks.metrics import Metric
 
 __all__ = ["BestRound", "validate", "validation_view"]
 
@@ -67,9 +68,10 @@ def validation_view(federation: Federation) -> Federation | None:
 
 
 def validate(
-    engine: Engine, model: ModelState, view: Federation, per_client: bool, personal: Personal | None, class_names: Ids | None
-) -> dict[str, Any]:
-    """Return the columns ``scope, client, examples, loss, accuracy`` of one evaluation on validation samples.
+    engine: Engine, model: ModelState, view: Federation, per_client: bool, personal: Personal | None, class_names: Ids | None,
+    metrics: Sequence[Metric] = (),
+) -> Evaluation:  # fmt: skip
+    """Return the rows of one evaluation on validation samples, in the scopes of validation.
 
     Parameters
     ----------
@@ -79,7 +81,8 @@ def validate(
         class_names is None and view.validation_labels is not None
     ):  # the engine has the clean labels; this makes it take the view's
         class_names = np.broadcast_to(np.arange(view.classes or 0), (len(view), view.classes or 0))
-    found = evaluate(engine, model, view, True, personal, class_names=class_names)
+    evaluation = evaluate(engine, model, view, True, personal, class_names=class_names, metrics=metrics)
+    found = evaluation.rows
     mean, *each = range(len(found["scope"]))
     clients = found["client"][each]
     positions = view.positions(view.test.values)
@@ -88,4 +91,15 @@ def validate(
     whole = {"client": -1, "examples": found["examples"][mean], **pooled}
     shown = [mean, *(each if per_client else ())]
     columns = {name: np.concatenate([[value], found[name][shown]]) for name, value in whole.items()}
-    return {"scope": ["validation", "validation_mean", *["validation_client"] * (len(shown) - 1)], **columns}
+    rows = {"scope": ["validation", "validation_mean", *["validation_client"] * (len(shown) - 1)], **columns}
+    return Evaluation(rows, _renamed(evaluation.metrics, per_client), {})
+
+
+def _renamed(metrics: Mapping[str, Any], per_client: bool) -> dict[str, Any]:
+    """Return rows of the table ``metrics`` in the scopes of validation, without those of clients unless they are asked for."""
+    kept = [i for i, scope in enumerate(metrics["scope"]) if per_client or scope != "client"]
+    rows = {name: [values[i] for i in kept] for name, values in metrics.items()}
+    return {**rows, "scope": [_SCOPES[scope] for scope in rows["scope"]]}
+
+
+_SCOPES = {"pooled": "validation", "mean": "validation_mean", "client": "validation_client"}

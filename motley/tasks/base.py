@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -23,9 +23,11 @@ from motley.core.keys import Key
 from motley.core.layout import Layout
 from motley.core.ragged import Ragged
 from motley.tasks.flat import LossGradient, ModelState, construct, layout_of
+from motley.tasks.metrics import Metric
 from motley.tasks.own_loss import LossFunction
 from motley.tasks.preparation import Preparation, StatisticsTraffic
 from motley.tasks.raw_table import RawTable
+from motley.tasks.targets import IGNORED, NO_CLASSES, SAID, Targets, targets_of
 
 __all__ = [
     "IGNORED",
@@ -42,35 +44,6 @@ __all__ = [
     "model_input",
     "targets_of",
 ]
-
-Targets = Literal["classes", "positions", "multilabel", "numbers"]
-"""The kind of targets: a class per sample ``[n]``; a class per position of a sample ``[n, T]``; any of C labels per sample, 0 or 1,
-``[n, C]``; numbers ``[n, d]``."""
-
-SAID: Mapping[Targets, str] = {
-    "classes": "classes",
-    "positions": "a class per position",
-    "multilabel": "several labels per sample",
-    "numbers": "numbers",
-}
-"""The kinds of targets in words, for messages."""
-
-NO_CLASSES: Mapping[Targets, str] = {
-    "positions": "the targets of this task are a class per position",
-    "multilabel": "the samples of this task have any number of labels",
-    "numbers": "this task is a regression",
-}
-"""Why samples have no class of their own, by kind of targets; for messages."""
-
-IGNORED = -100
-"""The class of a position that has no target (padding), torch's ``ignore_index``."""
-
-
-def targets_of(y: Tensor, classes: int | None) -> Targets:
-    """Return the kind of targets of a data set with targets ``y`` and so many classes (None: numbers)."""
-    if classes is None:
-        return "numbers"
-    return "multilabel" if y.is_floating_point() else "positions" if y.dim() > 1 else "classes"
 
 
 @dataclass(frozen=True)
@@ -223,8 +196,8 @@ class Task:
     model: makes a fresh module (its weights are drawn under a forked generator, see :func:`motley.tasks.flat.initial`).
     loss: name of the default loss, e.g. ``"cross_entropy"``, or name and options, or a function of outputs and targets that returns
     the loss of each sample ``[B]``.
-    metric: ``"accuracy"`` (share of right classes, positions or labels) or ``"loss"`` (regression: the loss itself is
-    what is reported).
+    metric: the headline: ``"accuracy"`` (share of right classes, positions or labels), ``"loss"`` (regression), or the name of one of
+    ``metrics``, which are measured beside loss and accuracy.
     transform: maps a raw batch to model input; None if stored samples are model inputs.
     layout: positions of the model's parameters in the flat vector; computed from a fresh module by default.
     """
@@ -233,9 +206,10 @@ class Task:
     federation: Federation
     model: Callable[[], nn.Module]
     loss: str | Mapping[str, Any] | LossFunction = "cross_entropy"
-    metric: Literal["accuracy", "loss"] = "accuracy"
+    metric: str = "accuracy"
     transform: Transform | None = None
     layout: Layout = None  # type: ignore[assignment]  # filled below
+    metrics: tuple[Metric, ...] = ()
 
     def __post_init__(self) -> None:
         if self.layout is None:
@@ -249,7 +223,7 @@ class TaskSource(ABC):
     """
 
     loss: ClassVar[str] = "cross_entropy"
-    metric: ClassVar[Literal["accuracy", "loss"]] = "accuracy"
+    metric: ClassVar[str] = "accuracy"
     makes_clients: ClassVar[bool] = False
     """Whether the data is made for as many clients as the experiment's ``population`` says."""
     has_clients: ClassVar[bool] = False

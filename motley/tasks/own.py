@@ -32,6 +32,7 @@ from motley.core.ragged import Ragged
 from motley.tasks.base import Dataset, Federation, Task, TaskSource, Transform, model_input
 from motley.tasks.federate import Split, federate, partition_input
 from motley.tasks.flat import construct, layout_of
+from motley.tasks.metrics import Metric, MetricFunction, chosen
 from motley.tasks.nn import replace_stochastic, require_keyed
 from motley.tasks.own_loss import LossFunction, checked_loss
 from motley.tasks.raw_table import TableOptions, arrow_table, joined, raw_table
@@ -182,6 +183,7 @@ def own_task(
     model: Callable[[], nn.Module],
     *,
     loss: str | Mapping[str, Any] | LossFunction | None = None,
+    metric: str | Metric | MetricFunction | Sequence[Any] | None = None,
     transform: Transform | None = None,
     name: str = "own",
 ) -> Task:
@@ -194,6 +196,9 @@ def own_task(
     ``[B, ...]`` that returns the loss of each sample ``[B]``, or their mean, which is then computed sample by sample. Unless given,
     ``cross_entropy`` for classes, ``bce`` for several labels per sample or one output for two classes, ``half_squared_error`` for
     numbers.
+    metric: one or several of: names (:mod:`motley.tasks.metrics`), functions of outputs ``[n, ...]`` and targets ``[n, ...]`` that
+    return a number, :class:`~motley.tasks.metrics.Metric`, objects of torchmetrics. The first is the headline; unless given,
+    ``accuracy`` or, in regression, ``loss``, which are always measured.
     transform: maps a raw batch to model input; see :data:`~motley.tasks.base.Transform`.
 
     Samples of whole numbers (int64: characters, words, categories) reach the model as they are if it takes them, for example in an
@@ -220,7 +225,12 @@ def own_task(
         loss = "bce" if single or kind == "multilabel" else "half_squared_error" if kind == "numbers" else "cross_entropy"
     elif not isinstance(loss, str | Mapping):
         loss = checked_loss(loss, outputs, _targets(federation))
-    return Task(name, federation, make, loss, "loss" if kind == "numbers" else "accuracy", transform, layout)
+    given = ["loss" if kind == "numbers" else "accuracy"] if metric is None else metric
+    given = given if isinstance(given, list | tuple) else [given]
+    if not given:
+        raise ConfigError("got no metric; leave metric out, or name one", "metric")
+    headline, metrics = chosen(given, kind, federation.classes, key="metric")
+    return Task(name, federation, make, loss, headline, transform, layout, metrics)
 
 
 def _made(model: Callable[[], nn.Module]) -> nn.Module:

@@ -133,7 +133,8 @@ def test_clients_are_examined_with_their_own_and_nobody_else(common: bool) -> No
         own = correction.start(
             download, dict(simulation.state.clients.client_states).get(k, correction.initial_state(_initial(simulation)))
         )
-        loss, hit = simulation.engine.evaluate(own, data.global_test if common else data.test[k])
+        measured = simulation.engine.evaluate(own, data.global_test if common else data.test[k])
+        loss, hit = measured["loss"], measured["hit"]
         if not common:
             assert found["accuracy"][1 + k] == pytest.approx(hit.mean())
             assert found["loss"][1 + k] == pytest.approx(loss.mean())

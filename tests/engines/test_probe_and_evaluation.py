@@ -92,7 +92,8 @@ def test_evaluation_is_on_clean_labels(setting, download):
     s = setting(mlp)
     sent = download(s)
     rows = np.array([5, 2, 40])
-    loss, hit = Sequential(s).evaluate(ModelState(sent["x"], sent["buffers"], sent["counters"]), rows)
+    found = Sequential(s).evaluate(ModelState(sent["x"], sent["buffers"], sent["counters"]), rows)
+    loss, hit = found["loss"], found["hit"]
     model = mlp().double().eval()
     nn.utils.vector_to_parameters(sent["x"].clone(), model.parameters())
     outputs = model(s.task.federation.x[rows].double())
@@ -106,7 +107,9 @@ def test_nobody_and_nothing(setting, download):
     engine, sent = Sequential(s), download(s)
     assert len(engine.measure(np.zeros(0, np.int64), sent, {}, {"loss": None}, KEY)["loss"]) == 0
     assert np.isnan(engine.measure(np.array([1]), sent, {}, {"loss": 1}, KEY)["loss"][0])
-    assert [len(v) for v in engine.evaluate(ModelState(sent["x"], sent["buffers"], sent["counters"]), np.zeros(0, int))] == [
+    assert [
+        len(v) for v in engine.evaluate(ModelState(sent["x"], sent["buffers"], sent["counters"]), np.zeros(0, int)).values()
+    ] == [
         0,
         0,
     ]

@@ -63,7 +63,9 @@ def test_client_by_client_the_bits_are_those_of_the_reference(setting, jobs, dow
         if model is dropping:
             _same(Sequential(s).train(jobs(s), sent, {}), engine.train(jobs(s), sent, {}))
         state = ModelState(sent["x"], sent["buffers"], sent["counters"])
-        for a, b in zip(Sequential(s).evaluate(state, np.arange(70)), engine.evaluate(state, np.arange(70)), strict=True):
+        for a, b in zip(
+            Sequential(s).evaluate(state, np.arange(70)).values(), engine.evaluate(state, np.arange(70)).values(), strict=True
+        ):
             assert np.array_equal(a, b)
     finally:
         engine.close()
@@ -167,7 +169,7 @@ def test_measuring_spread_is_measuring(setting, download, monkeypatch):
             assert found[name] == pytest.approx(wanted[name], rel=1e-9, abs=1e-12)
         state = ModelState(sent["x"], sent["buffers"], sent["counters"])
         rows = np.random.default_rng(0).permutation(77)
-        for a, b in zip(Sequential(s).evaluate(state, rows), engine.evaluate(state, rows), strict=True):
+        for a, b in zip(Sequential(s).evaluate(state, rows).values(), engine.evaluate(state, rows).values(), strict=True):
             assert b == pytest.approx(a, rel=1e-12)
         assert spread == [2, 2]
     finally:

@@ -121,7 +121,9 @@ def test_probes_and_evaluations_agree(setting, download, engine_on_cluster, monk
     for name, found in engine.measure(np.arange(8), sent, {}, want, key).items():
         assert found == pytest.approx(wanted[name], rel=1e-9, abs=1e-12, nan_ok=True)
     state = ModelState(sent["x"], sent["buffers"], sent["counters"])
-    for a, b in zip(Sequential(s).evaluate(state, np.arange(70)), engine.evaluate(state, np.arange(70)), strict=True):
+    for a, b in zip(
+        Sequential(s).evaluate(state, np.arange(70)).values(), engine.evaluate(state, np.arange(70)).values(), strict=True
+    ):
         assert b == pytest.approx(a, rel=1e-12)
 
 

@@ -149,7 +149,7 @@ def test_an_experiment_is_never_changed() -> None:
         ({"stop": {"rounds": 0}}, "stop.rounds: got 0; expected at least 1"),
         ({"stop": {"virtual_hours": float("inf")}}, "stop.virtual_hours: got inf; expected a finite number"),
         ({"stop": {"target": {"accuracy": 90}}}, "stop.target.accuracy: got 90; expected at most 1"),
-        ({"stop": {"target": {"acuracy": 0.9}}}, "stop.target.acuracy: there is no such key (did you mean 'accuracy'?)"),
+        ({"stop": {"target": {"acuracy": 0.9}}}, "stop.target.acuracy: got 'acuracy' (did you mean 'accuracy'?)"),
         ({"stop": {"target": {}}}, "stop.target: say what is good enough"),
         ({"method": "fedprx"}, "method: got 'fedprx' (did you mean 'fedprox'?); expected one of: adasample, fedavg"),
         ({"task": "imge"}, "task.name: got 'imge' (did you mean 'image'?)"),

@@ -28,7 +28,7 @@ ALLOWED: dict[str, set[str]] = {
     "recipes": {"core", "experiments", "results"},
     "rounds": {
         "core", "algorithms.base", "algorithms.schedules", "algorithms.weights", "selectors.base",
-        "engines.base", "engines.cores", "tasks.base", "timing", "world.base",
+        "engines.base", "engines.cores", "tasks.base", "tasks.metrics", "timing", "world.base",
         "transport.allocators.base", "transport.feedback", "transport.ledger", "transport.packet", "transport.upload_config",
         "transport.wire", "results.stream", "results.writer",
     },

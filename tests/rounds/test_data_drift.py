@@ -223,14 +223,14 @@ def test_the_examiner_calls_classes_as_clients_do():
     model = initial(task.model, Key(3), torch.float64)
     hits = model.x.view(2, -1).argmax(0) == task.federation.y
     each = np.array([hits[torch.from_numpy(rows)].double().mean() for rows in task.federation.test])
-    found = evaluate(simulation.engine, model, task.federation, True, class_names=names)
+    found = evaluate(simulation.engine, model, task.federation, True, class_names=names).rows
     assert found["accuracy"][1:] == pytest.approx(np.where([False, False, True, False], 1 - each, each))
     common = Federation(**{**{k: v for k, v in vars(task.federation).items() if k != "seen"}, "global_test": np.arange(32)})
-    found = evaluate(simulation.engine, model, common, True, class_names=names)
+    found = evaluate(simulation.engine, model, common, True, class_names=names).rows
     share = hits.double().mean().item()
     assert found["scope"][0] == "global"
     assert found["accuracy"][0] == pytest.approx(0.75 * share + 0.25 * (1 - share))
-    plain = evaluate(simulation.engine, model, common, True)
+    plain = evaluate(simulation.engine, model, common, True).rows
     assert plain["accuracy"][0] == share
 
 
@@ -240,9 +240,9 @@ def test_a_common_test_set_is_weighed_by_class_for_each_client():
     simulation.step()
     data = simulation.federation
     names = np.stack([np.arange(10), np.roll(np.arange(10), 1)])[np.arange(10) % 2]
-    found = evaluate(simulation.engine, simulation.state.server.model, data, True, class_names=names)
-    plain = evaluate(simulation.engine, simulation.state.server.model, data, True)
-    turned = evaluate(simulation.engine, simulation.state.server.model, data, True, class_names=names[np.ones(10, int)])
+    found = evaluate(simulation.engine, simulation.state.server.model, data, True, class_names=names).rows
+    plain = evaluate(simulation.engine, simulation.state.server.model, data, True).rows
+    turned = evaluate(simulation.engine, simulation.state.server.model, data, True, class_names=names[np.ones(10, int)]).rows
     wanted = np.where(np.arange(10) % 2, turned["accuracy"][2:], plain["accuracy"][2:])
     assert found["accuracy"][2:] == pytest.approx(wanted)
     assert found["accuracy"][0] == pytest.approx((plain["accuracy"][0] + turned["accuracy"][0]) / 2)

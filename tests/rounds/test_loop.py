@@ -19,7 +19,7 @@ from motley.core.records import Cohort, Outcome, Reports, SelectionContext, Sign
 from motley.experiments.build import build
 from motley.experiments.config import Experiment
 from motley.rounds.checkpoint import Checkpoints
-from motley.rounds.config import Stop, Target
+from motley.rounds.config import Stop
 from motley.rounds.loop import RoundLoop
 from motley.rounds.simulated import simulation as simulation_of
 from motley.selectors.base import SelectionRule, Selector
@@ -308,7 +308,7 @@ def test_a_client_is_examined_on_the_model_it_starts_from(test: str) -> None:
     for k in range(4):
         own = algorithm.correction.start(download, simulation.state.clients.client_states.of([k])[k])
         where = data.test[k] if test == "client" else data.global_test
-        loss, _ = simulation.engine.evaluate(own, where)
+        loss = simulation.engine.evaluate(own, where)["loss"]
         labels = data.y[torch.from_numpy(where)].numpy()
         share = np.bincount(data.y[torch.from_numpy(data.train[k])].numpy(), minlength=2) / len(data.train[k])
         wanted = loss.mean() if test == "client" else sum(share[c] * loss[labels == c].mean() for c in range(2))
@@ -324,7 +324,7 @@ def test_figures_by_class_mix_under_a_common_test_set() -> None:
     simulation = build(_experiment(**keys), writer=rows)
     simulation.step()
     data, last = simulation.federation, rows.tables["evaluations"][-1]
-    _, hit = simulation.engine.evaluate(simulation.state.server.model, data.global_test)
+    hit = simulation.engine.evaluate(simulation.state.server.model, data.global_test)["hit"]
     labels = data.y[torch.from_numpy(data.global_test)].numpy()
     of_class = np.array([hit[labels == c].mean() for c in range(10)])
     for k in range(8):
@@ -335,13 +335,22 @@ def test_figures_by_class_mix_under_a_common_test_set() -> None:
 
 
 def test_stop_limits() -> None:
-    stop = Stop(rounds=5, virtual_hours=1.0, uplink_gb=1.0, target=Target(accuracy=0.9))
-    assert not stop.reached(4, 3599.0, 7.9e9, float("nan"))
-    assert stop.reached(5, 0.0, 0.0, 0.0)
-    assert stop.reached(0, 3600.0, 0.0, 0.0)
-    assert stop.reached(0, 0.0, 8e9, 0.0)
-    assert stop.reached(0, 0.0, 0.0, 0.9)
-    assert Stop(target=Target(loss=0.1)).reached(0, 0.0, 0.0, 0.05)
+    stop = Stop(rounds=5, virtual_hours=1.0, uplink_gb=1.0)
+    assert not stop.reached(4, 3599.0, 7.9e9)
+    assert stop.reached(5, 0.0, 0.0)
+    assert stop.reached(0, 3600.0, 0.0)
+    assert stop.reached(0, 0.0, 8e9)
+
+
+def test_targets_are_reached_from_the_side_of_their_metric() -> None:
+    stop = {"rounds": 100, "target": {"accuracy": 0.9, "perplexity": 2.0, "loss": 0.1}}
+    config = build(_experiment(task="synthetic", metrics=["accuracy", "perplexity"], stop=stop)).config
+    assert not config.reached(4, 0.0, 0.0, {})
+    assert not config.reached(4, 0.0, 0.0, {"accuracy": 0.89, "perplexity": 2.1, "loss": 0.11})
+    assert not config.reached(4, 0.0, 0.0, {"accuracy": float("nan"), "perplexity": float("nan"), "loss": float("nan")})
+    assert config.reached(4, 0.0, 0.0, {"accuracy": 0.9})
+    assert config.reached(4, 0.0, 0.0, {"perplexity": 2.0})
+    assert config.reached(4, 0.0, 0.0, {"loss": 0.1})
 
 
 def test_a_run_ends_at_the_first_limit() -> None:

@@ -31,7 +31,7 @@ class Losses:
 
     def evaluate(self, model, rows, labels=None, *_):
         self.labels.append(labels)
-        return self.losses[rows], self.hits[rows]
+        return {"loss": self.losses[rows], "hit": self.hits[rows]}
 
 
 def federation(noisy=None):
@@ -48,14 +48,14 @@ def test_figures_by_hand():
     """Client 0 has losses 1, 2, 3 and hits 1, 1, 0; client 2 loss 6 and hit 0. All samples: 12 / 4 = 3 and 2 / 4; the clients' means:
     2 and 6, 2/3 and 0; their mean 4 and 1/3."""
     engine, view = Losses([9, 1, 2, 3, 9, 6], [1, 1, 1, 0, 1, 0]), validation_view(federation())
-    found = validate(engine, None, view, True, None, None)
+    found = validate(engine, None, view, True, None, None).rows
     assert found["scope"] == ["validation", "validation_mean", "validation_client", "validation_client"]
     assert found["client"].tolist() == [-1, -1, 0, 2]
     assert found["examples"].tolist() == [4, 4, 3, 1]
     assert found["loss"].tolist() == [3.0, 4.0, 2.0, 6.0]
     assert found["accuracy"] == pytest.approx([0.5, 1 / 3, 2 / 3, 0.0])
     assert engine.labels == [None]
-    brief = validate(engine, None, view, False, None, None)
+    brief = validate(engine, None, view, False, None, None).rows
     assert (brief["scope"], brief["loss"].tolist()) == (["validation", "validation_mean"], [3.0, 4.0])
 
 

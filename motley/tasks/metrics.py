@@ -1,0 +1,312 @@
+"""Metrics: figures of a model on samples, by name (through scikit-learn and SciPy) or as functions of one's own.
+
+A metric is undefined where its formula says nothing (the AUROC of samples of one class): its value is NaN.
+
+=====================  ==========================================================================================  ===================
+name                   figure                                                                                      targets
+=====================  ==========================================================================================  ===================
+``loss``               mean of the task's loss; lower is better                                                    any
+``accuracy``           share of right classes, positions or labels                                                 classes, positions,
+                                                                                                                   several labels
+``balanced_accuracy``  mean over the classes that occur of the share of their samples that is right                classes, positions
+``macro_f1``           mean of the F1 scores of the classes that occur or are predicted (of the labels)            as ``accuracy``
+``auroc``              mean over classes (or labels) of the area under the ROC curve, each against the rest;       classes, several
+                       classes that no sample or every sample has are left out                                     labels
+``top5``, ``top<k>``   share of samples whose class is among the k largest outputs                                 classes, positions
+``perplexity``         e to the mean of ``-log softmax(outputs)[target]``; lower is better                         classes, positions
+``mae``, ``rmse``      mean absolute and root mean squared error, averaged over outputs; lower is better           numbers
+``r2``                 coefficient of determination, averaged over outputs                                         numbers
+=====================  ==========================================================================================  ===================
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from motley.core.arrays import Floats, Ints
+from motley.core.errors import ConfigError, ModelError, suggest
+from motley.tasks.targets import IGNORED, SAID, Targets
+
+__all__ = ["COLUMNS", "Metric", "MetricFunction", "as_metric", "chosen", "known"]
+
+MetricFunction = Callable[[Any, Any], Any]
+"""Outputs ``[n, ...]`` and targets ``[n, ...]`` as tensors -> a number."""
+
+COLUMNS = ("accuracy", "loss")
+"""The metrics that every evaluation measures."""
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A metric of one's own, or one of the names of this module.
+
+    Parameters
+    ----------
+    name: under which it is reported. function: of outputs ``[n, ...]`` and targets ``[n, ...]`` (tensors), returns a number; NaN, or a
+    ValueError, means that it is undefined for these samples. None: the metric of this module with that name.
+    higher_is_better: which values are good. share: whether values lie in [0, 1] and are shown in percent.
+    """
+
+    name: str
+    function: MetricFunction | None = None
+    higher_is_better: bool = True
+    share: bool = False
+
+    @property
+    def needs(self) -> str:
+        """What an engine measures for it (:func:`motley.engines.scores.measured`)."""
+        return "outputs" if self.function is not None else _rule(self.name).needs
+
+    def value(self, found: NDArray[Any], targets: NDArray[Any], weight: Ints | None = None) -> float:
+        """Return the metric over n samples; NaN where it is undefined.
+
+        Parameters
+        ----------
+        found: what :attr:`needs` says, ``[n, ...]``. targets: ``[n, ...]``. weight: positions of each sample ``[n]``, where samples
+        have positions.
+
+        Raises
+        ------
+        ModelError: a function of one's own fails, or returns something that is no number.
+        """
+        if not len(targets):
+            return float("nan")
+        if self.function is not None:
+            return _own(self.name, self.function, found, targets)
+        return _rule(self.name).compute(found, targets, weight)
+
+
+def known(targets: Targets) -> list[str]:
+    """Return the names of metrics for such targets, ``top5`` for all ``top<k>``."""
+    return sorted(
+        [*(name for name, rule in _RULES.items() if targets in rule.targets), *(["top5"] if targets in _CLASSES else [])]
+    )
+
+
+def as_metric(given: Any) -> Metric:
+    """Return a name, a function, an object with ``update``, ``compute`` and ``reset`` (torchmetrics), or a Metric, as a Metric.
+
+    Raises
+    ------
+    ModelError: none of these. ConfigError: an unknown name.
+    """
+    if isinstance(given, Metric):
+        return given
+    if isinstance(given, str):
+        rule = _rule(given)
+        return Metric(given, None, rule.higher_is_better, rule.share)
+    better = getattr(given, "higher_is_better", None)
+    if all(callable(getattr(given, name, None)) for name in ("update", "compute", "reset")):
+        return Metric(_snake(type(given).__name__), _Accumulated(given), better is not False)
+    if not callable(given):
+        raise ModelError(
+            f"got the metric {given!r}; expected a name, or a function of outputs and targets that returns a number"
+        )
+    name = getattr(given, "__name__", type(given).__name__)
+    return Metric(_snake(name) if name.isidentifier() else "metric", given, better is not False)
+
+
+def chosen(
+    given: Sequence[Any], targets: Targets, classes: int | None, own: Iterable[Metric] = (), key: str = "metrics"
+) -> tuple[str, tuple[Metric, ...]]:
+    """Return the name of the first metric, the headline, and all but loss and accuracy.
+
+    Parameters
+    ----------
+    given: names, functions or Metrics, at least one. own: the task's, which may be named. key: of messages.
+
+    Raises
+    ------
+    ConfigError: an unknown name, one for other targets, or a name twice.
+    """
+    named = {metric.name: metric for metric in own}
+    found = []
+    for one in given:
+        if isinstance(one, str) and one not in named:
+            _check(one, targets, classes, [*named], key)
+        found.append(named[one] if isinstance(one, str) and one in named else as_metric(one))
+    names = [metric.name for metric in found]
+    twice = [
+        name for name in names if names.count(name) > 1 or (name in COLUMNS and found[names.index(name)].function is not None)
+    ]
+    if twice:
+        raise ConfigError(f"got two metrics called {twice[0]!r}; give one a name of its own, Metric('name', function)", key)
+    return names[0], tuple(metric for metric in found if metric.name not in COLUMNS)
+
+
+def _check(name: str, targets: Targets, classes: int | None, own: Sequence[str], key: str) -> None:
+    """Refuse a name that is unknown or means nothing for these targets."""
+    fitting = [*own, *known(targets)]
+    if not _TOP.fullmatch(name) and name not in _RULES:
+        raise ConfigError(f"got {name!r}{suggest(name, fitting)}; expected some of: {', '.join(fitting)}", key)
+    rule = _rule(name)
+    if targets not in rule.targets:
+        of = " or ".join(dict.fromkeys(SAID[kind] for kind in rule.targets))
+        raise ConfigError(
+            f"got {name!r}, which is of {of}, and the targets of this task are {SAID[targets]}; use some of: {', '.join(fitting)}",
+            key,
+        )
+    top = _TOP.fullmatch(name)
+    if top and int(top[1]) >= (classes or 0):
+        raise ConfigError(
+            f"got {name!r}, and there are {classes} classes; every sample would be right, take a smaller number", key
+        )
+
+
+# ---------------------------------------------------------------------------------------------- metrics by name
+
+
+class _Rule(NamedTuple):
+    """What an engine measures, the metric of it, whether more is better, whether it is a share, and its kinds of targets."""
+
+    needs: str
+    compute: Callable[[NDArray[Any], NDArray[Any], Ints | None], float]
+    higher_is_better: bool
+    share: bool
+    targets: tuple[Targets, ...]
+
+
+def _mean(found: NDArray[Any], targets: NDArray[Any], weight: Ints | None) -> float:
+    return float(np.average(found, weights=weight))
+
+
+def _perplexity(found: NDArray[Any], targets: NDArray[Any], weight: Ints | None) -> float:
+    with np.errstate(over="ignore"):
+        return float(np.exp(_mean(found, targets, weight)))
+
+
+def _counted(found: NDArray[Any], targets: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return targets and predicted classes of all positions in a row; several labels stay ``[n, C]``."""
+    if targets.dtype.kind == "f":
+        return targets.astype(np.int64), found.astype(np.int64)
+    keep = targets != IGNORED
+    return targets[keep], found[keep]
+
+
+def _balanced_accuracy(found: NDArray[Any], targets: NDArray[Any], weight: Ints | None) -> float:
+    from sklearn.metrics import recall_score
+
+    true, said = _counted(found, targets)
+    return float(recall_score(true, said, labels=np.unique(true), average="macro", zero_division=np.nan))
+
+
+def _macro_f1(found: NDArray[Any], targets: NDArray[Any], weight: Ints | None) -> float:
+    from sklearn.metrics import f1_score
+
+    true, said = _counted(found, targets)
+    if true.ndim > 1 and true.shape[1] == 1:
+        return float(f1_score(true[:, 0], said[:, 0], average="binary", zero_division=np.nan))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # the mean of no label
+        return float(f1_score(true, said, average="macro", zero_division=np.nan))
+
+
+def _auroc(found: NDArray[Any], targets: NDArray[Any], weight: Ints | None) -> float:
+    """Return the mean area under the ROC curves by the rank statistic of Mann and Whitney, ties counted as a half."""
+    from scipy.special import softmax
+    from scipy.stats import rankdata
+
+    scores = found.astype(np.float64)
+    if targets.ndim > 1:
+        positive = targets > 0.5
+    else:
+        scores = softmax(scores, axis=1) if scores.shape[1] > 1 else np.concatenate([-scores, scores], axis=1)
+        positive = targets[:, None] == np.arange(scores.shape[1])
+    if not np.isfinite(scores).all():
+        return float("nan")
+    hits = positive.sum(0)
+    some = (hits > 0) & (hits < len(scores))
+    if not some.any():
+        return float("nan")
+    hits = hits[some].astype(np.float64)
+    ranks = (rankdata(scores[:, some], axis=0) * positive[:, some]).sum(0)
+    return float(((ranks - hits * (hits + 1) / 2) / (hits * (len(scores) - hits))).mean())
+
+
+def _of_sklearn(name: str, least: int = 1, **options: Any) -> Callable[[NDArray[Any], NDArray[Any], Ints | None], float]:
+    """Return a metric of numbers of scikit-learn; undefined for fewer than ``least`` samples or where it is not finite."""
+
+    def compute(found: NDArray[Any], targets: NDArray[Any], weight: Ints | None) -> float:
+        from sklearn import metrics
+
+        out = found[:, : targets.shape[1]]
+        if len(targets) < least or not np.isfinite(out).all():
+            return float("nan")
+        with np.errstate(all="ignore"):
+            value = float(getattr(metrics, name)(targets, out, **options))
+        return value if np.isfinite(value) else float("nan")
+
+    return compute
+
+
+_CLASSES: tuple[Targets, ...] = ("classes", "positions")
+_ALL: tuple[Targets, ...] = ("classes", "positions", "multilabel", "numbers")
+_NUMBERS: tuple[Targets, ...] = ("numbers",)
+_TOP = re.compile(r"top([1-9]\d{0,5})")
+_RULES: Mapping[str, _Rule] = {
+    "accuracy": _Rule("hit", _mean, True, True, (*_CLASSES, "multilabel")),
+    "auroc": _Rule("outputs", _auroc, True, True, ("classes", "multilabel")),
+    "balanced_accuracy": _Rule("predicted", _balanced_accuracy, True, True, _CLASSES),
+    "loss": _Rule("loss", _mean, False, False, _ALL),
+    "macro_f1": _Rule("predicted", _macro_f1, True, True, (*_CLASSES, "multilabel")),
+    "mae": _Rule("outputs", _of_sklearn("mean_absolute_error"), False, False, _NUMBERS),
+    "perplexity": _Rule("nll", _perplexity, False, False, _CLASSES),
+    "r2": _Rule("outputs", _of_sklearn("r2_score", 2, force_finite=False), True, False, _NUMBERS),
+    "rmse": _Rule("outputs", _of_sklearn("root_mean_squared_error"), False, False, _NUMBERS),
+}
+
+
+def _rule(name: str) -> _Rule:
+    """Return the rule of a name; raise ConfigError for an unknown one."""
+    if _TOP.fullmatch(name):
+        return _Rule(name, _mean, True, True, _CLASSES)
+    if name not in _RULES:
+        raise ConfigError(f"got {name!r}{suggest(name, [*_RULES, 'top5'])}; expected one of: {', '.join(_RULES)}, top5")
+    return _RULES[name]
+
+
+# ---------------------------------------------------------------------------------------------- metrics of one's own
+
+
+@dataclass(frozen=True)
+class _Accumulated:
+    """An object that accumulates batches (torchmetrics), as a function of all samples at once."""
+
+    metric: Any
+
+    def __call__(self, outputs: torch.Tensor, targets: torch.Tensor) -> Any:
+        fresh = copy.deepcopy(self.metric)
+        fresh.reset()
+        fresh.update(outputs, targets)
+        return fresh.compute()
+
+
+def _own(name: str, function: MetricFunction, outputs: NDArray[Any], targets: Floats | Ints) -> float:
+    """Return the value of a user's function; a ValueError means that it is undefined."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of clients for which it is undefined
+            value = function(torch.from_numpy(outputs), torch.from_numpy(targets))
+    except ValueError:
+        return float("nan")
+    except Exception as error:  # a user's function may raise anything
+        reason = (str(error).splitlines() or [""])[0] or type(error).__name__
+        shapes = f"outputs {list(outputs.shape)} and targets {list(targets.shape)}"
+        raise ModelError(f"the metric {name!r} cannot take {shapes}: {reason}") from error
+    try:
+        return float(value)
+    except (TypeError, ValueError, RuntimeError):
+        raise ModelError(f"the metric {name!r} gives {type(value).__name__}; expected one number") from None
+
+
+def _snake(name: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()

@@ -1,0 +1,39 @@
+"""The kinds of targets that a task may have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+from torch import Tensor
+
+__all__ = ["IGNORED", "NO_CLASSES", "SAID", "Targets", "targets_of"]
+
+Targets = Literal["classes", "positions", "multilabel", "numbers"]
+"""The kind of targets: a class per sample ``[n]``; a class per position of a sample ``[n, T]``; any of C labels per sample, 0 or 1,
+``[n, C]``; numbers ``[n, d]``."""
+
+SAID: Mapping[Targets, str] = {
+    "classes": "classes",
+    "positions": "a class per position",
+    "multilabel": "several labels per sample",
+    "numbers": "numbers",
+}
+"""The kinds of targets in words, for messages."""
+
+NO_CLASSES: Mapping[Targets, str] = {
+    "positions": "the targets of this task are a class per position",
+    "multilabel": "the samples of this task have any number of labels",
+    "numbers": "this task is a regression",
+}
+"""Why samples have no class of their own, by kind of targets; for messages."""
+
+IGNORED = -100
+"""The class of a position that has no target (padding), torch's ``ignore_index``."""
+
+
+def targets_of(y: Tensor, classes: int | None) -> Targets:
+    """Return the kind of targets of a data set with targets ``y`` and so many classes (None: numbers)."""
+    if classes is None:
+        return "numbers"
+    return "multilabel" if y.is_floating_point() else "positions" if y.dim() > 1 else "classes"
