@@ -101,6 +101,8 @@ def _arm(arm: Any) -> str:
         return f"{_arm(typing.get_args(arm)[0])}, once or several times"
     if origin is dict:
         inner = typing.get_args(arm)[1]
+        if float in typing.get_args(inner):
+            return "numbers by metric"
         return (
             "a component"
             if inner is Any

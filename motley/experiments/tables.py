@@ -95,7 +95,7 @@ _RECORD = WithJsonSchema(
 )
 Grids = Annotated[list[dict[str, list[Any] | str]], BeforeValidator(_grids)]
 """Key path -> values, once or several times; ``name`` is what a grid is called."""
-Names = Annotated[list[Annotated[str, Strict()]], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)]
+Names = Annotated[list[str], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)]
 """Names, or a single one."""
 Record = Annotated[dict[str, Any], BeforeValidator(named), _RECORD]
 """A component: ``{ name = "...", option = ... }``, or its bare name."""
