@@ -44,7 +44,8 @@ class Stop:
     uplink_gb: Positive | None = None
     """Uploaded traffic in 10^9 bytes, in the papers' accounting."""
     target: Target | None = None
-    """End as soon as an evaluation reaches one of these."""
+    """Figures by metric, ``{ accuracy = 0.9 }``: end as soon as an evaluation reaches one (on the common test set, else in the mean
+    over clients)."""
 
     def reached(self, version: int, now_s: float, uplink_bits: float) -> bool:
         """Return whether any limit but the target is reached after ``version`` server steps."""
