@@ -182,7 +182,7 @@ class Catalogue:
     def options(self, name: str) -> list[Option]:
         """Return the options of a component, in order."""
         cls = self.get(name)
-        hints = typing.get_type_hints(cls)
+        hints = _hints(cls)
         out = []
         for f in dataclasses.fields(cls):
             if f.init:
@@ -212,11 +212,14 @@ class Catalogue:
         if "name" not in record:
             raise ConfigError(f'got no name; expected {{ name = "...", ... }}, one of: {", ".join(self.names())}', where)
         name = record.pop("name")
+        if isinstance(name, type):
+            line = f"{where} = {name.__name__}(...)"
+            raise ConfigError(f"got the class {name.__name__}; give an object of it, {line}", f"{where}.name")
         if not isinstance(name, str):
             raise ConfigError(f"got {name!r}; expected one of: {', '.join(self.names())}", f"{where}.name")
         cls = self.get(name, f"{where}.name")
         allowed = {f.name: f for f in dataclasses.fields(cls) if f.init}
-        hints = typing.get_type_hints(cls)
+        hints = _hints(cls)
         values = {}
         for option, value in record.items():
             if option not in allowed:
@@ -249,6 +252,14 @@ def class_named(catalogues: Iterable[Catalogue], name: str) -> type:
             if target.endswith(f":{name}"):
                 return _imported(target)
     raise AttributeError(f"there is no component {name!r} here")
+
+
+def _hints(cls: type) -> dict[str, Any]:
+    """Return the annotations of a class; Any for all where they name what only the function around the class knows."""
+    try:
+        return typing.get_type_hints(cls)
+    except NameError:
+        return {f.name: Any for f in dataclasses.fields(cls)}
 
 
 def _path(cls: object) -> str:

@@ -162,6 +162,7 @@ def test_an_option_of_an_object_can_be_set() -> None:
         ({"algorithm": First()}, r"^algorithm: got First, which goes under another key; write selector = First\(...\)$"),
         ({"selector": motley.algorithms.SGD()}, r"^selector: got SGD, .* write local.optimizer = SGD\(...\)$"),
         ({"selector": First}, r"^selector: got the class First; give an object of it, selector = First\(...\)$"),
+        ({"selector": {"name": First, "d": 2}}, r"^selector.name: got the class First; .* selector = First\(...\)$"),
         ({"selector": Lines()}, r"^selector: got Lines, which is no selector; write class Lines\(SelectionRule\)$"),
         ({"selector": Undecorated()}, r"no frozen dataclass; write @dataclass\(frozen=True\) above class Undecorated$"),
         (
@@ -199,6 +200,18 @@ def test_a_registered_class_has_a_name(tmp_path: Path) -> None:
     assert given.resolved()["selector"]["name"] == "first"
     assert named.run_id() == given.run_id()
     assert "first" in [row["name"] for row in registry.listing("selector")]
+
+
+def test_a_class_inside_a_function_is_registered_with_types_that_only_the_function_knows() -> None:
+    class Inner:
+        """A type of an option."""
+
+    @dataclass(frozen=True)
+    class Local(First):
+        inner: Inner | None = None
+
+    motley.register("selector", "local", Local)
+    assert Experiment(**KEYS, selector={"name": "local", "d": 2}).part("selector") == Local(d=2)
 
 
 @pytest.mark.parametrize(
