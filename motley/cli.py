@@ -41,7 +41,7 @@ _WIDTH = 160
 
 File = Annotated[Path, typer.Argument(metavar="FILE.toml", help="The experiment.")]
 Settings = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Set a key, e.g. local.epochs=2.")]
-Data = Annotated[Path | None, typer.Option("--data", metavar="DIR", help="Folder of data packs.")]
+Data = Annotated[Path | None, typer.Option("--data", metavar="DIR", help="A folder to search first for data.")]
 Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Where to write; below runs/ unless given.")]
 Page = Annotated[
     Path | None,

@@ -22,6 +22,7 @@ from motley.tasks.formats import read
 from motley.tasks.models import Model, factory
 from motley.tasks.pixels import ImageTransform, Scaling, top
 from motley.tasks.preparation import ArrayPreparation
+from motley.tasks.public_data.facts import spelled
 from motley.tasks.public_data.places import places
 
 __all__ = ["Image", "digits"]
@@ -82,9 +83,10 @@ class Image(TaskSource):
             path = place / Path(self.data).expanduser()
             if self.data and path.exists():
                 return read(path)
-        known = ["digits", *DATASETS]
+        known, meant = ["digits", *DATASETS], spelled(self.data)
+        near = f" (did you mean {meant!r}?)" if meant in DATASETS else suggest(self.data, known)
         raise DataError(
-            f"{key}: got {self.data!r}{suggest(self.data, known)}; expected one of: {', '.join(known)}, "
+            f"{key}: got {self.data!r}{near}; expected one of: {', '.join(known)}, "
             "or the path of a folder or .npz file that exists"
         )
 

@@ -16,8 +16,10 @@ import torch
 
 import motley
 from motley.core.errors import ConfigError, DataError
+from motley.core.keys import Key
 from motley.tasks.datasets import load_dataset, load_shakespeare
 from motley.tasks.formats import cifar_pickles, texts
+from motley.tasks.image import Image
 from motley.tasks.public_data import canonical, packs
 from motley.tasks.public_data.facts import PUBLIC, Variant, known_name
 from motley.tasks.public_data.search import looked_in, search
@@ -235,6 +237,8 @@ def test_names_as_people_write_them(said: str, name: str) -> None:
 
 
 def test_an_unknown_name_is_answered_with_the_nearest() -> None:
+    with pytest.raises(DataError, match=r"task.data: got 'emnist' \(did you mean 'emnist_balanced'\?\)"):
+        Image(data="emnist").load(Key(0), 1)
     with pytest.raises(ConfigError, match=r"got 'mnst' \(did you mean 'mnist'\?\); expected one of: mnist"):
         known_name("mnst")
 

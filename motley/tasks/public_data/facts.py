@@ -5,13 +5,14 @@ Addresses and md5 sums of archives are those that torchvision 0.29 uses. Digests
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from motley.core.errors import ConfigError, suggest
 
-__all__ = ["IMAGES", "PACKS", "PUBLIC", "DiskLayout", "PublicDataset", "RemoteFile", "Variant", "public_dataset"]
+__all__ = ["IMAGES", "PACKS", "PUBLIC", "DiskLayout", "PublicDataset", "RemoteFile", "Variant", "known_name", "spelled"]
 
 Kind = Literal["pack", "keras", "idx", "cifar", "parquet", "leaf", "leaf text", "csv text"]
 
@@ -372,16 +373,6 @@ IMAGES = tuple(name for name in PUBLIC if name != "shakespeare")
 """Names that the task ``image`` reads."""
 
 
-def public_dataset(name: str) -> PublicDataset:
-    """Return what is known of a data set; dashes, capitals and ``emnist`` alone (its balanced split) are understood.
-
-    Raises
-    ------
-    ConfigError: there is no such set.
-    """
-    return PUBLIC[known_name(name)]
-
-
 def known_name(name: str) -> str:
     """Return a data set's name as experiments write it: ``Fashion-MNIST`` is ``fashion_mnist``, ``emnist`` is ``emnist_balanced``.
 
@@ -389,12 +380,13 @@ def known_name(name: str) -> str:
     ------
     ConfigError: there is no such set.
     """
-    plain = name.strip().lower().replace("-", "_")
-    for known in (
-        plain,
-        f"{plain}_balanced",
-        next((one for one in PUBLIC if one.replace("_", "") == plain.replace("_", "")), ""),
-    ):
-        if known in PUBLIC:
-            return known
-    raise ConfigError(f"got {name!r}{suggest(plain, PUBLIC)}; expected one of: {', '.join(PUBLIC)}", "NAME")
+    known = spelled(name)
+    if known is None:
+        raise ConfigError(f"got {name!r}{suggest(name.lower(), PUBLIC)}; expected one of: {', '.join(PUBLIC)}", "NAME")
+    return known
+
+
+def spelled(name: str) -> str | None:
+    """Return the data set that a name means but for capitals, dashes and the split of EMNIST; None if there is none."""
+    plain = re.sub(r"[\W_]+", "", name).lower()
+    return next((known for known in PUBLIC if known.replace("_", "") in (plain, f"{plain}balanced")), None)
