@@ -52,6 +52,7 @@ def test_a_table_with_gaps_and_words_from_its_file_to_predictions(tmp_path: Path
     done = motley.run(ROOT / "examples" / "tables" / "patients.toml", out=tmp_path / "run", overrides=keys)
     mean = done.column("evaluations", "scope") == "mean"
     assert done.column("evaluations", "accuracy")[mean][-1] > 0.7
+    assert set(done.column("metrics", "metric")) >= {"macro_f1", "auroc"}
     found = _example("tables/predict").main(str(done.directory), tmp_path / "new_patients.csv")
     assert len(found) == 10
     assert all((outcome == "ill") == (share > 0.5) for outcome, share in found)
