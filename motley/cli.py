@@ -49,6 +49,9 @@ Page = Annotated[
         "--out", metavar="FILE", help="report.html in DIR unless given, or .md; with --format a folder, DIR/paper unless given."
     ),
 ]
+Exhibits = Annotated[
+    list[str] | None, typer.Option("--exhibit", metavar="NAME", help='This only, by its full name, e.g. "lemma A.4".')
+]
 Format = Annotated[
     list[str] | None,
     typer.Option("--format", metavar="pdf,svg,latex,csv", help="For a paper: figures and tables as files of these kinds."),
@@ -230,9 +233,7 @@ def reproduce(
     ] = None,
     table: Annotated[list[str] | None, typer.Option("--table", metavar="N", help="This table of the paper only.")] = None,
     figure: Annotated[list[str] | None, typer.Option("--figure", metavar="N", help="This figure of the paper only.")] = None,
-    exhibit: Annotated[
-        list[str] | None, typer.Option("--exhibit", metavar="NAME", help='This only, by its full name, e.g. "lemma A.4".')
-    ] = None,
+    exhibit: Exhibits = None,
     scale: Annotated[str, typer.Option("--scale", metavar="smoke|small|paper", help="How much of it.")] = "small",
     seeds: Annotated[str | None, typer.Option("--seeds", metavar="0,1,2", help="Instead of the recipe's.")] = None,
     only: Annotated[
@@ -246,16 +247,18 @@ def reproduce(
     run: Annotated[bool, typer.Option("--run/--no-run", help="Run what is missing, or report what is there.")] = True,
     on_ray: RayCluster = None,
     jobs: Jobs = 1,
+    format: Format = None,
 ) -> None:
     """Run the tables and figures of a paper, and compare published with measured values."""
     from motley.experiments.sweep import parse_over
-    from motley.recipes.output import overview, show, write
+    from motley.recipes.output import overview, show, write, write_for_print
     from motley.recipes.reproduce import reproduce as reproduce_recipe
 
     if recipe is None:
         typer.echo(overview())
         return
     _check_data(data)
+    formats = _formats(format)
     names = [*(f"table {n}" for n in table or []), *(f"figure {n}" for n in figure or []), *(exhibit or [])]
     places = {axis: [str(value) for value in values] for axis, values in (parse_over(text) for text in only or [])}
     found = reproduce_recipe(
@@ -263,9 +266,15 @@ def reproduce(
         run=run, on_ray=on_ray, jobs=jobs,
     )  # fmt: skip
     show(found)
-    for path in write(found):
+    for path in [*write(found), *([write_for_print(found, formats)] if formats else [])]:
         typer.echo(str(path))
     _raise_failures(found.failures, len(found.all_runs()))
+
+
+def _formats(given: Sequence[str] | None) -> list[str]:
+    from motley.results.print_files import check_formats
+
+    return check_formats(one.strip() for text in given for one in text.split(",")) if given else []
 
 
 def _seeds(text: str | None) -> list[int] | None:
@@ -344,7 +353,7 @@ def report(where: Where, out: Page = None, format: Format = None, target: Target
     from motley.results.load import load_all
     from motley.results.report import report as write_report
 
-    formats = [one.strip() for text in format or [] for one in text.split(",")]
+    formats = _formats(format)
     typer.echo(str(write_report(load_all(where), out or where / ("paper" if formats else "report.html"), target, formats)))
 
 

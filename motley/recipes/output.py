@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +11,19 @@ from rich.console import Console
 from rich.table import Table as Printed
 from rich.text import Text
 
-from motley.recipes.page import exhibit_tables, measured_csv, page, verdict_table, verdicts_csv
+from motley.recipes.page import exhibit_section, exhibit_tables, measured_csv, page, verdict_table, verdicts_csv
 from motley.recipes.recipe import names, read
 from motley.recipes.reproduce import Reproduction
-from motley.results.blocks import Table
+from motley.results import latex
+from motley.results.blocks import Table, UniqueNames
+from motley.results.figures import for_print
+from motley.results.load import citations
+from motley.results.page import replace_files
 from motley.results.page import write as write_page
+from motley.results.print_files import check_formats, pictures_of
 from motley.results.stream import disk_error
 
-__all__ = ["overview", "rows", "show", "write"]
+__all__ = ["overview", "rows", "show", "write", "write_for_print"]
 
 _WIDTH = 160
 _COLOURS = {"good": "green", "bad": "red", "": ""}
@@ -93,3 +99,29 @@ def write(found: Reproduction) -> list[Path]:
         except OSError as error:
             raise disk_error(error, path) from error
     return [write_page(whole, folder / name) for name in ("report.html", "report.md")] + list(tables)
+
+
+def write_for_print(found: Reproduction, formats: Sequence[str]) -> Path:
+    """Write the exhibits' figures (``pdf``, ``svg``) and tables (``latex``, ``csv``) into the folder ``paper`` beside the report.
+
+    Raises
+    ------
+    ConfigError: there is no such format. StoreError: they cannot be written.
+    """
+    wanted, folder, names = check_formats(formats), found.directory / "paper", UniqueNames()
+    kinds, files = [kind for kind in wanted if kind in ("pdf", "svg")], dict[Path, str | bytes]()
+    for exhibit in found.exhibits:
+        about = names.unique(exhibit.name)
+        for name, picture in pictures_of([exhibit_section(found, exhibit)]) if kinds else ():
+            files |= {folder / f"{about}-{name}.{kind}": drawn for kind, drawn in for_print(picture, kinds)[1].items()}
+        for i, table in enumerate(exhibit_tables(found, exhibit) if "latex" in wanted else ()):
+            name = f"{about}-{i + 1}" if i else about
+            files[folder / f"{name}.tex"] = latex.page_table(table, name, exhibit.title)
+    if "latex" in wanted:
+        files[folder / "verdicts.tex"] = latex.page_table(verdict_table(found.judged), "verdicts", found.recipe.title)
+        files[folder / "references.bib"] = "\n\n".join(citations(found.all_runs())) + "\n"
+    if "csv" in wanted:
+        files |= {folder / "measured.csv": measured_csv(found), folder / "verdicts.csv": verdicts_csv(found)}
+    if files:
+        replace_files(files, next(reversed(files)))
+    return folder

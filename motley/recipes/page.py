@@ -32,7 +32,7 @@ from motley.results.blocks import (
 from motley.results.measures import Censored, Spread, spread
 from motley.results.summary import MB, plus_minus, short_number
 
-__all__ = ["exhibit_tables", "measured_csv", "page", "verdict_table", "verdicts_csv"]
+__all__ = ["exhibit_section", "exhibit_tables", "measured_csv", "page", "verdict_table", "verdicts_csv"]
 
 TONES: dict[Verdict, Literal["", "good", "bad"]] = {"confirmed": "good", "contradicted": "bad"}
 NamedCell = tuple[str, ...]
@@ -59,7 +59,7 @@ def page(found: Reproduction) -> Page:
         BulletList(warnings, "Before you read on") if warnings else None,
         Text(_plain(scale.note)) if scale.note else None,
         Section("What was found", _verdicts(found.judged)),
-        *(_exhibit(found, exhibit) for exhibit in found.exhibits),
+        *(exhibit_section(found, exhibit) for exhibit in found.exhibits),
         Section("What it cost, and how evenly", non_empty(_costs(found))),
         Section("What the paper leaves open", _prose(recipe.notes)),
         sections.provenance(groups, experiments=False) if groups else None,
@@ -141,7 +141,8 @@ def _difference(judged: Judged, contrast: Contrast) -> str:
     return (bound + text).replace("-", "−")
 
 
-def _exhibit(found: Reproduction, exhibit: Exhibit) -> Section:
+def exhibit_section(found: Reproduction, exhibit: Exhibit) -> Section:
+    """Return an exhibit's tables and pictures as a section."""
     at = exhibit.scale.get(found.scale)
     words = [exhibit.note, at.note if at else "", f"Not run at this scale: {at.skip}." if at and at.skip else ""]
     texts = [Text(_plain(text)) for text in words if text]

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Sequence
 from math import isfinite
 
+from motley.results.blocks import Table
 from motley.results.measures import Censored
 from motley.results.print_tables import PrintTable, Value
 from motley.results.summary import short_number
 
-__all__ = ["escaped", "figure", "table"]
+__all__ = ["escaped", "figure", "page_table", "table"]
 
 _SPECIAL = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "%": r"\%", "_": r"\_",
@@ -59,25 +61,36 @@ def _letter(letter: str) -> str:
 
 def table(found: PrintTable) -> str:
     """Return the table as a float with caption and label (``tab:summary``), across the page where it has more than two columns."""
-    kind = "table*" if len(found.heads) > 2 else "table"
     words = [all(isinstance(cells[i], str) for _, cells in found.rows) for i in range(len(found.heads))]
     heads = ["Method", *(escaped(title) + (f" ({_unit(unit)})" if unit else "") for title, unit in found.heads)]
-    lines = [
-        " & ".join([escaped(label), *(_cell(cell, found.best.get(i) == at) for i, cell in enumerate(cells))])
+    rows = [
+        [escaped(label), *(_cell(cell, found.best.get(i) == at) for i, cell in enumerate(cells))]
         for at, (label, cells) in enumerate(found.rows)
     ]
+    return _float(found.name, found.caption, heads, rows, words)
+
+
+def page_table(found: Table, name: str, title: str) -> str:
+    """Return a table of a page as a float, its note in the caption."""
+    rows = [[escaped(row.label), *(_bold(escaped(cell.text), cell.best) for cell in row.cells)] for row in found.rows]
+    words = [found.words(i) for i in range(len(found.heads) - 1)]
+    return _float(name, f"{title}. {found.note}", [escaped(head) for head in found.heads], rows, words)
+
+
+def _float(name: str, caption: str, heads: Sequence[str], rows: Sequence[Sequence[str]], words: Sequence[bool]) -> str:
+    kind = "table*" if len(words) > 2 else "table"
     return "\n".join(
         [
             rf"\begin{{{kind}}}[t]",
             r"  \centering",
             r"  \footnotesize",
-            rf"  \caption{{{escaped(found.caption)}}}",
-            rf"  \label{{tab:{found.name}}}",
+            rf"  \caption{{{escaped(caption)}}}",
+            rf"  \label{{tab:{name}}}",
             rf"  \begin{{tabular}}{{l{''.join('l' if word else 'r' for word in words)}}}",
             r"    \toprule",
             rf"    {' & '.join(heads)} \\",
             r"    \midrule",
-            *(rf"    {line} \\" for line in lines),
+            *(rf"    {' & '.join(row)} \\" for row in rows),
             r"    \bottomrule",
             r"  \end{tabular}",
             rf"\end{{{kind}}}",
@@ -100,6 +113,10 @@ def figure(name: str, caption: str, wide: bool) -> str:
             "",
         ]
     )
+
+
+def _bold(text: str, best: bool) -> str:
+    return rf"\textbf{{{text}}}" if best else text
 
 
 def _unit(unit: str) -> str:

@@ -4,7 +4,7 @@ import pytest
 
 from motley.cli import call
 from motley.core.errors import ConfigError
-from motley.recipes.output import write
+from motley.recipes.output import write, write_for_print
 from motley.recipes.page import exhibit_tables, page, verdict_table
 from motley.recipes.reproduce import reproduce
 from motley.results.load import load_all
@@ -57,6 +57,17 @@ def test_a_table_says_when_its_cells_are_of_unequally_many_seeds(toy, tmp_path):
     found = reproduce(toy, ["table 1"], out=tmp_path, seeds=[1], overrides=["stop.rounds=1"])
     (table,) = exhibit_tables(found, found.exhibits[0])
     assert table.note.startswith("Mean ± standard deviation over 1 to 2 seeds (0, 1).")
+
+
+def test_an_exhibit_comes_apart_for_a_paper(made):
+    folder = write_for_print(made, ["pdf", "latex", "csv"])
+    names = {path.name for path in folder.iterdir()}
+    assert {"verdicts.tex", "references.bib", "measured.csv", "verdicts.csv"} <= names
+    assert "table-1.tex" in names
+    assert any(name.startswith("figure-1-") and name.endswith(".pdf") for name in names)
+    assert {path.suffix for path in folder.iterdir()} <= {".pdf", ".tex", ".bib", ".csv"}
+    with pytest.raises(ConfigError, match="format: got 'png'; expected some of pdf, svg, latex, csv"):
+        write_for_print(made, ["png"])
 
 
 def test_nothing_is_run_when_only_a_report_is_wanted(toy, tmp_path):

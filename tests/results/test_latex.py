@@ -2,7 +2,8 @@
 
 import pytest
 
-from motley.results.latex import escaped, figure, table
+from motley.results.blocks import Table, TableCell, TableRow
+from motley.results.latex import escaped, figure, page_table, table
 from motley.results.measures import Censored, Interval
 from motley.results.print_tables import PrintTable
 
@@ -51,6 +52,18 @@ def test_a_table_by_hand():
             "",
         ]
     )
+
+
+def test_a_table_of_a_page_by_hand():
+    made = page_table(
+        Table(["a_b", "final", "said"], [TableRow("x", [TableCell("1 ± 2", 1.0, best=True), TableCell("50 %")])], "In %."),
+        "t",
+        "One",
+    )
+    assert r"\caption{One. In \%.}" in made
+    assert r"\begin{tabular}{lrl}" in made
+    assert r"a\_b & final & said \\" in made
+    assert r"x & \textbf{1 $\pm$ 2} & 50 \% \\" in made
 
 
 def test_a_narrow_figure_takes_a_column_and_a_wide_one_the_page():
