@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 from motley.core.components import Catalogue, class_named
 
 if TYPE_CHECKING:
+    from motley.tasks.metrics import Metric
     from motley.tasks.own import from_arrays, from_clients, from_files, own_task
 
-__all__ = ["TASKS", "from_arrays", "from_clients", "from_files", "own_task"]
+__all__ = ["TASKS", "Metric", "from_arrays", "from_clients", "from_files", "own_task"]
 
 TASKS = Catalogue(
     "task",
@@ -33,6 +34,8 @@ TASKS = Catalogue(
 
 
 def __getattr__(name: str) -> Any:
+    if name == "Metric":
+        return importlib.import_module("motley.tasks.metrics").Metric
     if name in __all__:
         return getattr(importlib.import_module("motley.tasks.own"), name)
     return class_named((TASKS, *([importlib.import_module("motley.tasks.models").MODELS] if name[:1].isupper() else [])), name)
