@@ -24,6 +24,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "client state in RAM": {"selector": "uniform", "algorithm": "scaffold"},
     "client state on disk": {"selector": "uniform", "algorithm": "scaffold", "client_state": "disk"},
     "error feedback": {"selector": "uniform", "compressor": "topk", "feedback": "ef21", "weights": "uniform", "budget": TENTH},
+    "the best round by validation": {"split": {"test": "client", "validation": 0.25}},
     "drift": {"selector": "uniform", "algorithm": "feddyn", "drift": {"name": "window", "share": 0.5}},
 }
 ROUNDS, LONGER = 10, 20  # 10 is no multiple of 3: the model was evaluated there only because the run ended
@@ -41,6 +42,10 @@ def test_an_extended_run_is_the_long_run(keys: dict[str, Any], tmp_path: Path) -
     assert ROUNDS in first.column("evaluations", "round")
     extended = run(_longer(experiment), out=tmp_path / "run", resume=True)
     assert_same(whole, extended)
+    best = [one.directory / "best.safetensors" for one in (whole, extended)]
+    assert best[0].exists() == ("split" in keys) == best[1].exists()
+    assert "split" not in keys or best[0].read_bytes() == best[1].read_bytes()
+    assert whole.meta.get("best") == extended.meta.get("best")
     assert extended.config["stop"]["rounds"] == LONGER
     assert extended.finished
 
