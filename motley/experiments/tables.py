@@ -268,7 +268,9 @@ class InitialWeights(KeyTable):
 
 
 def at_path(value: object) -> object:
-    """Return a bare path of weights as a table."""
+    """Return a bare path of weights as a table, also one to which ``--set init.only=...`` has added keys."""
+    if isinstance(value, Mapping) and "name" in value and "path" not in value:
+        return {"path" if key == "name" else key: item for key, item in value.items()}
     return {"path": str(value)} if isinstance(value, str | PathLike) else value
 
 

@@ -119,6 +119,8 @@ def test_a_part_of_the_weights(tmp_path: Path) -> None:
     assert only.federation.notes["initial weights"].startswith(
         f"2 of 9 entries of the model from {file}; drawn as usual: head.bias"
     )
+    whole = Experiment(**DIGITS, init=str(file)).replace({"init.only": ["old.*"]})
+    assert whole.resolved()["init"]["only"] == ["old.*"]
     fresh = build(Experiment(**KEYS, task=_task()))
     head = next(entry.slice for entry in fresh.setting.task.layout if entry.name == "head.weight")
     assert torch.equal(only.state.server.model.x[head], fresh.state.server.model.x[head])
