@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from motley.tasks.public_data.facts import PUBLIC, Variant
+from motley.tasks.public_data.facts import PACKS, PUBLIC, Variant
 
 TRAIN, TEST = 50, 20
 
@@ -112,6 +112,21 @@ def keras(folder: Path, data: Halves) -> None:
         x_test=data.x[1],
         y_test=data.y[1].astype(np.uint8),
     )
+
+
+def pack(folder: Path, data: Halves, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the pack ``mnist.npz`` has it: class after class, with the writer of each image."""
+    folder.mkdir(parents=True, exist_ok=True)
+    orders = [[row for label in range(10) for row in range(len(y)) if y[row] == label] for y in data.y]
+    arrays = {"classes": np.array(list("0123456789"))}
+    for half, x, y, order in zip(("train", "test"), data.x, data.y, orders, strict=True):
+        arrays |= {
+            f"x_{half}": x[order],
+            f"y_{half}": y[order].astype(np.uint8),
+            f"writer_{half}": np.array(order, np.int32) % 7,
+        }
+    np.savez_compressed(folder / "mnist.npz", **arrays)
+    monkeypatch.setitem(PACKS, "mnist.npz", hashlib.sha256((folder / "mnist.npz").read_bytes()).hexdigest())
 
 
 def cifar_binary(folder: Path, data: Halves, hundred: bool = False) -> None:

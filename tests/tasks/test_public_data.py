@@ -80,16 +80,17 @@ def test_every_layout_of_cifar10_gives_the_same_arrays_and_digest(empty: Path, c
     assert canonical.digest(canonical.canonical(found)) == layouts.canonical_digest(cifar)
 
 
-def test_the_bits_of_a_run_are_the_same_from_every_layout(empty: Path, mnist: Halves) -> None:
-    """The same run id, the same model and the same tables."""
+def test_the_bits_of_a_run_are_the_same_from_every_layout(empty: Path, mnist: Halves, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same run id, the same model and the same tables, from the pack, too."""
     keys = {
         "population": 5, "cohort": 2, "stop": {"rounds": 2}, "partition": {"name": "dirichlet", "alpha": 0.5, "min_size": 1},
         "task": {"name": "image", "data": "mnist", "model": "logistic_regression"}, "split": {"test": "global"},
     }  # fmt: skip
     ids, models, tables = set(), set(), set()
-    for number, (name, write) in enumerate(MNIST_LAYOUTS.items()):
+    every = {**MNIST_LAYOUTS, "pack": lambda root, data: layouts.pack(root, data, monkeypatch)}
+    for number, (name, write) in enumerate(every.items()):
         root = empty / str(number)
-        os.environ["HF_HUB_CACHE"] = str(root)
+        monkeypatch.setenv("HF_HUB_CACHE", str(root))
         write(root, mnist)
         run = motley.run(keys, out=empty / "runs" / name.replace(" ", "_"), data=root)
         ids.add(json.loads((run.directory / "run.json").read_text())["run_id"])
