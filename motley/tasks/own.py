@@ -175,7 +175,15 @@ def from_files(
         if _is_table(x) and sorted(x.column_names) != sorted(first.column_names):  # type: ignore[union-attr]
             mine, others = (", ".join(table.column_names) for table in (x, first))  # type: ignore[union-attr]
             raise DataError(f"{path} has the features {mine}, another client's file has {others}")
-    return _federation(_joined(parts, regression, multilabel, _options(table)), Split(test, test_fraction, validation), seed)
+    options = _options(table)
+    try:
+        dataset = _joined(parts, regression, multilabel, options)
+    except DataError:
+        for (_, path), (x, _, _) in zip(files, parts, strict=True):
+            if _is_table(x):
+                raw_table(x, options, str(path))  # says in which file
+        raise
+    return _federation(dataset, Split(test, test_fraction, validation), seed)
 
 
 def own_task(

@@ -193,6 +193,13 @@ def test_files_of_clients_with_gaps_and_words(tmp_path: Path) -> None:
     assert data.notes["statistics"].startswith("2 clients sent statistics of their training rows once: ")
 
 
+def test_an_entry_that_cannot_be_read_is_named_with_its_file_and_row(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("age,label\n1,0\n2,1\n3,1\n")
+    (tmp_path / "b.csv").write_text("age,label\n4,0\nold,1\n5,0\n6,1\n")
+    with pytest.raises(DataError, match=r"""b.csv: column 'age', row 2: got "old" among numbers; write gaps"""):
+        from_files(tmp_path, table=ALL)
+
+
 def test_no_statistics_where_none_are_needed() -> None:
     x = np.random.default_rng(0).normal(size=(20, 2)).astype(np.float32)
     data = from_arrays({"a": x[:, 0], "b": x[:, 1]}, [0, 1] * 10, [0] * 10 + [1] * 10)
