@@ -120,6 +120,12 @@ def _targets(
     y: NDArray[Any], classes: bool, several: bool, where: str, n: int
 ) -> tuple[torch.Tensor, int | None, tuple[str, ...]]:
     """Return targets, the number of classes (None for numbers), and class names."""
+    if not classes and np.asarray(y).dtype.kind in "OUS":
+        example = np.asarray(y).ravel()[0]
+        raise DataError(
+            f"{where}: the labels are words (row 1 is {example!r}), and a regression predicts numbers; for classes write "
+            'task.name = "tabular", in Python regression=False'
+        )
     if not classes:
         target = features(y, where).float()
         if len(target) != n:

@@ -64,6 +64,13 @@ def test_npz(tmp_path: Path) -> None:
     assert made.groups.tolist() == [0, 0, 1]
 
 
+def test_words_are_no_numbers_to_predict(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("a,label\n1,ill\n2,well\n")
+    task = TASKS.build({"name": "tabular_regression", "data": str(tmp_path / "t.csv")})
+    with pytest.raises(DataError, match=r"the labels are words \(row 1 is 'ill'\), and a regression predicts numbers"):
+        task.load(Key(0), 2)
+
+
 def test_troubles(tmp_path: Path) -> None:
     path = tmp_path / "t.parquet"
     parquet.write_table(table(), path)
