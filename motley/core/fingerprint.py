@@ -94,7 +94,7 @@ class _Hasher:
     def add(self, value: Any, where: str | None = None) -> None:
         """Add a value; ``where`` says how one comes to it from the value around it."""
         if type(value) in _PLAIN:
-            return self.token(type(value).__name__, repr(value))
+            return self.token(type(value).__name__, hex(value) if type(value) is int else repr(value))
         if id(value) in self.met:
             return self.token("again", str(self.met[id(value)][0]))
         if type(value) not in (tuple, frozenset):  # equal ones may be one object or two, and no circle is of them alone
@@ -318,7 +318,8 @@ def _instance(to: _Hasher, value: Any) -> None:
     to.token("object")
     to.add(type(value))
     try:
-        reduced = value.__reduce_ex__(4)
+        reducer = copyreg.dispatch_table.get(type(value))
+        reduced = value.__reduce_ex__(4) if reducer is None else reducer(value)
     except Exception as error:  # whatever the object raises
         raise to.refusal(f"is a {type(value).__name__}, which cannot be fingerprinted ({error})") from None
     if isinstance(reduced, str):

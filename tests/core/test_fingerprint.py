@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -86,7 +87,8 @@ SAME: dict[str, Callable[[], object]] = {
     "a function of a library with a closure": lambda: torch.nn.functional.max_pool2d,
     "a function under a decorator of torch": lambda: torch.no_grad()(_with(1.0)),
     "a cached function": lambda: functools.cache(uses_global),
-    "text, numbers, none": lambda: ["a", 1, 2.5, None, b"x", 3 + 1j, ..., float("nan")],
+    "a pattern": lambda: re.compile("a+"),
+    "text, numbers, none": lambda: ["a", 1, 10**5000, 2.5, None, b"x", 3 + 1j, ..., float("nan")],
     "arrays of objects and text": lambda: (np.array(["a", None], object), np.array(["ab", "c"]), np.float32(3)),
 }
 
@@ -114,6 +116,7 @@ DIFFERENT: dict[str, tuple[object, object]] = {
     "an element": (np.arange(3), np.array([0, 1, 3])),
     "a type of numbers": (np.arange(3), np.arange(3.0)),
     "a shape": (np.zeros((2, 3)), np.zeros((3, 2))),
+    "a pattern": (re.compile("a"), re.compile("a", re.IGNORECASE)),
     "a set": ({"a", "b"}, {"a", "c"}),
     "an order": ([1, 2], [2, 1]),
     "borders between texts": (["ab", "c"], ["a", "bc"]),
