@@ -103,7 +103,8 @@ class _Told:
         share = _values(self.runs, "participation")
         asked = f"{cohort} clients" if cohort else f"a share of {share} of the clients" if share else "the clients"
         about = f"The model is {model}" + (f" with {size} parameters" if size else "") + ". " if model else ""
-        limit = f"In each of {rounds} rounds" if rounds else "In each round"
+        sooner = any(_at(run.config, f"stop.{end}") for run in self.runs for end in ("target", "virtual_hours", "uplink_gb"))
+        limit = f"In each of {'at most ' if sooner else ''}{rounds} rounds" if rounds else "In each round"
         epochs, steps = _values(self.runs, "local.epochs"), _values(self.runs, "local.steps")
         much = f"{steps} steps" if steps else f"{epochs or 1} epochs"
         batch, optimizer = _values(self.runs, "local.batch_size"), self._named("local.optimizer")
@@ -129,7 +130,9 @@ class _Told:
     def evaluation(self) -> str:
         """Evaluations, seeds, and how intervals are made."""
         seeds = sorted({run.seed for run in self.runs})
-        metric = measures.metric_of(self.runs[0])[0]
+        names = measures.metrics_of(self.runs[0])
+        metric = names[0] if len(names) < 2 else f"{', '.join(names[:-1])} and {names[-1]}"
+        verb = "is" if len(names) < 2 else "are"
         where = (
             "averaged over the clients' own test sets"
             if measures.headline_scope(self.runs[0]) == "mean"
@@ -137,9 +140,9 @@ class _Told:
         )
         every = _values(self.runs, "evaluate.every")
         often = (
-            f"The {escaped(metric)} {where} is evaluated every {every} rounds"
+            f"The {escaped(metric)} {where} {verb} evaluated every {every} rounds"
             if every
-            else f"The metric is the {escaped(metric)} {where}"
+            else f"The {escaped(metric)} {where} {verb} reported"
         )
         if len(seeds) < 2:
             return f"{often}, with seed {seeds[0]}."

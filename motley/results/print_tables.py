@@ -14,7 +14,7 @@ from math import isfinite
 from motley.results import measures
 from motley.results.load import Run
 from motley.results.measures import Censored, Interval, Spread
-from motley.results.summary import MB, MethodRow, differences, method_rows, target_of
+from motley.results.summary import MB, MethodRow, differences, method_rows, metric_rows, target_of
 
 __all__ = ["PrintTable", "as_csv", "print_tables"]
 
@@ -43,15 +43,12 @@ class PrintTable:
 
 
 def print_tables(groups: Groups, target: float | None = None) -> list[PrintTable]:
-    """Return the tables that there is something for: ``summary``, ``costs``, ``served``, ``target``, ``differences``."""
+    """Return the tables that there is something for: ``summary``, ``metrics``, ``costs``, ``served``, ``target``, ``differences``."""
     methods = method_rows(groups)
     found = (
-        _summary(groups, methods),
-        _costs(methods),
-        _served(groups, methods),
-        _target(groups, target),
+        _summary(groups, methods), _metrics(groups, methods), _costs(methods), _served(groups, methods), _target(groups, target),
         _differences(groups),
-    )
+    )  # fmt: skip
     return [table for table in found if table is not None]
 
 
@@ -112,6 +109,21 @@ def _summary(groups: Groups, methods: Sequence[MethodRow]) -> PrintTable:
         column: row for column, kind in enumerate(ends) if (row := _best(rows, column, better and kind != "drop")) is not None
     }
     return PrintTable("summary", caption, [(title, units[kind]) for kind, title in ends.items()], rows, best)
+
+
+def _metrics(groups: Groups, methods: Sequence[MethodRow]) -> PrintTable | None:
+    rows: list[tuple[str, list[Value]]] = [
+        (label, [row.metric + (" (%)" if measures.percent_of(runs[0], row.metric) > 1 else ""), *map(_of, row.numbers)])
+        for label, runs in groups.items()
+        for row in metric_rows(runs)
+    ]
+    caption = (
+        "All metrics, in the unit beside the name, without one where there is none. Final: last evaluation; peak: the best; pooled: "
+        "over the test samples of all clients together; worst tenth: mean over the worst-served tenth of the clients. "
+        f"{_how(methods)}"
+    )
+    heads = [("Metric", ""), ("Final", ""), ("Peak", ""), ("Pooled", ""), ("Worst tenth", "")]
+    return PrintTable("metrics", caption, heads, rows, {}) if rows else None
 
 
 def _costs(methods: Sequence[MethodRow]) -> PrintTable:

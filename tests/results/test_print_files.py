@@ -103,6 +103,26 @@ def test_intervals_by_hand():
     assert (reached, rounds) == ("2 of 3", Censored(2.0, False))
 
 
+def test_every_metric_has_a_row_with_its_unit(tmp_path):
+    """A share is in percent, a perplexity is not; both are of the last evaluation, the second of two, and one seed has no interval."""
+    metrics = [
+        {"name": "macro_f1", "share": True, "higher_is_better": True},
+        {"name": "perplexity", "share": False, "higher_is_better": False},
+    ]
+    columns = {"round": [1, 2] * 2, "scope": ["global"] * 4, "client": [-1] * 4, "time_s": [1.0, 2.0] * 2}
+    rows = fake.table("metrics", metric=["macro_f1"] * 2 + ["perplexity"] * 2, value=[0.5, 0.75, 9.0, 8.0], **columns)
+    evaluations = fake.table("evaluations", round=[1, 2], scope=["global"] * 2, accuracy=[0.1, 0.2])
+    run = fake.run({}, {"metric": "macro_f1", "metrics": metrics}, metrics=rows, evaluations=evaluations)
+    tables = {table.name: table for table in print_tables(group_runs([run]))}
+    cells = tables["metrics"].rows
+    assert [(cell[0], cell[1].mean, cell[2].mean) for _, cell in cells] == [
+        ("macro_f1 (%)", 75.0, 75.0),
+        ("perplexity", 8.0, 8.0),
+    ]
+    text = (report([run], tmp_path / "paper", format="latex") / "methods.tex").read_text(encoding="utf-8")
+    assert r"The macro\_f1 and perplexity on the global test set are reported, with seed 0." in text
+
+
 def test_every_number_has_a_unit(folder):
     for metric, runs in (("accuracy", load_all(folder)), ("loss", [fake.run(task={"metric": "loss"})])):
         for table in print_tables(group_runs(runs), 0.5):
