@@ -101,7 +101,7 @@ def refused(said: Said, message: str, folder: Path) -> None:
             ["run", "q.toml", "--set", "loss=cross_entropy"],
             "loss: got 'cross_entropy', but the targets of this task are numbers",
         ),
-        (["run", "q.toml", "--set", "stop.target.accuracy=0.9"], "stop.target.accuracy: this task has no accuracy"),
+        (["run", "q.toml", "--set", "stop.target.accuracy=0.9"], "stop.target.accuracy: got 'accuracy', which is of classes"),
         (["run", "q.toml", "--out", "a" * 300], "cannot write aaa"),
         (["run", "q.toml", "--data", "a" * 300], "--data: there is no folder"),
         (
