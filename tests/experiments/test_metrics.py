@@ -133,3 +133,16 @@ def test_targets_of_reports(tmp_path: Path) -> None:
 def test_what_is_no_metric_is_refused(keys: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         build({**KEYS, **keys}, task=task())
+
+
+def test_the_best_round_by_validation_is_that_of_the_headline_metric(tmp_path: Path) -> None:
+    data = from_arrays(X, Y, CLIENT, validation=0.3)
+    held = own_task(data, lambda: nn.Linear(3, 3), metric=["perplexity", "auroc"])
+    done = run({**KEYS, "stop": {"rounds": 4}, "local": {"optimizer": {"lr": 2.0}}}, task=held, out=tmp_path)
+    rows = [row for row in done.tables["metrics"].to_pylist() if row["metric"] == "perplexity" and row["round"]]
+    by_scope = {
+        scope: {row["round"]: row["value"] for row in rows if row["scope"] == scope} for scope in ("validation_mean", "mean")
+    }
+    best = min(by_scope["validation_mean"], key=by_scope["validation_mean"].__getitem__)
+    assert measures.by_validation(done) == by_scope["mean"][best]
+    assert {row["scope"] for row in rows} >= {"validation", "validation_client", "pooled", "client"}
