@@ -67,9 +67,12 @@ class Pooled(NamedTuple):
 
 
 def pooled(run: Run, metric: str) -> Pooled:
-    """Return a metric beside loss and accuracy, pooled at the last evaluation; NaN where clients have no test samples."""
+    """Return a metric beside loss and accuracy, pooled at the last evaluation after round 0; NaN where clients have no test samples."""
     rows = run.tables["metrics"]
-    scope, mine = run.column("metrics", "scope"), run.column("metrics", "metric") == metric
+    scope, mine = (
+        run.column("metrics", "scope"),
+        (run.column("metrics", "metric") == metric) & (run.column("metrics", "round") > 0),
+    )
 
     def last(column: str, wanted: str) -> float:
         values = np.asarray(rows[column].to_numpy(), float)[mine & (scope == wanted)]

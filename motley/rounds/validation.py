@@ -77,9 +77,7 @@ def validate(
     ----------
     view: from :func:`validation_view`. The others as for :func:`motley.rounds.evaluation.evaluate`.
     """
-    if (
-        class_names is None and view.validation_labels is not None
-    ):  # the engine has the clean labels; this makes it take the view's
+    if class_names is None and view.validation_labels is not None:  # else the engine would take its own, which are clean
         class_names = np.broadcast_to(np.arange(view.classes or 0), (len(view), view.classes or 0))
     evaluation = evaluate(engine, model, view, True, personal, class_names=class_names, metrics=metrics)
     found = evaluation.rows

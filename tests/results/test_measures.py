@@ -93,6 +93,8 @@ def test_round_0_never_counts():
     assert all(isnan(value) for value in astuple(m.ends_of(alone)))
     assert m.client_metric(alone).tolist() == []
     assert m.by_group(alone, "domain") == {}
+    rows = fake.table("metrics", round=[0], scope=["pooled"], client=[-1], metric=["auroc"], value=[0.5])
+    assert isnan(m.pooled(fake.run(metrics=rows), "auroc").value)
 
 
 def with_validation(test, held, rounds=None, every=1, **config):

@@ -59,6 +59,15 @@ def test_figures_by_hand():
     assert (brief["scope"], brief["loss"].tolist()) == (["validation", "validation_mean"], [3.0, 4.0])
 
 
+def test_positions_weigh_as_many_as_there_are():
+    """Client 0's samples have 2, 1 and 1 positions: (2 * 1 + 2 + 3) / 4 = 1.75; client 2's sample has 2: all together
+    (4 * 1.75 + 2 * 6) / 6 = 19 / 6, and the clients' mean 3.875."""
+    y = torch.tensor([[0, 1], [0, 1], [-100, 1], [1, -100], [0, 0], [1, 1]])
+    view = validation_view(replace(federation(), y=y))
+    found = validate(Losses([9, 1, 2, 3, 9, 6], [0] * 6), None, view, True, None, None).rows
+    assert found["loss"] == pytest.approx([19 / 6, 3.875, 1.75, 6.0])
+
+
 def test_labels_are_the_clients_own():
     """Row 3's label is wrong, 0 instead of 1; where client 2 calls class 1 by the name 0, its row 5 has label 0."""
     engine, view = Losses(range(6), [0] * 6), validation_view(federation(noisy=torch.tensor([1, 0, 0, 1])))
