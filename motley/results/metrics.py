@@ -67,7 +67,7 @@ class Pooled(NamedTuple):
 
 
 def pooled(run: Run, metric: str) -> Pooled:
-    """Return a metric beside loss and accuracy, pooled at the last evaluation after round 0; NaN where clients have no test samples."""
+    """Return a metric beside loss and accuracy, pooled at the last evaluation after round 0; NaN without clients' test samples."""
     rows = run.tables["metrics"]
     scope, mine = (
         run.column("metrics", "scope"),
