@@ -127,6 +127,14 @@ def test_what_is_agreed_is_the_work_and_not_who_is_asked():
     assert agreement(same) == agreement(experiment()) != agreement(other)
 
 
+def test_the_initial_weights_are_agreed_wherever_each_has_them(tmp_path):
+    for name, value in (("server.pt", 1.0), ("client.pt", 1.0), ("other.pt", 2.0)):
+        torch.save({"weight": torch.full((2,), value)}, tmp_path / name)
+    agreed = {name: agreement(experiment(init=str(tmp_path / name))) for name in ("server.pt", "client.pt", "other.pt")}
+    assert agreed["server.pt"] == agreed["client.pt"] != agreed["other.pt"]
+    assert agreement(experiment()) not in agreed.values()
+
+
 # ------------------------------------------------------------------------------------- nodes
 
 

@@ -178,10 +178,11 @@ def _opened(data: object, kind: type) -> Any:
 
 
 def agreement(experiment: Experiment) -> str:
-    """Return twelve hex digits of what a server and its clients must have alike: task, local work, algorithm, compression,
-    seeds. Selection, synchrony and the end of the run are the server's own."""
+    """Return twelve hex digits of what a server and its clients must have alike: task, initial weights, local work, algorithm,
+    compression, seeds. Selection, synchrony and the end of the run are the server's own."""
     resolved = experiment.resolved()
     telling = {key: resolved[key] for key in _AGREED if key in resolved}
+    telling["init"] = (resolved["init"] or {}).get("digest")
     telling["task"] = {
         key: value for key, value in telling["task"].items() if key != "fingerprint"
     }  # each client has its own data
