@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,11 +17,12 @@ from typing_extensions import override
 from motley.core.arrays import Ints
 from motley.core.errors import ConfigError, DataError, suggest
 from motley.core.keys import Key
-from motley.tasks.base import IGNORED, Dataset, TaskSource
+from motley.tasks.base import IGNORED, Dataset, Federation, Task, TaskSource
 from motley.tasks.datasets import load_shakespeare
 from motley.tasks.files import files_digest
 from motley.tasks.flat import construct
 from motley.tasks.formats.texts import TextClients, read_texts
+from motley.tasks.metrics import as_metric
 from motley.tasks.models import MODELS, Model, factory
 from motley.tasks.own import outputs_of
 from motley.tasks.preparation import TextPreparation
@@ -146,6 +148,11 @@ class NextCharacter(TaskSource):
         make = factory(self._record(), (self.window,), classes, self.dropout, sequences=True)
         outputs_of(construct(make, 0), dataset.x[:2], (*dataset.y.shape[1:], classes), classes)
         return make
+
+    @override
+    def task(self, name: str, dataset: Dataset, federation: Federation) -> Task:
+        """Return the task; perplexity is measured beside accuracy."""
+        return dataclasses.replace(super().task(name, dataset, federation), metrics=(as_metric("perplexity"),))
 
     def _record(self) -> Mapping[str, Any] | Model:
         """Return the model's record with ``targets``, where it has this option; an object as it is."""

@@ -142,6 +142,14 @@ def test_resumed_runs_with_dropout_have_the_same_bits(folder: Path, model: str, 
     assert (again.directory / "model.safetensors").read_bytes() == (whole.directory / "model.safetensors").read_bytes()
 
 
+def test_perplexity_is_measured_beside_accuracy(folder: Path, tmp_path: Path) -> None:
+    split = {"test": "global"}
+    run = motley.run(keys(folder, "leaf_lstm", split=split, stop={"rounds": 1}, evaluate={"every": 1}), out=tmp_path / "run")
+    rows = [row for row in run.tables["metrics"].to_pylist() if row["scope"] == "global"]
+    assert [row["metric"] for row in rows] == ["perplexity"] * 2
+    assert all(1.0 < row["value"] < 20.0 for row in rows)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
