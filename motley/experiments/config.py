@@ -34,6 +34,7 @@ from motley.algorithms.fedavg import Average
 from motley.algorithms.weights import Weighting
 from motley.core.components import imports
 from motley.core.errors import ConfigError, suggest
+from motley.core.files import ReadsFiles
 from motley.core.fingerprint import UNKNOWN, fingerprint_or_reason
 from motley.core.keys import PURPOSES
 from motley.core.paper import Paper
@@ -344,11 +345,10 @@ class Experiment(BaseModel):
     def run_id(self) -> str:
         """Return twelve hex digits of a hash of everything that changes a round: not name, method, engine, client_state, checkpoint,
         log or grid; of stop only the number of rounds, and that only where a component looks at it (:meth:`horizon_keys`)."""
-        files = self._parts["task"].files_digest()
-        read = {"task.files": files} if files else {}
-        lineage = lineage_id(
-            {**self.resolved(), **self._code, **read}
-        )  # code in place of the options of what is not Motley's own
+        digests = {f"{key}.files": part.files_digest() for key, part in self._parts.items() if isinstance(part, ReadsFiles)}
+        read = {key: digest for key, digest in digests.items() if digest}
+        # code in place of the options of what is not Motley's own
+        lineage = lineage_id({**self.resolved(), **self._code, **read})
         return _digest([lineage, self.stop.rounds]) if self.horizon_keys() else lineage
 
     def result_id(self) -> str:

@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from motley.core.errors import ConfigError, DataError, suggest
+from motley.core.files import files_digest
 from motley.core.keys import Key
 from motley.tasks.base import Dataset, TaskSource, Transform
 from motley.tasks.datasets import DATASETS, load_dataset
-from motley.tasks.files import files_digest
 from motley.tasks.formats import read
 from motley.tasks.models import Model, factory
 from motley.tasks.pixels import ImageTransform, Scaling, top

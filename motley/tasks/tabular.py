@@ -11,9 +11,9 @@ from typing import Any, ClassVar, Literal
 from torch import nn
 from typing_extensions import override
 
+from motley.core.files import files_digest
 from motley.core.keys import Key
 from motley.tasks.base import Dataset, TaskSource
-from motley.tasks.files import files_digest
 from motley.tasks.models import Model, factory
 from motley.tasks.raw_table import GAPS, Scale, TableOptions
 from motley.tasks.tables import BUILTIN, read_table

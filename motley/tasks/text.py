@@ -16,10 +16,10 @@ from typing_extensions import override
 
 from motley.core.arrays import Ints
 from motley.core.errors import ConfigError, DataError, suggest
+from motley.core.files import files_digest
 from motley.core.keys import Key
 from motley.tasks.base import IGNORED, Dataset, Federation, Task, TaskSource
 from motley.tasks.datasets import load_shakespeare
-from motley.tasks.files import files_digest
 from motley.tasks.flat import construct
 from motley.tasks.formats.texts import TextClients, read_texts
 from motley.tasks.metrics import as_metric

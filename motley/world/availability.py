@@ -22,6 +22,7 @@ from typing_extensions import override
 
 from motley.core.arrays import Bools, Floats, Ids, Ints
 from motley.core.errors import ConfigError, DataError
+from motley.core.files import files_digest
 from motley.core.keys import Key
 from motley.world.base import Availability
 from motley.world.draws import check_positive, check_share
@@ -208,6 +209,10 @@ class TraceAvailability(Availability):
     def __post_init__(self) -> None:
         check_assign(self.assign)
         _intervals(self.file)
+
+    def files_digest(self) -> str:
+        """Return a hash of the file's bytes."""
+        return files_digest(self.file)
 
     @override
     def online(self, key: Key, ids: Ids, round_index: int, time_s: float) -> Bools:

@@ -14,6 +14,7 @@ from typing_extensions import override
 
 from motley.core.arrays import Floats, Ids, Ints
 from motley.core.errors import DataError
+from motley.core.files import files_digest
 from motley.core.keys import Key
 from motley.world.base import Device
 from motley.world.draws import Per, check_per, check_positive, check_range, key_of, log_normal, uniform
@@ -117,6 +118,10 @@ class TraceDevice(Device):
         values = self._seconds()
         if not ((values >= 0) & np.isfinite(values)).all():
             raise DataError(f"{self.file}: column 'step_s' must be finite and at least 0 seconds")
+
+    def files_digest(self) -> str:
+        """Return a hash of the file's bytes."""
+        return files_digest(self.file)
 
     @override
     def step_s(self, key: Key, ids: Ids, round_index: int, examples: Ints, steps: Ints) -> Floats:

@@ -16,6 +16,7 @@ from typing_extensions import override
 
 from motley.core.arrays import Floats, Ids
 from motley.core.errors import ConfigError, DataError
+from motley.core.files import files_digest
 from motley.core.keys import Key
 from motley.world.base import Network
 from motley.world.draws import Per, check_per, check_positive, check_range, key_of, log_normal, uniform
@@ -204,6 +205,10 @@ class TraceNetwork(Network):
         for name, values in self._columns().items():
             if not (values > 0).all():
                 raise DataError(f"{self.file}: column {name!r} must be above 0 {_UNIT}")
+
+    def files_digest(self) -> str:
+        """Return a hash of the file's bytes."""
+        return files_digest(self.file)
 
     @override
     def uplink_mbps(self, key: Key, ids: Ids, round_index: int) -> Floats:

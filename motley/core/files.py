@@ -5,8 +5,17 @@ from __future__ import annotations
 import hashlib
 from functools import lru_cache
 from pathlib import Path
+from typing import Protocol, runtime_checkable
 
-__all__ = ["files_digest"]
+__all__ = ["ReadsFiles", "files_digest"]
+
+
+@runtime_checkable
+class ReadsFiles(Protocol):
+    """A component that reads the user's own files (a table, texts, a trace), whose content is a part of the run id."""
+
+    def files_digest(self) -> str:
+        """Return a hash of these files; empty for data known by name."""
 
 
 def files_digest(path: str | Path) -> str:

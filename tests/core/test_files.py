@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from motley.core.files import files_digest
 from motley.experiments.config import Experiment
-from motley.tasks.files import files_digest
 
 
 def test_a_digest_is_of_names_and_bytes(tmp_path: Path) -> None:
@@ -41,3 +41,21 @@ def test_the_run_id_covers_the_files_of_the_task(name: str, tmp_path: Path) -> N
     assert run_id(1) != run_id(22)
     first = run_id(1)
     assert first == run_id(1)
+
+
+@pytest.mark.parametrize(
+    ("key", "before", "after"),
+    [
+        ("device", "step_s\n1\n2\n", "step_s\n1\n3\n"),
+        ("network", "up_mbps\n1\n2\n", "up_mbps\n1\n3\n"),
+        ("availability", "trace,active_s,inactive_s\n0,0,50\n", "trace,active_s,inactive_s\n0,0,60\n"),
+    ],
+)
+def test_a_trace_that_has_changed_is_another_run(key: str, before: str, after: str, tmp_path: Path) -> None:
+    file = tmp_path / "trace.csv"
+    keys = {"task": "quadratic", "population": 4, "cohort": 2, "stop": {"rounds": 1}}
+    ids = []
+    for text in (before, after, before):
+        file.write_text(text)
+        ids.append(Experiment(**keys, **{key: {"name": "trace", "file": str(file)}}).run_id())
+    assert ids[0] == ids[2] != ids[1]
