@@ -1,4 +1,5 @@
 import dataclasses
+import gzip
 import hashlib
 import io
 import os
@@ -71,8 +72,23 @@ def test_what_is_corrupt_at_the_server_is_not_kept(
     mnist_on(server, empty, monkeypatch)
     server.troubles = ["corrupt"]
     assert call(["data", "get", "mnist", "--mirror", server.base]) == 2
-    assert "train-images-idx3-ubyte.gz could not be downloaded: " in capsys.readouterr().err
+    assert "train-images-idx3-ubyte.gz cannot be read" in capsys.readouterr().err
     assert os.listdir(empty / "MNIST/raw") == []
+    assert call(["data", "get", "mnist", "--mirror", server.base]) == 0
+
+
+def test_a_file_of_the_right_name_with_other_images_is_not_kept(
+    server: Server, empty: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    """A mirror may compress files anew; what they hold must be the data set's."""
+    mnist_on(server, empty, monkeypatch)
+    good = server.files["/train-images-idx3-ubyte.gz"]
+    raw = gzip.decompress(good)
+    server.files["/train-images-idx3-ubyte.gz"] = gzip.compress(raw[:-1] + bytes([raw[-1] ^ 1]))
+    assert call(["data", "get", "mnist", "--mirror", server.base]) == 2
+    assert "is corrupt or no original: the digest of its decoded images is" in capsys.readouterr().err
+    assert os.listdir(empty / "MNIST/raw") == []
+    server.files["/train-images-idx3-ubyte.gz"] = gzip.compress(raw, 1)
     assert call(["data", "get", "mnist", "--mirror", server.base]) == 0
 
 

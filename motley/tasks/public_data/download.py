@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import http.client
 import time
@@ -81,7 +82,7 @@ def download(
     """
     limits, part = limits or DownloadLimits(), target.with_name(target.name + ".part")
     problems: list[str] = []
-    absent = 0
+    absent, made = 0, not target.parent.exists()
     for url in urls:
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -95,6 +96,9 @@ def download(
             problems.append(str(error))
         except OSError as error:
             raise StoreError(f"cannot write {part}: {error.strerror or error}") from None
+    if made:
+        with contextlib.suppress(OSError):  # there is something in it: what is to be resumed
+            target.parent.rmdir()
     kind = MissingFileError if absent == len(problems) else DataError
     kept = f"; {part.name} is kept, the same command goes on there" if part.exists() else ""
     raise kind(f"{target.name} could not be downloaded: {'; '.join(problems)}{kept}")

@@ -62,7 +62,8 @@ def get(
     Parameters
     ----------
     name: a key of :data:`motley.tasks.public_data.facts.PUBLIC`. folder: :func:`default_folder` by default. mirror: an
-    address that has all files side by side, in place of the public hosts; it may have the pack instead of the original files.
+    address that has all files side by side, in place of the public hosts; it may have the pack instead of the original files, and
+    ``.gz`` files that were compressed anew.
 
     Raises
     ------
@@ -85,7 +86,13 @@ def get(
     found = _in_folder(name, folder)
     if found is None:
         raise DataError(f"what was downloaded to {folder} is not {public.title}; remove it and report this")
-    return verify(name, found)
+    try:
+        return verify(name, found)
+    except DataError:
+        if mirror is not None:
+            for file in public.downloads:  # what it has cannot be told from damage before it is decoded
+                (folder / file.folder / file.name).unlink(missing_ok=True)
+        raise
 
 
 def verify(name: str, found: Found) -> Verified:
@@ -125,8 +132,10 @@ def _fetch(file: RemoteFile, folder: Path, mirror: str | None, limits: DownloadL
         _check_space(folder, int(file.mb * 1e6))
         urls = file.urls if mirror is None else (f"{mirror}/{file.name}",)
         allowed = dataclasses.replace(limits, max_bytes=int(max(2 * file.mb, 1.0) * 1e6))
+        # a mirror may have compressed a file anew: the digest of the decoded arrays decides then
+        anew = mirror is not None and file.unpack is None and file.name.endswith(".gz")
         progress = None if report is None else functools.partial(report, file.name)
-        download(urls, target, file.checksum, allowed, progress)
+        download(urls, target, "" if anew else file.checksum, allowed, progress)
     if file.unpack is not None:
         unpack(target, folder / file.folder, file.unpack.split(), int(20 * file.mb * 1e6))
         target.unlink()
