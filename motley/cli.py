@@ -68,6 +68,9 @@ Jobs = Annotated[int, typer.Option("--jobs", metavar="N", help="Runs at a time, 
 AllowImport = Annotated[
     bool, typer.Option("--allow-import", help="Let components be named module:Class, which runs the module's code.")
 ]
+OtherNumerics = Annotated[
+    bool, typer.Option("--allow-other-numerics", help="Resume under another torch build, thread count, engine or device.")
+]
 WithReport = Annotated[bool, typer.Option("--report/--no-report", help="Write the HTML report.")]
 Where = Annotated[Path, typer.Argument(metavar="DIR", help="A run, or a folder of runs.")]
 
@@ -176,9 +179,7 @@ def run(
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with an interrupted run, or with a finished one under a later stop.")
     ] = False,
-    allow_other_numerics: Annotated[
-        bool, typer.Option("--allow-other-numerics", help="Resume under another torch build, thread count, engine or device.")
-    ] = False,
+    allow_other_numerics: OtherNumerics = False,
     allow_import: AllowImport = False,
     report: WithReport = True,
 ) -> None:
@@ -208,6 +209,7 @@ def compare(
     target: Target = None,
     on_ray: RayCluster = None,
     jobs: Jobs = 1,
+    allow_other_numerics: OtherNumerics = False,
     allow_import: AllowImport = False,
     report: WithReport = True,
 ) -> None:
@@ -219,7 +221,7 @@ def compare(
     values = dict(parse_over(text) for text in over or [])
     found = compare_experiments(
         file, values, _seeds(seeds), out=out, data=data, overrides=set or [], progress=True, on_ray=on_ray, jobs=jobs,
-        allow_import=_import_from_here(allow_import), grids=grid,
+        allow_import=_import_from_here(allow_import), grids=grid, allow_other_numerics=allow_other_numerics,
     )  # fmt: skip
     if found.runs:
         _show(found.runs, found.directory, report, target)

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -203,6 +204,7 @@ def compare(
     on_end: OnEnd | None = None,
     allow_import: bool = False,
     grids: Sequence[str] | None = None,
+    allow_other_numerics: bool = False,
 ) -> Comparison:
     """Run one experiment in many variants.
 
@@ -217,7 +219,7 @@ def compare(
     task: a federation and module of your own, as for :func:`~motley.experiments.run.run`. on_end: called in this process with
     the results of each run as soon as they are there; an error in it ends the comparison, and the same call goes on with it.
     allow_import: let components be named ``"module:Class"``, which imports the module. grids: names of the file's grids that are
-    run; all by default.
+    run; all by default. allow_other_numerics: resume runs although torch, instruction set, threads, engine or device differ.
 
     Raises
     ------
@@ -231,7 +233,8 @@ def compare(
         base_experiment = as_experiment(experiment if task is None else with_own(experiment, task), overrides)
         points = expand(base_experiment, over, seeds, grids)
     base = out or default_folder(base_experiment).parent
-    runs, failures = run_points(points, [point.folder(base) for point in points], data, progress, on_ray, jobs, on_end)
+    folders = [point.folder(base) for point in points]
+    runs, failures = run_points(points, folders, data, progress, on_ray, jobs, on_end, allow_other_numerics)
     return Comparison(runs, failures, base)
 
 
@@ -243,6 +246,7 @@ def run_points(
     on_ray: str | None = None,
     jobs: int = 1,
     on_end: OnEnd | None = None,
+    allow_other_numerics: bool = False,
 ) -> tuple[list[TrainedRun], list[Failure]]:
     """Run each experiment in its folder unless it is finished there; return the runs in the order of the points, and the failures.
     The other parameters are those of :func:`compare`."""
@@ -256,7 +260,12 @@ def run_points(
     shown = display([point.experiment for point in points], labels) if progress else None
     calls = [{"experiment": p.experiment, "folder": folder, "data": data} for p, folder in zip(points, folders, strict=True)]
     errors: dict[int, Exception | None] = {}
-    with workers_kept(), shown or nullcontext(), closing(_outcomes(calls, shown, on_ray, min(jobs, len(calls)))) as outcomes:
+    work = partial(_one, allow_other_numerics=allow_other_numerics)
+    with (
+        workers_kept(),
+        shown or nullcontext(),
+        closing(_outcomes(work, calls, shown, on_ray, min(jobs, len(calls)))) as outcomes,
+    ):
         for number, error in outcomes:
             errors[number] = error
             if shown is not None:
@@ -269,19 +278,19 @@ def run_points(
 
 
 def _outcomes(
-    calls: Sequence[dict[str, Any]], shown: ProgressDisplay | None, on_ray: str | None, jobs: int
+    work: Callable[..., object], calls: Sequence[dict[str, Any]], shown: ProgressDisplay | None, on_ray: str | None, jobs: int
 ) -> Generator[tuple[int, Exception | None]]:
     """Run all experiments; yield the number of each when it ended, and its error."""
     if on_ray is not None:
-        yield from _spread(calls, shown, on_ray)
+        yield from _spread(work, calls, shown, on_ray)
     elif jobs > 1:
-        yield from run_jobs(jobs, _one, calls, shown)
+        yield from run_jobs(jobs, work, calls, shown)
     else:
         for number, call in enumerate(calls):
             if shown is not None:
                 shown.start(number)
             try:
-                _one(**call, progress=False if shown is None else shown.run(number))
+                work(**call, progress=False if shown is None else shown.run(number))
             except Exception as error:
                 yield number, error
             else:
@@ -289,19 +298,21 @@ def _outcomes(
 
 
 def _spread(
-    calls: Sequence[dict[str, Any]], shown: ProgressDisplay | None, address: str
+    work: Callable[..., object], calls: Sequence[dict[str, Any]], shown: ProgressDisplay | None, address: str
 ) -> Generator[tuple[int, Exception | None]]:
     """Run each experiment on a node of a cluster, which reports when it is done."""
     experiments, folders, data = ([call[name] for call in calls] for name in ("experiment", "folder", "data"))
-    with closing(spread(address, _one, experiments, folders, next(iter(data), None))) as outcomes:
+    with closing(spread(address, work, experiments, folders, next(iter(data), None))) as outcomes:
         for number, error in outcomes:
             if shown is not None:
                 shown.start(number)
             yield number, error
 
 
-def _one(experiment: Experiment, folder: Path, data: Path | None, progress: OneRun | bool = False) -> TrainedRun:
+def _one(
+    experiment: Experiment, folder: Path, data: Path | None, progress: OneRun | bool = False, allow_other_numerics: bool = False
+) -> TrainedRun:
     if RunFolder(folder).finished(experiment):
         check_variants(RunFolder(folder).read() or {}, experiment, data)
         return load(folder)
-    return run(experiment, out=folder, resume=True, data=data, progress=progress)
+    return run(experiment, out=folder, resume=True, data=data, progress=progress, allow_other_numerics=allow_other_numerics)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -203,3 +204,17 @@ def test_control_c_ends_the_comparison(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(sweep, "run", stopped)
     with pytest.raises(KeyboardInterrupt):
         sweep.compare(PLAIN, seeds=[0, 1], out=tmp_path)
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_runs_of_another_torch_are_resumed_where_it_is_allowed(jobs: int, tmp_path: Path) -> None:
+    over = {"selector.name": ["uniform", "oort"]}
+    sweep.compare(PLAIN, over, out=tmp_path)
+    for path in tmp_path.rglob("run.json"):
+        record = json.loads(path.read_text())
+        path.write_text(json.dumps({**record, "numerics": {**record["numerics"], "torch": "1.0"}}))
+    longer = {**PLAIN, "stop": {"rounds": 4}}
+    refused = sweep.compare(longer, over, out=tmp_path, jobs=jobs)
+    assert ["or give --allow-other-numerics" in str(failure.error) for failure in refused.failures] == [True, True]
+    found = sweep.compare(longer, over, out=tmp_path, jobs=jobs, allow_other_numerics=True)
+    assert [run.tables["rounds"].num_rows for run in found.runs] == [4, 4]
