@@ -7,7 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-__all__ = ["ReadsFiles", "files_digest"]
+__all__ = ["ReadsFiles", "files_digest", "where_paths_start"]
 
 
 @runtime_checkable
@@ -31,6 +31,11 @@ def files_digest(path: str | Path) -> str:
     for file in sorted(file for file in found.rglob("*") if file.is_file()):
         digest.update(f"{file.relative_to(found).as_posix()}\0{_of_file(file)}\0".encode())
     return digest.hexdigest()
+
+
+def where_paths_start(path: str | Path) -> str:
+    """Return words for a message about a file that is not there: where its relative path starts; empty for an absolute one."""
+    return "" if Path(path).expanduser().is_absolute() else f" (relative paths start at {Path.cwd()})"
 
 
 def _of_file(path: Path) -> str:

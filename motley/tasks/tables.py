@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from motley.core.arrays import Floats
 from motley.core.errors import DataError, suggest
+from motley.core.files import where_paths_start
 from motley.tasks.base import Dataset
 from motley.tasks.formats.checks import class_labels, features, grouped, multilabel
 from motley.tasks.formats.npz import arrays
@@ -42,7 +43,7 @@ def read_table(data: str, label: str, client: str | None, classes: bool, options
     if not path.is_file():
         raise DataError(
             f"task.data: got {data!r}{suggest(data, BUILTIN)}; expected one of: {', '.join(BUILTIN)}, or the path of an .npz, "
-            ".parquet or .csv file that exists"
+            f".parquet or .csv file that exists{where_paths_start(data)}"
         )
     return make_dataset(*read_columns(path, label, client), classes, str(path), options=options)
 

@@ -16,7 +16,7 @@ from typing_extensions import override
 
 from motley.core.arrays import Ints
 from motley.core.errors import ConfigError, DataError, suggest
-from motley.core.files import files_digest
+from motley.core.files import files_digest, where_paths_start
 from motley.core.keys import Key
 from motley.tasks.base import IGNORED, Dataset, Federation, Task, TaskSource
 from motley.tasks.datasets import load_shakespeare
@@ -113,7 +113,7 @@ class NextCharacter(TaskSource):
                 return read_texts(path)
         raise DataError(
             f"task.data: got {self.data!r}{suggest(self.data, ['shakespeare'])}; expected 'shakespeare', or the path of a folder of "
-            ".txt files (one, or one sub-folder, for each client) or of LEAF's JSON that exists"
+            f".txt files (one, or one sub-folder, for each client) or of LEAF's JSON that exists{where_paths_start(self.data)}"
         )
 
     def _windows(self, text: str, letters: list[str], step: int) -> NDArray[np.int64]:

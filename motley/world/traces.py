@@ -15,6 +15,7 @@ import numpy as np
 
 from motley.core.arrays import Floats, Ids
 from motley.core.errors import ConfigError, DataError, suggest
+from motley.core.files import where_paths_start
 from motley.core.keys import Key
 
 __all__ = ["Assign", "assigned", "check_assign", "columns"]
@@ -31,7 +32,7 @@ def columns(file: str, needed: Sequence[str], optional: Sequence[str] = ()) -> d
     """
     path = Path(file).expanduser()
     if not file or not path.is_file():
-        raise DataError(f"got {file!r}; expected the path of a .csv or .parquet file that exists")
+        raise DataError(f"got {file!r}; expected the path of a .csv or .parquet file that exists{where_paths_start(file)}")
     try:
         return _read(str(path.resolve()), path.stat().st_mtime_ns, tuple(needed), tuple(optional))
     except DataError as error:
