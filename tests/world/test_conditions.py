@@ -236,9 +236,6 @@ def test_a_bad_file_is_named_with_what_is_wrong(tmp_path, rows, message):
 def test_a_missing_file_and_a_strange_one(tmp_path):
     sentence = r"got 'nowhere.csv'; expected the path of a .csv or .parquet file that exists \(relative paths start at /"
     with pytest.raises(DataError, match=sentence):
-        DataError,
-        match=r"got 'nowhere.csv'; expected the path of a .csv or .parquet file that exists \(relative paths start at /",
-    ):
         DEVICES.build({"name": "trace", "file": "nowhere.csv"})
     with pytest.raises(DataError, match=r"expected a .csv or a .parquet file"):
         network.TraceNetwork(written(tmp_path / "links.txt", "up_mbps\n1\n"))
