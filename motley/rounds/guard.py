@@ -16,11 +16,11 @@ This is no defence against dishonest clients: robust aggregators are. ``guard = 
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-import numpy as np
 import torch
 from annotated_types import Gt
 from torch import Tensor
@@ -55,7 +55,7 @@ class Guard:
         >>> Guard(factor=10.0, window=3).limit([9.0, 0.1, 0.3, 0.2], 1.5)
         2.0
         """
-        return max(self.factor * float(np.median(norms[-self.window :])), size) if norms else math.inf
+        return max(self.factor * statistics.median(norms[-self.window :]), size) if norms else math.inf
 
     def refuses(self, norm: float, norms: Sequence[float], before: ServerState, after: ServerState) -> bool:
         """Return whether a step is refused.
@@ -64,17 +64,20 @@ class Guard:
         ----------
         norm: of the step's aggregate. norms: of the aggregates so far, newest last. before, after: the server around the step.
         """
-        size = total_norm({"x": before.model.x})
-        moved = total_norm({"x": after.model.x - before.model.x})
-        far = norm > self.limit(norms, size) or moved > (self.factor * size or OVERFLOW)
-        return far or not _finite([after.model.x, after.model.buffers, *after.extra.values()])
+        size = _norm(before.model.x)
+        moved = _norm(after.model.x - before.model.x)  # NaN or infinite where a weight is
+        sound = norm <= self.limit(norms, size) and moved <= (self.factor * size or OVERFLOW)
+        return not sound or not _finite([after.model.buffers, *after.extra.values()])
 
 
 def total_norm(total: Mapping[str, Tensor]) -> float:
     """Return the Euclidean norm of all numbers of an aggregate, computed in 64 bits."""
-    norms = [float(torch.linalg.vector_norm(part, dtype=torch.float64)) for part in total.values() if part.is_floating_point()]
-    return math.hypot(*norms)
+    return math.hypot(*(_norm(part) for part in total.values() if part.is_floating_point()))
+
+
+def _norm(tensor: Tensor) -> float:
+    return float(torch.linalg.vector_norm(tensor, dtype=torch.float64))
 
 
 def _finite(tensors: Iterable[Tensor]) -> bool:
-    return all(bool(torch.isfinite(tensor).all()) for tensor in tensors if tensor.is_floating_point())
+    return all(math.isfinite(_norm(tensor)) for tensor in tensors if tensor.is_floating_point() and tensor.numel())
