@@ -104,10 +104,9 @@ class RoundLoop:
         self.diagnostics = Diagnostics(config, engine, server.model.x)
         self.threads = 1 if self.setting.task.layout.size < LARGE else engine.threads
         allocator = config.upload_config.allocator.init()
-        self.state = RunState(server, selector, self.backend.new_state(), allocator=allocator)
-        self._final: ServerState | None = (
-            None  # the last good state, where the evaluation at the end of the run had no finite loss
-        )
+        metric = self.setting.task.metric
+        self.state = RunState(server, selector, self.backend.new_state(), allocator=allocator, metric=metric)
+        self._final: ServerState | None = None  # the last good state, where the run's last evaluation has no finite loss
         self._opened = False
         self._tally: dict[str, Any] = {}  # columns of the step under way
         self._diagnosis: Diagnosis | None = None  # of the step under way
@@ -384,9 +383,7 @@ class RoundLoop:
         if not found.scores:
             return
         state.newest = dict(found.scores)
-        state.score = state.newest.get(self.setting.task.metric, math.nan)
         if self.config.evaluate.due(state.version):
-            state.scores.append(state.score)
             state.evaluated.append(state.newest)
         stamp = {"round": state.round, "version": state.version, "time_s": state.clients.now_s}
         spent = {"total_bits": state.ledger.total_bits, "total_up_paper_bits": state.ledger.paper_bits}

@@ -6,7 +6,6 @@ pipeline, the backend) or lives within one server step only.
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -65,11 +64,10 @@ class RunState:
     step_norms: norms of the last aggregates that moved the model, newest last, as many as the guard looks at.
     good: the server's state at the last evaluation whose loss was finite; None before the first and without a guard.
     begun: whether enrolment and the evaluation before round 1 are done. asked: whether a cohort was sent out since the last server
-    step. start_s: when the current round began. asked_s: when a cohort was last asked for. score: the newest headline metric.
-    scores: those of the evaluations that were due, oldest first; an evaluation only because the run ended is none of them.
+    step. start_s: when the current round began. asked_s: when a cohort was last asked for.
+    evaluated: all metrics by name, on the common test set or the mean over clients, of every evaluation that was due, oldest first;
+    an evaluation only because the run ended is none of them. newest: those of the newest evaluation. metric: the headline.
     best: the best round by validation; None before the first, and without validation samples.
-    evaluated: all metrics of these evaluations, by name, on the common test set or the mean over clients. newest: those of the newest
-    evaluation.
     """
 
     server: ServerState
@@ -91,11 +89,15 @@ class RunState:
     asked: bool = False
     start_s: float = 0.0
     asked_s: float = 0.0
-    score: float = math.nan
-    scores: list[float] = field(default_factory=list)
     best: BestRound | None = None
     evaluated: list[dict[str, float]] = field(default_factory=list)
     newest: dict[str, float] = field(default_factory=dict)
+    metric: str = "accuracy"
+
+    @property
+    def score(self) -> float:
+        """The newest headline metric; NaN before the first evaluation."""
+        return self.newest.get(self.metric, math.nan)
 
     def save(self) -> dict[str, Any]:
         """Return the state between two server steps as plain values and arrays."""
@@ -107,7 +109,7 @@ class RunState:
             "candidates": self.candidates, "best": None if self.best is None else self.best.save(),
             "step_norms": np.array(self.step_norms, np.float64), "good": self._save_good(),
             "evaluated": [dict(one) for one in self.evaluated],
-            **{name: copy.copy(getattr(self, name)) for name in _NUMBERS},
+            **{name: getattr(self, name) for name in _NUMBERS},
         }  # fmt: skip
 
     def _save_good(self) -> dict[str, Any] | str | None:
@@ -122,22 +124,8 @@ class RunState:
         CodecError, StoreError: a selector whose state is of another kind, client states that lie elsewhere, or a state that an earlier
         version of Motley wrote.
         """
-        if (
-            missing := {
-                "server",
-                "selector",
-                "clients",
-                "ledger",
-                "downloads",
-                "allocator",
-                "vectors",
-                "good",
-                "best",
-                "evaluated",
-                *_NUMBERS,
-            }
-            - saved.keys()
-        ):
+        missing = _PARTS - saved.keys()
+        if missing:
             said = f"it has no {', '.join(sorted(missing))}"
             raise StoreError(
                 f"this checkpoint is of another version of Motley ({said}); remove the run's folder and begin again"
@@ -156,9 +144,12 @@ class RunState:
         self.best = None if saved["best"] is None else BestRound.restore(saved["best"])
         for name in _NUMBERS:
             setattr(self, name, saved[name])
-        self.score = self.scores[-1] if self.scores else math.nan
         self.evaluated = [dict(one) for one in saved["evaluated"]]
         self.newest = self.evaluated[-1] if self.evaluated else {}
 
 
-_NUMBERS = ("round", "version", "dispatch", "model_updates", "start_s", "asked_s", "scores")
+_NUMBERS = ("round", "version", "dispatch", "model_updates", "start_s", "asked_s")
+_PARTS = {
+    "server", "selector", "clients", "ledger", "downloads", "allocator", "vectors", "candidates", "step_norms", "good", "best",
+    "evaluated", *_NUMBERS,
+}  # fmt: skip
