@@ -8,6 +8,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from motley.core.arrays import Floats
 from motley.results.blocks import Picture
 
 if TYPE_CHECKING:
@@ -16,10 +19,13 @@ if TYPE_CHECKING:
 __all__ = [
     "CLASS_COLOURS",
     "NARROW",
+    "client_groups",
     "colour",
     "columns_of",
     "dash",
     "for_print",
+    "group_edges",
+    "grouping",
     "mark",
     "new_figure",
     "shorter",
@@ -39,6 +45,10 @@ COLUMN, PAGE = 3.4, 7.0
 """Inches of a figure in print: across a column of a page with two, and across the page."""
 SMALLER = 0.8
 """Letters and lines in print, as a share of those on the screen."""
+ONE_BY_ONE = 2000
+"""A picture draws up to so many clients one by one, and more as groups, so that its size has a limit."""
+CLIENT_GROUPS = 500
+"""Groups of neighbouring clients that are drawn instead, each by its mean."""
 INK, FAINT = "#222222", "#D9D9D9"
 STYLE: Any = {
     "text.parse_math": False,
@@ -86,6 +96,28 @@ def dash(method: int) -> Any:
 def columns_of(panels: int) -> int:
     """Return the number of columns for a number of panels: at most three, and two by two for four."""
     return 2 if panels == 4 else min(3, panels)
+
+
+def group_edges(clients: int) -> Floats:
+    """Return where the groups begin that a picture draws of so many clients in its order, and where the last one ends ``[g + 1]``: a
+    client each up to :data:`ONE_BY_ONE`, else :data:`CLIENT_GROUPS` groups of equal size (to one client)."""
+    groups = clients if clients <= ONE_BY_ONE else CLIENT_GROUPS
+    return np.asarray(np.arange(groups + 1) * clients // max(groups, 1), float)
+
+
+def client_groups(values: Floats) -> Floats:
+    """Return the mean of each group of clients that a picture draws ``[g, ...]``; ``values``: one row per client, in its order."""
+    if len(values) <= ONE_BY_ONE:
+        return values
+    edges = group_edges(len(values)).astype(np.int64)
+    sums = np.add.reduceat(np.asarray(values, float), edges[:-1], axis=0)
+    sizes = np.diff(edges).reshape(-1, *(1,) * (values.ndim - 1))
+    return np.asarray(sums / sizes, float)
+
+
+def grouping(clients: int) -> str:
+    """Return the words for an axis on which so many clients are drawn as groups; nothing where each is drawn."""
+    return f" (drawn as {CLIENT_GROUPS} equal parts, each by its mean)" if clients > ONE_BY_ONE else ""
 
 
 def mark(artist: Any, method: int) -> Any:

@@ -211,8 +211,11 @@ def by_group(run: Run, column: Literal["domain", "cluster"]) -> dict[int, float]
     """Return the mean of clients' own metric at the last evaluation, per group of the table ``federation``; empty without groups."""
     clients, values = _last_of_clients(run, None)
     kinds = np.nan_to_num(np.asarray(run.column("federation", column), float)).astype(np.int64)
-    group_of = dict(zip(run.column("federation", "client").tolist(), kinds.tolist(), strict=True))
-    groups = np.array([group_of.get(client, 0) for client in clients.tolist()], np.int64)
+    ids = np.asarray(run.column("federation", "client"), np.int64)
+    order = np.argsort(ids, kind="stable")
+    at = np.searchsorted(ids[order], clients)
+    listed = np.append(ids[order], -1)[at] == clients
+    groups = np.where(listed, np.append(kinds[order], 0)[at], 0)
     known = np.isfinite(values)
     return {int(g): float(values[known & (groups == g)].mean()) for g in np.unique(groups[known])}
 

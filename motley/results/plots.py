@@ -17,9 +17,12 @@ from motley.results.blocks import Picture
 from motley.results.figures import (
     FAINT,
     NARROW,
+    client_groups,
     colour,
     columns_of,
     dash,
+    group_edges,
+    grouping,
     mark,
     new_figure,
     shorter,
@@ -210,7 +213,9 @@ def _target_bar(axes: Axes, i: int, costs: Sequence[measures.Censored]) -> None:
 
 
 def participation_bars(groups: Groups) -> Picture:
-    """Draw how often each client took part, most often first (mean over seeds at each rank); the dashed line is an even share."""
+    """Draw how often each client took part, most often first (mean over seeds at each rank); the dashed line is an even share.
+
+    Of more than :data:`motley.results.figures.ONE_BY_ONE` clients, means of groups of neighbouring ranks are drawn."""
     counts = [[measures.participation(run) for run in runs] for runs in groups.values()]
     columns = PANELS if len(groups) > DIRECT else columns_of(len(groups))
     rows = -(-len(groups) // columns)
@@ -221,10 +226,8 @@ def participation_bars(groups: Groups) -> Picture:
             axes.set_axis_off()
         for i, (label, axes, one) in enumerate(zip(groups, grid.ravel(), counts, strict=False)):
             ranked = _mean_of_ragged([np.sort(p.counts)[::-1] for p in one])
-            mark(
-                axes.fill_between(np.arange(len(ranked) + 1), np.append(ranked, 0), step="post", color=colour(i), linewidth=0),
-                i,
-            )
+            steps = group_edges(len(ranked)), np.append(client_groups(ranked), 0)
+            mark(axes.fill_between(*steps, step="post", color=colour(i), linewidth=0), i)
             axes.axhline(ranked.mean() if len(ranked) else 0, color="#333333", linewidth=1, linestyle=(0, (4, 3)))
             axes.set_title(f"{shorter(label, 28 if columns < PANELS else 16)}\n", fontweight="bold", color=colour(i))
             spread = f"std {np.mean([p.std for p in one]):.1f}   Gini {np.mean([p.gini for p in one]):.2f}"
@@ -234,7 +237,8 @@ def participation_bars(groups: Groups) -> Picture:
             axes.margins(x=0)
             axes.grid(visible=False, axis="x")
         figure.set_layout_engine("constrained", h_pad=0.09)
-        figure.supxlabel("clients, most often first", fontsize=9)
+        most = max(len(p.counts) for one in counts for p in one)
+        figure.supxlabel(f"clients, most often first{grouping(most)}", fontsize=9)
         figure.supylabel("rounds taken part in", fontsize=9)
         return to_svg(figure, "participation", "Participation counts per client: " + ", ".join(groups))
 
@@ -257,7 +261,9 @@ def concentration(groups: Groups) -> Picture | None:
 
 
 def client_curves(groups: Groups) -> Picture | None:
-    """Draw each client's own metric from the worst served to the best (mean over seeds at each rank); None without such rows."""
+    """Draw each client's own metric from the worst served to the best (mean over seeds at each rank); None without such rows.
+
+    Of more than :data:`motley.results.figures.ONE_BY_ONE` clients, means of groups of neighbouring ranks are drawn."""
     name, percent, better = _metric(groups)
     values = [[measures.client_metric(run) for run in runs] for runs in groups.values()]
     sorted_values = [_mean_of_ragged([np.sort(v[np.isfinite(v)])[:: 1 if better else -1] for v in one]) for one in values]
@@ -269,11 +275,11 @@ def client_curves(groups: Groups) -> Picture | None:
         axes.axvspan(0, 10, color=FAINT, alpha=0.45, linewidth=0)
         axes.annotate("worst\ntenth", (1, 0.98), xycoords=("data", "axes fraction"), va="top", fontsize=8, color="#555555")
         for i, v in enumerate(sorted_values):
-            share = 100 * (np.arange(len(v)) + 0.5) / max(len(v), 1)
-            mark(axes.plot(share, v * percent, color=colour(i), linestyle=dash(i))[0], i)
-        axes.set(
-            xlabel="clients, worst served first (%)", ylabel=f"own {name}", title="How evenly the clients are served at the end"
-        )
+            edges = group_edges(len(v))
+            share = 100 * (edges[:-1] + edges[1:]) / 2 / max(len(v), 1)
+            mark(axes.plot(share, client_groups(v) * percent, color=colour(i), linestyle=dash(i))[0], i)
+        label = f"clients, worst served first (%){grouping(max(map(len, sorted_values)))}"
+        axes.set(xlabel=label, ylabel=f"own {name}", title="How evenly the clients are served at the end")
         axes.set_xlim(0, 100)
         _name_lines(axes, list(groups), [(100.0, float(v[-1]) * percent) if len(v) else None for v in sorted_values])
         return to_svg(figure, "clients", f"Own {name} of the clients, sorted: {', '.join(groups)}")

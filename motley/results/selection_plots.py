@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from motley.results import measures
@@ -19,8 +20,10 @@ from motley.results.figures import (
     COLOURS,
     DASHES,
     NARROW,
+    client_groups,
     colour,
     columns_of,
+    grouping,
     mark,
     new_figure,
     shorter,
@@ -202,14 +205,16 @@ def _panels(groups: Groups, methods: Sequence[int], share: bool) -> tuple[Figure
 def class_distribution(run: Run) -> Picture | None:
     """Draw the data of each client: stacked bars for a few clients, a map of class shares for many; None when unlabelled.
 
-    Clients are ordered by the class they hold most of. A strip below shows the share of wrong labels, where there are any.
+    Clients are ordered by the class they hold most of. A strip below shows the share of wrong labels, where there are any. Of more
+    than :data:`motley.results.figures.ONE_BY_ONE` clients, means of groups of neighbouring clients are drawn.
     """
-    labels = [row for row in run.tables["federation"]["labels"].to_pylist() if row]
-    if not labels:
+    labels = run.tables["federation"]["labels"]
+    known = np.asarray(pc.fill_null(pc.list_value_length(labels), 0)) > 0
+    if not known.any():
         return None
-    counts = np.asarray(labels, float)  # [N, C]
+    counts = np.asarray(pc.list_flatten(labels), float).reshape(np.count_nonzero(known), -1)  # [N, C]
     order = np.lexsort((-counts.max(axis=1), counts.argmax(axis=1)))
-    noise = np.nan_to_num(np.asarray(run.column("federation", "noise"), float))[order]
+    noise = np.nan_to_num(np.asarray(run.column("federation", "noise"), float))[known][order]
     counts = counts[order]
     names = [str(c) for c in (run.meta.get("task") or {}).get("classes") or range(counts.shape[1])]
     few = len(counts) <= 60 and counts.shape[1] <= len(CLASS_COLOURS)
@@ -219,9 +224,10 @@ def class_distribution(run: Run) -> Picture | None:
         rows = figure.subplots(len(ratios), 1, sharex=True, squeeze=False, height_ratios=ratios)[:, 0]
         (_stacked if few else _class_map)(rows[0], counts, names)
         if noise.any():
-            rows[1].bar(np.arange(len(counts)), 100 * noise, color="#777777", width=0.85)
+            strip = client_groups(noise)
+            rows[1].bar(np.arange(len(strip)), 100 * strip, color="#777777", width=0.85)
             rows[1].set_ylabel("wrong\nlabels (%)")
-        rows[-1].set_xlabel(f"the {len(counts)} clients, grouped by their largest class")
+        rows[-1].set_xlabel(f"the {len(counts)} clients, grouped by their largest class{grouping(len(counts))}")
         rows[-1].set_xticks([])
         rows[0].set_title("Who holds what" + (f" (seed {run.seed})" if "seed" in run.meta else ""))
         return to_svg(figure, "classes", f"Class distribution over {len(counts)} clients")
@@ -240,7 +246,7 @@ def _stacked(axes: Axes, counts: NDArray[np.float64], names: Sequence[str]) -> N
 
 
 def _class_map(axes: Axes, counts: NDArray[np.float64], names: Sequence[str]) -> None:
-    share = 100 * counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    share = client_groups(100 * counts / np.maximum(counts.sum(axis=1, keepdims=True), 1))
     image = axes.imshow(share.T, aspect="auto", cmap="cividis_r", vmin=0, vmax=100, interpolation="nearest", origin="lower")
     axes.set_ylabel("class")
     if len(names) <= 20:

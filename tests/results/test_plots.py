@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from motley.core.errors import ConfigError
 from motley.results import plots
-from motley.results.figures import spread_apart
+from motley.results.figures import CLIENT_GROUPS, ONE_BY_ONE, client_groups, group_edges, spread_apart
 from motley.results.load import Run, read_table
 from motley.results.schema import TABLES
 from motley.results.selection_plots import class_distribution
@@ -72,6 +72,47 @@ def test_many_methods_and_many_clients(groups):
     labels = np.eye(100, dtype=int).tolist()
     federation = fake.table("federation", client=list(range(100)), labels=labels)
     assert "<image" in class_distribution(fake.run(federation=federation)).svg
+
+
+def test_more_clients_than_are_drawn_one_by_one_are_means_of_equal_groups():
+    # 2,001 clients in 500 groups: group g holds the ranks from floor(4.002 g) to below floor(4.002 (g + 1)), so the first is
+    # 0, 1, 2, 3 (mean 1.5), and the last begins at floor(1996.998) = 1996 and holds 1996 .. 2000 (mean 1998)
+    edges, means = group_edges(2001), client_groups(np.arange(2001.0))
+    assert (len(edges), len(means), edges[0], edges[1], edges[-2], edges[-1]) == (501, 500, 0, 4, 1996, 2001)
+    assert (means[0], means[-1]) == (1.5, 1998.0)
+    pairs = np.arange(500.0)[:, None].repeat(2, axis=1)
+    np.testing.assert_array_equal(client_groups(pairs.repeat(6, axis=0)), pairs)
+    few = np.arange(float(ONE_BY_ONE))
+    np.testing.assert_array_equal(client_groups(few), few)
+    np.testing.assert_array_equal(group_edges(3), [0, 1, 2, 3])
+    np.testing.assert_array_equal(group_edges(0), [0])
+
+
+def a_large_run(clients):
+    """Every second client evaluated right in half of its samples, a tenth with wrong labels, three accepted."""
+    ids = np.arange(clients)
+    federation = fake.table(
+        "federation", client=ids, labels=np.eye(10, dtype=int)[ids % 10].tolist(), noise=(ids % 10 == 0) * 0.5
+    )
+    seen = fake.table("clients", client=[7, 8, 7], outcome=["accepted"] * 3, round=[1, 1, 2])
+    evaluations = fake.table(
+        "evaluations",
+        client=[-1, *ids],
+        scope=["mean", *["client"] * clients],
+        accuracy=[0.5, *(ids % 2)],
+        round=[2] * (clients + 1),
+    )
+    return fake.run(federation=federation, clients=seen, evaluations=evaluations)
+
+
+def test_pictures_of_many_clients_have_a_limit_and_say_that_they_draw_means():
+    many = a_large_run(20 * ONE_BY_ONE)
+    for draw in (plots.participation_bars, plots.client_curves, lambda groups: class_distribution(groups["many"][0])):
+        picture = draw({"many": [many]})
+        assert len(picture.svg) < 300_000
+        assert f"drawn as {CLIENT_GROUPS} equal parts, each by its mean" in picture.svg
+        one_by_one = draw({"many": [a_large_run(30)]})
+        assert "equal parts" not in one_by_one.svg
 
 
 def test_one_report_compares_one_metric():
