@@ -19,7 +19,10 @@ from motley.core.errors import ConfigError
 from motley.experiments.config import Experiment
 from motley.rounds.config import RoundSummary
 
-__all__ = ["OneRun", "ProgressBars", "ProgressDisplay", "ProgressLog", "TensorBoardLog", "display"]
+__all__ = ["OneRun", "ProgressBars", "ProgressDisplay", "ProgressLog", "RoundLog", "TensorBoardLog", "display"]
+
+MANY = 8
+"""Up to so many clients of a round are named in a line of a log."""
 
 
 class OneRun:
@@ -61,8 +64,52 @@ class _Shown(OneRun):
         """Return ``round 40 of 100, accuracy 0.830``, for a log."""
         if self.done is None:
             return self._phase() or "preparing"
-        of = "" if self.rounds is None else f" of {self.rounds}"
-        return ", ".join(filter(None, (f"round {self.done.step}{of}", self.score())))
+        return ", ".join(filter(None, (self.of(self.done.step), self.score())))
+
+    def of(self, step: int) -> str:
+        """Return ``round 40 of 100``."""
+        return f"round {step}" + ("" if self.rounds is None else f" of {self.rounds}")
+
+
+class RoundLog(_Shown):
+    """Prints a line about every round of one run, for a deployment, whose rounds last: ``digits, round 3 of 6, asked 0 and 1, 2
+    accepted, accuracy 0.810, 12.3 MB, 41 s``. Megabytes and seconds are those since the beginning.
+
+    Parameters
+    ----------
+    experiment: that is run. console: where to print; standard error by default.
+    """
+
+    def __init__(self, experiment: Experiment, console: Console | None = None) -> None:
+        super().__init__(experiment, experiment.name)
+        self._console = console or Console(stderr=True)
+
+    def say(self, text: str) -> None:
+        """Print a line about the run."""
+        self._console.print(f"{self.title}, {text}", markup=False, highlight=False, soft_wrap=True)
+
+    @override
+    def round(self, done: RoundSummary) -> None:
+        super().round(done)
+        self.say(self.sentence())
+
+    @override
+    def sentence(self) -> str:
+        if self.done is None:
+            return super().sentence()
+        done, head, score = self.done, self.of(self.done.step), self.score()
+        spent = f"{done.total_bits / 8e6:.3g} MB, {done.time_s:.0f} s"
+        return ", ".join(filter(None, (head, _asked(done.asked), f"{done.accepted} accepted", score, spent)))
+
+
+def _asked(ids: Sequence[int]) -> str:
+    """Return who was sent out, in words: each client of a few, the number of many."""
+    if not ids:
+        return "asked nobody"
+    if len(ids) > MANY:
+        return f"asked {len(ids)} clients"
+    *others, last = map(str, sorted(ids))
+    return "asked " + " and ".join(filter(None, (", ".join(others), last)))
 
 
 class ProgressDisplay(ABC):

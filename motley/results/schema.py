@@ -13,6 +13,8 @@
                       ``evaluations``, and ``pooled`` (client -1): all clients' own test samples together. ``value`` is
                       null where the metric is undefined; ``undefined``: for how many clients it is
 ``federation``        one row per client, written once: sizes, label counts, noise, speed, what its features and labels are like
+``incidents``         one row per thing that went wrong with a client of a deployment: its upload lost, late or rejected, a
+                      question not answered, its node gone or back. ``at``: the date and time of the server's clock (UTC)
 ``timings``           measured wall times of a round; equality of two runs never covers this table
 ====================  ==============================================================================================
 
@@ -61,6 +63,11 @@ TABLES: dict[str, pa.Schema] = {
         [
             ("client", _i), ("num_train", _i), ("num_validation", _i), ("num_test", _i), ("noise", _f),
             ("step_s", _f), ("up_mbps", _f), ("domain", _i), ("cluster", _i), ("labels", pa.list_(_i)),
+        ]
+    ),
+    "incidents": pa.schema(
+        [
+            ("round", _i), ("time_s", _f), ("at", _s), ("client", _i), ("event", _s), ("dispatch", _i), ("reason", _s),
         ]
     ),
     "timings": pa.schema(

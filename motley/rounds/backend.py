@@ -150,6 +150,10 @@ class ClientBackend(ABC):
         """Return the server's state with BatchNorm statistics estimated anew, where the experiment asks for it."""
         return state.server
 
+    def incidents(self, state: RunState) -> dict[str, Any]:
+        """Return the columns of the table ``incidents`` since the last call, where something can go wrong; else nothing."""
+        return {}
+
     def observe(self, state: RunState, reports: Reports) -> None:  # noqa: B027 - only real clients are timed
         """Take in how long clients took."""
 

@@ -157,6 +157,7 @@ class RoundSummary:
     ----------
     round: the round in which it fell. time_s: the clock. accepted: uploads aggregated. train_loss: their mean training loss.
     score: the newest headline metric (accuracy, or loss in regression). step: number of the server step, from 1.
+    asked: clients sent out since the last step, in the order of their dispatches. total_bits: all traffic since the start.
     """
 
     round: int
@@ -165,3 +166,5 @@ class RoundSummary:
     train_loss: float
     score: float
     step: int
+    asked: tuple[int, ...] = ()
+    total_bits: int = 0

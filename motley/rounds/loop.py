@@ -109,6 +109,7 @@ class RoundLoop:
         self._final: ServerState | None = None  # the last good state, where the run's last evaluation has no finite loss
         self._opened = False
         self._tally: dict[str, Any] = {}  # columns of the step under way
+        self._asked: list[int] = []  # clients sent out in the step under way
         self._diagnosis: Diagnosis | None = None  # of the step under way
 
     @property
@@ -190,6 +191,7 @@ class RoundLoop:
         with self.watch("plan"):
             budget = self._dispatch(cohort, download)
         selected = self._tally.get("selected", 0) + len(cohort.ids)
+        self._asked += cohort.ids.tolist()
         self._tally |= {"budget": budget, "available": len(available), "selected": selected, "notes": cohort.notes}
 
     def _begin_round(self) -> None:
@@ -365,8 +367,11 @@ class RoundLoop:
             self._write("rounds", {**stamp, "time_s": now_s, **row, **tally, **traffic_row(state.ledger)})
             if len(landed):
                 self._write("clients", {"round": state.round, **tables.client_rows(dispatches, reports)})
-        self._tally, self._diagnosis = {}, None
-        return RoundSummary(state.round, now_s, row["accepted"], row["train_loss"], state.score, state.version)
+            if incidents := self.backend.incidents(state):
+                self._write("incidents", {"round": state.round, **incidents})
+        self._tally, self._diagnosis, asked, self._asked = {}, None, tuple(self._asked), []
+        spent = state.ledger.total_bits
+        return RoundSummary(state.round, now_s, row["accepted"], row["train_loss"], state.score, state.version, asked, spent)
 
     def _evaluate(self) -> None:
         """Evaluate the server's model, or the clients' own models where these lie in this process, and write the rows."""

@@ -12,7 +12,7 @@ from rich.console import Console
 from motley.core.errors import DataError
 from motley.experiments import progress
 from motley.experiments.config import Experiment
-from motley.experiments.progress import ProgressBars, ProgressLog
+from motley.experiments.progress import ProgressBars, ProgressLog, RoundLog
 from motley.rounds.config import RoundSummary
 
 EXPERIMENT = Experiment(population=6, cohort=2, stop={"rounds": 100}, task="quadratic", partition="by_writer")
@@ -50,6 +50,25 @@ def test_a_log_has_a_line_per_run_and_per_interval(monkeypatch: pytest.MonkeyPat
         "run 3 of 3: oort seed 1, finished after round 40 of 100, accuracy 0.830",
         "run 1 of 3: uniform seed 0, failed: the samples are gone",
     ]  # fmt: skip
+
+
+def test_a_log_of_rounds_says_who_was_asked_and_what_was_spent() -> None:
+    """2.5 MB are 20 million bits."""
+    out = io.StringIO()
+    log = RoundLog(EXPERIMENT.replace({"name": "[b]mine"}), Console(file=out, width=20))
+    log.begin("accuracy", lambda: "train")
+    log.round(RoundSummary(7, 41.4, 2, 1.0, math.nan, 1, (4, 0), 20_000_000))
+    log.round(RoundSummary(8, 60.0, 1, 1.0, 0.81, 2, (5,), 40_000_000))
+    log.round(RoundSummary(9, 90.0, 3, 1.0, 0.81, 3, (2, 0, 1), 40_000_000))
+    log.round(RoundSummary(10, 99.0, 0, 1.0, 0.81, 4, (), 40_000_000))
+    log.round(RoundSummary(11, 99.0, 9, 1.0, 0.81, 5, tuple(range(9)), 40_000_000))
+    assert out.getvalue().splitlines() == [
+        "[b]mine, round 1 of 100, asked 0 and 4, 2 accepted, 2.5 MB, 41 s",
+        "[b]mine, round 2 of 100, asked 5, 1 accepted, accuracy 0.810, 5 MB, 60 s",
+        "[b]mine, round 3 of 100, asked 0, 1 and 2, 3 accepted, accuracy 0.810, 5 MB, 90 s",
+        "[b]mine, round 4 of 100, asked nobody, 0 accepted, accuracy 0.810, 5 MB, 99 s",
+        "[b]mine, round 5 of 100, asked 9 clients, 9 accepted, accuracy 0.810, 5 MB, 99 s",
+    ]
 
 
 def test_a_terminal_has_a_bar_per_run_that_goes_on_and_one_for_all() -> None:

@@ -50,8 +50,8 @@ def federation(setup, folder, delays=None, task=None):
 
 
 def deploy(grid, setup, out, limits=SOON, **more):
-    """Run to the end; time is the grid's."""
-    return run(GridTransport(grid, clock=grid.clock), setup, out=out, limits=limits, **more)
+    """Run to the end; time is the grid's. No report unless asked for: drawing one takes longer than the run."""
+    return run(GridTransport(grid, clock=grid.clock), setup, out=out, limits=limits, **{"report": False, **more})
 
 
 def columns(run, table):

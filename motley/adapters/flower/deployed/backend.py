@@ -89,6 +89,8 @@ class DeployedClients:
         self.registry.restore(saved["registry"])
         lost = {"outcome": Outcome.DROPPED, "arrives_s": self.now_s}
         self.ended = [DeployedDispatch(**{**row, **lost}) for row in saved["in_flight"]]
+        for one in self.ended:
+            self.registry.incidents.note(one.client, "lost", "the server was started again", one.dispatch)
 
 
 class DeployedBackend(ClientBackend):
@@ -254,6 +256,7 @@ class DeployedBackend(ClientBackend):
         until_s = min([until_s, clients.now_s + self.limits.work_s, *(one.expires_s for one in waited.values())])
         replies = self.transport.wait(list(waited), until_s, clients.seen)
         clients.seen = self.transport.present(fresh=False)
+        clients.registry.present(fresh=False)
         self._tick(clients)
         for reply in replies:
             one = waited.pop(reply.message, None)
@@ -277,19 +280,30 @@ class DeployedBackend(ClientBackend):
             bits, paper = np.array([one.bits_up]), np.array([one.paper_bits])
             self.channel.receive(state.ledger, np.array([one.client]), bits, paper, state.version + 1)
             _LOG.info("client %d answered dispatch %d of round %d too late", one.client, one.dispatch, one.round)
+            late_s = clients.now_s - one.start_s
+            clients.registry.incidents.note(one.client, "answered late", f"its upload came after {late_s:.0f} s", one.dispatch)
             return
+        why = "its numbers are not finite"
         try:
             one.result, answer = self.codec.read_trained(clients.registry.run, one, reply.data)
         except CodecError as error:
+            why = str(error)
             _LOG.warning("client %d sent what cannot be used: %s", one.client, error)
         else:
             one.compute_s = float(answer.compute_s)
             if answer.forgot:
                 _LOG.warning("client %d has lost what it kept, and began anew", one.client)
+                clients.registry.incidents.note(one.client, "state lost", "it lost what it kept, and began anew", one.dispatch)
         if one.result is None or not one.result.finite:
+            clients.registry.incidents.note(one.client, "rejected", why, one.dispatch)
             self._end(clients, one, Outcome.REJECTED)
 
+    def incidents(self, state: RunState) -> dict[str, Any]:
+        """Return what went wrong with clients since the last call."""
+        return _clients(state).registry.incidents.take()
+
     def _lose(self, clients: DeployedClients, one: DeployedDispatch, why: str) -> None:
+        clients.registry.incidents.note(one.client, "lost", why, one.dispatch)
         _LOG.warning("client %d is lost (dispatch %d of round %d): %s", one.client, one.dispatch, one.round, why)
         if one in clients.cancelled:
             clients.cancelled.remove(one)

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from motley.adapters.flower.deployed.incidents import IncidentLog
 from motley.adapters.flower.deployed.protocol import Order
 from motley.adapters.flower.deployed.request_codec import RequestCodec
 from motley.adapters.flower.deployed.transport import Reply, WaitingTransport
@@ -64,6 +65,7 @@ class ClientRegistry:
     ----------
     met: bool ``[K]``. examples: int64 ``[K]``, 0 for a client that was never met. signals: name -> ``[K, d]``, reported at
     enrolment.
+    incidents: what went wrong with clients, until it is written.
     speed: ``[K, 3]``, measured the last time a client delivered: seconds per local step, of the download, of the upload;
     else NaN."""
 
@@ -73,7 +75,10 @@ class ClientRegistry:
         self.examples = np.zeros(population, np.int64)
         self.signals: dict[str, Floats] = {}
         self.speed = np.full((population, 3), np.nan)
+        self.incidents = IncidentLog(lambda: transport.now_s)
         self._unknown_ids: set[int] = set()
+        self._connected: set[int] = set()  # clients met that were present at the last look
+        self._gone: set[int] = set()  # those that were present at an earlier one, or should have come
         self._asked: dict[str, Order] = {}  # message -> enrolment request that is not answered yet
         self._pauses: dict[int, tuple[float, float]] = {}  # client that did not answer -> until when it is left alone, how long
 
@@ -87,7 +92,19 @@ class ClientRegistry:
         if beyond:
             self._unknown_ids |= beyond
             _LOG.warning("clients %s are there, and the experiment has clients 0 to %d", sorted(beyond)[:5], len(self.met) - 1)
-        return ids[(ids >= 0) & (ids < len(self.met))]
+        known = ids[(ids >= 0) & (ids < len(self.met))]
+        self._note_connections({int(client) for client in known if self.met[client]})
+        return known
+
+    def _note_connections(self, connected: set[int]) -> None:
+        """Note which of the clients met have come back since the last look, and which are gone."""
+        for client in sorted(connected - self._connected):
+            if client in self._gone:
+                self.incidents.note(client, "connected", "its node is connected")
+        for client in sorted(self._connected - connected):
+            self.incidents.note(client, "disconnected", "its node is no longer connected")
+        self._gone = (self._gone | self._connected) - connected
+        self._connected = connected
 
     def answering(self) -> Ids:
         """Return the clients present at the last look, but those that are left alone because they did not answer."""
@@ -113,6 +130,7 @@ class ClientRegistry:
                 break
         for order in sent.values():
             _LOG.warning("client %d did not answer within %g s", order.client, self.limits.query_s)
+            self.incidents.note(order.client, "unanswered", f"no answer to a question within {self.limits.query_s:g} s")
             self.silent(order.client)
         return found
 
@@ -141,6 +159,7 @@ class ClientRegistry:
                 self._pauses.pop(order.client, None)
             except CodecError as error:
                 _LOG.warning("client %d cannot be asked: %s", order.client, error)
+                self.incidents.note(order.client, "unanswered", str(error))
                 self.silent(order.client)
         _bill(ledger, kind, "up", sizes, step)
         return found
@@ -187,6 +206,9 @@ class ClientRegistry:
                 f"no client came within {self.limits.start_s:g} s; start nodes whose apps answer for this experiment, "
                 "or give more time with limits=Limits(start_s=...)"
             )
+        for client in sorted(set(np.flatnonzero(expected).tolist()) - self._connected):
+            self._gone.add(client)
+            self.incidents.note(client, "disconnected", f"it was not there within {self.limits.start_s:g} s, and the run began")
         return new
 
     def learn(self, reports: Reports) -> None:

@@ -10,8 +10,9 @@ It does what Flower's strategies cannot, because they wait for all clients, roun
 
 The experiment is the one that a simulation would run: selector, algorithm, synchrony (deadline with over-selection, buffered
 and asynchronous steps), compression with error feedback, ``stop``. Its seconds are seconds of the wall clock; its devices,
-networks, availability and failures are ignored, for these are real. The folder it leaves is a run's folder: ``motley
-report`` reads it.
+networks, availability and failures are ignored, for these are real. The folder it leaves is a run's folder with the tables of
+a simulation, its report and its model; what went wrong with clients is in the table ``incidents``. A line about every round is
+printed.
 
 After every server step the state is written to a new file, which then replaces the old one. Started again with the same
 ``out``, a deployment goes on at the next step; a finished one is only loaded.
@@ -33,11 +34,13 @@ from motley.adapters.flower.deployed.transport import Transport, WaitingTranspor
 from motley.core.errors import ConfigError
 from motley.experiments.build import Ready, prepare
 from motley.experiments.config import Experiment
+from motley.experiments.progress import OneRun, RoundLog
 from motley.experiments.run import as_experiment, best_record, run_record, save_best_model, save_model
 from motley.experiments.store import RunFolder, default_folder, ensure_space
 from motley.experiments.trained import save_preparation
 from motley.results.load import Run
 from motley.results.load import load as load_results
+from motley.results.report import report as write_report
 from motley.results.writer import Writer
 from motley.rounds.checkpoint import Checkpoints
 from motley.rounds.client_state import ClientStates
@@ -66,6 +69,8 @@ def run(
     limits: Limits | None = None,
     key: str = "partition-id",
     told: Callable[[RoundSummary], None] | None = None,
+    progress: bool | OneRun = True,
+    report: bool = True,
     selector: Selector[Any] | None = None,
     rounds_done: int = 0,
     clients_sent: int = 0,
@@ -80,7 +85,9 @@ def run(
     data: folder to look into first for data packs. task: the server's model and test samples, where data lies with the
     clients alone.
     limits: how long to wait for what. key: of ``--node-config``, a client's stable whole number.
-    told: called with the summary of every server step. selector: one that has learned elsewhere, in place of a new one;
+    told: called with the summary of every server step. progress: print a line about every round on standard error; or an object of
+    your own that is told of them. report: write ``report.html`` at the end.
+    selector: one that has learned elsewhere, in place of a new one;
     rounds_done, clients_sent: what lies behind it (``loop.state.round``, ``loop.state.dispatch``), so that it goes on counting.
 
     Raises
@@ -95,7 +102,7 @@ def run(
     folder = RunFolder(path)
     with folder.lock():
         if folder.state(experiment, True, name) == "finished":
-            return load_results(path)
+            return _ended(path, report)
         ensure_space(path)
         record = {**run_record(experiment, ready.config.setting, ready.engine, REAL), "run_id": name}
         folder.write(record)
@@ -106,10 +113,29 @@ def run(
         loop.state.round, loop.state.dispatch = rounds_done, clients_sent
         if saved is not None:
             loop.state.restore(saved)
-        _go(loop, checkpoints, saved is not None, path, told)
+        _go(loop, checkpoints, saved is not None, path, _shown(progress, experiment, loop, path, saved is not None), told)
         folder.write({**record, **best_record(loop), "finished": True})
         shutil.rmtree(path / "checkpoints", ignore_errors=True)
-    return load_results(path)
+    return _ended(path, report)
+
+
+def _ended(path: Path, report: bool) -> Run:
+    """Return the results of a finished deployment; write its report beside them where there is none and one is wanted."""
+    done = load_results(path)
+    if report and not (path / "report.html").exists():
+        write_report([done], path / "report.html")
+    return done
+
+
+def _shown(progress: bool | OneRun, experiment: Experiment, loop: RoundLoop, path: Path, resumed: bool) -> OneRun:
+    """Return what is told of the rounds; a log of rounds has said where the deployment begins, and into which folder it writes."""
+    if not isinstance(progress, bool):
+        return progress
+    if not progress:
+        return OneRun()
+    log = RoundLog(experiment)
+    log.say((f"resumed at {log.of(loop.state.version + 1)}" if resumed else "begun") + f", tables in {path}")
+    return log
 
 
 def deployment(experiment: Experiment, ready: Ready, transport: Transport, limits: Limits, now_s: float = 0.0) -> RoundLoop:
@@ -186,12 +212,18 @@ def _ready(experiment: Experiment, data: Path | str | None, task: Task | None, s
 
 
 def _go(
-    loop: RoundLoop, checkpoints: Checkpoints, resumed: bool, path: Path, told: Callable[[RoundSummary], None] | None
+    loop: RoundLoop,
+    checkpoints: Checkpoints,
+    resumed: bool,
+    path: Path,
+    shown: OneRun,
+    told: Callable[[RoundSummary], None] | None,
 ) -> None:
     """Run from wherever the deployment is to its end."""
     new = not resumed and not any(path.glob("*.arrows"))
     writer = Writer(path, resume_at=None if new else loop.state.round if resumed else -1)
     loop.write_to(writer)
+    shown.begin(loop.setting.task.metric, lambda: loop.watch.current)
     while not loop.done:
         began = time.perf_counter()
         done = loop.step()
@@ -199,6 +231,7 @@ def _go(
         writer.add("timings", {"round": done.round, "wall_s": time.perf_counter() - began, **spent})
         writer.flush()
         checkpoints.save(loop.state.round, loop.state.save())
+        shown.round(done)
         if told is not None:
             told(done)
     writer.finish()

@@ -1,0 +1,52 @@
+"""What goes wrong between a server and its clients, one row per event, for the table ``incidents`` of the run.
+
+>>> log = IncidentLog(lambda: 12.5)
+>>> log.note(3, "lost", "no answer within 600 s", dispatch=7)
+>>> rows = log.take()
+>>> rows["client"], rows["event"], rows["time_s"], log.take()
+([3], ['lost'], [12.5], {})
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, Literal, NamedTuple
+
+__all__ = ["Event", "IncidentLog"]
+
+Event = Literal["lost", "rejected", "answered late", "unanswered", "disconnected", "connected", "state lost"]
+"""What happened to a client: its dispatch was given up; its upload cannot be used; its upload came after the server's step; it did
+not answer a question, or not as it should; its node went away, or came back; it began anew without what it had kept."""
+
+
+class _Incident(NamedTuple):
+    time_s: float
+    at: str
+    client: int
+    event: Event
+    dispatch: int | None
+    reason: str
+
+
+class IncidentLog:
+    """Collects incidents until the server's next step writes them.
+
+    Parameters
+    ----------
+    now_s: returns the seconds that the deployment has run.
+    """
+
+    def __init__(self, now_s: Callable[[], float]) -> None:
+        self._now_s = now_s
+        self._incidents: list[_Incident] = []
+
+    def note(self, client: int, event: Event, reason: str, dispatch: int | None = None) -> None:
+        """Add what happened to a client now, and why in words."""
+        at = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+        self._incidents.append(_Incident(self._now_s(), at, int(client), event, dispatch, reason))
+
+    def take(self) -> dict[str, Any]:
+        """Return the incidents since the last call as columns, and forget them; empty where there were none."""
+        taken, self._incidents = self._incidents, []
+        return {name: [getattr(one, name) for one in taken] for name in _Incident._fields} if taken else {}
