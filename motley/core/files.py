@@ -1,13 +1,54 @@
-"""Digests of users' own files, so that a run on a file that has changed since is another run."""
+"""Files: replaced whole and never through a link; digests of users' own, so that a run on one that has changed is another run."""
 
 from __future__ import annotations
 
 import hashlib
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import BinaryIO, Protocol, runtime_checkable
 
-__all__ = ["ReadsFiles", "files_digest", "where_paths_start"]
+__all__ = ["ReadsFiles", "create", "files_digest", "replacing", "where_paths_start"]
+
+
+def create(path: Path) -> BinaryIO:
+    """Create a file in place of what is there and open it for writing; a link there is removed, and its target stays as it is.
+
+    Raises
+    ------
+    OSError: there is a folder, or the disk refuses.
+    """
+    path.unlink(missing_ok=True)
+    return path.open("xb")
+
+
+@contextmanager
+def replacing(path: Path, new: Path | None = None) -> Iterator[BinaryIO]:
+    """Yield a file that takes the place of ``path`` when the block ends; until then, and if it fails, what is there stays.
+
+    The bytes are on the disk (fsync) before the file takes its place. It has the permissions of any file of the user's.
+
+    Parameters
+    ----------
+    new: name of the file until then; ``<path>.new`` by default. One that a killed process left there is overwritten.
+
+    Raises
+    ------
+    OSError: the disk is full or refuses.
+    """
+    new = new or path.with_name(path.name + ".new")
+    try:
+        with create(new) as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(path)
+    except BaseException:
+        with suppress(OSError):
+            new.unlink()
+        raise
 
 
 @runtime_checkable

@@ -11,10 +11,11 @@ from typing import Final
 
 import torch
 from safetensors import safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save as serialize
 from torch import Tensor
 
 from motley.core.errors import StoreError
+from motley.core.files import replacing
 from motley.results.stream import disk_error
 from motley.rounds.evaluation import personal_models
 from motley.rounds.loop import RoundLoop
@@ -53,12 +54,10 @@ def save_client_models(loop: RoundLoop, folder: Path, limit_bytes: int = LIMIT_B
         own.append({name: value.clone() for name, value in entries.items()})
     names = [name for name in shared if any(name in entries for entries in own)]
     tensors = {f"model/{name}": torch.stack([entries.get(name, shared[name]) for entries in own]) for name in names}
-    fresh = (folder / FILE).with_suffix(".new")
     try:
-        save_file({"clients": torch.tensor(clients, dtype=torch.int64), **tensors}, fresh)
-        fresh.replace(folder / FILE)
+        with replacing(folder / FILE) as file:
+            file.write(serialize({"clients": torch.tensor(clients, dtype=torch.int64), **tensors}))
     except OSError as error:
-        fresh.unlink(missing_ok=True)
         raise disk_error(error, folder / FILE) from None
 
 

@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import save as serialize
 
 from motley.core.components import imports
 from motley.core.errors import ConfigError, NumericsError, StoreError
+from motley.core.files import replacing
 from motley.engines.base import Engine, Setting
 from motley.engines.cores import at_once
 from motley.experiments import document
@@ -102,8 +103,9 @@ def run(
         state = folder.state(experiment, resume)
         packs = Path(data) if data is not None else None
         before = check_variants(folder.read() or {}, experiment, packs)
+        checkpoints = Checkpoints(path / "checkpoints", experiment.run_id())
         if state == "finished":
-            return _ended(path, experiment, on_end)
+            return _ended(path, experiment, on_end, checkpoints)
         if state == "new" and resume and out is None:
             refuse_other_horizon(path, experiment)
         if state != "new":  # "auto" was decided when the run began
@@ -111,7 +113,6 @@ def run(
         ensure_space(path)
         loop = build(experiment, packs, folder=path / "checkpoints")
         record = {**run_record(experiment, loop.setting, loop.engine), "data": data_variants(experiment, packs)}
-        checkpoints = Checkpoints(path / "checkpoints", experiment.run_id())
         with _cleared_away(loop, path, state), _shown(experiment, progress) as shown:
             _check_numerics({} if allow_other_numerics else before.get("numerics", {}), record["numerics"])
             resume_at = None if state == "new" else _restore(loop, checkpoints, before, path)
@@ -119,12 +120,15 @@ def run(
             save_preparation(loop.federation, path)
             _run_to_end(experiment, loop, checkpoints, path, resume_at, shown, on_round)
         folder.write({**record, **best_record(loop), "finished": True})
-        checkpoints.prune(1 if experiment.checkpoint.keep else 0)
+        checkpoints.prune(int(experiment.checkpoint.keep))
     return _ended(path, experiment, on_end)
 
 
-def _ended(path: Path, experiment: Experiment, on_end: OnEnd | None) -> TrainedRun:
-    """Return the results of a finished run after showing the caller's function a copy of them."""
+def _ended(path: Path, experiment: Experiment, on_end: OnEnd | None, left: Checkpoints | None = None) -> TrainedRun:
+    """Return the results of a finished run after showing the caller's function a copy of them; checkpoints that a kill left behind
+    the end are removed."""
+    if left is not None:
+        left.prune(int(experiment.checkpoint.keep))
     if on_end is not None:
         on_end(load_run(path, experiment.own_task or experiment.part("task")))
     return load_run(path, experiment.own_task or experiment.part("task"))
@@ -308,12 +312,10 @@ def save_model(setting: Setting, model: ModelState, path: Path) -> None:
     """Save a final model under its parameters' names: ``module.load_state_dict(safetensors.torch.load_file(path))``."""
     flat = FlatModule.of(setting.task.model, setting.dtype)
     flat.load(model)
-    fresh = path.with_suffix(".new")
     try:
-        save_file({name: value.contiguous().clone() for name, value in flat.module.state_dict().items()}, fresh)
-        fresh.replace(path)
+        with replacing(path) as file:
+            file.write(serialize({name: value.contiguous().clone() for name, value in flat.module.state_dict().items()}))
     except OSError as error:
-        fresh.unlink(missing_ok=True)
         raise disk_error(error, path) from None
 
 

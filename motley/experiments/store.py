@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import fcntl
 import json
 import os
@@ -26,6 +27,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from motley.core.errors import StoreError
+from motley.core.files import replacing
 from motley.experiments.config import Experiment, lineage_id
 from motley.results.stream import disk_error
 
@@ -134,10 +136,12 @@ class RunFolder:
     def _take(self) -> int:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            handle = os.open(self._lock_file, os.O_RDWR | os.O_CREAT, 0o644)
+            handle = os.open(self._lock_file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
         except (FileExistsError, NotADirectoryError):
             raise StoreError(f"{self.path} is, or lies below, a file; choose another output folder") from None
         except OSError as error:
+            if error.errno == errno.ELOOP:
+                raise StoreError(f"{self._lock_file} is a symbolic link; remove it, or choose another output folder") from None
             raise disk_error(error, self.path) from None
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -174,10 +178,11 @@ class RunFolder:
         return record
 
     def finished(self, experiment: Experiment) -> bool:
-        """Return whether the folder holds this run, finished where the experiment ends."""
+        """Return whether the folder holds this run, finished where the experiment ends, with nothing left to be tidied up."""
         record = self.read() or {}
         same = record.get("run_id") == experiment.run_id() and _same_stop(record, experiment)
-        return bool(record.get("finished")) and same and experiment.unknown() is None
+        tidy = not os.path.lexists(self._lock_file)  # a process that is killed leaves it, and what it had still to remove
+        return bool(record.get("finished")) and same and tidy and experiment.unknown() is None
 
     def state(self, experiment: Experiment, resume: bool, name: str | None = None) -> State:
         """Return the state of an experiment's run in this folder: new, interrupted, finished, or ended earlier than it asks for.
@@ -236,15 +241,10 @@ class RunFolder:
         ------
         StoreError: the disk is full or refuses.
         """
-        fresh = self.path / "run.json.new"
         try:
-            with fresh.open("w", encoding="utf-8") as file:
-                json.dump(record, file, indent=1, ensure_ascii=False)
-                file.flush()
-                os.fsync(file.fileno())
-            fresh.replace(self.record)
+            with replacing(self.record) as file:
+                file.write(json.dumps(record, indent=1, ensure_ascii=False).encode())
         except OSError as error:
-            fresh.unlink(missing_ok=True)
             raise disk_error(error, self.record) from None
 
 

@@ -23,7 +23,9 @@ from typing_extensions import override
 
 from motley.core.components import imports
 from motley.core.errors import ConfigError, DataError, ModelError, StoreError
+from motley.core.files import replacing
 from motley.results import load as results
+from motley.results.stream import disk_error
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -51,7 +53,11 @@ def save_preparation(federation: Federation, folder: Path) -> None:
     """Write ``preparation.json``: how new samples become model inputs; nothing where they are model inputs already."""
     if federation.preparation is not None:
         text = json.dumps(federation.preparation.save(), indent=1, ensure_ascii=False)
-        (folder / _PREPARATION).write_text(text + "\n", encoding="utf-8")
+        try:
+            with replacing(folder / _PREPARATION) as file:
+                file.write(f"{text}\n".encode())
+        except OSError as error:
+            raise disk_error(error, folder / _PREPARATION) from None
 
 
 @dataclass(frozen=True, repr=False)

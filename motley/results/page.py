@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from motley.core.errors import ConfigError
+from motley.core.files import create
 from motley.results.blocks import Page, Picture, UniqueNames
 from motley.results.figures import colour
 from motley.results.stream import disk_error
@@ -93,7 +94,8 @@ def replace_files(files: Mapping[Path, str | bytes], last: Path) -> Path:
     try:
         for path, content in files.items():
             path.parent.mkdir(parents=True, exist_ok=True)
-            new[path].write_bytes(content.encode() if isinstance(content, str) else content)
+            with create(new[path]) as file:
+                file.write(content.encode() if isinstance(content, str) else content)
             if path.is_dir():
                 raise IsADirectoryError(EISDIR, "")
         for path in sorted(files, key=lambda path: path == last):

@@ -13,6 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from motley.core.errors import DataError, StoreError
+from motley.core.files import replacing
 
 __all__ = ["Stream", "disk_error", "read_stream", "replace_stream"]
 
@@ -39,7 +40,7 @@ class Stream:
     def __init__(self, path: Path, schema: pa.Schema) -> None:
         self.path = path
         try:
-            self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
         except OSError as error:
             raise disk_error(error, path) from error
         self._end = sound_length(path)
@@ -101,13 +102,10 @@ def read_stream(path: Path, schema: pa.Schema) -> pa.Table:
 
 def replace_stream(path: Path, table: pa.Table) -> None:
     """Replace the file at ``path`` by a stream that holds exactly ``table``, atomically."""
-    new = path.with_name(path.name + ".new")
     try:
-        with pa.OSFile(str(new), "wb") as sink:
+        with replacing(path) as sink:
             sink.write(table.schema.serialize())
             for batch in table.combine_chunks().to_batches():
                 sink.write(batch.serialize())
-        new.replace(path)
     except OSError as error:
-        new.unlink(missing_ok=True)
         raise disk_error(error, path) from error

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from motley.core.errors import ContractError, StoreError, suggest
+from motley.core.files import replacing
 from motley.results.load import read_table
 from motley.results.schema import TABLES
 from motley.results.stream import Stream, disk_error, replace_stream
@@ -169,12 +170,10 @@ class Writer:
         import pyarrow.parquet as pq  # 40 ms, needed once
 
         path = self._parquet(table)
-        new = path.with_name(path.name + ".new")
         try:
-            pq.write_table(read_table(self.directory, table).combine_chunks(), new)
-            new.replace(path)
+            with replacing(path) as file:
+                pq.write_table(read_table(self.directory, table).combine_chunks(), file)
         except OSError as error:
-            new.unlink(missing_ok=True)
             raise disk_error(error, path) from error
 
 

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import errno
 import mmap
-import os
 import shutil
 import warnings
 from collections.abc import Mapping
-from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -22,6 +20,7 @@ import torch
 from motley.algorithms.base import ServerState, Tensors
 from motley.core import codec
 from motley.core.errors import CodecError, StoreError
+from motley.core.files import replacing
 from motley.tasks.base import ModelState
 
 __all__ = ["KEPT", "Checkpoints", "pack_server", "pack_tensors", "unpack_server", "unpack_tensors"]
@@ -42,6 +41,11 @@ class Checkpoints:
     def __init__(self, directory: Path, run: str = "") -> None:
         self.directory, self.run = directory, run
 
+    @property
+    def _new(self) -> Path:
+        """The checkpoint that is being written."""
+        return self.directory / "checkpoint.new"
+
     def _files(self) -> list[Path]:
         """Newest first."""
         return sorted(self.directory.glob("checkpoint-*.mtly"), reverse=True)
@@ -53,17 +57,11 @@ class Checkpoints:
         ------
         StoreError: the disk is full; the checkpoints before are untouched.
         """
-        fresh = self.directory / "checkpoint.new"
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
-            with fresh.open("wb") as file:
+            with replacing(self.directory / f"checkpoint-{round:08d}.mtly", self._new) as file:
                 file.writelines(codec.pieces({**state, "run": self.run, "motley": metadata.version("motley-fl")}))
-                file.flush()
-                os.fsync(file.fileno())
-            fresh.replace(self.directory / f"checkpoint-{round:08d}.mtly")
         except OSError as error:
-            with suppress(OSError):
-                fresh.unlink(missing_ok=True)
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise StoreError(
                     f"the disk is full: the checkpoint of round {round} does not fit in {self.directory}; "
@@ -79,8 +77,8 @@ class Checkpoints:
         """Delete all but the newest ``kept`` checkpoints; with 0, the folder and the client states in it, too."""
         if kept == 0:
             shutil.rmtree(self.directory, ignore_errors=True)
-        for old in self._files()[kept:]:
-            old.unlink()
+        for old in (*self._files()[kept:], self._new):
+            old.unlink(missing_ok=True)
 
     def load(self) -> dict[str, Any] | None:
         """Return the newest good checkpoint; None when there is none.

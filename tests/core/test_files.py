@@ -1,11 +1,12 @@
-"""A run on files that have changed is another run."""
+"""Files are replaced whole and never through a link; a run on files that have changed is another run."""
 
+import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from motley.core.files import files_digest
+from motley.core.files import files_digest, replacing
 from motley.experiments.config import Experiment
 
 
@@ -59,3 +60,39 @@ def test_a_trace_that_has_changed_is_another_run(key: str, before: str, after: s
         file.write_text(text)
         ids.append(Experiment(**keys, **{key: {"name": "trace", "file": str(file)}}).run_id())
     assert ids[0] == ids[2] != ids[1]
+
+
+def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_text("before")
+    with pytest.raises(TypeError), replacing(path) as file:
+        file.writelines([b"ha", None])  # type: ignore[list-item]
+    assert [p.name for p in tmp_path.iterdir()] == ["a.json"]
+    assert path.read_text() == "before"
+    with replacing(path) as file:
+        file.write(b"after")
+        file.flush()
+        assert path.read_text() == "before"
+    assert path.read_text() == "after"
+
+
+def test_a_file_is_not_written_through_a_link(tmp_path: Path) -> None:
+    """A stranger's folder may have a link at the name under which a file is written first."""
+    precious = tmp_path / "precious"
+    precious.write_text("mine")
+    (tmp_path / "run.json.new").symlink_to(precious)
+    with replacing(tmp_path / "run.json") as file:
+        file.write(b"{}")
+    assert precious.read_text() == "mine"
+    assert not (tmp_path / "run.json").is_symlink()
+    assert (tmp_path / "run.json").read_text() == "{}"
+
+
+def test_a_file_has_the_permissions_that_the_user_gives_files(tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        with replacing(tmp_path / "a") as file:
+            file.write(b"x")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "a").stat().st_mode & 0o777 == 0o640  # 0666 less 0027

@@ -72,6 +72,26 @@ def test_a_folder_in_use_by_another_process(tmp_path: Path) -> None:
         pass
 
 
+def test_a_lock_that_is_a_link_is_refused_and_its_target_stays(tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.write_text("mine")
+    folder = RunFolder(tmp_path / "run")
+    folder.path.mkdir()
+    (folder.path / ".lock").symlink_to(precious)
+    with pytest.raises(StoreError, match=r"\.lock is a symbolic link; remove it"), folder.lock():
+        pass
+    assert precious.read_text() == "mine"
+
+
+def test_what_a_killed_process_had_still_to_remove_makes_a_run_unfinished(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    folder.write({**describe(PLAIN, {}, {}, 3), "finished": True})
+    assert folder.finished(PLAIN)
+    (tmp_path / ".lock").write_text("17")
+    assert not folder.finished(PLAIN)
+    assert folder.state(PLAIN, True) == "finished"  # nothing is computed again
+
+
 def test_nothing_stays_where_nothing_was_written(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "runs" / "a" / "b")
     with pytest.raises(ZeroDivisionError), folder.lock():

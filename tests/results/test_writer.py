@@ -15,6 +15,7 @@ import pytest
 from motley.core.errors import ContractError, StoreError
 from motley.results.load import read_table
 from motley.results.schema import TABLES
+from motley.results.stream import Stream
 from motley.results.writer import Writer
 
 
@@ -186,8 +187,8 @@ def test_a_full_disk_is_one_sentence_and_leaves_whole_batches(tmp_path, monkeypa
 def test_a_full_disk_while_compacting_keeps_the_streams(tmp_path, monkeypatch):
     import pyarrow.parquet as pq
 
-    def full(table, path):
-        Path(path).write_bytes(b"PAR1")
+    def full(table, file):
+        file.write(b"PAR1")
         raise OSError(errno.ENOSPC, "Error writing bytes to file")
 
     writer = write_rounds(tmp_path, range(1, 3))
@@ -232,3 +233,13 @@ def test_killed_at_a_random_moment(tmp_path):
     write_rounds(killed, range(kept + 1, last + 1), resume_at=kept).finish()
     write_rounds(whole, range(1, last + 1)).finish()
     assert equal(whole, killed)
+
+
+def test_a_table_is_not_written_through_a_link(tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.write_text("mine")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "rounds.arrows").symlink_to(precious)
+    with pytest.raises(StoreError, match=r"rounds\.arrows: Too many levels of symbolic links"):
+        Stream(tmp_path / "run" / "rounds.arrows", TABLES["rounds"])
+    assert precious.read_text() == "mine"

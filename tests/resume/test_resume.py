@@ -67,6 +67,24 @@ def test_a_blow_at_any_point(
     assert_same(whole, run(experiment, out=tmp_path / "broken", resume=True))
 
 
+@pytest.mark.parametrize(("keep", "kept"), [(True, ["checkpoint-00000012.mtly"]), (False, None)])
+def test_a_blow_between_the_end_and_the_removal_of_checkpoints(
+    keep: bool, kept: list[str] | None, experiment: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run is finished, so nothing is computed again; the next call removes what is left."""
+    experiment = experiment.replace({"checkpoint.keep": keep})
+    with monkeypatch.context() as patch:
+        patch.setattr(Checkpoints, "prune", _crash_after(4, Checkpoints.prune, True))  # after those of rounds 4, 8 and 12
+        with pytest.raises(Crash):
+            run(experiment, out=tmp_path)
+    assert len(list((tmp_path / "checkpoints").iterdir())) == 2
+    monkeypatch.setattr(RoundLoop, "step", _crash_after(1, RoundLoop.step, True))
+    run(experiment, out=tmp_path, resume=True)
+    checkpoints = tmp_path / "checkpoints"
+    assert (sorted(path.name for path in checkpoints.iterdir()) if checkpoints.exists() else None) == kept
+    assert len({path.stat().st_mode for path in tmp_path.iterdir() if path.is_file()}) == 1  # all as the user's files are
+
+
 MEMORIES = [
     pytest.param(DiskClientStates, "put", 1, True, id="before the first row"),
     pytest.param(DiskClientStates, "put", 2, False, id="between two rows of the first round"),

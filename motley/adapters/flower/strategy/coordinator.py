@@ -29,6 +29,7 @@ from motley.adapters.flower.strategy.settings import SelectionSettings
 from motley.adapters.flower.strategy.state import OpenRound, SelectionState
 from motley.core.arrays import Floats
 from motley.core.errors import ConfigError
+from motley.core.files import replacing
 from motley.core.keys import Streams
 from motley.core.records import Outcome, Report
 from motley.core.server_signals import UPDATE_SIGNALS, Value
@@ -323,9 +324,8 @@ class SelectionCoordinator:
     def _save(self) -> None:
         if self.settings.save is not None:
             path = Path(self.settings.save)
-            new = path.with_name(path.name + ".new")
-            new.write_bytes(self.selector.to_bytes())
-            new.replace(path)
+            with replacing(path) as file:
+                file.write(self.selector.to_bytes())
 
     # ------------------------------------------------------------------------------------- evaluation
 
