@@ -19,10 +19,10 @@ import numpy as np
 
 from motley.core.errors import CodecError
 
-__all__ = ["FORMAT", "decode", "encode", "pieces"]
+__all__ = ["FORMAT", "MAGIC", "decode", "encode", "pieces"]
 
 FORMAT = 1
-_MAGIC = b"MTLY"
+MAGIC = b"MTLY"
 _HEAD = struct.Struct("<4sHI")
 
 
@@ -41,7 +41,7 @@ def pieces(value: object) -> Iterator[bytes | memoryview]:
     blobs = _Blobs()
     body = json.dumps(_pack(value, blobs), separators=(",", ":")).encode()
     digest = hashlib.blake2b(digest_size=16)
-    for piece in (_HEAD.pack(_MAGIC, FORMAT, len(body)), body, *blobs.parts):
+    for piece in (_HEAD.pack(MAGIC, FORMAT, len(body)), body, *blobs.parts):
         digest.update(piece)
         yield piece
     yield digest.digest()
@@ -75,7 +75,7 @@ def decode(data: bytes | memoryview, *types: type, header: int | None = None) ->
     """
     view = memoryview(data)
     raw, digest = view[:-16], view[-16:]
-    if len(raw) < _HEAD.size or raw[:4] != _MAGIC:
+    if len(raw) < _HEAD.size or raw[:4] != MAGIC:
         raise CodecError("these bytes were not written by motley")
     if hashlib.blake2b(raw, digest_size=16).digest() != digest:
         raise CodecError(f"these {len(data)} bytes are truncated or changed (checksum differs)")

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import motley
-from motley.adapters.flower.deployed.protocol import SPARE, Answer, Order, open_answer, open_order, pack, unpack
+from motley.adapters.flower.deployed.protocol import PROTOCOL, SPARE, Answer, Order, open_answer, open_order, pack, unpack
 from motley.core import codec
 from motley.core.errors import CodecError
 from motley.transport import wire
@@ -34,6 +34,11 @@ class Bomb:
 
 def opened(letter):
     return open_answer(letter, 10**9)
+
+
+def numbered(record):
+    """A letter around a record."""
+    return b"MTLD" + struct.pack("<H", PROTOCOL) + record
 
 
 def changed(letter, **fields):
@@ -201,7 +206,7 @@ EVIL = st.recursive(
 def with_header(body):
     """Bytes that begin as ours do, with a sound sum."""
     raw = struct.pack("<4sHI", b"MTLY", 1, len(body)) + body
-    return raw + hashlib.blake2b(raw, digest_size=16).digest()
+    return numbered(raw + hashlib.blake2b(raw, digest_size=16).digest())
 
 
 @given(st.sampled_from([f.name for f in dataclasses.fields(Answer)]), EVIL)
@@ -209,7 +214,7 @@ def test_fields_of_other_types_are_refused(name, value):
     fields = {f.name: getattr(Answer("r", 0, 1, 2), f.name) for f in dataclasses.fields(Answer)}
     kind = dataclasses.make_dataclass("Answer", list(fields), frozen=True)
     try:
-        answer = opened(codec.encode(kind(**{**fields, name: value})))
+        answer = opened(numbered(codec.encode(kind(**{**fields, name: value}))))
     except CodecError:
         return
     assert type(getattr(answer, name)) is type(fields[name])
@@ -300,3 +305,57 @@ def test_what_was_not_sent_lies_at_the_site_and_nowhere_else(tmp_path):
     assert [path.name for path in kept] == ["client-0.safetensors", "client-1.safetensors"]
     assert all(path.stat().st_size > 8 * 1000 for path in kept)
     assert [path.name for path in done.directory.rglob("*.safetensors")] == ["model.safetensors"]
+
+
+# ------------------------------------------------------------------------------------- other versions of Motley
+
+
+def of_protocol(letter, number):
+    """The letter as a Motley of another protocol writes it; None: of one from before there were numbers."""
+    return letter[6:] if number is None else b"MTLD" + struct.pack("<H", number) + letter[6:]
+
+
+ORDER = Order("enrol", "run", "c0ffee", 1)
+
+
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [(PROTOCOL + 1, f"speaks protocol {PROTOCOL + 1}, and"), (None, "protocol without a number, of an older")],
+)
+def test_messages_of_another_protocol_are_refused_in_a_sentence(number, said):
+    for letter, read, sender in ((ORDER.seal(), open_order, "server"), (Answer("run", 1, 0, -1).seal(), opened, "client")):
+        with pytest.raises(CodecError, match=f"^the {sender} speaks a? ?.*install the same version of Motley") as refused:
+            read(of_protocol(letter, number))
+        assert said in str(refused.value)
+        assert f"this Motley {motley.__version__} speaks protocol {PROTOCOL};" in str(refused.value)
+
+
+def test_what_a_newer_motley_writes_inside_does_not_matter():
+    with pytest.raises(CodecError, match="speaks protocol 9"):
+        open_order(of_protocol(b"MTLD\x01\x00 fields, a checksum and a codec that nobody knows yet", 9))
+    for data in (b"", b"MTLD", b"MTLD\x01", b"another program's"):
+        with pytest.raises(CodecError, match="no message of a Motley server"):
+            open_order(data)
+
+
+@pytest.mark.parametrize("direction", ["orders", "answers"])
+def test_a_server_says_that_its_clients_have_another_version(tmp_path, direction):
+    setup = experiment(population=2, cohort=2)
+    grid = federation(setup, tmp_path)
+    for node in grid.nodes.values():
+
+        def app(message, context, good=node.app):
+            record = message.content["motley"]
+            if direction == "orders" and "message" in record:
+                record["message"] = of_protocol(record["message"], PROTOCOL + 1)
+            reply = good(message, context)
+            if direction == "answers" and "message" in record:
+                reply.content["motley"]["message"] = of_protocol(reply.content["motley"]["message"], PROTOCOL + 1)
+            return reply
+
+        node.app = app
+    sender = "server" if direction == "orders" else "client"
+    with pytest.raises(
+        motley.ConfigError, match=rf"no client came within 30 s \(client \d answered: .*the {sender} speaks protocol 2"
+    ):
+        deploy(grid, setup, tmp_path / "real")

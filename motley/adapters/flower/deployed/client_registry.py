@@ -79,6 +79,7 @@ class ClientRegistry:
         self._unknown_ids: set[int] = set()
         self._connected: set[int] = set()  # clients met that were present at the last look
         self._gone: set[int] = set()  # those that were present at an earlier one, or should have come
+        self._refusal = ""  # why the client that answered last cannot be asked
         self._asked: dict[str, Order] = {}  # message -> enrolment request that is not answered yet
         self._pauses: dict[int, tuple[float, float]] = {}  # client that did not answer -> until when it is left alone, how long
 
@@ -160,6 +161,7 @@ class ClientRegistry:
             except CodecError as error:
                 _LOG.warning("client %d cannot be asked: %s", order.client, error)
                 self.incidents.note(order.client, "unanswered", str(error))
+                self._refusal = f" (client {order.client} answered: {error})"
                 self.silent(order.client)
         _bill(ledger, kind, "up", sizes, step)
         return found
@@ -203,7 +205,7 @@ class ClientRegistry:
             self.transport.wait([], min(until_s, self.transport.now_s + self.limits.look_s))
         if not self.met.any():
             raise ConfigError(
-                f"no client came within {self.limits.start_s:g} s; start nodes whose apps answer for this experiment, "
+                f"no client came within {self.limits.start_s:g} s{self._refusal}; start nodes whose apps answer for this experiment, "
                 "or give more time with limits=Limits(start_s=...)"
             )
         for client in sorted(set(np.flatnonzero(expected).tolist()) - self._connected):

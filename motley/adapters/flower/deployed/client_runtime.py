@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from motley import __version__
 from motley.adapters.flower.deployed.client_state import ClientStateFile
 from motley.adapters.flower.deployed.protocol import Answer, Order, Told, agreement, open_order, pack, unpack
 from motley.core.errors import CodecError, ConfigError
@@ -69,7 +70,7 @@ class ClientRuntime:
         if order.agreed != self.agreed:
             raise ConfigError(
                 f"the server runs another experiment ({order.agreed}) than this client has ({self.agreed}); "
-                "give both the same file"
+                f"give both the same file, and the same version of Motley ({__version__} here)"
             )
         data = self.setting.task.federation
         if client >= len(data):

@@ -3,10 +3,10 @@
     Order   server -> client     enrol | probe | train, the model, and which of the client's uploads was accepted last
     Answer  client -> server     what was measured, how long it took, and the upload
 
-A message is a :mod:`motley.core.codec` record around messages of :mod:`motley.transport.wire`: nothing is unpickled, and
-bytes can make nothing but numbers, strings and arrays. A message that is cut off, too long, of other types or of another
-experiment is a
-:class:`~motley.core.errors.CodecError`, never half an answer.
+A message is a magic number, the number of the protocol, and a :mod:`motley.core.codec` record around messages of
+:mod:`motley.transport.wire`: nothing is unpickled, and bytes can make nothing but numbers, strings and arrays. A message that is
+cut off, too long, of other types, or of another experiment or protocol is a :class:`~motley.core.errors.CodecError`, never half
+an answer.
 
 >>> order = Order("train", "demo-1", "c0ffee", client=3, round=1, dispatch=7, steps=2, lr=0.1)
 >>> open_order(order.seal()) == order
@@ -19,6 +19,7 @@ import dataclasses
 import hashlib
 import json
 import re
+import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -28,17 +29,23 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from motley import __version__
 from motley.core import codec
 from motley.core.errors import CodecError, ContractError
 from motley.experiments.config import Experiment
 from motley.transport import wire
 from motley.transport.packet import CODINGS, Coding, Packet, PacketSpec
 
-__all__ = ["SPARE", "Answer", "Order", "agreement", "open_answer", "open_order", "pack", "packet_spec", "unpack"]
+__all__ = ["PROTOCOL", "SPARE", "Answer", "Order", "agreement", "open_answer", "open_order", "pack", "packet_spec", "unpack"]
 
 Kind = Literal["enrol", "probe", "train"]
 Told = NDArray[np.float64]
 
+PROTOCOL = 1
+"""The number of the messages' form and meaning: raised with every change of what a server and its clients must read or compute
+alike. Messages of before there was a number have none."""
+_MAGIC, _NUMBER = b"MTLD", struct.Struct("<H")
+_HEAD_SIZE = len(_MAGIC) + _NUMBER.size
 SPARE = 65_536
 """Bytes of a message besides its upload and its vectors: names and numbers."""
 
@@ -80,7 +87,7 @@ class Order:
 
     def seal(self) -> bytes:
         """Return the message's bytes."""
-        return codec.encode(self)
+        return _sealed(self)
 
 
 @dataclass(frozen=True)
@@ -109,7 +116,7 @@ class Answer:
 
     def seal(self) -> bytes:
         """Return the message's bytes."""
-        return codec.encode(self)
+        return _sealed(self)
 
 
 _TYPES: Mapping[str, tuple[type, ...]] = {
@@ -117,6 +124,10 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
     "steps": (int,), "lr": (int, float), "theta": (int, float), "budget": (int, float), "want": (tuple,), "probed": (dict,),
     "model": (bytes,), "compute_s": (np.ndarray,), "signals": (dict,), "finite": (bool,), "forgot": (bool,), "upload": (bytes,),
 }  # fmt: skip
+
+
+def _sealed(message: Order | Answer) -> bytes:
+    return b"".join((_MAGIC, _NUMBER.pack(PROTOCOL), *codec.pieces(message)))
 
 
 def open_order(data: object) -> Order:
@@ -161,8 +172,9 @@ def _opened(data: object, kind: type) -> Any:
     """Return a message of one kind whose fields have their types."""
     if not isinstance(data, bytes):
         raise CodecError(f"got {type(data).__name__} for a message; expected bytes")
+    _check_protocol(data, "server" if kind is Order else "client")
     try:
-        message = codec.decode(data, kind, header=SPARE)
+        message = codec.decode(memoryview(data)[_HEAD_SIZE:], kind, header=SPARE)
     except CodecError:
         raise
     except Exception as error:  # a sound checksum around what no program of ours writes: whatever reading it may raise
@@ -175,6 +187,22 @@ def _opened(data: object, kind: type) -> Any:
             expected = " or ".join(t.__name__ for t in _TYPES[f.name])
             raise CodecError(f"got {type(value).__name__} for {f.name!r} in a message; expected {expected}")
     return message
+
+
+def _check_protocol(data: bytes, sender: str) -> None:
+    """Refuse a message of another protocol than this Motley's; bytes that are no message are left to the codec."""
+    if data[: len(_MAGIC)] == _MAGIC and len(data) >= _HEAD_SIZE:
+        (number,) = _NUMBER.unpack(data[len(_MAGIC) : _HEAD_SIZE])
+        spoken = f"protocol {number}"
+    else:
+        number, spoken = None, "a protocol without a number, of an older Motley"
+        if data[: len(codec.MAGIC)] != codec.MAGIC:
+            raise CodecError(f"these {len(data)} bytes are no message of a Motley {sender}")
+    if number != PROTOCOL:
+        raise CodecError(
+            f"the {sender} speaks {spoken}, and this Motley {__version__} speaks protocol {PROTOCOL}; "
+            "install the same version of Motley at the server and at all clients"
+        )
 
 
 def agreement(experiment: Experiment) -> str:
