@@ -7,17 +7,25 @@ Replies are pulled one by one, so that a reply that cannot be read affects its s
 from __future__ import annotations
 
 import importlib
+import re
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from motley.core.errors import ConfigError
+from motley.core.errors import ConfigError, UserError
 
-__all__ = ["WALL_CLOCK", "Grid", "Outbox", "SentMessage", "WallClock", "content_bits", "exchange", "flower"]
+__all__ = ["WALL_CLOCK", "Grid", "LinkError", "Outbox", "SentMessage", "WallClock", "content_bits", "exchange", "flower"]
 
 POLL_S = 0.25
 """Seconds between two looks for replies."""
+LONGEST_REASON = 300
+"""Characters of a client's own words that are shown."""
+_NEVER_LOADED, _RAISED, _EXPIRED, _REPLY_EXPIRED, _NODE_GONE, _KILLED = 1, 2, 3, 4, 5, 8  # numbers of Flower's errors
+
+
+class LinkError(UserError):
+    """The SuperLink cannot be reached, or has ended the run."""
 
 
 class Grid(Protocol):
@@ -25,6 +33,9 @@ class Grid(Protocol):
 
     def get_node_ids(self) -> Iterable[int]:
         """Return the nodes that are connected now."""
+
+    def get_nodes(self) -> Iterable[Any]:
+        """Return Flower's descriptions of the nodes that are connected now."""
 
     def push_messages(self, messages: Iterable[Any]) -> Iterable[str]:
         """Send messages and return their ids; an empty id stands for a message that was not accepted."""
@@ -54,6 +65,7 @@ class SentMessage:
     reply: Flower's reply, which may be an error reply; None if nothing readable came within the limit.
     error: why there is no usable reply; empty where there is one, and while the message is pending.
     unreadable: whether a reply came that could not be read, or came from another node.
+    unanswered: whether its time ran out: the node may be connected, and say nothing.
     sent_s, arrived_s: times on the server's clock; ``arrived_s`` is NaN before.
     """
 
@@ -62,6 +74,7 @@ class SentMessage:
     reply: Any = None
     error: str = ""
     unreadable: bool = False
+    unanswered: bool = False
     sent_s: float = 0.0
     arrived_s: float = float("nan")
 
@@ -98,6 +111,22 @@ def content_bits(content: Any) -> float:
 def _bytes_of(value: Any) -> int:
     data = getattr(value, "data", value) if hasattr(value, "stype") else value  # Flower's Array has both
     return len(data) if isinstance(data, str | bytes) else 8
+
+
+def _in_words(error: Any) -> str:
+    """Return Flower's error reply as a part of a sentence; a client's own words are cut, and hold no control characters."""
+    reason = "".join(sign if sign.isprintable() else " " for sign in str(error.reason or ""))
+    raised = re.match(r"<class '(?:\w+\.)*(\w+)'>:<'(.*)'>$", reason)
+    if error.code == _RAISED and raised:
+        return f"its client app raised {raised[1]}: {raised[2]:.{LONGEST_REASON}}"
+    known = {
+        _NEVER_LOADED: "its client app cannot be loaded; the node's own log says why",
+        _EXPIRED: "no answer before the message expired",
+        _REPLY_EXPIRED: "no answer before the message expired",
+        _NODE_GONE: "its node is gone: Flower hears no heartbeat",
+        _KILLED: "the process of its client app was killed, perhaps for want of memory",
+    }
+    return known.get(error.code) or reason[:LONGEST_REASON] or f"error {error.code}"
 
 
 class Outbox:
@@ -139,7 +168,10 @@ class Outbox:
             try:
                 replies = list(self.grid.pull_messages([name]))
             except Exception as problem:
-                if isinstance(problem, OSError) or type(problem).__module__.partition(".")[0] in ("httpx", "httpcore"):
+                if isinstance(problem, OSError | LinkError) or type(problem).__module__.partition(".")[0] in (
+                    "httpx",
+                    "httpcore",
+                ):
                     raise  # the server's own connection failed, not a client's reply
                 one = self.pending.pop(name)
                 one.error, one.unreadable = f"a reply that cannot be read: {type(problem).__name__}", True
@@ -156,7 +188,8 @@ class Outbox:
     def _fill_in(self, sent: SentMessage, reply: Any) -> None:
         sent.arrived_s = self.clock.now()
         if reply.has_error():
-            sent.error = str(reply.error.reason or f"error {reply.error.code}")
+            sent.error = _in_words(reply.error)
+            sent.unanswered = reply.error.code in (_EXPIRED, _REPLY_EXPIRED)
         elif reply.metadata.src_node_id != sent.node:
             sent.error, sent.unreadable = "a reply by another node than was asked", True
             return
@@ -166,7 +199,8 @@ class Outbox:
         """Stop waiting for replies to these messages."""
         for one in sent:
             if self.pending.get(one.message_id) is one:
-                self.pending.pop(one.message_id).error = error
+                del self.pending[one.message_id]
+                one.error, one.unanswered = error, True
 
     def wait(self, sent: Sequence[SentMessage], limit_s: float) -> None:
         """Wait until all messages of this outbox are answered; after ``limit_s`` seconds, give up those of ``sent``."""

@@ -108,6 +108,7 @@ class NodeRegistry:
     Attributes
     ----------
     node_of: the node of every connected client. enrolled: every client that ever enrolled. bits_down, bits_up: traffic so far.
+    restarted: nodes that were found started again at the last look; they are asked anew which client they are.
 
     Raises
     ------
@@ -132,6 +133,8 @@ class NodeRegistry:
         self.node_of: dict[int, int] = {}
         self.enrolled: dict[int, Enrolment] = {}
         self.bits_down = self.bits_up = 0.0
+        self.restarted: frozenset[int] = frozenset()
+        self._activated: dict[int, str] = {}
         self._by_node: dict[int, Enrolment] = {}
         self._outbox: Outbox | None = None
         self._asked: list[SentMessage] = []
@@ -160,7 +163,7 @@ class NodeRegistry:
             self._outbox = Outbox(grid, self.clock)
         if not self.wait:
             self._take_in_late_answers(self._outbox)
-        connected = {int(node) for node in grid.get_node_ids()}
+        connected = self._connected(grid)
         self._asked += self._outbox.send(self._questions(connected))
         if self.wait:
             self._outbox.wait(self._asked, self.limit_s)
@@ -170,6 +173,18 @@ class NodeRegistry:
         new = [self._by_node[node] for client, node in sorted(self.node_of.items()) if client not in self.enrolled]
         self.enrolled |= {enrolment.client: enrolment for enrolment in new}
         return [enrolment.report for enrolment in new]
+
+    def _connected(self, grid: Grid) -> set[int]:
+        """Return the connected nodes. A node that Flower activated anew keeps its id, and may be another client now; in Flower's
+        simulation nodes are never activated."""
+        activated = {int(node.node_id): str(getattr(node, "last_activated_at", "")) for node in grid.get_nodes()}
+        self.restarted = frozenset(node for node, since in activated.items() if self._activated.get(node, since) != since)
+        self._activated |= activated
+        for node in self.restarted:
+            self._by_node.pop(node, None)
+            self._asked = [sent for sent in self._asked if sent.node != node]
+            LOG.info("node %d was started again", node)
+        return set(activated)
 
     def _questions(self, connected: set[int]) -> list[Any]:
         """Return the query to every connected node that is unknown, not yet asked and not paused."""
@@ -181,7 +196,7 @@ class NodeRegistry:
         app = flower()
         content = app.RecordDict({"motley": app.ConfigRecord({"key": self.key, "wanted": ",".join(sorted(self.wanted))})})
         self.bits_down += content_bits(content) * len(nodes)
-        return [app.Message(content, node, ENROL) for node in nodes]
+        return [app.Message(content, node, ENROL, ttl=self.limit_s) for node in nodes]
 
     def _paused(self, node: int) -> bool:
         left, length = self._pauses.get(node, (0, 0))

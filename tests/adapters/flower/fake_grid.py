@@ -1,13 +1,15 @@
 """A grid without a network: nodes are functions in this process, time is a number that only waiting moves.
 
 A node is killed as with ``kill -9``: it is listed, and may be sent messages, until its heartbeat is missed; then what was sent to
-it is answered with an error that names node 1, as Flower's SuperLink does. It may come back under its old id or a new one.
+it is answered with an error that names node 1, as Flower's SuperLink does; so is what has outlived its time to live. It may come
+back under its old id or a new one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 from motley.adapters.flower.messages import WallClock, flower
@@ -27,6 +29,7 @@ class FakeNode:
     delay_s: float = 1.0
     unreadable: bool = False
     killed_at: float | None = None
+    activated_at: float = 0.0
 
 
 class FakeGrid:
@@ -43,6 +46,7 @@ class FakeGrid:
         self.run_config: dict[str, Any] = {}
         self.sent: list[Any] = []
         self.waiting: dict[str, tuple[float, Callable[[], Any]]] = {}
+        self.deadlines: dict[str, float] = {}
         self.events: list[tuple[float, Callable[[], None]]] = []
         self.slept = 0
 
@@ -61,7 +65,7 @@ class FakeGrid:
         """What it has not answered yet is lost."""
         self.nodes[node].killed_at = self.now_s
         for name, (at, _) in list(self.waiting.items()):
-            message = next(m for m in self.sent if m.metadata.message_id == name)
+            message = self._message(name)
             if message.metadata.dst_node_id == node and at > self.now_s:
                 self.waiting[name] = (self.now_s + self.heartbeat_s, lambda m=message: self._error(m, 5, "Node Unavailable", 1))
 
@@ -71,6 +75,18 @@ class FakeGrid:
             back.killed_at = None
         else:
             self.nodes[new_id] = FakeNode(back.app, back.config, back.delay_s, back.unreadable)
+
+    def restart(self, node: int, config: dict[str, Any] | None = None) -> None:
+        """At once, under its id of before (the same key); what it was sent and has not answered is lost."""
+        back = self.nodes[node]
+        self.nodes[node] = FakeNode(back.app, config or back.config, back.delay_s, back.unreadable, activated_at=self.now_s)
+        self.contexts.pop(node, None)
+        for name, (at, _) in list(self.waiting.items()):
+            if self._message(name).metadata.dst_node_id == node and at > self.now_s:
+                self.waiting[name] = at, lambda: None
+
+    def _message(self, name: str) -> Any:
+        return next(message for message in self.sent if message.metadata.message_id == name)
 
     def connected(self, node: int) -> bool:
         killed = self.nodes[node].killed_at
@@ -82,7 +98,7 @@ class FakeGrid:
         return [node for node in reversed(self.nodes) if self.connected(node)]  # in no useful order
 
     def get_nodes(self) -> list[Any]:
-        return [type("NodeInfo", (), {"node_id": node})() for node in self.get_node_ids()]
+        return [SimpleNamespace(node_id=k, last_activated_at=str(self.nodes[k].activated_at)) for k in self.get_node_ids()]
 
     def push_messages(self, messages: Any) -> list[str]:
         ids = []
@@ -95,6 +111,7 @@ class FakeGrid:
                 ids.append("")
                 continue
             ids.append(name)
+            self.deadlines[name] = self.now_s + message.metadata.ttl
             target = self.nodes[node]
             if target.killed_at is not None:
                 due = target.killed_at + self.heartbeat_s
@@ -106,10 +123,17 @@ class FakeGrid:
     def pull_messages(self, message_ids: Any) -> list[Any]:
         replies = []
         for name in message_ids:
+            if name not in self.deadlines:
+                continue
             if name in self.waiting and self.waiting[name][0] <= self.now_s:
                 reply = self.waiting.pop(name)[1]()
-                if reply is not None:
-                    replies.append(reply)
+            elif self.deadlines[name] <= self.now_s:
+                reply = self._error(self._message(name), 3, "Message Unavailable", 1)
+            else:
+                continue
+            if reply is not None:
+                del self.deadlines[name]
+                replies.append(reply)
         return replies
 
     def send_and_receive(self, messages: Any, *, timeout: float | None = None) -> list[Any]:
@@ -138,7 +162,7 @@ class FakeGrid:
         try:
             reply = node.app(message, self.contexts[at])
         except Exception as problem:
-            return self._error(message, 2, f"{type(problem).__name__}: {problem}")
+            return self._error(message, 2, f"{type(problem)}:<'{problem}'>")  # as Flower says it
         if node.unreadable:
             raise ValueError("Unexpected set of `children`.")
         return reply

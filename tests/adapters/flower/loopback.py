@@ -155,6 +155,10 @@ class Loopback:
         until(lambda: text in log.read_text() or process.poll() is not None, seconds, self.logs)
         assert text in log.read_text(), self.logs()
 
+    def wait_past(self, log, marker, text, seconds):
+        """Wait until a log has this text after the last place in which it has the marker."""
+        until(lambda: text in log.read_text().rpartition(marker)[2], seconds, self.logs)
+
     def wait_for_end(self, name, seconds):
         """Wait until a process has ended by itself."""
         until(lambda: self.running[name].poll() is not None, seconds, self.logs)

@@ -47,7 +47,7 @@ def test_who_was_lost_when_and_why_is_in_a_table(tmp_path):
     found = incidents(done)
     assert {client for client, _, _ in found} == {2}
     assert sorted(event for _, event, _ in found) == ["connected", "disconnected", "lost"]
-    assert "Node Unavailable" in next(reason for _, event, reason in found if event == "lost")
+    assert "its node is gone" in next(reason for _, event, reason in found if event == "lost")
     rows = done.tables["incidents"].to_pylist()
     lost = next(row for row in rows if row["event"] == "lost")
     dropped = next(row for row in done.tables["clients"].to_pylist() if row["outcome"] == "dropped")

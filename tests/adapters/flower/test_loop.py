@@ -195,6 +195,40 @@ def test_a_killed_node_is_dropped_and_asked_again_when_it_is_back(tmp_path):
     assert np.isnan(clients["bits_up"][clients["outcome"] == "dropped"]).all()
 
 
+def test_a_node_that_is_started_again_in_the_middle_of_its_work_is_lost_at_once_and_asked_again(tmp_path):
+    """Flower delivers a message once: without the look at when a node was activated, client 2 would be waited for 600 s."""
+    setup = experiment(population=3, cohort=3, stop={"rounds": 8})
+    grid = federation(setup, tmp_path, dict.fromkeys(range(3), 5.0))
+    grid.events = [(27.0, lambda: grid.restart(102))]
+    done = deploy(grid, setup, tmp_path / "real")
+    clients, rounds = columns(done, "clients"), columns(done, "rounds")
+    mine = clients["outcome"][clients["client"] == 2].tolist()
+    assert mine.count("dropped") == 1
+    assert mine[-1] == "accepted"
+    assert rounds["time_s"][-1] < 90
+    assert "its node was started again" in done.tables["incidents"]["reason"].to_pylist()
+
+
+def test_a_client_that_answers_is_no_longer_left_alone(tmp_path):
+    """Client 1 says nothing in its 1st and 3rd order to train: it is left alone for a minute each time, for it answered between."""
+    setup = experiment(population=2, cohort=2, stop={"rounds": 140}, evaluate={"every": 200})
+    grid = federation(setup, tmp_path)
+    good, orders = grid.nodes[101].app, []
+
+    def app(message, context):
+        if message.metadata.message_type == "train.motley":
+            orders.append(grid.now_s)
+            if len(orders) in (1, 3):
+                return None
+        return good(message, context)
+
+    grid.nodes[101].app = app
+    deploy(grid, setup, tmp_path / "real")
+    assert len(orders) > 5
+    assert orders[1] - orders[0] == pytest.approx(600 + 60, abs=5)
+    assert orders[3] - orders[2] == pytest.approx(600 + 60, abs=5)
+
+
 def test_nobody_is_waited_for_without_a_limit(tmp_path):
     """Client 1 takes orders and never answers: a round it is in ends when its time is up, and then it is left alone for a minute."""
     setup = experiment(population=3, cohort=3, stop={"rounds": 70}, evaluate={"every": 100})

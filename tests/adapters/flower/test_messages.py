@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
-from motley.adapters.flower.messages import Outbox, exchange, flower
+from motley.adapters.flower.limited_grid import LimitedGrid
+from motley.adapters.flower.messages import LinkError, Outbox, exchange, flower
 from tests.adapters.flower.fake_grid import FakeGrid, FakeNode, echo_nodes
 
 
@@ -61,3 +64,62 @@ def test_a_second_reply_to_a_message_is_ignored():
     grid.pull_messages = lambda ids: [reply, reply]
     assert outbox.collect() == [answer]
     assert outbox.collect() == []
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "said"),
+    [
+        (1, "An exception was raised when attempting to load `ClientApp`", "its client app cannot be loaded"),
+        (2, "<class 'RuntimeError'>:<'no data'>", "its client app raised RuntimeError: no data"),
+        (2, "<class 'motley.core.errors.StoreError'>:<'cannot write x'>", "its client app raised StoreError: cannot write x"),
+        (2, f"<class 'KeyError'>:<'{'x' * 400}'>", f"its client app raised KeyError: {'x' * 300}"),
+        (2, "in words\x1b[31m of its own\n", "in words [31m of its own "),
+        (3, "Message Unavailable", "no answer before the message expired"),
+        (5, "Node Unavailable", "its node is gone"),
+        (8, "ClientApp stopped responding.", "the process of its client app was killed"),
+        (0, None, "error 0"),
+    ],
+)
+def test_flower_s_errors_in_plain_words(code, reason, said):
+    words, grid = flower(), FakeGrid(echo_nodes(0))
+    grid.nodes[1000].app = lambda message, context: words.Message(words.Error(code, reason), reply_to=message)
+    (answer,) = exchange(grid, [message(1000)], limit_s=10, clock=grid.clock)
+    assert answer.error.startswith(said)
+    assert len(answer.error) < 360
+    assert answer.unanswered == (code == 3)
+
+
+# ------------------------------------------------------------------------------------- a SuperLink that is gone
+
+
+def test_a_call_that_never_returns_ends_at_its_limit():
+    grid = FakeGrid(echo_nodes(0))
+    returns = threading.Event()
+    grid.pull_messages = lambda ids: returns.wait(60) and []
+    with pytest.raises(LinkError, match=r"did not answer within 0.05 s; start it again with the --database of before"):
+        LimitedGrid(grid, 0.05).pull_messages(["a"])
+    returns.set()
+
+
+def test_a_run_that_was_stopped_says_so_and_is_no_client_s_fault():
+    class RunNotRunningException(BaseException):
+        """As Flower raises it."""
+
+    def stopped(ids):
+        raise RunNotRunningException
+
+    grid = FakeGrid(echo_nodes(0))
+    outbox = Outbox(LimitedGrid(grid, 5.0), grid.clock)
+    outbox.send([message(1000)])
+    grid.pull_messages = stopped
+    with pytest.raises(LinkError, match="the SuperLink has ended this run; submit the app again to go on"):
+        outbox.collect()
+
+
+def test_a_limited_grid_is_the_grid_otherwise():
+    grid = FakeGrid(echo_nodes(0, 1))
+    limited = LimitedGrid(grid, 5.0)
+    assert limited.get_node_ids() == grid.get_node_ids()
+    assert [node.node_id for node in limited.get_nodes()] == limited.get_node_ids()
+    with pytest.raises(ZeroDivisionError):
+        LimitedGrid(type("Broken", (), {"get_node_ids": lambda self: 1 / 0})(), 5.0).get_node_ids()

@@ -71,6 +71,21 @@ def test_a_node_that_claims_a_connected_client_waits_until_its_node_is_gone():
     assert known.node_of[1] == 3  # a restarted client takes its own place
 
 
+def test_a_node_that_was_started_again_is_asked_anew_and_may_be_another_client():
+    """Under its key a node keeps its id, whatever its configuration says now."""
+    grid = FakeGrid(echo_nodes(0, 1))
+    known = register(grid)
+    known.refresh(grid)
+    assert known.restarted == frozenset()
+    grid.sleep(5.0)
+    grid.restart(1007, {"partition-id": 4})
+    known.refresh(grid)
+    assert known.restarted == {1007}
+    assert known.node_of == {0: 1000, 4: 1007}
+    known.refresh(grid)
+    assert known.restarted == frozenset()
+
+
 def test_a_silent_node_is_asked_less_and_less_often():
     grid = FakeGrid(echo_nodes(0, 1) | {5: FakeNode(lambda message, context: None, {"partition-id": 9})})
     known = register(grid, limit_s=20)

@@ -271,8 +271,12 @@ class DeployedBackend(ClientBackend):
         """Take an answer in: it is checked at once. When the server no longer waits for it, it is billed, and that is all."""
         clients = _clients(state)
         if reply.data is None:
-            self._lose(clients, one, reply.reason or "lost")
+            if reply.unanswered:
+                clients.registry.silent(one.client)
+            why = f"no answer within {self.limits.work_s:g} s" if reply.unanswered else reply.reason
+            self._lose(clients, one, why or "lost")
             return
+        clients.registry.heard(one.client)
         one.arrives_s = clients.now_s
         one.bits_up = 8 * len(reply.data) if isinstance(reply.data, bytes) else 0
         if one in clients.cancelled:

@@ -24,9 +24,6 @@ __all__ = ["ClientRegistry", "Limits"]
 T = TypeVar("T")
 _LOG = logging.getLogger("motley.flower")
 
-PAUSE_S, LONGEST_PAUSE_S = 60.0, 3600.0
-"""How long a client that did not answer is left alone the first time, and at most."""
-
 
 @dataclass(frozen=True)
 class Limits:
@@ -37,7 +34,8 @@ class Limits:
     start_s: for the whole population to come, before round 1, and for those it knows when a deployment goes on.
     work_s: for a client's upload; then it counts as dropped. Also how long a message may live.
     query_s: for answers to short questions (enrolment, probes). poll_s: between two polls for answers.
-    look_s: between two looks at who is there.
+    look_s: between two looks at who is there. pause_s, longest_pause_s: how long a connected client that did not answer is not
+    asked, the first time and at most; doubled each time, and forgotten when it answers. link_s: for the SuperLink to answer a call.
     """
 
     start_s: float = 300.0
@@ -45,10 +43,12 @@ class Limits:
     query_s: float = 300.0
     poll_s: float = 0.5
     look_s: float = 5.0
+    pause_s: float = 60.0
+    longest_pause_s: float = 3600.0
+    link_s: float = 300.0
 
     def __post_init__(self) -> None:
-        for name in ("start_s", "work_s", "query_s", "poll_s", "look_s"):
-            value = getattr(self, name)
+        for name, value in vars(self).items():
             if not (isinstance(value, int | float) and 0 < value < np.inf):
                 raise ConfigError(f"got {name} = {value!r}; expected a positive number of seconds", f"limits.{name}")
 
@@ -114,9 +114,13 @@ class ClientRegistry:
 
     def silent(self, client: int) -> None:
         """Leave a client that did not answer in time alone for a while, twice as long each time."""
-        _, pause_s = self._pauses.get(client, (0.0, PAUSE_S / 2))
-        pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+        _, pause_s = self._pauses.get(client, (0.0, self.limits.pause_s / 2))
+        pause_s = min(2 * pause_s, self.limits.longest_pause_s)
         self._pauses[client] = self.transport.now_s + pause_s, pause_s
+
+    def heard(self, client: int) -> None:
+        """Forget how long a client that answers was left alone."""
+        self._pauses.pop(client, None)
 
     def ask(
         self, ledger: Ledger, orders: Mapping[int, Order], read: Callable[[Order, object], T], kind: Kind, step: int
@@ -157,7 +161,7 @@ class ClientRegistry:
                 if reply.data is None:
                     raise CodecError(reply.reason or "lost")
                 found[order.client] = read(order, reply.data)
-                self._pauses.pop(order.client, None)
+                self.heard(order.client)
             except CodecError as error:
                 _LOG.warning("client %d cannot be asked: %s", order.client, error)
                 self.incidents.note(order.client, "unanswered", str(error))

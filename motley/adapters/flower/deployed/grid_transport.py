@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from motley.adapters.flower.deployed.transport import Channel, Reply, Transport
+from motley.adapters.flower.limited_grid import LimitedGrid
 from motley.adapters.flower.messages import WALL_CLOCK, Grid, Outbox, WallClock, flower
 from motley.adapters.flower.node_registry import NodeRegistry
 
@@ -38,13 +39,20 @@ class GridTransport(Transport):
     ----------
     grid: Flower's. key: of ``--node-config``, a client's stable whole number. limit_s: for a new node to say which client it
     is; nobody waits for it.
-    clock: of the server.
+    clock: of the server. link_s: for the SuperLink to answer one call.
     """
 
-    def __init__(self, grid: Grid, key: str = "partition-id", limit_s: float = 120.0, clock: WallClock = WALL_CLOCK) -> None:
-        self.grid, self.clock = grid, clock
+    def __init__(
+        self,
+        grid: Grid,
+        key: str = "partition-id",
+        limit_s: float = 120.0,
+        clock: WallClock = WALL_CLOCK,
+        link_s: float = 300.0,
+    ) -> None:
+        self.grid, self.clock = LimitedGrid(grid, link_s), clock
         self.registry = NodeRegistry(key, limit_s=limit_s, clock=clock, wait=False)
-        self.outbox = Outbox(grid, clock)
+        self.outbox = Outbox(self.grid, clock)
         self._came: dict[str, Reply] = {}
 
     def now_s(self) -> float:
@@ -56,8 +64,12 @@ class GridTransport(Transport):
         self.clock.sleep(seconds)
 
     def clients(self) -> Collection[int]:
-        """Return the clients whose nodes are connected; new nodes are asked which client they are."""
+        """Return the clients whose nodes are connected; new nodes are asked which client they are. What a node was sent before it
+        was started again is lost: Flower delivers a message once."""
         self.registry.refresh(self.grid)
+        lost = [sent for sent in self.outbox.pending.values() if sent.node in self.registry.restarted]
+        self.outbox.give_up(lost, "its node was started again")
+        self._came |= {sent.message_id: Reply(sent.message_id, None, sent.error) for sent in lost}
         return [int(client) for client in self.registry.clients]
 
     def push(self, messages: Mapping[int, bytes], channel: Channel, ttl_s: float) -> dict[int, str]:
@@ -74,5 +86,5 @@ class GridTransport(Transport):
         for answer in self.outbox.collect():
             lost = b"" if answer.unreadable else None
             said = lost if answer.error or answer.reply is None else bytes_in(answer.reply)
-            self._came[answer.message_id] = Reply(answer.message_id, said, answer.error)
+            self._came[answer.message_id] = Reply(answer.message_id, said, answer.error, answer.unanswered)
         return [self._came.pop(name) for name in messages if name in self._came]

@@ -122,7 +122,9 @@ class RequestCodec:
         answer = open_answer(data, limit)
         named, asked = ((a.run, a.client, a.round, a.dispatch) for a in (answer, order))
         if named != asked:
-            raise CodecError(f"got the answer to another request (round {answer.round}, dispatch {answer.dispatch})")
+            got, expected = (f"client {a.client}, round {a.round}, dispatch {a.dispatch}" for a in (answer, order))
+            other = "" if answer.run == order.run else " of another deployment"
+            raise CodecError(f"got the answer to another request{other} ({got}); expected {expected}")
         return answer
 
 

@@ -190,7 +190,7 @@ def refuses(experiment: Experiment, ready: Ready) -> str | None:
 def _on(grid: Any, key: str, limits: Limits) -> Transport:
     from motley.adapters.flower.deployed.grid_transport import GridTransport  # the only module that needs Flower
 
-    return GridTransport(grid, key, limits.query_s)
+    return GridTransport(grid, key, limits.query_s, link_s=limits.link_s)
 
 
 def _ready(experiment: Experiment, data: Path | str | None, task: Task | None, selector: Selector[Any] | None) -> Ready:

@@ -22,11 +22,12 @@ class Reply(NamedTuple):
     Parameters
     ----------
     message: the message's number. data: what the client sent, unchecked; None when the client is lost. reason: of the loss,
-    in words."""
+    in words. unanswered: whether it is lost because it said nothing in time, though it may be connected."""
 
     message: str
     data: object
     reason: str = ""
+    unanswered: bool = False
 
 
 class Transport(ABC):

@@ -173,7 +173,7 @@ class _GridSubset:
     def get_nodes(self) -> list[Any]:
         """Return Flower's descriptions of the nodes."""
         self.get_node_ids()
-        connected = {node.node_id: node for node in self._grid.get_nodes()}  # type: ignore[attr-defined]
+        connected = {node.node_id: node for node in self._grid.get_nodes()}
         return [connected[node] for node in self._nodes if node in connected]
 
 

@@ -94,7 +94,7 @@ def test_a_lost_client_is_dropped_and_offered_again_when_it_returns():
     assert all(np.isnan(r.compute_s) for r in dropped)
     assert on.now_s < 200
     assert [t for t, _ in observed if t] == [1, 2, 3, 4, 5, 6]
-    assert "Node Unavailable" in next(row.reason for row in wrapped.motley.rows if row.outcome == "dropped")
+    assert "its node is gone" in next(row.reason for row in wrapped.motley.rows if row.outcome == "dropped")
 
 
 def test_a_round_without_connected_clients_passes():
