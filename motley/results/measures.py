@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+import pyarrow.compute as pc
 from numpy.typing import ArrayLike, NDArray
 
 from motley.core.arrays import Floats
@@ -65,6 +66,7 @@ __all__ = [
     "participation",
     "percent_of",
     "pooled",
+    "rows_of",
     "shares",
     "spread",
     "stepwise",
@@ -97,11 +99,10 @@ def curve(run: Run, axis: Axis = "round", metric: str | None = None, scope: str 
     """
     if axis not in AXES:
         raise ConfigError(f"a curve is drawn against one of {', '.join(AXES)}, got {axis!r}")
-    name, column, rows = rows_of(run, metric or metric_of(run)[0])
-    table = run.tables[name]
-    x = np.asarray(table[AXES[axis]].to_numpy(), float)
-    y = np.asarray(table[column].to_numpy(), float)
-    keep = rows & (run.column(name, "scope") == (scope or written_scope(run))) & np.isfinite(y) & np.isfinite(x)
+    rows, column = rows_of(run, metric or metric_of(run)[0], scope or written_scope(run))
+    x = np.asarray(rows[AXES[axis]].to_numpy(), float)
+    y = np.asarray(rows[column].to_numpy(), float)
+    keep = np.isfinite(y) & np.isfinite(x)
     order = np.argsort(x[keep], kind="stable")
     return Curve(x[keep][order], y[keep][order])
 
@@ -131,7 +132,8 @@ def by_validation(run: Run) -> float:
     evaluations that ``evaluate.every`` asks for, round 0 left out; NaN without validation samples."""
     held = curve(run, scope="validation" if written_scope(run) == "global" else "validation_mean")
     every = int((run.config.get("evaluate") or {}).get("every") or 1)
-    version, rounds = (np.asarray(run.column("evaluations", name), float) for name in ("version", "round"))
+    rows = rows_of(run, "loss", written_scope(run))[0]
+    version, rounds = (np.asarray(rows[name].to_numpy(), float) for name in ("version", "round"))
     counts = (held.x > 0) & np.isin(held.x, rounds[version % every == 0])
     along = curve(run)
     if not counts.any():
@@ -195,14 +197,11 @@ def client_metric(run: Run, metric: str | None = None) -> Floats:
 
 
 def _last_of_clients(run: Run, metric: str | None) -> tuple[NDArray[np.int64], Floats]:
-    table, column, rows = rows_of(run, metric or metric_of(run)[0])
-    scope = rows & (run.column(table, "scope") == "client") & (run.column(table, "round") > 0)
-    rounds = run.column(table, "round")[scope]
-    if not len(rounds):
+    rows, column = rows_of(run, metric or metric_of(run)[0], "client")
+    rows = rows.filter(pc.equal(rows["round"], pc.max(rows["round"])))
+    if not rows.num_rows or rows["round"][0].as_py() == 0:
         return np.empty(0, np.int64), np.empty(0)
-    last = rounds == rounds.max()
-    values = np.asarray(run.column(table, column), float)[scope][last]
-    clients = np.asarray(run.column(table, "client")[scope][last], np.int64)
+    values, clients = np.asarray(rows[column].to_numpy(), float), np.asarray(rows["client"].to_numpy(), np.int64)
     order = np.argsort(clients, kind="stable")
     return clients[order], np.asarray(values[order], float)
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from motley.results.load import Run
 
@@ -52,11 +53,13 @@ def _described(run: Run, metric: str) -> Mapping[str, object]:
     return next((one for one in described if one["name"] == metric), {})
 
 
-def rows_of(run: Run, metric: str) -> tuple[str, str, NDArray[np.bool_]]:
-    """Return the table and the column that hold a metric, and which rows are of it."""
+def rows_of(run: Run, metric: str, scope: str) -> tuple[pa.Table, str]:
+    """Return the rows that hold a metric in one scope, and the column with its values."""
     if metric in ("loss", "accuracy"):
-        return "evaluations", metric, np.ones(run.tables["evaluations"].num_rows, bool)
-    return "metrics", "value", np.asarray(run.column("metrics", "metric") == metric, bool)
+        rows = run.tables["evaluations"]
+        return rows.filter(pc.equal(rows["scope"], scope)), metric
+    rows = run.tables["metrics"]
+    return rows.filter(pc.and_(pc.equal(rows["metric"], metric), pc.equal(rows["scope"], scope))), "value"
 
 
 class Pooled(NamedTuple):
@@ -68,14 +71,10 @@ class Pooled(NamedTuple):
 
 def pooled(run: Run, metric: str) -> Pooled:
     """Return a metric beside loss and accuracy, pooled at the last evaluation after round 0; NaN without clients' test samples."""
-    rows = run.tables["metrics"]
-    scope, mine = (
-        run.column("metrics", "scope"),
-        (run.column("metrics", "metric") == metric) & (run.column("metrics", "round") > 0),
-    )
 
-    def last(column: str, wanted: str) -> float:
-        values = np.asarray(rows[column].to_numpy(), float)[mine & (scope == wanted)]
+    def last(column: str, scope: str) -> float:
+        rows = rows_of(run, metric, scope)[0]
+        values = np.asarray(rows.filter(pc.greater(rows["round"], 0))[column].to_numpy(), float)
         return float(values[-1]) if len(values) else float("nan")
 
     return Pooled(last("value", "pooled"), last("undefined", "mean"))
@@ -93,4 +92,4 @@ def headline_scope(run: Run) -> str:
 def written_scope(run: Run) -> str:
     """Return the scope that the headline was written under: without a common test set it is the mean over clients."""
     wanted = headline_scope(run)
-    return "mean" if wanted == "global" and not np.any(run.column("evaluations", "scope") == "global") else wanted
+    return "mean" if wanted == "global" and not rows_of(run, "loss", "global")[0].num_rows else wanted

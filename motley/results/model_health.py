@@ -34,10 +34,9 @@ def model_health(run: Run) -> list[str]:
 
 def ruined_since(run: Run) -> int | None:
     """Return the round of the first evaluation from which on no headline loss is finite; None where the last one is."""
-    scope = run.column("evaluations", "scope")
-    headline = scope == ("global" if (scope == "global").any() else "mean")
-    rounds = np.asarray(run.column("evaluations", "round"))[headline]
-    sound = np.isfinite(np.asarray(run.column("evaluations", "loss"), float)[headline])
+    found = measures.rows_of(run, "loss", "global")[0]
+    headline = found if found.num_rows else measures.rows_of(run, "loss", "mean")[0]
+    rounds, sound = headline["round"].to_numpy(), np.isfinite(np.asarray(headline["loss"].to_numpy(), float))
     if not len(sound) or sound[-1]:
         return None
     good = np.flatnonzero(sound)
