@@ -1,6 +1,6 @@
 # Every target builds the virtual environment it needs. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-slow test-flower test-ray check bench bench-selectors bench-compression bench-scaling docs clean
+.PHONY: help install demo test test-slow test-flower test-flower-faults test-ray check bench bench-selectors bench-compression bench-scaling docs clean
 
 help:  ## list these targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-19s %s\n", $$1, $$2}'
@@ -19,6 +19,9 @@ test-slow: install  ## the long tests: 100 kills and resumes, statistics
 
 test-flower:  ## the Flower adapter on real processes (about 12 minutes beside other work; builds .venv-flower)
 	@scripts/test-flower
+
+test-flower-faults:  ## faults in real deployments: killed, paused, late, full disks (about 25 minutes; builds .venv-flower)
+	@scripts/test-flower-faults
 
 test-ray:  ## the engine on a Ray cluster of two nodes (about 5 minutes; builds .venv-ray)
 	@scripts/test-ray

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+
 import numpy as np
 import pytest
 
@@ -365,6 +368,29 @@ def test_a_killed_server_goes_on_bit_for_bit(moment, tmp_path, monkeypatch):
     for column in ("round", "client", "dispatch", "outcome", "loss", "bits_down"):
         assert whole.tables["clients"][column].equals(done.tables["clients"][column]), column
     assert (np.diff(done.column("rounds", "time_s")) > 0).all()
+
+
+def test_a_full_disk_stops_the_server_in_a_sentence_and_it_goes_on_bit_for_bit(tmp_path, monkeypatch, caplog):
+    setup = experiment(stop={"rounds": 4})
+    whole = deploy(federation(setup, tmp_path / "a"), setup, tmp_path / "whole")
+
+    def no_space(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+
+        def full(done):
+            if done.step == 2:
+                patch.setattr(os, "pwrite", no_space)
+
+        with pytest.raises(motley.StoreError, match="No space left on device; make room") as raised:
+            deploy(federation(setup, tmp_path / "b"), setup, tmp_path / "cut", told=full)
+    assert raised.value.__cause__ is None
+    assert "the deployment stops: cannot write" in caplog.text
+    assert f"submitted again with out = {tmp_path / 'cut'} it goes on after its last finished round" in caplog.text
+    done = deploy(federation(setup, tmp_path / "b"), setup, tmp_path / "cut")
+    assert same_model(whole, done)
+    assert done.column("rounds", "version").tolist() == [1, 2, 3, 4]
 
 
 def test_who_was_under_way_when_the_server_died_is_dropped(tmp_path):

@@ -20,10 +20,12 @@ After every server step the state is written to a new file, which then replaces 
 
 from __future__ import annotations
 
+import logging
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +33,7 @@ from motley.adapters.flower.deployed.backend import DeployedBackend, DeployedCli
 from motley.adapters.flower.deployed.client_registry import ClientRegistry, Limits
 from motley.adapters.flower.deployed.request_codec import RequestCodec
 from motley.adapters.flower.deployed.transport import Transport, WaitingTransport
-from motley.core.errors import ConfigError
+from motley.core.errors import ConfigError, UserError
 from motley.experiments.build import Ready, prepare
 from motley.experiments.config import Experiment
 from motley.experiments.progress import OneRun, RoundLog
@@ -53,6 +55,8 @@ from motley.selectors.base import Selector
 from motley.tasks.base import Task
 
 __all__ = ["Limits", "deployment", "refuses", "run"]
+
+_LOG = logging.getLogger("motley.flower")
 
 REAL = {"deployment": "real clients: seconds are the wall clock's, devices and links are real"}
 """The note in ``run.json`` that tells a deployment from a simulation."""
@@ -113,10 +117,26 @@ def run(
         loop.state.round, loop.state.dispatch = rounds_done, clients_sent
         if saved is not None:
             loop.state.restore(saved)
-        _go(loop, checkpoints, saved is not None, path, _shown(progress, experiment, loop, path, saved is not None), told)
+        with _stopping_in_a_sentence(path):
+            _go(loop, checkpoints, saved is not None, path, _shown(progress, experiment, loop, path, saved is not None), told)
         folder.write({**record, **best_record(loop), "finished": True})
         shutil.rmtree(path / "checkpoints", ignore_errors=True)
     return _ended(path, report)
+
+
+@contextmanager
+def _stopping_in_a_sentence(path: Path) -> Iterator[None]:
+    """Log why a deployment stops before its end, and how it goes on; a user's error is raised without its causes."""
+    try:
+        yield
+    except BaseException as problem:  # the process is told to end, too: it ends with its SuperLink
+        why = str(problem) if isinstance(problem, UserError) else f"{type(problem).__name__} {problem}".strip()
+        _LOG.error(
+            "the deployment stops: %s; submitted again with out = %s it goes on after its last finished round", why, path
+        )
+        if isinstance(problem, UserError):
+            raise problem.with_traceback(None) from None
+        raise
 
 
 def _ended(path: Path, report: bool) -> Run:

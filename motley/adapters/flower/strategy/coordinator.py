@@ -33,6 +33,7 @@ from motley.core.files import replacing
 from motley.core.keys import Streams
 from motley.core.records import Outcome, Report
 from motley.core.server_signals import UPDATE_SIGNALS, Value
+from motley.results.stream import disk_error
 from motley.selectors.base import Selector
 
 __all__ = ["SelectionCoordinator"]
@@ -322,10 +323,15 @@ class SelectionCoordinator:
         return self.current
 
     def _save(self) -> None:
-        if self.settings.save is not None:
-            path = Path(self.settings.save)
+        """Write the selector's file; where the disk refuses, the run goes on, and the file of an earlier round stays."""
+        if self.settings.save is None:
+            return
+        path = Path(self.settings.save)
+        try:
             with replacing(path) as file:
                 file.write(self.selector.to_bytes())
+        except OSError as error:
+            LOG.warning("round %d: %s", self.state.round, disk_error(error, path))
 
     # ------------------------------------------------------------------------------------- evaluation
 

@@ -66,8 +66,9 @@ class SignalProber:
         batches = [self.wanted[name] or 0 for name in self.learning]
         config = app.ConfigRecord({"signals": self.learning, "batches": batches, "server-round": t})
         content = app.RecordDict({current.model_key: model, "motley": config})
-        messages = [app.Message(content, node, PROBE, group_id=str(t)) for node in current.candidates.values()]
-        answers = exchange(current.grid, messages, self.registry.limit_s, self.registry.clock)
+        limit_s = self.registry.limit_s
+        messages = [app.Message(content, node, PROBE, group_id=str(t), ttl=limit_s) for node in current.candidates.values()]
+        answers = exchange(current.grid, messages, limit_s, self.registry.clock)
         bits_up = sum(content_bits(answer.reply.content) for answer in answers if not answer.error)
         self.state.add_traffic("probe", content_bits(content) * len(messages), bits_up)
         return answers

@@ -28,8 +28,9 @@ class SelectionSettings:
     None: a client's replies are bounded by what it said at enrolment, and a client that said nothing is refused.
     weights: ``"strategy"``: as the strategy weighs; ``"selector"``: by the cohort's weights, normalised by the strategy.
     rounds_done, clients_sent: rounds and dispatches of the selector before this run, if it comes from a simulation or an earlier run.
-    save: file that holds the selector's bytes after every round; None: none.
+    save: file that holds the selector's bytes after every round; None: none. Where the disk refuses, a warning says so.
     clock: the server's.
+    link_s: how long the SuperLink may take to answer a call; then the run ends with a sentence.
 
     Raises
     ------
@@ -47,12 +48,13 @@ class SelectionSettings:
     clients_sent: int = 0
     save: str | os.PathLike[str] | None = None
     clock: WallClock = WALL_CLOCK
+    link_s: float = 300.0
 
     def __post_init__(self) -> None:
         for name, allowed in (("uploads", ("as_sent", "any")), ("weights", ("strategy", "selector"))):
             if getattr(self, name) not in allowed:
                 raise ConfigError(f"got {getattr(self, name)!r}; expected one of {', '.join(map(repr, allowed))}", key=name)
-        for name in ("query_limit_s", "wait_s", "largest_upload", "max_examples"):
+        for name in ("query_limit_s", "wait_s", "largest_upload", "max_examples", "link_s"):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
                 raise ConfigError(f"got {value}; expected a finite number above 0", key=name)

@@ -17,6 +17,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal
 
+from motley.adapters.flower.limited_grid import LimitedGrid
 from motley.adapters.flower.messages import WALL_CLOCK, Grid, WallClock, exchange, flower
 from motley.adapters.flower.strategy.coordinator import SelectionCoordinator
 from motley.adapters.flower.strategy.settings import SelectionSettings
@@ -27,6 +28,8 @@ __all__ = ["with_selector"]
 
 PATIENCE_S = 5.0
 """How long a strategy may wait for more nodes; the grid that it is given does not change."""
+EXPIRY_S = 30.0
+"""How long Flower keeps a message after the exchange that it belongs to."""
 
 
 def with_selector(
@@ -45,6 +48,7 @@ def with_selector(
     clients_sent: int = 0,
     save: str | os.PathLike[str] | None = None,
     clock: WallClock = WALL_CLOCK,
+    link_s: float = 300.0,
 ) -> Any:
     """Return a strategy like this one whose clients ``selector`` chooses, ``m`` a round.
 
@@ -66,7 +70,18 @@ def with_selector(
     if isinstance(strategy, _SelectingStrategy):
         raise ConfigError("this strategy has a selector already; give the original strategy")
     settings = SelectionSettings(
-        key, query_limit_s, wait_s, uploads, largest_upload, max_examples, weights, rounds_done, clients_sent, save, clock
+        key,
+        query_limit_s,
+        wait_s,
+        uploads,
+        largest_upload,
+        max_examples,
+        weights,
+        rounds_done,
+        clients_sent,
+        save,
+        clock,
+        link_s,
     )
     name = f"{type(strategy).__name__}With{type(selector.rule).__name__}"
     kind: Any = type(name, (_SelectingStrategy, type(strategy)), {})
@@ -82,6 +97,7 @@ class _SelectingStrategy:
     motley: SelectionCoordinator
 
     def _start(self, grid: Grid, *args: Any, **options: Any) -> Any:
+        grid = LimitedGrid(grid, self.motley.settings.link_s)
         return super().start(_RecordingGrid(grid, self.motley), *args, **options)  # type: ignore[misc]
 
     start = _start
@@ -192,7 +208,10 @@ class _RecordingGrid:
             raise ConfigError(
                 "got no time-out for an exchange; expected start(..., timeout=seconds): nothing waits without a limit"
             )
-        sent = exchange(self._grid, list(messages), timeout, self._coordinator.clock)
+        messages = list(messages)
+        for message in messages:  # no node works on what nobody waits for any more; the exchange itself ends before
+            message.metadata.ttl = min(message.metadata.ttl, timeout + EXPIRY_S)
+        sent = exchange(self._grid, messages, timeout, self._coordinator.clock)
         self._coordinator.record(sent)
         return [one.reply for one in sent if one.reply is not None]
 

@@ -9,15 +9,19 @@ import signal
 import time
 from pathlib import Path
 
+import numpy as np
+
 from motley.adapters.flower.deployed.client_app import Node
 from motley.adapters.flower.deployed.grid_transport import bytes_in, content_of
 from motley.adapters.flower.deployed.protocol import open_answer, open_order
 from motley.adapters.flower.messages import flower
 
-__all__ = ["FAULTS", "LATE_S", "SMALL", "FaultyNode", "full"]
+__all__ = ["FAULTS", "LATE_S", "SLOW_S", "SMALL", "FaultyNode", "StrategyClient", "full"]
 
 LATE_S = 130.0
 """How long a late answer takes: more than the deployment waits."""
+SLOW_S = 90.0
+"""How long an answer takes that misses a deadline of 60 s."""
 LIMIT = 10_000_000
 SMALL = 96 * 2**20
 """Bytes of the largest disk that is filled."""
@@ -36,6 +40,11 @@ def raises(node, message, context):
 
 def late(node, message, context):
     time.sleep(LATE_S)
+    return node.right(message, context)
+
+
+def slow(node, message, context):
+    time.sleep(SLOW_S)
     return node.right(message, context)
 
 
@@ -79,7 +88,7 @@ def full(folder):
         filler.unlink()
 
 
-FAULTS = {one.__name__: one for one in (raises, late, another_round, another_id, again, dies, disk_full)}
+FAULTS = {one.__name__: one for one in (raises, slow, late, another_round, another_id, again, dies, disk_full)}
 
 
 class FaultyNode(Node):
@@ -109,3 +118,33 @@ class FaultyNode(Node):
         if order.kind == "train" and "folder" in context.node_config:
             self.kept(context).write_bytes(bytes_in(reply))
         return reply
+
+
+class StrategyClient:
+    """A client of a Flower strategy that moves the model half way to its own number, and follows a plan.
+
+    Parameters
+    ----------
+    plan: client -> number of the server's round in the message -> name of a fault.
+    """
+
+    def __init__(self, plan):
+        self.plan = plan
+
+    def right(self, message, context):
+        app, w = flower(), message.content["arrays"]["w"].numpy()
+        new = w + 0.5 * (context.node_config["partition-id"] + 1.0 - w)
+        records = {
+            "arrays": app.ArrayRecord({"w": app.Array(new)}),
+            "metrics": app.MetricRecord({"num-examples": 10, "loss": 1.0}),
+        }
+        return app.Message(app.RecordDict(records), reply_to=message)
+
+    def train(self, message, context):
+        client = context.node_config["partition-id"]
+        fault = self.plan.get(client, {}).get(message.content["config"]["server-round"])
+        if fault == "another_form":
+            reply = self.right(message, context)
+            reply.content["arrays"]["w"] = flower().Array(np.zeros(4))
+            return reply
+        return FAULTS[fault](self, message, context) if fault else self.right(message, context)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import random
+import threading
 
 import numpy as np
 import pytest
 
-from motley.adapters.flower.messages import flower
+from motley.adapters.flower.messages import LinkError, flower
 from motley.adapters.flower.strategy.wrapper import with_selector
 from motley.core.errors import ConfigError
 from motley.core.records import Outcome
@@ -113,6 +115,38 @@ def test_a_silent_client_is_dropped_after_the_time_out():
     coordinator, _ = run(on, m=3, rounds=2, timeout=30)
     assert outcomes(coordinator, 1) == {0: "accepted", 1: "accepted", 2: "dropped"}
     assert 60 < on.now_s < 75
+
+
+def test_a_node_is_not_left_with_orders_that_nobody_waits_for():
+    """Messages live a little longer than their exchange, in place of Flower's twelve hours: a slow node does not fall behind."""
+    on = grid(2)
+    run(on, "power_of_choice", m=1, rounds=1, timeout=30, query_limit_s=20)
+    lives = {message.metadata.message_type: message.metadata.ttl for message in on.sent}
+    assert lives == {"query.motley_enrol": 20, "query.motley_probe": 20, "train": 60}
+
+
+def test_a_selector_s_file_that_cannot_be_written_does_not_end_the_run(tmp_path, monkeypatch, caplog):
+    on, path = grid(3), tmp_path / "selector.bin"
+    run(on, rounds=1, save=path)
+    before = path.read_bytes()
+
+    def full(file):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    coordinator, _ = run(grid(3), "oort", rounds=2, save=path)
+    assert {row.outcome for row in coordinator.rows} == {"accepted"}
+    assert f"round 1: cannot write {path}: No space left on device; make room" in caplog.text
+    assert path.read_bytes() == before
+    assert [one.name for one in tmp_path.iterdir()] == ["selector.bin"]
+
+
+def test_a_super_link_that_is_gone_ends_the_run():
+    on, returns = grid(2), threading.Event()
+    on.get_nodes = lambda: returns.wait(60) and []
+    with pytest.raises(LinkError, match=r"the SuperLink did not answer within 0\.05 s"):
+        run(on, link_s=0.05)
+    returns.set()
 
 
 def test_a_run_without_a_time_out_is_refused():
