@@ -12,7 +12,7 @@ from motley.core.errors import ConfigError, StoreError, suggest
 from motley.results.load import Run, load_all
 from motley.results.schema import TABLES
 
-__all__ = ["frame", "group_runs", "label_runs"]
+__all__ = ["clock", "clock_in_words", "frame", "group_runs", "label_runs"]
 
 IGNORED = (
     "name",
@@ -40,8 +40,15 @@ def label_runs(runs: Sequence[Run]) -> list[str]:
     Where the runs ask for several presets (``method``), a run is called by its own, and told from those of the same preset only. A
     component is called by its name (``"power_of_choice"``); options are added (``"alpha 0.1"``) where they differ between
     runs with the same component. In an ablation a run is called by what it changes, ``"as it is"`` where that is nothing. When
-    nothing differs the label is the preset's name, or the experiment's.
+    nothing differs the label is the preset's name, or the experiment's. A deployment beside simulations is called so.
     """
+    labels = _by_experiment(runs)
+    if len({run.deployed for run in runs}) == 1:
+        return labels
+    return [f"{label} (deployed)" if run.deployed else label for label, run in zip(labels, runs, strict=True)]
+
+
+def _by_experiment(runs: Sequence[Run]) -> list[str]:
     names = [repr(_flat({k: v for k, v in run.config.items() if k not in IGNORED})) for run in runs]
     first = {name: run.config.get("method") for name, run in zip(reversed(names), reversed(runs), strict=True)}
     presets = [first[name] for name in names]  # the same experiment without its preset's name is no other method
@@ -88,6 +95,20 @@ def _usual(differing: Sequence[str], flat: Sequence[Mapping[str, Any]]) -> dict[
             return {}
         usual[key] = most
     return usual if any(all(one.get(key) == value for key, value in usual.items()) for one in flat) else {}
+
+
+def clock(groups: Mapping[str, Sequence[Run]]) -> str:
+    """Return which time the runs' seconds are: ``"virtual"``, ``"wall"`` (deployments), or ``"virtual or wall"`` for both kinds."""
+    kinds = {run.deployed for runs in groups.values() for run in runs}
+    return " or ".join(word for word, deployed in (("virtual", False), ("wall", True)) if deployed in kinds)
+
+
+def clock_in_words(groups: Mapping[str, Sequence[Run]]) -> str:
+    """Return the sentence that says which time a table of costs has."""
+    return {
+        "virtual": "Virtual time is the federation's; wall time was measured on the machine that simulated it.",
+        "wall": "Wall time is the server's, from its first look for clients, without hours in which it was not running.",
+    }.get(clock(groups), "Hours are virtual for simulations and wall time for deployments; the rest is wall time.")
 
 
 def group_runs(runs: Sequence[Run]) -> dict[str, list[Run]]:

@@ -69,6 +69,12 @@ class Run:
         """Whether the run came to its end."""
         return bool(self.meta.get("finished", False))
 
+    @property
+    def deployed(self) -> bool:
+        """Whether its clients were real: its seconds are then those of the wall clock, not virtual ones."""
+        task = self.meta.get("task") or {}
+        return "deployment" in (task.get("notes") or {})
+
     def column(self, table: str, name: str) -> NDArray[Any]:
         """A column as NumPy [rows]; nulls become NaN in numbers and None in strings."""
         return np.asarray(self.tables[table][name].to_numpy())

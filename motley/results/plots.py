@@ -30,6 +30,7 @@ from motley.results.figures import (
     styled,
     to_svg,
 )
+from motley.results.labels import clock
 from motley.results.load import Run
 
 if TYPE_CHECKING:
@@ -51,10 +52,10 @@ PANELS = 5
 
 
 def curves(groups: Groups, axis: measures.Axis) -> Picture:
-    """Draw the headline metric against rounds, virtual time or traffic: mean over seeds, shaded by one standard deviation."""
+    """Draw the headline metric against rounds, time or traffic: mean over seeds, shaded by one standard deviation."""
     bands = [measures.band([measures.curve(run, axis) for run in runs]) for runs in groups.values()]
     longest = max((float(b.x[-1]) for b in bands if len(b.x)), default=1.0)
-    scale, label, title = _axis_words(axis, longest)
+    scale, label, title = _axis_words(axis, longest, clock(groups))
     name, percent, better = _metric(groups)
     if len(groups) > DIRECT:
         return _panels(groups, bands, scale, label, f"{name.split(' (')[0].capitalize()} {title}", axis)
@@ -181,7 +182,7 @@ def headline_bars(groups: Groups) -> Picture:
 
 
 def target_bars(groups: Groups, target: float) -> Picture:
-    """Draw rounds, virtual time and traffic to the target, means over seeds with one standard deviation; a bar that is only a lower
+    """Draw rounds, time and traffic to the target, means over seeds with one standard deviation; a bar that is only a lower
     bound, because a seed never got there, is pale and has an arrow."""
     better = _metric(groups)[2]
     kinds: tuple[measures.Axis, ...] = ("round", "seconds", "bits")
@@ -192,7 +193,7 @@ def target_bars(groups: Groups, target: float) -> Picture:
     with styled():
         figure = new_figure(8.4, 1.0 + 0.26 * len(groups))
         for axes, axis, costs in zip(figure.subplots(1, 3, sharey=True), kinds, ways, strict=True):
-            scale, label, _ = _axis_words(axis, max((cost.value for one in costs for cost in one), default=1.0))
+            scale, label, _ = _axis_words(axis, max((cost.value for one in costs for cost in one), default=1.0), clock(groups))
             for i, one in enumerate(costs):
                 _target_bar(axes, i, [measures.Censored(scale * cost.value, cost.reached) for cost in one])
             axes.set(xlabel="rounds" if axis == "round" else label.replace(", everything that travels", ""), xlim=(0, None))
@@ -200,7 +201,7 @@ def target_bars(groups: Groups, target: float) -> Picture:
             axes.grid(visible=False, axis="y")
         axes.invert_yaxis()
         figure.suptitle("What it cost to get there", x=0.01, ha="left", fontsize=10)
-        return to_svg(figure, "target", f"Rounds, virtual time and traffic to the target of {', '.join(groups)}")
+        return to_svg(figure, "target", f"Rounds, {clock(groups)} time and traffic to the target of {', '.join(groups)}")
 
 
 def _target_bar(axes: Axes, i: int, costs: Sequence[measures.Censored]) -> None:
@@ -348,13 +349,13 @@ def _height(inches: float, groups: Groups) -> float:
     return inches + (0.16 * -(-len(groups) // 4) if len(groups) > DIRECT else 0.0)
 
 
-def _axis_words(axis: measures.Axis, longest: float) -> tuple[float, str, str]:
-    """Return (factor on the table's numbers, label with unit, end of the title)."""
+def _axis_words(axis: measures.Axis, longest: float, time: str) -> tuple[float, str, str]:
+    """Return (factor on the table's numbers, label with unit, end of the title). ``time``: which one the seconds are."""
     if axis == "round":
         return 1.0, "round", "over rounds"
     if axis == "seconds":
         unit, size = ("hours", 3600.0) if longest >= 7200 else ("minutes", 60.0) if longest >= 300 else ("seconds", 1.0)
-        return 1 / size, f"virtual time ({unit})", "over virtual time"
+        return 1 / size, f"{time} time ({unit})", f"over {time} time"
     unit, size = ("GB", 8e9) if longest >= 16e9 else ("MB", 8e6)
     if axis == "paper_bits":
         return 1 / size, f"uplink, papers' convention ({unit})", "over uplink traffic"

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from math import isfinite
 
 from motley.results import measures
+from motley.results.labels import clock, clock_in_words
 from motley.results.load import Run
 from motley.results.measures import Censored, Interval, Spread
 from motley.results.summary import MB, MethodRow, differences, method_rows, metric_rows, target_of
@@ -46,7 +47,8 @@ def print_tables(groups: Groups, target: float | None = None) -> list[PrintTable
     """Return the tables that there is something for: ``summary``, ``metrics``, ``costs``, ``served``, ``target``, ``differences``."""
     methods = method_rows(groups)
     found = (
-        _summary(groups, methods), _metrics(groups, methods), _costs(methods), _served(groups, methods), _target(groups, target),
+        _summary(groups, methods), _metrics(groups, methods), _costs(groups, methods), _served(groups, methods),
+        _target(groups, target),
         _differences(groups),
     )  # fmt: skip
     return [table for table in found if table is not None]
@@ -126,23 +128,20 @@ def _metrics(groups: Groups, methods: Sequence[MethodRow]) -> PrintTable | None:
     return PrintTable("metrics", caption, heads, rows, {}) if rows else None
 
 
-def _costs(methods: Sequence[MethodRow]) -> PrintTable:
+def _costs(groups: Groups, methods: Sequence[MethodRow]) -> PrintTable:
     caption = (
-        "Costs of whole runs. Virtual time is the federation's; wall time was measured on the machine that simulated it. Uplink: 32 "
-        "bits for each value sent up, as papers count; traffic: all that travels, downloads and probes included; 1 MB is 8 million "
-        f"bits. Participation: standard deviation of the clients' counts of rounds taken part in. {_how(methods)}"
+        f"Costs of whole runs. {clock_in_words(groups)} Uplink: 32 bits for each value sent up, as papers count; traffic: all that "
+        "travels, downloads and probes included; 1 MB is 8 million bits. Participation: standard deviation of the clients' counts of "
+        f"rounds taken part in. {_how(methods)}"
     )
-    heads = [
-        ("Rounds", "count"),
-        ("Virtual time", "h"),
-        ("Uplink", "MB"),
-        ("Traffic", "MB"),
-        ("Wall time", "s"),
-        ("Participation", "rounds"),
-    ]
+    time = clock(groups)
+    measured = [] if time == "wall" else [("Wall time", "s")]  # a deployment's hours are that already
+    heads = [("Rounds", "count"), (f"{time.capitalize()} time", "h"), ("Uplink", "MB"), ("Traffic", "MB"), *measured]
+    heads.append(("Participation", "rounds"))
     rows = []
     for method in methods:
-        spent = (method.hours, method.paper_mb, method.traffic_mb, method.wall_s, method.participation_std)
+        wall = [method.wall_s] if measured else []
+        spent = (method.hours, method.paper_mb, method.traffic_mb, *wall, method.participation_std)
         rounds = measures.spread([one.rounds for one in method.costs])
         rows.append((method.label, [_of(one) for one in (rounds, *spent)]))
     return PrintTable("costs", caption, heads, rows, {})
@@ -183,7 +182,13 @@ def _target(groups: Groups, target: float | None) -> PrintTable | None:
         f"Cost to the first evaluation with {metric} {name} or better. A seed that never got there counts with all it spent, and "
         f"the mean is then only a lower bound (>), without an interval. {_how(method_rows(groups))}"
     )
-    heads = [("Reached", "seeds"), ("Rounds", "count"), ("Virtual time", "h"), ("Uplink", "MB"), ("Traffic", "MB")]
+    heads = [
+        ("Reached", "seeds"),
+        ("Rounds", "count"),
+        (f"{clock(groups).capitalize()} time", "h"),
+        ("Uplink", "MB"),
+        ("Traffic", "MB"),
+    ]
     return PrintTable("target", caption, heads, rows, {})
 
 

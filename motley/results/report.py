@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from motley.core.errors import StoreError
 from motley.results import measures
 from motley.results.blocks import BulletList, Page, non_empty
-from motley.results.labels import group_runs
+from motley.results.labels import clock, group_runs
 from motley.results.load import Run, load_all
 from motley.results.model_health import model_health
 from motley.results.page import write
@@ -66,7 +69,9 @@ def facts(groups: Groups) -> list[tuple[str, str]]:
     named = [part["name"] if isinstance(part, Mapping) else part for part in parts]
     learned = ", ".join(str(name) for name in named) or str(task.get("name", ""))
     seeds = sorted({run.seed for runs in groups.values() for run in runs})
+    kind = {"wall": "real clients", "virtual": ""}.get(clock(groups), "simulated, and real clients")
     facts = [
+        ("deployment", kind),
         ("task", learned),
         ("clients", whole(config["population"]) if config.get("population") else ""),
         ("per round", str(config.get("cohort") or config.get("participation") or "")),
@@ -93,6 +98,11 @@ def warnings(groups: Groups) -> list[str]:
     return lines
 
 
+def _dropped(run: Run) -> NDArray[np.bool_]:
+    """Return which rows of ``clients`` are of uploads that never came."""
+    return np.asarray(run.column("clients", "outcome") == "dropped")
+
+
 def _troubles(runs: Sequence[Run]) -> list[str]:
     """Return a sentence for each thing that a reader must know about the runs of one method."""
     found = []
@@ -107,7 +117,13 @@ def _troubles(runs: Sequence[Run]) -> list[str]:
         reasons = "not finite, of the wrong shape, or part of a refused step"
         found.append(f"an update was rejected {times} ({who}): {reasons}. It was paid for, not used.")
     found += [f"seed {run.seed}: {trouble}." for run in runs for trouble in model_health(run)]
-    if len(runs) == 1:
+    lost = [int(client) for run in runs if run.deployed for client in run.column("clients", "client")[_dropped(run)]]
+    if lost:
+        times, who = ("once" if len(lost) == 1 else f"{len(lost)} times"), ", ".join(map(str, sorted(set(lost))[:10]))
+        more = len(set(lost)) - 10
+        who += f" and {more} more" if more > 0 else ""
+        found.append(f"an upload was lost {times} (client{'s' if len(set(lost)) > 1 else ''} {who}); when and why is below.")
+    if len(runs) == 1 and not runs[0].deployed:
         found.append("one seed only; no spread can be told, and small differences mean nothing.")
     evaluations = [len(measures.trained(measures.curve(run)).x) for run in runs]
     if not any(evaluations):

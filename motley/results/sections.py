@@ -12,6 +12,8 @@ from typing import Any, Literal
 
 from motley.results import measures, plots, selection_plots, tables
 from motley.results.blocks import BulletList, Code, Section, SideBySide, Text, non_empty
+from motley.results.deployed import real_clients
+from motley.results.labels import clock
 from motley.results.load import Run, citations
 from motley.results.summary import target_of
 
@@ -34,8 +36,8 @@ Groups = Mapping[str, Sequence[Run]]
 def all_sections(groups: Groups, target: float | None = None) -> list[Section]:
     """Return all sections that compare methods (label to runs); empty sections are left out."""
     every = (
-        ends(groups), curves(groups, target), participation(groups), sending(groups), diagnosed(groups), served(groups),
-        federation(groups), costs(groups),
+        ends(groups), curves(groups, target), participation(groups), real_clients(groups), sending(groups), diagnosed(groups),
+        served(groups), federation(groups), costs(groups),
     )  # fmt: skip
     return [part for part in every if part.blocks]
 
@@ -67,7 +69,7 @@ def ends(groups: Groups) -> Section:
 
 
 def curves(groups: Groups, target: float | None = None) -> Section:
-    """Return the section with curves over rounds, virtual time and traffic, and costs to the target (None: the experiment's)."""
+    """Return the section with curves over rounds, time and traffic, and costs to the target (None: the experiment's)."""
     drawn = [plots.curves(groups, axis) for axis in ("round", "seconds", "bits", "paper_bits")]
     seeds = f"Mean over seeds{'' if drawn[0].wide else '; the shade is one standard deviation'}. " if _several(groups) else ""
     text = (
@@ -145,8 +147,9 @@ def federation(groups: Groups) -> Section:
 
 
 def costs(groups: Groups) -> Section:
-    """Return the section on virtual time, traffic and wall time."""
-    phases = Section("Where a simulated round's wall time went (ms)", non_empty(tables.phases(groups)))
+    """Return the section on time and traffic."""
+    whose = "a round's time went on the server" if clock(groups) == "wall" else "a simulated round's wall time went"
+    phases = Section(f"Where {whose} (ms)", non_empty(tables.phases(groups)))
     return Section("What it cost", non_empty(tables.costs(groups), phases))
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from motley.core.errors import ConfigError
 from motley.results import measures
-from motley.results.labels import group_runs
+from motley.results.labels import clock, group_runs
 from motley.results.load import Run
 from motley.results.measures import Spread
 
@@ -239,7 +239,8 @@ def summary_table(runs: Sequence[Run]) -> Table:
     spread = f", mean ± deviation over {seeds} seeds" if seeds > 1 else ""
     title = f"{runs[0].name if runs else 'no runs'}: {metric}{unit}{spread}"
     digits = 1 if percent else None
-    cells, rows = [], method_rows(groups)
+    cells, rows, time = [], method_rows(groups), clock(groups)
+    measured = ["wall s"] if time != "wall" else []  # a deployment's hours are that already
     validated = any(row.by_validation.n for row in rows)
     for row in rows:
         numbers = (
@@ -250,10 +251,10 @@ def summary_table(runs: Sequence[Run]) -> Table:
             row.drop,
             row.participation_std,
         )
-        spent = [short_number(number.mean) for number in (row.hours, row.traffic_mb, row.wall_s)]
+        spent = [short_number(number.mean) for number in (row.hours, row.traffic_mb, *([row.wall_s] if measured else []))]
         cells.append((row.label, [*(plus_minus(number, digits) for number in numbers), *spent]))
     kinds = ("final", *(["by validation"] if validated else []), "peak", "stable", "drop", "took part std")
-    return _terminal(title, (*kinds, "virtual h", "MB", "wall s"), cells)
+    return _terminal(title, (*kinds, f"{time} h", "MB", *measured), cells)
 
 
 def served_table(runs: Sequence[Run]) -> Table | None:
@@ -291,8 +292,9 @@ def target_table(runs: Sequence[Run], target: float | None = None) -> Table | No
         return None
     percent = measures.percent_of(runs[0]) > 1
     title = f"until {f'{100 * target:g}%' if percent else f'{target:g}'}"
-    cells = [(label, _reached_cells(reached(members, target))) for label, members in group_runs(runs).items()]
-    return _terminal(title, ("got there", "rounds", "virtual h", "uplink, papers MB", "all traffic MB"), cells)
+    groups = group_runs(runs)
+    cells = [(label, _reached_cells(reached(members, target))) for label, members in groups.items()]
+    return _terminal(title, ("got there", "rounds", f"{clock(groups)} h", "uplink, papers MB", "all traffic MB"), cells)
 
 
 def _terminal(title: str, columns: Sequence[str], rows: Sequence[tuple[str, Sequence[str]]]) -> Table:

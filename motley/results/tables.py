@@ -12,6 +12,7 @@ import numpy as np
 
 from motley.results import measures
 from motley.results.blocks import DASH, Table, TableCell, TableRow, with_best_in_bold
+from motley.results.labels import clock, clock_in_words
 from motley.results.load import Run
 from motley.results.measures import Spread
 from motley.results.summary import MB, differences, method_rows, metric_rows, plus_minus, reached, short_number
@@ -26,16 +27,17 @@ PHASES = ("select_s", "measure_s", "plan_s", "train_s", "aggregate_s", "evaluate
 
 def summary(groups: Groups) -> Table:
     """Return the end and the costs of each method; the best ends are bold."""
-    rows, methods = [], method_rows(groups)
+    rows, methods, time = [], method_rows(groups), clock(groups)
+    measured = ["wall time (s)"] if time != "wall" else []  # a deployment's hours are that already
     validated = any(method.by_validation.n for method in methods)
     for i, method in enumerate(methods):
         held = [method.by_validation] if validated else []
         numbers = (method.final, *held, method.peak, method.stable, method.drop, method.participation_std)
-        spent = (method.hours, method.paper_mb, method.traffic_mb, method.wall_s)
+        spent = (method.hours, method.paper_mb, method.traffic_mb, *([method.wall_s] if measured else []))
         rows.append(TableRow(method.label, [*map(_spread, numbers), *(_number(s.mean) for s in spent)], i))
     kinds = ("final", *(["by validation"] if validated else []), "peak", "stable", "drop")
-    heads = ("method", *kinds, "participation std", "virtual hours")
-    table = Table((*heads, "uplink, papers (MB)", "traffic, all (MB)", "wall time (s)"), rows)
+    heads = ("method", *kinds, "participation std", f"{time} hours")
+    table = Table((*heads, "uplink, papers (MB)", "traffic, all (MB)", *measured), rows)
     better = measures.metric_of(next(iter(groups.values()))[0])[1]
     for column, kind in enumerate(kinds):
         table = with_best_in_bold(table, column, better and kind != "drop")
@@ -63,7 +65,7 @@ def pairs(groups: Groups, base: str | None = None) -> Table | None:
 
 
 def to_target(groups: Groups, target: float) -> Table:
-    """Return rounds, virtual hours and traffic to the target, means over seeds; a lower bound where a seed never reached it."""
+    """Return rounds, hours and traffic to the target, means over seeds; a lower bound where a seed never reached it."""
     rows = []
     for i, (label, runs) in enumerate(groups.items()):
         way = reached(runs, target)
@@ -72,7 +74,7 @@ def to_target(groups: Groups, target: float) -> Table:
             text = whole(cost.value) if cost is way.rounds and np.isfinite(cost.value) else short_number(cost.value)
             cells.append(TableCell(text if cost.reached else f"> {text}", cost.value))
         rows.append(TableRow(label, cells, i))
-    heads = ("method", "seeds that got there", "rounds", "virtual hours", "uplink, papers (MB)", "traffic, all (MB)")
+    heads = ("method", "seeds that got there", "rounds", f"{clock(groups)} hours", "uplink, papers (MB)", "traffic, all (MB)")
     note = (
         "Means over seeds, at the first evaluation on target. A seed that never got there counts with all it spent, and the mean is "
         "then only a lower bound (>)."
@@ -131,12 +133,15 @@ def by_kind(groups: Groups, column: Literal["domain", "cluster"]) -> Table | Non
 
 
 def costs(groups: Groups) -> Table:
-    """Return means over seeds: rounds, clients dispatched and their outcomes, local steps, traffic by direction, wall time."""
-    rows = []
+    """Return means over seeds: rounds, clients dispatched and their outcomes, local steps, traffic by direction, time."""
+    rows, time = [], clock(groups)
+    measured = ["wall time (s)"] if time != "wall" else []
     for i, (label, runs) in enumerate(groups.items()):
         spent = [measures.costs(run) for run in runs]
         counts = [float(np.mean([getattr(c, kind) for c in spent])) for kind in COUNTS]
-        amounts = [float(np.mean([getattr(c, kind) for c in spent])) / unit for kind, unit in AMOUNTS]
+        amounts = [
+            float(np.mean([getattr(c, kind) for c in spent])) / unit for kind, unit in (AMOUNTS if measured else AMOUNTS[:-1])
+        ]
         rows.append(TableRow(label, [*(TableCell(whole(n), n) for n in counts), *map(_number, amounts)], i))
     heads = (
         "rounds",
@@ -151,11 +156,11 @@ def costs(groups: Groups) -> Table:
         "probes (MB)",
     )
     note = (
-        "Means over seeds. Virtual time is the federation's; wall time was measured on the machine that simulated it. The papers' "
+        f"Means over seeds. {clock_in_words(groups)} The papers' "
         "uplink counts 32 bits for each value sent up; all traffic also counts downloads, probes and what clients tell at enrolment; "
         "a probed client that is then chosen holds the model already, so its download is among the probes. 1 MB is 8 million bits."
     )
-    return Table(("method", *heads, "virtual hours", "wall time (s)"), rows, note)
+    return Table(("method", *heads, f"{time} hours", *measured), rows, note)
 
 
 def phases(groups: Groups) -> Table | None:

@@ -35,6 +35,10 @@ def test_it_is_a_run_s_folder_with_a_report(tmp_path, capsys):
     said = f"asked {asked[0]}, {asked[1]} and {asked[2]}, 3 accepted, accuracy {accuracy:#.3g}, {whole:.3g} MB, "
     assert lines[1].startswith(f"deployed, round 1 of 3, {said}")
     assert len(lines) == 4
+    assert done.meta["command"] == ""  # Flower's holds a token
+    page = (tmp_path / "real" / "report.html").read_text()
+    assert "How the clients did" in page
+    assert "irtual" not in page.split("What was run")[0]
 
 
 def test_who_was_lost_when_and_why_is_in_a_table(tmp_path):

@@ -212,7 +212,7 @@ class ClientRegistry:
                 f"no client came within {self.limits.start_s:g} s{self._refusal}; start nodes whose apps answer for this experiment, "
                 "or give more time with limits=Limits(start_s=...)"
             )
-        for client in sorted(set(np.flatnonzero(expected).tolist()) - self._connected):
+        for client in sorted(set(np.flatnonzero(expected).tolist()) - self._connected - self._gone):
             self._gone.add(client)
             self.incidents.note(client, "disconnected", f"it was not there within {self.limits.start_s:g} s, and the run began")
         return new

@@ -19,6 +19,9 @@ Event = Literal["lost", "rejected", "answered late", "unanswered", "disconnected
 """What happened to a client: its dispatch was given up; its upload cannot be used; its upload came after the server's step; it did
 not answer a question, or not as it should; its node went away, or came back; it began anew without what it had kept."""
 
+LONGEST = 300
+"""Characters of a reason that are kept."""
+
 
 class _Incident(NamedTuple):
     time_s: float
@@ -27,6 +30,10 @@ class _Incident(NamedTuple):
     event: Event
     dispatch: int | None
     reason: str
+
+
+def _printable(reason: str) -> str:
+    return "".join(letter if letter.isprintable() else " " for letter in reason[:LONGEST])
 
 
 class IncidentLog:
@@ -42,9 +49,9 @@ class IncidentLog:
         self._incidents: list[_Incident] = []
 
     def note(self, client: int, event: Event, reason: str, dispatch: int | None = None) -> None:
-        """Add what happened to a client now, and why in words."""
+        """Add what happened to a client now, and why in words, which may be the client's own: they are kept short and printable."""
         at = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-        self._incidents.append(_Incident(self._now_s(), at, int(client), event, dispatch, reason))
+        self._incidents.append(_Incident(self._now_s(), at, int(client), event, dispatch, _printable(reason)))
 
     def take(self) -> dict[str, Any]:
         """Return the incidents since the last call as columns, and forget them; empty where there were none."""

@@ -108,7 +108,8 @@ def run(
         if folder.state(experiment, True, name) == "finished":
             return _ended(path, report)
         ensure_space(path)
-        record = {**run_record(experiment, ready.config.setting, ready.engine, REAL), "run_id": name}
+        # no command: Flower's own line of the ServerApp is of no use to anybody, and holds a token
+        record = {**run_record(experiment, ready.config.setting, ready.engine, REAL), "run_id": name, "command": ""}
         folder.write(record)
         save_preparation(ready.config.setting.task.federation, path)
         checkpoints = Checkpoints(path / "checkpoints", name)

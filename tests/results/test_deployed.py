@@ -1,0 +1,123 @@
+"""What a report says of real clients: which time is meant, how long they took, what travelled, who was lost and why."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from motley.results import deployed, labels
+from motley.results.report import facts, report, warnings
+from motley.results.sections import all_sections
+from motley.results.summary import summary_table
+
+sys.path.insert(0, str(Path(__file__).parent))
+from fake import run, table
+
+REAL = {"metric": "accuracy", "notes": {"deployment": "real clients"}}
+
+
+def two_rounds(**more):
+    """Round 1 from 10 to 130 s: clients 0 and 1 answer, 2 is lost. Round 2 until 190 s: 0 in time, 1 late and its upload is refused
+    later. Down 3 messages of 1 MB, then 2; up 2 of 0.5 MB, then 1."""
+    mb = 8e6
+    rounds = table(
+        "rounds", round=[1, 2], version=[1, 2], start_s=[10.0, 130.0], time_s=[130.0, 190.0], down_bits=[3 * mb, 2 * mb],
+        up_bits=[mb, 0.5 * mb], probe_down_bits=[0.0, 0.0], probe_up_bits=[0.0, 0.0], total_bits=[4 * mb, 6.5 * mb],
+        total_up_paper_bits=[mb, 1.5 * mb],
+    )  # fmt: skip
+    clients = table(
+        "clients", round=[1, 1, 1, 2, 2], client=[0, 1, 2, 0, 1], outcome=["accepted", "accepted", "dropped", "accepted", "late"],
+        download_s=[2.0, 4.0, None, 4.0, None], compute_s=[10.0, 50.0, None, 30.0, None], upload_s=[1.0, 2.0, None, 2.0, None],
+        bits_down=[mb] * 5, bits_up=[mb / 2, mb / 2, None, mb / 2, None],
+    )  # fmt: skip
+    evaluations = table(
+        "evaluations", round=[0, 1, 2], version=[0, 1, 2], time_s=[10.0, 130.0, 190.0], total_bits=[0.0, 4 * mb, 6.5 * mb],
+        total_up_paper_bits=[0.0, mb, 1.5 * mb], scope=["mean"] * 3, client=[-1] * 3, loss=[2.0, 1.0, 0.5], accuracy=[0.1, 0.6, 0.8],
+    )  # fmt: skip
+    incidents = table(
+        "incidents", round=[1, 2, 2], time_s=[70.0, 185.0, 186.0], at=["2026-01-02T03:04:05Z"] * 3, client=[2, 1, 2],
+        event=["lost", "answered late", "connected"], dispatch=[3, 5, None],
+        reason=["no <answer> within 60 s", "after 55 s", "its node is connected"],
+    )  # fmt: skip
+    federation = table("federation", client=[0, 1, 2, 3])
+    tables = {
+        "rounds": rounds,
+        "clients": clients,
+        "evaluations": evaluations,
+        "incidents": incidents,
+        "federation": federation,
+    }
+    return run(task=REAL, **(tables | more))
+
+
+def test_a_client_s_row_adds_up():
+    """Client 0: two accepted answers of 13 and 36 s, so 24.5 in the median, of which 20 at work; 2 MB down, 1 MB up."""
+    rows = {row.label: [cell.text for cell in row.cells] for row in deployed.clients(two_rounds()).rows}
+    assert rows["client 0"] == ["2", "2", "0", "0", "0", "0", "24.50", "20.00", "4.50", "2.00", "1.00", "2"]
+    assert rows["client 1"] == ["2", "1", "1", "1", "0", "0", "56.00", "50.00", "6.00", "2.00", "0.500", "1"]
+    assert rows["client 2"] == ["1", "0", "0", "0", "1", "0", "–", "–", "–", "1.00", "0.00", "–"]
+    assert rows["client 3"][:6] == ["0"] * 6
+
+
+def test_who_was_lost_is_listed_newest_first_and_uploads_after_a_deadline_are_not():
+    rows = [(row.label, *(cell.text for cell in row.cells)) for row in deployed.incidents(two_rounds()).rows]
+    assert rows == [
+        ("client 2", "connected", "its node is connected", "2", "186", "2026-01-02T03:04:05Z"),
+        ("client 2", "lost", "no <answer> within 60 s", "1", "70", "2026-01-02T03:04:05Z"),
+    ]  # fmt: skip
+
+
+def test_of_many_clients_those_with_most_trouble_are_shown(monkeypatch):
+    monkeypatch.setattr(deployed, "MOST", 2)
+    shown = deployed.clients(two_rounds())
+    assert [row.label for row in shown.rows] == ["client 1", "client 2"]
+    assert "Of 4 clients the 2 with most uploads that were not used are shown." in shown.note
+    many = two_rounds(
+        incidents=table("incidents", round=[1, 1, 1], time_s=[1.0, 2.0, 3.0], client=[0, 1, 2], event=["lost"] * 3)
+    )
+    assert [row.label for row in deployed.incidents(many).rows] == ["client 2", "client 1"]
+    assert "The last 2 of 3" in deployed.incidents(many).note
+
+
+def test_the_report_has_durations_traffic_and_losses_and_says_wall_time(tmp_path):
+    page = report([two_rounds()], tmp_path / "report.html").read_text()
+    for text in (
+        "How the clients did", "What went wrong", "no &lt;answer&gt; within 60 s", "wall hours", "Wall time is the server",
+        "an upload was lost once (client 2); when and why is below.", "real clients",
+    ):  # fmt: skip
+        assert text in page, text
+    assert "irtual" not in page
+    assert "one seed only" not in page
+    for name in ("durations", "round-traffic", "curve-seconds"):
+        assert f'id="{name}-' in page
+
+
+def test_seconds_of_a_round_run_from_its_start():
+    assert deployed._seconds(two_rounds()).y.tolist() == [120.0, 60.0]
+    assert deployed._bits("down_bits", "probe_down_bits")(two_rounds()).y.tolist() == [24e6, 16e6]
+
+
+def test_a_deployment_beside_a_simulation_is_a_method_of_its_own():
+    simulated = run(**two_rounds().tables)
+    groups = labels.group_runs([simulated, two_rounds()])
+    assert list(groups) == ["by hand", "by hand (deployed)"]
+    assert labels.clock(groups) == "virtual or wall"
+    assert "virtual or wall h" in [column.header for column in summary_table([simulated, two_rounds()]).columns]
+    assert dict(facts(groups))["deployment"] == "simulated, and real clients"
+    assert "one seed only" in " ".join(warnings(groups))
+    assert [part.title for part in all_sections({"simulated": [simulated]})].count("How the clients did") == 0
+
+
+@pytest.mark.parametrize("kind", ["wall s", "virtual h"])
+def test_a_deployment_s_table_has_one_time(kind):
+    assert kind not in [column.header for column in summary_table([two_rounds()]).columns]
+    assert kind in [column.header for column in summary_table([run(**two_rounds().tables)]).columns]
+
+
+def test_nothing_went_wrong_is_said():
+    quiet = two_rounds(incidents=table("incidents", round=[]))
+    assert "No client was lost" in deployed.real_clients({"a": [quiet]}).blocks[-1].blocks[-1].blocks[0].text
+    nobody = two_rounds(clients=table("clients", round=[]))
+    assert deployed.clients(nobody) is None
+    assert np.isfinite(deployed._seconds(nobody).y).all()
