@@ -1,16 +1,18 @@
-"""Files: replaced whole and never through a link; digests of users' own, so that a run on one that has changed is another run."""
+"""Files: replaced whole, durable, and never through a link; digests, by which a change of a record or of a user's own file is seen."""
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import BinaryIO, Protocol, runtime_checkable
+from typing import Any, BinaryIO, Protocol, runtime_checkable
 
-__all__ = ["ReadsFiles", "create", "files_digest", "replacing", "where_paths_start"]
+__all__ = ["ReadsFiles", "changed", "create", "files_digest", "replacing", "sync_folder", "where_paths_start", "with_digest"]
 
 
 def create(path: Path) -> BinaryIO:
@@ -49,6 +51,39 @@ def replacing(path: Path, new: Path | None = None) -> Iterator[BinaryIO]:
         with suppress(OSError):
             new.unlink()
         raise
+
+
+def sync_folder(path: Path) -> None:
+    """Make the names in a folder durable: files that were made, replaced or removed in it stay so after a power cut.
+
+    Raises
+    ------
+    OSError: the disk refuses.
+    """
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # a file system that has no such thing
+            raise
+    finally:
+        os.close(handle)
+
+
+def with_digest(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a record that is written as JSON with a ``digest`` of all its other values."""
+    plain: dict[str, Any] = json.loads(json.dumps({key: value for key, value in record.items() if key != "digest"}))
+    return {**plain, "digest": _of_record(plain)}
+
+
+def changed(record: Mapping[str, Any]) -> bool:
+    """Return whether a record differs from the one that its ``digest`` was made of; one without a digest does not."""
+    return "digest" in record and record["digest"] != _of_record(record)
+
+
+def _of_record(record: Mapping[str, Any]) -> str:
+    plain = json.dumps({key: value for key, value in record.items() if key != "digest"}, sort_keys=True)
+    return hashlib.blake2b(plain.encode(), digest_size=8).hexdigest()
 
 
 @runtime_checkable

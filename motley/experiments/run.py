@@ -41,8 +41,9 @@ from motley.experiments.store import (
 from motley.experiments.tables import Checkpointing
 from motley.experiments.trained import TrainedRun, describe_samples, save_preparation
 from motley.experiments.trained import load as load_run
+from motley.results.marks import Mark, pack_marks
 from motley.results.stream import disk_error
-from motley.results.writer import Writer
+from motley.results.writer import Writer, remove_streams
 from motley.rounds.checkpoint import Checkpoints
 from motley.rounds.config import RoundSummary
 from motley.rounds.loop import RoundLoop
@@ -53,6 +54,7 @@ __all__ = ["CheckpointTimer", "OnEnd", "OnRound", "as_experiment", "numerics_of"
 
 OnRound = Callable[[RoundSummary], None]
 OnEnd = Callable[[TrainedRun], None]
+Marks = Mapping[str, Mark]
 
 LONG_S = 1.0
 """A checkpoint that takes at least this long is written less often."""
@@ -115,20 +117,26 @@ def run(
         record = {**run_record(experiment, loop.setting, loop.engine), "data": data_variants(experiment, packs)}
         with _cleared_away(loop, path, state), _shown(experiment, progress) as shown:
             _check_numerics({} if allow_other_numerics else before.get("numerics", {}), record["numerics"])
-            resume_at = None if state == "new" else _restore(loop, checkpoints, before, path)
+            marks = None if state == "new" else _restore(loop, checkpoints, before, path)
             folder.write(record)
             save_preparation(loop.federation, path)
-            _run_to_end(experiment, loop, checkpoints, path, resume_at, shown, on_round)
-        folder.write({**record, **best_record(loop), "finished": True})
-        checkpoints.prune(int(experiment.checkpoint.keep))
+            written = _run_to_end(experiment, loop, checkpoints, path, marks, shown, on_round)
+        folder.write({**record, **best_record(loop), "tables": pack_marks(written), "finished": True})
+        _tidy(path, checkpoints, experiment)
     return _ended(path, experiment, on_end)
 
 
+def _tidy(path: Path, checkpoints: Checkpoints, experiment: Experiment) -> None:
+    """Remove what a finished run no longer needs."""
+    remove_streams(path)
+    checkpoints.prune(int(experiment.checkpoint.keep))
+
+
 def _ended(path: Path, experiment: Experiment, on_end: OnEnd | None, left: Checkpoints | None = None) -> TrainedRun:
-    """Return the results of a finished run after showing the caller's function a copy of them; checkpoints that a kill left behind
-    the end are removed."""
+    """Return the results of a finished run after showing the caller's function a copy of them; ``left``: the checkpoints of one that
+    ended before, which a kill may have left behind with other files."""
     if left is not None:
-        left.prune(int(experiment.checkpoint.keep))
+        _tidy(path, left, experiment)
     if on_end is not None:
         on_end(load_run(path, experiment.own_task or experiment.part("task")))
     return load_run(path, experiment.own_task or experiment.part("task"))
@@ -227,12 +235,14 @@ def _check_numerics(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
             )
 
 
-def _restore(loop: RoundLoop, checkpoints: Checkpoints, before: Mapping[str, Any], path: Path) -> int:
-    """Restore the last checkpoint of a run; return its round, -1 where a run that was interrupted begins again for want of one.
+def _restore(loop: RoundLoop, checkpoints: Checkpoints, before: Mapping[str, Any], path: Path) -> Marks:
+    """Restore the last checkpoint of a run with which its tables agree; return what counts of the tables, nothing where a run that was
+    interrupted begins again for want of a checkpoint.
 
     Raises
     ------
-    StoreError: a finished run without a checkpoint, or a run that would have ended earlier under the present ``stop``.
+    StoreError: a finished run without a checkpoint, tables that agree with no checkpoint, or a run that would have ended earlier under
+    the present ``stop``.
     """
     saved, state, stop = checkpoints.load(), loop.state, loop.config.stop
     now, held = stop_in_words(asdict(stop)), stop_in_words(before["config"]["stop"])
@@ -242,24 +252,33 @@ def _restore(loop: RoundLoop, checkpoints: Checkpoints, before: Mapping[str, Any
                 f"{path} holds this run to {held} without its last checkpoint (checkpoint.keep = false, or an earlier version of "
                 f"Motley), so it cannot be continued to {now}; choose another output folder"
             )
-        return -1
+        return {}
     state.restore(saved)
     if held != now and (loop.done or any(loop.config.reached(0, 0.0, 0.0, one) for one in state.evaluated)):
         raise goes_further(path, f"up to round {state.version}", now)
-    return state.round
+    found: Marks = saved["tables"]
+    return found
+
+
+def _opened(experiment: Experiment, loop: RoundLoop, checkpoints: Checkpoints, path: Path, marks: Marks | None) -> Writer:
+    """Return the writer of a run's tables; ``marks``: what counts of a run that is resumed, None for a new one."""
+    writer = Writer(path, marks)
+    if marks and not loop.done and not experiment.evaluate.due(loop.state.version):
+        for table in ("metrics", "evaluations"):
+            writer.forget(table, loop.state.round)  # evaluated only because the run ended there
+    if marks and writer.sync() != marks:
+        checkpoints.save(loop.state.round, loop.state.save(), writer.sync())
+    return writer
 
 
 def _run_to_end(
-    experiment: Experiment, loop: RoundLoop, checkpoints: Checkpoints, path: Path, resume_at: int | None, shown: OneRun,
+    experiment: Experiment, loop: RoundLoop, checkpoints: Checkpoints, path: Path, marks: Marks | None, shown: OneRun,
     on_round: OnRound | None,
-) -> None:  # fmt: skip
-    """Run the loop to its end; ``resume_at``: the last round that counts of a run that is resumed, None for a new one."""
+) -> Marks:  # fmt: skip
+    """Run the loop to its end and return what counts of its tables; ``marks`` as for :func:`_opened`."""
     _note_shared_cores(loop.engine)
     shown.begin(loop.setting.task.metric, lambda: loop.watch.current)
-    state, writer = loop.state, Writer(path, resume_at)
-    if resume_at is not None and not loop.done and not experiment.evaluate.due(state.version):
-        writer.forget("metrics", state.round)
-        writer.forget("evaluations", state.round)  # evaluated only because the run ended there
+    state, writer = loop.state, _opened(experiment, loop, checkpoints, path, marks)
     loop.write_to(writer)
     tensorboard = TensorBoardLog(path / "tensorboard", state.round) if experiment.log.tensorboard else None
     timer = CheckpointTimer(experiment.checkpoint)
@@ -273,23 +292,25 @@ def _run_to_end(
             tensorboard.add(done)
         if state.best is not None and state.best.round == state.round:
             save_best_model(loop, path)
-        if timer.due(state.version, time.monotonic()) or loop.done:
+        if timer.due(state.version, time.monotonic()) and not loop.done:
             timer.begun_s = time.monotonic()
-            checkpoints.save(state.round, state.save())
+            checkpoints.save(state.round, state.save(), writer.sync())
             timer.ended_s = time.monotonic()
         try:
             shown.round(done)
             if on_round is not None:
                 on_round(done)
         except Exception:
-            checkpoints.save(state.round, state.save())  # the run goes on from here when it is resumed
+            checkpoints.save(state.round, state.save(), writer.sync())  # the run goes on from here when it is resumed
             raise
-    writer.finish()
     if tensorboard is not None:
         tensorboard.close()
+    written = writer.finish()
+    checkpoints.save(state.round, state.save(), written)
     save_model(loop.setting, loop.newcomer_model(), path / "model.safetensors")
     save_best_model(loop, path)
     save_client_models(loop, path)
+    return written
 
 
 @dataclass

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from motley.core.errors import StoreError
-from motley.core.files import replacing
+from motley.core.files import changed, replacing, sync_folder, with_digest
 from motley.experiments.config import Experiment, lineage_id
 from motley.results.stream import disk_error
 
@@ -115,6 +115,8 @@ class RunFolder:
         """
         made = self._missing()
         handle = self._take()
+        for path in made:
+            sync_folder(path.parent)
         try:
             yield
         finally:
@@ -175,6 +177,12 @@ class RunFolder:
             raise StoreError(f"{self.record} cannot be read ({error}); remove the folder or choose another one") from None
         if not isinstance(record, dict):
             raise StoreError(f"{self.record} is not the record of a run; choose another output folder")
+        if changed(record):
+            raise StoreError(
+                f"{self.record} was changed after it was written (its digest differs); restore it, or remove the folder and "
+                "begin again"
+            )
+        record.pop("digest", None)
         return record
 
     def finished(self, experiment: Experiment) -> bool:
@@ -235,7 +243,7 @@ class RunFolder:
         return "ended"
 
     def write(self, record: Mapping[str, Any]) -> None:
-        """Replace ``run.json`` atomically.
+        """Replace ``run.json`` in one step; it is durable then, as is the name of every other file of the folder.
 
         Raises
         ------
@@ -243,7 +251,9 @@ class RunFolder:
         """
         try:
             with replacing(self.record) as file:
-                file.write(json.dumps(record, indent=1, ensure_ascii=False).encode())
+                file.write(json.dumps(with_digest(record), indent=1, ensure_ascii=False).encode())
+                sync_folder(self.path)  # a record that says finished comes after all that is
+            sync_folder(self.path)
         except OSError as error:
             raise disk_error(error, self.record) from None
 

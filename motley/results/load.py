@@ -23,8 +23,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from motley.core.errors import DataError, StoreError
+from motley.core.files import changed
+from motley.results.journal import read_journal
+from motley.results.marks import Mark, disagreement, unpack_marks
 from motley.results.schema import TABLES
-from motley.results.stream import read_stream
+from motley.results.stream import read_stream, read_unmarked
 
 __all__ = ["Run", "citations", "load", "load_all", "read_table"]
 
@@ -80,22 +83,32 @@ class Run:
         return np.asarray(self.tables[table][name].to_numpy())
 
 
-def read_table(directory: Path, table: str) -> pa.Table:
-    """Return one table of a run in the columns of today's schema; a stream takes precedence over Parquet; absent means empty.
+def read_table(directory: Path, table: str, marks: Mapping[str, Mark] | None = None) -> pa.Table:
+    """Return one table of a run in the columns of today's schema; absent means empty.
+
+    Parameters
+    ----------
+    marks: what counts of the files, by table; those of the journal by default. A run of an earlier version has neither: of its files
+    a stream takes precedence over Parquet.
 
     Raises
     ------
-    DataError: the file is damaged or is not such a table.
+    DataError: the file is damaged, shorter than what was written, or not such a table.
     """
-    schema = TABLES[table]
+    schema, marks = TABLES[table], read_journal(directory) if marks is None else marks
     stream, parquet = directory / f"{table}.arrows", directory / f"{table}.parquet"
-    if stream.exists():
-        rows = read_stream(stream, schema)
-    elif parquet.exists():
-        rows = _read_parquet(parquet)
-    else:
+    if marks is None:
+        path = stream if stream.exists() else parquet
+        if not path.exists():
+            return schema.empty_table()
+        rows = read_unmarked(path, schema) if path == stream else _read_parquet(path)
+    elif table not in marks:
         return schema.empty_table()
-    return _conform(rows, schema, stream if stream.exists() else parquet)
+    else:
+        mark = marks[table]
+        path = directory / mark.file
+        rows = read_stream(directory, mark, schema) if path == stream else _read_parquet(path, mark)
+    return _conform(rows, schema, path)
 
 
 def load(directory: str | Path) -> Run:
@@ -112,7 +125,20 @@ def load(directory: str | Path) -> Run:
     if not record.is_file():
         below = "; there are runs below it, name one of them" if next(directory.glob("*/**/run.json"), None) else ""
         raise StoreError(f"{directory} is not a run: it has no run.json{below}")
-    return Run(directory, _read_json(record), {name: read_table(directory, name) for name in TABLES})
+    meta = _read_json(record)
+    try:
+        return Run(directory, meta, _tables(directory, meta))
+    except DataError:
+        again = _read_json(record)  # the run may have come to its end in between
+        if again.get("finished") == meta.get("finished"):
+            raise
+        return Run(directory, again, _tables(directory, again))
+
+
+def _tables(directory: Path, meta: Mapping[str, Any]) -> dict[str, pa.Table]:
+    """Return every table; of a finished run, what its record says was written."""
+    marks = unpack_marks(meta["tables"]) if meta.get("finished") and "tables" in meta else None
+    return {name: read_table(directory, name, marks) for name in TABLES}
 
 
 def load_all(directory: str | Path) -> list[Run]:
@@ -150,17 +176,27 @@ def _read_json(path: Path) -> Mapping[str, Any]:
     for paper in meta.get("citations", []):
         if not isinstance(paper, dict) or not all(isinstance(paper.get(key), str) for key in ("key", "bibtex")):
             raise DataError(f"{path} holds {paper!r} under 'citations', not a key and its bibtex; the run's record is damaged")
+    if changed(meta):
+        raise DataError(
+            f"{path} was changed after it was written (its digest differs); restore it, or remove the key 'digest' to read it as it is"
+        )
+    meta.pop("digest", None)
     return meta
 
 
-def _read_parquet(path: Path) -> pa.Table:
+def _read_parquet(path: Path, mark: Mark | None = None) -> pa.Table:
     import pyarrow.parquet as pq  # 40 ms, and living runs do without
 
+    reason = None if mark is None else disagreement(path.parent, {"": mark})
+    if reason is not None:
+        raise DataError(f"{reason}; restore the file, or make the run again")
     try:
-        with pq.ParquetFile(path) as file:
-            return file.read()
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            rows = file.read()
+        rows.validate(full=True)
     except (OSError, pa.ArrowException) as error:
         raise DataError(f"{path} is damaged ({error}); the run must be made again") from error
+    return rows
 
 
 def _conform(rows: pa.Table, schema: pa.Schema, path: Path) -> pa.Table:

@@ -1,21 +1,22 @@
-"""Append-only Arrow IPC streams on disk; a truncated stream is read up to its last whole batch.
+"""Append-only Arrow IPC streams on disk.
 
 The file is the serialised schema followed by serialised record batches: exactly an Arrow stream, so any Arrow library reads it.
-Nothing is appended by a writer object that would have to be closed: each batch goes out in one ``write`` and is whole or torn.
+Nothing is appended by a writer object that would have to be closed: each batch goes out in one ``write`` and is whole or torn. How
+much of the file counts, and the digest of that, is its :class:`~motley.results.marks.Mark`.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
 
 from motley.core.errors import DataError, StoreError
-from motley.core.files import replacing
+from motley.results.marks import Mark, bytes_of, digest
 
-__all__ = ["Stream", "disk_error", "read_stream", "replace_stream"]
+__all__ = ["Stream", "disk_error", "read_stream", "read_unmarked"]
 
 
 def disk_error(error: OSError, path: Path) -> StoreError:
@@ -29,35 +30,82 @@ class Stream:
 
     Parameters
     ----------
-    path: the file; made (with its schema) when absent, otherwise an incomplete last batch is cut off.
-    schema: of every batch.
+    path: the file. schema: of every batch. mark: what counts of the file, which is cut there; None: nothing does.
 
     Raises
     ------
-    StoreError: the disk refused; the file ends where it ended before the call.
+    StoreError: the disk refused; the file ends where it ended before the call. DataError: the file does not agree with the mark.
     """
 
-    def __init__(self, path: Path, schema: pa.Schema) -> None:
-        self.path = path
+    def __init__(self, path: Path, schema: pa.Schema, mark: Mark | None = None) -> None:
+        self.path, self.schema = path, schema
+        self._digest, self._end, self._rows = digest(), 0, 0
+        if mark is not None:
+            self._digest.update(bytes_of(path.parent, mark))
+            self._end, self._rows = mark.bytes, mark.rows
         try:
             self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+            os.ftruncate(self._file, self._end)
         except OSError as error:
             raise disk_error(error, path) from error
-        self._end = sound_length(path)
-        os.ftruncate(self._file, self._end)
+        self._durable = False
         if self._end == 0:
             self._write(schema.serialize())
+
+    @property
+    def mark(self) -> Mark:
+        """The mark of the whole stream as it is now."""
+        return Mark(self.path.name, self._rows, self._end, self._digest.hexdigest())
 
     def append(self, batch: pa.RecordBatch) -> None:
         """Append one record batch in one piece."""
         self._write(batch.serialize())
+        self._rows += batch.num_rows
+
+    def drop(self, wanted: Callable[[pa.RecordBatch], pa.RecordBatch]) -> None:
+        """Filter the last batches, from the first one that ``wanted`` makes shorter; up to there the file stays as it is."""
+        data, at, rows = bytes_of(self.path.parent, self.mark), 0, 0
+        batches = _batches(pa.BufferReader(data))
+        for batch, end in batches:
+            if batch is not None:
+                left = wanted(batch)
+                if left.num_rows < batch.num_rows:
+                    later = [left, *(wanted(one) for one, _ in batches if one is not None)]
+                    self._cut(data[:at], rows)
+                    for one in later:
+                        if one.num_rows:
+                            self.append(one)
+                    return
+                rows += batch.num_rows
+            at = end
+
+    def sync(self) -> None:
+        """Make everything durable that was appended.
+
+        Raises
+        ------
+        StoreError: the disk refused.
+        """
+        if not self._durable:
+            try:
+                os.fsync(self._file)
+            except OSError as error:
+                raise disk_error(error, self.path) from error
+            self._durable = True
 
     def close(self) -> None:
         """Close the file; appending is over."""
         os.close(self._file)
 
+    def _cut(self, kept: bytes, rows: int) -> None:
+        """Cut the file to its first bytes, which hold so many rows."""
+        os.ftruncate(self._file, len(kept))
+        self._digest, self._end, self._rows, self._durable = digest(), len(kept), rows, False
+        self._digest.update(kept)
+
     def _write(self, data: pa.Buffer) -> None:
         view, at = memoryview(data), self._end
+        self._durable = False
         try:
             while view:
                 done = os.pwrite(self._file, view, at)
@@ -65,47 +113,51 @@ class Stream:
         except OSError as error:
             os.ftruncate(self._file, self._end)
             raise disk_error(error, self.path) from error
+        self._digest.update(data)
         self._end = at
 
 
-def _batches(path: Path) -> Iterator[tuple[pa.RecordBatch | None, int]]:
-    """Yield (batch, offset after it), first (None, offset after the schema); ends after the last whole batch."""
-    with pa.OSFile(str(path), "rb") as source:
-        try:
-            reader = pa.ipc.open_stream(source)
-            yield None, source.tell()
-            while True:
-                batch = reader.read_next_batch()
-                yield batch, source.tell()
-        except (StopIteration, pa.ArrowInvalid, OSError):
-            return
-
-
-def sound_length(path: Path) -> int:
-    """Return how many bytes of the file are whole messages (0 when not even the schema is)."""
-    return max((end for _, end in _batches(path)), default=0)
-
-
-def read_stream(path: Path, schema: pa.Schema) -> pa.Table:
-    """Return every whole batch of a stream as one table.
+def read_stream(directory: Path, mark: Mark, schema: pa.Schema) -> pa.Table:
+    """Return the rows of a stream that a mark counts.
 
     Raises
     ------
-    DataError: the file is a stream of other columns.
+    DataError: the file does not agree with the mark, or is no stream.
     """
-    batches = [batch for batch, _ in _batches(path) if batch is not None]
+    rows = _table(directory / mark.file, pa.BufferReader(bytes_of(directory, mark)), schema)
+    if rows.num_rows != mark.rows:
+        raise DataError(f"{directory / mark.file} has {rows.num_rows:,} rows, and {mark.rows:,} were written")
+    return rows
+
+
+def read_unmarked(path: Path, schema: pa.Schema) -> pa.Table:
+    """Return every whole batch of a stream that has no mark, as earlier versions of Motley left it.
+
+    Raises
+    ------
+    DataError: the file is no stream of tables.
+    """
+    with pa.OSFile(str(path), "rb") as source:
+        return _table(path, source, schema)
+
+
+def _table(path: Path, source: pa.NativeFile, schema: pa.Schema) -> pa.Table:
     try:
-        return pa.Table.from_batches(batches, schema=None if batches else schema)
-    except pa.ArrowInvalid as error:
+        batches = [batch for batch, _ in _batches(source) if batch is not None]
+        table = pa.Table.from_batches(batches, schema=None if batches else schema)
+        table.validate(full=True)
+    except pa.ArrowException as error:
         raise DataError(f"{path} is not a table of a run ({error}); delete it or restore the folder") from error
+    return table
 
 
-def replace_stream(path: Path, table: pa.Table) -> None:
-    """Replace the file at ``path`` by a stream that holds exactly ``table``, atomically."""
+def _batches(source: pa.NativeFile) -> Iterator[tuple[pa.RecordBatch | None, int]]:
+    """Yield (batch, offset after it), first (None, offset after the schema); ends after the last whole batch."""
     try:
-        with replacing(path) as sink:
-            sink.write(table.schema.serialize())
-            for batch in table.combine_chunks().to_batches():
-                sink.write(batch.serialize())
-    except OSError as error:
-        raise disk_error(error, path) from error
+        reader = pa.ipc.open_stream(source)
+        yield None, source.tell()
+        while True:
+            batch = reader.read_next_batch()
+            yield batch, source.tell()
+    except (StopIteration, pa.ArrowException, OSError):
+        return

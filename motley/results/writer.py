@@ -1,7 +1,9 @@
-"""Write the tables of a running experiment, so that a kill at any moment loses at most the round being written.
+"""Write the tables of a running experiment, so that nothing is lost by a kill or a power cut but what comes after a checkpoint.
 
-While a run lives every table is an Arrow stream ``<table>.arrows`` (`motley.results.stream`); when it is done each becomes
-``<table>.parquet``. Where both lie side by side (a kill between the two) the stream is the one that counts.
+While a run lives every table is an Arrow stream ``<table>.arrows`` (`motley.results.stream`), and a journal says after every round how
+much of each counts (`motley.results.journal`); when it is done each becomes ``<table>.parquet``. A checkpoint holds the marks of all
+tables (`motley.results.marks`), which are durable before it is written; a run goes on from tables that agree with them, and from no
+others.
 """
 
 from __future__ import annotations
@@ -16,12 +18,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from motley.core.errors import ContractError, StoreError, suggest
-from motley.core.files import replacing
+from motley.core.files import replacing, sync_folder
+from motley.results.journal import FILE, Journal
 from motley.results.load import read_table
+from motley.results.marks import Mark, disagreement, mark_of
 from motley.results.schema import TABLES
-from motley.results.stream import Stream, disk_error, replace_stream
+from motley.results.stream import Stream, disk_error
 
-__all__ = ["Writer"]
+__all__ = ["Writer", "remove_streams"]
 
 
 class Writer:
@@ -30,35 +34,36 @@ class Writer:
     Parameters
     ----------
     directory: of the run; made when absent.
-    resume_at: the last round that counts; rows of later rounds are cut away. None begins a new run.
+    marks: what counts of the tables of a run that goes on, as :meth:`sync` or :meth:`finish` returned it; everything else in them is
+    cut away or removed. None begins a new run.
 
     Raises
     ------
-    StoreError: a new run in a folder that already holds tables; a full or read-only disk.
+    StoreError: a new run in a folder that already holds tables; tables that do not agree with the marks; a full or read-only disk.
 
     Notes
     -----
-    `add` only collects; `flush` writes one record batch per table; `finish` compacts. Tables without a column ``round``
-    (``federation``) are written once: what a resumed run adds to them again is ignored. A finished run opened again stays as it
-    is, byte for byte, as long as nothing is cut or added.
+    `add` only collects; `flush` writes one record batch per table; `finish` compacts. While rows are written every table is a stream.
     """
 
-    def __init__(self, directory: Path, resume_at: int | None = None) -> None:
+    def __init__(self, directory: Path, marks: Mapping[str, Mark] | None = None) -> None:
         self.directory = Path(directory)
-        try:
-            self.directory.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise disk_error(error, self.directory) from error
         self._rows: dict[str, list[pa.RecordBatch]] = {}
         self._streams: dict[str, Stream] = {}
-        self._written_once: set[str] = set()
-        present = [name for name in TABLES if self._stream(name).exists() or self._parquet(name).exists()]
-        if resume_at is None and present:
+        self._marks: dict[str, Mark] = {}
+        self._journal: Journal | None = None
+        self._named = False  # whether the names of the files are durable
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            if marks is not None:
+                self._go_on(marks)
+                return
+        except OSError as error:
+            raise disk_error(error, self.directory) from error
+        if any(self._stream(name).exists() or self._parquet(name).exists() for name in TABLES):
             raise StoreError(
                 f"{self.directory} already holds the tables of a run; go on with --resume or choose another folder"
             )
-        if resume_at is not None:
-            self.cut(resume_at)
 
     def add(self, table: str, columns: Mapping[str, Any]) -> None:
         """Collect rows for ``table``.
@@ -74,8 +79,6 @@ class Writer:
         """
         if table not in TABLES:
             raise ContractError(f"there is no table {table!r}{suggest(table, TABLES)}; there are {', '.join(TABLES)}")
-        if table in self._written_once:
-            return
         batch = _to_batch(table, TABLES[table], columns)
         if batch.num_rows:
             self._rows.setdefault(table, []).append(batch)
@@ -87,53 +90,59 @@ class Writer:
         ------
         StoreError: the disk is full or failed. Each table ends with its last whole batch.
         """
+        if not self._rows:
+            return
+        journal = self._opened_journal()
         for table in list(self._rows):
             batches = self._rows[table]
             batch = batches[0] if len(batches) == 1 else pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
             self._open(table).append(batch)
             del self._rows[table]
+        self._note(journal)
 
-    def cut(self, round: int) -> None:
-        """Delete every row of a round later than ``round``, on disk and in memory; each table is replaced in one step.
+    def sync(self) -> dict[str, Mark]:
+        """Write the collected rows, make all that was written durable, and return what counts of each table.
 
         Raises
         ------
-        StoreError, DataError: the disk refused, or a file is not a table of a run.
+        StoreError: the disk is full or failed.
         """
-        self.close()
-        for table in TABLES:
-            if not (self._stream(table).exists() or self._parquet(table).exists()):
-                continue
-            rows = read_table(self.directory, table)
-            if "round" not in rows.column_names:
-                self._written_once |= {table} if rows.num_rows else set()
-                continue
-            kept = rows.filter(pc.less_equal(rows["round"], round))
-            if kept.num_rows < rows.num_rows:
-                self._restore(table, kept)
+        self.flush()
+        try:
+            for stream in self._streams.values():
+                stream.sync()
+            if self._journal is not None:
+                self._journal.sync()
+            if not self._named:
+                sync_folder(self.directory)
+                self._named = True
+        except OSError as error:
+            raise disk_error(error, self.directory) from error
+        return dict(self._marks)
 
     def forget(self, table: str, round: int) -> None:
         """Delete the rows of one round from one table, on disk."""
-        self.close()
-        rows = read_table(self.directory, table)
-        kept = rows.filter(pc.not_equal(rows["round"], round))
-        if kept.num_rows < rows.num_rows:
-            self._restore(table, kept)
+        if table in self._marks:
+            self._open(table).drop(lambda batch: batch.filter(pc.not_equal(batch["round"], round)))
+            self._note(self._opened_journal())
 
-    def finish(self) -> None:
-        """Write the remaining rows and compact every stream into ``<table>.parquet``; nothing happens to a finished run.
+    def finish(self) -> dict[str, Mark]:
+        """Write the remaining rows, make every table a durable ``<table>.parquet``, and return what counts of each.
+
+        The streams stay until :func:`remove_streams`, and so do the marks of :meth:`sync`, from which the run can go on until then.
 
         Raises
         ------
-        StoreError: the disk refused; the streams are still there and the run can be finished later.
+        StoreError: the disk refused; the run can be finished later.
         """
         self.flush()
         self.close()
-        tables = [name for name in TABLES if self._stream(name).exists() or not self._parquet(name).exists()]
-        for table in tables:
-            self._compact(table)
-        for table in tables:
-            self._stream(table).unlink(missing_ok=True)
+        marks = {table: self._compact(table) for table in TABLES}
+        try:
+            sync_folder(self.directory)
+        except OSError as error:
+            raise disk_error(error, self.directory) from error
+        return marks
 
     def close(self) -> None:
         """Close the files and drop rows that were not flushed. A closed writer may be used again."""
@@ -141,6 +150,9 @@ class Writer:
         for stream in self._streams.values():
             stream.close()
         self._streams.clear()
+        if self._journal is not None:
+            self._journal.close()
+            self._journal = None
 
     def __enter__(self) -> Writer:
         return self
@@ -154,27 +166,74 @@ class Writer:
     def _parquet(self, table: str) -> Path:
         return self.directory / f"{table}.parquet"
 
-    def _open(self, table: str) -> Stream:
-        if table not in self._streams:
-            if self._parquet(table).exists():
-                self._restore(table, read_table(self.directory, table))
-            self._streams[table] = Stream(self._stream(table), TABLES[table])
-        return self._streams[table]
+    def _go_on(self, marks: Mapping[str, Mark]) -> None:
+        """Make every table the stream of the rows that count."""
+        reason = disagreement(self.directory, marks)
+        if reason is not None:
+            raise StoreError(f"{reason}; restore the file, or remove the folder and begin again")
+        for table, mark in marks.items():
+            if mark.file == self._stream(table).name:
+                self._marks[table] = mark
+            else:
+                self._restore(table, read_table(self.directory, table, marks))
+        self._opened_journal()
+        for table in TABLES:
+            if table in self._marks:
+                self._open(table)
+            else:
+                self._stream(table).unlink(missing_ok=True)
+            if table not in marks or marks[table].file != self._parquet(table).name:
+                self._parquet(table).unlink(missing_ok=True)
 
     def _restore(self, table: str, rows: pa.Table) -> None:
-        """Make the stream hold ``rows`` and remove a compacted file."""
-        replace_stream(self._stream(table), rows)
-        self._parquet(table).unlink(missing_ok=True)
+        """Make a stream of a table that was compacted."""
+        if rows.num_rows:
+            path = self._stream(table)
+            path.unlink(missing_ok=True)
+            self._streams[table] = Stream(path, TABLES[table])
+            for batch in rows.combine_chunks().to_batches():
+                self._streams[table].append(batch)
+            self._marks[table] = self._streams[table].mark
 
-    def _compact(self, table: str) -> None:
+    def _open(self, table: str) -> Stream:
+        if table not in self._streams:
+            self._named = self._named and table in self._marks
+            self._streams[table] = Stream(self._stream(table), TABLES[table], self._marks.get(table))
+        return self._streams[table]
+
+    def _opened_journal(self) -> Journal:
+        if self._journal is None:
+            self._named = False
+            try:
+                self._journal = Journal(self.directory, self._marks)
+            except OSError as error:
+                raise disk_error(error, self.directory) from error
+        return self._journal
+
+    def _note(self, journal: Journal) -> None:
+        """Write down what counts now."""
+        self._marks |= {table: stream.mark for table, stream in self._streams.items()}
+        try:
+            journal.append(self._marks)
+        except OSError as error:
+            raise disk_error(error, self.directory) from error
+
+    def _compact(self, table: str) -> Mark:
         import pyarrow.parquet as pq  # 40 ms, needed once
 
-        path = self._parquet(table)
+        path, rows = self._parquet(table), read_table(self.directory, table, self._marks)
         try:
             with replacing(path) as file:
-                pq.write_table(read_table(self.directory, table).combine_chunks(), file)
+                pq.write_table(rows.combine_chunks(), file, write_page_checksum=True)
+            return mark_of(path, rows.num_rows)
         except OSError as error:
             raise disk_error(error, path) from error
+
+
+def remove_streams(directory: Path) -> None:
+    """Remove what the tables of a run were while it went on, after its end was recorded."""
+    for name in (*(f"{table}.arrows" for table in TABLES), FILE):
+        (directory / name).unlink(missing_ok=True)
 
 
 def _to_batch(table: str, schema: pa.Schema, columns: Mapping[str, Any]) -> pa.RecordBatch:

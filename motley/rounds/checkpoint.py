@@ -20,7 +20,8 @@ import torch
 from motley.algorithms.base import ServerState, Tensors
 from motley.core import codec
 from motley.core.errors import CodecError, StoreError
-from motley.core.files import replacing
+from motley.core.files import replacing, sync_folder
+from motley.results.marks import Mark, disagreement, pack_marks, unpack_marks
 from motley.tasks.base import ModelState
 
 __all__ = ["KEPT", "Checkpoints", "pack_server", "pack_tensors", "unpack_server", "unpack_tensors"]
@@ -34,8 +35,8 @@ class Checkpoints:
 
     Parameters
     ----------
-    directory: where ``checkpoint-<round>.mtly`` files lie; made when needed. run: the run's id, which every checkpoint carries; a
-    checkpoint of another run is refused.
+    directory: where ``checkpoint-<round>.mtly`` files lie, in the run's folder; made when needed. run: the run's id, which every
+    checkpoint carries; a checkpoint of another run is refused.
     """
 
     def __init__(self, directory: Path, run: str = "") -> None:
@@ -50,17 +51,26 @@ class Checkpoints:
         """Newest first."""
         return sorted(self.directory.glob("checkpoint-*.mtly"), reverse=True)
 
-    def save(self, round: int, state: Mapping[str, Any]) -> None:
+    def save(self, round: int, state: Mapping[str, Any], tables: Mapping[str, Mark]) -> None:
         """Write one checkpoint, switch to it, and forget all but the two newest.
+
+        Parameters
+        ----------
+        tables: what counts of the run's tables, as :meth:`motley.results.writer.Writer.sync` makes it durable.
 
         Raises
         ------
         StoreError: the disk is full; the checkpoints before are untouched.
         """
+        belongs = {"run": self.run, "motley": metadata.version("motley-fl")}
         try:
+            made = not self.directory.exists()
             self.directory.mkdir(parents=True, exist_ok=True)
             with replacing(self.directory / f"checkpoint-{round:08d}.mtly", self._new) as file:
-                file.writelines(codec.pieces({**state, "run": self.run, "motley": metadata.version("motley-fl")}))
+                file.writelines(codec.pieces({**state, **belongs, "tables": pack_marks(tables)}))
+            sync_folder(self.directory)
+            if made:
+                sync_folder(self.directory.parent)
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise StoreError(
@@ -81,12 +91,13 @@ class Checkpoints:
             old.unlink(missing_ok=True)
 
     def load(self) -> dict[str, Any] | None:
-        """Return the newest good checkpoint; None when there is none.
+        """Return the newest good checkpoint with which the run's tables agree, their marks under ``tables``; None when there is none.
 
         Raises
         ------
-        StoreError: it is of another run.
+        StoreError: it is of another run or of an earlier version of Motley, or there are checkpoints and the tables agree with none.
         """
+        reasons = []
         for path in self._files():
             try:
                 state: dict[str, Any] = codec.decode(_mapped(path))
@@ -98,7 +109,21 @@ class Checkpoints:
                     f"{path} is a checkpoint of another run ({state['run']}, of Motley {state.get('motley')}); this one is "
                     f"{self.run}: remove the folder {self.directory.name} and begin again"
                 )
-            return state
+            if "tables" not in state:
+                raise StoreError(
+                    f"{path} is of another version of Motley, which did not note what counts of the tables; remove the run's folder "
+                    "and begin again"
+                )
+            state["tables"] = unpack_marks(state["tables"])
+            reason = disagreement(self.directory.parent, state["tables"])
+            if reason is None:
+                return state
+            reasons.append(reason)
+            warnings.warn(f"{reason}, by {path.name}; going back to the checkpoint before it", stacklevel=2)
+        if reasons:
+            raise StoreError(
+                f"{reasons[0]}, so this run cannot be continued; restore the file, or remove the folder and begin again"
+            )
         return None
 
 

@@ -18,6 +18,7 @@ from torch import nn
 
 import motley
 from motley.core.errors import ConfigError, StoreError
+from motley.core.files import with_digest
 from motley.experiments import registry
 from motley.experiments.config import Experiment
 from motley.experiments.run import run
@@ -120,7 +121,7 @@ def test_an_own_class_runs_resumes_and_is_read_without_the_class(tmp_path: Path)
     resumed = run(keys, out=tmp_path / "cut", resume=True)
     assert resumed.tables["evaluations"].equals(whole.tables["evaluations"])
     record["config"]["selector"]["name"] = "gone_since:First"
-    (tmp_path / "whole" / "run.json").write_text(json.dumps(record))
+    (tmp_path / "whole" / "run.json").write_text(json.dumps(with_digest(record)))
     assert motley.load(tmp_path / "whole").config["selector"]["d"] == 3
     assert motley.report(tmp_path, tmp_path / "report.html").exists()
 

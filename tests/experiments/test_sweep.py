@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from motley.core.errors import ConfigError, DataError
+from motley.core.files import with_digest
 from motley.experiments import sweep
 from motley.experiments.config import Experiment
 from motley.experiments.store import RunFolder
@@ -212,7 +213,7 @@ def test_runs_of_another_torch_are_resumed_where_it_is_allowed(jobs: int, tmp_pa
     sweep.compare(PLAIN, over, out=tmp_path)
     for path in tmp_path.rglob("run.json"):
         record = json.loads(path.read_text())
-        path.write_text(json.dumps({**record, "numerics": {**record["numerics"], "torch": "1.0"}}))
+        path.write_text(json.dumps(with_digest({**record, "numerics": {**record["numerics"], "torch": "1.0"}})))
     longer = {**PLAIN, "stop": {"rounds": 4}}
     refused = sweep.compare(longer, over, out=tmp_path, jobs=jobs)
     assert ["or give --allow-other-numerics" in str(failure.error) for failure in refused.failures] == [True, True]

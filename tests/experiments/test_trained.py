@@ -15,6 +15,7 @@ from torch import nn
 
 import motley
 from motley.core.errors import ConfigError, DataError, ModelError, StoreError
+from motley.core.files import with_digest
 from motley.experiments.build import build
 from motley.experiments.client_models import save_client_models
 from motley.experiments.run import run
@@ -176,7 +177,7 @@ def test_runs_of_older_versions_say_what_they_lack(tmp_path: Path) -> None:
     run({**KEYS, "task": "tabular"}, out=tmp_path / "run")
     record = json.loads((tmp_path / "run" / "run.json").read_text())
     del record["task"]["samples"]
-    (tmp_path / "run" / "run.json").write_text(json.dumps(record))
+    (tmp_path / "run" / "run.json").write_text(json.dumps(with_digest(record)))
     with pytest.raises(StoreError, match="was made by an older version, which did not write down the form of its samples"):
         motley.load(tmp_path / "run").predict(np.ones((1, 30)))
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from motley.results.load import Run
 from motley.results.schema import TABLES
-from motley.results.writer import Writer
+from motley.results.writer import Writer, remove_streams
 
 CITATION = """@misc{mcmahan2017,
   title = {Communication-Efficient Learning of Deep Networks from Decentralized Data},
@@ -96,6 +96,7 @@ def write(directory: Path, selector="uniform", seed=0, rounds=60, per_client=Tru
             writer.add("timings", {"round": r, "wall_s": 0.05, "train_s": 0.04, "select_s": 0.001, "write_s": 0.0005})
             writer.flush()
         writer.finish()
+    remove_streams(directory)
     return directory
 
 

@@ -10,7 +10,7 @@ import pytest
 from motley.core.errors import DataError, StoreError
 from motley.results.load import citations, load, load_all
 from motley.results.schema import TABLES
-from motley.results.writer import Writer
+from motley.results.writer import Writer, remove_streams
 from tests.results.fake import run as fake_run
 
 
@@ -21,6 +21,8 @@ def make(directory, seed=0, finished=True):
             writer.finish()
         else:
             writer.flush()
+    if finished:
+        remove_streams(directory)
     meta = {"name": "a run", "seed": seed, "config": {"cohort": 2}, "finished": finished}
     (directory / "run.json").write_text(json.dumps(meta))
     return directory

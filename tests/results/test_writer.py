@@ -12,21 +12,36 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from motley.core.errors import ContractError, StoreError
+from motley.core.errors import ContractError, DataError, StoreError, UserError
+from motley.results.journal import read_journal
 from motley.results.load import read_table
+from motley.results.marks import Mark, disagreement
 from motley.results.schema import TABLES
 from motley.results.stream import Stream
-from motley.results.writer import Writer
+from motley.results.writer import Writer, remove_streams
+
+Marks = dict[str, Mark]
 
 
-def write_rounds(directory: Path, rounds: range, resume_at: int | None = None) -> Writer:
-    writer = Writer(directory, resume_at)
-    writer.add("federation", {"client": np.arange(3), "num_train": 5, "labels": np.arange(6).reshape(3, 2)})
+def write_rounds(directory: Path, rounds: range, marks: Marks | None = None, at: dict[int, Marks] | None = None) -> Writer:
+    """Write some rows per round; ``at`` takes the marks after every round."""
+    writer = Writer(directory, marks)
+    if not marks:
+        writer.add("federation", {"client": np.arange(3), "num_train": 5, "labels": np.arange(6).reshape(3, 2)})
     for r in rounds:
         writer.add("rounds", {"round": r, "time_s": 1.5 * r, "notes": "{}"})
         writer.add("clients", {"round": r, "client": np.array([0, 2]), "outcome": ["accepted", "late"], "loss": [0.5, np.nan]})
         writer.flush()
+        if at is not None:
+            at[r] = writer.sync()
     return writer
+
+
+def finish(writer: Writer) -> Marks:
+    """What a run does at its end; between the two its record says that it is finished."""
+    marks = writer.finish()
+    remove_streams(writer.directory)
+    return marks
 
 
 def tables(directory: Path) -> dict[str, pa.Table]:
@@ -100,61 +115,126 @@ def test_wrong_rows_are_a_broken_contract(tmp_path, table, columns, message):
         Writer(tmp_path).add(table, columns)
 
 
-def test_a_file_torn_anywhere_is_read_up_to_the_tear_and_appended_to(tmp_path):
-    """Every length of a three-batch stream: whole batches are read, and a writer that resumes goes on right after them."""
-    whole = tmp_path / "whole"
-    write_rounds(whole, range(1, 4)).close()
-    data = (whole / "rounds.arrows").read_bytes()
-    torn = tmp_path / "torn"
-    torn.mkdir()
-    seen = set()
+def test_a_stream_torn_anywhere_is_refused_and_its_tail_does_not_count(tmp_path):
+    """Every length of a stream: shorter than its mark it is refused; what comes after its mark is neither read nor kept."""
+    at: dict[int, Marks] = {}
+    write_rounds(tmp_path, range(1, 3), at=at).close()
+    path, journal = tmp_path / "rounds.arrows", (tmp_path / "tables.journal").read_bytes()
+    write_rounds(tmp_path, range(3, 4), at[2]).close()
+    data = path.read_bytes()
     for length in range(0, len(data), 37):
-        (torn / "rounds.arrows").write_bytes(data[:length])
-        rounds = read_table(torn, "rounds")["round"].to_pylist()
-        assert rounds == list(range(1, 1 + len(rounds)))
-        seen.add(len(rounds))
-        writer = Writer(torn, resume_at=3)
+        path.write_bytes(data[:length])
+        (tmp_path / "tables.journal").write_bytes(journal)  # a kill between a batch and its record
+        if length < at[2]["rounds"].bytes:
+            for fails in (lambda: read_table(tmp_path, "rounds"), lambda: Writer(tmp_path, at[2])):
+                with pytest.raises(
+                    UserError, match=rf"rounds.arrows has {length:,} bytes, and .* bytes with 2 rows were written"
+                ):
+                    fails()
+            continue
+        assert read_table(tmp_path, "rounds")["round"].to_pylist() == [1, 2]
+        writer = Writer(tmp_path, at[2])
         writer.add("rounds", {"round": 99})
         writer.flush()
         writer.close()
-        assert read_table(torn, "rounds")["round"].to_pylist() == [*rounds, 99]
-    assert seen == {0, 1, 2}
+        assert read_table(tmp_path, "rounds")["round"].to_pylist() == [1, 2, 99]
 
 
 @pytest.mark.parametrize("kept", [0, 2, 4])
 def test_cut_and_go_on_gives_the_same_tables(tmp_path, kept):
     whole, resumed = tmp_path / "whole", tmp_path / "resumed"
-    write_rounds(whole, range(1, 5)).finish()
-    write_rounds(resumed, range(1, 5)).close()
-    write_rounds(resumed, range(kept + 1, 5), resume_at=kept).finish()
+    finish(write_rounds(whole, range(1, 5)))
+    at: dict[int, Marks] = {0: {}}
+    write_rounds(resumed, range(1, 5), at=at).close()
+    finish(write_rounds(resumed, range(kept + 1, 5), at[kept]))
     assert equal(whole, resumed)
     assert sorted(p.name for p in resumed.iterdir()) == sorted(f"{name}.parquet" for name in TABLES)
 
 
 @pytest.mark.parametrize("left", [[], ["rounds"], ["rounds", "clients"], list(TABLES)])
 def test_a_kill_while_compacting_is_mended(tmp_path, left):
-    """Any mixture of streams and Parquet files, also with half-written temporary files, reads and resumes the same."""
-    whole, killed, streams = tmp_path / "whole", tmp_path / "killed", tmp_path / "streams"
-    write_rounds(whole, range(1, 5)).finish()
-    write_rounds(killed, range(1, 5)).finish()
-    write_rounds(streams, range(1, 5)).close()
-    for name in left:
-        if (streams / f"{name}.arrows").exists():
-            (streams / f"{name}.arrows").rename(killed / f"{name}.arrows")
+    """Any number of Parquet files beside the streams, also with half-written temporary files, reads and resumes the same."""
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    finish(write_rounds(whole, range(1, 5)))
+    at: dict[int, Marks] = {}
+    write_rounds(killed, range(1, 5), at=at).finish()
+    for name in set(TABLES) - set(left):
+        (killed / f"{name}.parquet").unlink()
     (killed / "clients.parquet.new").write_bytes(b"PAR1")
-    (killed / "rounds.arrows.new").write_bytes(b"")
     assert equal(whole, killed)
-    write_rounds(killed, range(3, 5), resume_at=2).finish()
+    finish(write_rounds(killed, range(3, 5), at[2]))
     assert equal(whole, killed)
 
 
-def test_a_finished_run_is_not_touched(tmp_path):
-    write_rounds(tmp_path, range(1, 4)).finish()
-    before = stamps(tmp_path)
-    with write_rounds(tmp_path, range(4, 4), resume_at=3) as writer:
-        writer.flush()
-        writer.finish()
-    assert stamps(tmp_path) == before
+def test_a_finished_run_goes_on_from_its_parquet_files(tmp_path):
+    whole, longer = tmp_path / "whole", tmp_path / "longer"
+    finish(write_rounds(whole, range(1, 7)))
+    marks = finish(write_rounds(longer, range(1, 4)))
+    at: dict[int, Marks] = {}
+    writer = write_rounds(longer, range(4, 6), marks, at)
+    assert (longer / "rounds.parquet").exists()  # its checkpoint still counts these
+    writer.close()
+    finish(write_rounds(longer, range(5, 7), at[4]))
+    assert equal(whole, longer)
+
+
+def test_one_round_of_a_table_is_forgotten(tmp_path):
+    """Up to the first row that goes the stream stays as it is, so the marks of earlier rounds still agree with it."""
+    at: dict[int, Marks] = {}
+    writer = write_rounds(tmp_path, range(1, 4), at=at)
+    writer.add("rounds", {"round": [4, 3]})
+    writer.flush()
+    writer.forget("rounds", 3)
+    writer.forget("evaluations", 3)  # nothing was written there
+    assert read_table(tmp_path, "rounds")["round"].to_pylist() == [1, 2, 4]
+    marks = writer.sync()
+    assert marks["rounds"].rows == 3
+    writer.close()
+    Writer(tmp_path, marks).close()
+    assert disagreement(tmp_path, at[2]) is None
+    assert disagreement(tmp_path, at[3]) == f"{tmp_path}/rounds.arrows is damaged (the digest of its 3 rows differs)"
+
+
+@pytest.mark.parametrize("harm", ["delete", "empty", "shorten", "another", "flip"])
+def test_tables_that_do_not_agree_with_their_marks_are_refused(tmp_path, harm):
+    at: dict[int, Marks] = {}
+    write_rounds(tmp_path / "a", range(1, 4), at=at).close()
+    path, data = tmp_path / "a" / "clients.arrows", (tmp_path / "a" / "clients.arrows").read_bytes()
+    other = Writer(tmp_path / "b")
+    other.add("clients", {"round": [7] * 40, "client": 3})
+    other.flush()
+    if harm == "delete":
+        path.unlink()
+    else:
+        flipped = bytearray(data)
+        flipped[at[3]["clients"].bytes // 2] ^= 4
+        harmed = {"empty": b"", "shorten": data[:-1], "another": (tmp_path / "b" / path.name).read_bytes(), "flip": flipped}
+        path.write_bytes(harmed[harm])
+    with pytest.raises(DataError, match=r"clients\.arrows (cannot be read|has .* bytes, and|is damaged)"):
+        read_table(tmp_path / "a", "clients")
+    before = stamps(tmp_path / "a")
+    with pytest.raises(StoreError, match=r"clients\.arrows .*; restore the file, or remove the folder and begin again"):
+        Writer(tmp_path / "a", at[3])
+    assert stamps(tmp_path / "a") == before
+
+
+def test_rows_that_come_after_a_mark_may_be_damaged(tmp_path):
+    at: dict[int, Marks] = {}
+    write_rounds(tmp_path / "a", range(1, 4), at=at).close()
+    path = tmp_path / "a" / "rounds.arrows"
+    path.write_bytes(path.read_bytes()[: at[2]["rounds"].bytes] + bytes(500))
+    finish(write_rounds(tmp_path / "a", range(3, 5), at[2]))
+    finish(write_rounds(tmp_path / "whole", range(1, 5)))
+    assert equal(tmp_path / "a", tmp_path / "whole")
+
+
+def test_streams_of_earlier_versions_are_read_up_to_their_last_whole_batch(tmp_path):
+    write_rounds(tmp_path, range(1, 4)).close()
+    (tmp_path / "tables.journal").unlink()
+    path = tmp_path / "rounds.arrows"
+    assert read_table(tmp_path, "rounds")["round"].to_pylist() == [1, 2, 3]
+    path.write_bytes(path.read_bytes()[:-9])
+    assert read_table(tmp_path, "rounds")["round"].to_pylist() == [1, 2]
 
 
 def test_a_new_run_does_not_overwrite_an_old_one(tmp_path):
@@ -187,7 +267,7 @@ def test_a_full_disk_is_one_sentence_and_leaves_whole_batches(tmp_path, monkeypa
 def test_a_full_disk_while_compacting_keeps_the_streams(tmp_path, monkeypatch):
     import pyarrow.parquet as pq
 
-    def full(table, file):
+    def full(table, file, write_page_checksum):
         file.write(b"PAR1")
         raise OSError(errno.ENOSPC, "Error writing bytes to file")
 
@@ -218,7 +298,7 @@ write_rounds(Path({directory!r}), range(1, 10**9))
 
 
 def test_killed_at_a_random_moment(tmp_path):
-    """SIGKILL while it writes as fast as it can, then resume two rounds earlier: the tables of an undisturbed run."""
+    """SIGKILL while it writes as fast as it can, then resume after its last record: the tables of an undisturbed run."""
     killed, whole = tmp_path / "killed", tmp_path / "whole"
     program = ENDLESS.format(tests=str(Path(__file__).parent), directory=str(killed))
     process = subprocess.Popen([sys.executable, "-c", program])
@@ -228,10 +308,12 @@ def test_killed_at_a_random_moment(tmp_path):
     time.sleep(0.05)
     process.send_signal(signal.SIGKILL)
     process.wait()
+    marks = read_journal(killed)
     last = read_table(killed, "rounds")["round"].to_pylist()[-1]
-    kept = max(last - 2, 0)
-    write_rounds(killed, range(kept + 1, last + 1), resume_at=kept).finish()
-    write_rounds(whole, range(1, last + 1)).finish()
+    assert marks is not None
+    assert marks["rounds"].rows == last
+    finish(write_rounds(killed, range(last + 1, last + 3), marks))
+    finish(write_rounds(whole, range(1, last + 3)))
     assert equal(whole, killed)
 
 

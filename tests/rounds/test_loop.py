@@ -405,7 +405,7 @@ def test_every_outcome_has_a_word(outcome: Outcome) -> None:
 def test_a_checkpoint_that_cannot_be_written_says_where(tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("a file")
     with pytest.raises(StoreError, match=r"cannot write the checkpoint of round 3 in .*taken: .*run again with --resume"):
-        Checkpoints(tmp_path / "taken").save(3, {})
+        Checkpoints(tmp_path / "taken").save(3, {}, {})
 
 
 @dataclasses.dataclass(frozen=True)

@@ -348,11 +348,11 @@ def test_a_killed_server_goes_on_bit_for_bit(moment, tmp_path, monkeypatch):
     grid = federation(setup, tmp_path / "b")
     save, saved = Checkpoints.save, []
 
-    def fails(self, round, state):
+    def fails(self, round, state, tables):
         saved.append(round)
         if len(saved) == 4:
             raise KilledError
-        save(self, round, state)
+        save(self, round, state, tables)
 
     with monkeypatch.context() as patch:
         if moment.startswith("in round"):

@@ -42,8 +42,9 @@ from motley.experiments.store import RunFolder, default_folder, ensure_space
 from motley.experiments.trained import save_preparation
 from motley.results.load import Run
 from motley.results.load import load as load_results
+from motley.results.marks import Mark, pack_marks
 from motley.results.report import report as write_report
-from motley.results.writer import Writer
+from motley.results.writer import Writer, remove_streams
 from motley.rounds.checkpoint import Checkpoints
 from motley.rounds.client_state import ClientStates
 from motley.rounds.config import RoundSummary
@@ -103,9 +104,9 @@ def run(
     transport = grid if isinstance(grid, Transport) else _on(grid, key, limits)
     name = f"{experiment.result_id()}-deployed"  # a simulation is another run, and a deployment that has ended is not extended
     path = Path(out) if out is not None else default_folder(experiment).with_name(name)
-    folder = RunFolder(path)
-    with folder.lock():
-        if folder.state(experiment, True, name) == "finished":
+    with (folder := RunFolder(path)).lock():
+        if (state := folder.state(experiment, True, name)) == "finished":
+            _tidy(path)
             return _ended(path, report)
         ensure_space(path)
         # no command: Flower's own line of the ServerApp is of no use to anybody, and holds a token
@@ -116,13 +117,27 @@ def run(
         saved = checkpoints.load()
         loop = deployment(experiment, ready, transport, limits, float((saved or {}).get("clients", {}).get("now_s", 0.0)))
         loop.state.round, loop.state.dispatch = rounds_done, clients_sent
-        if saved is not None:
-            loop.state.restore(saved)
+        marks = _restored(loop, saved) if state == "interrupted" else None
         with _stopping_in_a_sentence(path):
-            _go(loop, checkpoints, saved is not None, path, _shown(progress, experiment, loop, path, saved is not None), told)
-        folder.write({**record, **best_record(loop), "finished": True})
-        shutil.rmtree(path / "checkpoints", ignore_errors=True)
+            written = _go(loop, checkpoints, marks, path, _shown(progress, experiment, loop, path, bool(saved)), told)
+        folder.write({**record, **best_record(loop), "tables": pack_marks(written), "finished": True})
+        _tidy(path)
     return _ended(path, report)
+
+
+def _restored(loop: RoundLoop, saved: dict[str, Any] | None) -> Mapping[str, Mark]:
+    """Restore the last checkpoint of a deployment, where there is one, and return what counts of its tables."""
+    if saved is None:
+        return {}
+    loop.state.restore(saved)
+    marks: Mapping[str, Mark] = saved["tables"]
+    return marks
+
+
+def _tidy(path: Path) -> None:
+    """Remove what only a deployment that goes on needs."""
+    remove_streams(path)
+    shutil.rmtree(path / "checkpoints", ignore_errors=True)
 
 
 @contextmanager
@@ -233,16 +248,11 @@ def _ready(experiment: Experiment, data: Path | str | None, task: Task | None, s
 
 
 def _go(
-    loop: RoundLoop,
-    checkpoints: Checkpoints,
-    resumed: bool,
-    path: Path,
-    shown: OneRun,
+    loop: RoundLoop, checkpoints: Checkpoints, marks: Mapping[str, Mark] | None, path: Path, shown: OneRun,
     told: Callable[[RoundSummary], None] | None,
-) -> None:
-    """Run from wherever the deployment is to its end."""
-    new = not resumed and not any(path.glob("*.arrows"))
-    writer = Writer(path, resume_at=None if new else loop.state.round if resumed else -1)
+) -> Mapping[str, Mark]:  # fmt: skip
+    """Run from wherever the deployment is to its end; ``marks``: what counts of the tables of one that goes on, None for a new one."""
+    writer = Writer(path, marks)
     loop.write_to(writer)
     shown.begin(loop.setting.task.metric, lambda: loop.watch.current)
     while not loop.done:
@@ -251,11 +261,12 @@ def _go(
         spent = {f"{name}_s": value for name, value in loop.watch.lap().items()}
         writer.add("timings", {"round": done.round, "wall_s": time.perf_counter() - began, **spent})
         writer.flush()
-        checkpoints.save(loop.state.round, loop.state.save())
+        checkpoints.save(loop.state.round, loop.state.save(), writer.sync())
         shown.round(done)
         if told is not None:
             told(done)
-    writer.finish()
+    written = writer.finish()
     loop.engine.close()
     save_model(loop.setting, loop.newcomer_model(), path / "model.safetensors")
     save_best_model(loop, path)
+    return written

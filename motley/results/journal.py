@@ -1,0 +1,91 @@
+"""The journal of a run that goes on: after every round, how much of each table's stream counts, and its digest.
+
+Records have equal lengths and a checksum each. A process that is killed leaves a short last record, which does not count; a record
+of the right length that was changed is an error, never a shorter table.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from motley.core.errors import DataError
+from motley.core.files import create
+from motley.results.marks import Mark, unpack_marks
+
+__all__ = ["FILE", "RECORD", "Journal", "read_journal"]
+
+FILE = "tables.journal"
+RECORD = 1024
+"""Bytes of a record, padded with blanks."""
+_FIELDS = ("file", "rows", "bytes", "digest")
+
+
+class Journal:
+    """The journal of a folder, open for writing.
+
+    Parameters
+    ----------
+    directory: of the run. marks: by table, what counts now; the journal begins with them.
+    """
+
+    def __init__(self, directory: Path, marks: Mapping[str, Mark]) -> None:
+        path, new = directory / FILE, directory / f"{FILE}.new"
+        with create(new) as file:
+            file.write(_record(marks))
+        new.replace(path)
+        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW)
+
+    def append(self, marks: Mapping[str, Mark]) -> None:
+        """Write down what counts from now on."""
+        os.write(self._file, _record(marks))
+
+    def sync(self) -> None:
+        """Make the records durable."""
+        os.fsync(self._file)
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._file)
+
+
+def read_journal(directory: Path) -> dict[str, Mark] | None:
+    """Return the last marks of a journal, by table; None where a run has none.
+
+    Raises
+    ------
+    DataError: it was changed.
+    """
+    path = directory / FILE
+    try:
+        with path.open("rb") as file:
+            whole = file.seek(0, os.SEEK_END) // RECORD
+            file.seek(max(whole - 1, 0) * RECORD)
+            record = file.read(RECORD)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise DataError(f"{path} cannot be read ({error.strerror})") from None
+    text, _, check = record.rstrip(b" \n").rpartition(b" ")
+    if len(record) < RECORD or check != _check(text) or record != _padded(text):
+        raise DataError(f"{path} is damaged; go on with --resume, which returns to the last checkpoint")
+    try:
+        listed = {table: dict(zip(_FIELDS, mark, strict=True)) for table, mark in json.loads(text).items()}
+    except (AttributeError, TypeError, ValueError) as error:
+        raise DataError(f"{path} is not the journal of a run ({error})") from None
+    return unpack_marks(listed)
+
+
+def _record(marks: Mapping[str, Mark]) -> bytes:
+    return _padded(json.dumps({table: [m.file, m.rows, m.bytes, m.digest] for table, m in marks.items()}).encode())
+
+
+def _padded(text: bytes) -> bytes:
+    return (text + b" " + _check(text)).ljust(RECORD - 1) + b"\n"
+
+
+def _check(text: bytes) -> bytes:
+    return hashlib.blake2b(text, digest_size=8).hexdigest().encode()

@@ -1,0 +1,118 @@
+"""Marks: how much of a table's file counts, with a digest, so that nothing that was lost or changed is taken for data."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from motley.core.errors import DataError
+
+__all__ = ["Mark", "bytes_of", "digest", "disagreement", "mark_of", "pack_marks", "unpack_marks"]
+
+_PIECE = 2**20
+
+
+@dataclass(frozen=True)
+class Mark:
+    """The part of a file that counts: its first bytes.
+
+    Parameters
+    ----------
+    file: name of the file, without its folder. rows: of the table. bytes: length of the part. digest: hash of these bytes.
+    """
+
+    file: str
+    rows: int
+    bytes: int
+    digest: str
+
+
+def digest() -> hashlib.blake2b:
+    """Return a new hash of the kind that marks hold."""
+    return hashlib.blake2b(digest_size=8)
+
+
+def mark_of(path: Path, rows: int) -> Mark:
+    """Return the mark of a whole file."""
+    with path.open("rb") as file:
+        hashed, length = _hashed(file, path.stat().st_size)
+    return Mark(path.name, rows, length, hashed.hexdigest())
+
+
+def bytes_of(directory: Path, mark: Mark) -> bytes:
+    """Return the bytes that a mark counts.
+
+    Raises
+    ------
+    DataError: they are not there, or are others.
+    """
+    path = directory / mark.file
+    try:
+        with path.open("rb") as file:
+            data = file.read(mark.bytes)
+    except OSError as error:
+        raise DataError(f"{path} cannot be read ({error.strerror})") from None
+    hashed = digest()
+    hashed.update(data)
+    reason = _difference(mark, len(data), hashed)
+    if reason is not None:
+        raise DataError(f"{path} {reason}")
+    return data
+
+
+def disagreement(directory: Path, marks: Mapping[str, Mark]) -> str | None:
+    """Return what is wrong with the files that marks count, in words; None where all are as they were."""
+    for mark in marks.values():
+        path = directory / mark.file
+        try:
+            with path.open("rb") as file:
+                hashed, length = _hashed(file, mark.bytes)
+        except OSError as error:
+            return f"{path} cannot be read ({error.strerror})"
+        reason = _difference(mark, length, hashed)
+        if reason is not None:
+            return f"{path} {reason}"
+    return None
+
+
+def pack_marks(marks: Mapping[str, Mark]) -> dict[str, dict[str, Any]]:
+    """Return marks as plain values."""
+    return {table: asdict(mark) for table, mark in marks.items()}
+
+
+def unpack_marks(packed: Any) -> dict[str, Mark]:
+    """Return marks from plain values, also of a stranger's.
+
+    Raises
+    ------
+    DataError: they are no marks.
+    """
+    try:
+        marks = {str(table): Mark(**mark) for table, mark in packed.items()}
+    except (AttributeError, TypeError):
+        raise DataError(f"got {packed!r:.80}; expected the file, rows, bytes and digest of each table") from None
+    for mark in marks.values():
+        if not all(isinstance(value, kind) for value, kind in zip(asdict(mark).values(), (str, int, int, str), strict=True)):
+            raise DataError(f"got {mark!r:.200}; expected the file, rows, bytes and digest of a table")
+        if mark.file != Path(mark.file).name or min(mark.rows, mark.bytes) < 0:
+            raise DataError(f"got {mark!r:.200}; expected a file of the run's folder")
+    return marks
+
+
+def _hashed(file: BinaryIO, length: int) -> tuple[hashlib.blake2b, int]:
+    """Return the hash of the first bytes of a file, and how many there were."""
+    hashed, left = digest(), length
+    while left and (piece := file.read(min(left, _PIECE))):
+        hashed.update(piece)
+        left -= len(piece)
+    return hashed, length - left
+
+
+def _difference(mark: Mark, length: int, hashed: hashlib.blake2b) -> str | None:
+    """Return how bytes differ from those that a mark counts, in words; None where they are the same."""
+    if length < mark.bytes:
+        return f"has {length:,} bytes, and {mark.bytes:,} bytes with {mark.rows:,} rows were written"
+    return None if hashed.hexdigest() == mark.digest else f"is damaged (the digest of its {mark.rows:,} rows differs)"
