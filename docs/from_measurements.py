@@ -9,7 +9,7 @@ from typing import Any
 
 from cells import ROOT, table
 
-__all__ = ["choosing", "heterogeneity", "measured", "overhead", "scaling", "speed", "traffic", "uploads"]
+__all__ = ["choosing", "heterogeneity", "loopback", "measured", "overhead", "scaling", "speed", "traffic", "uploads"]
 
 BUSY = 0.7
 """Load of a machine, before a measurement, from which its figures deserve a remark."""
@@ -52,6 +52,40 @@ def scaling() -> str:
 
 def _rate(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def loopback() -> str:
+    """Put the ledger's bytes beside those on the wire, for one client and round, from ``benchmarks/measured/loopback.json``."""
+    found, rows, beside, times = measured("loopback"), [], [], []
+    for model in found["models"]:
+        n = found["nodes"] * len(model["rounds"])
+        names = ("ledger_down", "counted_down", "ledger_up", "counted_up", "loopback")
+        mean = {name: sum(row[name] for row in model["rounds"]) / n for name in names}
+        over = {way: mean[f"counted_{way}"] - mean[f"ledger_{way}"] for way in ("down", "up")}
+        beside.append((mean["loopback"] / (mean["ledger_down"] + mean["ledger_up"]), over))
+        cells = [f"{mean[name]:,.0f}" for name in names[:4]]
+        more = [f"{over[way]:,.0f} ({_percent(over[way] / mean[f'ledger_{way}'])})" for way in ("down", "up")]
+        rows.append((f"{model['parameters']:,}", *cells[:2], more[0], *cells[2:], more[1]))
+        times += [row["seconds"] for row in model["rounds"]]
+    idle = [
+        sum(m["idle_bytes_per_s"][way] for m in found["models"]) / len(found["models"]) / found["nodes"]
+        for way in ("down", "up")
+    ]
+    down, up = (max(over[way] for _, over in beside) / 1e3 for way in ("down", "up"))
+    text = (
+        f"Bytes of one client in one round, means over {found['nodes']} clients and {len(found['models'][0]['rounds'])} rounds, "
+        f"Flower {found['flwr']}. Flower adds at most {down:.1f} kB down and {up:.1f} kB up to a client's round, whatever the size "
+        f"of the model; the polls of the {min(times):.0f} to {max(times):.0f} s that a round took are among them. A connected node "
+        f"without work costs {idle[0]:.0f} bytes a second down and {idle[1]:.0f} up, {sum(idle) * 86400 / 1e6:.0f} MB a day. On the "
+        f"machine's own loopback interface, {beside[-1][0]:.1f} times the ledger's bytes passed in a round of the largest model, "
+        "because Flower's processes hand every message on to each other there."
+    )
+    heads = ("parameters", "ledger, down", "counted, down", "overhead", "ledger, up", "counted, up", "overhead")
+    return f"{table(heads, rows)}\n\n{text}"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %" if share >= 0.01 else f"{100 * share:.1g} %"
 
 
 def overhead() -> str:
