@@ -70,19 +70,9 @@ def with_selector(
     if isinstance(strategy, _SelectingStrategy):
         raise ConfigError("this strategy has a selector already; give the original strategy")
     settings = SelectionSettings(
-        key,
-        query_limit_s,
-        wait_s,
-        uploads,
-        largest_upload,
-        max_examples,
-        weights,
-        rounds_done,
-        clients_sent,
-        save,
-        clock,
+        key, query_limit_s, wait_s, uploads, largest_upload, max_examples, weights, rounds_done, clients_sent, save, clock,
         link_s,
-    )
+    )  # fmt: skip
     name = f"{type(strategy).__name__}With{type(selector.rule).__name__}"
     kind: Any = type(name, (_SelectingStrategy, type(strategy)), {})
     wrapped = kind.__new__(kind)
