@@ -103,6 +103,8 @@ class Loopback:
     # ------------------------------------------------------------------------------------- start
 
     def start(self, name, *command):
+        if name in self.running:
+            self.running[name].wait(30)  # the one of before has ended
         with (self.folder / f"{name}.log").open("ab") as log:
             self.running[name] = subprocess.Popen(
                 command, stdout=log, stderr=subprocess.STDOUT, env=self.environment, cwd=self.folder, start_new_session=True

@@ -386,11 +386,13 @@ def test_a_full_disk_stops_the_server_in_a_sentence_and_it_goes_on_bit_for_bit(t
         with pytest.raises(motley.StoreError, match="No space left on device; make room") as raised:
             deploy(federation(setup, tmp_path / "b"), setup, tmp_path / "cut", told=full)
     assert raised.value.__cause__ is None
+    assert "the deployment stops: cannot write" in (tmp_path / "cut" / "stopped.txt").read_text()
     assert "the deployment stops: cannot write" in caplog.text
     assert f"submitted again with out = {tmp_path / 'cut'} it goes on after its last finished round" in caplog.text
     done = deploy(federation(setup, tmp_path / "b"), setup, tmp_path / "cut")
     assert same_model(whole, done)
     assert done.column("rounds", "version").tolist() == [1, 2, 3, 4]
+    assert not (tmp_path / "cut" / "stopped.txt").exists()
 
 
 def test_who_was_under_way_when_the_server_died_is_dropped(tmp_path):

@@ -25,7 +25,8 @@ import secrets
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,8 @@ __all__ = ["Limits", "deployment", "refuses", "run"]
 
 _LOG = logging.getLogger("motley.flower")
 
+STOPPED = "stopped.txt"
+"""File in a run's folder that says why a deployment stopped; gone when it goes on."""
 REAL = {"deployment": "real clients: seconds are the wall clock's, devices and links are real"}
 """The note in ``run.json`` that tells a deployment from a simulation."""
 
@@ -142,14 +145,19 @@ def _tidy(path: Path) -> None:
 
 @contextmanager
 def _stopping_in_a_sentence(path: Path) -> Iterator[None]:
-    """Log why a deployment stops before its end, and how it goes on; a user's error is raised without its causes."""
+    """Say why a deployment stops before its end, and how it goes on; a user's error is raised without its causes.
+
+    It stands in the log and in the file :data:`STOPPED`: when the SuperLink is gone, nobody sees the log."""
+    stopped = path / STOPPED
+    stopped.unlink(missing_ok=True)
     try:
         yield
     except BaseException as problem:  # the process is told to end, too: it ends with its SuperLink
         why = str(problem) if isinstance(problem, UserError) else f"{type(problem).__name__} {problem}".strip()
-        _LOG.error(
-            "the deployment stops: %s; submitted again with out = %s it goes on after its last finished round", why, path
-        )
+        said = f"the deployment stops: {why}; submitted again with out = {path} it goes on after its last finished round"
+        _LOG.error("%s", said)
+        with suppress(OSError):  # the disk may be full
+            stopped.write_text(f"{datetime.now(UTC).isoformat(timespec='seconds')} {said}\n")
         if isinstance(problem, UserError):
             raise problem.with_traceback(None) from None
         raise

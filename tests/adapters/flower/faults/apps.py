@@ -12,7 +12,7 @@ KEYS = {
     "evaluate": {"every": 1}, "engine": {"name": "sequential", "threads": 1}, "dtype": "float64",
 }  # fmt: skip
 
-LIMITS = {"start_s": 120, "work_s": 100, "query_s": 60, "poll_s": 0.5, "look_s": 2, "pause_s": 15, "link_s": 60}
+LIMITS = {"start_s": 300, "work_s": 240, "query_s": 150, "poll_s": 0.5, "look_s": 2, "pause_s": 15, "link_s": 60}
 
 SETTINGS = """
 KEYS = {keys!r}

@@ -53,7 +53,7 @@ def run(tmp_path_factory):
     with ExitStack() as stack:
         small = stack.enter_context(small_disk(there.folder / "site-2", "256k"))
         plan = {t: fault for t, fault in PLAN.items() if small or fault != "disk_full"}
-        made = app(folder / "app", {2: plan}, stop={"rounds": ROUNDS})
+        made = app(folder / "app", {2: plan}, {"work_s": 100}, stop={"rounds": ROUNDS})
         stack.enter_context(ended_like_interrupted())
         stack.callback(there.stop)
         there.up()
