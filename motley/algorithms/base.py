@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from motley.algorithms.local import Solver
+from motley.algorithms.phases import RECEIVED, GradientCorrection, Phase, Tuning
 from motley.algorithms.weights import Divide
 from motley.core.components import require_declared
 from motley.core.keys import Key
@@ -26,6 +27,7 @@ from motley.core.paper import Paper
 from motley.tasks.base import SAID, LossGradient, ModelState, Targets
 
 __all__ = [
+    "RECEIVED",
     "Aggregator",
     "Algorithm",
     "ClientState",
@@ -39,12 +41,14 @@ __all__ = [
     "NetworkFunction",
     "Part",
     "Parts",
+    "Phase",
     "PreTrainingSignals",
     "Server",
     "ServerContext",
     "ServerState",
     "Targets",
     "Tensors",
+    "Tuning",
     "Upload",
     "aggregate",
     "step_model",
@@ -83,19 +87,6 @@ class Upload(NamedTuple):
     client: int = -1
 
 
-@dataclass(frozen=True)
-class GradientCorrection:
-    """A correction of the local gradient: ``g`` becomes ``g + proximal (w - x) + offset``, x the received model.
-
-    Parameters
-    ----------
-    proximal: a scalar (one per client when clients are batched). offset: ``[D]`` or None.
-    """
-
-    proximal: float = 0.0
-    offset: Tensor | None = None
-
-
 class PreTrainingSignals(NamedTuple):
     """Signals of the received model, measured before the first local step on all of the client's training samples, in eval mode,
     with the loss that is trained with. Only those that :attr:`Correction.pre_training` names are measured.
@@ -119,6 +110,7 @@ class JobContext:
     steps: local steps of this job. lr: learning rate used in it. num_examples: the client's training samples.
     solver_norm: FedNova's ``||a||_1`` of the local solver over these steps.
     layout: positions of the parameters in the flat vector. pre_training: signals measured before training.
+    models: after local work, the models of the client's own that :meth:`Correction.phases` moved; empty before.
     """
 
     x: Tensor
@@ -130,12 +122,17 @@ class JobContext:
     solver_norm: float
     layout: Layout
     pre_training: PreTrainingSignals = field(default_factory=PreTrainingSignals)
+    models: Mapping[str, ModelState] = field(default_factory=dict)
 
 
 class _MethodPart(ABC):  # noqa: B024 - what the four parts of a method share
     def refuses(self, algorithm: Algorithm, solver: Solver, weights: str) -> str | None:
         """Return why this part does not go with the other parts, the local solver or the weighting; None if it does. Called when
         an experiment is built."""
+        return None
+
+    def cautions(self, solver: Solver) -> str | None:
+        """Return a warning about this part with such a local solver; None: no warning."""
         return None
 
     def warns(self) -> str | None:
@@ -215,7 +212,10 @@ class Correction(_MethodPart):
     shared: ClassVar[bool] = True
 
     def __init_subclass__(cls) -> None:
-        flags = {"start": "personal_start", "sent": "sends_whole_model", "initial_state": "keeps_state"}
+        flags = {
+            "start": "personal_start", "sent": "sends_whole_model", "initial_state": "keeps_state",
+            "phases": "several_phases", "examined": "personal_model",
+        }  # fmt: skip
         require_declared(cls, Correction, flags)
 
     @property
@@ -232,6 +232,26 @@ class Correction(_MethodPart):
     def keeps_state(self) -> bool:
         """Whether clients keep a state between rounds, so that :meth:`initial_state` is not None."""
         return False
+
+    @property
+    def several_phases(self) -> bool:
+        """Whether local work is more than steps of the received model, so that :meth:`phases` says what it is."""
+        return False
+
+    @property
+    def personal_model(self) -> bool:
+        """Whether clients are examined with models of their own, so that :meth:`examined` depends on what a client keeps."""
+        return self.personal_start
+
+    @property
+    def step_cost(self) -> float:
+        """The time of a local step, in forward-and-backward passes over its batch."""
+        return 1.0
+
+    @property
+    def extra_epochs(self) -> float:
+        """The time of local work beside the job's steps, in passes forward and backward over a client's samples."""
+        return 0.0
 
     @property
     def pre_training(self) -> frozenset[Literal["loss", "gradient"]]:
@@ -257,13 +277,20 @@ class Correction(_MethodPart):
         return {"x": model.x, "buffers": model.buffers, "counters": model.counters}
 
     def start(self, download: Tensors, client_state: ClientState | None) -> ModelState:
-        """Return the model that a client starts from (FedBN inserts the client's normalisation layers); training, probes and
-        evaluation use it alike."""
+        """Return the model that a client starts from (FedBN inserts the client's normalisation layers), in training and probes."""
         return ModelState(download["x"], download["buffers"], download["counters"])
 
+    def examined(self, download: Tensors, client_state: ClientState | None) -> ModelState:
+        """Return the model that a client uses, and with which it is examined; by default the one that it starts from."""
+        return self.start(download, client_state)
+
     def gradient_correction(self, context: JobContext) -> GradientCorrection:
-        """Return the correction of every local step of this job."""
+        """Return the correction of every local step of this job, where local work has one phase."""
         return GradientCorrection()
+
+    def phases(self, context: JobContext) -> tuple[Phase, ...]:
+        """Return the phases of local work, in order: by default one, in which the received model takes the job's steps."""
+        return (Phase(correction=self.gradient_correction(context)),)
 
     def finish(self, after: ModelState, context: JobContext) -> tuple[Parts, ClientState | None]:
         """Return the upload and the client's next state, from the model after local work."""
@@ -426,7 +453,8 @@ def step_model(state: ServerState, step: Tensor, total: Tensors) -> ModelState:
 
 @dataclass(frozen=True)
 class Algorithm:
-    """The four parts of a method, and the weighting that it was published with (None: the experiment's default)."""
+    """The four parts of a method, the weighting that it was published with (None: the experiment's default), and the fine-tuning of
+    clients' models before they are examined (None: there is none)."""
 
     loss: Loss
     correction: Correction
@@ -434,6 +462,12 @@ class Algorithm:
     server: Server
     weights: str | None = None
     papers: tuple[Paper, ...] = ()
+    tuning: Tuning | None = None
+
+    @property
+    def personal(self) -> bool:
+        """Whether clients use models of their own, with which they are examined."""
+        return self.correction.personal_model or self.tuning is not None
 
     def replace(
         self,
@@ -442,9 +476,13 @@ class Algorithm:
         aggregator: Aggregator | None = None,
         server: Server | None = None,
         weights: str | None = None,
+        tuning: Tuning | None = None,
     ) -> Algorithm:
         """Return the same method with some parts exchanged."""
-        given = {"loss": loss, "correction": correction, "aggregator": aggregator, "server": server, "weights": weights}
+        given = {
+            "loss": loss, "correction": correction, "aggregator": aggregator, "server": server, "weights": weights,
+            "tuning": tuning,
+        }  # fmt: skip
         return dataclasses.replace(self, **{k: v for k, v in given.items() if v is not None})  # type: ignore[arg-type]
 
 

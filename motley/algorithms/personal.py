@@ -4,8 +4,8 @@
     client k  starts from the received entries and its own; trains all of them; sends the change of the shared ones; keeps its own
 
 A method says which entries are personal in :meth:`PersonalLayers.personal`; FedBN keeps BatchNorm (:mod:`motley.algorithms.fedbn`),
-and examples/fedper keeps the head. Clients are probed, trained and evaluated with their own entries; there is no common model. A
-client that never took part has the initial model's.
+FedPer the head (:mod:`motley.algorithms.fedper`). Clients are probed, trained and evaluated with their own entries; there is no
+common model. A client that never took part has the initial model's.
 
 >>> class Heads(PersonalLayers):
 ...     def personal(self, layout):
@@ -33,9 +33,26 @@ from motley.core.errors import ConfigError
 from motley.core.layout import Layout
 from motley.tasks.base import ModelState
 
-__all__ = ["PersonalLayers"]
+__all__ = ["PersonalLayers", "check_layers", "head_of"]
 
 _VECTORS = ("x", "buffers", "counters")
+
+
+def head_of(layout: Layout, layers: int) -> list[str]:
+    """Return the names of a model's head: its last so many linear layers and what lies between them; no name for 0 layers.
+
+    Parameters, buffers and counters that are not in the head are the base.
+    """
+    linear = list(dict.fromkeys(entry.layer for entry in layout if entry.linear))[-layers:] if layers else []
+    order = list(dict.fromkeys(entry.layer for entry in layout))
+    inside = set(order[order.index(linear[0]) : order.index(linear[-1]) + 1]) if linear else set()
+    return [entry.name for entry in (*layout, *layout.buffers, *layout.counters) if entry.layer in inside]
+
+
+def check_layers(name: str, layers: int) -> None:
+    """Raise ConfigError if a number of layers of the head is below 0."""
+    if layers < 0:
+        raise ConfigError(f"got {name} = {layers}; expected a whole number of at least 0")
 
 
 @dataclass(frozen=True)
@@ -57,9 +74,7 @@ class PersonalLayers(Correction):
         bound = dataclasses.replace(self, layout=layout)
         names = bound.personal(layout)
         if len(names) and all(entry.name in names for entry in layout):
-            said = (
-                f"under {type(self).__name__} all layers of this model stay with the clients, and nothing is learned together"
-            )
+            said = f"under {type(self).__name__} the clients keep every parameter of this model, so nothing would be shared"
             raise ConfigError(f"{said}; use a model with more layers", "algorithm")
         return bound if len(names) else Correction()
 

@@ -7,7 +7,7 @@ training (:mod:`motley.engines.batches`), the same ones for every engine.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal
@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from motley.algorithms.base import Algorithm, ClientState, Parts, PreTrainingSignals, Tensors
+from motley.algorithms.base import Algorithm, ClientState, Parts, PreTrainingSignals, Tensors, Tuning
 from motley.algorithms.local import Solver
 from motley.algorithms.positions import per_position
 from motley.core.keys import Key, Streams
@@ -179,6 +179,12 @@ class Setting:
         loss = per_position(self.algorithm.loss, self.task.federation.targets)
         object.__setattr__(self, "algorithm", self.algorithm.replace(correction=bound, loss=loss))
 
+    def tuning_steps(self, clients: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the local steps of each client's fine-tuning before an examination, ``[n]``."""
+        tuning = self.algorithm.tuning or Tuning()
+        batches = self.work.batches(self.task.federation.seen[clients])
+        return batches * tuning.epochs + np.where(batches > 0, tuning.steps, 0)
+
     def key(self, purpose: str, job: Job) -> Key:
         """The random stream of one job for one purpose."""
         return self.streams.key(purpose).fold(job.dispatch, job.client)
@@ -260,6 +266,12 @@ class Engine(ABC):
 
         So many ``batches`` of one epoch, drawn by ``key``, pass through the model in training mode without dropout.
         """
+
+    @abstractmethod
+    def adapt(self, jobs: Sequence[Job], models: Iterable[ModelState]) -> Iterator[ModelState]:
+        """Yield each model, on the CPU, after the plain local steps of its job, on batches that no training uses.
+
+        So clients' models are fine-tuned before they are examined. ``Job.dispatch`` numbers the examination."""
 
     def close(self) -> None:  # noqa: B027 - most engines hold nothing
         """End the engine's threads and processes."""

@@ -19,7 +19,7 @@ from motley.core.errors import EngineError, MotleyError
 from motley.engines.base import Job, JobInputs, Setting, TrainResult
 from motley.engines.chunk import Chunk, Executor
 from motley.engines.cores import ThreadPool, at_once, torch_threads
-from motley.engines.local import LocalEngine, refuses_loss
+from motley.engines.local import LocalEngine, refuses_method
 from motley.engines.stacked import StackedLinear, layers_of
 from motley.engines.vmapped import Vmapped, refuses_vmap
 from motley.tasks.flat import construct
@@ -119,7 +119,7 @@ class Batched(_Batched):
             return "the targets are a class per position, and a stack gives one output per sample"
         if setting.task.federation.x.ndim != 2 and not any(isinstance(m, nn.Flatten) for m in module.modules()):
             return "the samples are not flat; begin the model with a Flatten layer"
-        return refuses_loss(setting)
+        return refuses_method(setting)
 
     @override
     def _executor(self) -> Executor:
@@ -138,7 +138,7 @@ class Vmap(_Batched):
     @classmethod
     @override
     def refuses(cls, setting: Setting) -> str | None:
-        reason = refuses_loss(setting)
+        reason = refuses_method(setting)
         if reason:
             return reason
         reason = refuses_vmap(setting)

@@ -5,26 +5,23 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
-from motley.algorithms.base import GradientCorrection, JobContext, PreTrainingSignals, Tensors
-from motley.algorithms.local import Block
+from motley.algorithms.base import RECEIVED, GradientCorrection, JobContext, Phase, PreTrainingSignals, Tensors
 from motley.core.errors import EngineError, MotleyError
 from motley.core.keys import Key
 from motley.engines.base import DataView, Job, JobInputs, Setting, TrainResult
 from motley.engines.batches import BatchPlan
-from motley.engines.features import FeatureHook, FrozenModels
+from motley.engines.features import FrozenModels
 from motley.engines.samples import Samples
+from motley.engines.trained_module import Batch, TrainedModule, set_training
 from motley.tasks.base import ModelState
 from motley.tasks.curvature import hutchinson, rademacher
-from motley.tasks.flat import FlatModule
 from motley.tasks.nn import Dropout, set_stream
 
 __all__ = ["CHUNK", "Client", "StepHook", "TrainStats", "context", "finish", "squared_norms"]
@@ -62,9 +59,6 @@ class TrainStats(NamedTuple):
 CHUNK = {False: 1024, True: 256}
 """Samples per forward pass outside training, without and with convolutions; these keep whole images of features in memory."""
 
-_LARGE = 2**16
-"""Weights from which a convolution is stored channels last while it is trained."""
-
 
 class Client:
     """Trains and measures any client, one at a time: a module whose parameters view a flat vector, and the loop of local steps.
@@ -78,19 +72,17 @@ class Client:
         self.setting = setting
         self.samples = samples
         self.step_hook = step_hook
-        self.model = FlatModule.of(setting.task.model, setting.dtype, setting.device)
-        self._current: dict[str, object] = {}
-        self.parameters = [p for p in self.model.module.parameters() if p.requires_grad]
         self._direct = (
             setting.solver.plain and step_hook is None
         )  # gradients are read once: no need to gather them in a flat row
-        self._channels_last = _supports_channels_last(self.model.module, samples)
-        self.norms = [m for m in self.model.module.modules() if isinstance(m, _BatchNorm)]
+        self.received = TrainedModule(setting, self._direct)
+        self.model = self.received.model
+        self.received.channels_last = _supports_channels_last(self.model.module, samples)
+        self._own: dict[str, TrainedModule] = {}  # of the models that phases move beside the received one
+        self._current: dict[str, object] = {}
         self.convolves = any(isinstance(m, nn.Conv2d) for m in self.model.module.modules())
         self.chunk = CHUNK[self.convolves]
-        compares = setting.algorithm.loss.whole_model
-        self.frozen = FrozenModels(setting) if compares else None
-        self._feature_hook = FeatureHook(self.model.module, self.model.layout) if compares else None
+        self.frozen = FrozenModels(setting) if setting.algorithm.loss.whole_model else None
 
     def train(self, job: Job, inputs: JobInputs, want: frozenset[str]) -> TrainResult:
         """Load the received model, take ``job.steps`` steps, and return the upload and signals.
@@ -108,11 +100,21 @@ class Client:
             raise EngineError(f"the local work of client {job.client} failed: {error}", dict(self._current)) from error
 
     def _train(self, job: Job, inputs: JobInputs, want: frozenset[str]) -> TrainResult:
-        setting, model = self.setting, self.model
+        setting, correction = self.setting, self.setting.algorithm.correction
         start, ctx, gradient_correction = context(setting, job, inputs)
-        model.load(start)
-        stats = self._steps(job, ctx, gradient_correction, "max_grad_norm" in want)
-        return finish(setting, job, ctx, model.state(), stats, want)
+        self.model.load(start)
+        phases = correction.phases(ctx) if correction.several_phases else (Phase(correction=gradient_correction),)
+        stats = self._steps(job, ctx, phases, "max_grad_norm" in want)
+        own = {phase.model: self._own[phase.model].model.state() for phase in phases if phase.model != RECEIVED}
+        return finish(setting, job, dataclasses.replace(ctx, models=own), self.model.state(), stats, want)
+
+    def adapt(self, job: Job, model: ModelState) -> ModelState:
+        """Return a model after a job's steps of plain local training, on batches that no training uses."""
+        self.model.load(model)
+        examples = int(self.setting.task.federation.seen[job.client])
+        ctx = JobContext(model.x, vars(model), None, job.steps, job.lr, examples, 1.0, self.setting.task.layout)
+        self._steps(job, ctx, (Phase("tune"),), False)
+        return self.model.state()
 
     def prepare(self, job: Job, inputs: JobInputs) -> Tensors:
         """Return the per-sample tensors that the loss prepares on the received model, before step 0."""
@@ -125,73 +127,68 @@ class Client:
         part = self.samples.training
         return torch.from_numpy(part.positions(np.array([job.client]), job.data_view)).to(part.rows.device)
 
-    def _steps(self, job: Job, ctx: JobContext, gradient_correction: GradientCorrection, measured: bool) -> TrainStats:
-        """Take the steps and return their statistics, with gradient norms if they are to be ``measured``."""
-        setting, samples, model = self.setting, self.samples, self.model
-        positions = self.positions(job)
-        plan = BatchPlan.draw(setting.key("batches", job), len(positions), setting.work, job.steps)
+    def _steps(self, job: Job, ctx: JobContext, phases: Sequence[Phase], measured: bool) -> TrainStats:
+        """Take the steps of all phases; return the statistics of those that move the received model, with gradient norms if they
+        are to be ``measured``."""
+        extras = self._extras(ctx, job, self.positions(job))
+        if self.frozen is not None:
+            self.frozen.load(self.setting.algorithm.loss.frozen(ctx))
+        losses: list[Tensor] = []
+        norms: list[Tensor] = []
+        for phase in phases:
+            trained = self._module(phase)
+            set_stream(trained.model.module, self._key("dropout", job, phase))
+            trained.model.module.train()
+            with trained.begin(phase, ctx.x):
+                for step, batch in enumerate(self._batches(job, phase, extras)):
+                    loss = self._gradient(trained, batch)
+                    if phase.model == RECEIVED:
+                        losses.append(loss)
+                    if measured and phase.model == RECEIVED:
+                        norms.append(squared_norms([block.g for block in trained.blocks])[0].sqrt())
+                    self.setting.solver.step(trained.blocks, job.lr, phase.correction.proximal, step)
+        return TrainStats.of(losses, norms)
+
+    def _module(self, phase: Phase) -> TrainedModule:
+        """Return the module of the model that a phase moves, loaded with the model from which it begins."""
+        if phase.model == RECEIVED:
+            trained = self.received
+        elif phase.model in self._own:
+            trained = self._own[phase.model]
+        else:
+            trained = self._own[phase.model] = TrainedModule(self.setting, self._direct)
+            trained.channels_last = self.received.channels_last
+        if phase.start is not None:
+            trained.model.load(phase.start)
+        return trained
+
+    def _key(self, purpose: str, job: Job, phase: Phase) -> Key:
+        """Return the random stream of a job's phase for one purpose."""
+        key = self.setting.key(purpose, job)
+        return key.fold(phase.name) if phase.name else key
+
+    def _batches(self, job: Job, phase: Phase, extras: Tensors) -> Iterator[Batch]:
+        """Yield the batches of a phase."""
+        setting, samples, positions = self.setting, self.samples, self.positions(job)
+        steps = job.steps if phase.epochs is None else phase.epochs * int(setting.work.batches(len(positions)))
+        plan = BatchPlan.draw(self._key("batches", job, phase), len(positions), setting.work, steps)
         order = torch.from_numpy(plan.order).to(samples.rows.device)
         sizes = plan.sizes.tolist()
         rows = torch.split(samples.rows[positions[order]], sizes)
         targets = torch.split(samples.training.targets(positions[order], job.data_view), sizes)
-        extras = {name: torch.split(value[order], sizes) for name, value in self._extras(ctx, job, positions).items()}
-        augment = setting.key("augment", job) if samples.transform is not None else None
-        set_stream(model.module, setting.key("dropout", job))
-        if self.frozen is not None:
-            self.frozen.load(setting.algorithm.loss.frozen(ctx))
-        model.module.train()
-        losses: list[Tensor] = []
-        norms: list[Tensor] = []
-        with _stored_channels_last(self.parameters if self._direct and self._channels_last else []):
-            blocks = self._blocks(ctx, gradient_correction)
-            for step in range(len(plan)):
-                inputs = samples.inputs(rows[step], augment.fold(step) if augment is not None else None)
-                self._current.update(step=step, inputs=inputs)
-                extra = {name: parts[step] for name, parts in extras.items()}
-                loss, blocks = self._gradient(inputs, targets[step], extra, blocks)
-                if self.step_hook is not None:
-                    self.step_hook(self._current, loss, model.g)
-                if measured:
-                    norms.append(squared_norms([block.g for block in blocks])[0].sqrt())
-                setting.solver.step(blocks, job.lr, gradient_correction.proximal, step)
-                losses.append(loss)
-        return TrainStats.of(losses, norms)
+        prepared = {name: torch.split(value[order], sizes) for name, value in extras.items()}
+        augment = self._key("augment", job, phase) if samples.transform is not None else None
+        for step in range(len(plan)):
+            inputs = samples.inputs(rows[step], augment.fold(step) if augment is not None else None)
+            self._current.update(step=step, inputs=inputs)
+            yield Batch(inputs, targets[step], {name: parts[step] for name, parts in prepared.items()})
 
-    def _gradient(self, inputs: Tensor, targets: Tensor, extra: Tensors, blocks: list[Block]) -> tuple[Tensor, list[Block]]:
-        """Return the per-sample losses, detached, and the blocks with the gradient of the batch's mean loss in them."""
-        alone = [m for m in self.norms if m.training] if len(inputs) == 1 else []
-        _set_training(alone, False)  # a batch of one has no variance: normalise with the running statistics and leave them
-        loss = self._losses(inputs, targets, extra)
-        if self._direct:
-            found = torch.autograd.grad(loss.mean(), self.parameters, materialize_grads=True)
-            blocks = [block._replace(g=g.unsqueeze(0)) for block, g in zip(blocks, found, strict=True)]
-        else:
-            self.model.gradient(loss.mean())
-        _set_training(alone, True)
-        return loss.detach(), blocks
-
-    def _losses(self, inputs: Tensor, targets: Tensor, extra: Tensors) -> Tensor:
-        """Return the per-sample losses; where the loss compares features, the inputs also pass through the frozen models."""
-        loss, outputs = self.setting.algorithm.loss, self._outputs(inputs)
-        if not self.frozen or self._feature_hook is None:
-            return loss.loss(outputs, targets, extra)
-        return loss.compare(outputs, targets, extra, self._feature_hook.take(), self.frozen.features(inputs))
-
-    def _blocks(self, ctx: JobContext, gradient_correction: GradientCorrection) -> list[Block]:
-        """Return the solver's blocks: one for the whole flat vector, or one for each parameter where gradients stay separate."""
-        model = self.model
-        flat = [
-            None if t is None else t.unsqueeze(0) for t in (gradient_correction.offset, *self.setting.solver.fresh(model.w))
-        ]
-        whole = Block(model.w.unsqueeze(0), model.g.unsqueeze(0), ctx.x.unsqueeze(0), *flat)
-        if not self._direct:
-            return [whole]
-        blocks = []
-        for entry, parameter in zip(model.layout, self.parameters, strict=True):
-            views = (None if t is None else t[0, entry.slice].view(entry.shape) for t in whole)
-            _, *others = (None if t is None else _stored_like(t, parameter).unsqueeze(0) for t in views)
-            blocks.append(Block(parameter.data.unsqueeze(0), *others))  # type: ignore[arg-type]
-        return blocks
+    def _gradient(self, trained: TrainedModule, batch: Batch) -> Tensor:
+        """Return the per-sample losses, detached; the module's blocks hold the gradient of the batch's mean loss."""
+        loss = trained.gradient(batch, self.frozen)
+        if self.step_hook is not None:
+            self.step_hook(self._current, loss, trained.model.g)
+        return loss
 
     def _extras(self, ctx: JobContext, job: Job, positions: Tensor) -> Tensors:
         """Return the per-sample tensors that the loss prepares; the model is loaded already."""
@@ -209,7 +206,7 @@ class Client:
         self.model.module.eval()
         self.model.g.zero_()
         for some, wanted in zip(torch.split(rows, self.chunk), torch.split(targets, self.chunk), strict=True):
-            outputs = self._outputs(self.samples.inputs(some))
+            outputs = self.received.outputs(self.samples.inputs(some))
             loss = self.setting.algorithm.loss.loss(outputs, wanted, {}).sum() / len(rows)
             loss.backward()  # type: ignore[no-untyped-call]
         return self.model.g
@@ -222,7 +219,7 @@ class Client:
         self.model.load(state)
         self.train_mode()
         for i in range(batches):
-            self._outputs(self.samples.inputs(rows[torch.from_numpy(draw[i]).to(rows.device)]))
+            self.received.outputs(self.samples.inputs(rows[torch.from_numpy(draw[i]).to(rows.device)]))
         return self.model.state()
 
     def curvature(self, job: Job, inputs: JobInputs, trained: TrainResult) -> Tensors:
@@ -241,7 +238,7 @@ class Client:
         if len(batch) == 1:  # no variance in one sample
             model.module.eval()
         entries = [entry for entry in model.layout if entry.layer in job.layers]
-        chosen = [p for entry, p in zip(model.layout, self.parameters, strict=True) if entry.layer in job.layers]
+        chosen = [p for entry, p in zip(model.layout, self.received.parameters, strict=True) if entry.layer in job.layers]
         probe = rademacher(setting.key("compress", job).fold("curvature"), [entry.shape for entry in entries])
         try:
             found = hutchinson(self.mean_loss(batch, targets), chosen, probe, float(gradient_correction.proximal))
@@ -264,24 +261,18 @@ class Client:
     def train_mode(self) -> None:
         """Put the model in training mode without dropout: batches normalise, nothing is drawn."""
         self.model.module.train()
-        _set_training([m for m in self.model.module.modules() if isinstance(m, Dropout)], False)
+        set_training([m for m in self.model.module.modules() if isinstance(m, Dropout)], False)
 
     def mean_loss(self, inputs: Tensor, targets: Tensor) -> Tensor:
         """Return the mean loss of the loaded model in its current mode, with the autograd graph."""
-        return self.setting.algorithm.loss.loss(self._outputs(inputs), targets, {}).mean()
+        return self.setting.algorithm.loss.loss(self.received.outputs(inputs), targets, {}).mean()
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Return the outputs of the loaded model in eval mode, without gradients, computed in chunks."""
         self.model.module.eval()
         with torch.no_grad():
-            parts = [self._outputs(some) for some in torch.split(inputs, self.chunk)]
+            parts = [self.received.outputs(some) for some in torch.split(inputs, self.chunk)]
         return parts[0] if len(parts) == 1 else torch.cat(parts)
-
-    def _outputs(self, inputs: Tensor) -> Tensor:
-        if self._channels_last:
-            inputs = inputs.contiguous(memory_format=torch.channels_last)
-        outputs: Tensor = self.model.module(inputs)
-        return outputs
 
 
 def context(setting: Setting, job: Job, inputs: JobInputs) -> tuple[ModelState, JobContext, GradientCorrection]:
@@ -345,30 +336,3 @@ def _supports_channels_last(module: nn.Module, samples: Samples) -> bool:
         except RuntimeError:  # any other failure comes back in training, where its error is reported
             return False
     return True
-
-
-@contextmanager
-def _stored_channels_last(parameters: list[nn.Parameter]) -> Iterator[None]:
-    """Store large convolution weights channels last inside the block, as their gradients are, and copy them back at the end.
-
-    An update whose operands have different formats costs a tenth of a step. Small convolutions are faster as they are."""
-    views = [(p, p.data) for p in parameters if p.ndim == 4 and p.numel() >= _LARGE]
-    for parameter, view in views:
-        parameter.data = view.contiguous(memory_format=torch.channels_last)
-    try:
-        yield
-    finally:
-        for parameter, view in views:
-            view.copy_(parameter.data)
-            parameter.data = view
-
-
-def _stored_like(value: Tensor, parameter: nn.Parameter) -> Tensor:
-    """Return the same numbers in the parameter's memory format."""
-    last = parameter.ndim == 4 and not parameter.is_contiguous()
-    return value.contiguous(memory_format=torch.channels_last) if last else value
-
-
-def _set_training(modules: Sequence[nn.Module], mode: bool) -> None:
-    for module in modules:
-        nn.Module.train(module, mode)

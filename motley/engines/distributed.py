@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import weakref
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Generic
 
@@ -225,6 +225,11 @@ class Distributed(Engine, Generic[Shared]):
         self, model: ModelState, client: int, batches: int, key: Key, data_view: DataView | None = None
     ) -> ModelState:
         return self._local.recalibrate(model, client, batches, key, data_view)
+
+    @override
+    def adapt(self, jobs: Sequence[Job], models: Iterable[ModelState]) -> Iterator[ModelState]:
+        """See :meth:`Engine.adapt`. Models are adapted in this process."""
+        return self._local.adapt(jobs, models)
 
     def _parts(self, samples: int, most: int) -> int:
         """Return the number of parts into which to cut the measuring of so many samples; 1: it is done in this process."""

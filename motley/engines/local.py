@@ -25,7 +25,7 @@ from motley.engines.prober import Prober
 from motley.engines.samples import Samples
 from motley.tasks.base import ModelState
 
-__all__ = ["Debug", "LocalEngine", "Sequential", "Threads", "refuses_loss", "window_of"]
+__all__ = ["Debug", "LocalEngine", "Sequential", "Threads", "refuses_method", "window_of"]
 
 _NO_KEY = Key(0)  # all samples are measured: nothing is drawn
 
@@ -36,9 +36,12 @@ WINDOW_WEIGHTS = 64_000_000
 """Weights of the results that may be in memory before they are taken: 256 MB in float32."""
 
 
-def refuses_loss(setting: Setting) -> str | None:
-    """Return why a batched engine cannot compute the setting's loss: it compares features of several models; None if it can."""
-    loss = setting.algorithm.loss
+def refuses_method(setting: Setting) -> str | None:
+    """Return why a batched engine cannot train by the setting's method: its local work has several phases, or its loss compares
+    features of several models; None if it can."""
+    loss, correction = setting.algorithm.loss, setting.algorithm.correction
+    if correction.several_phases:
+        return f"local work under {type(correction).__name__} has several phases, which sequential and threads compute"
     if loss.whole_model:
         return f"the loss {type(loss).__name__} compares features of several models, which sequential and threads compute"
     return None
@@ -154,6 +157,13 @@ class LocalEngine(Engine):
             return self.client.recalibrate(model, client, batches, key, data_view)
 
     @override
+    def adapt(self, jobs: Sequence[Job], models: Iterable[ModelState]) -> Iterator[ModelState]:
+        for job, model in zip(jobs, models, strict=True):
+            with torch_threads(self.inner):
+                adapted = self.client.adapt(job, model)
+            yield _on_cpu(adapted)
+
+    @override
     def evaluate(
         self, model: ModelState, rows: Ints, labels: Ints | None = None, want: frozenset[str] = frozenset({"hit"})
     ) -> dict[str, NDArray[Any]]:
@@ -161,6 +171,10 @@ class LocalEngine(Engine):
         index = torch.from_numpy(np.asarray(rows, dtype=np.int64)).to(self.samples.rows.device)
         targets = self.samples.y[index] if labels is None else torch.from_numpy(labels).to(index.device)
         return self.prober.forward(model, index, targets, self.prober.plain_loss, want)
+
+
+def _on_cpu(model: ModelState) -> ModelState:
+    return ModelState(model.x.cpu(), model.buffers.cpu(), model.counters.cpu())
 
 
 class Sequential(LocalEngine):
@@ -235,6 +249,14 @@ class Threads(LocalEngine):
         order = sorted(range(len(jobs)), key=lambda i: -jobs[i].steps)
         done = dict(zip(order, self._pool.map(work, [jobs[i] for i in order]), strict=True))
         yield from (done[i] for i in range(len(jobs)))
+
+    @override
+    def adapt(self, jobs: Sequence[Job], models: Iterable[ModelState]) -> Iterator[ModelState]:
+        """See :meth:`Engine.adapt`. As many models are in memory at a time as results in training."""
+        waiting, window = iter(models), window_of(self.setting, self.threads)
+        for begin in range(0, len(jobs), window):
+            some = [(job, next(waiting)) for job in jobs[begin : begin + window]]
+            yield from list(self._pool.map(lambda client, one: client.adapt(*one), some))  # one of the clients also evaluates
 
     @override
     def close(self) -> None:

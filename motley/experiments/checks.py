@@ -98,9 +98,9 @@ def check_algorithm(setting: Setting, weights: str, cohort: int, corrupted: bool
         reason = part.refuses(algorithm, setting.solver, weights)
         if reason:
             raise ConfigError(reason, key)
-        warning = part.warns() if corrupted else None
-        if warning:
-            warnings.warn(warning, stacklevel=2)
+        for warning in (part.cautions(setting.solver), part.warns() if corrupted else None):
+            if warning:
+                warnings.warn(warning, stacklevel=2)
     least = algorithm.aggregator.least
     if cohort < least:
         needed = f"{type(algorithm.aggregator).__name__} needs at least {least} uploads in a round"

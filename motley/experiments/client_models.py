@@ -1,7 +1,8 @@
 """Models of the clients' own: what each client's model has besides the shared one, in one file of the run's folder.
 
 ``clients.safetensors`` holds the ids ``clients`` ``[n]`` of the clients that have a model of their own, and for each entry of the
-model that differs between clients its values ``model/<name>`` ``[n, ...]``; everything else is as in ``model.safetensors``.
+model that differs between clients its values ``model/<name>`` ``[n, ...]``; everything else is as in ``model.safetensors``. The id -1
+stands for the clients that are not named, where these do not use the shared model either.
 """
 
 from __future__ import annotations
@@ -17,13 +18,14 @@ from torch import Tensor
 from motley.core.errors import StoreError
 from motley.core.files import replacing
 from motley.results.stream import disk_error
-from motley.rounds.evaluation import personal_models
+from motley.rounds.evaluation import Personal
 from motley.rounds.loop import RoundLoop
 from motley.tasks.flat import FlatModule
 
 __all__ = ["FILE", "LIMIT_BYTES", "client_entries", "save_client_models"]
 
 FILE: Final = "clients.safetensors"
+_OTHERS: Final = -1
 LIMIT_BYTES: Final = 2 * 2**30
 """Models of clients that would take more are not stored."""
 
@@ -36,16 +38,15 @@ def save_client_models(loop: RoundLoop, folder: Path, limit_bytes: int = LIMIT_B
     ------
     StoreError: the disk is full or refuses.
     """
-    states = loop.state.clients.client_states
-    personal = personal_models(loop.algorithm.correction, loop.final_server, states)
-    if personal is None or not loop.backend.holds_client_states:
+    personal = loop.personal_models(loop.final_server)
+    if personal is None:
         return
     flat = FlatModule.of(loop.setting.task.model, loop.setting.dtype)
     flat.load(loop.newcomer_model())
     shared = {name: value.clone() for name, value in flat.module.state_dict().items()}
-    clients, own, spent = sorted(states), [], 0
-    for client in clients:
-        flat.load(personal(client))
+    clients, own, spent = _with_own_models(loop, personal), [], 0
+    for model in personal(clients):
+        flat.load(model)
         entries = {name: value for name, value in flat.module.state_dict().items() if not torch.equal(value, shared[name])}
         spent += sum(value.nbytes for value in entries.values())
         if spent > limit_bytes:
@@ -61,8 +62,17 @@ def save_client_models(loop: RoundLoop, folder: Path, limit_bytes: int = LIMIT_B
         raise disk_error(error, folder / FILE) from None
 
 
+def _with_own_models(loop: RoundLoop, personal: Personal) -> list[int]:
+    """Return the clients whose models are stored: all of them where they are fine-tuned, else those that took part."""
+    if loop.algorithm.tuning is not None:
+        return list(range(len(loop.federation)))
+    (other,), first = personal([_OTHERS]), loop.newcomer_model()
+    same = all(torch.equal(getattr(other, name), getattr(first, name)) for name in ("x", "buffers", "counters"))
+    return [*sorted(loop.state.clients.client_states), *([] if same else [_OTHERS])]
+
+
 def client_entries(folder: Path, client: int) -> dict[str, Tensor]:
-    """Return what a client's model has of its own; empty for a client that never took part.
+    """Return what a client's model has of its own; empty for a client with the shared model.
 
     Raises
     ------
@@ -75,8 +85,9 @@ def client_entries(folder: Path, client: int) -> dict[str, Tensor]:
             f"{LIMIT_BYTES // 2**30} GiB"
         )
     with safe_open(path, "pt") as file:
-        at = (file.get_tensor("clients") == client).nonzero()
-        if not len(at):
+        ids = file.get_tensor("clients").tolist()
+        at = ids.index(client) if client in ids else ids.index(_OTHERS) if _OTHERS in ids else None
+        if at is None:
             return {}
         names = [name for name in file.keys() if name != "clients"]  # noqa: SIM118 - not a mapping
-        return {name.removeprefix("model/"): file.get_slice(name)[int(at[0])] for name in names}
+        return {name.removeprefix("model/"): file.get_slice(name)[at] for name in names}

@@ -184,9 +184,10 @@ def papers(components: Iterable[object]) -> list[Paper]:
     """Return the publications of these components, each once, in order."""
     found: dict[str, Paper] = {}
     for component in components:
-        paper = getattr(type(component), "paper", None)
-        if isinstance(paper, Paper):
-            found.setdefault(paper.key, paper)
+        for part in (component, getattr(component, "inner", None)):  # a component may wrap another one
+            paper = getattr(type(part), "paper", None)
+            if isinstance(paper, Paper):
+                found.setdefault(paper.key, paper)
     return list(found.values())
 
 

@@ -208,7 +208,7 @@ def run_record(
         "samples": describe_samples(data),
     }  # fmt: skip
     record = describe(experiment, numerics_of(setting, engine), about, setting.task.layout.size)
-    return {**record, "personal": setting.algorithm.correction.personal_start}
+    return {**record, "personal": setting.algorithm.personal}
 
 
 def numerics_of(setting: Setting, engine: Engine) -> dict[str, Any]:

@@ -121,8 +121,9 @@ class TrainedRun(results.Run):
     def clients(self) -> ClientModels:
         """Return the models of the clients: ``run.clients()[7].predict(x)``.
 
-        Where an algorithm gives clients models of their own (FedBN), each has its own; else all have the shared model. A client that
-        never took part has the model it would start from. Where clients scale by their own rows, each predicts with its own scaling.
+        Where an algorithm gives clients models of their own (FedBN, Ditto), each has its own, fine-tuned where the run examined it so;
+        else all have the shared model. A client that never took part has the model it would start from. Where clients scale by
+        their own rows, each predicts with its own scaling.
         """
         return ClientModels(self)
 

@@ -83,10 +83,11 @@ def pooled(run: Run, metric: str) -> Pooled:
 def headline_scope(run: Run) -> str:
     """Return the scope of ``evaluations`` that holds the run's headline metric.
 
-    ``mean`` (unweighted mean over the clients' own test sets) when the clients hold the test data, else ``global``.
+    ``mean`` (unweighted mean over the clients' own test sets) when the clients hold the test data or have models of their own, else
+    ``global``.
     """
     split = run.config.get("split") or {}
-    return "mean" if split.get("test") == "client" else "global"
+    return "mean" if split.get("test") == "client" or run.meta.get("personal") else "global"
 
 
 def written_scope(run: Run) -> str:

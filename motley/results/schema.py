@@ -7,6 +7,8 @@
 ``evaluations``       one row per (evaluation, scope, client). Scope ``mean`` (client -1): the headline, which for
                       ``split.test = "client"`` is the unweighted mean over the clients' own test sets; ``global``
                       (client -1): the one test set, where there is one; ``client``: a row per client, if asked for;
+                      ``shared_mean`` (client -1), ``shared_client``: the shared model on the clients' samples, where clients
+                      have models of their own beside it;
                       ``validation`` (client -1), ``validation_mean`` (client -1), ``validation_client``: the validation
                       samples of all clients together, the mean over clients, a row per client, with ``split.validation``
 ``metrics``           metrics beside loss and accuracy, one row per (evaluation, scope, client, metric); scopes as in

@@ -114,6 +114,11 @@ class RunConfig:
     recalibrate: Recalibrate | None = None
     guard: Guard | None = field(default_factory=Guard)
 
+    def lr(self, version: int) -> float:
+        """Return the learning rate of local steps from this version of the model, before factors of single clients."""
+        horizon = self.stop.rounds if self.schedule.horizon else None
+        return self.setting.solver.lr * self.schedule.factor(version + 1, horizon)
+
     def reached(self, version: int, now_s: float, uplink_bits: float, scores: Mapping[str, float]) -> bool:
         """Return whether any limit of ``stop`` is reached; an unknown score (NaN) reaches no target."""
         if self.stop.reached(version, now_s, uplink_bits):

@@ -24,24 +24,24 @@ test part (``client``), their mean over the clients where they are defined (``me
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from motley.algorithms.base import Correction, ServerState
+from motley.algorithms.base import ServerState
 from motley.core.arrays import Floats, Ids, Ints
-from motley.engines.base import Engine
+from motley.engines.base import DataViews, Engine, Job, Setting
 from motley.rounds.client_state import ClientStates
 from motley.tasks.base import Federation, ModelState
 from motley.tasks.metrics import COLUMNS, Metric
 
 __all__ = ["Evaluation", "Personal", "evaluate", "personal_models"]
 
-Personal = Callable[[int], ModelState]
-"""Client id -> the model that the client starts from."""
+Personal = Callable[[Sequence[int]], Iterator[ModelState]]
+"""Client ids -> the models that these clients use, one after the other."""
 Measured = Mapping[str, NDArray[Any]]
 """What an engine measured of each sample: name -> ``[n, ...]``."""
 
@@ -87,9 +87,10 @@ def evaluate(
 
     Parameters
     ----------
-    personal: the model of each client; None: ``model`` for all of them. shared: whether clients share ``model``; where they do not,
-    there is no ``global`` row. class_names: what each client calls each class ``[K, C]``; None: classes are what they are.
-    metrics: what is measured beside loss and accuracy.
+    personal: the models of clients; None: ``model`` for all of them. shared: whether there is a ``model`` for all clients; where
+    there is none, there is no ``global`` row. Where clients have both, it is also examined on each client's own test samples, in the
+    scopes ``shared_mean`` and ``shared_client``. class_names: what each client calls each class ``[K, C]``; None: classes are what
+    they are. metrics: what is measured beside loss and accuracy.
     """
     rows, labelings = _Rows(metrics), _Labelings(federation, class_names)
     want = frozenset({"hit", *(metric.needs for metric in metrics)})
@@ -100,10 +101,16 @@ def evaluate(
     if len(federation.test.values):
         samples = _on_own_tests(engine, model, federation, personal, labelings, want)
         _add_own_tests(rows, federation, labelings, samples, per_client)
+        if personal is not None and shared:
+            beside = _on_own_tests(engine, model, federation, None, labelings, want)
+            _add_own_tests(rows, federation, labelings, beside, per_client, "shared")
     elif common is not None and federation.targets == "classes":
         loss, hit = _by_class_shares(engine, federation, common, personal, labelings, found)
         rows.add_clients(federation.train.sizes, loss, hit, per_client)
-    return rows.evaluation()
+        if personal is not None and shared:
+            loss, hit = _by_class_shares(engine, federation, common, None, labelings, found)
+            rows.add_clients(federation.train.sizes, loss, hit, per_client, "shared")
+    return rows.evaluation("mean" if personal is not None else "global")
 
 
 def _add_global(rows: _Rows, federation: Federation, common: Ids, labelings: _Labelings, found: Sequence[Measured]) -> None:
@@ -126,19 +133,22 @@ def _on_own_tests(
     """Return what is measured of every sample of the clients' own test parts, client by client."""
     if personal is None:
         return engine.evaluate(model, federation.test.values, labelings.of_test_parts(), want)
+    known = [k for k, rows in enumerate(federation.test) if len(rows)]
+    own = [federation.test[k] for k in known]
     parts = [
-        engine.evaluate(personal(k), rows, labelings.labels(rows, labelings.of(k)), want)
-        for k, rows in enumerate(federation.test)
-        if len(rows)
+        engine.evaluate(model, rows, labelings.labels(rows, labelings.of(k)), want)
+        for k, rows, model in zip(known, own, personal(known), strict=True)
     ]
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
-def _add_own_tests(rows: _Rows, federation: Federation, labelings: _Labelings, found: Measured, per_client: bool) -> None:
+def _add_own_tests(
+    rows: _Rows, federation: Federation, labelings: _Labelings, found: Measured, per_client: bool, whose: str = ""
+) -> None:
     """Add the figures on the clients' own test parts."""
     test, weight = federation.test, federation.positions(federation.test.values)
     loss, hit = (_means(found[name], test.owner, test.sizes, weight) for name in ("loss", "hit"))
-    rows.add_clients(test.sizes, loss, hit, per_client)
+    rows.add_clients(test.sizes, loss, hit, per_client, whose)
     if not rows.metrics:
         return
     targets, parts = labelings.targets_of_test_parts(), [slice(a, b) for a, b in itertools.pairwise(test.offsets.tolist())]
@@ -149,7 +159,7 @@ def _add_own_tests(rows: _Rows, federation: Federation, labelings: _Labelings, f
             metric.value(value[at], targets[at], None if weight is None else weight[at]) for at in map(parts.__getitem__, known)
         ]
         pooled = metric.value(value, targets, weight)
-        rows.add_metric_clients(known, test.sizes[known], metric, np.array(each), pooled, per_client)
+        rows.add_metric_clients(known, test.sizes[known], metric, np.array(each), pooled, per_client, whose)
 
 
 def _by_class_shares(
@@ -166,7 +176,10 @@ def _by_class_shares(
         loss, hit = (np.stack(of)[at] for of in zip(*each, strict=True))
         return loss, hit
     clients = range(len(federation))
-    pairs = [engine.evaluate(personal(k), common, labelings.labels(common, labelings.of(k))) for k in clients]
+    pairs = [
+        engine.evaluate(model, common, labelings.labels(common, labelings.of(k)))
+        for k, model in zip(clients, personal(clients), strict=True)
+    ]
     alone = [[_by_class(one[name], labels, federation)[k] for name in ("loss", "hit")] for k, one in enumerate(pairs)]
     loss, hit = np.array(alone).T
     return loss, hit
@@ -229,14 +242,16 @@ class _Rows:
         """Add ``[n]`` rows of one scope to ``evaluations``."""
         self._rows.add(scope, client, examples, loss, accuracy)
 
-    def add_clients(self, sizes: Ids, loss: Floats, hit: Floats, per_client: bool) -> None:
-        """Add the mean over the clients that have test samples and, where asked for, a row for each of them."""
+    def add_clients(self, sizes: Ids, loss: Floats, hit: Floats, per_client: bool, whose: str = "") -> None:
+        """Add the mean over the clients that have test samples and, where asked for, a row for each of them.
+
+        ``whose``: begins the names of the scopes."""
         known = np.flatnonzero(sizes > 0)
         if len(known):
             mean = [np.array([value[known].mean()]) for value in (loss, hit)]
-            self.add("mean", _ALL, np.array([sizes[known].sum()]), *mean)
+            self.add(_scope(whose, "mean"), _ALL, np.array([sizes[known].sum()]), *mean)
         if per_client:
-            self.add("client", known.astype(np.int64), sizes[known], loss[known], hit[known])
+            self.add(_scope(whose, "client"), known.astype(np.int64), sizes[known], loss[known], hit[known])
 
     def add_metric(
         self, scope: str, client: Ids, examples: Ids, metric: Metric, value: Floats, undefined: Ints | None = None
@@ -246,21 +261,23 @@ class _Rows:
         self._metrics.add(scope, client, examples, value, missing)
         self._names += [metric.name] * len(client)
 
-    def add_metric_clients(self, known: Ids, sizes: Ids, metric: Metric, each: Floats, pooled: float, per_client: bool) -> None:
+    def add_metric_clients(
+        self, known: Ids, sizes: Ids, metric: Metric, each: Floats, pooled: float, per_client: bool, whose: str
+    ) -> None:
         """Add a metric over all test samples together, its mean over the clients where it is defined, and each client's."""
         defined, all_of_them = each[~np.isnan(each)], np.array([sizes.sum()])
         mean = defined.mean(keepdims=True) if len(defined) else np.full(1, np.nan)
-        self.add_metric("pooled", _ALL, all_of_them, metric, np.array([pooled]))
-        self.add_metric("mean", _ALL, all_of_them, metric, mean, np.array([len(each) - len(defined)]))
+        self.add_metric(_scope(whose, "pooled"), _ALL, all_of_them, metric, np.array([pooled]))
+        self.add_metric(_scope(whose, "mean"), _ALL, all_of_them, metric, mean, np.array([len(each) - len(defined)]))
         if per_client:
-            self.add_metric("client", known.astype(np.int64), sizes, metric, each)
+            self.add_metric(_scope(whose, "client"), known.astype(np.int64), sizes, metric, each)
 
-    def evaluation(self) -> Evaluation:
-        """Return all rows, and the headline scope's value of every metric."""
+    def evaluation(self, headline: str) -> Evaluation:
+        """Return all rows, and the value of every metric in the scope ``headline``, ``mean`` where there is none."""
         rows, metrics = self._rows.columns(), {**self._metrics.columns(), "metric": self._names}
         if not rows["scope"]:
             return Evaluation(rows, metrics, {})
-        scope = "global" if "global" in rows["scope"] else "mean"
+        scope = headline if headline in rows["scope"] else "mean"
         at = rows["scope"].index(scope)
         scores = {name: float(rows[name][at]) for name in ("loss", "accuracy")}
         found = zip(metrics["scope"], self._names, metrics["value"], strict=True)
@@ -288,12 +305,40 @@ class _Columns:
         return {"scope": self.scope, **joined}
 
 
-def personal_models(correction: Correction, server: ServerState, client_states: ClientStates) -> Personal | None:
-    """Return the model that each client would start from now; None where that is the server's for all clients."""
-    if not correction.personal_start:
+def personal_models(
+    setting: Setting, engine: Engine, server: ServerState, client_states: ClientStates, version: int, lr: float,
+    data_views: DataViews | None = None,
+) -> Personal | None:  # fmt: skip
+    """Return the models that clients would use now; None where all clients use the server's.
+
+    Parameters
+    ----------
+    client_states: what clients keep. version, lr: number of the model and learning rate now, for fine-tuning. data_views: the
+    clients' current data views.
+    """
+    algorithm, tuning = setting.algorithm, setting.algorithm.tuning
+    if not algorithm.personal:
         return None
-    download = correction.download(server)
-    return lambda client: correction.start(download, client_states.of([client]).get(client))
+    download = algorithm.correction.download(server)
+
+    def kept(clients: Sequence[int]) -> Iterator[ModelState]:
+        return (algorithm.correction.examined(download, client_states.of([k]).get(k)) for k in clients)
+
+    def tuned(clients: Sequence[int]) -> Iterator[ModelState]:
+        ids = np.array(clients, np.int64)
+        view = None if data_views is None else data_views(ids)
+        steps = setting.tuning_steps(ids)
+        rate = lr if tuning is None or tuning.lr is None else tuning.lr
+        jobs = [
+            Job(k, version, int(steps[i]), rate, None if view is None else view[i : i + 1]) for i, k in enumerate(ids.tolist())
+        ]
+        return engine.adapt(jobs, kept(clients))
+
+    return kept if tuning is None else tuned
+
+
+def _scope(whose: str, name: str) -> str:
+    return f"{whose}_{name}" if whose else name
 
 
 def _mean(value: Floats, weight: Ints | None) -> float:

@@ -34,7 +34,7 @@ from motley.rounds.backend import ClientBackend, DispatchOrder, Landed
 from motley.rounds.channel import Channel, empty_upload, traffic_row
 from motley.rounds.config import RoundSummary, RunConfig
 from motley.rounds.diagnostics import Diagnosis, Diagnostics
-from motley.rounds.evaluation import Evaluation, evaluate, personal_models
+from motley.rounds.evaluation import Evaluation, Personal, evaluate, personal_models
 from motley.rounds.guard import total_norm
 from motley.rounds.server_signals import ServerSignals
 from motley.rounds.state import RunState
@@ -216,8 +216,7 @@ class RoundLoop:
     def _dispatch(self, cohort: Cohort, download: Tensors) -> float:
         """Allocate the cohort's uploads and send it out; return the round's upload budget, NaN for nobody."""
         state, n = self.state, len(cohort.ids)
-        schedule, horizon = self.config.schedule, self.config.stop.rounds
-        lr = np.full(n, self.setting.solver.lr * schedule.factor(state.version + 1, horizon if schedule.horizon else None))
+        lr = np.full(n, self.config.lr(state.version))
         workload = self.backend.workload(state, cohort) if self.pipeline.budgeted else {}
         allocation = self.pipeline.allocate(state, cohort, workload)
         examples = self.backend.examples(state)
@@ -375,14 +374,14 @@ class RoundLoop:
 
     def _evaluate(self) -> None:
         """Evaluate the server's model, or the clients' own models where these lie in this process, and write the rows."""
-        state, correction = self.state, self.algorithm.correction
-        if correction.personal_start and not self.backend.holds_client_states:
+        state, shared = self.state, self.algorithm.correction.shared
+        if not shared and not self.backend.holds_client_states:
             return
         with self.watch("evaluate"):
-            personal = personal_models(correction, state.server, state.clients.client_states)
+            personal, model = self.personal_models(state.server), self._newcomer_model(state.server)
             names, per_client = self.backend.class_names(state), self.config.evaluate.per_client
             found = evaluate(
-                self.engine, state.server.model, self.federation, per_client, personal, correction.shared, names,
+                self.engine, model, self.federation, per_client, personal, shared, names,
                 self.setting.task.metrics,
             )  # fmt: skip
         if not found.scores:
@@ -398,11 +397,12 @@ class RoundLoop:
             self._write("metrics", {**stamp, **spent, **found.metrics})
         if self.validation is not None:
             with self.watch("evaluate"):
-                held = validate(self.engine, state.server.model, self.validation, per_client, personal, names, metrics)
+                held = validate(self.engine, model, self.validation, per_client, personal, names, metrics)
             self._write("evaluations", {**stamp, **spent, **held.rows})
             if metrics:
                 self._write("metrics", {**stamp, **spent, **held.metrics})
-            self._keep_best(held, "validation" if "global" in found.rows["scope"] else "validation_mean")
+            pooled = personal is None and "global" in found.rows["scope"]
+            self._keep_best(held, "validation" if pooled else "validation_mean")
         self._keep_or_go_back(state.newest["loss"])
 
     def _keep_or_go_back(self, loss: float) -> None:
@@ -440,8 +440,19 @@ class RoundLoop:
 
     def newcomer_model(self) -> ModelState:
         """Return the model that a client which never took part would start from now, at the end of a run the last good one."""
+        return self._newcomer_model(self.final_server)
+
+    def _newcomer_model(self, server: ServerState) -> ModelState:
         correction = self.algorithm.correction
-        return correction.start(correction.download(self.final_server), self.initial_client_state)
+        return correction.start(correction.download(server), self.initial_client_state)
+
+    def personal_models(self, server: ServerState) -> Personal | None:
+        """Return the models that clients would use now; None where all use the server's, or where clients keep theirs elsewhere."""
+        state = self.state
+        if not self.backend.holds_client_states:
+            return None
+        kept, lr = state.clients.client_states, self.config.lr(state.version)
+        return personal_models(self.setting, self.engine, server, kept, state.version, lr, self._data_view)
 
     @property
     def final_server(self) -> ServerState:

@@ -47,7 +47,8 @@ class WorkPlanner:
         self.examples = self.federation.seen
         self.full_steps = self.setting.work.total(self.examples)
         self.before_training = probing.pre_training_signals(reported, self.setting.algorithm.correction.pre_training)
-        self.step_factor = 1.0 + FORWARD * self.setting.algorithm.loss.passes
+        algorithm = self.setting.algorithm
+        self.step_factor = algorithm.correction.step_cost + FORWARD * algorithm.loss.passes
 
     def step_s(self, ids: Ids, round: int) -> Floats:
         """Return the seconds of a plain local step, ``[n]``."""
@@ -84,7 +85,8 @@ class WorkPlanner:
             drop_at = np.where((steps < whole) & (config.stragglers.partial == "drop"), np.fmin(drop_at, 1.0), drop_at)
         asked = self.extra_exchange.own * self.setting.work.batches(self.examples[ids]) + self.extra_exchange.batches
         passes = probing.passes(self.before_training, self.federation, self.setting.work, ids) + asked
-        extra = passes * FORWARD + extra_steps
+        beside = self.setting.algorithm.correction.extra_epochs * self.setting.work.batches(self.examples[ids])
+        extra = passes * FORWARD + beside + extra_steps
         spare_s = -loads.transfers_s() - extra * step_s
         steps = config.synchrony.steps(steps, spare_s, self.step_factor * step_s)
         return plan(

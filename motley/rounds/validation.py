@@ -79,7 +79,7 @@ def validate(
     """
     if class_names is None and view.validation_labels is not None:  # else the engine would take its own, which are clean
         class_names = np.broadcast_to(np.arange(view.classes or 0), (len(view), view.classes or 0))
-    evaluation = evaluate(engine, model, view, True, personal, class_names=class_names, metrics=metrics)
+    evaluation = evaluate(engine, model, view, True, personal, personal is None, class_names, metrics)
     found = evaluation.rows
     mean, *each = range(len(found["scope"]))
     clients = found["client"][each]

@@ -25,12 +25,14 @@ from torch import Tensor, nn
 
 from motley.algorithms import AGGREGATORS, LOSSES, SERVERS
 from motley.algorithms.base import (
+    RECEIVED,
     Algorithm,
     ClientState,
     Correction,
     ExtraExchange,
     JobContext,
     Method,
+    Phase,
     Server,
     ServerContext,
     ServerState,
@@ -208,6 +210,11 @@ def _overrides(part: object, base: type, method: str) -> bool:
     return getattr(type(part), method) is not getattr(base, method)
 
 
+def _differs(phase: Phase) -> bool:
+    """Return whether a phase is more than the job's steps of the received model."""
+    return phase.model != RECEIVED or phase.where is not None or phase.epochs is not None or bool(phase.name)
+
+
 def _capabilities(method: Method, weights: Weighting, solver: Solver) -> None:
     for kind in MODELS:
         play = Play(method, weights, solver, kind)
@@ -220,7 +227,10 @@ def _capabilities(method: Method, weights: Weighting, solver: Solver) -> None:
         network = FlatNetwork(play.setting.task.model, torch.float64)
         empty = JobContext(model.x, download, correction.initial_state(model), 1, 0.1, 3, 1.0, play.setting.task.layout)
         exchange = server.extra_exchange(len(inputs), 4)
+        used = [correction.examined(download, correction.initial_state(state)) for state in (model, other)]
         found = {
+            "personal_model": not torch.equal(used[0].x, used[1].x),
+            "several_phases": any(map(_differs, correction.phases(empty))) or len(correction.phases(empty)) > 1,
             "personal_start": not torch.equal(starts[0].x, starts[1].x),
             "sends_whole_model": correction.sent(model).x.numel() == model.x.numel(),
             "keeps_state": correction.initial_state(model) is not None,

@@ -10,17 +10,24 @@ import torch
 
 from motley.algorithms import CATALOGUE
 from motley.algorithms.base import Correction, Loss, Method, Part, Server
+from motley.algorithms.ditto import Ditto
 from motley.algorithms.fedavg import FedAvg
 from motley.algorithms.fedavgm import FedAvgM
+from motley.algorithms.fedbabu import FedBABU
 from motley.algorithms.fedbio import FedBiO
 from motley.algorithms.fedbn import FedBN
 from motley.algorithms.feddf import FedDF
 from motley.algorithms.feddyn import FedDyn
 from motley.algorithms.fednova import FedNova
 from motley.algorithms.fedopt import FedAdagrad, FedAdam, FedYogi
+from motley.algorithms.fedper import FedPer
 from motley.algorithms.fedprox import FedProx
+from motley.algorithms.fedrep import FedRep
+from motley.algorithms.fine_tuned import FineTuned
 from motley.algorithms.flash_robust import RobustTraining
+from motley.algorithms.lg_fedavg import LGFedAvg
 from motley.algorithms.local import SGD, Adam, Clip
+from motley.algorithms.local_only import LocalOnly
 from motley.algorithms.moon import Moon
 from motley.algorithms.qfedavg import QFedAvg
 from motley.algorithms.rhfl import RHFL
@@ -59,6 +66,13 @@ ROWS = [
     (FedProx(mu=0.5), None, Adam(lr=0.1)),
     (QFedAvg(), None, None),
     (QFedAvg(q=0.5), None, MOMENTUM),
+    (LocalOnly(), None, None),
+    (FedPer(), None, None),
+    (FedRep(head_epochs=2), None, MOMENTUM),
+    (LGFedAvg(), None, None),
+    (FedBABU(), None, None),
+    (Ditto(lam=0.5), "uniform", MOMENTUM),
+    (FineTuned({"name": "fedprox", "mu": 0.1}), None, None),
 ]
 
 

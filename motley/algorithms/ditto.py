@@ -1,0 +1,102 @@
+"""Ditto: every client trains the shared model, and beside it a model of its own that is pulled towards the shared one.
+
+Li, Hu, Beirami, Smith: *Ditto: Fair and Robust Federated Learning Through Personalization*, ICML 2021 (arXiv:2012.04221).
+Reference: docs/methods/algorithms.md#ditto.
+
+    receive x;   w <- x;   tau times:  w <- w - lr g(w)                           the shared model: FedAvg
+    own v_k;               tau times:  v_k <- v_k - lr (g(v_k) + lam (v_k - x))   x as received, the same batches
+    send         w - x;    keep v_k
+
+Symbols: lam the strength of the pull. State: v_k with each client that took part, buffers included; the initial model for the others.
+Cost: two passes a step; traffic as FedAvg. A client is examined with v_k, the shared model beside it.
+
+Deviations and readings
+-----------------------
+* The two models do not meet within a round, so they take their steps one after the other, on the same batches (the authors
+  alternate).
+* ``lam = 0`` leaves v_k to local training, bit for bit. The shared model is FedAvg's for every ``lam``, bit for bit.
+* The authors' choice of lam on validation samples, at every step, is left out.
+
+>>> from motley.algorithms.ditto import Ditto
+>>> Ditto(lam=0.1)
+Ditto(lam=0.1)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from typing_extensions import override
+
+from motley.algorithms.base import (
+    Algorithm,
+    ClientState,
+    Correction,
+    GradientCorrection,
+    JobContext,
+    Method,
+    Part,
+    Phase,
+    Tensors,
+)
+from motley.algorithms.local import Solver
+from motley.core.errors import ConfigError
+from motley.core.paper import Paper, cite
+from motley.tasks.base import ModelState
+
+__all__ = ["Ditto", "OwnModel"]
+
+_OWN = "own"
+
+
+@dataclass(frozen=True)
+class OwnModel(Correction):
+    """Plain local training of the received model, and of the client's own one with a pull of ``lam`` towards the received one."""
+
+    several_phases: ClassVar[bool] = True
+    personal_model: ClassVar[bool] = True
+    keeps_state: ClassVar[bool] = True
+    step_cost: ClassVar[float] = 2.0
+    lam: float = 1.0
+
+    def initial_state(self, state: ModelState) -> ClientState:
+        """Return the initial model."""
+        return {"x": state.x, "buffers": state.buffers, "counters": state.counters}
+
+    @override
+    def examined(self, download: Tensors, client_state: ClientState | None) -> ModelState:
+        return self.start(download, None) if client_state is None else ModelState(**client_state)
+
+    @override
+    def phases(self, context: JobContext) -> tuple[Phase, ...]:
+        own = self.examined(context.download, context.client_state)
+        return (Phase(), Phase(model=_OWN, start=own, correction=GradientCorrection(self.lam)))
+
+    def finish(self, after: ModelState, context: JobContext) -> tuple[Mapping[str, Part], ClientState | None]:
+        """Return the plain update, and the client's own model as the next state."""
+        parts, kept = super().finish(after, context)
+        return parts, self.initial_state(context.models[_OWN]) if _OWN in context.models else kept
+
+    @override
+    def cautions(self, solver: Solver) -> str | None:
+        if solver.lr * self.lam <= 1:
+            return None
+        return f"lr = {solver.lr:g} times lam = {self.lam:g} is above 1: the pull overshoots its anchor"
+
+
+@dataclass(frozen=True)
+class Ditto(Method):
+    """FedAvg, and beside it a model of every client's own, pulled towards the shared one with strength ``lam`` (1)."""
+
+    paper: ClassVar[Paper] = cite("li2021ditto")
+    lam: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.lam < float("inf"):
+            raise ConfigError(f"got lam = {self.lam}; expected a finite number of at least 0")
+
+    @override
+    def change(self, plain: Algorithm) -> Algorithm:
+        return plain.replace(correction=OwnModel(self.lam))

@@ -1,0 +1,58 @@
+"""FedPer: clients share the base of the model, and each keeps a head of its own.
+
+Arivazhagan, Aggarwal, Singh, Choudhary: *Federated Learning with Personalization Layers*, 2019 (arXiv:1912.00818).
+Reference: docs/methods/algorithms.md#fedper.
+
+    server    holds, averages and sends the base: all but the head
+    client k  starts from the received base and its own head; trains both together; sends the base; keeps the head
+
+Symbols: the head is the last ``layers`` linear layers and what lies between them; the base is everything before.
+State: the head of each client that took part; the initial model's for the others. Traffic: the base, both ways. Clients are probed,
+trained and evaluated with their own heads; there is no common model.
+
+Deviations: none. A model without a base is refused; without a head (``layers = 0``) it is plain averaging, bit for bit.
+
+>>> from motley.algorithms.fedper import FedPer
+>>> FedPer(layers=2)
+FedPer(layers=2)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from typing_extensions import override
+
+from motley.algorithms.base import Algorithm, Method
+from motley.algorithms.personal import PersonalLayers, check_layers, head_of
+from motley.core.layout import Layout
+from motley.core.paper import Paper, cite
+
+__all__ = ["FedPer", "PersonalHead"]
+
+
+@dataclass(frozen=True)
+class PersonalHead(PersonalLayers):
+    """Plain local training in which every client keeps its head, the last ``layers`` linear layers."""
+
+    layers: int = 1
+
+    @override
+    def personal(self, layout: Layout) -> list[str]:
+        return head_of(layout, self.layers)
+
+
+@dataclass(frozen=True)
+class FedPer(Method):
+    """Averaging of the base, while every client keeps its head: the last ``layers`` (1) linear layers."""
+
+    paper: ClassVar[Paper] = cite("arivazhagan2019fedper")
+    layers: int = 1
+
+    def __post_init__(self) -> None:
+        check_layers("layers", self.layers)
+
+    @override
+    def change(self, plain: Algorithm) -> Algorithm:
+        return plain.replace(correction=PersonalHead(layers=self.layers))

@@ -1,0 +1,65 @@
+"""LG-FedAvg: clients share the head of the model, and each keeps a base of its own.
+
+Liang, Liu, Liu, Allen, Salakhutdinov, Morency: *Think Locally, Act Globally: Federated Learning with Local and Global
+Representations*, 2020 (arXiv:2001.01523). Reference: docs/methods/algorithms.md#lg-fedavg.
+
+    server    holds, averages and sends the head
+    client k  starts from its own base and the received head; trains both together; sends the head; keeps the base
+
+Symbols: the head is the last ``keep`` linear layers and what lies between them; the base is everything before.
+State: the base of each client that took part, buffers included; the initial model's for the others. Traffic: the head, both ways.
+Clients are probed, trained and evaluated with their own bases; there is no common model.
+
+Deviations and readings
+-----------------------
+* Training begins at the run's initial model; the authors begin at a model that FedAvg trained.
+* The model that serves a client is the last one, not the one with the best test accuracy.
+* Where all layers are shared it is plain averaging, bit for bit.
+
+>>> from motley.algorithms.lg_fedavg import LGFedAvg
+>>> LGFedAvg()
+LGFedAvg(keep=1)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from typing_extensions import override
+
+from motley.algorithms.base import Algorithm, Method
+from motley.algorithms.personal import PersonalLayers, head_of
+from motley.core.errors import ConfigError
+from motley.core.layout import Layout
+from motley.core.paper import Paper, cite
+
+__all__ = ["LGFedAvg", "PersonalBase"]
+
+
+@dataclass(frozen=True)
+class PersonalBase(PersonalLayers):
+    """Plain local training in which every client keeps its base: all but the last ``keep`` linear layers."""
+
+    keep: int = 1
+
+    @override
+    def personal(self, layout: Layout) -> list[str]:
+        head = head_of(layout, self.keep)
+        return [entry.name for entry in (*layout, *layout.buffers, *layout.counters) if entry.name not in head]
+
+
+@dataclass(frozen=True)
+class LGFedAvg(Method):
+    """Averaging of the head, the last ``keep`` (1) linear layers, while every client keeps its base."""
+
+    paper: ClassVar[Paper] = cite("liang2020lgfedavg")
+    keep: int = 1
+
+    def __post_init__(self) -> None:
+        if self.keep < 1:
+            raise ConfigError(f"got keep = {self.keep}; expected a whole number of at least 1")
+
+    @override
+    def change(self, plain: Algorithm) -> Algorithm:
+        return plain.replace(correction=PersonalBase(keep=self.keep))

@@ -1,0 +1,140 @@
+"""A module in training: its losses and gradients, and the blocks of its parameters that a solver steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from motley.algorithms.base import Phase, Tensors
+from motley.algorithms.local import Block
+from motley.engines.base import Setting
+from motley.engines.features import FeatureHook, FrozenModels
+from motley.tasks.flat import FlatModule
+
+__all__ = ["Batch", "TrainedModule", "set_training"]
+
+_LARGE = 2**16
+"""Weights from which a convolution is stored channels last while it is trained."""
+
+
+class Batch(NamedTuple):
+    """The samples of one local step: model inputs ``[B, ...]``, targets ``[B, ...]``, and what the loss prepared for them."""
+
+    inputs: Tensor
+    targets: Tensor
+    extra: Tensors
+
+
+class TrainedModule:
+    """A module whose parameters view a flat vector, with the gradients of the parameters that move.
+
+    Parameters
+    ----------
+    setting: of the run. direct: whether gradients are read once, so that they need not be gathered in a flat vector.
+
+    Attributes
+    ----------
+    model: the flat module. parameters: those that train. norms: BatchNorm layers. channels_last: whether inputs are handed over in
+    that format. blocks: of the phase begun last; after :meth:`gradient` they hold its result.
+    """
+
+    def __init__(self, setting: Setting, direct: bool) -> None:
+        self.setting, self.direct, self.channels_last = setting, direct, False
+        self.model = FlatModule.of(setting.task.model, setting.dtype, setting.device)
+        self.parameters = [p for p in self.model.module.parameters() if p.requires_grad]
+        self.norms = [m for m in self.model.module.modules() if isinstance(m, _BatchNorm)]
+        self.blocks: list[Block] = []
+        self._chosen = self.parameters
+        compares = setting.algorithm.loss.whole_model
+        self._feature_hook = FeatureHook(self.model.module, self.model.layout) if compares else None
+
+    def outputs(self, inputs: Tensor) -> Tensor:
+        """Return the outputs of the module in its current mode."""
+        if self.channels_last:
+            inputs = inputs.contiguous(memory_format=torch.channels_last)
+        outputs: Tensor = self.model.module(inputs)
+        return outputs
+
+    def losses(self, batch: Batch, frozen: FrozenModels | None) -> Tensor:
+        """Return the per-sample losses; where the loss compares features, the inputs also pass through the frozen models."""
+        loss, outputs = self.setting.algorithm.loss, self.outputs(batch.inputs)
+        if not frozen or self._feature_hook is None:
+            return loss.loss(outputs, batch.targets, batch.extra)
+        return loss.compare(outputs, batch.targets, batch.extra, self._feature_hook.take(), frozen.features(batch.inputs))
+
+    @contextmanager
+    def begin(self, phase: Phase, anchor: Tensor) -> Iterator[None]:
+        """Make the blocks of a phase, whose proximal term pulls towards ``anchor`` ``[D]``; inside the block steps can be taken."""
+        entries = list(zip(self.model.layout, self.parameters, strict=True))
+        moving = [(entry, p) for entry, p in entries if phase.where is None or entry.name in phase.where]
+        self._chosen = [p for _, p in moving]
+        with _stored_channels_last(self._chosen if self.direct and self.channels_last else []):
+            flat = [
+                None if t is None else t.unsqueeze(0)
+                for t in (phase.correction.offset, *self.setting.solver.fresh(self.model.w))
+            ]
+            whole = Block(self.model.w.unsqueeze(0), self.model.g.unsqueeze(0), anchor.unsqueeze(0), *flat)
+            if self.direct:
+                self.blocks = [_of_parameter(whole, entry.slice, p) for entry, p in moving]
+            elif phase.where is None:
+                self.blocks = [whole]
+            else:
+                self.blocks = [Block(*(None if t is None else t[:, entry.slice] for t in whole)) for entry, _ in moving]  # type: ignore[arg-type]
+            yield
+
+    def gradient(self, batch: Batch, frozen: FrozenModels | None) -> Tensor:
+        """Return the per-sample losses, detached; the blocks hold the gradient of their mean."""
+        alone = [m for m in self.norms if m.training] if len(batch.inputs) == 1 else []
+        set_training(alone, False)  # a batch of one has no variance: normalise with the running statistics and leave them
+        loss = self.losses(batch, frozen)
+        if len(self._chosen) == len(self.parameters) and not self.direct:
+            self.model.gradient(loss.mean())
+        elif self._chosen:
+            found = torch.autograd.grad(loss.mean(), self._chosen, materialize_grads=True)
+            if self.direct:
+                self.blocks = [block._replace(g=g.unsqueeze(0)) for block, g in zip(self.blocks, found, strict=True)]
+            else:
+                for block, g in zip(self.blocks, found, strict=True):
+                    block.g.copy_(g.reshape(1, -1))
+        set_training(alone, True)
+        return loss.detach()
+
+
+def _of_parameter(whole: Block, at: slice, parameter: nn.Parameter) -> Block:
+    """Return the block of one parameter, in its shape and memory format."""
+    views = (None if t is None else t[0, at].view(parameter.shape) for t in whole)
+    _, *others = (None if t is None else _stored_like(t, parameter).unsqueeze(0) for t in views)
+    return Block(parameter.data.unsqueeze(0), *others)  # type: ignore[arg-type]
+
+
+@contextmanager
+def _stored_channels_last(parameters: list[nn.Parameter]) -> Iterator[None]:
+    """Store large convolution weights channels last inside the block, as their gradients are, and copy them back at the end.
+
+    An update whose operands have different formats costs a tenth of a step. Small convolutions are faster as they are."""
+    views = [(p, p.data) for p in parameters if p.ndim == 4 and p.numel() >= _LARGE]
+    for parameter, view in views:
+        parameter.data = view.contiguous(memory_format=torch.channels_last)
+    try:
+        yield
+    finally:
+        for parameter, view in views:
+            view.copy_(parameter.data)
+            parameter.data = view
+
+
+def _stored_like(value: Tensor, parameter: nn.Parameter) -> Tensor:
+    """Return the same numbers in the parameter's memory format."""
+    last = parameter.ndim == 4 and not parameter.is_contiguous()
+    return value.contiguous(memory_format=torch.channels_last) if last else value
+
+
+def set_training(modules: Sequence[nn.Module], mode: bool) -> None:
+    """Put these modules alone, without their children, in training or evaluation mode."""
+    for module in modules:
+        nn.Module.train(module, mode)
