@@ -19,7 +19,6 @@ from motley.core.files import with_digest
 from motley.experiments.build import build
 from motley.experiments.client_models import save_client_models
 from motley.experiments.run import run
-from motley.rounds.evaluation import personal_models
 from motley.tasks import from_clients, own_task
 from motley.tasks.base import Task
 from motley.tasks.tabular import Tabular
@@ -128,7 +127,7 @@ def test_fedbn_clients_have_normalisation_of_their_own(tmp_path: Path) -> None:
 def test_models_of_clients_that_take_too_much_are_not_stored(tmp_path: Path) -> None:
     loop = build({**KEYS, "algorithm": "fedbn", "task": "own", "partition": "by_writer"}, task=_task(Normed))
     loop.step()
-    assert personal_models(loop.algorithm.correction, loop.state.server, loop.state.clients.client_states) is not None
+    assert loop.personal_models(loop.state.server) is not None
     each = 4 * 4 * 4 + 8  # four vectors of four numbers and a counter
     save_client_models(loop, tmp_path, limit_bytes=2 * each - 1)
     assert not list(tmp_path.iterdir())
