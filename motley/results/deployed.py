@@ -23,6 +23,8 @@ __all__ = ["clients", "incidents", "real_clients", "round_seconds", "round_traff
 Groups = Mapping[str, Sequence[Run]]
 MOST = 50
 """Rows of a table of clients or incidents; the rest is counted below it."""
+STYLES: Mapping[str, Any] = {"": {}, "down": {"linewidth": 4.0, "alpha": 0.35}, "up": {"linewidth": 1.4}}
+"""How kinds of lines are drawn: equal ones lie on each other, and both are seen."""
 LATE = "answered late"
 """What a client that is not waited for any more does in the ordinary course of deadlines; counted by client, not listed."""
 
@@ -55,7 +57,7 @@ def round_seconds(groups: Groups) -> Picture:
 
 
 def round_traffic(groups: Groups) -> Picture:
-    """Draw what travelled in each round, mean over seeds: down (solid) and up (dashed), probes included."""
+    """Draw what travelled in each round, mean over seeds: down (pale and wide) and up, probes included."""
     kinds = (("down", _bits("down_bits", "probe_down_bits")), ("up", _bits("up_bits", "probe_up_bits")))
     return _by_round(groups, "round-traffic", "What travelled in a round", kinds, ("kB", "MB", "GB"), (8e3, 8e6, 8e9))
 
@@ -86,16 +88,19 @@ def _by_round(
     ]
     highest = max((float(np.nanmax(band.mean)) for _, _, band in drawn if len(band.x)), default=0.0)
     unit = max((k for k, size in enumerate(sizes) if highest >= 2 * size), default=0)
+    from matplotlib.ticker import MaxNLocator
+
     with styled():
         figure = new_figure(NARROW, 3.0)
         axes = figure.add_subplot()
         for i, kind, band in drawn:
-            line = axes.plot(band.x, band.mean / sizes[unit], color=colour(i), linestyle="--" if kind == "up" else dash(i))[0]
+            line = axes.plot(band.x, band.mean / sizes[unit], color=colour(i), linestyle=dash(i), **STYLES[kind])[0]
             line.set_marker("o" if len(band.x) < 2 else "")
             mark(line, i)
         axes.set(xlabel="round", ylabel=units[unit], title=title)
-        axes.set_ylim(bottom=0)
+        axes.set_ylim(0, 1.1 * highest / sizes[unit] or 1.0)
         axes.margins(x=0.01)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         if kinds[0][0]:
             _name_kinds(axes, [kind for kind, _ in kinds])
         return to_svg(figure, name, f"{title}: {', '.join(groups)}")
@@ -105,7 +110,7 @@ def _name_kinds(axes: Any, kinds: Sequence[str]) -> None:
     """Add a legend of the kinds of lines, which have one style for all methods."""
     from matplotlib.lines import Line2D
 
-    lines = [Line2D([], [], color="#555555", linestyle="--" if kind == "up" else "-") for kind in kinds]
+    lines = [Line2D([], [], color="#555555", **STYLES[kind]) for kind in kinds]
     axes.legend(lines, kinds, frameon=False, fontsize=8, loc="best", ncols=len(kinds))
 
 

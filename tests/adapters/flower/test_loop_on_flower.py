@@ -7,6 +7,8 @@ minutes, nearly all of it Flower's own starting of processes and waiting. Everyt
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from safetensors.torch import load_file
 
@@ -63,10 +65,17 @@ def in_two_runs(there, app, out):
     until(lambda: "step 1" in first.read_text(), 600, there.logs)
     assert there.kill_server(), there.logs()
     until(lambda: there.running["first"].poll() is not None, 120, there.logs)
+    left = motley.load(out)
+    assert (left.finished, left.column("rounds", "round")[0]) == (False, 1)
     second = there.run("second", app, out)
     until(lambda: "the end" in second.read_text() or there.running["second"].poll() is not None, 600, there.logs)
     assert "the end" in second.read_text(), there.logs()
     assert "step 1\n" not in second.read_text()
+    assert re.search(
+        r"^loopback, round 1 of 3, asked \d and \d, 2 accepted, accuracy 0\.\d+, [\d.]+ MB, \d+ s$", first.read_text(), re.M
+    )
+    assert re.search(r"^loopback, resumed at round [23] of 3, tables in ", second.read_text(), re.M)
+    assert re.search(r"^loopback, round 3 of 3, asked ", second.read_text(), re.M)
 
 
 def test_killed_and_begun_again_it_is_the_simulation_bit_for_bit(tmp_path):
@@ -82,6 +91,9 @@ def test_killed_and_begun_again_it_is_the_simulation_bit_for_bit(tmp_path):
     assert not nothing_left(there.folder)
     done = motley.load(out)
     assert done.finished
+    page = (out / "report.html").read_text()
+    assert all(words in page for words in ("How the clients did", "wall hours", "How long a round took"))
+    assert "--token" not in (out / "run.json").read_text()
     assert done.column("rounds", "version").tolist() == [1, 2, 3]
     assert set(done.column("clients", "outcome")) == {"accepted"}
     simulated = motley.run(KEYS, out=tmp_path / "simulated")
