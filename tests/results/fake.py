@@ -114,3 +114,40 @@ def run(config=None, task=None, seed=0, **tables):
     info = {"name": "by hand", "seed": seed, "config": config or {}, "task": task or {"metric": "accuracy"}, "finished": True}
     empty = {name: schema.empty_table() for name, schema in TABLES.items()}
     return Run(Path("by-hand"), info, empty | tables)
+
+
+REAL = {"metric": "accuracy", "notes": {"deployment": "real clients"}}
+
+
+def two_rounds(**more):
+    """A deployment of two rounds. Round 1 from 10 to 130 s: clients 0 and 1 answer, 2 is lost. Round 2 until 190 s: 0 in time, 1 late,
+    and its upload comes afterwards. Down 3 messages of 1 MB, then 2; up 2 of 0.5 MB, then 1."""
+    mb = 8e6
+    rounds = table(
+        "rounds", round=[1, 2], version=[1, 2], start_s=[10.0, 130.0], time_s=[130.0, 190.0], down_bits=[3 * mb, 2 * mb],
+        up_bits=[mb, 0.5 * mb], probe_down_bits=[0.0, 0.0], probe_up_bits=[0.0, 0.0], total_bits=[4 * mb, 6.5 * mb],
+        total_up_paper_bits=[mb, 1.5 * mb],
+    )  # fmt: skip
+    clients = table(
+        "clients", round=[1, 1, 1, 2, 2], client=[0, 1, 2, 0, 1], outcome=["accepted", "accepted", "dropped", "accepted", "late"],
+        download_s=[2.0, 4.0, None, 4.0, None], compute_s=[10.0, 50.0, None, 30.0, None], upload_s=[1.0, 2.0, None, 2.0, None],
+        bits_down=[mb] * 5, bits_up=[mb / 2, mb / 2, None, mb / 2, None],
+    )  # fmt: skip
+    evaluations = table(
+        "evaluations", round=[0, 1, 2], version=[0, 1, 2], time_s=[10.0, 130.0, 190.0], total_bits=[0.0, 4 * mb, 6.5 * mb],
+        total_up_paper_bits=[0.0, mb, 1.5 * mb], scope=["mean"] * 3, client=[-1] * 3, loss=[2.0, 1.0, 0.5], accuracy=[0.1, 0.6, 0.8],
+    )  # fmt: skip
+    incidents = table(
+        "incidents", round=[1, 2, 2], time_s=[70.0, 185.0, 186.0], at=["2026-01-02T03:04:05Z"] * 3, client=[2, 1, 2],
+        event=["lost", "answered late", "connected"], dispatch=[3, 5, None],
+        reason=["no <answer> within 60 s", "after 55 s", "its node is connected"],
+    )  # fmt: skip
+    federation = table("federation", client=[0, 1, 2, 3])
+    tables = {
+        "rounds": rounds,
+        "clients": clients,
+        "evaluations": evaluations,
+        "incidents": incidents,
+        "federation": federation,
+    }
+    return run(task=REAL, **(tables | more))

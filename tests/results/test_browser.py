@@ -67,8 +67,20 @@ def page(tmp_path_factory):
     return report(root, root / "report.html", target=0.5)
 
 
+@pytest.fixture(scope="module")
+def deployment(tmp_path_factory):
+    long = "its container ran out of memory while samples were loaded from /srv/ward-seven/records/2026/03 " * 3
+    more = {
+        "incidents": fake.table(
+            "incidents", round=[1], time_s=[70.0], at=["2026-01-02T03:04:05Z"], client=[2], event=["lost"], reason=[long]
+        )
+    }
+    return report([fake.two_rounds(**more)], tmp_path_factory.mktemp("deployment") / "report.html")
+
+
 @pytest.mark.parametrize("width", [390, 1280])
-def test_nothing_stands_out_sideways(page, tmp_path, width):
+@pytest.mark.parametrize("which", ["page", "deployment"])
+def test_nothing_stands_out_sideways(which, request, tmp_path, width):
     """Wide things lie in boxes of their own that scroll; the page itself is as wide as the window."""
     probes = """
       const inside = node => node.parentElement.closest(".wide, .large, nav.methods");
@@ -78,6 +90,7 @@ def test_nothing_stands_out_sideways(page, tmp_path, width):
         .map(n => n.tagName + "." + (n.getAttribute("class") ?? ""));
       said.asked = page.performance.getEntriesByType("resource").map(entry => entry.name);
     """
+    page = request.getfixturevalue(which)
     assert asked(page, probes, tmp_path, width) == {"more": 0, "out": [], "asked": []}
 
 
