@@ -21,11 +21,11 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
-    ModelWrapValidatorHandler,
     PrivateAttr,
     ValidationError,
     model_validator,
 )
+from pydantic.functional_validators import ModelWrapValidatorHandler
 
 from motley.algorithms import LOSSES
 from motley.algorithms.aggregators.mean import Mean

@@ -13,23 +13,32 @@ A run is a folder with ``run.json``. Its tables are Arrow tables and go anywhere
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from motley.core.errors import DataError, StoreError
 from motley.core.files import changed
 from motley.results.journal import read_journal
-from motley.results.marks import Mark, disagreement, unpack_marks
+from motley.results.marks import Mark, disagreement, hash_of, unpack_marks
 from motley.results.schema import TABLES
-from motley.results.stream import read_stream, read_unmarked
+from motley.results.stream import read_stream, read_unmarked, stream_blocks
 
-__all__ = ["Run", "citations", "load", "load_all", "read_table"]
+__all__ = ["Run", "citations", "load", "load_all", "read_blocks", "read_table"]
+
+LARGE = 2_000_000
+"""A table of evaluations with more rows is read when it is asked for; what reports need of it is read block by block."""
+BLOCK = 65_536
+"""Rows of a Parquet file that are read at a time."""
+_BY_CLIENT = ("client", "validation_client")
+"""Scopes of evaluations with a row per client."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -78,9 +87,66 @@ class Run:
         task = self.meta.get("task") or {}
         return "deployment" in (task.get("notes") or {})
 
+    def newest(self, table: str) -> pa.Table:
+        """Return ``evaluations`` or ``metrics`` without the rows per client of evaluations before the last that has some, where the
+        table is large; else the whole table."""
+        tables = self.tables
+        return tables.newest(table) if isinstance(tables, LargeTables) else tables[table]
+
     def column(self, table: str, name: str) -> NDArray[Any]:
         """A column as NumPy [rows]; nulls become NaN in numbers and None in strings."""
         return np.asarray(self.tables[table][name].to_numpy())
+
+
+class LargeTables(Mapping[str, pa.Table]):
+    """The tables of a run with very many rows of evaluations, which are read when they are asked for.
+
+    Parameters
+    ----------
+    directory: of the run. marks: what counts of its files, by table. small: the tables that are in memory.
+    """
+
+    def __init__(self, directory: Path, marks: Mapping[str, Mark], small: Mapping[str, pa.Table]) -> None:
+        self.directory, self.marks, self._read = directory, marks, dict(small)
+        self._newest: dict[str, pa.Table] = {}
+
+    @override
+    def __getitem__(self, table: str) -> pa.Table:
+        if table not in self._read and table in TABLES:
+            self._read[table] = read_table(self.directory, table, self.marks)
+        return self._read[table]
+
+    @override
+    def __iter__(self) -> Iterator[str]:
+        return iter(TABLES)
+
+    @override
+    def __len__(self) -> int:
+        return len(TABLES)
+
+    def newest(self, table: str) -> pa.Table:
+        """Return a table as :meth:`Run.newest` does; at no time are the clients' rows of more than two evaluations in memory."""
+        if table in self._read:
+            return self._read[table]
+        if table not in self._newest:
+            blocks = read_blocks(self.directory, table, self.marks)
+            self._newest[table] = pa.Table.from_batches(_newest_rows(blocks), TABLES[table])
+        return self._newest[table]
+
+
+def _newest_rows(blocks: Iterable[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    """Return the rows that stand for all clients, and the rows per client of the last round that has some."""
+    common: list[pa.RecordBatch] = []
+    clients: list[pa.RecordBatch] = []
+    last = -1
+    for block in blocks:
+        by_client = pc.is_in(block["scope"], pa.array(_BY_CLIENT))
+        common.append(block.filter(pc.invert(by_client)))
+        rows = block.filter(by_client)
+        if rows.num_rows and (newest := pc.max(rows["round"]).as_py()) > last:
+            clients, last = [], newest
+        clients.append(rows.filter(pc.equal(rows["round"], last)))
+    return [block for block in (*common, *clients) if block.num_rows]
 
 
 def read_table(directory: Path, table: str, marks: Mapping[str, Mark] | None = None) -> pa.Table:
@@ -111,6 +177,25 @@ def read_table(directory: Path, table: str, marks: Mapping[str, Mark] | None = N
     return _conform(rows, schema, path)
 
 
+def read_blocks(directory: Path, table: str, marks: Mapping[str, Mark]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of one table of a run in the columns of today's schema, block by block; the file is checked before the first.
+
+    Raises
+    ------
+    DataError: the file is damaged, shorter than what was written, or not such a table.
+    """
+    schema = TABLES[table]
+    if table not in marks:
+        return
+    path = directory / marks[table].file
+    streamed = path.name == f"{table}.arrows"
+    for block in stream_blocks(directory, marks[table]) if streamed else _parquet_blocks(path, marks[table]):
+        if block.schema.equals(schema):
+            yield block
+        else:
+            yield from _conform(pa.Table.from_batches([block]), schema, path).to_batches()
+
+
 def load(directory: str | Path) -> Run:
     """Return the run in ``directory``; it may still be running, or have been killed while writing.
 
@@ -135,10 +220,17 @@ def load(directory: str | Path) -> Run:
         return Run(directory, again, _tables(directory, again))
 
 
-def _tables(directory: Path, meta: Mapping[str, Any]) -> dict[str, pa.Table]:
+def _tables(directory: Path, meta: Mapping[str, Any]) -> Mapping[str, pa.Table]:
     """Return every table; of a finished run, what its record says was written."""
-    marks = unpack_marks(meta["tables"]) if meta.get("finished") and "tables" in meta else None
-    return {name: read_table(directory, name, marks) for name in TABLES}
+    marks = unpack_marks(meta["tables"]) if meta.get("finished") and "tables" in meta else read_journal(directory)
+    large = [name for name in ("evaluations", "metrics") if marks and name in marks and marks[name].rows > LARGE]
+    small = {name: read_table(directory, name, marks) for name in TABLES if name not in large}
+    if marks is None or not large:
+        return small
+    reason = disagreement(directory, {name: marks[name] for name in large})
+    if reason is not None:
+        raise DataError(f"{reason}; restore the file, or make the run again")
+    return LargeTables(directory, marks, small)
 
 
 def load_all(directory: str | Path) -> list[Run]:
@@ -197,6 +289,19 @@ def _read_parquet(path: Path, mark: Mark | None = None) -> pa.Table:
     except (OSError, pa.ArrowException) as error:
         raise DataError(f"{path} is damaged ({error}); the run must be made again") from error
     return rows
+
+
+def _parquet_blocks(path: Path, mark: Mark) -> Iterator[pa.RecordBatch]:
+    import pyarrow.parquet as pq
+
+    hash_of(path.parent, mark)
+    try:
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            for block in file.iter_batches(BLOCK):
+                block.validate(full=True)
+                yield block
+    except (OSError, pa.ArrowException) as error:
+        raise DataError(f"{path} is damaged ({error}); the run must be made again") from error
 
 
 def _conform(rows: pa.Table, schema: pa.Schema, path: Path) -> pa.Table:

@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 
 from motley.core.errors import DataError
 
-__all__ = ["Mark", "bytes_of", "digest", "disagreement", "mark_of", "pack_marks", "unpack_marks"]
+__all__ = ["Mark", "bytes_of", "digest", "disagreement", "hash_of", "mark_of", "pack_marks", "unpack_marks"]
 
 _PIECE = 2**20
 
@@ -63,18 +63,32 @@ def bytes_of(directory: Path, mark: Mark) -> bytes:
     return data
 
 
+def hash_of(directory: Path, mark: Mark) -> hashlib.blake2b:
+    """Return the hash of the bytes that a mark counts, which are read piece by piece.
+
+    Raises
+    ------
+    DataError: they are not there, or are others.
+    """
+    path = directory / mark.file
+    try:
+        with path.open("rb") as file:
+            hashed, length = _hashed(file, mark.bytes)
+    except OSError as error:
+        raise DataError(f"{path} cannot be read ({error.strerror})") from None
+    reason = _difference(mark, length, hashed)
+    if reason is not None:
+        raise DataError(f"{path} {reason}")
+    return hashed
+
+
 def disagreement(directory: Path, marks: Mapping[str, Mark]) -> str | None:
     """Return what is wrong with the files that marks count, in words; None where all are as they were."""
     for mark in marks.values():
-        path = directory / mark.file
         try:
-            with path.open("rb") as file:
-                hashed, length = _hashed(file, mark.bytes)
-        except OSError as error:
-            return f"{path} cannot be read ({error.strerror})"
-        reason = _difference(mark, length, hashed)
-        if reason is not None:
-            return f"{path} {reason}"
+            hash_of(directory, mark)
+        except DataError as error:
+            return str(error)
     return None
 
 

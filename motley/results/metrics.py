@@ -56,9 +56,9 @@ def _described(run: Run, metric: str) -> Mapping[str, object]:
 def rows_of(run: Run, metric: str, scope: str) -> tuple[pa.Table, str]:
     """Return the rows that hold a metric in one scope, and the column with its values."""
     if metric in ("loss", "accuracy"):
-        rows = run.tables["evaluations"]
+        rows = run.newest("evaluations")
         return rows.filter(pc.equal(rows["scope"], scope)), metric
-    rows = run.tables["metrics"]
+    rows = run.newest("metrics")
     return rows.filter(pc.and_(pc.equal(rows["metric"], metric), pc.equal(rows["scope"], scope))), "value"
 
 

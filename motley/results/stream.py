@@ -14,9 +14,9 @@ from pathlib import Path
 import pyarrow as pa
 
 from motley.core.errors import DataError, StoreError
-from motley.results.marks import Mark, bytes_of, digest
+from motley.results.marks import Mark, bytes_of, digest, hash_of
 
-__all__ = ["Stream", "disk_error", "read_stream", "read_unmarked"]
+__all__ = ["Stream", "disk_error", "read_stream", "read_unmarked", "stream_blocks"]
 
 
 def disk_error(error: OSError, path: Path) -> StoreError:
@@ -41,7 +41,7 @@ class Stream:
         self.path, self.schema = path, schema
         self._digest, self._end, self._rows = digest(), 0, 0
         if mark is not None:
-            self._digest.update(bytes_of(path.parent, mark))
+            self._digest = hash_of(path.parent, mark)
             self._end, self._rows = mark.bytes, mark.rows
         try:
             self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
@@ -128,6 +128,30 @@ def read_stream(directory: Path, mark: Mark, schema: pa.Schema) -> pa.Table:
     if rows.num_rows != mark.rows:
         raise DataError(f"{directory / mark.file} has {rows.num_rows:,} rows, and {mark.rows:,} were written")
     return rows
+
+
+def stream_blocks(directory: Path, mark: Mark) -> Iterator[pa.RecordBatch]:
+    """Yield the batches of a stream that a mark counts, one at a time in memory.
+
+    Raises
+    ------
+    DataError: the file does not agree with the mark, or is no stream.
+    """
+    path, rows = directory / mark.file, 0
+    hash_of(directory, mark)
+    try:
+        with pa.OSFile(str(path), "rb") as source:
+            for batch, end in _batches(source):
+                if end > mark.bytes:
+                    break
+                if batch is not None:
+                    batch.validate(full=True)
+                    rows += batch.num_rows
+                    yield batch
+    except (OSError, pa.ArrowException) as error:
+        raise DataError(f"{path} is not a table of a run ({error}); delete it or restore the folder") from error
+    if rows != mark.rows:
+        raise DataError(f"{path} has {rows:,} rows, and {mark.rows:,} were written")
 
 
 def read_unmarked(path: Path, schema: pa.Schema) -> pa.Table:

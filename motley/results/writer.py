@@ -8,7 +8,8 @@ others.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -20,12 +21,15 @@ import pyarrow.compute as pc
 from motley.core.errors import ContractError, StoreError, suggest
 from motley.core.files import replacing, sync_folder
 from motley.results.journal import FILE, Journal
-from motley.results.load import read_table
+from motley.results.load import read_blocks
 from motley.results.marks import Mark, disagreement, mark_of
 from motley.results.schema import TABLES
 from motley.results.stream import Stream, disk_error
 
 __all__ = ["Writer", "remove_streams"]
+
+ROW_GROUP = 2**20
+"""Rows of a row group of a Parquet file, and as many as the writer holds of a table while it makes one."""
 
 
 class Writer:
@@ -175,7 +179,7 @@ class Writer:
             if mark.file == self._stream(table).name:
                 self._marks[table] = mark
             else:
-                self._restore(table, read_table(self.directory, table, marks))
+                self._restore(table, read_blocks(self.directory, table, marks))
         self._opened_journal()
         for table in TABLES:
             if table in self._marks:
@@ -185,13 +189,14 @@ class Writer:
             if table not in marks or marks[table].file != self._parquet(table).name:
                 self._parquet(table).unlink(missing_ok=True)
 
-    def _restore(self, table: str, rows: pa.Table) -> None:
+    def _restore(self, table: str, blocks: Iterator[pa.RecordBatch]) -> None:
         """Make a stream of a table that was compacted."""
-        if rows.num_rows:
+        first = next(blocks, None)
+        if first is not None:
             path = self._stream(table)
             path.unlink(missing_ok=True)
             self._streams[table] = Stream(path, TABLES[table])
-            for batch in rows.combine_chunks().to_batches():
+            for batch in chain((first,), blocks):
                 self._streams[table].append(batch)
             self._marks[table] = self._streams[table].mark
 
@@ -221,13 +226,33 @@ class Writer:
     def _compact(self, table: str) -> Mark:
         import pyarrow.parquet as pq  # 40 ms, needed once
 
-        path, rows = self._parquet(table), read_table(self.directory, table, self._marks)
+        path, rows = self._parquet(table), 0
+        blocks = read_blocks(self.directory, table, self._marks)
         try:
-            with replacing(path) as file:
-                pq.write_table(rows.combine_chunks(), file, write_page_checksum=True)
-            return mark_of(path, rows.num_rows)
+            with (
+                replacing(path) as file,
+                pq.ParquetWriter(file, TABLES[table], write_page_checksum=True) as writer,
+            ):
+                for group in _row_groups(blocks, TABLES[table]):
+                    writer.write_table(group, row_group_size=ROW_GROUP)
+                    rows += group.num_rows
+            return mark_of(path, rows)
         except OSError as error:
             raise disk_error(error, path) from error
+
+
+def _row_groups(blocks: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
+    """Yield the rows of blocks in tables of :data:`ROW_GROUP` rows, the last one with the rest: one at least."""
+    waiting: list[pa.RecordBatch] = []
+    rows = 0
+    for block in blocks:
+        waiting.append(block)
+        rows += block.num_rows
+        while rows > ROW_GROUP:
+            table = pa.Table.from_batches(waiting, schema)
+            yield table.slice(0, ROW_GROUP).combine_chunks()
+            waiting, rows = table.slice(ROW_GROUP).to_batches(), rows - ROW_GROUP
+    yield pa.Table.from_batches(waiting, schema).combine_chunks()
 
 
 def remove_streams(directory: Path) -> None:

@@ -4,11 +4,15 @@ import json
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
 from motley.core.errors import DataError, StoreError
+from motley.results import load as load_module
+from motley.results import measures
 from motley.results.load import citations, load, load_all
+from motley.results.marks import pack_marks
 from motley.results.schema import TABLES
 from motley.results.writer import Writer, remove_streams
 from tests.results.fake import run as fake_run
@@ -97,3 +101,61 @@ def test_each_paper_is_cited_once_in_order_of_keys(tmp_path):
 def test_a_run_is_shown_in_one_line():
     rounds = pa.table({"round": [1, 2, 3]})
     assert repr(fake_run(seed=3, rounds=rounds)) == "<Run 'by hand': seed 3, 3 rounds, finished, in by-hand>"
+
+
+# ------------------------------------------------------------------------------------- very many rows of evaluations
+
+
+def evaluated(directory, finished, rounds=(0, 5, 10), clients=40):
+    """A run whose clients were evaluated three times: client k's accuracy is k / 100 + round / 100; its mean is written, too."""
+    with Writer(directory) as writer:
+        for r in rounds:
+            each = np.arange(clients) / 100 + r / 100
+            writer.add("evaluations", {"round": r, "time_s": r, "scope": "mean", "client": -1, "accuracy": each.mean()})
+            writer.add("evaluations", {"round": r, "scope": "client", "client": np.arange(clients), "accuracy": each})
+            writer.flush()
+        writer.add("evaluations", {"round": 11, "time_s": 11, "scope": "mean", "client": -1, "accuracy": 0.25})  # after the end
+        writer.flush()
+        writer.add("federation", {"client": np.arange(clients), "num_train": 1})
+        marks = writer.finish() if finished else writer.sync()
+    if finished:
+        remove_streams(directory)
+    about = {"finished": finished, "config": {"split": {"test": "client"}}, "tables": pack_marks(marks)}
+    (directory / "run.json").write_text(json.dumps(about if finished else {**about, "tables": {}}))
+    return directory
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_what_reports_need_of_large_tables_is_read_block_by_block(tmp_path, monkeypatch, finished):
+    whole = load(evaluated(tmp_path, finished))
+    assert isinstance(whole.tables, dict)
+    monkeypatch.setattr(load_module, "LARGE", 100)  # 124 rows are more
+    monkeypatch.setattr(load_module, "BLOCK", 7)
+    large = load(tmp_path)
+    newest = large.newest("evaluations")
+    # four rows of means, and 40 clients at the last evaluation that has clients, that of round 10
+    assert newest.num_rows == 4 + 40
+    assert newest.filter(pc.equal(newest["scope"], "client"))["round"].unique().to_pylist() == [10]
+    assert "evaluations" not in large.tables._read  # nobody asked for all of it
+    np.testing.assert_allclose(measures.client_metric(large), np.arange(40) / 100 + 0.1)
+    np.testing.assert_array_equal(measures.client_metric(large), measures.client_metric(whole))
+    np.testing.assert_array_equal(measures.curve(large).y, measures.curve(whole).y)
+    assert measures.ends_of(large) == measures.ends_of(whole)
+    assert large.tables["evaluations"].equals(whole.tables["evaluations"])
+    assert list(large.tables) == list(TABLES)
+    assert large.newest("federation").num_rows == 40
+    with pytest.raises(KeyError):
+        large.tables["nothing"]
+
+
+def test_a_large_table_is_checked_when_its_run_is_loaded(tmp_path, monkeypatch):
+    monkeypatch.setattr(load_module, "LARGE", 100)
+    path = evaluated(tmp_path, True) / "evaluations.parquet"
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(DataError, match=r"evaluations.parquet is damaged .*restore the file"):
+        load(tmp_path)
+    path.unlink()
+    with pytest.raises(DataError, match=r"evaluations.parquet cannot be read"):
+        load(tmp_path)

@@ -10,9 +10,11 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from motley.core.errors import ContractError, DataError, StoreError, UserError
+from motley.results import writer as writer_module
 from motley.results.journal import read_journal
 from motley.results.load import read_table
 from motley.results.marks import Mark, disagreement
@@ -69,6 +71,18 @@ def test_what_is_added_is_read_back(tmp_path):
     assert clients["loss"].to_pylist() == [0.5, None] * 2  # NaN is null
     assert read_table(tmp_path, "federation")["labels"].to_pylist() == [[0, 1], [2, 3], [4, 5]]
     assert read_table(tmp_path, "timings").num_rows == 0
+
+
+def test_a_table_is_compacted_in_row_groups_of_equal_size(tmp_path, monkeypatch):
+    monkeypatch.setattr(writer_module, "ROW_GROUP", 4)
+    writer = write_rounds(tmp_path, range(1, 6))  # two rows of clients in each of five rounds
+    rows = read_table(tmp_path, "clients")
+    finish(writer)
+    with pq.ParquetFile(tmp_path / "clients.parquet") as file:
+        groups = [file.metadata.row_group(i).num_rows for i in range(file.metadata.num_row_groups)]
+    assert groups == [4, 4, 2]
+    assert read_table(tmp_path, "clients").equals(rows)
+    assert pq.read_table(tmp_path / "timings.parquet").num_rows == 0
 
 
 def test_a_flush_is_one_batch_and_arrays_are_copied(tmp_path):
@@ -265,16 +279,13 @@ def test_a_full_disk_is_one_sentence_and_leaves_whole_batches(tmp_path, monkeypa
 
 
 def test_a_full_disk_while_compacting_keeps_the_streams(tmp_path, monkeypatch):
-    import pyarrow.parquet as pq
-
-    def full(table, file, write_page_checksum):
-        file.write(b"PAR1")
+    def full(writer, table, row_group_size):
         raise OSError(errno.ENOSPC, "Error writing bytes to file")
 
     writer = write_rounds(tmp_path, range(1, 3))
     before = {name: read_table(tmp_path, name) for name in TABLES}
     with monkeypatch.context() as patch:
-        patch.setattr(pq, "write_table", full)
+        patch.setattr(pq.ParquetWriter, "write_table", full)
         with pytest.raises(StoreError, match="No space left on device"):
             writer.finish()
     assert all(read_table(tmp_path, name).equals(before[name]) for name in TABLES)
