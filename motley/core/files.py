@@ -6,13 +6,24 @@ import errno
 import hashlib
 import json
 import os
+import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, runtime_checkable
 
-__all__ = ["ReadsFiles", "changed", "create", "files_digest", "replacing", "sync_folder", "where_paths_start", "with_digest"]
+__all__ = [
+    "ReadsFiles",
+    "changed",
+    "create",
+    "files_digest",
+    "irregular",
+    "replacing",
+    "sync_folder",
+    "where_paths_start",
+    "with_digest",
+]
 
 
 def create(path: Path) -> BinaryIO:
@@ -51,6 +62,17 @@ def replacing(path: Path, new: Path | None = None) -> Iterator[BinaryIO]:
         with suppress(OSError):
             new.unlink()
         raise
+
+
+def irregular(directory: Path) -> Path | None:
+    """Return a file in or below a folder that is none: a named pipe, a socket or a device, which would be waited for or read for ever;
+    None where there is none. Links count as what they lead to, and one that leads nowhere as nothing."""
+    for folder, _, names in os.walk(directory):
+        for path in (Path(folder, name) for name in names):
+            with suppress(OSError):
+                if not path.is_dir() and not stat.S_ISREG(path.stat().st_mode):
+                    return path
+    return None
 
 
 def sync_folder(path: Path) -> None:

@@ -7,8 +7,9 @@ stands for the clients that are not named, where these do not use the shared mod
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import torch
 from safetensors import safe_open
@@ -17,6 +18,7 @@ from torch import Tensor
 
 from motley.core.errors import StoreError
 from motley.core.files import replacing
+from motley.results.marks import checked
 from motley.results.stream import disk_error
 from motley.rounds.evaluation import Personal
 from motley.rounds.loop import RoundLoop
@@ -71,12 +73,16 @@ def _with_own_models(loop: RoundLoop, personal: Personal) -> list[int]:
     return [*sorted(loop.state.clients.client_states), *([] if same else [_OTHERS])]
 
 
-def client_entries(folder: Path, client: int) -> dict[str, Tensor]:
+def client_entries(folder: Path, record: Mapping[str, Any], client: int) -> dict[str, Tensor]:
     """Return what a client's model has of its own; empty for a client with the shared model.
+
+    Parameters
+    ----------
+    record: of the run, which says what the file must be.
 
     Raises
     ------
-    StoreError: the file is not there.
+    StoreError: the file is not there. DataError: it was changed.
     """
     path = folder / FILE
     if not path.is_file():
@@ -84,7 +90,7 @@ def client_entries(folder: Path, client: int) -> dict[str, Tensor]:
             f"{path} is not there: the models of clients are written at the end of a simulation, if they take at most "
             f"{LIMIT_BYTES // 2**30} GiB"
         )
-    with safe_open(path, "pt") as file:
+    with safe_open(checked(folder, record, FILE), "pt") as file:
         ids = file.get_tensor("clients").tolist()
         at = ids.index(client) if client in ids else ids.index(_OTHERS) if _OTHERS in ids else None
         if at is None:

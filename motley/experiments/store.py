@@ -27,8 +27,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from motley.core.errors import StoreError
-from motley.core.files import changed, replacing, sync_folder, with_digest
+from motley.core.files import changed, irregular, replacing, sync_folder, with_digest
 from motley.experiments.config import Experiment, lineage_id
+from motley.results.marks import mark_of, pack_marks
 from motley.results.stream import disk_error
 
 __all__ = [
@@ -41,6 +42,8 @@ State = Literal["new", "interrupted", "finished", "ended"]
 _DISTRIBUTIONS = {"motley": "motley-fl", "sklearn": "scikit-learn"} | {
     n: n for n in ("numpy", "scipy", "torch", "pyarrow", "pydantic")
 }
+_FILES = ("model.safetensors", "best.safetensors", "clients.safetensors", "preparation.json")
+"""Files beside the tables that a finished run is read from."""
 _NEEDED_BYTES = 32 * 2**20
 
 
@@ -167,8 +170,13 @@ class RunFolder:
 
         Raises
         ------
-        StoreError: it cannot be read.
+        StoreError: it cannot be read, or the folder holds what is no file.
         """
+        strange = irregular(self.path)
+        if strange is not None:
+            raise StoreError(
+                f"{strange} is no file, and no run writes such a thing; remove it, or choose another output folder"
+            )
         try:
             record = json.loads(self.record.read_text(encoding="utf-8"))
         except (FileNotFoundError, NotADirectoryError):
@@ -243,15 +251,18 @@ class RunFolder:
         return "ended"
 
     def write(self, record: Mapping[str, Any]) -> None:
-        """Replace ``run.json`` in one step; it is durable then, as is the name of every other file of the folder.
+        """Replace ``run.json`` in one step; it is durable then, as is the name of every other file of the folder. The record of a
+        finished run gets a digest of each of its models.
 
         Raises
         ------
         StoreError: the disk is full or refuses.
         """
         try:
+            files = {name: mark_of(self.path / name, 0) for name in _FILES if (self.path / name).is_file()}
+            whole = {**record, "files": pack_marks(files)} if record.get("finished") else record
             with replacing(self.record) as file:
-                file.write(json.dumps(with_digest(record), indent=1, ensure_ascii=False).encode())
+                file.write(json.dumps(with_digest(whole), indent=1, ensure_ascii=False).encode())
                 sync_folder(self.path)  # a record that says finished comes after all that is
             sync_folder(self.path)
         except OSError as error:

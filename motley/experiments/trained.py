@@ -25,6 +25,7 @@ from motley.core.components import imports
 from motley.core.errors import ConfigError, DataError, ModelError, StoreError
 from motley.core.files import replacing
 from motley.results import load as results
+from motley.results.marks import checked
 from motley.results.stream import disk_error
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ class TrainedRun(results.Run):
         if not path.is_file():
             remedy = "its model is written at the end" if which == "final" else "set split = { validation = 0.2 }"
             raise StoreError(f"{self.directory} has no {path.name}: {remedy}")
-        return self._filled(factory or self._factory(), load_file(path))
+        return self._filled(factory or self._factory(), load_file(checked(self.directory, self.meta, path.name)))
 
     def predict(self, x: Any, *, probabilities: bool = False, which: str = "final") -> NDArray[Any]:
         """Return the predictions for new samples, scaled as the run's own were.
@@ -195,7 +196,7 @@ class TrainedRun(results.Run):
             return self._own.federation.preparation
         if not self._about()["prepared"]:
             return None
-        path = self.directory / _PREPARATION
+        path = checked(self.directory, self.meta, _PREPARATION)
         try:
             return restore_preparation(json.loads(path.read_text(encoding="utf-8")))
         except (OSError, ValueError) as error:
@@ -252,7 +253,7 @@ class ClientModel:
         if self.run.personal:
             from motley.experiments.client_models import client_entries
 
-            own = client_entries(self.run.directory, self.client)
+            own = client_entries(self.run.directory, self.run.meta, self.client)
             module.load_state_dict({**module.state_dict(), **own})
         return module
 

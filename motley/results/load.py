@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from motley.core.errors import DataError, StoreError
-from motley.core.files import changed
+from motley.core.files import changed, irregular
 from motley.results.journal import read_journal
 from motley.results.marks import Mark, disagreement, hash_of, unpack_marks
 from motley.results.schema import TABLES
@@ -210,6 +210,9 @@ def load(directory: str | Path) -> Run:
     if not record.is_file():
         below = "; there are runs below it, name one of them" if next(directory.glob("*/**/run.json"), None) else ""
         raise StoreError(f"{directory} is not a run: it has no run.json{below}")
+    strange = irregular(directory)
+    if strange is not None:
+        raise DataError(f"{strange} is no file, and no run writes such a thing; remove it")
     meta = _read_json(record)
     try:
         return Run(directory, meta, _tables(directory, meta))

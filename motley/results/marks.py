@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 
 from motley.core.errors import DataError
 
-__all__ = ["Mark", "bytes_of", "digest", "disagreement", "hash_of", "mark_of", "pack_marks", "unpack_marks"]
+__all__ = ["Mark", "bytes_of", "checked", "digest", "disagreement", "hash_of", "mark_of", "pack_marks", "unpack_marks"]
 
 _PIECE = 2**20
 
@@ -92,6 +92,20 @@ def disagreement(directory: Path, marks: Mapping[str, Mark]) -> str | None:
     return None
 
 
+def checked(directory: Path, record: Mapping[str, Any], name: str) -> Path:
+    """Return the path of a file of a finished run, which is as the run's record says; records of earlier versions say nothing.
+
+    Raises
+    ------
+    DataError: it was changed, or the record is damaged.
+    """
+    mark = unpack_marks(record.get("files", {})).get(name)
+    reason = None if mark is None else disagreement(directory, {name: mark})
+    if reason is not None:
+        raise DataError(f"{reason}; restore the file, or make the run again")
+    return directory / name
+
+
 def pack_marks(marks: Mapping[str, Mark]) -> dict[str, dict[str, Any]]:
     """Return marks as plain values."""
     return {table: asdict(mark) for table, mark in marks.items()}
@@ -128,5 +142,7 @@ def _hashed(file: BinaryIO, length: int) -> tuple[hashlib.blake2b, int]:
 def _difference(mark: Mark, length: int, hashed: hashlib.blake2b) -> str | None:
     """Return how bytes differ from those that a mark counts, in words; None where they are the same."""
     if length < mark.bytes:
-        return f"has {length:,} bytes, and {mark.bytes:,} bytes with {mark.rows:,} rows were written"
-    return None if hashed.hexdigest() == mark.digest else f"is damaged (the digest of its {mark.rows:,} rows differs)"
+        rows = f" with {mark.rows:,} rows" if mark.rows else ""
+        return f"has {length:,} bytes, and {mark.bytes:,} bytes{rows} were written"
+    rows = f" of its {mark.rows:,} rows" if mark.rows else ""
+    return None if hashed.hexdigest() == mark.digest else f"is damaged (the digest{rows} differs)"

@@ -220,3 +220,20 @@ def test_a_run_that_is_not_finished_has_no_module(tmp_path: Path) -> None:
         run({**KEYS, "task": "tabular"}, out=tmp_path / "run", on_round=stop)
     with pytest.raises(StoreError, match=r"has no model.safetensors: its model is written at the end"):
         motley.load(tmp_path / "run").predict(np.zeros((1, 30)))
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "best.safetensors", "clients.safetensors", "preparation.json"])
+@pytest.mark.parametrize("cut", [False, True])
+def test_a_changed_model_is_refused(name: str, cut: bool, tmp_path: Path) -> None:
+    """One bit of a weight reads as another weight; the record has a digest of every file that a run is read from."""
+    task = {"name": "tabular", "data": "wine", "model": {"name": "mlp", "hidden": [4], "norm": "batch"}}
+    run({**KEYS, "task": task, "algorithm": "fedbn", "split": {"test": "client", "validation": 0.2}}, out=tmp_path)
+    done, data = motley.load(tmp_path), bytearray((tmp_path / name).read_bytes())
+    data[-3] ^= 4
+    (tmp_path / name).write_bytes(data[:-1] if cut else data)
+    reads = {
+        "model.safetensors": done.module, "best.safetensors": lambda: done.module("best"),
+        "clients.safetensors": lambda: done.clients()[0].module(), "preparation.json": lambda: done.predict(np.ones((1, 13))),
+    }  # fmt: skip
+    with pytest.raises(DataError, match=f"{name} (has|is damaged).*; restore the file, or make the run again"):
+        reads[name]()

@@ -1,6 +1,7 @@
 """Runs are read back from any folder; what is no run says so in one sentence."""
 
 import json
+import os
 
 import numpy as np
 import pyarrow as pa
@@ -9,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from motley.core.errors import DataError, StoreError
+from motley.experiments.store import RunFolder
 from motley.results import load as load_module
 from motley.results import measures
 from motley.results.load import citations, load, load_all
@@ -159,3 +161,18 @@ def test_a_large_table_is_checked_when_its_run_is_loaded(tmp_path, monkeypatch):
     path.unlink()
     with pytest.raises(DataError, match=r"evaluations.parquet cannot be read"):
         load(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["run.json", "rounds.arrows", "checkpoints/checkpoint-00000001.mtly"])
+@pytest.mark.parametrize("pipe", [True, False])
+def test_a_named_pipe_or_a_device_is_refused_at_once(name, pipe, tmp_path):
+    """Nobody writes into the pipe, and the device never ends: reading either would take for ever."""
+    make(tmp_path)
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    path.unlink(missing_ok=True)
+    os.mkfifo(path) if pipe else path.symlink_to("/dev/zero")
+    with pytest.raises((DataError, StoreError), match=f"{path.name} is no file" if name != "run.json" else "run.json"):
+        load(tmp_path)
+    with pytest.raises(StoreError, match=f"{path.name} is no file"):
+        RunFolder(tmp_path).read()
