@@ -1,6 +1,6 @@
 # Every target builds the virtual environment it needs. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-slow test-flower test-flower-faults test-ray check bench bench-selectors bench-compression bench-scaling docs clean
+.PHONY: help install demo test test-slow test-chaos test-hostile test-flower test-flower-faults test-ray check bench bench-selectors bench-compression bench-scaling docs clean
 
 help:  ## list these targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-19s %s\n", $$1, $$2}'
@@ -14,8 +14,14 @@ demo: install  ## three selectors on scikit-learn's digits, a table and a report
 test: install  ## the test suite (about 6 minutes)
 	@scripts/test
 
-test-slow: install  ## the long tests: 100 kills and resumes, statistics
+test-slow: install  ## the long tests: 30 kills and resumes, statistics
 	@scripts/test -m slow
+
+test-chaos: install  ## 1,000 kills of 150 random experiments, resumed and compared bit for bit (about 20 minutes)
+	@scripts/test-chaos --log build/chaos.jsonl --summary benchmarks/results/chaos.json
+
+test-hostile: install  ## 600 changes in the files of runs: none may be believed (about 5 minutes)
+	@scripts/test-hostile --summary benchmarks/results/hostile.json
 
 test-flower:  ## the Flower adapter on real processes (about 12 minutes beside other work; builds .venv-flower)
 	@scripts/test-flower

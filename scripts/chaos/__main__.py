@@ -48,7 +48,7 @@ def _read(log: Path | None, seed: int) -> list[Row]:
     if log is None or not log.is_file():
         return []
     rows = [Row(**json.loads(line)) for line in log.read_text(encoding="utf-8").splitlines()]
-    return [row for row in rows if row.seed == seed]
+    return [row for row in rows if row.seed == seed and row.commit == commit()]
 
 
 def _arguments() -> argparse.Namespace:
@@ -97,6 +97,7 @@ def main() -> None:
     for name in ("log", "summary", "keep"):
         if getattr(given, name) is not None:
             setattr(given, name, getattr(given, name).resolve())
+            getattr(given, name).parent.mkdir(parents=True, exist_ok=True)
     os.environ["OMP_NUM_THREADS"] = "1"
     adopt_orphans()
     with tempfile.TemporaryDirectory(prefix="chaos-") as place:

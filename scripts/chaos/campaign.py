@@ -17,7 +17,7 @@ from typing import Any
 
 from same_results import files
 
-from chaos.attempts import Ended, Moment, attempt
+from chaos.attempts import Ended, Moment, attempt, commit
 from chaos.combinations import Drawing, Entry, Keys, task_of
 from chaos.compare import differences, leftovers
 
@@ -61,6 +61,7 @@ class Row:
     orphans: list[str] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
     cpu_s: float = 0.0
+    commit: str = field(default_factory=commit)
 
     @property
     def good(self) -> bool:

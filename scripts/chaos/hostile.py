@@ -14,6 +14,8 @@ import hashlib
 import json
 import os
 import random
+import re
+import resource
 import shutil
 import sys
 import tempfile
@@ -36,6 +38,9 @@ from motley.results.schema import EQUAL_TABLES
 __all__ = ["main"]
 
 LIMIT_S = 120.0
+"""Wall seconds after which a read has hung."""
+ROOM_BYTES = 2**30
+"""Memory that a read may take besides what its process has."""
 KEYS: dict[str, Any] = {
     "name": "hostile", "population": 6, "cohort": 3, "stop": {"rounds": 9},
     "task": {"name": "tabular", "data": "wine"}, "partition": "iid", "seed": 7,
@@ -104,6 +109,8 @@ CHANGES: dict[str, tuple[Callable[[Path, random.Random, Path], str], int]] = {
 
 def _read(folder: Path, out: Path) -> None:
     """Write digests of all that a folder gives away, and the sentences of what it does not."""
+    limit = ROOM_BYTES + 1024 * int(re.findall(r"VmSize:\s*([0-9]+)", Path("/proc/self/status").read_text(encoding="utf-8"))[0])
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     found: dict[str, str] = {}
     refused: list[str] = []
     for step in (_tables, _models, _later):
@@ -227,6 +234,8 @@ def main() -> None:
     parser.add_argument("--summary", type=Path, help="file for the numbers")
     given = parser.parse_args()
     summary = None if given.summary is None else given.summary.resolve()
+    if summary is not None:
+        summary.parent.mkdir(parents=True, exist_ok=True)
     adopt_orphans()
     numbers: dict[str, Counter[str]] = {}
     bad = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import subprocess
 import sys
@@ -14,7 +15,6 @@ import pytest
 
 from motley.experiments.run import run
 from tests.resume.conftest import assert_same, make
-from tests.resume.test_resume import COMPRESSED
 
 PROGRAM = """
 import json, sys
@@ -22,9 +22,6 @@ from motley.experiments.run import run
 run(json.loads(sys.argv[1]), out=sys.argv[2], resume=True)
 """
 KEYS = {"checkpoint": {"every_rounds": 5, "every_s": 1000.0}, "evaluate": {"every": 7}}
-
-
-MEMORY = {"selector": "uniform", "algorithm": "scaffold"}
 
 
 def _kill_and_resume(tmp_path: Path, kills: int, rounds: int, **more: Any) -> None:
@@ -60,23 +57,16 @@ def test_five_kills(tmp_path: Path) -> None:
     _kill_and_resume(tmp_path, kills=5, rounds=600)
 
 
-@pytest.mark.parametrize("client_state", [pytest.param("ram", marks=pytest.mark.slow), "disk"])
-def test_three_kills_of_clients_with_memories(client_state: str, tmp_path: Path) -> None:
-    _kill_and_resume(tmp_path, kills=3, rounds=300, client_state=client_state, **MEMORY)
+def test_three_kills_of_clients_with_memories(tmp_path: Path) -> None:
+    _kill_and_resume(tmp_path, kills=3, rounds=300, client_state="disk", selector="uniform", algorithm="scaffold")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("client_state", ["ram", "disk"])
-def test_three_kills_of_clients_whose_uploads_wait(client_state: str, tmp_path: Path) -> None:
-    _kill_and_resume(tmp_path, kills=3, rounds=300, client_state=client_state, **COMPRESSED["curvature"])
-
-
-@pytest.mark.slow
-def test_a_hundred_kills(tmp_path: Path) -> None:
-    _kill_and_resume(tmp_path, kills=100, rounds=8000)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("algorithm", ["scaffold", "feddyn"])
-def test_fifty_kills_with_rows_on_disk(algorithm: str, tmp_path: Path) -> None:
-    _kill_and_resume(tmp_path, kills=50, rounds=4000, client_state="disk", selector="uniform", algorithm=algorithm)
+def test_thirty_kills_of_random_experiments() -> None:
+    """The short form of ``make test-chaos``; what it prints of a failure repeats it."""
+    root = Path(__file__).parents[2]
+    command = ["scripts/test-chaos", "--kills", "30", "--cases", "4", "--names", "any", "--seed", "2"]
+    done = subprocess.run(
+        command, cwd=root, env={**os.environ, "PYTHON": sys.executable}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
