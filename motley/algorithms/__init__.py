@@ -11,6 +11,7 @@ __all__ = ["AGGREGATORS", "CATALOGUE", "LOSSES", "OPTIMIZERS", "SCHEDULES", "SER
 CATALOGUE = Catalogue(
     "algorithm",
     {
+        "apfl": "motley.algorithms.apfl:APFL",
         "ditto": "motley.algorithms.ditto:Ditto",
         "fedadagrad": "motley.algorithms.fedopt:FedAdagrad",
         "fedadam": "motley.algorithms.fedopt:FedAdam",
@@ -31,6 +32,8 @@ CATALOGUE = Catalogue(
         "lg_fedavg": "motley.algorithms.lg_fedavg:LGFedAvg",
         "local_only": "motley.algorithms.local_only:LocalOnly",
         "moon": "motley.algorithms.moon:Moon",
+        "per_fedavg": "motley.algorithms.per_fedavg:PerFedAvg",
+        "pfedme": "motley.algorithms.pfedme:PFedMe",
         "qfedavg": "motley.algorithms.qfedavg:QFedAvg",
         "rhfl": "motley.algorithms.rhfl:RHFL",
         "scaffold": "motley.algorithms.scaffold:Scaffold",

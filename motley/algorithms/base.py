@@ -110,7 +110,7 @@ class JobContext:
     steps: local steps of this job. lr: learning rate used in it. num_examples: the client's training samples.
     solver_norm: FedNova's ``||a||_1`` of the local solver over these steps.
     layout: positions of the parameters in the flat vector. pre_training: signals measured before training.
-    models: after local work, the models of the client's own that :meth:`Correction.phases` moved; empty before.
+    models, values: after local work, the models of the client's own that phases moved, and the values of phases; empty before.
     """
 
     x: Tensor
@@ -123,6 +123,7 @@ class JobContext:
     layout: Layout
     pre_training: PreTrainingSignals = field(default_factory=PreTrainingSignals)
     models: Mapping[str, ModelState] = field(default_factory=dict)
+    values: Tensors = field(default_factory=dict)
 
 
 class _MethodPart(ABC):  # noqa: B024 - what the four parts of a method share

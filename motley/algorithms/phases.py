@@ -1,19 +1,21 @@
 """The phases of a client's local work: which model moves, which of its parameters, for how long and along which direction.
 
 Most methods have one phase: the received model takes the job's steps. A method with several says so in
-:meth:`motley.algorithms.base.Correction.phases`, and they run one after the other. Every phase begins with fresh optimiser state,
-and a proximal term pulls all of them towards the same model, the one that the client starts from.
+:meth:`motley.algorithms.base.Correction.phases`, and they run one after the other, or beside each other. Every phase begins with
+fresh optimiser state, and a proximal term pulls all of them towards the same model, the one that the client starts from.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from torch import Tensor
 
 from motley.tasks.base import ModelState
 
-__all__ = ["RECEIVED", "GradientCorrection", "Phase", "Tuning"]
+__all__ = ["RECEIVED", "Direction", "GradientAt", "GradientCorrection", "Phase", "Tuning"]
 
 RECEIVED = ""
 """The name of the received model among those that phases move."""
@@ -32,6 +34,26 @@ class GradientCorrection:
     offset: Tensor | None = None
 
 
+class GradientAt(Protocol):
+    """The gradient of a batch's mean loss at any weights, in the module of the model that the phase moves."""
+
+    def __call__(self, at: Tensor, batch: int = 0) -> Tensor:
+        """Return the gradient ``[D]`` at the weights ``at`` ``[D]``; ``batch``: which of the step's batches."""
+
+
+class Direction(Protocol):
+    """The direction in which a step moves a model, in place of the gradient at it."""
+
+    def __call__(self, gradient: GradientAt, values: dict[str, Tensor], step: int) -> Tensor:
+        """Return the direction ``[D]``.
+
+        Parameters
+        ----------
+        values: the weights of the models of all phases under way, by name, as they are before the step (never changed in place),
+        and the phase's further values, which may be replaced. step: number of the step, from 0.
+        """
+
+
 @dataclass(frozen=True)
 class Phase:
     """One stage of a client's local work.
@@ -43,7 +65,9 @@ class Phase:
     start: the model from which a model of the client's own begins; None: where an earlier phase left it.
     where: names of the parameters that move; None: all. The others get no gradient, decay, momentum or write.
     epochs: passes over the client's samples; None: the job's steps.
-    correction: of the gradient in every step.
+    correction: of the gradient in every step. direction: what takes the gradient's place; None: the gradient itself.
+    values: further tensors that the direction may read and replace, by name. batches: batches of a step.
+    beside: whether the phase takes its steps together with those of the phase before it, on the same batches.
 
     Example
     -------
@@ -56,6 +80,10 @@ class Phase:
     where: frozenset[str] | None = None
     epochs: int | None = None
     correction: GradientCorrection = field(default_factory=GradientCorrection)
+    direction: Direction | None = None
+    values: Mapping[str, Tensor] = field(default_factory=dict)
+    batches: int = 1
+    beside: bool = False
 
 
 @dataclass(frozen=True)

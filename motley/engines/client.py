@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from typing import NamedTuple
 
 import numpy as np
@@ -104,16 +105,17 @@ class Client:
         start, ctx, gradient_correction = context(setting, job, inputs)
         self.model.load(start)
         phases = correction.phases(ctx) if correction.several_phases else (Phase(correction=gradient_correction),)
-        stats = self._steps(job, ctx, phases, "max_grad_norm" in want)
+        values: dict[str, Tensor] = {}
+        stats = self._steps(job, ctx, phases, values, "max_grad_norm" in want)
         own = {phase.model: self._own[phase.model].model.state() for phase in phases if phase.model != RECEIVED}
-        return finish(setting, job, dataclasses.replace(ctx, models=own), self.model.state(), stats, want)
+        return finish(setting, job, dataclasses.replace(ctx, models=own, values=values), self.model.state(), stats, want)
 
     def adapt(self, job: Job, model: ModelState) -> ModelState:
         """Return a model after a job's steps of plain local training, on batches that no training uses."""
         self.model.load(model)
         examples = int(self.setting.task.federation.seen[job.client])
         ctx = JobContext(model.x, vars(model), None, job.steps, job.lr, examples, 1.0, self.setting.task.layout)
-        self._steps(job, ctx, (Phase("tune"),), False)
+        self._steps(job, ctx, (Phase("tune"),), {}, False)
         return self.model.state()
 
     def prepare(self, job: Job, inputs: JobInputs) -> Tensors:
@@ -127,27 +129,55 @@ class Client:
         part = self.samples.training
         return torch.from_numpy(part.positions(np.array([job.client]), job.data_view)).to(part.rows.device)
 
-    def _steps(self, job: Job, ctx: JobContext, phases: Sequence[Phase], measured: bool) -> TrainStats:
+    def _steps(
+        self, job: Job, ctx: JobContext, phases: Sequence[Phase], values: dict[str, Tensor], measured: bool
+    ) -> TrainStats:
         """Take the steps of all phases; return the statistics of those that move the received model, with gradient norms if they
-        are to be ``measured``."""
+        are to be ``measured``. ``values``: filled with those of the phases."""
         extras = self._extras(ctx, job, self.positions(job))
         if self.frozen is not None:
             self.frozen.load(self.setting.algorithm.loss.frozen(ctx))
         losses: list[Tensor] = []
         norms: list[Tensor] = []
-        for phase in phases:
-            trained = self._module(phase)
-            set_stream(trained.model.module, self._key("dropout", job, phase))
-            trained.model.module.train()
-            with trained.begin(phase, ctx.x):
-                for step, batch in enumerate(self._batches(job, phase, extras)):
-                    loss = self._gradient(trained, batch)
-                    if phase.model == RECEIVED:
-                        losses.append(loss)
-                    if measured and phase.model == RECEIVED:
-                        norms.append(squared_norms([block.g for block in trained.blocks])[0].sqrt())
-                    self.setting.solver.step(trained.blocks, job.lr, phase.correction.proximal, step)
+        for group in _side_by_side(phases):
+            moved = [(phase, self._module(phase)) for phase in group]
+            values.update({name: value for phase in group for name, value in phase.values.items()})
+            with ExitStack() as stack:
+                for phase, trained in moved:
+                    set_stream(trained.model.module, self._key("dropout", job, group[0]))
+                    trained.model.module.train()
+                    stack.enter_context(trained.begin(phase, ctx.x))
+                for step, batches in enumerate(self._batches(job, group[0], extras)):
+                    weights = {phase.model: trained.model.w for phase, trained in moved}
+                    found = [self._direct_step(phase, trained, batches, weights, values, step) for phase, trained in moved]
+                    for (phase, trained), loss in zip(moved, found, strict=True):
+                        if phase.model == RECEIVED:
+                            losses.append(loss)
+                        if measured and phase.model == RECEIVED:
+                            norms.append(squared_norms([block.g for block in trained.blocks])[0].sqrt())
+                        self.setting.solver.step(trained.blocks, job.lr, phase.correction.proximal, step)
         return TrainStats.of(losses, norms)
+
+    def _direct_step(
+        self, phase: Phase, trained: TrainedModule, batches: Sequence[Batch], weights: Mapping[str, Tensor],
+        values: dict[str, Tensor], step: int,
+    ) -> Tensor:  # fmt: skip
+        """Return the per-sample losses of a step, detached; the module's blocks hold its direction."""
+        if phase.direction is None:
+            return self._gradient(trained, batches[0])
+        losses = []
+
+        def gradient(at: Tensor, batch: int = 0) -> Tensor:
+            loss, found = trained.gradient_at(at, batches[batch], self.frozen)
+            losses.append(loss)
+            return found
+
+        seen = {**values, **weights}
+        trained.turn(phase.direction(gradient, seen, step))
+        values.update({name: seen[name] for name in values})
+        if self.step_hook is not None:
+            self.step_hook(self._current, losses[0], trained.model.g)
+        return losses[0]
 
     def _module(self, phase: Phase) -> TrainedModule:
         """Return the module of the model that a phase moves, loaded with the model from which it begins."""
@@ -167,21 +197,25 @@ class Client:
         key = self.setting.key(purpose, job)
         return key.fold(phase.name) if phase.name else key
 
-    def _batches(self, job: Job, phase: Phase, extras: Tensors) -> Iterator[Batch]:
-        """Yield the batches of a phase."""
+    def _batches(self, job: Job, phase: Phase, extras: Tensors) -> Iterator[list[Batch]]:
+        """Yield the batches of each step of a phase."""
         setting, samples, positions = self.setting, self.samples, self.positions(job)
         steps = job.steps if phase.epochs is None else phase.epochs * int(setting.work.batches(len(positions)))
-        plan = BatchPlan.draw(self._key("batches", job, phase), len(positions), setting.work, steps)
+        plan = BatchPlan.draw(self._key("batches", job, phase), len(positions), setting.work, steps * phase.batches)
         order = torch.from_numpy(plan.order).to(samples.rows.device)
         sizes = plan.sizes.tolist()
         rows = torch.split(samples.rows[positions[order]], sizes)
         targets = torch.split(samples.training.targets(positions[order], job.data_view), sizes)
         prepared = {name: torch.split(value[order], sizes) for name, value in extras.items()}
         augment = self._key("augment", job, phase) if samples.transform is not None else None
-        for step in range(len(plan)):
-            inputs = samples.inputs(rows[step], augment.fold(step) if augment is not None else None)
-            self._current.update(step=step, inputs=inputs)
-            yield Batch(inputs, targets[step], {name: parts[step] for name, parts in prepared.items()})
+
+        def batch(number: int) -> Batch:
+            inputs = samples.inputs(rows[number], augment.fold(number) if augment is not None else None)
+            self._current.update(step=number, inputs=inputs)
+            return Batch(inputs, targets[number], {name: parts[number] for name, parts in prepared.items()})
+
+        for step in range(len(plan) // phase.batches):
+            yield [batch(step * phase.batches + i) for i in range(phase.batches)]
 
     def _gradient(self, trained: TrainedModule, batch: Batch) -> Tensor:
         """Return the per-sample losses, detached; the module's blocks hold the gradient of the batch's mean loss."""
@@ -336,3 +370,14 @@ def _supports_channels_last(module: nn.Module, samples: Samples) -> bool:
         except RuntimeError:  # any other failure comes back in training, where its error is reported
             return False
     return True
+
+
+def _side_by_side(phases: Sequence[Phase]) -> list[list[Phase]]:
+    """Return the phases in groups that take their steps together."""
+    groups: list[list[Phase]] = []
+    for phase in phases:
+        if phase.beside:
+            groups[-1].append(phase)
+        else:
+            groups.append([phase])
+    return groups

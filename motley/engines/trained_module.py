@@ -73,7 +73,8 @@ class TrainedModule:
         entries = list(zip(self.model.layout, self.parameters, strict=True))
         moving = [(entry, p) for entry, p in entries if phase.where is None or entry.name in phase.where]
         self._chosen = [p for _, p in moving]
-        with _stored_channels_last(self._chosen if self.direct and self.channels_last else []):
+        gathered = phase.direction is not None  # weights are set from outside: they stay in the flat vector
+        with _stored_channels_last(self._chosen if self.direct and self.channels_last and not gathered else []):
             flat = [
                 None if t is None else t.unsqueeze(0)
                 for t in (phase.correction.offset, *self.setting.solver.fresh(self.model.w))
@@ -87,21 +88,45 @@ class TrainedModule:
                 self.blocks = [Block(*(None if t is None else t[:, entry.slice] for t in whole)) for entry, _ in moving]  # type: ignore[arg-type]
             yield
 
+    def gradient_at(self, at: Tensor, batch: Batch, frozen: FrozenModels | None) -> tuple[Tensor, Tensor]:
+        """Return the per-sample losses at these weights ``[D]``, detached, and the gradient of their mean, ``[D]``."""
+        kept = self.model.w.clone()
+        self.model.w.copy_(at)
+        with self._one_sample(batch):
+            loss = self.losses(batch, frozen)
+            found = torch.autograd.grad(loss.mean(), self.parameters, materialize_grads=True)
+        self.model.w.copy_(kept)
+        return loss.detach(), torch.cat([g.reshape(-1) for g in found])
+
+    def turn(self, direction: Tensor) -> None:
+        """Put a direction ``[D]`` in the gradient's place."""
+        if self.direct:
+            parts = (direction[entry.slice].view(entry.shape) for entry in self.model.layout)
+            self.blocks = [block._replace(g=g.unsqueeze(0)) for block, g in zip(self.blocks, parts, strict=True)]
+        else:
+            self.model.g.copy_(direction)
+
+    @contextmanager
+    def _one_sample(self, batch: Batch) -> Iterator[None]:
+        """Normalise a batch of one, which has no variance, with the running statistics, and leave them."""
+        alone = [m for m in self.norms if m.training] if len(batch.inputs) == 1 else []
+        set_training(alone, False)
+        yield
+        set_training(alone, True)
+
     def gradient(self, batch: Batch, frozen: FrozenModels | None) -> Tensor:
         """Return the per-sample losses, detached; the blocks hold the gradient of their mean."""
-        alone = [m for m in self.norms if m.training] if len(batch.inputs) == 1 else []
-        set_training(alone, False)  # a batch of one has no variance: normalise with the running statistics and leave them
-        loss = self.losses(batch, frozen)
-        if len(self._chosen) == len(self.parameters) and not self.direct:
-            self.model.gradient(loss.mean())
-        elif self._chosen:
+        with self._one_sample(batch):
+            loss = self.losses(batch, frozen)
+            if len(self._chosen) == len(self.parameters) and not self.direct:
+                self.model.gradient(loss.mean())
+                return loss.detach()
             found = torch.autograd.grad(loss.mean(), self._chosen, materialize_grads=True)
-            if self.direct:
-                self.blocks = [block._replace(g=g.unsqueeze(0)) for block, g in zip(self.blocks, found, strict=True)]
-            else:
-                for block, g in zip(self.blocks, found, strict=True):
-                    block.g.copy_(g.reshape(1, -1))
-        set_training(alone, True)
+        if self.direct:
+            self.blocks = [block._replace(g=g.unsqueeze(0)) for block, g in zip(self.blocks, found, strict=True)]
+        else:
+            for block, g in zip(self.blocks, found, strict=True):
+                block.g.copy_(g.reshape(1, -1))
         return loss.detach()
 
 

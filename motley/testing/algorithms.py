@@ -212,7 +212,8 @@ def _overrides(part: object, base: type, method: str) -> bool:
 
 def _differs(phase: Phase) -> bool:
     """Return whether a phase is more than the job's steps of the received model."""
-    return phase.model != RECEIVED or phase.where is not None or phase.epochs is not None or bool(phase.name)
+    own = phase.model != RECEIVED or phase.direction is not None
+    return own or phase.where is not None or phase.epochs is not None or bool(phase.name)
 
 
 def _capabilities(method: Method, weights: Weighting, solver: Solver) -> None:

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from motley.algorithms import CATALOGUE
+from motley.algorithms.apfl import APFL
 from motley.algorithms.base import Correction, Loss, Method, Part, Server
 from motley.algorithms.ditto import Ditto
 from motley.algorithms.fedavg import FedAvg
@@ -29,6 +30,8 @@ from motley.algorithms.lg_fedavg import LGFedAvg
 from motley.algorithms.local import SGD, Adam, Clip
 from motley.algorithms.local_only import LocalOnly
 from motley.algorithms.moon import Moon
+from motley.algorithms.per_fedavg import PerFedAvg
+from motley.algorithms.pfedme import PFedMe
 from motley.algorithms.qfedavg import QFedAvg
 from motley.algorithms.rhfl import RHFL
 from motley.algorithms.scaffold import ControlVariates, Scaffold
@@ -72,6 +75,9 @@ ROWS = [
     (LGFedAvg(), None, None),
     (FedBABU(), None, None),
     (Ditto(lam=0.5), "uniform", MOMENTUM),
+    (APFL(adaptive=True), None, MOMENTUM),
+    (PFedMe(lam=1.0, lr_p=0.1, inner_steps=2), None, None),
+    (PerFedAvg(alpha=0.1), None, None),
     (FineTuned({"name": "fedprox", "mu": 0.1}), None, None),
 ]
 

@@ -7,6 +7,7 @@ from functools import cache
 import pytest
 import torch
 
+from motley.algorithms.apfl import APFL
 from motley.algorithms.ditto import Ditto
 from motley.algorithms.fedavg import FedAvg
 from motley.algorithms.fedbabu import FedBABU
@@ -16,7 +17,11 @@ from motley.algorithms.fine_tuned import FineTuned
 from motley.algorithms.lg_fedavg import LGFedAvg
 from motley.algorithms.local import SGD, Clip
 from motley.algorithms.local_only import LocalOnly
+from motley.algorithms.per_fedavg import PerFedAvg
+from motley.algorithms.pfedme import PFedMe
 from motley.core.errors import ConfigError
+from motley.engines.batches import BatchPlan
+from motley.tasks.flat import FlatModule
 from motley.testing.algorithms import MODELS, Play
 from tests.algorithms.toys import B, Toy
 
@@ -78,6 +83,40 @@ def test_ditto_by_hand(lam: float, first: float, second: float) -> None:
         assert toy.x == near(shared)
 
 
+@pytest.mark.parametrize(("adaptive", "alpha"), [(False, 0.5), (True, 0.85)])
+def test_apfl_by_hand(adaptive: bool, alpha: float) -> None:
+    """v = 1, w = 0, alpha = .5: m = .5 and g(m) = -3.5, so v = 1 + .1 x .5 x 3.5 = 1.175 and w = .4; adaptive, alpha moves by
+    .1 (1 - 0) 3.5 to .85."""
+    toy = Toy(APFL(alpha=0.5, adaptive=adaptive))
+    toy.kept[0] = {**toy.first, "x": torch.tensor([1.0]).double()}
+    toy.round()
+    assert toy.kept[0]["x"].tolist() == near(1.175)
+    assert toy.kept[0]["alpha"].tolist() == near(alpha)
+    assert toy.x == near(0.4)
+    assert toy.examined() == near(alpha * 1.175 + (1 - alpha) * 0.4)
+
+
+@pytest.mark.parametrize(
+    ("theta", "steps", "own", "shared"),
+    [("carried", 1, 0.68, 0.068), ("carried", 2, 1.03632, 0.164832), ("restarted", 2, 0.73644, 0.134844)],
+)
+def test_pfedme_by_hand(theta: str, steps: int, own: float, shared: float) -> None:
+    """lam = 2, lr_p = .1, two inner steps, lr .05: theta = .1 x 4 = .4, then .4 - .1 (-3.6 + .8) = .68; w = .05 x 2 x .68. What is
+    kept is theta, not w."""
+    toy = Toy(PFedMe(lam=2.0, lr_p=0.1, inner_steps=2, theta=theta), solver=SGD(lr=0.05))
+    toy.round(steps)
+    assert toy.examined() == near(own)
+    assert toy.x == near(shared)
+
+
+def test_per_fedavg_by_hand() -> None:
+    """u = 0 + .1 x 4 = .4, so w = .1 x 3.6 = .36; exact MAML would give .324. Examined after one step more: .36 + .364 = .724."""
+    toy = Toy(PerFedAvg(alpha=0.1))
+    toy.round()
+    assert toy.x == near(0.36)
+    assert toy.tuned() == near(0.724)
+
+
 def test_fine_tuning_by_hand() -> None:
     """FedAvg's step from 0 gives .4; two steps of fine-tuning with lr .5 halve the distance to 4 twice: 2.2, 3.1."""
     toy = Toy(FineTuned(epochs=1, steps=1, lr=0.5))
@@ -117,7 +156,7 @@ def assert_same_server(one: Play, two: Play) -> None:
     "method",
     [
         FedPer(layers=0), FedRep(layers=0), FedRep(layers=0, head_epochs=0), FedBABU(layers=0), Ditto(lam=0.0), Ditto(lam=0.7),
-        FineTuned(), LGFedAvg(keep=2),
+        FineTuned(), LGFedAvg(keep=2), APFL(), APFL(adaptive=True),
     ],
     ids=str,
 )  # fmt: skip
@@ -132,6 +171,41 @@ def test_without_a_pull_dittos_own_model_is_that_of_local_training(model: str, s
     assert one.client_states.keys() == two.client_states.keys()
     for client, kept in two.client_states.items():
         assert all(torch.equal(one.client_states[client][name], value) for name, value in kept.items())
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("model", MODELS)
+def test_apfl_at_its_ends(model: str, solver: str) -> None:
+    """alpha = 0 examines FedAvg's model exactly, alpha = 1 the models of local training."""
+    zero, one, local = (played(method, model, solver) for method in (APFL(alpha=0.0), APFL(alpha=1.0), LocalOnly()))
+    server = zero.server.model
+    for client, kept in local.client_states.items():
+        mixed = zero.algorithm.correction.examined(zero.algorithm.correction.download(zero.server), zero.client_states[client])
+        own = one.algorithm.correction.examined(one.algorithm.correction.download(one.server), one.client_states[client])
+        for name in ("x", "buffers"):
+            assert torch.equal(getattr(mixed, name), getattr(server, name))
+            assert torch.equal(getattr(own, name), kept[name])
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_pfedme_with_one_inner_step_is_fedavg(model: str) -> None:
+    """With beta 1 and theta restarted, at the learning rate lr lam lr_p = .1 x 2 x .5 = .1."""
+    one = played(PFedMe(lam=2.0, lr_p=0.5, inner_steps=1, theta="restarted"), model, "plain")
+    torch.testing.assert_close(one.server.model.x, played(FedAvg(), model, "plain").server.model.x, rtol=1e-12, atol=1e-14)
+
+
+def test_per_fedavg_without_a_first_step_is_fedavg_on_every_second_batch() -> None:
+    play = Play(PerFedAvg(alpha=0.0), "uniform", SGD(lr=0.1))
+    (job,), setting = play.jobs(0, (2,)), play.setting
+    data, model = setting.task.federation, FlatModule.of(setting.task.model, torch.float64)
+    model.load(play.server.model)
+    plan = BatchPlan.draw(setting.key("batches", job), 23, setting.work, 2 * job.steps)
+    for step in range(job.steps):
+        rows = torch.from_numpy(data.train[2][plan[2 * step + 1]])
+        loss = torch.nn.functional.cross_entropy(model.module(data.x[rows]), data.y[rows])
+        model.w -= 0.1 * model.gradient(loss)
+    (done,) = play.train(0, (2,))
+    torch.testing.assert_close(done.parts["delta"].value, model.w - play.server.model.x, rtol=1e-10, atol=1e-13)
 
 
 def test_heads_first_with_no_epochs_is_a_base_alone() -> None:
@@ -162,6 +236,12 @@ def test_options_are_checked() -> None:
         (lambda: FedBABU(tune_epochs=-1), "got tune_epochs = -1"),
         (lambda: LGFedAvg(keep=0), "got keep = 0; expected a whole number of at least 1"),
         (lambda: Ditto(lam=-0.1), "got lam = -0.1; expected a finite number of at least 0"),
+        (lambda: APFL(alpha=1.1), "got alpha = 1.1; expected a number from 0 to 1"),
+        (lambda: PFedMe(lam=0.0), "got lam = 0.0; expected a positive number"),
+        (lambda: PFedMe(inner_steps=0), "got inner_steps = 0; expected a whole number of at least 1"),
+        (lambda: PFedMe(theta="kept"), "got theta = 'kept'; expected 'carried' or 'restarted'"),  # type: ignore[arg-type]
+        (lambda: PerFedAvg(alpha=-1.0), "got alpha = -1.0; expected a finite number of at least 0"),
+        (lambda: PerFedAvg(tune_steps=-1), "got tune_steps = -1"),
         (lambda: FineTuned(epochs=-1), "got epochs = -1"),
         (lambda: FineTuned(lr=0.0), "got lr = 0.0; expected a positive number"),
         (lambda: FineTuned(method="fine_tuned"), "expected another method"),
@@ -173,3 +253,6 @@ def test_options_are_checked() -> None:
 def test_a_pull_that_overshoots_is_a_caution() -> None:
     said = Toy(Ditto(lam=20.0)).algorithm.correction.cautions(SGD(lr=0.1))
     assert said == "lr = 0.1 times lam = 20 is above 1: the pull overshoots its anchor"
+    for method, rate in ((PFedMe(), "lr_p = 0.09 times lam = 15"), (PFedMe(lam=11.0), "lr = 0.1 times lam = 11")):
+        assert str(Toy(method).algorithm.correction.cautions(SGD(lr=0.1))).startswith(rate)
+    assert Toy(PFedMe(lam=10.0)).algorithm.correction.cautions(SGD(lr=0.1)) is None

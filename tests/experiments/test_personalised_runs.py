@@ -30,10 +30,13 @@ METHODS: dict[str, tuple[Any, int]] = {
     "lg_fedavg": ("lg_fedavg", HEAD),
     "fedbabu": ({"name": "fedbabu", "tune_epochs": 1}, BASE),
     "ditto": ({"name": "ditto", "lam": 0.5}, BASE + HEAD),
+    "apfl": ({"name": "apfl", "adaptive": True}, BASE + HEAD),
+    "pfedme": ({"name": "pfedme", "lam": 2.0, "lr_p": 0.2, "inner_steps": 2}, BASE + HEAD),
+    "per_fedavg": ({"name": "per_fedavg", "alpha": 0.05, "tune_steps": 3}, BASE + HEAD),
     "fine_tuned": ({"name": "fine_tuned", "method": {"name": "fedprox", "mu": 0.1}}, BASE + HEAD),
 }
 """Name -> record, and the values that travel each way."""
-SHARED = ("fedbabu", "ditto", "fine_tuned")
+SHARED = ("fedbabu", "ditto", "apfl", "pfedme", "per_fedavg", "fine_tuned")
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -124,7 +127,7 @@ def test_the_clock_counts_both_models_and_the_heads_epochs() -> None:
 
 
 @pytest.mark.parametrize("engine", ["batched", "vmap"])
-@pytest.mark.parametrize("name", ["fedrep", "fedbabu", "ditto"])
+@pytest.mark.parametrize("name", ["fedrep", "fedbabu", "ditto", "pfedme"])
 def test_engines_without_phases_refuse_by_name(name: str, engine: str) -> None:
     message = rf"engine: '{engine}' cannot run this experiment: local work under \w+ has several phases"
     with pytest.raises(ConfigError, match=message):
