@@ -30,9 +30,9 @@ from motley.core.errors import UserError
 __all__ = ["Ended", "Moment", "Work", "adopt_orphans", "attempt", "commit", "descendants"]
 
 Work = Callable[[], None]
-LIMIT_S = 300.0
+LIMIT_S = 1800.0
 """Wall seconds after which an attempt has hung."""
-ORPHANS_S = 10.0
+ORPHANS_S = 60.0
 """Wall seconds in which workers whose parent was killed must have ended themselves."""
 _LOOK_S = 0.001
 _TICKS = os.sysconf("SC_CLK_TCK")

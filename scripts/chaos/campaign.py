@@ -27,7 +27,7 @@ LONGEST_CPU_S = 12.0
 """A drawn experiment that takes longer is drawn again, unless a name that must be drawn is why."""
 REDRAWS = 12
 MOST_KILLS = 8
-FRESH_EVERY, JOBS_EVERY, REPORT_EVERY = 8, 17, 4
+FRESH_EVERY, JOBS_EVERY, REPORT_EVERY = 8, 17, 9
 """Every so-manieth case is also run in a fresh process, run as two runs at a time, and reported."""
 LAST_KILLS = 3
 """So many kills of a case may come at the end of the run."""
@@ -261,5 +261,4 @@ def _jobs(keys: Keys, own: str | None, out: Path) -> None:
 def _report(out: Path) -> None:
     from motley import report
 
-    for name in ("report.html", "report.md"):
-        report(out, out / name)
+    report(out, out / "report.html")

@@ -37,7 +37,7 @@ from motley.results.schema import EQUAL_TABLES
 
 __all__ = ["main"]
 
-LIMIT_S = 120.0
+LIMIT_S = 900.0
 """Wall seconds after which a read has hung."""
 ROOM_BYTES = 2**30
 """Memory that a read may take besides what its process has."""
