@@ -39,7 +39,7 @@ __all__ = ["main"]
 
 LIMIT_S = 900.0
 """Wall seconds after which a read has hung."""
-ROOM_BYTES = 2**30
+ROOM_BYTES = 4 * 2**30
 """Memory that a read may take besides what its process has."""
 KEYS: dict[str, Any] = {
     "name": "hostile", "population": 6, "cohort": 3, "stop": {"rounds": 9},
