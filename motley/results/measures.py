@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-import pyarrow.compute as pc
 from numpy.typing import ArrayLike, NDArray
 
 from motley.core.arrays import Floats
 from motley.core.errors import ConfigError
+from motley.results.fairness import Fairness, Gains, by_group, client_metric, fairness, gains
 from motley.results.load import Run
 from motley.results.metrics import (
     Pooled,
@@ -39,6 +39,7 @@ __all__ = [
     "Curve",
     "Ends",
     "Fairness",
+    "Gains",
     "Interval",
     "Participation",
     "Pooled",
@@ -56,6 +57,7 @@ __all__ = [
     "ends",
     "ends_of",
     "fairness",
+    "gains",
     "gini",
     "grouped_notes",
     "headline_scope",
@@ -179,55 +181,6 @@ def target_spread(costs: Sequence[Censored]) -> Censored:
     if not costs:
         return Censored(float("nan"), False)
     return Censored(float(np.mean([c.value for c in costs])), all(c.reached for c in costs))
-
-
-@dataclass(frozen=True)
-class Fairness:
-    """A metric over clients: ``mean``, ``worst_decile`` (mean of the worst tenth, rounded up), ``variance`` (population)."""
-
-    mean: float
-    worst_decile: float
-    variance: float
-
-
-def client_metric(run: Run, metric: str | None = None) -> Floats:
-    """Return the metric of every client [n] at the last evaluation after round 0 that has clients, in order of id; empty when none
-    has."""
-    return _last_of_clients(run, metric)[1]
-
-
-def _last_of_clients(run: Run, metric: str | None) -> tuple[NDArray[np.int64], Floats]:
-    rows, column = rows_of(run, metric or metric_of(run)[0], "client")
-    rows = rows.filter(pc.equal(rows["round"], pc.max(rows["round"])))
-    if not rows.num_rows or rows["round"][0].as_py() == 0:
-        return np.empty(0, np.int64), np.empty(0)
-    values, clients = np.asarray(rows[column].to_numpy(), float), np.asarray(rows["client"].to_numpy(), np.int64)
-    order = np.argsort(clients, kind="stable")
-    return clients[order], np.asarray(values[order], float)
-
-
-def by_group(run: Run, column: Literal["domain", "cluster"]) -> dict[int, float]:
-    """Return the mean of clients' own metric at the last evaluation, per group of the table ``federation``; empty without groups."""
-    clients, values = _last_of_clients(run, None)
-    kinds = np.nan_to_num(np.asarray(run.column("federation", column), float)).astype(np.int64)
-    ids = np.asarray(run.column("federation", "client"), np.int64)
-    order = np.argsort(ids, kind="stable")
-    at = np.searchsorted(ids[order], clients)
-    listed = np.append(ids[order], -1)[at] == clients
-    groups = np.where(listed, np.append(kinds[order], 0)[at], 0)
-    known = np.isfinite(values)
-    return {int(g): float(values[known & (groups == g)].mean()) for g in np.unique(groups[known])}
-
-
-def fairness(values: ArrayLike, higher_is_better: bool = True) -> Fairness:
-    """Return the fairness of a metric over clients; clients without a number (no test data) are left out."""
-    known = np.asarray(values, float)
-    known = np.sort(known[np.isfinite(known)])
-    if not len(known):
-        return Fairness(*[float("nan")] * 3)
-    tenth = -(-len(known) // 10)
-    worst = known[:tenth] if higher_is_better else known[-tenth:]
-    return Fairness(float(known.mean()), float(worst.mean()), float(known.var()))
 
 
 @dataclass(frozen=True)

@@ -287,3 +287,30 @@ def test_figures_by_domain_are_of_the_last_evaluation():
     assert m.by_group(run, "domain") == pytest.approx({0: 0.4, 1: 0.5})
     assert m.by_group(run, "cluster") == pytest.approx({0: 1.4 / 3})
     assert m.by_group(fake.run(), "domain") == {}
+
+
+def _clients(scope: str, accuracy: list[float], loss: list[float]) -> dict[str, list]:
+    count = len(accuracy)
+    return {"round": [2] * count, "scope": [scope] * count, "client": list(range(count)), "accuracy": accuracy, "loss": loss}
+
+
+def test_gains_by_hand():
+    """Own .9 .5 .7 .8 against .6 .5 .9 .1 of local training; client 3 has too few test samples. Gains .3, 0, -.2: one client is better
+    off and one counts half, 1.5 of 3. Over the shared model, .4 .4 .6: gains .5, .1, .1."""
+    rows = [
+        _clients("client", [0.9, 0.5, 0.7, 0.8], [1.0, 2.0, 3.0, 4.0]),
+        _clients("shared_client", [0.4, 0.4, 0.6, 0.9], [2.0] * 4),
+    ]
+    both = {name: [value for row in rows for value in row[name]] for name in rows[0]}
+    federation = fake.table("federation", client=[0, 1, 2, 3], num_test=[20, 30, 40, 19])
+    run = fake.run(evaluations=fake.table("evaluations", **both), federation=federation)
+    local = fake.run(evaluations=fake.table("evaluations", **_clients("client", [0.6, 0.5, 0.9, 0.1], [1.0] * 4)))
+    got = m.gains(run, local)
+    assert (got.share, got.clients, got.left_out) == (0.5, 3, 1)
+    assert (got.median, got.worst) == (0.0, pytest.approx(-0.2))
+    beside = m.gains(run)
+    assert (beside.share, beside.median) == (1.0, pytest.approx(0.1))
+    assert m.gains(run, metric="loss").share == 0.5  # 1, 0 and -1: less is better
+    assert m.gains(run, local, least=10).left_out == 0
+    with pytest.raises(ConfigError, match="the same clients in the run and in its own shared model, got 4 and 0"):
+        m.gains(local)

@@ -1,0 +1,117 @@
+"""How a metric is spread over clients: mean, worst tenth, variance, groups, and what clients gain over another model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import pyarrow.compute as pc
+from numpy.typing import ArrayLike, NDArray
+
+from motley.core.arrays import Floats
+from motley.core.errors import ConfigError
+from motley.results.load import Run
+from motley.results.metrics import better_of, metric_of, rows_of
+
+__all__ = ["Fairness", "Gains", "by_group", "client_metric", "fairness", "gains"]
+
+
+@dataclass(frozen=True)
+class Fairness:
+    """A metric over clients: ``mean``, ``worst_decile`` (mean of the worst tenth, rounded up), ``variance`` (population)."""
+
+    mean: float
+    worst_decile: float
+    variance: float
+
+
+def client_metric(run: Run, metric: str | None = None) -> Floats:
+    """Return the metric of every client [n] at the last evaluation after round 0 that has clients, in order of id; empty when none
+    has."""
+    return _last_of_clients(run, metric)[1]
+
+
+def _last_of_clients(run: Run, metric: str | None, scope: str = "client") -> tuple[NDArray[np.int64], Floats]:
+    rows, column = rows_of(run, metric or metric_of(run)[0], scope)
+    rows = rows.filter(pc.equal(rows["round"], pc.max(rows["round"])))
+    if not rows.num_rows or rows["round"][0].as_py() == 0:
+        return np.empty(0, np.int64), np.empty(0)
+    values, clients = np.asarray(rows[column].to_numpy(), float), np.asarray(rows["client"].to_numpy(), np.int64)
+    order = np.argsort(clients, kind="stable")
+    return clients[order], np.asarray(values[order], float)
+
+
+def by_group(run: Run, column: Literal["domain", "cluster"]) -> dict[int, float]:
+    """Return the mean of clients' own metric at the last evaluation, per group of the table ``federation``; empty without groups."""
+    clients, values = _last_of_clients(run, None)
+    kinds = np.nan_to_num(np.asarray(run.column("federation", column), float)).astype(np.int64)
+    ids = np.asarray(run.column("federation", "client"), np.int64)
+    order = np.argsort(ids, kind="stable")
+    at = np.searchsorted(ids[order], clients)
+    listed = np.append(ids[order], -1)[at] == clients
+    groups = np.where(listed, np.append(kinds[order], 0)[at], 0)
+    known = np.isfinite(values)
+    return {int(g): float(values[known & (groups == g)].mean()) for g in np.unique(groups[known])}
+
+
+def fairness(values: ArrayLike, higher_is_better: bool = True) -> Fairness:
+    """Return the fairness of a metric over clients; clients without a number (no test data) are left out."""
+    known = np.asarray(values, float)
+    known = np.sort(known[np.isfinite(known)])
+    if not len(known):
+        return Fairness(*[float("nan")] * 3)
+    tenth = -(-len(known) // 10)
+    worst = known[:tenth] if higher_is_better else known[-tenth:]
+    return Fairness(float(known.mean()), float(worst.mean()), float(known.var()))
+
+
+@dataclass(frozen=True)
+class Gains:
+    """What clients gain over another model at the last evaluation.
+
+    Parameters
+    ----------
+    share: of clients that are better off; equal ones count half. median, worst: gain over clients; positive is better.
+    clients: how many are counted. left_out: clients with too few test samples.
+    """
+
+    share: float
+    median: float
+    worst: float
+    clients: int
+    left_out: int
+
+
+def gains(run: Run, rival: Run | None = None, metric: str | None = None, least: int = 20) -> Gains:
+    """Return what the clients of a run gain over those of another run, e.g. of ``local_only``, or over the run's own shared model.
+
+    Parameters
+    ----------
+    rival: with the same clients and test samples; None: the shared model of the run itself. metric: default the headline.
+    least: clients with fewer test samples are left out.
+
+    Raises
+    ------
+    ConfigError: the two do not have figures of the same clients (``evaluate.per_client``), or there is no shared model.
+
+    Example
+    -------
+    ``gains(motley.load("runs/ditto"), motley.load("runs/local_only")).share``
+    """
+    clients, own = _last_of_clients(run, metric)
+    others, theirs = _last_of_clients(rival or run, metric, "client" if rival else "shared_client")
+    if not len(clients) or not np.array_equal(clients, others):
+        what = "its own shared model" if rival is None else "the other run"
+        raise ConfigError(
+            f"gains need figures of the same clients in the run and in {what}, got {len(clients)} and {len(others)}"
+        )
+    sizes = dict(zip(run.column("federation", "client").tolist(), run.column("federation", "num_test").tolist(), strict=True))
+    enough = np.array([sizes.get(k, least) == 0 or sizes.get(k, least) >= least for k in clients.tolist()], bool)
+    higher = better_of(run, metric or metric_of(run)[0])
+    found = (own - theirs)[enough] if higher else (theirs - own)[enough]
+    found = found[np.isfinite(found)]
+    if not len(found):
+        return Gains(np.nan, np.nan, np.nan, 0, int(np.sum(~enough)))
+    share = float(np.mean(found > 0) + np.mean(found == 0) / 2)
+    return Gains(share, float(np.median(found)), float(found.min()), len(found), int(np.sum(~enough)))
