@@ -395,6 +395,17 @@ def test_a_full_disk_stops_the_server_in_a_sentence_and_it_goes_on_bit_for_bit(t
     assert not (tmp_path / "cut" / "stopped.txt").exists()
 
 
+def test_a_server_that_is_told_to_end_says_so(tmp_path):
+    def ends(done):
+        raise SystemExit(0)
+
+    setup = experiment(stop={"rounds": 3})
+    with pytest.raises(SystemExit):
+        deploy(federation(setup, tmp_path), setup, tmp_path / "real", told=ends)
+    said = (tmp_path / "real" / "stopped.txt").read_text()
+    assert "the deployment stops: its process was told to end, as it is when its SuperLink ends; submitted again" in said
+
+
 def test_who_was_under_way_when_the_server_died_is_dropped(tmp_path):
     setup = experiment(cohort=4, synchrony={"name": "buffered", "buffer": 2}, stop={"rounds": 6}, weights="uniform")
     delays = {k: 1.0 + 2 * k for k in range(6)}

@@ -154,6 +154,8 @@ def _stopping_in_a_sentence(path: Path) -> Iterator[None]:
         yield
     except BaseException as problem:  # the process is told to end, too: it ends with its SuperLink
         why = str(problem) if isinstance(problem, UserError) else f"{type(problem).__name__} {problem}".strip()
+        if isinstance(problem, SystemExit | KeyboardInterrupt):
+            why = "its process was told to end, as it is when its SuperLink ends"
         said = f"the deployment stops: {why}; submitted again with out = {path} it goes on after its last finished round"
         _LOG.error("%s", said)
         with suppress(OSError):  # the disk may be full

@@ -1,0 +1,42 @@
+"""A client that misses a deadline, on real processes: it is late once, its upload is counted when it comes, and it is asked again."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+import pytest
+
+import motley
+from tests.adapters.flower.faults.apps import app
+from tests.adapters.flower.faults.faulty import SLOW_S
+from tests.adapters.flower.loopback import Loopback
+from tests.adapters.flower.started import ended_like_interrupted, nothing_left
+
+pytestmark = pytest.mark.faults
+
+ROUNDS, DEADLINE_S, LIMIT_S = 12, 60.0, 900
+
+
+def test_a_client_that_misses_a_deadline_is_late_once_and_asked_again(tmp_path):
+    there = Loopback(tmp_path / "there", 3)
+    keys = {"stop": {"rounds": ROUNDS}, "synchrony": {"name": "deadline", "seconds": DEADLINE_S}}
+    made = app(tmp_path / "app", {2: {2: "slow"}}, {"work_s": 150}, **keys)
+    with ExitStack() as stack:
+        stack.enter_context(ended_like_interrupted())
+        stack.callback(there.stop)
+        there.up()
+        log = there.run("run", made, tmp_path / "out")
+        there.wait_for(log, "the end", LIMIT_S)
+    assert not nothing_left(there.folder)
+    done = motley.load(tmp_path / "out")
+    assert done.column("rounds", "version").tolist() == list(range(1, ROUNDS + 1))
+    rows = done.tables["clients"].to_pylist()
+    outcomes = {(row["round"], row["client"]): row["outcome"] for row in rows}
+    assert [outcomes[2, client] for client in range(3)] == ["accepted", "accepted", "late"]
+    assert outcomes[ROUNDS, 2] == "accepted"
+    assert all(outcome == "accepted" for key, outcome in outcomes.items() if key != (2, 2))
+    (incident,) = done.tables["incidents"].to_pylist()
+    assert (incident["client"], incident["event"]) == (2, "answered late")
+    assert SLOW_S <= float(incident["reason"].split()[4]) < 150
+    taken = done.column("rounds", "time_s") - done.column("rounds", "start_s")
+    assert DEADLINE_S <= taken[1] < DEADLINE_S + 10
