@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 from motley.algorithms.base import ClientState
 from motley.core.errors import ConfigError, ContractError, StoreError
+from motley.core.files import sync_folder
 from motley.results.stream import disk_error
 from motley.rounds.checkpoint import KEPT, pack_tensors, unpack_tensors
 
@@ -157,6 +158,7 @@ class DiskClientStates(ClientStates):
         if self._end:
             with self.path.open("rb") as file:
                 os.fsync(file.fileno())
+            sync_folder(self.path.parent)
         clients = np.array(list(self._kept), dtype=np.int64)
         rows, checksums = np.array(list(self._kept.values()), dtype=np.int64).reshape(-1, 2).T
         if not self._named or not np.array_equal(self._named[-1], rows):
