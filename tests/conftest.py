@@ -1,7 +1,8 @@
-"""For all tests: property tests never assert a time, and find the same cases everywhere."""
+"""For all tests: property tests never assert a time, and find the same cases everywhere; nobody waits for a disk."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -21,3 +22,9 @@ def forget_names() -> Iterator[None]:
         for name in names._classes:
             del names.targets[name]
         names._classes.clear()
+
+
+@pytest.fixture(autouse=True)
+def no_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Folders of tests need not survive a power cut; tests of power cuts look at the calls (tests/resume/power_cut.py)."""
+    monkeypatch.setattr(os, "fsync", lambda file: None)

@@ -13,16 +13,15 @@ from typing import Any, Final
 
 import torch
 from safetensors import safe_open
-from safetensors.torch import save as serialize
 from torch import Tensor
 
 from motley.core.errors import StoreError
-from motley.core.files import replacing
 from motley.results.marks import checked
 from motley.results.stream import disk_error
 from motley.rounds.evaluation import Personal
 from motley.rounds.loop import RoundLoop
 from motley.tasks.flat import FlatModule
+from motley.tasks.weight_files import save_weights
 
 __all__ = ["FILE", "LIMIT_BYTES", "client_entries", "save_client_models"]
 
@@ -58,8 +57,7 @@ def save_client_models(loop: RoundLoop, folder: Path, limit_bytes: int = LIMIT_B
     names = [name for name in shared if any(name in entries for entries in own)]
     tensors = {f"model/{name}": torch.stack([entries.get(name, shared[name]) for entries in own]) for name in names}
     try:
-        with replacing(folder / FILE) as file:
-            file.write(serialize({"clients": torch.tensor(clients, dtype=torch.int64), **tensors}))
+        save_weights({"clients": torch.tensor(clients, dtype=torch.int64), **tensors}, folder / FILE)
     except OSError as error:
         raise disk_error(error, folder / FILE) from None
 

@@ -16,11 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save as serialize
 
 from motley.core.components import imports
 from motley.core.errors import ConfigError, NumericsError, StoreError
-from motley.core.files import replacing
 from motley.engines.base import Engine, Setting
 from motley.engines.cores import at_once
 from motley.experiments import document
@@ -49,6 +47,7 @@ from motley.rounds.config import RoundSummary
 from motley.rounds.loop import RoundLoop
 from motley.tasks.base import ModelState, Task
 from motley.tasks.flat import FlatModule
+from motley.tasks.weight_files import save_weights
 
 __all__ = ["CheckpointTimer", "OnEnd", "OnRound", "as_experiment", "numerics_of", "run", "run_record", "save_model", "with_own"]
 
@@ -334,8 +333,7 @@ def save_model(setting: Setting, model: ModelState, path: Path) -> None:
     flat = FlatModule.of(setting.task.model, setting.dtype)
     flat.load(model)
     try:
-        with replacing(path) as file:
-            file.write(serialize({name: value.contiguous().clone() for name, value in flat.module.state_dict().items()}))
+        save_weights(flat.module.state_dict(), path)
     except OSError as error:
         raise disk_error(error, path) from None
 

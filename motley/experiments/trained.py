@@ -23,7 +23,7 @@ from typing_extensions import override
 
 from motley.core.components import imports
 from motley.core.errors import ConfigError, DataError, ModelError, StoreError
-from motley.core.files import replacing
+from motley.core.files import changed, replacing, with_digest
 from motley.results import load as results
 from motley.results.marks import checked
 from motley.results.stream import disk_error
@@ -53,7 +53,7 @@ def describe_samples(federation: Federation) -> dict[str, Any]:
 def save_preparation(federation: Federation, folder: Path) -> None:
     """Write ``preparation.json``: how new samples become model inputs; nothing where they are model inputs already."""
     if federation.preparation is not None:
-        text = json.dumps(federation.preparation.save(), indent=1, ensure_ascii=False)
+        text = json.dumps(with_digest(federation.preparation.save()), indent=1, ensure_ascii=False)
         try:
             with replacing(folder / _PREPARATION) as file:
                 file.write(f"{text}\n".encode())
@@ -87,7 +87,7 @@ class TrainedRun(results.Run):
         StoreError: the run is not finished, or kept no best round. ConfigError: nothing says how the module is made.
         ModelError: the factory makes another module.
         """
-        from safetensors.torch import load_file
+        from motley.tasks.weight_files import read_weights
 
         names = {"final": "model.safetensors", "best": "best.safetensors"}
         if which not in names:
@@ -96,7 +96,7 @@ class TrainedRun(results.Run):
         if not path.is_file():
             remedy = "its model is written at the end" if which == "final" else "set split = { validation = 0.2 }"
             raise StoreError(f"{self.directory} has no {path.name}: {remedy}")
-        return self._filled(factory or self._factory(), load_file(checked(self.directory, self.meta, path.name)))
+        return self._filled(factory or self._factory(), read_weights(checked(self.directory, self.meta, path.name)))
 
     def predict(self, x: Any, *, probabilities: bool = False, which: str = "final") -> NDArray[Any]:
         """Return the predictions for new samples, scaled as the run's own were.
@@ -198,7 +198,10 @@ class TrainedRun(results.Run):
             return None
         path = checked(self.directory, self.meta, _PREPARATION)
         try:
-            return restore_preparation(json.loads(path.read_text(encoding="utf-8")))
+            saved = json.loads(path.read_text(encoding="utf-8"))
+            if not isinstance(saved, dict) or changed(saved):
+                raise ValueError("it was changed after it was written")
+            return restore_preparation({key: value for key, value in saved.items() if key != "digest"})
         except (OSError, ValueError) as error:
             raise DataError(f"{path} cannot be read ({error}); it says how new samples become model inputs") from None
 

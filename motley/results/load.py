@@ -289,7 +289,7 @@ def _read_parquet(path: Path, mark: Mark | None = None) -> pa.Table:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
             rows = file.read()
         rows.validate(full=True)
-    except (OSError, pa.ArrowException) as error:
+    except (OSError, pa.ArrowException, ValueError) as error:
         raise DataError(f"{path} is damaged ({error}); the run must be made again") from error
     return rows
 
@@ -311,10 +311,10 @@ def _conform(rows: pa.Table, schema: pa.Schema, path: Path) -> pa.Table:
     """The columns of ``schema``, in its order; those a run of an older version lacks are null."""
     if rows.schema.equals(schema):
         return rows
-    columns = [rows[f.name] if f.name in rows.column_names else pa.nulls(rows.num_rows, f.type) for f in schema]
     try:
+        columns = [rows[f.name] if f.name in rows.column_names else pa.nulls(rows.num_rows, f.type) for f in schema]
         return pa.table([pa.chunked_array([c]) if isinstance(c, pa.Array) else c for c in columns], names=schema.names).cast(
             schema
         )
-    except (pa.ArrowException, ValueError) as error:
+    except (pa.ArrowException, KeyError, ValueError) as error:  # also a name twice, and names that are no text
         raise DataError(f"{path} is not a table of a run ({error})") from error

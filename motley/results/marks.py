@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from motley.core.errors import DataError
+from motley.core.files import files_digest
 
 __all__ = ["Mark", "bytes_of", "checked", "digest", "disagreement", "hash_of", "mark_of", "pack_marks", "unpack_marks"]
 
@@ -99,11 +100,10 @@ def checked(directory: Path, record: Mapping[str, Any], name: str) -> Path:
     ------
     DataError: it was changed, or the record is damaged.
     """
-    mark = unpack_marks(record.get("files", {})).get(name)
-    reason = None if mark is None else disagreement(directory, {name: mark})
-    if reason is not None:
-        raise DataError(f"{reason}; restore the file, or make the run again")
-    return directory / name
+    path, mark = directory / name, unpack_marks(record.get("files", {})).get(name)
+    if mark is not None and files_digest(path) != mark.digest:  # which is kept in memory while the file stays as it is
+        raise DataError(f"{disagreement(directory, {name: mark})}; restore the file, or make the run again")
+    return path
 
 
 def pack_marks(marks: Mapping[str, Mark]) -> dict[str, dict[str, Any]]:

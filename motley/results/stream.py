@@ -170,7 +170,7 @@ def _table(path: Path, source: pa.NativeFile, schema: pa.Schema) -> pa.Table:
         batches = [batch for batch, _ in _batches(source) if batch is not None]
         table = pa.Table.from_batches(batches, schema=None if batches else schema)
         table.validate(full=True)
-    except pa.ArrowException as error:
+    except (pa.ArrowException, ValueError) as error:  # also names that are no text
         raise DataError(f"{path} is not a table of a run ({error}); delete it or restore the folder") from error
     return table
 
@@ -183,5 +183,5 @@ def _batches(source: pa.NativeFile) -> Iterator[tuple[pa.RecordBatch | None, int
         while True:
             batch = reader.read_next_batch()
             yield batch, source.tell()
-    except (StopIteration, pa.ArrowException, OSError):
+    except (StopIteration, pa.ArrowException, ValueError, OSError):
         return

@@ -16,13 +16,13 @@ from functools import lru_cache, partial
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from motley.core.errors import DataError, ModelError, suggest
 from motley.core.fingerprint import fingerprint
 from motley.tasks.base import Task
 from motley.tasks.flat import construct
+from motley.tasks.weight_files import read_weights
 
 __all__ = ["check", "digest", "file_of", "read", "start_from"]
 
@@ -74,7 +74,9 @@ def read(path: str | Path, only: Sequence[str] = ("*",)) -> dict[str, Tensor]:
 
 def _tensors(file: Path) -> dict[str, Tensor]:
     try:
-        found = load_file(file) if file.suffix == ".safetensors" else torch.load(file, map_location="cpu", weights_only=True)
+        found = read_weights(file) if file.suffix == ".safetensors" else torch.load(file, map_location="cpu", weights_only=True)
+    except DataError:
+        raise
     except Exception as error:  # whatever damaged files make their readers raise
         reason = (str(error).splitlines() or [""])[0]
         raise DataError(

@@ -64,7 +64,8 @@ class PowerCuts:
         self.durable = {ino: data for ino, data in self.durable.items() if ino in inodes}  # numbers are given to new files
         kept: Folder = {name: None if size is None else self.durable.get(ino, b"") for name, (ino, size) in now.items()}
         zeros: Folder = {
-            name: None if size is None else self.durable.get(ino, b"")[:size].ljust(size, b"\0") for name, (ino, size) in now.items()
+            name: None if size is None else self.durable.get(ino, b"")[:size].ljust(size, b"\0")
+            for name, (ino, size) in now.items()
         }
         newest = dict(self._durable_names(self._with_newest()))
         names = dict(self._durable_names(self.names))
