@@ -102,7 +102,8 @@ def checked(directory: Path, record: Mapping[str, Any], name: str) -> Path:
     """
     path, mark = directory / name, unpack_marks(record.get("files", {})).get(name)
     if mark is not None and files_digest(path) != mark.digest:  # which is kept in memory while the file stays as it is
-        raise DataError(f"{disagreement(directory, {name: mark})}; restore the file, or make the run again")
+        reason = disagreement(directory, {name: mark}) or f"{path} is longer than what was written"
+        raise DataError(f"{reason}; restore the file, or make the run again")
     return path
 
 
