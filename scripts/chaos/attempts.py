@@ -34,7 +34,7 @@ LIMIT_S = 1800.0
 """Wall seconds after which an attempt has hung."""
 ORPHANS_S = 60.0
 """Wall seconds in which workers whose parent was killed must have ended themselves."""
-_LOOK_S = 0.001
+_LOOK_S = 0.005
 _TICKS = os.sysconf("SC_CLK_TCK")
 _ADOPT = 36  # PR_SET_CHILD_SUBREAPER
 
