@@ -15,6 +15,7 @@ CATALOGUE = Catalogue(
         "ditto": "motley.algorithms.ditto:Ditto",
         "fedadagrad": "motley.algorithms.fedopt:FedAdagrad",
         "fedadam": "motley.algorithms.fedopt:FedAdam",
+        "fedala": "motley.algorithms.fedala:FedALA",
         "fedavg": "motley.algorithms.fedavg:FedAvg",
         "fedavgm": "motley.algorithms.fedavgm:FedAvgM",
         "fedbabu": "motley.algorithms.fedbabu:FedBABU",

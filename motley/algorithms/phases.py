@@ -7,7 +7,7 @@ fresh optimiser state, and a proximal term pulls all of them towards the same mo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -62,9 +62,10 @@ class Phase:
     ----------
     name: of the phase's random streams; phases of the same name take the same batches. Empty: the run's own streams.
     model: name of the model that moves, :data:`RECEIVED` or one of the client's own.
-    start: the model from which a model of the client's own begins; None: where an earlier phase left it.
+    start: the model from which the model begins, or a function of the values under way that returns it; None: where an earlier phase
+    left it, the received model as it was received.
     where: names of the parameters that move; None: all. The others get no gradient, decay, momentum or write.
-    epochs: passes over the client's samples; None: the job's steps.
+    epochs: passes over the client's samples, also a part of one; None: the job's steps.
     correction: of the gradient in every step. direction: what takes the gradient's place; None: the gradient itself.
     values: further tensors that the direction may read and replace, by name. batches: batches of a step.
     beside: whether the phase takes its steps together with those of the phase before it, on the same batches.
@@ -76,9 +77,9 @@ class Phase:
 
     name: str = ""
     model: str = RECEIVED
-    start: ModelState | None = None
+    start: ModelState | Callable[[Mapping[str, Tensor]], ModelState] | None = None
     where: frozenset[str] | None = None
-    epochs: int | None = None
+    epochs: float | None = None
     correction: GradientCorrection = field(default_factory=GradientCorrection)
     direction: Direction | None = None
     values: Mapping[str, Tensor] = field(default_factory=dict)

@@ -140,8 +140,8 @@ class Client:
         losses: list[Tensor] = []
         norms: list[Tensor] = []
         for group in _side_by_side(phases):
-            moved = [(phase, self._module(phase)) for phase in group]
             values.update({name: value for phase in group for name, value in phase.values.items()})
+            moved = [(phase, self._module(phase, values)) for phase in group]
             with ExitStack() as stack:
                 for phase, trained in moved:
                     set_stream(trained.model.module, self._key("dropout", job, group[0]))
@@ -179,7 +179,7 @@ class Client:
             self.step_hook(self._current, losses[0], trained.model.g)
         return losses[0]
 
-    def _module(self, phase: Phase) -> TrainedModule:
+    def _module(self, phase: Phase, values: Mapping[str, Tensor]) -> TrainedModule:
         """Return the module of the model that a phase moves, loaded with the model from which it begins."""
         if phase.model == RECEIVED:
             trained = self.received
@@ -189,7 +189,7 @@ class Client:
             trained = self._own[phase.model] = TrainedModule(self.setting, self._direct)
             trained.channels_last = self.received.channels_last
         if phase.start is not None:
-            trained.model.load(phase.start)
+            trained.model.load(phase.start(values) if callable(phase.start) else phase.start)
         return trained
 
     def _key(self, purpose: str, job: Job, phase: Phase) -> Key:
@@ -200,7 +200,8 @@ class Client:
     def _batches(self, job: Job, phase: Phase, extras: Tensors) -> Iterator[list[Batch]]:
         """Yield the batches of each step of a phase."""
         setting, samples, positions = self.setting, self.samples, self.positions(job)
-        steps = job.steps if phase.epochs is None else phase.epochs * int(setting.work.batches(len(positions)))
+        whole = int(setting.work.batches(len(positions)))
+        steps = job.steps if phase.epochs is None else math.ceil(phase.epochs * whole - 1e-9)
         plan = BatchPlan.draw(self._key("batches", job, phase), len(positions), setting.work, steps * phase.batches)
         order = torch.from_numpy(plan.order).to(samples.rows.device)
         sizes = plan.sizes.tolist()

@@ -212,7 +212,7 @@ def _overrides(part: object, base: type, method: str) -> bool:
 
 def _differs(phase: Phase) -> bool:
     """Return whether a phase is more than the job's steps of the received model."""
-    own = phase.model != RECEIVED or phase.direction is not None
+    own = phase.model != RECEIVED or phase.start is not None or phase.direction is not None
     return own or phase.where is not None or phase.epochs is not None or bool(phase.name)
 
 
@@ -228,7 +228,9 @@ def _capabilities(method: Method, weights: Weighting, solver: Solver) -> None:
         network = FlatNetwork(play.setting.task.model, torch.float64)
         empty = JobContext(model.x, download, correction.initial_state(model), 1, 0.1, 3, 1.0, play.setting.task.layout)
         exchange = server.extra_exchange(len(inputs), 4)
-        used = [correction.examined(download, correction.initial_state(state)) for state in (model, other)]
+        first = correction.initial_state(model)
+        changed = None if first is None else {name: value + 1 for name, value in first.items()}
+        used = [correction.examined(download, state) for state in (first, changed)]
         found = {
             "personal_model": not torch.equal(used[0].x, used[1].x),
             "several_phases": any(map(_differs, correction.phases(empty))) or len(correction.phases(empty)) > 1,

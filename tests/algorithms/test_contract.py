@@ -12,6 +12,7 @@ from motley.algorithms import CATALOGUE
 from motley.algorithms.apfl import APFL
 from motley.algorithms.base import Correction, Loss, Method, Part, Server
 from motley.algorithms.ditto import Ditto
+from motley.algorithms.fedala import FedALA
 from motley.algorithms.fedavg import FedAvg
 from motley.algorithms.fedavgm import FedAvgM
 from motley.algorithms.fedbabu import FedBABU
@@ -78,6 +79,7 @@ ROWS = [
     (APFL(adaptive=True), None, MOMENTUM),
     (PFedMe(lam=1.0, lr_p=0.1, inner_steps=2), None, None),
     (PerFedAvg(alpha=0.1), None, None),
+    (FedALA(first_passes=2), None, MOMENTUM),
     (FineTuned({"name": "fedprox", "mu": 0.1}), None, None),
 ]
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cache
 
 import pytest
 import torch
 
 from motley.algorithms.apfl import APFL
+from motley.algorithms.base import Method
 from motley.algorithms.ditto import Ditto
+from motley.algorithms.fedala import AdaptiveMixture, FedALA
 from motley.algorithms.fedavg import FedAvg
 from motley.algorithms.fedbabu import FedBABU
 from motley.algorithms.fedper import FedPer
@@ -109,6 +112,34 @@ def test_pfedme_by_hand(theta: str, steps: int, own: float, shared: float) -> No
     assert toy.x == near(shared)
 
 
+@pytest.mark.parametrize(("eta", "weight", "begin", "after"), [(0.1, 0.2, 1.6, 1.84), (1.0, 0.0, 2.0, 2.2)])
+def test_fedala_by_hand(eta: float, weight: float, begin: float, after: float) -> None:
+    """t = 2, x = 0, W = 1: u = 0 and g = -4, so W = clip(1 - eta 4 x 2); u = 2 - 2 W; a step of .1 towards 4. The update is relative
+    to x, not to u, and an examination mixes the new model with the new x."""
+    toy = Toy(FedALA(eta=eta, first_passes=1))
+    toy.kept[0] = {**toy.first, "x": torch.tensor([2.0]).double()}
+    (done,) = toy.round()
+    assert begin == 2 - 2 * weight
+    assert toy.kept[0]["weights"].tolist() == near(weight)
+    assert toy.kept[0]["x"].tolist() == toy.x == done.parts["delta"].value.tolist() == near(after)
+
+
+def test_fedala_passes_more_often_in_its_first_use() -> None:
+    """eta = .01, t = 2, x = 0: W moves by -.01 (-2)(u - 4) with u = 2 - 2 W. First pass: W = 1 - .08 = .92. Second: u = .16 and
+    g = -3.84, so W = .92 - .0768 = .8432. The next participation passes once."""
+    toy = Toy(FedALA(eta=0.01, first_passes=2))
+    toy.kept[0] = {**toy.first, "x": torch.tensor([2.0]).double()}
+    toy.round()
+    assert toy.kept[0]["weights"].tolist() == near(0.8432)
+    assert toy.kept[0]["learned"].tolist() == [1]
+    kept, x = toy.kept[0], 1.0
+    toy.server.model.x.fill_(x)
+    own = kept["x"].item()
+    begin = own + (x - own) * 0.8432
+    toy.round()
+    assert toy.kept[0]["weights"].tolist() == near(0.8432 - 0.01 * (begin - 4) * (x - own))
+
+
 def test_per_fedavg_by_hand() -> None:
     """u = 0 + .1 x 4 = .4, so w = .1 x 3.6 = .36; exact MAML would give .324. Examined after one step more: .36 + .364 = .724."""
     toy = Toy(PerFedAvg(alpha=0.1))
@@ -156,7 +187,7 @@ def assert_same_server(one: Play, two: Play) -> None:
     "method",
     [
         FedPer(layers=0), FedRep(layers=0), FedRep(layers=0, head_epochs=0), FedBABU(layers=0), Ditto(lam=0.0), Ditto(lam=0.7),
-        FineTuned(), LGFedAvg(keep=2), APFL(), APFL(adaptive=True),
+        FineTuned(), LGFedAvg(keep=2), APFL(), APFL(adaptive=True), FedALA(eta=0.0),
     ],
     ids=str,
 )  # fmt: skip
@@ -185,6 +216,28 @@ def test_apfl_at_its_ends(model: str, solver: str) -> None:
         for name in ("x", "buffers"):
             assert torch.equal(getattr(mixed, name), getattr(server, name))
             assert torch.equal(getattr(own, name), kept[name])
+
+
+@dataclass(frozen=True)
+class OwnStart(Method):
+    """FedALA whose weights stay at ``first`` for all parameters."""
+
+    paper = FedALA.paper
+    first: float
+
+    def change(self, plain):
+        return plain.replace(correction=AdaptiveMixture(eta=0.0, tensors=99, first=self.first))
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_fedala_with_fixed_weights(solver: str) -> None:
+    """Weights of 1 examine FedAvg's model, weights of 0 train as local training does."""
+    one, zero, local = (played(method, PLAIN, solver) for method in (OwnStart(1.0), OwnStart(0.0), LocalOnly()))
+    assert_same_server(one, played(FedAvg(), PLAIN, solver))
+    download = one.algorithm.correction.download(one.server)
+    for client, kept in local.client_states.items():
+        assert torch.equal(one.algorithm.correction.examined(download, one.client_states[client]).x, one.server.model.x)
+        assert torch.equal(zero.client_states[client]["x"], kept["x"])
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -242,6 +295,9 @@ def test_options_are_checked() -> None:
         (lambda: PFedMe(theta="kept"), "got theta = 'kept'; expected 'carried' or 'restarted'"),  # type: ignore[arg-type]
         (lambda: PerFedAvg(alpha=-1.0), "got alpha = -1.0; expected a finite number of at least 0"),
         (lambda: PerFedAvg(tune_steps=-1), "got tune_steps = -1"),
+        (lambda: FedALA(eta=-1.0), "got eta = -1.0; expected a finite number of at least 0"),
+        (lambda: FedALA(share=0.0), "got share = 0.0; expected a number above 0, at most 1"),
+        (lambda: FedALA(tensors=0), "got tensors = 0; expected a whole number of at least 1"),
         (lambda: FineTuned(epochs=-1), "got epochs = -1"),
         (lambda: FineTuned(lr=0.0), "got lr = 0.0; expected a positive number"),
         (lambda: FineTuned(method="fine_tuned"), "expected another method"),

@@ -1,0 +1,155 @@
+"""FedALA: every client begins its training at a mixture of its last local model and the shared model, learned entry by entry.
+
+Zhang, Hua, Wang, Song, Xue, Ma, Guan: *FedALA: Adaptive Local Aggregation for Personalized Federated Learning*, AAAI 2023
+(arXiv:2212.01197). Reference: docs/methods/algorithms.md#fedala.
+
+    receive x;   own t_k (its last local model) and W_k in [0, 1], from 1, for the last ``tensors`` parameters
+    weights      u = t_k + (x - t_k) W_k;   per batch:  W_k <- clip(W_k - eta g(u) (x - t_k), 0, 1)        entry by entry
+    train        w <- u (all other parameters: x);   w <- w - lr g(w)
+    send         w - x;    keep t_k = w and W_k
+    examined     t_k + (x - t_k) W_k
+
+Symbols: eta the learning rate of the weights. State: t_k (buffers included), W_k, and whether W_k was ever learned; the initial model
+and 1 for the others. Cost: a pass over ``share`` of the samples before training; traffic as FedAvg. The shared model is examined, too.
+
+Deviations and readings
+-----------------------
+* INTERPRETATION-D the weights are learned in ``first_passes`` (11) passes when a client first has something to mix, later in one. The
+  authors pass at least 11 times in the first use, until the losses of the last ten spread by less than 0.1. The clock counts one.
+* INTERPRETATION-D a pass takes the first batches of a permutation of all samples; the authors' samples are one block in storage.
+* INTERPRETATION-D BatchNorm statistics are those received. Examinations use W_k as it is.
+* While x equals t_k (in the first round) nothing is learned. ``eta = 0`` leaves W_k at 1: FedAvg, bit for bit.
+
+>>> from motley.algorithms.fedala import FedALA
+>>> FedALA().eta
+1.0
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+from typing_extensions import override
+
+from motley.algorithms.base import Algorithm, ClientState, Correction, JobContext, Method, Part, Phase, Tensors
+from motley.algorithms.phases import GradientAt
+from motley.core.errors import ConfigError
+from motley.core.layout import Layout
+from motley.core.paper import Paper, cite
+from motley.tasks.base import ModelState
+
+__all__ = ["AdaptiveMixture", "FedALA"]
+
+
+@dataclass(frozen=True)
+class _Learning:
+    """The steps of the weights: ``W <- clip(W - eta g(u) (x - t), 0, 1)``."""
+
+    x: Tensor
+    t: Tensor
+    eta: float
+
+    def mixed(self, weights: Tensor) -> Tensor:
+        """Return ``u = t + (x - t) W`` at the last parameters, and x at the others."""
+        own = slice(len(self.x) - len(weights), None)
+        return torch.cat([self.x[: own.start], torch.lerp(self.t[own], self.x[own], weights)])
+
+    def __call__(self, gradient: GradientAt, values: dict[str, Tensor], step: int) -> Tensor:
+        weights = values["weights"]
+        own = slice(len(self.x) - len(weights), None)
+        g = gradient(self.mixed(weights))[own]
+        values["weights"] = (weights - self.eta * g * (self.x - self.t)[own]).clamp(0, 1)
+        return torch.zeros_like(self.x)  # the weights move, not the model
+
+
+@dataclass(frozen=True)
+class AdaptiveMixture(Correction):
+    """Plain local training that begins at a learned mixture of the client's last model and the received one; ``layout`` is set by
+    :meth:`bound`, ``first`` is the weight that a client begins with."""
+
+    several_phases: ClassVar[bool] = True
+    personal_model: ClassVar[bool] = True
+    keeps_state: ClassVar[bool] = True
+    eta: float = 1.0
+    share: float = 0.8
+    tensors: int = 2
+    first_passes: int = 11
+    first: float = 1.0
+    layout: Layout = Layout(())  # noqa: RUF009 - a frozen value
+
+    @property
+    @override
+    def extra_epochs(self) -> float:
+        return self.share if self.eta else 0.0
+
+    @override
+    def bound(self, layout: Layout) -> Correction:
+        return dataclasses.replace(self, layout=layout)
+
+    def initial_state(self, state: ModelState) -> ClientState:
+        """Return the initial model, and weights that were never learned."""
+        count = sum(entry.size for entry in self.layout.entries[-self.tensors :])
+        fresh = {"weights": state.x.new_full((count,), self.first), "learned": torch.zeros(1, dtype=torch.int64)}
+        return {**vars(state), **fresh}
+
+    @override
+    def examined(self, download: Tensors, client_state: ClientState | None) -> ModelState:
+        received = self.start(download, client_state)
+        if client_state is None:
+            return received
+        mixed = _Learning(received.x, client_state["x"], self.eta).mixed(client_state["weights"])
+        return ModelState(mixed, received.buffers, received.counters)
+
+    @override
+    def phases(self, context: JobContext) -> tuple[Phase, ...]:
+        received = self.start(context.download, None)
+        kept = context.client_state or self.initial_state(received)
+        learning, weights = _Learning(context.x, kept["x"], self.eta), kept["weights"]
+
+        def begin(values: Mapping[str, Tensor]) -> ModelState:
+            return ModelState(learning.mixed(values["weights"]), received.buffers, received.counters)
+
+        train = Phase(start=begin, values={"weights": weights})
+        if not self.eta or torch.equal(context.x[-len(weights) :], kept["x"][-len(weights) :]):
+            return (train,)
+        passes = 1 if kept["learned"].any() else self.first_passes
+        learn = [Phase(f"weights {number}", "mixed", begin, epochs=self.share, direction=learning) for number in range(passes)]
+        return (dataclasses.replace(learn[0], values={"weights": weights}), *learn[1:], Phase(start=begin))
+
+    def finish(self, after: ModelState, context: JobContext) -> tuple[Mapping[str, Part], ClientState | None]:
+        """Return the plain update; the local model and the weights are the next state."""
+        parts, kept = super().finish(after, context)
+        if kept is None or "weights" not in context.values:
+            return parts, kept
+        learned = kept["learned"] + int("mixed" in context.models)
+        return parts, {**vars(after), "weights": context.values["weights"], "learned": learned}
+
+
+@dataclass(frozen=True)
+class FedALA(Method):
+    """FedAvg in which clients begin at a learned mixture of their last model and the shared one: options ``eta`` (1) of the weights,
+    ``share`` (0.8) of the samples they are learned on, ``tensors`` (2) that are mixed, from the end, and ``first_passes`` (11)."""
+
+    paper: ClassVar[Paper] = cite("zhang2023fedala")
+    eta: float = 1.0
+    share: float = 0.8
+    tensors: int = 2
+    first_passes: int = 11
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.eta < float("inf"):
+            raise ConfigError(f"got eta = {self.eta}; expected a finite number of at least 0")
+        if not 0 < self.share <= 1:
+            raise ConfigError(f"got share = {self.share}; expected a number above 0, at most 1")
+        for name in ("tensors", "first_passes"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"got {name} = {getattr(self, name)}; expected a whole number of at least 1")
+
+    @override
+    def change(self, plain: Algorithm) -> Algorithm:
+        return plain.replace(correction=AdaptiveMixture(self.eta, self.share, self.tensors, self.first_passes))
