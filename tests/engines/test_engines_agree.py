@@ -4,10 +4,16 @@ import pytest
 import torch
 from torch import nn
 
+from motley.algorithms.apfl import Mixture
+from motley.algorithms.ditto import OwnModel
+from motley.algorithms.fedala import AdaptiveMixture
 from motley.algorithms.fedprox import Proximal
+from motley.algorithms.fedrep import HeadThenBase
 from motley.algorithms.local import SGD, Adam, AdamW, Clip
+from motley.algorithms.pfedme import MoreauEnvelope
 from motley.engines.batched import Batched, Vmap
-from motley.engines.local import Sequential, Threads
+from motley.engines.local import Debug, Sequential, Threads
+from motley.tasks.base import ModelState
 
 from .conftest import TwoProcesses
 
@@ -82,4 +88,25 @@ def test_agrees_with_the_reference(setting, jobs, download, engine, model, solve
             torch.testing.assert_close(b.parts[name].value, a.parts[name].value, rtol=1e-10, atol=1e-12)
         for name, value in a.signals.items():
             assert b.signals[name] == pytest.approx(value, rel=1e-10)
+    other.close()
+
+
+PHASED = [HeadThenBase(head_epochs=1), OwnModel(0.5), Mixture(adaptive=True), MoreauEnvelope(1.0, 0.1, 2), AdaptiveMixture()]
+
+
+@pytest.mark.parametrize("engine", [Threads, TwoProcesses, Debug])
+@pytest.mark.parametrize("correction", PHASED, ids=lambda value: type(value).__name__)
+def test_phases_agree_with_the_reference(setting, jobs, download, engine, correction):
+    """Uploads and what clients keep, with BatchNorm; the kept models are not those received."""
+    s = setting(normed, (1, 6, 6), solver=SOLVERS["momentum"][0], correction=correction, threads=2)
+    sent, bound, work = download(s), s.algorithm.correction, jobs(s)
+    whole = ModelState(**sent)
+    sent = bound.download(s.algorithm.server.init(bound.sent(whole), 8))
+    first = bound.initial_state(ModelState(whole.x + 0.1, whole.buffers + 0.1, whole.counters))
+    states, other = {job.client: first for job in work}, engine(s)
+    for a, b in zip(Sequential(s).train(work, sent, states), other.train(work, sent, states), strict=True):
+        for name in a.parts:
+            torch.testing.assert_close(b.parts[name].value, a.parts[name].value, rtol=1e-10, atol=1e-12)
+        for name, value in a.client_state.items():
+            torch.testing.assert_close(b.client_state[name], value, rtol=1e-10, atol=1e-12)
     other.close()
