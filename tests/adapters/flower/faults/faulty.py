@@ -18,10 +18,10 @@ from motley.adapters.flower.messages import flower
 
 __all__ = ["FAULTS", "LATE_S", "SLOW_S", "SMALL", "FaultyNode", "StrategyClient", "full"]
 
-LATE_S = 130.0
+LATE_S = 200.0
 """How long a late answer takes: more than the deployment waits."""
-SLOW_S = 90.0
-"""How long an answer takes that misses a deadline of 60 s."""
+SLOW_S = 150.0
+"""How long an answer takes that misses a deadline of 120 s."""
 LIMIT = 10_000_000
 SMALL = 96 * 2**20
 """Bytes of the largest disk that is filled."""

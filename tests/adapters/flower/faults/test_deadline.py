@@ -14,13 +14,13 @@ from tests.adapters.flower.started import ended_like_interrupted, nothing_left
 
 pytestmark = pytest.mark.faults
 
-ROUNDS, DEADLINE_S, LIMIT_S = 12, 60.0, 900
+ROUNDS, DEADLINE_S, LIMIT_S = 8, 120.0, 1500
 
 
 def test_a_client_that_misses_a_deadline_is_late_once_and_asked_again(tmp_path):
     there = Loopback(tmp_path / "there", 3)
     keys = {"stop": {"rounds": ROUNDS}, "synchrony": {"name": "deadline", "seconds": DEADLINE_S}}
-    made = app(tmp_path / "app", {2: {2: "slow"}}, {"work_s": 150}, **keys)
+    made = app(tmp_path / "app", {2: {2: "slow"}}, {"work_s": 400}, **keys)
     with ExitStack() as stack:
         stack.enter_context(ended_like_interrupted())
         stack.callback(there.stop)
@@ -37,6 +37,6 @@ def test_a_client_that_misses_a_deadline_is_late_once_and_asked_again(tmp_path):
     assert all(outcome == "accepted" for key, outcome in outcomes.items() if key != (2, 2))
     (incident,) = done.tables["incidents"].to_pylist()
     assert (incident["client"], incident["event"]) == (2, "answered late")
-    assert SLOW_S <= float(incident["reason"].split()[4]) < 150
+    assert SLOW_S <= float(incident["reason"].split()[4]) < 400
     taken = done.column("rounds", "time_s") - done.column("rounds", "start_s")
     assert DEADLINE_S <= taken[1] < DEADLINE_S + 10

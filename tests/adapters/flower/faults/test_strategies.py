@@ -19,13 +19,13 @@ PLAN = {2: "raises", 3: "another_form", 4: "dies", 5: "late"}
 ROUNDS = 14
 LIMIT_S = 600
 """Of each step of a test."""
-TIMEOUT_S = 90
+TIMEOUT_S = 160
 
 SAID = {
     2: ("dropped", "its client app raised RuntimeError: this client's app goes wrong"),
     3: ("rejected", r"array 'w' is float64\[4\]; expected float64\[3\], as sent"),
     4: ("dropped", "the process of its client app was killed, perhaps for want of memory"),
-    5: ("dropped", "no answer within 90 s"),
+    5: ("dropped", "no answer within 160 s"),
 }
 
 
@@ -41,7 +41,7 @@ def run(tmp_path_factory):
         made = strategy_app(folder / "app", {2: PLAN}, ROUNDS, TIMEOUT_S)
         there.up()
         first = there.run("first", made, out)
-        there.wait_for(first, "step 6.", 3 * LIMIT_S)
+        there.wait_for(first, "step 6.", 4 * LIMIT_S)
         there.signal("node-1", signal.SIGKILL)
         there.wait_for(first, "client 1 is dropped", LIMIT_S)
         there.start_node(1)
