@@ -20,6 +20,8 @@ import typer
 
 from motley.commands import data as data_command
 from motley.core.errors import ConfigError, StoreError, UserError
+from motley.core.files import is_folder
+from motley.core.untrusted import printable, shortened
 
 if TYPE_CHECKING:
     from motley.experiments.sweep import Failure
@@ -36,6 +38,8 @@ app.add_typer(data_command.app, name="data")
 # Typer carries its own copy of click in some versions and the real one in others: ask it for the class.
 _UsageError: type[Exception] = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
 
+_LONGEST = 1000
+"""Characters of an error message; the middle of a longer one is left out."""
 _WIDTH = 160
 """Columns of the summary where no terminal says how wide it is."""
 
@@ -105,11 +109,16 @@ def call(argv: Sequence[str]) -> int:
 
 
 def _say(text: str) -> None:
-    typer.echo(f"motley: {text}", err=True)
+    _print(f"motley: {text}", err=True)
+
+
+def _print(text: object, err: bool = False) -> None:
+    """Print what holds names or texts of files and users."""
+    typer.echo(printable(str(text)), err=err)
 
 
 def _fail(text: str) -> int:
-    _say(" ".join(text.split()))
+    _say(shortened(" ".join(text.split()), _LONGEST))
     return 2
 
 
@@ -124,14 +133,19 @@ def _subcommand(argv: Sequence[str]) -> str:
 
 
 def _ours(error: Exception, debug: bool) -> int:
+    """Say that the error is Motley's, and keep its traceback: it is never passed off as a mistake of the user's."""
     text = "".join(traceback.format_exception(error))
-    if debug:
-        typer.echo(text, err=True)
-    else:
+    what = shortened(" ".join(traceback.format_exception_only(error)[-1].split()), _LONGEST)
+    try:
+        if debug:
+            raise OSError
         with tempfile.NamedTemporaryFile("w", prefix="motley-", suffix=".log", delete=False, encoding="utf-8") as file:
-            file.write(text)
-        text = f"the traceback is in {file.name}, motley --debug shows it"
-        _say(f"this is not your fault: {type(error).__name__}: {error} ({text})")
+            file.write(printable(text))
+        where = f"{file.name}, which holds the traceback (motley --debug shows it)"
+    except OSError:  # no room for it
+        _print(text, err=True)
+        where = "the traceback above"
+    _say(f"this is a fault of Motley, not yours: {what}; please report it with {where}")
     return 1
 
 
@@ -191,7 +205,7 @@ def run(
         file, out=out, resume=resume, data=data, overrides=set or [], progress=True, allow_other_numerics=allow_other_numerics,
         allow_import=_import_from_here(allow_import),
     )  # fmt: skip
-    started = done.meta["task"]["notes"].get("initial weights")
+    started = done.meta.get("task", {}).get("notes", {}).get("initial weights")
     if started:
         _say(f"initial weights: {started}")
     _show([done], done.directory, report)
@@ -269,7 +283,7 @@ def reproduce(
     )  # fmt: skip
     show(found)
     for path in [*write(found), *([write_for_print(found, formats)] if formats else [])]:
-        typer.echo(str(path))
+        _print(path)
     _raise_failures(found.failures, len(found.all_runs()))
 
 
@@ -296,15 +310,8 @@ def _import_from_here(allowed: bool) -> bool:
 
 
 def _check_data(data: Path | None) -> None:
-    if data is not None and not _is_folder(data):
+    if data is not None and not is_folder(data):
         raise ConfigError(f"there is no folder {str(data)!r}", "--data")
-
-
-def _is_folder(path: Path) -> bool:
-    try:
-        return path.is_dir()
-    except OSError:  # a name too long, a folder that may not be looked into
-        return False
 
 
 def _show(runs: Sequence[Run], directory: Path, with_report: bool, target: float | None = None) -> None:
@@ -332,8 +339,8 @@ def _show(runs: Sequence[Run], directory: Path, with_report: bool, target: float
     if with_report:
         from motley.results.report import report as write_report
 
-        typer.echo(f"report: {write_report(runs, directory / 'report.html', target)}")
-    typer.echo(f"tables: {directory}")
+        _print(f"report: {write_report(runs, directory / 'report.html', target)}")
+    _print(f"tables: {directory}")
 
 
 def _raise_failures(failures: Sequence[Failure], good: int) -> None:
@@ -356,7 +363,7 @@ def report(where: Where, out: Page = None, format: Format = None, target: Target
     from motley.results.report import report as write_report
 
     formats = _formats(format)
-    typer.echo(str(write_report(load_all(where), out or where / ("paper" if formats else "report.html"), target, formats)))
+    _print(write_report(load_all(where), out or where / ("paper" if formats else "report.html"), target, formats))
 
 
 @app.command("list")
@@ -396,7 +403,7 @@ def cite(where: Where) -> None:
     """Print the BibTeX of the papers behind what a run, or a folder of runs, used."""
     from motley.results.load import citations, load_all
 
-    typer.echo("\n\n".join(citations(load_all(where))))
+    _print("\n\n".join(citations(load_all(where))))
 
 
 @app.command()
@@ -416,4 +423,4 @@ def new(
             path.write_text(text, encoding="utf-8")
         except OSError as error:
             raise StoreError(f"cannot write {path}: {error.strerror}") from None
-        typer.echo(str(path))
+        _print(path)

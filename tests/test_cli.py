@@ -65,6 +65,7 @@ def refused(said: Said, message: str, folder: Path) -> None:
     assert said.code == 2, said
     assert said.err.startswith(f"motley: {message}"), said.err
     assert said.err.count("\n") == 1
+    assert len(said.err) < 1100
     assert said.out == ""
     assert {path.name for path in folder.iterdir()} <= {"q.toml", "digits.toml", "broken.toml"}
 
@@ -104,6 +105,14 @@ def refused(said: Said, message: str, folder: Path) -> None:
         (["run", "q.toml", "--set", "stop.target.accuracy=0.9"], "stop.target.accuracy: got 'accuracy', which is of classes"),
         (["run", "q.toml", "--out", "a" * 300], "cannot write aaa"),
         (["run", "q.toml", "--data", "a" * 300], "--data: there is no folder"),
+        (["run", "a" * 300], "'aaa"),
+        (["run", "\x1b[2J"], "there is no file '\\x1b[2J'"),
+        (["run", "q.toml", "--set", "name=" + "a" * 300], "name: got a name of 300 bytes; expected at most 200"),
+        (["run", "q.toml", "--set", 'name="\\u001b[2J"'], "name: got '\\x1b[2J', with a control character"),
+        (["run", "q.toml", "--set", "seed=" + "9" * 5000], "999"),
+        (["run", "q.toml", "--set", "a." * 3000 + "b=1"], "a.a."),
+        (["run", "q.toml", "--set", "method=" + "a" * 50_000], "method: got 'aaa"),
+        (["run", "q.toml", "--set", "init=" + "a" * 300], "init: there is no file 'aaa"),
         (
             ["run", "digits.toml", "--set", "task.model=logistic"],
             "task.model.name: got 'logistic' (did you mean 'logistic_regression'?)",
@@ -213,6 +222,31 @@ def test_too_little_memory_is_one_sentence(motley: Motley, monkeypatch: pytest.M
     monkeypatch.setattr("motley.tasks.quadratic.Quadratic.load", greedy)
     message = "there is not enough memory for this experiment (Unable to allocate 745. GiB); choose a smaller model"
     refused(motley("run", "q.toml"), message, tmp_path)
+
+
+def test_a_name_like_markup_is_printed_as_it_is(motley: Motley) -> None:
+    said = motley("run", "q.toml", "--out", "out", "--no-report", "--set", "name=[/foo]")
+    assert said.code == 0, said.err
+    assert "[/foo]: loss" in said.out
+    assert "[/foo], finished after round 2 of 2" in said.err
+    said = motley("compare", "q.toml", "--seeds", "0,1", "--no-report", "--set", "name=[bold]x[/bold]")
+    assert said.code == 0, said.err
+    assert "[bold]x[/bold]" in said.out
+
+
+def test_a_record_of_a_stranger_cannot_command_the_terminal(motley: Motley, tmp_path: Path) -> None:
+    assert motley("run", "q.toml", "--out", "out", "--no-report").code == 0
+    path = tmp_path / "out" / "run.json"
+    record = json.loads(path.read_text())
+    del record["digest"]  # a stranger can leave it out
+    record["name"] = "\x1b[2J[/foo]"
+    record["citations"][0]["bibtex"] += "\x1b]0;title\x07"
+    path.write_text(json.dumps(record))
+    assert "\x1b" not in motley("cite", "out").out
+    assert motley("report", "out").code == 0
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "\x1b" not in page
+    assert "\\x1b[2J[/foo]" in page
 
 
 def test_a_byte_order_mark_is_forgiven(motley: Motley, tmp_path: Path) -> None:
@@ -369,11 +403,16 @@ def test_our_own_error_is_one_and_says_where_the_traceback_is(
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     said = motley("list", "selectors")
     assert said.code == 1
-    assert said.err.startswith("motley: this is not your fault: ZeroDivisionError: division by zero (the traceback is in ")
+    assert said.err.startswith(
+        "motley: this is a fault of Motley, not yours: ZeroDivisionError: division by zero; please report it"
+    )
     (log,) = tmp_path.glob("motley-*.log")
     assert "Traceback" in log.read_text()
     assert call(["--debug", "list", "selectors"]) == 1
     assert "Traceback" in capsys.readouterr().err
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "nowhere"))  # the traceback cannot be kept: it is shown
+    assert call(["list", "selectors"]) == 1
+    assert "please report it with the traceback above" in capsys.readouterr().err
 
 
 def test_an_interruption_says_how_to_go_on(motley: Motley, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from motley.core.untrusted import printable
+
 if TYPE_CHECKING:
     from motley.tasks.public_data.getting import Verified
 
@@ -27,6 +29,7 @@ def list_(data: Folder = None) -> None:
     """List the data sets: whether each is on this machine, how large its download is, and its licence."""
     from rich import box
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     from motley.tasks.public_data.facts import PUBLIC
@@ -37,7 +40,13 @@ def list_(data: Folder = None) -> None:
         table.add_column(head, overflow="fold")
     for name, public in PUBLIC.items():
         found = next(search(name, data), None)
-        table.add_row(name, public.title, "no" if found is None else str(found.where), f"{public.mb:.0f} MB", public.licence)
+        table.add_row(
+            name,
+            public.title,
+            "no" if found is None else escape(printable(str(found.where))),
+            f"{public.mb:.0f} MB",
+            public.licence,
+        )
     console = Console()
     if not console.is_terminal:
         console.width = _WIDTH
@@ -54,7 +63,7 @@ def where(name: Name, data: Folder = None) -> None:
     first(known, data)  # its error says where it was looked for, and how to get it
     for found in search(known, data):
         variant = PUBLIC[known].variants[found.layout.variant]
-        typer.echo(f"{found.where}: {found.layout.kind}, {variant.about}")
+        typer.echo(printable(f"{found.where}: {found.layout.kind}, {variant.about}"))
 
 
 @app.command()
@@ -97,7 +106,7 @@ def verify(name: Name, data: Folder = None) -> None:
 def _show(found: Verified) -> None:
     clients = f", {found.clients} natural clients" if found.clients else ""
     verdict = "as expected" if found.known else "no digest is known to compare it with"
-    typer.echo(f"{found.found.where}: {found.about}\n    {found.size}{clients}; {verdict}")
+    typer.echo(printable(f"{found.found.where}: {found.about}\n    {found.size}{clients}; {verdict}"))
     typer.echo(f"    variant {found.variant}, digest {found.digest or 'none'}")
 
 

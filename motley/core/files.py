@@ -13,12 +13,18 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, runtime_checkable
 
+from motley.core.errors import DataError
+
 __all__ = [
     "ReadsFiles",
     "changed",
+    "check_file",
     "create",
     "files_digest",
     "irregular",
+    "is_file",
+    "is_folder",
+    "no_file",
     "replacing",
     "sync_folder",
     "where_paths_start",
@@ -108,6 +114,46 @@ def _of_record(record: Mapping[str, Any]) -> str:
     return hashlib.blake2b(plain.encode(), digest_size=8).hexdigest()
 
 
+def is_file(path: Path) -> bool:
+    """Return whether there is a regular file at a path of the user's; no for a path that cannot be looked at (a name too long)."""
+    return no_file(path) is None
+
+
+def is_folder(path: Path) -> bool:
+    """Return whether there is a folder at a path of the user's; no for a path that cannot be looked at."""
+    return no_file(path) == _FOLDER
+
+
+_FOLDER = "is a folder"
+
+
+def no_file(path: Path) -> str | None:
+    """Return why there is no regular file at a path, ``"is a folder"``; None where there is one. Opening a named pipe would wait for
+    ever, and reading a device never end."""
+    try:
+        mode = path.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return "is a link to a file that is not there" if path.is_symlink() else "does not exist"
+    except (OSError, ValueError) as error:  # a name too long, links in a circle, a zero byte
+        return f"cannot be read ({getattr(error, 'strerror', None) or error})"
+    if stat.S_ISREG(mode):
+        return None
+    return _FOLDER if stat.S_ISDIR(mode) else "is a named pipe" if stat.S_ISFIFO(mode) else "is a device or a socket"
+
+
+def check_file(path: Path) -> Path:
+    """Return the path of a file that can be opened without waiting.
+
+    Raises
+    ------
+    DataError: there is none, or a folder, a named pipe, a device or a link to nothing.
+    """
+    reason = no_file(path)
+    if reason is not None:
+        raise DataError(f"{path} {reason}; expected a file of data")
+    return path
+
+
 @runtime_checkable
 class ReadsFiles(Protocol):
     """A component that reads the user's own files (a table, texts, a trace), whose content is a part of the run id."""
@@ -121,13 +167,13 @@ def files_digest(path: str | Path) -> str:
 
     A file is read again only when its size or its time of change differ."""
     found = Path(path).expanduser()
-    if found.is_file():
+    if is_file(found):
         return _of_file(found)
-    if not found.is_dir():
+    if not is_folder(found):
         return ""
     digest = hashlib.blake2b(digest_size=8)
-    for file in sorted(file for file in found.rglob("*") if file.is_file()):
-        digest.update(f"{file.relative_to(found).as_posix()}\0{_of_file(file)}\0".encode())
+    for file in sorted(file for file in found.rglob("*") if is_file(file)):
+        digest.update(f"{file.relative_to(found).as_posix()}\0{_of_file(file)}\0".encode(errors="surrogateescape"))
     return digest.hexdigest()
 
 
@@ -138,8 +184,8 @@ def where_paths_start(path: str | Path) -> str:
 
 def _of_file(path: Path) -> str:
     try:
-        stat = path.stat()
-        return _of_bytes(path.resolve(), stat.st_size, stat.st_mtime_ns)
+        now = path.stat()
+        return _of_bytes(path.resolve(), now.st_size, now.st_mtime_ns)
     except OSError:  # whoever reads it says what is wrong
         return ""
 

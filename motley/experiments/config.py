@@ -39,6 +39,7 @@ from motley.core.fingerprint import UNKNOWN, fingerprint_or_reason
 from motley.core.keys import PURPOSES
 from motley.core.paper import Paper
 from motley.core.records import SIGNALS
+from motley.core.untrusted import printable
 from motley.experiments import document, registry
 from motley.experiments.error_messages import config_error, renamed
 from motley.experiments.tables import (
@@ -66,7 +67,7 @@ from motley.tasks.federate import Split
 from motley.tasks.metrics import as_metric
 from motley.tasks.own import Own
 
-__all__ = ["Experiment", "lineage_id", "load"]
+__all__ = ["MOST_NAME_BYTES", "Experiment", "lineage_id", "load"]
 
 _COMPONENTS = (
     "task", "partition", "label_noise", "feature_shift", "concept_shift", "drift", "algorithm", "loss", "aggregator", "server",
@@ -76,6 +77,8 @@ _COMPONENTS = (
 _LOCAL = {"local.optimizer": "optimizer", "local.lr_schedule": "lr_schedule"}
 _KINDS = {**{key: key for key in _COMPONENTS}, **_LOCAL, "quantizer": "compressor"}
 """Key of a component -> its kind."""
+MOST_NAME_BYTES = 200
+"""Length of the longest name of an experiment; most disks take 255."""
 _NO_RESULT = ("name", "method", "engine", "client_state", "checkpoint", "log", "stop", "grid")
 
 
@@ -195,7 +198,7 @@ class Experiment(BaseModel):
     @classmethod
     def _check(cls, data: Any, handler: ModelWrapValidatorHandler[Experiment]) -> Experiment:
         """Lay the keys over the preset, check each key, then check them together."""
-        given = document.copied(data) if isinstance(data, Mapping) else {}
+        given = document.limited_copy(data) if isinstance(data, Mapping) else {}
         if isinstance(data, Mapping) and isinstance(data.get("method"), str):
             data = document.lay_over(document.preset(data["method"]), data)
         if isinstance(data, Mapping) and _has_clients(data.get("task")):
@@ -216,6 +219,7 @@ class Experiment(BaseModel):
         return self
 
     def _check_sizes(self) -> None:
+        self._check_name()
         for purpose in self.pin:
             if purpose not in PURPOSES:
                 known = ", ".join(PURPOSES)
@@ -250,6 +254,16 @@ class Experiment(BaseModel):
         self.local.work()
         if self.init is not None:
             _ = self.init.hashed  # the file is there, and as it was
+
+    def _check_name(self) -> None:
+        """Refuse a name that no folder can have, or that would command a terminal."""
+        if printable(self.name) != self.name or "\n" in self.name:
+            raise ConfigError(
+                f"got {self.name!r}, with a control character; expected text of one line that can be printed", "name"
+            )
+        size = len(self.name.encode())
+        if size > MOST_NAME_BYTES:
+            raise ConfigError(f"got a name of {size} bytes; expected at most {MOST_NAME_BYTES}, for it names a folder", "name")
 
     def _check_metrics(self) -> None:
         """Refuse unknown metrics, unless a task of one's own may have them, and shares above 1."""

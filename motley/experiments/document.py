@@ -6,6 +6,7 @@ Nothing here knows what a key means, except that a table with a ``name`` is a co
 from __future__ import annotations
 
 import dataclasses
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from importlib import resources
@@ -13,17 +14,22 @@ from pathlib import Path
 from typing import Any
 
 from motley.core.errors import ConfigError, suggest
+from motley.core.files import no_file
+from motley.core.untrusted import MOST_DIGITS, MOST_LEVELS, check_limits, shortened
 
 __all__ = [
     "copied",
     "lay_over",
+    "limited_copy",
     "override",
+    "parse",
     "parse_setting",
     "parse_value",
     "preset",
     "preset_rows",
     "presets",
     "read",
+    "read_text",
     "set_key",
     "set_keys",
 ]
@@ -39,33 +45,98 @@ def read(path: Path) -> dict[str, Any]:
     ------
     ConfigError: no such file, not text, or not TOML (with the line).
     """
+    return parse(read_text(path), str(path))
+
+
+def parse(text: str, where: str) -> dict[str, Any]:
+    """Return the content of a text in TOML; ``where``: name of its file, for messages.
+
+    Raises
+    ------
+    ConfigError: not TOML (with the line), nested too deeply, or with a whole number of too many digits.
+    """
     try:
-        text = path.read_text(encoding="utf-8-sig")  # editors that put a byte order mark first are forgiven
-    except FileNotFoundError:
+        return _limited(text, where)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(_toml_sentence(where, str(error), text)) from None
+
+
+def _limited(text: str, where: str) -> dict[str, Any]:
+    """Return the content of a text in TOML. Raises TOMLDecodeError where it is none, ConfigError where it goes beyond the limits."""
+    if any(
+        piece.count(".") > MOST_LEVELS for piece in re.split(r"[=,\n{\[]", text)
+    ):  # reading it would take minutes and gigabytes
+        raise ConfigError(f"{where} has a key of more than {MOST_LEVELS} parts with dots between; no key is nested so deeply")
+    try:
+        found = tomllib.loads(text)
+        check_limits(found)
+    except tomllib.TOMLDecodeError:
+        raise
+    except RecursionError:
+        raise ConfigError(f"{where} holds tables or lists inside each other, more than {MOST_LEVELS} levels deep") from None
+    except ValueError as error:  # Python itself refuses to read numbers of thousands of digits
+        long = (
+            f"a value is a whole number of more than {MOST_DIGITS} digits" if "int_max_str_digits" in str(error) else str(error)
+        )
+        raise ConfigError(f"{where}: {long}; no key takes this") from None
+    return found
+
+
+_MOST_BYTES = 16 * 2**20
+_OPEN_ALREADY = ("/dev/fd/", "/dev/stdin", "/proc/self/fd/")
+"""Pipes at these paths have a writer: ``motley run /dev/stdin``, ``motley run <(make-experiment)``."""
+
+
+def read_text(path: Path, what: str = "an experiment file (TOML)") -> str:
+    """Return the text of a file of the user's; ``what`` is expected there, for messages.
+
+    Raises
+    ------
+    ConfigError: no such file, a folder or a device, too large, or not UTF-8.
+    """
+    reason = None if str(path).startswith(_OPEN_ALREADY) else no_file(path)
+    if reason == "does not exist":
         near = suggest(path.name, [p.name for p in path.parent.glob("*.toml")])
-        raise ConfigError(f"there is no file {str(path)!r}{near}") from None
-    except IsADirectoryError:
-        raise ConfigError(f"{str(path)!r} is a folder; expected an experiment file (TOML)") from None
-    except UnicodeDecodeError:
-        raise ConfigError(f"{path} is not a text file in UTF-8; expected an experiment file (TOML)") from None
+        raise ConfigError(f"there is no file {str(path)!r}{near}")
+    if reason is not None:
+        raise ConfigError(f"{str(path)!r} {reason}; expected {what}")
+    try:
+        with path.open("rb") as file:
+            raw = file.read(_MOST_BYTES + 1)
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from None
+    if len(raw) > _MOST_BYTES:
+        raise ConfigError(f"{path} is larger than {_MOST_BYTES / 2**20:.0f} MiB; expected {what}")
     try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(_toml_sentence(path, str(error), text)) from None
+        return raw.decode("utf-8-sig").replace("\r\n", "\n")  # editors that put a byte order mark first are forgiven
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path} is not a text file in UTF-8; expected {what}") from None
 
 
-def _toml_sentence(path: Path, message: str, text: str) -> str:
+def _toml_sentence(where: str, message: str, text: str) -> str:
     """Return ``FILE, line L, column C: not valid TOML: ...`` from tomllib's message."""
-    what, _, where = message.partition(" (at ")
-    place = where.rstrip(")") if where.startswith("line") else f"line {len(text.splitlines()) or 1}"
-    return f"{path}, {place}: not valid TOML: {what[:1].lower()}{what[1:]}"
+    what, _, place = message.partition(" (at ")
+    line = place.rstrip(")") if place.startswith("line") else f"line {len(text.splitlines()) or 1}"
+    return f"{where}, {line}: not valid TOML: {what[:1].lower()}{what[1:]}"
 
 
 def copied(table: Mapping[str, Any]) -> dict[str, Any]:
     """Return a copy of a table with those in it; components, tasks and other objects in it are not copied."""
     return {key: _copied(value) for key, value in table.items()}
+
+
+def limited_copy(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a copy of a table, as :func:`copied`.
+
+    Raises
+    ------
+    ConfigError: it is nested too deeply, or holds a whole number of too many digits.
+    """
+    try:
+        check_limits(table)
+    except ValueError as error:
+        raise ConfigError(f"{error}; no key takes this") from None
+    return copied(table)
 
 
 def _copied(value: Any) -> Any:
@@ -171,7 +242,7 @@ def parse_setting(setting: str, option: str = "--set") -> tuple[str, str]:
 def parse_value(text: str) -> Any:
     """Return a TOML value, or the text itself where it is no TOML (so that quotes may be left out)."""
     try:
-        document = tomllib.loads(f"value = {text}")
+        document = _limited(f"value = {text}", shortened(text, 60))
     except tomllib.TOMLDecodeError:
         return text
     return document["value"] if set(document) == {"value"} else text
@@ -189,6 +260,8 @@ def set_key(document: Mapping[str, Any], path: str, value: Any) -> dict[str, Any
     """Return the document with one key set. Another ``name`` drops the options of the component that was there before (the engine's
     ``device`` and ``threads`` are not options of a component, and stay)."""
     *parents, last = path.split(".")
+    if len(parents) > MOST_LEVELS:
+        raise ConfigError(f"got a key of {len(parents) + 1} parts; expected at most {MOST_LEVELS}", shortened(path, 60))
     out = _without(document, [loser for pair in _RIVALS for loser, winner in (pair, pair[::-1]) if winner == path])
     table: dict[str, Any] = out
     for depth, parent in enumerate(parents):

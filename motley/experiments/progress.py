@@ -16,6 +16,7 @@ from rich.text import Text
 from typing_extensions import override
 
 from motley.core.errors import ConfigError
+from motley.core.untrusted import printable
 from motley.experiments.config import Experiment
 from motley.rounds.config import RoundSummary
 
@@ -39,7 +40,7 @@ class _Shown(OneRun):
     """One of the runs on a display."""
 
     def __init__(self, experiment: Experiment, title: str) -> None:
-        self.rounds, self.title = experiment.stop.rounds, title
+        self.rounds, self.title = experiment.stop.rounds, printable(title)
         self.done: RoundSummary | None = None
         self.metric = "score"
         self._phase: Callable[[], str] = lambda: "preparing"
@@ -86,7 +87,7 @@ class RoundLog(_Shown):
 
     def say(self, text: str) -> None:
         """Print a line about the run."""
-        self._console.print(f"{self.title}, {text}", markup=False, highlight=False, soft_wrap=True)
+        self._console.print(f"{self.title}, {printable(text)}", markup=False, highlight=False, soft_wrap=True)
 
     @override
     def round(self, done: RoundSummary) -> None:
@@ -179,7 +180,7 @@ class ProgressBars(ProgressDisplay):
         super().__init__(experiments, labels, console)
         description = Column(no_wrap=True, overflow="ellipsis", max_width=max(20, self._console.width - 64))
         self._bars = Progress(
-            TextColumn("{task.description}", table_column=description),  # on a narrow terminal the numbers stay
+            TextColumn("{task.description}", markup=False, table_column=description),  # on a narrow terminal the numbers stay
             _Rounds(),
             BarColumn(bar_width=10),
             _Figures(table_column=Column(no_wrap=True, min_width=24)),
@@ -231,7 +232,7 @@ class ProgressLog(ProgressDisplay):
                 self._print(number, self._runs[number].sentence())
 
     def _print(self, number: int, text: str) -> None:
-        self._console.print(f"{self._runs[number].title}, {text}", markup=False, highlight=False, soft_wrap=True)
+        self._console.print(f"{self._runs[number].title}, {printable(text)}", markup=False, highlight=False, soft_wrap=True)
 
     @override
     def start(self, number: int) -> None:

@@ -110,7 +110,7 @@ def run(
         if state == "new" and resume and out is None:
             refuse_other_horizon(path, experiment)
         if state != "new":  # "auto" was decided when the run began
-            experiment = experiment.replace({"engine.name": before["numerics"]["engine"]})
+            experiment = experiment.replace({"engine.name": folder.need(before, "numerics", "engine")})
         ensure_space(path)
         loop = build(experiment, packs, folder=path / "checkpoints")
         record = {**run_record(experiment, loop.setting, loop.engine), "data": data_variants(experiment, packs)}
@@ -246,7 +246,7 @@ def _restore(loop: RoundLoop, checkpoints: Checkpoints, before: Mapping[str, Any
     saved, state, stop = checkpoints.load(), loop.state, loop.config.stop
     now, held = stop_in_words(asdict(stop)), stop_in_words(before["config"]["stop"])
     if saved is None:
-        if before["finished"]:
+        if before.get("finished"):
             raise StoreError(
                 f"{path} holds this run to {held} without its last checkpoint (checkpoint.keep = false, or an earlier version of "
                 f"Motley), so it cannot be continued to {now}; choose another output folder"

@@ -26,10 +26,11 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
 
-from motley.core.errors import StoreError
-from motley.core.files import changed, irregular, replacing, sync_folder, with_digest
-from motley.experiments.config import Experiment, lineage_id
+from motley.core.errors import DataError, StoreError
+from motley.core.files import irregular, no_file, replacing, sync_folder, with_digest
+from motley.experiments.config import MOST_NAME_BYTES, Experiment, lineage_id
 from motley.results.marks import mark_of, pack_marks
+from motley.results.record import read_record
 from motley.results.stream import disk_error
 
 __all__ = [
@@ -48,8 +49,9 @@ _NEEDED_BYTES = 32 * 2**20
 
 
 def slug(text: str) -> str:
-    """Return a name as the name of a folder: letters, digits, ``._=-``; everything else becomes ``-``."""
-    return re.sub(r"-{2,}", "-", re.sub(r"[^\w.=-]+", "-", text)).strip("-.") or "experiment"
+    """Return a name as the name of a folder: letters, digits, ``._=-``; everything else becomes ``-``. What is too long is cut off."""
+    plain = re.sub(r"-{2,}", "-", re.sub(r"[^\w.=-]+", "-", text)).strip("-.")
+    return plain.encode()[:MOST_NAME_BYTES].decode(errors="ignore") or "experiment"
 
 
 def default_folder(experiment: Experiment, base: Path | None = None) -> Path:
@@ -177,21 +179,12 @@ class RunFolder:
             raise StoreError(
                 f"{strange} is no file, and no run writes such a thing; remove it, or choose another output folder"
             )
-        try:
-            record = json.loads(self.record.read_text(encoding="utf-8"))
-        except (FileNotFoundError, NotADirectoryError):
+        if no_file(self.record) == "does not exist":
             return None
-        except (OSError, ValueError) as error:
-            raise StoreError(f"{self.record} cannot be read ({error}); remove the folder or choose another one") from None
-        if not isinstance(record, dict):
-            raise StoreError(f"{self.record} is not the record of a run; choose another output folder")
-        if changed(record):
-            raise StoreError(
-                f"{self.record} was changed after it was written (its digest differs); restore it, or remove the folder and "
-                "begin again"
-            )
-        record.pop("digest", None)
-        return record
+        try:
+            return read_record(self.record)
+        except DataError as error:
+            raise StoreError(f"{error}: remove the folder or choose another one") from None
 
     def finished(self, experiment: Experiment) -> bool:
         """Return whether the folder holds this run, finished where the experiment ends, with nothing left to be tidied up."""
@@ -229,6 +222,7 @@ class RunFolder:
                 or f"{self.path} holds another run ({record.get('name')}, {record.get('run_id')}); this one is {run_id}: "
                 "choose another output folder"
             )
+        self.need(record, "config", "stop")
         unknown = experiment.unknown()
         if unknown is not None:
             raise StoreError(
@@ -239,6 +233,20 @@ class RunFolder:
         if not resume:
             raise StoreError(f"{self.path} holds this run, interrupted; go on with --resume, or remove the folder")
         return "interrupted"
+
+    def need(self, record: Mapping[str, Any], *keys: str) -> Any:
+        """Return the value at a path of keys in the record.
+
+        Raises
+        ------
+        StoreError: there is none.
+        """
+        found: Any = record
+        for key in keys:
+            found = found.get(key) if isinstance(found, Mapping) else None
+        if found is None:
+            raise StoreError(f"{self.record} lacks {'.'.join(keys)!r}: it is damaged; remove the folder or choose another one")
+        return found
 
     def _ended(self, record: Mapping[str, Any], experiment: Experiment, resume: bool) -> State:
         """Return "ended" for a finished run that is to be extended."""
@@ -282,7 +290,7 @@ def other_horizon(path: Path, record: Mapping[str, Any], experiment: Experiment)
     config, keys = record.get("config", {}), experiment.horizon_keys()
     if not keys or lineage_id(config) != lineage_id(experiment.resolved()):
         return None
-    before, now = stop_in_words(config["stop"]), stop_in_words(dataclasses.asdict(experiment.stop))
+    before, now = stop_in_words(config.get("stop", {})), stop_in_words(dataclasses.asdict(experiment.stop))
     return (
         f"{path} holds this run to {before}, and {' and '.join(keys)} looked at that end from round 1: a run to {now} is another "
         "one; begin it in another output folder, without --resume"

@@ -30,6 +30,7 @@ from pydantic import (
 from motley.algorithms.local import Clip
 from motley.core import bounds
 from motley.core.errors import ConfigError, DataError
+from motley.core.files import no_file
 from motley.core.work import LocalWork
 from motley.rounds.guard import Guard
 from motley.tasks import initial_weights
@@ -252,7 +253,7 @@ class InitialWeights(KeyTable):
         ------
         ConfigError: they have another hash than the ``digest`` that is given, or there is neither file nor digest.
         """
-        if self.digest is not None and not Path(self.path).exists():
+        if self.digest is not None and no_file(Path(self.path)) == "does not exist":
             return self.digest
         try:
             now = initial_weights.digest(self.path, self.only)

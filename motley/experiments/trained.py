@@ -26,6 +26,7 @@ from motley.core.errors import ConfigError, DataError, ModelError, StoreError
 from motley.core.files import changed, replacing, with_digest
 from motley.results import load as results
 from motley.results.marks import checked
+from motley.results.record import read_json
 from motley.results.stream import disk_error
 
 if TYPE_CHECKING:
@@ -197,13 +198,12 @@ class TrainedRun(results.Run):
         if not self._about()["prepared"]:
             return None
         path = checked(self.directory, self.meta, _PREPARATION)
-        try:
-            saved = json.loads(path.read_text(encoding="utf-8"))
-            if not isinstance(saved, dict) or changed(saved):
-                raise ValueError("it was changed after it was written")
-            return restore_preparation({key: value for key, value in saved.items() if key != "digest"})
-        except (OSError, ValueError) as error:
-            raise DataError(f"{path} cannot be read ({error}); it says how new samples become model inputs") from None
+        saved = read_json(path)
+        if not isinstance(saved, dict) or changed(saved):
+            raise DataError(
+                f"{path} cannot be read (it was changed after it was written); it says how new samples become model inputs"
+            )
+        return restore_preparation({key: value for key, value in saved.items() if key != "digest"})
 
     def _inputs(self, x: Any, client: int | None) -> Tensor:
         import torch

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table as Printed
 from rich.text import Text
 
+from motley.core.untrusted import printable
 from motley.recipes.page import exhibit_section, exhibit_tables, measured_csv, page, verdict_table, verdicts_csv
 from motley.recipes.recipe import names, read
 from motley.recipes.reproduce import Reproduction
@@ -72,14 +73,26 @@ def show(found: Reproduction) -> None:
 
 
 def _printed(table: Table, title: str) -> Printed:
-    out = Printed(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, caption=table.note or None)
+    caption = Text(printable(table.note), style="table.caption") if table.note else None
+    out = Printed(
+        title=Text(printable(title), style="table.title"),
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        caption=caption,
+    )
     out.caption_justify = "left"
-    out.add_column(table.heads[0], overflow="fold", min_width=12)
+    out.add_column(Text(printable(table.heads[0]), style="table.header"), overflow="fold", min_width=12)
     for column, head in enumerate(table.heads[1:]):
         words = table.words(column)
-        out.add_column(head, justify="left" if words else "right", overflow="fold" if words else "ellipsis")
+        out.add_column(
+            Text(printable(head), style="table.header"),
+            justify="left" if words else "right",
+            overflow="fold" if words else "ellipsis",
+        )
     for row in table.rows:
-        out.add_row(Text(row.label), *(Text(cell.text, style=_COLOURS[cell.tone]) for cell in row.cells))
+        cells = (Text(printable(cell.text), style=_COLOURS[cell.tone]) for cell in row.cells)
+        out.add_row(Text(printable(row.label)), *cells)
     return out
 
 

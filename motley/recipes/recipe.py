@@ -15,18 +15,17 @@ import copy
 import csv
 import io
 import itertools
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import resources
-from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from motley.core.errors import ConfigError, suggest
+from motley.core.files import no_file
 from motley.experiments import document
 from motley.experiments.config import Experiment
 from motley.experiments.data_variants import download_mb
@@ -38,6 +37,7 @@ from motley.results.measures import AXES
 __all__ = ["Cell", "Claim", "Exhibit", "Recipe", "Scale", "Scaled", "names", "read"]
 
 Scale = Literal["smoke", "small", "paper"]
+_FILES = ("recipe.toml", "expected.csv", "notes.md")
 SCALES: tuple[Scale, ...] = get_args(Scale)
 Settings = dict[str, Any]
 """Key paths of the experiment file -> values, as in a grid."""
@@ -266,31 +266,38 @@ def read(name: str | Path) -> Recipe:
     -------
     ``read("fedcvr_bolt").named("table 3").measures``
     """
-    folder: Traversable = Path(name)
+    folder, texts = _texts(name)
+    keys = document.parse(texts.pop("recipe.toml"), f"{folder}/recipe.toml")
+    given = {"name": folder, "expected": _expected(texts), "notes": texts.get("notes.md", "")}
+    try:
+        recipe = Recipe.model_validate({**_expanded(keys), **given})
+    except ValidationError as error:
+        raise ConfigError(f"{folder}/recipe.toml: {config_error(error, Recipe)}") from None
+    for problem in _problems(recipe):
+        raise ConfigError(f"{folder}: {problem}")
+    return recipe
+
+
+def _texts(name: str | Path) -> tuple[str, dict[str, str]]:
+    """Return the name of a recipe's folder and the texts of its files."""
     if str(name) in names():
-        folder = resources.files("motley.recipes") / str(name)
-    elif not (folder / "recipe.toml").is_file():
+        inside = resources.files("motley.recipes") / str(name)
+        return str(name), {file: (inside / file).read_text(encoding="utf-8") for file in _FILES if (inside / file).is_file()}
+    folder = Path(name)
+    if no_file(folder / "recipe.toml") is not None:
         raise ConfigError(
             f"there is no recipe {str(name)!r}{suggest(str(name), names())}; expected one of: {', '.join(names())},"
             " or a folder with a recipe.toml"
         )
-    try:
-        keys = tomllib.loads((folder / "recipe.toml").read_text(encoding="utf-8"))
-        texts = {n: (folder / n).read_text(encoding="utf-8") for n in ("expected.csv", "notes.md") if (folder / n).is_file()}
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ConfigError(f"{folder.name}: {error}") from None
-    try:
-        recipe = Recipe(**_expanded(keys), name=folder.name, expected=_expected(texts), notes=texts.get("notes.md", ""))
-    except ValidationError as error:
-        raise ConfigError(f"{folder.name}/recipe.toml: {config_error(error, Recipe)}") from None
-    for problem in _problems(recipe):
-        raise ConfigError(f"{folder.name}: {problem}")
-    return recipe
+    there = [file for file in _FILES if no_file(folder / file) != "does not exist"]
+    return folder.resolve().name, {file: document.read_text(folder / file, "the text of a recipe") for file in there}
 
 
 def _expanded(keys: dict[str, Any]) -> dict[str, Any]:
     """Return the keys with exhibits that are ``like`` another written out."""
     expanded: dict[str, dict[str, Any]] = {}
+    if not isinstance(keys.get("exhibit", []), list) or not all(map(_has_shape, keys.get("exhibit", []))):
+        return keys  # which is refused, with the key
     for exhibit in keys.get("exhibit", []):
         model = expanded.get(exhibit.get("like", ""), {})
         taken = {key: model[key] for key in ("target", "scale") if key in model}
@@ -300,9 +307,14 @@ def _expanded(keys: dict[str, Any]) -> dict[str, Any]:
     return {**keys, "exhibit": list(expanded.values())} if len(expanded) == len(keys.get("exhibit", [])) else keys
 
 
+def _has_shape(exhibit: Any) -> bool:
+    kinds = {"name": str, "like": str, "axes": dict, "set": dict}
+    return isinstance(exhibit, dict) and all(isinstance(exhibit[key], kind) for key, kind in kinds.items() if key in exhibit)
+
+
 def _expected(texts: Mapping[str, str]) -> dict[tuple[str, str, str], tuple[float, float]]:
     out = {}
-    for row in csv.DictReader(io.StringIO(texts.get("expected.csv", ""))):
+    for row in _rows(texts.get("expected.csv", "")):
         try:
             printed = float(row["value"]), float(row["spread"] or "nan")
             out[row["exhibit"], row["cell"], row["measure"]] = printed
@@ -310,6 +322,13 @@ def _expected(texts: Mapping[str, str]) -> dict[tuple[str, str, str], tuple[floa
             message = f"expected.csv: got {dict(row)}; expected the columns exhibit, cell, measure, value (a number) and spread"
             raise ConfigError(f"{message} (a number or nothing)") from error
     return out
+
+
+def _rows(text: str) -> Iterator[dict[str, str]]:
+    try:
+        yield from csv.DictReader(io.StringIO(text))
+    except csv.Error as error:
+        raise ConfigError(f"expected.csv is no CSV file ({error})") from None
 
 
 def _problems(recipe: Recipe) -> Iterator[str]:

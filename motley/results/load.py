@@ -12,7 +12,6 @@ A run is a folder with ``run.json``. Its tables are Arrow tables and go anywhere
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,9 +24,10 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from motley.core.errors import DataError, StoreError
-from motley.core.files import changed, irregular
+from motley.core.files import irregular, is_folder, no_file
 from motley.results.journal import read_journal
 from motley.results.marks import Mark, disagreement, hash_of, unpack_marks
+from motley.results.record import read_record
 from motley.results.schema import TABLES
 from motley.results.stream import read_stream, read_unmarked, stream_blocks
 
@@ -204,20 +204,20 @@ def load(directory: str | Path) -> Run:
     StoreError: there is no run there. DataError: its files are damaged.
     """
     directory = Path(directory)
-    if not directory.is_dir():
+    if not is_folder(directory):
         raise StoreError(f"there is no folder {directory}; give the folder of a run (it holds run.json)")
     record = directory / "run.json"
-    if not record.is_file():
+    if no_file(record) == "does not exist":
         below = "; there are runs below it, name one of them" if next(directory.glob("*/**/run.json"), None) else ""
         raise StoreError(f"{directory} is not a run: it has no run.json{below}")
     strange = irregular(directory)
     if strange is not None:
         raise DataError(f"{strange} is no file, and no run writes such a thing; remove it")
-    meta = _read_json(record)
+    meta = read_record(record)
     try:
         return Run(directory, meta, _tables(directory, meta))
     except DataError:
-        again = _read_json(record)  # the run may have come to its end in between
+        again = read_record(record)  # the run may have come to its end in between
         if again.get("finished") == meta.get("finished"):
             raise
         return Run(directory, again, _tables(directory, again))
@@ -244,7 +244,7 @@ def load_all(directory: str | Path) -> list[Run]:
     StoreError: there is none. DataError: the files of one are damaged.
     """
     directory = Path(directory)
-    if not directory.is_dir():
+    if not is_folder(directory):
         raise StoreError(f"there is no folder {directory}; give a folder with runs in it")
     found = sorted(directory.rglob("run.json"))
     if not found:
@@ -256,27 +256,6 @@ def citations(runs: Iterable[Run]) -> list[str]:
     """Return the BibTeX of the papers that the runs used, each once, in order of their keys."""
     papers = {paper["key"]: paper["bibtex"] for run in runs for paper in run.meta.get("citations", [])}
     return [papers[key] for key in sorted(papers)]
-
-
-def _read_json(path: Path) -> Mapping[str, Any]:
-    try:
-        meta = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path} cannot be read as JSON ({error}); the run's record is damaged") from error
-    if not isinstance(meta, dict):
-        raise DataError(f"{path} holds {type(meta).__name__}, not an object with the run's record")
-    for key, kind in (("config", dict), ("citations", list), ("seed", int), ("task", dict)):
-        if key in meta and not isinstance(meta[key], kind):
-            raise DataError(f"{path} holds {meta[key]!r} under {key!r}; the run's record is damaged")
-    for paper in meta.get("citations", []):
-        if not isinstance(paper, dict) or not all(isinstance(paper.get(key), str) for key in ("key", "bibtex")):
-            raise DataError(f"{path} holds {paper!r} under 'citations', not a key and its bibtex; the run's record is damaged")
-    if changed(meta):
-        raise DataError(
-            f"{path} was changed after it was written (its digest differs); restore it, or remove the key 'digest' to read it as it is"
-        )
-    meta.pop("digest", None)
-    return meta
 
 
 def _read_parquet(path: Path, mark: Mark | None = None) -> pa.Table:

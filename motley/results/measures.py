@@ -7,7 +7,6 @@ whether the metric is an accuracy or a loss.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -30,6 +29,7 @@ from motley.results.metrics import (
     rows_of,
     written_scope,
 )
+from motley.results.record import read_note
 
 __all__ = [
     "AXES",
@@ -238,7 +238,7 @@ def grouped_notes(run: Run) -> dict[str, dict[str, Curve]]:
 
 
 def _notes(run: Run) -> list[dict[str, float]]:
-    return [json.loads(note) if note else {} for note in run.tables["rounds"]["notes"].to_pylist()]
+    return [read_note(text, run.directory) if text else {} for text in run.tables["rounds"]["notes"].to_pylist()]
 
 
 def _note(run: Run, notes: Sequence[Mapping[str, float]], name: str) -> Curve:

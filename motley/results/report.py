@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from motley.core.errors import StoreError
+from motley.core.untrusted import printable_tree
 from motley.results import measures
 from motley.results.blocks import BulletList, Page, non_empty
 from motley.results.labels import clock, group_runs
@@ -50,6 +52,7 @@ def report(
     loaded = load_all(runs) if isinstance(runs, str | Path) else list(runs)
     if not loaded:
         raise StoreError("a report needs at least one run, got none")
+    loaded = [replace(run, meta=printable_tree(run.meta)) for run in loaded]
     groups = group_runs(loaded)
     if format:
         return write_print_files(groups, Path(out), [format] if isinstance(format, str) else format, target)

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from motley.core.errors import DataError
 from motley.results import measures
 from motley.results.blocks import Picture
 from motley.results.figures import (
@@ -208,15 +209,14 @@ def class_distribution(run: Run) -> Picture | None:
     Clients are ordered by the class they hold most of. A strip below shows the share of wrong labels, where there are any. Of more
     than :data:`motley.results.figures.ONE_BY_ONE` clients, means of groups of neighbouring clients are drawn.
     """
-    labels = run.tables["federation"]["labels"]
-    known = np.asarray(pc.fill_null(pc.list_value_length(labels), 0)) > 0
+    counts, known = _label_counts(run)
     if not known.any():
         return None
-    counts = np.asarray(pc.list_flatten(labels), float).reshape(np.count_nonzero(known), -1)  # [N, C]
     order = np.lexsort((-counts.max(axis=1), counts.argmax(axis=1)))
     noise = np.nan_to_num(np.asarray(run.column("federation", "noise"), float))[known][order]
     counts = counts[order]
-    names = [str(c) for c in (run.meta.get("task") or {}).get("classes") or range(counts.shape[1])]
+    classes = run.meta.get("task", {}).get("classes", [])
+    names = [str(c) for c in (classes if len(classes) == counts.shape[1] else range(counts.shape[1]))]
     few = len(counts) <= 60 and counts.shape[1] <= len(CLASS_COLOURS)
     with styled():
         figure = new_figure(8.4, 3.8 if noise.any() else 3.1)
@@ -231,6 +231,21 @@ def class_distribution(run: Run) -> Picture | None:
         rows[-1].set_xticks([])
         rows[0].set_title("Who holds what" + (f" (seed {run.seed})" if "seed" in run.meta else ""))
         return to_svg(figure, "classes", f"Class distribution over {len(counts)} clients")
+
+
+def _label_counts(run: Run) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Return the training samples per class of the clients that say so, ``[N, C]``, and which clients these are.
+
+    Raises
+    ------
+    DataError: the table holds other counts than one for each class.
+    """
+    labels = run.tables["federation"]["labels"]
+    lengths = np.asarray(pc.fill_null(pc.list_value_length(labels), 0))
+    known, flat = lengths > 0, np.asarray(pc.list_flatten(labels), float)
+    if len(set(lengths[known].tolist())) > 1 or not (flat >= 0).all():
+        raise DataError(f"{run.directory}: the table federation holds something else than one count per class under 'labels'")
+    return flat.reshape(np.count_nonzero(known), -1) if known.any() else np.zeros((0, 0)), known
 
 
 def _stacked(axes: Axes, counts: NDArray[np.float64], names: Sequence[str]) -> None:

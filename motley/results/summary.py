@@ -8,6 +8,7 @@ from math import floor, isfinite, log10
 from typing import TYPE_CHECKING, Literal
 
 from motley.core.errors import ConfigError
+from motley.core.untrusted import printable
 from motley.results import measures
 from motley.results.labels import clock, group_runs
 from motley.results.load import Run
@@ -302,12 +303,12 @@ def _terminal(title: str, columns: Sequence[str], rows: Sequence[tuple[str, Sequ
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(title=Text(printable(title), style="table.title"), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("method", overflow="fold", min_width=12)
     for name in columns:
         table.add_column(name, justify="right", no_wrap=True)
     for label, cells in rows:
-        table.add_row(Text(label), *cells)
+        table.add_row(*(Text(printable(text)) for text in (label, *cells)))
     return table
 
 

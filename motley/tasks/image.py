@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from motley.core.errors import ConfigError, DataError, suggest
-from motley.core.files import files_digest
+from motley.core.files import files_digest, no_file
 from motley.core.keys import Key
 from motley.tasks.base import Dataset, TaskSource, Transform
 from motley.tasks.datasets import DATASETS, load_dataset
@@ -81,7 +81,7 @@ class Image(TaskSource):
             return load_dataset(self.data, folder)
         for place in (Path(), *places(folder)):
             path = place / Path(self.data).expanduser()
-            if self.data and path.exists():
+            if self.data and no_file(path) != "does not exist":
                 return read(path)
         known, meant = ["digits", *DATASETS], spelled(self.data)
         near = f" (did you mean {meant!r}?)" if meant in DATASETS else suggest(self.data, known)

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from motley.core.errors import DataError, ModelError, suggest
+from motley.core.files import is_file, is_folder
 from motley.core.fingerprint import fingerprint
 from motley.tasks.base import Task
 from motley.tasks.flat import construct
@@ -38,16 +39,16 @@ def file_of(path: str | Path) -> Path:
     DataError: there is no such file, or the run is not finished.
     """
     found = Path(path)
-    if found.is_dir():
+    if is_folder(found):
         file = found / "model.safetensors"
-        if not file.is_file():
+        if not is_file(file):
             finished = "is not finished" if (found / "run.json").is_file() else "is not the folder of a run"
             raise DataError(
                 f"{found} {finished} and has no model.safetensors; expected a run's folder, a .safetensors or a .pt file"
             )
         return file
-    if not found.is_file():
-        near = suggest(found.name, [p.name for p in found.parent.iterdir()] if found.parent.is_dir() else [])
+    if not is_file(found):
+        near = suggest(found.name, [p.name for p in found.parent.iterdir()] if is_folder(found.parent) else [])
         raise DataError(f"there is no file {str(found)!r}{near}; expected a run's folder, a .safetensors or a .pt file")
     return found
 

@@ -5,6 +5,7 @@ A column of text is a column of numbers if every entry but the gaps is a number,
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 from motley.core.arrays import Floats
 from motley.core.errors import ConfigError, DataError, suggest
+from motley.core.files import check_file
 
 __all__ = [
     "GAPS",
@@ -155,6 +157,7 @@ def read_arrow(path: Path) -> Any:
 
     if path.suffix not in (".parquet", ".csv"):
         raise DataError(f"{path.name} is of no known kind; expected .npz, .parquet or .csv")
+    check_file(path)
     try:
         table = parquet.read_table(path) if path.suffix == ".parquet" else csv.read_csv(path)
     except (pa.ArrowException, OSError) as error:
@@ -163,7 +166,7 @@ def read_arrow(path: Path) -> Any:
             f"{path} cannot be read as {path.suffix[1:]} ({reason}); it may be truncated or of another form"
         ) from None
     names = list(table.column_names)
-    twice = [name for name in names if names.count(name) > 1]
+    twice = [name for name, times in Counter(names).items() if times > 1]
     if twice:
         raise DataError(f"{path} has several columns {twice[0]!r}; give each a name of its own")
     return table

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from motley.core.arrays import Floats
 from motley.core.errors import DataError, suggest
-from motley.core.files import where_paths_start
+from motley.core.files import is_file, where_paths_start
 from motley.tasks.base import Dataset
 from motley.tasks.formats.checks import class_labels, features, grouped, multilabel
 from motley.tasks.formats.npz import arrays
@@ -40,7 +40,7 @@ def read_table(data: str, label: str, client: str | None, classes: bool, options
         x, y, names = _builtin(data, classes)
         return make_dataset(arrow_table(x, names), y, None, classes, f"scikit-learn's {data}", options=options)
     path = Path(data).expanduser()
-    if not path.is_file():
+    if not is_file(path):
         raise DataError(
             f"task.data: got {data!r}{suggest(data, BUILTIN)}; expected one of: {', '.join(BUILTIN)}, or the path of an .npz, "
             f".parquet or .csv file that exists{where_paths_start(data)}"

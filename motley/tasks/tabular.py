@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal
 from torch import nn
 from typing_extensions import override
 
+from motley.core.errors import DataError
 from motley.core.files import files_digest
 from motley.core.keys import Key
 from motley.tasks.base import Dataset, TaskSource
@@ -63,6 +64,8 @@ class Tabular(TaskSource):
     @override
     def load(self, key: Key, population: int, folder: Path | None = None) -> Dataset:
         dataset = read_table(self.data, self.label, self.client, self._classes, self._options())
+        if self._classes and dataset.y.dim() > 1:
+            raise DataError(f"{self.data}: labels of shape {list(dataset.y.shape)}; expected one class per row")
         return dataset if dataset.table is not None else dataclasses.replace(dataset, x=dataset.x.float())
 
     @override

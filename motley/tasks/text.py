@@ -16,7 +16,7 @@ from typing_extensions import override
 
 from motley.core.arrays import Ints
 from motley.core.errors import ConfigError, DataError, suggest
-from motley.core.files import files_digest, where_paths_start
+from motley.core.files import files_digest, is_folder, where_paths_start
 from motley.core.keys import Key
 from motley.tasks.base import IGNORED, Dataset, Federation, Task, TaskSource
 from motley.tasks.datasets import load_shakespeare
@@ -109,7 +109,7 @@ class NextCharacter(TaskSource):
             return load_shakespeare(folder)
         for place in (Path(), *places(folder)):
             path = place / Path(self.data).expanduser()
-            if self.data and path.is_dir():
+            if self.data and is_folder(path):
                 return read_texts(path)
         raise DataError(
             f"task.data: got {self.data!r}{suggest(self.data, ['shakespeare'])}; expected 'shakespeare', or the path of a folder of "

@@ -15,7 +15,7 @@ import numpy as np
 
 from motley.core.arrays import Floats, Ids
 from motley.core.errors import ConfigError, DataError, suggest
-from motley.core.files import where_paths_start
+from motley.core.files import is_file, where_paths_start
 from motley.core.keys import Key
 
 __all__ = ["Assign", "assigned", "check_assign", "columns"]
@@ -31,7 +31,7 @@ def columns(file: str, needed: Sequence[str], optional: Sequence[str] = ()) -> d
     DataError: no such file, not a CSV or Parquet file, a needed column is missing, no rows, or a value that is no number.
     """
     path = Path(file).expanduser()
-    if not file or not path.is_file():
+    if not file or not is_file(path):
         raise DataError(f"got {file!r}; expected the path of a .csv or .parquet file that exists{where_paths_start(file)}")
     try:
         return _read(str(path.resolve()), path.stat().st_mtime_ns, tuple(needed), tuple(optional))

@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from motley.core.files import files_digest, replacing
+from motley.core.errors import DataError
+from motley.core.files import check_file, files_digest, is_file, is_folder, no_file, replacing
 from motley.experiments.config import Experiment
 
 
@@ -96,3 +97,27 @@ def test_a_file_has_the_permissions_that_the_user_gives_files(tmp_path: Path) ->
     finally:
         os.umask(before)
     assert (tmp_path / "a").stat().st_mode & 0o777 == 0o640  # 0666 less 0027
+
+
+def test_what_is_no_file_is_told_without_opening_it(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "link").symlink_to("file")
+    (tmp_path / "gone").symlink_to("nowhere")
+    (tmp_path / "circle").symlink_to("circle")
+    os.mkfifo(tmp_path / "pipe")
+    said = {
+        name: no_file(tmp_path / name) for name in ("file", "link", "gone", "circle", "pipe", "none", "file/x", "a" * 300, "\0")
+    }
+    assert said == {
+        "file": None, "link": None, "gone": "is a link to a file that is not there",
+        "circle": "cannot be read (Too many levels of symbolic links)", "pipe": "is a named pipe", "none": "does not exist",
+        "file/x": "does not exist", "a" * 300: "cannot be read (File name too long)", "\0": "cannot be read (embedded null byte)",
+    }  # fmt: skip
+    assert no_file(tmp_path) == "is a folder"
+    assert no_file(Path("/dev/zero")) == "is a device or a socket"
+    assert (is_file(tmp_path / "link"), is_folder(tmp_path), is_folder(tmp_path / ("a" * 300))) == (True, True, False)
+    with pytest.raises(DataError, match="pipe is a named pipe; expected a file of data"):
+        check_file(tmp_path / "pipe")
+    assert files_digest(tmp_path / "pipe") == ""
+    (tmp_path / os.fsdecode(b"\xff.txt")).write_text("x")
+    assert files_digest(tmp_path)

@@ -90,7 +90,7 @@ def test_a_number_does_not_mean_longer_numbers(tmp_path):
         ('name = "table 2"', 'name = "table 1"', "two exhibits have the same name"),
         ('text = "It learns"', 'text = "It learns"\nmeasure = "peek"', "the claim 'It learns': there is no measure 'peek'"),
         ('pictures = ["line:final"]', 'pictures = ["line:fin"]', "table 2: line:fin: there is no measure 'fin'"),
-        ("[base]", "[base", "toy: Expected"),
+        ("[base]", "[base", "toy/recipe.toml, line "),
     ],
 )
 def test_what_cannot_be_is_said(tmp_path, old, new, message):

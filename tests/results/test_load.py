@@ -85,7 +85,7 @@ def test_damaged_files_are_named(tmp_path):
     with pytest.raises(DataError, match=r"run.json cannot be read as JSON"):
         load(tmp_path)
     (tmp_path / "run.json").write_text('{"citations": ["@misc{a}"]}')
-    with pytest.raises(DataError, match=r"run.json holds '@misc\{a\}' under 'citations', not a key and its bibtex"):
+    with pytest.raises(DataError, match=r"run.json holds '@misc\{a\}' under 'citations.0'; the run's record is damaged"):
         load(tmp_path)
     (tmp_path / "run.json").write_text("[]")
     with pytest.raises(DataError, match=r"run.json holds list"):

@@ -1,6 +1,9 @@
 import gzip
+import io
 import json
+import os
 import struct
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -126,6 +129,7 @@ def test_leaf(tmp_path: Path) -> None:
         ('{"user_data": {"u": {"x": 3, "y": 4}}}', "x and y of user 'u' are no lists"),
         ('{"user_data": {"u": {"x": [[1, 1]], "y": [[0]]}}}', "user 'u' has labels that are lists"),
         ("[" * 100_000, "not readable JSON"),
+        ('{"user_data": {"u": {"x": [[' + "9" * 5000 + "]]}}}", "not readable JSON"),
         ('{"user_data": {}}', "hold no samples"),
     ],
 )
@@ -221,6 +225,52 @@ def test_npz_troubles(tmp_path: Path, content: dict[str, np.ndarray], words: str
     np.savez(tmp_path / "d.npz", **content)
     with pytest.raises(DataError, match=words):
         read(tmp_path / "d.npz")
+
+
+def test_npz_that_promises_more_than_it_has(tmp_path: Path) -> None:
+    """NumPy makes room for all that a header promises: 8 TB here, of a file of 600 bytes."""
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, {"shape": (10**12,), "fortran_order": False, "descr": "<f8"})
+    np.savez(tmp_path / "x.npz", y=np.arange(3))
+    with zipfile.ZipFile(tmp_path / "x.npz", "a") as packed:
+        packed.writestr("x.npy", header.getvalue())
+    with pytest.raises(DataError, match=r"x\.npy promises 8,000,000,000,000 bytes and has 128"):
+        read(tmp_path / "x.npz")
+
+
+def test_npz_of_small_sizes_that_unpacks_to_more(tmp_path: Path) -> None:
+    """The size in the table of contents is a lie; no more than this is unpacked, and the rest is missed."""
+    np.savez_compressed(tmp_path / "x.npz", x=np.zeros(2**20), y=np.arange(3))
+    raw = bytearray((tmp_path / "x.npz").read_bytes())
+    struct.pack_into("<I", raw, raw.find(b"PK\x01\x02") + 24, 1000)  # uncompressed size of the first file
+    (tmp_path / "x.npz").write_bytes(raw)
+    with pytest.raises(DataError, match=r"x\.npz cannot be read as \.npz"):
+        read(tmp_path / "x.npz")
+
+
+@pytest.mark.parametrize(
+    ("made", "words"),
+    [("pipe", "is a named pipe"), ("folder", "is a folder"), ("link", "is a link to a file that is not there")],
+)
+@pytest.mark.parametrize("name", ["x.npz", "train-images-idx3-ubyte", "all.json", "data_batch_1.bin", "dog/1.png"])
+def test_what_is_no_file_is_refused_and_not_waited_for(tmp_path: Path, name: str, made: str, words: str) -> None:
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    beside = {"train-images-idx3-ubyte": "train-labels-idx1-ubyte", "data_batch_1.bin": "test_batch.bin"}
+    (tmp_path / beside.get(name, "nothing")).write_bytes(b"\0" * 3073)
+    {"pipe": lambda: os.mkfifo(path), "folder": path.mkdir, "link": lambda: path.symlink_to("nowhere")}[made]()
+    with pytest.raises(DataError) as caught:
+        read(path if name == "x.npz" else tmp_path)
+    also_layouts = made == "folder" and name in ("x.npz", "dog/1.png")  # folders of data are read, whatever they are called
+    assert words in str(caught.value) or also_layouts
+
+
+def test_a_list_of_pictures_without_classes(tmp_path: Path) -> None:
+    picture(tmp_path / "train/cat/1.png", 1)
+    picture(tmp_path / "val/images/1.png", 1)
+    (tmp_path / "val" / "val_annotations.txt").write_text("1.png cat\n")
+    with pytest.raises(DataError, match=r"val_annotations.txt has the line '1.png cat'; expected a picture and its class"):
+        read(tmp_path)
 
 
 def test_paths_of_no_known_format(tmp_path: Path) -> None:

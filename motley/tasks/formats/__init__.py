@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from motley.core.errors import DataError
+from motley.core.files import check_file, is_folder
 from motley.tasks.base import Dataset
 
 __all__ = ["read"]
@@ -19,9 +20,8 @@ def read(path: Path) -> Dataset:
     """
     from motley.tasks.formats import binary, image_folders, leaf, npz
 
-    if not path.exists():
-        raise DataError(f"{path} does not exist")
-    if path.is_file():
+    if not is_folder(path):
+        check_file(path)
         if path.suffix == ".npz":
             return npz.read(path)
         raise DataError(

@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 from motley.core.errors import DataError
+from motley.core.files import check_file, is_file, no_file
 from motley.tasks.base import Dataset
 from motley.tasks.formats import cifar_pickles
 from motley.tasks.formats.checks import class_labels
@@ -70,7 +71,7 @@ def _array(path: Path, magic: int) -> NDArray[np.uint8]:
     """Return the array of one file; no more bytes are unpacked than its header promises."""
     dims = magic & 0xFF
     try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+        with gzip.open(check_file(path)) if path.suffix == ".gz" else check_file(path).open("rb") as file:
             head = file.read(4 + 4 * dims)
             if len(head) < 4 or struct.unpack(">I", head[:4])[0] != magic:
                 what = "images" if magic == _IMAGES else "labels"
@@ -114,7 +115,7 @@ def read_cifar(folder: Path) -> Dataset:
     train = [folder / f"train{suffix}"] if hundred else numbered
     test = folder / (f"test{suffix}" if hundred else f"test_batch{suffix}")
     for path in (train[0] if train else folder / "data_batch_1.bin", test):
-        if not path.is_file():
+        if no_file(path) == "does not exist":
             raise DataError(f"{folder} has no {path.name}; fetch it again")
     read = _records if suffix else _pickled
     batches = [read(path, hundred) for path in (*train, test)]
@@ -132,6 +133,9 @@ def _pickled(path: Path, hundred: bool) -> tuple[NDArray[np.uint8], NDArray[np.i
 
 def _records(path: Path, hundred: bool) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     extra = 2 if hundred else 1  # CIFAR-100: coarse label, fine label, pixels
+    size = check_file(path).stat().st_size
+    if size > cifar_pickles.LARGEST:
+        raise DataError(f"{path} has {size:,} bytes, more than any of CIFAR's")
     raw = np.fromfile(path, np.uint8)
     if not len(raw) or len(raw) % (_PIXELS + extra):
         raise DataError(f"{path} has {len(raw)} bytes, not a multiple of {_PIXELS + extra}; it is truncated or not CIFAR's")
@@ -144,4 +148,5 @@ def _names(folder: Path, plain: bool, hundred: bool) -> tuple[str, ...]:
         path, key = (folder / "meta", "fine_label_names") if hundred else (folder / "batches.meta", "label_names")
         return cifar_pickles.read_names(path, key)
     path = folder / ("fine_label_names.txt" if hundred else "batches.meta.txt")
-    return tuple(line.strip() for line in path.read_text().splitlines() if line.strip()) if path.is_file() else ()
+    text = path.read_text(encoding="utf-8", errors="replace") if is_file(path) else ""
+    return tuple(line.strip() for line in text.splitlines() if line.strip())

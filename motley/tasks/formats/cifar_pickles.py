@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from motley.core.errors import DataError
+from motley.core.files import check_file, is_file
 
-__all__ = ["read_batch", "read_names"]
+__all__ = ["LARGEST", "read_batch", "read_names"]
 
-_LIMIT = 400 * 10**6
+LARGEST = 400 * 10**6
 """Largest file that is opened, in bytes; CIFAR-100's is 155 MB."""
 
 
@@ -77,7 +78,7 @@ class _AllowList(pickle.Unpickler):
 
 def _load(path: Path) -> dict[str, Any]:
     try:
-        if path.stat().st_size > _LIMIT:
+        if check_file(path).stat().st_size > LARGEST:
             raise ValueError(f"{path.stat().st_size} bytes, more than any of CIFAR's")
         found = _AllowList(io.BytesIO(path.read_bytes()), encoding="bytes").load()
         return {key.decode("latin1") if isinstance(key, bytes) else key: value for key, value in found.items()}
@@ -110,5 +111,5 @@ def read_batch(path: Path, labels: str) -> tuple[NDArray[np.uint8], NDArray[np.i
 
 def read_names(path: Path, key: str) -> tuple[str, ...]:
     """Return the names of the classes from ``batches.meta`` or ``meta``; none where there is no such file."""
-    found = _load(path).get(key, []) if path.is_file() else []
+    found = _load(path).get(key, []) if is_file(path) else []
     return tuple(name.decode("latin1") if isinstance(name, bytes) else str(name) for name in found)

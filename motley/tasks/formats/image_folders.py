@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from motley.core.errors import DataError
+from motley.core.files import check_file, is_file
 from motley.tasks.base import Dataset
 
 __all__ = ["read", "recognises"]
@@ -61,8 +62,12 @@ def read(folder: Path) -> Dataset:
 def _rows(folder: Path) -> list[_Row]:
     """Return every image with its class and client; ``val_annotations.txt`` (TinyImageNet's) is supported."""
     listed = folder / "val_annotations.txt"
-    if listed.is_file():
-        lines = [line.split("\t") for line in listed.read_text().splitlines() if line.strip()]
+    if is_file(listed):
+        text = listed.read_text(encoding="utf-8", errors="replace")
+        lines = [line.split("\t") for line in text.splitlines() if line.strip()]
+        short = [line for line in lines if len(line) < 2]
+        if short:
+            raise DataError(f"{listed} has the line {short[0][0]!r}; expected a picture and its class with a tab between")
         return [(folder / "images" / line[0], line[1], "") for line in lines]
     inner = {outer.name: _folders(outer) for outer in _folders(folder)}
     by_client = any(len(found) > 1 or any(path.name != "images" for path in found) for found in inner.values())
@@ -80,11 +85,11 @@ def _decode(paths: list[Path]) -> NDArray[np.uint8]:
     mode = "RGB"
     for index, path in enumerate(paths):
         try:
-            with Image.open(path) as picture:
+            with Image.open(check_file(path)) as picture:
                 if out is None:
                     mode = "L" if picture.mode in ("1", "L", "LA") else "RGB"
                 pixels = np.asarray(picture.convert(mode))
-        except (OSError, SyntaxError, ValueError) as error:
+        except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
             raise DataError(f"{path} cannot be decoded ({error}); replace or remove it") from None
         pixels = pixels[None] if mode == "L" else pixels.transpose(2, 0, 1)
         if out is None:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from motley.core.errors import DataError
+from motley.core.files import check_file
 from motley.tasks.base import Dataset
 from motley.tasks.formats.checks import class_labels, features, grouped
 
@@ -61,8 +62,8 @@ def read(folder: Path) -> Dataset:
 def _users(path: Path) -> list[tuple[str, NDArray[Any], NDArray[Any]]]:
     """Return name, samples and labels of every user of one file that has samples."""
     try:
-        content = json.loads(path.read_text())
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+        content = json.loads(check_file(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
         raise DataError(f"{path} is not readable JSON ({error}); it may be truncated") from None
     data = content.get("user_data") if isinstance(content, dict) else None
     if not isinstance(data, dict):

@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from motley.core.errors import DataError
+from motley.core.files import check_file, is_file
 from motley.tasks.base import Dataset
 from motley.tasks.formats.checks import class_labels, grouped
 
@@ -34,7 +35,7 @@ def files(folder: Path) -> list[Path]:
     found = sorted(folder.glob("train-*.parquet")) + sorted(folder.glob("test-*.parquet"))
     if not found:
         main = folder / "refs" / "main"
-        snapshots = [folder / "snapshots" / main.read_text().strip()] if main.is_file() else []
+        snapshots = [folder / "snapshots" / main.read_text(encoding="utf-8", errors="replace").strip()] if is_file(main) else []
         snapshots += sorted((folder / "snapshots").glob("*"), key=lambda path: path.stat().st_mtime, reverse=True)
         inner = [sorted({path.parent for path in snapshot.rglob("train-*.parquet")}) for snapshot in snapshots]
         return next((files(some[0]) for some in inner if some), [])
@@ -58,7 +59,7 @@ def read(folder: Path) -> Dataset:
 
     paths = files(folder)
     try:
-        tables = [pq.read_table(path) for path in paths]
+        tables = [pq.read_table(check_file(path)) for path in paths]
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"{folder}: its Parquet files cannot be read ({error})") from None
     if not tables:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from motley.core.errors import DataError
+from motley.core.files import check_file
 from motley.tasks.formats.npz import arrays
 
 __all__ = ["TextClients", "read_csv", "read_leaf", "read_pack", "read_texts"]
@@ -91,7 +92,11 @@ def _files_of_clients(folder: Path) -> dict[str, str]:
     paths = {path.stem: [path] for path in sorted(folder.glob("*.txt"))}
     paths |= {inner.name: sorted(inner.glob("*.txt")) for inner in sorted(folder.iterdir()) if inner.is_dir()}
     try:
-        return {name: "".join(path.read_text(encoding="utf-8-sig") for path in files) for name, files in paths.items() if files}
+        return {
+            name: "".join(check_file(path).read_text(encoding="utf-8-sig") for path in files)
+            for name, files in paths.items()
+            if files
+        }
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"{folder} has a text that cannot be read ({error}); expected UTF-8") from None
 
@@ -132,7 +137,7 @@ def read_csv(folder: Path) -> TextClients:
     columns = ("character_id", "x", "y")
     options = csv.ConvertOptions(column_types={name: pa.string() for name in columns}, include_columns=columns)
     try:
-        table = csv.read_csv(path, parse_options=csv.ParseOptions(newlines_in_values=True), convert_options=options)
+        table = csv.read_csv(check_file(path), parse_options=csv.ParseOptions(newlines_in_values=True), convert_options=options)
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"{path} cannot be read ({error}); expected the columns {', '.join(columns)}") from None
     rows: dict[str, dict[str, list[str]]] = {}
@@ -155,7 +160,7 @@ def _texts(paths: Sequence[Path]) -> dict[str, str]:
     found: dict[str, str] = {}
     for path in paths:
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
+            content = json.loads(check_file(path).read_text(encoding="utf-8"))
         except (OSError, ValueError, RecursionError) as error:
             raise DataError(f"{path} is not readable JSON ({error}); it may be truncated") from None
         data = content.get("user_data") if isinstance(content, dict) else None
