@@ -171,6 +171,12 @@ class PersonalModel(Correction):
     keeps_state: ClassVar[bool] = True
 
     @override
+    def refuses(self, algorithm: Algorithm, solver: Solver, weights: str) -> str | None:
+        if isinstance(algorithm.server, ConfidenceServer):
+            return None
+        return f"in mode 'kd' clients upload no updates, of which {type(algorithm.server).__name__} makes its step; leave server out"
+
+    @override
     def initial_state(self, state: ModelState) -> ClientState:
         return {"x": state.x, "buffers": state.buffers, "counters": state.counters}
 

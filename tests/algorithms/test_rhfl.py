@@ -10,6 +10,7 @@ import torch
 from motley.algorithms.rhfl import RHFL, Alignment, ConfidenceServer, PersonalModel, confidence, feedback
 from motley.algorithms.symmetric import SymmetricLoss
 from motley.core.errors import ConfigError
+from motley.experiments.build import build
 from tests.algorithms.server_contexts import context, folded, model, network, ones
 
 NONE = math.nan
@@ -226,3 +227,13 @@ def test_options_out_of_range_are_refused(options, message):
         RHFL(**options)
     with pytest.raises(ConfigError, match="expected a number of at least 0"):
         SymmetricLoss(weight=-1.0)
+
+
+def test_a_server_of_another_method_has_nothing_to_step_with_where_clients_upload_no_updates():
+    keys = {"population": 4, "cohort": 2, "stop": {"rounds": 1}, "task": "synthetic", "public": 0.1}
+    keys |= {"algorithm": {"name": "rhfl", "mode": "kd"}, "weights": "uniform"}
+    build(keys)
+    with pytest.raises(
+        ConfigError, match=r"algorithm: in mode 'kd' clients upload no updates, of which .*Adagrad makes its step"
+    ):
+        build({**keys, "server": "adagrad"})
