@@ -271,7 +271,8 @@ class RunFolder:
             whole = {**record, "files": pack_marks(files)} if record.get("finished") else record
             with replacing(self.record) as file:
                 file.write(json.dumps(with_digest(whole), indent=1, ensure_ascii=False).encode())
-                sync_folder(self.path)  # a record that says finished comes after all that is
+                if record.get("finished"):
+                    sync_folder(self.path)  # the names of all that is finished come before the record that says so
             sync_folder(self.path)
         except OSError as error:
             raise disk_error(error, self.record) from None
