@@ -87,7 +87,8 @@ class Checkpoints:
         """Delete all but the newest ``kept`` checkpoints; with 0, the folder and the client states in it, too."""
         if kept == 0:
             shutil.rmtree(self.directory, ignore_errors=True)
-        for old in (*self._files()[kept:], self._new):
+        files = [path for path in self._files() if not path.is_dir()]
+        for old in (*files[kept:], *([] if self._new.is_dir() else [self._new])):
             old.unlink(missing_ok=True)
 
     def load(self) -> dict[str, Any] | None:
@@ -101,7 +102,7 @@ class Checkpoints:
         for path in self._files():
             try:
                 state: dict[str, Any] = codec.decode(_mapped(path))
-            except CodecError as error:
+            except (CodecError, OSError) as error:
                 warnings.warn(f"{path.name} is damaged ({error}); going back to the checkpoint before it", stacklevel=2)
                 continue
             if state.get("run", self.run) != self.run:

@@ -104,7 +104,7 @@ class Campaign:
         row = Row(self.seed, number, self.entries[number % len(self.entries)], {})
         whole = self._undisturbed(row)
         if whole is None:
-            row.errors.append(row.errors[-1] if row.errors else "no combination was accepted")
+            row.errors = row.errors or ["no combination was accepted"]
             return row
         self._killed(row, whole, rng)
         if row.good and number % REPORT_EVERY == 0:
@@ -233,8 +233,9 @@ def _stage(moment: Moment | None) -> str:
     if moment is None or moment.action is None:
         return "a worker process" if moment is not None and moment.worker else "a random moment"
     words = {
-        "checkpoints": "a checkpoint or client states", ".arrows": "a table's stream", ".parquet": "a table at the end",
-        ".safetensors": "a model", "run.json": "the record", ".lock": "the lock", "report": "a report",
+        "checkpoints": "a checkpoint or client states", "tables.journal": "the journal", ".arrows": "a table's stream",
+        ".parquet": "a table at the end", ".safetensors": "a model", "run.json": "the record", ".lock": "the lock",
+        "report": "a report",
     }  # fmt: skip
     return next((said for part, said in words.items() if part in moment.action), "another file")
 

@@ -180,6 +180,24 @@ def test_a_truncated_checkpoint_falls_back_to_the_one_before_and_says_so(experim
     assert_same(whole, resumed)
 
 
+def test_a_folder_in_place_of_a_checkpoint_is_passed_over_until_it_is_in_the_way(
+    experiment: Experiment, tmp_path: Path
+) -> None:
+    whole, out = run(experiment, out=tmp_path / "whole"), tmp_path / "broken"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Writer, "finish", _crash_after(1, Writer.finish, True))
+        with pytest.raises(Crash):
+            run(experiment, out=out)
+    newest = max((out / "checkpoints").glob("*.mtly"))
+    newest.unlink()
+    newest.mkdir()
+    in_the_way = pytest.raises(StoreError, match=r"cannot write the checkpoint of round 8 .*: Is a directory; mend that")
+    with pytest.warns(UserWarning, match=r"checkpoint-00000008.mtly is damaged .*Is a directory"), in_the_way:
+        run(experiment, out=out, resume=True)
+    newest.rmdir()
+    assert_same(whole, run(experiment, out=out, resume=True))
+
+
 def test_resuming_a_finished_run_does_nothing(experiment: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run(experiment, out=tmp_path / "r")
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "r").iterdir() if path.name != ".lock"}
