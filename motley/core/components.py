@@ -344,8 +344,8 @@ def _fit(value: Any, hint: Any) -> tuple[bool, Any]:
     if origin in (dict, Mapping):
         return isinstance(value, Mapping), value
     if hint is float:
-        good = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 2**1023
-        good = good or (isinstance(value, float) and math.isinf(value))
+        good = isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**1023
+        good = good or (isinstance(value, float) and not math.isnan(value))
         return good, float(value) if good else value
     if hint is int:
         return isinstance(value, int) and not isinstance(value, bool), value

@@ -19,7 +19,14 @@ from motley.core.errors import ConfigError
 from motley.core.keys import Streams
 from motley.engines import ENGINES, resolve_auto
 from motley.engines.base import Engine, Setting
-from motley.experiments.checks import check_algorithm, check_selector, check_synchrony, check_task, with_metrics
+from motley.experiments.checks import (
+    check_algorithm,
+    check_dishonest,
+    check_selector,
+    check_synchrony,
+    check_task,
+    with_metrics,
+)
 from motley.experiments.config import Experiment
 from motley.experiments.data import server_context_of, task_of, with_drift
 from motley.experiments.upload_config import recalibration_of, upload_config_of
@@ -83,8 +90,10 @@ def prepare(experiment: Experiment, data: Path | None = None, task: Task | None 
         task = start_from(task, experiment.init.path, experiment.init.only, experiment.init.strict)
     algorithm, federation = _algorithm(experiment, task), task.federation
     check_task(experiment, task, algorithm)
+    check_dishonest(experiment.part("dishonest"), len(federation))
     setting = _setting(experiment, task, algorithm, streams)
-    selector = Selector(experiment.part("selector"), streams.key("select").words()[0] >> 1, experiment.stop.rounds)
+    seed = streams.key("select").words()[0] >> 1
+    selector = Selector(experiment.part("selector"), seed, experiment.stop.rounds, experiment.defence)
     weights = experiment.weighting()
     cohort, synchrony = experiment.cohort_size(len(federation)), experiment.part("synchrony")
     corrupted = experiment.part("failures").corrupts_updates or bool(federation.noise.any())
@@ -93,7 +102,9 @@ def prepare(experiment: Experiment, data: Path | None = None, task: Task | None 
     check_selector(experiment, selector, weights, federation, algorithm.correction.uploads)
     plan = RunConfig(
         setting=setting,
-        world=World(*(experiment.part(name) for name in ("device", "network", "availability", "failures", "drift"))),
+        world=World(
+            *(experiment.part(name) for name in ("device", "network", "availability", "failures", "drift", "dishonest"))
+        ),
         synchrony=synchrony,
         cohort=cohort,
         stop=experiment.stop,

@@ -21,8 +21,9 @@ from motley.tasks.base import NO_CLASSES, Federation, Task
 from motley.tasks.metrics import COLUMNS, chosen
 from motley.tasks.own import sample_outputs
 from motley.timing.synchrony import Synchrony
+from motley.world.base import Dishonest
 
-__all__ = ["check_algorithm", "check_selector", "check_synchrony", "check_task", "with_metrics"]
+__all__ = ["check_algorithm", "check_dishonest", "check_selector", "check_synchrony", "check_task", "with_metrics"]
 
 
 def check_task(experiment: Experiment, task: Task, algorithm: Algorithm) -> None:
@@ -83,6 +84,13 @@ def _check_loss(experiment: Experiment, task: Task, loss: Loss) -> None:
             shapes = f"outputs {list(outputs.shape)} and targets {list(targets.shape)}"
             single = "; one output for two classes is for loss = 'bce'" if outputs.shape[-1] == 1 else ""
             raise ConfigError(f"got {names[key]!r}, which cannot take {shapes} ({error}){single}", key) from None
+
+
+def check_dishonest(dishonest: Dishonest, clients: int) -> None:
+    """Refuse liars that are no clients of this federation."""
+    listed = getattr(dishonest, "clients", None) or ()
+    if max(listed, default=-1) >= clients:
+        raise ConfigError(f"got {max(listed)}; the clients are 0 to {clients - 1}", "dishonest.clients")
 
 
 def check_algorithm(setting: Setting, weights: str, cohort: int, corrupted: bool) -> None:

@@ -45,6 +45,7 @@ from motley.experiments.error_messages import config_error, renamed
 from motley.experiments.tables import (
     Checkpointing,
     Count,
+    DefenceKey,
     EngineChoice,
     Grids,
     GuardKey,
@@ -71,8 +72,8 @@ __all__ = ["MOST_NAME_BYTES", "Experiment", "lineage_id", "load"]
 
 _COMPONENTS = (
     "task", "partition", "label_noise", "feature_shift", "concept_shift", "drift", "algorithm", "loss", "aggregator", "server",
-    "selector", "device", "network", "availability", "failures", "synchrony", "compressor", "quantizer", "feedback", "allocator",
-    "budget",
+    "selector", "device", "network", "availability", "failures", "dishonest", "synchrony", "compressor", "quantizer", "feedback",
+    "allocator", "budget",
 )  # fmt: skip
 _LOCAL = {"local.optimizer": "optimizer", "local.lr_schedule": "lr_schedule"}
 _KINDS = {**{key: key for key in _COMPONENTS}, **_LOCAL, "quantizer": "compressor"}
@@ -154,6 +155,8 @@ class Experiment(BaseModel):
     """When clients are available."""
     failures: Record = Field(default_factory=lambda: {"name": "none"})
     """How clients fail during a round."""
+    dishonest: Record = Field(default_factory=lambda: {"name": "none"})
+    """Which clients lie about themselves, and what they claim."""
     synchrony: Record = Field(default_factory=lambda: {"name": "synchronous"})
     """When the server steps."""
     compressor: Record = Field(default_factory=lambda: {"name": "identity"})
@@ -172,6 +175,8 @@ class Experiment(BaseModel):
     """Estimate BatchNorm statistics anew after each server step; left out: clients' own are averaged."""
     guard: GuardKey = Field(default_factory=Guard)
     """Which steps the server refuses because they would ruin the model: ``off``, or how large a step may be."""
+    defence: DefenceKey = None
+    """How far the selector believes what clients say of themselves: ``off``, ``on``, or what it does."""
     engine: Annotated[EngineChoice, BeforeValidator(named)] = Field(default_factory=EngineChoice)
     """How local work is computed; a bare name will do."""
     dtype: Literal["float32", "float64"] = "float32"

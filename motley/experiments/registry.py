@@ -27,6 +27,7 @@ _WHERE = {
     "compressor": "motley.transport:COMPRESSORS",
     "concept_shift": "motley.world:CONCEPT_SHIFT",
     "device": "motley.world:DEVICES",
+    "dishonest": "motley.world:DISHONEST",
     "drift": "motley.world:DRIFT",
     "engine": "motley.engines:ENGINES",
     "failures": "motley.world:FAILURES",
@@ -50,7 +51,13 @@ KINDS = tuple(_WHERE)
 
 _KEYS = {"lr_schedule": "local.lr_schedule", "model": "task.model", "optimizer": "local.optimizer"}
 """Kinds whose key in an experiment is not their name."""
-_PLURALS = {"availability": "availabilities", "failures": "failures", "label_noise": "label_noises", "synchrony": "synchronies"}
+_PLURALS = {
+    "availability": "availabilities",
+    "dishonest": "dishonest",
+    "failures": "failures",
+    "label_noise": "label_noises",
+    "synchrony": "synchronies",
+}
 
 
 def catalogue(kind: str) -> Catalogue:

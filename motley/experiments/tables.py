@@ -33,12 +33,14 @@ from motley.core.errors import ConfigError, DataError
 from motley.core.files import no_file
 from motley.core.work import LocalWork
 from motley.rounds.guard import Guard
+from motley.selectors.defence import Defence
 from motley.tasks import initial_weights
 from motley.timing.stragglers import Stragglers
 
 __all__ = [
     "Checkpointing",
     "Count",
+    "DefenceKey",
     "EngineChoice",
     "Grids",
     "GuardKey",
@@ -164,6 +166,26 @@ GuardKey = Annotated[
     Guard | None, BeforeValidator(_guard), StrictTable, PlainSerializer(lambda guard: "off" if guard is None else asdict(guard))
 ]
 """``guard = "on"``, ``"off"`` or ``{ factor = 1000, window = 20 }``."""
+
+
+def _defence(value: object) -> object:
+    """Return the defence's options for ``"on"``, and None for ``"off"``; a part of it that is ``"off"`` is None."""
+    if isinstance(value, str) and value not in ("on", "off"):
+        raise ConfigError(f'got {value!r}; expected "off", "on" or {{ outliers = 3.0, cap = 2.0 }}', "defence")
+    if isinstance(value, Mapping):
+        return {name: None if part == "off" else part for name, part in value.items()}
+    return {"on": {}, "off": None}[value] if isinstance(value, str) else value
+
+
+DefenceKey = Annotated[
+    Defence | None,
+    BeforeValidator(_defence),
+    StrictTable,
+    PlainSerializer(
+        lambda defence: "off" if defence is None else {k: "off" if v is None else v for k, v in asdict(defence).items()}
+    ),
+]
+"""``defence = "off"``, ``"on"`` or ``{ outliers = 3.0, clip = 0.95, cap = "off" }``."""
 
 
 class Local(KeyTable):

@@ -153,7 +153,7 @@ def frame(runs: str | Path | Sequence[Run], table: str) -> pa.Table:
     Parameters
     ----------
     runs: a folder with runs in or below it, or loaded runs.
-    table: rounds, clients, evaluations, metrics, federation, incidents or timings.
+    table: rounds, clients, evaluations, metrics, federation, claims, incidents or timings.
 
     Raises
     ------

@@ -17,6 +17,9 @@
 ``federation``        one row per client, written once: sizes, label counts, noise, speed, what its features and labels are like
 ``incidents``         one row per thing that went wrong with a client of a deployment: its upload lost, late or rejected, a
                       question not answered, its node gone or back. ``at``: the date and time of the server's clock (UTC)
+``claims``            one row per (client that lies, occasion, signal), where the world has dishonest clients: what the client
+                      ``claimed`` and what is ``true``, of a histogram its samples, of other vectors their lengths.
+                      ``occasion``: ``enrolled`` (round 0), ``probed`` or ``reported``
 ``timings``           measured wall times of a round; equality of two runs never covers this table
 ====================  ==============================================================================================
 
@@ -72,6 +75,9 @@ TABLES: dict[str, pa.Schema] = {
             ("round", _i), ("time_s", _f), ("at", _s), ("client", _i), ("event", _s), ("dispatch", _i), ("reason", _s),
         ]
     ),
+    "claims": pa.schema(
+        [("round", _i), ("client", _i), ("occasion", _s), ("signal", _s), ("claimed", _f), ("true", _f)]
+    ),
     "timings": pa.schema(
         [
             ("round", _i), ("wall_s", _f), ("select_s", _f), ("measure_s", _f), ("plan_s", _f), ("train_s", _f),
@@ -80,5 +86,5 @@ TABLES: dict[str, pa.Schema] = {
     ),
 }  # fmt: skip
 
-EQUAL_TABLES = ("rounds", "clients", "evaluations", "metrics", "federation")
+EQUAL_TABLES = ("rounds", "clients", "evaluations", "metrics", "federation", "claims")
 """Two runs of the same file and seed agree in these, to the last bit."""

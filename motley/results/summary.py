@@ -11,6 +11,7 @@ from motley.core.errors import ConfigError
 from motley.core.untrusted import printable
 from motley.results import measures
 from motley.results.labels import clock, group_runs
+from motley.results.lies import liar_share
 from motley.results.load import Run
 from motley.results.measures import Spread
 
@@ -44,7 +45,7 @@ REFERENCES = ("uniform", "fedavg")
 @dataclass(frozen=True)
 class MethodRow:
     """A method over its seeds. Ends and the clients' own figures (at the last evaluation that has clients) are in percent where the
-    metric is an accuracy; traffic is in MB."""
+    metric is an accuracy, and so is ``liars``, the share of those sent out that lied; traffic is in MB."""
 
     label: str
     seeds: tuple[int, ...]
@@ -57,6 +58,7 @@ class MethodRow:
     worst_decile: Spread
     variance: Spread
     participation_std: Spread
+    liars: Spread
     hours: Spread
     traffic_mb: Spread
     paper_mb: Spread
@@ -94,6 +96,7 @@ def _row(label: str, runs: Sequence[Run]) -> MethodRow:
         worst_decile=measures.spread([one.worst_decile for one in served]),
         variance=measures.spread([one.variance for one in served]),
         participation_std=measures.spread([measures.participation(run).std for run in runs]),
+        liars=measures.spread([100.0 * liar_share(run) for run in runs]),
         hours=cost("time_s", 3600),
         traffic_mb=cost("total_bits", MB),
         paper_mb=cost("paper_bits", MB),
@@ -242,7 +245,7 @@ def summary_table(runs: Sequence[Run]) -> Table:
     digits = 1 if percent else None
     cells, rows, time = [], method_rows(groups), clock(groups)
     measured = ["wall s"] if time != "wall" else []  # a deployment's hours are that already
-    validated = any(row.by_validation.n for row in rows)
+    validated, lies = any(row.by_validation.n for row in rows), any(row.liars.n for row in rows)
     for row in rows:
         numbers = (
             row.final,
@@ -251,10 +254,12 @@ def summary_table(runs: Sequence[Run]) -> Table:
             row.stable,
             row.drop,
             row.participation_std,
+            *([row.liars] if lies else []),
         )
         spent = [short_number(number.mean) for number in (row.hours, row.traffic_mb, *([row.wall_s] if measured else []))]
         cells.append((row.label, [*(plus_minus(number, digits) for number in numbers), *spent]))
     kinds = ("final", *(["by validation"] if validated else []), "peak", "stable", "drop", "took part std")
+    kinds = (*kinds, *(["liars %"] if lies else []))
     return _terminal(title, (*kinds, f"{time} h", "MB", *measured), cells)
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from motley.results import measures
 from motley.results.blocks import DASH, Table, TableCell, TableRow, with_best_in_bold
 from motley.results.labels import clock, clock_in_words
+from motley.results.lies import liar_share
 from motley.results.load import Run
 from motley.results.measures import Spread
 from motley.results.summary import MB, differences, method_rows, metric_rows, plus_minus, reached, short_number
@@ -83,19 +84,24 @@ def to_target(groups: Groups, target: float) -> Table:
 
 
 def participation(groups: Groups) -> Table:
-    """Return measures of participation and the time of selection, means over seeds."""
+    """Return measures of participation and the time of selection, means over seeds; of liars, where a run has them."""
+    lies = any(np.isfinite(liar_share(run)) for runs in groups.values() for run in runs)
+    heads = (
+        "std of counts", "Gini", "clients seen", "all seen after round", "cv of probabilities", "choosing (ms a round)",
+        *(["sent out to liars (%)"] if lies else []),
+    )  # fmt: skip
     rows = []
     for i, (label, runs) in enumerate(groups.items()):
         each = [measures.participation(run) for run in runs]
         evenness = [float(np.mean([getattr(p, kind) for p in each])) for kind in ("std", "gini", "seen", "all_seen")]
+        lied = [liar_share(run) for run in runs]
         drawn = [np.mean(c.y) for c in map(measures.concentration, runs) if len(c.y)]
         select = np.concatenate([np.asarray(run.column("timings", "select_s"), float) for run in runs])
         took = 1e3 * float(np.nanmean(select)) if np.isfinite(select).any() else float("nan")
-        values = [*evenness, float(np.mean(drawn)) if drawn else float("nan"), took]
-        digits = (".2f", ".2f", ".0f", ".0f", ".2f", ".2f")
+        values = [*evenness, float(np.mean(drawn)) if drawn else float("nan"), took, 100.0 * float(np.mean(lied))][: len(heads)]
+        digits = (".2f", ".2f", ".0f", ".0f", ".2f", ".2f", ".1f")[: len(heads)]
         cells = [TableCell(f"{v:{d}}" if np.isfinite(v) else DASH, v) for v, d in zip(values, digits, strict=True)]
         rows.append(TableRow(label, cells, i))
-    heads = ("std of counts", "Gini", "clients seen", "all seen after round", "cv of probabilities", "choosing (ms a round)")
     note = (
         "Means over seeds. cv of probabilities: standard deviation over mean of the probabilities the rule drew by, mean over rounds "
         f"({DASH} where it does not draw by probabilities). Choosing: wall time of the rule itself, without what its probes measured."

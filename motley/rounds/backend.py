@@ -96,6 +96,14 @@ class ClientBackend(ABC):
     def examples(self, state: RunState) -> Ids:
         """Return the number of training samples of every client, ``[K]``; 0 for a client that was never met."""
 
+    def claimed_examples(self, state: RunState) -> Ids:
+        """Return the number of samples by which each client's update is weighed, ``[K]``."""
+        return self.examples(state)
+
+    def told(self, state: RunState, round_index: int, reports: Reports) -> tuple[Reports, dict[str, Any]]:
+        """Return the reports as clients send them, which the selector hears, and rows of the table ``claims``; round 0: enrolment."""
+        return reports, {}
+
     @abstractmethod
     def available(self, state: RunState) -> Ids:
         """Return the ids of the clients that can be asked now, sorted."""

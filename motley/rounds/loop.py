@@ -164,7 +164,14 @@ class RoundLoop:
         examples = self.backend.examples(self.state)[ids]
         work = {"num_examples": examples, "local_steps": self.setting.work.total(examples)}
         signals = {name: known[name] for name in sorted(wanted)}
-        self.state.selector.observe(0, Reports(ids, Outcome.ENROLLED, signals=signals, **work))  # type: ignore[arg-type]
+        self._tell(0, Reports(ids, Outcome.ENROLLED, signals=signals, **work))  # type: ignore[arg-type]
+
+    def _tell(self, round_index: int, reports: Reports) -> None:
+        """Let the selector hear reports as clients send them, and write what is claimed in them beside the truth."""
+        reports, claims = self.backend.told(self.state, round_index, reports)
+        if claims:
+            self._write("claims", {"round": round_index, **claims})
+        self.state.selector.observe(round_index, reports)
 
     # ------------------------------------------------------------------------------------- sending a cohort out
 
@@ -192,7 +199,16 @@ class RoundLoop:
             budget = self._dispatch(cohort, download)
         selected = self._tally.get("selected", 0) + len(cohort.ids)
         self._asked += cohort.ids.tolist()
-        self._tally |= {"budget": budget, "available": len(available), "selected": selected, "notes": cohort.notes}
+        notes = {**cohort.notes, **self._liars(cohort.ids)}
+        self._tally |= {"budget": budget, "available": len(available), "selected": selected, "notes": notes}
+
+    def _liars(self, ids: Ids) -> dict[str, float]:
+        """Return the note of how many liars were chosen since the last server step, where the world has any."""
+        dishonest = self.config.world.dishonest
+        if not dishonest.lies:
+            return {}
+        lying = dishonest.liars(self.setting.streams.key("fail"), ids, self.state.round)
+        return {"liars": self._tally.get("notes", {}).get("liars", 0.0) + float(lying.sum())}
 
     def _begin_round(self) -> None:
         """Count a round: a call of ``select``, or a server step without one. The first since a server step starts its time."""
@@ -210,7 +226,7 @@ class RoundLoop:
         if len(answered):
             reports = Reports(answered, Outcome.PROBED, version=version, signals=signals)  # type: ignore[arg-type]
             with self.watch("select"):
-                state.selector.observe(state.round, reports)
+                self._tell(state.round, reports)
         return answered
 
     def _dispatch(self, cohort: Cohort, download: Tensors) -> float:
@@ -219,8 +235,8 @@ class RoundLoop:
         lr = np.full(n, self.config.lr(state.version))
         workload = self.backend.workload(state, cohort) if self.pipeline.budgeted else {}
         allocation = self.pipeline.allocate(state, cohort, workload)
-        examples = self.backend.examples(state)
-        weight = raw_weights(self.config.weights, cohort, examples[cohort.ids], int(examples.sum()), len(self.federation))
+        examples, claimed = self.backend.examples(state), self.backend.claimed_examples(state)
+        weight = raw_weights(self.config.weights, cohort, claimed[cohort.ids], int(claimed.sum()), len(self.federation))
         columns: dict[str, Any] = {
             "round": state.round, "model_updates": state.model_updates, "examples": examples[cohort.ids], "weight": weight,
             "lr": lr if cohort.lr_scale is None else lr * cohort.lr_scale, "rehearsal": cohort.rehearsal,
@@ -250,7 +266,7 @@ class RoundLoop:
         state.allocator = self.pipeline.observe(state, reports, total)
         self.backend.observe(state, reports)
         with self.watch("select"):
-            state.selector.observe(state.round, reports)
+            self._tell(state.round, reports)
         return self._finish_round(landed, reports)
 
     def _learn(self, landed: Landed) -> tuple[NDArray[np.int8], dict[int, TrainResult], dict[str, Tensor]]:

@@ -16,7 +16,7 @@ import numpy as np
 from motley.algorithms.base import ClientState, ServerState, Tensors
 from motley.core.arrays import Bools, Floats, Ids
 from motley.core.keys import Key
-from motley.core.records import SIGNALS, Cohort, Outcome
+from motley.core.records import SIGNALS, Cohort, Outcome, Reports
 from motley.engines.base import REPORTED, DataView, Engine, Job, TrainResult
 from motley.results.writer import Writer
 from motley.rounds import probing, tables
@@ -27,6 +27,7 @@ from motley.rounds.config import RunConfig
 from motley.rounds.data_drift import DriftView
 from motley.rounds.diagnostics import CompressionError
 from motley.rounds.in_flight import InFlight
+from motley.rounds.lies import Heard, claimed_examples, told
 from motley.rounds.loop import RoundLoop
 from motley.rounds.planning import LinkLoads, WorkPlanner
 from motley.rounds.recalibration import batch_counts, recalibrated
@@ -66,11 +67,13 @@ def simulation(
 
 @dataclass
 class SimulatedClients:
-    """What evolves on the clients' side of a simulation: the virtual clock, dispatches in flight, and what clients keep."""
+    """What evolves on the clients' side of a simulation: the virtual clock, dispatches in flight, what clients keep, what liars
+    heard."""
 
     client_states: ClientStates
     clock: VirtualClock = field(default_factory=VirtualClock)
     in_flight: InFlight = field(default_factory=InFlight.empty)
+    heard: Heard = field(default_factory=dict)
 
     @property
     def now_s(self) -> float:
@@ -79,12 +82,14 @@ class SimulatedClients:
 
     def save(self) -> dict[str, Any]:
         """Return the state as plain values and arrays."""
-        return {"now_s": self.now_s, "in_flight": self.in_flight.save(), "client_states": self.client_states.save()}
+        states, flying = self.client_states.save(), self.in_flight.save()
+        return {"now_s": self.now_s, "in_flight": flying, "client_states": states, "heard": dict(self.heard)}
 
     def restore(self, saved: Mapping[str, Any]) -> None:
         """Take over what :meth:`save` returned."""
         self.clock, self.in_flight = VirtualClock(saved["now_s"]), InFlight.restore(saved["in_flight"])
         self.client_states.restore(saved["client_states"])
+        self.heard = saved["heard"]
 
 
 class SimulatedBackend(ClientBackend):
@@ -136,6 +141,23 @@ class SimulatedBackend(ClientBackend):
     def examples(self, state: RunState) -> Ids:
         """Return the number of training samples that each client sees at a time, ``[K]``."""
         return self.planner.examples
+
+    def claimed_examples(self, state: RunState) -> Ids:
+        """Return the number of samples that each client claims to train on in this round, ``[K]``."""
+        defence, key = state.selector.defence, self._key("fail")
+        examples = self.planner.examples
+        bounded = defence is not None and defence.measured
+        claims = claimed_examples(self.world.dishonest, key, examples, state.round, bounded)
+        return claims if defence is None else defence.sizes(claims)
+
+    def told(self, state: RunState, round_index: int, reports: Reports) -> tuple[Reports, dict[str, Any]]:
+        """Return the reports with the claims of dishonest clients."""
+        defence, dishonest, key = state.selector.defence, self.world.dishonest, self._key("fail")
+        measured, clients = defence is not None and defence.measured, _clients(state)
+        examples = claimed_examples(dishonest, key, self.planner.examples, round_index, measured)
+        found = told(dishonest, key, reports, round_index, examples, clients.heard, measured)
+        clients.heard = found.heard
+        return found.reports, found.rows
 
     # ------------------------------------------------------------------------------------- who, and what they measure
 

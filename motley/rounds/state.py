@@ -103,7 +103,8 @@ class RunState:
         """Return the state between two server steps as plain values and arrays."""
         vectors = {"mean_vector": self.mean_vector, "consensus": self.consensus}
         return {
-            "server": pack_server(self.server), "selector": codec.encode(self.selector.state), "clients": self.clients.save(),
+            "server": pack_server(self.server), "selector": codec.encode(self.selector.state),
+            "memory": codec.encode(self.selector.memory), "clients": self.clients.save(),
             "ledger": self.ledger.save(), "downloads": {version: pack_tensors(sent) for version, sent in self.downloads.items()},
             "allocator": dict(self.allocator), "vectors": {name: v.numpy() for name, v in vectors.items() if v is not None},
             "candidates": self.candidates, "best": None if self.best is None else self.best.save(),
@@ -132,6 +133,7 @@ class RunState:
             )
         self.server = unpack_server(saved["server"])
         self.selector.state = codec.decode(saved["selector"], ClientTable, type(self.selector.state))
+        self.selector.memory = codec.decode(saved["memory"], ClientTable)
         self.clients.restore(saved["clients"])
         self.ledger = Ledger.restore(saved["ledger"])
         self.downloads = {version: unpack_tensors(sent) for version, sent in saved["downloads"].items()}
@@ -150,6 +152,6 @@ class RunState:
 
 _NUMBERS = ("round", "version", "dispatch", "model_updates", "start_s", "asked_s")
 _PARTS = {
-    "server", "selector", "clients", "ledger", "downloads", "allocator", "vectors", "candidates", "step_norms", "good", "best",
-    "evaluated", *_NUMBERS,
+    "server", "selector", "memory", "clients", "ledger", "downloads", "allocator", "vectors", "candidates", "step_norms", "good",
+    "best", "evaluated", *_NUMBERS,
 }  # fmt: skip

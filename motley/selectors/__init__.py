@@ -8,11 +8,14 @@ from typing import Any
 from motley.core.components import class_named
 from motley.selectors.base import SelectionRule, Selector
 from motley.selectors.catalogue import CATALOGUE
+from motley.selectors.defence import Defence
 
-__all__ = ["CATALOGUE", "SelectionRule", "Selector", "build"]
+__all__ = ["CATALOGUE", "Defence", "SelectionRule", "Selector", "build"]
 
 
-def build(record: str | Mapping[str, Any], seed: int = 0, horizon: int | None = None) -> Selector[Any]:
+def build(
+    record: str | Mapping[str, Any], seed: int = 0, horizon: int | None = None, defence: Defence | None = None
+) -> Selector[Any]:
     """Return a selector built from the same record as in an experiment file.
 
     Parameters
@@ -20,12 +23,13 @@ def build(record: str | Mapping[str, Any], seed: int = 0, horizon: int | None = 
     record: a name, or a name with options: ``{"name": "power_of_choice", "d": 20}``.
     seed: seed of the selector's own randomness.
     horizon: planned number of rounds, for rules that anneal.
+    defence: how far clients are believed; None: in everything that is finite.
 
     Raises
     ------
     ConfigError: unknown name, option or value.
     """
-    return Selector(CATALOGUE.build(record), seed, horizon)
+    return Selector(CATALOGUE.build(record), seed, horizon, defence)
 
 
 def __getattr__(name: str) -> Any:

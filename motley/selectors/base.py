@@ -7,6 +7,7 @@ every rule would otherwise have to check:
 * ids may come in any order and reach the rule sorted; a repeated id is refused;
 * a non-finite signal reaches the rule as NaN, which means absent (docs/methods/selectors.md#non-finite);
 * the signals of a late, dropped or rejected client never reach the rule (docs/methods/selectors.md#dropouts);
+* with a :class:`~motley.selectors.defence.Defence`, implausible numbers are cut, and clients that were asked too often are held back;
 * a cohort that breaks the contract is refused with :class:`~motley.core.errors.ContractError`.
 """
 
@@ -28,6 +29,7 @@ from motley.core.paper import Paper
 from motley.core.records import Cohort, Outcome, Report, Reports, SelectionContext, SignalRequirements
 from motley.core.table import ClientTable
 from motley.selectors.catalogue import CATALOGUE
+from motley.selectors.defence import Defence
 
 __all__ = ["SelectionRule", "Selector"]
 
@@ -110,6 +112,11 @@ class Selector(Generic[S]):
     rule: the selection method and its options.
     seed: any integer; the same seed and reports give the same cohorts.
     horizon: planned number of rounds; required by rules that anneal towards the last round.
+    defence: how far clients are believed; None: in everything that is finite.
+
+    Attributes
+    ----------
+    state: of the rule. memory: of the defence, empty without one.
 
     Raises
     ------
@@ -124,7 +131,9 @@ class Selector(Generic[S]):
     (2, True)
     """
 
-    def __init__(self, rule: SelectionRule[S], seed: int = 0, horizon: int | None = None) -> None:
+    def __init__(
+        self, rule: SelectionRule[S], seed: int = 0, horizon: int | None = None, defence: Defence | None = None
+    ) -> None:
         if rule.needs().horizon and horizon is None:
             raise ConfigError(
                 f"{type(rule).__name__} anneals towards the last round and must know it; "
@@ -134,7 +143,9 @@ class Selector(Generic[S]):
         self.rule = rule
         self.seed = seed
         self.horizon = horizon
+        self.defence = defence
         self.state: S = rule.init()
+        self.memory = ClientTable({}) if defence is None else defence.init()
 
     def _context(self, purpose: str, round: int, available_ids: ArrayLike, m: int, dispatch: int) -> SelectionContext:
         ids = np.atleast_1d(np.asarray(available_ids, dtype=np.int64))
@@ -143,6 +154,8 @@ class Selector(Generic[S]):
             raise ContractError("the same client is available twice")
         if m < 0:
             raise ConfigError(f"got m = {m}; expected a cohort size of at least 0", key="cohort")
+        if self.defence is not None:
+            ids = self.defence.offered(self.memory, ids, m)
         rng = Key(self.seed).fold(purpose, round, dispatch).numpy()
         horizon = self.horizon if self.rule.needs().horizon else None  # a rule that does not ask for it does not depend on it
         return SelectionContext(round, dispatch, ids, self.rule.size(round, m, len(ids)), rng, horizon)
@@ -190,7 +203,10 @@ class Selector(Generic[S]):
             bad = ~np.isfinite(value)
             bad[unusable] = True
             clean[name] = np.where(bad, np.nan, value) if bad.any() else value
-        self.state = self.rule.observe(self.state, round, dataclasses.replace(reports, signals=clean))
+        reports = dataclasses.replace(reports, signals=clean)
+        if self.defence is not None:
+            self.memory, reports = self.defence.believed(self.memory, reports)
+        self.state = self.rule.observe(self.state, round, reports)
 
     def _check_within(self, ids: Ids, context: SelectionContext) -> None:
         if ids is context.available:
@@ -203,10 +219,15 @@ class Selector(Generic[S]):
             raise ContractError(f"{name} chose a client that is not available")
 
     def to_bytes(self) -> bytes:
-        """Return options, state, seed and horizon as bytes, without pickle."""
+        """Return options, state, seed, horizon and defence as bytes, without pickle."""
         options = {f.name: getattr(self.rule, f.name) for f in dataclasses.fields(self.rule)}  # type: ignore[arg-type]
-        saved = {"rule": type(self.rule).__qualname__, "options": options, "state": codec.encode(self.state)}
-        return codec.encode({**saved, "seed": self.seed, "horizon": self.horizon})
+        saved: dict[str, object] = {
+            "rule": type(self.rule).__qualname__, "options": options, "state": codec.encode(self.state),
+            "seed": self.seed, "horizon": self.horizon,
+        }  # fmt: skip
+        if self.defence is not None:
+            saved |= {"defence": dataclasses.asdict(self.defence), "memory": codec.encode(self.memory)}
+        return codec.encode(saved)
 
     @classmethod
     def from_bytes(cls, data: bytes, rule: type[SelectionRule[S]] | None = None) -> Selector[S]:
@@ -217,7 +238,7 @@ class Selector(Generic[S]):
         CodecError: truncated or foreign bytes, a rule that is not known here, or one whose options differ here.
         """
         saved = codec.decode(data)
-        if not isinstance(saved, dict) or set(saved) != {"rule", "options", "state", "seed", "horizon"}:
+        if not isinstance(saved, dict) or set(saved) - {"defence", "memory"} != {"rule", "options", "state", "seed", "horizon"}:
             raise CodecError("these bytes do not hold a selector")
         names = {target.partition(":")[2]: name for name, target in CATALOGUE.targets.items()}
         kind = rule or (CATALOGUE.get(names[saved["rule"]]) if saved["rule"] in names else None)
@@ -228,6 +249,9 @@ class Selector(Generic[S]):
             raise CodecError(
                 f"{kind.__name__} was written with options {sorted(saved['options'])}, it has {sorted(known)} here"
             )
-        selector: Selector[S] = cls(kind(**saved["options"]), saved["seed"], saved["horizon"])
+        defence = Defence(**saved["defence"]) if "defence" in saved else None
+        selector: Selector[S] = cls(kind(**saved["options"]), saved["seed"], saved["horizon"], defence)
+        if defence is not None:
+            selector.memory = codec.decode(saved["memory"], ClientTable)
         selector.state = codec.decode(saved["state"], ClientTable, type(selector.state))
         return selector

@@ -162,6 +162,7 @@ def schedule(importance: Floats, upload_s: Floats, rho: float) -> tuple[Floats, 
     if not scale > 0:
         return np.zeros(len(importance)), 0.0
     c = importance / scale  # p stays the same when c is divided by s and T by s^2, and lam is divided by s^2
+    c = np.where(c > 0, np.maximum(c, 1e-100), c)  # beside a number of 1e308 squares would vanish
     with np.errstate(over="ignore"):
         cost = np.minimum((1.0 - rho) * upload_s / scale / scale, LARGEST)
     low = float(cost.min(where=c > 0, initial=np.inf))

@@ -1,4 +1,4 @@
-"""Heterogeneity of clients: data partitions and shifts, devices, networks, availability and failures."""
+"""Heterogeneity of clients: data partitions and shifts, devices, networks, availability, failures and lies."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ __all__ = [
     "AVAILABILITY",
     "CONCEPT_SHIFT",
     "DEVICES",
+    "DISHONEST",
     "DRIFT",
     "FAILURES",
     "FEATURE_SHIFT",
@@ -113,9 +114,21 @@ FAILURES = Catalogue(
     },
     base="motley.world.base:Failures",
 )
+DISHONEST = Catalogue(
+    "dishonest",
+    {
+        "coalition": "motley.world.dishonest:Coalition",
+        "constant": "motley.world.dishonest:ConstantClaim",
+        "copy_best": "motley.world.dishonest:CopiedBest",
+        "none": "motley.world.dishonest:NoLies",
+        "scaled": "motley.world.dishonest:ScaledClaim",
+    },
+    base="motley.world.base:Dishonest",
+)
 
 
 def __getattr__(name: str) -> Any:
     return class_named(
-        (PARTITIONS, LABEL_NOISE, FEATURE_SHIFT, CONCEPT_SHIFT, DRIFT, DEVICES, NETWORKS, AVAILABILITY, FAILURES), name
+        (PARTITIONS, LABEL_NOISE, FEATURE_SHIFT, CONCEPT_SHIFT, DRIFT, DEVICES, NETWORKS, AVAILABILITY, FAILURES, DISHONEST),
+        name,
     )

@@ -1,4 +1,5 @@
-"""Interfaces of everything that makes clients differ: data partitions, shifts, devices, networks, availability and failures.
+"""Interfaces of everything that makes clients differ: data partitions, shifts, devices, networks, availability, failures and
+lies.
 
 Every model is a pure function of (key, ids, round, time): the same question always has the same answer, so nothing is saved.
 ``round_index`` is the number of the round, from 1; a model with ``per = "client"`` ignores it, one with ``per = "round"`` folds it
@@ -24,6 +25,7 @@ __all__ = [
     "Availability",
     "ConceptShift",
     "Device",
+    "Dishonest",
     "Drift",
     "Failures",
     "FeatureShift",
@@ -244,6 +246,36 @@ class Failures(ABC):  # noqa: B024  (each kind overrides what fails; by default 
         return np.ones(len(ids))
 
 
+class Dishonest(ABC):  # noqa: B024  (each kind overrides how clients lie; by default none does)
+    """Which clients lie about themselves, about what, and what they claim.
+
+    ``lies``: :meth:`claims` can differ from the truth.
+    """
+
+    lies: ClassVar[bool] = False
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        require_declared(cls, Dishonest, {"claims": "lies"})
+
+    def liars(self, key: Key, ids: Ids, round_index: int) -> Bools:
+        """Return which of these clients lie in this round ``[len(ids)]``; 0 is enrolment before round 1."""
+        return np.zeros(len(ids), bool)
+
+    def topics(self) -> frozenset[str]:
+        """Return the topics of :data:`motley.core.claims.TOPICS` that they lie about."""
+        return frozenset()
+
+    def goal(self, heard: Floats) -> float:
+        """Return the one number that liars orient themselves by, given the appeal of honest clients' numbers ``[k]``, k >= 1; NaN (the
+        default): none."""
+        return np.nan
+
+    def claims(self, appeal: Floats, goal: float) -> Floats:
+        """Return the appeal of what liars claim, given that of the truth ``[n]``; ``goal`` is NaN before anything was heard."""
+        return appeal
+
+
 @dataclass(frozen=True)
 class World:
     """The conditions of a run: one model of each kind."""
@@ -253,3 +285,4 @@ class World:
     availability: Availability
     failures: Failures
     drift: Drift = field(default_factory=Drift)
+    dishonest: Dishonest = field(default_factory=Dishonest)

@@ -144,14 +144,16 @@ def inclusion_probabilities(weights: Floats, m: int) -> Floats:
 def _exact_inclusion(p: Floats, m: int) -> Floats:
     sets = np.arange(1 << len(p))
     member = (sets[:, None] >> np.arange(len(p))) & 1 == 1  # [2^K, K]
-    size, mass = member.sum(1), member @ p
+    size, mass, others = member.sum(1), member @ p, ~member @ p
     chance = np.zeros(len(sets))
     chance[0] = 1.0
     for drawn in range(m):
         now = sets[size == drawn]
         for i in range(len(p)):
             grow = now[~member[now, i]]  # distinct sets stay distinct when i joins
-            chance[grow | (1 << i)] += chance[grow] * p[i] / (1.0 - mass[grow])
+            left = 1.0 - mass[grow]
+            left = np.where(left > 1e-9, left, others[grow])  # where one client has nearly all the mass
+            chance[grow | (1 << i)] += chance[grow] * p[i] / left
     last = size == m
     return np.asarray(chance[last] @ member[last])
 
