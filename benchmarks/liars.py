@@ -142,7 +142,8 @@ def main() -> None:
             print(json.dumps(found[-1]), flush=True)
             about = {"clients": CLIENTS, "cohort": COHORT, "rounds": ROUNDS, "samples": SAMPLES, "torch": torch.__version__}
             fresh = args.out.with_suffix(".new")
-            fresh.write_text(json.dumps({**about, "runs": found}, indent=0) + "\n", encoding="utf-8")
+            rows = ",\n".join(map(json.dumps, found))
+            fresh.write_text(f'{json.dumps(about)[:-1]}, "runs": [\n{rows}\n]}}\n', encoding="utf-8")
             os.replace(fresh, args.out)
 
 

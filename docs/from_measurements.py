@@ -9,7 +9,7 @@ from typing import Any
 
 from cells import ROOT, table
 
-__all__ = ["choosing", "heterogeneity", "loopback", "measured", "overhead", "scaling", "speed", "traffic", "uploads"]
+__all__ = ["choosing", "heterogeneity", "liars", "loopback", "measured", "overhead", "scaling", "speed", "traffic", "uploads"]
 
 BUSY = 0.7
 """Load of a machine, before a measurement, from which its figures deserve a remark."""
@@ -110,6 +110,44 @@ def choosing() -> str:
         cells = (f"{row['clients']:,}", f"{1e3 * row['steady_s']:.3g}", f"{row['peak_bytes'] / 2**20:,.1f}")
         rows.append((f"`{row['rule']}`{options}", *cells, f"{row['state_bytes_per_client']:,.0f}"))
     return table(("rule", "clients", "ms a round", "peak, MiB", "state, bytes a client"), rows)
+
+
+def liars() -> str:
+    """List who was chosen and what was lost when clients lied, without and with a defence, from ``benchmarks/measured/liars.json``."""
+    runs = {tuple(run[name] for name in _CASE): run for run in measured("liars")["runs"]}
+    cells = {case[:-1] for case in runs}
+    seeds = sorted(seed for seed in {case[-1] for case in runs} if all((*cell, seed) in runs for cell in cells))
+
+    def both(value: str, *cell: Any) -> list[float]:
+        """Return the mean over seeds in percent, without and with the defence."""
+        return [100.0 * sum(runs[(*cell, defence, seed)][value] for seed in seeds) / len(seeds) for defence in ("off", "on")]
+
+    parts = []
+    for strategy, title in _LIES.items():
+        shares = sorted({share for _, kind, share, _ in cells if kind == strategy})
+        rows = []
+        for rule in sorted({cell[0] for cell in cells}):
+            honest, defended = both("accuracy", rule, "honest", 0.0)
+            row = [f"`{rule}`", f"{honest:.1f}", _signed(defended - honest)]
+            for share in shares:
+                picks, ends = both("picks", rule, strategy, share), both("accuracy", rule, strategy, share)
+                row += [" → ".join(f"{one:.0f}" for one in picks), " → ".join(_signed(one - honest) for one in ends)]
+            rows.append(tuple(row))
+        lies = [f"{share:.0%} lie: {what}" for share in shares for what in ("picks, %", "points")]
+        parts.append(f"{title}:\n\n{table(('rule', 'honest, %', 'defence alone, points', *lies), rows)}")
+    said = f"{len(seeds)} seeds" if len(seeds) > 1 else "one seed"
+    return "\n\n".join([*parts, f"Means over {said}; the end is the mean of the last three evaluations."])
+
+
+_CASE = ("rule", "strategy", "share", "defence", "seed")
+_LIES = {
+    "constant": "`constant`: everything that a client can lie about is 1e308, updates are honest",
+    "coalition": "`coalition`: everything is the 0.95 quantile of what the honest say, and liars flip the sign of their update",
+}
+
+
+def _signed(value: float) -> str:
+    return f"{value:+.1f}".replace("-", "−")
 
 
 def uploads() -> str:

@@ -29,6 +29,7 @@ MAKERS: dict[str, Callable[[], str]] = {
         *(from_code.signals, from_code.contract, from_code.columns),
         *(from_measurements.speed, from_measurements.scaling, from_measurements.overhead, from_measurements.choosing),
         *(from_measurements.uploads, from_measurements.traffic, from_measurements.loopback),
+        from_measurements.liars,
         *(from_recipes.recipes, from_recipes.verdicts, from_recipes.recipe_words),
     )
 } | {f"measured_{name}": partial(from_measurements.heterogeneity, name) for name in from_measurements.measured("heterogeneity")}
