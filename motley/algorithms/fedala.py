@@ -9,7 +9,7 @@ Zhang, Hua, Wang, Song, Xue, Ma, Guan: *FedALA: Adaptive Local Aggregation for P
     send         w - x;    keep t_k = w and W_k
     examined     t_k + (x - t_k) W_k
 
-Symbols: eta the learning rate of the weights. State: t_k (buffers included), W_k, and whether W_k was ever learned; the initial model
+Symbols: eta the learning rate of W_k. State: t_k (buffers included), W_k, and whether W_k was ever learned; the initial model
 and 1 for the others. Cost: a pass over ``share`` of the samples before training; traffic as FedAvg. The shared model is examined, too.
 
 Deviations and readings
@@ -17,8 +17,7 @@ Deviations and readings
 * INTERPRETATION-D the weights are learned in ``first_passes`` (11) passes when a client first has something to mix, later in one. The
   authors pass at least 11 times in the first use, until the losses of the last ten spread by less than 0.1. The clock counts one.
 * INTERPRETATION-D a pass takes the first batches of a permutation of all samples; the authors' samples are one block in storage.
-* INTERPRETATION-D BatchNorm statistics are those received. Examinations use W_k as it is.
-* While x equals t_k (in the first round) nothing is learned. ``eta = 0`` leaves W_k at 1: FedAvg, bit for bit.
+* INTERPRETATION-D BatchNorm statistics are those received; examinations use W_k as it is. While x is t_k nothing is learned.
 
 >>> from motley.algorithms.fedala import FedALA
 >>> FedALA().eta
@@ -61,9 +60,8 @@ class _Learning:
 
     def __call__(self, gradient: GradientAt, values: dict[str, Tensor], step: int) -> Tensor:
         weights = values["weights"]
-        own = slice(len(self.x) - len(weights), None)
-        g = gradient(self.mixed(weights))[own]
-        values["weights"] = (weights - self.eta * g * (self.x - self.t)[own]).clamp(0, 1)
+        towards = gradient(self.mixed(weights)) * (self.x - self.t)
+        values["weights"] = (weights - self.eta * towards[-len(weights) :]).clamp(0, 1)
         return torch.zeros_like(self.x)  # the weights move, not the model
 
 
@@ -94,15 +92,14 @@ class AdaptiveMixture(Correction):
     def initial_state(self, state: ModelState) -> ClientState:
         """Return the initial model, and weights that were never learned."""
         count = sum(entry.size for entry in self.layout.entries[-self.tensors :])
-        fresh = {"weights": state.x.new_full((count,), self.first), "learned": torch.zeros(1, dtype=torch.int64)}
-        return {**vars(state), **fresh}
+        weights = state.x.new_full((count,), self.first)
+        return {**vars(state), "weights": weights, "learned": torch.zeros(1, dtype=torch.int64)}
 
     @override
     def examined(self, download: Tensors, client_state: ClientState | None) -> ModelState:
         received = self.start(download, client_state)
-        if client_state is None:
-            return received
-        mixed = _Learning(received.x, client_state["x"], self.eta).mixed(client_state["weights"])
+        kept = client_state or self.initial_state(received)
+        mixed = _Learning(received.x, kept["x"], self.eta).mixed(kept["weights"])
         return ModelState(mixed, received.buffers, received.counters)
 
     @override
@@ -114,11 +111,10 @@ class AdaptiveMixture(Correction):
         def begin(values: Mapping[str, Tensor]) -> ModelState:
             return ModelState(learning.mixed(values["weights"]), received.buffers, received.counters)
 
-        train = Phase(start=begin, values={"weights": weights})
         if not self.eta or torch.equal(context.x[-len(weights) :], kept["x"][-len(weights) :]):
-            return (train,)
+            return (Phase(start=begin, values={"weights": weights}),)
         passes = 1 if kept["learned"].any() else self.first_passes
-        learn = [Phase(f"weights {number}", "mixed", begin, epochs=self.share, direction=learning) for number in range(passes)]
+        learn = [Phase(f"weights {i}", "mixed", begin, epochs=self.share, direction=learning) for i in range(passes)]
         return (dataclasses.replace(learn[0], values={"weights": weights}), *learn[1:], Phase(start=begin))
 
     def finish(self, after: ModelState, context: JobContext) -> tuple[Mapping[str, Part], ClientState | None]:
