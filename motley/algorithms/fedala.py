@@ -122,8 +122,7 @@ class AdaptiveMixture(Correction):
         parts, kept = super().finish(after, context)
         if kept is None or "weights" not in context.values:
             return parts, kept
-        learned = kept["learned"] + int("mixed" in context.models)
-        return parts, {**vars(after), "weights": context.values["weights"], "learned": learned}
+        return parts, {**vars(after), **context.values, "learned": kept["learned"] + int("mixed" in context.models)}
 
 
 @dataclass(frozen=True)
