@@ -206,7 +206,7 @@ class Experiment(BaseModel):
         given = document.limited_copy(data) if isinstance(data, Mapping) else {}
         if isinstance(data, Mapping) and isinstance(data.get("method"), str):
             data = document.lay_over(document.preset(data["method"]), data)
-        if isinstance(data, Mapping) and _has_clients(data.get("task")):
+        if isinstance(data, Mapping) and (isinstance(data.get("task"), Task) or registry.has_clients(data.get("task"))):
             data = {"partition": "by_writer", **data}
         data, objects = _without_objects(_with_names(cls, data)) if isinstance(data, Mapping) else (data, {})
         if isinstance(given.get("task"), Task):
@@ -417,14 +417,6 @@ def lineage_id(config: Mapping[str, Any]) -> str:
 def _digest(value: object) -> str:
     text = json.dumps(value, sort_keys=True, separators=(",", ":"))
     return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
-
-
-def _has_clients(task: Any) -> bool:
-    """Return whether a task comes with clients of its own, which a partition would mix."""
-    name = task.get("name") if isinstance(task, Mapping) else task
-    kinds = registry.catalogue("task")
-    kind = kinds.get(name) if isinstance(name, str) and name in kinds.targets else type(task)
-    return isinstance(task, Task) or any(getattr(kind, flag, False) for flag in ("makes_clients", "has_clients"))
 
 
 def _with_names(model: type[Experiment], keys: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,7 +16,20 @@ from motley.core.components import Catalogue, Option
 from motley.core.errors import ConfigError, suggest
 from motley.core.paper import Paper
 
-__all__ = ["KINDS", "build", "catalogue", "chosen", "is_own", "kind_of", "listing", "papers", "plain", "record_of", "register"]
+__all__ = [
+    "KINDS",
+    "build",
+    "catalogue",
+    "chosen",
+    "has_clients",
+    "is_own",
+    "kind_of",
+    "listing",
+    "papers",
+    "plain",
+    "record_of",
+    "register",
+]
 
 _WHERE = {
     "aggregator": "motley.algorithms:AGGREGATORS",
@@ -126,6 +139,14 @@ def register(kind: str, name: str, cls: type) -> None:
     if kind_of(kind) == "engine":
         raise ConfigError("engines take no options and cannot be registered; give yours the entry point motley.engine", "kind")
     catalogue(kind).register(name, cls)
+
+
+def has_clients(task: object) -> bool:
+    """Return whether a task (its record, its name, or a source of data) comes with clients of its own, which a partition would mix."""
+    name = task.get("name") if isinstance(task, Mapping) else task
+    names = catalogue("task")
+    kind = names.get(name) if isinstance(name, str) and name in names.targets else type(task)
+    return any(getattr(kind, flag, False) for flag in ("makes_clients", "has_clients"))
 
 
 def is_own(kind: str, component: object) -> bool:

@@ -17,6 +17,7 @@ from typing import Final
 
 from motley.core.errors import ConfigError, suggest
 from motley.experiments import registry
+from motley.experiments.config import MOST_NAME_BYTES
 
 __all__ = ["SKELETONS", "skeleton"]
 
@@ -42,6 +43,8 @@ def skeleton(kind: str, name: str) -> dict[str, str]:
         raise ConfigError(f"got {asked!r}{suggest(asked, SKELETONS)}; expected one of: {', '.join(SKELETONS)}", "KIND")
     if not (name.isascii() and name.isidentifier() and name == name.lower()) or keyword.iskeyword(name) or name[0] == "_":
         raise ConfigError(f"got {name!r}; expected a name in snake_case, such as loudest_first", "name")
+    if len(name) > MOST_NAME_BYTES:
+        raise ConfigError(f"got a name of {len(name)} characters; expected at most {MOST_NAME_BYTES}", "name")
     known = registry.catalogue(kind)
     if name in known.targets or name in known.planned:
         raise ConfigError(f"got {name!r}, which is the name of a component of this kind; choose another", "name")

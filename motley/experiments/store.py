@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from motley.core.errors import DataError, StoreError
-from motley.core.files import irregular, no_file, replacing, sync_folder, with_digest
+from motley.core.files import irregular, is_folder, no_file, replacing, sync_folder, with_digest
 from motley.experiments.config import MOST_NAME_BYTES, Experiment, lineage_id
 from motley.results.marks import mark_of, pack_marks
 from motley.results.record import read_record
@@ -129,6 +129,23 @@ class RunFolder:
             os.close(handle)
             _remove_empty(made)
 
+    def check(self) -> None:
+        """Raise where the folder could not be made: its name is too long, a file stands in its way, or one may not write there.
+
+        Raises
+        ------
+        StoreError: with the reason.
+        """
+        missing = self._missing()
+        there = missing[-1].parent if missing else self.path
+        if not is_folder(there):
+            raise self._in_the_way()
+        if not os.access(there, os.W_OK | os.X_OK):
+            raise StoreError(f"{there} may not be written to; choose another output folder")
+
+    def _in_the_way(self) -> StoreError:
+        return StoreError(f"{self.path} is, or lies below, a file; choose another output folder")
+
     def _missing(self) -> list[Path]:
         """Return the folders that :meth:`lock` has to make, innermost first."""
         try:
@@ -145,7 +162,7 @@ class RunFolder:
             self.path.mkdir(parents=True, exist_ok=True)
             handle = os.open(self._lock_file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
         except (FileExistsError, NotADirectoryError):
-            raise StoreError(f"{self.path} is, or lies below, a file; choose another output folder") from None
+            raise self._in_the_way() from None
         except OSError as error:
             if error.errno == errno.ELOOP:
                 raise StoreError(f"{self._lock_file} is a symbolic link; remove it, or choose another output folder") from None

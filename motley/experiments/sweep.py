@@ -256,6 +256,8 @@ def run_points(
         raise ConfigError(
             "runs are spread over a cluster (on_ray), which decides how many run at a time; give one of the two", "jobs"
         )
+    for folder in folders:
+        RunFolder(folder).check()
     labels = [f"{point.label} seed {point.experiment.seed}" for point in points]
     shown = display([point.experiment for point in points], labels) if progress else None
     calls = [{"experiment": p.experiment, "folder": folder, "data": data} for p, folder in zip(points, folders, strict=True)]

@@ -51,6 +51,7 @@ def test_types_of_generated_files_are_right(written: Path) -> None:
         ("selector", "Loudest", "name: got 'Loudest'; expected a name in snake_case"),
         ("selector", "loud-est", "expected a name in snake_case"),
         ("selectors", "_x", "expected a name in snake_case"),
+        ("selector", "a" * 300, "name: got a name of 300 characters; expected at most 200"),
         ("selector", "", "expected a name in snake_case"),
         ("task", "lambda", "expected a name in snake_case"),
         ("selector", "größe", "expected a name in snake_case"),

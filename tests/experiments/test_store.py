@@ -17,6 +17,7 @@ import pytest
 from motley.core.errors import StoreError
 from motley.experiments.config import Experiment
 from motley.experiments.store import RunFolder, default_folder, describe, ensure_space, slug
+from motley.experiments.sweep import compare
 
 PLAIN = Experiment(population=10, cohort=2, stop={"rounds": 3}, task="quadratic")
 HOLDER = """
@@ -111,6 +112,15 @@ def test_a_file_where_a_folder_should_be(tmp_path: Path) -> None:
     for path in (tmp_path / "file", tmp_path / "file" / "below"):
         with pytest.raises(StoreError, match="is, or lies below, a file"), RunFolder(path).lock():
             pass
+        with pytest.raises(StoreError, match="is, or lies below, a file"):
+            RunFolder(path).check()
+
+
+def test_a_folder_is_looked_at_before_any_run_of_a_sweep(tmp_path: Path) -> None:
+    RunFolder(tmp_path / "new" / "below").check()
+    assert not list(tmp_path.iterdir())  # nothing is made
+    with pytest.raises(StoreError, match="File name too long"):
+        compare(PLAIN, {}, out=tmp_path / ("a" * 300))
 
 
 # ------------------------------------------------------------------------------------------------ begin, go on, done
