@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -66,6 +69,43 @@ def test_a_damaged_or_foreign_file_counts_as_lost(tmp_path, caplog):
     assert ClientStateFile(tmp_path, "run", 7, {"c": torch.zeros(4)}).take(0)[1]
     assert ClientStateFile(tmp_path, "run", 7, {"d": torch.zeros(3)}).take(0)[1]
     assert "damaged" in caplog.text
+
+
+def test_a_changed_bit_anywhere_counts_as_lost(tmp_path):
+    """Of the header's text, of its numbers of dispatches, and of the states."""
+    shelf = ClientStateFile(tmp_path, "run", 7, FIRST)
+    shelf.put(0, filled(1))
+    whole = shelf.path.read_bytes()
+    for at in range(len(whole)):
+        shelf.path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        state, forgot = shelf.take(0)
+        assert forgot or torch.equal(state["c"], filled(1)["c"]), at
+    shelf.path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    assert shelf.take(0) == (FIRST, True)
+
+
+def test_what_a_kill_in_the_middle_of_a_write_leaves_is_removed_by_the_next(tmp_path):
+    shelf = ClientStateFile(tmp_path, "run", 7, FIRST)
+    shelf.put(0, filled(1))
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    left, others = shelf.path.with_suffix(f".{dead.pid}.new"), [shelf.path.with_suffix(f".{os.getppid()}.new")]
+    others.append(shelf.path.with_name(f"client-70.{dead.pid}.new"))  # of another client
+    for path in (left, *others):
+        path.write_bytes(b"half")
+    shelf.put(4, filled(2))
+    assert sorted(shelf.path.parent.iterdir()) == sorted([shelf.path, *others])
+    assert torch.equal(shelf.take(4)[0]["c"], filled(2)["c"])
+
+
+def test_a_link_in_place_of_what_is_written_is_not_followed(tmp_path):
+    shelf, other = ClientStateFile(tmp_path, "run", 7, FIRST), tmp_path / "other"
+    other.write_text("stays")
+    shelf.path.parent.mkdir()
+    shelf.path.with_suffix(f".{os.getpid()}.new").symlink_to(other)
+    shelf.put(0, filled(1))
+    assert other.read_text() == "stays"
+    assert torch.equal(shelf.take(0)[0]["c"], filled(1)["c"])
 
 
 def test_methods_that_keep_nothing_write_nothing(tmp_path):

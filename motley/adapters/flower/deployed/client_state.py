@@ -9,29 +9,32 @@ follow from the last upload, and the server's next order says which dispatch of 
     ``next``      it is taken over
     another       lost (a new disk, a restored backup): the client begins anew, and the server is told
 
-A file is written new and then replaces the old one, so a kill in the middle of a write loses nothing. A server that goes on
-from its last checkpoint names a dispatch of that checkpoint, whose state still lies here. A file that is damaged counts as
-lost."""
+A file is written new and then replaces the old one, so a kill in the middle of a write loses nothing; what such a kill leaves is
+removed by the next write. A server that goes on from its last checkpoint names a dispatch of that checkpoint, whose state still
+lies here. A file that does not agree with its digest counts as lost."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
 import os
-from contextlib import suppress
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor
 
 from motley.algorithms.base import ClientState
+from motley.core.files import replacing, sync_folder
 from motley.results.stream import disk_error
 
 __all__ = ["ClientStateFile"]
 
 _LOG = logging.getLogger("motley.flower")
-_LAST, _NEXT = "last", "next"
+_LAST, _NEXT, _DIGEST = "last", "next", "digest"
 
 
 class ClientStateFile:
@@ -71,17 +74,30 @@ class ClientStateFile:
         kept, last = self._last
         tensors = {f"{_NEXT}.{name}": _own(value) for name, value in state.items()}
         tensors |= {f"{_LAST}.{name}": _own(value) for name, value in (last or {}).items()}
-        fresh = self.path.with_suffix(f".{os.getpid()}.new")  # an order of a killed server may be carried out beside this one
+        about = {_LAST: str(kept), _NEXT: str(dispatch)}
+        data = save(tensors, {**about, _DIGEST: _digest(tensors, about)})
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            save_file(tensors, fresh, {_LAST: str(kept), _NEXT: str(dispatch)})
-            with fresh.open("rb") as file:
-                os.fsync(file.fileno())
-            fresh.replace(self.path)
-        except (OSError, SafetensorError) as error:
-            with suppress(OSError):
-                fresh.unlink(missing_ok=True)
-            raise disk_error(error if isinstance(error, OSError) else OSError(str(error)), self.path) from None
+            self._remove_leftovers()
+            with replacing(self.path, self._fresh(os.getpid())) as file:
+                file.write(data)
+            sync_folder(self.path.parent)
+        except OSError as error:
+            raise disk_error(error, self.path) from None
+
+    def _fresh(self, process: int | str) -> Path:
+        """Return the name under which a process writes, by its number; an order of a killed server may be under way, too."""
+        return self.path.with_suffix(f".{process}.new")
+
+    def _remove_leftovers(self) -> None:
+        """Remove what processes that were killed in the middle of a write left."""
+        for left in self.path.parent.glob(self._fresh("*").name):
+            try:
+                os.kill(int(left.suffixes[-2][1:]), 0)
+            except ProcessLookupError:
+                left.unlink(missing_ok=True)
+            except (OSError, OverflowError, ValueError):  # another user's process, or no number
+                continue
 
     def _read(self) -> dict[int, ClientState]:
         """Return the sound states by dispatch."""
@@ -90,14 +106,17 @@ class ClientStateFile:
         try:
             with safe_open(self.path, "pt") as file:
                 about = file.metadata() or {}
-                found = {int(about[which]): self._state(file, which) for which in (_LAST, _NEXT)}
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
+            if about.pop(_DIGEST, None) not in (None, _digest(tensors, about)):  # a file of an older version has none
+                raise ValueError("its digest differs")
+            found = {int(about[which]): self._state(tensors, which) for which in (_LAST, _NEXT)}
         except (OSError, SafetensorError, KeyError, ValueError) as error:
             _LOG.warning("%s is damaged (%s); its client begins anew", self.path, error)
             return {}
         return found
 
-    def _state(self, file: safe_open, which: str) -> ClientState:
-        state = {name: file.get_tensor(f"{which}.{name}") for name in self.first or {}}  # type: ignore[no-untyped-call]
+    def _state(self, tensors: Mapping[str, Tensor], which: str) -> ClientState:
+        state = {name: tensors[f"{which}.{name}"] for name in self.first or {}}
         for name, like in (self.first or {}).items():
             if state[name].shape != like.shape or state[name].dtype != like.dtype:
                 raise ValueError(f"{name} has another shape or dtype than its method's")
@@ -107,3 +126,12 @@ class ClientStateFile:
 def _own(value: Tensor) -> Tensor:
     """Return a tensor that shares its storage with no other, as the file format needs it."""
     return value.detach().cpu().clone(memory_format=torch.contiguous_format)
+
+
+def _digest(tensors: Mapping[str, Tensor], about: Mapping[str, str]) -> str:
+    """Return a hash of all that a file holds."""
+    named = {name: [str(value.dtype), *value.shape] for name, value in tensors.items()}
+    digest = hashlib.blake2b(json.dumps([named, about], sort_keys=True).encode(), digest_size=8)
+    for name in sorted(tensors):
+        digest.update(tensors[name].reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
