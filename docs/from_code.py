@@ -22,8 +22,8 @@ __all__ = ["ORDER", "columns", "components", "contents", "contract", "keys", "pr
 
 ORDER = (
     "selector", "algorithm", "loss", "aggregator", "server", "optimizer", "lr_schedule", "task", "model", "partition",
-    "label_noise", "feature_shift", "concept_shift", "drift", "device", "network", "availability", "failures", "dishonest",
-    "synchrony", "compressor", "feedback", "allocator", "budget", "engine",
+    "label_noise", "feature_shift", "concept_shift", "drift", "device", "network", "availability", "capacity", "failures",
+    "dishonest", "synchrony", "compressor", "feedback", "allocator", "budget", "engine",
 )  # fmt: skip
 """Kinds of component in the order of the pages."""
 

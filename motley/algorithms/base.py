@@ -19,6 +19,7 @@ from torch import Tensor
 
 from motley.algorithms.local import Solver
 from motley.algorithms.phases import RECEIVED, GradientCorrection, Phase, Tuning
+from motley.algorithms.upload import UPDATES, Fold, Part, Parts, Upload
 from motley.algorithms.weights import Divide
 from motley.core.components import require_declared
 from motley.core.keys import Key
@@ -28,6 +29,7 @@ from motley.tasks.base import SAID, LossGradient, ModelState, Targets
 
 __all__ = [
     "RECEIVED",
+    "UPDATES",
     "Aggregator",
     "Algorithm",
     "ClientState",
@@ -58,34 +60,6 @@ Tensors = Mapping[str, Tensor]
 ClientState = Mapping[str, Tensor]
 """Tensors that a client keeps between rounds, by name."""
 
-Fold = Literal["mean", "sum", "convex", "max"]
-
-
-class Part(NamedTuple):
-    """One tensor of an upload and how it is aggregated: ``mean`` with the round's weights (which need not sum to 1), ``sum``
-    unweighted, ``convex`` with the weights normalised (buffers), ``max`` element-wise (integer buffers)."""
-
-    value: Tensor
-    fold: Fold
-
-
-Parts = Mapping[str, Part]
-
-
-class Upload(NamedTuple):
-    """The upload of one accepted client and its raw weight in this round.
-
-    Parameters
-    ----------
-    parts: the tensors by name. weight: raw weight. client: id of the client, for rules that keep a state by client.
-    scale: staleness factor; the update has been multiplied by it already, the weights of ``convex`` parts have not.
-    """
-
-    parts: Parts
-    weight: float
-    scale: float = 1.0
-    client: int = -1
-
 
 class PreTrainingSignals(NamedTuple):
     """Signals of the received model, measured before the first local step on all of the client's training samples, in eval mode,
@@ -111,6 +85,7 @@ class JobContext:
     solver_norm: FedNova's ``||a||_1`` of the local solver over these steps.
     layout: positions of the parameters in the flat vector. pre_training: signals measured before training.
     models, values: after local work, the models of the client's own that phases moved, and the values of phases; empty before.
+    classes: bool ``[C]``, the classes of the client's training samples, where clients train slices of the model.
     """
 
     x: Tensor
@@ -124,6 +99,7 @@ class JobContext:
     pre_training: PreTrainingSignals = field(default_factory=PreTrainingSignals)
     models: Mapping[str, ModelState] = field(default_factory=dict)
     values: Tensors = field(default_factory=dict)
+    classes: Tensor | None = None
 
 
 class _MethodPart(ABC):  # noqa: B024 - what the four parts of a method share
@@ -206,16 +182,21 @@ class Correction(_MethodPart):
     plain local training.
 
     ``uploads`` names the ``mean`` and ``sum`` parts of an upload: an aggregator that compares single uploads needs ``delta`` alone.
-    ``shared``: whether there is one model for all clients; False: each client keeps its own.
+    ``shared``: whether there is one model for all clients; False: each client keeps its own. ``slices``: whether a client trains a
+    slice of the model, as wide as it can hold; ``divides``: with hidden activations divided by the width in training; ``rolls``:
+    whether the slice depends on the model's version, so that :meth:`offset` does.
     """
 
     uploads: ClassVar[frozenset[str]] = frozenset({"delta"})
     shared: ClassVar[bool] = True
+    slices: ClassVar[bool] = False
+    divides: ClassVar[bool] = False
+    rolls: ClassVar[bool] = False
 
     def __init_subclass__(cls) -> None:
         flags = {
             "start": "personal_start", "sent": "sends_whole_model", "initial_state": "keeps_state",
-            "phases": "several_phases", "examined": "personal_model",
+            "phases": "several_phases", "examined": "personal_model", "offset": "rolls",
         }  # fmt: skip
         require_declared(cls, Correction, flags)
 
@@ -262,6 +243,10 @@ class Correction(_MethodPart):
     def bound(self, layout: Layout) -> Correction:
         """Return this correction bound to a model's layout; called once, when a run's setting is made."""
         return self
+
+    def offset(self, version: int) -> int:
+        """Return the number of the first unit in the slices of clients that receive this version of the model."""
+        return 0
 
     def sent(self, model: ModelState) -> ModelState:
         """Return what of a model the server keeps, steps and sends; the rest stays with the clients. By default all of it."""

@@ -1,12 +1,48 @@
-"""Layouts: the position of each parameter and buffer of a model in its flat vector; names and shapes only, no tensors."""
+"""Layouts: the position of each parameter and buffer of a model in its flat vector; names and shapes only, no tensors.
+
+A layout that knows how the axes of its tensors belong to units (:func:`motley.tasks.slices.cuttable`) also says which part of them a
+narrower model holds, :meth:`Layout.slices`.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
-__all__ = ["Entry", "Layout"]
+import numpy as np
+
+from motley.core.arrays import Ids
+from motley.core.errors import ContractError
+
+__all__ = ["Axis", "Entry", "Layout"]
+
+
+class Axis(NamedTuple):
+    """An axis of a tensor along which the units of a layer lie: its features, or its channels.
+
+    Parameters
+    ----------
+    group: number of the group of units that are cut together (a residual sum joins the units of several layers). units: how many they
+    are. positions: length of the axis for each unit; more than 1 behind a layer that flattens images.
+    """
+
+    group: int
+    units: int
+    positions: int = 1
+
+    def kept(self, width: float, offset: int = 0) -> Ids:
+        """Return the ascending indices that a model of this width holds: of s = ceil(width * units) units, from number ``offset``
+        (modulo the units) on, around the end."""
+        first = (offset % self.units + np.arange(kept_units(width, self.units))) % self.units
+        each: Ids = (np.sort(first)[:, None] * self.positions + np.arange(self.positions)).reshape(-1)
+        return each
+
+
+def kept_units(width: float, units: int) -> int:
+    """Return how many of a layer's units a model of this width holds, at least one."""
+    return max(1, min(units, math.ceil(width * units - 1e-6)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +52,8 @@ class Entry:
     Parameters
     ----------
     layer: dotted name of its module. start: its position in the flat vector. norm, linear, batch_norm: whether the module is a
-    normalisation layer, a linear layer, a BatchNorm, by its type.
+    normalisation layer, a linear layer, a BatchNorm, by its type. axes: for each axis of the tensor the units along it, None for
+    one that is never cut; None as a whole where this is not known.
     """
 
     name: str
@@ -26,6 +63,7 @@ class Entry:
     norm: bool = False
     linear: bool = False
     batch_norm: bool = False
+    axes: tuple[Axis | None, ...] | None = None
 
     @property
     def size(self) -> int:
@@ -36,6 +74,19 @@ class Entry:
     def slice(self) -> slice:
         """Its slice of the flat vector."""
         return slice(self.start, self.start + self.size)
+
+    def kept(self, width: float, offset: int = 0) -> tuple[Ids, ...]:
+        """Return the ascending indices along each axis that a model of this width holds; see :meth:`Layout.slices`.
+
+        Raises
+        ------
+        ContractError: the layout does not know its axes.
+        """
+        if self.axes is None:
+            raise ContractError(f"the axes of {self.name!r} are not known; make the layout with motley.tasks.slices.cuttable")
+        return tuple(
+            np.arange(n) if axis is None else axis.kept(width, offset) for n, axis in zip(self.shape, self.axes, strict=True)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,3 +139,36 @@ class Layout:
     def norm(self) -> tuple[slice, ...]:
         """Slices of all parameters owned by normalisation layers."""
         return tuple(entry.slice for entry in self.entries if entry.norm)
+
+    def slices(self, width: float, offset: int = 0) -> dict[str, tuple[Ids, ...]]:
+        """Return the index sets of a narrower model: name of each parameter and floating buffer -> ascending indices along each axis.
+
+        Parameters
+        ----------
+        width: share of the units of every hidden layer, in (0, 1]. offset: number of the first unit that is kept, modulo each layer's.
+
+        Raises
+        ------
+        ContractError: the layout does not know its axes.
+
+        Example
+        -------
+        >>> hidden = Axis(0, 4)
+        >>> first = Entry("0.weight", "0", (4, 2), 0, axes=(hidden, None))
+        >>> layout = Layout((first, Entry("1.weight", "1", (3, 4), 8, axes=(None, hidden))))
+        >>> [index.tolist() for index in layout.slices(0.5, 3)["0.weight"]], layout.kept_size(0.5)
+        ([[0, 3], [0, 1]], 10)
+        """
+        return {entry.name: entry.kept(width, offset) for entry in (*self.entries, *self.buffers)}
+
+    def kept_size(self, width: float) -> int:
+        """Return how many parameters a model of this width has; an offset does not change it."""
+        return sum(math.prod(len(index) for index in entry.kept(width)) for entry in self.entries)
+
+    def kept_positions(self, width: float, offset: int = 0) -> Ids:
+        """Return the positions in the flat vector of the parameters of a narrower model, in the order of that model's own vector."""
+        parts = [
+            entry.start + np.arange(entry.size).reshape(entry.shape)[np.ix_(*entry.kept(width, offset))].reshape(-1)
+            for entry in self.entries
+        ]
+        return np.concatenate(parts)

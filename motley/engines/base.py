@@ -6,9 +6,11 @@ training (:mod:`motley.engines.batches`), the same ones for every engine.
 
 from __future__ import annotations
 
+import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal
 
@@ -22,7 +24,9 @@ from motley.algorithms.local import Solver
 from motley.algorithms.positions import per_position
 from motley.core.keys import Key, Streams
 from motley.core.work import LocalWork
-from motley.tasks.base import ModelState, Task
+from motley.tasks.base import ModelState, Task, model_input
+from motley.tasks.flat import construct
+from motley.tasks.slices import cuttable, narrowed, operations
 
 __all__ = [
     "MEASURED",
@@ -103,6 +107,7 @@ class Job:
     lr: learning rate of every step, schedules and per-client factors included.
     data_view: the client's data view under drift (one row); None if it sees all its samples. Set for all jobs of a call or for none.
     layers: names of the layers whose curvature is measured after the last step.
+    width, offset: the slice that is trained, see :meth:`motley.core.layout.Layout.slices`; width 1: the whole model.
     """
 
     client: int
@@ -111,6 +116,8 @@ class Job:
     lr: float
     data_view: DataView | None = None
     layers: tuple[str, ...] = ()
+    width: float = 1.0
+    offset: int = 0
 
 
 @dataclass(frozen=True)
@@ -175,9 +182,22 @@ class Setting:
     address: str | None = None
 
     def __post_init__(self) -> None:
+        if self.algorithm.correction.slices:
+            layout = cuttable(self.task.layout, construct(self.task.model, 0))
+            object.__setattr__(self, "task", dataclasses.replace(self.task, layout=layout))
         bound = self.algorithm.correction.bound(self.task.layout)
         loss = per_position(self.algorithm.loss, self.task.federation.targets)
         object.__setattr__(self, "algorithm", self.algorithm.replace(correction=bound, loss=loss))
+
+    def work_share(self, width: float) -> float:
+        """Return the operations of a local step on a slice of this width, as a share of those on the whole model."""
+        if width == 1.0:
+            return 1.0
+        task, data = self.task, self.task.federation
+        sample = task.transform(data.x[:1], None) if task.transform is not None else data.x[:1]
+        sample = model_input(sample, torch.get_default_dtype(), "cpu")
+        slice_of = partial(narrowed, task.model, task.layout, width, False)
+        return operations(construct(slice_of, 0), sample) / operations(construct(task.model, 0), sample)
 
     def tuning_steps(self, clients: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the local steps of each client's fine-tuning before an examination, ``[n]``."""

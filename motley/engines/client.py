@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from motley.algorithms.base import RECEIVED, GradientCorrection, JobContext, Phase, PreTrainingSignals, Tensors
+from motley.algorithms.base import RECEIVED, GradientCorrection, JobContext, Part, Phase, PreTrainingSignals, Tensors
 from motley.core.errors import EngineError, MotleyError
 from motley.core.keys import Key
 from motley.engines.base import DataView, Job, JobInputs, Setting, TrainResult
@@ -103,6 +103,8 @@ class Client:
     def _train(self, job: Job, inputs: JobInputs, want: frozenset[str]) -> TrainResult:
         setting, correction = self.setting, self.setting.algorithm.correction
         start, ctx, gradient_correction = context(setting, job, inputs)
+        if correction.slices:
+            ctx = dataclasses.replace(ctx, classes=self._classes(job))
         self.model.load(start)
         phases = correction.phases(ctx) if correction.several_phases else (Phase(correction=gradient_correction),)
         values: dict[str, Tensor] = {}
@@ -128,6 +130,14 @@ class Client:
         """Return the positions of the job's samples in ``samples.training``."""
         part = self.samples.training
         return torch.from_numpy(part.positions(np.array([job.client]), job.data_view)).to(part.rows.device)
+
+    def _classes(self, job: Job) -> Tensor | None:
+        """Return which classes the job's samples have, bool ``[C]``; None where a target is no class."""
+        federation = self.setting.task.federation
+        if federation.targets != "classes" or federation.classes is None:
+            return None
+        targets = self.samples.training.targets(self.positions(job), job.data_view)
+        return torch.bincount(targets, minlength=federation.classes) > 0
 
     def _steps(
         self, job: Job, ctx: JobContext, phases: Sequence[Phase], values: dict[str, Tensor], measured: bool
@@ -332,7 +342,7 @@ def finish(
 ) -> TrainResult:
     """Return a job's upload, client state and signals from the model after training and the training statistics."""
     sent, kept = setting.algorithm.correction.finish(after, ctx)
-    parts = {name: part._replace(value=part.value.cpu()) for name, part in sent.items()}
+    parts = {name: _on_cpu(part) for name, part in sent.items()}
     client_state = None if kept is None else {name: value.cpu() for name, value in kept.items()}
     signals: dict[str, float | NDArray[np.float64]] = {"loss": stats.loss}
     if "loss_rms" in want:
@@ -343,6 +353,10 @@ def finish(
         signals["update_norm"] = float((after.x - ctx.x).double().norm())
     finite = (not stats.steps or math.isfinite(stats.loss)) and all(_finite(part.value) for part in parts.values())
     return TrainResult(job.client, parts, client_state, stats.steps, signals, finite)
+
+
+def _on_cpu(part: Part) -> Part:
+    return part._replace(value=part.value.cpu(), held=None if part.held is None else part.held.cpu())
 
 
 def squared_norms(gradients: Iterable[Tensor]) -> Tensor:

@@ -27,7 +27,7 @@ from motley.engines import ENGINES
 from motley.engines.base import MEASURED, DataView, Engine, Job, Setting, TrainResult
 from motley.engines.client import CHUNK
 from motley.engines.cores import cores
-from motley.engines.local import Sequential, window_of
+from motley.engines.local import Sequential, refuses_method, window_of
 from motley.engines.serialization import unsendable
 from motley.engines.workers import RemoteWorker, Shared, WorkerCall, WorkerPool, worker_engine
 from motley.tasks.base import ModelState, model_input
@@ -129,7 +129,9 @@ class Distributed(Engine, Generic[Shared]):
             "the algorithm": algorithm.correction, "the local optimizer": setting.solver,
         }  # fmt: skip
         reason = unsendable(parts)
-        if reason is None:
+        if algorithm.correction.slices:
+            reason = refuses_method(setting)
+        elif reason is None:
             inner: type[Engine] = ENGINES.get(worker_engine(setting))
             reason = inner.refuses(setting)
         return reason

@@ -23,6 +23,7 @@ from motley.engines.client import Client, StepHook
 from motley.engines.cores import ThreadPool, at_once, cores, torch_threads
 from motley.engines.prober import Prober
 from motley.engines.samples import Samples
+from motley.engines.sliced_client import SlicedClient
 from motley.tasks.base import ModelState
 
 __all__ = ["Debug", "LocalEngine", "Sequential", "Threads", "refuses_method", "window_of"]
@@ -37,9 +38,11 @@ WINDOW_WEIGHTS = 64_000_000
 
 
 def refuses_method(setting: Setting) -> str | None:
-    """Return why a batched engine cannot train by the setting's method: its local work has several phases, or its loss compares
-    features of several models; None if it can."""
+    """Return why a batched engine cannot train by the setting's method: its clients train slices, its local work has
+    several phases, or its loss compares features of several models; None if it can."""
     loss, correction = setting.algorithm.loss, setting.algorithm.correction
+    if correction.slices:
+        return f"clients under {type(correction).__name__} train slices of the model, which sequential and threads compute"
     if correction.several_phases:
         return f"local work under {type(correction).__name__} has several phases, which sequential and threads compute"
     if loss.whole_model:
@@ -53,6 +56,10 @@ def _refuses_features(setting: Setting) -> str | None:
         name = type(setting.algorithm.loss).__name__
         return f"the loss {name} compares the inputs of the last linear layer, and the model has no linear layer"
     return None
+
+
+def _client(setting: Setting, samples: Samples, step_hook: StepHook | None = None) -> Client:
+    return (SlicedClient if setting.algorithm.correction.slices else Client)(setting, samples, step_hook)
 
 
 def window_of(setting: Setting, workers: int) -> int:
@@ -77,7 +84,7 @@ class LocalEngine(Engine):
         self.setting = setting
         self.threads = cores(setting.threads)
         self.samples = Samples(setting.task, setting.dtype, setting.device)
-        self.client = Client(setting, self.samples, step_hook)
+        self.client = _client(setting, self.samples, step_hook)
         small = self.client.model.layout.size <= SMALL and not self.client.convolves
         self.inner = 1 if small else self.threads
         self.prober = Prober(setting, self.samples, self.client, self.inner)
@@ -230,7 +237,7 @@ class Threads(LocalEngine):
 
     def __init__(self, setting: Setting) -> None:
         super().__init__(setting)
-        self._pool = ThreadPool([self.client, *(Client(setting, self.samples) for _ in range(at_once(self.threads) - 1))])
+        self._pool = ThreadPool([self.client, *(_client(setting, self.samples) for _ in range(at_once(self.threads) - 1))])
 
     @classmethod
     @override

@@ -21,6 +21,7 @@ from motley.engines import ENGINES, resolve_auto
 from motley.engines.base import Engine, Setting
 from motley.experiments.checks import (
     check_algorithm,
+    check_capacity,
     check_dishonest,
     check_selector,
     check_synchrony,
@@ -43,6 +44,10 @@ from motley.tasks.initial_weights import start_from
 from motley.world.base import World
 
 __all__ = ["Ready", "build", "prepare"]
+
+
+_WORLD = ("device", "network", "availability", "failures", "drift", "dishonest", "capacity")
+"""Keys of a world's models, in their order there."""
 
 
 class Ready(NamedTuple):
@@ -100,11 +105,10 @@ def prepare(experiment: Experiment, data: Path | None = None, task: Task | None 
     check_algorithm(setting, weights, cohort, corrupted)
     check_synchrony(synchrony, setting, weights, cohort)
     check_selector(experiment, selector, weights, federation, algorithm.correction.uploads)
+    check_capacity(experiment, setting, selector)
     plan = RunConfig(
         setting=setting,
-        world=World(
-            *(experiment.part(name) for name in ("device", "network", "availability", "failures", "drift", "dishonest"))
-        ),
+        world=World(*map(experiment.part, _WORLD)),
         synchrony=synchrony,
         cohort=cohort,
         stop=experiment.stop,

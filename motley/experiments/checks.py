@@ -13,7 +13,7 @@ from motley.algorithms.own_loss import loss_of
 from motley.algorithms.positions import per_position
 from motley.core.errors import ConfigError
 from motley.core.records import SIGNALS, SignalRequirements
-from motley.engines.base import Setting
+from motley.engines.base import PRE_TRAINING, Setting
 from motley.experiments.config import Experiment
 from motley.rounds.server_signals import SERVER_SIGNALS
 from motley.selectors.base import Selector
@@ -23,7 +23,15 @@ from motley.tasks.own import sample_outputs
 from motley.timing.synchrony import Synchrony
 from motley.world.base import Dishonest
 
-__all__ = ["check_algorithm", "check_dishonest", "check_selector", "check_synchrony", "check_task", "with_metrics"]
+__all__ = [
+    "check_algorithm",
+    "check_capacity",
+    "check_dishonest",
+    "check_selector",
+    "check_synchrony",
+    "check_task",
+    "with_metrics",
+]
 
 
 def check_task(experiment: Experiment, task: Task, algorithm: Algorithm) -> None:
@@ -130,9 +138,34 @@ def check_synchrony(synchrony: Synchrony, setting: Setting, weights: str, cohort
         reason = f"{needed}; this server takes 1, use synchronous, deadline or a larger buffer"
     elif clients < least:
         reason = f"got a buffer of {least} updates for {clients} clients; expected at most as many"
-    reason = reason or synchrony.refuses(setting.algorithm.correction.uploads, weights)
+    correction = setting.algorithm.correction
+    if correction.rolls and synchrony.overlaps:
+        rolls = f"the slices of {type(correction).__name__} belong to a round, and this server mixes rounds"
+        reason = f"{rolls}; use synchronous or deadline"
+    reason = reason or synchrony.refuses(correction.uploads, weights)
     if reason:
         raise ConfigError(reason, "synchrony")
+
+
+def check_capacity(experiment: Experiment, setting: Setting, selector: Selector[Any]) -> None:
+    """Refuse clients of less capacity where they cannot train slices of the model, or where they would have to measure all of it."""
+    if experiment.capacity is None:
+        return
+    name, rule = experiment.algorithm["name"], experiment.selector["name"]
+    if not setting.algorithm.correction.slices:
+        said = f"under {name!r} clients train the whole model"
+        raise ConfigError(f'{said}; leave the key out, or let them train slices, e.g. algorithm = "heterofl"', "capacity")
+    if setting.task.layout.buffers:
+        said = "the model has BatchNorm statistics, and slices of several widths cannot share them"
+        raise ConfigError(f"{said}; use a model without BatchNorm", "capacity")
+    needs = selector.rule.needs()
+    measured = sorted(n for n in needs.probed if SIGNALS[n].kind == "learning") or sorted(needs.reported & PRE_TRAINING.keys())
+    if measured:
+        said = f"{rule!r} has clients measure {measured[0]!r} of the received model, and these hold slices of it"
+        raise ConfigError(f'{said}; use a rule without it, e.g. selector = "uniform"', "selector")
+    if experiment.evaluate.diagnostics:
+        said = "diagnostics compare the gradients of all clients at one model, and here they hold slices of it"
+        raise ConfigError(f"{said}; leave it out", "evaluate.diagnostics")
 
 
 def check_selector(

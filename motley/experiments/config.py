@@ -16,15 +16,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    PrivateAttr,
-    ValidationError,
-    model_validator,
-)
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
 from pydantic.functional_validators import ModelWrapValidatorHandler
 
 from motley.algorithms import LOSSES
@@ -72,8 +64,8 @@ __all__ = ["MOST_NAME_BYTES", "Experiment", "lineage_id", "load"]
 
 _COMPONENTS = (
     "task", "partition", "label_noise", "feature_shift", "concept_shift", "drift", "algorithm", "loss", "aggregator", "server",
-    "selector", "device", "network", "availability", "failures", "dishonest", "synchrony", "compressor", "quantizer", "feedback",
-    "allocator", "budget",
+    "selector", "device", "network", "availability", "capacity", "failures", "dishonest", "synchrony", "compressor", "quantizer",
+    "feedback", "allocator", "budget",
 )  # fmt: skip
 _LOCAL = {"local.optimizer": "optimizer", "local.lr_schedule": "lr_schedule"}
 _KINDS = {**{key: key for key in _COMPONENTS}, **_LOCAL, "quantizer": "compressor"}
@@ -153,6 +145,8 @@ class Experiment(BaseModel):
     """How fast a client sends and receives, in megabits a second."""
     availability: Record = Field(default_factory=lambda: {"name": "always"})
     """When clients are available."""
+    capacity: Record | None = None
+    """The share of the model's width that a client can hold, under algorithms whose clients train slices; left out: all of it."""
     failures: Record = Field(default_factory=lambda: {"name": "none"})
     """How clients fail during a round."""
     dishonest: Record = Field(default_factory=lambda: {"name": "none"})
@@ -273,10 +267,8 @@ class Experiment(BaseModel):
     def _check_metrics(self) -> None:
         """Refuse unknown metrics, unless a task of one's own may have them, and shares above 1."""
         targets = self.stop.target or {}
-        for name, key in {
-            **dict.fromkeys(self.metrics, "metrics"),
-            **{name: f"stop.target.{name}" for name in targets},
-        }.items():
+        keys = {**dict.fromkeys(self.metrics, "metrics"), **{name: f"stop.target.{name}" for name in targets}}
+        for name, key in keys.items():
             try:
                 share = as_metric(name).share
             except ConfigError as error:
@@ -411,7 +403,8 @@ class Experiment(BaseModel):
 def lineage_id(config: Mapping[str, Any]) -> str:
     """Return a hash of a resolved experiment (also one in a ``run.json``) without what changes no round, and without its end."""
     init = (config.get("init") or {}).get("digest")
-    return _digest({**{key: value for key, value in config.items() if key not in _NO_RESULT}, "init": init})
+    kept = {k: v for k, v in config.items() if k not in _NO_RESULT and (k, v) != ("capacity", None)}  # a later key: ids stay
+    return _digest({**kept, "init": init})
 
 
 def _digest(value: object) -> str:

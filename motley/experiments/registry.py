@@ -37,6 +37,7 @@ _WHERE = {
     "allocator": "motley.transport:ALLOCATORS",
     "availability": "motley.world:AVAILABILITY",
     "budget": "motley.transport:BUDGETS",
+    "capacity": "motley.world:CAPACITY",
     "compressor": "motley.transport:COMPRESSORS",
     "concept_shift": "motley.world:CONCEPT_SHIFT",
     "device": "motley.world:DEVICES",
@@ -66,6 +67,7 @@ _KEYS = {"lr_schedule": "local.lr_schedule", "model": "task.model", "optimizer":
 """Kinds whose key in an experiment is not their name."""
 _PLURALS = {
     "availability": "availabilities",
+    "capacity": "capacities",
     "dishonest": "dishonest",
     "failures": "failures",
     "label_noise": "label_noises",

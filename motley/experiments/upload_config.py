@@ -52,6 +52,9 @@ def upload_config_of(experiment: Experiment, setting: Setting, selector: Selecto
 def _check_algorithm(upload_config: UploadConfig, setting: Setting) -> None:
     """Refuse compression where the algorithm does not upload one update of the whole model."""
     correction = setting.algorithm.correction
+    if not upload_config.plain and correction.slices:
+        said = "uploads cover part of the model, and a compressor works on updates of the whole model"
+        raise ConfigError(f"{type(correction).__name__}: {said}; leave the compressor out", "compressor")
     whole = "delta" in correction.uploads and correction.sends_whole_model
     if not upload_config.plain and not whole:
         name = type(correction).__name__

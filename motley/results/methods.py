@@ -29,7 +29,7 @@ PYTORCH = Paper(
 )  # fmt: skip
 WORLD = {
     "label_noise": "wrong labels", "feature_shift": "feature shift", "concept_shift": "concept shift", "drift": "drift",
-    "device": "computing speed", "network": "links", "availability": "availability", "failures": "failures",
+    "device": "computing speed", "network": "links", "availability": "availability", "capacity": "capacity", "failures": "failures",
     "dishonest": "lies",
     "synchrony": "synchrony", "compressor": "compression of uploads", "quantizer": "quantization of uploads",
     "feedback": "error feedback", "allocator": "allocation of uploads",

@@ -134,6 +134,10 @@ class ClientBackend(ABC):
     def in_flight(self, state: RunState) -> InFlight:
         """Return the dispatches under way, arrived ones included, as the synchrony sees them."""
 
+    def widths(self, state: RunState) -> Floats | None:
+        """Return the share of the model's width that each client holds now, ``[K]``; None where all hold the whole model."""
+        return None
+
     @abstractmethod
     def wait(self, state: RunState, until_s: float) -> None:
         """Let time pass until ``until_s``, or until something happens before."""

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 from torch import Tensor
 
-from motley.algorithms.base import Correction, ExtraExchange, JobContext, Parts, ServerState, Tensors
+from motley.algorithms.base import UPDATES, Correction, ExtraExchange, JobContext, Parts, ServerState, Tensors
 from motley.core.arrays import Ids
 from motley.core.layout import Layout
 from motley.engines.base import TrainResult
@@ -36,8 +36,7 @@ class Channel:
 
     Attributes
     ----------
-    parts: those given. upload_bits: of a whole upload, buffers and counters included. paper_bits: 32 for each of its ``mean`` and
-    ``sum`` values.
+    parts: those given. upload_bits: of a whole upload, buffers and counters included. paper_bits: 32 for each value of its update.
     """
 
     def __init__(self, parts: Parts, extra_exchange: ExtraExchange, without: Iterable[str] = ()) -> None:
@@ -47,7 +46,7 @@ class Channel:
         self.specs = {name: _spec(part.value) for name, part in parts.items() if part.value.numel()}
         self._answer_bits, self._extra_bits = VALUE_BITS * extra_exchange.down, VALUE_BITS * extra_exchange.up
         self.upload_bits = self.upload_of()
-        update = {name: part.value for name, part in parts.items() if part.fold in ("mean", "sum")}
+        update = {name: part.value for name, part in parts.items() if part.fold in UPDATES}
         self.paper_bits = paper_bits(update) + self._extra_bits
 
     def upload_of(self, delta: PacketSpec | None = None) -> int:

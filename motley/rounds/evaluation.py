@@ -23,6 +23,7 @@ test part (``client``), their mean over the clients where they are defined (``me
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -38,7 +39,7 @@ from motley.rounds.client_state import ClientStates
 from motley.tasks.base import Federation, ModelState
 from motley.tasks.metrics import COLUMNS, Metric
 
-__all__ = ["Evaluation", "Personal", "evaluate", "personal_models"]
+__all__ = ["Evaluation", "Personal", "evaluate", "personal_models", "sliced_models"]
 
 Personal = Callable[[Sequence[int]], Iterator[ModelState]]
 """Client ids -> the models that these clients use, one after the other."""
@@ -335,6 +336,21 @@ def personal_models(
         return engine.adapt(jobs, kept(clients))
 
     return kept if tuning is None else tuned
+
+
+def sliced_models(setting: Setting, model: ModelState, widths: Floats, version: int) -> Personal:
+    """Return the models with which clients of less capacity are examined: the whole model, 0 outside of the client's slice.
+
+    Such a model computes what the slice does. ``widths``: of every client, ``[K]``. version: number of the model."""
+    layout, offset = setting.task.layout, setting.algorithm.correction.offset(version)
+
+    def at_width(width: float) -> ModelState:
+        kept = torch.from_numpy(layout.kept_positions(width, offset)).to(model.x.device)
+        x = torch.zeros_like(model.x)
+        x[kept] = model.x[kept]
+        return dataclasses.replace(model, x=x)
+
+    return lambda clients: (at_width(float(widths[k])) for k in clients)
 
 
 def _scope(whose: str, name: str) -> str:

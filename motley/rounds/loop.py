@@ -34,7 +34,7 @@ from motley.rounds.backend import ClientBackend, DispatchOrder, Landed
 from motley.rounds.channel import Channel, empty_upload, traffic_row
 from motley.rounds.config import RoundSummary, RunConfig
 from motley.rounds.diagnostics import Diagnosis, Diagnostics
-from motley.rounds.evaluation import Evaluation, Personal, evaluate, personal_models
+from motley.rounds.evaluation import Evaluation, Personal, evaluate, personal_models, sliced_models
 from motley.rounds.guard import total_norm
 from motley.rounds.server_signals import ServerSignals
 from motley.rounds.state import RunState
@@ -395,6 +395,9 @@ class RoundLoop:
             return
         with self.watch("evaluate"):
             personal, model = self.personal_models(state.server), self._newcomer_model(state.server)
+            widths = self.backend.widths(state)
+            if widths is not None:
+                personal = sliced_models(self.setting, model, widths, state.version)
             names, per_client = self.backend.class_names(state), self.config.evaluate.per_client
             found = evaluate(
                 self.engine, model, self.federation, per_client, personal, shared, names,

@@ -14,6 +14,7 @@ from motley.core.arrays import Floats, Ids
 from motley.core.records import Cohort
 from motley.rounds import probing
 from motley.rounds.config import RunConfig
+from motley.rounds.slices import SliceWidths
 from motley.timing.timeline import FORWARD, Timelines, plan, transfer_s
 
 __all__ = ["LinkLoads", "WorkPlanner"]
@@ -48,10 +49,19 @@ class WorkPlanner:
         self.full_steps = self.setting.work.total(self.examples)
         self.before_training = probing.pre_training_signals(reported, self.setting.algorithm.correction.pre_training)
         algorithm = self.setting.algorithm
+        self.slices = SliceWidths(self.setting, self.world)
         self.step_factor = algorithm.correction.step_cost + FORWARD * algorithm.loss.passes
 
     def step_s(self, ids: Ids, round: int) -> Floats:
-        """Return the seconds of a plain local step, ``[n]``."""
+        """Return the seconds of a plain local step, ``[n]``; a slice of the model takes its share of the operations."""
+        whole = self._whole_step_s(ids, round)
+        return whole * self.slices.work_share(self.slices.of(ids, round, whole)) if self.slices.cut else whole
+
+    def widths(self, ids: Ids, round: int) -> Floats:
+        """Return the share of the model's width that each client holds in a round, ``[n]``."""
+        return self.slices.of(ids, round, self._whole_step_s(ids, round))
+
+    def _whole_step_s(self, ids: Ids, round: int) -> Floats:
         key = self.setting.streams.key("device")
         return self.world.device.step_s(key, ids, max(round, 1), self.examples[ids], self.full_steps[ids])
 

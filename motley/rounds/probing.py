@@ -32,8 +32,8 @@ def last_layer(model: ModelState, layout: Layout, n: int) -> Floats:
     return np.broadcast_to(last, (n, len(last)))
 
 
-def estimates(down_bits: int, down_mbps: Floats, compute_s: Floats, up_bits: int, up_mbps: Floats) -> dict[str, Floats]:
-    """Return the planner's signals ``[n]``: a whole model down, the full local work, a whole update up, in this round."""
+def estimates(down_bits: Ids, down_mbps: Floats, compute_s: Floats, up_bits: Ids, up_mbps: Floats) -> dict[str, Floats]:
+    """Return the planner's signals ``[n]``: the model down, the full local work, the update up, in this round."""
     return {
         "uplink_mbps": up_mbps,
         "download_estimate_s": transfer_s(down_bits, down_mbps),

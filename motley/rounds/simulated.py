@@ -31,6 +31,7 @@ from motley.rounds.lies import Heard, claimed_examples, told
 from motley.rounds.loop import RoundLoop
 from motley.rounds.planning import LinkLoads, WorkPlanner
 from motley.rounds.recalibration import batch_counts, recalibrated
+from motley.rounds.slices import SliceSizes
 from motley.rounds.state import RunState
 from motley.rounds.stopwatch import Stopwatch
 from motley.rounds.upload import ReceivedUpload, UploadPipeline, initial_client_state
@@ -109,6 +110,7 @@ class SimulatedBackend(ClientBackend):
         self.setting, self.world, self.channel = config.setting, config.world, pipeline.channel
         self.federation = self.setting.task.federation
         self.planner = WorkPlanner(config, reported)
+        self.slice_sizes = SliceSizes(self.setting, self.channel) if self.planner.slices.cut else None
         self.drift = DriftView(self.world.drift, self._key("shift").fold("drift"), self.federation)
         self._want = (reported & REPORTED) | {"loss", "update_norm"}
         self._client_states = client_states
@@ -202,12 +204,17 @@ class SimulatedBackend(ClientBackend):
         cohort, ids, clients = order.cohort, order.cohort.ids, _clients(state)
         up, down = self._link_mbps(state, ids)
         bits_down = self.channel.download_bits(order.download, ids, self._holding(state))
-        loads = LinkLoads(bits_down, down, order.allocation.bits, up)
+        bits_up, paper_bits = order.allocation.bits, order.allocation.paper_bits
+        if self.slice_sizes is not None:
+            widths = self.planner.widths(ids, state.round)
+            bits_down = bits_down - self.slice_sizes.saved_bits(widths)
+            bits_up, paper_bits = self.slice_sizes.upload_bits(widths)
+        loads = LinkLoads(bits_down, down, bits_up, up)
         lines = self.planner.timelines(
             cohort, loads, state.dispatch, state.version, state.round, state.clients.now_s, order.allocation.extra_steps
         )
         factor = self.world.failures.upload_factor(self._key("fail"), ids, state.round)
-        own = {"bits_down": bits_down, "bits_up": order.allocation.bits, "factor": factor, "up_mbps": up}
+        own = {"bits_down": bits_down, "bits_up": bits_up, "paper_bits": paper_bits, "factor": factor, "up_mbps": up}
         clients.in_flight = clients.in_flight.plus(lines, {**order.columns, **own})
         self.channel.send(state.ledger, ids, bits_down, state.version + 1)
 
@@ -260,14 +267,29 @@ class SimulatedBackend(ClientBackend):
         theta = columns["theta"].tolist()
         if error is not None:
             error.begin(lines.client, columns["theta"], columns["weight"])
-        planned = zip(lines.client, lines.dispatch, lines.steps, columns["lr"], self.drift.at_dispatch(group), strict=True)
+        views, offset = self.drift.at_dispatch(group), self.setting.algorithm.correction.offset(int(lines.version[0]))
+        planned = zip(lines.client, lines.dispatch, lines.steps, columns["lr"], views, self._widths(group), strict=True)
         jobs = [
-            Job(int(c), int(d), int(s), float(lr), view, self.pipeline.curvature_layers(state, share, int(d), int(c)))
-            for (c, d, s, lr, view), share in zip(planned, theta, strict=True)
+            Job(
+                int(c), int(d), int(s), float(lr), view, self.pipeline.curvature_layers(state, share, int(d), int(c)), r, offset
+            )
+            for (c, d, s, lr, view, r), share in zip(planned, theta, strict=True)
         ]
         rows = zip(jobs, columns["factor"].tolist(), theta, columns["budget"].tolist(), strict=True)
         for result, (job, factor, share, budget) in zip(self._results(state, jobs, int(lines.version[0])), rows, strict=True):
             yield self.pipeline.compress(state, corrupted(result, factor), job.dispatch, share, budget, error)
+
+    def _widths(self, group: InFlight) -> list[float]:
+        """Return the width of each client's slice in the round in which it was sent out."""
+        found, rounds = np.ones(len(group)), group.columns["round"]
+        for number in np.unique(rounds).tolist() if self.planner.slices.cut else ():
+            found[rounds == number] = self.planner.widths(group.timelines.client[rounds == number], number)
+        return found.tolist()
+
+    def widths(self, state: RunState) -> Floats | None:
+        """Return the share of the model's width that each client holds now, ``[K]``; None where all hold the whole model."""
+        found = self.planner.widths(np.arange(len(self.federation)), state.round) if self.planner.slices.cut else np.ones(0)
+        return found if (found < 1.0).any() else None
 
     def _results(self, state: RunState, jobs: list[Job], version: int) -> Iterator[TrainResult]:
         states = self.pipeline.algorithm_states(state, [job.client for job in jobs])
@@ -330,7 +352,10 @@ class SimulatedBackend(ClientBackend):
     def _estimates(self, state: RunState, ids: Ids, download: Tensors) -> dict[str, Floats]:
         """Return the planner's signals of these clients."""
         up, down = self._link_mbps(state, ids)
-        bits_down, bits_up = self.channel.whole(download)
+        bits_down, bits_up = (np.full(len(ids), bits) for bits in self.channel.whole(download))
+        if self.slice_sizes is not None:
+            widths = self.planner.widths(ids, state.round)
+            bits_down, bits_up = bits_down - self.slice_sizes.saved_bits(widths), self.slice_sizes.upload_bits(widths)[0]
         return probing.estimates(bits_down, down, self.planner.full_work_s(ids, state.round), bits_up, up)
 
     def _start_states(self, state: RunState, ids: Ids) -> dict[int, ClientState | None]:

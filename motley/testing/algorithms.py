@@ -26,6 +26,7 @@ from torch import Tensor, nn
 from motley.algorithms import AGGREGATORS, LOSSES, SERVERS
 from motley.algorithms.base import (
     RECEIVED,
+    UPDATES,
     Algorithm,
     ClientState,
     Correction,
@@ -114,10 +115,15 @@ class Play:
         return kind.refuses(self.setting)
 
     def jobs(self, number: int, cohort: tuple[int, ...]) -> list[Job]:
-        """Return jobs with all the local steps of each client, except that the last of the cohort has one step less."""
+        """Return jobs with all the local steps of each client, except that the last of the cohort has one step less; where clients
+        train slices, of several widths."""
         steps = self.setting.work.total(np.array([SIZES[c] for c in cohort]))
         steps[-1] = max(1, steps[-1] - 1)
-        return [Job(c, 10 * number + i, int(s), 0.1) for i, (c, s) in enumerate(zip(cohort, steps, strict=True))]
+        cut = self.algorithm.correction.slices and not self.setting.task.layout.buffers
+        widths = [(1.0, 0.5, 0.25)[c % 3] if cut else 1.0 for c in cohort]
+        slices = [{"width": width, "offset": self.algorithm.correction.offset(number)} for width in widths]
+        planned = zip(cohort, steps.tolist(), slices, strict=True)
+        return [Job(c, 10 * number + i, s, 0.1, **part) for i, (c, s, part) in enumerate(planned)]  # type: ignore[arg-type]
 
     def kept(self, cohort: tuple[int, ...]) -> dict[int, ClientState | None]:
         """Return the cohort's client states."""
@@ -252,7 +258,7 @@ def _uploads(method: Method, weights: Weighting, solver: Solver) -> None:
         play = Play(method, weights, solver, model)
         sizes = set()
         for trained in play.round(0, COHORTS[0]):
-            named = {name for name, part in trained.parts.items() if part.fold in ("mean", "sum")}
+            named = {name for name, part in trained.parts.items() if part.fold in UPDATES}
             declared = play.algorithm.correction.uploads
             _require(named == declared, f"uploads {sorted(named)}, but declares {sorted(declared)}")
             sizes.add(tuple(sorted((name, part.value.numel()) for name, part in trained.parts.items())))

@@ -1,4 +1,4 @@
-"""Heterogeneity of clients: data partitions and shifts, devices, networks, availability, failures and lies."""
+"""Heterogeneity of clients: data partitions and shifts, devices, networks, availability, capacity, failures and lies."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from motley.core.components import Catalogue, class_named
 
 __all__ = [
     "AVAILABILITY",
+    "CAPACITY",
     "CONCEPT_SHIFT",
     "DEVICES",
     "DISHONEST",
@@ -103,6 +104,15 @@ AVAILABILITY = Catalogue(
     },
     base="motley.world.base:Availability",
 )
+CAPACITY = Catalogue(
+    "capacity",
+    {
+        "by_speed": "motley.world.capacity:CapacityBySpeed",
+        "constant": "motley.world.capacity:ConstantCapacity",
+        "levels": "motley.world.capacity:CapacityLevels",
+    },
+    base="motley.world.base:Capacity",
+)
 FAILURES = Catalogue(
     "failures",
     {
@@ -128,7 +138,5 @@ DISHONEST = Catalogue(
 
 
 def __getattr__(name: str) -> Any:
-    return class_named(
-        (PARTITIONS, LABEL_NOISE, FEATURE_SHIFT, CONCEPT_SHIFT, DRIFT, DEVICES, NETWORKS, AVAILABILITY, FAILURES, DISHONEST),
-        name,
-    )
+    kinds = (PARTITIONS, LABEL_NOISE, FEATURE_SHIFT, CONCEPT_SHIFT, DRIFT, DEVICES, NETWORKS, AVAILABILITY, CAPACITY, FAILURES)
+    return class_named((*kinds, DISHONEST), name)

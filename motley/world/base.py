@@ -23,6 +23,7 @@ from motley.core.ragged import Ragged
 __all__ = [
     "Appearance",
     "Availability",
+    "Capacity",
     "ConceptShift",
     "Device",
     "Dishonest",
@@ -276,9 +277,19 @@ class Dishonest(ABC):  # noqa: B024  (each kind overrides how clients lie; by de
         return appeal
 
 
+class Capacity(ABC):
+    """Which share of a model's width a client can hold, for methods whose clients train slices of it."""
+
+    @abstractmethod
+    def widths(self, key: Key, ids: Ids, round_index: int, step_s: Floats) -> Floats:
+        """Return the share of each client ``[len(ids)]``, in (0, 1].
+
+        ``step_s``: the seconds that a local step of the whole model takes each of these clients in this round."""
+
+
 @dataclass(frozen=True)
 class World:
-    """The conditions of a run: one model of each kind."""
+    """The conditions of a run: one model of each kind; without a ``capacity`` every client holds the whole model."""
 
     device: Device
     network: Network
@@ -286,3 +297,4 @@ class World:
     failures: Failures
     drift: Drift = field(default_factory=Drift)
     dishonest: Dishonest = field(default_factory=Dishonest)
+    capacity: Capacity | None = None

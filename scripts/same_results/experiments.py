@@ -244,6 +244,9 @@ _ALGORITHMS: dict[str, tuple[Keys, Keys]] = {
     "fedprox": ({"name": "fedprox", "mu": 0.1}, {}),
     "fedprox, adaptive": ({"name": "fedprox", "mu": 0.1, "adaptive": True, "step": 0.05, "patience": 1}, {}),
     "flash_robust": ({"name": "flash_robust"}, {"label_noise": {"name": "pair_flip", "rate": 0.4}}),
+    "heterofl": ({"name": "heterofl"}, {"capacity": {"name": "levels", "levels": [1.0, 0.5, 0.25], "per": "round"}}),
+    "heterofl, half": ({"name": "heterofl", "mask": False}, {"capacity": {"name": "constant", "width": 0.5}}),
+    "fedrolex": ({"name": "fedrolex"}, {"capacity": {"name": "by_speed", "step_s": 0.2, "levels": [1.0, 0.5, 0.25]}}),
     "moon": ({"name": "moon"}, {}),
     "qfedavg": ({"name": "qfedavg", "q": 2.0}, {"weights": "uniform"}),
     "rhfl": (

@@ -25,8 +25,10 @@ from motley.algorithms.fedopt import FedAdagrad, FedAdam, FedYogi
 from motley.algorithms.fedper import FedPer
 from motley.algorithms.fedprox import FedProx
 from motley.algorithms.fedrep import FedRep
+from motley.algorithms.fedrolex import FedRolex
 from motley.algorithms.fine_tuned import FineTuned
 from motley.algorithms.flash_robust import RobustTraining
+from motley.algorithms.heterofl import HeteroFL
 from motley.algorithms.lg_fedavg import LGFedAvg
 from motley.algorithms.local import SGD, Adam, Clip
 from motley.algorithms.local_only import LocalOnly
@@ -80,6 +82,9 @@ ROWS = [
     (PFedMe(lam=1.0, lr_p=0.1, inner_steps=2), None, None),
     (PerFedAvg(alpha=0.1), None, None),
     (FedALA(first_passes=2), None, MOMENTUM),
+    (HeteroFL(), None, MOMENTUM),
+    (HeteroFL(mask=False), "examples", None),
+    (FedRolex(), None, MOMENTUM),
     (FineTuned({"name": "fedprox", "mu": 0.1}), None, None),
 ]
 

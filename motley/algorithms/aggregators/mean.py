@@ -17,9 +17,11 @@ __all__ = ["Mean"]
 
 @dataclass
 class _Sums:
-    """Weighted sums by part name, the way each part is aggregated, and the sums of weights for the division."""
+    """Weighted sums by part name, the way each part is aggregated, and the sums of weights for the division, of ``covered`` parts for
+    each coordinate."""
 
     parts: dict[str, Tensor] = field(default_factory=dict)
+    weights: dict[str, Tensor] = field(default_factory=dict)
     folds: dict[str, Fold] = field(default_factory=dict)
     weight: float = 0.0
     positive: float = 0.0
@@ -30,7 +32,9 @@ class _Sums:
 class Mean(Aggregator):
     """The weighted sum ``sum_k a_k part_k``, divided as the weighting says (``upload_visibility = "sum"``).
 
-    ``convex`` parts ignore negative weights. Where no weight is left, ``mean`` parts are zero and ``convex`` parts are left out.
+    ``convex`` parts ignore negative weights. Where no weight is left, ``mean`` parts are zero and ``convex`` parts are left out. Of a
+    ``covered`` part every coordinate is divided by the weights of the clients that hold it; one that nobody holds is a negative zero,
+    so that ``x + total`` keeps it bit for bit.
     """
 
     @override
@@ -42,14 +46,17 @@ class Mean(Aggregator):
         sums: _Sums = total
         share = max(upload.weight * upload.scale, 0.0)
         sums.weight, sums.positive, sums.count = sums.weight + upload.weight, sums.positive + share, sums.count + 1
-        for name, (value, fold) in upload.parts.items():
+        for name, (value, fold, held) in upload.parts.items():
             sums.folds[name] = fold
             if fold == "max":
                 sums.parts[name] = torch.maximum(sums.parts[name], value) if name in sums.parts else value.clone()
                 continue
             if name not in sums.parts:
                 sums.parts[name] = torch.zeros_like(value, dtype=torch.float64)
-            sums.parts[name].add_(value, alpha={"sum": 1.0, "convex": share, "mean": upload.weight}[fold])
+            if fold == "covered":
+                _cover(sums, name, held, upload.weight)
+            value = value if held is None else value * held
+            sums.parts[name].add_(value, alpha={"sum": 1.0, "convex": share}.get(fold, upload.weight))
         return sums
 
     @override
@@ -57,7 +64,18 @@ class Mean(Aggregator):
         sums: _Sums = total
         by = {"weight": sums.weight, "count": float(sums.count), "none": 1.0}[divide]
         for name, fold in sums.folds.items():
+            if fold == "covered":
+                weight = sums.weights[name]
+                sums.parts[name] = torch.where(weight == 0, -0.0, sums.parts[name] / weight)
+                continue
             divisor = {"mean": by, "convex": sums.positive, "sum": 1.0, "max": 1.0}[fold]
             if divisor not in (0.0, 1.0):
                 sums.parts[name] /= divisor
         return {name: value for name, value in sums.parts.items() if sums.positive or sums.folds[name] != "convex"}
+
+
+def _cover(sums: _Sums, name: str, held: Tensor | None, weight: float) -> None:
+    """Add a client's weight at the coordinates that it holds."""
+    if name not in sums.weights:
+        sums.weights[name] = torch.zeros_like(sums.parts[name])
+    sums.weights[name].add_(1.0 if held is None else held, alpha=weight)

@@ -105,7 +105,7 @@ class _Coordinates(_Collecting):
     def combine(self, uploads: Sequence[Upload]) -> dict[str, Tensor]:
         """Apply :meth:`middle` to every part but counters, in blocks of coordinates."""
         total = {}
-        for name, (first, fold) in uploads[0].parts.items():
+        for name, (first, fold, _) in uploads[0].parts.items():
             rows = [upload.parts[name].value for upload in uploads]
             if fold == "max":
                 total[name] = torch.stack(rows).amax(0)

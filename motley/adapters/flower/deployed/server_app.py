@@ -215,6 +215,8 @@ def refuses(experiment: Experiment, ready: Ready) -> str | None:
     algorithm, upload = config.setting.algorithm, config.upload_config
     if algorithm.server.asks_clients:
         return f"{type(algorithm.server).__name__} asks clients again in mid-round, as only a simulation does; use another algorithm"
+    if algorithm.correction.slices:
+        return "clients train slices of the model only in a simulation, which knows what they can hold; use another algorithm"
     data, personal = config.setting.task.federation, not algorithm.correction.shared
     if data.statistics is not None:
         return 'clients exchange statistics of their rows only in a simulation; prepare the columns first, task.scale = "none"'

@@ -1,0 +1,51 @@
+"""HeteroFL: clients of less capacity train the first units of every layer, and each coordinate is averaged over those who hold it.
+
+Diao, Ding, Tarokh: *HeteroFL: Computation and Communication Efficient Federated Learning for Heterogeneous Clients*, ICLR 2021
+(arXiv:2010.01264). Reference: docs/methods/algorithms.md#heterofl.
+
+    client k  of width r holds rows {0, ..., ceil(r n) - 1} of a layer of n units, and the columns of the rows kept before it;
+              trains it with hidden activations divided by r; delta_k = after - before
+    server    x_c <- x_c + (sum over clients k that hold c of a_k delta_kc) / (sum over the same clients of a_k)
+
+Symbols: c a coordinate, a_k the weight (1 for every client, as published). With ``mask``, the outputs of classes that a client lacks
+are 0 in its loss, and the last layer's rows of these classes are not counted among those it holds. Needs: ``capacity``; without it
+every client has the width 1. State: none. Traffic: the slice, both ways; positions are free, for both sides know the width.
+
+Deviations: no static BatchNorm yet, so models with BatchNorm are refused where a client has less than the whole width. The server
+knows which classes a client has, as in the authors' code; this is not billed. Rows of absent classes are sent, and do not count.
+
+>>> from motley.algorithms.heterofl import HeteroFL
+>>> HeteroFL()
+HeteroFL(mask=True)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from typing_extensions import override
+
+from motley.algorithms.base import Algorithm, Method
+from motley.algorithms.sliced import SlicedTraining, masked
+from motley.core.paper import Paper, cite
+
+__all__ = ["HeteroFL"]
+
+
+@dataclass(frozen=True)
+class HeteroFL(Method):
+    """Averaging of nested slices: each client trains the first units of every layer, as many as it can hold.
+
+    Parameters
+    ----------
+    mask: whether classes that a client lacks are masked in its loss and its last layer.
+    """
+
+    paper: ClassVar[Paper] = cite("diao2021heterofl")
+    mask: bool = True
+
+    @override
+    def change(self, plain: Algorithm) -> Algorithm:
+        loss, mask = masked(plain, self.mask)
+        return plain.replace(loss=loss, correction=SlicedTraining(mask=mask), weights="uniform")

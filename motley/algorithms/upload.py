@@ -1,0 +1,47 @@
+"""Uploads: named tensors, and for each of them how the server aggregates it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, NamedTuple
+
+from torch import Tensor
+
+__all__ = ["UPDATES", "Fold", "Part", "Parts", "Upload"]
+
+Fold = Literal["mean", "sum", "convex", "max", "covered"]
+UPDATES: frozenset[Fold] = frozenset({"mean", "sum", "covered"})
+"""The folds of what papers count as the update; buffers are counted beside it."""
+
+
+class Part(NamedTuple):
+    """One tensor of an upload and how it is aggregated: ``mean`` with the round's weights (which need not sum to 1), ``sum``
+    unweighted, ``convex`` with the weights normalised (buffers), ``max`` element-wise (integer buffers), ``covered`` as the weighted
+    mean of each coordinate over the clients that hold it.
+
+    Parameters
+    ----------
+    held: bool, in the value's shape, which coordinates of a ``covered`` part the client holds; None: all of them.
+    """
+
+    value: Tensor
+    fold: Fold
+    held: Tensor | None = None
+
+
+Parts = Mapping[str, Part]
+
+
+class Upload(NamedTuple):
+    """The upload of one accepted client and its raw weight in this round.
+
+    Parameters
+    ----------
+    parts: the tensors by name. weight: raw weight. client: id of the client, for rules that keep a state by client.
+    scale: staleness factor; the update has been multiplied by it already, the weights of ``convex`` parts have not.
+    """
+
+    parts: Parts
+    weight: float
+    scale: float = 1.0
+    client: int = -1
