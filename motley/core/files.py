@@ -13,13 +13,14 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, runtime_checkable
 
-from motley.core.errors import DataError
+from motley.core.errors import DataError, StoreError
 
 __all__ = [
     "ReadsFiles",
     "changed",
     "check_file",
     "create",
+    "disk_error",
     "files_digest",
     "irregular",
     "is_file",
@@ -30,6 +31,12 @@ __all__ = [
     "where_paths_start",
     "with_digest",
 ]
+
+
+def disk_error(error: OSError, path: Path) -> StoreError:
+    """Return the StoreError for a full, read-only or broken disk; ``error`` is the error of the operating system."""
+    reason = os.strerror(error.errno) if error.errno else str(error)
+    return StoreError(f"cannot write {path}: {reason}; make room or choose another folder; what is finished is kept")
 
 
 def create(path: Path) -> BinaryIO:

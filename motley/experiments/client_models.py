@@ -16,8 +16,8 @@ from safetensors import safe_open
 from torch import Tensor
 
 from motley.core.errors import StoreError
+from motley.core.files import disk_error
 from motley.results.marks import checked
-from motley.results.stream import disk_error
 from motley.rounds.evaluation import Personal
 from motley.rounds.loop import RoundLoop
 from motley.tasks.flat import FlatModule

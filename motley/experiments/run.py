@@ -19,6 +19,7 @@ import torch
 
 from motley.core.components import imports
 from motley.core.errors import ConfigError, NumericsError, StoreError
+from motley.core.files import disk_error
 from motley.engines.base import Engine, Setting
 from motley.engines.cores import at_once
 from motley.experiments import document
@@ -40,7 +41,6 @@ from motley.experiments.tables import Checkpointing
 from motley.experiments.trained import TrainedRun, describe_samples, save_preparation
 from motley.experiments.trained import load as load_run
 from motley.results.marks import Mark, pack_marks
-from motley.results.stream import disk_error
 from motley.results.writer import Writer, remove_streams
 from motley.rounds.checkpoint import Checkpoints
 from motley.rounds.config import RoundSummary

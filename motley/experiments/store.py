@@ -27,11 +27,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from motley.core.errors import DataError, StoreError
-from motley.core.files import irregular, is_folder, no_file, replacing, sync_folder, with_digest
+from motley.core.files import disk_error, irregular, is_folder, no_file, replacing, sync_folder, with_digest
 from motley.experiments.config import MOST_NAME_BYTES, Experiment, lineage_id
 from motley.results.marks import mark_of, pack_marks
 from motley.results.record import read_record
-from motley.results.stream import disk_error
 
 __all__ = [
     "RunFolder", "default_folder", "describe", "ensure_space", "goes_further", "other_horizon", "refuse_other_horizon", "slug",

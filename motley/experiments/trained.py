@@ -23,11 +23,10 @@ from typing_extensions import override
 
 from motley.core.components import imports
 from motley.core.errors import ConfigError, DataError, ModelError, StoreError
-from motley.core.files import changed, replacing, with_digest
+from motley.core.files import changed, disk_error, replacing, with_digest
 from motley.results import load as results
 from motley.results.marks import checked
 from motley.results.record import read_json
-from motley.results.stream import disk_error
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table as Printed
 from rich.text import Text
 
+from motley.core.files import disk_error
 from motley.core.untrusted import printable
 from motley.recipes.page import exhibit_section, exhibit_tables, measured_csv, page, verdict_table, verdicts_csv
 from motley.recipes.recipe import names, read
@@ -22,7 +23,6 @@ from motley.results.load import citations
 from motley.results.page import replace_files
 from motley.results.page import write as write_page
 from motley.results.print_files import check_formats, pictures_of
-from motley.results.stream import disk_error
 
 __all__ = ["overview", "rows", "show", "write", "write_for_print"]
 

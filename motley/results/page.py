@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from motley.core.errors import ConfigError
-from motley.core.files import create
+from motley.core.files import create, disk_error
 from motley.results.blocks import Page, Picture, UniqueNames
 from motley.results.figures import colour
-from motley.results.stream import disk_error
 
 __all__ = ["SUFFIXES", "html", "replace_files", "write"]
 

@@ -13,16 +13,11 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from motley.core.errors import DataError, StoreError
+from motley.core.errors import DataError
+from motley.core.files import disk_error
 from motley.results.marks import Mark, bytes_of, digest, hash_of
 
-__all__ = ["Stream", "disk_error", "read_stream", "read_unmarked", "stream_blocks"]
-
-
-def disk_error(error: OSError, path: Path) -> StoreError:
-    """Return the StoreError for a full, read-only or broken disk; ``error`` is the error of the operating system."""
-    reason = os.strerror(error.errno) if error.errno else str(error)
-    return StoreError(f"cannot write {path}: {reason}; make room or choose another folder; what is finished is kept")
+__all__ = ["Stream", "read_stream", "read_unmarked", "stream_blocks"]
 
 
 class Stream:

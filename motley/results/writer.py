@@ -19,12 +19,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from motley.core.errors import ContractError, StoreError, suggest
-from motley.core.files import replacing, sync_folder
+from motley.core.files import disk_error, replacing, sync_folder
 from motley.results.journal import FILE, Journal
 from motley.results.load import read_blocks
 from motley.results.marks import Mark, disagreement, mark_of
 from motley.results.schema import TABLES
-from motley.results.stream import Stream, disk_error
+from motley.results.stream import Stream
 
 __all__ = ["Writer", "remove_streams"]
 

@@ -27,8 +27,7 @@ from numpy.typing import NDArray
 
 from motley.algorithms.base import ClientState
 from motley.core.errors import ConfigError, ContractError, StoreError
-from motley.core.files import sync_folder
-from motley.results.stream import disk_error
+from motley.core.files import disk_error, sync_folder
 from motley.rounds.checkpoint import KEPT, pack_tensors, unpack_tensors
 
 __all__ = ["ClientStates", "DiskClientStates", "free_memory", "open_client_states", "row_bytes"]

@@ -28,8 +28,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from motley.algorithms.base import ClientState
-from motley.core.files import replacing, sync_folder
-from motley.results.stream import disk_error
+from motley.core.files import disk_error, replacing, sync_folder
 
 __all__ = ["ClientStateFile"]
 

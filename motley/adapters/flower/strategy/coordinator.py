@@ -29,11 +29,10 @@ from motley.adapters.flower.strategy.settings import SelectionSettings
 from motley.adapters.flower.strategy.state import OpenRound, SelectionState
 from motley.core.arrays import Floats
 from motley.core.errors import ConfigError
-from motley.core.files import replacing
+from motley.core.files import disk_error, replacing
 from motley.core.keys import Streams
 from motley.core.records import Outcome, Report
 from motley.core.server_signals import UPDATE_SIGNALS, Value
-from motley.results.stream import disk_error
 from motley.selectors.base import Selector
 
 __all__ = ["SelectionCoordinator"]
