@@ -58,8 +58,12 @@ def rows_of(run: Run, metric: str, scope: str) -> tuple[pa.Table, str]:
     if metric in ("loss", "accuracy"):
         rows = run.newest("evaluations")
         return rows.filter(pc.equal(rows["scope"], scope)), metric
+    return _own_rows(run, metric, scope), "value"
+
+
+def _own_rows(run: Run, metric: str, scope: str) -> pa.Table:
     rows = run.newest("metrics")
-    return rows.filter(pc.and_(pc.equal(rows["metric"], metric), pc.equal(rows["scope"], scope))), "value"
+    return rows.filter(pc.and_(pc.equal(rows["metric"], metric), pc.equal(rows["scope"], scope)))
 
 
 class Pooled(NamedTuple):
@@ -70,10 +74,10 @@ class Pooled(NamedTuple):
 
 
 def pooled(run: Run, metric: str) -> Pooled:
-    """Return a metric beside loss and accuracy, pooled at the last evaluation after round 0; NaN without clients' test samples."""
+    """Return a metric, pooled at the last evaluation after round 0; NaN where the run has no pooled value of it."""
 
     def last(column: str, scope: str) -> float:
-        rows = rows_of(run, metric, scope)[0]
+        rows = _own_rows(run, metric, scope)
         values = np.asarray(rows.filter(pc.greater(rows["round"], 0))[column].to_numpy(), float)
         return float(values[-1]) if len(values) else float("nan")
 

@@ -51,6 +51,15 @@ def test_the_headline_is_the_first_metric(tmp_path: Path) -> None:
     assert "macro_f1 (%)" in report([done], tmp_path / "r.html").read_text()
 
 
+def test_metrics_beside_accuracy_are_shown_with_it(tmp_path: Path) -> None:
+    """Accuracy has its column in ``evaluations`` and is not pooled; AUROC is."""
+    done = run({**KEYS, "metrics": ["accuracy", "auroc"]}, task=task(), out=tmp_path / "run")
+    (accuracy, auroc) = metric_rows([done])
+    assert accuracy.numbers[0].mean == pytest.approx(100 * measures.ends_of(done).final)
+    assert np.isnan(accuracy.numbers[2].mean)
+    assert auroc.numbers[2].mean == pytest.approx(measures.percent_of(done, "auroc") * measures.pooled(done, "auroc").value)
+
+
 def test_the_global_figure_is_that_of_scikit_learn_on_pooled_samples() -> None:
     loop = build({**KEYS, "metrics": "macro_f1", "dtype": "float64", "split": {"test": "global"}}, task=task("global"))
     while not loop.done:
