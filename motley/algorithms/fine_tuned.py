@@ -16,8 +16,8 @@ Deviations and readings
 * The shared model is examined, too, in the scopes ``global``, ``shared_mean`` and ``shared_client``.
 
 >>> from motley.algorithms.fine_tuned import FineTuned
->>> FineTuned(method={"name": "fedprox", "mu": 0.1}, epochs=1).inner
-FedProx(mu=0.1, adaptive=False)
+>>> FineTuned(method={"name": "fedprox", "mu": 0.1}, epochs=1).inner.mu
+0.1
 """
 
 from __future__ import annotations
