@@ -99,7 +99,7 @@ def main(grid: Grid, context: Context) -> None:
         done = int((out / "round").read_text())
     strategy = with_selector(
         FedAvg(fraction_evaluate=0.0), selector, m=3, save=saved, rounds_done=done, clients_sent=3 * done,
-        query_limit_s=60, wait_s=60, link_s=60,
+        query_limit_s=120, wait_s=60, link_s=60,
     )
 
     def keep(server_round, arrays):

@@ -125,7 +125,8 @@ class StrategyClient:
 
     Parameters
     ----------
-    plan: client -> number of the server's round in the message -> name of a fault.
+    plan: client -> number of the server's round in the message -> name of a fault. A fault happens once: a strategy that is started
+    again begins at round 1.
     """
 
     def __init__(self, plan):
@@ -142,9 +143,15 @@ class StrategyClient:
 
     def train(self, message, context):
         client = context.node_config["partition-id"]
-        fault = self.plan.get(client, {}).get(message.content["config"]["server-round"])
+        t = message.content["config"]["server-round"]
+        fault = self.plan.get(client, {}).get(t)
+        happened = Path(context.node_config["folder"]) / f"round-{t}"
+        if fault is None or happened.exists():
+            return self.right(message, context)
+        happened.parent.mkdir(parents=True, exist_ok=True)
+        happened.touch()
         if fault == "another_form":
             reply = self.right(message, context)
             reply.content["arrays"]["w"] = flower().Array(np.zeros(4))
             return reply
-        return FAULTS[fault](self, message, context) if fault else self.right(message, context)
+        return FAULTS[fault](self, message, context)
