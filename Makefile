@@ -1,6 +1,6 @@
 # Every target builds the virtual environment it needs. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-slow test-chaos test-hostile test-flower test-flower-faults test-ray check bench bench-selectors bench-compression bench-scaling docs clean
+.PHONY: help install demo test test-slow test-chaos test-hostile test-flower test-flower-faults test-ray test-lowest test-pythons check bench bench-selectors bench-compression bench-scaling docs clean
 
 help:  ## list these targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-19s %s\n", $$1, $$2}'
@@ -32,6 +32,12 @@ test-flower-faults:  ## faults in real deployments: killed, paused, late, full d
 test-ray:  ## the engine on a Ray cluster of two nodes (about 5 minutes; builds .venv-ray)
 	@scripts/test-ray
 
+test-lowest:  ## the test suite with the lowest versions that pyproject.toml declares (builds .venv-lowest)
+	@scripts/test-lowest
+
+test-pythons:  ## the test suite on the other versions of Python on this machine (builds .venv-3.12, .venv-3.13)
+	@scripts/test-pythons
+
 check: install  ## ruff and mypy
 	@scripts/check
 
@@ -51,4 +57,4 @@ docs: install  ## build the documentation into site/
 	@scripts/docs
 
 clean:  ## remove what the other targets made
-	rm -rf .venv .venv-flower .venv-ray site dist build .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv .venv-flower .venv-ray .venv-lowest .venv-3.* site dist build .pytest_cache .mypy_cache .ruff_cache
