@@ -84,7 +84,7 @@ class Loopback:
 
     def __init__(self, folder, nodes, secure=False, database=False):
         self.folder, self.nodes, self.secure, self.database, self.running = folder, nodes, secure, database, {}
-        self.port, *self.ports = free_ports(1 + nodes)
+        self.port, *self.ports = free_ports(1 + nodes + 1)  # one for a node too many
         (folder / "home").mkdir(parents=True)
         keys = folder / "keys"
         trust = f'root-certificates = "{keys}/ca.crt"' if secure else "insecure = true"
@@ -137,10 +137,11 @@ class Loopback:
         )  # fmt: skip
         until(lambda: answers(self.port), 120, "the SuperLink does not come up")
 
-    def start_node(self, k):
+    def start_node(self, k, client=None):
+        """Start node k, which says that it is client k, or another."""
         keys = self.folder / "keys"
         trust = ["--root-certificates", f"{keys}/ca.crt", "--auth-supernode-private-key", f"{keys}/node-{k}"]
-        config = f'partition-id={k} num-partitions={self.nodes} folder="{self.folder}/site-{k}"'
+        config = f'partition-id={k if client is None else client} num-partitions={self.nodes} folder="{self.folder}/site-{k}"'
         self.start(
             f"node-{k}", "flower-supernode", *(trust if self.secure else ["--insecure"]), "--superlink", f"127.0.0.1:{self.port}",
             "--host", "127.0.0.1", "--port", str(self.ports[k]), "--node-config", config,
