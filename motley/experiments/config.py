@@ -403,8 +403,7 @@ class Experiment(BaseModel):
 def lineage_id(config: Mapping[str, Any]) -> str:
     """Return a hash of a resolved experiment (also one in a ``run.json``) without what changes no round, and without its end."""
     init = (config.get("init") or {}).get("digest")
-    kept = {k: v for k, v in config.items() if k not in _NO_RESULT and (k, v) != ("capacity", None)}  # a later key: ids stay
-    return _digest({**kept, "init": init})
+    return _digest({**{key: value for key, value in config.items() if key not in _NO_RESULT}, "init": init})
 
 
 def _digest(value: object) -> str:
