@@ -18,7 +18,7 @@ from typing import Any
 from same_results import files
 
 from chaos.attempts import Ended, Moment, attempt, commit
-from chaos.combinations import Drawing, Entry, Keys, task_of
+from chaos.combinations import Drawing, Entry, Keys, allow_threads, task_of
 from chaos.compare import differences, leftovers
 
 __all__ = ["Campaign", "Row"]
@@ -32,7 +32,7 @@ FRESH_EVERY, JOBS_EVERY, REPORT_EVERY = 8, 17, 9
 LAST_KILLS = 3
 """So many kills of a case may come at the end of the run."""
 _AT_THE_END = re.compile(r"parquet|remove .*arrows|model\.safetensors|clients\.safetensors|run\.json|\.lock|rmdir")
-_FRESH = "import json, sys; from motley import run; run(json.loads(sys.argv[1]), out=sys.argv[2], resume=True)"
+_FRESH = "import json, sys; from chaos.campaign import _run; from pathlib import Path; _run(json.loads(sys.argv[1]), None, Path(sys.argv[2]))"
 
 
 @dataclass
@@ -151,7 +151,7 @@ class Campaign:
         """Compare with a run in a process that nobody forked."""
         if row.way != "run":
             return False
-        command = [sys.executable, "-W", "ignore", "-c", _FRESH, json.dumps(row.keys), str(self.folder / "fresh" / "run")]
+        command = [sys.executable, "-W", "ignore", "-c", _FRESH, json.dumps(row.keys), str(self.folder / "fresh")]
         subprocess.run(command, check=True)
         row.mismatches += [f"fresh process {text}" for text in self._against("fresh")]
         return True
@@ -243,6 +243,7 @@ def _stage(moment: Moment | None) -> str:
 def _run(keys: Keys, own: str | None, out: Path) -> None:
     from motley import run
 
+    allow_threads(keys)
     given: dict[str, Any] = {} if own is None else {"task": task_of(own)}
     run(keys, out=out / "run", resume=True, **given)
 
