@@ -32,7 +32,7 @@ FRESH_EVERY, JOBS_EVERY, REPORT_EVERY = 8, 17, 9
 LAST_KILLS = 3
 """So many kills of a case may come at the end of the run."""
 _AT_THE_END = re.compile(r"parquet|remove .*arrows|model\.safetensors|clients\.safetensors|run\.json|\.lock|rmdir")
-_FRESH = "import json, sys; from chaos.campaign import _run; from pathlib import Path; _run(json.loads(sys.argv[1]), None, Path(sys.argv[2]))"
+_FRESH = "import json, sys; from motley import run; run(json.loads(sys.argv[1]), out=sys.argv[2], resume=True)"
 
 
 @dataclass
@@ -151,7 +151,8 @@ class Campaign:
         """Compare with a run in a process that nobody forked."""
         if row.way != "run":
             return False
-        command = [sys.executable, "-W", "ignore", "-c", _FRESH, json.dumps(row.keys), str(self.folder / "fresh")]
+        command = [sys.executable, "-W", "ignore", "-c", _FRESH, json.dumps(row.keys), str(self.folder / "fresh" / "run")]
+        allow_threads(row.keys)
         subprocess.run(command, check=True)
         row.mismatches += [f"fresh process {text}" for text in self._against("fresh")]
         return True
