@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import re
 import shutil
@@ -18,7 +19,7 @@ from typing import Any
 from same_results import files
 
 from chaos.attempts import Ended, Moment, attempt, commit
-from chaos.combinations import Drawing, Entry, Keys, allow_threads, task_of
+from chaos.combinations import Drawing, Entry, Keys, task_of, threads_of
 from chaos.compare import differences, leftovers
 
 __all__ = ["Campaign", "Row"]
@@ -152,8 +153,7 @@ class Campaign:
         if row.way != "run":
             return False
         command = [sys.executable, "-W", "ignore", "-c", _FRESH, json.dumps(row.keys), str(self.folder / "fresh" / "run")]
-        allow_threads(row.keys)
-        subprocess.run(command, check=True)
+        subprocess.run(command, check=True, env={**os.environ, "OMP_NUM_THREADS": threads_of(row.keys)})
         row.mismatches += [f"fresh process {text}" for text in self._against("fresh")]
         return True
 
@@ -244,7 +244,7 @@ def _stage(moment: Moment | None) -> str:
 def _run(keys: Keys, own: str | None, out: Path) -> None:
     from motley import run
 
-    allow_threads(keys)
+    os.environ["OMP_NUM_THREADS"] = threads_of(keys)
     given: dict[str, Any] = {} if own is None else {"task": task_of(own)}
     run(keys, out=out / "run", resume=True, **given)
 

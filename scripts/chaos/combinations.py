@@ -32,7 +32,7 @@ from motley.experiments.build import build
 from motley.experiments.config import Experiment
 from motley.tasks import from_clients, own_task
 
-__all__ = ["Combination", "Drawing", "Entry", "Keys", "allow_threads", "task_of"]
+__all__ = ["Combination", "Drawing", "Entry", "Keys", "task_of", "threads_of"]
 
 Keys = dict[str, Any]
 Entry = tuple[str, str]
@@ -177,16 +177,16 @@ def _checked(keys: Keys, own: str | None) -> Experiment:
     ------
     UserError: they refuse it.
     """
-    allow_threads(keys)
+    os.environ["OMP_NUM_THREADS"] = threads_of(keys)
     experiment = Experiment(**(keys if own is None else {**keys, "task": task_of(own)}))
     loop = build(experiment)
     loop.engine.close()
     return experiment
 
 
-def allow_threads(keys: Keys) -> None:
-    """Let this process and its workers use as many cores as the experiment's engine asks for."""
-    os.environ["OMP_NUM_THREADS"] = str(keys.get("engine", {}).get("threads", 1))
+def threads_of(keys: Keys) -> str:
+    """Return the cores that the experiment's engine asks for, for ``OMP_NUM_THREADS``; no engine takes more than that names."""
+    return str(keys.get("engine", {}).get("threads", 1))
 
 
 def task_of(own: str) -> Any:
