@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import partial
 from pathlib import Path
@@ -137,14 +137,53 @@ def from_clients(
     regression: bool = False,
     multilabel: bool = False,
     table: TableOptions | Mapping[str, Any] | None = None,
-    test: Where = "client",
+    test: Where | Sequence[tuple[Any, ArrayLike]] = "client",
     test_fraction: float = 0.2,
     validation: float = 0.0,
     seed: int = 0,
 ) -> Federation:
-    """Return a federation from a list of ``(x, y)``, client 0 first; other parameters as in :func:`from_arrays`."""
-    parts = [(*_pair(pair, k), f"client {k}") for k, pair in enumerate(clients)]
-    return _federation(_joined(parts, regression, multilabel, _options(table)), Split(test, test_fraction, validation), seed)
+    """Return a federation from a list of ``(x, y)``, client 0 first.
+
+    Parameters
+    ----------
+    clients: samples and targets of each client. test: what a share of them is set aside for, or a second list: the samples and targets
+    that each client tests on. Then ``clients`` holds training (and validation) samples only, and ``test_fraction`` means nothing.
+    Other parameters as in :func:`from_arrays`.
+
+    Raises
+    ------
+    DataError: as in :func:`from_arrays`; not one test part per client.
+
+    Example
+    -------
+    >>> import numpy as np
+    >>> train = [(np.ones((6, 2)), [0, 1] * 3), (np.ones((4, 2)), [0, 1] * 2)]
+    >>> from_clients(train, test=[(np.zeros((2, 2)), [0, 1]), (np.zeros((3, 2)), [0, 1, 1])]).test.sizes.tolist()
+    [2, 3]
+    """
+    parts = [(*_pair(pair, f"client {k}"), f"client {k}") for k, pair in enumerate(clients)]
+    if isinstance(test, str):
+        return _federation(
+            _joined(parts, regression, multilabel, _options(table)), Split(test, test_fraction, validation), seed
+        )
+    own = [(*_pair(pair, name), name) for pair, name in _test_parts(test, len(parts))]
+    dataset = _joined([*parts, *own], regression, multilabel, _options(table))
+    number = np.zeros(0, np.int64) if dataset.groups is None else dataset.groups  # of the part: the training parts come first
+    dataset = dataclasses.replace(dataset, test=number >= len(parts), groups=number % len(parts))
+    return _federation(dataset, Split("client", validation=validation), seed)
+
+
+def _test_parts(test: Any, clients: int) -> Iterator[tuple[Any, str]]:
+    """Yield each client's test part, as it was given, and its name in messages."""
+    if not isinstance(test, Sequence):
+        raise DataError(
+            f'got {type(test).__name__} as test; expected "client", "global", or a list with a pair (x, y) per client'
+        )
+    if len(test) != clients:
+        raise DataError(
+            f"got {len(test)} test parts and {clients} clients; expected a pair (x, y) per client, in the same order"
+        )
+    return ((pair, f"the test part of client {k}") for k, pair in enumerate(test))
 
 
 def from_files(
@@ -383,13 +422,13 @@ def _taken(inputs: Any, given: ArrayLike | str) -> tuple[Any, NDArray[Any]]:
     return rest, values
 
 
-def _pair(pair: Any, k: int) -> tuple[Any, NDArray[Any]]:
-    """Return one client's samples and labels."""
+def _pair(pair: Any, name: str) -> tuple[Any, NDArray[Any]]:
+    """Return the samples and labels of one client; ``name`` of the pair in messages."""
     if not isinstance(pair, tuple | list) or len(pair) != 2:
-        raise DataError(f"client {k} is a {type(pair).__name__}; expected a pair (x, y) of arrays")
+        raise DataError(f"{name} is a {type(pair).__name__}; expected a pair (x, y) of arrays")
     x, y = _inputs(pair[0]), _array(pair[1])
     if not _is_table(x) and (not x.ndim or not y.ndim):
-        raise DataError(f"client {k} has a single number for x or y; expected arrays with one row per sample")
+        raise DataError(f"{name} has a single number for x or y; expected arrays with one row per sample")
     return x, y
 
 

@@ -41,6 +41,55 @@ def test_a_list_of_clients(federation: Federation) -> None:
         torch.testing.assert_close(mine, torch.from_numpy(x).float())
 
 
+TESTS = [(RNG.normal(size=(n, 3)), np.arange(n) % 2) for n in (3, 1, 4)]
+
+
+def test_ready_test_parts(tmp_path: Path) -> None:
+    """Nothing is drawn: client k trains on the k-th part of the one list and tests on the k-th of the other, rows in their order."""
+    federation = from_clients(CLIENTS, test=TESTS)
+    for part, given in ((federation.train, CLIENTS), (federation.test, TESTS)):
+        for k, (x, y) in enumerate(given):
+            rows = torch.from_numpy(part[k])
+            torch.testing.assert_close(federation.x[rows], torch.from_numpy(x).float())
+            assert federation.y[rows].tolist() == y.tolist()
+    assert federation.notes["test"] == "each client keeps the test rows the data set gives it"
+    again = from_clients(CLIENTS, test=TESTS, validation=0.2, seed=1)
+    assert again.validation.sizes.tolist() == [2, 4, 1]  # of training rows
+    assert again.test.sizes.tolist() == [3, 1, 4]
+    file = tmp_path / "ready.npz"  # the same from a file, for an experiment file
+    joined = [(x, y, k, half) for half, parts in enumerate((CLIENTS, TESTS)) for k, (x, y) in enumerate(parts)]
+    x, y = (np.concatenate([one[i] for one in joined]) for i in (0, 1))
+    client, test = (np.repeat([one[i] for one in joined], [len(one[1]) for one in joined]) for i in (2, 3))
+    np.savez(file, x=x.reshape(-1, 1, 1, 3).astype(np.float32), y=y, client=client, test=test.astype(bool))
+    keys = {"task": {"name": "image", "data": str(file), "model": "logistic_regression"}, "partition": "by_writer"}
+    run = motley.run({**keys, "name": "ready", "cohort": 2, "stop": {"rounds": 1}}, out=tmp_path / "run")
+    assert run.column("federation", "num_train").tolist() == [10, 20, 5]
+    assert run.column("federation", "num_test").tolist() == [3, 1, 4]
+
+
+def test_statistics_of_a_table_leave_ready_test_parts_out() -> None:
+    """Column a: 1, 3 train and 101 tests; with mean 2 and deviation 1 they become -1, 1 and 99."""
+    clients = [({"a": [1.0]}, [0]), ({"a": [3.0]}, [1])]
+    tests = [({"a": [101.0]}, [0]), ({"a": [2.0]}, [1])]
+    federation = from_clients(clients, test=tests, table={"scale": "federated"})
+    assert federation.x[:, 0].tolist() == [-1.0, 1.0, 99.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("test", "words"),
+    [
+        (TESTS[:2], r"got 2 test parts and 3 clients; expected a pair \(x, y\) per client, in the same order"),
+        (3, r'got int as test; expected "client", "global", or a list with a pair \(x, y\) per client'),
+        ([*TESTS[:2], 7], r"the test part of client 2 is a int; expected a pair \(x, y\) of arrays"),
+        ([*TESTS[:2], (np.zeros((0, 3)), [])], "the test part of client 2 has 0 samples and 0 labels; expected as many"),
+        ([(np.zeros((2, 4)), [0, 1]), *TESTS[1:]], r"the test part of client 0 has samples of shape \[4\], client 0 of \[3\]"),
+    ],
+)
+def test_bad_test_parts(test: Any, words: str) -> None:
+    with pytest.raises(DataError, match=words):
+        from_clients(CLIENTS, test=test)
+
+
 def test_one_array_with_client_ids_is_the_same_federation(federation: Federation) -> None:
     x, y = (np.concatenate([client[i] for client in CLIENTS]) for i in (0, 1))
     ids = np.repeat(["a", "b", "c"], [10, 20, 5])
