@@ -57,7 +57,7 @@ class Split:
     """Share of the samples to divide that the server keeps, with clean labels, to validate with (``feddf``, ``fedbio``)."""
 
     def __post_init__(self) -> None:
-        if self.test not in ("client", "global"):
+        if not isinstance(self.test, str) or self.test not in ("client", "global"):
             raise ConfigError(
                 f"test: got {self.test!r}{suggest(str(self.test), ('client', 'global'))}; expected client or global"
             )

@@ -35,7 +35,7 @@ from motley.tasks.flat import construct, layout_of
 from motley.tasks.metrics import Metric, MetricFunction, chosen
 from motley.tasks.nn import replace_stochastic, require_keyed
 from motley.tasks.own_loss import LossFunction, checked_loss
-from motley.tasks.raw_table import TableOptions, arrow_table, joined, raw_table
+from motley.tasks.raw_table import TableOptions, arrow_table, check_columns, joined, raw_table
 from motley.tasks.tables import make_dataset, read_columns, take_columns
 
 __all__ = ["Own", "fingerprint", "from_arrays", "from_clients", "from_files", "outputs_of", "own_task", "sample_outputs"]
@@ -209,11 +209,10 @@ def from_files(
     root = Path(folder)
     files = [(name, path) for name, paths in _client_files(root) for path in paths]
     parts = [(*read_columns(path, label)[:2], name) for name, path in files]
+    first = next((x for x, _, _ in parts if _is_table(x)), None)
     for (_, path), (x, _, _) in zip(files, parts, strict=True):
-        first = next((part for part, _, _ in parts if _is_table(part)), None)
-        if _is_table(x) and sorted(x.column_names) != sorted(first.column_names):  # type: ignore[union-attr]
-            mine, others = (", ".join(table.column_names) for table in (x, first))  # type: ignore[union-attr]
-            raise DataError(f"{path} has the features {mine}, another client's file has {others}")
+        if _is_table(x):
+            check_columns(x, first, str(path))
     options = _options(table)
     try:
         dataset = _joined(parts, regression, multilabel, options)

@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 from motley.core.arrays import Floats
 from motley.core.errors import ConfigError, DataError, suggest
 from motley.core.files import check_file
+from motley.core.untrusted import shortened
+from motley.tasks.parquet_file import read_parquet
 
 __all__ = [
     "GAPS",
@@ -153,13 +155,14 @@ def read_arrow(path: Path) -> Any:
     DataError: another kind of file, absent, truncated, or two columns of the same name.
     """
     import pyarrow as pa
-    from pyarrow import csv, parquet
+    from pyarrow import csv
 
     if path.suffix not in (".parquet", ".csv"):
         raise DataError(f"{path.name} is of no known kind; expected .npz, .parquet or .csv")
     check_file(path)
     try:
-        table = parquet.read_table(path) if path.suffix == ".parquet" else csv.read_csv(path)
+        large = csv.ReadOptions(block_size=2**26)  # many small pieces of many columns take minutes
+        table = read_parquet(path) if path.suffix == ".parquet" else csv.read_csv(path, large)
     except (pa.ArrowException, OSError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise DataError(
@@ -207,6 +210,21 @@ def arrow_table(raw: Any, names: tuple[str, ...] = ()) -> Any:
         raise DataError(f"got a {type(raw).__name__} that is no table ({reason})") from None
 
 
+def check_columns(table: Any, first: Any, where: str) -> None:
+    """Refuse an Arrow table whose columns have other names than those of the first one.
+
+    Raises
+    ------
+    DataError: names up to three columns that only one of them has.
+    """
+    here, there = set(table.column_names), set(first.column_names)
+    for which, only in (("has no column", there - here), ("has a column that the first table has not:", here - there)):
+        if only:
+            more = f" and {len(only) - 3} more" if len(only) > 3 else ""
+            named = ", ".join(map(repr, sorted(only)[:3]))
+            raise DataError(f"{where} {which} {named}{more}; expected the same columns in all tables")
+
+
 def joined(tables: Sequence[Any]) -> Any:
     """Return the rows of several Arrow tables of the same columns, in the first table's order; a column that is text in one is text.
 
@@ -217,9 +235,10 @@ def joined(tables: Sequence[Any]) -> Any:
     import pyarrow as pa
 
     columns = {}
-    for name in tables[0].column_names:
-        if any(name not in table.column_names or len(table.column_names) != len(tables[0].column_names) for table in tables):
-            raise DataError(f"a client has no column {name!r}, or more columns; expected the same columns in all tables")
+    names = list(tables[0].column_names)
+    for k, table in enumerate(tables):
+        check_columns(table, tables[0], f"table {k + 1} of {len(tables)}")
+    for name in names:
         found = [table.column(name) for table in tables]
         kinds = {column.type for column in found}
         if len(kinds) > 1:
@@ -245,10 +264,12 @@ def raw_table(table: Any, options: TableOptions, where: str) -> RawTable:
     for key in ("drop", "words"):
         for name in getattr(options, key):
             if name not in names:
-                raise DataError(f"{key}: {where} has no column {name!r}{suggest(name, names)}; its columns: {', '.join(names)}")
+                raise DataError(
+                    f"{key}: {where} has no column {name!r}{suggest(name, names)}; its columns: {shortened(', '.join(names), 300)}"
+                )
     inputs = [name for name in names if name not in options.drop]
     if not inputs:
-        raise DataError(f"{where} has no input columns; its columns: {', '.join(names)}")
+        raise DataError(f"{where} has no input columns; its columns: {shortened(', '.join(names), 300)}")
     found = []
     for name in inputs:
         column = read_column(table.column(name), name, "words" if name in options.words else None, options.gaps, where)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from motley.core.arrays import Floats
 from motley.core.errors import DataError, suggest
 from motley.core.files import is_file, where_paths_start
+from motley.core.untrusted import shortened
 from motley.tasks.base import Dataset
 from motley.tasks.formats.checks import class_labels, features, grouped, multilabel
 from motley.tasks.formats.npz import arrays
@@ -182,7 +183,9 @@ def take_columns(table: Any, label: str, client: str | None, where: str) -> Colu
     names = list(table.column_names)
     for column in (label, *([client] if client else [])):
         if column not in names:
-            raise DataError(f"{where} has no column {column!r}{suggest(column, names)}; its columns: {', '.join(names)}")
+            raise DataError(
+                f"{where} has no column {column!r}{suggest(column, names)}; its columns: {shortened(', '.join(names), 300)}"
+            )
     others = [label, *([client] if client else [])]
     ids = _without_gaps(table, client, "client", where) if client else None
     return table.drop_columns(others), _without_gaps(table, label, "label", where), ids

@@ -171,6 +171,8 @@ def test_bad_folders_and_shares(tmp_path: Path) -> None:
         from_clients(CLIENTS, test_fraction="a fifth")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=r"test: got 'globl' \(did you mean 'global'\?\); expected client or global"):
         from_clients(CLIENTS, test="globl")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="expected client or global"):
+        from_arrays(np.zeros((4, 2)), [0, 1, 0, 1], [0, 0, 1, 1], test=np.zeros(4))  # type: ignore[arg-type]
 
 
 def test_client_ids_that_are_none() -> None:
@@ -186,7 +188,21 @@ def test_files_of_other_columns_are_refused_and_another_order_is_mended(tmp_path
     (tmp_path / "1.csv").write_text("b,label,a\n2,0,1\n2,1,1\n")
     assert from_files(tmp_path).x.tolist() == [[1.0, 2.0]] * 4
     (tmp_path / "1.csv").write_text("a,c,label\n1,2,0\n1,2,1\n")
-    with pytest.raises(DataError, match=r"1.csv has the features a, c, another client's file has a, b"):
+    with pytest.raises(DataError, match=r"1.csv has no column 'b'; expected the same columns in all tables"):
+        from_files(tmp_path)
+    (tmp_path / "1.csv").write_text("a,b,f,g,h,i,label\n" + "1,2,3,4,5,6,0\n" * 2)
+    with pytest.raises(DataError, match=r"has a column that the first table has not: 'f', 'g', 'h' and 1 more; expected"):
+        from_files(tmp_path)
+
+
+def test_a_parquet_file_that_unpacks_to_far_more_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    rows = 3_000_000  # of one value: a few kB for each column, and 24 MB in memory
+    column = pa.array(np.zeros(rows))
+    for client in range(2):
+        parquet.write_table(pa.table({f"c{j}": column for j in range(50)} | {"label": column}), tmp_path / f"{client}.parquet")
+    with pytest.raises(
+        DataError, match=r"0.parquet of [\d,]+ bytes unpacks to about 1,224,000,000, more than 1 GiB and 1,000 times"
+    ):
         from_files(tmp_path)
 
 

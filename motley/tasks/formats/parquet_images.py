@@ -14,9 +14,10 @@ import torch
 from numpy.typing import NDArray
 
 from motley.core.errors import DataError
-from motley.core.files import check_file, is_file
+from motley.core.files import is_file
 from motley.tasks.base import Dataset
 from motley.tasks.formats.checks import class_labels, grouped
+from motley.tasks.parquet_file import read_parquet
 
 __all__ = ["files", "read"]
 
@@ -55,11 +56,10 @@ def read(folder: Path) -> Dataset:
     DataError: missing columns, an image that cannot be decoded or has another size, or unreadable files.
     """
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     paths = files(folder)
     try:
-        tables = [pq.read_table(check_file(path)) for path in paths]
+        tables = [read_parquet(path) for path in paths]
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"{folder}: its Parquet files cannot be read ({error})") from None
     if not tables:
