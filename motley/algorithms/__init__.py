@@ -25,6 +25,7 @@ CATALOGUE = Catalogue(
         "feddyn": "motley.algorithms.feddyn:FedDyn",
         "fednova": "motley.algorithms.fednova:FedNova",
         "fedper": "motley.algorithms.fedper:FedPer",
+        "fedproto": "motley.algorithms.fedproto:FedProto",
         "fedprox": "motley.algorithms.fedprox:FedProx",
         "fedrep": "motley.algorithms.fedrep:FedRep",
         "fedrolex": "motley.algorithms.fedrolex:FedRolex",

@@ -84,7 +84,8 @@ class JobContext:
     steps: local steps of this job. lr: learning rate used in it. num_examples: the client's training samples.
     solver_norm: FedNova's ``||a||_1`` of the local solver over these steps.
     layout: positions of the parameters in the flat vector. pre_training: signals measured before training.
-    models, values: after local work, the models of the client's own that phases moved, and the values of phases; empty before.
+    models, values: after local work, the models of the client's own that phases moved, and the values of phases; where prototypes are
+    exchanged also ``features`` ``[n, d]`` and ``targets`` ``[n]`` of the client's samples, in eval mode. Empty before.
     classes: bool ``[C]``, the classes of the client's training samples, where clients train slices of the model.
     """
 
@@ -121,7 +122,7 @@ class Loss(_MethodPart):
     """The loss that clients minimise. Subclasses are frozen dataclasses of options.
 
     ``kind``: the targets that it is made for, None: any; a loss for classes takes a class per position, too
-    (:mod:`motley.algorithms.positions`). ``whole_model``: whether it compares features of several models, see
+    (:mod:`motley.algorithms.positions`). ``whole_model``: whether it compares features of the model, see
     :meth:`frozen` and :meth:`compare`. ``passes``: forward passes of a local step beside the model's own.
     """
 
@@ -167,13 +168,12 @@ class Loss(_MethodPart):
         return self
 
     def frozen(self, context: JobContext) -> tuple[ModelState, ...]:
-        """Return the models (in eval mode) with whose features a ``whole_model`` loss compares in this job; if none, :meth:`loss`
-        is used."""
+        """Return the models (in eval mode) with whose features a ``whole_model`` loss compares in this job."""
         return ()
 
     def compare(self, outputs: Tensor, targets: Tensor, extra: Tensors, features: Tensor, others: tuple[Tensor, ...]) -> Tensor:
         """Return the per-sample loss ``[B]`` of a ``whole_model`` loss. ``features`` ``[B, d]``: inputs of the last linear layer of
-        the model in training; ``others``: the same of each frozen model, on the same samples."""
+        the model in training; ``others``: the same of each frozen model, on the same samples; empty if there is none."""
         raise NotImplementedError(f"{type(self).__name__} compares no features")
 
 
@@ -184,7 +184,9 @@ class Correction(_MethodPart):
     ``uploads`` names the ``mean`` and ``sum`` parts of an upload: an aggregator that compares single uploads needs ``delta`` alone.
     ``shared``: whether there is one model for all clients; False: each client keeps its own. ``slices``: whether a client trains a
     slice of the model, as wide as it can hold; ``divides``: with hidden activations divided by the width in training; ``rolls``:
-    whether the slice depends on the model's version, so that :meth:`offset` does.
+    whether the slice depends on the model's version, so that :meth:`offset` does. ``prototypes``: whether the mean features of classes
+    are exchanged: :meth:`finish` gets the client's features, uploads have a row for each of its classes, and the download has those
+    of all classes, ``prototypes`` ``[C, d]``, zeros for a class without one.
     """
 
     uploads: ClassVar[frozenset[str]] = frozenset({"delta"})
@@ -192,6 +194,7 @@ class Correction(_MethodPart):
     slices: ClassVar[bool] = False
     divides: ClassVar[bool] = False
     rolls: ClassVar[bool] = False
+    prototypes: ClassVar[bool] = False
 
     def __init_subclass__(cls) -> None:
         flags = {

@@ -29,7 +29,7 @@ Deviations and readings
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -38,7 +38,8 @@ from torch import Tensor
 from torch.nn.functional import cosine_similarity, softplus
 from typing_extensions import override
 
-from motley.algorithms.base import Algorithm, ClientState, Correction, JobContext, Loss, Method, Part, Tensors
+from motley.algorithms.base import Algorithm, ClientState, Correction, JobContext, Method, Part, Tensors
+from motley.algorithms.feature_loss import FeatureLoss
 from motley.algorithms.local import Solver
 from motley.core.errors import ConfigError
 from motley.core.paper import Paper, cite
@@ -55,35 +56,12 @@ def contrast(near: Tensor, far: Tensor, temperature: float) -> Tensor:
 
 
 @dataclass(frozen=True)
-class ContrastiveLoss(Loss):
+class ContrastiveLoss(FeatureLoss):
     """A loss plus ``mu`` times MOON's contrast of features at ``temperature``; probes measure the loss alone."""
 
-    whole_model: ClassVar[bool] = True
     passes: ClassVar[int] = 2
-    base: Loss
     mu: float = 1.0
     temperature: float = 0.5
-
-    @property
-    @override
-    def prepares(self) -> bool:
-        return self.base.prepares
-
-    @override
-    def loss(self, outputs: Tensor, targets: Tensor, extra: Tensors) -> Tensor:
-        return self.base.loss(outputs, targets, extra)
-
-    @override
-    def gradient(self, outputs: Tensor, targets: Tensor, extra: Tensors) -> Tensor:
-        return self.base.gradient(outputs, targets, extra)
-
-    @override
-    def prepare(self, context: JobContext, forward: Callable[[Tensor], Tensor], inputs: Tensor, targets: Tensor) -> Tensors:
-        return self.base.prepare(context, forward, inputs, targets)
-
-    @override
-    def within(self) -> Loss:
-        return self.base.within()
 
     def frozen(self, context: JobContext) -> tuple[ModelState, ...]:
         """Return the received model and the client's previous one; none if there is no previous one."""
@@ -97,8 +75,11 @@ class ContrastiveLoss(Loss):
 
     @override
     def compare(self, outputs: Tensor, targets: Tensor, extra: Tensors, features: Tensor, others: tuple[Tensor, ...]) -> Tensor:
+        loss = self.loss(outputs, targets, extra)
+        if not others:
+            return loss
         near, far = (cosine_similarity(features, other, dim=1, eps=LEAST_LENGTH) for other in others)
-        return self.loss(outputs, targets, extra) + self.mu * contrast(near, far, self.temperature)
+        return loss + self.mu * contrast(near, far, self.temperature)
 
 
 @dataclass(frozen=True)

@@ -275,7 +275,8 @@ class Engine(ABC):
         Parameters
         ----------
         labels: the targets; the rows' clean ones by default. want: names of :func:`motley.engines.scores.measured`; ``hit``: whether
-        a sample is right (NaN in regression). Outputs are kept only where they are wanted.
+        a sample is right (NaN in regression); ``features``: inputs of the last linear layer, where the algorithm's loss compares
+        them. Outputs are kept only where they are wanted.
         """
 
     @abstractmethod

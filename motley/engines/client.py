@@ -110,6 +110,8 @@ class Client:
         values: dict[str, Tensor] = {}
         stats = self._steps(job, ctx, phases, values, "max_grad_norm" in want)
         own = {phase.model: self._own[phase.model].model.state() for phase in phases if phase.model != RECEIVED}
+        if correction.prototypes:
+            values |= self._features(job)
         return finish(setting, job, dataclasses.replace(ctx, models=own, values=values), self.model.state(), stats, want)
 
     def adapt(self, job: Job, model: ModelState) -> ModelState:
@@ -130,6 +132,15 @@ class Client:
         """Return the positions of the job's samples in ``samples.training``."""
         part = self.samples.training
         return torch.from_numpy(part.positions(np.array([job.client]), job.data_view)).to(part.rows.device)
+
+    def _features(self, job: Job) -> Tensors:
+        """Return the features ``[n, d]`` of the job's samples under the loaded model, in eval mode and without augmentation, and
+        their targets."""
+        positions, parts = self.positions(job), []
+        for rows in torch.split(self.samples.rows[positions], self.chunk):
+            self.forward(self.samples.inputs(rows))
+            parts.append(self.received.features())
+        return {"features": torch.cat(parts), "targets": self.samples.training.targets(positions, job.data_view)}
 
     def _classes(self, job: Job) -> Tensor | None:
         """Return which classes the job's samples have, bool ``[C]``; None where a target is no class."""

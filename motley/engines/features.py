@@ -64,9 +64,6 @@ class FrozenModels:
         for (model, _), state in zip(self._made, states, strict=False):
             model.load(state)
 
-    def __bool__(self) -> bool:
-        return self._loaded > 0
-
     def features(self, inputs: Tensor) -> tuple[Tensor, ...]:
         """Return the features ``[B, d]`` of each model for the same inputs."""
         out = []

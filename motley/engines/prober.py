@@ -169,6 +169,7 @@ class Prober:
                 outputs = self.client.forward(self.samples.inputs(some))
                 found["loss"].append(loss.loss(outputs, wanted, {}).cpu())
                 for name in names:
-                    found[name].append(measured(name, outputs, wanted, self.targets))
+                    value = self.client.received.features().cpu() if name == "features" else None
+                    found[name].append(measured(name, outputs, wanted, self.targets) if value is None else value)
         joined = {name: torch.cat(parts) if parts else torch.zeros(0) for name, parts in found.items()}
         return {name: (value.double() if name in ("loss", "hit") else value).numpy() for name, value in joined.items()}

@@ -12,6 +12,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from motley.algorithms.base import Phase, Tensors
 from motley.algorithms.local import Block
+from motley.core.errors import ContractError
 from motley.engines.base import Setting
 from motley.engines.features import FeatureHook, FrozenModels
 from motley.tasks.flat import FlatModule
@@ -63,9 +64,15 @@ class TrainedModule:
     def losses(self, batch: Batch, frozen: FrozenModels | None) -> Tensor:
         """Return the per-sample losses; where the loss compares features, the inputs also pass through the frozen models."""
         loss, outputs = self.setting.algorithm.loss, self.outputs(batch.inputs)
-        if not frozen or self._feature_hook is None:
+        if frozen is None:
             return loss.loss(outputs, batch.targets, batch.extra)
-        return loss.compare(outputs, batch.targets, batch.extra, self._feature_hook.take(), frozen.features(batch.inputs))
+        return loss.compare(outputs, batch.targets, batch.extra, self.features(), frozen.features(batch.inputs))
+
+    def features(self) -> Tensor:
+        """Return the inputs ``[B, d]`` of the last linear layer in the last forward pass."""
+        if self._feature_hook is None:
+            raise ContractError("features are recorded only where the loss compares them")
+        return self._feature_hook.take()
 
     @contextmanager
     def begin(self, phase: Phase, anchor: Tensor) -> Iterator[None]:

@@ -23,6 +23,7 @@ from motley.experiments.checks import (
     check_algorithm,
     check_capacity,
     check_dishonest,
+    check_failures,
     check_selector,
     check_synchrony,
     check_task,
@@ -103,6 +104,7 @@ def prepare(experiment: Experiment, data: Path | None = None, task: Task | None 
     cohort, synchrony = experiment.cohort_size(len(federation)), experiment.part("synchrony")
     corrupted = experiment.part("failures").corrupts_updates or bool(federation.noise.any())
     check_algorithm(setting, weights, cohort, corrupted)
+    check_failures(experiment, setting)
     check_synchrony(synchrony, setting, weights, cohort)
     check_selector(experiment, selector, weights, federation, algorithm.correction.uploads)
     check_capacity(experiment, setting, selector)

@@ -27,6 +27,7 @@ __all__ = [
     "check_algorithm",
     "check_capacity",
     "check_dishonest",
+    "check_failures",
     "check_selector",
     "check_synchrony",
     "check_task",
@@ -41,6 +42,9 @@ def check_task(experiment: Experiment, task: Task, algorithm: Algorithm) -> None
         raise ConfigError(f"{got}, leave this key out", "population")
     kind = task.federation.targets
     _check_loss(experiment, task, algorithm.loss.within())
+    refused = algorithm.loss.refuses_targets(kind, task.federation.classes)
+    if refused is not None:
+        raise ConfigError(f"got {experiment.algorithm['name']!r}, but {refused}", "algorithm")
     if kind == "positions" and algorithm.loss.whole_model:
         what = "compares one feature vector per sample, and the targets of this task are a class per position"
         raise ConfigError(f"{experiment.algorithm['name']!r} {what}", "algorithm")
@@ -99,6 +103,14 @@ def check_dishonest(dishonest: Dishonest, clients: int) -> None:
     listed = getattr(dishonest, "clients", None) or ()
     if max(listed, default=-1) >= clients:
         raise ConfigError(f"got {max(listed)}; the clients are 0 to {clients - 1}", "dishonest.clients")
+
+
+def check_failures(experiment: Experiment, setting: Setting) -> None:
+    """Refuse failures that change updates where clients upload none."""
+    correction = setting.algorithm.correction
+    if experiment.part("failures").corrupts_updates and "delta" not in correction.uploads:
+        said = f"{experiment.failures['name']!r} changes updates, and under {type(correction).__name__} clients upload none"
+        raise ConfigError(f"{said}; leave it out", "failures")
 
 
 def check_algorithm(setting: Setting, weights: str, cohort: int, corrupted: bool) -> None:

@@ -8,7 +8,8 @@
                       ``split.test = "client"`` is the unweighted mean over the clients' own test sets; ``global``
                       (client -1): the one test set, where there is one; ``client``: a row per client, if asked for;
                       ``shared_mean`` (client -1), ``shared_client``: the shared model on the clients' samples, where clients
-                      have models of their own beside it;
+                      have models of their own beside it; ``prototype_mean`` (client -1), ``prototype_client``: clients
+                      examined by the nearest prototype (FedProto), ``loss`` the mean squared distance to the right one;
                       ``validation`` (client -1), ``validation_mean`` (client -1), ``validation_client``: the validation
                       samples of all clients together, the mean over clients, a row per client, with ``split.validation``
 ``metrics``           metrics beside loss and accuracy, one row per (evaluation, scope, client, metric); scopes as in

@@ -31,11 +31,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from motley.algorithms.base import ServerState
 from motley.core.arrays import Floats, Ids, Ints
 from motley.engines.base import DataViews, Engine, Job, Setting
 from motley.rounds.client_state import ClientStates
+from motley.rounds.prototypes import Evaluator, NearestPrototype, joined
 from motley.tasks.base import Federation, ModelState
 from motley.tasks.metrics import COLUMNS, Metric
 
@@ -75,7 +77,7 @@ class Evaluation(NamedTuple):
 
 
 def evaluate(
-    engine: Engine,
+    engine: Evaluator,
     model: ModelState,
     federation: Federation,
     per_client: bool,
@@ -83,6 +85,7 @@ def evaluate(
     shared: bool = True,
     class_names: Ids | None = None,
     metrics: Sequence[Metric] = (),
+    prototypes: Tensor | None = None,
 ) -> Evaluation:
     """Evaluate a model for everybody together and for each client.
 
@@ -91,7 +94,8 @@ def evaluate(
     personal: the models of clients; None: ``model`` for all of them. shared: whether there is a ``model`` for all clients; where
     there is none, there is no ``global`` row. Where clients have both, it is also examined on each client's own test samples, in the
     scopes ``shared_mean`` and ``shared_client``. class_names: what each client calls each class ``[K, C]``; None: classes are what
-    they are. metrics: what is measured beside loss and accuracy.
+    they are. metrics: what is measured beside loss and accuracy. prototypes: of the classes ``[C, d]``: clients are also examined by
+    the nearest prototype, in the scopes ``prototype_mean`` and ``prototype_client``.
     """
     rows, labelings = _Rows(metrics), _Labelings(federation, class_names)
     want = frozenset({"hit", *(metric.needs for metric in metrics)})
@@ -111,7 +115,12 @@ def evaluate(
         if personal is not None and shared:
             loss, hit = _by_class_shares(engine, federation, common, None, labelings, found)
             rows.add_clients(federation.train.sizes, loss, hit, per_client, "shared")
-    return rows.evaluation("mean" if personal is not None else "global")
+    evaluation = rows.evaluation("mean" if personal is not None else "global")
+    if prototypes is None or not prototypes.any():
+        return evaluation
+    nearest = NearestPrototype(engine, federation, prototypes)
+    by_prototype = evaluate(nearest, model, federation, per_client, personal, False, class_names)
+    return evaluation._replace(rows=joined(evaluation.rows, by_prototype.rows, "prototype"))
 
 
 def _add_global(rows: _Rows, federation: Federation, common: Ids, labelings: _Labelings, found: Sequence[Measured]) -> None:
@@ -128,7 +137,7 @@ def _add_global(rows: _Rows, federation: Federation, common: Ids, labelings: _La
 
 
 def _on_own_tests(
-    engine: Engine, model: ModelState, federation: Federation, personal: Personal | None, labelings: _Labelings,
+    engine: Evaluator, model: ModelState, federation: Federation, personal: Personal | None, labelings: _Labelings,
     want: frozenset[str],
 ) -> Measured:  # fmt: skip
     """Return what is measured of every sample of the clients' own test parts, client by client."""
@@ -164,7 +173,7 @@ def _add_own_tests(
 
 
 def _by_class_shares(
-    engine: Engine, federation: Federation, common: Ids, personal: Personal | None, labelings: _Labelings,
+    engine: Evaluator, federation: Federation, common: Ids, personal: Personal | None, labelings: _Labelings,
     found: Sequence[Measured],
 ) -> tuple[Floats, Floats]:  # fmt: skip
     """Return each client's loss and accuracy ``[K]`` on the common test set, its classes weighted by the client's class shares.

@@ -401,7 +401,7 @@ class RoundLoop:
             names, per_client = self.backend.class_names(state), self.config.evaluate.per_client
             found = evaluate(
                 self.engine, model, self.federation, per_client, personal, shared, names,
-                self.setting.task.metrics,
+                self.setting.task.metrics, state.server.extra.get("prototypes"),
             )  # fmt: skip
         if not found.scores:
             return

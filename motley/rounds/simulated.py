@@ -30,6 +30,7 @@ from motley.rounds.in_flight import InFlight
 from motley.rounds.lies import Heard, claimed_examples, told
 from motley.rounds.loop import RoundLoop
 from motley.rounds.planning import LinkLoads, WorkPlanner
+from motley.rounds.prototypes import PrototypeSizes
 from motley.rounds.recalibration import batch_counts, recalibrated
 from motley.rounds.slices import SliceSizes
 from motley.rounds.state import RunState
@@ -111,6 +112,8 @@ class SimulatedBackend(ClientBackend):
         self.federation = self.setting.task.federation
         self.planner = WorkPlanner(config, reported)
         self.slice_sizes = SliceSizes(self.setting, self.channel) if self.planner.slices.cut else None
+        exchanged = self.setting.algorithm.correction.prototypes
+        self.prototype_sizes = PrototypeSizes(self.federation, self.channel) if exchanged else None
         self.drift = DriftView(self.world.drift, self._key("shift").fold("drift"), self.federation)
         self._want = (reported & REPORTED) | {"loss", "update_norm"}
         self._client_states = client_states
@@ -209,6 +212,8 @@ class SimulatedBackend(ClientBackend):
             widths = self.planner.widths(ids, state.round)
             bits_down = bits_down - self.slice_sizes.saved_bits(widths)
             bits_up, paper_bits = self.slice_sizes.upload_bits(widths)
+        if self.prototype_sizes is not None:
+            bits_up, paper_bits = self.prototype_sizes.upload_bits(ids, self.data_view(state, ids))
         loads = LinkLoads(bits_down, down, bits_up, up)
         lines = self.planner.timelines(
             cohort, loads, state.dispatch, state.version, state.round, state.clients.now_s, order.allocation.extra_steps
@@ -356,6 +361,8 @@ class SimulatedBackend(ClientBackend):
         if self.slice_sizes is not None:
             widths = self.planner.widths(ids, state.round)
             bits_down, bits_up = bits_down - self.slice_sizes.saved_bits(widths), self.slice_sizes.upload_bits(widths)[0]
+        if self.prototype_sizes is not None:
+            bits_up = self.prototype_sizes.upload_bits(ids, self.data_view(state, ids))[0]
         return probing.estimates(bits_down, down, self.planner.full_work_s(ids, state.round), bits_up, up)
 
     def _start_states(self, state: RunState, ids: Ids) -> dict[int, ClientState | None]:

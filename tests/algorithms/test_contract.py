@@ -23,6 +23,7 @@ from motley.algorithms.feddyn import FedDyn
 from motley.algorithms.fednova import FedNova
 from motley.algorithms.fedopt import FedAdagrad, FedAdam, FedYogi
 from motley.algorithms.fedper import FedPer
+from motley.algorithms.fedproto import FedProto
 from motley.algorithms.fedprox import FedProx
 from motley.algorithms.fedrep import FedRep
 from motley.algorithms.fedrolex import FedRolex
@@ -73,6 +74,8 @@ ROWS = [
     (QFedAvg(), None, None),
     (QFedAvg(q=0.5), None, MOMENTUM),
     (LocalOnly(), None, None),
+    (FedProto(), None, None),
+    (FedProto(lam=5.0, prototype_weights="uniform"), "uniform", MOMENTUM),
     (FedPer(), None, None),
     (FedRep(head_epochs=2), None, MOMENTUM),
     (LGFedAvg(), None, None),

@@ -19,6 +19,7 @@ from motley.algorithms.base import (
     Algorithm,
     ClientState,
     Correction,
+    Loss,
     Method,
     ServerContext,
     Upload,
@@ -43,20 +44,23 @@ class Toy:
     Parameters
     ----------
     method: under test. model: A or B. start: initial weights. targets: of each client. solver: local optimiser.
+    loss: of targets that are classes; None: half the squared error.
     """
 
     def __init__(
         self, method: Method, model=A, start: Sequence[float] = (0.0,), targets: Sequence[float] = (4.0,),
         solver: Solver = SGD(lr=0.1),  # noqa: B008
+        loss: Loss | None = None,
     ) -> None:  # fmt: skip
         count = len(targets)
         x, y = torch.ones(count, 1).double(), torch.tensor(targets).double().unsqueeze(1)
+        y = y if loss is None else y.flatten().long()
         train, none = (
             Ragged(np.arange(count + 1), np.arange(count)),
             Ragged(np.zeros(count + 1, np.int64), np.zeros(0, np.int64)),
         )
         task = Task("toy", Federation(x, y, train, y.clone(), none, none, None, None), model, loss="half_squared_error")
-        plain = Algorithm(HalfSquaredError(), Correction(), Mean(), Average())
+        plain = Algorithm(loss or HalfSquaredError(), Correction(), Mean(), Average())
         work = LocalWork(batch_size=1, epochs=1)
         self.setting = Setting(task, method.change(plain), solver, work, Streams(3), torch.float64)
         self.algorithm, self.engine = self.setting.algorithm, Sequential(self.setting)

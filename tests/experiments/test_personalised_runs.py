@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,12 @@ import torch
 
 import motley
 from motley.core.errors import ConfigError
+from motley.core.ragged import Ragged
+from motley.engines.base import DataView
 from motley.experiments.build import build
 from motley.rounds.checkpoint import Checkpoints
+from motley.rounds.prototypes import own_classes
+from motley.tasks.flat import FlatModule
 from tests.resume.conftest import assert_same
 from tests.rows import Rows
 
@@ -37,6 +42,7 @@ METHODS: dict[str, tuple[Any, int]] = {
     "fine_tuned": ({"name": "fine_tuned", "method": {"name": "fedprox", "mu": 0.1}}, BASE + HEAD),
 }
 """Name -> record, and the values that travel each way."""
+ALGORITHMS: dict[str, Any] = {**{name: record for name, (record, _) in METHODS.items()}, "fedproto": "fedproto"}
 SHARED = ("fedbabu", "ditto", "apfl", "pfedme", "per_fedavg", "fedala", "fine_tuned")
 
 
@@ -85,9 +91,11 @@ def _crash_at_second_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Checkpoints, "save", broken)
 
 
-@pytest.mark.parametrize(("name", "where"), [*((name, "disk") for name in METHODS), ("fedper", "ram"), ("apfl", "ram")])
+@pytest.mark.parametrize(
+    ("name", "where"), [*((name, "disk") for name in ALGORITHMS), ("fedper", "ram"), ("apfl", "ram"), ("fedproto", "ram")]
+)
 def test_a_killed_run_goes_on_to_the_same_bits(name: str, where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    keys = {**KEYS, "client_state": where, "algorithm": METHODS[name][0]}
+    keys = {**KEYS, "client_state": where, "algorithm": ALGORITHMS[name]}
     whole = motley.run(keys, out=tmp_path / "whole")
     with monkeypatch.context() as patch:
         _crash_at_second_checkpoint(patch)
@@ -99,11 +107,11 @@ def test_a_killed_run_goes_on_to_the_same_bits(name: str, where: str, tmp_path: 
     assert files[0].read_bytes() == files[1].read_bytes()
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", ALGORITHMS)
 def test_a_finished_run_has_the_models_that_were_examined(name: str, tmp_path: Path) -> None:
     """The stored models have the accuracies of the last evaluation."""
-    done = motley.run({**KEYS, "algorithm": METHODS[name][0]}, out=tmp_path / "run")
-    data = build({**KEYS, "algorithm": METHODS[name][0]}).federation
+    done = motley.run({**KEYS, "algorithm": ALGORITHMS[name]}, out=tmp_path / "run")
+    data = build({**KEYS, "algorithm": ALGORITHMS[name]}).federation
     rows = done.column("evaluations", "scope") == "client"
     last = rows & (done.column("evaluations", "round") == 3)
     told = dict(zip(done.column("evaluations", "client")[last], done.column("evaluations", "accuracy")[last], strict=True))
@@ -152,3 +160,74 @@ def test_a_method_that_is_fine_tuned_is_checked_and_cited() -> None:
         build({**KEYS, "algorithm": {"name": "fine_tuned", "method": {"name": "fedprox", "nu": 1.0}}})
     papers = motley.Experiment(**{**KEYS, "algorithm": METHODS["fine_tuned"][0]}).papers()
     assert {"wang2019evaluation", "li2020fedprox"} <= {paper.key for paper in papers}
+
+
+# ---- prototypes: 10 classes, 16 features, three classes a client ----
+
+
+@pytest.mark.parametrize(("weights", "counts", "places"), [("counts", 3, 2), ("uniform", 0, 2 + 4)])
+def test_only_prototypes_travel(weights: str, counts: int, places: int) -> None:
+    """Down all of them, up those of the client's three classes: 16 values each, a count unless they weigh alike, and a bit for every
+    class (2 bytes; written as signs, with a scale of 4 bytes, where there are no counts). The message's head and digest take 23
+    bytes, and its parts "sums" and "counts" 39 each beside their names."""
+    rows = Rows()
+    loop = build({**KEYS, "algorithm": {"name": "fedproto", "prototype_weights": weights}}, writer=rows)
+    assert own_classes(loop.federation, np.arange(6)).sum(1).tolist() == [3] * 6
+    loop.step()
+    row, values = rows.tables["rounds"][0], 3 * 16 + counts
+    assert row["down_bits"] == 2 * 10 * 16 * 32
+    assert row["up_paper_bits"] == 2 * values * 32
+    assert row["up_bits"] == 2 * 8 * (23 + 2 * 39 + len("sums" + "counts") + places + 4 * values)
+
+
+def test_classes_follow_the_window_and_the_names_of_a_drifting_client() -> None:
+    """Six samples of the classes 0, 0, 1, 1, 2, 2, three of which are seen: from the fifth on they are 2, 2 and 0."""
+    data = build(KEYS).federation
+    y, train = torch.tensor([0, 0, 1, 1, 2, 2]), Ragged(np.array([0, 6]), np.arange(6))
+    one = replace(data, y=y, labels=y, train=train, classes=3, window=np.array([3]))
+    for first, names, wanted in ((0, None, [1, 1, 0]), (4, None, [1, 0, 1]), (4, np.array([[1, 2, 0]]), [1, 1, 0])):
+        assert own_classes(one, np.array([0]), DataView(np.array([first]), names)).astype(int).tolist() == [wanted]
+
+
+@pytest.mark.parametrize("test", ["client", "global"])
+def test_clients_are_also_examined_by_the_nearest_prototype(test: str) -> None:
+    """From the first round on, against distances written out; before there are no prototypes."""
+    rows = Rows()
+    loop = build(
+        {**KEYS, "split": {"test": test}, "evaluate": {"every": 1}, "algorithm": "fedproto", "dtype": "float64"}, writer=rows
+    )
+    loop.step()
+    first, found = rows.tables["evaluations"][0], rows.tables["evaluations"][-1]
+    assert set(first["scope"]) == {"mean", "client"}
+    assert set(found["scope"]) == {"mean", "client", "prototype_mean", "prototype_client"}
+    assert loop.state.score == found["accuracy"][found["scope"].index("mean")]
+    if test == "client":
+        at, data = found["scope"].index("prototype_client"), loop.federation
+        known, prototypes = loop.state.server.extra["prototypes"].any(1), loop.state.server.extra["prototypes"]
+        for k, model in enumerate(loop.personal_models(loop.state.server)(range(6))):
+            net = FlatModule.of(loop.setting.task.model, torch.float64)
+            net.load(model)
+            samples = torch.from_numpy(data.test[k])
+            z = net.module[:-1](loop.engine.samples.inputs(samples))
+            far = torch.cdist(z, prototypes).square() / 16
+            right = far.masked_fill(~known, torch.inf).argmin(1) == data.y[samples]
+            assert found["accuracy"][at + k] == pytest.approx(right.double().mean().item())
+            assert found["loss"][at + k] == pytest.approx(far.gather(1, data.y[samples, None]).mean().item())
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"compressor": "topk", "budget": {"name": "constant", "average": 0.2}}, "does not upload an update of the whole model"),
+        ({"server": "adam"}, "clients upload prototypes, and ServerAdam steps a model; leave server out"),
+        ({"aggregator": "krum", "weights": "uniform"}, "Krum compares plain updates, but PrototypeExchange also uploads counts, sums"),
+        ({"synchrony": {"name": "buffered", "buffer": 2}}, "a buffer discounts late updates, and this algorithm uploads none"),
+        ({"failures": "corrupted"}, "'corrupted' changes updates, and under PrototypeExchange clients upload none; leave it out"),
+        ({"engine": "batched"}, "compares features of"),
+        ({"evaluate": {"diagnostics": True}}, "under 'fedproto' each has a model of its own"),
+        ({"task": "quadratic", "partition": "by_writer", "split": {}}, "the targets of this task are"),
+    ],
+)  # fmt: skip
+def test_what_prototypes_do_not_go_with(keys: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        build({**KEYS, **keys, "algorithm": "fedproto"})

@@ -314,6 +314,17 @@ def test_normalisation_of_ones_own_stays_at_the_site(tmp_path):
     assert not len(done.tables["evaluations"])
 
 
+@pytest.mark.parametrize("weights", ["counts", "uniform"])
+def test_models_of_ones_own_stay_at_the_site_and_prototypes_travel(weights, tmp_path):
+    """FedProto: no model is sent; all prototypes travel both ways, zeros for the classes that a client lacks."""
+    setup = experiment(algorithm={"name": "fedproto", "prototype_weights": weights}, stop={"rounds": 3})
+    done = deploy(federation(setup, tmp_path), setup, tmp_path / "real")
+    simulated = motley.run(setup, out=tmp_path / "simulated")
+    np.testing.assert_array_equal(done.column("clients", "loss"), simulated.column("clients", "loss"))
+    assert (done.column("rounds", "down_bits") < 3 * 32 * prepare(setup).model.x.numel()).all()
+    assert not len(done.tables["evaluations"])
+
+
 def test_a_rehearsal_moves_no_model_here_either(tmp_path):
     """FedCor: the first rounds are rehearsals, measured twice; the same choices as in the simulation."""
     setup = experiment(selector={"name": "fedcor"}, stop={"rounds": 4})

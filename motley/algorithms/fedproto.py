@@ -1,0 +1,145 @@
+"""FedProto: clients keep their models and exchange prototypes, the mean features of their classes.
+
+Tan, Long, Liu, Zhou, Lu, Jiang, Zhang: *FedProto: Federated Prototype Learning across Heterogeneous Clients*, AAAI 2022
+(arXiv:2105.00243). Reference: docs/methods/algorithms.md#fedproto.
+
+    client k  minimises  l + lam mean_j (z_j - P_yj)^2           of a sample of class y with the features z_j, j = 1, ..., d
+              sends, of each class c among its samples, the sum of the features and the count n_kc;  keeps its model
+    server    P_c <- sum_k n_kc mean_kc / sum_k n_kc             over the clients of the round that have class c
+
+Symbols: z the input of the last linear layer, P_c the prototype of class c ``[d]``, mean_kc the mean feature of class c at client k.
+State: every client's whole model; at the server the prototypes. Traffic: C x d values down; up d values and a count for each class of
+the client, and which classes these are: the server learns them. Cost: a forward pass over the samples beside the steps.
+
+Deviations and readings
+-----------------------
+* READING the squared error is a mean over the d features, as in the authors' code, so lam acts as lam / d on their sum.
+* INTERPRETATION-D features are those of the model after local work, in eval mode and without augmentation.
+* Prototypes are weighed by class counts, as in the paper; ``prototype_weights = "uniform"``, as in the authors' code, sends no counts.
+* INTERPRETATION-D a class that nobody in a round has keeps its prototype; one that nobody had yet has zeros, which pull nothing.
+* With ``lam = 0`` the models are those of local training, bit for bit.
+
+>>> from motley.algorithms.fedproto import FedProto
+>>> FedProto().lam
+1.0
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+from typing_extensions import override
+
+from motley.algorithms.base import Algorithm, Correction, JobContext, Method, Server, ServerContext, ServerState, Tensors
+from motley.algorithms.feature_loss import FeatureLoss
+from motley.algorithms.local import Solver
+from motley.algorithms.local_only import WholeModel
+from motley.algorithms.upload import Part, Parts
+from motley.core.errors import ConfigError
+from motley.core.layout import Layout
+from motley.core.paper import Paper, cite
+from motley.tasks.base import ModelState, Targets
+
+__all__ = ["FedProto", "PrototypeExchange", "PrototypeLoss", "PrototypeMean"]
+
+
+@dataclass(frozen=True)
+class PrototypeLoss(FeatureLoss):
+    """A loss plus ``lam`` times the mean squared distance of a sample's feature from the prototype of its class, if it has one."""
+
+    kind: ClassVar[Targets | None] = "classes"
+    prepares: ClassVar[bool] = True
+    lam: float = 1.0
+
+    @override
+    def prepare(self, context: JobContext, forward: Callable[[Tensor], Tensor], inputs: Tensor, targets: Tensor) -> Tensors:
+        found, prototypes = super().prepare(context, forward, inputs, targets), context.download.get("prototypes")
+        return found if prototypes is None else {**found, "prototype": prototypes[targets]}  # none where models are fine-tuned
+
+    @override
+    def compare(self, outputs: Tensor, targets: Tensor, extra: Tensors, features: Tensor, others: tuple[Tensor, ...]) -> Tensor:
+        loss, near = self.loss(outputs, targets, extra), extra.get("prototype")
+        if near is None or not self.lam:
+            return loss
+        return loss + self.lam * (features - near).square().mean(-1) * near.any(-1)
+
+
+@dataclass(frozen=True)
+class PrototypeExchange(WholeModel):
+    """Local training in which every client keeps its model and uploads the sums of its features by class, with the class counts;
+    ``equal``: mean features, and which classes these are."""
+
+    uploads: ClassVar[frozenset[str]] = frozenset({"sums", "counts"})
+    prototypes: ClassVar[bool] = True
+    extra_epochs: ClassVar[float] = 1 / 3
+    equal: bool = False
+
+    @override
+    def bound(self, layout: Layout) -> Correction:
+        if not any(entry.linear for entry in layout):
+            raise ConfigError("prototypes are inputs of the last linear layer, and this model has none", "algorithm")
+        return dataclasses.replace(self, layout=layout)
+
+    @override
+    def download(self, server: ServerState) -> Tensors:
+        outputs, width = [entry.shape for entry in self.layout if entry.linear and len(entry.shape) == 2][-1]
+        none = server.model.x.new_zeros(max(outputs, 2), width)  # one output tells two classes apart
+        return {**super().download(server), "prototypes": server.extra.get("prototypes", none)}
+
+    @override
+    def finish(self, after: ModelState, context: JobContext) -> tuple[Mapping[str, Part], Tensors]:
+        sums = torch.zeros_like(context.download["prototypes"], dtype=torch.float64)
+        counts = sums.new_zeros(len(sums))
+        if "features" in context.values:
+            targets = context.values["targets"]
+            sums.index_add_(0, targets, context.values["features"].double())
+            counts.index_add_(0, targets, torch.ones_like(targets, dtype=torch.float64))
+        if self.equal:
+            sums, counts = sums / counts.clamp(min=1).unsqueeze(1), counts > 0
+        sent = {"sums": sums.to(after.x.dtype), "counts": counts.to(torch.int64 if self.equal else after.x.dtype)}
+        return {name: Part(value, "sum") for name, value in sent.items()}, self.initial_state(after)
+
+    @override
+    def update(self, parts: Parts) -> Tensor:
+        return parts["sums"].value.new_zeros(self.layout.size)
+
+    @override
+    def refuses(self, algorithm: Algorithm, solver: Solver, weights: str) -> str | None:
+        said = f"clients upload prototypes, and {type(algorithm.server).__name__} steps a model; leave server out"
+        return None if isinstance(algorithm.server, PrototypeMean) else said
+
+
+@dataclass(frozen=True)
+class PrototypeMean(Server):
+    """The mean of the clients' prototypes: of each class over the clients that have it."""
+
+    @override
+    def update(self, state: ServerState, total: Tensors, context: ServerContext) -> ServerState:
+        counts = total["counts"].unsqueeze(1)
+        old = state.extra.get("prototypes", torch.zeros_like(total["sums"])).double()
+        new = torch.where(counts > 0, total["sums"] / counts, old)
+        return ServerState(state.model, {"prototypes": new.to(state.model.x.dtype)})
+
+
+@dataclass(frozen=True)
+class FedProto(Method):
+    """Own models for all clients, pulled together by mean features of classes: options ``lam`` (1) of the pull, and
+    ``prototype_weights``: by class counts (``counts``) or ``uniform``."""
+
+    paper: ClassVar[Paper] = cite("tan2022fedproto")
+    lam: float = 1.0
+    prototype_weights: Literal["counts", "uniform"] = "counts"
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.lam < float("inf"):
+            raise ConfigError(f"got lam = {self.lam}; expected a finite number of at least 0")
+
+    @override
+    def change(self, plain: Algorithm) -> Algorithm:
+        exchange = PrototypeExchange(equal=self.prototype_weights == "uniform")
+        return plain.replace(loss=PrototypeLoss(plain.loss, self.lam), correction=exchange, server=PrototypeMean())
