@@ -167,7 +167,7 @@ class Setting:
     streams: random streams; a job's stream for a purpose is ``streams.key(purpose).fold(dispatch, client)``.
     dtype: of parameters and arithmetic. device: torch device. threads: cores this run may use (None: all that the process may).
     workers: worker processes that share these cores, for engines that have workers (None: one for every core).
-    address: of a Ray cluster.
+    address: of a Ray cluster. sliced: whether the model is a slice already, which is not cut again.
     """
 
     task: Task
@@ -180,9 +180,10 @@ class Setting:
     threads: int | None = None
     workers: int | None = None
     address: str | None = None
+    sliced: bool = False
 
     def __post_init__(self) -> None:
-        if self.algorithm.correction.slices:
+        if self.algorithm.correction.slices and not self.sliced:
             layout = cuttable(self.task.layout, construct(self.task.model, 0))
             object.__setattr__(self, "task", dataclasses.replace(self.task, layout=layout))
         bound = self.algorithm.correction.bound(self.task.layout)

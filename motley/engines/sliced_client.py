@@ -50,7 +50,7 @@ class SlicedClient(Client):
             task, divided = self.setting.task, self.setting.algorithm.correction.divides
             model = partial(narrowed, task.model, task.layout, width, divided)
             own = dataclasses.replace(task, model=model, layout=None)  # type: ignore[arg-type]  # made of the narrower module
-            self._narrow[width] = Client(dataclasses.replace(self.setting, task=own), self.samples, self.step_hook)
+            self._narrow[width] = Client(dataclasses.replace(self.setting, task=own, sliced=True), self.samples, self.step_hook)
         return self._narrow[width]
 
     def _positions(self, width: float, offset: int) -> Tensor:

@@ -19,6 +19,7 @@ from motley.algorithms.sliced import MaskedClasses, SlicedTraining
 from motley.core.errors import ContractError
 from motley.engines.base import Job
 from motley.engines.local import Sequential
+from motley.tasks import slices
 from motley.tasks.base import ModelState
 from motley.tasks.flat import layout_of
 from motley.tasks.slices import cuttable
@@ -125,6 +126,15 @@ def test_fedrolex_holds_the_next_units_in_the_next_round():
         assert delta.held.nonzero()[:, 0].tolist() == layout.kept_positions(0.25, version).tolist()  # 2 of 5 hidden units
         assert not delta.value[~delta.held].any()
         assert delta.held[layout["0.bias"].slice].tolist() == [version <= unit < version + 2 for unit in range(5)]
+
+
+def test_the_structure_is_read_before_clients_train(monkeypatch):
+    # torch.fx exchanges what every module does when it is called, also in other threads, which would then fail
+    play = Play(HeteroFL(), "uniform", SGD(lr=0.1))
+    download = play.algorithm.correction.download(play.server)
+    engine = Sequential(play.setting)
+    monkeypatch.setattr(slices, "_traced", lambda module: pytest.fail("a graph is read while clients train"))
+    assert all(done.finite for done in engine.train([Job(2, 0, 3, 0.1, width=width) for width in (0.25, 0.5)], download, {}))
 
 
 def test_a_slice_with_statistics_is_refused():
