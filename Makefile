@@ -26,7 +26,7 @@ test-hostile: install  ## 600 changes in the files of runs: none may be believed
 test-flower:  ## the Flower adapter on real processes (about 12 minutes beside other work; builds .venv-flower)
 	@scripts/test-flower
 
-test-flower-faults:  ## faults in real deployments: killed, paused, late, full disks (about 70 minutes beside other work; builds .venv-flower)
+test-flower-faults:  ## faults in real deployments: killed, paused, late, full disks (about 30 minutes; builds .venv-flower)
 	@scripts/test-flower-faults
 
 test-ray:  ## the engine on a Ray cluster of two nodes (about 5 minutes; builds .venv-ray)
