@@ -122,7 +122,7 @@ def run(
         loop.state.round, loop.state.dispatch = rounds_done, clients_sent
         marks = _restored(loop, saved) if state == "interrupted" else None
         with _stopping_in_a_sentence(path):
-            written = _go(loop, checkpoints, marks, path, _shown(progress, experiment, loop, path, bool(saved)), told)
+            written = _go(loop, checkpoints, marks, path, _shown(progress, experiment, loop, path, bool(saved), limits), told)
         folder.write({**record, **best_record(loop), "tables": pack_marks(written), "finished": True})
         _tidy(path)
     return _ended(path, report)
@@ -173,14 +173,19 @@ def _ended(path: Path, report: bool) -> Run:
     return done
 
 
-def _shown(progress: bool | OneRun, experiment: Experiment, loop: RoundLoop, path: Path, resumed: bool) -> OneRun:
-    """Return what is told of the rounds; a log of rounds has said where the deployment begins, and into which folder it writes."""
+def _shown(
+    progress: bool | OneRun, experiment: Experiment, loop: RoundLoop, path: Path, resumed: bool, limits: Limits
+) -> OneRun:
+    """Return what is told of the rounds; a log of rounds has said where the deployment begins, into which folder it
+    writes, and whom it waits for."""
     if not isinstance(progress, bool):
         return progress
     if not progress:
         return OneRun()
     log = RoundLog(experiment)
-    log.say((f"resumed at {log.of(loop.state.version + 1)}" if resumed else "begun") + f", tables in {path}")
+    where = f"resumed at {log.of(loop.state.version + 1)}" if resumed else "begun"
+    whom = "clients that it knows" if resumed else f"{len(loop.setting.task.federation)} clients"
+    log.say(f"{where}, tables in {path}; waiting for the {whom}, at most {limits.start_s:g} s")
     return log
 
 
