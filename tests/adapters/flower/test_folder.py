@@ -27,7 +27,7 @@ def test_it_is_a_run_s_folder_with_a_report(tmp_path, capsys):
     assert motley.load(tmp_path / "real").finished
     assert [len(frame) for frame in (motley.frame([done], "rounds"), motley.frame([done], "clients"))] == [3, 9]
     lines = capsys.readouterr().err.splitlines()
-    assert lines[0] == f"deployed, begun, tables in {tmp_path / 'real'}; waiting for the 3 clients, at most 300 s"
+    assert lines[0] == f"deployed, begun, tables in {tmp_path / 'real'}; waiting for the 6 clients, at most 30 s"
     asked = done.column("clients", "client")[:3].tolist()
     whole = done.column("rounds", "total_bits")[0] / 8e6
     first = (done.column("evaluations", "round") == 1) & (done.column("evaluations", "scope") == "global")
@@ -111,7 +111,7 @@ def test_a_killed_server_leaves_a_folder_that_is_read_and_goes_on(tmp_path, caps
     lines = capsys.readouterr().err.splitlines()
     assert (
         lines[0]
-        == f"deployed, resumed at round 3 of 4, tables in {tmp_path / 'real'}; waiting for the clients that it knows, at most 300 s"
+        == f"deployed, resumed at round 3 of 4, tables in {tmp_path / 'real'}; waiting for the clients that it knows, at most 30 s"
     )
     assert lines[1].startswith("deployed, round 3 of 4, asked ")
     assert done.column("rounds", "round").tolist() == [1, 2, 3, 4]
