@@ -15,6 +15,7 @@ Deviations and readings
 -----------------------
 * INTERPRETATION-D the initial head is not billed: every client draws it from the run's seed, as it does the initial model.
 * Fine-tuning moves base and head with the run's own optimiser and learning rate, from the average (not from the client's last model).
+* With ``own_norms`` clients keep BatchNorm, too, as under FedBN; there is no shared model then.
 * Without a head (``layers = 0``) training is plain averaging, bit for bit.
 
 >>> from motley.algorithms.fedbabu import FedBABU
@@ -30,14 +31,15 @@ from typing import ClassVar
 
 from typing_extensions import override
 
-from motley.algorithms.base import Algorithm, ClientState, JobContext, Method, Part, Phase, Tuning
+from motley.algorithms.base import Algorithm, ClientState, Correction, JobContext, Method, Part, Phase, Tuning
 from motley.algorithms.fedper import PersonalHead
-from motley.algorithms.personal import check_layers
+from motley.algorithms.personal import batch_norm_of, check_layers
 from motley.core.errors import ConfigError
+from motley.core.layout import Layout
 from motley.core.paper import Paper, cite
 from motley.tasks.base import ModelState
 
-__all__ = ["FedBABU", "FrozenHead"]
+__all__ = ["FedBABU", "FrozenHead", "OwnNormsAndFrozenHead"]
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,8 @@ class FrozenHead(PersonalHead):
     @override
     def phases(self, context: JobContext) -> tuple[Phase, ...]:
         head = self.personal(self.layout)
+        if not head:
+            return super().phases(context)
         return (Phase(where=frozenset(entry.name for entry in self.layout if entry.name not in head)),)
 
     def finish(self, after: ModelState, context: JobContext) -> tuple[Mapping[str, Part], ClientState]:
@@ -59,13 +63,29 @@ class FrozenHead(PersonalHead):
 
 
 @dataclass(frozen=True)
+class OwnNormsAndFrozenHead(FrozenHead):
+    """Local training of the base under a fixed head, in which every client keeps its own BatchNorm."""
+
+    shared: ClassVar[bool] = False
+
+    @override
+    def bound(self, layout: Layout) -> Correction:
+        return super().bound(layout) if batch_norm_of(layout) else FrozenHead(layers=self.layers).bound(layout)
+
+    @override
+    def finish(self, after: ModelState, context: JobContext) -> tuple[Mapping[str, Part], ClientState]:
+        return PersonalHead.finish(self, after, context)
+
+
+@dataclass(frozen=True)
 class FedBABU(Method):
     """Averaging of a base that is trained under a fixed head: options ``tune_epochs`` (5) of fine-tuning before a client's model is
-    examined, and ``layers`` (1) of the head."""
+    examined, and ``layers`` (1) of the head; with ``own_norms`` clients keep BatchNorm."""
 
     paper: ClassVar[Paper] = cite("oh2022fedbabu")
     tune_epochs: int = 5
     layers: int = 1
+    own_norms: bool = False
 
     def __post_init__(self) -> None:
         check_layers("layers", self.layers)
@@ -74,4 +94,7 @@ class FedBABU(Method):
 
     @override
     def change(self, plain: Algorithm) -> Algorithm:
-        return plain.replace(correction=FrozenHead(layers=self.layers), tuning=Tuning(epochs=self.tune_epochs))
+        correction = (
+            OwnNormsAndFrozenHead(layers=self.layers, own_norms=True) if self.own_norms else FrozenHead(layers=self.layers)
+        )
+        return plain.replace(correction=correction, tuning=Tuning(epochs=self.tune_epochs))

@@ -18,6 +18,7 @@ Deviations and readings
   them). The model written at the end of a run is that of such a client.
 * Any weights: the default ``examples``; the authors' code averages uniformly.
 * A model without BatchNorm is trained by plain averaging, bit for bit.
+* ``fedper``, ``fedrep``, ``lg_fedavg`` and ``fedbabu`` keep BatchNorm with the clients, too, with the option ``own_norms``.
 * Server rules that work with whole models (FedDF, FedBiO, RHFL) are refused.
 
 >>> from motley.algorithms.fedbn import FedBN
@@ -33,7 +34,7 @@ from typing import ClassVar
 from typing_extensions import override
 
 from motley.algorithms.base import Algorithm, Method
-from motley.algorithms.personal import PersonalLayers
+from motley.algorithms.personal import PersonalLayers, batch_norm_of
 from motley.core.layout import Layout
 from motley.core.paper import Paper, cite
 
@@ -46,7 +47,7 @@ class PersonalBatchNorm(PersonalLayers):
 
     @override
     def personal(self, layout: Layout) -> list[str]:
-        return [entry.name for entry in (*layout, *layout.buffers, *layout.counters) if entry.batch_norm]
+        return batch_norm_of(layout)
 
 
 @dataclass(frozen=True)

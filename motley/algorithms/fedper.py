@@ -10,11 +10,12 @@ Symbols: the head is the last ``layers`` linear layers and what lies between the
 State: the head of each client that took part; the initial model's for the others. Traffic: the base, both ways. Clients are probed,
 trained and evaluated with their own heads; there is no common model.
 
-Deviations: none. A model without a base is refused; without a head (``layers = 0``) it is plain averaging, bit for bit.
+Deviations: none. With ``own_norms`` clients keep BatchNorm, too, as under FedBN. A model without a base is refused; without a head
+(``layers = 0``) it is plain averaging, bit for bit.
 
 >>> from motley.algorithms.fedper import FedPer
 >>> FedPer(layers=2)
-FedPer(layers=2)
+FedPer(layers=2, own_norms=False)
 """
 
 from __future__ import annotations
@@ -45,14 +46,16 @@ class PersonalHead(PersonalLayers):
 
 @dataclass(frozen=True)
 class FedPer(Method):
-    """Averaging of the base, while every client keeps its head: the last ``layers`` (1) linear layers."""
+    """Averaging of the base, while every client keeps its head: the last ``layers`` (1) linear layers; with ``own_norms``
+    BatchNorm, too."""
 
     paper: ClassVar[Paper] = cite("arivazhagan2019fedper")
     layers: int = 1
+    own_norms: bool = False
 
     def __post_init__(self) -> None:
         check_layers("layers", self.layers)
 
     @override
     def change(self, plain: Algorithm) -> Algorithm:
-        return plain.replace(correction=PersonalHead(layers=self.layers))
+        return plain.replace(correction=PersonalHead(layers=self.layers, own_norms=self.own_norms))

@@ -16,6 +16,7 @@ Deviations and readings
   through both, and its momentum moved the part that stands still (torch before 2.0).
 * BatchNorm statistics of the base move in both phases, as its layers do see the batches.
 * The authors' last round, in which all clients train their heads once more, is left out: see ``fine_tuned`` for the like.
+* With ``own_norms`` clients keep BatchNorm, too, as under FedBN; that of the base trains with the base.
 * ``head_epochs = 0`` trains the base alone; without a head (``layers = 0``) it is plain averaging, bit for bit.
 
 >>> from motley.algorithms.fedrep import FedRep
@@ -49,18 +50,21 @@ class HeadThenBase(PersonalHead):
     @property
     @override
     def extra_epochs(self) -> float:
-        return self.head_epochs / 3
+        return self.head_epochs / 3 if self.layers else 0.0
 
     @override
     def phases(self, context: JobContext) -> tuple[Phase, ...]:
         head = frozenset(self.personal(self.layout))
+        if not head:
+            return super().phases(context)
         base = Phase("base" if self.head_epochs else "", where=frozenset(entry.name for entry in self.layout) - head)
         return (Phase(where=head, epochs=self.head_epochs), base) if self.head_epochs else (base,)
 
 
 @dataclass(frozen=True)
 class FedRep(Method):
-    """Averaging of the base, trained after each client's own head: options ``head_epochs`` (10) and ``layers`` (1) of the head.
+    """Averaging of the base, trained after each client's own head: options ``head_epochs`` (10) and ``layers`` (1) of the head; with
+    ``own_norms`` clients keep BatchNorm, too.
 
     The base is trained for the experiment's ``local`` epochs or steps.
     """
@@ -68,6 +72,7 @@ class FedRep(Method):
     paper: ClassVar[Paper] = cite("collins2021fedrep")
     head_epochs: int = 10
     layers: int = 1
+    own_norms: bool = False
 
     def __post_init__(self) -> None:
         check_layers("layers", self.layers)
@@ -76,4 +81,5 @@ class FedRep(Method):
 
     @override
     def change(self, plain: Algorithm) -> Algorithm:
-        return plain.replace(correction=HeadThenBase(layers=self.layers, head_epochs=self.head_epochs))
+        correction = HeadThenBase(layers=self.layers, own_norms=self.own_norms, head_epochs=self.head_epochs)
+        return plain.replace(correction=correction)

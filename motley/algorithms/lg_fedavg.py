@@ -14,11 +14,12 @@ Deviations and readings
 -----------------------
 * Training begins at the run's initial model; the authors begin at a model that FedAvg trained.
 * The model that serves a client is the last one, not the one with the best test accuracy.
+* With ``own_norms`` clients keep the head's BatchNorm, too, as under FedBN; that of the base they keep in any case.
 * Where all layers are shared it is plain averaging, bit for bit.
 
 >>> from motley.algorithms.lg_fedavg import LGFedAvg
 >>> LGFedAvg()
-LGFedAvg(keep=1)
+LGFedAvg(keep=1, own_norms=False)
 """
 
 from __future__ import annotations
@@ -51,10 +52,12 @@ class PersonalBase(PersonalLayers):
 
 @dataclass(frozen=True)
 class LGFedAvg(Method):
-    """Averaging of the head, the last ``keep`` (1) linear layers, while every client keeps its base."""
+    """Averaging of the head, the last ``keep`` (1) linear layers, while every client keeps its base; with ``own_norms`` the head's
+    BatchNorm, too."""
 
     paper: ClassVar[Paper] = cite("liang2020lgfedavg")
     keep: int = 1
+    own_norms: bool = False
 
     def __post_init__(self) -> None:
         if self.keep < 1:
@@ -62,4 +65,4 @@ class LGFedAvg(Method):
 
     @override
     def change(self, plain: Algorithm) -> Algorithm:
-        return plain.replace(correction=PersonalBase(keep=self.keep))
+        return plain.replace(correction=PersonalBase(keep=self.keep, own_norms=self.own_norms))

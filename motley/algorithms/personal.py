@@ -4,8 +4,8 @@
     client k  starts from the received entries and its own; trains all of them; sends the change of the shared ones; keeps its own
 
 A method says which entries are personal in :meth:`PersonalLayers.personal`; FedBN keeps BatchNorm (:mod:`motley.algorithms.fedbn`),
-FedPer the head (:mod:`motley.algorithms.fedper`). Clients are probed, trained and evaluated with their own entries; there is no
-common model. A client that never took part has the initial model's.
+FedPer the head (:mod:`motley.algorithms.fedper`), and with ``own_norms`` BatchNorm beside it. Clients are probed, trained and
+evaluated with their own entries; there is no common model. A client that never took part has the initial model's.
 
 >>> class Heads(PersonalLayers):
 ...     def personal(self, layout):
@@ -33,7 +33,7 @@ from motley.core.errors import ConfigError
 from motley.core.layout import Layout
 from motley.tasks.base import ModelState
 
-__all__ = ["PersonalLayers", "check_layers", "head_of"]
+__all__ = ["PersonalLayers", "batch_norm_of", "check_layers", "head_of"]
 
 _VECTORS = ("x", "buffers", "counters")
 
@@ -49,6 +49,11 @@ def head_of(layout: Layout, layers: int) -> list[str]:
     return [entry.name for entry in (*layout, *layout.buffers, *layout.counters) if entry.layer in inside]
 
 
+def batch_norm_of(layout: Layout) -> list[str]:
+    """Return the names of the parameters, buffers and counters of a model's BatchNorm layers."""
+    return [entry.name for entry in (*layout, *layout.buffers, *layout.counters) if entry.batch_norm]
+
+
 def check_layers(name: str, layers: int) -> None:
     """Raise ConfigError if a number of layers of the head is below 0."""
     if layers < 0:
@@ -57,22 +62,29 @@ def check_layers(name: str, layers: int) -> None:
 
 @dataclass(frozen=True)
 class PersonalLayers(Correction):
-    """Plain local training in which every client keeps some entries of the model; ``layout`` is set by :meth:`bound`."""
+    """Plain local training in which every client keeps some entries of the model; ``layout`` is set by :meth:`bound`.
+
+    ``own_norms``: clients keep BatchNorm, too, wherever it lies in the model (FedBN)."""
 
     shared: ClassVar[bool] = False
     personal_start: ClassVar[bool] = True
     sends_whole_model: ClassVar[bool] = False
     keeps_state: ClassVar[bool] = True
     layout: Layout = Layout(())  # noqa: RUF009 - a frozen value
+    own_norms: bool = False
 
     @abstractmethod
     def personal(self, layout: Layout) -> Collection[str]:
         """Return the names of the parameters, buffers and counters that stay with the clients."""
 
+    def kept(self, layout: Layout) -> set[str]:
+        """Return the names of all entries that stay with the clients, their own BatchNorm included."""
+        return {*self.personal(layout), *(batch_norm_of(layout) if self.own_norms else ())}
+
     @override
     def bound(self, layout: Layout) -> Correction:
         bound = dataclasses.replace(self, layout=layout)
-        names = bound.personal(layout)
+        names = bound.kept(layout)
         if len(names) and all(entry.name in names for entry in layout):
             said = f"under {type(self).__name__} the clients keep every parameter of this model, so nothing would be shared"
             raise ConfigError(f"{said}; use a model with more layers", "algorithm")
@@ -81,7 +93,7 @@ class PersonalLayers(Correction):
     @cached_property
     def _own(self) -> dict[str, Tensor]:
         """Bool masks of the personal entries in a model's three vectors."""
-        names = self.personal(self.layout)
+        names = self.kept(self.layout)
         out = {}
         for name, entries in zip(_VECTORS, (self.layout.entries, self.layout.buffers, self.layout.counters), strict=True):
             sizes = torch.tensor([entry.size for entry in entries], dtype=torch.int64)

@@ -77,6 +77,8 @@ ROWS = [
     (FedProto(), None, None),
     (FedProto(lam=5.0, prototype_weights="uniform"), "uniform", MOMENTUM),
     (FedPer(), None, None),
+    (FedRep(head_epochs=1, own_norms=True), None, MOMENTUM),
+    (FedBABU(own_norms=True), None, None),
     (FedRep(head_epochs=2), None, MOMENTUM),
     (LGFedAvg(), None, None),
     (FedBABU(), None, None),

@@ -14,6 +14,7 @@ from motley.algorithms.ditto import Ditto
 from motley.algorithms.fedala import AdaptiveMixture, FedALA
 from motley.algorithms.fedavg import FedAvg
 from motley.algorithms.fedbabu import FedBABU
+from motley.algorithms.fedbn import FedBN
 from motley.algorithms.fedper import FedPer
 from motley.algorithms.fedrep import FedRep
 from motley.algorithms.fine_tuned import FineTuned
@@ -259,6 +260,44 @@ def test_per_fedavg_without_a_first_step_is_fedavg_on_every_second_batch() -> No
         model.w -= 0.1 * model.gradient(loss)
     (done,) = play.train(0, (2,))
     torch.testing.assert_close(done.parts["delta"].value, model.w - play.server.model.x, rtol=1e-10, atol=1e-13)
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize(
+    "method",
+    [
+        FedPer(layers=0, own_norms=True), FedRep(layers=0, own_norms=True), FedBABU(layers=0, own_norms=True),
+        LGFedAvg(keep=2, own_norms=True),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_own_norms_without_a_head_are_fedbn(method, solver: str) -> None:
+    """Server and client states, bit for bit."""
+    one, two = played(method, NORMED, solver), played(FedBN(), NORMED, solver)
+    assert_same_server(one, two)
+    assert one.client_states.keys() == two.client_states.keys()
+    for client, kept in two.client_states.items():
+        assert all(torch.equal(one.client_states[client][name], value) for name, value in kept.items())
+
+
+@pytest.mark.parametrize("method", [FedPer, FedRep, FedBABU, LGFedAvg])
+def test_own_norms_of_a_model_without_any_change_nothing(method) -> None:
+    one, two = played(method(own_norms=True), PLAIN, "momentum"), played(method(), PLAIN, "momentum")
+    assert_same_server(one, two)
+    assert one.algorithm.correction.shared is two.algorithm.correction.shared
+
+
+@pytest.mark.parametrize("method", [FedPer(own_norms=True), FedRep(own_norms=True), FedBABU(own_norms=True)], ids=str)
+def test_own_norms_and_the_head_stay_with_the_client(method) -> None:
+    """Of 69 parameters the server has the first layer's 35; 10 of BatchNorm and 24 of the head stay, and so do the statistics.
+    BatchNorm moves at the clients that took part, FedBABU's head nowhere."""
+    play = played(method, NORMED, "momentum")
+    assert [getattr(play.server.model, name).numel() for name in ("x", "buffers", "counters")] == [35, 0, 0]
+    for kept in play.client_states.values():
+        norms, head = kept["x"][:10], kept["x"][10:]
+        assert not torch.equal(norms, play.first["x"][:10])
+        assert torch.equal(head, play.first["x"][10:]) is isinstance(method, FedBABU)
+    assert max(kept["counters"].item() for kept in play.client_states.values()) > 0
 
 
 def test_heads_first_with_no_epochs_is_a_base_alone() -> None:

@@ -58,6 +58,18 @@ def test_what_stays_at_home_is_not_sent(name: str) -> None:
     assert loop.state.server.model.x.numel() == values
 
 
+@pytest.mark.parametrize(
+    ("name", "own", "shared"), [("fedper", False, BASE + 32), ("fedper", True, BASE), ("fedrep", True, BASE), ("fedbabu", True, BASE)]
+)  # fmt: skip
+def test_norms_that_stay_at_home_are_not_sent_either(name: str, own: bool, shared: int) -> None:
+    """BatchNorm of 16 units has 32 parameters and 32 statistics, 32 bits each, and a counter of 64 bits."""
+    rows, task = Rows(), {**KEYS["task"], "model": {"name": "digits_mlp", "hidden": [16], "norm": "batch"}}
+    build({**KEYS, "task": task, "algorithm": {"name": name, "own_norms": own}}, writer=rows).step()
+    row = rows.tables["rounds"][0]
+    assert row["down_bits"] == 2 * (32 * shared + (0 if own else 32 * 32 + 64))
+    assert row["up_paper_bits"] == 2 * 32 * shared
+
+
 def scopes(rows: Rows) -> set[str]:
     return set(rows.tables["evaluations"][-1]["scope"])
 
