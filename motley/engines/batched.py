@@ -8,44 +8,31 @@ memory does not grow with it; results come in the order of the jobs.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 from torch import nn
 from typing_extensions import override
 
+from motley.algorithms.base import RECEIVED, Tensors
 from motley.core.errors import EngineError, MotleyError
 from motley.engines.base import Job, JobInputs, Setting, TrainResult
-from motley.engines.chunk import Chunk, Executor
+from motley.engines.chunk import Executor
 from motley.engines.cores import ThreadPool, at_once, torch_threads
-from motley.engines.local import LocalEngine, refuses_method
+from motley.engines.local import LocalEngine, refuses_method, window_of
 from motley.engines.stacked import StackedLinear, layers_of
+from motley.engines.stages import LocalRun, run_phases, trained
 from motley.engines.vmapped import Vmapped, refuses_vmap
+from motley.tasks.base import ModelState
 from motley.tasks.flat import construct
 
-__all__ = ["Batched", "Vmap", "bounded"]
+__all__ = ["Batched", "Vmap"]
+
+_Found = TypeVar("_Found")
 
 CHUNK_WEIGHTS = 400_000
 """Weights of a chunk at most: 1.6 megabytes in float32, about what a core's own cache holds."""
-SCHEDULE_PLACES = 4_000_000
-"""Places of a chunk's batch schedule at most, padding included: about 100 MB while it is made."""
-
-
-def bounded(group: list[int], jobs: Sequence[Job], batch_size: int) -> Iterator[list[int]]:
-    """Yield a chunk of jobs in halves of halves until each part's batch schedule fits in memory.
-
-    Parameters
-    ----------
-    group: indices into ``jobs``, longest first. batch_size: samples of a full batch.
-    """
-    places = jobs[group[0]].steps * len(group) * batch_size
-    if len(group) == 1 or places <= SCHEDULE_PLACES:
-        yield group
-    else:
-        middle = len(group) // 2
-        yield from bounded(group[:middle], jobs, batch_size)
-        yield from bounded(group[middle:], jobs, batch_size)
 
 
 class _Batched(LocalEngine):
@@ -62,29 +49,53 @@ class _Batched(LocalEngine):
         """Return a new executor; each thread has one."""
 
     def _train(self, jobs: Sequence[Job], inputs: JobInputs, want: frozenset[str]) -> Iterator[TrainResult]:
-        order = sorted(range(len(jobs)), key=lambda i: -jobs[i].steps)
-        groups = [part for group in self._groups(order) for part in bounded(group, jobs, self.setting.work.batch_size)]
         prepares = self.setting.algorithm.loss.prepares
-        with torch_threads(self.inner):
-            extras = [self.client.prepare(job, inputs) for job in jobs] if prepares else []
+        extras = [self._prepare(LocalRun.training(self.setting, job, inputs)) for job in jobs] if prepares else []
 
         def work(executor: Executor, group: list[int]) -> list[TrainResult]:
-            some = [jobs[i] for i in group]
+            runs = [LocalRun.training(self.setting, jobs[i], inputs) for i in group]
+            if prepares:
+                runs = [run._replace(extra=extras[i]) for i, run in zip(group, runs, strict=True)]
+            return trained(executor, self.setting, self.samples, runs, want)
+
+        yield from self._in_groups(jobs, work)
+
+    def _prepare(self, run: LocalRun) -> Tensors:
+        """Return the tensors that the loss prepares for a client's samples."""
+        with torch_threads(self.inner):
+            return self.client.prepare(run.job, run.context, run.start)
+
+    @override
+    def adapt(self, jobs: Sequence[Job], models: Iterable[ModelState]) -> Iterator[ModelState]:
+        waiting, window, prepares = iter(models), window_of(self.setting, self.threads), self.setting.algorithm.loss.prepares
+        for begin in range(0, len(jobs), window):
+            some = jobs[begin : begin + window]
+            runs = [LocalRun.tuning(self.setting, job, _moved(next(waiting), self.setting.device)) for job in some]
+            runs = [run._replace(extra=self._prepare(run)) for run in runs] if prepares else runs
+
+            def work(executor: Executor, group: list[int], runs: list[LocalRun] = runs) -> list[ModelState]:
+                found, _ = run_phases(executor, self.setting, self.samples, [runs[i] for i in group])
+                return [_moved(models[RECEIVED], "cpu") for models in found]
+
+            yield from self._in_groups(some, work)
+
+    def _in_groups(self, jobs: Sequence[Job], work: Callable[[Executor, list[int]], list[_Found]]) -> list[_Found]:
+        """Do the work of chunks of jobs on the threads, and return what was found in the order of the jobs."""
+
+        def one(executor: Executor, group: list[int]) -> list[_Found]:
             try:
-                prepared = [extras[i] for i in group] if prepares else []
-                chunk = Chunk(self.setting, self.samples, some, inputs, want, prepared)
-                return chunk.results(executor.run(chunk), want)
+                return work(executor, group)
             except MotleyError:
                 raise
             except Exception as error:
-                clients = [job.client for job in some]
+                clients = [jobs[i].client for i in group]
                 raise EngineError(f"the local work of clients {clients} failed: {error}", {"clients": clients}) from error
 
-        done: dict[int, TrainResult] = {}
-        for group, results in zip(groups, self._pool.map(work, groups), strict=True):
-            done.update(zip(group, results, strict=True))
-        for i in range(len(jobs)):
-            yield done[i]
+        groups = self._groups(sorted(range(len(jobs)), key=lambda i: -jobs[i].steps))
+        done: dict[int, _Found] = {}
+        for group, found in zip(groups, self._pool.map(one, groups), strict=True):
+            done.update(zip(group, found, strict=True))
+        return [done[i] for i in range(len(jobs))]
 
     def _groups(self, order: list[int]) -> list[list[int]]:
         """Cut jobs ordered by steps into chunks, equally many for every thread.
@@ -102,6 +113,10 @@ class _Batched(LocalEngine):
     @override
     def close(self) -> None:
         self._pool.close()
+
+
+def _moved(model: ModelState, device: str) -> ModelState:
+    return ModelState(*(vector.to(device) for vector in (model.x, model.buffers, model.counters)))
 
 
 class Batched(_Batched):

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from motley.algorithms.base import Tensors
+from motley.algorithms.base import Phase, Tensors
 from motley.algorithms.local import Scale
 from motley.core.layout import Layout
-from motley.engines.base import DataView, Job, JobInputs, Setting, TrainResult
+from motley.engines.base import DataView, Job, Setting
 from motley.engines.batches import BatchPlan, BatchSchedule
-from motley.engines.client import TrainStats, context, finish, squared_norms
+from motley.engines.client import TrainStats, phase_key, squared_norms
 from motley.engines.samples import Samples
-from motley.tasks.base import ModelState
 
-__all__ = ["BatchStep", "Chunk", "Executor"]
+__all__ = ["BatchStep", "Chunk", "Executor", "LossSums", "PhaseJob"]
 
 _PENDING = 262_144
 """Outputs kept before their losses are computed."""
@@ -47,45 +48,72 @@ class BatchStep:
     extra: Tensors
 
 
-class Chunk:
-    """The batches, starting models, corrections and training statistics of jobs that train together.
+class PhaseJob(NamedTuple):
+    """One client's part in a phase of a chunk's local work.
 
     Parameters
     ----------
-    setting, samples: of the run. jobs: in descending order of steps. inputs: of the jobs. want: as in :meth:`Engine.train`.
-    extras: tensors that the loss prepared for each client's samples; empty if it prepares none.
+    job, phase: of the client. plan: batches of the phase. start: weights ``[D]`` from which the model begins; anchor: those towards
+    which a proximal term pulls it, ``[D]``. extra: tensors that the loss prepared for the client's samples.
     """
 
-    def __init__(
-        self,
-        setting: Setting,
-        samples: Samples,
-        jobs: Sequence[Job],
-        inputs: JobInputs,
-        want: frozenset[str] = frozenset(),
-        extras: Sequence[Tensors] = (),
-    ) -> None:
-        self.setting, self.samples, self.jobs = setting, samples, jobs
+    job: Job
+    phase: Phase
+    plan: BatchPlan
+    start: Tensor
+    anchor: Tensor
+    extra: Tensors
+
+
+class LossSums(NamedTuple):
+    """Sums over a client's steps, to be added over phases: ``steps``, the batches' mean losses, ``samples``, their squared losses,
+    and the largest norm of a gradient (NaN unless wanted)."""
+
+    steps: int = 0
+    loss: float = 0.0
+    samples: int = 0
+    square: float = 0.0
+    max_norm: float = math.nan
+
+    def plus(self, other: LossSums) -> LossSums:
+        """Return the sums over both."""
+        added = [a + b for a, b in zip(self[:4], other[:4], strict=True)]
+        return LossSums(int(added[0]), added[1], int(added[2]), added[3], float(np.fmax(self.max_norm, other.max_norm)))
+
+    def stats(self) -> TrainStats:
+        """Return the statistics of these steps."""
+        if not self.steps:
+            return TrainStats.of([], [])
+        rms = math.sqrt(self.square / max(self.samples, 1))
+        return TrainStats(self.steps, self.loss / self.steps, rms, self.max_norm)
+
+
+class Chunk:
+    """The batches, starting models, corrections and training statistics of clients that train together, in one phase.
+
+    Parameters
+    ----------
+    setting, samples: of the run. clients: with equal ``where``, in descending order of steps. measured: whether gradients' norms are.
+    """
+
+    def __init__(self, setting: Setting, samples: Samples, clients: Sequence[PhaseJob], measured: bool = False) -> None:
+        self.setting, self.samples, self.clients = setting, samples, clients
         self.layout: Layout = setting.task.layout
-        prepared = [context(setting, job, inputs) for job in jobs]
-        self.starts: list[ModelState] = [start for start, _, _ in prepared]
-        self.contexts = [ctx for _, ctx, _ in prepared]
-        self.corrections = [correction for _, _, correction in prepared]
-        clients = np.array([job.client for job in jobs], dtype=np.int64)
-        self.plans = [
-            BatchPlan.draw(setting.key("batches", job), int(n), setting.work, job.steps)
-            for job, n in zip(jobs, samples.seen[clients], strict=True)
-        ]
-        self.schedule = BatchSchedule.of(self.plans, np.cumsum(samples.seen[clients]) - samples.seen[clients])
-        self._place_samples(clients)
+        where = clients[0].phase.where
+        self.moves = [where is None or entry.name in where for entry in self.layout]
+        self.start = _rows([one.start for one in clients])
+        held = all(one.start is one.anchor for one in clients)
+        self.anchor = self.start if held else _rows([one.anchor for one in clients])
+        ids = np.array([one.job.client for one in clients], dtype=np.int64)
+        self.schedule = BatchSchedule.of([one.plan for one in clients], np.cumsum(samples.seen[ids]) - samples.seen[ids])
+        self._place_samples(ids)
         at = torch.from_numpy(self.schedule.places).to(samples.rows.device)
-        self.extras: Tensors = {name: torch.cat([e[name] for e in extras])[at] for name in (extras[0] if extras else ())}
-        wants_norm = "max_grad_norm" in want
-        self.max_squared_norm = torch.zeros(len(jobs), dtype=torch.float64, device=samples.rows.device) if wants_norm else None
+        self.extras: Tensors = {name: torch.cat([one.extra[name] for one in clients])[at] for name in clients[0].extra}
+        self.max_squared_norm = torch.zeros(len(clients), dtype=torch.float64, device=samples.rows.device) if measured else None
 
     def _place_samples(self, clients: NDArray[np.int64]) -> None:
         """Look up rows, targets and weights of all places of the schedule, on the device."""
-        schedule, part, data_view = self.schedule, self.samples.training, DataView.of(self.jobs)
+        schedule, part, data_view = self.schedule, self.samples.training, DataView.of([one.job for one in self.clients])
         places = torch.from_numpy(part.positions(clients, data_view)[schedule.places]).to(part.rows.device)
         self.rows = part.rows[places]
         self.targets = part.targets(places, data_view, schedule.owner)
@@ -96,7 +124,7 @@ class Chunk:
         self._gathered: Tensor | None = None
 
     def __len__(self) -> int:
-        return len(self.jobs)
+        return len(self.clients)
 
     def steps(self) -> Iterator[BatchStep]:
         """Yield the steps in order; the recorded losses are complete after the last one."""
@@ -126,8 +154,9 @@ class Chunk:
                 )
             return torch.index_select(samples.x, 0, step.rows, out=self._gathered[: len(step.rows)])
         batches = step.rows.view(step.active, step.width)
-        sizes = [len(plan[step.number]) for plan in self.plans[: step.active]]
-        keys = [self.setting.key("augment", job).fold(step.number) for job in self.jobs[: step.active]]
+        some = self.clients[: step.active]
+        sizes = [len(one.plan[step.number]) for one in some]
+        keys = [phase_key(self.setting, "augment", one.job, one.phase).fold(step.number) for one in some]
         each = [samples.inputs(rows[:n], key) for rows, n, key in zip(batches, sizes, keys, strict=True)]
         padded = [torch.cat([x, x[:1].expand(step.width - len(x), *x.shape[1:])]) for x in each]
         return torch.cat(padded)
@@ -157,57 +186,47 @@ class Chunk:
             self._outputs.clear()
 
     @property
-    def received(self) -> Tensor:
-        """The starting models, ``[c, D]``, or ``[1, D]`` when all clients start from the same."""
-        first = self.starts[0].x
-        if all(start.x is first for start in self.starts):
-            return first.unsqueeze(0)
-        return torch.stack([start.x for start in self.starts])
-
-    @property
     def offset(self) -> Tensor | None:
         """The offsets of the gradients ``[c, D]``, or None when no client has one."""
-        if all(correction.offset is None for correction in self.corrections):
+        offsets = [one.phase.correction.offset for one in self.clients]
+        if all(offset is None for offset in offsets):
             return None
-        zero = torch.zeros_like(self.starts[0].x)
-        return torch.stack([zero if correction.offset is None else correction.offset for correction in self.corrections])
+        zero = torch.zeros_like(self.clients[0].start)
+        return torch.stack([zero if offset is None else offset for offset in offsets])
 
     @property
     def lr(self) -> Scale:
         """The learning rate of all clients, or of each ``[c]`` if they differ."""
-        return self._scale([job.lr for job in self.jobs])
+        return self._scale([one.job.lr for one in self.clients])
 
     @property
     def proximal(self) -> Scale:
         """The proximal coefficient of all clients, or of each ``[c]`` if they differ."""
-        return self._scale([correction.proximal for correction in self.corrections])
+        return self._scale([one.phase.correction.proximal for one in self.clients])
 
     def _scale(self, values: list[float]) -> Scale:
         if len(set(values)) == 1:
             return values[0]
         return torch.tensor(values, dtype=self.setting.dtype, device=self.setting.device)
 
-    def results(self, after: Tensor, want: frozenset[str]) -> list[TrainResult]:
-        """Return uploads and signals from the models after training, ``[c, D]``."""
-        stats = self._stats()
-        return [
-            finish(self.setting, job, ctx, ModelState(after[i], start.buffers, start.counters), stats[i], want)
-            for i, (job, ctx, start) in enumerate(zip(self.jobs, self.contexts, self.starts, strict=True))
-        ]
-
-    def _stats(self) -> list[TrainStats]:
-        """Return each client's training statistics; padding does not count."""
+    def sums(self) -> list[LossSums]:
+        """Return each client's sums over the steps taken; padding does not count."""
         schedule, c = self.schedule, len(self)
         filled = schedule.weight > 0
         owner, weight = schedule.owner[filled], schedule.weight[filled]
         losses = self.loss.cpu().double().numpy()[filled]
-        steps = np.array([len(plan) for plan in self.plans])
-        samples = np.bincount(owner, minlength=c)
-        mean = np.bincount(owner, weights=weight * losses, minlength=c) / np.maximum(steps, 1)
-        square = np.bincount(owner, weights=losses * losses, minlength=c) / np.maximum(samples, 1)
-        max_squared_norm = np.full(c, np.nan) if self.max_squared_norm is None else self.max_squared_norm.sqrt().cpu().numpy()
-        found = zip(steps, mean, np.sqrt(square), max_squared_norm, strict=True)
-        return [TrainStats(int(n), float(a), float(b), float(g)) if n else TrainStats.of([], []) for n, a, b, g in found]
+        largest = np.full(c, np.nan) if self.max_squared_norm is None else self.max_squared_norm.sqrt().cpu().numpy()
+        columns = (
+            [len(one.plan) for one in self.clients], np.bincount(owner, weights=weight * losses, minlength=c),
+            np.bincount(owner, minlength=c), np.bincount(owner, weights=losses * losses, minlength=c), largest,
+        )  # fmt: skip
+        return [LossSums(int(n), float(a), int(m), float(b), float(g)) for n, a, m, b, g in zip(*columns, strict=True)]
+
+
+def _rows(vectors: Sequence[Tensor]) -> Tensor:
+    """Return one vector per client ``[c, D]``, or ``[1, D]`` where all are the same tensor."""
+    first = vectors[0]
+    return first.unsqueeze(0) if all(vector is first for vector in vectors) else torch.stack(list(vectors))
 
 
 class Executor(ABC):
@@ -217,6 +236,6 @@ class Executor(ABC):
     def run(self, chunk: Chunk) -> Tensor:
         """Train the clients of a chunk and return their models, ``[c, D]``.
 
-        Every step passes its outputs to :meth:`Chunk.record_outputs`, and its gradients (before correction and clipping) to
-        :meth:`Chunk.record_gradients` if ``max_squared_norm`` is not None.
+        Every step passes its outputs to :meth:`Chunk.record_outputs`, and its gradients (before correction and clipping, of the
+        parameters that move) to :meth:`Chunk.record_gradients` if ``max_squared_norm`` is not None.
         """

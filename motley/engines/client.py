@@ -25,7 +25,22 @@ from motley.tasks.base import ModelState
 from motley.tasks.curvature import hutchinson, rademacher
 from motley.tasks.nn import Dropout, set_stream
 
-__all__ = ["CHUNK", "Client", "StepHook", "TrainStats", "context", "finish", "squared_norms"]
+__all__ = [
+    "CHUNK",
+    "TUNING",
+    "Client",
+    "StepHook",
+    "TrainStats",
+    "context",
+    "finish",
+    "phase_key",
+    "phase_plan",
+    "squared_norms",
+    "tuning_context",
+]
+
+TUNING = Phase("tune")
+"""The phase of fine-tuning before an examination: plain steps, on batches that no training uses."""
 
 StepHook = Callable[[Mapping[str, object], Tensor, Tensor], None]
 """A function called after each step's backward pass with a description of the step (client, dispatch, steps, step, inputs), the
@@ -117,14 +132,11 @@ class Client:
     def adapt(self, job: Job, model: ModelState) -> ModelState:
         """Return a model after a job's steps of plain local training, on batches that no training uses."""
         self.model.load(model)
-        examples = int(self.setting.task.federation.seen[job.client])
-        ctx = JobContext(model.x, vars(model), None, job.steps, job.lr, examples, 1.0, self.setting.task.layout)
-        self._steps(job, ctx, (Phase("tune"),), {}, False)
+        self._steps(job, tuning_context(self.setting, job, model), (TUNING,), {}, False)
         return self.model.state()
 
-    def prepare(self, job: Job, inputs: JobInputs) -> Tensors:
-        """Return the per-sample tensors that the loss prepares on the received model, before step 0."""
-        start, ctx, _ = context(self.setting, job, inputs)
+    def prepare(self, job: Job, ctx: JobContext, start: ModelState) -> Tensors:
+        """Return the per-sample tensors that the loss prepares on the model from which a job starts, before step 0."""
         self.model.load(start)
         return self._extras(ctx, job, self.positions(job))
 
@@ -165,7 +177,7 @@ class Client:
             moved = [(phase, self._module(phase, values)) for phase in group]
             with ExitStack() as stack:
                 for phase, trained in moved:
-                    set_stream(trained.model.module, self._key("dropout", job, group[0]))
+                    set_stream(trained.model.module, phase_key(self.setting, "dropout", job, group[0]))
                     trained.model.module.train()
                     stack.enter_context(trained.begin(phase, ctx.x))
                 for step, batches in enumerate(self._batches(job, group[0], extras)):
@@ -213,23 +225,16 @@ class Client:
             trained.model.load(phase.start(values) if callable(phase.start) else phase.start)
         return trained
 
-    def _key(self, purpose: str, job: Job, phase: Phase) -> Key:
-        """Return the random stream of a job's phase for one purpose."""
-        key = self.setting.key(purpose, job)
-        return key.fold(phase.name) if phase.name else key
-
     def _batches(self, job: Job, phase: Phase, extras: Tensors) -> Iterator[list[Batch]]:
         """Yield the batches of each step of a phase."""
         setting, samples, positions = self.setting, self.samples, self.positions(job)
-        whole = int(setting.work.batches(len(positions)))
-        steps = job.steps if phase.epochs is None else math.ceil(phase.epochs * whole - 1e-9)
-        plan = BatchPlan.draw(self._key("batches", job, phase), len(positions), setting.work, steps * phase.batches)
+        plan = phase_plan(setting, job, phase, len(positions))
         order = torch.from_numpy(plan.order).to(samples.rows.device)
         sizes = plan.sizes.tolist()
         rows = torch.split(samples.rows[positions[order]], sizes)
         targets = torch.split(samples.training.targets(positions[order], job.data_view), sizes)
         prepared = {name: torch.split(value[order], sizes) for name, value in extras.items()}
-        augment = self._key("augment", job, phase) if samples.transform is not None else None
+        augment = phase_key(setting, "augment", job, phase) if samples.transform is not None else None
 
         def batch(number: int) -> Batch:
             inputs = samples.inputs(rows[number], augment.fold(number) if augment is not None else None)
@@ -346,6 +351,26 @@ def context(setting: Setting, job: Job, inputs: JobInputs) -> tuple[ModelState, 
     if gradient_correction.proximal:
         ctx = dataclasses.replace(ctx, solver_norm=setting.solver.solver_norm(job.steps, gradient_correction.proximal, job.lr))
     return start, ctx, gradient_correction
+
+
+def tuning_context(setting: Setting, job: Job, model: ModelState) -> JobContext:
+    """Return the context of a job that fine-tunes a model before an examination."""
+    examples = int(setting.task.federation.seen[job.client])
+    return JobContext(model.x, vars(model), None, job.steps, job.lr, examples, 1.0, setting.task.layout)
+
+
+def phase_key(setting: Setting, purpose: str, job: Job, phase: Phase) -> Key:
+    """Return the random stream of a job's phase for one purpose."""
+    key = setting.key(purpose, job)
+    return key.fold(phase.name) if phase.name else key
+
+
+def phase_plan(setting: Setting, job: Job, phase: Phase, examples: int) -> BatchPlan:
+    """Draw the batches of a job's phase, of a client with so many samples."""
+    steps = job.steps
+    if phase.epochs is not None:
+        steps = math.ceil(phase.epochs * int(setting.work.batches(examples)) - 1e-9)
+    return BatchPlan.draw(phase_key(setting, "batches", job, phase), examples, setting.work, steps * phase.batches)
 
 
 def finish(

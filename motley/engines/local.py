@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from typing_extensions import override
 
-from motley.algorithms.base import ClientState, PreTrainingSignals, Tensors
+from motley.algorithms.base import ClientState, JobContext, Phase, PreTrainingSignals, Tensors
 from motley.core.arrays import Floats, Ints
 from motley.core.errors import ContractError, EngineError
 from motley.core.keys import Key
@@ -24,6 +24,7 @@ from motley.engines.cores import ThreadPool, at_once, cores, torch_threads
 from motley.engines.prober import Prober
 from motley.engines.samples import Samples
 from motley.engines.sliced_client import SlicedClient
+from motley.engines.stages import refuses_phases
 from motley.tasks.base import ModelState
 
 __all__ = ["Debug", "LocalEngine", "Sequential", "Threads", "refuses_method", "window_of"]
@@ -38,16 +39,28 @@ WINDOW_WEIGHTS = 64_000_000
 
 
 def refuses_method(setting: Setting) -> str | None:
-    """Return why a batched engine cannot train by the setting's method: its clients train slices, its local work has
-    several phases, or its loss compares features of several models; None if it can."""
+    """Return why a batched engine cannot train by the setting's method: its clients train slices, its phases cannot be computed for
+    many clients at once, or its loss compares features of several models; None if it can."""
     loss, correction = setting.algorithm.loss, setting.algorithm.correction
     if correction.slices:
         return f"clients under {type(correction).__name__} train slices of the model, which sequential and threads compute"
-    if correction.several_phases:
-        return f"local work under {type(correction).__name__} has several phases, which sequential and threads compute"
+    reason = refuses_phases(correction, _trial_phases(setting)) if correction.several_phases else None
+    if reason is not None:
+        return reason
     if loss.whole_model:
         return f"the loss {type(loss).__name__} compares features of several models, which sequential and threads compute"
     return None
+
+
+def _trial_phases(setting: Setting) -> tuple[Phase, ...]:
+    """Return the phases of a client without samples that received a model of zeros."""
+    layout, correction, server = setting.task.layout, setting.algorithm.correction, setting.algorithm.server
+    vectors = (sum(entry.size for entry in entries) for entries in (layout.entries, layout.buffers, layout.counters))
+    model = ModelState(*(torch.zeros(size, dtype=setting.dtype) for size in vectors))
+    download = correction.download(server.init(correction.sent(model), len(setting.task.federation)))
+    kept = correction.initial_state(model)
+    start = correction.start(download, kept)
+    return correction.phases(JobContext(start.x, download, kept, 0, setting.solver.lr, 0, 0.0, layout))
 
 
 def _refuses_features(setting: Setting) -> str | None:

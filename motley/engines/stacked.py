@@ -110,10 +110,12 @@ class _Fused:
     def __init__(self, lr: float, proximal: float) -> None:
         self.lr, self.proximal = lr, lr * proximal
 
-    def layer(self, weight: Block, bias: Block | None, slope: Tensor, h: Tensor, scale: float) -> None:
-        """Update one layer by the gradient ``scale slope h^T``; ``slope`` ``[p, out, B]``, the layer's input ``h`` ``[p, in, B]``."""
-        weight.w.baddbmm_(slope, h.mT, beta=1.0 - self.proximal, alpha=-self.lr * scale)
-        self._correct(weight)
+    def layer(self, weight: Block | None, bias: Block | None, slope: Tensor, h: Tensor, scale: float) -> None:
+        """Update one layer by the gradient ``scale slope h^T``; ``slope`` ``[p, out, B]``, the layer's input ``h`` ``[p, in, B]``;
+        None: stands still."""
+        if weight is not None:
+            weight.w.baddbmm_(slope, h.mT, beta=1.0 - self.proximal, alpha=-self.lr * scale)
+            self._correct(weight)
         if bias is not None:
             if self.proximal:
                 bias.w.mul_(1.0 - self.proximal)
@@ -136,15 +138,16 @@ class _Gathered:
     def __init__(self, solver: Solver, lr: Scale, proximal: Scale) -> None:
         self.solver, self.lr, self.proximal = solver, lr, proximal
 
-    def layer(self, weight: Block, bias: Block | None, slope: Tensor, h: Tensor, scale: float) -> None:
+    def layer(self, weight: Block | None, bias: Block | None, slope: Tensor, h: Tensor, scale: float) -> None:
         """Store one layer's gradient; arguments as in :meth:`_Fused.layer`."""
-        torch.bmm(slope, h.mT, out=weight.g).mul_(scale)
+        if weight is not None:
+            torch.bmm(slope, h.mT, out=weight.g).mul_(scale)
         if bias is not None:
             torch.sum(slope, 2, keepdim=True, out=bias.g).mul_(scale)
 
     def end(self, blocks: list[Block], number: int) -> None:
         """Update the parameters."""
-        p = len(blocks[0].w)
+        p = len(blocks[0].w) if blocks else 0
         lr, proximal = (scale[:p] if isinstance(scale, Tensor) else scale for scale in (self.lr, self.proximal))
         self.solver.step(blocks, lr, proximal, number)
 
@@ -178,9 +181,10 @@ class StackedLinear(Executor):
             outputs = hs.pop().mT
             chunk.record_outputs(step, outputs)
             slope, scale = self._slope(step, outputs)
-            self._backward(current, hs, slope, scale, update)
-            chunk.record_gradients(block.g for block in current)
-            update.end(current, step.number)
+            self._backward(current, chunk.moves, hs, slope, scale, update)
+            moving = [block for block, moves in zip(current, chunk.moves, strict=True) if moves]
+            chunk.record_gradients(block.g for block in moving)
+            update.end(moving, step.number)
         return _rows(chunk.layout, [block.w for block in everything])
 
     def _update(self, chunk: Chunk) -> _Fused | _Gathered:
@@ -191,12 +195,12 @@ class StackedLinear(Executor):
         return _Gathered(self.solver, lr, proximal)
 
     def _blocks(self, chunk: Chunk, gradients: bool) -> list[Block]:
-        """Return every client's weights, starting from the received ones, with gradients and solver state where needed."""
-        received, offset = _blocks(chunk.layout, chunk.received), chunk.offset
-        shifts = [None] * len(received) if offset is None else _blocks(chunk.layout, offset)
+        """Return every client's weights, as the phase begins, with gradients and solver state where needed."""
+        start, anchor, offset = _blocks(chunk.layout, chunk.start), _blocks(chunk.layout, chunk.anchor), chunk.offset
+        shifts = [None] * len(start) if offset is None else _blocks(chunk.layout, offset)
         out = []
-        for x, shifted in zip(received, shifts, strict=True):
-            w = x.expand(len(chunk), *x.shape[1:]).clone(memory_format=torch.contiguous_format)
+        for first, x, shifted in zip(start, anchor, shifts, strict=True):
+            w = first.expand(len(chunk), *first.shape[1:]).clone(memory_format=torch.contiguous_format)
             g = torch.zeros_like(w) if gradients else w
             out.append(Block(w, g, x, shifted, *self.solver.fresh(w)))
         return out
@@ -217,14 +221,19 @@ class StackedLinear(Executor):
             hs.append(h.relu_() if layer.relu else h)
         return hs
 
-    def _backward(self, blocks: list[Block], hs: list[Tensor], slope: Tensor, scale: float, update: _Fused | _Gathered) -> None:
-        """Update from the last layer to the first; the slope of the layer below is computed before the weights change."""
-        for at in range(len(self.layers) - 1, -1, -1):
+    def _backward(
+        self, blocks: list[Block], moves: list[bool], hs: list[Tensor], slope: Tensor, scale: float, update: _Fused | _Gathered
+    ) -> None:
+        """Update from the last layer down to the first that moves; the slope of the layer below is computed before the weights
+        change."""
+        of_layer = [moves[one.weight] or (one.bias is not None and moves[one.bias]) for one in self.layers]
+        for at in range(len(self.layers) - 1, of_layer.index(True) - 1 if any(of_layer) else len(self.layers), -1):
             layer, below = self.layers[at], slope
-            weight, bias = blocks[layer.weight], None if layer.bias is None else blocks[layer.bias]
-            if at:
+            weight = blocks[layer.weight]
+            if any(of_layer[:at]):
                 below = torch.bmm(weight.w.mT, slope)
                 if self.layers[at - 1].relu:
                     torch.ops.aten.threshold_backward.grad_input(below, hs[at], 0, grad_input=below)
-            update.layer(weight, bias, slope, hs[at], scale)
+            bias = None if layer.bias is None or not moves[layer.bias] else blocks[layer.bias]
+            update.layer(weight if moves[layer.weight] else None, bias, slope, hs[at], scale)
             slope = below

@@ -104,8 +104,9 @@ class Vmapped(Executor):
     @override
     def run(self, chunk: Chunk) -> Tensor:
         layout, c = chunk.layout, len(chunk)
-        received = _blocks(layout, chunk.received)
-        own = {name: x.expand(c, *x.shape[1:]).clone(memory_format=torch.contiguous_format) for name, x in received.items()}
+        start, anchor = _blocks(layout, chunk.start), _blocks(layout, chunk.anchor)
+        own = {name: x.expand(c, *x.shape[1:]).clone(memory_format=torch.contiguous_format) for name, x in start.items()}
+        moving = {entry.name for entry, moves in zip(layout, chunk.moves, strict=True) if moves}
         offset = None if chunk.offset is None else _blocks(layout, chunk.offset)
         kept = {name: self.solver.fresh(w) for name, w in own.items()}
         lr, proximal = chunk.lr, chunk.proximal
@@ -117,16 +118,17 @@ class Vmapped(Executor):
             now = {name: w[:p] for name, w in own.items()}
             gradient, (_, outputs) = self.gradients(now, inputs, step.targets, share, step.extra)
             chunk.record_outputs(step, outputs)
-            chunk.record_gradients(gradient.values())
+            chunk.record_gradients(gradient[name] for name in own if name in moving)
             blocks = [
                 Block(
                     w[:p],
                     gradient[name].contiguous(),
-                    received[name] if len(received[name]) == 1 else received[name][:p],
+                    anchor[name] if len(anchor[name]) == 1 else anchor[name][:p],
                     None if offset is None else offset[name][:p],
                     *(None if t is None else t[:p] for t in kept[name]),
                 )
                 for name, w in own.items()
+                if name in moving
             ]
             rates, proximals = (scale[:p] if isinstance(scale, Tensor) else scale for scale in (lr, proximal))
             self.solver.step(blocks, rates, proximals, step.number)

@@ -1,5 +1,7 @@
 """Every engine does what the reference does, in float64, for clients among all sorts of neighbours."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
@@ -7,9 +9,16 @@ from torch import nn
 from motley.algorithms.apfl import Mixture
 from motley.algorithms.ditto import OwnModel
 from motley.algorithms.fedala import AdaptiveMixture
+from motley.algorithms.fedbabu import FrozenHead
+from motley.algorithms.fedper import PersonalHead
 from motley.algorithms.fedprox import Proximal
 from motley.algorithms.fedrep import HeadThenBase
+from motley.algorithms.flash_robust import FlashRobust
+from motley.algorithms.lg_fedavg import PersonalBase
 from motley.algorithms.local import SGD, Adam, AdamW, Clip
+from motley.algorithms.local_only import WholeModel
+from motley.algorithms.losses import CrossEntropy
+from motley.algorithms.per_fedavg import AfterOneStep
 from motley.algorithms.pfedme import MoreauEnvelope
 from motley.engines.batched import Batched, Vmap
 from motley.engines.local import Debug, Sequential, Threads
@@ -110,3 +119,63 @@ def test_phases_agree_with_the_reference(setting, jobs, download, engine, correc
         for name, value in a.client_state.items():
             torch.testing.assert_close(b.client_state[name], value, rtol=1e-10, atol=1e-12)
     other.close()
+
+
+BATCHED_PHASES = {
+    "fedrep": HeadThenBase(head_epochs=2),
+    "fedrep, part of an epoch": HeadThenBase(layers=2, head_epochs=1),
+    "fedbabu": FrozenHead(),
+    "ditto": OwnModel(0.5),
+    "fedper": PersonalHead(layers=2),
+    "lg_fedavg": PersonalBase(),
+    "local_only": WholeModel(),
+}
+
+
+@pytest.mark.parametrize("solver", ["plain", "momentum", "adam"])
+@pytest.mark.parametrize("correction", BATCHED_PHASES)
+@pytest.mark.parametrize("engine", [Batched, Vmap])
+def test_phases_of_many_clients_at_once_agree_with_the_reference(setting, jobs, download, engine, correction, solver):
+    """Clients that begin at models of their own and take unequal steps, fewer than a phase of whole epochs takes."""
+    s = setting(mlp, solver=SOLVERS[solver][0], correction=BATCHED_PHASES[correction], threads=2)
+    whole, bound, work = ModelState(**download(s)), s.algorithm.correction, jobs(s, cut=3)
+    sent = bound.download(s.algorithm.server.init(bound.sent(whole), 8))
+    states = {job.client: bound.initial_state(replace(whole, x=whole.x * (job.client + 2))) for job in work}
+    want = frozenset({"loss_rms", "update_norm", "max_grad_norm"})
+    other = engine(s)
+    for a, b in zip(Sequential(s).train(work, sent, states, want), other.train(work, sent, states, want), strict=True):
+        assert (a.client, a.steps) == (b.client, b.steps)
+        for name in a.parts:
+            torch.testing.assert_close(b.parts[name].value, a.parts[name].value, rtol=1e-10, atol=1e-12)
+        for name, value in a.client_state.items():
+            torch.testing.assert_close(b.client_state[name], value, rtol=1e-10, atol=1e-12)
+        for name, value in a.signals.items():
+            assert b.signals[name] == pytest.approx(value, rel=1e-10)
+    other.close()
+
+
+@pytest.mark.parametrize("loss", [CrossEntropy(), FlashRobust()], ids=["cross_entropy", "prepares"])
+@pytest.mark.parametrize("engine", [Batched, Vmap, Threads])
+def test_fine_tuning_agrees_with_the_reference(setting, jobs, download, engine, loss):
+    s = setting(mlp, solver=SOLVERS["momentum"][0], correction=Proximal(0.5), loss=loss, threads=2)
+    whole, work = ModelState(**download(s)), jobs(s)
+    models = [replace(whole, x=whole.x * (job.client + 1)) for job in work]
+    other = engine(s)
+    for a, b in zip(Sequential(s).adapt(work, models), other.adapt(work, models), strict=True):
+        torch.testing.assert_close(b.x, a.x, rtol=1e-10, atol=1e-12)
+    other.close()
+
+
+@pytest.mark.parametrize("engine", [Batched, Vmap])
+@pytest.mark.parametrize(
+    ("correction", "reason"),
+    [
+        (Mixture(), "local work under Mixture takes steps in directions of its own, which sequential and threads compute"),
+        (MoreauEnvelope(), "under MoreauEnvelope takes steps in directions of its own"),
+        (AfterOneStep(), "under AfterOneStep takes steps in directions of its own"),
+        (AdaptiveMixture(), "under AdaptiveMixture has phases that depend on one another"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_phases_that_cannot_be_batched_are_refused_by_name(setting, engine, correction, reason):
+    assert reason in engine.refuses(setting(mlp, correction=correction))

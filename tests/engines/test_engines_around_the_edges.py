@@ -18,9 +18,10 @@ from motley.core.keys import Key
 from motley.core.work import LocalWork
 from motley.engines import ENGINES, resolve_auto
 from motley.engines.base import Job
-from motley.engines.batched import Batched, Vmap, bounded
+from motley.engines.batched import Batched, Vmap
 from motley.engines.cores import at_once, cores, torch_threads
 from motley.engines.local import Debug, Sequential, Threads
+from motley.engines.stages import bounded
 from motley.tasks.flat import initial
 from motley.tasks.nn import Dropout
 
@@ -338,10 +339,10 @@ def test_modules_that_view_their_activations_run_too(setting, jobs, download):
 def test_one_long_job_does_not_make_a_long_schedule_for_everybody(setting, jobs, download, monkeypatch):
     s = setting(mlp, threads=1)
     whole = deltas(Batched(s), jobs(s), download(s))
-    monkeypatch.setattr("motley.engines.batched.SCHEDULE_PLACES", 60)
+    monkeypatch.setattr("motley.engines.stages.SCHEDULE_PLACES", 60)
     engine = Batched(s)
     work = sorted(jobs(s), key=lambda job: -job.steps)
-    parts = list(bounded(list(range(8)), work, batch_size=5))
+    parts = list(bounded(list(range(8)), [job.steps for job in work], batch_size=5))
     assert [i for part in parts for i in part] == list(range(8))
     assert all(len(part) == 1 or work[part[0]].steps * len(part) * 5 <= 60 for part in parts)
     torch.testing.assert_close(deltas(engine, jobs(s), download(s)), whole, rtol=1e-10, atol=1e-12)

@@ -148,12 +148,19 @@ def test_the_clock_counts_both_models_and_the_heads_epochs() -> None:
 
 
 @pytest.mark.parametrize("engine", ["batched", "vmap"])
-@pytest.mark.parametrize("name", ["fedrep", "fedbabu", "ditto", "pfedme"])
-def test_engines_without_phases_refuse_by_name(name: str, engine: str) -> None:
-    message = rf"engine: '{engine}' cannot run this experiment: local work under \w+ has several phases"
+@pytest.mark.parametrize("name", ["apfl", "pfedme", "fedala", "per_fedavg"])
+def test_engines_that_batch_clients_refuse_by_name_what_they_cannot(name: str, engine: str) -> None:
+    message = (
+        rf"engine: '{engine}' cannot run this experiment: local work under \w+ (takes steps in directions|has phases that)"
+    )
     with pytest.raises(ConfigError, match=message):
         build({**KEYS, "engine": engine, "algorithm": METHODS[name][0]})
     assert build({**KEYS, "engine": "auto", "algorithm": METHODS[name][0]}).engine.name == "threads"
+
+
+@pytest.mark.parametrize("name", ["fedper", "fedrep", "lg_fedavg", "fedbabu", "local_only", "ditto"])
+def test_clients_with_plain_phases_train_in_batches(name: str) -> None:
+    assert build({**KEYS, "engine": "auto", "algorithm": METHODS[name][0]}).engine.name == "batched"
 
 
 @pytest.mark.parametrize("name", ["fedper", "fedrep", "lg_fedavg", "fedbabu", "local_only"])

@@ -1,0 +1,115 @@
+"""The phases of clients that train together: one chunk after the other, each of one phase of all of them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from types import MappingProxyType
+from typing import NamedTuple
+
+from motley.algorithms.base import RECEIVED, Correction, JobContext, Phase, Tensors
+from motley.core.errors import ContractError
+from motley.engines.base import Job, JobInputs, Setting, TrainResult
+from motley.engines.chunk import Chunk, Executor, LossSums, PhaseJob
+from motley.engines.client import TUNING, context, finish, phase_plan, tuning_context
+from motley.engines.samples import Samples
+from motley.tasks.base import ModelState
+
+__all__ = ["LocalRun", "bounded", "refuses_phases", "run_phases", "trained"]
+
+SCHEDULE_PLACES = 4_000_000
+"""Places of a chunk's batch schedule at most, padding included: about 100 MB while it is made."""
+
+
+class LocalRun(NamedTuple):
+    """One client's local work: its job, the model from which it starts, the context of the job, its phases, and the tensors that the
+    loss prepared for its samples."""
+
+    job: Job
+    start: ModelState
+    context: JobContext
+    phases: tuple[Phase, ...]
+    extra: Tensors = MappingProxyType({})
+
+    @classmethod
+    def training(cls, setting: Setting, job: Job, inputs: JobInputs) -> LocalRun:
+        """Return the run of a job of training."""
+        correction = setting.algorithm.correction
+        start, ctx, plain = context(setting, job, inputs)
+        return cls(job, start, ctx, correction.phases(ctx) if correction.several_phases else (Phase(correction=plain),))
+
+    @classmethod
+    def tuning(cls, setting: Setting, job: Job, model: ModelState) -> LocalRun:
+        """Return the run of a job that fine-tunes a model before an examination."""
+        return cls(job, model, tuning_context(setting, job, model), (TUNING,))
+
+
+def refuses_phases(correction: Correction, phases: Sequence[Phase]) -> str | None:
+    """Return why phases cannot be computed for many clients at once, or None if they can."""
+    if any(phase.direction is not None for phase in phases):
+        what = "takes steps in directions of its own"
+    elif any(phase.beside or phase.batches > 1 or phase.values or callable(phase.start) for phase in phases):
+        what = "has phases that depend on one another"
+    else:
+        return None
+    return f"local work under {type(correction).__name__} {what}, which sequential and threads compute"
+
+
+def bounded(group: list[int], steps: Sequence[int], batch_size: int) -> Iterator[list[int]]:
+    """Yield a chunk of clients in halves of halves until each part's batch schedule fits in memory.
+
+    Parameters
+    ----------
+    group: indices into ``steps``, longest first. batch_size: samples of a full batch.
+    """
+    places = steps[group[0]] * len(group) * batch_size
+    if len(group) == 1 or places <= SCHEDULE_PLACES:
+        yield group
+    else:
+        middle = len(group) // 2
+        yield from bounded(group[:middle], steps, batch_size)
+        yield from bounded(group[middle:], steps, batch_size)
+
+
+def trained(
+    executor: Executor, setting: Setting, samples: Samples, runs: Sequence[LocalRun], want: frozenset[str]
+) -> list[TrainResult]:
+    """Train clients together; return their uploads and signals."""
+    models, sums = run_phases(executor, setting, samples, runs, "max_grad_norm" in want)
+    results = []
+    for run, after, total in zip(runs, models, sums, strict=True):
+        own = {name: model for name, model in after.items() if name != RECEIVED}
+        ctx = dataclasses.replace(run.context, models=own) if own else run.context
+        results.append(finish(setting, run.job, ctx, after[RECEIVED], total.stats(), want))
+    return results
+
+
+def run_phases(
+    executor: Executor, setting: Setting, samples: Samples, runs: Sequence[LocalRun], measured: bool = False
+) -> tuple[list[dict[str, ModelState]], list[LossSums]]:
+    """Run all phases of clients together; return the models of each client by name, and the sums of the phases that move the received
+    model, with gradient norms if they are to be ``measured``.
+
+    Raises
+    ------
+    ContractError: a phase that :func:`refuses_phases` rejects, or clients whose phases differ in number or in what moves.
+    """
+    models = [{RECEIVED: run.start} for run in runs]
+    sums = [LossSums() for _ in runs]
+    for stage in zip(*(run.phases for run in runs), strict=True):
+        reason = refuses_phases(setting.algorithm.correction, stage)
+        if reason is not None or len({(phase.model, phase.where) for phase in stage}) > 1:
+            raise ContractError(reason or "got clients whose phases move different parameters; use the engine sequential")
+        name, work = stage[0].model, []
+        for phase, run, held in zip(stage, runs, models, strict=True):
+            held[name] = phase.start if isinstance(phase.start, ModelState) else held.get(name, run.start)
+            plan = phase_plan(setting, run.job, phase, int(samples.seen[run.job.client]))
+            work.append(PhaseJob(run.job, phase, plan, held[name].x, run.context.x, run.extra))
+        steps = [len(one.plan) for one in work]
+        for part in bounded(sorted(range(len(work)), key=lambda i: -steps[i]), steps, setting.work.batch_size):
+            chunk = Chunk(setting, samples, [work[i] for i in part], measured and name == RECEIVED)
+            after = executor.run(chunk)
+            for i, x, found in zip(part, after, chunk.sums(), strict=True):
+                models[i][name] = dataclasses.replace(models[i][name], x=x)
+                sums[i] = sums[i].plus(found) if name == RECEIVED else sums[i]
+    return models, sums
