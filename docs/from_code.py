@@ -172,6 +172,7 @@ def _kind(kind: str) -> str:
 
 def _component(row: dict[str, Any]) -> tuple[str, str, str]:
     sees = {"each": " Sees each upload.", "sum": " Sees the sum only.", None: ""}[row["upload_visibility"]]
+    sees += f" **Reveals {row['reveals']}, also under secure aggregation.**" if row["reveals"] else ""
     options = [
         f"`{o['name']}`: {prose(o['accepts']).replace(chr(39), '`')}"
         + (", must be given" if o["required"] else "" if o["default"] is None else f" (`{code(o['default'])}`)")

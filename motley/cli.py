@@ -391,7 +391,8 @@ def _listing(kind: str) -> list[dict[str, Any]]:
 
 def _lines(row: Mapping[str, Any]) -> list[str]:
     visibility = {"sum": "  [sees the sum]", "each": "  [sees each upload]", None: ""}[row.get("upload_visibility")]
-    lines = [f"{row['name']:<22} {row.get('about', '')}{visibility}".rstrip()]
+    revealed = f"  [reveals {row['reveals']}]" if row.get("reveals") else ""
+    lines = [f"{row['name']:<22} {row.get('about', '')}{visibility}{revealed}".rstrip()]
     for option in row.get("options", []):
         default = "must be given" if option["required"] else f"default {json.dumps(option['default'])}"
         lines.append(f"    {option['name']:<20} {option['accepts']}; {default}")

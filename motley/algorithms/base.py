@@ -476,9 +476,12 @@ class Algorithm:
 
 
 class Method(ABC):
-    """A named method of a paper: a frozen dataclass of options that sets the parts which the paper changes."""
+    """A named method of a paper: a frozen dataclass of options that sets the parts which the paper changes.
+
+    ``reveals``: what a server learns of single clients, also under secure aggregation; empty: nothing."""
 
     paper: ClassVar[Paper]
+    reveals: ClassVar[str] = ""
 
     @abstractmethod
     def change(self, plain: Algorithm) -> Algorithm:

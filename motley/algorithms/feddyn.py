@@ -97,6 +97,13 @@ class DynamicAverage(Server):
         return ServerState(model, {"h": torch.zeros_like(model.x, dtype=torch.float64)})
 
     @override
+    def refuses(self, algorithm: Algorithm, solver: Solver, weights: str) -> str | None:
+        if isinstance(algorithm.correction, DynamicRegularizer):
+            return None
+        name = type(algorithm.correction).__name__
+        return f"FedDyn's h must be the mean of vectors that cover the same parameters at the clients, and under {name} they keep none"
+
+    @override
     def update(self, state: ServerState, total: Tensors, context: ServerContext) -> ServerState:
         delta = total["delta"]
         h = state.extra["h"] - self.alpha * context.accepted / context.population * delta

@@ -106,6 +106,15 @@ class NormalisedAverage(Server):
             raise ConfigError(f"got momentum = {self.momentum}; expected at least 0 and less than 1")
 
     @override
+    def refuses(self, algorithm: Algorithm, solver: Solver, weights: str) -> str | None:
+        if isinstance(algorithm.correction, NormalisedUpdate):
+            return None
+        name = type(algorithm.correction).__name__
+        return (
+            f"FedNova's server scales normalised updates of the whole model, and under {name} clients do not normalise theirs"
+        )
+
+    @override
     def init(self, model: ModelState, population: int) -> ServerState:
         return ServerState(model, {"u": torch.zeros_like(model.x, dtype=torch.float64)} if self.momentum else {})
 

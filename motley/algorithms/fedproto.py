@@ -132,6 +132,7 @@ class FedProto(Method):
     ``prototype_weights``: by class counts (``counts``) or ``uniform``."""
 
     paper: ClassVar[Paper] = cite("tan2022fedproto")
+    reveals: ClassVar[str] = "which classes a client has"
     lam: float = 1.0
     prototype_weights: Literal["counts", "uniform"] = "counts"
 

@@ -134,6 +134,13 @@ class ControlVariatesAverage(Average):
         return ServerState(model, {"c": torch.zeros_like(model.x)})
 
     @override
+    def refuses(self, algorithm: Algorithm, solver: Solver, weights: str) -> str | None:
+        if isinstance(algorithm.correction, ControlVariates):
+            return None
+        name = type(algorithm.correction).__name__
+        return f"SCAFFOLD's control variates must cover the same parameters at server and clients, and under {name} clients keep none"
+
+    @override
     def update(self, state: ServerState, total: Tensors, context: ServerContext) -> ServerState:
         c = (state.extra["c"].double() + total["dc"] / context.population).to(state.extra["c"].dtype)
         return ServerState(step_model(state, self.lr * total["delta"], total), {"c": c})

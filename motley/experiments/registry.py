@@ -222,8 +222,8 @@ def papers(components: Iterable[object]) -> list[Paper]:
 
 
 def listing(kind: str) -> list[dict[str, Any]]:
-    """Return one row per name: ``name``, ``about`` (one line), ``built``, ``upload_visibility``, ``paper``, ``options``; planned
-    names last."""
+    """Return one row per name: ``name``, ``about`` (one line), ``built``, ``upload_visibility``, ``reveals``, ``paper``, ``options``;
+    planned names last."""
     names = catalogue(kind)
     rows = [_entry(names, name) for name in names.names()]
     planned = sorted(set(names.planned) - set(names.names()))
@@ -235,7 +235,8 @@ def _entry(names: Catalogue, name: str) -> dict[str, Any]:
     about = (inspect.getdoc(cls) or "").split("\n\n")[0].replace("\n", " ").strip()
     options = names.options(name) if dataclasses.is_dataclass(cls) else []
     paper = getattr(cls, "paper", None)
-    return _row(name, about, getattr(cls, "upload_visibility", None), paper if isinstance(paper, Paper) else None, options)
+    cited = paper if isinstance(paper, Paper) else None
+    return _row(name, about, getattr(cls, "upload_visibility", None), cited, options, reveals=getattr(cls, "reveals", ""))
 
 
 def _row(
@@ -245,12 +246,14 @@ def _row(
     paper: Paper | None = None,
     options: Iterable[Option] = (),
     built: bool = True,
+    reveals: str = "",
 ) -> dict[str, Any]:
     return {
         "name": name,
         "about": about,
         "built": built,
         "upload_visibility": upload_visibility,
+        "reveals": reveals,
         "paper": paper.key if paper else None,
         "options": [_option(option) for option in options],
     }
