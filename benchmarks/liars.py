@@ -36,6 +36,7 @@ SHARES = (0.1, 0.3)
 STRATEGIES = ("constant", "coalition")
 OPTIONS: dict[str, dict[str, Any]] = {
     "fedcor": {"warmup": 3},
+    "fedcvr_bolt": {"warm_up": 3},
     "fedcs": {"deadline": 20.0},
 }
 BASE: dict[str, Any] = {
