@@ -33,6 +33,7 @@ CATALOGUE = Catalogue(
         "fine_tuned": "motley.algorithms.fine_tuned:FineTuned",
         "flash_robust": "motley.algorithms.flash_robust:RobustTraining",
         "heterofl": "motley.algorithms.heterofl:HeteroFL",
+        "ifca": "motley.algorithms.ifca:IFCA",
         "lg_fedavg": "motley.algorithms.lg_fedavg:LGFedAvg",
         "local_only": "motley.algorithms.local_only:LocalOnly",
         "moon": "motley.algorithms.moon:Moon",

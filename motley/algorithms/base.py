@@ -8,7 +8,6 @@ An upload consists of named tensors; a :class:`Part` is one of them and the way 
 from __future__ import annotations
 
 import dataclasses
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from motley.algorithms.job import ClientState, JobContext, PreTrainingSignals, Tensors
 from motley.algorithms.local import Solver
 from motley.algorithms.phases import RECEIVED, GradientCorrection, Phase, Tuning
 from motley.algorithms.upload import UPDATES, Fold, Part, Parts, Upload
@@ -55,52 +55,6 @@ __all__ = [
     "aggregate",
     "step_model",
 ]
-
-Tensors = Mapping[str, Tensor]
-ClientState = Mapping[str, Tensor]
-"""Tensors that a client keeps between rounds, by name."""
-
-
-class PreTrainingSignals(NamedTuple):
-    """Signals of the received model, measured before the first local step on all of the client's training samples, in eval mode,
-    with the loss that is trained with. Only those that :attr:`Correction.pre_training` names are measured.
-
-    Parameters
-    ----------
-    loss: mean loss. gradient: ``[D]``, gradient of the mean loss; normalisation layers use the received statistics.
-    """
-
-    loss: float = math.nan
-    gradient: Tensor | None = None
-
-
-@dataclass(frozen=True)
-class JobContext:
-    """What a correction or loss may know about the job that it serves; it holds no id and no time.
-
-    Parameters
-    ----------
-    x: ``[D]``, the received model. download: all received tensors. client_state: what the client kept, None if nothing.
-    steps: local steps of this job. lr: learning rate used in it. num_examples: the client's training samples.
-    solver_norm: FedNova's ``||a||_1`` of the local solver over these steps.
-    layout: positions of the parameters in the flat vector. pre_training: signals measured before training.
-    models, values: after local work, the models of the client's own that phases moved, and the values of phases; where prototypes are
-    exchanged also ``features`` ``[n, d]`` and ``targets`` ``[n]`` of the client's samples, in eval mode. Empty before.
-    classes: bool ``[C]``, the classes of the client's training samples, where clients train slices of the model.
-    """
-
-    x: Tensor
-    download: Tensors
-    client_state: ClientState | None
-    steps: int
-    lr: float
-    num_examples: int
-    solver_norm: float
-    layout: Layout
-    pre_training: PreTrainingSignals = field(default_factory=PreTrainingSignals)
-    models: Mapping[str, ModelState] = field(default_factory=dict)
-    values: Tensors = field(default_factory=dict)
-    classes: Tensor | None = None
 
 
 class _MethodPart(ABC):  # noqa: B024 - what the four parts of a method share
@@ -229,6 +183,13 @@ class Correction(_MethodPart):
         return self.personal_start
 
     @property
+    def choices(self) -> int:
+        """The number of received models of which a client takes one before it is probed, trained or examined: that of the lowest mean
+        loss on all its training samples, the first of equals. :meth:`start` finds its number as ``client_state["choice"]``,
+        int64 ``[1]``."""
+        return 1
+
+    @property
     def step_cost(self) -> float:
         """The time of a local step, in forward-and-backward passes over its batch."""
         return 1.0
@@ -272,6 +233,10 @@ class Correction(_MethodPart):
     def examined(self, download: Tensors, client_state: ClientState | None) -> ModelState:
         """Return the model that a client uses, and with which it is examined; by default the one that it starts from."""
         return self.start(download, client_state)
+
+    def received(self, download: Tensors, parts: Parts) -> ModelState:
+        """Return the model that an upload is relative to, as the server knows it."""
+        return self.start(download, None)
 
     def gradient_correction(self, context: JobContext) -> GradientCorrection:
         """Return the correction of every local step of this job, where local work has one phase."""
@@ -414,6 +379,11 @@ class Server(_MethodPart):
         """Return the extra exchange with every participant of a round, for so many public samples and outputs."""
         return ExtraExchange()
 
+    def bound(self, layout: Layout, draw: Callable[[int], ModelState]) -> Server:
+        """Return this rule bound to a model's layout; called once, when a run's setting is made. ``draw(j)``: a further draw of the
+        initial model, for every j from 1."""
+        return self
+
     def init(self, model: ModelState, population: int) -> ServerState:
         """Return the state before round 1."""
         return ServerState(model)
@@ -428,6 +398,10 @@ class Server(_MethodPart):
         """Return the next server state and the next states of the accepted clients, by default ``kept``. A client that is left out
         keeps the state that it had before the round."""
         return self.update(state, total, context), kept
+
+    def notes(self, state: ServerState) -> Mapping[str, float]:
+        """Return numbers about the step that led to a state, for the column ``notes`` of the table ``rounds``."""
+        return {}
 
 
 def step_model(state: ServerState, step: Tensor, total: Tensors) -> ModelState:

@@ -33,7 +33,7 @@ from motley.core.errors import ConfigError
 from motley.core.layout import Layout
 from motley.tasks.base import ModelState
 
-__all__ = ["PersonalLayers", "batch_norm_of", "check_layers", "head_of"]
+__all__ = ["PersonalLayers", "batch_norm_of", "check_layers", "head_of", "masks"]
 
 _VECTORS = ("x", "buffers", "counters")
 
@@ -52,6 +52,15 @@ def head_of(layout: Layout, layers: int) -> list[str]:
 def batch_norm_of(layout: Layout) -> list[str]:
     """Return the names of the parameters, buffers and counters of a model's BatchNorm layers."""
     return [entry.name for entry in (*layout, *layout.buffers, *layout.counters) if entry.batch_norm]
+
+
+def masks(layout: Layout, names: Collection[str]) -> dict[str, Tensor]:
+    """Return bool masks of the named entries in a model's three vectors, by the vector's name."""
+    out = {}
+    for vector, entries in zip(_VECTORS, (layout.entries, layout.buffers, layout.counters), strict=True):
+        sizes = torch.tensor([entry.size for entry in entries], dtype=torch.int64)
+        out[vector] = torch.tensor([entry.name in names for entry in entries], dtype=torch.bool).repeat_interleave(sizes)
+    return out
 
 
 def check_layers(name: str, layers: int) -> None:
@@ -93,12 +102,7 @@ class PersonalLayers(Correction):
     @cached_property
     def _own(self) -> dict[str, Tensor]:
         """Bool masks of the personal entries in a model's three vectors."""
-        names = self.kept(self.layout)
-        out = {}
-        for name, entries in zip(_VECTORS, (self.layout.entries, self.layout.buffers, self.layout.counters), strict=True):
-            sizes = torch.tensor([entry.size for entry in entries], dtype=torch.int64)
-            out[name] = torch.tensor([entry.name in names for entry in entries], dtype=torch.bool).repeat_interleave(sizes)
-        return out
+        return masks(self.layout, self.kept(self.layout))
 
     @override
     def sent(self, model: ModelState) -> ModelState:

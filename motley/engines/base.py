@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from motley.algorithms.base import Algorithm, ClientState, Parts, PreTrainingSignals, Tensors, Tuning
 from motley.algorithms.local import Solver
@@ -25,7 +25,7 @@ from motley.algorithms.positions import per_position
 from motley.core.keys import Key, Streams
 from motley.core.work import LocalWork
 from motley.tasks.base import ModelState, Task, model_input
-from motley.tasks.flat import construct
+from motley.tasks.flat import construct, initial
 from motley.tasks.slices import cuttable, narrowed, operations
 
 __all__ = [
@@ -186,9 +186,12 @@ class Setting:
         if self.algorithm.correction.slices and not self.sliced:
             layout = cuttable(self.task.layout, construct(self.task.model, 0))
             object.__setattr__(self, "task", dataclasses.replace(self.task, layout=layout))
-        bound = self.algorithm.correction.bound(self.task.layout)
+        correction = self.algorithm.correction.bound(self.task.layout)
+        server = self.algorithm.server.bound(
+            self.task.layout, partial(_drawn, self.task.model, self.streams.key("init"), self.dtype)
+        )
         loss = per_position(self.algorithm.loss, self.task.federation.targets)
-        object.__setattr__(self, "algorithm", self.algorithm.replace(correction=bound, loss=loss))
+        object.__setattr__(self, "algorithm", self.algorithm.replace(correction=correction, server=server, loss=loss))
 
     def work_share(self, width: float) -> float:
         """Return the operations of a local step on a slice of this width, as a share of those on the whole model."""
@@ -209,6 +212,11 @@ class Setting:
     def key(self, purpose: str, job: Job) -> Key:
         """The random stream of one job for one purpose."""
         return self.streams.key(purpose).fold(job.dispatch, job.client)
+
+
+def _drawn(model: Callable[[], nn.Module], key: Key, dtype: torch.dtype, number: int) -> ModelState:
+    """Return a further draw of the initial model."""
+    return initial(model, key.fold(number), dtype)
 
 
 class Engine(ABC):
@@ -258,10 +266,21 @@ class Engine(ABC):
     ) -> dict[str, NDArray[np.float64]]:
         """Probe clients: return the wanted signals of :data:`MEASURED`, ``[len(clients)]`` or ``[len(clients), d]`` each.
 
-        Signals are computed on the received model in eval mode. ``want``: signal -> number of batches of each client's own
-        (possibly noisy) data, drawn without replacement by ``key``; None: all of the data. NaN for a client without samples.
-        ``data_view``: the clients' data view under drift.
+        Signals are computed on the received model in eval mode; of several, on the one that the client takes. ``want``: signal ->
+        number of batches of each client's own (possibly noisy) data, drawn without replacement by ``key``; None: all of the data.
+        NaN for a client without samples. ``data_view``: the clients' data view under drift.
         """
+
+    @abstractmethod
+    def choose(
+        self,
+        clients: NDArray[np.int64],
+        download: Tensors,
+        client_states: Mapping[int, ClientState | None],
+        data_view: DataView | None = None,
+    ) -> Mapping[int, ClientState | None]:
+        """Return the clients' states with the number of the received model that each takes, ``choice``; unchanged where one model is
+        received (:attr:`Correction.choices <motley.algorithms.base.Correction.choices>`)."""
 
     @abstractmethod
     def evaluate(

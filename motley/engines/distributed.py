@@ -204,6 +204,17 @@ class Distributed(Engine, Generic[Shared]):
         return {name: np.concatenate([part[name] for part in found]) for name in want}
 
     @override
+    def choose(
+        self,
+        clients: Ints,
+        download: Tensors,
+        client_states: Mapping[int, ClientState | None],
+        data_view: DataView | None = None,
+    ) -> Mapping[int, ClientState | None]:
+        """See :meth:`Engine.choose`. Models are compared in this process; workers compare those of the jobs that they train."""
+        return self._local.choose(clients, download, client_states, data_view)
+
+    @override
     def evaluate(
         self, model: ModelState, rows: Ints, labels: Ints | None = None, want: frozenset[str] = frozenset({"hit"})
     ) -> dict[str, NDArray[Any]]:

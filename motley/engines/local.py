@@ -130,11 +130,10 @@ class LocalEngine(Engine):
         for begin in range(0, len(jobs), window):
             some = jobs[begin : begin + window]
             clients = np.array([job.client for job in some], dtype=np.int64)
-            measured = (
-                self.prober.measure(clients, download, client_states, probed, _NO_KEY, DataView.of(some)) if probed else {}
-            )
+            states, view = self.choose(clients, download, client_states, DataView.of(some)), DataView.of(some)
+            measured = self.prober.measure(clients, download, states, probed, _NO_KEY, view) if probed else {}
             signals = {job.client: self._pre_training(measured, i) for i, job in enumerate(some)} if needed else {}
-            inputs = JobInputs(download, client_states, signals)
+            inputs = JobInputs(download, states, signals)
             for i, trained in enumerate(self._train(some, inputs, want)):
                 found = {name: float(measured[PRE_TRAINING[name]][i]) for name in want if name in PRE_TRAINING}
                 if some[i].layers and trained.finite:
@@ -167,7 +166,25 @@ class LocalEngine(Engine):
     ) -> dict[str, Floats]:
         clients = np.asarray(clients, dtype=np.int64)
         download, client_states = self._on_device(download, client_states, clients.tolist() if client_states else ())
-        return self.prober.measure(clients, download, client_states, want, key, data_view)
+        states = self.choose(clients, download, client_states, data_view)
+        return self.prober.measure(clients, download, states, want, key, data_view)
+
+    @override
+    def choose(
+        self,
+        clients: Ints,
+        download: Tensors,
+        client_states: Mapping[int, ClientState | None],
+        data_view: DataView | None = None,
+    ) -> Mapping[int, ClientState | None]:
+        if self.setting.algorithm.correction.choices < 2 or not len(clients):
+            return client_states
+        download, client_states = self._on_device(download, client_states, clients.tolist() if client_states else ())
+        best = self.prober.choose(clients, download, data_view).to(self.setting.device)
+        return {
+            client: {**(client_states.get(client) or {}), "choice": best[i : i + 1]}
+            for i, client in enumerate(clients.tolist())
+        }
 
     @override
     def recalibrate(

@@ -85,6 +85,16 @@ class Prober:
             if len(group):
                 yield group, correction.start(download, client_states.get(int(clients[group[0]])))
 
+    def choose(self, clients: Ints, download: Tensors, data_view: DataView | None = None) -> Tensor:
+        """Return the number of the received model whose mean loss on all of a client's training samples is lowest, the first of
+        equals, int64 ``[len(clients)]``."""
+        correction, everybody, losses = self.setting.algorithm.correction, np.arange(len(clients)), []
+        with torch_threads(self.inner):
+            for j in range(correction.choices):
+                start = correction.start(download, {"choice": torch.tensor([j])})
+                losses.append(self._mean_loss("loss", clients, [(everybody, start)], None, Key(0), data_view))
+        return torch.from_numpy(np.where(np.isnan(losses), np.inf, losses).argmin(0))
+
     def _mean_loss(
         self,
         name: str,

@@ -63,8 +63,8 @@ def save_client_models(loop: RoundLoop, folder: Path, limit_bytes: int = LIMIT_B
 
 
 def _with_own_models(loop: RoundLoop, personal: Personal) -> list[int]:
-    """Return the clients whose models are stored: all of them where they are fine-tuned, else those that took part."""
-    if loop.algorithm.tuning is not None:
+    """Return the clients whose models are stored: all of them where they are fine-tuned or chosen, else those that took part."""
+    if loop.algorithm.tuning is not None or loop.algorithm.correction.choices > 1:
         return list(range(len(loop.federation)))
     (other,), first = personal([_OTHERS]), loop.newcomer_model()
     same = all(torch.equal(getattr(other, name), getattr(first, name)) for name in ("x", "buffers", "counters"))

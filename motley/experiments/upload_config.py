@@ -55,6 +55,9 @@ def _check_algorithm(upload_config: UploadConfig, setting: Setting) -> None:
     if not upload_config.plain and correction.slices:
         said = "uploads cover part of the model, and a compressor works on updates of the whole model"
         raise ConfigError(f"{type(correction).__name__}: {said}; leave the compressor out", "compressor")
+    if correction.choices > 1 and upload_config.feedback.state_name is not None:
+        said = "a client's error memory belongs to one model, and here a client may take another one in every round"
+        raise ConfigError(f'{type(correction).__name__}: {said}; write feedback = "none"', "feedback")
     whole = "delta" in correction.uploads and correction.sends_whole_model
     if not upload_config.plain and not whole:
         name = type(correction).__name__
@@ -107,6 +110,8 @@ def recalibration_of(experiment: Experiment, setting: Setting) -> Recalibrate | 
     if experiment.recalibrate is None:
         return None
     algorithm, name, key = setting.algorithm, experiment.algorithm["name"], "recalibrate"
+    if algorithm.correction.choices > 1:
+        raise ConfigError(f"{name!r} has several models, and statistics are estimated of one; leave the key out", key)
     if not any(entry.batch_norm for entry in setting.task.layout.buffers):
         raise ConfigError("this model has no BatchNorm statistics; leave the key out", key)
     if not algorithm.correction.sends_whole_model or algorithm.server.asks_clients:

@@ -45,6 +45,9 @@ Notes = Sequence[Sequence[Mapping[str, Mapping[str, measures.Curve]]]]
 POINTS = 300
 """Dots of a panel at most, evenly taken from all rows, so that a page of many runs stays small."""
 
+SIZES = {"cluster": "clients in each cluster"}
+"""Heads of the notes that server rules write, and what their numbers are."""
+
 DIAGNOSED = {
     "diversity": "squared distance to the mean gradient",
     "drift": "squared distance to the model sent out",
@@ -114,7 +117,7 @@ def components(groups: Groups) -> list[Picture]:
     """Draw, for each head of a rule's notes, the values over the rounds (mean over seeds), one panel per method."""
     notes = _notes(groups)
     heads = dict.fromkeys(head for runs in notes for one in runs for head in one if head not in DIAGNOSED)
-    return [_notes_figure(groups, notes, head, f"{head}, mean over the available") for head in heads]
+    return [_notes_figure(groups, notes, head, SIZES.get(head, f"{head}, mean over the available")) for head in heads]
 
 
 def diagnosed(groups: Groups) -> list[Picture]:

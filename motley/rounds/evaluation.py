@@ -332,7 +332,11 @@ def personal_models(
     download = algorithm.correction.download(server)
 
     def kept(clients: Sequence[int]) -> Iterator[ModelState]:
-        return (algorithm.correction.examined(download, client_states.of([k]).get(k)) for k in clients)
+        ids = np.array(clients, np.int64)
+        chosen = engine.choose(ids, download, {}, None if data_views is None else data_views(ids))
+        for k in clients:
+            state = {**(client_states.of([k]).get(k) or {}), **(chosen.get(k) or {})}
+            yield algorithm.correction.examined(download, state or None)
 
     def tuned(clients: Sequence[int]) -> Iterator[ModelState]:
         ids = np.array(clients, np.int64)

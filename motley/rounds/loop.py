@@ -337,6 +337,7 @@ class RoundLoop:
         if self._refused(server, total):
             return False
         state.server = server
+        self._note(self.algorithm.server.notes(server))
         state.consensus = self.signals.next_consensus(state.consensus, total)
         state.model_updates += 1
         self.backend.commit(state, landed, accepted, self.pipeline.commit(state, states, compression_states))

@@ -38,7 +38,7 @@ class ServerSignals:
         if not self.wanted:
             return {}
         update = self.setting.algorithm.correction.update(parts).cpu().double()
-        x, at = self.setting.algorithm.correction.start(download, None).x, self.layout.last_layer
+        x, at = self.setting.algorithm.correction.received(download, parts).x, self.layout.last_layer
         streams = self.setting.streams
         return update_signals(
             self.wanted, update, rates, lambda: x[at].cpu().double() + update[at], consensus, streams, Tensor.norm

@@ -192,6 +192,8 @@ class SimulatedBackend(ClientBackend):
             )
             signals |= {name: known[name] for name in system}
             batches = probing.passes(learning, self.federation, self.setting.work, ids)
+            if learning and self.setting.algorithm.correction.choices > 1:
+                batches += self.setting.algorithm.correction.choices * self.setting.work.batches(self.federation.seen[ids])
             took = probe_s(bits_down, down, batches, self.planner.step_s(ids, state.round), bits_up, up)
             self._advance(state, float(took.max(initial=0.0)))
         return ids, signals

@@ -237,10 +237,13 @@ def _capabilities(method: Method, weights: Weighting, solver: Solver) -> None:
         first = correction.initial_state(model)
         changed = None if first is None else {name: value + 1 for name, value in first.items()}
         used = [correction.examined(download, state) for state in (first, changed)]
+        chosen = [{**(first or {}), "choice": torch.tensor([j])} for j in range(correction.choices)]
+        starts += [correction.start(download, state) for state in chosen]
+        used += [correction.examined(download, state) for state in chosen]
         found = {
-            "personal_model": not torch.equal(used[0].x, used[1].x),
+            "personal_model": any(not torch.equal(used[0].x, one.x) for one in used),
             "several_phases": any(map(_differs, correction.phases(empty))) or len(correction.phases(empty)) > 1,
-            "personal_start": not torch.equal(starts[0].x, starts[1].x),
+            "personal_start": any(not torch.equal(starts[0].x, one.x) for one in starts),
             "sends_whole_model": correction.sent(model).x.numel() == model.x.numel(),
             "keeps_state": correction.initial_state(model) is not None,
             "prepares": bool(loss.prepare(empty, partial(network.outputs, model), inputs, targets)),

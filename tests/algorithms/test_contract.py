@@ -30,6 +30,7 @@ from motley.algorithms.fedrolex import FedRolex
 from motley.algorithms.fine_tuned import FineTuned
 from motley.algorithms.flash_robust import RobustTraining
 from motley.algorithms.heterofl import HeteroFL
+from motley.algorithms.ifca import IFCA
 from motley.algorithms.lg_fedavg import LGFedAvg
 from motley.algorithms.local import SGD, Adam, Clip
 from motley.algorithms.local_only import LocalOnly
@@ -90,6 +91,8 @@ ROWS = [
     (HeteroFL(), None, MOMENTUM),
     (HeteroFL(mask=False), "examples", None),
     (FedRolex(), None, MOMENTUM),
+    (IFCA(k=3), None, MOMENTUM),
+    (IFCA(average="gradients", shared_base=True), "uniform", None),
     (FineTuned({"name": "fedprox", "mu": 0.1}), None, None),
 ]
 

@@ -325,6 +325,20 @@ def test_models_of_ones_own_stay_at_the_site_and_prototypes_travel(weights, tmp_
     assert not len(done.tables["evaluations"])
 
 
+def test_each_site_takes_the_model_that_fits_its_samples(tmp_path):
+    """IFCA: probed and trained is the one of the models sent that the site's own samples choose."""
+    algorithm, selector = {"name": "ifca", "k": 3, "shared_base": True}, {"name": "power_of_choice", "d": 5}
+    setup = experiment(algorithm=algorithm, selector=selector, stop={"rounds": 3})
+    done = deploy(federation(setup, tmp_path), setup, tmp_path / "real")
+    simulated = motley.run(setup, out=tmp_path / "simulated")
+    for column in ("client", "loss"):
+        np.testing.assert_array_equal(done.column("clients", column), simulated.column("clients", column))
+    assert done.tables["rounds"]["notes"].equals(simulated.tables["rounds"]["notes"])
+    assert "cluster.2" in done.tables["rounds"]["notes"][0].as_py()
+    assert same_model(done, simulated)
+    assert not len(done.tables["evaluations"])
+
+
 def test_a_rehearsal_moves_no_model_here_either(tmp_path):
     """FedCor: the first rounds are rehearsals, measured twice; the same choices as in the simulation."""
     setup = experiment(selector={"name": "fedcor"}, stop={"rounds": 4})
