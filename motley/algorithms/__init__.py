@@ -31,6 +31,7 @@ CATALOGUE = Catalogue(
         "fedrolex": "motley.algorithms.fedrolex:FedRolex",
         "fedyogi": "motley.algorithms.fedopt:FedYogi",
         "fine_tuned": "motley.algorithms.fine_tuned:FineTuned",
+        "fjord": "motley.algorithms.fjord:FjORD",
         "flash_robust": "motley.algorithms.flash_robust:RobustTraining",
         "heterofl": "motley.algorithms.heterofl:HeteroFL",
         "ifca": "motley.algorithms.ifca:IFCA",

@@ -138,9 +138,11 @@ class Correction(_MethodPart):
     ``uploads`` names the ``mean`` and ``sum`` parts of an upload: an aggregator that compares single uploads needs ``delta`` alone.
     ``shared``: whether there is one model for all clients; False: each client keeps its own. ``slices``: whether a client trains a
     slice of the model, as wide as it can hold; ``divides``: with hidden activations divided by the width in training; ``rolls``:
-    whether the slice depends on the model's version, so that :meth:`offset` does. ``prototypes``: whether the mean features of classes
-    are exchanged: :meth:`finish` gets the client's features, uploads have a row for each of its classes, and the download has those
-    of all classes, ``prototypes`` ``[C, d]``, zeros for a class without one.
+    whether the slice depends on the model's version, so that :meth:`offset` does; ``static_norm``: whether BatchNorm has no running
+    statistics in training, so that the model gets some before an examination; ``widths``: the listed widths, falling from 1, of which
+    a client draws one for every batch, where it does; ``distils``: whether a client's widest slice then teaches the others.
+    ``prototypes``: whether the mean features of classes are exchanged: :meth:`finish` gets the client's features, uploads have a row
+    for each of its classes, and the download has those of all classes, ``prototypes`` ``[C, d]``, zeros for a class without one.
     """
 
     uploads: ClassVar[frozenset[str]] = frozenset({"delta"})
@@ -149,6 +151,9 @@ class Correction(_MethodPart):
     divides: ClassVar[bool] = False
     rolls: ClassVar[bool] = False
     prototypes: ClassVar[bool] = False
+    static_norm: ClassVar[bool] = False
+    widths: tuple[float, ...] = ()
+    distils: bool = False
 
     def __init_subclass__(cls) -> None:
         flags = {
@@ -405,11 +410,13 @@ class Server(_MethodPart):
 
 
 def step_model(state: ServerState, step: Tensor, total: Tensors) -> ModelState:
-    """Return the model after ``x + step`` (float64, then cast); buffers become their convex mean, counters their maximum."""
+    """Return the model after ``x + step`` (float64, then cast); buffers become their convex mean, counters their maximum. A buffer
+    whose mean is NaN, which no client held, stays."""
     old = state.model
+    mean = total["buffers"].to(old.buffers.dtype) if "buffers" in total else old.buffers
     return ModelState(
         (old.x.double() + step).to(old.x.dtype),
-        total["buffers"].to(old.buffers.dtype) if "buffers" in total else old.buffers,
+        torch.where(mean.isnan(), old.buffers, mean),
         total["counters"].to(old.counters.dtype) if "counters" in total else old.counters,
     )
 

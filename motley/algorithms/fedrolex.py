@@ -12,7 +12,7 @@ steps made before it. Needs: ``capacity``, and a server that waits for a round. 
 
 Deviations: the direction is the paper's (the authors' code walks downwards; the same units are covered), the rounding is upwards as in
 the code. Coordinates are not weighed by how often they were trained before, as the authors' code does for BatchNorm and the last
-layer. BatchNorm is refused as under HeteroFL.
+layer. BatchNorm is static as under HeteroFL.
 
 >>> from motley.algorithms.fedrolex import Rolling
 >>> [Rolling().offset(version) for version in range(3)]

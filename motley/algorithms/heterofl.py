@@ -11,7 +11,10 @@ Symbols: c a coordinate, a_k the weight (1 for every client, as published). With
 are 0 in its loss, and the last layer's rows of these classes are not counted among those it holds. Needs: ``capacity``; without it
 every client has the width 1. State: none. Traffic: the slice, both ways; positions are free, for both sides know the width.
 
-Deviations: no static BatchNorm yet, so models with BatchNorm are refused where a client has less than the whole width. The server
+BatchNorm is static: it uses the statistics of the batch in training, and cumulative ones, collected by the clients before an
+examination, in evaluation.
+
+Deviations: every width has statistics of its own in evaluation (the authors' code collects those of the whole model). The server
 knows which classes a client has, as in the authors' code; this is not billed. Rows of absent classes are sent, and do not count.
 
 >>> from motley.algorithms.heterofl import HeteroFL

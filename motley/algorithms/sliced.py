@@ -27,7 +27,8 @@ __all__ = ["MaskedClasses", "SlicedTraining", "masked"]
 
 @dataclass(frozen=True)
 class SlicedTraining(Correction):
-    """Plain local training of a slice, in which hidden activations are divided by its width.
+    """Plain local training of a slice, in which hidden activations are divided by its width, and BatchNorm uses the statistics of the
+    batch alone: clients keep, send and receive no running ones.
 
     Parameters
     ----------
@@ -36,12 +37,12 @@ class SlicedTraining(Correction):
 
     slices: ClassVar[bool] = True
     divides: ClassVar[bool] = True
+    static_norm: ClassVar[bool] = True
     mask: bool = False
 
     @override
     def finish(self, after: ModelState, context: JobContext) -> tuple[Parts, ClientState | None]:
-        parts, kept = super().finish(after, context)
-        return {**parts, "delta": Part(parts["delta"].value, "covered", self._held(context))}, kept
+        return {"delta": Part(after.x - context.x, "covered", self._held(context))}, context.client_state
 
     def _held(self, context: JobContext) -> Tensor | None:
         """Return which coordinates of the slice count; None: all of them."""

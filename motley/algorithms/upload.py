@@ -21,7 +21,8 @@ class Part(NamedTuple):
 
     Parameters
     ----------
-    held: bool, in the value's shape, which coordinates of a ``covered`` part the client holds; None: all of them.
+    held: bool, in the value's shape, which coordinates of a ``covered`` or ``convex`` part the client holds; None: all of them. Set
+    for all uploads of a ``convex`` part or for none.
     """
 
     value: Tensor

@@ -167,8 +167,16 @@ class Layout:
 
     def kept_positions(self, width: float, offset: int = 0) -> Ids:
         """Return the positions in the flat vector of the parameters of a narrower model, in the order of that model's own vector."""
-        parts = [
-            entry.start + np.arange(entry.size).reshape(entry.shape)[np.ix_(*entry.kept(width, offset))].reshape(-1)
-            for entry in self.entries
-        ]
-        return np.concatenate(parts)
+        return _positions(self.entries, width, offset)
+
+    def kept_buffers(self, width: float, offset: int = 0) -> Ids:
+        """Return the positions of a narrower model's floating buffers in their flat vector; see :meth:`kept_positions`."""
+        return _positions(self.buffers, width, offset)
+
+
+def _positions(entries: tuple[Entry, ...], width: float, offset: int) -> Ids:
+    parts = [
+        entry.start + np.arange(entry.size).reshape(entry.shape)[np.ix_(*entry.kept(width, offset))].reshape(-1)
+        for entry in entries
+    ]
+    return np.concatenate([np.zeros(0, np.int64), *parts])

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -38,6 +38,7 @@ __all__ = [
     "Job",
     "JobInputs",
     "Setting",
+    "Slices",
     "TrainResult",
     "client_losses",
 ]
@@ -117,6 +118,18 @@ class Job:
     data_view: DataView | None = None
     layers: tuple[str, ...] = ()
     width: float = 1.0
+    offset: int = 0
+
+
+class Slices(NamedTuple):
+    """The slices of a model that n clients received, see :attr:`Job.width`.
+
+    Parameters
+    ----------
+    widths: ``[n]``. offset: the same for all of them.
+    """
+
+    widths: NDArray[np.float64]
     offset: int = 0
 
 
@@ -263,12 +276,14 @@ class Engine(ABC):
         want: Mapping[str, int | None],
         key: Key,
         data_view: DataView | None = None,
+        slices: Slices | None = None,
     ) -> dict[str, NDArray[np.float64]]:
         """Probe clients: return the wanted signals of :data:`MEASURED`, ``[len(clients)]`` or ``[len(clients), d]`` each.
 
         Signals are computed on the received model in eval mode; of several, on the one that the client takes. ``want``: signal ->
         number of batches of each client's own (possibly noisy) data, drawn without replacement by ``key``; None: all of the data.
-        NaN for a client without samples. ``data_view``: the clients' data view under drift.
+        NaN for a client without samples. ``data_view``: the clients' data view under drift. ``slices``: what the clients received,
+        None: the whole model; gradients are 0 outside of a slice.
         """
 
     @abstractmethod
@@ -301,11 +316,18 @@ class Engine(ABC):
 
     @abstractmethod
     def recalibrate(
-        self, model: ModelState, client: int, batches: int, key: Key, data_view: DataView | None = None
+        self,
+        model: ModelState,
+        client: int,
+        batches: int,
+        key: Key,
+        data_view: DataView | None = None,
+        cumulative: bool = False,
     ) -> ModelState:
         """Return the model with normalisation statistics updated on a client's data; weights do not change.
 
-        So many ``batches`` of one epoch, drawn by ``key``, pass through the model in training mode without dropout.
+        So many ``batches`` of one epoch, drawn by ``key``, pass through the model in training mode without dropout. ``cumulative``:
+        all batches that the model's counters have seen weigh the same; else as the momentum of its layers says.
         """
 
     @abstractmethod

@@ -272,15 +272,23 @@ class Client:
             loss.backward()  # type: ignore[no-untyped-call]
         return self.model.g
 
-    def recalibrate(self, state: ModelState, client: int, batches: int, key: Key, data_view: DataView | None) -> ModelState:
-        """Return the model after these batches of a client's samples passed through it in training mode without dropout."""
+    def recalibrate(
+        self, state: ModelState, client: int, batches: int, key: Key, data_view: DataView | None, cumulative: bool = False
+    ) -> ModelState:
+        """Return the model after these batches of a client's samples passed through it in training mode without dropout; see
+        :meth:`motley.engines.base.Engine.recalibrate`."""
         part = self.samples.training
         rows = part.rows[torch.from_numpy(part.positions(np.array([client]), data_view)).to(part.rows.device)]
         draw = BatchPlan.draw(key, len(rows), self.setting.work, batches)
         self.model.load(state)
         self.train_mode()
+        momenta = [norm.momentum for norm in self.received.norms]
+        for norm in self.received.norms if cumulative else ():
+            norm.momentum = None
         for i in range(batches):
             self.received.outputs(self.samples.inputs(rows[torch.from_numpy(draw[i]).to(rows.device)]))
+        for norm, momentum in zip(self.received.norms, momenta, strict=True):
+            norm.momentum = momentum
         return self.model.state()
 
     def curvature(self, job: Job, inputs: JobInputs, trained: TrainResult) -> Tensors:

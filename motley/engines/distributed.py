@@ -24,7 +24,7 @@ from motley.core.errors import ConfigError, ContractError
 from motley.core.keys import Key
 from motley.core.ragged import Ragged
 from motley.engines import ENGINES
-from motley.engines.base import MEASURED, DataView, Engine, Job, Setting, TrainResult
+from motley.engines.base import MEASURED, DataView, Engine, Job, Setting, Slices, TrainResult
 from motley.engines.client import CHUNK
 from motley.engines.cores import cores
 from motley.engines.local import Sequential, refuses_method, window_of
@@ -183,8 +183,9 @@ class Distributed(Engine, Generic[Shared]):
         want: Mapping[str, int | None],
         key: Key,
         data_view: DataView | None = None,
+        slices: Slices | None = None,
     ) -> dict[str, Floats]:
-        """See :meth:`Engine.measure`. Clients are spread over the workers where that is faster."""
+        """See :meth:`Engine.measure`. Clients are spread over the workers where that is faster. Engines with workers refuse slices."""
         clients = np.asarray(clients, dtype=np.int64)
         sizes = self.setting.task.federation.train.sizes[clients]
         passes = sum(3 if MEASURED[name][1] == "gradient" else 1 for name in want if name in MEASURED)
@@ -235,9 +236,15 @@ class Distributed(Engine, Generic[Shared]):
 
     @override
     def recalibrate(
-        self, model: ModelState, client: int, batches: int, key: Key, data_view: DataView | None = None
+        self,
+        model: ModelState,
+        client: int,
+        batches: int,
+        key: Key,
+        data_view: DataView | None = None,
+        cumulative: bool = False,
     ) -> ModelState:
-        return self._local.recalibrate(model, client, batches, key, data_view)
+        return self._local.recalibrate(model, client, batches, key, data_view, cumulative)
 
     @override
     def adapt(self, jobs: Sequence[Job], models: Iterable[ModelState]) -> Iterator[ModelState]:

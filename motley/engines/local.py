@@ -18,11 +18,13 @@ from motley.algorithms.base import ClientState, JobContext, Phase, PreTrainingSi
 from motley.core.arrays import Floats, Ints
 from motley.core.errors import ContractError, EngineError
 from motley.core.keys import Key
-from motley.engines.base import PRE_TRAINING, DataView, Engine, Job, JobInputs, Setting, TrainResult
+from motley.engines.base import PRE_TRAINING, DataView, Engine, Job, JobInputs, Setting, Slices, TrainResult
 from motley.engines.client import Client, StepHook
 from motley.engines.cores import ThreadPool, at_once, cores, torch_threads
+from motley.engines.ordered_client import OrderedSliceClient
 from motley.engines.prober import Prober
 from motley.engines.samples import Samples
+from motley.engines.slice_prober import measure_slices
 from motley.engines.sliced_client import SlicedClient
 from motley.engines.stages import refuses_phases
 from motley.tasks.base import ModelState
@@ -72,7 +74,9 @@ def _refuses_features(setting: Setting) -> str | None:
 
 
 def _client(setting: Setting, samples: Samples, step_hook: StepHook | None = None) -> Client:
-    return (SlicedClient if setting.algorithm.correction.slices else Client)(setting, samples, step_hook)
+    correction = setting.algorithm.correction
+    kind = OrderedSliceClient if correction.widths else SlicedClient if correction.slices else Client
+    return kind(setting, samples, step_hook)
 
 
 def window_of(setting: Setting, workers: int) -> int:
@@ -131,7 +135,8 @@ class LocalEngine(Engine):
             some = jobs[begin : begin + window]
             clients = np.array([job.client for job in some], dtype=np.int64)
             states, view = self.choose(clients, download, client_states, DataView.of(some)), DataView.of(some)
-            measured = self.prober.measure(clients, download, states, probed, _NO_KEY, view) if probed else {}
+            slices = Slices(np.array([job.width for job in some]), some[0].offset)
+            measured = self._measured(clients, download, states, probed, _NO_KEY, view, slices) if probed else {}
             signals = {job.client: self._pre_training(measured, i) for i, job in enumerate(some)} if needed else {}
             inputs = JobInputs(download, states, signals)
             for i, trained in enumerate(self._train(some, inputs, want)):
@@ -163,11 +168,12 @@ class LocalEngine(Engine):
         want: Mapping[str, int | None],
         key: Key,
         data_view: DataView | None = None,
+        slices: Slices | None = None,
     ) -> dict[str, Floats]:
         clients = np.asarray(clients, dtype=np.int64)
         download, client_states = self._on_device(download, client_states, clients.tolist() if client_states else ())
         states = self.choose(clients, download, client_states, data_view)
-        return self.prober.measure(clients, download, states, want, key, data_view)
+        return self._measured(clients, download, states, want, key, data_view, slices)
 
     @override
     def choose(
@@ -186,12 +192,27 @@ class LocalEngine(Engine):
             for i, client in enumerate(clients.tolist())
         }
 
+    def _measured(
+        self, clients: Ints, download: Tensors, client_states: Mapping[int, ClientState | None], want: Mapping[str, int | None],
+        key: Key, data_view: DataView | None, slices: Slices | None,
+    ) -> dict[str, Floats]:  # fmt: skip
+        """Measure clients on what they received; tensors lie on the device."""
+        if slices is None or not isinstance(self.client, SlicedClient):
+            return self.prober.measure(clients, download, client_states, want, key, data_view)
+        return measure_slices(self.prober, self.client, clients, download, want, key, data_view, slices)
+
     @override
     def recalibrate(
-        self, model: ModelState, client: int, batches: int, key: Key, data_view: DataView | None = None
+        self,
+        model: ModelState,
+        client: int,
+        batches: int,
+        key: Key,
+        data_view: DataView | None = None,
+        cumulative: bool = False,
     ) -> ModelState:
         with torch_threads(self.inner), torch.no_grad():
-            return self.client.recalibrate(model, client, batches, key, data_view)
+            return self.client.recalibrate(model, client, batches, key, data_view, cumulative)
 
     @override
     def adapt(self, jobs: Sequence[Job], models: Iterable[ModelState]) -> Iterator[ModelState]:

@@ -10,14 +10,21 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from motley.algorithms.base import Part, Parts
-from motley.core.errors import ContractError
+from motley.algorithms.base import Part, Parts, Tensors
 from motley.engines.base import Job, JobInputs, Setting, TrainResult
 from motley.engines.client import Client, StepHook
 from motley.engines.samples import Samples
+from motley.tasks.base import Task
 from motley.tasks.slices import narrowed
 
-__all__ = ["SlicedClient"]
+__all__ = ["SlicedClient", "task_of_width"]
+
+
+def task_of_width(setting: Setting, width: float) -> Task:
+    """Return the task of a run with its model cut to this width."""
+    task, divided = setting.task, setting.algorithm.correction.divides
+    model = partial(narrowed, task.model, task.layout, width, divided)
+    return dataclasses.replace(task, model=model, layout=None)  # type: ignore[arg-type]  # made of the narrower module
 
 
 class SlicedClient(Client):
@@ -31,43 +38,49 @@ class SlicedClient(Client):
     def __init__(self, setting: Setting, samples: Samples, step_hook: StepHook | None = None) -> None:
         super().__init__(setting, samples, step_hook)
         self._narrow: dict[float, Client] = {}
-        self._held: dict[tuple[float, int], Tensor] = {}
+        self._held: dict[tuple[float, int], tuple[Tensor, Tensor]] = {}
 
     @override
     def train(self, job: Job, inputs: JobInputs, want: frozenset[str]) -> TrainResult:
         if job.width == 1.0:
             return super().train(job, inputs, want)
-        if inputs.download["buffers"].numel():
-            raise ContractError("got a model with buffers and a client of less width; a slice has no statistics of its own")
-        x, positions = inputs.download["x"], self._positions(job.width, job.offset)
-        sliced = dataclasses.replace(inputs, download={**inputs.download, "x": x[positions]})
-        result = self._at(job.width).train(job, sliced, want)
-        return dataclasses.replace(result, parts=_widened(result.parts, positions.cpu(), len(x)))
+        sliced = dataclasses.replace(inputs, download=self.received_slice(inputs.download, job.width, job.offset))
+        result = self.at(job.width).train(job, sliced, want)
+        return dataclasses.replace(result, parts=self._widened(result.parts, job, inputs.download))
 
-    def _at(self, width: float) -> Client:
+    def at(self, width: float) -> Client:
         """Return the client whose module is of this width."""
+        if width == 1.0:
+            return self
         if width not in self._narrow:
-            task, divided = self.setting.task, self.setting.algorithm.correction.divides
-            model = partial(narrowed, task.model, task.layout, width, divided)
-            own = dataclasses.replace(task, model=model, layout=None)  # type: ignore[arg-type]  # made of the narrower module
-            self._narrow[width] = Client(dataclasses.replace(self.setting, task=own, sliced=True), self.samples, self.step_hook)
+            setting = dataclasses.replace(self.setting, task=task_of_width(self.setting, width), sliced=True)
+            self._narrow[width] = Client(setting, self.samples, self.step_hook)
         return self._narrow[width]
 
-    def _positions(self, width: float, offset: int) -> Tensor:
-        """Return the positions of a slice in the flat vector, ``[d]``."""
+    def received_slice(self, download: Tensors, width: float, offset: int) -> Tensors:
+        """Return a slice of the received model, as the client :meth:`at` this width starts from it."""
+        if width == 1.0:
+            return download
+        held, buffers = self.positions_of(width, offset)
+        return {**download, "x": download["x"][held], "buffers": download["buffers"][buffers]}
+
+    def positions_of(self, width: float, offset: int) -> tuple[Tensor, Tensor]:
+        """Return the positions of a slice's parameters and floating buffers in their flat vectors, ``[d]`` and ``[b]``."""
         if (width, offset) not in self._held:
             self._held = {
                 key: held for key, held in self._held.items() if key[1] == offset
             }  # those of an earlier round are gone
-            found = torch.from_numpy(self.setting.task.layout.kept_positions(width, offset))
-            self._held[width, offset] = found.to(self.setting.device)
+            layout = self.setting.task.layout
+            found = (layout.kept_positions(width, offset), layout.kept_buffers(width, offset))
+            held, buffers = (torch.from_numpy(positions).to(self.setting.device) for positions in found)
+            self._held[width, offset] = held, buffers
         return self._held[width, offset]
 
-
-def _widened(parts: Parts, positions: Tensor, size: int) -> Mapping[str, Part]:
-    """Return an upload whose update has the whole model's length, 0 at the coordinates that the client does not hold."""
-    delta = parts["delta"]
-    value, held = delta.value.new_zeros(size), torch.zeros(size, dtype=torch.bool)
-    value[positions] = delta.value
-    held[positions] = True if delta.held is None else delta.held
-    return {**parts, "delta": Part(value, "covered", held)}
+    def _widened(self, parts: Parts, job: Job, download: Tensors) -> Mapping[str, Part]:
+        """Return an upload whose update has the whole model's length, 0 at the coordinates that the client does not hold."""
+        delta, size = parts["delta"], len(download["x"])
+        positions = self.positions_of(job.width, job.offset)[0].cpu()
+        value, held = delta.value.new_zeros(size), torch.zeros(size, dtype=torch.bool)
+        value[positions] = delta.value
+        held[positions] = True if delta.held is None else delta.held
+        return {**parts, "delta": Part(value, "covered", held)}

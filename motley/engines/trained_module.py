@@ -99,7 +99,7 @@ class TrainedModule:
         """Return the per-sample losses at these weights ``[D]``, detached, and the gradient of their mean, ``[D]``."""
         kept = self.model.w.clone()
         self.model.w.copy_(at)
-        with self._one_sample(batch):
+        with self.one_sample(batch):
             loss = self.losses(batch, frozen)
             found = torch.autograd.grad(loss.mean(), self.parameters, materialize_grads=True)
         self.model.w.copy_(kept)
@@ -114,7 +114,7 @@ class TrainedModule:
             self.model.g.copy_(direction)
 
     @contextmanager
-    def _one_sample(self, batch: Batch) -> Iterator[None]:
+    def one_sample(self, batch: Batch) -> Iterator[None]:
         """Normalise a batch of one, which has no variance, with the running statistics, and leave them."""
         alone = [m for m in self.norms if m.training] if len(batch.inputs) == 1 else []
         set_training(alone, False)
@@ -123,18 +123,28 @@ class TrainedModule:
 
     def gradient(self, batch: Batch, frozen: FrozenModels | None) -> Tensor:
         """Return the per-sample losses, detached; the blocks hold the gradient of their mean."""
-        with self._one_sample(batch):
+        with self.one_sample(batch):
             loss = self.losses(batch, frozen)
             if len(self._chosen) == len(self.parameters) and not self.direct:
                 self.model.gradient(loss.mean())
                 return loss.detach()
             found = torch.autograd.grad(loss.mean(), self._chosen, materialize_grads=True)
+        self.hold(found)
+        return loss.detach()
+
+    def hold(self, found: Sequence[Tensor]) -> None:
+        """Put the gradients of the parameters that move, in their order and shapes, in the blocks."""
         if self.direct:
             self.blocks = [block._replace(g=g.unsqueeze(0)) for block, g in zip(self.blocks, found, strict=True)]
-        else:
-            for block, g in zip(self.blocks, found, strict=True):
-                block.g.copy_(g.reshape(1, -1))
-        return loss.detach()
+            return
+        gathered = self._gathered(found)
+        for block, g in zip(self.blocks, gathered, strict=True):
+            block.g.copy_(g.reshape(1, -1))
+
+    def _gathered(self, found: Sequence[Tensor]) -> Sequence[Tensor]:
+        """Return one gradient for each block: all in one vector, where one block holds all parameters."""
+        whole = len(self.blocks) == 1 and len(found) > 1
+        return [torch.cat([g.reshape(-1) for g in found])] if whole else found
 
 
 def _of_parameter(whole: Block, at: slice, parameter: nn.Parameter) -> Block:

@@ -160,24 +160,36 @@ def check_synchrony(synchrony: Synchrony, setting: Setting, weights: str, cohort
 
 
 def check_capacity(experiment: Experiment, setting: Setting, selector: Selector[Any]) -> None:
-    """Refuse clients of less capacity where they cannot train slices of the model, or where they would have to measure all of it."""
+    """Refuse clients of less capacity where they cannot train slices of the model, or where all of it would have to be measured."""
+    name, correction = experiment.algorithm["name"], setting.algorithm.correction
+    _check_static_norm(experiment, setting, selector)
     if experiment.capacity is None:
         return
-    name, rule = experiment.algorithm["name"], experiment.selector["name"]
-    if not setting.algorithm.correction.slices:
+    if not correction.slices:
         said = f"under {name!r} clients train the whole model"
         raise ConfigError(f'{said}; leave the key out, or let them train slices, e.g. algorithm = "heterofl"', "capacity")
-    if setting.task.layout.buffers:
-        said = "the model has BatchNorm statistics, and slices of several widths cannot share them"
-        raise ConfigError(f"{said}; use a model without BatchNorm", "capacity")
-    needs = selector.rule.needs()
-    measured = sorted(n for n in needs.probed if SIGNALS[n].kind == "learning") or sorted(needs.reported & PRE_TRAINING.keys())
-    if measured:
-        said = f"{rule!r} has clients measure {measured[0]!r} of the received model, and these hold slices of it"
-        raise ConfigError(f'{said}; use a rule without it, e.g. selector = "uniform"', "selector")
+    narrowest = min(experiment.part("capacity").levels)
+    if correction.widths and narrowest < min(correction.widths):
+        listed = [*correction.widths, narrowest]
+        said = f"got clients that hold {narrowest:g} of the width, and the narrowest that {name!r} lists is {min(correction.widths):g}"
+        raise ConfigError(f"{said}; list it, e.g. algorithm = {{ name = {json.dumps(name)}, widths = {listed} }}", "capacity")
+    if setting.algorithm.tuning is not None:
+        raise ConfigError("clients fine-tune whole models, and here they hold slices; leave fine-tuning out", "algorithm")
     if experiment.evaluate.diagnostics:
         said = "diagnostics compare the gradients of all clients at one model, and here they hold slices of it"
         raise ConfigError(f"{said}; leave it out", "evaluate.diagnostics")
+
+
+def _check_static_norm(experiment: Experiment, setting: Setting, selector: Selector[Any]) -> None:
+    """Refuse what measures the received model where it has no BatchNorm statistics before an examination."""
+    if not setting.algorithm.correction.static_norm or not setting.task.layout.buffers:
+        return
+    needs, name = selector.rule.needs(), experiment.algorithm["name"]
+    measured = sorted(n for n in needs.probed if SIGNALS[n].kind == "learning") or sorted(needs.reported & PRE_TRAINING.keys())
+    if measured:
+        said = f"{experiment.selector['name']!r} has clients measure {measured[0]!r} of the received model"
+        hint = 'use a model without BatchNorm, or a rule without it, e.g. selector = "uniform"'
+        raise ConfigError(f"{said}, which has no BatchNorm statistics under {name!r}; {hint}", "selector")
 
 
 def check_selector(

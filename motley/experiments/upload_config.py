@@ -116,6 +116,15 @@ def recalibration_of(experiment: Experiment, setting: Setting) -> Recalibrate | 
         raise ConfigError("this model has no BatchNorm statistics; leave the key out", key)
     if not algorithm.correction.sends_whole_model or algorithm.server.asks_clients:
         raise ConfigError(f"{name!r} works with models that clients hold themselves; leave the key out", key)
+    if algorithm.correction.static_norm:
+        if not experiment.recalibrate.cumulative:
+            said = f"under {name!r} there are no statistics to go on with; write cumulative = true"
+            raise ConfigError(said, key)
+        return experiment.recalibrate
+    if algorithm.correction.widths:
+        raise ConfigError(
+            f"under {name!r} each listed width has statistics of its own, which clients send; leave the key out", key
+        )
     if algorithm.server.needs:
         raise ConfigError(f"{name!r} makes models of single uploads, statistics included; leave the key out", key)
     if experiment.part("synchrony").overlaps:

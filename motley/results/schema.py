@@ -10,6 +10,8 @@
                       ``shared_mean`` (client -1), ``shared_client``: the shared model on the clients' samples, where clients
                       have models of their own beside it; ``prototype_mean`` (client -1), ``prototype_client``: clients
                       examined by the nearest prototype (FedProto), ``loss`` the mean squared distance to the right one;
+                      ``width_0.5`` and ``width_0.5_mean`` (client -1): the model at a
+                      listed width below 1, on the one test set and as a mean over the clients' own;
                       ``validation`` (client -1), ``validation_mean`` (client -1), ``validation_client``: the validation
                       samples of all clients together, the mean over clients, a row per client, with ``split.validation``
 ``metrics``           metrics beside loss and accuracy, one row per (evaluation, scope, client, metric); scopes as in

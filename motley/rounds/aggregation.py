@@ -23,10 +23,12 @@ def mixed(upload: Upload, factor: float, newest: ModelState, download: Tensors) 
     """Return an upload whose update leads from the newest model to ``factor`` times the way to the client's model (FedAsync).
 
     The client's model is its update added to the model it received, ``download["x"]``. Buffers are mixed alike."""
-    delta, buffers = upload.parts["delta"], upload.parts["buffers"]
+    delta, buffers = upload.parts["delta"], upload.parts.get("buffers")
     way = delta.value.double() + download["x"].to(delta.value).double() - newest.x.to(delta.value).double()
-    blend = factor * buffers.value + (1.0 - factor) * newest.buffers.to(buffers.value)
-    parts = {**upload.parts, "delta": delta._replace(value=(factor * way).to(delta.value)), "buffers": Part(blend, "convex")}
+    parts = {**upload.parts, "delta": delta._replace(value=(factor * way).to(delta.value))}
+    if buffers is not None:
+        blend = factor * buffers.value + (1.0 - factor) * newest.buffers.to(buffers.value)
+        parts["buffers"] = Part(blend, "convex", buffers.held)
     return upload._replace(parts=parts)
 
 

@@ -138,6 +138,11 @@ class ClientBackend(ABC):
         """Return the share of the model's width that each client holds now, ``[K]``; None where all hold the whole model."""
         return None
 
+    @property
+    def listed_widths(self) -> tuple[float, ...]:
+        """The widths that a client may have or train, falling; empty where all hold the whole model."""
+        return ()
+
     @abstractmethod
     def wait(self, state: RunState, until_s: float) -> None:
         """Let time pass until ``until_s``, or until something happens before."""

@@ -49,9 +49,11 @@ class Channel:
         update = {name: part.value for name, part in parts.items() if part.fold in UPDATES}
         self.paper_bits = paper_bits(update) + self._extra_bits
 
-    def upload_of(self, delta: PacketSpec | None = None) -> int:
-        """Return the bits of an upload whose update is written like ``delta``; None: of a whole one."""
-        specs = self.specs if delta is None else {**self.specs, "delta": delta}
+    def upload_of(self, delta: PacketSpec | None = None, others: Mapping[str, PacketSpec] | None = None) -> int:
+        """Return the bits of an upload whose update is written like ``delta``; None: of a whole one. ``others``: all other parts;
+        None: whole."""
+        rest = {name: spec for name, spec in self.specs.items() if name != "delta"} if others is None else others
+        specs = {name: self.specs["delta"] if delta is None else delta for name in self.specs if name == "delta"} | dict(rest)
         return 8 * length(specs) * bool(specs) + self._extra_bits
 
     def paper_of(self, delta_bits: int) -> int:
@@ -81,12 +83,15 @@ class Channel:
         ledger.post("enrol", "up", ids, up_bits[ids], round=0, paper_bits=up_bits[ids])
         ledger.post("enrol", "down", ids, down_bits, round=0)
 
-    def probe(self, ledger: Ledger, ids: Ids, download: Tensors, step: int, count: int) -> tuple[Ids, Ids]:
+    def probe(
+        self, ledger: Ledger, ids: Ids, download: Tensors, step: int, count: int, saved: tuple[Ids, Ids] | None = None
+    ) -> tuple[Ids, Ids]:
         """Bill a probe in which each client sends ``count`` numbers, after the model was sent to it if ``count`` is above 0.
 
-        Returns the bits down and up, ``[n]`` each."""
-        down = np.full(len(ids), message_bits(download) if count else 0)
-        up = np.full(len(ids), VALUE_BITS * count)
+        ``saved``: bits down and numbers up that a slice of the model takes less, ``[n]`` each. Returns the bits down and up."""
+        less, fewer = (np.zeros(len(ids), np.int64),) * 2 if saved is None else saved
+        down = (message_bits(download) - less) * bool(count)
+        up = VALUE_BITS * (count - fewer)
         ledger.post("probe", "down", ids, down, step)
         ledger.post("probe", "up", ids, up, step)
         return down, up

@@ -75,12 +75,16 @@ class EvaluationSchedule:
 
 @dataclass(frozen=True)
 class Recalibrate:
-    """BatchNorm statistics estimated after each server step by clients that took part; uploads leave theirs out."""
+    """BatchNorm statistics estimated after each server step by clients that took part; uploads leave theirs out.
+
+    Where training has no such statistics, they are estimated before an examination instead, by clients drawn from all of them."""
 
     batches: Count = 20
     """Batches in all."""
     clients: Count = 3
     """At most so many clients, those dispatched first."""
+    cumulative: bool = False
+    """Forget the statistics before and weigh all batches alike; else they go on with the momentum of the model's layers."""
 
 
 @dataclass(frozen=True)

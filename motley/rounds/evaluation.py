@@ -16,6 +16,9 @@ positions (an accuracy is the share of right ones).
 Where an algorithm lets clients start from models of their own (FedBN's normalisation), each client is evaluated on its own;
 ``global`` is the server's model as it is, and left out where clients share no model (RHFL's own models).
 
+Where clients train slices of the model, each client is evaluated on the one that it holds, and the model of each listed width for
+everybody (``width_0.5``).
+
 Metrics beside loss and accuracy are rows of the table ``metrics``: over the common test set (``global``), over each client's own
 test part (``client``), their mean over the clients where they are defined (``mean``), and over all clients' test samples together
 (``pooled``). A common test set says nothing of them for single clients.
@@ -23,9 +26,9 @@ test part (``client``), their mean over the clients where they are defined (``me
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -41,7 +44,7 @@ from motley.rounds.prototypes import Evaluator, NearestPrototype, joined
 from motley.tasks.base import Federation, ModelState
 from motley.tasks.metrics import COLUMNS, Metric
 
-__all__ = ["Evaluation", "Personal", "evaluate", "personal_models", "sliced_models"]
+__all__ = ["Evaluation", "Personal", "evaluate", "personal_models"]
 
 Personal = Callable[[Sequence[int]], Iterator[ModelState]]
 """Client ids -> the models that these clients use, one after the other."""
@@ -86,6 +89,7 @@ def evaluate(
     class_names: Ids | None = None,
     metrics: Sequence[Metric] = (),
     prototypes: Tensor | None = None,
+    narrower: Mapping[float, ModelState] = MappingProxyType({}),
 ) -> Evaluation:
     """Evaluate a model for everybody together and for each client.
 
@@ -95,7 +99,8 @@ def evaluate(
     there is none, there is no ``global`` row. Where clients have both, it is also examined on each client's own test samples, in the
     scopes ``shared_mean`` and ``shared_client``. class_names: what each client calls each class ``[K, C]``; None: classes are what
     they are. metrics: what is measured beside loss and accuracy. prototypes: of the classes ``[C, d]``: clients are also examined by
-    the nearest prototype, in the scopes ``prototype_mean`` and ``prototype_client``.
+    the nearest prototype, in the scopes ``prototype_mean`` and ``prototype_client``. narrower: width -> the model of this width, in
+    the scope ``width_0.5`` on the common test set, and in ``width_0.5_mean`` over the clients' own test samples.
     """
     rows, labelings = _Rows(metrics), _Labelings(federation, class_names)
     want = frozenset({"hit", *(metric.needs for metric in metrics)})
@@ -115,6 +120,8 @@ def evaluate(
         if personal is not None and shared:
             loss, hit = _by_class_shares(engine, federation, common, None, labelings, found)
             rows.add_clients(federation.train.sizes, loss, hit, per_client, "shared")
+    for width, narrow in narrower.items():
+        _add_width(rows, engine, narrow, federation, labelings, want, f"width_{width:g}")
     evaluation = rows.evaluation("mean" if personal is not None else "global")
     if prototypes is None or not prototypes.any():
         return evaluation
@@ -123,17 +130,32 @@ def evaluate(
     return evaluation._replace(rows=joined(evaluation.rows, by_prototype.rows, "prototype"))
 
 
-def _add_global(rows: _Rows, federation: Federation, common: Ids, labelings: _Labelings, found: Sequence[Measured]) -> None:
+def _add_width(
+    rows: _Rows, engine: Evaluator, model: ModelState, federation: Federation, labelings: _Labelings, want: frozenset[str], scope: str
+) -> None:  # fmt: skip
+    """Add the figures of a model of less width, for all clients together."""
+    common = federation.global_test
+    if common is not None:
+        found = [engine.evaluate(model, common, labelings.labels(common, table), want) for table in labelings.tables]
+        _add_global(rows, federation, common, labelings, found, scope)
+    if len(federation.test.values):
+        samples = _on_own_tests(engine, model, federation, None, labelings, want)
+        _add_own_tests(rows, federation, labelings, samples, False, scope)
+
+
+def _add_global(
+    rows: _Rows, federation: Federation, common: Ids, labelings: _Labelings, found: Sequence[Measured], scope: str = "global"
+) -> None:  # fmt: skip
     """Add the figures on the common test set, the mean over the clients' meanings of classes."""
     weight, shares, size = federation.positions(common), labelings.shares, np.array([len(common)])
     loss, hit = (
         np.average([_mean(one[name], weight) for one in found], keepdims=True, weights=shares) for name in ("loss", "hit")
     )
-    rows.add("global", _ALL, size, loss, hit)
+    rows.add(scope, _ALL, size, loss, hit)
     for metric in rows.metrics:
         targets = [labelings.targets(common, table) for table in labelings.tables]
         values = [metric.value(one[metric.needs], y, weight) for one, y in zip(found, targets, strict=True)]
-        rows.add_metric("global", _ALL, size, metric, np.average(values, keepdims=True, weights=shares))
+        rows.add_metric(scope, _ALL, size, metric, np.average(values, keepdims=True, weights=shares))
 
 
 def _on_own_tests(
@@ -349,21 +371,6 @@ def personal_models(
         return engine.adapt(jobs, kept(clients))
 
     return kept if tuning is None else tuned
-
-
-def sliced_models(setting: Setting, model: ModelState, widths: Floats, version: int) -> Personal:
-    """Return the models with which clients of less capacity are examined: the whole model, 0 outside of the client's slice.
-
-    Such a model computes what the slice does. ``widths``: of every client, ``[K]``. version: number of the model."""
-    layout, offset = setting.task.layout, setting.algorithm.correction.offset(version)
-
-    def at_width(width: float) -> ModelState:
-        kept = torch.from_numpy(layout.kept_positions(width, offset)).to(model.x.device)
-        x = torch.zeros_like(model.x)
-        x[kept] = model.x[kept]
-        return dataclasses.replace(model, x=x)
-
-    return lambda clients: (at_width(float(widths[k])) for k in clients)
 
 
 def _scope(whose: str, name: str) -> str:

@@ -71,8 +71,9 @@ class Guard:
 
 
 def total_norm(total: Mapping[str, Tensor]) -> float:
-    """Return the Euclidean norm of all numbers of an aggregate, computed in 64 bits."""
-    return math.hypot(*(_norm(part) for part in total.values() if part.is_floating_point()))
+    """Return the Euclidean norm of all numbers of an aggregate, computed in 64 bits, without buffers that no client held (NaN)."""
+    known = {**total, "buffers": total["buffers"].nan_to_num(0.0, math.inf, -math.inf)} if "buffers" in total else total
+    return math.hypot(*(_norm(part) for part in known.values() if part.is_floating_point()))
 
 
 def _norm(tensor: Tensor) -> float:

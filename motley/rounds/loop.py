@@ -34,9 +34,11 @@ from motley.rounds.backend import ClientBackend, DispatchOrder, Landed
 from motley.rounds.channel import Channel, empty_upload, traffic_row
 from motley.rounds.config import RoundSummary, RunConfig
 from motley.rounds.diagnostics import Diagnosis, Diagnostics
-from motley.rounds.evaluation import Evaluation, Personal, evaluate, personal_models, sliced_models
+from motley.rounds.evaluation import Evaluation, Personal, evaluate, personal_models
 from motley.rounds.guard import total_norm
+from motley.rounds.recalibration import collected
 from motley.rounds.server_signals import ServerSignals
+from motley.rounds.slices import SliceModels
 from motley.rounds.state import RunState
 from motley.rounds.stopwatch import Stopwatch
 from motley.rounds.upload import ReceivedUpload, UploadPipeline, initial_client_state
@@ -395,14 +397,14 @@ class RoundLoop:
         if not shared and not self.backend.holds_client_states:
             return
         with self.watch("evaluate"):
-            personal, model = self.personal_models(state.server), self._newcomer_model(state.server)
-            widths = self.backend.widths(state)
-            if widths is not None:
-                personal = sliced_models(self.setting, model, widths, state.version)
+            models, widths = self._models(state.server), self.backend.widths(state)
+            model = models.at(1.0)
+            personal = self.personal_models(state.server) if widths is None else models.of(widths)
+            narrower = {width: models.at(width) for width in self.backend.listed_widths if width < 1.0}
             names, per_client = self.backend.class_names(state), self.config.evaluate.per_client
             found = evaluate(
                 self.engine, model, self.federation, per_client, personal, shared, names,
-                self.setting.task.metrics, state.server.extra.get("prototypes"),
+                self.setting.task.metrics, state.server.extra.get("prototypes"), narrower,
             )  # fmt: skip
         if not found.scores:
             return
@@ -463,8 +465,12 @@ class RoundLoop:
         return self._newcomer_model(self.final_server)
 
     def _newcomer_model(self, server: ServerState) -> ModelState:
-        correction = self.algorithm.correction
-        return correction.start(correction.download(server), self.initial_client_state)
+        return self._models(server).at(1.0)
+
+    def _models(self, server: ServerState) -> SliceModels:
+        version, static = self.state.version, self.algorithm.correction.static_norm and self.setting.task.layout.buffers
+        made = partial(collected, self.config, self.engine, version=version, data_views=self._data_view) if static else None
+        return SliceModels(self.setting, server, version, self.initial_client_state, made)
 
     def personal_models(self, server: ServerState) -> Personal | None:
         """Return the models that clients would use now; None where all use the server's, or where clients keep theirs elsewhere."""

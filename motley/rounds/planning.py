@@ -50,12 +50,18 @@ class WorkPlanner:
         self.before_training = probing.pre_training_signals(reported, self.setting.algorithm.correction.pre_training)
         algorithm = self.setting.algorithm
         self.slices = SliceWidths(self.setting, self.world)
-        self.step_factor = algorithm.correction.step_cost + FORWARD * algorithm.loss.passes
+        self._step_factor = algorithm.correction.step_cost + FORWARD * algorithm.loss.passes
+        self._draws = bool(algorithm.correction.widths)
 
     def step_s(self, ids: Ids, round: int) -> Floats:
-        """Return the seconds of a plain local step, ``[n]``; a slice of the model takes its share of the operations."""
+        """Return the seconds of a pass forward and backward over a batch, ``[n]``; a slice of the model takes its share of the
+        operations."""
         whole = self._whole_step_s(ids, round)
         return whole * self.slices.work_share(self.slices.of(ids, round, whole)) if self.slices.cut else whole
+
+    def step_factor(self, ids: Ids, round: int) -> float | Floats:
+        """Return the passes that a local step takes, one number or ``[n]``."""
+        return self._step_factor * self.slices.step_factor(self.widths(ids, round)) if self._draws else self._step_factor
 
     def widths(self, ids: Ids, round: int) -> Floats:
         """Return the share of the model's width that each client holds in a round, ``[n]``."""
@@ -67,12 +73,12 @@ class WorkPlanner:
 
     def full_work_s(self, ids: Ids, round: int) -> Floats:
         """Return the seconds of all local steps, ``[n]``."""
-        return self.step_factor * self.step_s(ids, round) * self.full_steps[ids]
+        return self.step_factor(ids, round) * self.step_s(ids, round) * self.full_steps[ids]
 
     def workload(self, cohort: Cohort, up_mbps: Floats, round: int) -> dict[str, Floats]:
         """Return what an allocator may know of a cohort: the work planned before stragglers or a deadline cut it short."""
         steps = np.asarray(self._planned_steps(cohort), np.float64)
-        seconds = self.step_factor * self.step_s(cohort.ids, round) * steps
+        seconds = self.step_factor(cohort.ids, round) * self.step_s(cohort.ids, round) * steps
         examples = np.asarray(self.examples[cohort.ids], np.float64)
         return {"examples": examples, "steps": steps, "compute_s": seconds, "uplink_mbps": up_mbps}
 
@@ -97,15 +103,15 @@ class WorkPlanner:
         passes = probing.passes(self.before_training, self.federation, self.setting.work, ids) + asked
         beside = self.setting.algorithm.correction.extra_epochs * self.setting.work.batches(self.examples[ids])
         extra = passes * FORWARD + beside + extra_steps
-        spare_s = -loads.transfers_s() - extra * step_s
-        steps = config.synchrony.steps(steps, spare_s, self.step_factor * step_s)
+        spare_s, factor = -loads.transfers_s() - extra * step_s, self.step_factor(ids, round)
+        steps = config.synchrony.steps(steps, spare_s, factor * step_s)
         return plan(
             client=ids,
             dispatch=dispatch + np.arange(len(ids)),
             version=version,
             steps=steps,
             start_s=now_s,
-            step_s=step_s * (self.step_factor + extra / np.maximum(steps, 1)),
+            step_s=step_s * (factor + extra / np.maximum(steps, 1)),
             bits_down=loads.bits_down,
             down_mbps=loads.down_mbps,
             bits_up=loads.bits_up,

@@ -12,9 +12,14 @@ Deviations and readings
   up, bits and seconds charged (the published figures charge neither).
 * A client's batches are those of one epoch, drawn by its own key of this step, without augmentation.
 * The first clients are those sent out first.
+
+With ``cumulative`` the old statistics are forgotten, and all batches weigh the same (momentum None in torch). So are statistics
+collected before an examination where training has none (static BatchNorm, docs/methods/algorithms.md#slices).
 """
 
 from __future__ import annotations
+
+import dataclasses
 
 import numpy as np
 
@@ -24,7 +29,7 @@ from motley.engines.base import DataViews, Engine
 from motley.rounds.config import Recalibrate, RunConfig
 from motley.tasks.base import ModelState
 
-__all__ = ["batch_counts", "recalibrated"]
+__all__ = ["batch_counts", "collected", "recalibrated"]
 
 
 def batch_counts(config: RunConfig, asked: Recalibrate, clients: Ids) -> dict[int, int]:
@@ -36,13 +41,42 @@ def batch_counts(config: RunConfig, asked: Recalibrate, clients: Ids) -> dict[in
     return {client: count for client, count in counts.items() if count}
 
 
-def recalibrated(engine: Engine, model: ModelState, counts: dict[int, int], key: Key, data_views: DataViews) -> ModelState:
+def recalibrated(
+    config: RunConfig, engine: Engine, model: ModelState, counts: dict[int, int], key: Key, data_views: DataViews | None,
+    cumulative: bool,
+) -> ModelState:  # fmt: skip
     """Return the model with the statistics that the chain of clients leaves.
 
     Parameters
     ----------
     counts: client -> batches, in order of the chain. key: of this server step. data_views: what clients see of their data now.
+    cumulative: forget the model's statistics, and weigh all batches of the chain alike.
     """
+    if cumulative:
+        counters = model.counters.clone()
+        for entry in config.setting.task.layout.counters:
+            if entry.batch_norm:
+                counters[entry.slice] = 0
+        model = dataclasses.replace(model, counters=counters)
     for client, count in counts.items():
-        model = engine.recalibrate(model, client, count, key.fold(client), data_views(np.array([client])))
+        view = None if data_views is None else data_views(np.array([client]))
+        model = engine.recalibrate(model, client, count, key.fold(client), view, cumulative)
     return model
+
+
+def collected(
+    config: RunConfig, engine: Engine, model: ModelState, version: int, data_views: DataViews | None = None
+) -> ModelState:
+    """Return a model that was trained without running statistics with those that its clients' training batches have.
+
+    Every client with at least two samples passes the batches of an epoch, or as many clients and batches as the experiment says,
+    clients drawn anew for every version. It belongs to the examination: nothing is sent or kept, and no virtual time passes.
+    """
+    setting, asked = config.setting, config.recalibrate
+    seen, key = setting.task.federation.seen, setting.streams.key("server").fold("collect", version)
+    clients = np.flatnonzero(seen > 1)
+    if asked is not None:
+        drawn = np.argsort(key.fold("clients").uniform(clients)[:, 0], kind="stable")
+        clients = np.sort(clients[drawn[: asked.clients]])
+    limit = Recalibrate(int(setting.work.batches(seen).sum()) + 1, len(seen)) if asked is None else asked
+    return recalibrated(config, engine, model, batch_counts(config, limit, clients), key, data_views, cumulative=True)

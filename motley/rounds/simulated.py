@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from motley.algorithms.base import ClientState, ServerState, Tensors
 from motley.core.arrays import Bools, Floats, Ids
 from motley.core.keys import Key
 from motley.core.records import SIGNALS, Cohort, Outcome, Reports
-from motley.engines.base import REPORTED, DataView, Engine, Job, TrainResult
+from motley.engines.base import REPORTED, DataView, Engine, Job, Slices, TrainResult
 from motley.results.writer import Writer
 from motley.rounds import probing, tables
 from motley.rounds.aggregation import corrupted
@@ -111,7 +112,7 @@ class SimulatedBackend(ClientBackend):
         self.setting, self.world, self.channel = config.setting, config.world, pipeline.channel
         self.federation = self.setting.task.federation
         self.planner = WorkPlanner(config, reported)
-        self.slice_sizes = SliceSizes(self.setting, self.channel) if self.planner.slices.cut else None
+        self.slice_sizes = SliceSizes(self.setting, self.channel) if self.setting.algorithm.correction.slices else None
         exchanged = self.setting.algorithm.correction.prototypes
         self.prototype_sizes = PrototypeSizes(self.federation, self.channel) if exchanged else None
         self.drift = DriftView(self.world.drift, self._key("shift").fold("drift"), self.federation)
@@ -182,14 +183,15 @@ class SimulatedBackend(ClientBackend):
         with self.watch("measure"):
             if learning:
                 key, states = self._key("probe").fold(state.round), self._start_states(state, ids)
-                signals = self.engine.measure(ids, download, states, learning, key, self.data_view(state, ids))
+                view, slices = self.data_view(state, ids), self._slices(state, ids)
+                signals = self.engine.measure(ids, download, states, learning, key, view, slices)
         with self.watch("plan"):
             up, down = self._link_mbps(state, ids)
             system = wanted.keys() - learning.keys()
             known = self._estimates(state, ids, download) if system else {}
-            bits_down, bits_up = self.channel.probe(
-                state.ledger, ids, download, state.version + 1, probing.count_scalars(signals)
-            )
+            saved = self._saved(state, ids, "gradient" in signals)
+            count = probing.count_scalars(signals)
+            bits_down, bits_up = self.channel.probe(state.ledger, ids, download, state.version + 1, count, saved)
             signals |= {name: known[name] for name in system}
             batches = probing.passes(learning, self.federation, self.setting.work, ids)
             if learning and self.setting.algorithm.correction.choices > 1:
@@ -212,7 +214,7 @@ class SimulatedBackend(ClientBackend):
         bits_up, paper_bits = order.allocation.bits, order.allocation.paper_bits
         if self.slice_sizes is not None:
             widths = self.planner.widths(ids, state.round)
-            bits_down = bits_down - self.slice_sizes.saved_bits(widths)
+            bits_down = np.where(bits_down > 0, bits_down - self.slice_sizes.saved_bits(widths), 0)
             bits_up, paper_bits = self.slice_sizes.upload_bits(widths)
         if self.prototype_sizes is not None:
             bits_up, paper_bits = self.prototype_sizes.upload_bits(ids, self.data_view(state, ids))
@@ -224,6 +226,19 @@ class SimulatedBackend(ClientBackend):
         own = {"bits_down": bits_down, "bits_up": bits_up, "paper_bits": paper_bits, "factor": factor, "up_mbps": up}
         clients.in_flight = clients.in_flight.plus(lines, {**order.columns, **own})
         self.channel.send(state.ledger, ids, bits_down, state.version + 1)
+
+    def _slices(self, state: RunState, ids: Ids) -> Slices | None:
+        """Return the slices of the newest model that these clients hold now; None: the whole model."""
+        if not self.planner.slices.cut:
+            return None
+        return Slices(self.planner.widths(ids, state.round), self.setting.algorithm.correction.offset(state.version))
+
+    def _saved(self, state: RunState, ids: Ids, gradient: bool) -> tuple[Ids, Ids] | None:
+        """Return the bits of the model and the numbers of a gradient that these clients' slices take less, ``[n]`` each."""
+        if self.slice_sizes is None:
+            return None
+        widths = self.planner.widths(ids, state.round)
+        return self.slice_sizes.saved_bits(widths), gradient * self.slice_sizes.saved_values(widths)
 
     def _holding(self, state: RunState) -> Ids:
         """Return the clients that hold the newest model already, because a probe sent it to them in this round."""
@@ -295,8 +310,12 @@ class SimulatedBackend(ClientBackend):
 
     def widths(self, state: RunState) -> Floats | None:
         """Return the share of the model's width that each client holds now, ``[K]``; None where all hold the whole model."""
-        found = self.planner.widths(np.arange(len(self.federation)), state.round) if self.planner.slices.cut else np.ones(0)
-        return found if (found < 1.0).any() else None
+        return self.planner.widths(np.arange(len(self.federation)), state.round) if self.planner.slices.cut else None
+
+    @property
+    def listed_widths(self) -> tuple[float, ...]:
+        """The widths that a client may have or train, falling."""
+        return self.planner.slices.listed
 
     def _results(self, state: RunState, jobs: list[Job], version: int) -> Iterator[TrainResult]:
         states = self.pipeline.algorithm_states(state, [job.client for job in jobs])
@@ -311,12 +330,13 @@ class SimulatedBackend(ClientBackend):
     def recalibrate(self, state: RunState, landed: Landed, accepted: Ids) -> ServerState:
         """Pass the new model along a chain of the accepted clients, where asked for; seconds and bits are charged."""
         asked, lines, step = self.config.recalibrate, landed.dispatches.timelines[accepted], state.version + 1
-        if asked is None:
+        if asked is None or self.setting.algorithm.correction.static_norm:
             return state.server
         counts = batch_counts(self.config, asked, lines.client[np.argsort(lines.dispatch)])
         key = self._key("server").fold("recalibrate", step)
         with self.watch("measure"):
-            model = recalibrated(self.engine, state.server.model, counts, key, lambda ids: self.data_view(state, ids))
+            views = partial(self.data_view, state)
+            model = recalibrated(self.config, self.engine, state.server.model, counts, key, views, asked.cumulative)
         server = ServerState(model, state.server.extra)
         ids, batches = np.array(list(counts), np.int64), np.array(list(counts.values()), np.float64)
         up, down = self._link_mbps(state, ids)
@@ -350,9 +370,8 @@ class SimulatedBackend(ClientBackend):
         if self._losses[0] != state.version:
             losses, clients = np.full(len(self.federation), np.nan), np.flatnonzero(self.planner.full_steps > 0)
             states, view = self._start_states(state, clients), self.data_view(state, clients)
-            losses[clients] = self.engine.measure(clients, download, states, wants, key.fold("losses", state.version), view)[
-                "loss"
-            ]
+            fresh, slices = key.fold("losses", state.version), self._slices(state, clients)
+            losses[clients] = self.engine.measure(clients, download, states, wants, fresh, view, slices)["loss"]
             self._losses = (state.version, losses)
         return network.coupled_mbps(key, np.arange(len(self.federation)), now, self._losses[1])[ids], down
 

@@ -1,17 +1,28 @@
-"""Clients of less capacity in a run: how wide their slices are, and what these cost in time and traffic."""
+"""Clients of less capacity in a run: how wide their slices are, what these cost in time and traffic, and the models of each width."""
 
 from __future__ import annotations
 
-import numpy as np
+import dataclasses
+from collections.abc import Callable
+from functools import cache
 
+import numpy as np
+import torch
+
+from motley.algorithms.base import ClientState, ServerState
 from motley.core.arrays import Floats, Ids
 from motley.engines.base import Setting
 from motley.rounds.channel import Channel
+from motley.rounds.evaluation import Personal
+from motley.tasks.base import ModelState
 from motley.transport.ledger import VALUE_BITS
 from motley.transport.packet import PacketSpec
 from motley.world.base import World
 
-__all__ = ["SliceSizes", "SliceWidths"]
+__all__ = ["SliceModels", "SliceSizes", "SliceWidths"]
+
+COUNTER_BITS = 64
+"""Bits of an integer buffer on the wire."""
 
 
 class SliceWidths:
@@ -23,23 +34,41 @@ class SliceWidths:
 
     Attributes
     ----------
-    cut: whether any client may hold less than the whole model.
+    cut: whether any client may hold less than the whole model. listed: the widths that a client may have or train, falling.
     """
 
     def __init__(self, setting: Setting, world: World) -> None:
         self.setting, self.capacity, self.cut = setting, world.capacity, world.capacity is not None
+        self._ordered = setting.algorithm.correction.widths
+        self.listed = self._ordered or (() if world.capacity is None else tuple(world.capacity.levels))
         self._key = setting.streams.key("device").fold("capacity")
-        self._shares: dict[float, float] = {}
+        self._share = cache(setting.work_share)
 
     def of(self, ids: Ids, round: int, step_s: Floats) -> Floats:
-        """Return the width of each client's slice in a round ``[n]``; ``step_s``: seconds of a step on the whole model."""
-        return np.ones(len(ids)) if self.capacity is None else self.capacity.widths(self._key, ids, max(round, 1), step_s)
+        """Return the width of each client's slice in a round ``[n]``; ``step_s``: seconds of a step on the whole model.
+
+        A method that lists widths gives a client the widest of them that it can hold."""
+        if self.capacity is None:
+            return np.ones(len(ids))
+        held = self.capacity.widths(self._key, ids, max(round, 1), step_s)
+        if not self._ordered:
+            return held
+        rising = np.array(self._ordered[::-1])
+        return np.asarray(rising[np.maximum(np.searchsorted(rising, held + 1e-9, side="right") - 1, 0)], np.float64)
 
     def work_share(self, widths: Floats) -> Floats:
-        """Return the operations of a step on slices of these widths, as shares of those on the whole model, ``[n]``."""
-        for width in np.unique(widths).tolist():
-            self._shares.setdefault(width, self.setting.work_share(width) if width not in self._shares else 1.0)
-        return np.array([self._shares[width] for width in widths.tolist()])
+        """Return the operations of a pass through slices of these widths, as shares of those through the whole model, ``[n]``."""
+        return np.array([self._share(width) for width in widths.tolist()])
+
+    def step_factor(self, widths: Floats) -> Floats:
+        """Return how many passes through a client's whole slice a local step takes, ``[n]``: 1, but where each batch draws a width."""
+        return np.array([self._passes(width) for width in widths.tolist()])
+
+    def _passes(self, width: float) -> float:
+        drawn = [self._share(p) / self._share(width) for p in self._ordered if p <= width]
+        if not drawn:
+            return 1.0
+        return (sum(drawn) + self.setting.algorithm.correction.distils * (len(drawn) - 1)) / len(drawn)
 
 
 class SliceSizes:
@@ -51,22 +80,77 @@ class SliceSizes:
     """
 
     def __init__(self, setting: Setting, channel: Channel) -> None:
-        self.layout, self.channel = setting.task.layout, channel
-        self._sizes: dict[float, int] = {1.0: self.layout.size}
+        self.layout, self.channel, self.correction = setting.task.layout, channel, setting.algorithm.correction
+        self.parts = cache(self._parts)
+        sets, whole = max(1, len(self.correction.widths)), self.layout
+        self._whole = _bits(whole.size, sets * sum(e.size for e in whole.buffers), sets * sum(e.size for e in whole.counters))
 
-    def values(self, widths: Floats) -> Ids:
-        """Return the number of parameters of each slice, ``[n]``."""
-        for width in set(widths.tolist()) - self._sizes.keys():
-            self._sizes[width] = self.layout.kept_size(width)
-        return np.array([self._sizes[width] for width in widths.tolist()], np.int64)
+    def _parts(self, width: float) -> tuple[int, int, int]:
+        """Return how many parameters, floating and integer buffers travel with a slice of this width: statistics of BatchNorm for each
+        listed width up to its own, none where it is static."""
+        ordered, counters = self.correction.widths, sum(entry.size for entry in self.layout.counters)
+        sets = [p for p in ordered if p <= width] if ordered else [] if self.correction.static_norm else [width]
+        buffers = sum(len(self.layout.kept_buffers(p)) for p in sets)
+        return self.layout.kept_size(width), buffers, len(sets) * counters
 
     def saved_bits(self, widths: Floats) -> Ids:
-        """Return how many bits a slice is smaller than the whole model, ``[n]``."""
-        return VALUE_BITS * (self.layout.size - self.values(widths))
+        """Return how many bits a slice is smaller than the whole message of the model, ``[n]``."""
+        return np.array([self._whole - _bits(*self.parts(width)) for width in widths.tolist()], np.int64)
+
+    def saved_values(self, widths: Floats) -> Ids:
+        """Return how many parameters fewer than the whole model a slice has, ``[n]``."""
+        return np.array([self.layout.size - self.parts(width)[0] for width in widths.tolist()], np.int64)
 
     def upload_bits(self, widths: Floats) -> tuple[Ids, Ids]:
         """Return the bits of each upload, and these as papers count them, ``[n]`` each."""
-        sizes = self.values(widths).tolist()
-        specs = [PacketSpec(size, size, coding="float32") for size in sizes]
-        bits = np.array([self.channel.upload_of(spec) for spec in specs], np.int64)
-        return bits, np.array([self.channel.paper_of(spec.values_bits()) for spec in specs], np.int64)
+        bits, papers = [], []
+        for width in widths.tolist():
+            size, buffers, counters = self.parts(width)
+            delta = PacketSpec(size, size, coding="float32")
+            others = {
+                "buffers": PacketSpec(buffers, buffers, coding="float32"),
+                "counters": PacketSpec(counters, counters, coding="int64"),
+            }
+            specs = {name: spec for name, spec in others.items() if spec.size}
+            bits.append(self.channel.upload_of(delta, specs))
+            papers.append(self.channel.paper_of(delta.values_bits()))
+        return np.array(bits, np.int64), np.array(papers, np.int64)
+
+
+def _bits(values: int, buffers: int, counters: int) -> int:
+    return VALUE_BITS * (values + buffers) + COUNTER_BITS * counters
+
+
+class SliceModels:
+    """The model at each width, as a whole model that is 0 outside of the slice, and so computes what the slice does.
+
+    Parameters
+    ----------
+    setting: of the run. server: state of the server. version: number of its model. memory: what a client keeps that never took part.
+    collected: returns a model with BatchNorm statistics; None: those that it has.
+    """
+
+    def __init__(
+        self, setting: Setting, server: ServerState, version: int, memory: ClientState | None,
+        collected: Callable[[ModelState], ModelState] | None,
+    ) -> None:  # fmt: skip
+        self.setting, self.version, self.memory, self.collected = setting, version, memory, collected
+        self.download = setting.algorithm.correction.download(server)
+        self.at = cache(self._at)
+
+    def _at(self, width: float) -> ModelState:
+        """Return the model of this width; 1: the whole one."""
+        correction, layout = self.setting.algorithm.correction, self.setting.task.layout
+        whole = correction.start(self.download, self.memory)
+        if width < 1.0:
+            kept = torch.from_numpy(layout.kept_positions(width, correction.offset(self.version))).to(whole.x.device)
+            whole = dataclasses.replace(whole, x=torch.zeros_like(whole.x).index_copy_(0, kept, whole.x[kept]))
+        if correction.widths:
+            rows = (self.download[name].view(len(correction.widths), -1) for name in ("buffers", "counters"))
+            buffers, counters = (row[correction.widths.index(width)] for row in rows)
+            whole = dataclasses.replace(whole, buffers=buffers, counters=counters)
+        return whole if self.collected is None else self.collected(whole)
+
+    def of(self, widths: Floats) -> Personal:
+        """Return the models of clients at their own widths ``[K]``."""
+        return lambda clients: (self.at(float(widths[k])) for k in clients)

@@ -119,7 +119,7 @@ class Play:
         train slices, of several widths."""
         steps = self.setting.work.total(np.array([SIZES[c] for c in cohort]))
         steps[-1] = max(1, steps[-1] - 1)
-        cut = self.algorithm.correction.slices and not self.setting.task.layout.buffers
+        cut = self.algorithm.correction.slices
         widths = [(1.0, 0.5, 0.25)[c % 3] if cut else 1.0 for c in cohort]
         slices = [{"width": width, "offset": self.algorithm.correction.offset(number)} for width in widths]
         planned = zip(cohort, steps.tolist(), slices, strict=True)
@@ -341,10 +341,10 @@ def _resume(method: Method, weights: Weighting, solver: Solver) -> None:
 
 def _buffers(method: Method, weights: Weighting, solver: Solver) -> None:
     play = Play(method, weights, solver, "an MLP with BatchNorm")
-    size, kind = play.server.model.buffers.numel(), play.server.model.counters.dtype
+    size, kind = sum(entry.size for entry in play.setting.task.layout.buffers), play.server.model.counters.dtype
     for number, cohort in enumerate(COHORTS):
         play.round(number, cohort)
-        variance = play.server.model.buffers[size // 2 :]  # mean, then variance
+        variance = play.server.model.buffers.view(-1, size)[:, size // 2 :]  # mean, then variance, perhaps of several widths
         _require(bool((variance >= 0).all()), f"a running variance below 0 after round {number + 1}")
         _require(play.server.model.counters.dtype == kind, "integer buffers lost their type")
 

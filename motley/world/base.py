@@ -280,6 +280,11 @@ class Dishonest(ABC):  # noqa: B024  (each kind overrides how clients lie; by de
 class Capacity(ABC):
     """Which share of a model's width a client can hold, for methods whose clients train slices of it."""
 
+    @property
+    @abstractmethod
+    def levels(self) -> tuple[float, ...]:
+        """The shares that a client may hold, falling."""
+
     @abstractmethod
     def widths(self, key: Key, ids: Ids, round_index: int, step_s: Floats) -> Floats:
         """Return the share of each client ``[len(ids)]``, in (0, 1].

@@ -36,6 +36,11 @@ class ConstantCapacity(Capacity):
     def __post_init__(self) -> None:
         check_share("width", self.width, zero=False)
 
+    @property
+    @override
+    def levels(self) -> tuple[float, ...]:
+        return (self.width,)
+
     @override
     def widths(self, key: Key, ids: Ids, round_index: int, step_s: Floats) -> Floats:
         return np.full(len(ids), float(self.width))

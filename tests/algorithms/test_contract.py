@@ -28,6 +28,7 @@ from motley.algorithms.fedprox import FedProx
 from motley.algorithms.fedrep import FedRep
 from motley.algorithms.fedrolex import FedRolex
 from motley.algorithms.fine_tuned import FineTuned
+from motley.algorithms.fjord import FjORD
 from motley.algorithms.flash_robust import RobustTraining
 from motley.algorithms.heterofl import HeteroFL
 from motley.algorithms.ifca import IFCA
@@ -93,6 +94,8 @@ ROWS = [
     (FedRolex(), None, MOMENTUM),
     (IFCA(k=3), None, MOMENTUM),
     (IFCA(average="gradients", shared_base=True), "uniform", None),
+    (FjORD(widths=(1.0, 0.5, 0.25)), None, MOMENTUM),
+    (FjORD(widths=(1.0, 0.5, 0.25), distil=True), None, None),
     (FineTuned({"name": "fedprox", "mu": 0.1}), None, None),
 ]
 

@@ -95,3 +95,82 @@ def test_who_cannot_have_it():
     ):
         with pytest.raises(ConfigError, match=message):
             simulate(**{"recalibrate": {"batches": 5}, **keys})
+
+
+def test_cumulative_statistics_by_plain_torch():
+    """All batches of the chain weigh the same, and what was before is forgotten: torch's BatchNorm with momentum None."""
+    rows = Rows()
+    simulation = simulate(rows, recalibrate={"batches": 12, "cumulative": True}, stop={"rounds": 2})
+    simulation.step()
+    simulation.step()
+    after, setting = simulation.state.server.model, simulation.setting
+    clients = rows.tables["clients"][1]
+    order = np.asarray(clients["client"])[np.argsort(clients["dispatch"])][:3]
+    key, module = setting.streams.key("server").fold("recalibrate", 2), plain(setting, after)
+    passed = pass_batches(setting, module, order.tolist(), key, 12)
+    assert passed == 12
+    assert torch.allclose(after.buffers, statistics(module), rtol=1e-12, atol=1e-15)
+    assert set(after.counters.tolist()) == {12}
+
+
+def plain(setting, model):
+    """Return a module with a model's weights, whose BatchNorm has fresh statistics and momentum None."""
+    module = copy.deepcopy(setting.task.model()).double()
+    torch.nn.utils.vector_to_parameters(model.x.clone(), module.parameters())
+    for norm in module.modules():
+        if isinstance(norm, torch.nn.BatchNorm1d):
+            norm.momentum = None
+            norm.reset_running_stats()
+    return module.train()
+
+
+def pass_batches(setting, module, clients, key, left):
+    """Pass at most so many batches of these clients through a module; return how many it were."""
+    data, passed = setting.task.federation, 0
+    for client in clients:
+        mine = data.train[client]
+        count = min(left - passed, int(setting.work.batches(len(mine))))
+        plan = BatchPlan.draw(key.fold(client), len(mine), setting.work, count)
+        with torch.no_grad():
+            for i in range(count):
+                module(data.x[torch.from_numpy(mine[plan[i]])].double())
+        passed += count
+    return passed
+
+
+def statistics(module):
+    norms = [m for m in module.modules() if isinstance(m, torch.nn.BatchNorm1d)]
+    return torch.cat([torch.cat([m.running_mean, m.running_var]) for m in norms])
+
+
+def test_static_statistics_are_collected_over_all_clients_before_an_examination():
+    """Nothing is sent for them and no time passes; the whole model and each width have their own."""
+    rows = Rows()
+    capacity = {"name": "levels", "levels": [1.0, 0.5]}
+    simulation = simulate(rows, algorithm="heterofl", capacity=capacity, stop={"rounds": 2}, evaluate={"every": 1})
+    for _ in range(2):
+        simulation.step()
+    server, setting = simulation.state.server.model, simulation.setting
+    assert server.counters.tolist() == [0] * len(server.counters)  # training has none
+    key, models = setting.streams.key("server").fold("collect", 2), simulation._models(simulation.state.server)
+    for width in (1.0, 0.5):
+        model = models.at(width)
+        module = plain(setting, model)
+        pass_batches(setting, module, range(8), key, 10_000)
+        assert torch.allclose(model.buffers, statistics(module), rtol=1e-12, atol=1e-15)
+    assert torch.equal(simulation.newcomer_model().buffers, models.at(1.0).buffers)
+    seldom = simulate(algorithm="heterofl", capacity=capacity, stop={"rounds": 2})
+    for _ in range(2):
+        seldom.step()
+    assert torch.equal(seldom.state.server.model.x, server.x)
+    assert seldom.state.clients.now_s == simulation.state.clients.now_s
+    assert seldom.state.ledger.total_bits == simulation.state.ledger.total_bits
+
+
+def test_fewer_clients_and_batches_may_collect_static_statistics():
+    asked = {"batches": 4, "clients": 2, "cumulative": True}
+    simulation = simulate(algorithm="heterofl", recalibrate=asked, stop={"rounds": 1})
+    simulation.step()
+    model = simulation.newcomer_model()
+    assert set(model.counters.tolist()) == {4}
+    assert simulation.state.ledger.total(kind="recalibrate") == 0

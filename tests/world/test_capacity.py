@@ -7,7 +7,7 @@ import pytest
 
 import motley
 from motley.core.errors import ConfigError
-from motley.core.keys import Streams
+from motley.core.keys import Key, Streams
 from motley.experiments.build import build
 from motley.experiments.config import Experiment
 from motley.rounds.loop import RoundLoop
@@ -69,6 +69,8 @@ KEYS = {
     "network": {"name": "constant", "up_mbps": 1.0, "down_mbps": 1.0},
     "capacity": {"name": "levels", "levels": [1.0, 0.5]}, "seed": 3,
 }  # fmt: skip
+NORMED = {"name": "image", "model": {"name": "mlp", "hidden": [20, 10], "norm": "batch"}}
+HALVES = {"name": "fjord", "widths": [1.0, 0.5]}
 WHOLE = 64 * 20 + 20 + 20 * 10 + 10 + 10 * 10 + 10
 HALF = 64 * 10 + 10 + 10 * 5 + 5 + 5 * 10 + 10
 SIZES = {1.0: WHOLE, 0.5: HALF}
@@ -122,6 +124,107 @@ def test_clients_are_examined_at_their_own_width_and_with_the_whole_model():
         assert (alone[client] == shared[client]) == (width == 1.0)
 
 
+def test_each_listed_width_is_examined_for_everybody():
+    """On the clients' own samples: a client of half the width is examined as in ``client``; all of them by the slice in the mean."""
+    loop, tables = started(stop={"rounds": 1}, task=NORMED, algorithm={"name": "fjord", "widths": [1.0, 0.5, 0.25]})
+    loop.step()
+    rows = [row for row in flat(tables, "evaluations") if row["version"] == 1]
+    found = {row["scope"]: row for row in rows if row["client"] == -1}
+    assert {"mean", "shared_mean", "width_0.5_mean", "width_0.25_mean"} == set(found)
+    models, federation = loop._models(loop.state.server), loop.federation
+    for width in (0.5, 0.25):
+        each = [loop.engine.evaluate(models.at(width), test)["hit"].mean() for test in federation.test if len(test)]
+        assert found[f"width_{width:g}_mean"]["accuracy"] == pytest.approx(np.mean(each), rel=1e-12)
+    alone = {row["client"]: row["loss"] for row in rows if row["scope"] == "client"}
+    for client, width in enumerate(loop.backend.planner.widths(np.arange(8), 1)):
+        losses = loop.engine.evaluate(models.at(width), federation.test[client])["loss"]
+        assert alone[client] == pytest.approx(losses.mean(), rel=1e-12)
+
+
+def test_a_width_has_a_row_on_the_common_test_set():
+    loop, tables = started(stop={"rounds": 1}, split={"test": "global"})
+    loop.step()
+    rows = [row for row in flat(tables, "evaluations") if row["version"] == 1 and row["scope"].startswith("width")]
+    hits = loop.engine.evaluate(loop._models(loop.state.server).at(0.5), loop.federation.global_test)["hit"]
+    assert [(row["scope"], row["accuracy"]) for row in rows] == [("width_0.5", pytest.approx(hits.mean(), rel=1e-12))]
+
+
+@pytest.mark.parametrize(("task", "static"), [(NORMED, True), (NORMED, False), (KEYS["task"], False)])
+def test_statistics_travel_for_each_listed_width_and_none_where_they_are_static(task, static):
+    """20 and 10 units have 60 numbers and 2 counters at width 1, 10 and 5 have 30: FjORD sends both sets, or that of 1/2 alone."""
+    loop, tables = started(task=task, algorithm="heterofl" if static else HALVES, stop={"rounds": 1})
+    widths = loop.backend.planner.widths(np.arange(8), 1)
+    normed, sets = task == NORMED, {1.0: (90, 4), 0.5: (30, 2)}
+    loop.step()
+    for row in flat(tables, "clients"):
+        width = widths[row["client"]]
+        size = SIZES[width] + normed * {1.0: 60, 0.5: 30}[width]  # scale and offset of BatchNorm
+        floats, whole = sets[width] if normed and not static else (0, 0)
+        assert row["bits_down"] == 32 * (size + floats) + 64 * whole
+        assert row["bits_up"] - row["bits_down"] < 8 * 200  # heads of the parts
+        assert row["bits_up"] > row["bits_down"]
+
+
+def test_a_step_of_drawn_widths_takes_their_mean_share():
+    loop, _ = started(algorithm=HALVES)
+    planner, everybody = loop.backend.planner, np.arange(8)
+    widths = planner.widths(everybody, 1)
+    half = (64 * 10 + 10 * 5 + 5 * 10) / (64 * 20 + 20 * 10 + 10 * 10)
+    work = planner.full_work_s(everybody, 1) / planner.full_steps
+    assert work.tolist() == [pytest.approx((1 + half) / 2 if width == 1.0 else half, rel=1e-12) for width in widths]
+    taught = started(algorithm={**HALVES, "distil": True})[0].backend.planner
+    work = taught.full_work_s(everybody, 1) / taught.full_steps
+    # with the width 1/2 drawn, two passes: the teacher's beside it
+    assert work.tolist() == [pytest.approx((1 + half + 1) / 2 if width == 1.0 else half, rel=1e-12) for width in widths]
+
+
+def test_a_client_has_the_widest_listed_width_that_it_holds():
+    loop, _ = started(algorithm={"name": "fjord", "widths": [1.0, 0.6, 0.2]})
+    held = started()[0].backend.planner.widths(np.arange(8), 1)
+    assert loop.backend.planner.widths(np.arange(8), 1).tolist() == [1.0 if width == 1.0 else 0.2 for width in held]
+
+
+SIGNALS = {"loss": None, "grad_norm": None, "gradient": None, "gradient_sketch": 1, "robust_loss": None}
+
+
+@pytest.mark.parametrize(("algorithm", "task"), [("heterofl", KEYS["task"]), ("fedrolex", KEYS["task"]), (HALVES, NORMED)])
+def test_clients_measure_the_slice_that_they_received(algorithm, task):
+    """The whole model that is 0 outside of a slice has its losses, and the gradient of its entries."""
+    loop, _ = started(algorithm=algorithm, task=task, dtype="float64")
+    for _ in range(2):
+        loop.step()
+    state, ids, key = loop.state, np.array([1, 4, 6]), Key(7)
+    slices, models = loop.backend._slices(state, ids), loop._models(state.server)
+    download = loop.algorithm.correction.download(state.server)
+    found = loop.engine.measure(ids, download, {}, SIGNALS, key, None, slices)
+    assert set(slices.widths) == {1.0, 0.5}
+    for i, (client, width) in enumerate(zip(ids, slices.widths, strict=True)):
+        model, kept = models.at(width), loop.setting.task.layout.kept_positions(width, slices.offset)
+        sets = model.buffers.repeat(2) if algorithm is HALVES else model.buffers  # those of the width 1 are measured with
+        sent = {"x": model.x, "buffers": sets, "counters": download["counters"]}
+        wanted = loop.engine.measure(np.array([client]), sent, {}, SIGNALS, key)
+        outside = np.setdiff1d(np.arange(len(model.x)), kept)
+        assert not found["gradient"][i, outside].any()
+        np.testing.assert_allclose(found["gradient"][i, kept], wanted["gradient"][0, kept], rtol=1e-9, atol=1e-14)
+        assert found["grad_norm"][i] == pytest.approx(np.linalg.norm(found["gradient"][i]), rel=1e-12)
+        for name in ("loss", "robust_loss"):
+            assert found[name][i] == pytest.approx(wanted[name][0], rel=1e-9)
+
+
+@pytest.mark.parametrize("selector", ["power_of_choice", {"name": "divfl", "vectors": "gradient"}, "oort"])
+def test_selectors_measure_slices_at_the_cost_of_their_width(selector):
+    loop, tables = started(selector=selector, stop={"rounds": 1})
+    widths = loop.backend.planner.widths(np.arange(8), 1)
+    loop.step()
+    (row,) = tables["rounds"]
+    if row["probed"]:
+        assert set(widths[loop.state.candidates]) == {1.0, 0.5}
+        down = sum(32 * SIZES[width] for width in widths[loop.state.candidates])
+        assert row["probe_down_bits"] == down
+        gradient = not isinstance(selector, str)
+        assert row["probe_up_bits"] == (down if gradient else 32 * row["probed"])
+
+
 def test_without_capacity_heterofl_is_fedavg_with_uniform_weights_bit_for_bit():
     def model(algorithm):
         keys = {key: value for key, value in KEYS.items() if key != "capacity"}
@@ -135,11 +238,11 @@ def test_without_capacity_heterofl_is_fedavg_with_uniform_weights_bit_for_bit():
         assert model({"name": name, "mask": False}).equal(whole)
 
 
-@pytest.mark.parametrize("algorithm", ["heterofl", "fedrolex"])
+@pytest.mark.parametrize("algorithm", ["heterofl", "fedrolex", HALVES])
 def test_threads_do_what_sequential_does(algorithm):
     models = []
     for engine in ("sequential", "threads"):
-        loop, _ = started(algorithm=algorithm, engine={"name": engine, "threads": 1}, dtype="float64")
+        loop, _ = started(algorithm=algorithm, engine={"name": engine, "threads": 1}, dtype="float64", task=NORMED)
         while not loop.done:
             loop.step()
         models.append(loop.state.server.model.x)
@@ -151,16 +254,26 @@ def test_threads_do_what_sequential_does(algorithm):
     [
         ({"algorithm": "fedavg"}, "capacity: under 'fedavg' clients train the whole model; .* algorithm = \"heterofl\""),
         (
-            {"task": {"name": "image", "model": {"name": "mlp", "norm": "batch"}}},
-            "capacity: the model has BatchNorm statistics",
+            {"task": NORMED, "selector": "power_of_choice"},
+            "selector: 'power_of_choice' has clients measure 'loss' .* no BatchNorm statistics under 'heterofl'; use a model without",
         ),
-        ({"selector": "power_of_choice"}, "selector: 'power_of_choice' has clients measure 'loss' of the received model"),
+        ({"task": NORMED, "recalibrate": {"batches": 3}}, "recalibrate: under 'heterofl' .* write cumulative = true"),
+        ({"task": NORMED, "algorithm": HALVES, "recalibrate": {"batches": 3}}, "each listed width has statistics of its own"),
+        (
+            {"algorithm": {"name": "fjord", "widths": [1.0, 0.8]}},
+            r"capacity: got clients that hold 0.5 .* the narrowest that 'fjord' lists is 0.8; .*widths = \[1.0, 0.8, 0.5\]",
+        ),
+        (
+            {"algorithm": {"name": "fine_tuned", "method": "heterofl", "epochs": 1}},
+            "algorithm: clients fine-tune whole models, and here they hold slices",
+        ),
         ({"compressor": {"name": "topk"}}, "compressor: .* a compressor works on updates of the whole model"),
         ({"aggregator": {"name": "median"}}, "Median works on whole updates"),
         ({"server": {"name": "adam"}}, "would move coordinates that nobody trained"),
         ({"weights": "horvitz_thompson"}, "divides by the weights of the clients that hold a coordinate"),
         ({"algorithm": "fedrolex", "synchrony": {"name": "buffered"}}, "synchrony: the slices of Rolling belong to a round"),
         ({"engine": "batched"}, "clients under SlicedTraining train slices of the model"),
+        ({"engine": "processes", "algorithm": HALVES}, "clients under OrderedDropout train slices of the model"),
         ({"evaluate": {"diagnostics": True}}, "evaluate.diagnostics: diagnostics compare the gradients"),
     ],
 )
@@ -175,9 +288,14 @@ def test_a_key_that_is_left_out_is_not_in_the_run_id():
     assert Experiment(**KEYS).run_id() != plain.run_id()
 
 
-@pytest.mark.parametrize("algorithm", ["heterofl", "fedrolex"])
+@pytest.mark.parametrize("algorithm", ["heterofl", "fedrolex", {**HALVES, "distil": True}])
 def test_a_killed_run_goes_on_to_the_same_bits(algorithm, tmp_path):
-    keys = {**KEYS, "algorithm": algorithm, "capacity": {"name": "levels", "levels": [1.0, 0.5], "per": "round"}}
+    keys = {
+        **KEYS,
+        "algorithm": algorithm,
+        "task": NORMED,
+        "capacity": {"name": "levels", "levels": [1.0, 0.5], "per": "round"},
+    }
     whole = motley.run(keys, out=tmp_path / "whole")
     step = RoundLoop.step
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,7 +35,7 @@ class Mean(Aggregator):
 
     ``convex`` parts ignore negative weights. Where no weight is left, ``mean`` parts are zero and ``convex`` parts are left out. Of a
     ``covered`` part every coordinate is divided by the weights of the clients that hold it; one that nobody holds is a negative zero,
-    so that ``x + total`` keeps it bit for bit.
+    so that ``x + total`` keeps it bit for bit. A coordinate of a ``convex`` part that nobody holds is NaN.
     """
 
     @override
@@ -53,10 +54,11 @@ class Mean(Aggregator):
                 continue
             if name not in sums.parts:
                 sums.parts[name] = torch.zeros_like(value, dtype=torch.float64)
-            if fold == "covered":
-                _cover(sums, name, held, upload.weight)
+            weight = {"sum": 1.0, "convex": share}.get(fold, upload.weight)
+            if fold == "covered" or held is not None:
+                _cover(sums, name, held, weight)
             value = value if held is None else value * held
-            sums.parts[name].add_(value, alpha={"sum": 1.0, "convex": share}.get(fold, upload.weight))
+            sums.parts[name].add_(value, alpha=weight)
         return sums
 
     @override
@@ -64,9 +66,9 @@ class Mean(Aggregator):
         sums: _Sums = total
         by = {"weight": sums.weight, "count": float(sums.count), "none": 1.0}[divide]
         for name, fold in sums.folds.items():
-            if fold == "covered":
-                weight = sums.weights[name]
-                sums.parts[name] = torch.where(weight == 0, -0.0, sums.parts[name] / weight)
+            if name in sums.weights:
+                weight, nobody = sums.weights[name], -0.0 if fold == "covered" else math.nan
+                sums.parts[name] = torch.where(weight == 0, nobody, sums.parts[name] / weight)
                 continue
             divisor = {"mean": by, "convex": sums.positive, "sum": 1.0, "max": 1.0}[fold]
             if divisor not in (0.0, 1.0):
