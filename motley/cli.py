@@ -321,12 +321,12 @@ def _show(runs: Sequence[Run], directory: Path, with_report: bool, target: float
     from motley.results.labels import label_runs
     from motley.results.measures import costs
     from motley.results.model_health import model_health
-    from motley.results.summary import metrics_table, served_table, summary_table, target_table
+    from motley.results.summary import metrics_table, served_table, summary_table, target_table, widths_table
 
     console = Console()
     if not console.is_terminal:
         console.width = _WIDTH
-    for table in (summary_table(runs), metrics_table(runs), served_table(runs), target_table(runs, target)):
+    for table in (summary_table(runs), metrics_table(runs), widths_table(runs), served_table(runs), target_table(runs, target)):
         if table is not None:
             console.print(table)
     rejected = sum(costs(run).rejected for run in runs)

@@ -63,6 +63,7 @@ def ends(groups: Groups) -> Section:
             tables.summary(groups),
             plots.headline_bars(groups),
             Section("All metrics", non_empty(tables.metrics(groups))),
+            Section("At each width", non_empty(tables.widths(groups))),
             Section("Is the difference more than the seeds?", non_empty(tables.pairs(groups))),
         ),
     )

@@ -14,6 +14,7 @@ from motley.results.labels import clock, group_runs
 from motley.results.lies import liar_share
 from motley.results.load import Run
 from motley.results.measures import Spread
+from motley.results.widths import width_rows
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -34,6 +35,7 @@ __all__ = [
     "summary_table",
     "target_of",
     "target_table",
+    "widths_table",
 ]
 
 MB = 8e6
@@ -289,6 +291,18 @@ def metrics_table(runs: Sequence[Run]) -> Table | None:
             cells.append((label, [row.metric + (" %" if percent else ""), *numbers, undefined]))
     heads = ("metric", "end", "peak", "pooled", "worst tenth", "undefined")
     return _terminal("all metrics", heads, cells) if cells else None
+
+
+def widths_table(runs: Sequence[Run]) -> Table | None:
+    """Return the end at each width as a further table for the terminal; None where clients train whole models."""
+    percent = bool(runs) and measures.percent_of(runs[0]) > 1
+    cells = [
+        (label, [row.width, plus_minus(row.value, 1 if percent else None)])
+        for label, members in group_runs(runs).items()
+        for row in width_rows(members)
+    ]
+    title = f"{measures.metric_of(runs[0])[0]}{' in %' if percent else ''} at each width" if cells else ""
+    return _terminal(title, ("width", "end"), cells) if cells else None
 
 
 def target_table(runs: Sequence[Run], target: float | None = None) -> Table | None:

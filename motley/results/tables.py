@@ -17,8 +17,9 @@ from motley.results.lies import liar_share
 from motley.results.load import Run
 from motley.results.measures import Spread
 from motley.results.summary import MB, differences, method_rows, metric_rows, plus_minus, reached, short_number
+from motley.results.widths import width_rows
 
-__all__ = ["by_kind", "costs", "fairness", "pairs", "participation", "phases", "summary", "to_target", "whole"]
+__all__ = ["by_kind", "costs", "fairness", "pairs", "participation", "phases", "summary", "to_target", "whole", "widths"]
 
 Groups = Mapping[str, Sequence[Run]]
 COUNTS = ("rounds", "dispatched", "accepted", "late", "dropped", "rejected", "local_steps")
@@ -218,3 +219,18 @@ def metrics(groups: Groups) -> Table | None:
     )
     heads = ("method", "metric", "end", "peak", "pooled", "worst tenth", "undefined")
     return Table(heads, rows, note) if rows else None
+
+
+def widths(groups: Groups) -> Table | None:
+    """Return the end of each method at each width; None where clients train whole models."""
+    first = next(iter(groups.values()))[0]
+    rows = [
+        TableRow(label, [TableCell(row.width), _spread(row.value)], i)
+        for i, (label, runs) in enumerate(groups.items())
+        for row in width_rows(runs)
+    ]
+    note = (
+        "After the last round, mean ± standard deviation over seeds. A width is the share of every hidden layer's units, 1 the whole "
+        "model, each examined for everybody; at the end every client at its own width, mean over clients."
+    )
+    return Table(("method", "width", _named(first)), rows, note) if rows else None

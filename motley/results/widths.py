@@ -1,0 +1,51 @@
+"""How good a model is at each width: the whole one, every listed width, and each client at its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow.compute as pc
+
+from motley.results.load import Run
+from motley.results.measures import Spread, spread
+from motley.results.metrics import metric_of, percent_of, rows_of
+
+__all__ = ["WidthRow", "width_rows"]
+
+_PREFIX, _SUFFIX = "width_", "_mean"
+
+
+class WidthRow(NamedTuple):
+    """The headline metric of models of one width at the last evaluation, over seeds, shares in percent.
+
+    Parameters
+    ----------
+    width: ``1`` (the whole model), another listed one, or ``each client's own``.
+    """
+
+    width: str
+    value: Spread
+
+
+def width_rows(runs: Sequence[Run]) -> list[WidthRow]:
+    """Return a row for each width of a method's runs; none where clients train whole models.
+
+    Where there is a common test set, the figures of listed widths are those on it, else means over the clients' own test sets."""
+    names = {name for name in map(str, runs[0].column("evaluations", "scope")) if name.startswith(_PREFIX)}
+    if not names:
+        return []
+    common, cut = any(not name.endswith(_SUFFIX) for name in names), runs[0].config.get("capacity") is not None
+    widths = sorted({float(name.removeprefix(_PREFIX).removesuffix(_SUFFIX)) for name in names}, reverse=True)
+    scopes = {"1": "global" if common else "shared_mean" if cut else "mean"}
+    scopes |= {f"{width:g}": f"{_PREFIX}{width:g}{'' if common else _SUFFIX}" for width in widths}
+    if cut:
+        scopes["each client's own"] = "mean"
+    return [WidthRow(width, spread([_last(run, scope) for run in runs])) for width, scope in scopes.items()]
+
+
+def _last(run: Run, scope: str) -> float:
+    rows, column = rows_of(run, metric_of(run)[0], scope)
+    values = np.asarray(rows.filter(pc.greater(rows["round"], 0))[column].to_numpy(), float)
+    return percent_of(run) * float(values[-1]) if len(values) else float("nan")
