@@ -132,10 +132,12 @@ def test_a_killed_run_goes_on_to_the_same_bits(more: dict[str, Any], tmp_path: P
     assert files[0].read_bytes() == files[1].read_bytes()
 
 
-@pytest.mark.parametrize("engine", ["batched", "vmap", "threads"])
+@pytest.mark.parametrize("engine", ["batched", "vmap", "threads", pytest.param("processes", marks=pytest.mark.slow)])
 def test_engines_agree(engine: str) -> None:
-    keys = {**IFCA, "dtype": "float64"}
-    one, two = (run_to_end(build({**keys, "engine": name})).state.server for name in ("sequential", engine))
+    loops = [build({**IFCA, "dtype": "float64", "engine": {"name": name, "threads": 2}}) for name in ("sequential", engine)]
+    one, two = (run_to_end(loop).state.server for loop in loops)
+    for loop in loops:
+        loop.engine.close()
     for name, value in {"x": one.model.x, **one.extra}.items():
         torch.testing.assert_close({"x": two.model.x, **two.extra}[name], value, rtol=1e-10, atol=1e-12)
 
