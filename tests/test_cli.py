@@ -79,8 +79,8 @@ def refused(said: Said, message: str, folder: Path) -> None:
         (["run", "q.tml"], "there is no file 'q.tml' (did you mean 'q.toml'?)"),
         (["run"], "Missing argument 'FILE.toml'; see: motley run --help"),
         (["rnu", "q.toml"], "No such command 'rnu'"),
-        (["run", "q.toml", "--sett", "a=1"], "No such option: --sett"),
-        (["--bogus"], "No such option: --bogus"),
+        (["run", "q.toml", "--sett", "a=1"], "No such option"),  # how its name is quoted depends on the version of typer
+        (["--bogus"], "No such option"),
         (["run", "q.toml", "--set", "cohort"], "--set: got 'cohort'; expected key=value"),
         (["run", "q.toml", "--set", "cohort=7"], "cohort: got 7, more than the population of 6; expected at most 6"),
         (["run", "q.toml", "--set", "population=0"], "population: got 0; expected at least 1"),

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from motley.algorithms.base import ClientState
 from motley.core.errors import ConfigError, ContractError, StoreError
-from motley.core.files import disk_error, sync_folder
+from motley.core.files import create, disk_error, no_file, sync_folder
 from motley.rounds.checkpoint import KEPT, pack_tensors, unpack_tensors
 
 __all__ = ["ClientStates", "DiskClientStates", "free_memory", "open_client_states", "row_bytes"]
@@ -141,7 +141,7 @@ class DiskClientStates(ClientStates):
         row = self._free.pop() if self._free else self._end
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            with self.path.open("r+b" if self._end else "wb") as file:
+            with self.path.open("r+b") if self._end else create(self.path) as file:
                 file.seek(row * self._bytes)
                 file.write(raw)
         except OSError as error:
@@ -155,9 +155,12 @@ class DiskClientStates(ClientStates):
     def save(self) -> dict[str, Any]:
         """Make all rows durable; return the valid row of each client, and the rows that earlier checkpoints name."""
         if self._end:
-            with self.path.open("rb") as file:
-                os.fsync(file.fileno())
-            sync_folder(self.path.parent)
+            try:
+                with self.path.open("rb") as file:
+                    os.fsync(file.fileno())
+                sync_folder(self.path.parent)
+            except OSError as error:
+                raise disk_error(error, self.path) from None
         clients = np.array(list(self._kept), dtype=np.int64)
         rows, checksums = np.array(list(self._kept.values()), dtype=np.int64).reshape(-1, 2).T
         if not self._named or not np.array_equal(self._named[-1], rows):
@@ -169,14 +172,15 @@ class DiskClientStates(ClientStates):
 
         Raises
         ------
-        StoreError: the file is gone, or the disk is full.
+        StoreError: the file is gone, is a link or no file, or the disk is full.
         """
         if "kept" in saved:
             for client, memory in saved["kept"].items():
                 self.put(client, unpack_tensors(memory))
             return
-        if saved["end"] and not self.path.exists():
-            raise StoreError(f"{self.path} is gone, and with it what clients kept; remove the run's folder and begin again")
+        reason = "is a link" if self.path.is_symlink() else no_file(self.path)
+        if saved["end"] and reason is not None:
+            raise StoreError(f"{self.path} {reason}, and what clients kept is gone; remove the run's folder and begin again")
         counts = zip(saved["rows"].tolist(), saved["checksums"].tolist(), strict=True)
         self._kept = dict(zip(saved["clients"].tolist(), counts, strict=True))
         self._end = saved["end"]

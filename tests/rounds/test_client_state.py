@@ -149,7 +149,28 @@ def test_rows_that_are_damaged_or_gone_are_told(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="client 2"):
         store[2]
     store.path.unlink()
-    with pytest.raises(StoreError, match=r"memories.rows is gone, and with it what clients kept"):
+    with pytest.raises(StoreError, match=r"memories.rows does not exist, and what clients kept is gone"):
+        disk(tmp_path, saved)
+    store.path.mkdir()
+    with pytest.raises(StoreError, match=r"memories.rows is a folder, and what clients kept is gone"):
+        disk(tmp_path, saved)
+    with pytest.raises(StoreError, match=r"cannot write .*memories.rows: Is a directory"):
+        store.save()
+    with pytest.raises(StoreError, match=r"cannot write .*memories.rows: Is a directory"):
+        disk(tmp_path).put(0, memory(1.0))
+
+
+def test_rows_are_never_written_through_a_link(tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.write_bytes(b"precious")
+    (tmp_path / "memories.rows").symlink_to(other)
+    store = disk(tmp_path)
+    store.put(0, memory(1.0))
+    assert other.read_bytes() == b"precious"
+    saved = store.save()
+    store.path.rename(other)
+    store.path.symlink_to(other)
+    with pytest.raises(StoreError, match=r"memories.rows is a link, and what clients kept is gone"):
         disk(tmp_path, saved)
 
 

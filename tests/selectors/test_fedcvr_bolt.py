@@ -355,11 +355,11 @@ def test_two_planted_groups_are_recovered(similar, exact_up_to):
 
 
 def test_models_are_compared_by_direction_by_default():
-    """Raw models (1, 0), (10, 0), (0, 1), (0, 10): the two short ones lie together, normalised ones pair along the axes."""
+    """Models (1, 0), (10, 0), (0, 1), (10, 1): the short lie together, and the long; by direction (0, 1) is alone."""
     for similar, mate in (("gaussian_normalised", 1), ("cosine", 1), ("gaussian", 2)):
         rule = FedCvrBolt(similarity=similar, warm_up=1)
         selector = enrolled(rule, np.arange(4), np.ones(2))
-        report(selector, 1, np.arange(4), [[1, 0], [10, 0], [0, 1], [0, 10]])
+        report(selector, 1, np.arange(4), [[1, 0], [10, 0], [0, 1], [10, 1]])
         labels = rule.labels(selector.state, 2)
         assert labels[0] == labels[mate]
         assert labels[0] != labels[3 - mate]
