@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from motley.algorithms.base import Algorithm, ClientState, Parts, PreTrainingSignals, Tensors, Tuning
+from motley.algorithms.head_loss import per_head
 from motley.algorithms.local import Solver
 from motley.algorithms.positions import per_position
 from motley.core.keys import Key, Streams
@@ -203,7 +204,7 @@ class Setting:
         server = self.algorithm.server.bound(
             self.task.layout, partial(_drawn, self.task.model, self.streams.key("init"), self.dtype)
         )
-        loss = per_position(self.algorithm.loss, self.task.federation.targets)
+        loss = per_head(per_position(self.algorithm.loss, self.task.federation.targets), self.task.heads)
         object.__setattr__(self, "algorithm", self.algorithm.replace(correction=correction, server=server, loss=loss))
 
     def work_share(self, width: float) -> float:

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from motley.algorithms import LOSSES
 from motley.algorithms.base import ClientState, Loss, Tensors
+from motley.algorithms.head_loss import other_heads_masked
 from motley.algorithms.own_loss import loss_of
 from motley.algorithms.positions import PositionMean, per_position
 from motley.core.arrays import Floats, Ints
@@ -43,6 +44,7 @@ class Prober:
     def __init__(self, setting: Setting, samples: Samples, client: Client, inner: int) -> None:
         self.setting, self.samples, self.client, self.inner = setting, samples, client, inner
         self.targets = setting.task.federation.targets
+        self.heads = setting.task.heads
         self.plain_loss = per_position(loss_of(setting.task), self.targets)
         robust: Loss = LOSSES.build("flash_robust")
         own = setting.algorithm.loss
@@ -177,6 +179,8 @@ class Prober:
                 if not len(some):
                     continue
                 outputs = self.client.forward(self.samples.inputs(some))
+                if self.heads:
+                    outputs = other_heads_masked(outputs, wanted, self.heads)
                 found["loss"].append(loss.loss(outputs, wanted, {}).cpu())
                 for name in names:
                     value = self.client.received.features().cpu() if name == "features" else None

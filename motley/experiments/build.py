@@ -24,6 +24,7 @@ from motley.experiments.checks import (
     check_capacity,
     check_dishonest,
     check_failures,
+    check_heads,
     check_selector,
     check_synchrony,
     check_task,
@@ -103,6 +104,7 @@ def prepare(experiment: Experiment, data: Path | None = None, task: Task | None 
     weights = experiment.weighting()
     cohort, synchrony = experiment.cohort_size(len(federation)), experiment.part("synchrony")
     corrupted = experiment.part("failures").corrupts_updates or bool(federation.noise.any())
+    check_heads(experiment, setting, weights)
     check_algorithm(setting, weights, cohort, corrupted)
     check_failures(experiment, setting)
     check_synchrony(synchrony, setting, weights, cohort)

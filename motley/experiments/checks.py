@@ -8,7 +8,11 @@ import warnings
 from typing import Any
 
 from motley.algorithms import LOSSES
+from motley.algorithms.aggregators.mean import Mean
 from motley.algorithms.base import Algorithm, Loss
+from motley.algorithms.fedavg import Average
+from motley.algorithms.head_loss import HeadLoss
+from motley.algorithms.losses import CrossEntropy
 from motley.algorithms.own_loss import loss_of
 from motley.algorithms.positions import per_position
 from motley.core.errors import ConfigError
@@ -28,6 +32,7 @@ __all__ = [
     "check_capacity",
     "check_dishonest",
     "check_failures",
+    "check_heads",
     "check_selector",
     "check_synchrony",
     "check_task",
@@ -111,6 +116,45 @@ def check_failures(experiment: Experiment, setting: Setting) -> None:
     if experiment.part("failures").corrupts_updates and "delta" not in correction.uploads:
         said = f"{experiment.failures['name']!r} changes updates, and under {type(correction).__name__} clients upload none"
         raise ConfigError(f"{said}; leave it out", "failures")
+
+
+def check_heads(experiment: Experiment, setting: Setting, weights: str) -> None:
+    """Refuse heads of groups of clients that do not fit the classes, the model or the other parts."""
+    task, algorithm = setting.task, setting.algorithm
+    heads, classes, name = task.heads, task.federation.classes, experiment.algorithm["name"]
+    if not heads:
+        return
+    rows = [entry.shape[0] for entry in task.layout if entry.linear][-1:]
+    correction, key, reason = algorithm.correction, "task.heads", None
+    loss = algorithm.loss.base if isinstance(algorithm.loss, HeadLoss) else algorithm.loss
+    if task.federation.targets != "classes" or len(heads) != classes:
+        expected = f"the number of a head for each of the {classes} classes" if classes else "a task with a class per sample"
+        reason = f"got {len(heads)} numbers; expected {expected}, e.g. heads = [0, 0, 1, 1] for four classes"
+    elif any(heads.count(head) < 2 for head in heads) or min(heads) < 0:
+        reason = f"got {list(heads)}; expected numbers from 0, each for at least two classes, or there is nothing to tell apart"
+    elif rows != [classes]:
+        reason = f"the model's last linear layer has {rows[0] if rows else 'no'} rows, and there are {classes} classes"
+    elif not isinstance(loss, CrossEntropy) or loss.label_smoothing:
+        reason = f"{name!r} trains with {type(loss).__name__}; heads go with cross-entropy without label smoothing"
+    elif not (correction.sends_whole_model and correction.uploads == {"delta"}) or correction.slices or correction.prototypes:
+        reason = (
+            f"under {name!r} clients do not send one update of the whole model; use e.g. fedavg or fedprox, or leave heads out"
+        )
+    elif type(algorithm.aggregator) is not Mean or type(algorithm.server) is not Average:
+        rule = algorithm.server if type(algorithm.aggregator) is Mean else algorithm.aggregator
+        reason = (
+            f"{type(rule).__name__} works on whole updates, and clients of different heads update different rows; leave it out"
+        )
+    elif weights in ("horvitz_thompson", "selector"):
+        reason = f"a head is divided by the weights of the clients that hold it, and {weights!r} by something else"
+    elif experiment.part("drift").renames_classes:
+        reason = "a drift that renames classes would move clients from head to head; leave drift out"
+    elif experiment.compressor["name"] != "identity" or experiment.quantizer is not None:
+        reason = (
+            "a compressor works on updates of the whole model, and clients send their own heads alone; leave compressor out"
+        )
+    if reason is not None:
+        raise ConfigError(reason, key)
 
 
 def check_algorithm(setting: Setting, weights: str, cohort: int, corrupted: bool) -> None:

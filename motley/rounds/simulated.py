@@ -27,6 +27,7 @@ from motley.rounds.client_state import ClientStates
 from motley.rounds.config import RunConfig
 from motley.rounds.data_drift import DriftView
 from motley.rounds.diagnostics import CompressionError
+from motley.rounds.heads import HeldHeads
 from motley.rounds.in_flight import InFlight
 from motley.rounds.lies import Heard, claimed_examples, told
 from motley.rounds.loop import RoundLoop
@@ -115,6 +116,7 @@ class SimulatedBackend(ClientBackend):
         self.slice_sizes = SliceSizes(self.setting, self.channel) if self.setting.algorithm.correction.slices else None
         exchanged = self.setting.algorithm.correction.prototypes
         self.prototype_sizes = PrototypeSizes(self.federation, self.channel) if exchanged else None
+        self.heads = HeldHeads(self.setting, self.channel) if self.setting.task.heads else None
         self.drift = DriftView(self.world.drift, self._key("shift").fold("drift"), self.federation)
         self._want = (reported & REPORTED) | {"loss", "update_norm"}
         self._client_states = client_states
@@ -216,6 +218,9 @@ class SimulatedBackend(ClientBackend):
             widths = self.planner.widths(ids, state.round)
             bits_down = np.where(bits_down > 0, bits_down - self.slice_sizes.saved_bits(widths), 0)
             bits_up, paper_bits = self.slice_sizes.upload_bits(widths)
+        if self.heads is not None:
+            bits_down = np.maximum(bits_down - self.heads.saved_bits(ids), 0)
+            bits_up, paper_bits = self.heads.upload_bits(ids)
         if self.prototype_sizes is not None:
             bits_up, paper_bits = self.prototype_sizes.upload_bits(ids, self.data_view(state, ids))
         loads = LinkLoads(bits_down, down, bits_up, up)
@@ -320,7 +325,8 @@ class SimulatedBackend(ClientBackend):
     def _results(self, state: RunState, jobs: list[Job], version: int) -> Iterator[TrainResult]:
         states = self.pipeline.algorithm_states(state, [job.client for job in jobs])
         trained = self.engine.train(jobs, state.downloads[version], states, self._want)
-        return self.watch.iterate("train", map(self.channel.checked, trained))
+        results = map(self.channel.checked, trained)
+        return self.watch.iterate("train", results if self.heads is None else map(self.heads.covered, results))
 
     def commit(self, state: RunState, landed: Landed, accepted: Ids, client_states: Mapping[int, ClientState]) -> None:
         """Store what the clients keep from now on."""
@@ -382,6 +388,8 @@ class SimulatedBackend(ClientBackend):
         if self.slice_sizes is not None:
             widths = self.planner.widths(ids, state.round)
             bits_down, bits_up = bits_down - self.slice_sizes.saved_bits(widths), self.slice_sizes.upload_bits(widths)[0]
+        if self.heads is not None:
+            bits_down, bits_up = bits_down - self.heads.saved_bits(ids), self.heads.upload_bits(ids)[0]
         if self.prototype_sizes is not None:
             bits_up = self.prototype_sizes.upload_bits(ids, self.data_view(state, ids))[0]
         return probing.estimates(bits_down, down, self.planner.full_work_s(ids, state.round), bits_up, up)

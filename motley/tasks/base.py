@@ -200,6 +200,8 @@ class Task:
     ``metrics``, which are measured beside loss and accuracy.
     transform: maps a raw batch to model input; None if stored samples are model inputs.
     layout: positions of the model's parameters in the flat vector; computed from a fresh module by default.
+    heads: number of each class's head ``[C]``, where groups of clients tell different classes apart: a sample is told from the classes
+    of its own head, and a client holds the heads of its own classes. Empty: one head.
     """
 
     name: str
@@ -210,6 +212,7 @@ class Task:
     transform: Transform | None = None
     layout: Layout = None  # type: ignore[assignment]  # filled below
     metrics: tuple[Metric, ...] = ()
+    heads: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if self.layout is None:
@@ -270,4 +273,5 @@ class TaskSource(ABC):
         """Return the task; ``name`` is its name in the experiment."""
         if dataset.table is not None:  # the inputs are known now
             dataset = dataclasses.replace(dataset, x=federation.x, table=None)
-        return Task(name, federation, self.factory(dataset), self.loss, self.metric, self.transform(dataset))
+        heads = tuple(getattr(self, "heads", ()))
+        return Task(name, federation, self.factory(dataset), self.loss, self.metric, self.transform(dataset), heads=heads)

@@ -45,6 +45,7 @@ class Image(TaskSource):
         it if it has no halves, because the split is drawn later); ``unit``: pixels in [0, 1].
     augment: ``crop_flip``: a random crop of the image padded by 4, and a random horizontal flip, in training only.
     dropout: of the model, if it has dropout layers.
+    heads: number of each class's head, where groups of clients tell different classes apart, see :class:`motley.tasks.base.Task`.
     """
 
     data: str = "digits"
@@ -52,6 +53,7 @@ class Image(TaskSource):
     scale: Literal["standard", "unit"] = "standard"
     augment: Literal["none", "crop_flip"] = "none"
     dropout: float = 0.0
+    heads: tuple[int, ...] = ()
 
     @override
     def files_digest(self) -> str:

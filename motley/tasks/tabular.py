@@ -34,6 +34,7 @@ class Tabular(TaskSource):
     model: a name of :data:`motley.tasks.models.MODELS`, or its record. dropout: of the model, if it has dropout layers.
     scale, impute, missing, categories, words, drop, gaps: how columns become model inputs, see
         :class:`~motley.tasks.raw_table.TableOptions`.
+    heads: number of each class's head, see :class:`motley.tasks.base.Task`.
     """
 
     data: str = "breast_cancer"
@@ -48,6 +49,7 @@ class Tabular(TaskSource):
     words: tuple[str, ...] = ()
     drop: tuple[str, ...] = ()
     gaps: tuple[str, ...] = GAPS
+    heads: tuple[int, ...] = ()
 
     _classes: ClassVar[bool] = True
 

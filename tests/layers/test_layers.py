@@ -20,8 +20,8 @@ ALLOWED: dict[str, set[str]] = {
     "algorithms": {"core", "tasks.base", "tasks.own_loss"},
     "transport": {"core"},
     "engines": {
-        "core", "=algorithms", "algorithms.base", "algorithms.local", "algorithms.own_loss", "algorithms.positions",
-        "algorithms.random", "tasks",
+        "core", "=algorithms", "algorithms.base", "algorithms.local", "algorithms.head_loss", "algorithms.own_loss",
+        "algorithms.positions", "algorithms.random", "tasks",
     },
     "results": {"core"},
     "testing": {"core", "selectors", "algorithms", "engines", "tasks", "world", "timing", "transport"},

@@ -220,6 +220,8 @@ def refuses(experiment: Experiment, ready: Ready) -> str | None:
     algorithm, upload = config.setting.algorithm, config.upload_config
     if algorithm.server.asks_clients:
         return f"{type(algorithm.server).__name__} asks clients again in mid-round, as only a simulation does; use another algorithm"
+    if config.setting.task.heads:
+        return "a head is averaged over the clients that hold it only in a simulation, which knows their classes; leave task.heads out"
     if algorithm.correction.slices:
         return "clients train slices of the model only in a simulation, which knows what they can hold; use another algorithm"
     data, personal = config.setting.task.federation, not algorithm.correction.shared

@@ -1,0 +1,65 @@
+"""Heads of groups of clients in a run: which rows of the last layer a client holds, and what they cost.
+
+A client holds the heads of the classes that occur among its training samples. Its upload counts in the mean of these heads and of all
+that lies before the last layer; so a head is averaged over the clients that hold it, and the base over everybody.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from motley.core.arrays import Ids
+from motley.engines.base import Setting, TrainResult
+from motley.rounds.channel import Channel
+from motley.rounds.prototypes import own_classes
+from motley.transport.ledger import VALUE_BITS
+from motley.transport.packet import PacketSpec
+
+__all__ = ["HeldHeads"]
+
+
+class HeldHeads:
+    """The heads that each client holds.
+
+    Parameters
+    ----------
+    setting: of the run, its task has several heads. channel: sizes of whole messages.
+    """
+
+    def __init__(self, setting: Setting, channel: Channel) -> None:
+        data, heads = setting.task.federation, np.array(setting.task.heads)
+        self.layout, self.channel = setting.task.layout, channel
+        own = own_classes(data, np.arange(len(data)))
+        self.classes = np.stack([own[:, heads == heads[c]].any(1) for c in range(len(heads))], 1)
+        self._last = [entry for entry in self.layout if entry.linear][-1].layer
+        self._row = sum(entry.size for entry in self.layout if entry.layer == self._last) // len(heads)
+
+    def held(self, client: int) -> Tensor:
+        """Return which parameters of the model a client holds, bool ``[D]``."""
+        out, classes = torch.ones(self.layout.size, dtype=torch.bool), torch.from_numpy(self.classes[client])
+        for entry in self.layout:
+            if entry.layer == self._last:
+                out[entry.slice] = classes.repeat_interleave(entry.size // len(classes))
+        return out
+
+    def covered(self, result: TrainResult) -> TrainResult:
+        """Return a training result whose update counts where the client holds the model."""
+        delta = result.parts["delta"]._replace(fold="covered", held=self.held(result.client))
+        return dataclasses.replace(result, parts={**result.parts, "delta": delta})
+
+    def saved_bits(self, ids: Ids) -> Ids:
+        """Return how many bits smaller a client's model is than the whole one, ``[n]``."""
+        bits: Ids = VALUE_BITS * self._row * (~self.classes[ids]).sum(1)
+        return bits
+
+    def upload_bits(self, ids: Ids) -> tuple[Ids, Ids]:
+        """Return the bits of each upload, and these as papers count them, ``[n]`` each."""
+        sizes = (self.layout.size - self._row * (~self.classes[ids]).sum(1)).tolist()
+        specs = [PacketSpec(size, size, coding="float32") for size in sizes]
+        bits = [(self.channel.upload_of(spec), self.channel.paper_of(spec.values_bits())) for spec in specs]
+        up, paper = np.array(bits, np.int64).reshape(-1, 2).T
+        return up, paper
