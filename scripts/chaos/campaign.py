@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from same_results import files
+from same_results.own import made
 
 from chaos.attempts import Ended, Moment, attempt, commit
-from chaos.combinations import Drawing, Entry, Keys, task_of, threads_of
+from chaos.combinations import Drawing, Entry, Keys, threads_of
 from chaos.compare import differences, leftovers
 
 __all__ = ["Campaign", "Row"]
@@ -245,7 +246,7 @@ def _run(keys: Keys, own: str | None, out: Path) -> None:
     from motley import run
 
     os.environ["OMP_NUM_THREADS"] = threads_of(keys)
-    given: dict[str, Any] = {} if own is None else {"task": task_of(own)}
+    given: dict[str, Any] = {} if own is None else {"task": made(own)}
     run(keys, out=out / "run", resume=True, **given)
 
 

@@ -18,21 +18,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from same_results import coverage
 from same_results.digests import filled
-from same_results.experiments import DIGITS, EXPERIMENTS, SYNTHETIC, Case
+from same_results.experiments import DIGITS, EXPERIMENTS
 from same_results.own import made
-from torch import nn
 
 from motley import report, run
 from motley.core.errors import UserError
 from motley.experiments import registry
 from motley.experiments.build import build
 from motley.experiments.config import Experiment
-from motley.tasks import from_clients, own_task
 
-__all__ = ["Combination", "Drawing", "Entry", "Keys", "task_of", "threads_of"]
+__all__ = ["Combination", "Drawing", "Entry", "Keys", "threads_of"]
 
 Keys = dict[str, Any]
 Entry = tuple[str, str]
@@ -52,19 +49,7 @@ ENGINES: tuple[Keys, ...] = (
 PROCESSES: Keys = {"name": "processes", "workers": 2, "threads": 2}
 """Costs seconds for every attempt, so it is drawn where it must be and seldom elsewhere."""
 GUARDS: tuple[Any, ...] = ("off", None)
-_TEXTS: Keys = {"name": "text", "data": "{files}/texts", "window": 6}
-_ROWS: Keys = {**SYNTHETIC, "partition": "iid", "split": {"test": "global"}}
-MORE: dict[str, Case] = {
-    "text, recurrent": Case({**SYNTHETIC, "population": None, "task": {**_TEXTS, "model": {"name": "leaf_lstm", "hidden": 6}}}),
-    "text, attention": Case({**SYNTHETIC, "population": None, "task": {**_TEXTS, "model": {"name": "transformer", "width": 8,
-                             "layers": 1, "heads": 2}}}),
-    "two classes, one output": Case({**SYNTHETIC, "population": None, "task": {"name": "own"}, "loss": "bce"}, own="halves"),
-    "huber": Case({**_ROWS, "task": "tabular_regression", "loss": "huber"}),
-    "cosine and adamw": Case({**DIGITS, "local": {"epochs": 1, "batch_size": 16, "optimizer": {"name": "adamw", "lr": 0.01},
-                              "lr_schedule": {"name": "cosine", "end": 0.1}}}),
-}  # fmt: skip
-"""Experiments with what the list has not."""
-WARM = ("engine vmap", "selector fedcor", "selector fedstas", "task tabular", "text, attention")
+WARM = ("engine vmap", "selector fedcor", "selector fedstas", "task tabular", "task text, transformer, last")
 """Experiments that together import about everything."""
 MUTATIONS = 9
 """Parts that are tried in place of an experiment's own."""
@@ -95,9 +80,7 @@ class Drawing:
     """
 
     def __init__(self, files: Path) -> None:
-        _write_texts(files / "texts")
-        cases = {**EXPERIMENTS, **MORE}
-        self.cases = {name: case for name, case in cases.items() if case.pack is None and "grid" not in case.keys}
+        self.cases = {name: case for name, case in EXPERIMENTS.items() if case.pack is None and "grid" not in case.keys}
         self.files = files
         self.given = {name: _without_none(filled(case.keys, files)) for name, case in self.cases.items()}
         self.users: dict[Entry, list[str]] = {}
@@ -178,7 +161,7 @@ def _checked(keys: Keys, own: str | None) -> Experiment:
     UserError: they refuse it.
     """
     os.environ["OMP_NUM_THREADS"] = threads_of(keys)
-    experiment = Experiment(**(keys if own is None else {**keys, "task": task_of(own)}))
+    experiment = Experiment(**(keys if own is None else {**keys, "task": made(own)}))
     loop = build(experiment)
     loop.engine.close()
     return experiment
@@ -189,24 +172,8 @@ def threads_of(keys: Keys) -> str:
     return str(keys.get("engine", {}).get("threads", 1))
 
 
-def task_of(own: str) -> Any:
-    """Return the task made in Python that has this name."""
-    if own != "halves":
-        return made(own)
-    rng = np.random.default_rng(5)
-    clients = [(rng.normal(size=(10 + k, 5)), rng.integers(0, 2, 10 + k)) for k in range(6)]
-    return own_task(from_clients(clients, test_fraction=0.25, seed=3), lambda: nn.Linear(5, 1))
-
-
 def _without_none(keys: Keys) -> Keys:
     return {key: value for key, value in keys.items() if value is not None}
-
-
-def _write_texts(folder: Path) -> None:
-    """Write one text for each of five clients."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for client in range(5):
-        (folder / f"{client}.txt").write_text("it is not what it was and will be " * (3 + client), encoding="utf-8")
 
 
 def _entries(experiment: Experiment) -> Iterator[Entry]:

@@ -7,71 +7,10 @@ data of one's own). :mod:`same_results.coverage` tells what is missing. A text `
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from same_results import methods as methods
+from same_results.cases import DIGITS, EXPERIMENTS, FIFTH, LOSSY, NORMED, PARABOLAS, SGD, SYNTHETIC, VALIDATED, Case, Keys, add
 
 __all__ = ["EXPERIMENTS", "Case", "Keys"]
-
-Keys = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Case:
-    """One experiment: its keys, and how it is run.
-
-    Parameters
-    ----------
-    keys: of the experiment file. own: the name of a task made in Python (:mod:`same_results.own`), or none.
-    stop_after: server steps after which the run is broken off, to be resumed from its checkpoint; 0: never.
-    pack: file of a data pack without which the experiment is skipped; none: it needs no pack. threads: of torch and of engines.
-    """
-
-    keys: Keys = field(default_factory=dict)
-    own: str | None = None
-    stop_after: int = 0
-    pack: str | None = None
-    threads: int = 1
-
-
-EXPERIMENTS: dict[str, Case] = {}
-"""By name."""
-
-
-def _add(name: str, base: Keys, how: Case | None = None, **keys: Any) -> None:
-    """Put one experiment into the list: a base with some keys replaced whole."""
-    if name in EXPERIMENTS:
-        raise ValueError(f"there are two experiments {name!r}")
-    how = how or Case()
-    EXPERIMENTS[name] = Case({"name": "same", **base, **keys}, how.own, how.stop_after, how.pack, how.threads)
-
-
-ONE = {"name": "sequential", "threads": 1}
-SGD = {"name": "sgd", "lr": 0.05}
-STEPS = {"steps": 3, "batch_size": 16, "optimizer": SGD}
-LINKS = {"name": "uniform", "up_mbps": [1.0, 5.0], "down_mbps": [5.0, 20.0]}
-SPEEDS = {"name": "uniform", "low": 0.1, "high": 0.5}
-VALIDATED = {"test": "client", "validation": 0.2}
-FIFTH = {"name": "constant", "average": 0.2}
-
-DIGITS: Keys = {
-    "population": 10, "cohort": 4, "stop": {"rounds": 5},
-    "task": {"name": "image", "data": "digits", "model": "digits_mlp"}, "split": {"test": "global"},
-    "partition": {"name": "dirichlet", "alpha": 0.5, "min_size": 5}, "local": STEPS,
-    "device": SPEEDS, "network": LINKS, "evaluate": {"every": 2}, "engine": ONE,
-}  # fmt: skip
-SYNTHETIC: Keys = {
-    "population": 8, "cohort": 3, "stop": {"rounds": 5},
-    "task": {"name": "synthetic", "dim": 8, "classes": 4, "examples": 40, "sizes": "equal"},
-    "local": {"epochs": 1, "batch_size": 8, "optimizer": {"name": "sgd", "lr": 0.1}},
-    "device": SPEEDS, "network": LINKS, "evaluate": {"every": 2}, "engine": ONE,
-}  # fmt: skip
-PARABOLAS: Keys = {
-    "population": 8, "cohort": 3, "stop": {"rounds": 6}, "task": {"name": "quadratic", "dim": 3, "examples": [4] * 8},
-    "local": {"epochs": 2, "batch_size": 2, "optimizer": {"name": "sgd", "lr": 0.1}},
-    "device": SPEEDS, "network": LINKS, "evaluate": {"every": 2}, "engine": ONE, "dtype": "float64",
-}  # fmt: skip
-NORMED = {"name": "image", "data": "digits", "model": {"name": "digits_mlp", "norm": "batch"}}
-LOSSY = {"name": "drop_out", "rate": 0.2}
 
 
 # ------------------------------------------------------------------------------------- selectors
@@ -187,16 +126,16 @@ for _name, _variants in _SELECTORS.items():
     for _number, _options in enumerate(_variants, 1):
         _called = _name if _number == 1 else f"{_name} {_number}"
         _keys: Keys = {"selector": {"name": _name, **_options}, "split": VALIDATED, "stop": {"rounds": 6}, "seed": _number}
-        _add(f"selector {_called}", DIGITS, **{**_keys, **_ALSO.get(_called, {})})
+        add(f"selector {_called}", DIGITS, **{**_keys, **_ALSO.get(_called, {})})
 
 for _name in ("power_of_choice", "oort", "hetero_select_v1", "fedcs", "tifl", "flash"):
-    _add(f"selector {_name} in a buffer", DIGITS, selector=_name, synchrony={"name": "buffered", "buffer": 2},
+    add(f"selector {_name} in a buffer", DIGITS, selector=_name, synchrony={"name": "buffered", "buffer": 2},
          weights="uniform", stop={"rounds": 8}, failures=LOSSY, availability={"name": "bernoulli", "p": 0.7},
          split=VALIDATED)  # fmt: skip
-_add("selector fedcor of parabolas", PARABOLAS, selector={"name": "fedcor", "warmup": 1, "interval": 1, "first_iterations": 10,
+add("selector fedcor of parabolas", PARABOLAS, selector={"name": "fedcor", "warmup": 1, "interval": 1, "first_iterations": 10,
      "iterations": 5}, algorithm="scaffold", weights="uniform")  # fmt: skip
-_add("selector power_of_choice, all batches", SYNTHETIC, selector={"name": "power_of_choice", "d": 5}, probe={"batches": "all"})
-_add("selector power_of_choice, one batch", SYNTHETIC, selector={"name": "power_of_choice", "d": 5}, probe={"batches": 1})
+add("selector power_of_choice, all batches", SYNTHETIC, selector={"name": "power_of_choice", "d": 5}, probe={"batches": "all"})
+add("selector power_of_choice, one batch", SYNTHETIC, selector={"name": "power_of_choice", "d": 5}, probe={"batches": 1})
 
 
 # ------------------------------------------------------------------------------------- presets
@@ -205,154 +144,72 @@ for _name in (
     "adasample", "fedavg", "fedcg", "fedcvr_bolt", "fedprox", "flash", "flexcom", "hetero_select", "hetero_select_published",
     "hetero_select_v1", "optrate",
 ):  # fmt: skip
-    _add(f"method {_name}", DIGITS, method=_name, split=VALIDATED)
+    add(f"method {_name}", DIGITS, method=_name, split=VALIDATED)
     if _name != "fedavg":  # its own local work, cut short
         del EXPERIMENTS[f"method {_name}"].keys["local"]
         EXPERIMENTS[f"method {_name}"].keys["local"] = {"max_steps": 4}
 
 
-# ------------------------------------------------------------------------------------- algorithms and their parts
-
-_ALGORITHMS: dict[str, tuple[Keys, Keys]] = {
-    "fedadagrad": ({"name": "fedadagrad"}, {}),
-    "fedadam": ({"name": "fedadam", "server_lr": 0.02}, {}),
-    "fedyogi": ({"name": "fedyogi"}, {}),
-    "fedavg": ({"name": "fedavg", "server_lr": 0.7}, {"failures": LOSSY}),
-    "fedavgm": ({"name": "fedavgm", "momentum": 0.5}, {}),
-    "fedbio": ({"name": "fedbio", "steps": 2}, {"split": {"test": "global", "server": 0.1}}),
-    "fedbio that resets": (
-        {"name": "fedbio", "steps": 2, "rescale": False, "reset": True},
-        {"split": {"test": "global", "server": 0.1}, "label_noise": {"name": "symmetric", "rate": 0.5, "share": 0.5}},
-    ),
-    "fedbn": ({"name": "fedbn"}, {"task": NORMED}),
-    "fedbn, own tests": ({"name": "fedbn"}, {"task": NORMED, "split": {"test": "client"}, "feature_shift": "domains"}),
-    "feddf": (
-        {"name": "feddf", "steps": 6, "every": 2, "patience": 4, "batch_size": 16},
-        {"split": {"test": "global", "server": 0.1}, "public": 0.1},
-    ),
-    "feddf with statistics": (
-        {"name": "feddf", "steps": 4, "every": 2, "patience": 2, "batch_size": 16, "freeze_statistics": True,
-         "keep_average": True, "temperature": 2.0},
-        {"task": NORMED, "split": {"test": "global", "server": 0.2}},
-    ),
-    "feddyn": ({"name": "feddyn", "alpha": 0.1}, {"weights": "uniform", "failures": LOSSY}),
-    "fednova": ({"name": "fednova"}, {"local": {"epochs": 2, "batch_size": 16, "optimizer": SGD}}),
-    "fednova with everything": (
-        {"name": "fednova", "mu": 0.1, "server_lr": 0.8, "server_momentum": 0.5},
-        {"local": {"epochs": 1, "batch_size": 16, "optimizer": {**SGD, "momentum": 0.9}}},
-    ),
-    "fedprox": ({"name": "fedprox", "mu": 0.1}, {}),
-    "fedprox, adaptive": ({"name": "fedprox", "mu": 0.1, "adaptive": True, "step": 0.05, "patience": 1}, {}),
-    "flash_robust": ({"name": "flash_robust"}, {"label_noise": {"name": "pair_flip", "rate": 0.4}}),
-    "heterofl": ({"name": "heterofl"}, {"capacity": {"name": "levels", "levels": [1.0, 0.5, 0.25], "per": "round"}}),
-    "heterofl, half": ({"name": "heterofl", "mask": False}, {"capacity": {"name": "constant", "width": 0.5}}),
-    "fedrolex": ({"name": "fedrolex"}, {"capacity": {"name": "by_speed", "step_s": 0.2, "levels": [1.0, 0.5, 0.25]}}),
-    "moon": ({"name": "moon"}, {}),
-    "qfedavg": ({"name": "qfedavg", "q": 2.0}, {"weights": "uniform"}),
-    "rhfl": (
-        {"name": "rhfl", "lr": 0.01, "batch_size": 32},
-        {"public": 0.1, "weights": "uniform", "label_noise": {"name": "symmetric", "rate": 0.4}},
-    ),
-    "rhfl, distilled": (
-        {"name": "rhfl", "mode": "kd", "align": False, "adam": "kept", "exchange": "batch", "batch_size": 32},
-        {"public": 0.1, "weights": "uniform"},
-    ),
-    "rhfl, distilled by rounds": (
-        {"name": "rhfl", "mode": "kd", "batch_size": 32},
-        {"public": {"data": "{files}/more.npz", "examples": 40}, "weights": "uniform"},
-    ),
-    "scaffold": ({"name": "scaffold"}, {"weights": "uniform", "failures": LOSSY}),
-    "scaffold I": ({"name": "scaffold", "option": "I", "server_lr": 0.8}, {"weights": "uniform"}),
-}  # fmt: skip
-for _name, (_algorithm, _more) in _ALGORITHMS.items():
-    _add(f"algorithm {_name}", DIGITS, **{"algorithm": _algorithm, **_more})
-EXPERIMENTS["algorithm rhfl, distilled by rounds"].keys["task"] = {
-    "name": "image", "data": "{files}/digits.npz", "model": "digits_mlp",
-}  # fmt: skip
-
-for _name in ("scaffold", "feddyn", "fedprox", "fednova", "qfedavg"):
-    _add(f"algorithm {_name} of parabolas", PARABOLAS, algorithm=_name, weights="uniform", stop={"rounds": 8})
-_add("algorithm scaffold in a buffer", DIGITS, algorithm="scaffold", weights="uniform", stop={"rounds": 8},
-     synchrony={"name": "buffered", "buffer": 2})  # fmt: skip
-_add("algorithm feddyn in a buffer", SYNTHETIC, algorithm="feddyn", weights="uniform", stop={"rounds": 8},
-     synchrony={"name": "buffered", "buffer": 2, "max_staleness": 2})  # fmt: skip
-
-for _name in ("cross_entropy", "flash_robust", "symmetric"):
-    _add(f"loss {_name}", DIGITS, loss={"name": _name}, algorithm="fedprox", label_noise={"name": "label_flip", "share": 0.3})
-_add("loss half_squared_error", PARABOLAS, loss={"name": "half_squared_error"}, algorithm="fedprox")
-
-_CORRUPTED = {"name": "corrupted", "share": 0.2}
-_AGGREGATORS: list[Keys] = [
-    {"name": "krum"}, {"name": "mean"}, {"name": "median"}, {"name": "multi_krum"}, {"name": "multi_krum", "f": 1, "k": 2},
-    {"name": "norm_bound", "c": 0.5}, {"name": "trimmed_mean", "trim": 0.2},
-]  # fmt: skip
-for _number, _aggregator in enumerate(_AGGREGATORS):
-    _add(f"aggregator {_number} {_aggregator['name']}", DIGITS, aggregator=_aggregator, weights="uniform", cohort=6,
-         failures=_CORRUPTED if _number % 2 else {**_CORRUPTED, "kind": "scaling", "scale": 5.0})  # fmt: skip
-for _name in ("adagrad", "adam", "average", "momentum", "yogi"):
-    _add(f"server {_name}", SYNTHETIC, server={"name": _name, "lr": 0.3})
-
-_add("local adam", DIGITS, local={"epochs": 1, "batch_size": 32,
-     "optimizer": {"name": "adam", "lr": 0.01, "weight_decay": 0.01},
-     "lr_schedule": {"name": "exponential", "decay": 0.8}})  # fmt: skip
-_add("local sgd", DIGITS, local={"epochs": 2, "batch_size": 32, "max_steps": 5, "clip": {"norm": 0.5, "of": "gradient"},
-     "optimizer": {**SGD, "momentum": 0.9, "weight_decay": 0.01, "nesterov": True},
-     "lr_schedule": {"name": "linear", "end": 0.2}}, algorithm="fedprox")  # fmt: skip
-_add("local clipped", DIGITS, local={**STEPS, "clip": {"norm": 0.3, "of": "corrected"}, "lr_schedule": {"name": "constant"}},
-     algorithm="fedprox")  # fmt: skip
-for _partial in ("keep", "drop"):
-    _add(f"stragglers {_partial}", DIGITS, local={"epochs": 3, "batch_size": 32, "optimizer": SGD,
-         "stragglers": {"share": 0.5, "partial": _partial}}, algorithm="fednova", weights="examples")  # fmt: skip
-
-
 # ------------------------------------------------------------------------------------- tasks and models
 
-_add("task quadratic", PARABOLAS, task={"name": "quadratic", "dim": 2, "curvatures": [1.0, 3.0],
+add("task quadratic", PARABOLAS, task={"name": "quadratic", "dim": 2, "curvatures": [1.0, 3.0],
      "minima": [-1.0, 2.0, 0.5, 1.0], "examples": [1, 5]}, population=2, cohort=2, dtype="float32")  # fmt: skip
-_add("task quadratic, drawn", PARABOLAS, task={"name": "quadratic", "dim": 4, "spread": 2.0})
-_add("task synthetic", SYNTHETIC, task={"name": "synthetic", "alpha": 0.5, "beta": 0.5, "dim": 6, "classes": 3})
-_add("task synthetic, alike", SYNTHETIC, task={"name": "synthetic", "iid": True, "sizes": "equal", "examples": 30, "dim": 6,
+add("task quadratic, drawn", PARABOLAS, task={"name": "quadratic", "dim": 4, "spread": 2.0})
+add("task synthetic", SYNTHETIC, task={"name": "synthetic", "alpha": 0.5, "beta": 0.5, "dim": 6, "classes": 3})
+add("task synthetic, alike", SYNTHETIC, task={"name": "synthetic", "iid": True, "sizes": "equal", "examples": 30, "dim": 6,
      "own_test": False, "model": {"name": "mlp", "hidden": [8]}})  # fmt: skip
-_add("task clustered_regression", SYNTHETIC, task={"name": "clustered_regression", "clusters": 3, "examples": 20},
+add("task clustered_regression", SYNTHETIC, task={"name": "clustered_regression", "clusters": 3, "examples": 20},
      local={"epochs": 1, "batch_size": 8, "optimizer": {"name": "sgd", "lr": 0.005}})  # fmt: skip
-_add("task clustered_regression with intercept", SYNTHETIC,
+add("task clustered_regression with intercept", SYNTHETIC,
      task={"name": "clustered_regression", "clusters": 2, "intercept": True, "examples": 20},
      local={"epochs": 1, "batch_size": 8, "optimizer": {"name": "sgd", "lr": 0.005}}, selector="ucb1")  # fmt: skip
 _TABLE: Keys = {**SYNTHETIC, "partition": "iid", "split": {"test": "global"}}
-_add("task tabular", _TABLE, task={"name": "tabular", "data": "breast_cancer"})
-_add("task tabular, unscaled", _TABLE, task={"name": "tabular", "data": "wine", "scale": "none", "dropout": 0.2,
+add("task tabular", _TABLE, task={"name": "tabular", "data": "breast_cancer"})
+add("task tabular, unscaled", _TABLE, task={"name": "tabular", "data": "wine", "scale": "none", "dropout": 0.2,
      "model": {"name": "mlp", "hidden": [8], "norm": "batch"}}, stop={"rounds": 4},
      local={"steps": 4, "batch_size": 8, "optimizer": {"name": "sgd", "lr": 1e-4}})  # fmt: skip
-_add("task tabular with clients", {**SYNTHETIC, "partition": "by_writer", "population": None}, task={"name": "tabular",
+add("task tabular with clients", {**SYNTHETIC, "partition": "by_writer", "population": None}, task={"name": "tabular",
      "data": "{files}/table.csv", "label": "kind", "client": "owner", "model": {"name": "linear", "bias": False}})  # fmt: skip
-_add("task tabular_regression", _TABLE, task="tabular_regression")
-_add("task tabular_regression, unscaled", _TABLE,
+for _task in ("tabular", "tabular_regression"):
+    for _scale, _impute, _missing in (("federated", "mean", "category"), ("client", "median", "most_frequent")):
+        add(
+            f"task {_task}, scale {_scale}",
+            _TABLE,
+            task={"name": _task, "scale": _scale, "impute": _impute, "missing": _missing},
+        )
+_TEXTS: Keys = {"name": "text", "data": "{files}/texts", "window": 6}
+for _model in ({"name": "leaf_lstm", "hidden": 6}, {"name": "transformer", "width": 8, "layers": 1, "heads": 2}):
+    for _targets in ("every", "last"):
+        add(f"task text, {_model['name']}, {_targets}", SYNTHETIC, population=None,
+            task={**_TEXTS, "model": {**_model, "targets": _targets}, "targets": _targets})  # fmt: skip
+add("task tabular_regression", _TABLE, task="tabular_regression")
+add("task tabular_regression, unscaled", _TABLE,
      task={"name": "tabular_regression", "scale": "none", "model": {"name": "mlp", "hidden": [6]}},
      local={"steps": 4, "batch_size": 8, "optimizer": {"name": "adam", "lr": 0.01}}, stop={"rounds": 4})  # fmt: skip
-_add("task own", SYNTHETIC, Case(own="classes"), task={"name": "own"}, population=None)
-_add("task own, numbers", SYNTHETIC, Case(own="numbers"), task={"name": "own"}, population=None,
+add("task own", SYNTHETIC, Case(own="classes"), task={"name": "own"}, population=None)
+add("task own, numbers", SYNTHETIC, Case(own="numbers"), task={"name": "own"}, population=None,
      local={"epochs": 1, "batch_size": 8, "optimizer": {"name": "sgd", "lr": 0.01}}, selector="delta")  # fmt: skip
-_add("task own, global test", SYNTHETIC, Case(own="global"), task={"name": "own"}, population=None, algorithm="fedbn")
+add("task own, global test", SYNTHETIC, Case(own="global"), task={"name": "own"}, population=None, algorithm="fedbn")
 
 _PICTURES: Keys = {
     **DIGITS, "population": 4, "cohort": 2, "stop": {"rounds": 2}, "partition": "iid", "split": {"test": "global"},
     "local": {"steps": 2, "batch_size": 8, "optimizer": SGD}, "evaluate": {"every": 1, "per_client": False},
 }  # fmt: skip
 for _name in ("logistic_regression", "linear", "mlp", "cnn", "simple_cnn", "leaf_cnn", "alexnet", "resnet9", "resnet18"):
-    _add(f"model {_name}", _PICTURES, task={"name": "image", "data": "{files}/pictures.npz", "model": _name},
+    add(f"model {_name}", _PICTURES, task={"name": "image", "data": "{files}/pictures.npz", "model": _name},
          stop={"rounds": 1 if _name in ("alexnet", "resnet9", "resnet18") else 2})  # fmt: skip
-_add("model cnn with dropout and crops", _PICTURES, task={"name": "image", "data": "{files}/pictures.npz", "model": "cnn",
+add("model cnn with dropout and crops", _PICTURES, task={"name": "image", "data": "{files}/pictures.npz", "model": "cnn",
      "dropout": 0.3, "augment": "crop_flip", "scale": "unit"})  # fmt: skip
-_add("model resnet9, recalibrated", _PICTURES, task={"name": "image", "data": "{files}/pictures.npz", "model": "resnet9"},
+add("model resnet9, recalibrated", _PICTURES, task={"name": "image", "data": "{files}/pictures.npz", "model": "resnet9"},
      recalibrate={"batches": 3, "clients": 2})  # fmt: skip
-_add("model digits_mlp, recalibrated", DIGITS, task=NORMED, recalibrate={"batches": 4, "clients": 2}, failures=LOSSY)
-_add("model digits_mlp with norms and dropout", DIGITS,
+add("model digits_mlp, recalibrated", DIGITS, task=NORMED, recalibrate={"batches": 4, "clients": 2}, failures=LOSSY)
+add("model digits_mlp with norms and dropout", DIGITS,
      task={"name": "image", "data": "digits", "dropout": 0.2, "scale": "unit",
            "model": {"name": "digits_mlp", "norm": "batch", "hidden": [16, 16]}})  # fmt: skip
-_add("pictures of writers", {**_PICTURES, "population": None}, task={"name": "image", "data": "{files}/written.npz",
+add("pictures of writers", {**_PICTURES, "population": None}, task={"name": "image", "data": "{files}/written.npz",
      "model": {"name": "mlp", "hidden": [12]}}, partition="by_writer",
      split={"test": "client", "test_fraction": 0.3})  # fmt: skip
-_add("pictures of LEAF", {**_PICTURES, "population": None}, task={"name": "image", "data": "{files}/leaf", "model": "linear"},
+add("pictures of LEAF", {**_PICTURES, "population": None}, task={"name": "image", "data": "{files}/leaf", "model": "linear"},
      partition="by_writer")  # fmt: skip
 
 
@@ -368,7 +225,7 @@ _PARTITIONS: list[Keys] = [
     {"name": "shards", "shards": 2}, {"name": "skewed_share", "share": 0.5},
 ]  # fmt: skip
 for _number, _partition in enumerate(_PARTITIONS):
-    _add(f"partition {_number} {_partition['name']}", DIGITS, partition=_partition, seed=_number,
+    add(f"partition {_number} {_partition['name']}", DIGITS, partition=_partition, seed=_number,
          split={"test": "global" if _partition.get("variant") == "code" else "client"})  # fmt: skip
 
 _NOISES: list[Keys] = [
@@ -377,7 +234,7 @@ _NOISES: list[Keys] = [
     {"name": "symmetric", "rate": 0.4, "inclusive": True}, {"name": "symmetric", "rate": 0.4, "mode": "bernoulli"},
 ]  # fmt: skip
 for _number, _noise in enumerate(_NOISES):
-    _add(f"label noise {_number} {_noise['name']}", DIGITS, label_noise=_noise, seed=_number, selector="power_of_choice")
+    add(f"label noise {_number} {_noise['name']}", DIGITS, label_noise=_noise, seed=_number, selector="power_of_choice")
 
 _SHIFTS: list[Keys] = [
     {"feature_shift": {"name": "domains", "names": ["plain", "inverted", "dim", "blurred", "rotated", "noisy"]}},
@@ -391,13 +248,13 @@ _SHIFTS: list[Keys] = [
     {"drift": {"name": "window", "share": 0.4, "period": 4.0, "clock": "seconds"}},
 ]
 for _number, _shift in enumerate(_SHIFTS):
-    _add(f"shift {_number} {' '.join(_shift)}", DIGITS, split={"test": "client"}, selector="power_of_choice", seed=_number,
+    add(f"shift {_number} {' '.join(_shift)}", DIGITS, split={"test": "client"}, selector="power_of_choice", seed=_number,
          **_shift)  # fmt: skip
-_add("drift in a buffer", DIGITS, drift={"name": "window", "share": 0.4, "period": 2.0, "clock": "seconds"}, stop={"rounds": 8},
+add("drift in a buffer", DIGITS, drift={"name": "window", "share": 0.4, "period": 2.0, "clock": "seconds"}, stop={"rounds": 8},
      synchrony={"name": "buffered", "buffer": 2}, weights="uniform")  # fmt: skip
-_add("drift of asynchronous clients", DIGITS, drift={"name": "swap", "start": 3.0, "width": 4.0}, stop={"rounds": 12},
+add("drift of asynchronous clients", DIGITS, drift={"name": "swap", "start": 3.0, "width": 4.0}, stop={"rounds": 12},
      synchrony="asynchronous", weights="uniform")  # fmt: skip
-_add("validation and server's samples", DIGITS,
+add("validation and server's samples", DIGITS,
      split={"test": "client", "test_fraction": 0.3, "validation": 0.3, "server": 0.1},
      label_noise={"name": "symmetric", "rate": 0.3}, pin={"partition": 7, "init": 3})  # fmt: skip
 
@@ -431,7 +288,11 @@ _WORLDS: list[Keys] = [
      "synchrony": {"name": "synchronous", "idle_s": 5.0}},
 ]  # fmt: skip
 for _number, _world in enumerate(_WORLDS):
-    _add(f"world {_number}", DIGITS, **{"stop": {"rounds": 6}, "seed": _number, "weights": "uniform", **_world})
+    add(f"world {_number}", DIGITS, **{"stop": {"rounds": 6}, "seed": _number, "weights": "uniform", **_world})
+
+
+for _name in ("coalition", "constant", "copy_best", "scaled"):
+    add(f"dishonest {_name}", DIGITS, dishonest={"name": _name, "share": 0.3}, selector="oort", defence="on")
 
 
 # ------------------------------------------------------------------------------------- synchrony
@@ -461,7 +322,7 @@ _MODES: list[Keys] = [
 for _number, _mode in enumerate(_MODES):
     _base = DIGITS if _number % 2 else SYNTHETIC
     _keys = {"weights": "uniform", "stop": {"rounds": 10}, "device": _SLOW, "cohort": 4, "seed": _number, **_mode}
-    _add(f"synchrony {_number} {_mode['synchrony']['name']}", _base, **_keys)
+    add(f"synchrony {_number} {_mode['synchrony']['name']}", _base, **_keys)
 
 
 # ------------------------------------------------------------------------------------- what is sent
@@ -507,7 +368,7 @@ _SENT: list[Keys] = [
     {"compressor": "qsgd", "synchrony": "asynchronous", "weights": "uniform", "stop": {"rounds": 9}},
 ]  # fmt: skip
 for _number, _sent in enumerate(_SENT):
-    _add(f"sent {_number}", DIGITS, **{"seed": _number, **_sent})
+    add(f"sent {_number}", DIGITS, **{"seed": _number, **_sent})
 _SCORED: list[Keys] = [
     {"allocator": {"name": "by_score"}, "selector": "hetero_select", "weights": "score"},
     {"allocator": {"name": "by_score", "as_published": "code", "cap": "upload_only"}, "selector": "hetero_select",
@@ -517,13 +378,11 @@ _SCORED: list[Keys] = [
      "budget": {"name": "cosine", "average": 0.3, "floor": 0.1, "warm_up": 2}, "quantizer": "qsgd"},
 ]  # fmt: skip
 for _number, _sent in enumerate(_SCORED):
-    _add(
-        f"sent by score {_number}", DIGITS, **{"compressor": "topk", "budget": FIFTH, "network": {"name": "inverted"}, **_sent}
-    )
-_add("sent by two layers", _PICTURES, task={"name": "image", "data": "{files}/pictures.npz", "model": "cnn"},
+    add(f"sent by score {_number}", DIGITS, **{"compressor": "topk", "budget": FIFTH, "network": {"name": "inverted"}, **_sent})
+add("sent by two layers", _PICTURES, task={"name": "image", "data": "{files}/pictures.npz", "model": "cnn"},
      algorithm="fedprox", budget=FIFTH, feedback="adaptive",
      compressor={"name": "topk", "criterion": "curvature", "layers": 2})  # fmt: skip
-_add("sent with statistics", DIGITS, task=NORMED, compressor="topk", budget=FIFTH, feedback="fixed",
+add("sent with statistics", DIGITS, task=NORMED, compressor="topk", budget=FIFTH, feedback="fixed",
      failures={"name": "non_finite", "rate": 0.2})  # fmt: skip
 
 
@@ -537,51 +396,51 @@ _ENGINES: dict[str, Keys] = {
 }  # fmt: skip
 for _name, _engine in _ENGINES.items():
     _two = Case(threads=_engine.get("threads", 1))
-    _add(f"engine {_name}", DIGITS, _two, engine=_engine, selector="hetero_select_v1", algorithm="scaffold", weights="uniform",
+    add(f"engine {_name}", DIGITS, _two, engine=_engine, selector="hetero_select_v1", algorithm="scaffold", weights="uniform",
          failures={"name": "non_finite", "rate": 0.1}, device=_SLOW)  # fmt: skip
-    _add(f"engine {_name}, fedprox", DIGITS, _two, engine=_engine, selector="divfl", algorithm="fedprox", dtype="float64",
+    add(f"engine {_name}, fedprox", DIGITS, _two, engine=_engine, selector="divfl", algorithm="fedprox", dtype="float64",
          local={"epochs": 1, "batch_size": 16, "optimizer": {**SGD, "momentum": 0.5}, "clip": {"norm": 1.0}})  # fmt: skip
-_add("engine auto of pictures", _PICTURES, engine={"name": "auto", "threads": 1},
+add("engine auto of pictures", _PICTURES, engine={"name": "auto", "threads": 1},
      task={"name": "image", "data": "digits", "model": "simple_cnn"})  # fmt: skip
-_add("engine processes with norms", DIGITS, Case(threads=2), task=NORMED,
+add("engine processes with norms", DIGITS, Case(threads=2), task=NORMED,
      engine={"name": "processes", "workers": 2, "threads": 2}, algorithm="fedbn", split={"test": "client"})  # fmt: skip
-_add("engine cohort, sent by curvature", DIGITS, engine={"name": "batched", "threads": 1},
+add("engine cohort, sent by curvature", DIGITS, engine={"name": "batched", "threads": 1},
      compressor={"name": "topk", "criterion": "curvature"}, budget=FIFTH, feedback="adaptive",
      synchrony={"name": "buffered", "buffer": 2}, weights="uniform", stop={"rounds": 8})  # fmt: skip
 
-_add("memory on disk", DIGITS, algorithm="scaffold", weights="uniform", client_state="disk", checkpoint={"every_rounds": 1})
-_add("memory on disk, error feedback", DIGITS, client_state="disk", compressor="topk", budget=FIFTH, feedback="fixed")
+add("memory on disk", DIGITS, algorithm="scaffold", weights="uniform", client_state="disk", checkpoint={"every_rounds": 1})
+add("memory on disk, error feedback", DIGITS, client_state="disk", compressor="topk", budget=FIFTH, feedback="fixed")
 _SOON = {"every_rounds": 2}
-_add("resumed", DIGITS, Case(stop_after=3), checkpoint=_SOON, selector="oort")
-_add("resumed, scaffold on disk", DIGITS, Case(stop_after=3), checkpoint=_SOON, algorithm="scaffold", weights="uniform",
+add("resumed", DIGITS, Case(stop_after=3), checkpoint=_SOON, selector="oort")
+add("resumed, scaffold on disk", DIGITS, Case(stop_after=3), checkpoint=_SOON, algorithm="scaffold", weights="uniform",
      client_state="disk", stop={"rounds": 6})  # fmt: skip
-_add("resumed, buffer", DIGITS, Case(stop_after=5), checkpoint=_SOON, synchrony={"name": "buffered", "buffer": 2},
+add("resumed, buffer", DIGITS, Case(stop_after=5), checkpoint=_SOON, synchrony={"name": "buffered", "buffer": 2},
      weights="uniform", stop={"rounds": 9}, selector="hetero_select_v1", device=_SLOW)  # fmt: skip
-_add("resumed, ef21", DIGITS, Case(stop_after=3), checkpoint=_SOON, compressor="topk", budget=FIFTH, feedback="ef21",
+add("resumed, ef21", DIGITS, Case(stop_after=3), checkpoint=_SOON, compressor="topk", budget=FIFTH, feedback="ef21",
      weights="uniform", stop={"rounds": 6})  # fmt: skip
-_add("resumed, optrate", DIGITS, Case(stop_after=3), checkpoint=_SOON, compressor="topk", budget=FIFTH, allocator="optrate",
+add("resumed, optrate", DIGITS, Case(stop_after=3), checkpoint=_SOON, compressor="topk", budget=FIFTH, allocator="optrate",
      feedback="adaptive", algorithm="fedadam", selector="neural_bandit", stop={"rounds": 6}, split=VALIDATED)  # fmt: skip
-_add("resumed, fedcor", DIGITS, Case(stop_after=3), checkpoint=_SOON, stop={"rounds": 6}, selector={"name": "fedcor",
+add("resumed, fedcor", DIGITS, Case(stop_after=3), checkpoint=_SOON, stop={"rounds": 6}, selector={"name": "fedcor",
      "warmup": 2, "interval": 2, "first_iterations": 10, "iterations": 5})  # fmt: skip
 
-_add("diagnosed", DIGITS, evaluate={"every": 2, "diagnostics": True})
-_add("diagnosed, weighted", DIGITS, evaluate={"every": 2, "diagnostics": True}, selector="adasample", weights="selector",
+add("diagnosed", DIGITS, evaluate={"every": 2, "diagnostics": True})
+add("diagnosed, weighted", DIGITS, evaluate={"every": 2, "diagnostics": True}, selector="adasample", weights="selector",
      compressor="topk", budget=FIFTH, feedback="fixed", drift={"name": "window", "share": 0.5, "period": 3.0})  # fmt: skip
-_add("diagnosed, buffer", SYNTHETIC, evaluate={"every": 3, "diagnostics": True, "per_client": False}, algorithm="scaffold",
+add("diagnosed, buffer", SYNTHETIC, evaluate={"every": 3, "diagnostics": True, "per_client": False}, algorithm="scaffold",
      weights="uniform", synchrony={"name": "buffered", "buffer": 2}, stop={"rounds": 8})  # fmt: skip
-_add("diagnosed, parabolas", PARABOLAS, evaluate={"every": 1, "diagnostics": True}, algorithm="fednova")
-_add("ends by time", DIGITS, stop={"virtual_hours": 0.002})
-_add("ends by traffic", DIGITS, stop={"uplink_gb": 0.0002}, synchrony={"name": "deadline", "seconds": 2.0, "over_select": 1.5})
-_add("ends by accuracy", DIGITS, stop={"rounds": 30, "target": {"accuracy": 0.5}}, evaluate={"every": 1})
-_add("ends by loss", PARABOLAS, stop={"rounds": 40, "target": {"loss": 1.0}}, evaluate={"every": 1})
-_add("a share takes part", {key: value for key, value in DIGITS.items() if key != "cohort"}, participation=0.3)
-_add("compared", DIGITS, stop={"rounds": 3}, grid={"selector.name": ["uniform", "oort"],
+add("diagnosed, parabolas", PARABOLAS, evaluate={"every": 1, "diagnostics": True}, algorithm="fednova")
+add("ends by time", DIGITS, stop={"virtual_hours": 0.002})
+add("ends by traffic", DIGITS, stop={"uplink_gb": 0.0002}, synchrony={"name": "deadline", "seconds": 2.0, "over_select": 1.5})
+add("ends by accuracy", DIGITS, stop={"rounds": 30, "target": {"accuracy": 0.5}}, evaluate={"every": 1})
+add("ends by loss", PARABOLAS, stop={"rounds": 40, "target": {"loss": 1.0}}, evaluate={"every": 1})
+add("a share takes part", {key: value for key, value in DIGITS.items() if key != "cohort"}, participation=0.3)
+add("compared", DIGITS, stop={"rounds": 3}, grid={"selector.name": ["uniform", "oort"],
      "algorithm.name": ["fedavg", "scaffold"], "weights": ["uniform"], "seed": [0, 1]})  # fmt: skip
-_add("compared in two grids", SYNTHETIC, stop={"rounds": 3}, grid=[
+add("compared in two grids", SYNTHETIC, stop={"rounds": 3}, grid=[
     {"synchrony": ["synchronous", {"name": "buffered", "buffer": 2}], "weights": ["uniform"]},
     {"local.epochs": [1, 2]},
 ])  # fmt: skip
-_add("more clients", {**SYNTHETIC, "population": 200, "cohort": 20}, selector={"name": "oort"}, engine={"name": "batched",
+add("more clients", {**SYNTHETIC, "population": 200, "cohort": 20}, selector={"name": "oort"}, engine={"name": "batched",
      "threads": 1}, evaluate={"every": 5, "per_client": False}, availability={"name": "markov"})  # fmt: skip
 
 
@@ -601,31 +460,31 @@ _CROWD: dict[str, Keys] = {
     "uniform": {"selector": {"name": "uniform", "variant": "weighted_wor", "unbiased": True}, "weights": "selector"},
 }  # fmt: skip
 for _name, _more in _CROWD.items():
-    _add(f"many clients, {_name}", _MANY, **{"selector": _name, **_more})
-_add("very many clients, fedcs", PARABOLAS, population=2500, cohort=6, task={"name": "quadratic"}, stop={"rounds": 2},
+    add(f"many clients, {_name}", _MANY, **{"selector": _name, **_more})
+add("very many clients, fedcs", PARABOLAS, population=2500, cohort=6, task={"name": "quadratic"}, stop={"rounds": 2},
      selector={"name": "fedcs", "deadline": 6.0}, local={"epochs": 1}, evaluate={"every": 2, "per_client": False})  # fmt: skip
-_add("many clients, coalitions in a buffer", _MANY, selector={"name": "fedcvr_bolt", "warm_up": 0}, weights="selector_ratio",
+add("many clients, coalitions in a buffer", _MANY, selector={"name": "fedcvr_bolt", "warm_up": 0}, weights="selector_ratio",
      synchrony={"name": "buffered", "buffer": 5}, stop={"rounds": 8}, device=_SLOW)  # fmt: skip
-_add("few samples, dirichlet", DIGITS, partition={"name": "dirichlet", "alpha": 0.05, "min_size": 40})
-_add("few samples, quantity", DIGITS, partition={"name": "quantity", "beta": 0.05, "min_size": 40})
-_add("long update, topk", _PICTURES, task={"name": "image", "data": "{files}/pictures.npz", "model": "mlp"}, compressor="topk",
+add("few samples, dirichlet", DIGITS, partition={"name": "dirichlet", "alpha": 0.05, "min_size": 40})
+add("few samples, quantity", DIGITS, partition={"name": "quantity", "beta": 0.05, "min_size": 40})
+add("long update, topk", _PICTURES, task={"name": "image", "data": "{files}/pictures.npz", "model": "mlp"}, compressor="topk",
      budget=FIFTH, feedback="adaptive", engine={"name": "batched", "threads": 1})  # fmt: skip
 for _name, _batching in (("cohort", "batched"), ("vmap", "vmap")):
     _keys = {**DIGITS, "engine": {"name": _batching, "threads": 1}, "stop": {"rounds": 3}, "split": VALIDATED}
-    _add(
+    add(
         f"engine {_name}, crops", _keys, task={"name": "image", "data": "digits", "model": "digits_mlp", "augment": "crop_flip"}
     )
     for _algorithm, _selector in (
         ("feddyn", "pyramidfl"), ("fednova", "oort"), ("qfedavg", "adasample"), ("fedprox", "fedcvr_bolt"), ("fedavg", "flash"),
         ("flash_robust", "active_fl"), ("fedadam", "hetero_select"), ("fedavgm", "feel"),
     ):  # fmt: skip
-        _add(f"engine {_name}, {_algorithm} and {_selector}", _keys, algorithm=_algorithm, selector=_selector,
+        add(f"engine {_name}, {_algorithm} and {_selector}", _keys, algorithm=_algorithm, selector=_selector,
              weights="examples" if _algorithm == "fednova" else "uniform",
              drift={"name": "window", "share": 0.5, "period": 3.0})  # fmt: skip
 
-_add("pack mnist", {**_PICTURES, "population": 20, "cohort": 3}, Case(pack="mnist.npz"), split={"test": "global"},
+add("pack mnist", {**_PICTURES, "population": 20, "cohort": 3}, Case(pack="mnist.npz"), split={"test": "global"},
      task={"name": "image", "data": "mnist", "model": {"name": "mlp", "hidden": [16]}}, evaluate={"every": 5})  # fmt: skip
-_add("pack femnist", {**_PICTURES, "population": None, "cohort": 3}, Case(pack="femnist.npz"), partition="by_writer",
+add("pack femnist", {**_PICTURES, "population": None, "cohort": 3}, Case(pack="femnist.npz"), partition="by_writer",
      split={"test": "client"}, task={"name": "image", "data": "femnist", "model": "linear"},
      evaluate={"every": 5, "per_client": False})  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Files that experiments read: pictures, a table, measured speeds, links and presence; drawn from fixed seeds."""
+"""Files that experiments read: pictures, a table, texts, measured speeds, links and presence; drawn from fixed seeds."""
 
 from __future__ import annotations
 
@@ -16,6 +16,10 @@ def write(folder: Path) -> None:
     rng = np.random.default_rng(1)
     _pictures(folder, rng)
     _table(folder, rng)
+    (folder / "texts").mkdir(exist_ok=True)
+    for client in range(5):
+        text = "it is not what it was and will be " * (3 + client)
+        (folder / "texts" / f"{client}.txt").write_text(text, encoding="utf-8")
     speeds, links = rng.uniform(0.1, 0.9, 7), rng.uniform(1.0, 9.0, (5, 2))
     _rows(folder / "speeds.csv", "step_s", [[value] for value in speeds.tolist()])
     _rows(folder / "links.csv", "up_mbps,down_mbps", links.tolist())

@@ -14,8 +14,11 @@ __all__ = ["made"]
 
 
 def made(name: str) -> Any:
-    """The task of this name: ``classes``, ``numbers`` or ``global``."""
+    """The task of this name: ``classes``, ``halves`` (of one output), ``numbers`` or ``global``."""
     rng = np.random.default_rng(5)
+    if name == "halves":
+        clients = [(rng.normal(size=(10 + k, 5)), rng.integers(0, 2, 10 + k)) for k in range(6)]
+        return own_task(from_clients(clients, test_fraction=0.25, seed=3), lambda: nn.Linear(5, 1))
     if name == "classes":
         clients = [(rng.normal(size=(12 + 3 * k, 5)), rng.integers(0, 3, 12 + 3 * k)) for k in range(6)]
         return own_task(from_clients(clients, test_fraction=0.25, validation=0.1, seed=3), _classifier, transform=_halved)

@@ -131,7 +131,7 @@ def _motley(words: list[str], where: str) -> None:
     if name == "reproduce" and inner.params["recipe"] in recipe.names():  # tests/recipes runs them
         recipe.read(inner.params["recipe"]).choose([f"table {number}" for number in inner.params["table"] or []])
         return
-    reads = [Path(inner.params[key]) for key in ("file", "where") if key in inner.params]  # older versions of typer: still words
+    reads = [Path(inner.params[key]) for key in ("file", "where") if key in inner.params]  # typer 0.20: still words
     if all(path.exists() for path in reads):
         assert cli.call(words) == 0, f"{where}: motley {shlex.join(words)}"
 
