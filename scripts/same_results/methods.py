@@ -93,7 +93,7 @@ add("algorithm feddyn in a buffer", SYNTHETIC, algorithm="feddyn", weights="unif
 for _name in ("cross_entropy", "flash_robust", "symmetric"):
     add(f"loss {_name}", DIGITS, loss={"name": _name}, algorithm="fedprox", label_noise={"name": "label_flip", "share": 0.3})
 add("loss huber", SYNTHETIC, task="tabular_regression", partition="iid", split={"test": "global"}, loss="huber")
-add("loss bce", SYNTHETIC, Case(own="halves"), task={"name": "own"}, loss="bce")
+add("loss bce", SYNTHETIC, Case(own="halves"), population=None, task={"name": "own"}, loss="bce")
 add("loss half_squared_error", PARABOLAS, loss={"name": "half_squared_error"}, algorithm="fedprox")
 
 _CORRUPTED = {"name": "corrupted", "share": 0.2}
