@@ -172,11 +172,8 @@ add("task tabular with clients", {**SYNTHETIC, "partition": "by_writer", "popula
      "data": "{files}/table.csv", "label": "kind", "client": "owner", "model": {"name": "linear", "bias": False}})  # fmt: skip
 for _task in ("tabular", "tabular_regression"):
     for _scale, _impute, _missing in (("federated", "mean", "category"), ("client", "median", "most_frequent")):
-        add(
-            f"task {_task}, scale {_scale}",
-            _TABLE,
-            task={"name": _task, "scale": _scale, "impute": _impute, "missing": _missing},
-        )
+        add(f"task {_task}, scale {_scale}", {**_TABLE, "split": {"test": "client" if _scale == "client" else "global"}},
+            task={"name": _task, "scale": _scale, "impute": _impute, "missing": _missing})  # fmt: skip
 _TEXTS: Keys = {"name": "text", "data": "{files}/texts", "window": 6}
 for _model in ({"name": "leaf_lstm", "hidden": 6}, {"name": "transformer", "width": 8, "layers": 1, "heads": 2}):
     for _targets in ("every", "last"):
