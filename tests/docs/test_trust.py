@@ -25,6 +25,19 @@ def test_kills():
         assert f"{moment} {number:,}" in PAGE
 
 
+def test_changed_files():
+    found = measured("hostile")
+    came = {said: sum(kind.get(said, 0) for kind in found["changes"].values()) for said in ("refused", "no difference")}
+    assert found["bad"] == 0
+    assert f"{sum(sum(kind.values()) for kind in found['changes'].values())} changes" in PAGE
+    assert f"refused {came['refused']}, no difference {came['no difference']}" in PAGE
+    assert f"commit {found['commit'][:7]}, `benchmarks/measured/hostile.json`" in PAGE
+    words = {"flipped bit": "flipped bits", "cut": "files cut short", "link": "links", "folder": "folders", "named pipe": "named pipes",
+             "removed": "removed", "swapped": "files of another"}  # fmt: skip
+    for kind, said in words.items():
+        assert f"{sum(found['changes'][kind].values())} {said}" in PAGE, kind
+
+
 def test_every_command_is_there():
     targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
     assert {name for name in re.findall(r"`make ([a-z-]+)`", PAGE) if name not in targets} == set()
