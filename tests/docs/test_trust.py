@@ -32,8 +32,10 @@ def test_changed_files():
     assert f"{sum(sum(kind.values()) for kind in found['changes'].values())} changes" in PAGE
     assert f"refused {came['refused']}, no difference {came['no difference']}" in PAGE
     assert f"commit {found['commit'][:7]}, `benchmarks/measured/hostile.json`" in PAGE
-    words = {"flipped bit": "flipped bits", "cut": "files cut short", "link": "links", "folder": "folders", "named pipe": "named pipes",
-             "removed": "removed", "swapped": "files of another"}  # fmt: skip
+    words = {
+        "flipped bit": "flipped bits", "cut": "files cut short", "link": "links", "folder": "folders", "named pipe": "named pipes",
+        "removed": "removed", "swapped": "files of another",
+    }  # fmt: skip
     for kind, said in words.items():
         assert f"{sum(found['changes'][kind].values())} {said}" in PAGE, kind
 
