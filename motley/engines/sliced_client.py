@@ -80,7 +80,7 @@ class SlicedClient(Client):
         """Return an upload whose update has the whole model's length, 0 at the coordinates that the client does not hold."""
         delta, size = parts["delta"], len(download["x"])
         positions = self.positions_of(job.width, job.offset)[0].cpu()
-        value, held = delta.value.new_zeros(size), torch.zeros(size, dtype=torch.bool)
-        value[positions] = delta.value
-        held[positions] = True if delta.held is None else delta.held
+        mine = torch.ones(len(positions), dtype=torch.bool) if delta.held is None else delta.held
+        value = delta.value.new_zeros(size).index_copy_(0, positions, delta.value)
+        held = torch.zeros(size, dtype=torch.bool).index_copy_(0, positions, mine)
         return {**parts, "delta": Part(value, "covered", held)}

@@ -225,18 +225,25 @@ def narrowed(factory: Callable[[], nn.Module], layout: Layout, width: float, div
                 if hasattr(owner, attribute):
                     setattr(owner, attribute, value.shape[axis])
             if divided and entry.axes is not None and len(entry.axes) > 1 and entry.axes[0] is not None:
-                owner.register_forward_hook(_Divided(width))
+                owner.forward = _Divided(owner, width)
     return module
 
 
 class _Divided:
-    """A hook that divides a layer's outputs by the width of its model, in training alone."""
+    """What a linear layer or convolution computes, divided by the width of its model in training alone.
 
-    def __init__(self, width: float) -> None:
-        self.width = width
+    The weights are divided, which are fewer numbers than the outputs."""
 
-    def __call__(self, module: nn.Module, inputs: tuple[Tensor, ...], outputs: Tensor) -> Tensor:
-        return outputs.div_(self.width) if module.training else outputs  # no layer that is divided needs its outputs again
+    def __init__(self, layer: Any, width: float) -> None:
+        self.layer, self.width = layer, width
+
+    def __call__(self, inputs: Tensor) -> Tensor:
+        layer, scale = self.layer, self.width if self.layer.training else 1.0
+        weight, bias = (value if value is None or scale == 1.0 else value / scale for value in (layer.weight, layer.bias))
+        outputs: Tensor = (
+            F.linear(inputs, weight, bias) if isinstance(layer, nn.Linear) else layer._conv_forward(inputs, weight, bias)
+        )
+        return outputs
 
 
 def operations(module: nn.Module, sample: Tensor) -> int:
