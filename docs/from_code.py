@@ -90,13 +90,15 @@ _WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: 
 def _takes(field: FieldInfo) -> str:
     words = list(dict.fromkeys(_arm(arm) for arm in _arms(field.annotation) if arm is not type(None)))
     words[0] = " and ".join([words[0], *(bound for bound in map(_bound, _metadata(field)) if bound)])
-    return " or ".join(words).replace("number and", "number,")
+    return " or ".join(words).replace("number and", "number,").replace("numbers and", "numbers,")
 
 
 def _arm(arm: Any) -> str:
     origin = typing.get_origin(arm)
     if origin is typing.Literal:
         return "one of " + ", ".join(f"`{code(value)}`" for value in typing.get_args(arm))
+    if origin is tuple:
+        return f"a list of {_arm(_arms(typing.get_args(arm)[0])[0]).removeprefix('a ')}s"
     if origin is list:
         return f"{_arm(typing.get_args(arm)[0])}, once or several times"
     if origin is dict:

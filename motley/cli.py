@@ -318,17 +318,25 @@ def _show(runs: Sequence[Run], directory: Path, with_report: bool, target: float
     """Print the summary and the path of the report."""
     from rich.console import Console
 
-    from motley.results.labels import label_runs
+    from motley.results.gains import gains_table, missing_local
+    from motley.results.labels import group_runs, label_runs
     from motley.results.measures import costs
     from motley.results.model_health import model_health
+    from motley.results.new_clients import new_clients_table
     from motley.results.summary import metrics_table, served_table, summary_table, target_table, widths_table
 
     console = Console()
     if not console.is_terminal:
         console.width = _WIDTH
-    for table in (summary_table(runs), metrics_table(runs), widths_table(runs), served_table(runs), target_table(runs, target)):
+    tables = (
+        summary_table(runs), metrics_table(runs), widths_table(runs), served_table(runs), gains_table(runs), new_clients_table(runs),
+        target_table(runs, target),
+    )  # fmt: skip
+    for table in tables:
         if table is not None:
             console.print(table)
+    if any(run.meta.get("personal") for run in runs) and (advice := missing_local(group_runs(runs))):
+        _say(f"note: {advice}")
     rejected = sum(costs(run).rejected for run in runs)
     if rejected:
         reasons = "not finite, of the wrong shape, or part of a refused step"

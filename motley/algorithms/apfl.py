@@ -101,6 +101,12 @@ class Mixture(Correction):
         along = _Along(context.lr, self.adaptive)
         return (Phase(), Phase(model=_OWN, start=own, direction=along, values={"alpha": kept["alpha"]}, beside=True))
 
+    @override
+    def adaptation(self, context: JobContext) -> tuple[Phase, ...]:
+        own = self.start(context.download, None)
+        values = {"alpha": self.initial_state(own)["alpha"], RECEIVED: context.x}  # the shared model stands still
+        return (Phase("tune", _OWN, own, direction=_Along(context.lr, self.adaptive), values=values),)
+
     def finish(self, after: ModelState, context: JobContext) -> tuple[Mapping[str, Part], ClientState | None]:
         """Return the plain update; the client's own model and alpha are the next state."""
         parts, kept = super().finish(after, context)

@@ -251,6 +251,10 @@ class Correction(_MethodPart):
         """Return the phases of local work, in order: by default one, in which the received model takes the job's steps."""
         return (Phase(correction=self.gradient_correction(context)),)
 
+    def adaptation(self, context: JobContext) -> tuple[Phase, ...]:
+        """Return the phases in which a client that never took part adapts the model it starts from; by default, all of it."""
+        return (Phase("tune"),)
+
     def finish(self, after: ModelState, context: JobContext) -> tuple[Parts, ClientState | None]:
         """Return the upload and the client's next state, from the model after local work."""
         parts = {
@@ -346,10 +350,10 @@ class ServerContext:
 
     Parameters
     ----------
-    layout: of the model. population: K. accepted: number of uploads in the total. network: the task's network. criterion: the
-    task's own loss. public: unlabelled model inputs ``[n, ...]``. validation: inputs and labels that the server holds; never test
-    data. key: random stream of this step. losses: returns the mean loss of one model per client, each on the client's own training
-    samples, in eval mode, with the algorithm's loss.
+    layout: of the model. population: clients that rounds may ask. accepted: uploads in the total. network: the task's network.
+    criterion: the task's own loss. public: unlabelled model inputs ``[n, ...]``. validation: inputs and labels that the server
+    holds; never test data. key: random stream of this step. losses: returns the mean loss of one model per client, each on the
+    client's own training samples, in eval mode, with the algorithm's loss.
     """
 
     layout: Layout

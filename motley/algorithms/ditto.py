@@ -74,6 +74,10 @@ class OwnModel(Correction):
         own = self.examined(context.download, context.client_state)
         return (Phase(), Phase(model=_OWN, start=own, correction=GradientCorrection(self.lam)))
 
+    @override
+    def adaptation(self, context: JobContext) -> tuple[Phase, ...]:
+        return (Phase("tune", correction=GradientCorrection(self.lam)),)
+
     def finish(self, after: ModelState, context: JobContext) -> tuple[Mapping[str, Part], ClientState | None]:
         """Return the plain update, and the client's own model as the next state."""
         parts, kept = super().finish(after, context)

@@ -5,7 +5,8 @@
 
 A method says which entries are personal in :meth:`PersonalLayers.personal`; FedBN keeps BatchNorm (:mod:`motley.algorithms.fedbn`),
 FedPer the head (:mod:`motley.algorithms.fedper`), and with ``own_norms`` BatchNorm beside it. Clients are probed, trained and
-evaluated with their own entries; there is no common model. A client that never took part has the initial model's.
+evaluated with their own entries; there is no common model. A client that never took part has the initial model's; a new one adapts
+its own entries and leaves the received ones.
 
 >>> class Heads(PersonalLayers):
 ...     def personal(self, layout):
@@ -27,7 +28,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from motley.algorithms.base import Algorithm, ClientState, Correction, JobContext, Part, Parts, Tensors
+from motley.algorithms.base import Algorithm, ClientState, Correction, JobContext, Part, Parts, Phase, Tensors
 from motley.algorithms.local import Solver
 from motley.core.errors import ConfigError
 from motley.core.layout import Layout
@@ -123,6 +124,11 @@ class PersonalLayers(Correction):
             if client_state is not None:
                 whole[name][places] = client_state[name]
         return ModelState(**whole)
+
+    @override
+    def adaptation(self, context: JobContext) -> tuple[Phase, ...]:
+        own = frozenset(entry.name for entry in self.layout if entry.name in self.kept(self.layout))
+        return (Phase("tune", where=None if self.shared else own),)
 
     def finish(self, after: ModelState, context: JobContext) -> tuple[Mapping[str, Part], ClientState]:
         """Return the shared entries as the upload, and the personal ones as the client's next state."""

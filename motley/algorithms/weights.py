@@ -47,7 +47,7 @@ def raw_weights(
 
     Parameters
     ----------
-    examples: training samples of each cohort member ``[m]``. total: of the whole population. population: K.
+    examples: training samples of each cohort member ``[m]``. total: of all clients. population: clients that rounds may ask.
 
     Raises
     ------

@@ -9,10 +9,12 @@ from typing import Annotated
 
 from annotated_types import Ge, Gt, Le, Lt
 
-__all__ = ["Count", "Positive", "Proportion", "Share"]
+__all__ = ["Count", "NotNegative", "Positive", "Proportion", "Share"]
 
 Count = Annotated[int, Ge(1), Le(10**9)]
 """A whole number of at least 1."""
+NotNegative = Annotated[int, Ge(0), Le(10**9)]
+"""A whole number of at least 0."""
 Positive = Annotated[float, Gt(0)]
 """A number above 0."""
 Share = Annotated[float, Ge(0), Lt(1)]

@@ -331,11 +331,16 @@ class Engine(ABC):
         all batches that the model's counters have seen weigh the same; else as the momentum of its layers says.
         """
 
+    def alike(self, setting: Setting) -> Engine:
+        """Return an engine that adapts and evaluates models under another setting, on as many cores as this one."""
+        return type(self)(setting)
+
     @abstractmethod
-    def adapt(self, jobs: Sequence[Job], models: Iterable[ModelState]) -> Iterator[ModelState]:
+    def adapt(self, jobs: Sequence[Job], models: Iterable[ModelState], new: bool = False) -> Iterator[ModelState]:
         """Yield each model, on the CPU, after the plain local steps of its job, on batches that no training uses.
 
-        So clients' models are fine-tuned before they are examined. ``Job.dispatch`` numbers the examination."""
+        So clients' models are fine-tuned before they are examined. ``Job.dispatch`` numbers the examination. ``new``: the clients
+        never took part, and adapt as the method says (:meth:`~motley.algorithms.base.Correction.adaptation`)."""
 
     def close(self) -> None:  # noqa: B027 - most engines hold nothing
         """End the engine's threads and processes."""

@@ -66,11 +66,11 @@ class _Batched(LocalEngine):
             return self.client.prepare(run.job, run.context, run.start)
 
     @override
-    def adapt(self, jobs: Sequence[Job], models: Iterable[ModelState]) -> Iterator[ModelState]:
+    def adapt(self, jobs: Sequence[Job], models: Iterable[ModelState], new: bool = False) -> Iterator[ModelState]:
         waiting, window, prepares = iter(models), window_of(self.setting, self.threads), self.setting.algorithm.loss.prepares
         for begin in range(0, len(jobs), window):
             some = jobs[begin : begin + window]
-            runs = [LocalRun.tuning(self.setting, job, _moved(next(waiting), self.setting.device)) for job in some]
+            runs = [LocalRun.tuning(self.setting, job, _moved(next(waiting), self.setting.device), new) for job in some]
             runs = [run._replace(extra=self._prepare(run)) for run in runs] if prepares else runs
 
             def work(executor: Executor, group: list[int], runs: list[LocalRun] = runs) -> list[ModelState]:

@@ -129,11 +129,20 @@ class Client:
             values |= self._features(job)
         return finish(setting, job, dataclasses.replace(ctx, models=own, values=values), self.model.state(), stats, want)
 
-    def adapt(self, job: Job, model: ModelState) -> ModelState:
-        """Return a model after a job's steps of plain local training, on batches that no training uses."""
+    def adapt(self, job: Job, model: ModelState, new: bool = False) -> ModelState:
+        """Return a model after a job's steps of plain local training, on batches that no training uses; the model of a ``new``
+        client adapts as the method says."""
+        correction, values = self.setting.algorithm.correction, dict[str, Tensor]()
+        model = ModelState(*(value.to(self.setting.device) for value in vars(model).values()))
         self.model.load(model)
-        self._steps(job, tuning_context(self.setting, job, model), (TUNING,), {}, False)
-        return self.model.state()
+        ctx = tuning_context(self.setting, job, model)
+        phases = correction.adaptation(ctx) if new else (TUNING,)
+        self._steps(job, ctx, phases, values, False)
+        own = {phase.model: self._own[phase.model].model.state() for phase in phases if phase.model != RECEIVED}
+        if not own:
+            return self.model.state()
+        kept = correction.finish(self.model.state(), dataclasses.replace(ctx, models=own, values=values))[1]
+        return correction.examined(ctx.download, kept)
 
     def prepare(self, job: Job, ctx: JobContext, start: ModelState) -> Tensors:
         """Return the per-sample tensors that the loss prepares on the model from which a job starts, before step 0."""

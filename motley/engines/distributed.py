@@ -54,7 +54,7 @@ def _for_workers(setting: Setting) -> Setting:
     data = dataclasses.replace(
         data, x=data.x if setting.task.transform is not None else model_input(data.x, dtype), y=cast(data.y),
         labels=cast(data.labels),
-        validation_labels=held, test=nothing, global_test=None, server=None, public=None, notes={},
+        validation_labels=held, test=nothing, global_test=None, server=None, public=None, notes={}, held_out=None,
     )  # fmt: skip
     return dataclasses.replace(setting, task=dataclasses.replace(setting.task, federation=data, metrics=()))
 
@@ -247,9 +247,13 @@ class Distributed(Engine, Generic[Shared]):
         return self._local.recalibrate(model, client, batches, key, data_view, cumulative)
 
     @override
-    def adapt(self, jobs: Sequence[Job], models: Iterable[ModelState]) -> Iterator[ModelState]:
+    def alike(self, setting: Setting) -> Engine:
+        return Sequential(dataclasses.replace(setting, workers=None, address=None))
+
+    @override
+    def adapt(self, jobs: Sequence[Job], models: Iterable[ModelState], new: bool = False) -> Iterator[ModelState]:
         """See :meth:`Engine.adapt`. Models are adapted in this process."""
-        return self._local.adapt(jobs, models)
+        return self._local.adapt(jobs, models, new)
 
     def _parts(self, samples: int, most: int) -> int:
         """Return the number of parts into which to cut the measuring of so many samples; 1: it is done in this process."""

@@ -215,10 +215,10 @@ class LocalEngine(Engine):
             return self.client.recalibrate(model, client, batches, key, data_view, cumulative)
 
     @override
-    def adapt(self, jobs: Sequence[Job], models: Iterable[ModelState]) -> Iterator[ModelState]:
+    def adapt(self, jobs: Sequence[Job], models: Iterable[ModelState], new: bool = False) -> Iterator[ModelState]:
         for job, model in zip(jobs, models, strict=True):
             with torch_threads(self.inner):
-                adapted = self.client.adapt(job, model)
+                adapted = self.client.adapt(job, model, new)
             yield _on_cpu(adapted)
 
     @override
@@ -309,12 +309,14 @@ class Threads(LocalEngine):
         yield from (done[i] for i in range(len(jobs)))
 
     @override
-    def adapt(self, jobs: Sequence[Job], models: Iterable[ModelState]) -> Iterator[ModelState]:
+    def adapt(self, jobs: Sequence[Job], models: Iterable[ModelState], new: bool = False) -> Iterator[ModelState]:
         """See :meth:`Engine.adapt`. As many models are in memory at a time as results in training."""
         waiting, window = iter(models), window_of(self.setting, self.threads)
         for begin in range(0, len(jobs), window):
             some = [(job, next(waiting)) for job in jobs[begin : begin + window]]
-            yield from list(self._pool.map(lambda client, one: client.adapt(*one), some))  # one of the clients also evaluates
+            yield from list(
+                self._pool.map(lambda client, one: client.adapt(*one, new), some)
+            )  # one of the clients also evaluates
 
     @override
     def close(self) -> None:

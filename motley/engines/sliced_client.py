@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from motley.algorithms.base import Part, Parts, Tensors
+from motley.algorithms.base import Correction, Part, Parts, Tensors
 from motley.engines.base import Job, JobInputs, Setting, TrainResult
 from motley.engines.client import Client, StepHook
 from motley.engines.samples import Samples
-from motley.tasks.base import Task
+from motley.tasks.base import ModelState, Task
 from motley.tasks.slices import narrowed
 
 __all__ = ["SlicedClient", "task_of_width"]
@@ -38,6 +38,7 @@ class SlicedClient(Client):
     def __init__(self, setting: Setting, samples: Samples, step_hook: StepHook | None = None) -> None:
         super().__init__(setting, samples, step_hook)
         self._narrow: dict[float, Client] = {}
+        self._plain: dict[float, Client] = {}  # without the method's own local work
         self._held: dict[tuple[float, int], tuple[Tensor, Tensor]] = {}
 
     @override
@@ -47,6 +48,22 @@ class SlicedClient(Client):
         sliced = dataclasses.replace(inputs, download=self.received_slice(inputs.download, job.width, job.offset))
         result = self.at(job.width).train(job, sliced, want)
         return dataclasses.replace(result, parts=self._widened(result.parts, job, inputs.download))
+
+    @override
+    def adapt(self, job: Job, model: ModelState, new: bool = False) -> ModelState:
+        """See :meth:`Client.adapt`; a new client adapts the slice of its width by plain steps, the rest of its model is 0."""
+        if not new:
+            return super().adapt(job, model)
+        held, floating = (positions.to(model.x.device) for positions in self.positions_of(job.width, job.offset))
+        if job.width not in self._plain:
+            algorithm = self.setting.algorithm.replace(correction=Correction())
+            setting = dataclasses.replace(self.setting, task=task_of_width(self.setting, job.width), algorithm=algorithm)
+            self._plain[job.width] = Client(setting, self.samples, self.step_hook)
+        begun = ModelState(model.x[held], model.buffers[floating], model.counters)
+        after = self._plain[job.width].adapt(job, begun)
+        x, buffers = torch.zeros_like(model.x), model.buffers.clone()
+        x[held], buffers[floating] = after.x.to(x.device), after.buffers.to(x.device)
+        return ModelState(x, buffers, after.counters)
 
     def at(self, width: float) -> Client:
         """Return the client whose module is of this width."""

@@ -39,9 +39,11 @@ class LocalRun(NamedTuple):
         return cls(job, start, ctx, correction.phases(ctx) if correction.several_phases else (Phase(correction=plain),))
 
     @classmethod
-    def tuning(cls, setting: Setting, job: Job, model: ModelState) -> LocalRun:
-        """Return the run of a job that fine-tunes a model before an examination."""
-        return cls(job, model, tuning_context(setting, job, model), (TUNING,))
+    def tuning(cls, setting: Setting, job: Job, model: ModelState, new: bool = False) -> LocalRun:
+        """Return the run of a job that fine-tunes a model before an examination; that of a ``new`` client adapts it as the method
+        says."""
+        ctx = tuning_context(setting, job, model)
+        return cls(job, model, ctx, setting.algorithm.correction.adaptation(ctx) if new else (TUNING,))
 
 
 def refuses_phases(correction: Correction, phases: Sequence[Phase]) -> str | None:

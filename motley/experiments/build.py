@@ -42,6 +42,7 @@ from motley.rounds.upload import initial_client_state
 from motley.selectors.base import Selector
 from motley.tasks.base import ModelState, Task
 from motley.tasks.flat import initial
+from motley.tasks.held_out import held_out_ids, hold_out_clients
 from motley.tasks.initial_weights import start_from
 from motley.world.base import World
 
@@ -95,8 +96,11 @@ def prepare(experiment: Experiment, data: Path | None = None, task: Task | None 
     task = with_metrics(experiment, with_drift(experiment, streams, task or task_of(experiment, streams, data)))
     if experiment.init is not None:
         task = start_from(task, experiment.init.path, experiment.init.only, experiment.init.strict)
-    algorithm, federation = _algorithm(experiment, task), task.federation
+    algorithm = _algorithm(experiment, task)
     check_task(experiment, task, algorithm)
+    new = held_out_ids(streams.key("split"), len(task.federation), experiment.split.holdout_clients)
+    task = dataclasses.replace(task, federation=hold_out_clients(task.federation, new))
+    federation = task.federation
     check_dishonest(experiment.part("dishonest"), len(federation))
     setting = _setting(experiment, task, algorithm, streams)
     seed = streams.key("select").words()[0] >> 1
@@ -134,7 +138,7 @@ def _client_states(
     experiment: Experiment, plan: RunConfig, selector: Selector[Any], first: ClientState | None, folder: Path | None
 ) -> ClientStates:
     """Return the store of client states; a store that may not have room for all of them is refused."""
-    population, rounds = len(plan.setting.task.federation), experiment.stop.rounds
+    population, rounds = plan.setting.task.federation.pool, experiment.stop.rounds
     step = max(plan.cohort, plan.synchrony.min_population)  # accepted at one server step
     begin = selector.rule.size(1, plan.cohort, population)
     reached = population if rounds is None else min(population, begin + step * rounds)

@@ -181,7 +181,7 @@ def check_algorithm(setting: Setting, weights: str, cohort: int, corrupted: bool
 
 def check_synchrony(synchrony: Synchrony, setting: Setting, weights: str, cohort: int) -> None:
     """Refuse a synchrony under which the server can never step, or that the algorithm does not allow."""
-    clients, most, least = len(setting.task.federation), synchrony.max_uploads(cohort), synchrony.min_population
+    clients, most, least = setting.task.federation.pool, synchrony.max_uploads(cohort), synchrony.min_population
     aggregator, reason = setting.algorithm.aggregator, None
     name = type(aggregator).__name__
     if most < least:

@@ -57,6 +57,7 @@ from motley.rounds.config import EvaluationSchedule, Recalibrate, Stop
 from motley.rounds.guard import Guard
 from motley.tasks.base import Task
 from motley.tasks.federate import Split
+from motley.tasks.held_out import held_out_count
 from motley.tasks.metrics import as_metric
 from motley.tasks.own import Own
 
@@ -293,17 +294,20 @@ class Experiment(BaseModel):
             )
 
     def cohort_size(self, population: int) -> int:
-        """Return m, the cohort size, for a population; ``participation`` is rounded to the nearest client, at least one.
+        """Return m, the cohort size, for a population; ``participation`` is rounded to the nearest client, at least one. Clients
+        that are held out do not count.
 
         Raises
         ------
         ConfigError: the cohort is larger than the population.
         """
+        held_out = held_out_count(population, self.split.holdout_clients)
+        pool, without = population - held_out, f" without the {held_out} held out" if held_out else ""
         if self.cohort is None:
-            return max(1, round((self.participation or 1.0) * population))
-        if self.cohort > population:
+            return max(1, round((self.participation or 1.0) * pool))
+        if self.cohort > pool:
             raise ConfigError(
-                f"got {self.cohort}, more than the population of {population}; expected at most {population}", "cohort"
+                f"got {self.cohort}, more than the population of {pool}{without}; expected at most {pool}", "cohort"
             )
         return self.cohort
 
@@ -441,7 +445,8 @@ def _without_objects(keys: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str,
             Own.of(value) if isinstance(value, Task) else value if isinstance(value, Own) else registry.build(kind, value, key)
         )
         if isinstance(found, Own) and found.made is not None:
-            out["split"] = {"test": "client" if found.made.federation.global_test is None else "global"}
+            held = {name: share for name, share in (keys.get("split") or {}).items() if name == "holdout_clients"}
+            out["split"] = {"test": "client" if found.made.federation.global_test is None else "global", **held}
         model = getattr(found, "model", None) if key == "task" else None
         if dataclasses.is_dataclass(model) and not registry.is_own("model", model):
             found = dataclasses.replace(found, model=registry.record_of("model", model))

@@ -45,6 +45,7 @@ from motley.results.writer import Writer, remove_streams
 from motley.rounds.checkpoint import Checkpoints
 from motley.rounds.config import RoundSummary
 from motley.rounds.loop import RoundLoop
+from motley.rounds.new_clients import NEW
 from motley.tasks.base import ModelState, Task
 from motley.tasks.flat import FlatModule
 from motley.tasks.weight_files import save_weights
@@ -262,9 +263,10 @@ def _restore(loop: RoundLoop, checkpoints: Checkpoints, before: Mapping[str, Any
 def _opened(experiment: Experiment, loop: RoundLoop, checkpoints: Checkpoints, path: Path, marks: Marks | None) -> Writer:
     """Return the writer of a run's tables; ``marks``: what counts of a run that is resumed, None for a new one."""
     writer = Writer(path, marks)
-    if marks and not loop.done and not experiment.evaluate.due(loop.state.version):
+    due = experiment.evaluate.due(loop.state.version)
+    if marks and not loop.done and (not due or experiment.split.holdout_clients):
         for table in ("metrics", "evaluations"):
-            writer.forget(table, loop.state.round)  # evaluated only because the run ended there
+            writer.forget(table, loop.state.round, NEW if due else "")  # evaluated only because the run ended there
     if marks and writer.sync() != marks:
         checkpoints.save(loop.state.round, loop.state.save(), writer.sync())
     return writer

@@ -14,7 +14,17 @@ from motley.core.errors import ConfigError
 from motley.results.load import Run
 from motley.results.metrics import better_of, metric_of, rows_of
 
-__all__ = ["Fairness", "Gains", "by_group", "client_metric", "fairness", "gains"]
+__all__ = [
+    "Fairness",
+    "Gains",
+    "by_group",
+    "client_gains",
+    "client_metric",
+    "client_values",
+    "fairness",
+    "gains",
+    "has_clients",
+]
 
 
 @dataclass(frozen=True)
@@ -25,11 +35,26 @@ class Fairness:
     worst_decile: float
     variance: float
 
+    @property
+    def deviation(self) -> float:
+        """The standard deviation over clients (population)."""
+        return float(np.sqrt(self.variance))
+
 
 def client_metric(run: Run, metric: str | None = None) -> Floats:
     """Return the metric of every client [n] at the last evaluation after round 0 that has clients, in order of id; empty when none
     has."""
     return _last_of_clients(run, metric)[1]
+
+
+def client_values(run: Run, scope: str) -> Floats:
+    """Return the headline of every client that has one in a scope, at its last evaluation after round 0; empty when none has."""
+    return _last_of_clients(run, None, scope)[1]
+
+
+def has_clients(run: Run, scope: str) -> bool:
+    """Return whether a run's last evaluation has rows of clients in a scope."""
+    return bool(len(_last_of_clients(run, None, scope)[0]))
 
 
 def _last_of_clients(run: Run, metric: str | None, scope: str = "client") -> tuple[NDArray[np.int64], Floats]:
@@ -99,6 +124,17 @@ def gains(run: Run, rival: Run | None = None, metric: str | None = None, least: 
     -------
     ``gains(motley.load("runs/ditto"), motley.load("runs/local_only")).share``
     """
+    found, left_out = client_gains(run, rival, metric, least)
+    if not len(found):
+        return Gains(np.nan, np.nan, np.nan, 0, left_out)
+    share = float(np.mean(found > 0) + np.mean(found == 0) / 2)
+    return Gains(share, float(np.median(found)), float(found.min()), len(found), left_out)
+
+
+def client_gains(run: Run, rival: Run | None = None, metric: str | None = None, least: int = 20) -> tuple[Floats, int]:
+    """Return the gain of every client that counts ``[n]``, positive is better, and how many clients have too few test samples.
+
+    Parameters and errors as in :func:`gains`."""
     clients, own = _last_of_clients(run, metric)
     others, theirs = _last_of_clients(rival or run, metric, "client" if rival else "shared_client")
     if not len(clients) or not np.array_equal(clients, others):
@@ -110,8 +146,4 @@ def gains(run: Run, rival: Run | None = None, metric: str | None = None, least: 
     enough = np.array([sizes.get(k, least) == 0 or sizes.get(k, least) >= least for k in clients.tolist()], bool)
     higher = better_of(run, metric or metric_of(run)[0])
     found = (own - theirs)[enough] if higher else (theirs - own)[enough]
-    found = found[np.isfinite(found)]
-    if not len(found):
-        return Gains(np.nan, np.nan, np.nan, 0, int(np.sum(~enough)))
-    share = float(np.mean(found > 0) + np.mean(found == 0) / 2)
-    return Gains(share, float(np.median(found)), float(found.min()), len(found), int(np.sum(~enough)))
+    return np.asarray(found[np.isfinite(found)], float), int(np.sum(~enough))

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from motley.core.arrays import Floats
 from motley.core.errors import ConfigError
-from motley.results.fairness import Fairness, Gains, by_group, client_metric, fairness, gains
+from motley.results.fairness import Fairness, Gains, by_group, client_gains, client_metric, fairness, gains
 from motley.results.load import Run
 from motley.results.metrics import (
     Pooled,
@@ -50,6 +50,7 @@ __all__ = [
     "better_of",
     "by_group",
     "by_validation",
+    "client_gains",
     "client_metric",
     "concentration",
     "costs",
@@ -196,11 +197,13 @@ class Participation:
 
 
 def participation(run: Run) -> Participation:
-    """Return the participation of all clients of the federation, also of those never selected."""
+    """Return the participation of all clients of the federation, also of those never selected, but for those held out."""
     took_part = run.column("clients", "outcome") == "accepted"
     clients = np.asarray(run.column("clients", "client")[took_part], np.int64)
     ids = np.asarray(run.column("federation", "client"), np.int64)
-    if not len(ids):
+    if len(ids):
+        ids = ids[np.asarray(run.column("federation", "held_out"), float) != 1]
+    else:
         ids = np.arange(max(int(run.config.get("population") or 0), int(clients.max(initial=-1)) + 1))
     ids = np.union1d(ids, clients)
     counts = np.bincount(np.searchsorted(ids, clients), minlength=len(ids)).astype(np.int64)

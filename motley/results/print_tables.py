@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from math import isfinite
 
 from motley.results import measures
+from motley.results.gains import LEAST, gain_rows
 from motley.results.labels import clock, clock_in_words
 from motley.results.load import Run
 from motley.results.measures import Censored, Interval, Spread
+from motley.results.new_clients import adapted_epochs, served_new
 from motley.results.summary import MB, MethodRow, differences, method_rows, metric_rows, target_of
 
 __all__ = ["PrintTable", "as_csv", "print_tables"]
@@ -23,7 +25,7 @@ Groups = Mapping[str, Sequence[Run]]
 Value = Interval | Censored | str
 """A mean with its interval; a mean that may be a lower bound; words."""
 ENDS = {"final": "Final", "by_validation": "By validation", "peak": "Peak", "stable": "Stable", "drop": "Drop"}
-SERVED = {"client_mean": "Mean", "worst_decile": "Worst tenth", "variance": "Variance"}
+SERVED = {"client_mean": "Mean", "worst_decile": "Worst tenth", "variance": "Variance", "deviation": "Deviation"}
 
 
 @dataclass(frozen=True)
@@ -44,10 +46,12 @@ class PrintTable:
 
 
 def print_tables(groups: Groups, target: float | None = None) -> list[PrintTable]:
-    """Return the tables that there is something for: ``summary``, ``metrics``, ``costs``, ``served``, ``target``, ``differences``."""
+    """Return the tables that there is something for: ``summary``, ``metrics``, ``costs``, ``served``, ``gains``, ``new_clients``,
+    ``target``, ``differences``."""
     methods = method_rows(groups)
     found = (
         _summary(groups, methods), _metrics(groups, methods), _costs(groups, methods), _served(groups, methods),
+        _gains(groups), _new_clients(groups),
         _target(groups, target),
         _differences(groups),
     )  # fmt: skip
@@ -153,15 +157,49 @@ def _served(groups: Groups, methods: Sequence[MethodRow]) -> PrintTable | None:
         return None
     run = next(iter(groups.values()))[0]
     metric, better = measures.metric_of(run)
-    units = ("%", "%", "%^2") if measures.percent_of(run) > 1 else ("", "", "")
+    units = ("%", "%", "%^2", "points") if measures.percent_of(run) > 1 else ("", "", "", "")
     caption = (
         f"The clients' own {metric} at the last evaluation of every client: mean over clients, mean over the worst-served tenth of "
-        f"them, and variance over clients. {_how(known)}"
+        f"them, variance and standard deviation over clients. {_how(known)}"
     )
     rows = [(method.label, [_of(getattr(method, kind)) for kind in SERVED]) for method in known]
-    ups = (better, better, False)
+    ups = (better, better, False, False)
     best = {column: row for column, up in enumerate(ups) if (row := _best(rows, column, up)) is not None}
     return PrintTable("served", caption, list(zip(SERVED.values(), units, strict=True)), rows, best)
+
+
+def _gains(groups: Groups) -> PrintTable | None:
+    run, found = next(iter(groups.values()))[0], gain_rows(groups)
+    unit = "points" if measures.percent_of(run) > 1 else ""
+    caption = (
+        f"What each client's own {measures.metric_of(run)[0]} gains over local training alone (same data, model, seed and local work) "
+        "or over the method's own shared model: share of clients that are better off, equal ones half, median and worst gain. Clients "
+        f"with fewer than {LEAST} test samples are left out. {_how(method_rows(groups))}"
+    )
+    heads = [("Over", ""), ("Better off", "%"), ("Median gain", unit), ("Worst gain", unit), ("Clients", ""), ("Left out", "")]
+    rows: list[tuple[str, list[Value]]] = [
+        (
+            row.label,
+            [row.over, _of(row.share), _of(row.median), _of(row.worst), f"{row.clients:g}", f"{row.left_out:g}"],
+        )
+        for row in found
+    ]
+    return PrintTable("gains", caption, heads, rows, {}) if rows else None
+
+
+def _new_clients(groups: Groups) -> PrintTable | None:
+    run = next(iter(groups.values()))[0]
+    epochs = sorted({number for runs in groups.values() for run in runs for number in adapted_epochs(run)})
+    unit = "%" if measures.percent_of(run) > 1 else ""
+    caption = (
+        f"{measures.metric_of(run)[0].capitalize()} of clients that no round asked, on their own test samples, with the model that "
+        f"they receive (0 epochs) and after adapting it to their own training samples. {_how(method_rows(groups))}"
+    )
+    rows: list[tuple[str, list[Value]]] = [
+        (label, [_of(served_new(runs, number)[0]) for number in epochs]) for label, runs in groups.items()
+    ]
+    heads = [(f"{number} epoch{'' if number == 1 else 's'}", unit) for number in epochs]
+    return PrintTable("new_clients", caption, heads, rows, {}) if epochs else None
 
 
 def _target(groups: Groups, target: float | None) -> PrintTable | None:

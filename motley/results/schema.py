@@ -13,7 +13,9 @@
                       ``width_0.5`` and ``width_0.5_mean`` (client -1): the model at a
                       listed width below 1, on the one test set and as a mean over the clients' own;
                       ``validation`` (client -1), ``validation_mean`` (client -1), ``validation_client``: the validation
-                      samples of all clients together, the mean over clients, a row per client, with ``split.validation``
+                      samples of all clients together, the mean over clients, a row per client, with ``split.validation``;
+                      ``new_mean_E`` (client -1), ``new_client_E``: clients that no round asked, after E epochs on their own
+                      samples, at the end of the run, with ``split.holdout_clients``
 ``metrics``           metrics beside loss and accuracy, one row per (evaluation, scope, client, metric); scopes as in
                       ``evaluations``, and ``pooled`` (client -1): all clients' own test samples together. ``value`` is
                       null where the metric is undefined; ``undefined``: for how many clients it is
@@ -69,7 +71,7 @@ TABLES: dict[str, pa.Schema] = {
     ),
     "federation": pa.schema(
         [
-            ("client", _i), ("num_train", _i), ("num_validation", _i), ("num_test", _i), ("noise", _f),
+            ("client", _i), ("num_train", _i), ("num_validation", _i), ("num_test", _i), ("held_out", _i), ("noise", _f),
             ("step_s", _f), ("up_mbps", _f), ("domain", _i), ("cluster", _i), ("labels", pa.list_(_i)),
         ]
     ),

@@ -13,6 +13,8 @@ from typing import Any, Literal
 from motley.results import measures, plots, selection_plots, tables
 from motley.results.blocks import BulletList, Code, Section, SideBySide, Text, non_empty
 from motley.results.deployed import real_clients
+from motley.results.gain_plots import gain_pictures
+from motley.results.gains import missing_local
 from motley.results.labels import clock
 from motley.results.load import Run, citations
 from motley.results.summary import target_of
@@ -137,8 +139,18 @@ def served(groups: Groups) -> Section:
     """Return the section on fairness between clients; empty where they were not evaluated."""
     kinds: tuple[Literal["domain", "cluster"], ...] = ("domain", "cluster")
     by_kind = [Section(f"By {kind}", non_empty(tables.by_kind(groups, kind))) for kind in kinds]
+    advice = missing_local(groups)
+    gained = non_empty(*gain_pictures(groups), tables.gains(groups), Text(advice, note=True) if advice else None)
+    new = Section("New clients", non_empty(tables.new_clients(groups)))
     return Section(
-        "Who was served", non_empty(SideBySide(non_empty(plots.client_curves(groups), tables.fairness(groups))), *by_kind)
+        "Who was served",
+        non_empty(
+            SideBySide(non_empty(plots.client_curves(groups))),
+            tables.fairness(groups),
+            Section("Who gained", gained),
+            new,
+            *by_kind,
+        ),
     )
 
 

@@ -35,6 +35,7 @@ __all__ = [
     "summary_table",
     "target_of",
     "target_table",
+    "terminal_table",
     "widths_table",
 ]
 
@@ -59,6 +60,7 @@ class MethodRow:
     client_mean: Spread
     worst_decile: Spread
     variance: Spread
+    deviation: Spread
     participation_std: Spread
     liars: Spread
     hours: Spread
@@ -97,6 +99,7 @@ def _row(label: str, runs: Sequence[Run]) -> MethodRow:
         client_mean=measures.spread([one.mean for one in served]),
         worst_decile=measures.spread([one.worst_decile for one in served]),
         variance=measures.spread([one.variance for one in served]),
+        deviation=measures.spread([one.deviation for one in served]),
         participation_std=measures.spread([measures.participation(run).std for run in runs]),
         liars=measures.spread([100.0 * liar_share(run) for run in runs]),
         hours=cost("time_s", 3600),
@@ -262,7 +265,7 @@ def summary_table(runs: Sequence[Run]) -> Table:
         cells.append((row.label, [*(plus_minus(number, digits) for number in numbers), *spent]))
     kinds = ("final", *(["by validation"] if validated else []), "peak", "stable", "drop", "took part std")
     kinds = (*kinds, *(["liars %"] if lies else []))
-    return _terminal(title, (*kinds, f"{time} h", "MB", *measured), cells)
+    return terminal_table(title, (*kinds, f"{time} h", "MB", *measured), cells)
 
 
 def served_table(runs: Sequence[Run]) -> Table | None:
@@ -274,10 +277,13 @@ def served_table(runs: Sequence[Run]) -> Table | None:
     title = f"the clients' own {measures.metric_of(runs[0])[0]}" + (" in %" if percent else "")
     digits = 1 if percent else None
     cells = [
-        (row.label, [plus_minus(number, digits) for number in (row.client_mean, row.worst_decile, row.variance)])
+        (
+            row.label,
+            [plus_minus(getattr(row, kind), digits) for kind in ("client_mean", "worst_decile", "variance", "deviation")],
+        )
         for row in rows
     ]
-    return _terminal(title, ("mean", "worst tenth", "variance"), cells)
+    return terminal_table(title, ("mean", "worst tenth", "variance", "deviation"), cells)
 
 
 def metrics_table(runs: Sequence[Run]) -> Table | None:
@@ -290,7 +296,7 @@ def metrics_table(runs: Sequence[Run]) -> Table | None:
             undefined = short_number(row.undefined) if row.undefined else "0"
             cells.append((label, [row.metric + (" %" if percent else ""), *numbers, undefined]))
     heads = ("metric", "end", "peak", "pooled", "worst tenth", "undefined")
-    return _terminal("all metrics", heads, cells) if cells else None
+    return terminal_table("all metrics", heads, cells) if cells else None
 
 
 def widths_table(runs: Sequence[Run]) -> Table | None:
@@ -302,7 +308,7 @@ def widths_table(runs: Sequence[Run]) -> Table | None:
         for row in width_rows(members)
     ]
     title = f"{measures.metric_of(runs[0])[0]}{' in %' if percent else ''} at each width" if cells else ""
-    return _terminal(title, ("width", "end"), cells) if cells else None
+    return terminal_table(title, ("width", "end"), cells) if cells else None
 
 
 def target_table(runs: Sequence[Run], target: float | None = None) -> Table | None:
@@ -314,10 +320,11 @@ def target_table(runs: Sequence[Run], target: float | None = None) -> Table | No
     title = f"until {f'{100 * target:g}%' if percent else f'{target:g}'}"
     groups = group_runs(runs)
     cells = [(label, _reached_cells(reached(members, target))) for label, members in groups.items()]
-    return _terminal(title, ("got there", "rounds", f"{clock(groups)} h", "uplink, papers MB", "all traffic MB"), cells)
+    return terminal_table(title, ("got there", "rounds", f"{clock(groups)} h", "uplink, papers MB", "all traffic MB"), cells)
 
 
-def _terminal(title: str, columns: Sequence[str], rows: Sequence[tuple[str, Sequence[str]]]) -> Table:
+def terminal_table(title: str, columns: Sequence[str], rows: Sequence[tuple[str, Sequence[str]]]) -> Table:
+    """Return a table for the terminal: a row per method, of its label and its cells."""
     from rich import box
     from rich.table import Table
     from rich.text import Text

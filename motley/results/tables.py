@@ -12,14 +12,29 @@ import numpy as np
 
 from motley.results import measures
 from motley.results.blocks import DASH, Table, TableCell, TableRow, with_best_in_bold
+from motley.results.gains import LEAST, gain_rows
 from motley.results.labels import clock, clock_in_words
 from motley.results.lies import liar_share
 from motley.results.load import Run
 from motley.results.measures import Spread
+from motley.results.new_clients import adapted_epochs, served_new
 from motley.results.summary import MB, differences, method_rows, metric_rows, plus_minus, reached, short_number
 from motley.results.widths import width_rows
 
-__all__ = ["by_kind", "costs", "fairness", "pairs", "participation", "phases", "summary", "to_target", "whole", "widths"]
+__all__ = [
+    "by_kind",
+    "costs",
+    "fairness",
+    "gains",
+    "new_clients",
+    "pairs",
+    "participation",
+    "phases",
+    "summary",
+    "to_target",
+    "whole",
+    "widths",
+]
 
 Groups = Mapping[str, Sequence[Run]]
 COUNTS = ("rounds", "dispatched", "accepted", "late", "dropped", "rejected", "local_steps")
@@ -114,7 +129,9 @@ def fairness(groups: Groups) -> Table | None:
     """Return the fairness between clients at the end; None where no client was evaluated."""
     metric = _named(next(iter(groups.values()))[0])
     rows = [
-        TableRow(method.label, [_spread(s) for s in (method.client_mean, method.worst_decile, method.variance)], i)
+        TableRow(
+            method.label, [_spread(s) for s in (method.client_mean, method.worst_decile, method.variance, method.deviation)], i
+        )
         for i, method in enumerate(method_rows(groups))
         if method.client_mean.n
     ]
@@ -122,7 +139,50 @@ def fairness(groups: Groups) -> Table | None:
         f"The clients' own {metric} at the last evaluation of every client. Worst tenth: the mean over the worst-served tenth "
         "of the clients."
     )
-    return Table(("method", "mean", "worst tenth", "variance"), rows, note) if rows else None
+    return Table(("method", "mean", "worst tenth", "variance", "deviation"), rows, note) if rows else None
+
+
+def gains(groups: Groups) -> Table | None:
+    """Return what clients gain over local training alone and over the shared model; None where neither is known."""
+    run = next(iter(groups.values()))[0]
+    unit = "points" if measures.percent_of(run) > 1 else measures.metric_of(run)[0]
+    rows = [
+        TableRow(
+            row.label,
+            [
+                TableCell(row.over),
+                _spread(row.share),
+                _spread(row.median),
+                _spread(row.worst),
+                _number(row.clients),
+                _number(row.left_out),
+            ],
+            list(groups).index(row.label),
+        )
+        for row in gain_rows(groups)
+    ]
+    note = (
+        f"Each client's own {_named(run)} at the last evaluation against its figure under local training alone (same data, model, "
+        "seed and local work), and against its figure with the method's own shared model; equal ones count half. Left out: clients "
+        f"with fewer than {LEAST} test samples."
+    )
+    heads = ("method", "over", "clients better off (%)", f"median gain ({unit})", f"worst gain ({unit})", "clients", "left out")
+    return Table(heads, rows, note) if rows else None
+
+
+def new_clients(groups: Groups) -> Table | None:
+    """Return the figures of new clients by epochs of adaptation; None where no clients were held out."""
+    run, rows = next(iter(groups.values()))[0], []
+    epochs = sorted({number for runs in groups.values() for run in runs for number in adapted_epochs(run)})
+    for i, (label, runs) in enumerate(groups.items()):
+        found = [served_new(runs, number) for number in epochs]
+        rows.append(TableRow(label, [_spread(spread) for pair in found for spread in pair], i))
+    note = (
+        f"{_named(run).capitalize()} of the clients that no round asked, on their own test samples at the end: with the model that "
+        "they receive (0 epochs), and after adapting it to their own training samples. Worst tenth: of these clients."
+    )
+    heads = [f"{word} {number} epoch{'' if number == 1 else 's'}" for number in epochs for word in ("after", "worst tenth,")]
+    return Table(("method", *heads), rows, note) if epochs else None
 
 
 def by_kind(groups: Groups, column: Literal["domain", "cluster"]) -> Table | None:

@@ -124,10 +124,15 @@ class Writer:
             raise disk_error(error, self.directory) from error
         return dict(self._marks)
 
-    def forget(self, table: str, round: int) -> None:
-        """Delete the rows of one round from one table, on disk."""
+    def forget(self, table: str, round: int, scopes: str = "") -> None:
+        """Delete the rows of one round from one table, on disk; ``scopes``: only those of scopes that begin so."""
+
+        def left(batch: pa.RecordBatch) -> pa.RecordBatch:
+            here = pc.equal(batch["round"], round)
+            return batch.filter(pc.invert(pc.and_(here, pc.starts_with(batch["scope"], scopes)) if scopes else here))
+
         if table in self._marks:
-            self._open(table).drop(lambda batch: batch.filter(pc.not_equal(batch["round"], round)))
+            self._open(table).drop(left)
             self._note(self._opened_journal())
 
     def finish(self) -> dict[str, Mark]:

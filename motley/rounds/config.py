@@ -13,7 +13,7 @@ from torch import Tensor
 from motley.algorithms.base import ExtraExchange, ServerContext
 from motley.algorithms.schedules import ConstantSchedule, Schedule
 from motley.algorithms.weights import Weighting
-from motley.core.bounds import Count, Positive
+from motley.core.bounds import Count, NotNegative, Positive
 from motley.engines.base import Setting
 from motley.rounds.guard import Guard
 from motley.selectors.base import Selector
@@ -58,7 +58,7 @@ class Stop:
 
 @dataclass(frozen=True)
 class EvaluationSchedule:
-    """When the model is evaluated: every so many server steps, and at the end."""
+    """When the model is evaluated: every so many server steps, and at the end; what of new clients."""
 
     every: Count = 10
     """Server steps between evaluations."""
@@ -67,6 +67,8 @@ class EvaluationSchedule:
     diagnostics: bool = False
     """Measure in these steps, and in the first, what papers assume: how far clients' gradients and models lie apart, what
     compression loses. Costs wall time (a gradient of every client), no virtual time and no traffic, and changes no result."""
+    adapt_epochs: tuple[NotNegative, ...] = (0, 1, 5)
+    """Epochs for which new clients (``split.holdout_clients``) adapt the model before they are examined, at the end."""
 
     def due(self, version: int) -> bool:
         """Return whether the model is evaluated after so many server steps, wherever the run ends."""
@@ -153,7 +155,7 @@ class RunConfig:
         ----------
         accepted: number of uploads aggregated. losses: asks clients for the loss of models on their own training samples.
         """
-        given = self.server_context or ServerContext(self.setting.task.layout, len(self.setting.task.federation), 0)
+        given = self.server_context or ServerContext(self.setting.task.layout, self.setting.task.federation.pool, 0)
         key = self.setting.streams.key("server").fold(version)
         return dataclasses.replace(given, accepted=accepted, key=key, losses=losses)
 

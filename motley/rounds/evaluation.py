@@ -207,14 +207,17 @@ def _by_class_shares(
         at = labelings.which, np.arange(len(federation))
         loss, hit = (np.stack(of)[at] for of in zip(*each, strict=True))
         return loss, hit
-    clients = range(len(federation))
+    clients = np.flatnonzero(federation.train.sizes).tolist()
     pairs = [
         engine.evaluate(model, common, labelings.labels(common, labelings.of(k)))
         for k, model in zip(clients, personal(clients), strict=True)
     ]
-    alone = [[_by_class(one[name], labels, federation)[k] for name in ("loss", "hit")] for k, one in enumerate(pairs)]
-    loss, hit = np.array(alone).T
-    return loss, hit
+    alone = [
+        [_by_class(one[name], labels, federation)[k] for name in ("loss", "hit")] for k, one in zip(clients, pairs, strict=True)
+    ]
+    out = np.full((2, len(federation)), np.nan)
+    out[:, clients] = np.array(alone).T
+    return out[0], out[1]
 
 
 class _Labelings:

@@ -36,6 +36,7 @@ from motley.rounds.config import RoundSummary, RunConfig
 from motley.rounds.diagnostics import Diagnosis, Diagnostics
 from motley.rounds.evaluation import Evaluation, Personal, evaluate, personal_models
 from motley.rounds.guard import total_norm
+from motley.rounds.new_clients import NewClients
 from motley.rounds.recalibration import collected
 from motley.rounds.server_signals import ServerSignals
 from motley.rounds.slices import SliceModels
@@ -238,7 +239,7 @@ class RoundLoop:
         workload = self.backend.workload(state, cohort) if self.pipeline.budgeted else {}
         allocation = self.pipeline.allocate(state, cohort, workload)
         examples, claimed = self.backend.examples(state), self.backend.claimed_examples(state)
-        weight = raw_weights(self.config.weights, cohort, claimed[cohort.ids], int(claimed.sum()), len(self.federation))
+        weight = raw_weights(self.config.weights, cohort, claimed[cohort.ids], int(claimed.sum()), self.federation.pool)
         columns: dict[str, Any] = {
             "round": state.round, "model_updates": state.model_updates, "examples": examples[cohort.ids], "weight": weight,
             "lr": lr if cohort.lr_scale is None else lr * cohort.lr_scale, "rehearsal": cohort.rehearsal,
@@ -378,6 +379,8 @@ class RoundLoop:
         row = tables.round_row(reports, float(dispatches.columns["weight"][aggregated].sum()))
         if self.config.evaluate.due(state.version) or self.done:
             self._evaluate()
+        if self.federation.held_out is not None and self.done:
+            self._examine_new_clients()
         own, tally = self._tally.pop("notes", {}), self._tally
         row["notes"] = self.diagnostics.notes(own, state.version, self._diagnosis, dispatches, reports, state.server.model.x)
         stamp = {"round": state.round, "version": state.version, "dispatch": state.dispatch, "start_s": state.start_s}
@@ -411,21 +414,31 @@ class RoundLoop:
         state.newest = dict(found.scores)
         if self.config.evaluate.due(state.version):
             state.evaluated.append(state.newest)
-        stamp = {"round": state.round, "version": state.version, "time_s": state.clients.now_s}
-        spent = {"total_bits": state.ledger.total_bits, "total_up_paper_bits": state.ledger.paper_bits}
-        self._write("evaluations", {**stamp, **spent, **found.rows})
-        metrics = self.setting.task.metrics
-        if metrics:
-            self._write("metrics", {**stamp, **spent, **found.metrics})
+        self._write_evaluation(found)
         if self.validation is not None:
             with self.watch("evaluate"):
-                held = validate(self.engine, model, self.validation, per_client, personal, names, metrics)
-            self._write("evaluations", {**stamp, **spent, **held.rows})
-            if metrics:
-                self._write("metrics", {**stamp, **spent, **held.metrics})
+                held = validate(self.engine, model, self.validation, per_client, personal, names, self.setting.task.metrics)
+            self._write_evaluation(held)
             pooled = personal is None and "global" in found.rows["scope"]
             self._keep_best(held, "validation" if pooled else "validation_mean")
         self._keep_or_go_back(state.newest["loss"])
+
+    def _examine_new_clients(self) -> None:
+        """Examine the clients that no round asked, and write the rows, whose traffic includes their downloads."""
+        state, server, names = self.state, self.final_server, self.backend.class_names(self.state)
+        new = NewClients(self.config, self.channel, self.backend.widths(state))
+        with self.watch("evaluate"):
+            for found in new.examine(self.engine, state, self._models(server), names):
+                self._write_evaluation(found, new.download_bits(server))
+
+    def _write_evaluation(self, found: Evaluation, more_bits: int = 0) -> None:
+        """Write the rows of an evaluation at the present moment; ``more_bits``: traffic that is not in the ledger."""
+        state = self.state
+        stamp = {"round": state.round, "version": state.version, "time_s": state.clients.now_s}
+        spent = {"total_bits": state.ledger.total_bits + more_bits, "total_up_paper_bits": state.ledger.paper_bits}
+        self._write("evaluations", {**stamp, **spent, **found.rows})
+        if self.setting.task.metrics:
+            self._write("metrics", {**stamp, **spent, **found.metrics})
 
     def _keep_or_go_back(self, loss: float) -> None:
         """Remember the server's state as good after an evaluation with a finite loss; go back to the last good one otherwise.

@@ -129,13 +129,14 @@ class SimulatedBackend(ClientBackend):
         return SimulatedClients(self._client_states)
 
     def open(self, state: RunState) -> Ids:
-        """Return all clients, at the start of the run."""
-        return np.arange(0 if state.begun else len(self.federation))
+        """Return all clients but those held out, at the start of the run."""
+        return np.setdiff1d(np.arange(0 if state.begun else len(self.federation)), self.federation.new_clients)
 
     def enrol(self, state: RunState, ids: Ids, wanted: frozenset[str]) -> Mapping[str, Floats]:
         """Return all enrolment signals and the planner's estimates; bill the numbers that clients themselves send."""
         download = self.setting.algorithm.correction.download(state.server)
-        known = probing.enrolment_signals(self.federation) | self._estimates(state, ids, download)
+        sent = {name: value[ids] for name, value in probing.enrolment_signals(self.federation).items()}
+        known = sent | self._estimates(state, ids, download)
         self.channel.enrol(state.ledger, ids, probing.count_scalars({name: known[name] for name in wanted & probing.ENROLLED}))
         if self.federation.statistics is not None:
             self.channel.exchange_statistics(state.ledger, ids, *self.federation.statistics)

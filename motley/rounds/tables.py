@@ -76,9 +76,11 @@ def round_row(reports: Reports, weight_sum: float) -> dict[str, Any]:
 
 def federation_rows(data: Federation, step_s: NDArray[np.float64], up_mbps: NDArray[np.float64]) -> dict[str, Any]:
     """Return the rows of the table ``federation``: one per client, as it is before round 1."""
+    whole = [data] if data.held_out is None else [data, data.held_out]
+    sizes = {f"num_{part}": sum(getattr(one, part).sizes for one in whole) for part in ("train", "validation", "test")}
     return {
-        "client": np.arange(len(data)), "num_train": data.train.sizes, "num_validation": data.validation.sizes,
-        "num_test": data.test.sizes, "noise": data.noise if len(data.noise) else np.zeros(len(data)),
-        "step_s": step_s, "up_mbps": up_mbps, "labels": data.histogram().astype(np.int64),
+        "client": np.arange(len(data)), **sizes, "held_out": np.isin(np.arange(len(data)), data.new_clients).astype(np.int64),
+        "noise": data.noise if len(data.noise) else np.zeros(len(data)),
+        "step_s": step_s, "up_mbps": up_mbps, "labels": np.sum([one.histogram() for one in whole], axis=0).astype(np.int64),
         "domain": data.domain if len(data.domain) else 0, "cluster": data.cluster if len(data.cluster) else 0,
     }  # fmt: skip

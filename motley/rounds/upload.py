@@ -176,7 +176,7 @@ class UploadPipeline:
         if not total or changes is None:
             return total
         mean = torch.zeros_like(changes) if state.mean_vector is None else state.mean_vector
-        return {**total, "delta": self.config.feedback.update_mean(mean, changes, len(self.setting.task.federation))}
+        return {**total, "delta": self.config.feedback.update_mean(mean, changes, self.setting.task.federation.pool)}
 
     def commit(
         self, state: RunState, algorithm_states: Mapping[int, ClientState], compression_states: Mapping[int, Tensors]

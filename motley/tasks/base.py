@@ -115,6 +115,7 @@ class Federation:
     window: the number of training samples that each client uses at a time, ``[K]``, under drift; None: all.
     preparation: the map from raw samples to ``x``; None where ``x`` is what users have. statistics: what its one-off exchange of
     statistics costs; None where there was none.
+    held_out: the same federation with the samples of the clients that no round asks, which have none here; None if there are none.
     """
 
     x: Tensor
@@ -136,10 +137,21 @@ class Federation:
     window: NDArray[np.int64] | None = None
     preparation: Preparation | None = None
     statistics: StatisticsTraffic | None = None
+    held_out: Federation | None = None
 
     def __len__(self) -> int:
         """Return K, the population."""
         return len(self.train)
+
+    @property
+    def new_clients(self) -> NDArray[np.int64]:
+        """The ids of the clients that no round asks, sorted."""
+        return np.zeros(0, np.int64) if self.held_out is None else np.flatnonzero(self.held_out.train.sizes)
+
+    @property
+    def pool(self) -> int:
+        """The number of clients that rounds may ask."""
+        return len(self) - len(self.new_clients)
 
     @property
     def targets(self) -> Targets:

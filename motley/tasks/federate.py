@@ -28,6 +28,7 @@ from motley.core.errors import ConfigError, DataError, suggest
 from motley.core.keys import Key
 from motley.core.ragged import Ragged
 from motley.tasks.base import NO_CLASSES, Dataset, Federation
+from motley.tasks.held_out import held_out_ids
 from motley.tasks.preparation import StatisticsTraffic
 from motley.tasks.statistics import fit
 
@@ -55,13 +56,15 @@ class Split:
     """Share of each client's training samples that is set aside and evaluated; the best round by it is kept (``best.safetensors``)."""
     server: Share = 0.0
     """Share of the samples to divide that the server keeps, with clean labels, to validate with (``feddf``, ``fedbio``)."""
+    holdout_clients: Share = 0.0
+    """Share of the clients that no round asks; they are examined at the end, as new clients (``evaluate.adapt_epochs``)."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.test, str) or self.test not in ("client", "global"):
             raise ConfigError(
                 f"test: got {self.test!r}{suggest(str(self.test), ('client', 'global'))}; expected client or global"
             )
-        shares = {"validation": self.validation, "server": self.server}
+        shares = {"validation": self.validation, "server": self.server, "holdout_clients": self.holdout_clients}
         for name, value in {"test_fraction": self.test_fraction, **shares}.items():
             if not isinstance(value, int | float):
                 raise ConfigError(f"{name}: got {value!r}; expected a number")
@@ -192,7 +195,8 @@ def federate(
         _check_classes(dataset, "a concept shift", "concept_shift")
         labels, cluster = concept_shift(labels, owner)  # type: ignore[assignment]  # clusters are whole numbers
     roles = _roles(dataset, split, rows, owner, labels, population, key)
-    dataset, traffic = _prepared(dataset, given, parts, roles.train, overlap)
+    new = held_out_ids(key, population, split.holdout_clients)
+    dataset, traffic = _prepared(dataset, given, parts, roles.train, overlap, new)
     samples = _Samples(dataset.x, dataset.y, given.global_test, rows)
     samples = samples.copied() if overlap else samples
     at = torch.from_numpy(samples.position)
@@ -237,9 +241,11 @@ def _roles(dataset: Dataset, split: Split, rows: Ints, owner: Ids, labels: Ints,
 
 
 def _prepared(
-    dataset: Dataset, given: PartitionInput, parts: Ragged, train: Bools, overlap: bool
+    dataset: Dataset, given: PartitionInput, parts: Ragged, train: Bools, overlap: bool, new: Ids
 ) -> tuple[Dataset, StatisticsTraffic | None]:
-    """Return the data set with model inputs as ``x``, and what measuring the training rows of its table costs."""
+    """Return the data set with model inputs as ``x``, and what measuring the training rows of its table costs.
+
+    ``new``: the clients that are held out, whose rows move no common scale."""
     if dataset.table is None:
         return dataset, None
     rows, owner, whose = given.rows[parts.values], parts.owner, None
@@ -252,6 +258,8 @@ def _prepared(
             )
         whose = np.empty(len(dataset.y), np.int64)
         whose[rows] = owner
+    else:
+        train = train & ~np.isin(owner, new)
     fitted, traffic = fit(dataset.table, rows, owner, train, len(parts))
     ready = dataclasses.replace(dataset, x=fitted.inputs(dataset.table, whose), preparation=fitted)
     return ready, traffic
@@ -325,7 +333,8 @@ def _traffic_note(traffic: StatisticsTraffic | None) -> Mapping[str, str]:
     """Return what readers of the results are told of the exchange of statistics."""
     if traffic is None or not traffic.up_bits.any():
         return {}
-    up, down, count = int(traffic.up_bits.sum()), traffic.down_bits * len(traffic.up_bits), len(traffic.up_bits)
+    count = int(np.count_nonzero(traffic.up_bits))
+    up, down = int(traffic.up_bits.sum()), traffic.down_bits * count
     return {"statistics": f"{count} clients sent statistics of their training rows once: {up:,} bits up, {down:,} bits down"}
 
 

@@ -85,6 +85,7 @@ def fit(table: RawTable, rows: Ints, owner: Ids, train: Bools, population: int) 
             up += _count_bits(values, mine, population)
     if not own and any(raw.words is None for raw in table.columns):
         up += _BITS  # the number of rows
+    up = np.where(np.bincount(mine, minlength=population) > 0, up, 0)  # a client without training rows sends nothing
     return TablePreparation(tuple(columns), own, table.options.gaps), StatisticsTraffic(down, up)
 
 

@@ -169,6 +169,35 @@ def test_local_training_by_hand() -> None:
     )
 
 
+# ---- what a new client does with the model that it receives, by hand ----
+
+
+@pytest.mark.parametrize(
+    ("method", "base", "head"),
+    [
+        (FedPer(), 1.0, 2.2), (FedRep(), 1.0, 2.2), (LGFedAvg(), 1.4, 2.0), (LocalOnly(), 1.4, 2.2), (FedAvg(), 1.4, 2.2),
+        (FedBABU(), 1.4, 2.2), (PerFedAvg(), 1.4, 2.2), (FineTuned(), 1.4, 2.2), (FineTuned(method="fedper"), 1.0, 2.2),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_new_client_adapts_what_is_its_own_or_else_everything(method: Method, base: float, head: float) -> None:
+    """Target 4, base 1 and head 2: h = 2 - .1 (2 - 4) 1 = 2.2 and b = 1 - .1 (2 - 4) 2 = 1.4, where they move."""
+    assert Toy(method, **HEADS).adapted(1) == near(base, head)
+
+
+@pytest.mark.parametrize(
+    ("method", "first", "second"),
+    [(Ditto(lam=1.0), 1.3, 1.54), (APFL(alpha=0.5), 1.075, 1.148125), (FedALA(), 1.3, 1.57), (PFedMe(), 1.3, 1.57)],
+    ids=str,
+)
+def test_a_new_clients_own_model_begins_at_the_shared_one(method: Method, first: float, second: float) -> None:
+    """x = 1, minimum 4. Ditto: v = 1 + .1 x 3 = 1.3, then 1.3 - .1 (-2.7 + .3) = 1.54. APFL: v = 1 + .1 x .5 x 3 = 1.15 and the
+    mixture with x is 1.075; then v = 1.15 + .05 x 2.925 = 1.29625. The others train x: 1.3, 1.3 + .27."""
+    toy = Toy(method, start=(1.0,))
+    assert [toy.adapted(1), toy.adapted(2)] == [near(first), near(second)]
+    assert toy.x == near(1.0)
+
+
 # ---- cases that must coincide, bit for bit ----
 
 

@@ -97,6 +97,12 @@ class Toy:
         """The weights of the model that a client uses, before fine-tuning."""
         return self.algorithm.correction.examined(self.download, self.kept.get(client, self.first)).x.tolist()
 
+    def adapted(self, steps: int) -> list[float]:
+        """The weights of the model of client 0 after so many steps, if it were new."""
+        model = self.algorithm.correction.start(self.download, self.first)
+        (after,) = self.engine.adapt([Job(0, self.number, steps, self.setting.solver.lr)], [model], new=True)
+        return after.x.tolist()
+
     def tuned(self, client: int = 0) -> list[float]:
         """The weights of the model that a client uses."""
         model = self.algorithm.correction.examined(self.download, self.kept.get(client, self.first))

@@ -215,6 +215,10 @@ def refuses(experiment: Experiment, ready: Ready) -> str | None:
     config, needs = ready.config, ready.selector.rule.needs()
     if experiment.recalibrate is not None:
         return "clients estimate BatchNorm statistics anew only in a simulation; leave recalibrate out"
+    if experiment.split.holdout_clients:
+        return (
+            "new clients adapt and are examined only in a simulation, which has their samples; leave split.holdout_clients out"
+        )
     if config.evaluate.diagnostics:
         return "diagnostics need every client's gradient, which only a simulation has; leave evaluate.diagnostics out"
     algorithm, upload = config.setting.algorithm, config.upload_config

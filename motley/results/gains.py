@@ -1,0 +1,131 @@
+"""What clients gain over local training alone, and over the shared model: a row per method, for reports and the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from motley.results import measures
+from motley.results.fairness import has_clients
+from motley.results.labels import group_runs
+from motley.results.load import Run
+from motley.results.measures import Spread
+from motley.results.summary import plus_minus, short_number, terminal_table
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+__all__ = ["LEAST", "LOCAL", "GainRow", "gain_rows", "gains_table", "local_rival", "missing_local", "rivals"]
+
+Groups = Mapping[str, Sequence[Run]]
+LEAST = 20
+"""Clients with fewer test samples are left out."""
+LOCAL, SHARED = "local training alone", "own shared model"
+"""What gains are over."""
+_ALIKE = (
+    "task", "population", "cohort", "participation", "stop", "pin", "init", "split", "partition", "label_noise", "feature_shift",
+    "concept_shift", "drift", "local", "dtype",
+)  # fmt: skip
+"""Keys in which a run and its run of local training must be the same: data, initial model and local work."""
+
+
+@dataclass(frozen=True)
+class GainRow:
+    """A method's gains over its seeds: ``share`` of better-off clients in percent, ``median`` and ``worst`` gain in points where the
+    metric is a share; ``clients`` counted and ``left_out``, means over seeds."""
+
+    label: str
+    over: str
+    share: Spread
+    median: Spread
+    worst: Spread
+    clients: float
+    left_out: float
+
+
+def _trains_alone(run: Run) -> bool:
+    algorithm: Any = run.config.get("algorithm")
+    return (algorithm.get("name") if isinstance(algorithm, Mapping) else algorithm) == "local_only"
+
+
+def local_rival(run: Run, runs: Sequence[Run]) -> Run | None:
+    """Return the run of local training alone among ``runs`` with the same seed, data, initial model and local work, of several the one
+    most like the run; None if there is none, or if the run is one itself."""
+    if _trains_alone(run):
+        return None
+    alike = [
+        one
+        for one in runs
+        if _trains_alone(one) and one.seed == run.seed and all(one.config.get(key) == run.config.get(key) for key in _ALIKE)
+        and measures.metric_of(one) == measures.metric_of(run)
+        and has_clients(one, "client")
+    ]  # fmt: skip
+    return max(alike, key=lambda one: sum(one.config.get(key) == value for key, value in run.config.items()), default=None)
+
+
+def rivals(groups: Groups, over: str) -> dict[str, list[tuple[Run, Run | None]]]:
+    """Return label -> pairs of a run and the run that it is compared with (None: its own shared model), for the methods that have any.
+
+    ``over``: :data:`LOCAL` or :data:`SHARED`."""
+    every = [run for runs in groups.values() for run in runs]
+    found: dict[str, list[tuple[Run, Run | None]]] = {}
+    for label, runs in groups.items():
+        known = [run for run in runs if has_clients(run, "client")]
+        if over == SHARED:
+            found[label] = [(run, None) for run in known if has_clients(run, "shared_client")]
+        else:
+            pairs = [(run, local_rival(run, every)) for run in known]
+            found[label] = [pair for pair in pairs if pair[1] is not None]
+    return {label: pairs for label, pairs in found.items() if pairs}
+
+
+def gain_rows(groups: Groups) -> list[GainRow]:
+    """Return the rows over local training alone of every method that has one, then those over its own shared model."""
+    return [_row(label, over, pairs) for over in (LOCAL, SHARED) for label, pairs in rivals(groups, over).items()]
+
+
+def _row(label: str, over: str, pairs: Sequence[tuple[Run, Run | None]]) -> GainRow:
+    percent = measures.percent_of(pairs[0][0])
+    found = [measures.gains(run, rival, least=LEAST) for run, rival in pairs]
+    share, median, worst = (
+        measures.spread([unit * getattr(one, kind) for one in found])
+        for kind, unit in (("share", 100.0), ("median", percent), ("worst", percent))
+    )
+    counts = (sum(getattr(one, kind) for one in found) / len(found) for kind in ("clients", "left_out"))
+    return GainRow(label, over, share, median, worst, *counts)
+
+
+def missing_local(groups: Groups) -> str | None:
+    """Return what to run so that gains over local training alone are known; None where they are, or clients were not evaluated."""
+    known = {label: runs for label, runs in groups.items() if any(has_clients(run, "client") for run in runs)}
+    lacking = [label for label in known if label not in rivals(groups, LOCAL) and not all(map(_trains_alone, known[label]))]
+    if not lacking:
+        return None
+    every = [run for label in lacking for run in known[label]]
+    names = dict.fromkeys(str((run.config.get("algorithm") or {"name": "fedavg"})["name"]) for run in every)
+    return (
+        "who gains by federating is not known without local training alone on the same data and seed; "
+        f"motley compare FILE.toml --over algorithm={','.join([*names, 'local_only'])} runs it, too"
+    )
+
+
+def gains_table(runs: Sequence[Run]) -> Table | None:
+    """Return the gains as a further table for the terminal; None where neither rival is there."""
+    rows = gain_rows(group_runs(runs)) if runs else []
+    if not rows:
+        return None
+    metric, digits = measures.metric_of(runs[0])[0], 1 if measures.percent_of(runs[0]) > 1 else None
+    cells = [
+        (
+            row.label,
+            [
+                row.over, plus_minus(row.share, 1), plus_minus(row.median, digits), plus_minus(row.worst, digits),
+                short_number(row.clients, 1e3), short_number(row.left_out, 1e3),
+            ],
+        )
+        for row in rows
+    ]  # fmt: skip
+    title = f"who gained: the clients' own {metric}{' in points' if digits else ''}"
+    heads = ("over", "better off %", "median gain", "worst gain", "clients", f"< {LEAST} tests")
+    return terminal_table(title, heads, cells)
