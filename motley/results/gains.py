@@ -44,9 +44,13 @@ class GainRow:
     left_out: float
 
 
+def _algorithm(run: Run) -> str:
+    algorithm: Any = run.config.get("algorithm") or "fedavg"
+    return str(algorithm.get("name") if isinstance(algorithm, Mapping) else algorithm)
+
+
 def _trains_alone(run: Run) -> bool:
-    algorithm: Any = run.config.get("algorithm")
-    return (algorithm.get("name") if isinstance(algorithm, Mapping) else algorithm) == "local_only"
+    return _algorithm(run) == "local_only"
 
 
 def local_rival(run: Run, runs: Sequence[Run]) -> Run | None:
@@ -102,12 +106,13 @@ def missing_local(groups: Groups) -> str | None:
     lacking = [label for label in known if label not in rivals(groups, LOCAL) and not all(map(_trains_alone, known[label]))]
     if not lacking:
         return None
-    every = [run for label in lacking for run in known[label]]
-    names = dict.fromkeys(str((run.config.get("algorithm") or {"name": "fedavg"})["name"]) for run in every)
-    return (
-        "who gains by federating is not known without local training alone on the same data and seed; "
+    names = dict.fromkeys(_algorithm(run) for label in lacking for run in known[label])
+    remedy = (
         f"motley compare FILE.toml --over algorithm={','.join([*names, 'local_only'])} runs it, too"
+        if len(names) > 1
+        else "motley run FILE.toml --set algorithm=local_only runs it, and motley report on the folder of both runs says who gained"
     )
+    return f"who gains by federating is not known without local training alone on the same data and seed; {remedy}"
 
 
 def gains_table(runs: Sequence[Run]) -> Table | None:

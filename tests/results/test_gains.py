@@ -75,6 +75,8 @@ def test_what_to_run_is_said_where_nobody_trained_alone():
     own = learned("ditto", [0.5] * 3)
     said = missing_local(group_runs([own, learned("fedper", [0.4] * 3)]))
     assert said.endswith("motley compare FILE.toml --over algorithm=ditto,fedper,local_only runs it, too")
+    alone = missing_local(group_runs([own]))
+    assert "motley run FILE.toml --set algorithm=local_only runs it, and motley report" in alone
     assert missing_local(group_runs([own, learned("local_only", [0.4] * 3)])) is None
     assert missing_local(group_runs([fake.run()])) is None
     assert gains_table([own]) is None
