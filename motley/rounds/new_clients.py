@@ -99,7 +99,9 @@ class NewClients:
     def download_bits(self, server: ServerState) -> int:
         """Return the bits of one download of the final model for each new client, with the statistics of a table's columns."""
         download, statistics = self.setting.algorithm.correction.download(server), self.federation.statistics
-        bits = self.channel.download_bits(download, self.ids, np.zeros(0, np.int64)) + (statistics.down_bits if statistics else 0)
+        bits = self.channel.download_bits(download, self.ids, np.zeros(0, np.int64)) + (
+            statistics.down_bits if statistics else 0
+        )
         if (self.widths < 1).any():
             bits = bits - SliceSizes(self.setting, self.channel).saved_bits(self.widths)
         return int(bits.sum())

@@ -114,7 +114,7 @@ def test_of_several_models_each_takes_the_one_with_the_lowest_training_loss() ->
             flat.load(loop.algorithm.correction.start(download, {"choice": torch.tensor([j])}))
             flat.module.eval()
             parts = [torch.from_numpy(part[k]) for part in (data.train, data.test)]
-            found.append([float(torch.nn.functional.cross_entropy(flat.module(data.x[at]), data.y[at])) for at in parts])
+            found.append([torch.nn.functional.cross_entropy(flat.module(data.x[at]), data.y[at]).item() for at in parts])
         losses.append(min(found)[1])
     np.testing.assert_allclose(each["loss"], losses, rtol=1e-5)
     last = next(one for one in rows.tables["evaluations"] if "new_mean_0" in one["scope"])
@@ -124,8 +124,13 @@ def test_of_several_models_each_takes_the_one_with_the_lowest_training_loss() ->
 @pytest.mark.parametrize("norm", [None, "batch"])
 @pytest.mark.parametrize("name", ["heterofl", "fedrolex", "fjord"])
 def test_slices_of_every_method_adapt(name: str, norm: str | None) -> None:
-    task = {**KEYS["task"], "model": {"name": "mlp", "hidden": [16]} if norm is None else {"name": "digits_mlp", "norm": "batch"}}
-    _, rows = _rows({**KEYS, "task": task, "algorithm": name, "capacity": {"name": "levels"}, "metrics": []})
+    task = {
+        **KEYS["task"],
+        "model": {"name": "mlp", "hidden": [16]} if norm is None else {"name": "digits_mlp", "norm": "batch"},
+    }
+    _, rows = _rows(
+        {**KEYS, "task": task, "algorithm": name, "capacity": {"name": "levels", "levels": [1.0, 0.6, 0.4]}, "metrics": []}
+    )
     assert _of(rows, "new_mean_2")["loss"] < _of(rows, "new_mean_0")["loss"]
 
 
