@@ -195,8 +195,7 @@ def federate(
         _check_classes(dataset, "a concept shift", "concept_shift")
         labels, cluster = concept_shift(labels, owner)  # type: ignore[assignment]  # clusters are whole numbers
     roles = _roles(dataset, split, rows, owner, labels, population, key)
-    new = held_out_ids(key, population, split.holdout_clients)
-    dataset, traffic = _prepared(dataset, given, parts, roles.train, overlap, new)
+    dataset, traffic = _prepared(dataset, given, parts, roles.train, overlap, split, key)
     samples = _Samples(dataset.x, dataset.y, given.global_test, rows)
     samples = samples.copied() if overlap else samples
     at = torch.from_numpy(samples.position)
@@ -241,11 +240,10 @@ def _roles(dataset: Dataset, split: Split, rows: Ints, owner: Ids, labels: Ints,
 
 
 def _prepared(
-    dataset: Dataset, given: PartitionInput, parts: Ragged, train: Bools, overlap: bool, new: Ids
+    dataset: Dataset, given: PartitionInput, parts: Ragged, train: Bools, overlap: bool, split: Split, key: Key
 ) -> tuple[Dataset, StatisticsTraffic | None]:
-    """Return the data set with model inputs as ``x``, and what measuring the training rows of its table costs.
-
-    ``new``: the clients that are held out, whose rows move no common scale."""
+    """Return the data set with model inputs as ``x``, and what measuring the training rows of its table costs; rows of clients that
+    are held out move no common scale."""
     if dataset.table is None:
         return dataset, None
     rows, owner, whose = given.rows[parts.values], parts.owner, None
@@ -259,7 +257,7 @@ def _prepared(
         whose = np.empty(len(dataset.y), np.int64)
         whose[rows] = owner
     else:
-        train = train & ~np.isin(owner, new)
+        train = train & ~np.isin(owner, held_out_ids(key, len(parts), split.holdout_clients))
     fitted, traffic = fit(dataset.table, rows, owner, train, len(parts))
     ready = dataclasses.replace(dataset, x=fitted.inputs(dataset.table, whose), preparation=fitted)
     return ready, traffic
