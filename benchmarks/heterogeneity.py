@@ -29,7 +29,8 @@ OUT = Path(__file__).with_name("measured") / "heterogeneity.json"
 
 @dataclass(frozen=True)
 class Table:
-    """One table: the experiment's name, what splits it in panels (key path -> titles by value), which columns, compared with whom."""
+    """One table: the experiment's name, what splits it in panels (key path -> titles by value), which columns, compared with whom, and
+    the label of local training alone. ``names``: labels that the page shortens."""
 
     name: str
     columns: tuple[str, ...]
@@ -39,8 +40,11 @@ class Table:
     base: str | None = None
     end: Literal["stable", "final"] = "stable"
     times: tuple[float, ...] = ()
+    local: str = "local_only"
+    names: tuple[tuple[str, str], ...] = ()
 
 
+PERSONAL = ("stable", "difference", "worst_decile", "gains", "traffic", "target")
 CLIENTS = ("stable", "difference", "worst_decile", "variance")
 TABLES = {
     "writers_mnist": Table("algorithms-mnist", (*CLIENTS, "target"), target=0.9),
@@ -59,6 +63,17 @@ TABLES = {
         "label-flip", ("final", "peak", "stable", "difference"), panel="partition.name", base="fedavg, mean",
         titles=(("iid", "labels dealt evenly"), ("dirichlet", "labels skewed (Dirichlet 0.3)")),
     ),
+    "personal_labels": Table("personal-labels", PERSONAL, target=0.9, base="fedavg"),
+    "personal_features": Table("personal-features", PERSONAL, target=0.8, base="fedavg"),
+    "personal_concepts": Table("personal-concepts", PERSONAL, target=0.8, base="fedavg"),
+    "unequal_capacity": Table(
+        "unequal-capacity", ("stable", "shared", *PERSONAL[1:]), target=0.9, base="fedavg",
+        names=(
+            *((f"hidden [64], {name}", name) for name in ("fedavg", "local_only", "fedper", "ditto")),
+            *((f"hidden [64], {name}, by_speed", name) for name in ("heterofl", "fedrolex", "fjord")),
+            ("hidden [64], fine_tuned", "fine_tuned"), ("hidden [8], fedavg", "fedavg, 8 units for all"),
+        ),
+    ),
     "uneven_work": Table("uneven-work", CLIENTS, base="partial drop, fedavg"),
     "asynchronous": Table(
         "asynchronous", ("times", "difference", "target", "steps", "slow"), target=0.9, base="synchronous", end="final",
@@ -72,11 +87,11 @@ def collect(table: Table, runs: Sequence[Run]) -> dict[str, Any]:
     rows: list[dict[str, Any]] = []
     for value, title in table.titles or ((None, ""),):
         members = [run for run in runs if not table.panel or _at(run.config, table.panel) == value]
-        groups = group_runs(members)
+        groups = {dict(table.names).get(label, label): some for label, some in group_runs(members).items()}
         known = groups if table.base is None or table.base in groups else {}
         found = {one.label: one for one in differences(known, table.base, table.end)} if known else {}
         rows += [
-            {"panel": title, **_row(table, row, groups[row.label], found.get(row.label))}
+            {"panel": title, **_row(table, row, groups, found.get(row.label))}
             for row in sorted(method_rows(groups), key=lambda row: -row.stable.mean)
         ]
     return {
@@ -93,7 +108,8 @@ def _at(config: Mapping[str, Any], path: str) -> Any:
     return node
 
 
-def _row(table: Table, row: MethodRow, runs: Sequence[Run], found: Difference | None) -> dict[str, Any]:
+def _row(table: Table, row: MethodRow, groups: Mapping[str, Sequence[Run]], found: Difference | None) -> dict[str, Any]:
+    runs = groups[row.label]
     spreads = {name: getattr(row, name) for name in ("final", "peak", "stable", "worst_decile", "variance")}
     out: dict[str, Any] = {"label": row.label, "seeds": list(row.seeds)}
     out |= {name: [_round(one.mean), _round(one.std)] for name, one in spreads.items()}
@@ -104,6 +120,15 @@ def _row(table: Table, row: MethodRow, runs: Sequence[Run], found: Difference | 
     if table.target is not None:
         way = reached(runs, table.target)
         out["target"] = {"seeds": way.seeds, "seconds": _round(3600 * way.hours.value), "reached": way.hours.reached}
+        out["target"]["mb"] = _round(way.traffic_mb.value)
+    if "shared" in table.columns:
+        plain = _at(runs[0].config, "algorithm.name") == "fedavg"  # all clients use the shared model
+        scope = "mean" if plain else "shared_mean"
+        ends = [measures.ends(measures.curve(run, scope=scope).y).stable for run in runs]
+        out["shared"] = _two(measures.spread([100.0 * end for end in ends]))
+    if "gains" in table.columns:
+        out["gains"] = {rival: _gains(runs, groups.get(rival, ())) for rival in (table.local, table.base or "fedavg")}
+        (out["gains"][table.base or "fedavg"] or {}).pop("each", None)  # no page shows it
     if table.times:
         at = [100.0 * measures.stepwise(measures.curve(run, "seconds"), table.times) for run in runs]
         out["times"] = [_two(measures.spread(column)) for column in np.transpose(at)]
@@ -113,6 +138,17 @@ def _row(table: Table, row: MethodRow, runs: Sequence[Run], found: Difference | 
     if names:
         out["domains"] = {name: _two(measures.spread([100.0 * one[i] for one in domains])) for i, name in enumerate(names)}
     return out
+
+
+def _gains(runs: Sequence[Run], rivals: Sequence[Run]) -> dict[str, Any] | None:
+    """Share of the clients that are better off than in the rival's run of the same seed, and every client's gain, in percent."""
+    of_seed = {run.seed: run for run in rivals}
+    pairs = [(run, of_seed[run.seed]) for run in runs if run.seed in of_seed and run is not of_seed[run.seed]]
+    if not pairs:
+        return None
+    shares = [100.0 * measures.gains(run, rival).share for run, rival in pairs]
+    each = [100.0 * (measures.client_metric(run) - measures.client_metric(rival)) for run, rival in pairs]
+    return {"share": _two(measures.spread(shares)), "each": sorted(round(float(one), 1) for some in each for one in some)}
 
 
 def _of_the_slow(run: Run) -> float:

@@ -249,6 +249,12 @@ def _cells(column: str, row: dict[str, Any], found: dict[str, Any]) -> list[tupl
         way = row["target"]
         text = f"{'' if way['reached'] else '> '}{way['seconds']:,.0f} ({way['seeds']} of {len(row['seeds'])})"
         return [(f"virtual s to {100 * found['target']:g} % (seeds)", text)]
+    if column == "traffic":
+        text = f"{'' if row['target']['reached'] else '> '}{_short(row['target']['mb'])}"
+        return [(f"MB to {100 * found['target']:g} %", text)]
+    if column == "gains":
+        heads = {"local_only": "better off than alone, %", found["base"]: f"better off than with `{found['base']}`, %"}
+        return [(heads[rival], "-" if one is None else _spread(one["share"], 0)) for rival, one in row["gains"].items()]
     if column == "times":
         return [(f"at {time:g} s, %", _spread(at)) for time, at in zip(found["times"], row["times"], strict=True)]
     if column == "domains":
@@ -257,7 +263,7 @@ def _cells(column: str, row: dict[str, Any], found: dict[str, Any]) -> list[tupl
         return [("server steps", f"{row['steps']:,.0f}")]
     if column == "variance":
         return [(column, _spread(row[column], 0))]
-    heads = {"worst_decile": "worst tenth, %", "slow": "updates from the slowest quarter, %"}
+    heads = {"shared": "whole shared model, %", "worst_decile": "worst tenth, %", "slow": "updates from the slowest quarter, %"}
     return [(heads.get(column, f"{column}, %"), _spread(row[column]))]
 
 

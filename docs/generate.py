@@ -1,4 +1,4 @@
-"""Write the parts of the pages that are made from the code, from measurements and from the recipes.
+"""Write the parts of the pages that are made from the code, from measurements and from the recipes, and their pictures.
 
 A page holds ``<!-- made: NAME -->`` and ``<!-- end -->``; what lies between is written by the function of that name. Run it
 after a change of options, signals or columns::
@@ -18,6 +18,7 @@ from functools import partial
 import from_code
 import from_measurements
 import from_recipes
+import pictures
 from cells import ROOT
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -34,6 +35,8 @@ MAKERS: dict[str, Callable[[], str]] = {
     )
 } | {f"measured_{name}": partial(from_measurements.heterogeneity, name) for name in from_measurements.measured("heterogeneity")}
 """Name of a part -> the function that makes it."""
+PICTURES = {ROOT / "docs" / "assets" / "personal_gains.svg": pictures.personal_gains}
+"""File of a picture -> the function that draws it."""
 
 
 def refreshed(text: str) -> str:
@@ -42,11 +45,12 @@ def refreshed(text: str) -> str:
 
 
 def main() -> None:
-    """Rewrite the pages that are stale and say which."""
-    for page in PAGES:
-        old = page.read_text(encoding="utf-8")
-        new = refreshed(old)
-        if new != old:
+    """Rewrite the pages and pictures that are stale and say which."""
+    made = {page: refreshed(page.read_text(encoding="utf-8")) for page in PAGES} | {
+        file: draw() for file, draw in PICTURES.items()
+    }
+    for page, new in made.items():
+        if not page.is_file() or page.read_text(encoding="utf-8") != new:
             page.write_text(new, encoding="utf-8")
             sys.stdout.write(f"{page.relative_to(ROOT)}\n")
 

@@ -142,6 +142,7 @@ def test_the_pages_say_what_the_code_has(monkeypatch: pytest.MonkeyPatch) -> Non
     import generate
 
     stale = [page.name for page in generate.PAGES if generate.refreshed(page.read_text()) != page.read_text()]
+    stale += [file.name for file, draw in generate.PICTURES.items() if not file.is_file() or draw() != file.read_text()]
     assert not stale, f"{stale} are stale; run: python docs/generate.py"
     made = {found["name"] for page in generate.PAGES for found in generate.BLOCK.finditer(page.read_text())}
     assert made == set(generate.MAKERS)
