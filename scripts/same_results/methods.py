@@ -79,6 +79,10 @@ for _number, _algorithm in enumerate(_PERSONAL):
     add(f"personal {_number} {_algorithm['name']}", DIGITS, algorithm=_algorithm, split=_OWN)
 for _name in ("fedper", "fedrep", "lg_fedavg"):
     add(f"algorithm {_name}, own norms", DIGITS, algorithm={"name": _name, "own_norms": True}, task=NORMED, split=_OWN)
+_NEW: Keys = {"split": {**_OWN, "holdout_clients": 0.2}, "evaluate": {"every": 2, "adapt_epochs": [0, 1]}}
+for _name in ("fedper", "apfl", "ifca", "heterofl"):
+    _more = {**_NEW, "capacity": "levels"} if _name == "heterofl" else _NEW
+    add(f"new clients, {_name}", DIGITS, algorithm=_name, **_more)
 EXPERIMENTS["algorithm rhfl, distilled by rounds"].keys["task"] = {
     "name": "image", "data": "{files}/digits.npz", "model": "digits_mlp",
 }  # fmt: skip
