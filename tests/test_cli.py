@@ -81,6 +81,7 @@ def refused(said: Said, message: str, folder: Path) -> None:
         (["rnu", "q.toml"], "No such command 'rnu'"),
         (["run", "q.toml", "--sett", "a=1"], "No such option"),  # how its name is quoted depends on the version of typer
         (["--bogus"], "No such option"),
+        (["data", "get", "mnist", "--stall", "9" * 30], "Invalid value for '--stall'"),
         (["run", "q.toml", "--set", "cohort"], "--set: got 'cohort'; expected key=value"),
         (["run", "q.toml", "--set", "cohort=7"], "cohort: got 7, more than the population of 6; expected at most 6"),
         (["run", "q.toml", "--set", "population=0"], "population: got 0; expected at least 1"),

@@ -76,7 +76,7 @@ def get(
         str | None, typer.Option("--mirror", metavar="URL", help="An address with all files, in place of the public hosts.")
     ] = None,
     stall: Annotated[
-        float, typer.Option("--stall", metavar="SECONDS", min=0.1, help="Try again after so long without a byte.")
+        float, typer.Option("--stall", metavar="SECONDS", min=0.1, max=86400.0, help="Try again after so long without a byte.")
     ] = 30.0,
 ) -> None:
     """Download a data set, resuming what was begun, and verify it."""

@@ -202,10 +202,11 @@ class Recipe(_Table):
             return list(self.exhibit)
         chosen = []
         for name in wanted:
-            found = [e for e in self.exhibit if e.name == name or (e.name.startswith(name) and not e.name[len(name)].isdigit())]
+            begun = [e for e in self.exhibit if name and e.name.startswith(name)]
+            found = [e for e in begun if e.name == name or not e.name[len(name)].isdigit()]
             if not found:
-                known = "; ".join(e.name for e in self.exhibit)
-                raise ConfigError(f"{self.name} has no {name}{suggest(name, [e.name for e in self.exhibit])}; it has: {known}")
+                names, said = [e.name for e in self.exhibit], name or "exhibit without a name"
+                raise ConfigError(f"{self.name} has no {said}{suggest(name, names)}; it has: {'; '.join(names)}")
             chosen += [e for e in found if e not in chosen]
         return chosen
 

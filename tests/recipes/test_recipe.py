@@ -64,6 +64,8 @@ def test_a_number_does_not_mean_longer_numbers(tmp_path):
     assert [exhibit.name for exhibit in recipe.choose(["table 1"])] == ["table 1", "table 1, again"]
     with pytest.raises(ConfigError, match=r"toy has no table 2 .*; it has: table 1; table 12; table 1, again"):
         recipe.choose(["table 2"])
+    with pytest.raises(ConfigError, match="toy has no exhibit without a name; it has: table 1"):
+        recipe.choose([""])
 
 
 @pytest.mark.parametrize(
