@@ -64,7 +64,9 @@ TABLES = {
         titles=(("iid", "labels dealt evenly"), ("dirichlet", "labels skewed (Dirichlet 0.3)")),
     ),
     "personal_labels": Table("personal-labels", PERSONAL, target=0.9, base="fedavg"),
-    "personal_features": Table("personal-features", PERSONAL, target=0.8, base="fedavg"),
+    "personal_features": Table(
+        "personal-features", (*PERSONAL, "domains"), target=0.8, base="fedavg", names=(("fine_tuned", "fine_tuned, method fedbn"),),
+    ),
     "personal_concepts": Table("personal-concepts", PERSONAL, target=0.8, base="fedavg"),
     "unequal_capacity": Table(
         "unequal-capacity", ("stable", "shared", *PERSONAL[1:]), target=0.9, base="fedavg",
