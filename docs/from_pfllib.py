@@ -128,5 +128,7 @@ def _not_run(runs: Mapping[tuple[str, str, int, str], Run]) -> str:
                 names = "all methods" if len(open_) == len(METHODS) else ", ".join(f"`{name}`" for name in open_)
                 missing.append(f"{title} seed {seed}: {names}")
     return (
-        f"Not run yet: {'; '.join(missing)}." if missing else "All runs of the protocol are there: two data sets, three seeds."
+        f"Runs of 50 rounds that are not there yet: {'; '.join(missing)}."
+        if missing
+        else "All runs of the protocol are there: two data sets, three seeds."
     )
