@@ -40,7 +40,7 @@ from motley.rounds.loop import RoundLoop
 from motley.rounds.simulated import simulation
 from motley.rounds.upload import initial_client_state
 from motley.selectors.base import Selector
-from motley.tasks.base import ModelState, Task
+from motley.tasks.base import Federation, ModelState, Task
 from motley.tasks.flat import initial
 from motley.tasks.held_out import held_out_ids, hold_out_clients
 from motley.tasks.initial_weights import start_from
@@ -98,9 +98,7 @@ def prepare(experiment: Experiment, data: Path | None = None, task: Task | None 
         task = start_from(task, experiment.init.path, experiment.init.only, experiment.init.strict)
     algorithm = _algorithm(experiment, task)
     check_task(experiment, task, algorithm)
-    new = held_out_ids(streams.key("split"), len(task.federation), experiment.split.holdout_clients)
-    task = dataclasses.replace(task, federation=hold_out_clients(task.federation, new))
-    federation = task.federation
+    task, federation = _training_pool(experiment, task, streams)
     check_dishonest(experiment.part("dishonest"), len(federation))
     setting = _setting(experiment, task, algorithm, streams)
     seed = streams.key("select").words()[0] >> 1
@@ -132,6 +130,13 @@ def prepare(experiment: Experiment, data: Path | None = None, task: Task | None 
     )
     model = initial(task.model, streams.key("init"), setting.dtype)
     return Ready(plan, _engine(experiment, setting), selector, model)
+
+
+def _training_pool(experiment: Experiment, task: Task, streams: Streams) -> tuple[Task, Federation]:
+    """Return the task with the new clients held out of it, and its federation."""
+    new = held_out_ids(streams.key("split"), len(task.federation), experiment.split.holdout_clients)
+    federation = hold_out_clients(task.federation, new)
+    return dataclasses.replace(task, federation=federation), federation
 
 
 def _client_states(

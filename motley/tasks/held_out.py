@@ -4,7 +4,7 @@ They stand for clients that come after training. At the end of a run they are ex
 after adapting it to their own training samples (:mod:`motley.rounds.new_clients`).
 
 >>> held_out_ids(Key(0).fold("split"), population=10, share=0.2).tolist()
-[1, 9]
+[0, 9]
 """
 
 from __future__ import annotations

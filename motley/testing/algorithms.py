@@ -237,7 +237,7 @@ def _capabilities(method: Method, weights: Weighting, solver: Solver) -> None:
         first = correction.initial_state(model)
         changed = None if first is None else {name: value + 1 for name, value in first.items()}
         used = [correction.examined(download, state) for state in (first, changed)]
-        chosen = [{**(first or {}), "choice": torch.tensor([j])} for j in range(correction.choices)]
+        chosen = [{**(first or {}), "choice": torch.tensor([j])} for j in range(correction.choices) if correction.choices > 1]
         starts += [correction.start(download, state) for state in chosen]
         used += [correction.examined(download, state) for state in chosen]
         found = {
