@@ -65,7 +65,10 @@ TABLES = {
     ),
     "personal_labels": Table("personal-labels", PERSONAL, target=0.9, base="fedavg"),
     "personal_features": Table(
-        "personal-features", (*PERSONAL, "domains"), target=0.8, base="fedavg", names=(("fine_tuned", "fine_tuned, method fedbn"),),
+        "personal-features", (*PERSONAL, "domains"), target=0.8, base="fedavg", names=(
+            ("fine_tuned, method fedbn", "fedbn, fine_tuned"), ("fine_tuned, method fedavg", "fine_tuned"),
+            ("fedper, own_norms True", "fedper, own_norms"), ("fedper, own_norms False", "fedper"),
+        ),
     ),
     "personal_concepts": Table("personal-concepts", PERSONAL, target=0.8, base="fedavg"),
     "unequal_capacity": Table(

@@ -37,7 +37,7 @@ LARGE = 2_000_000
 """A table of evaluations with more rows is read when it is asked for; what reports need of it is read block by block."""
 BLOCK = 65_536
 """Rows of a Parquet file that are read at a time."""
-_BY_CLIENT = ("client", "validation_client")
+_BY_CLIENT = ("client", "shared_client", "prototype_client", "validation_client")
 """Scopes of evaluations with a row per client."""
 
 
