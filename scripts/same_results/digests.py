@@ -43,6 +43,7 @@ RECIPES = ("fedcvr_bolt", "flash", "hetero_select", "hetero_select_v1", "pfl_cif
 LEFT_OUT = {
     "": ("run_id", "label"),
     "timings": ("*",),
+    "incidents": ("at",),
     "deployed clients": ("download_s", "compute_s", "upload_s", "up_mbps"),
 }
 """Columns of wall times and of names of runs, in either spelling, by table; any table is ``""``, all of a table ``*``.
