@@ -49,6 +49,9 @@ def test_idx_troubles(tmp_path: Path) -> None:
     images.write_bytes(b"abcdefgh")
     with pytest.raises(DataError, match="not an IDX file of images"):
         read(tmp_path)
+    images.write_bytes(whole[:8] + (0).to_bytes(4, "big") + whole[12:16])
+    with pytest.raises(DataError, match="holds images of 0 x 4 pixels; expected at least one"):
+        read(tmp_path)
     images.write_bytes(whole)
     (tmp_path / "t10k-labels-idx1-ubyte").unlink()
     with pytest.raises(DataError, match="2 IDX files of images and 1 of labels"):
@@ -128,6 +131,10 @@ def test_leaf(tmp_path: Path) -> None:
         ('{"user_data": {"u": {"x": [[1, 1]], "y": [-1]}}}', "labels out of range, from -1 to -1"),
         ('{"user_data": {"u": {"x": 3, "y": 4}}}', "x and y of user 'u' are no lists"),
         ('{"user_data": {"u": {"x": [[1, 1]], "y": [[0]]}}}', "user 'u' has labels that are lists"),
+        (
+            '{"user_data": {"u": {"x": [1], "y": [0]}}}',
+            "samples of user 'u' are single numbers; expected a list of numbers for each",
+        ),
         ("[" * 100_000, "not readable JSON"),
         ('{"user_data": {"u": {"x": [[' + "9" * 5000 + "]]}}}", "not readable JSON"),
         ('{"user_data": {}}', "hold no samples"),

@@ -5,6 +5,7 @@ import os
 import pickle
 import struct
 import subprocess
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -220,6 +221,15 @@ def test_the_order_of_the_search(empty: Path, mnist: Halves, monkeypatch: pytest
     roots = ["given", "data", "home/.cache/motley", "torchvision"]
     assert found == [*(f"{root}/MNIST/raw" for root in roots), "home/.keras/datasets", "hf/hub/datasets--ylecun--mnist"]
     assert looked_in(empty / "given")[:2] == [empty / "given", empty]
+
+
+def test_what_is_no_file_is_never_opened(empty: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(zipfile, "ZipFile", lambda path: pytest.fail("a named pipe would wait for ever"))
+    (empty / "pack").mkdir()
+    os.mkfifo(empty / "pack" / "mnist.npz")
+    assert [one.where for one in search("mnist", empty / "pack")] == [empty / "pack" / "mnist.npz"]
+    with pytest.raises(DataError, match=r"mnist.npz is a named pipe; expected a file of data"):
+        load_dataset("mnist", empty / "pack")
 
 
 def test_natural_clients_are_refused_where_the_source_has_none(empty: Path, mnist: Halves) -> None:

@@ -78,6 +78,8 @@ def _array(path: Path, magic: int) -> NDArray[np.uint8]:
                 raise DataError(f"{path} is not an IDX file of {what} (its first bytes differ)")
             shape = struct.unpack(f">{dims}I", head[4:]) if len(head) == 4 + 4 * dims else ()
             size = math.prod(shape)
+            if 0 in shape[1:]:
+                raise DataError(f"{path} holds images of {' x '.join(map(str, shape[1:]))} pixels; expected at least one")
             if size > _LARGEST:
                 raise DataError(f"{path} says that it holds {size / 2**30:.0f} GiB; expected at most {_LARGEST / 2**30:.0f}")
             raw = file.read(size + 1)

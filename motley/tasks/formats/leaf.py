@@ -90,4 +90,6 @@ def _numbers(x: list[Any], path: Path, user: str) -> NDArray[Any]:
         raise DataError(f"{path}: the samples of user {user!r} have different lengths") from None
     if data.dtype.kind not in "biuf":
         raise DataError(f"{path}: the samples of user {user!r} are not numbers (text is not read); expected lists of numbers")
+    if data.ndim < 2:
+        raise DataError(f"{path}: the samples of user {user!r} are single numbers; expected a list of numbers for each")
     return data.astype(np.float32)

@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from motley.core.errors import DataError
+from motley.core.files import check_file
 from motley.tasks.base import Dataset
 from motley.tasks.formats.npz import arrays
 from motley.tasks.public_data.facts import PACKS
@@ -31,7 +32,7 @@ def check(path: Path) -> None:
     DataError: unreadable, or another checksum.
     """
     try:
-        stat = path.stat()
+        stat = check_file(path).stat()
         stamp = (str(path.resolve()), stat.st_size, stat.st_mtime_ns)
         if stamp in _CHECKED:
             return

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from motley.core.errors import DataError
+from motley.core.files import is_file
 from motley.tasks.public_data.facts import PUBLIC, DiskLayout
 from motley.tasks.public_data.places import hubs, places
 
@@ -93,9 +94,11 @@ def _as_it_is(layout: DiskLayout, place: Path) -> DiskLayout:
     """Return the layout, as Keras' where a file ``mnist.npz`` has no writers: Keras' file has the pack's name."""
     if layout.files != ("mnist.npz",):
         return layout
+    if not is_file(place / "mnist.npz"):  # whoever reads it will say so
+        return layout
     try:
         with zipfile.ZipFile(place / "mnist.npz") as file:
             keras = "x_train.npy" in file.namelist() and "writer_train.npy" not in file.namelist()
-    except (OSError, zipfile.BadZipFile):  # whoever reads it will say so
+    except (OSError, zipfile.BadZipFile):
         keras = False
     return dataclasses.replace(layout, kind="keras") if keras else layout
