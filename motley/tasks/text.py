@@ -80,6 +80,8 @@ class NextCharacter(TaskSource):
         all_texts = texts.train + texts.test
         named = self.data == "shakespeare"
         letters = sorted(set().union(*(all_texts if named else texts.train)))
+        if not letters:
+            raise DataError(f"the texts of {self.data!r} are too short: no client has a character to train on")
         train_step = self.stride or self.window
         test_step = self.window if self.targets == "every" else train_step
         pairs = [

@@ -92,6 +92,13 @@ def test_what_is_no_text_is_said(tmp_path: Path) -> None:
         load(tmp_path)
 
 
+def test_texts_of_one_character_are_too_short(tmp_path: Path) -> None:
+    for client in "ab":
+        (tmp_path / f"{client}.txt").write_text("a")
+    with pytest.raises(DataError, match="are too short: no client has a character to train on"):
+        NextCharacter(str(tmp_path)).load(Key(0), 0)
+
+
 TINY = {"leaf_lstm": {"hidden": 5, "embedding": 3}, "transformer": {"width": 8, "heads": 2, "layers": 1}}
 
 
