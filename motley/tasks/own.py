@@ -453,6 +453,8 @@ def _joined(
     client = np.concatenate([np.full(len(y), number[name]) for _, y, name in parts])
     y = np.concatenate([part[1] for part in parts])
     rows = [part[0] for part in parts]
+    for x, _, name in parts if _is_table(rows[0]) else ():
+        check_columns(x, rows[0], name)
     x = joined(rows) if _is_table(rows[0]) else np.concatenate(rows)
     return make_dataset(x, y, client, not regression, where, multilabel, whole=True, options=options)
 

@@ -195,6 +195,12 @@ def test_files_of_other_columns_are_refused_and_another_order_is_mended(tmp_path
         from_files(tmp_path)
 
 
+def test_tables_of_other_columns_are_refused_by_the_client() -> None:
+    tables = [({"a": [1.0, 2.0], "b": [3.0, 4.0]}, [0, 1]), ({"a": [1.0, 2.0], "c": [3.0, 4.0]}, [0, 1])]
+    with pytest.raises(DataError, match=r"^client 1 has no column 'b'; expected the same columns in all tables"):
+        from_clients(tables)
+
+
 def test_a_parquet_file_that_unpacks_to_far_more_is_refused_before_it_is_read(tmp_path: Path) -> None:
     rows = 3_000_000  # of one value: a few kB for each column, and 24 MB in memory
     column = pa.array(np.zeros(rows))
