@@ -159,6 +159,7 @@ class Correction(_MethodPart):
         flags = {
             "start": "personal_start", "sent": "sends_whole_model", "initial_state": "keeps_state",
             "phases": "several_phases", "examined": "personal_model", "offset": "rolls",
+            "before_examination": "trains_before_examination",
         }  # fmt: skip
         require_declared(cls, Correction, flags)
 
@@ -186,6 +187,11 @@ class Correction(_MethodPart):
     def personal_model(self) -> bool:
         """Whether clients are examined with models of their own, so that :meth:`examined` depends on what a client keeps."""
         return self.personal_start
+
+    @property
+    def trains_before_examination(self) -> bool:
+        """Whether a client that took part trains before it is examined, in the phases of :meth:`before_examination`."""
+        return False
 
     @property
     def choices(self) -> int:
@@ -254,6 +260,11 @@ class Correction(_MethodPart):
     def adaptation(self, context: JobContext) -> tuple[Phase, ...]:
         """Return the phases in which a client that never took part adapts the model it starts from; by default, all of it."""
         return (Phase("tune"),)
+
+    def before_examination(self, context: JobContext) -> tuple[Phase, ...]:
+        """Return the phases after which the received model is the one that a client which took part is examined with, in place of
+        :meth:`examined`. Nothing goes on from them."""
+        return ()
 
     def finish(self, after: ModelState, context: JobContext) -> tuple[Parts, ClientState | None]:
         """Return the upload and the client's next state, from the model after local work."""

@@ -7,7 +7,7 @@ Zhang, Hua, Wang, Song, Xue, Ma, Guan: *FedALA: Adaptive Local Aggregation for P
     weights      u = t_k + (x - t_k) W_k;   per batch:  W_k <- clip(W_k - eta g(u) (x - t_k), 0, 1)        entry by entry
     train        w <- u (all other parameters: x);   w <- w - lr g(w)
     send         w - x;    keep t_k = w and W_k
-    examined     t_k + (x - t_k) W_k
+    examined     t_k + (x - t_k) W,   W learned from W_k as before training, and forgotten;   x by a client that never took part
 
 Symbols: eta the learning rate of W_k. State: t_k (buffers included), W_k, and whether W_k was ever learned; the initial model
 and 1 for the others. Cost: a pass over ``share`` of the samples before training; traffic as FedAvg. The shared model is examined, too.
@@ -17,7 +17,7 @@ Deviations and readings
 * INTERPRETATION-D the weights are learned in ``first_passes`` (11) passes when a client first has something to mix, later in one. The
   authors pass at least 11 times in the first use, until the losses of the last ten spread by less than 0.1. The clock counts one.
 * INTERPRETATION-D a pass takes the first batches of a permutation of all samples; the authors' samples are one block in storage.
-* INTERPRETATION-D BatchNorm statistics are those received; examinations use W_k as it is. While x is t_k nothing is learned.
+* INTERPRETATION-D BatchNorm statistics are those received. While x is t_k nothing is learned.
 
 >>> from motley.algorithms.fedala import FedALA
 >>> FedALA().eta
@@ -73,6 +73,7 @@ class AdaptiveMixture(Correction):
     several_phases: ClassVar[bool] = True
     personal_model: ClassVar[bool] = True
     keeps_state: ClassVar[bool] = True
+    trains_before_examination: ClassVar[bool] = True
     eta: float = 1.0
     share: float = 0.8
     tensors: int = 2
@@ -104,6 +105,14 @@ class AdaptiveMixture(Correction):
 
     @override
     def phases(self, context: JobContext) -> tuple[Phase, ...]:
+        return self._learned(context, "weights", Phase())
+
+    @override
+    def before_examination(self, context: JobContext) -> tuple[Phase, ...]:
+        return self._learned(context, "examined weights", Phase(epochs=0))
+
+    def _learned(self, context: JobContext, name: str, then: Phase) -> tuple[Phase, ...]:
+        """Return the phases that learn the weights, and one more, ``then``, that begins at the mixture."""
         received = self.start(context.download, None)
         kept = context.client_state or self.initial_state(received)
         learning, weights = _Learning(context.x, kept["x"], self.eta), kept["weights"]
@@ -112,10 +121,10 @@ class AdaptiveMixture(Correction):
             return ModelState(learning.mixed(values["weights"]), received.buffers, received.counters)
 
         if not self.eta or torch.equal(context.x[-len(weights) :], kept["x"][-len(weights) :]):
-            return (Phase(start=begin, values={"weights": weights}),)
+            return (dataclasses.replace(then, start=begin, values={"weights": weights}),)
         passes = 1 if kept["learned"].any() else self.first_passes
-        learn = [Phase(f"weights {i}", "mixed", begin, epochs=self.share, direction=learning) for i in range(passes)]
-        return (dataclasses.replace(learn[0], values={"weights": weights}), *learn[1:], Phase(start=begin))
+        learn = [Phase(f"{name} {i}", "mixed", begin, epochs=self.share, direction=learning) for i in range(passes)]
+        return (dataclasses.replace(learn[0], values={"weights": weights}), *learn[1:], dataclasses.replace(then, start=begin))
 
     def finish(self, after: ModelState, context: JobContext) -> tuple[Mapping[str, Part], ClientState | None]:
         """Return the plain update; the local model and the weights are the next state."""

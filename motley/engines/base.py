@@ -33,11 +33,13 @@ __all__ = [
     "MEASURED",
     "PRE_TRAINING",
     "REPORTED",
+    "Begun",
     "DataView",
     "DataViews",
     "Engine",
     "Job",
     "JobInputs",
+    "Purpose",
     "Setting",
     "Slices",
     "TrainResult",
@@ -120,6 +122,25 @@ class Job:
     layers: tuple[str, ...] = ()
     width: float = 1.0
     offset: int = 0
+
+
+Purpose = Literal["tune", "new", "examine"]
+"""Why a client trains before it is examined: ``tune``, it fine-tunes the model that it uses (:attr:`Algorithm.tuning`); ``new``, it
+never took part, and adapts the model that it receives (:meth:`Correction.adaptation`); ``examine``, its method asks for it
+(:meth:`Correction.before_examination`)."""
+
+
+class Begun(NamedTuple):
+    """The model from which a client's local work for an examination begins, and the state that the client keeps."""
+
+    model: ModelState
+    client_state: ClientState | None = None
+
+    def on(self, device: torch.device | str) -> Begun:
+        """Return model and state on a device."""
+        model = ModelState(*(value.to(device) for value in vars(self.model).values()))
+        kept = self.client_state and {name: value.to(device) for name, value in self.client_state.items()}
+        return Begun(model, kept)
 
 
 class Slices(NamedTuple):
@@ -336,11 +357,10 @@ class Engine(ABC):
         return type(self)(setting)
 
     @abstractmethod
-    def adapt(self, jobs: Sequence[Job], models: Iterable[ModelState], new: bool = False) -> Iterator[ModelState]:
-        """Yield each model, on the CPU, after the plain local steps of its job, on batches that no training uses.
+    def adapt(self, jobs: Sequence[Job], begun: Iterable[Begun], purpose: Purpose = "tune") -> Iterator[ModelState]:
+        """Yield each model, on the CPU, after its job's local work for an examination, on batches that no training uses.
 
-        So clients' models are fine-tuned before they are examined. ``Job.dispatch`` numbers the examination. ``new``: the clients
-        never took part, and adapt as the method says (:meth:`~motley.algorithms.base.Correction.adaptation`)."""
+        ``Job.dispatch`` numbers the examination. ``begun``: the model of each job, and what its client keeps."""
 
     def close(self) -> None:  # noqa: B027 - most engines hold nothing
         """End the engine's threads and processes."""

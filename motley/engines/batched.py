@@ -17,7 +17,7 @@ from typing_extensions import override
 
 from motley.algorithms.base import RECEIVED, Tensors
 from motley.core.errors import EngineError, MotleyError
-from motley.engines.base import Job, JobInputs, Setting, TrainResult
+from motley.engines.base import Begun, Job, JobInputs, Purpose, Setting, TrainResult
 from motley.engines.chunk import Executor
 from motley.engines.cores import ThreadPool, at_once, torch_threads
 from motley.engines.local import LocalEngine, refuses_method, window_of
@@ -66,11 +66,13 @@ class _Batched(LocalEngine):
             return self.client.prepare(run.job, run.context, run.start)
 
     @override
-    def adapt(self, jobs: Sequence[Job], models: Iterable[ModelState], new: bool = False) -> Iterator[ModelState]:
-        waiting, window, prepares = iter(models), window_of(self.setting, self.threads), self.setting.algorithm.loss.prepares
+    def adapt(self, jobs: Sequence[Job], begun: Iterable[Begun], purpose: Purpose = "tune") -> Iterator[ModelState]:
+        waiting, window, prepares = iter(begun), window_of(self.setting, self.threads), self.setting.algorithm.loss.prepares
         for begin in range(0, len(jobs), window):
             some = jobs[begin : begin + window]
-            runs = [LocalRun.tuning(self.setting, job, _moved(next(waiting), self.setting.device), new) for job in some]
+            runs = [
+                LocalRun.tuning(self.setting, job, _moved(next(waiting).model, self.setting.device), purpose) for job in some
+            ]
             runs = [run._replace(extra=self._prepare(run)) for run in runs] if prepares else runs
 
             def work(executor: Executor, group: list[int], runs: list[LocalRun] = runs) -> list[ModelState]:

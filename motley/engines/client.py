@@ -13,10 +13,19 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from motley.algorithms.base import RECEIVED, GradientCorrection, JobContext, Part, Phase, PreTrainingSignals, Tensors
+from motley.algorithms.base import (
+    RECEIVED,
+    Correction,
+    GradientCorrection,
+    JobContext,
+    Part,
+    Phase,
+    PreTrainingSignals,
+    Tensors,
+)
 from motley.core.errors import EngineError, MotleyError
 from motley.core.keys import Key
-from motley.engines.base import DataView, Job, JobInputs, Setting, TrainResult
+from motley.engines.base import Begun, DataView, Job, JobInputs, Purpose, Setting, TrainResult
 from motley.engines.batches import BatchPlan
 from motley.engines.features import FrozenModels
 from motley.engines.samples import Samples
@@ -35,6 +44,7 @@ __all__ = [
     "finish",
     "phase_key",
     "phase_plan",
+    "phases_for",
     "squared_norms",
     "tuning_context",
 ]
@@ -129,17 +139,16 @@ class Client:
             values |= self._features(job)
         return finish(setting, job, dataclasses.replace(ctx, models=own, values=values), self.model.state(), stats, want)
 
-    def adapt(self, job: Job, model: ModelState, new: bool = False) -> ModelState:
-        """Return a model after a job's steps of plain local training, on batches that no training uses; the model of a ``new``
-        client adapts as the method says."""
+    def adapt(self, job: Job, begun: Begun, purpose: Purpose = "tune") -> ModelState:
+        """Return a client's model after its local work for an examination, on batches that no training uses."""
         correction, values = self.setting.algorithm.correction, dict[str, Tensor]()
-        model = ModelState(*(value.to(self.setting.device) for value in vars(model).values()))
-        self.model.load(model)
-        ctx = tuning_context(self.setting, job, model)
-        phases = correction.adaptation(ctx) if new else (TUNING,)
+        begun = begun.on(self.setting.device)
+        self.model.load(begun.model)
+        ctx = tuning_context(self.setting, job, begun)
+        phases = phases_for(purpose, correction, ctx)
         self._steps(job, ctx, phases, values, False)
         own = {phase.model: self._own[phase.model].model.state() for phase in phases if phase.model != RECEIVED}
-        if not own:
+        if not own or purpose == "examine":
             return self.model.state()
         kept = correction.finish(self.model.state(), dataclasses.replace(ctx, models=own, values=values))[1]
         return correction.examined(ctx.download, kept)
@@ -370,10 +379,17 @@ def context(setting: Setting, job: Job, inputs: JobInputs) -> tuple[ModelState, 
     return start, ctx, gradient_correction
 
 
-def tuning_context(setting: Setting, job: Job, model: ModelState) -> JobContext:
-    """Return the context of a job that fine-tunes a model before an examination."""
-    examples = int(setting.task.federation.seen[job.client])
-    return JobContext(model.x, vars(model), None, job.steps, job.lr, examples, 1.0, setting.task.layout)
+def tuning_context(setting: Setting, job: Job, begun: Begun) -> JobContext:
+    """Return the context of a job before an examination."""
+    examples, model = int(setting.task.federation.seen[job.client]), begun.model
+    return JobContext(model.x, vars(model), begun.client_state, job.steps, job.lr, examples, 1.0, setting.task.layout)
+
+
+def phases_for(purpose: Purpose, correction: Correction, ctx: JobContext) -> tuple[Phase, ...]:
+    """Return the phases of a client's local work before an examination."""
+    if purpose == "examine":
+        return correction.before_examination(ctx)
+    return correction.adaptation(ctx) if purpose == "new" else (TUNING,)
 
 
 def phase_key(setting: Setting, purpose: str, job: Job, phase: Phase) -> Key:

@@ -24,7 +24,7 @@ from motley.core.errors import ConfigError, ContractError
 from motley.core.keys import Key
 from motley.core.ragged import Ragged
 from motley.engines import ENGINES
-from motley.engines.base import MEASURED, DataView, Engine, Job, Setting, Slices, TrainResult
+from motley.engines.base import MEASURED, Begun, DataView, Engine, Job, Purpose, Setting, Slices, TrainResult
 from motley.engines.client import CHUNK
 from motley.engines.cores import cores
 from motley.engines.local import Sequential, refuses_method, window_of
@@ -251,9 +251,9 @@ class Distributed(Engine, Generic[Shared]):
         return Sequential(dataclasses.replace(setting, workers=None, address=None))
 
     @override
-    def adapt(self, jobs: Sequence[Job], models: Iterable[ModelState], new: bool = False) -> Iterator[ModelState]:
+    def adapt(self, jobs: Sequence[Job], begun: Iterable[Begun], purpose: Purpose = "tune") -> Iterator[ModelState]:
         """See :meth:`Engine.adapt`. Models are adapted in this process."""
-        return self._local.adapt(jobs, models, new)
+        return self._local.adapt(jobs, begun, purpose)
 
     def _parts(self, samples: int, most: int) -> int:
         """Return the number of parts into which to cut the measuring of so many samples; 1: it is done in this process."""

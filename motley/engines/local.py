@@ -18,7 +18,7 @@ from motley.algorithms.base import ClientState, JobContext, Phase, PreTrainingSi
 from motley.core.arrays import Floats, Ints
 from motley.core.errors import ContractError, EngineError
 from motley.core.keys import Key
-from motley.engines.base import PRE_TRAINING, DataView, Engine, Job, JobInputs, Setting, Slices, TrainResult
+from motley.engines.base import PRE_TRAINING, Begun, DataView, Engine, Job, JobInputs, Purpose, Setting, Slices, TrainResult
 from motley.engines.client import Client, StepHook
 from motley.engines.cores import ThreadPool, at_once, cores, torch_threads
 from motley.engines.ordered_client import OrderedSliceClient
@@ -215,10 +215,10 @@ class LocalEngine(Engine):
             return self.client.recalibrate(model, client, batches, key, data_view, cumulative)
 
     @override
-    def adapt(self, jobs: Sequence[Job], models: Iterable[ModelState], new: bool = False) -> Iterator[ModelState]:
-        for job, model in zip(jobs, models, strict=True):
+    def adapt(self, jobs: Sequence[Job], begun: Iterable[Begun], purpose: Purpose = "tune") -> Iterator[ModelState]:
+        for job, one in zip(jobs, begun, strict=True):
             with torch_threads(self.inner):
-                adapted = self.client.adapt(job, model, new)
+                adapted = self.client.adapt(job, one, purpose)
             yield _on_cpu(adapted)
 
     @override
@@ -309,13 +309,13 @@ class Threads(LocalEngine):
         yield from (done[i] for i in range(len(jobs)))
 
     @override
-    def adapt(self, jobs: Sequence[Job], models: Iterable[ModelState], new: bool = False) -> Iterator[ModelState]:
+    def adapt(self, jobs: Sequence[Job], begun: Iterable[Begun], purpose: Purpose = "tune") -> Iterator[ModelState]:
         """See :meth:`Engine.adapt`. As many models are in memory at a time as results in training."""
-        waiting, window = iter(models), window_of(self.setting, self.threads)
+        waiting, window = iter(begun), window_of(self.setting, self.threads)
         for begin in range(0, len(jobs), window):
             some = [(job, next(waiting)) for job in jobs[begin : begin + window]]
             yield from list(
-                self._pool.map(lambda client, one: client.adapt(*one, new), some)
+                self._pool.map(lambda client, one: client.adapt(*one, purpose), some)
             )  # one of the clients also evaluates
 
     @override

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 from motley.algorithms.base import RECEIVED, Correction, JobContext, Phase, Tensors
 from motley.core.errors import ContractError
-from motley.engines.base import Job, JobInputs, Setting, TrainResult
+from motley.engines.base import Begun, Job, JobInputs, Purpose, Setting, TrainResult
 from motley.engines.chunk import Chunk, Executor, LossSums, PhaseJob
-from motley.engines.client import TUNING, context, finish, phase_plan, tuning_context
+from motley.engines.client import context, finish, phase_plan, phases_for, tuning_context
 from motley.engines.samples import Samples
 from motley.tasks.base import ModelState
 
@@ -39,11 +39,10 @@ class LocalRun(NamedTuple):
         return cls(job, start, ctx, correction.phases(ctx) if correction.several_phases else (Phase(correction=plain),))
 
     @classmethod
-    def tuning(cls, setting: Setting, job: Job, model: ModelState, new: bool = False) -> LocalRun:
-        """Return the run of a job that fine-tunes a model before an examination; that of a ``new`` client adapts it as the method
-        says."""
-        ctx = tuning_context(setting, job, model)
-        return cls(job, model, ctx, setting.algorithm.correction.adaptation(ctx) if new else (TUNING,))
+    def tuning(cls, setting: Setting, job: Job, model: ModelState, purpose: Purpose) -> LocalRun:
+        """Return the run of a job before an examination, of a client whose state is of no use for it."""
+        ctx = tuning_context(setting, job, Begun(model))
+        return cls(job, model, ctx, phases_for(purpose, setting.algorithm.correction, ctx))
 
 
 def refuses_phases(correction: Correction, phases: Sequence[Phase]) -> str | None:

@@ -38,7 +38,7 @@ from torch import Tensor
 
 from motley.algorithms.base import ServerState
 from motley.core.arrays import Floats, Ids, Ints
-from motley.engines.base import DataViews, Engine, Job, Setting
+from motley.engines.base import Begun, DataViews, Engine, Job, Setting
 from motley.rounds.client_state import ClientStates
 from motley.rounds.prototypes import Evaluator, NearestPrototype, joined
 from motley.tasks.base import Federation, ModelState
@@ -363,17 +363,28 @@ def personal_models(
             state = {**(client_states.of([k]).get(k) or {}), **(chosen.get(k) or {})}
             yield algorithm.correction.examined(download, state or None)
 
-    def tuned(clients: Sequence[int]) -> Iterator[ModelState]:
-        ids = np.array(clients, np.int64)
-        view = None if data_views is None else data_views(ids)
-        steps = setting.tuning_steps(ids)
-        rate = lr if tuning is None or tuning.lr is None else tuning.lr
-        jobs = [
-            Job(k, version, int(steps[i]), rate, None if view is None else view[i : i + 1]) for i, k in enumerate(ids.tolist())
+    def jobs(clients: Sequence[int], steps: NDArray[np.int64], rate: float) -> list[Job]:
+        view = None if data_views is None else data_views(np.array(clients, np.int64))
+        return [
+            Job(k, version, count, rate, None if view is None else view[i : i + 1])
+            for i, (k, count) in enumerate(zip(clients, steps.tolist(), strict=True))
         ]
-        return engine.adapt(jobs, kept(clients))
 
-    return kept if tuning is None else tuned
+    def prepared(clients: Sequence[int]) -> Iterator[ModelState]:
+        took_part = [k for k in clients if k in client_states]
+        states = (client_states[k] for k in took_part)
+        begun = (Begun(algorithm.correction.start(download, state), state) for state in states)
+        models = engine.adapt(jobs(took_part, np.zeros(len(took_part), np.int64), lr), begun, "examine")
+        among = frozenset(took_part)
+        return (next(models) if k in among else next(kept([k])) for k in clients)
+
+    used = prepared if algorithm.correction.trains_before_examination else kept
+
+    def tuned(clients: Sequence[int]) -> Iterator[ModelState]:
+        rate = lr if tuning is None or tuning.lr is None else tuning.lr
+        return engine.adapt(jobs(clients, setting.tuning_steps(np.array(clients, np.int64)), rate), map(Begun, used(clients)))
+
+    return used if tuning is None else tuned
 
 
 def _scope(whose: str, name: str) -> str:

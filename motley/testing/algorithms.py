@@ -244,6 +244,7 @@ def _capabilities(method: Method, weights: Weighting, solver: Solver) -> None:
             "personal_model": any(not torch.equal(used[0].x, one.x) for one in used),
             "several_phases": any(map(_differs, correction.phases(empty))) or len(correction.phases(empty)) > 1,
             "personal_start": any(not torch.equal(starts[0].x, one.x) for one in starts),
+            "trains_before_examination": bool(correction.before_examination(empty)),
             "sends_whole_model": correction.sent(model).x.numel() == model.x.numel(),
             "keeps_state": correction.initial_state(model) is not None,
             "prepares": bool(loss.prepare(empty, partial(network.outputs, model), inputs, targets)),

@@ -125,6 +125,18 @@ def test_fedala_by_hand(eta: float, weight: float, begin: float, after: float) -
     assert toy.kept[0]["x"].tolist() == toy.x == done.parts["delta"].value.tolist() == near(after)
 
 
+@pytest.mark.parametrize(("learned", "weight"), [(1, 0.92), (0, 0.8432)])
+def test_fedala_learns_its_weights_anew_before_an_examination(learned: int, weight: float) -> None:
+    """eta = .01, t = 2, x = 0, W = 1, as below: one pass gives .92, the two of the first use .8432, and u = 2 - 2 W. Nothing of it is
+    kept, and two examinations of one model draw the same batches."""
+    toy = Toy(FedALA(eta=0.01, first_passes=2))
+    toy.kept[0] = {**toy.first, "x": torch.tensor([2.0]).double(), "learned": torch.tensor([learned])}
+    assert toy.prepared() == near(2 - 2 * weight) == toy.prepared()
+    assert toy.kept[0]["weights"].tolist() == [1.0]
+    toy.kept[0] = {**toy.first, "x": torch.tensor(toy.x).double()}
+    assert toy.prepared() == toy.x  # there is nothing to mix
+
+
 def test_fedala_passes_more_often_in_its_first_use() -> None:
     """eta = .01, t = 2, x = 0: W moves by -.01 (-2)(u - 4) with u = 2 - 2 W. First pass: W = 1 - .08 = .92. Second: u = .16 and
     g = -3.84, so W = .92 - .0768 = .8432. The next participation passes once."""

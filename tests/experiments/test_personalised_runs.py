@@ -91,6 +91,28 @@ def test_the_models_that_are_examined(name: str, test: str) -> None:
         assert found["loss"][at] != found["loss"][found["scope"].index("shared_mean")]
 
 
+def test_fedala_examines_those_that_took_part_with_weights_learned_anew() -> None:
+    """A client that never took part is examined with the shared model, one that did with another mixture than the stored weights
+    give. What is learned for an examination is forgotten: examined every round or at the end, the run is the same."""
+    runs = [
+        build({**KEYS, "evaluate": {"every": every}, "stop": {"rounds": 3}, "algorithm": METHODS["fedala"][0]})
+        for every in (1, 3)
+    ]
+    for loop in runs:
+        while not loop.done:
+            loop.step()
+    first, second = (loop.state for loop in runs)
+    torch.testing.assert_close(second.server.model.x, first.server.model.x, rtol=0, atol=0)
+    loop, correction = runs[0], runs[0].algorithm.correction
+    download, states = correction.download(first.server), first.clients.client_states
+    clients = range(len(loop.federation))
+    assert 0 < len(states) < len(clients)
+    for k, model in zip(clients, loop.personal_models(first.server)(clients), strict=True):
+        assert torch.equal(model.x, first.server.model.x) == (k not in states)
+        stored = correction.examined(download, states.get(k))
+        assert torch.equal(model.x, stored.x) == (k not in states)
+
+
 def _crash_at_second_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
     calls, save = [0], Checkpoints.save
 
