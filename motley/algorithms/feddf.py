@@ -46,10 +46,12 @@ from motley.algorithms.aggregators.gather import Gather, client_models, needs_ga
 from motley.algorithms.base import Algorithm, Method, NetworkFunction, Server, ServerContext, ServerState, Tensors, step_model
 from motley.algorithms.flat_adam import FlatAdam, clipped
 from motley.algorithms.local import Solver
+from motley.core.arrays import Ints
 from motley.core.errors import ConfigError
 from motley.core.keys import Key
 from motley.core.paper import Paper, cite
 from motley.tasks.base import ModelState
+from motley.tasks.transfer import to_device
 
 __all__ = ["FedDF", "divergence", "ensemble"]
 
@@ -137,8 +139,8 @@ class FedDF(Method, Server):
         network, public = context.network, context.public
         if network is None or public is None or context.validation is None:
             raise ConfigError("FedDF was given no network, no public samples or no validation samples of the server")
-        order = torch.from_numpy(context.key.fold("public").numpy().permutation(len(public)))
-        used = public[order[: self.steps * self.batch_size]]
+        order = context.key.fold("public").numpy().permutation(len(public))[: self.steps * self.batch_size]
+        used = public[to_device(order, public.device)]
         target = ensemble(teachers, used, network, self.temperature)
         if target is None:
             return average
@@ -147,7 +149,7 @@ class FedDF(Method, Server):
         if self.keep_average:
             score = _accuracy(network, average, context.validation)
         for step in range(self.steps):
-            rows = self._batch(context.key, step, len(used))
+            rows = to_device(self._batch(context.key, step, len(used)), used.device)
             key = None if self.freeze_statistics else context.key.fold("dropout", step)
             slope = network.loss_gradient(student, used[rows], divergence(target[rows].to(used.dtype), self.temperature), key)
             if not math.isfinite(slope.loss) or not math.isfinite(float(slope.gradient.norm())):
@@ -163,12 +165,12 @@ class FedDF(Method, Server):
                     break
         return ModelState(*(value.to(average.x.device) for value in (best.x, best.buffers, best.counters)))
 
-    def _batch(self, key: Key, step: int, count: int) -> Tensor:
+    def _batch(self, key: Key, step: int, count: int) -> Ints:
         """Return the rows of one step: batches of one permutation of all rows, then of the next."""
         size = min(self.batch_size, count)
         epoch, place = divmod(step, count // size)
         order = key.fold("epoch", epoch).numpy().permutation(count)
-        return torch.from_numpy(order[place * size : (place + 1) * size])
+        return order[place * size : (place + 1) * size]
 
 
 def _accuracy(network: NetworkFunction, model: ModelState, validation: tuple[Tensor, Tensor]) -> float:

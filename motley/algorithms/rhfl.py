@@ -74,6 +74,7 @@ from motley.algorithms.local import Solver
 from motley.core.errors import ConfigError
 from motley.core.paper import Paper, cite
 from motley.tasks.base import ModelState
+from motley.tasks.transfer import to_device
 
 __all__ = ["RHFL", "Alignment", "ConfidenceServer", "PersonalModel", "confidence", "feedback"]
 
@@ -142,7 +143,7 @@ class Alignment:
         if network is None or public is None:
             raise ConfigError("RHFL was given no network or no public samples")
         count, size = self.batches(len(public))
-        order = torch.from_numpy(context.key.fold("public").numpy().permutation(len(public)))[: count * size]
+        order = to_device(context.key.fold("public").numpy().permutation(len(public))[: count * size], public.device)
         now = list(models)
         adams = [FlatAdam.fresh(model.x) for model in now]
         outputs = _soft(network, now, public[order]) if self.exchange == "round" else None

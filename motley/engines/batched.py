@@ -20,7 +20,7 @@ from motley.core.errors import EngineError, MotleyError
 from motley.engines.base import Begun, Job, JobInputs, Purpose, Setting, TrainResult
 from motley.engines.chunk import Executor
 from motley.engines.cores import ThreadPool, at_once, torch_threads
-from motley.engines.local import LocalEngine, refuses_method, window_of
+from motley.engines.local import WINDOW_WEIGHTS, LocalEngine, refuses_method, window_of
 from motley.engines.stacked import StackedLinear, layers_of
 from motley.engines.stages import LocalRun, run_phases, trained
 from motley.engines.vmapped import Vmapped, refuses_vmap
@@ -32,7 +32,7 @@ __all__ = ["Batched", "Vmap"]
 _Found = TypeVar("_Found")
 
 CHUNK_WEIGHTS = 400_000
-"""Weights of a chunk at most: 1.6 megabytes in float32, about what a core's own cache holds."""
+"""Weights of a chunk at most: 1.6 megabytes in float32, about what a core's own cache holds. On a GPU as many as a window's."""
 
 
 class _Batched(LocalEngine):
@@ -104,7 +104,8 @@ class _Batched(LocalEngine):
 
         With one chunk each, jobs are dealt out evenly. With more, neighbours share a chunk, since their numbers of steps are similar.
         """
-        largest = max(1, CHUNK_WEIGHTS // self.client.model.layout.size)
+        weights = CHUNK_WEIGHTS if self.setting.device == "cpu" else WINDOW_WEIGHTS
+        largest = max(1, weights // self.client.model.layout.size)
         rounds = -(-len(order) // (largest * self._workers))
         if rounds <= 1:
             return [order[w :: self._workers] for w in range(min(self._workers, len(order)))]

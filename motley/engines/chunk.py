@@ -20,6 +20,7 @@ from motley.engines.base import DataView, Job, Setting
 from motley.engines.batches import BatchPlan, BatchSchedule
 from motley.engines.client import TrainStats, phase_key, squared_norms
 from motley.engines.samples import Samples
+from motley.tasks.transfer import to_device
 
 __all__ = ["BatchStep", "Chunk", "Executor", "LossSums", "PhaseJob"]
 
@@ -107,17 +108,17 @@ class Chunk:
         ids = np.array([one.job.client for one in clients], dtype=np.int64)
         self.schedule = BatchSchedule.of([one.plan for one in clients], np.cumsum(samples.seen[ids]) - samples.seen[ids])
         self._place_samples(ids)
-        at = torch.from_numpy(self.schedule.places).to(samples.rows.device)
+        at = to_device(self.schedule.places, samples.rows.device)
         self.extras: Tensors = {name: torch.cat([one.extra[name] for one in clients])[at] for name in clients[0].extra}
         self.max_squared_norm = torch.zeros(len(clients), dtype=torch.float64, device=samples.rows.device) if measured else None
 
     def _place_samples(self, clients: NDArray[np.int64]) -> None:
         """Look up rows, targets and weights of all places of the schedule, on the device."""
         schedule, part, data_view = self.schedule, self.samples.training, DataView.of([one.job for one in self.clients])
-        places = torch.from_numpy(part.positions(clients, data_view)[schedule.places]).to(part.rows.device)
+        places = to_device(part.positions(clients, data_view)[schedule.places], part.rows.device)
         self.rows = part.rows[places]
         self.targets = part.targets(places, data_view, schedule.owner)
-        self.weight = torch.from_numpy(schedule.weight).to(self.targets.device, self.setting.dtype)
+        self.weight = to_device(schedule.weight, self.targets.device).to(self.setting.dtype)
         self.loss = torch.zeros_like(self.weight)  # [T] per-sample losses in training
         self._outputs: list[Tensor] = []
         self._computed = 0

@@ -33,6 +33,7 @@ from motley.engines.trained_module import Batch, TrainedModule, set_training
 from motley.tasks.base import ModelState
 from motley.tasks.curvature import hutchinson, rademacher
 from motley.tasks.nn import Dropout, set_stream
+from motley.tasks.transfer import to_device
 
 __all__ = [
     "CHUNK",
@@ -78,8 +79,8 @@ class TrainStats(NamedTuple):
             return cls(0, math.nan, math.nan)
         mean = torch.stack([loss.mean() for loss in losses]).double().mean()
         square = torch.cat(losses).double().square().mean()
-        largest = float(torch.stack(norms).max()) if norms else math.nan
-        return cls(len(losses), float(mean), float(square.sqrt()), largest)
+        read = [mean, square.sqrt(), *([torch.stack(norms).max()] if norms else [])]
+        return cls(len(losses), *torch.stack(read).tolist())  # one wait for the device
 
 
 CHUNK = {False: 1024, True: 256}
@@ -107,7 +108,7 @@ class Client:
         self._own: dict[str, TrainedModule] = {}  # of the models that phases move beside the received one
         self._current: dict[str, object] = {}
         self.convolves = any(isinstance(m, nn.Conv2d) for m in self.model.module.modules())
-        self.chunk = CHUNK[self.convolves]
+        self.chunk = CHUNK[self.convolves] * (1 if setting.device == "cpu" else 4)  # a GPU wants long operations
         self.frozen = FrozenModels(setting) if setting.algorithm.loss.whole_model else None
 
     def train(self, job: Job, inputs: JobInputs, want: frozenset[str]) -> TrainResult:
@@ -156,12 +157,12 @@ class Client:
     def prepare(self, job: Job, ctx: JobContext, start: ModelState) -> Tensors:
         """Return the per-sample tensors that the loss prepares on the model from which a job starts, before step 0."""
         self.model.load(start)
-        return self._extras(ctx, job, self.positions(job))
+        return self._extras(ctx, job)
 
     def positions(self, job: Job) -> Tensor:
         """Return the positions of the job's samples in ``samples.training``."""
         part = self.samples.training
-        return torch.from_numpy(part.positions(np.array([job.client]), job.data_view)).to(part.rows.device)
+        return to_device(part.positions(np.array([job.client]), job.data_view), part.rows.device)
 
     def _features(self, job: Job) -> Tensors:
         """Return the features ``[n, d]`` of the job's samples under the loaded model, in eval mode and without augmentation, and
@@ -185,7 +186,7 @@ class Client:
     ) -> TrainStats:
         """Take the steps of all phases; return the statistics of those that move the received model, with gradient norms if they
         are to be ``measured``. ``values``: filled with those of the phases."""
-        extras = self._extras(ctx, job, self.positions(job))
+        extras = self._extras(ctx, job)
         if self.frozen is not None:
             self.frozen.load(self.setting.algorithm.loss.frozen(ctx))
         losses: list[Tensor] = []
@@ -247,7 +248,7 @@ class Client:
         """Yield the batches of each step of a phase."""
         setting, samples, positions = self.setting, self.samples, self.positions(job)
         plan = phase_plan(setting, job, phase, len(positions))
-        order = torch.from_numpy(plan.order).to(samples.rows.device)
+        order = to_device(plan.order, samples.rows.device)
         sizes = plan.sizes.tolist()
         rows = torch.split(samples.rows[positions[order]], sizes)
         targets = torch.split(samples.training.targets(positions[order], job.data_view), sizes)
@@ -269,11 +270,12 @@ class Client:
             self.step_hook(self._current, loss, trained.model.g)
         return loss
 
-    def _extras(self, ctx: JobContext, job: Job, positions: Tensor) -> Tensors:
+    def _extras(self, ctx: JobContext, job: Job) -> Tensors:
         """Return the per-sample tensors that the loss prepares; the model is loaded already."""
         loss = self.setting.algorithm.loss
         if not loss.prepares:
             return {}
+        positions = self.positions(job)
         inputs = self.samples.inputs(self.samples.rows[positions])
         return loss.prepare(ctx, self.forward, inputs, self.samples.training.targets(positions, job.data_view))
 
@@ -296,15 +298,16 @@ class Client:
         """Return the model after these batches of a client's samples passed through it in training mode without dropout; see
         :meth:`motley.engines.base.Engine.recalibrate`."""
         part = self.samples.training
-        rows = part.rows[torch.from_numpy(part.positions(np.array([client]), data_view)).to(part.rows.device)]
+        rows = part.rows[to_device(part.positions(np.array([client]), data_view), part.rows.device)]
         draw = BatchPlan.draw(key, len(rows), self.setting.work, batches)
+        drawn = torch.split(rows[to_device(draw.order, rows.device)], draw.sizes.tolist())
         self.model.load(state)
         self.train_mode()
         momenta = [norm.momentum for norm in self.received.norms]
         for norm in self.received.norms if cumulative else ():
             norm.momentum = None
-        for i in range(batches):
-            self.received.outputs(self.samples.inputs(rows[torch.from_numpy(draw[i]).to(rows.device)]))
+        for some in drawn:
+            self.received.outputs(self.samples.inputs(some))
         for norm, momentum in zip(self.received.norms, momenta, strict=True):
             norm.momentum = momentum
         return self.model.state()
@@ -342,7 +345,7 @@ class Client:
         """Draw inputs and targets of one batch for the curvature."""
         samples, positions = self.samples, self.positions(job)
         draw = BatchPlan.draw(self.setting.key("compress", job), len(positions), self.setting.work, 1)
-        at = positions[torch.from_numpy(draw.order).to(positions.device)]
+        at = positions[to_device(draw.order, positions.device)]
         return samples.inputs(samples.rows[at]), samples.training.targets(at, job.data_view)
 
     def train_mode(self) -> None:

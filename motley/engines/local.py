@@ -28,6 +28,7 @@ from motley.engines.slice_prober import measure_slices
 from motley.engines.sliced_client import SlicedClient
 from motley.engines.stages import refuses_phases
 from motley.tasks.base import ModelState
+from motley.tasks.transfer import to_device
 
 __all__ = ["Debug", "LocalEngine", "Sequential", "Threads", "refuses_method", "window_of"]
 
@@ -212,7 +213,7 @@ class LocalEngine(Engine):
         cumulative: bool = False,
     ) -> ModelState:
         with torch_threads(self.inner), torch.no_grad():
-            return self.client.recalibrate(model, client, batches, key, data_view, cumulative)
+            return _on_cpu(self.client.recalibrate(model, client, batches, key, data_view, cumulative))
 
     @override
     def adapt(self, jobs: Sequence[Job], begun: Iterable[Begun], purpose: Purpose = "tune") -> Iterator[ModelState]:
@@ -226,7 +227,7 @@ class LocalEngine(Engine):
         self, model: ModelState, rows: Ints, labels: Ints | None = None, want: frozenset[str] = frozenset({"hit"})
     ) -> dict[str, NDArray[Any]]:
         """See :meth:`Engine.evaluate`. The loss is the task's own, whatever loss the algorithm minimises."""
-        index = torch.from_numpy(np.asarray(rows, dtype=np.int64)).to(self.samples.rows.device)
+        index = to_device(np.asarray(rows, dtype=np.int64), self.samples.rows.device)
         targets = self.samples.y[index] if labels is None else torch.from_numpy(labels).to(index.device)
         return self.prober.forward(model, index, targets, self.prober.plain_loss, want)
 

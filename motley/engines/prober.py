@@ -29,6 +29,7 @@ from motley.engines.cores import torch_threads
 from motley.engines.samples import Samples, SampleSplit
 from motley.engines.scores import measured
 from motley.tasks.base import ModelState
+from motley.tasks.transfer import to_device
 
 __all__ = ["Prober"]
 
@@ -115,7 +116,7 @@ class Prober:
         losses = np.empty(len(positions))
         for group, state in starts:
             chosen = np.flatnonzero(np.isin(owner, group)) if len(starts) > 1 else np.arange(len(owner))
-            places = torch.from_numpy(positions[chosen]).to(part.rows.device)
+            places = to_device(positions[chosen], part.rows.device)
             wanted = part.targets(places, data_view, owner[chosen])
             losses[chosen] = self.forward(state, part.rows[places], wanted, loss)["loss"]
         counts = np.bincount(owner, minlength=len(clients))
@@ -142,7 +143,7 @@ class Prober:
         for group, state in starts:
             self.client.model.load(state)
             for i in group[ends[group + 1] > ends[group]]:
-                places = torch.from_numpy(positions[ends[i] : ends[i + 1]]).to(part.rows.device)
+                places = to_device(positions[ends[i] : ends[i + 1]], part.rows.device)
                 targets = part.targets(places, data_view, owner[ends[i] : ends[i + 1]])
                 g = self.client.mean_gradient(part.rows[places], targets).cpu()
                 for name in names:
@@ -181,9 +182,9 @@ class Prober:
                 outputs = self.client.forward(self.samples.inputs(some))
                 if self.heads:
                     outputs = other_heads_masked(outputs, wanted, self.heads)
-                found["loss"].append(loss.loss(outputs, wanted, {}).cpu())
+                found["loss"].append(loss.loss(outputs, wanted, {}))
                 for name in names:
-                    value = self.client.received.features().cpu() if name == "features" else None
+                    value = self.client.received.features() if name == "features" else None
                     found[name].append(measured(name, outputs, wanted, self.targets) if value is None else value)
-        joined = {name: torch.cat(parts) if parts else torch.zeros(0) for name, parts in found.items()}
+        joined = {name: torch.cat(parts).cpu() if parts else torch.zeros(0) for name, parts in found.items()}
         return {name: (value.double() if name in ("loss", "hit") else value).numpy() for name, value in joined.items()}

@@ -13,6 +13,8 @@ from motley.core.keys import Key
 from motley.core.ragged import Ragged
 from motley.engines.base import DataView
 from motley.tasks.base import Task, model_input
+from motley.tasks.pixels import ImageTransform
+from motley.tasks.transfer import to_device
 
 __all__ = ["SampleSplit", "Samples"]
 
@@ -51,8 +53,8 @@ class SampleSplit(NamedTuple):
         labels = self.labels[positions]
         if data_view is None or data_view.names is None:
             return labels
-        names = torch.from_numpy(data_view.names).to(labels.device)
-        return names[0][labels] if owner is None else names[torch.from_numpy(owner).to(labels.device), labels]
+        names = to_device(data_view.names, labels.device)
+        return names[0][labels] if owner is None else names[to_device(owner, labels.device), labels]
 
 
 class Samples:
@@ -69,6 +71,8 @@ class Samples:
         data = task.federation
         self.dtype = dtype
         self.transform = task.transform
+        if isinstance(task.transform, ImageTransform):  # its constants lie where the samples lie
+            self.transform = task.transform.to(device)
         self.x = data.x.to(device) if task.transform is not None else model_input(data.x, dtype, device)
         self.y = self._cast(data.y.to(device))
         held = data.y[torch.from_numpy(data.validation.values)] if data.validation_labels is None else data.validation_labels

@@ -11,7 +11,7 @@ __all__ = ["measured"]
 
 
 def measured(name: str, outputs: Tensor, targets: Tensor, kind: Targets) -> Tensor:
-    """Return one quantity of each sample of a batch, ``[B, ...]``, on the CPU.
+    """Return one quantity of each sample of a batch, ``[B, ...]``, on the outputs' device.
 
     Parameters
     ----------
@@ -20,16 +20,16 @@ def measured(name: str, outputs: Tensor, targets: Tensor, kind: Targets) -> Tens
     ``top<k>`` (share of positions whose class is among the k largest outputs) or ``outputs``. kind: of the targets.
     """
     if name == "outputs":
-        return outputs.cpu()
+        return outputs
     if name == "hit" and kind == "numbers":
-        return torch.full((len(outputs),), torch.nan)
+        return torch.full((len(outputs),), torch.nan, device=outputs.device)
     if kind == "multilabel":
         said = outputs > 0
-        return said.cpu() if name == "predicted" else (said == (targets > 0.5)).double().mean(-1).cpu()
+        return said if name == "predicted" else (said == (targets > 0.5)).double().mean(-1)
     if outputs.shape[-1] == 1:  # one logit tells two classes apart
         outputs = torch.cat([torch.zeros_like(outputs), outputs], -1)
     if name == "predicted":
-        return outputs.argmax(-1).cpu()
+        return outputs.argmax(-1)
     if name == "hit":
         each = outputs.argmax(-1) == targets
     else:
@@ -38,7 +38,7 @@ def measured(name: str, outputs: Tensor, targets: Tensor, kind: Targets) -> Tens
             each = -outputs.log_softmax(-1).gather(-1, wanted).squeeze(-1)
         else:
             each = (outputs.topk(int(name.removeprefix("top")), dim=-1).indices == wanted).any(-1)
-    return (each if kind == "classes" else _over_positions(each, targets)).cpu()
+    return each if kind == "classes" else _over_positions(each, targets)
 
 
 def _over_positions(each: Tensor, targets: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from motley.core.keys import Key
+from motley.tasks.transfer import to_device
 
 __all__ = ["ImageTransform", "Scaling", "crop_flip", "statistics", "top"]
 
@@ -55,6 +56,10 @@ class Scaling:
         mean, deviation = statistics(x, rows)
         return cls(mean.float(), torch.where(deviation > 0, deviation, 1.0).float())
 
+    def to(self, device: str | torch.device) -> Scaling:
+        """Return the same scaling with its constants on a device."""
+        return Scaling(self.shift.to(device), self.scale.to(device))
+
     def __call__(self, x: Tensor) -> Tensor:
         """Return the scaled batch: float32, the shape of ``x`` (``[B, C, ...]``)."""
         shape = (1, -1, *(1,) * (x.dim() - 2))
@@ -70,16 +75,17 @@ def crop_flip(x: Tensor, key: Key, padding: int = 4) -> Tensor:
     """
     batch, channels, height, width = x.shape
     rng = key.numpy()
-    move = torch.from_numpy(rng.integers(-padding, padding + 1, size=(2, batch, 1)))
-    flip = torch.from_numpy(rng.random((batch, 1)) < 0.5)
-    column = torch.arange(width).expand(batch, width)
-    row = torch.arange(height) + move[0]
-    column = torch.where(flip, width - 1 - column, column) + move[1]
+    move = rng.integers(-padding, padding + 1, size=(2, batch, 1))
+    drawn = np.concatenate([move, rng.random((1, batch, 1)) < 0.5])  # on the host, by the key
+    down, right, flip = to_device(drawn, x.device).unbind()
+    column = torch.arange(width, device=x.device).expand(batch, width)
+    row = torch.arange(height, device=x.device) + down
+    column = torch.where(flip > 0, width - 1 - column, column) + right
     inside = ((row >= 0) & (row < height))[:, :, None] & ((column >= 0) & (column < width))[:, None, :]
     source = row.clamp(0, height - 1)[:, :, None] * width + column.clamp(0, width - 1)[:, None, :]
-    index = source.view(batch, 1, -1).expand(batch, channels, -1).to(x.device)
+    index = source.view(batch, 1, -1).expand(batch, channels, -1)
     out = x.flatten(2).gather(2, index).view(x.shape)
-    return out * inside[:, None].to(device=x.device, dtype=x.dtype)
+    return out * inside[:, None].to(x.dtype)
 
 
 @dataclass(frozen=True)
@@ -88,6 +94,10 @@ class ImageTransform:
 
     scaling: Scaling
     augment: bool
+
+    def to(self, device: str | torch.device) -> ImageTransform:
+        """Return the same transform with its constants on a device."""
+        return ImageTransform(self.scaling.to(device), self.augment)
 
     def __call__(self, x: Tensor, key: Key | None) -> Tensor:
         """Map raw pixels ``[B, C, H, W]`` to float32 of the same shape."""

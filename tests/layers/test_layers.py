@@ -17,7 +17,7 @@ ALLOWED: dict[str, set[str]] = {
     "world": {"core"},
     "timing": {"core"},
     "tasks": {"core"},
-    "algorithms": {"core", "tasks.base", "tasks.own_loss"},
+    "algorithms": {"core", "tasks.base", "tasks.own_loss", "tasks.transfer"},
     "transport": {"core"},
     "engines": {
         "core", "=algorithms", "algorithms.base", "algorithms.local", "algorithms.head_loss", "algorithms.own_loss",

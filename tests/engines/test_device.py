@@ -1,0 +1,252 @@
+"""Local work, probes, evaluation and aggregation for a GPU, on a device that is pretended on the CPU (:mod:`.pretend_device`).
+
+Whole experiments are run: no operation may meet tensors of the device and of the host, and nothing may wait for the device between
+two local steps. At the end, known faults are put back, one after the other, and each must be found.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from motley.algorithms import CATALOGUE, LOSSES, OPTIMIZERS
+from motley.algorithms.fedprox import Proximal
+from motley.algorithms.local import SGD
+from motley.algorithms.losses import CrossEntropy
+from motley.core.errors import ConfigError
+from motley.engines.samples import Samples
+from motley.experiments.build import build
+from motley.experiments.config import Experiment
+from motley.tasks import from_clients, own_task, pixels
+
+from .pretend_device import DEVICE, MixedDevices, PretendDevice, on_device
+
+Keys = dict[str, Any]
+ON_DEVICE = ("sequential", "batched", "vmap")
+"""The engines that compute on a device. ``debug`` looks at every step, hence waits; ``processes`` and ``ray`` run these in workers."""
+
+BASE: Keys = {
+    "task": {"name": "synthetic", "dim": 5, "classes": 3, "examples": 20, "sizes": "equal",
+             "own_test": True, "model": {"name": "mlp", "hidden": [6]}},
+    "population": 5, "cohort": 3, "stop": {"rounds": 2}, "dtype": "float64", "evaluate": {"every": 2},
+    "local": {"epochs": 1, "batch_size": 6, "optimizer": {"name": "sgd", "lr": 0.1}},
+}  # fmt: skip
+NORMED: Keys = {
+    "name": "synthetic",
+    "dim": 5,
+    "classes": 3,
+    "examples": 20,
+    "sizes": "equal",
+    "model": {"name": "mlp", "hidden": [6], "norm": "batch"},
+}
+DIGITS: Keys = {"name": "image", "data": "digits", "model": "digits_mlp"}
+HELD: Keys = {"task": DIGITS, "partition": "iid", "population": 20, "split": {"test": "global", "server": 0.1}, "public": 0.1}
+LEVELS: Keys = {"capacity": {"name": "levels", "levels": [1.0, 0.5]}}
+OWN: Keys = {"split": {"test": "client"}}
+NEW: Keys = {"split": {"test": "client", "holdout_clients": 0.4}, "evaluate": {"every": 2, "adapt_epochs": [0, 1]}}
+
+ALGORITHMS: dict[str, list[Keys]] = {
+    "apfl": [{"adaptive": True}, NEW], "ditto": [OWN], "fedadagrad": [{}], "fedadam": [{}], "fedala": [OWN], "fedavg": [{}],
+    "fedavgm": [{}], "fedbabu": [{"tune_epochs": 1, "own_norms": True, "task": NORMED}, {"tune_epochs": 1, **OWN}],
+    "fedbio": [{"steps": 2, **HELD}], "fedbn": [{"task": NORMED}], "feddf": [{"steps": 4, "every": 2, "batch_size": 16, **HELD}],
+    "feddyn": [{"weights": "uniform"}],
+    "fednova": [{"mu": 0.1}], "fedper": [OWN, NEW], "fedproto": [OWN], "fedprox": [{"mu": 0.1}, {"adaptive": True}],
+    "fedrep": [{"head_epochs": 2}], "fedrolex": [LEVELS], "fedyogi": [{}], "fine_tuned": [{"method": "fedprox", "steps": 2, **OWN}],
+    "fjord": [LEVELS, {"distil": True, **LEVELS}], "flash_robust": [{}], "heterofl": [LEVELS, {**LEVELS, **NEW}],
+    "ifca": [{"k": 3, **OWN}, {"shared_base": True, **OWN}], "lg_fedavg": [OWN], "local_only": [OWN], "moon": [{}],
+    "per_fedavg": [OWN], "pfedme": [{"inner_steps": 2, "lam": 1.0, **OWN}], "qfedavg": [{"weights": "uniform"}],
+    "rhfl": [{"batch_size": 16, "weights": "uniform", **HELD}],
+    "scaffold": [{"weights": "uniform"}, {"option": "I", "weights": "uniform"}],
+}  # fmt: skip
+"""Algorithm -> its options and other keys of the experiment, for every experiment that is run."""
+
+OTHERS: dict[str, Keys] = {
+    "momentum": {
+        "algorithm": {"name": "fedprox", "mu": 0.1},
+        "local": {"epochs": 2, "batch_size": 6, "clip": {"norm": 0.5}, "optimizer": {
+            "name": "sgd", "lr": 0.1, "momentum": 0.9, "nesterov": True, "weight_decay": 0.01}},
+    },
+    "adam": {"algorithm": "feddyn", "weights": "uniform", "local": {"steps": 3, "batch_size": 6,
+             "clip": {"norm": 0.5, "of": "gradient"}, "optimizer": {"name": "adam", "weight_decay": 0.1}}},
+    "adamw": {"local": {"steps": 3, "batch_size": 6, "optimizer": {"name": "adamw", "lr": 0.01}}},
+    "huber": {"task": "tabular_regression", "partition": "iid", "split": {"test": "global"}, "loss": "huber"},
+    "half_squared_error": {"task": {"name": "quadratic", "dim": 3, "examples": [4] * 5}},
+    "symmetric": {"loss": "symmetric", "label_noise": {"name": "label_flip", "share": 0.3}},
+    "gradients": {"selector": "delta", "weights": "selector"},
+    "sketches": {"selector": {"name": "hetero_select", "direction": "sketch"}, "weights": "score"},
+    "validation": {"selector": {"name": "flash", "drop": "val_loss"}, "algorithm": "flash_robust",
+                   "split": {"test": "client", "validation": 0.2}},
+    "norms": {"selector": "feel", "weights": "selector"},
+    "diagnostics": {"evaluate": {"every": 2, "diagnostics": True}},
+    "curvature": {"compressor": {"name": "topk", "criterion": "curvature"}, "budget": "cosine", "feedback": "adaptive"},
+    "recalibrated": {"task": {**DIGITS, "model": {"name": "digits_mlp", "norm": "batch"}}, "partition": "iid", "population": 40,
+                     "split": {"test": "global"}, "recalibrate": {"batches": 2}},
+    "drift": {"task": DIGITS, "partition": "iid", "population": 40, "drift": {"name": "swap", "start": 1.0, "share": 1.0}},
+    "median": {"aggregator": "median", "weights": "uniform", "failures": {"name": "corrupted", "share": 0.3}},
+    "dropout": {"task": {**DIGITS, "dropout": 0.5}, "partition": "iid", "population": 40},
+    "pictures": {"task": {**DIGITS, "model": "simple_cnn", "augment": "crop_flip"}, "partition": "iid", "population": 60,
+                 "split": {"test": "client"}},
+}  # fmt: skip
+
+
+def run(keys: Keys, engine: str, device: str = DEVICE, **parts: Any) -> Any:
+    """Run an experiment to its end; return the round loop, or None where the engine does not take it."""
+    more = {"name": engine, "device": device}
+    try:
+        loop = build(Experiment(**{**BASE, **keys, "engine": more}), **parts)
+    except ConfigError as error:
+        if f"{engine!r} cannot run this experiment" not in str(error):
+            raise
+        return None
+    while not loop.done:
+        loop.step()
+    return loop
+
+
+def clean(keys: Keys, engine: str, **parts: Any) -> Any:
+    """Run an experiment on the device; no operation may mix devices, nothing wait between steps, and the result lies on the host."""
+    with PretendDevice() as device:
+        loop = run(keys, engine, **parts)
+    if loop is not None:
+        assert device.moved > 0
+        assert not device.steps, device.steps
+        assert not any(on_device(vector) for vector in vars(loop.state.server.model).values())
+    return loop
+
+
+def rows() -> list[Any]:
+    named = [
+        (f"{name}{i or ''}", {**{k: v for k, v in row.items() if k in Experiment.model_fields and k != "method"},
+                   "algorithm": {"name": name, **{k: v for k, v in row.items() if k not in Experiment.model_fields or k == "method"}}})
+        for name, found in ALGORITHMS.items() for i, row in enumerate(found)
+    ]  # fmt: skip
+    return [pytest.param(keys, id=name) for name, keys in [*named, *OTHERS.items()]]
+
+
+def test_every_algorithm_loss_and_optimizer_is_run() -> None:
+    """Cross-entropy is the default of most; binary cross-entropy is run below; the robust loss belongs to its algorithm."""
+    assert set(ALGORITHMS) == set(CATALOGUE.names())
+    assert set(OPTIMIZERS.names()) == {"sgd", "adam", "adamw"}
+    assert set(LOSSES.names()) == {"huber", "half_squared_error", "symmetric", "cross_entropy", "flash_robust", "bce"}
+
+
+@pytest.mark.parametrize("keys", rows())
+def test_devices_are_never_mixed_and_steps_never_wait(keys: Keys) -> None:
+    assert clean(keys, "sequential") is not None
+    for engine in ON_DEVICE[1:]:
+        clean(keys, engine)
+
+
+@pytest.mark.parametrize("engine", ["sequential", "vmap"])
+@pytest.mark.parametrize(
+    "model", [{"name": "leaf_lstm", "hidden": 4}, {"name": "transformer", "width": 8, "layers": 1, "heads": 2}]
+)
+def test_sequences(tmp_path: Path, model: Keys, engine: str) -> None:
+    for name, text in {"ann": "abcabcabca", "bob": "aabbaabbaabbaab"}.items():
+        (tmp_path / f"{name}.txt").write_text(text)
+    task = {"name": "text", "data": str(tmp_path), "window": 3, "model": {**model, "dropout": 0.2}}
+    found = clean({"task": task, "population": None, "cohort": 2}, engine)
+    assert (found is None) == (engine == "vmap")  # dropout
+
+
+@pytest.mark.parametrize("engine", ON_DEVICE)
+def test_tasks_of_a_users_own(engine: str) -> None:
+    """Binary cross-entropy with one output, several labels a sample, and metrics of their own."""
+    key = torch.Generator().manual_seed(3)
+    clients = [
+        (torch.randn(12, 5, generator=key).numpy(), (torch.rand(12, generator=key) < 0.5).long().numpy()) for _ in range(5)
+    ]
+    task = own_task(from_clients(clients, test_fraction=0.25), lambda: torch.nn.Sequential(torch.nn.Linear(5, 1)), loss="bce",
+                    metric=["accuracy", "macro_f1", "auroc"])  # fmt: skip
+    assert clean({"task": {"name": "own"}, "population": None}, engine, task=task) is not None
+
+
+@pytest.mark.parametrize("engine", ON_DEVICE)
+def test_a_pretended_device_computes_what_the_cpu_computes(engine: str) -> None:
+    """To rounding, since clients are computed together in other groups; with a probe, momentum and corrections that clients keep."""
+    keys = {**OTHERS["adam"], "algorithm": {"name": "scaffold", "option": "I"}, "selector": "power_of_choice"}
+    expected = run(keys, engine, "cpu").state.server.model.x
+    torch.testing.assert_close(clean(keys, engine).state.server.model.x, expected, rtol=1e-12, atol=1e-14)
+
+
+# ------------------------------------------------------------------------------------- faults that must be found
+
+
+def test_an_index_of_the_host_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def inputs(self: Samples, rows: Tensor, key: Any = None) -> Tensor:
+        return self.x[rows.cpu()]
+
+    monkeypatch.setattr(Samples, "inputs", inputs)
+    with pytest.raises(Exception, match=r"aten.index.Tensor of device \[\d+, 5\], host \[\d+\]"):
+        clean({}, "sequential")
+
+
+def test_a_number_read_in_a_step_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = SGD.step
+
+    def step(self: SGD, blocks: Any, lr: Any, proximal: Any, number: int = 0) -> None:
+        if blocks[0].g.abs().max().item() >= 0.0:
+            plain(self, blocks, lr, proximal, number)
+
+    monkeypatch.setattr(SGD, "step", step)
+    for engine in ("sequential", "vmap"):
+        with pytest.raises(AssertionError, match="_local_scalar_dense"):
+            clean({}, engine)
+
+
+def test_a_mask_made_on_the_host_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = CrossEntropy.loss
+
+    def loss(self: CrossEntropy, outputs: Tensor, targets: Tensor, extra: Any) -> Tensor:
+        return plain(self, outputs, targets, extra) * torch.ones(targets.shape)
+
+    monkeypatch.setattr(CrossEntropy, "loss", loss)
+    with pytest.raises(Exception, match=r"aten.mul.Tensor of device \[\d+\], host \[\d+\]"):
+        clean({}, "sequential")
+
+
+def test_a_mask_as_an_index_in_a_step_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = CrossEntropy.loss
+
+    def loss(self: CrossEntropy, outputs: Tensor, targets: Tensor, extra: Any) -> Tensor:
+        return plain(self, outputs[targets >= 0], targets[targets >= 0], extra)
+
+    monkeypatch.setattr(CrossEntropy, "loss", loss)
+    with pytest.raises(AssertionError, match="index at"):
+        clean({}, "sequential")
+
+
+def test_a_model_of_the_server_that_stays_on_the_device_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("motley.engines.local._on_cpu", lambda model: model)
+    with pytest.raises(MixedDevices, match=r"aten.add.Tensor of device .* host"):
+        clean(OTHERS["recalibrated"], "sequential")
+
+
+def test_constants_that_are_copied_in_every_step_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pixels.ImageTransform, "to", lambda self, device: self)
+    with pytest.raises(AssertionError, match=r"copy to the device at .*tasks/pixels\.py"):
+        clean(OTHERS["pictures"], "sequential")
+
+
+def test_public_samples_chosen_on_the_host_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("motley.algorithms.feddf.to_device", lambda values, device: torch.from_numpy(values))
+    keys = {"algorithm": {"name": "feddf", "steps": 4, "every": 2, "batch_size": 16}, **HELD}
+    with pytest.raises(MixedDevices, match=r"algorithms/feddf\.py"):
+        clean(keys, "sequential")
+
+
+def test_an_anchor_on_the_host_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = Proximal.gradient_correction
+
+    def correction(self: Proximal, context: Any) -> Any:
+        return dataclasses.replace(plain(self, context), offset=torch.zeros(context.x.shape, dtype=context.x.dtype))
+
+    monkeypatch.setattr(Proximal, "gradient_correction", correction)
+    for engine in ON_DEVICE:
+        with pytest.raises(Exception, match=r"of device \[.*host \["):
+            clean({"algorithm": "fedprox"}, engine)
