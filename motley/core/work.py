@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import dataclasses
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from motley.core.arrays import Ints
 from motley.core.errors import ConfigError
 
 __all__ = ["LocalWork"]
@@ -24,6 +26,7 @@ class LocalWork:
     max_steps: upper limit on either.
     drop_single: drop a last batch of one sample if the client has at least two batches (models with BatchNorm); nothing is
         dropped with ``batch_size = 1``.
+    held: int64 ``[K]``, samples per step of clients that cannot hold ``batch_size``; None: all can.
     """
 
     batch_size: int
@@ -31,6 +34,7 @@ class LocalWork:
     steps: int | None = None
     max_steps: int | None = None
     drop_single: bool = False
+    held: Ints | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         if (self.epochs is None) == (self.steps is None):
@@ -40,16 +44,21 @@ class LocalWork:
             if value is not None and value < 1:
                 raise ConfigError(f"got {value}; expected at least 1", f"local.{name}")
 
-    def batches(self, examples: ArrayLike) -> NDArray[np.int64]:
-        """Return the number of batches in one epoch of clients with so many samples."""
+    def of(self, client: int) -> LocalWork:
+        """Return the work of one client, whose ``batch_size`` is what it can hold."""
+        return self if self.held is None else dataclasses.replace(self, batch_size=int(self.held[client]), held=None)
+
+    def batches(self, examples: ArrayLike, clients: Ints | None = None) -> NDArray[np.int64]:
+        """Return the number of batches in one epoch of clients with so many samples; without ``clients`` in batches of
+        ``batch_size``."""
         n = np.asarray(examples, dtype=np.int64)
-        full, rest = np.divmod(n, self.batch_size)
+        full, rest = np.divmod(n, self.batch_size if self.held is None or clients is None else self.held[clients])
         if self.drop_single:
             rest = np.where((rest == 1) & (full >= 1), 0, rest)
         return full + (rest > 0)
 
-    def total(self, examples: ArrayLike) -> NDArray[np.int64]:
-        """Return the number of local steps in a whole round; 0 for a client without samples."""
-        per_epoch = self.batches(examples)
+    def total(self, examples: ArrayLike, clients: Ints | None = None) -> NDArray[np.int64]:
+        """Return the number of local steps in a whole round; 0 for a client without samples. ``clients``: as in :meth:`batches`."""
+        per_epoch = self.batches(examples, clients)
         steps = per_epoch * self.epochs if self.epochs is not None else np.where(per_epoch > 0, self.steps or 0, 0)
         return steps if self.max_steps is None else np.minimum(steps, self.max_steps)

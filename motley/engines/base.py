@@ -241,7 +241,7 @@ class Setting:
     def tuning_steps(self, clients: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the local steps of each client's fine-tuning before an examination, ``[n]``."""
         tuning = self.algorithm.tuning or Tuning()
-        batches = self.work.batches(self.task.federation.seen[clients])
+        batches = self.work.batches(self.task.federation.seen[clients], clients)
         return batches * tuning.epochs + np.where(batches > 0, tuning.steps, 0)
 
     def key(self, purpose: str, job: Job) -> Key:

@@ -403,10 +403,10 @@ def phase_key(setting: Setting, purpose: str, job: Job, phase: Phase) -> Key:
 
 def phase_plan(setting: Setting, job: Job, phase: Phase, examples: int) -> BatchPlan:
     """Draw the batches of a job's phase, of a client with so many samples."""
-    steps = job.steps
+    steps, work = job.steps, setting.work.of(job.client)
     if phase.epochs is not None:
-        steps = math.ceil(phase.epochs * int(setting.work.batches(examples)) - 1e-9)
-    return BatchPlan.draw(phase_key(setting, "batches", job, phase), examples, setting.work, steps * phase.batches)
+        steps = math.ceil(phase.epochs * int(work.batches(examples)) - 1e-9)
+    return BatchPlan.draw(phase_key(setting, "batches", job, phase), examples, work, steps * phase.batches)
 
 
 def finish(

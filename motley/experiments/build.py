@@ -37,6 +37,7 @@ from motley.results.writer import Writer
 from motley.rounds.client_state import ClientStates, open_client_states
 from motley.rounds.config import EvaluationSchedule, RunConfig
 from motley.rounds.loop import RoundLoop
+from motley.rounds.planning import with_batch_sizes
 from motley.rounds.simulated import simulation
 from motley.rounds.upload import initial_client_state
 from motley.selectors.base import Selector
@@ -100,7 +101,8 @@ def prepare(experiment: Experiment, data: Path | None = None, task: Task | None 
     check_task(experiment, task, algorithm)
     task, federation = _training_pool(experiment, task, streams)
     check_dishonest(experiment.part("dishonest"), len(federation))
-    setting = _setting(experiment, task, algorithm, streams)
+    world = World(*map(experiment.part, _WORLD))
+    setting = with_batch_sizes(_setting(experiment, task, algorithm, streams), world)
     seed = streams.key("select").words()[0] >> 1
     selector = Selector(experiment.part("selector"), seed, experiment.stop.rounds, experiment.defence)
     weights = experiment.weighting()
@@ -114,7 +116,7 @@ def prepare(experiment: Experiment, data: Path | None = None, task: Task | None 
     check_capacity(experiment, setting, selector)
     plan = RunConfig(
         setting=setting,
-        world=World(*map(experiment.part, _WORLD)),
+        world=world,
         synchrony=synchrony,
         cohort=cohort,
         stop=experiment.stop,

@@ -207,11 +207,12 @@ def check_capacity(experiment: Experiment, setting: Setting, selector: Selector[
     """Refuse clients of less capacity where they cannot train slices of the model, or where all of it would have to be measured."""
     name, correction = experiment.algorithm["name"], setting.algorithm.correction
     _check_static_norm(experiment, setting, selector)
-    if experiment.capacity is None:
+    if experiment.capacity is None or experiment.part("capacity").batch_sizes:
         return
     if not correction.slices:
         said = f"under {name!r} clients train the whole model"
-        raise ConfigError(f'{said}; leave the key out, or let them train slices, e.g. algorithm = "heterofl"', "capacity")
+        hint = "or say which batches they hold, batch_sizes = [32, 16, 8]"
+        raise ConfigError(f'{said}; let them train slices, e.g. algorithm = "heterofl", {hint}', "capacity")
     narrowest = min(experiment.part("capacity").levels)
     if correction.widths and narrowest < min(correction.widths):
         listed = [*correction.widths, narrowest]

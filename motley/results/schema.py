@@ -72,7 +72,7 @@ TABLES: dict[str, pa.Schema] = {
     "federation": pa.schema(
         [
             ("client", _i), ("num_train", _i), ("num_validation", _i), ("num_test", _i), ("held_out", _i), ("noise", _f),
-            ("step_s", _f), ("up_mbps", _f), ("domain", _i), ("cluster", _i), ("labels", pa.list_(_i)),
+            ("batch_size", _i), ("step_s", _f), ("up_mbps", _f), ("domain", _i), ("cluster", _i), ("labels", pa.list_(_i)),
         ]
     ),
     "incidents": pa.schema(

@@ -36,13 +36,19 @@ def width_rows(runs: Sequence[Run]) -> list[WidthRow]:
     names = {name for name in map(str, runs[0].column("evaluations", "scope")) if name.startswith(_PREFIX)}
     if not names:
         return []
-    common, cut = any(not name.endswith(_SUFFIX) for name in names), runs[0].config.get("capacity") is not None
+    common, cut = any(not name.endswith(_SUFFIX) for name in names), _narrow(runs[0])
     widths = sorted({float(name.removeprefix(_PREFIX).removesuffix(_SUFFIX)) for name in names}, reverse=True)
     scopes = {"1": "global" if common else "shared_mean" if cut else "mean"}
     scopes |= {f"{width:g}": f"{_PREFIX}{width:g}{'' if common else _SUFFIX}" for width in widths}
     if cut:
         scopes["each client's own"] = "mean"
     return [WidthRow(width, spread([_last(run, scope) for run in runs])) for width, scope in scopes.items()]
+
+
+def _narrow(run: Run) -> bool:
+    """Return whether clients may hold less than the model's width."""
+    capacity = run.config.get("capacity") or {}
+    return bool(capacity) and not (capacity.get("batch_sizes") or capacity.get("batch_size"))
 
 
 def _last(run: Run, scope: str) -> float:

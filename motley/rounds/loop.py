@@ -165,7 +165,7 @@ class RoundLoop:
         if "last_layer" in wanted:
             known["last_layer"] = probing.last_layer(self.newcomer_model(), self.setting.task.layout, len(ids))
         examples = self.backend.examples(self.state)[ids]
-        work = {"num_examples": examples, "local_steps": self.setting.work.total(examples)}
+        work = {"num_examples": examples, "local_steps": self.setting.work.total(examples, ids)}
         signals = {name: known[name] for name in sorted(wanted)}
         self._tell(0, Reports(ids, Outcome.ENROLLED, signals=signals, **work))  # type: ignore[arg-type]
 

@@ -87,7 +87,7 @@ class NewClients:
         algorithm, rate = self.setting.algorithm, self.config.lr(state.version)
         rate = rate if algorithm.tuning is None or algorithm.tuning.lr is None else algorithm.tuning.lr
         view, offset = self.drift.at(self.ids, state.round, state.clients.now_s), algorithm.correction.offset(state.version)
-        batches = self.setting.work.batches(self.federation.seen[self.ids]).tolist()
+        batches = self.setting.work.batches(self.federation.seen[self.ids], self.ids).tolist()
         return {
             k: Job(
                 k, state.version, batches[i], rate, None if view is None else view[i : i + 1], width=float(self.widths[i]),

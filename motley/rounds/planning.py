@@ -6,18 +6,21 @@ local steps, each as long as the loss makes it (every forward pass of a frozen m
 
 from __future__ import annotations
 
+import dataclasses
 from typing import NamedTuple
 
 import numpy as np
 
 from motley.core.arrays import Floats, Ids
 from motley.core.records import Cohort
+from motley.engines.base import Setting
 from motley.rounds import probing
 from motley.rounds.config import RunConfig
 from motley.rounds.slices import SliceWidths
 from motley.timing.timeline import FORWARD, Timelines, plan, transfer_s
+from motley.world.base import World
 
-__all__ = ["LinkLoads", "WorkPlanner"]
+__all__ = ["LinkLoads", "WorkPlanner", "with_batch_sizes"]
 
 
 class LinkLoads(NamedTuple):
@@ -33,6 +36,17 @@ class LinkLoads(NamedTuple):
         return transfer_s(self.bits_down, self.down_mbps) + transfer_s(self.bits_up, self.up_mbps)
 
 
+def with_batch_sizes(setting: Setting, world: World) -> Setting:
+    """Return the setting with the batch size that each client can hold, where the world's ``capacity`` limits it."""
+    if world.capacity is None or not world.capacity.batch_sizes:
+        return setting
+    work, examples, key = setting.work, setting.task.federation.seen, setting.streams.key("device")
+    ids = np.arange(len(examples))
+    step_s = world.device.step_s(key, ids, 1, examples, work.total(examples))
+    held = world.capacity.held_batch_sizes(key.fold("capacity"), ids, step_s, work.batch_size)
+    return dataclasses.replace(setting, work=dataclasses.replace(work, held=held))
+
+
 class WorkPlanner:
     """Plans how long clients of one run work.
 
@@ -46,7 +60,9 @@ class WorkPlanner:
         self.extra_exchange = config.extra_exchange()
         self.federation = self.setting.task.federation
         self.examples = self.federation.seen
-        self.full_steps = self.setting.work.total(self.examples)
+        work = self.setting.work
+        self._whole_steps = work.total(self.examples)
+        self.full_steps = self._whole_steps if work.held is None else work.total(self.examples, np.arange(len(self.examples)))
         self.before_training = probing.pre_training_signals(reported, self.setting.algorithm.correction.pre_training)
         algorithm = self.setting.algorithm
         self.slices = SliceWidths(self.setting, self.world)
@@ -54,10 +70,18 @@ class WorkPlanner:
         self._draws = bool(algorithm.correction.widths)
 
     def step_s(self, ids: Ids, round: int) -> Floats:
-        """Return the seconds of a pass forward and backward over a batch, ``[n]``; a slice of the model takes its share of the
-        operations."""
+        """Return the seconds of a pass forward and backward over a batch of the run's size, ``[n]``; a slice of the model takes its
+        share of the operations."""
         whole = self._whole_step_s(ids, round)
         return whole * self.slices.work_share(self.slices.of(ids, round, whole)) if self.slices.cut else whole
+
+    def local_step_s(self, ids: Ids, round: int) -> Floats:
+        """Return the seconds of a pass forward and backward over a batch of the size that each client can hold, ``[n]``."""
+        return self.step_s(ids, round) * self._batch_share(ids)
+
+    def _batch_share(self, ids: Ids) -> float | Floats:
+        work = self.setting.work
+        return 1.0 if work.held is None else work.held[ids] / work.batch_size
 
     def step_factor(self, ids: Ids, round: int) -> float | Floats:
         """Return the passes that a local step takes, one number or ``[n]``."""
@@ -69,16 +93,16 @@ class WorkPlanner:
 
     def _whole_step_s(self, ids: Ids, round: int) -> Floats:
         key = self.setting.streams.key("device")
-        return self.world.device.step_s(key, ids, max(round, 1), self.examples[ids], self.full_steps[ids])
+        return self.world.device.step_s(key, ids, max(round, 1), self.examples[ids], self._whole_steps[ids])
 
     def full_work_s(self, ids: Ids, round: int) -> Floats:
         """Return the seconds of all local steps, ``[n]``."""
-        return self.step_factor(ids, round) * self.step_s(ids, round) * self.full_steps[ids]
+        return self.step_factor(ids, round) * self.local_step_s(ids, round) * self.full_steps[ids]
 
     def workload(self, cohort: Cohort, up_mbps: Floats, round: int) -> dict[str, Floats]:
         """Return what an allocator may know of a cohort: the work planned before stragglers or a deadline cut it short."""
         steps = np.asarray(self._planned_steps(cohort), np.float64)
-        seconds = self.step_factor(cohort.ids, round) * self.step_s(cohort.ids, round) * steps
+        seconds = self.step_factor(cohort.ids, round) * self.local_step_s(cohort.ids, round) * steps
         examples = np.asarray(self.examples[cohort.ids], np.float64)
         return {"examples": examples, "steps": steps, "compute_s": seconds, "uplink_mbps": up_mbps}
 
@@ -93,7 +117,7 @@ class WorkPlanner:
         takes, in local steps ``[m]``.
         """
         config, ids = self.config, cohort.ids
-        key, steps, step_s = self.setting.streams.key("fail"), self._planned_steps(cohort), self.step_s(ids, round)
+        key, steps, step_s = self.setting.streams.key("fail"), self._planned_steps(cohort), self.local_step_s(ids, round)
         drop_at = self.world.failures.drop_at(key, ids, round)
         if config.stragglers is not None:
             whole, steps = steps, np.minimum(steps, self._straggler_steps(ids, round))
@@ -102,7 +126,7 @@ class WorkPlanner:
         asked = self.extra_exchange.own * self.setting.work.batches(self.examples[ids]) + self.extra_exchange.batches
         passes = probing.passes(self.before_training, self.federation, self.setting.work, ids) + asked
         beside = self.setting.algorithm.correction.extra_epochs * self.setting.work.batches(self.examples[ids])
-        extra = passes * FORWARD + beside + extra_steps
+        extra = (passes * FORWARD + beside + extra_steps) / self._batch_share(ids)  # in local steps of each client
         spare_s, factor = -loads.transfers_s() - extra * step_s, self.step_factor(ids, round)
         steps = config.synchrony.steps(steps, spare_s, factor * step_s)
         return plan(
@@ -128,4 +152,4 @@ class WorkPlanner:
         if stragglers is None:
             return self.full_steps[ids]
         epochs = stragglers.epochs(self.setting.streams.key("device"), ids, round, work.epochs or 1)
-        return np.where(epochs < (work.epochs or 1), epochs * work.batches(self.examples[ids]), self.full_steps[ids])
+        return np.where(epochs < (work.epochs or 1), epochs * work.batches(self.examples[ids], ids), self.full_steps[ids])

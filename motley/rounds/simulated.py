@@ -145,7 +145,9 @@ class SimulatedBackend(ClientBackend):
     def federation_rows(self, state: RunState) -> dict[str, Any]:
         """Return one row per client: samples, classes, noise, speed and link."""
         ids = np.arange(len(self.federation))
-        return tables.federation_rows(self.federation, self.planner.step_s(ids, 1), self._link_mbps(state, ids)[0])
+        return tables.federation_rows(
+            self.federation, self.planner.local_step_s(ids, 1), self._link_mbps(state, ids)[0], self.setting.work
+        )
 
     def examples(self, state: RunState) -> Ids:
         """Return the number of training samples that each client sees at a time, ``[K]``."""

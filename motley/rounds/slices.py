@@ -38,9 +38,10 @@ class SliceWidths:
     """
 
     def __init__(self, setting: Setting, world: World) -> None:
-        self.setting, self.capacity, self.cut = setting, world.capacity, world.capacity is not None
+        capacity = None if world.capacity is not None and world.capacity.batch_sizes else world.capacity
+        self.setting, self.capacity, self.cut = setting, capacity, capacity is not None
         self._ordered = setting.algorithm.correction.widths
-        self.listed = self._ordered or (() if world.capacity is None else tuple(world.capacity.levels))
+        self.listed = self._ordered or (() if capacity is None else tuple(capacity.levels))
         self._key = setting.streams.key("device").fold("capacity")
         self._share = cache(setting.work_share)
 

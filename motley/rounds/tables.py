@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from motley.core.records import Outcome, Reports
+from motley.core.work import LocalWork
 from motley.engines.base import TrainResult
 from motley.rounds.in_flight import InFlight
 from motley.tasks.base import Federation
@@ -74,13 +75,16 @@ def round_row(reports: Reports, weight_sum: float) -> dict[str, Any]:
     return row | {"weight_sum": weight_sum}
 
 
-def federation_rows(data: Federation, step_s: NDArray[np.float64], up_mbps: NDArray[np.float64]) -> dict[str, Any]:
+def federation_rows(
+    data: Federation, step_s: NDArray[np.float64], up_mbps: NDArray[np.float64], work: LocalWork
+) -> dict[str, Any]:
     """Return the rows of the table ``federation``: one per client, as it is before round 1."""
     whole = [data] if data.held_out is None else [data, data.held_out]
     sizes = {f"num_{part}": sum(getattr(one, part).sizes for one in whole) for part in ("train", "validation", "test")}
     return {
         "client": np.arange(len(data)), **sizes, "held_out": np.isin(np.arange(len(data)), data.new_clients).astype(np.int64),
         "noise": data.noise if len(data.noise) else np.zeros(len(data)),
-        "step_s": step_s, "up_mbps": up_mbps, "labels": np.sum([one.histogram() for one in whole], axis=0).astype(np.int64),
+        "batch_size": work.batch_size if work.held is None else work.held, "step_s": step_s, "up_mbps": up_mbps,
+        "labels": np.sum([one.histogram() for one in whole], axis=0).astype(np.int64),
         "domain": data.domain if len(data.domain) else 0, "cluster": data.cluster if len(data.cluster) else 0,
     }  # fmt: skip

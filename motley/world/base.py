@@ -278,18 +278,40 @@ class Dishonest(ABC):  # noqa: B024  (each kind overrides how clients lie; by de
 
 
 class Capacity(ABC):
-    """Which share of a model's width a client can hold, for methods whose clients train slices of it."""
+    """How much a client can hold: a share of the model's width, for methods whose clients train slices of it, or a batch size."""
 
     @property
     @abstractmethod
     def levels(self) -> tuple[float, ...]:
-        """The shares that a client may hold, falling."""
+        """The shares of the width that a client may hold, falling; of no meaning with :attr:`batch_sizes`."""
+
+    @property
+    @abstractmethod
+    def batch_sizes(self) -> tuple[int, ...]:
+        """The batch sizes that a client may hold, falling; empty where widths differ."""
 
     @abstractmethod
-    def widths(self, key: Key, ids: Ids, round_index: int, step_s: Floats) -> Floats:
-        """Return the share of each client ``[len(ids)]``, in (0, 1].
+    def level(self, key: Key, ids: Ids, round_index: int, step_s: Floats, cost: Floats) -> Ids:
+        """Return the number of each client's level ``[len(ids)]``, from 0.
 
-        ``step_s``: the seconds that a local step of the whole model takes each of these clients in this round."""
+        Parameters
+        ----------
+        step_s: seconds of a local step of the whole model on a whole batch, for each of these clients in this round. cost: share of
+        these seconds that a step takes at each level, falling.
+        """
+
+    def widths(self, key: Key, ids: Ids, round_index: int, step_s: Floats) -> Floats:
+        """Return the share of the width of each client ``[len(ids)]``, in (0, 1]; ``step_s``: see :meth:`level`."""
+        if self.batch_sizes:
+            return np.ones(len(ids))
+        levels = np.array(self.levels)
+        return np.asarray(levels[self.level(key, ids, round_index, step_s, np.square(levels))], np.float64)
+
+    def held_batch_sizes(self, key: Key, ids: Ids, step_s: Floats, batch_size: int) -> Ids:
+        """Return the samples that each client takes in a step ``[len(ids)]``, at most ``batch_size``, the same in every round, where
+        there are :attr:`batch_sizes`; ``step_s``: see :meth:`level`, of round 1."""
+        sizes = np.minimum(self.batch_sizes, batch_size)
+        return np.asarray(sizes[self.level(key, ids, 1, step_s, sizes / batch_size)], np.int64)
 
 
 @dataclass(frozen=True)

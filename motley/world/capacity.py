@@ -1,8 +1,12 @@
-"""Capacity models: the share of a model's width that each client can hold.
+"""Capacity models: how much of a model's width a client can hold, or how many samples of a batch.
 
-A share is the same for a client throughout (``per = "client"``), or drawn anew for every round (``per = "round"``). Methods whose
-clients train slices of the model (``heterofl``, ``fedrolex``) read it: of n units of a hidden layer the share r is ``ceil(r n)``, so a
-client sends, receives and computes about r squared of what the whole model takes.
+A share of the width is the same for a client throughout (``per = "client"``), or drawn anew for every round (``per = "round"``).
+Methods whose clients train slices of the model (``heterofl``, ``fedrolex``) read it: of n units of a hidden layer the share r is
+``ceil(r n)``, so a client sends, receives and computes about r squared of what the whole model takes.
+
+With ``batch_size`` or ``batch_sizes`` clients hold the whole model and so many samples of it at a time, under any method: their local
+steps are of the smaller of this and ``local.batch_size``, and an epoch of theirs has more steps. INTERPRETATION: a step on b samples
+in place of B takes b / B of the time. Messages stay as they are.
 """
 
 from __future__ import annotations
@@ -22,80 +26,115 @@ from motley.world.draws import Per, check_per, check_positive, check_share, key_
 __all__ = ["CapacityBySpeed", "CapacityLevels", "ConstantCapacity"]
 
 
-def _check_levels(levels: tuple[float, ...]) -> None:
+WIDTHS = (1.0, 0.5, 0.25, 0.125, 0.0625)
+"""HeteroFL's shares of the width."""
+
+
+def _check_levels(levels: tuple[float, ...], batch_sizes: tuple[int, ...]) -> None:
+    if batch_sizes and levels != WIDTHS:
+        said = f"got levels = {list(levels)} and batch_sizes = {list(batch_sizes)}"
+        raise ConfigError(f"{said}; expected one of them: levels are shares of the model's width")
     if not levels or any(not 0 < level <= 1 for level in levels) or list(levels) != sorted(set(levels), reverse=True):
         raise ConfigError(f"got levels = {list(levels)}; expected falling shares in (0, 1], e.g. [1.0, 0.5, 0.25]")
+    if any(size < 1 for size in batch_sizes) or list(batch_sizes) != sorted(set(batch_sizes), reverse=True):
+        raise ConfigError(
+            f"got batch_sizes = {list(batch_sizes)}; expected falling whole numbers of at least 1, e.g. [32, 16, 8]"
+        )
 
 
 @dataclass(frozen=True)
 class ConstantCapacity(Capacity):
-    """Every client can hold the same share ``width`` of the model's width."""
+    """Every client can hold the same share ``width`` of the model's width, or the same ``batch_size`` of the whole model."""
 
     width: float = 1.0
+    batch_size: int | None = None
 
     def __post_init__(self) -> None:
         check_share("width", self.width, zero=False)
+        if self.batch_size is not None and self.batch_size < 1:
+            raise ConfigError(f"got batch_size = {self.batch_size}; expected a whole number of at least 1")
+        if self.batch_size is not None and self.width < 1:
+            raise ConfigError(f"got width = {self.width:g} and batch_size = {self.batch_size}; expected one of them")
 
     @property
     @override
     def levels(self) -> tuple[float, ...]:
         return (self.width,)
 
+    @property
     @override
-    def widths(self, key: Key, ids: Ids, round_index: int, step_s: Floats) -> Floats:
-        return np.full(len(ids), float(self.width))
+    def batch_sizes(self) -> tuple[int, ...]:
+        return () if self.batch_size is None else (self.batch_size,)
+
+    @override
+    def level(self, key: Key, ids: Ids, round_index: int, step_s: Floats, cost: Floats) -> Ids:
+        return np.zeros(len(ids), np.int64)
 
 
 @dataclass(frozen=True)
 class CapacityLevels(Capacity):
-    """Each client draws one of ``levels``, HeteroFL's by default; ``per = "client"`` is its `fix`, ``per = "round"`` its `dynamic`.
+    """Each client draws one of ``levels``, HeteroFL's by default, or of ``batch_sizes``; ``per = "client"`` is HeteroFL's `fix`,
+    ``per = "round"`` its `dynamic`.
 
     Parameters
     ----------
-    levels: shares of the width, falling. weights: how likely each level is, at least 0; all alike if left out.
+    levels: shares of the width, falling. weights: how likely each level is, at least 0; all alike if left out. batch_sizes: samples
+    of a batch in place of shares, falling.
     """
 
-    levels: tuple[float, ...] = (1.0, 0.5, 0.25, 0.125, 0.0625)
+    levels: tuple[float, ...] = WIDTHS
     weights: tuple[float, ...] = ()
     per: Per = "client"
+    batch_sizes: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        _check_levels(self.levels)
+        _check_levels(self.levels, self.batch_sizes)
         check_per(self.per)
-        good = len(self.weights) == len(self.levels) and all(0 <= w < math.inf for w in self.weights) and any(self.weights)
+        if self.batch_sizes and self.per == "round":
+            raise ConfigError(
+                'got per = "round" with batch_sizes; expected "client": a client\'s memory is the same in every round'
+            )
+        count = len(self._held)
+        good = len(self.weights) == count and all(0 <= w < math.inf for w in self.weights) and any(self.weights)
         if self.weights and not good:
             said = f"got weights = {list(self.weights)}; expected a number of at least 0 for each of the"
-            raise ConfigError(f"{said} {len(self.levels)} levels, not all 0")
+            raise ConfigError(f"{said} {count} levels, not all 0")
+
+    @property
+    def _held(self) -> tuple[float, ...]:
+        return self.batch_sizes or self.levels
 
     @override
-    def widths(self, key: Key, ids: Ids, round_index: int, step_s: Floats) -> Floats:
-        weights = np.array(self.weights or (1.0,) * len(self.levels))
+    def level(self, key: Key, ids: Ids, round_index: int, step_s: Floats, cost: Floats) -> Ids:
+        weights = np.array(self.weights or (1.0,) * len(self._held))
         ends = np.cumsum(weights) / weights.sum()
         drawn = np.searchsorted(ends, key_of(key, self.per, round_index).uniform(ids)[:, 0], side="right")
         last = int(np.flatnonzero(weights)[-1])  # rounding may leave the last end below 1
-        return np.array(self.levels)[np.minimum(drawn, last)]
+        return np.minimum(drawn, last)
 
 
 @dataclass(frozen=True)
 class CapacityBySpeed(Capacity):
-    """Each client holds the widest of ``levels`` with which a step takes it at most ``step_s`` seconds, else the narrowest.
+    """Each client holds the widest of ``levels``, or the largest of ``batch_sizes``, with which a step takes it at most ``step_s``
+    seconds, else the least.
 
     A step of the whole model takes as long as ``device`` says, one of the share r about r squared of that.
 
     Parameters
     ----------
-    step_s: seconds per local step, above 0. levels: shares of the width, falling.
+    step_s: seconds per local step, above 0. levels: shares of the width, falling. batch_sizes: samples of a batch in place of shares,
+    falling.
     """
 
     step_s: float = 0.3
-    levels: tuple[float, ...] = (1.0, 0.5, 0.25, 0.125, 0.0625)
+    levels: tuple[float, ...] = WIDTHS
+    batch_sizes: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         check_positive("step_s", self.step_s, "(seconds per local step)")
-        _check_levels(self.levels)
+        _check_levels(self.levels, self.batch_sizes)
 
     @override
-    def widths(self, key: Key, ids: Ids, round_index: int, step_s: Floats) -> Floats:
-        levels = np.array(self.levels)
-        fits = np.square(levels) * step_s[:, None] <= self.step_s
-        return np.asarray(np.where(fits.any(1), levels[fits.argmax(1)], levels[-1]), np.float64)
+    def level(self, key: Key, ids: Ids, round_index: int, step_s: Floats, cost: Floats) -> Ids:
+        fits = cost * step_s[:, None] <= self.step_s
+        return np.asarray(np.where(fits.any(1), fits.argmax(1), len(cost) - 1), np.int64)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
 import motley
 from motley.core.errors import ConfigError
@@ -43,9 +44,37 @@ def test_a_slow_client_holds_as_much_as_it_can_compute_in_time():
     assert found.tolist() == [1.0, 0.5, 0.5, 0.25, 0.25]
 
 
+def test_batch_sizes_of_clients():
+    """By speed a step on b of 32 samples takes b / 32 of the whole one: with a limit of 0.3 s, 0.6 s allow 16 and 1.2 s or more 8."""
+    speeds = np.array([0.3, 0.6, 1.2, 9.0])
+    assert CapacityBySpeed(0.3, batch_sizes=(32, 16, 8)).held_batch_sizes(KEY, np.arange(4), speeds, 32).tolist() == [
+        32,
+        16,
+        8,
+        8,
+    ]
+    assert CapacityBySpeed(0.3, batch_sizes=(64, 8)).held_batch_sizes(KEY, np.arange(4), speeds, 32).tolist() == [32, 8, 8, 8]
+    assert set(ConstantCapacity(batch_size=8).held_batch_sizes(KEY, MANY, SPEED, 32)) == {8}
+    drawn = CapacityLevels(weights=(1.0, 3.0), batch_sizes=(32, 8)).held_batch_sizes(KEY, MANY, SPEED, 32)
+    assert abs(np.mean(drawn == 32) - 0.25) < 4 * np.sqrt(0.25 * 0.75 / len(MANY))
+    assert set(CapacityLevels(batch_sizes=(32, 8)).widths(KEY, MANY, 1, SPEED)) == {1.0}
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"name": "constant", "batch_size": 0}, "got batch_size = 0; expected a whole number of at least 1"),
+        ({"name": "constant", "width": 0.5, "batch_size": 8}, "got width = 0.5 and batch_size = 8; expected one of them"),
+        ({"name": "levels", "batch_sizes": [8, 32]}, r"got batch_sizes = \[8, 32\]; expected falling whole numbers"),
+        (
+            {"name": "by_speed", "levels": [1.0, 0.5], "batch_sizes": [8]},
+            r"levels = \[1.0, 0.5\] and batch_sizes = \[8\]; expected one",
+        ),
+        ({"name": "levels", "batch_sizes": [32, 8], "per": "round"}, "a client's memory is the same in every round"),
+        (
+            {"name": "levels", "batch_sizes": [32, 8], "weights": [1.0]},
+            "expected a number of at least 0 for each of the 2 levels",
+        ),
         ({"name": "constant", "width": 0}, r"capacity: width: got 0|got width = 0"),
         ({"name": "levels", "levels": [0.5, 1.0]}, r"got levels = \[0.5, 1.0\]; expected falling shares"),
         (
@@ -313,3 +342,55 @@ def test_a_killed_run_goes_on_to_the_same_bits(algorithm, tmp_path):
     for name in ("clients", "evaluations"):
         assert again.tables[name].equals(whole.tables[name])
     assert (again.directory / "model.safetensors").read_bytes() == (whole.directory / "model.safetensors").read_bytes()
+
+
+# ------------------------------------------------------------------------------------- batch sizes in a run
+
+BATCHES = {
+    **{key: value for key, value in KEYS.items() if key not in ("algorithm", "capacity", "local")}, "partition": "iid", "cohort": 8,
+    "local": {"epochs": 1, "batch_size": 32},
+}  # fmt: skip
+
+
+def ended(**keys: object) -> tuple[RoundLoop, Rows]:
+    rows = Rows()
+    loop = build({**BATCHES, **keys}, writer=rows)
+    while not loop.done:
+        loop.step()
+    return loop, rows
+
+
+@pytest.mark.parametrize("algorithm", ["fedavg", "fednova", {"name": "fedrep", "head_epochs": 1}, {"name": "scaffold"}])
+def test_a_batch_size_that_all_can_hold_is_the_run_s_own(algorithm):
+    """Held batches of 8 are what ``local.batch_size = 8`` gives, bit for bit, and what holds more than a batch changes nothing."""
+    small, _ = ended(algorithm=algorithm, local={"epochs": 1, "batch_size": 8})
+    held, _ = ended(algorithm=algorithm, capacity={"name": "constant", "batch_size": 8})
+    assert torch.equal(held.state.server.model.x, small.state.server.model.x)
+    whole, _ = ended(algorithm=algorithm)
+    roomy, _ = ended(algorithm=algorithm, capacity={"name": "levels", "batch_sizes": [100, 50]})
+    assert torch.equal(roomy.state.server.model.x, whole.state.server.model.x)
+    assert roomy.state.clients.now_s == whole.state.clients.now_s
+
+
+@pytest.mark.parametrize(("algorithm", "beside"), [("fedavg", 0.0), ({"name": "ifca", "k": 2}, 2 / 3)])
+def test_smaller_batches_are_more_and_shorter_steps(algorithm, beside):
+    """A step on 32 samples takes 1 s: a client of n samples takes ceil(n / 32) steps of 1 s or ceil(n / 8) of 1/4 s. What it does
+    beside its steps takes as long as ever: IFCA's losses of two models a third of ceil(n / 32) steps each."""
+    loop, rows = ended(capacity={"name": "levels", "batch_sizes": [32, 8]}, algorithm=algorithm, stop={"rounds": 1})
+    held, n = loop.setting.work.held, loop.federation.seen
+    assert set(held.tolist()) == {8, 32}
+    (federation,), (clients,) = rows.tables["federation"], rows.tables["clients"]
+    assert federation["batch_size"].tolist() == held.tolist()
+    assert federation["step_s"].tolist() == (held / 32).tolist()
+    ids = np.asarray(clients["client"])
+    steps = -(-n[ids] // held[ids])
+    assert np.asarray(clients["local_steps"]).tolist() == steps.tolist()
+    np.testing.assert_allclose(clients["compute_s"], steps * held[ids] / 32 + beside * -(-n[ids] // 32), rtol=1e-12)
+
+
+@pytest.mark.parametrize("engine", ["batched", "vmap", "threads"])
+def test_engines_agree_on_batches_of_unequal_size(engine):
+    keys = {"capacity": {"name": "levels", "batch_sizes": [32, 12, 5]}, "dtype": "float64", "stop": {"rounds": 2}}
+    reference, _ = ended(**keys)
+    other, _ = ended(**keys, engine=engine)
+    torch.testing.assert_close(other.state.server.model.x, reference.state.server.model.x, rtol=1e-10, atol=1e-12)

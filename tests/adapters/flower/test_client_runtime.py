@@ -284,6 +284,7 @@ def test_own_samples_are_checked():
         ({"compressor": "topk", "allocator": "flexcom", "budget": {"name": "constant", "average": 0.2},
           "network": {"name": "uniform", "up_mbps": [1, 5]}}, "must know every uplink"),
         ({"evaluate": {"diagnostics": True}}, "diagnostics need every client's gradient"),
+        ({"capacity": {"name": "constant", "batch_size": 8}}, "which batches a client can hold is known only in a simulation"),
         ({"split": {"holdout_clients": 0.25}}, "new clients adapt and are examined only in a simulation"),
     ],
 )  # fmt: skip
