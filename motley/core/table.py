@@ -78,7 +78,7 @@ class ClientTable:
             _, known = self._rows(wanted)
             if known is True or np.asarray(known).all():
                 return self
-        merged = np.union1d(self.ids, wanted)
+        merged = _union(self.ids, wanted)
         old = np.searchsorted(merged, self.ids)
         columns = {}
         for name, column in self.columns.items():
@@ -115,3 +115,13 @@ class ClientTable:
     def add(self, name: str, ids: ArrayLike, amount: ArrayLike = 1.0) -> ClientTable:
         """Return the table with ``amount`` added to one column at distinct ids."""
         return self.put(ids, {name: self.get(name, ids) + np.asarray(amount, dtype=np.float64)})
+
+
+def _union(known: NDArray[np.int64], new: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the distinct ids of both, sorted; ``known`` is."""
+    if not len(known) and bool((new[1:] > new[:-1]).all()):
+        return new.copy()
+    both: NDArray[np.int64] = np.sort(np.concatenate([known, new]))
+    first = np.ones(len(both), bool)
+    first[1:] = both[1:] != both[:-1]
+    return np.asarray(both[first])

@@ -81,9 +81,9 @@ class Prober:
     ) -> Iterator[tuple[Ints, ModelState]]:
         """Yield groups of clients (indices into ``clients``) that start from the same model, and this model."""
         correction = self.setting.algorithm.correction
-        alone = np.array(
-            [correction.personal_start and client_states.get(int(client)) is not None for client in clients], dtype=bool
-        )
+        alone = np.zeros(len(clients), bool)
+        if correction.personal_start:
+            alone[:] = [client_states.get(int(client)) is not None for client in clients]
         for group in [np.flatnonzero(~alone), *np.flatnonzero(alone)[:, None]]:
             if len(group):
                 yield group, correction.start(download, client_states.get(int(clients[group[0]])))

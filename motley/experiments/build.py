@@ -17,6 +17,7 @@ from motley.algorithms.own_loss import loss_of
 from motley.core.components import imports
 from motley.core.errors import ConfigError
 from motley.core.keys import Streams
+from motley.core.memory import release_freed_memory
 from motley.engines import ENGINES, resolve_auto
 from motley.engines.base import Engine, Setting
 from motley.experiments.checks import (
@@ -52,6 +53,10 @@ __all__ = ["Ready", "build", "prepare"]
 
 _WORLD = ("device", "network", "availability", "failures", "drift", "dishonest", "capacity")
 """Keys of a world's models, in their order there."""
+
+
+LARGE = 2**20
+"""Samples from which making a federation leaves much freed memory behind."""
 
 
 class Ready(NamedTuple):
@@ -138,6 +143,8 @@ def _training_pool(experiment: Experiment, task: Task, streams: Streams) -> tupl
     """Return the task with the new clients held out of it, and its federation."""
     new = held_out_ids(streams.key("split"), len(task.federation), experiment.split.holdout_clients)
     federation = hold_out_clients(task.federation, new)
+    if len(federation.y) > LARGE:
+        release_freed_memory()  # that reading and dividing the samples took
     return dataclasses.replace(task, federation=federation), federation
 
 

@@ -255,9 +255,10 @@ def _row_groups(blocks: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator
         rows += block.num_rows
         while rows > ROW_GROUP:
             table = pa.Table.from_batches(waiting, schema)
-            yield table.slice(0, ROW_GROUP).combine_chunks()
             waiting, rows = table.slice(ROW_GROUP).to_batches(), rows - ROW_GROUP
-    yield pa.Table.from_batches(waiting, schema).combine_chunks()
+            yield table.slice(0, ROW_GROUP).combine_chunks()
+    last, waiting, block = pa.Table.from_batches(waiting, schema).combine_chunks(), [], None
+    yield last
 
 
 def remove_streams(directory: Path) -> None:

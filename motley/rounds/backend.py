@@ -89,8 +89,8 @@ class ClientBackend(ABC):
         """Return signals ``[n, ...]`` of newly met clients, at least those wanted but ``last_layer``; bill what clients sent."""
 
     @abstractmethod
-    def federation_rows(self, state: RunState) -> dict[str, Any]:
-        """Return the columns of the table ``federation``: one row per client known before round 1."""
+    def federation_rows(self, state: RunState) -> Iterator[dict[str, Any]]:
+        """Yield the columns of the table ``federation`` in blocks: one row per client known before round 1."""
 
     @abstractmethod
     def examples(self, state: RunState) -> Ids:

@@ -13,7 +13,6 @@ So whenever the process is killed, the rows that the last two checkpoints name a
 
 from __future__ import annotations
 
-import ctypes
 import os
 import shutil
 import zlib
@@ -28,6 +27,7 @@ from numpy.typing import NDArray
 from motley.algorithms.base import ClientState
 from motley.core.errors import ConfigError, ContractError, StoreError
 from motley.core.files import create, disk_error, no_file, sync_folder
+from motley.core.memory import release_freed_memory
 from motley.rounds.checkpoint import KEPT, pack_tensors, unpack_tensors
 
 __all__ = ["ClientStates", "DiskClientStates", "free_memory", "open_client_states", "row_bytes"]
@@ -238,8 +238,7 @@ def free_memory() -> int | None:
     """Return the free bytes of RAM, of this machine and of this process's control group; None where they are not known.
 
     Memory that earlier runs left free inside this process counts: it is given back first (glibc keeps large blocks otherwise)."""
-    with suppress(OSError, AttributeError):  # another libc
-        ctypes.CDLL(None).malloc_trim(0)
+    release_freed_memory()
     try:
         found = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
     except OSError:

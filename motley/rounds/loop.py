@@ -153,7 +153,7 @@ class RoundLoop:
         if not self.state.begun:
             self.state.begun = True
             if self.writer is not None:
-                self._write("federation", self.backend.federation_rows(self.state))
+                tables.write_blocks(self.writer, "federation", self.backend.federation_rows(self.state))
             self._evaluate()
 
     def _enrol(self, ids: Ids) -> None:
@@ -191,7 +191,7 @@ class RoundLoop:
         download = state.downloads[state.version]
         with self.watch("select"):
             state.candidates = state.selector.probe(state.round, available, count, state.dispatch)
-        silent = np.setdiff1d(state.candidates, self._probe(download, state.version))
+        silent = self._probe(download, state.version)
         available = np.setdiff1d(available, silent, assume_unique=True) if len(silent) else available
         with self.watch("select"):
             cohort = state.selector.select(state.round, available, count, state.dispatch)
@@ -220,7 +220,7 @@ class RoundLoop:
             self.state.start_s = self.state.clients.now_s
 
     def _probe(self, download: Tensors, version: float) -> Ids:
-        """Have the candidates measure a model and tell the selector; return the ids that answered."""
+        """Have the candidates measure a model and tell the selector; return the ids that did not answer."""
         state, ids = self.state, self.state.candidates
         self._tally["probed"] = self._tally.get("probed", 0) + len(ids)
         if not len(ids):
@@ -230,7 +230,7 @@ class RoundLoop:
             reports = Reports(answered, Outcome.PROBED, version=version, signals=signals)  # type: ignore[arg-type]
             with self.watch("select"):
                 self._tell(state.round, reports)
-        return answered
+        return ids[:0] if answered is ids else np.setdiff1d(ids, answered, assume_unique=True)
 
     def _dispatch(self, cohort: Cohort, download: Tensors) -> float:
         """Allocate the cohort's uploads and send it out; return the round's upload budget, NaN for nobody."""

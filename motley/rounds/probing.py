@@ -21,9 +21,10 @@ ENROLLED = frozenset(name for name, signal in SIGNALS.items() if signal.kind == 
 """Signals that clients send at enrolment; the server knows other enrolled signals itself."""
 
 
-def enrolment_signals(federation: Federation) -> dict[str, Floats]:
-    """Return what every client of a federation sends before round 1, ``[K, ...]``: label counts and number of samples."""
-    return {"label_histogram": federation.histogram(), "num_examples": federation.seen.astype(np.float64)}
+def enrolment_signals(federation: Federation, ids: Ids, wanted: frozenset[str]) -> dict[str, Floats]:
+    """Return what these clients send before round 1, ``[n, ...]``, of what is wanted: label counts and number of samples."""
+    found = {"num_examples": federation.seen[ids].astype(np.float64)} if "num_examples" in wanted else {}
+    return found | ({"label_histogram": federation.histogram()[ids]} if "label_histogram" in wanted else {})
 
 
 def last_layer(model: ModelState, layout: Layout, n: int) -> Floats:

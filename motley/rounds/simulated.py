@@ -130,20 +130,21 @@ class SimulatedBackend(ClientBackend):
 
     def open(self, state: RunState) -> Ids:
         """Return all clients but those held out, at the start of the run."""
-        return np.setdiff1d(np.arange(0 if state.begun else len(self.federation)), self.federation.new_clients)
+        everybody, new = np.arange(0 if state.begun else len(self.federation)), self.federation.new_clients
+        return np.setdiff1d(everybody, new, assume_unique=True) if len(new) else everybody
 
     def enrol(self, state: RunState, ids: Ids, wanted: frozenset[str]) -> Mapping[str, Floats]:
-        """Return all enrolment signals and the planner's estimates; bill the numbers that clients themselves send."""
-        download = self.setting.algorithm.correction.download(state.server)
-        sent = {name: value[ids] for name, value in probing.enrolment_signals(self.federation).items()}
-        known = sent | self._estimates(state, ids, download)
-        self.channel.enrol(state.ledger, ids, probing.count_scalars({name: known[name] for name in wanted & probing.ENROLLED}))
+        """Return the wanted enrolment signals and estimates of the planner; bill the numbers that clients themselves send."""
+        known = probing.enrolment_signals(self.federation, ids, wanted)
+        self.channel.enrol(state.ledger, ids, probing.count_scalars(known))
         if self.federation.statistics is not None:
             self.channel.exchange_statistics(state.ledger, ids, *self.federation.statistics)
+        if wanted - known.keys() - {"last_layer"}:
+            known = known | self._estimates(state, ids, self.setting.algorithm.correction.download(state.server))
         return known
 
-    def federation_rows(self, state: RunState) -> dict[str, Any]:
-        """Return one row per client: samples, classes, noise, speed and link."""
+    def federation_rows(self, state: RunState) -> Iterator[dict[str, Any]]:
+        """Yield one row per client, in blocks: samples, classes, noise, speed and link."""
         ids = np.arange(len(self.federation))
         return tables.federation_rows(
             self.federation, self.planner.local_step_s(ids, 1), self._link_mbps(state, ids)[0], self.setting.work

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 from motley.core.records import Outcome, Reports
 from motley.core.work import LocalWork
 from motley.engines.base import TrainResult
+from motley.results.writer import Writer
 from motley.rounds.in_flight import InFlight
 from motley.tasks.base import Federation
 
-__all__ = ["client_rows", "federation_rows", "landed_reports", "round_row"]
+__all__ = ["client_rows", "federation_rows", "landed_reports", "round_row", "write_blocks"]
 
 
 def landed_reports(
@@ -76,15 +77,29 @@ def round_row(reports: Reports, weight_sum: float) -> dict[str, Any]:
 
 
 def federation_rows(
-    data: Federation, step_s: NDArray[np.float64], up_mbps: NDArray[np.float64], work: LocalWork
-) -> dict[str, Any]:
-    """Return the rows of the table ``federation``: one per client, as it is before round 1."""
+    data: Federation, step_s: NDArray[np.float64], up_mbps: NDArray[np.float64], work: LocalWork, block: int = 2**17
+) -> Iterator[dict[str, Any]]:
+    """Yield the rows of the table ``federation`` in blocks of clients: one row per client, as it is before round 1."""
     whole = [data] if data.held_out is None else [data, data.held_out]
-    sizes = {f"num_{part}": sum(getattr(one, part).sizes for one in whole) for part in ("train", "validation", "test")}
-    return {
-        "client": np.arange(len(data)), **sizes, "held_out": np.isin(np.arange(len(data)), data.new_clients).astype(np.int64),
-        "noise": data.noise if len(data.noise) else np.zeros(len(data)),
-        "batch_size": work.batch_size if work.held is None else work.held, "step_s": step_s, "up_mbps": up_mbps,
-        "labels": np.sum([one.histogram() for one in whole], axis=0).astype(np.int64),
-        "domain": data.domain if len(data.domain) else 0, "cluster": data.cluster if len(data.cluster) else 0,
-    }  # fmt: skip
+    ids = np.arange(len(data))
+    columns = {f"num_{part}": sum(getattr(one, part).sizes for one in whole) for part in ("train", "validation", "test")}
+    columns |= {
+        "client": ids,
+        "held_out": np.isin(ids, data.new_clients).astype(np.int64),
+        "step_s": step_s,
+        "up_mbps": up_mbps,
+    }
+    columns |= {"batch_size": np.broadcast_to(work.batch_size if work.held is None else work.held, len(data))}
+    columns |= {name: getattr(data, name) for name in ("noise", "domain", "cluster") if len(getattr(data, name))}
+    for first in range(0, len(data), block):
+        some = slice(first, min(first + block, len(data)))
+        labels = np.sum([one.histogram(clients=some) for one in whole], axis=0).astype(np.int64)
+        given = {name: column[some] for name, column in columns.items()}
+        yield {"noise": 0.0, "domain": 0, "cluster": 0, **given, "labels": labels}
+
+
+def write_blocks(writer: Writer, table: str, blocks: Iterable[Mapping[str, Any]]) -> None:
+    """Write the rows of a table block by block, so that no more than one of them is held."""
+    for block in blocks:
+        writer.add(table, block)
+        writer.flush()

@@ -170,22 +170,28 @@ class Federation:
         """The number of training samples that each client uses at a time, ``[K]``."""
         return self.train.sizes if self.window is None else self.window
 
-    def histogram(self, clean: bool = False) -> NDArray[np.float64]:
+    def histogram(self, clean: bool = False, clients: slice = slice(None)) -> NDArray[np.float64]:
         """Return the number of training labels per client and class, ``[K, C]``; noisy labels unless ``clean``.
 
-        With a class per position they are numbers of positions; of a multi-label sample every label is counted."""
+        With a class per position they are numbers of positions; of a multi-label sample every label is counted.
+
+        Parameters
+        ----------
+        clients: those to count, one after the other."""
+        first, end, _ = clients.indices(len(self))
         if self.classes is None:
-            return np.zeros((len(self), 0))
-        labels = (self.y[torch.from_numpy(self.train.values)] if clean else self.labels).cpu().numpy()
-        owner = self.train.owner
+            return np.zeros((end - first, 0))
+        rows = slice(*self.train.offsets[[first, end]].tolist())
+        labels = (self.y[torch.from_numpy(self.train.values[rows])] if clean else self.labels[rows]).cpu().numpy()
+        owner = np.repeat(np.arange(end - first), self.train.sizes[clients])
         if self.targets == "multilabel":
             row, labels = np.nonzero(labels)
             owner = owner[row]
         elif self.targets == "positions":
             row, column = np.nonzero(labels != IGNORED)
             owner, labels = owner[row], labels[row, column]
-        counts = np.bincount(owner * self.classes + labels, minlength=len(self) * self.classes)
-        return counts.reshape(len(self), self.classes).astype(np.float64)
+        counts = np.bincount(owner * self.classes + labels, minlength=(end - first) * self.classes)
+        return counts.reshape(end - first, self.classes).astype(np.float64)
 
 
 def model_input(x: Tensor, dtype: torch.dtype, device: str | torch.device | None = None) -> Tensor:

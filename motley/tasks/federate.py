@@ -12,6 +12,7 @@ Everything is vectorised over clients: 10,000 of them cost what their samples co
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Literal, NamedTuple
@@ -139,7 +140,7 @@ def _classes(dataset: Dataset, rows: Ints) -> Ints:
     """Return the class of each row; zeros where a sample has no class of its own (numbers, positions, several labels)."""
     if dataset.targets != "classes":
         return np.zeros(len(rows), np.int64)
-    return dataset.y[torch.from_numpy(rows)].cpu().numpy().astype(np.int64)
+    return dataset.y[torch.from_numpy(rows)].cpu().numpy().astype(np.int64, copy=False)
 
 
 def stratified(rows: Ints, owner: Ints, labels: Ints, share: float, key: Key) -> NDArray[np.bool_]:
@@ -149,16 +150,52 @@ def stratified(rows: Ints, owner: Ints, labels: Ints, share: float, key: Key) ->
     rounded down or up. Whether a row is set aside depends on its owner's rows alone.
     """
     taken = np.zeros(len(rows), bool)
-    if share <= 0.0 or not len(rows):
-        return taken
-    order = np.lexsort((key.uniform(rows)[:, 0], labels, owner))
-    _, first, inverse, count = np.unique(owner[order], return_index=True, return_inverse=True, return_counts=True)
+    if share > 0.0:
+        for some in _blocks(owner):
+            taken[some] = _taken(rows[some], owner[some], labels[some], share, key)
+    return taken
+
+
+def _blocks(owner: Ids, size: int = 2**18) -> list[slice]:
+    """Return slices of about so many rows that keep each owner's together; one of all rows where these are not in its order."""
+    if len(owner) <= size or not (owner[1:] >= owner[:-1]).all():
+        return [slice(None)] * bool(len(owner))
+    ends = np.unique(np.searchsorted(owner, owner[size::size]))
+    return [slice(*pair) for pair in itertools.pairwise([0, *ends[ends > 0].tolist(), len(owner)])]
+
+
+def _taken(rows: Ints, owner: Ids, labels: Ints, share: float, key: Key) -> Bools:
+    """Return which rows each owner sets aside, as :func:`stratified` does."""
+    taken = np.zeros(len(rows), bool)
+    order = _order(key.uniform(rows)[:, 0], labels, owner)
+    whose = owner[order]
+    first = np.flatnonzero(np.concatenate([[True], whose[1:] != whose[:-1]]))
+    count = np.diff(first, append=len(rows))
     wanted = np.minimum(np.ceil(share * count - 1e-6).astype(np.int64), count - 1)
-    start = np.floor(key.fold("start").uniform(owner[order][first])[:, 0] * count).astype(np.int64)
-    at = np.arange(len(rows)) - first[inverse]
-    n, t, r = count[inverse], wanted[inverse], start[inverse]
+    start = np.floor(key.fold("start").uniform(whose[first])[:, 0] * count).astype(np.int64)
+    at = np.arange(len(rows)) - np.repeat(first, count)
+    n, t, r = (np.repeat(each, count) for each in (count, wanted, start))
     taken[order] = ((at + 1) * t + r) // n > (at * t + r) // n
     return taken
+
+
+def _order(drawn: Floats, labels: Ints, owner: Ids) -> Ints:
+    """Return the order by owner, then label, then number drawn in (0, 1), which has 52 bits; by one number a row if they fit."""
+    least, classes = int(labels.min()), int(labels.max()) - int(labels.min()) + 1
+    groups = (int(owner.max()) - int(owner.min()) + 1) * classes
+    spare = min(63 - groups.bit_length(), 52)
+    if spare >= _DRAWN_BITS:
+        merged = (owner - owner.min()) * classes + (labels - least)
+        merged = (merged << spare) | ((drawn * 2.0**52).astype(np.int64) >> (52 - spare))
+        order = np.argsort(merged)
+        merged = merged[order]
+        if (merged[1:] > merged[:-1]).all():
+            return order
+    return np.lexsort((drawn, labels, owner))
+
+
+_DRAWN_BITS = 24
+"""Bits of the numbers drawn below which two rows of an owner and label would often have the same."""
 
 
 def federate(
@@ -280,7 +317,7 @@ class _Samples(NamedTuple):
 
 
 def _check_parts(rows: Ints, parts: Ragged, split: Split, overlap: bool) -> None:
-    if not overlap and len(np.unique(rows)) != len(rows):
+    if not overlap and np.bincount(rows).max(initial=0) > 1:
         raise DataError("a partition gave the same row to two clients")
     empty = np.flatnonzero(parts.sizes == 0)
     if len(empty):
@@ -303,8 +340,10 @@ def _has_own_test(dataset: Dataset, rows: Ints, owner: Ids, population: int) -> 
     """Return whether natural clients stayed whole and every client has rows in both halves of the data set."""
     if dataset.groups is None or not dataset.test.any():
         return False
-    pairs = np.unique(np.stack([dataset.groups[rows], owner]), axis=1)
-    whole = len(np.unique(pairs[0])) == pairs.shape[1]
+    natural = np.unique(dataset.groups[rows], return_inverse=True)[1]
+    holder = np.zeros(len(rows), np.int64)
+    holder[natural] = owner
+    whole = bool((holder[natural] == owner).all())
     halves = [np.bincount(owner[part], minlength=population) for part in (dataset.test[rows], ~dataset.test[rows])]
     return whole and all(bool((half > 0).all()) for half in halves)
 

@@ -12,9 +12,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, field, fields
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -24,18 +25,29 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 from typing_extensions import override
 
-from motley.core.errors import ConfigError, DataError, ModelError, suggest
+from motley.core.errors import ConfigError, DataError, ModelError
 from motley.core.fingerprint import UNKNOWN, fingerprint_or_reason
 from motley.core.fingerprint import fingerprint as hash_of
 from motley.core.keys import Key
 from motley.core.ragged import Ragged
 from motley.tasks.base import Dataset, Federation, Task, TaskSource, Transform, model_input
+from motley.tasks.client_parts import (
+    Part,
+    array_of,
+    input_pair,
+    inputs_of,
+    is_table,
+    join_parts,
+    mapped_arrays,
+    owners,
+    table_options,
+)  # fmt: skip
 from motley.tasks.federate import Split, federate, partition_input
 from motley.tasks.flat import construct, layout_of
 from motley.tasks.metrics import Metric, MetricFunction, chosen
 from motley.tasks.nn import replace_stochastic, require_keyed
 from motley.tasks.own_loss import LossFunction, checked_loss
-from motley.tasks.raw_table import TableOptions, arrow_table, check_columns, joined, raw_table
+from motley.tasks.raw_table import TableOptions, check_columns, raw_table
 from motley.tasks.tables import make_dataset, read_columns, take_columns
 
 __all__ = ["Own", "fingerprint", "from_arrays", "from_clients", "from_files", "outputs_of", "own_task", "sample_outputs"]
@@ -96,8 +108,9 @@ def fingerprint(task: Task) -> str:
 def from_arrays(
     x: Any,
     y: ArrayLike | str,
-    client: ArrayLike | str,
+    client: ArrayLike | str | None = None,
     *,
+    offsets: ArrayLike | None = None,
     regression: bool = False,
     multilabel: bool = False,
     table: TableOptions | Mapping[str, Any] | None = None,
@@ -106,15 +119,17 @@ def from_arrays(
     validation: float = 0.0,
     seed: int = 0,
 ) -> Federation:
-    """Return a federation from one array or DataFrame with a client id per row.
+    """Return a federation from one array or DataFrame, with a client id per row or the position at which each client's rows begin.
 
     Parameters
     ----------
     x: ``[n, ...]`` model inputs; whole numbers (but uint8) stay so where the model takes them, see :func:`own_task`. Or a table: a
-    DataFrame of pandas or Polars, an Arrow table, a mapping of columns.
+    DataFrame of pandas or Polars, an Arrow table, a mapping of columns. A memory-mapped array of float32, uint8 or int64
+    (``numpy.load(..., mmap_mode="c")``) is not copied, so the samples may be larger than memory.
     y: ``[n]`` classes (numbers 0 .. C - 1, or strings); ``[n, T]`` a class per position (-100: none);
     numbers ``[n]``, ``[n, d]`` with ``regression``; labels 0 or 1 ``[n, C]`` with ``multilabel``, any number of them per sample.
     client: ``[n]`` numbers or strings; clients are numbered in sorted order. y and client may be names of columns of a table.
+    offsets: ``[K + 1]`` in place of ``client``: rows ``offsets[k] .. offsets[k + 1] - 1`` are client k's.
     table: how columns become inputs, e.g. ``{"scale": "federated"}`` for columns with gaps or words, see
     :class:`~motley.tasks.raw_table.TableOptions`; left out: they are complete numbers, and stay as they are.
     test, test_fraction, validation: see :class:`~motley.tasks.federate.Split`. seed: of the split.
@@ -123,31 +138,43 @@ def from_arrays(
     ------
     DataError: a column that cannot be used, NaN features, labels out of range, lengths that differ. ConfigError: shares out of range;
     words or gaps that ``table`` does not allow.
+
+    Example
+    -------
+    >>> x, y = np.zeros((6, 2), np.float32), np.array([0, 1, 0, 1, 0, 1])
+    >>> from_arrays(x, y, offsets=[0, 2, 6]).train.sizes.tolist()
+    [1, 3]
     """
-    inputs, targets = _taken(_inputs(x), y)
-    inputs, ids = _taken(inputs, client)
-    where = "the table given" if _is_table(inputs) else "the arrays given"
-    dataset = make_dataset(inputs, targets, ids, not regression, where, multilabel, whole=True, options=_options(table))
+    inputs, targets = _taken(inputs_of(x), y)
+    if (client is None) == (offsets is None):
+        raise DataError(
+            f"got {'neither client nor' if client is None else 'both client and'} offsets; give one of them: the client of each "
+            "row, or offsets, the positions at which the clients' rows begin"
+        )
+    inputs, ids = _taken(inputs, owners(offsets, len(targets)) if client is None else client)
+    where = "the table given" if is_table(inputs) else "the arrays given"
+    dataset = make_dataset(inputs, targets, ids, not regression, where, multilabel, whole=True, options=table_options(table))
     return _federation(dataset, Split(test, test_fraction, validation), seed)
 
 
 def from_clients(
-    clients: Sequence[tuple[Any, ArrayLike]],
+    clients: Iterable[tuple[Any, ArrayLike]],
     *,
     regression: bool = False,
     multilabel: bool = False,
     table: TableOptions | Mapping[str, Any] | None = None,
-    test: Where | Sequence[tuple[Any, ArrayLike]] = "client",
+    test: Where | Iterable[tuple[Any, ArrayLike]] = "client",
     test_fraction: float = 0.2,
     validation: float = 0.0,
     seed: int = 0,
 ) -> Federation:
-    """Return a federation from a list of ``(x, y)``, client 0 first.
+    """Return a federation from a list of ``(x, y)``, or a generator of them, client 0 first.
 
     Parameters
     ----------
-    clients: samples and targets of each client. test: what a share of them is set aside for, or a second list: the samples and targets
-    that each client tests on. Then ``clients`` holds training (and validation) samples only, and ``test_fraction`` means nothing.
+    clients: samples and targets of each client; those of a generator are asked for once, and no object is kept for each.
+    test: what a share of them is set aside for, or a second list or generator: the samples and targets that each client tests on.
+    Then ``clients`` holds training (and validation) samples only, and ``test_fraction`` means nothing.
     Other parameters as in :func:`from_arrays`.
 
     Raises
@@ -161,29 +188,38 @@ def from_clients(
     >>> from_clients(train, test=[(np.zeros((2, 2)), [0, 1]), (np.zeros((3, 2)), [0, 1, 1])]).test.sizes.tolist()
     [2, 3]
     """
-    parts = [(*_pair(pair, f"client {k}"), f"client {k}") for k, pair in enumerate(clients)]
+    options, asked = table_options(table), [0, 0]
+
+    def parts(pairs: Iterable[Any], kind: int, said: str) -> Iterator[Part]:
+        for number, pair in enumerate(pairs):
+            asked[kind] = number + 1
+            yield input_pair(pair, f"{said} {number}")
+
+    given = parts(clients, 0, "client")
     if isinstance(test, str):
-        return _federation(
-            _joined(parts, regression, multilabel, _options(table)), Split(test, test_fraction, validation), seed
-        )
-    own = [(*_pair(pair, name), name) for pair, name in _test_parts(test, len(parts))]
-    dataset = _joined([*parts, *own], regression, multilabel, _options(table))
+        return _federation(join_parts(given, regression, multilabel, options), Split(test, test_fraction, validation), seed)
+    _check_test(test, clients)
+    dataset = join_parts(chain(given, parts(test, 1, "the test part of client")), regression, multilabel, options)
+    count, tests = asked
+    if count != tests:
+        raise _other_number(tests, count)
     number = np.zeros(0, np.int64) if dataset.groups is None else dataset.groups  # of the part: the training parts come first
-    dataset = dataclasses.replace(dataset, test=number >= len(parts), groups=number % len(parts))
+    dataset = dataclasses.replace(dataset, test=number >= count, groups=number % count)
     return _federation(dataset, Split("client", validation=validation), seed)
 
 
-def _test_parts(test: Any, clients: int) -> Iterator[tuple[Any, str]]:
-    """Yield each client's test part, as it was given, and its name in messages."""
-    if not isinstance(test, Sequence):
+def _check_test(test: Any, clients: Any) -> None:
+    """Refuse test parts that are no list or generator, or of another number than the clients where both are known."""
+    if not isinstance(test, Iterable):
         raise DataError(
             f'got {type(test).__name__} as test; expected "client", "global", or a list with a pair (x, y) per client'
         )
-    if len(test) != clients:
-        raise DataError(
-            f"got {len(test)} test parts and {clients} clients; expected a pair (x, y) per client, in the same order"
-        )
-    return ((pair, f"the test part of client {k}") for k, pair in enumerate(test))
+    if isinstance(test, Sized) and isinstance(clients, Sized) and len(test) != len(clients):
+        raise _other_number(len(test), len(clients))
+
+
+def _other_number(tests: int, clients: int) -> DataError:
+    return DataError(f"got {tests} test parts and {clients} clients; expected a pair (x, y) per client, in the same order")
 
 
 def from_files(
@@ -200,25 +236,29 @@ def from_files(
 ) -> Federation:
     """Return a federation from a folder with one file or one sub-folder of files per client, in the order of their names.
 
-    Files are ``.npz`` (arrays ``x``, ``y``), ``.parquet`` or ``.csv``.
+    Files are ``.npz`` (arrays ``x``, ``y``), ``.parquet`` or ``.csv``. Of many clients: a folder with ``x.npy``, ``y.npy`` and
+    ``offsets.npy`` or ``client.npy``, as in :func:`from_arrays`; the samples are memory-mapped.
 
     Parameters
     ----------
     label: the column of targets in ``.parquet`` and ``.csv``. Other parameters as in :func:`from_arrays`.
     """
     root = Path(folder)
+    if (root / "x.npy").is_file():
+        common: dict[str, Any] = {"regression": regression, "multilabel": multilabel, "table": table, "test": test}
+        return from_arrays(**mapped_arrays(root), **common, test_fraction=test_fraction, validation=validation, seed=seed)
     files = [(name, path) for name, paths in _client_files(root) for path in paths]
     parts = [(*read_columns(path, label)[:2], name) for name, path in files]
-    first = next((x for x, _, _ in parts if _is_table(x)), None)
+    first = next((x for x, _, _ in parts if is_table(x)), None)
     for (_, path), (x, _, _) in zip(files, parts, strict=True):
-        if _is_table(x):
+        if is_table(x):
             check_columns(x, first, str(path))
-    options = _options(table)
+    options = table_options(table)
     try:
-        dataset = _joined(parts, regression, multilabel, options)
+        dataset = join_parts(parts, regression, multilabel, options)
     except DataError:
         for (_, path), (x, _, _) in zip(files, parts, strict=True):
-            if _is_table(x):
+            if is_table(x):
                 raw_table(x, options, str(path))  # says in which file
         raise
     return _federation(dataset, Split(test, test_fraction, validation), seed)
@@ -376,87 +416,14 @@ def _reason(error: Exception) -> str:
     return first if plain else f"{type(error).__name__} {first}".strip()
 
 
-def _array(values: ArrayLike) -> NDArray[Any]:
-    try:
-        return values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
-    except ValueError:
-        raise DataError("got rows of different lengths; expected an array of numbers with one row per sample") from None
-
-
-def _options(table: TableOptions | Mapping[str, Any] | None) -> TableOptions:
-    """Return how columns become inputs.
-
-    Raises
-    ------
-    ConfigError: an unknown option.
-    """
-    if table is None or isinstance(table, TableOptions):
-        return table or TableOptions(scale="none")
-    known = [f.name for f in fields(TableOptions)]
-    for name in table:
-        if name not in known:
-            raise ConfigError(f"table: there is no option {name!r}{suggest(name, known)}; expected one of: {', '.join(known)}")
-    lists = {name: tuple(value) for name, value in table.items() if isinstance(value, list)}
-    return TableOptions(**{**table, **lists})
-
-
-def _is_table(x: Any) -> bool:
-    return hasattr(x, "column_names")
-
-
-def _inputs(x: Any) -> Any:
-    """Return model inputs as an array, or as an Arrow table."""
-    if isinstance(x, Mapping) or hasattr(x, "__arrow_c_stream__") or hasattr(x, "columns"):
-        return arrow_table(x)
-    return _array(x)
-
-
 def _taken(inputs: Any, given: ArrayLike | str) -> tuple[Any, NDArray[Any]]:
     """Return the inputs without a column that is given by its name, and its values."""
     if not isinstance(given, str):
-        return inputs, _array(given)
-    if not _is_table(inputs):
+        return inputs, array_of(given)
+    if not is_table(inputs):
         raise DataError(f"got {given!r} as the name of a column, and x is an array; give an array, or x as a DataFrame")
     rest, values, _ = take_columns(inputs, given, None, "the table given")
     return rest, values
-
-
-def _pair(pair: Any, name: str) -> tuple[Any, NDArray[Any]]:
-    """Return the samples and labels of one client; ``name`` of the pair in messages."""
-    if not isinstance(pair, tuple | list) or len(pair) != 2:
-        raise DataError(f"{name} is a {type(pair).__name__}; expected a pair (x, y) of arrays")
-    x, y = _inputs(pair[0]), _array(pair[1])
-    if not _is_table(x) and (not x.ndim or not y.ndim):
-        raise DataError(f"{name} has a single number for x or y; expected arrays with one row per sample")
-    return x, y
-
-
-def _joined(
-    parts: Sequence[tuple[Any, NDArray[Any], str]], regression: bool, multilabel: bool, options: TableOptions
-) -> Dataset:
-    """Return one data set of the parts; parts with the same name belong to the same client and are adjacent."""
-    if not parts:
-        raise DataError("there are no clients")
-    where = "the clients given"
-    if not all(_is_table(x) for x, _, _ in parts):
-        arrays = [(raw_table(x, options, where).values() if _is_table(x) else x, y, name) for x, y, name in parts]
-        parts = [(x.astype(object) if x.dtype.kind in "US" else x, y, name) for x, y, name in arrays]
-    for x, y, name in parts:
-        if not len(x) or len(x) != len(y):
-            raise DataError(f"{name} has {len(x)} samples and {len(y)} labels; expected as many, and at least one")
-        if x.shape[1:] != parts[0][0].shape[1:]:
-            raise DataError(f"{name} has samples of shape {list(x.shape[1:])}, {parts[0][2]} of {list(parts[0][0].shape[1:])}")
-        if y.shape[1:] != parts[0][1].shape[1:]:
-            pad = "; fill positions without a target with -100" if y.ndim == 2 else ""
-            raise DataError(f"{name} has labels of shape {list(y.shape)}, {parts[0][2]} of {list(parts[0][1].shape)}{pad}")
-    number = {name: index for index, name in enumerate(dict.fromkeys(name for _, _, name in parts))}
-    client = np.concatenate([np.full(len(y), number[name]) for _, y, name in parts])
-    y = np.concatenate([part[1] for part in parts])
-    rows = [part[0] for part in parts]
-    for x, _, name in parts if _is_table(rows[0]) else ():
-        check_columns(x, rows[0], name)
-    x = joined(rows) if _is_table(rows[0]) else np.concatenate(rows)
-    return make_dataset(x, y, client, not regression, where, multilabel, whole=True, options=options)
 
 
 def _client_files(root: Path) -> list[tuple[str, list[Path]]]:

@@ -93,7 +93,7 @@ def _table_of(x: Any, options: TableOptions, where: str) -> RawTable | None:
     if hasattr(x, "column_names"):
         return raw_table(x, options, where)
     array = np.asarray(x)
-    words = array.dtype.kind in "OUS" or (array.dtype.kind == "f" and bool(np.isnan(array).any()))
+    words = array.dtype.kind in "OUS" or (array.dtype.kind == "f" and array.size > 0 and bool(np.isnan(array.min())))
     if array.ndim == 2 and array.size and (words or options.scale in ("federated", "client")):
         return raw_table(arrow_table(array), options, where)
     return None

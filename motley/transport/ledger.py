@@ -145,12 +145,12 @@ class Ledger:
         return out
 
     def save(self) -> dict[str, Any]:
-        """Return the ledger as plain numbers, strings and lists."""
+        """Return the ledger as plain numbers, strings, lists and arrays."""
         return {
             "round": self.round,
             "paper_bits": self._paper,
             "totals": {f"{kind}/{direction}": bits for (kind, direction), bits in self._totals.items()},
-            "tail": [[p.kind, p.direction, p.ids.tolist(), p.bits.tolist(), p.paper] for p in self._tail],
+            "tail": [[p.kind, p.direction, p.ids, p.bits, p.paper] for p in self._tail],
         }
 
     @classmethod

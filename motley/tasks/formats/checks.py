@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import mmap
+import warnings
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,8 @@ __all__ = ["as_images", "class_labels", "features", "grouped", "multilabel"]
 def features(x: ArrayLike, where: str, whole: bool = False) -> Tensor:
     """Return features ``[n, ...]``: uint8 as it is, other whole numbers as int64 if ``whole``, everything else as float32.
 
+    A memory-mapped array of one of these types is not copied.
+
     Raises
     ------
     DataError: empty, not numbers, or with NaN or infinity (counted).
@@ -27,18 +31,33 @@ def features(x: ArrayLike, where: str, whole: bool = False) -> Tensor:
         raise DataError(f"{where}: the features are {data.dtype}; expected numbers")
     if data.ndim < 1 or not data.size:
         raise DataError(f"{where}: there are no samples (features of shape {list(data.shape)})")
-    if data.dtype.kind == "f" and not np.isfinite(data).all():
+    low, high = (float(data.min()), float(data.max())) if data.dtype.kind == "f" else (0.0, 0.0)  # NaN where one is NaN
+    if not (np.isfinite(low) and np.isfinite(high)):
         bad = ~np.isfinite(data).reshape(len(data), -1).all(1)
         raise DataError(
             f"{where}: the features of {int(bad.sum())} samples hold NaN or infinity (sample {int(bad.argmax())} first); "
             "fill or drop them"
         )
     limit = float(np.finfo(np.float32).max)
-    if data.dtype.kind == "f" and float(np.abs(data).max()) > limit:
-        raise DataError(f"{where}: features of up to {np.abs(data).max():.3g}; expected at most {limit:.3g} (float32)")
-    stays = data.dtype == np.uint8
-    kept = data if stays else data.astype(np.int64 if whole and data.dtype.kind in "iu" else np.float32)
-    return torch.from_numpy(np.ascontiguousarray(kept).copy())
+    if max(-low, high) > limit:
+        raise DataError(f"{where}: features of up to {max(-low, high):.3g}; expected at most {limit:.3g} (float32)")
+    kind = np.uint8 if data.dtype == np.uint8 else np.int64 if whole and data.dtype.kind in "iu" else np.float32
+    kept = np.ascontiguousarray(data, kind)
+    if np.may_share_memory(kept, data) and not _unchanging(data):
+        kept = kept.copy()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The given NumPy array is not writable")  # and nobody writes
+        return torch.from_numpy(kept)
+
+
+def _unchanging(data: NDArray[Any]) -> bool:
+    """Return whether an array need not be copied: it is memory-mapped, or read-only and no view of another."""
+    if data.base is None:
+        return not data.flags.writeable
+    base: Any = data
+    while isinstance(base, np.ndarray):
+        base = base.base
+    return isinstance(base, mmap.mmap)
 
 
 def class_labels(
@@ -105,6 +124,8 @@ def grouped(client: ArrayLike, where: str, count: int) -> NDArray[np.int64]:
         if not all(isinstance(one, str | int | np.integer) for one in ids):
             raise DataError(f"{where}: some client ids are neither numbers nor strings; expected one of these per sample")
         ids = ids.astype(str)
+    if ids.dtype.kind in "iu" and count and bool((ids[1:] >= ids[:-1]).all()):  # nothing to sort
+        return np.concatenate([np.zeros(1, np.int64), np.cumsum(ids[1:] != ids[:-1])])
     return np.unique(ids, return_inverse=True)[1].astype(np.int64)
 
 

@@ -142,13 +142,13 @@ class DeployedBackend(ClientBackend):
         reported = {name: value[ids] for name, value in registry.signals.items()}
         return {**estimates, **reported, "num_examples": examples.astype(np.float64)}
 
-    def federation_rows(self, state: RunState) -> dict[str, Any]:
-        """Return one row per client met: its number of samples and, where it reported them, its labels."""
+    def federation_rows(self, state: RunState) -> Iterator[dict[str, Any]]:
+        """Yield one row per client met, in one block: its number of samples and, where it reported them, its labels."""
         registry = _clients(state).registry
         met = np.flatnonzero(registry.met)
         reported = registry.signals.get("label_histogram")
         labels = np.zeros((len(met), 0), np.int64) if reported is None else reported[met].astype(np.int64)
-        return {"client": met, "num_train": registry.examples[met], "labels": labels}
+        yield {"client": met, "num_train": registry.examples[met], "labels": labels}
 
     def examples(self, state: RunState) -> Ids:
         """Return the number of training samples of every client, 0 where it was never met."""
