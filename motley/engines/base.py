@@ -23,10 +23,12 @@ from motley.algorithms.base import Algorithm, ClientState, Parts, PreTrainingSig
 from motley.algorithms.head_loss import per_head
 from motley.algorithms.local import Solver
 from motley.algorithms.positions import per_position
+from motley.core.errors import ContractError
 from motley.core.keys import Key, Streams
 from motley.core.work import LocalWork
 from motley.tasks.base import ModelState, Task, model_input
 from motley.tasks.flat import construct, initial
+from motley.tasks.precision import Precision
 from motley.tasks.slices import cuttable, narrowed, operations
 
 __all__ = [
@@ -200,7 +202,8 @@ class Setting:
     ----------
     task: model, data and name of the loss. algorithm: the four parts. solver: local optimizer. work: amount of local work.
     streams: random streams; a job's stream for a purpose is ``streams.key(purpose).fold(dispatch, client)``.
-    dtype: of parameters and arithmetic. device: torch device. threads: cores this run may use (None: all that the process may).
+    dtype: of parameters and arithmetic. precision: of matrix products and convolutions. device: torch device.
+    threads: cores this run may use (None: all that the process may).
     workers: worker processes that share these cores, for engines that have workers (None: one for every core).
     address: of a Ray cluster. sliced: whether the model is a slice already, which is not cut again.
     """
@@ -211,6 +214,7 @@ class Setting:
     work: LocalWork
     streams: Streams = field(default_factory=Streams)
     dtype: torch.dtype = torch.float32
+    precision: Precision = "float32"
     device: str = "cpu"
     threads: int | None = None
     workers: int | None = None
@@ -218,6 +222,8 @@ class Setting:
     sliced: bool = False
 
     def __post_init__(self) -> None:
+        if self.precision == "bfloat16" and self.dtype != torch.float32:
+            raise ContractError(f"precision bfloat16 needs weights of torch.float32, got {self.dtype}")
         if self.algorithm.correction.slices and not self.sliced:
             layout = cuttable(self.task.layout, construct(self.task.model, 0))
             object.__setattr__(self, "task", dataclasses.replace(self.task, layout=layout))

@@ -17,6 +17,8 @@ from typing import Generic, TypeVar
 
 import torch
 
+from motley.tasks.precision import precise
+
 __all__ = ["ThreadPool", "at_once", "cores", "share_cores", "torch_threads"]
 
 State = TypeVar("State")
@@ -55,12 +57,14 @@ def at_once(threads: int) -> int:
 
 @contextmanager
 def torch_threads(count: int) -> Iterator[None]:
-    """Run the block with so many torch threads (at most :func:`at_once`) in this Python thread, then restore the previous number."""
+    """Run the block with so many torch threads (at most :func:`at_once`) in this Python thread and without the caller's autocast, then
+    restore both."""
     before, count = torch.get_num_threads(), at_once(count)
     if before != count:
         torch.set_num_threads(count)
     try:
-        yield
+        with precise():
+            yield
     finally:
         if torch.get_num_threads() != before:
             torch.set_num_threads(before)

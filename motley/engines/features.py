@@ -12,6 +12,7 @@ from motley.core.layout import Layout
 from motley.engines.base import Setting
 from motley.tasks.base import ModelState
 from motley.tasks.flat import FlatModule
+from motley.tasks.precision import products, widened
 
 __all__ = ["FeatureHook", "FrozenModels"]
 
@@ -37,7 +38,7 @@ class FeatureHook:
         features, self._features = self._features, None
         if features is None:
             raise RuntimeError("the model's last linear layer was not called in its forward pass, so there are no features")
-        return features.flatten(1)
+        return widened(features.flatten(1))
 
 
 class FrozenModels:
@@ -69,6 +70,7 @@ class FrozenModels:
         out = []
         with torch.no_grad():
             for model, hook in self._made[: self._loaded]:
-                model.module(inputs)
+                with products(self._setting.precision, self._setting.device):
+                    model.module(inputs)
                 out.append(hook.take())
         return tuple(out)

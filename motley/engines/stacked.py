@@ -8,6 +8,9 @@ Storage is parameter-major: per parameter one contiguous block ``[c, out, in]``.
 with mu the proximal coefficient; this is ``W - lr (g + mu (W - x))``. With momentum, clipping, weight decay, or rates that differ
 between clients, the gradient is stored and :meth:`Solver.step` updates the weights. Activations are stored features first,
 ``[c, features, B]``: thin layers multiply twice as fast that way.
+
+In bfloat16, every step converts the weights once; activations and the slopes between layers are bfloat16, and a product's result is
+rounded to it once before it is added to the float32 weights.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ from motley.engines.base import Setting
 from motley.engines.chunk import BatchStep, Chunk, Executor
 from motley.tasks.flat import hooked, layout_of
 from motley.tasks.nn import Dropout
+from motley.tasks.precision import widened
 
 __all__ = ["Layer", "StackedLinear", "layers_of"]
 
@@ -114,12 +118,18 @@ class _Fused:
         """Update one layer by the gradient ``scale slope h^T``; ``slope`` ``[p, out, B]``, the layer's input ``h`` ``[p, in, B]``;
         None: stands still."""
         if weight is not None:
-            weight.w.baddbmm_(slope, h.mT, beta=1.0 - self.proximal, alpha=-self.lr * scale)
+            if slope.dtype == weight.w.dtype:
+                weight.w.baddbmm_(slope, h.mT, beta=1.0 - self.proximal, alpha=-self.lr * scale)
+            else:
+                found = torch.bmm(slope, h.mT).float()
+                if self.proximal:
+                    weight.w.mul_(1.0 - self.proximal)
+                weight.w.add_(found, alpha=-self.lr * scale)
             self._correct(weight)
         if bias is not None:
             if self.proximal:
                 bias.w.mul_(1.0 - self.proximal)
-            bias.w.add_(slope.sum(2, keepdim=True), alpha=-self.lr * scale)
+            bias.w.add_(slope.sum(2, keepdim=True, dtype=bias.w.dtype), alpha=-self.lr * scale)
             self._correct(bias)
 
     def _correct(self, block: Block) -> None:
@@ -141,9 +151,13 @@ class _Gathered:
     def layer(self, weight: Block | None, bias: Block | None, slope: Tensor, h: Tensor, scale: float) -> None:
         """Store one layer's gradient; arguments as in :meth:`_Fused.layer`."""
         if weight is not None:
-            torch.bmm(slope, h.mT, out=weight.g).mul_(scale)
+            if slope.dtype == weight.g.dtype:
+                torch.bmm(slope, h.mT, out=weight.g)
+            else:
+                weight.g.copy_(torch.bmm(slope, h.mT))
+            weight.g.mul_(scale)
         if bias is not None:
-            torch.sum(slope, 2, keepdim=True, out=bias.g).mul_(scale)
+            torch.sum(slope, 2, keepdim=True, dtype=bias.g.dtype, out=bias.g).mul_(scale)
 
     def end(self, blocks: list[Block], number: int) -> None:
         """Update the parameters."""
@@ -169,6 +183,7 @@ class StackedLinear(Executor):
         self.layers = layers
         self.solver = setting.solver
         self.loss = setting.algorithm.loss
+        self.products = torch.bfloat16 if setting.precision == "bfloat16" else setting.dtype
 
     @override
     def run(self, chunk: Chunk) -> Tensor:
@@ -177,11 +192,12 @@ class StackedLinear(Executor):
         for step in chunk.steps():
             if step.active != len(current[0].w):
                 current = [_prefix(block, step.active) for block in everything]
-            hs = self._forward(current, chunk.inputs(step).view(step.active, step.width, -1).mT)
-            outputs = hs.pop().mT
+            factors = self._factors(current)
+            hs = self._forward(factors, chunk.inputs(step).view(step.active, step.width, -1).mT.to(self.products))
+            outputs = widened(hs.pop()).mT
             chunk.record_outputs(step, outputs)
             slope, scale = self._slope(step, outputs)
-            self._backward(current, chunk.moves, hs, slope, scale, update)
+            self._backward(current, factors, chunk.moves, hs, slope.to(self.products), scale, update)
             moving = [block for block, moves in zip(current, chunk.moves, strict=True) if moves]
             chunk.record_gradients(block.g for block in moving)
             update.end(moving, step.number)
@@ -212,18 +228,23 @@ class StackedLinear(Executor):
             return slope, 1.0 / step.width
         return slope * step.weight.unsqueeze(1), 1.0
 
-    def _forward(self, blocks: list[Block], h: Tensor) -> list[Tensor]:
+    def _factors(self, blocks: list[Block]) -> Blocks:
+        """Return the weights as products take them: themselves, or in bfloat16."""
+        return [block.w.to(self.products) for block in blocks]
+
+    def _forward(self, factors: Blocks, h: Tensor) -> list[Tensor]:
         """Return the inputs of every layer ``[p, in, B]``, then the outputs."""
         hs = [h]
         for layer in self.layers:
-            weight = blocks[layer.weight].w
-            h = torch.bmm(weight, h) if layer.bias is None else torch.baddbmm(blocks[layer.bias].w, weight, h)
+            weight = factors[layer.weight]
+            h = torch.bmm(weight, h) if layer.bias is None else torch.baddbmm(factors[layer.bias], weight, h)
             hs.append(h.relu_() if layer.relu else h)
         return hs
 
     def _backward(
-        self, blocks: list[Block], moves: list[bool], hs: list[Tensor], slope: Tensor, scale: float, update: _Fused | _Gathered
-    ) -> None:
+        self, blocks: list[Block], factors: Blocks, moves: list[bool], hs: list[Tensor], slope: Tensor, scale: float,
+        update: _Fused | _Gathered,
+    ) -> None:  # fmt: skip
         """Update from the last layer down to the first that moves; the slope of the layer below is computed before the weights
         change."""
         of_layer = [moves[one.weight] or (one.bias is not None and moves[one.bias]) for one in self.layers]
@@ -231,7 +252,7 @@ class StackedLinear(Executor):
             layer, below = self.layers[at], slope
             weight = blocks[layer.weight]
             if any(of_layer[:at]):
-                below = torch.bmm(weight.w.mT, slope)
+                below = torch.bmm(factors[layer.weight].mT, slope)
                 if self.layers[at - 1].relu:
                     torch.ops.aten.threshold_backward.grad_input(below, hs[at], 0, grad_input=below)
             bias = None if layer.bias is None or not moves[layer.bias] else blocks[layer.bias]

@@ -16,6 +16,7 @@ from motley.core.errors import ContractError
 from motley.engines.base import Setting
 from motley.engines.features import FeatureHook, FrozenModels
 from motley.tasks.flat import FlatModule
+from motley.tasks.precision import products, widened
 
 __all__ = ["Batch", "TrainedModule", "set_training"]
 
@@ -58,8 +59,9 @@ class TrainedModule:
         """Return the outputs of the module in its current mode."""
         if self.channels_last:
             inputs = inputs.contiguous(memory_format=torch.channels_last)
-        outputs: Tensor = self.model.module(inputs)
-        return outputs
+        with products(self.setting.precision, self.setting.device):
+            outputs: Tensor = self.model.module(inputs)
+        return widened(outputs)
 
     def losses(self, batch: Batch, frozen: FrozenModels | None) -> Tensor:
         """Return the per-sample losses; where the loss compares features, the inputs also pass through the frozen models."""

@@ -23,6 +23,7 @@ from motley.engines.chunk import Chunk, Executor
 from motley.tasks.base import model_input
 from motley.tasks.flat import construct, hooked
 from motley.tasks.nn import stochastic_layers
+from motley.tasks.precision import products, widened
 
 __all__ = ["Vmapped", "refuses_vmap"]
 
@@ -64,7 +65,8 @@ def _refuses_gradient(setting: Setting) -> str | None:
     targets = targets.to(setting.dtype) if targets.is_floating_point() else targets
 
     def objective(weights: dict[str, Tensor], inputs: Tensor, targets: Tensor) -> Tensor:
-        outputs: Tensor = functional_call(module, weights, (inputs,))
+        with products(setting.precision, setting.device):
+            outputs = widened(functional_call(module, weights, (inputs,)))
         return (outputs.square() if loss.prepares else loss.loss(outputs, targets, {})).sum()
 
     weights = {name: torch.stack([w.detach()] * 2) for name, w in module.named_parameters() if w.requires_grad}
@@ -89,6 +91,7 @@ class Vmapped(Executor):
     def __init__(self, setting: Setting) -> None:
         self.solver = setting.solver
         self.loss = setting.algorithm.loss
+        self.precision, self.device = setting.precision, setting.device
         self.module = construct(setting.task.model, 0).to(setting.device, setting.dtype)
         self.gradients: Callable[..., tuple[dict[str, Tensor], tuple[Tensor, Tensor]]] = vmap(
             grad_and_value(self._objective, has_aux=True)
@@ -98,7 +101,8 @@ class Vmapped(Executor):
         self, weights: dict[str, Tensor], inputs: Tensor, targets: Tensor, share: Tensor, extra: Tensors
     ) -> tuple[Tensor, Tensor]:
         """Return one client's loss and outputs; ``share`` ``[B]`` sums to 1 over the client's own batch."""
-        outputs = functional_call(self.module, weights, (inputs,))
+        with products(self.precision, self.device):
+            outputs = widened(functional_call(self.module, weights, (inputs,)))
         return (self.loss.loss(outputs, targets, extra) * share).sum(), outputs
 
     @override

@@ -172,6 +172,7 @@ def _setting(experiment: Experiment, task: Task, algorithm: Algorithm, streams: 
         work=experiment.local.work(drop_single=norm),
         streams=streams,
         dtype={"float32": torch.float32, "float64": torch.float64}[experiment.dtype],
+        precision=experiment.precision,
         device=_device(experiment.engine.device),
         threads=experiment.engine.threads,
         workers=experiment.engine.workers,

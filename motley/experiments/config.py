@@ -60,6 +60,7 @@ from motley.tasks.federate import Split
 from motley.tasks.held_out import held_out_count
 from motley.tasks.metrics import as_metric
 from motley.tasks.own import Own
+from motley.tasks.precision import Precision
 
 __all__ = ["MOST_NAME_BYTES", "Experiment", "lineage_id", "load"]
 
@@ -176,6 +177,8 @@ class Experiment(BaseModel):
     """How local work is computed; a bare name will do."""
     dtype: Literal["float32", "float64"] = "float32"
     """Type of parameters and arithmetic; traffic always counts 32-bit values."""
+    precision: Precision = "float32"
+    """Of matrix products and convolutions: ``bfloat16`` computes them in bfloat16 and all else in float32."""
     evaluate: Annotated[EvaluationSchedule, StrictTable] = Field(default_factory=EvaluationSchedule)
     """When the model is evaluated."""
     metrics: Names = Field(default_factory=list)
@@ -250,6 +253,10 @@ class Experiment(BaseModel):
         if self.local.stragglers is not None and self.local.steps is not None:
             raise ConfigError(
                 "stragglers end whole epochs, and this work is counted in steps; give local.epochs", "local.stragglers"
+            )
+        if self.precision == "bfloat16" and self.dtype != "float32":
+            raise ConfigError(
+                f"got 'bfloat16' with dtype = {self.dtype!r}; expected weights of float32: leave dtype out", "precision"
             )
         self.local.work()
         if self.init is not None:

@@ -178,7 +178,7 @@ def server_context_of(setting: Setting, name: str) -> ServerContext | None:
             )
             key, remedy, thing = missing
             raise ConfigError(f"{name!r} needs {thing}, {remedy}", key)
-    network = FlatNetwork(task.model, setting.dtype, setting.device)
+    network = FlatNetwork(task.model, setting.dtype, setting.device, precision=setting.precision)
     return ServerContext(task.layout, data.pool, 0, network, public, held, per_position(loss_of(task), data.targets))
 
 

@@ -48,6 +48,7 @@ from motley.rounds.loop import RoundLoop
 from motley.rounds.new_clients import NEW
 from motley.tasks.base import ModelState, Task
 from motley.tasks.flat import FlatModule
+from motley.tasks.precision import bfloat16_instructions, slower
 from motley.tasks.weight_files import save_weights
 
 __all__ = ["CheckpointTimer", "OnEnd", "OnRound", "as_experiment", "numerics_of", "run", "run_record", "save_model", "with_own"]
@@ -213,14 +214,15 @@ def run_record(
 
 def numerics_of(setting: Setting, engine: Engine) -> dict[str, Any]:
     """Return the conditions under which results are bit-identical: torch, instruction set, threads (for which the work is divided, and
-    inside one operation of torch), engine, device, dtype."""
+    inside one operation of torch), engine, device, dtype, precision; with bfloat16, the instructions that multiply in it."""
     device = torch.device(setting.device)
     processor = torch.cuda.get_device_name(device) if device.type == "cuda" else torch.backends.cpu.get_cpu_capability()
     shape = engine.worker_shape
     return {
         "torch": torch.__version__, "instructions": processor, "threads": engine.threads, "torch_threads": at_once(engine.inner),
         "engine": engine.name,
-        "device": setting.device, "dtype": str(setting.dtype).removeprefix("torch."),
+        "device": setting.device, "dtype": str(setting.dtype).removeprefix("torch."), "precision": setting.precision,
+        **({"products": bfloat16_instructions(setting.device)} if setting.precision == "bfloat16" else {}),
         **({} if shape is None else {"workers": shape}),
     }  # fmt: skip
 
@@ -278,6 +280,7 @@ def _run_to_end(
 ) -> Marks:  # fmt: skip
     """Run the loop to its end and return what counts of its tables; ``marks`` as for :func:`_opened`."""
     _note_shared_cores(loop.engine)
+    _note_slower(loop.setting)
     shown.begin(loop.setting.task.metric, lambda: loop.watch.current)
     state, writer = loop.state, _opened(experiment, loop, checkpoints, path, marks)
     loop.write_to(writer)
@@ -364,6 +367,13 @@ def _note_shared_cores(engine: Engine) -> None:
             f"last bits may differ from those of a run alone; engine.threads = {now} gives the same bits either way",
             stacklevel=2,
         )
+
+
+def _note_slower(setting: Setting) -> None:
+    """Say where the precision makes the run slower."""
+    sentence = slower(setting.precision, setting.device)
+    if sentence is not None:
+        warnings.warn(sentence, stacklevel=2)
 
 
 @contextmanager

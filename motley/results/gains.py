@@ -25,7 +25,7 @@ LOCAL, SHARED = "local training alone", "own shared model"
 """What gains are over."""
 _ALIKE = (
     "task", "population", "cohort", "participation", "stop", "pin", "init", "split", "partition", "label_noise", "feature_shift",
-    "concept_shift", "drift", "local", "dtype",
+    "concept_shift", "drift", "local", "dtype", "precision",
 )  # fmt: skip
 """Keys in which a run and its run of local training must be the same: data, initial model and local work."""
 

@@ -75,6 +75,7 @@ class _ConfigRecord(_Part):
     cohort: int | None = None
     participation: float | None = None
     dtype: Literal["float32", "float64"] = "float32"
+    precision: Literal["float32", "bfloat16"] = "float32"
     task: dict[str, Any] | str | None = None
     init: dict[str, Any] | None = None
     evaluate: _Every | None = None

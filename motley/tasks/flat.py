@@ -20,6 +20,7 @@ from motley.core.errors import ModelError
 from motley.core.keys import Key
 from motley.core.layout import Entry, Layout
 from motley.tasks.nn import set_stream
+from motley.tasks.precision import Precision, products, widened
 
 __all__ = ["FlatModule", "FlatNetwork", "LossGradient", "ModelState", "construct", "hooked", "initial", "layout_of"]
 
@@ -240,7 +241,8 @@ class FlatNetwork:
 
     Parameters
     ----------
-    factory: makes fresh modules. dtype, device: of the arithmetic. chunk: batch size of :meth:`outputs`.
+    factory: makes fresh modules. dtype, device: of the arithmetic. precision: of matrix products and convolutions.
+    chunk: batch size of :meth:`outputs`.
 
     Example
     -------
@@ -256,16 +258,21 @@ class FlatNetwork:
         dtype: torch.dtype = torch.float32,
         device: str | torch.device = "cpu",
         chunk: int = 256,
+        precision: Precision = "float32",
     ) -> None:
         self.flat = FlatModule.of(factory, dtype, device)
-        self.chunk = chunk
+        self.chunk, self.precision = chunk, precision
 
     def outputs(self, state: ModelState, inputs: Tensor) -> Tensor:
         """Return the outputs ``[B, ...]`` in eval mode, without gradients."""
         self.flat.load(state)
         self.flat.module.eval()
         with torch.no_grad():
-            return torch.cat([self.flat.module(some) for some in torch.split(inputs, self.chunk)])
+            return torch.cat([self._forward(some) for some in torch.split(inputs, self.chunk)])
+
+    def _forward(self, inputs: Tensor) -> Tensor:
+        with products(self.precision, self.flat.w.device):
+            return widened(self.flat.module(inputs))
 
     def loss_gradient(
         self, state: ModelState, inputs: Tensor, loss: Callable[[Tensor], Tensor], training: Key | None = None
@@ -278,6 +285,6 @@ class FlatNetwork:
         module.train(training is not None and len(inputs) > 1)
         if training is not None:
             set_stream(module, training)
-        value = loss(module(inputs))
+        value = loss(self._forward(inputs))
         gradient = self.flat.gradient(value).clone()
         return LossGradient(float(value.detach()), gradient, self.flat.state())

@@ -397,6 +397,10 @@ for _name, _engine in _ENGINES.items():
          failures={"name": "non_finite", "rate": 0.1}, device=_SLOW)  # fmt: skip
     add(f"engine {_name}, fedprox", DIGITS, _two, engine=_engine, selector="divfl", algorithm="fedprox", dtype="float64",
          local={"epochs": 1, "batch_size": 16, "optimizer": {**SGD, "momentum": 0.5}, "clip": {"norm": 1.0}})  # fmt: skip
+    add(f"engine {_name}, bfloat16", DIGITS, _two, engine=_engine, selector="power_of_choice", algorithm="fedprox",
+         precision="bfloat16", synchrony={"name": "deadline", "seconds": 5.0})  # fmt: skip
+add("engine auto of pictures, bfloat16", _PICTURES, engine={"name": "auto", "threads": 1}, precision="bfloat16",
+     task={"name": "image", "data": "digits", "model": "simple_cnn"})  # fmt: skip
 add("engine auto of pictures", _PICTURES, engine={"name": "auto", "threads": 1},
      task={"name": "image", "data": "digits", "model": "simple_cnn"})  # fmt: skip
 add("engine processes with norms", DIGITS, Case(threads=2), task=NORMED,

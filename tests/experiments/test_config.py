@@ -194,6 +194,11 @@ def test_an_experiment_is_never_changed() -> None:
         ({"engine": "sequentail"}, "engine: got 'sequentail' (did you mean 'sequential'?)"),
         ({"engine": {"name": "auto", "threads": 0}}, "engine.threads: got 0; expected at least 1"),
         ({"dtype": "float16"}, "dtype: got 'float16' (did you mean 'float64'?); expected one of: float32, float64"),
+        ({"precision": "bf16"}, "precision: got 'bf16' (did you mean 'bfloat16'?); expected one of: float32, bfloat16"),
+        (
+            {"precision": "bfloat16", "dtype": "float64"},
+            "precision: got 'bfloat16' with dtype = 'float64'; expected weights of float32: leave dtype out",
+        ),
         ({"evaluate": {"per_client": "yes"}}, "evaluate.per_client: got 'yes'; expected true or false"),
         ({"checkpoint": {"every_s": 0}}, "checkpoint.every_s: got 0; expected above 0"),
         ({"grid": {"seed": 3}}, "grid.seed: got 3; expected a list"),
@@ -412,3 +417,9 @@ def test_tasks_with_clients_of_their_own_keep_them():
         assert Experiment(task=task, **keys).partition["name"] == "by_writer"
         assert Experiment(task=task, partition="iid", **keys).partition["name"] == "iid"
     assert Experiment(task="image", **keys).partition["name"] == "iid"
+
+
+def test_the_precision_makes_another_run() -> None:
+    plain = Experiment(**PLAIN)
+    assert plain.run_id() == plain.replace({"precision": "float32"}).run_id()
+    assert plain.run_id() != plain.replace({"precision": "bfloat16"}).run_id()

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from motley.core.errors import NumericsError, StoreError
 from motley.core.files import with_digest
@@ -250,3 +252,37 @@ def test_one_purpose_can_be_pinned(tmp_path: Path) -> None:
     chosen = [r.tables["clients"].column("client").to_pylist() for r in runs]
     assert labels[0] == labels[1]
     assert chosen[0] != chosen[1]
+
+
+BFLOAT16 = [
+    pytest.param({"engine": {"name": "sequential", "threads": 1}}, id="sequential"),
+    pytest.param({"engine": {"name": "threads", "threads": 2}}, id="threads"),
+    pytest.param({"engine": {"name": "batched", "threads": 1}}, id="batched"),
+    pytest.param({"engine": {"name": "vmap", "threads": 1}}, id="vmap"),
+    pytest.param({"engine": {"name": "processes", "workers": 2, "threads": 2}}, id="processes"),
+]
+
+
+@pytest.mark.parametrize("keys", BFLOAT16)
+def test_a_run_in_bfloat16_resumes_to_the_bit(keys: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    experiment = make(6, precision="bfloat16", task={"name": "image", "data": "digits", "model": "mlp"}, **keys)
+    whole = run(experiment, out=tmp_path / "whole")
+    assert whole.meta["numerics"]["precision"] == "bfloat16"
+    assert "products" in whole.meta["numerics"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Checkpoints, "save", _crash_after(1, Checkpoints.save, False))
+        with pytest.raises(Crash):
+            run(experiment, out=tmp_path / "broken")
+    assert_same(whole, run(experiment, out=tmp_path / "broken", resume=True))
+
+
+def test_a_run_in_bfloat16_is_another_run_near_that_in_float32(tmp_path: Path) -> None:
+    """The final losses differ, by less than a tenth; the model and everything that was sent are float32."""
+    runs = [run(make(6, precision=precision), out=tmp_path / precision) for precision in ("float32", "bfloat16")]
+    losses = [one.tables["evaluations"]["loss"].to_numpy()[-1] for one in runs]
+    assert losses[0] != losses[1] == pytest.approx(losses[0], rel=0.1)
+    weights = load_file(tmp_path / "bfloat16" / "model.safetensors").values()
+    assert {value.dtype for value in weights} == {torch.float32}
+    bits = [one.tables["rounds"]["up_bits"].to_pylist() for one in runs]
+    assert bits[0] == bits[1]

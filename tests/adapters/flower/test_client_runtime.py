@@ -165,6 +165,7 @@ def test_what_is_agreed_is_the_work_and_not_who_is_asked():
     )
     other = experiment(local={"steps": 4, "batch_size": 16, "optimizer": {"name": "sgd", "lr": 0.1}})
     assert agreement(same) == agreement(experiment()) != agreement(other)
+    assert agreement(experiment(dtype="float32")) != agreement(experiment(dtype="float32", precision="bfloat16"))
 
 
 def test_the_initial_weights_are_agreed_wherever_each_has_them(tmp_path):

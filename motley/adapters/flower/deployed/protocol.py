@@ -41,7 +41,7 @@ __all__ = ["PROTOCOL", "SPARE", "Answer", "Order", "agreement", "open_answer", "
 Kind = Literal["enrol", "probe", "train"]
 Told = NDArray[np.float64]
 
-PROTOCOL = 1
+PROTOCOL = 2
 """The number of the messages' form and meaning: raised with every change of what a server and its clients must read or compute
 alike. Messages of before there was a number have none."""
 _MAGIC, _NUMBER = b"MTLD", struct.Struct("<H")
@@ -51,7 +51,7 @@ SPARE = 65_536
 
 _AGREED = (
     "seed", "pin", "population", "task", "split", "partition", "label_noise", "feature_shift", "concept_shift", "drift",
-    "local", "algorithm", "loss", "compressor", "quantizer", "feedback", "dtype",
+    "local", "algorithm", "loss", "compressor", "quantizer", "feedback", "dtype", "precision",
 )  # fmt: skip
 _RUN = re.compile(r"[0-9A-Za-z][0-9A-Za-z_-]{0,63}")
 _CODING: dict[torch.dtype, Coding] = {torch.float32: "float32", torch.float64: "float64", torch.int64: "int64"}
