@@ -1,6 +1,6 @@
 # Every target builds the virtual environment it needs. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-slow test-chaos test-hostile test-flower test-flower-faults test-ray test-lowest test-pythons check bench bench-selectors bench-compression bench-scaling docs clean
+.PHONY: help install demo test test-slow test-chaos test-hostile test-flower test-flower-faults test-ray test-lowest test-pythons check bench bench-selectors bench-compression bench-scaling gpu docs clean
 
 help:  ## list these targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-19s %s\n", $$1, $$2}'
@@ -52,6 +52,9 @@ bench-compression: install  ## time, bytes and memory of every compressor on one
 
 bench-scaling: install  ## every engine beside every other (about 6 minutes; with Ray where make test-ray has installed it)
 	@scripts/bench-scaling
+
+gpu:  ## all that waits for a GPU: tests, agreement, speed, pfl-research's benchmark, the recipes' rows (40 minutes; resumable; OUT=folder)
+	@scripts/gpu $(if $(OUT),--out $(OUT)) $(if $(MINUTES),--minutes $(MINUTES))
 
 docs: install  ## build the documentation into site/
 	@scripts/docs

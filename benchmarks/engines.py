@@ -16,7 +16,7 @@ import math
 import os
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -81,7 +81,7 @@ WORKLOADS = (
 )
 
 
-def setting(load: Workload) -> Setting:
+def setting(load: Workload, device: str = "cpu") -> Setting:
     """Return the setting of a federation of random samples under FedProx; the cohort is all clients."""
     rng = np.random.default_rng(0)
     n = sum(load.sizes)
@@ -97,7 +97,7 @@ def setting(load: Workload) -> Setting:
     federation = Federation(x, y, train, y, none, none, None, classes)
     task = Task(load.name, federation, partial(model.build, load.shape, classes))
     loss = per_position(CrossEntropy(), federation.targets)
-    return Setting(task, Algorithm(loss, Proximal(0.1), Mean(), Average()), SGD(LR), load.work, Streams(0))
+    return Setting(task, Algorithm(loss, Proximal(0.1), Mean(), Average()), SGD(LR), load.work, Streams(0), device=device)
 
 
 def federated(engine: Engine, setting: Setting) -> Callable[[], int]:
@@ -118,7 +118,8 @@ def federated(engine: Engine, setting: Setting) -> Callable[[], int]:
 def centralised(setting: Setting, threads: int, steps: int) -> Callable[[], int]:
     """Return a function that runs the textbook loop over all clients' samples and returns its steps."""
     data, batch = setting.task.federation, setting.work.batch_size
-    model = construct(setting.task.model, 0).train()
+    model = construct(setting.task.model, 0).to(setting.device).train()
+    samples, targets = data.x.to(setting.device), data.y.to(setting.device)
     optimizer = torch.optim.SGD(model.parameters(), lr=LR)
     generator = torch.Generator().manual_seed(0)
 
@@ -127,14 +128,16 @@ def centralised(setting: Setting, threads: int, steps: int) -> Callable[[], int]
         torch.set_num_threads(threads)
         done = 0
         while done < steps:
-            order = torch.randperm(len(data.x), generator=generator)
+            order = torch.randperm(len(samples), generator=generator).to(setting.device)
             for at in order.split(batch)[: steps - done]:
                 optimizer.zero_grad()
-                x, y = data.x.index_select(0, at), data.y.index_select(0, at)
+                x, y = samples.index_select(0, at), targets.index_select(0, at)
                 nn.functional.cross_entropy(model(x).flatten(0, -2), y.flatten()).backward()
                 optimizer.step()
                 done += 1
         torch.set_num_threads(before)
+        if samples.is_cuda:
+            torch.cuda.synchronize()
         return done
 
     return once
@@ -182,6 +185,26 @@ def measure(load: Workload, repetitions: int) -> dict[str, object]:
         "median_ratio": median["engine"] / max(median[key] for key in loops),
         "goal": load.goal,
     }
+
+
+def measure_on(load: Workload, device: str, names: Sequence[str], seconds: float) -> dict[str, object]:
+    """Measure one workload on a device: every one of these engines that takes it, beside the plain loop there."""
+    built = setting(load, device)
+    kinds = {name: ENGINES.get(name) for name in names}
+    engines = {name: kind(built) for name, kind in kinds.items() if kind.refuses(built) is None}
+    total = int(built.work.total(built.task.federation.train.sizes).sum())
+    runs = {name: federated(engine, built) for name, engine in engines.items()}
+    runs["loop"] = centralised(built, len(os.sched_getaffinity(0)), max(4, total // 2))
+    found = speeds(runs, load.repetitions, seconds)
+    for engine in engines.values():
+        engine.close()
+    best = {key: max(value) for key, value in found.items()}
+    median = {key: statistics.median(value) for key, value in found.items()}
+    fastest = max(engines, key=lambda name: median[name])
+    return {
+        "client_steps": total, "engine": fastest, "best_steps_per_s": best, "median_steps_per_s": median,
+        "turns": len(found["loop"]), "ratio": best[fastest] / best["loop"], "median_ratio": median[fastest] / median["loop"],
+    }  # fmt: skip
 
 
 def table(rows: list[dict[str, object]]) -> Table:

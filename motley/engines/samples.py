@@ -14,7 +14,7 @@ from motley.core.ragged import Ragged
 from motley.engines.base import DataView
 from motley.tasks.base import Task, model_input
 from motley.tasks.pixels import ImageTransform
-from motley.tasks.transfer import to_device
+from motley.tasks.transfer import require_room, to_device
 
 __all__ = ["SampleSplit", "Samples"]
 
@@ -73,6 +73,7 @@ class Samples:
         self.transform = task.transform
         if isinstance(task.transform, ImageTransform):  # its constants lie where the samples lie
             self.transform = task.transform.to(device)
+        require_room(_bytes(task, dtype), device)
         self.x = data.x.to(device) if task.transform is not None else model_input(data.x, dtype, device)
         self.y = self._cast(data.y.to(device))
         held = data.y[torch.from_numpy(data.validation.values)] if data.validation_labels is None else data.validation_labels
@@ -92,3 +93,12 @@ class Samples:
         """Return the model inputs ``[len(rows), ...]`` of these rows; ``key`` draws augmentation, None switches it off."""
         raw = self.x.index_select(0, rows)
         return raw if self.transform is None else model_input(self.transform(raw, key), self.dtype)
+
+
+def _bytes(task: Task, dtype: torch.dtype) -> int:
+    """Return the bytes of all samples as an engine keeps them, with their targets and row numbers."""
+    data, size = task.federation, dtype.itemsize
+    stored = task.transform is not None or data.x.dtype == torch.int64
+    targets = data.y.numel() + data.labels.numel()
+    rows = len(data.train.values) + len(data.validation.values)
+    return data.x.numel() * (data.x.element_size() if stored else size) + 8 * (targets + rows)

@@ -11,12 +11,12 @@ import mmap
 import shutil
 import warnings
 from collections.abc import Mapping
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from motley import __version__
 from motley.algorithms.base import ServerState, Tensors
 from motley.core import codec
 from motley.core.errors import CodecError, StoreError
@@ -62,7 +62,7 @@ class Checkpoints:
         ------
         StoreError: the disk is full; the checkpoints before are untouched.
         """
-        belongs = {"run": self.run, "motley": metadata.version("motley-fl")}
+        belongs = {"run": self.run, "motley": __version__}
         try:
             made = not self.directory.exists()
             self.directory.mkdir(parents=True, exist_ok=True)

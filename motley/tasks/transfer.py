@@ -1,4 +1,4 @@
-"""Copies of arrays from the host to a device that the host does not wait for."""
+"""Copies of arrays from the host to a device that the host does not wait for, and whether a device has room for them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-__all__ = ["to_device"]
+from motley.core.errors import ConfigError
+
+__all__ = ["free_bytes", "require_room", "to_device"]
 
 _COPIED_AT_ONCE = ("cpu", "mps")
 """Types of devices to which nothing is copied while the host goes on."""
@@ -27,3 +29,22 @@ def to_device(values: NDArray[Any], device: str | torch.device) -> Tensor:
     if device.type == "cuda":
         found = found.pin_memory()
     return found.to(device, non_blocking=device.type not in _COPIED_AT_ONCE)
+
+
+def free_bytes(device: str | torch.device) -> int | None:
+    """Return the free memory of a GPU in bytes; None for other devices."""
+    device = torch.device(device)
+    return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else None
+
+
+def require_room(needed: int, device: str | torch.device) -> None:
+    """Refuse samples of so many bytes where they would take more than nine tenths of a GPU's free memory.
+
+    Raises
+    ------
+    ConfigError: they would.
+    """
+    free = free_bytes(device)
+    if free is not None and needed > 0.9 * free:
+        said = f"the samples of the federation take {needed / 2**30:.1f} GiB on the device, of which {free / 2**30:.1f} GiB are free"
+        raise ConfigError(f'{said}; use another GPU, dtype = "float32", fewer samples, or device = "cpu"', "engine.device")

@@ -14,6 +14,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from benchmarks.gpu.experiments import ALGORITHMS, BASE, HELD, ON_DEVICE, OTHERS, Keys, experiments
 from motley.algorithms import CATALOGUE, LOSSES, OPTIMIZERS
 from motley.algorithms.fedprox import Proximal
 from motley.algorithms.local import SGD
@@ -25,73 +26,6 @@ from motley.experiments.config import Experiment
 from motley.tasks import from_clients, own_task, pixels
 
 from .pretend_device import DEVICE, MixedDevices, PretendDevice, on_device
-
-Keys = dict[str, Any]
-ON_DEVICE = ("sequential", "batched", "vmap")
-"""The engines that compute on a device. ``debug`` looks at every step, hence waits; ``processes`` and ``ray`` run these in workers."""
-
-BASE: Keys = {
-    "task": {"name": "synthetic", "dim": 5, "classes": 3, "examples": 20, "sizes": "equal",
-             "own_test": True, "model": {"name": "mlp", "hidden": [6]}},
-    "population": 5, "cohort": 3, "stop": {"rounds": 2}, "dtype": "float64", "evaluate": {"every": 2},
-    "local": {"epochs": 1, "batch_size": 6, "optimizer": {"name": "sgd", "lr": 0.1}},
-}  # fmt: skip
-NORMED: Keys = {
-    "name": "synthetic",
-    "dim": 5,
-    "classes": 3,
-    "examples": 20,
-    "sizes": "equal",
-    "model": {"name": "mlp", "hidden": [6], "norm": "batch"},
-}
-DIGITS: Keys = {"name": "image", "data": "digits", "model": "digits_mlp"}
-HELD: Keys = {"task": DIGITS, "partition": "iid", "population": 20, "split": {"test": "global", "server": 0.1}, "public": 0.1}
-LEVELS: Keys = {"capacity": {"name": "levels", "levels": [1.0, 0.5]}}
-OWN: Keys = {"split": {"test": "client"}}
-NEW: Keys = {"split": {"test": "client", "holdout_clients": 0.4}, "evaluate": {"every": 2, "adapt_epochs": [0, 1]}}
-
-ALGORITHMS: dict[str, list[Keys]] = {
-    "apfl": [{"adaptive": True}, NEW], "ditto": [OWN], "fedadagrad": [{}], "fedadam": [{}], "fedala": [OWN], "fedavg": [{}],
-    "fedavgm": [{}], "fedbabu": [{"tune_epochs": 1, "own_norms": True, "task": NORMED}, {"tune_epochs": 1, **OWN}],
-    "fedbio": [{"steps": 2, **HELD}], "fedbn": [{"task": NORMED}], "feddf": [{"steps": 4, "every": 2, "batch_size": 16, **HELD}],
-    "feddyn": [{"weights": "uniform"}],
-    "fednova": [{"mu": 0.1}], "fedper": [OWN, NEW], "fedproto": [OWN], "fedprox": [{"mu": 0.1}, {"adaptive": True}],
-    "fedrep": [{"head_epochs": 2}], "fedrolex": [LEVELS], "fedyogi": [{}], "fine_tuned": [{"method": "fedprox", "steps": 2, **OWN}],
-    "fjord": [LEVELS, {"distil": True, **LEVELS}], "flash_robust": [{}], "heterofl": [LEVELS, {**LEVELS, **NEW}],
-    "ifca": [{"k": 3, **OWN}, {"shared_base": True, **OWN}], "lg_fedavg": [OWN], "local_only": [OWN], "moon": [{}],
-    "per_fedavg": [OWN], "pfedme": [{"inner_steps": 2, "lam": 1.0, **OWN}], "qfedavg": [{"weights": "uniform"}],
-    "rhfl": [{"batch_size": 16, "weights": "uniform", **HELD}],
-    "scaffold": [{"weights": "uniform"}, {"option": "I", "weights": "uniform"}],
-}  # fmt: skip
-"""Algorithm -> its options and other keys of the experiment, for every experiment that is run."""
-
-OTHERS: dict[str, Keys] = {
-    "momentum": {
-        "algorithm": {"name": "fedprox", "mu": 0.1},
-        "local": {"epochs": 2, "batch_size": 6, "clip": {"norm": 0.5}, "optimizer": {
-            "name": "sgd", "lr": 0.1, "momentum": 0.9, "nesterov": True, "weight_decay": 0.01}},
-    },
-    "adam": {"algorithm": "feddyn", "weights": "uniform", "local": {"steps": 3, "batch_size": 6,
-             "clip": {"norm": 0.5, "of": "gradient"}, "optimizer": {"name": "adam", "weight_decay": 0.1}}},
-    "adamw": {"local": {"steps": 3, "batch_size": 6, "optimizer": {"name": "adamw", "lr": 0.01}}},
-    "huber": {"task": "tabular_regression", "partition": "iid", "split": {"test": "global"}, "loss": "huber"},
-    "half_squared_error": {"task": {"name": "quadratic", "dim": 3, "examples": [4] * 5}},
-    "symmetric": {"loss": "symmetric", "label_noise": {"name": "label_flip", "share": 0.3}},
-    "gradients": {"selector": "delta", "weights": "selector"},
-    "sketches": {"selector": {"name": "hetero_select", "direction": "sketch"}, "weights": "score"},
-    "validation": {"selector": {"name": "flash", "drop": "val_loss"}, "algorithm": "flash_robust",
-                   "split": {"test": "client", "validation": 0.2}},
-    "norms": {"selector": "feel", "weights": "selector"},
-    "diagnostics": {"evaluate": {"every": 2, "diagnostics": True}},
-    "curvature": {"compressor": {"name": "topk", "criterion": "curvature"}, "budget": "cosine", "feedback": "adaptive"},
-    "recalibrated": {"task": {**DIGITS, "model": {"name": "digits_mlp", "norm": "batch"}}, "partition": "iid", "population": 40,
-                     "split": {"test": "global"}, "recalibrate": {"batches": 2}},
-    "drift": {"task": DIGITS, "partition": "iid", "population": 40, "drift": {"name": "swap", "start": 1.0, "share": 1.0}},
-    "median": {"aggregator": "median", "weights": "uniform", "failures": {"name": "corrupted", "share": 0.3}},
-    "dropout": {"task": {**DIGITS, "dropout": 0.5}, "partition": "iid", "population": 40},
-    "pictures": {"task": {**DIGITS, "model": "simple_cnn", "augment": "crop_flip"}, "partition": "iid", "population": 60,
-                 "split": {"test": "client"}},
-}  # fmt: skip
 
 
 def run(keys: Keys, engine: str, device: str = DEVICE, **parts: Any) -> Any:
@@ -119,15 +53,6 @@ def clean(keys: Keys, engine: str, **parts: Any) -> Any:
     return loop
 
 
-def rows() -> list[Any]:
-    named = [
-        (f"{name}{i or ''}", {**{k: v for k, v in row.items() if k in Experiment.model_fields and k != "method"},
-                   "algorithm": {"name": name, **{k: v for k, v in row.items() if k not in Experiment.model_fields or k == "method"}}})
-        for name, found in ALGORITHMS.items() for i, row in enumerate(found)
-    ]  # fmt: skip
-    return [pytest.param(keys, id=name) for name, keys in [*named, *OTHERS.items()]]
-
-
 def test_every_algorithm_loss_and_optimizer_is_run() -> None:
     """Cross-entropy is the default of most; binary cross-entropy is run below; the robust loss belongs to its algorithm."""
     assert set(ALGORITHMS) == set(CATALOGUE.names())
@@ -135,7 +60,7 @@ def test_every_algorithm_loss_and_optimizer_is_run() -> None:
     assert set(LOSSES.names()) == {"huber", "half_squared_error", "symmetric", "cross_entropy", "flash_robust", "bce"}
 
 
-@pytest.mark.parametrize("keys", rows())
+@pytest.mark.parametrize("keys", [pytest.param(keys, id=name) for name, keys in experiments()])
 def test_devices_are_never_mixed_and_steps_never_wait(keys: Keys) -> None:
     assert clean(keys, "sequential") is not None
     for engine in ON_DEVICE[1:]:
@@ -250,3 +175,15 @@ def test_an_anchor_on_the_host_is_found(monkeypatch: pytest.MonkeyPatch) -> None
     for engine in ON_DEVICE:
         with pytest.raises(Exception, match=r"of device \[.*host \["):
             clean({"algorithm": "fedprox"}, engine)
+
+
+# ------------------------------------------------------------------------------------- memory
+
+
+def test_samples_that_do_not_fit_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """5 clients of 20 samples with 5 features: 500 numbers of 8 bytes, and targets twice and row numbers, 8 bytes each."""
+    monkeypatch.setattr("motley.tasks.transfer.free_bytes", lambda device: 2**20)
+    assert run({"stop": {"rounds": 1}}, "sequential", "cpu") is not None
+    monkeypatch.setattr("motley.tasks.transfer.free_bytes", lambda device: 4000)
+    with pytest.raises(ConfigError, match=r"engine.device: the samples of the federation take 0.0 GiB on the device"):
+        run({}, "sequential", "cpu")

@@ -1,0 +1,138 @@
+"""The command: runs the stages one after the other, each in a process of its own; see :mod:`benchmarks.gpu`."""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks.gpu.records import read, write
+from benchmarks.gpu.stages import PACKAGES, STAGES, Options, Stage, missing
+from benchmarks.gpu.summary import summary
+
+ROOT = Path(__file__).resolve().parents[2]
+_BEAT_S = 0.5
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="make gpu", description="Everything that waits for a GPU, resumable.")
+    names = [stage.name for stage in STAGES]
+    parser.add_argument("--out", type=Path, default=Path("build/gpu"), help="folder of everything that is written")
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--minutes", type=float, default=40.0, help="of this call; what is left waits for the next call")
+    parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="STAGE", help=", ".join(names))
+    parser.add_argument("--again", nargs="+", choices=names, default=[], metavar="STAGE", help="begin these anew")
+    parser.add_argument("--peer", default=sys.executable, help="a Python that has pfl-research")
+    parser.add_argument("--smoke", action="store_true", help="every stage at a tiny scale")
+    parser.add_argument("--dry-run", action="store_true", help="say what would be run")
+    return parser.parse_args()
+
+
+def refused(device: str) -> str | None:
+    """Return why nothing can be run here, in one sentence; None if it can."""
+    lacking = missing(PACKAGES)
+    if lacking:
+        return f"{sys.executable} has no {', '.join(lacking)}; install them, or put them in a folder named in PYTHONPATH."
+    import torch
+
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        return f"torch {torch.__version__} sees no CUDA device here; `--smoke --device cpu` tries every stage on the CPU."
+    return None
+
+
+def skipped(stage: Stage, options: Options) -> str | None:
+    """Return why a stage cannot be run here; None if it can."""
+    lacking = missing(stage.needs)
+    if lacking:
+        return f"no {', '.join(lacking)} in {sys.executable}"
+    if stage.name == "peer":
+        found = subprocess.run([options.peer, "-c", "import pfl, torch"], capture_output=True, check=False)
+        return None if found.returncode == 0 else f"no pfl-research in {options.peer}; name a Python that has it, --peer PYTHON"
+    return None
+
+
+def _die_with_parent() -> None:
+    """Let a killed command leave no stage behind (Linux)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+
+
+def run(stage: Stage, options: Options, state: dict[str, Any], path: Path, until: float) -> None:
+    """Run a stage until it ends, or until its own limit or the moment ``until``; its state is written all the while."""
+    at = state["stages"].setdefault(stage.name, {"seconds": 0.0, "calls": 0})
+    left, before = min(60 * stage.minutes - at["seconds"], until - time.monotonic()), at["seconds"]
+    at |= {"status": "running", "calls": at["calls"] + 1}
+    write(path, state)
+    begin = time.monotonic()
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}", "PYTHONUNBUFFERED": "1"}
+    with open(options.out / f"{stage.name}.log", "ab") as log:
+        child = subprocess.Popen(
+            stage.command(options), cwd=ROOT, stdout=log, stderr=log, env=environment, preexec_fn=_die_with_parent
+        )
+        while child.poll() is None and time.monotonic() - begin < left:
+            time.sleep(_BEAT_S)
+            at["seconds"] = before + time.monotonic() - begin
+            write(path, state)
+        over = child.poll() is None
+        if over:
+            child.terminate()
+            try:
+                child.wait(10)
+            except subprocess.TimeoutExpired:
+                child.kill()
+                child.wait()
+    at["seconds"] = before + time.monotonic() - begin
+    spent = at["seconds"] >= 60 * stage.minutes - 1
+    at["status"] = ("limit" if spent else "interrupted") if over else "done" if child.returncode == 0 else "failed"
+    at["returncode"] = child.returncode
+    write(path, state)
+
+
+def main() -> int:
+    given = arguments()
+    reason = refused(given.device)
+    if reason is not None:
+        print(reason, file=sys.stderr)
+        return 2
+    options = Options(given.out.resolve(), given.device, given.smoke, given.peer)
+    options.out.mkdir(parents=True, exist_ok=True)
+    path, until = options.out / "state.json", time.monotonic() + 60 * given.minutes
+    state = read(path) or {"device": given.device, "smoke": given.smoke, "stages": {}}
+    if (state["device"], state["smoke"]) != (given.device, given.smoke):
+        print(f"{given.out} holds another device or scale; name another folder, --out DIR.", file=sys.stderr)
+        return 2
+    for stage in (stage for stage in STAGES if stage.name in given.only):
+        if stage.name in given.again:
+            state["stages"].pop(stage.name, None)
+            (options.out / f"{stage.name}.json").unlink(missing_ok=True)
+        known = state["stages"].get(stage.name, {}).get("status")
+        why = skipped(stage, options)
+        if given.dry_run:
+            print(
+                f"{stage.name}: {known or why or 'would run'}, at most {stage.minutes:g} min: {' '.join(stage.command(options))}"
+            )
+        elif known in ("done", "limit"):
+            print(f"{stage.name}: {known}")
+        elif why is not None:
+            state["stages"][stage.name] = {"status": "skipped", "why": why, "seconds": 0.0, "calls": 0}
+            print(f"{stage.name}: skipped, {why}")
+        elif time.monotonic() < until:
+            print(f"{stage.name}: {stage.what}", flush=True)
+            run(stage, options, state, path, until)
+            print(f"{stage.name}: {state['stages'][stage.name]['status']}", flush=True)
+    if not given.dry_run:
+        write(path, state)
+        (options.out / "summary.md").write_text(summary(options.out, state))
+        print(f"written to {options.out / 'summary.md'}")
+    waiting = [name for name in given.only if state["stages"].get(name, {}).get("status") not in ("done", "limit", "skipped")]
+    return 0 if given.dry_run or not waiting else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,69 @@
+"""Stage ``agreement``: the same experiments on the CPU and on the device, on every engine, in float64.
+
+Their models must agree to a relative 1e-8 in the largest difference (sums are taken in another order). Dropout is left out: a device
+draws other masks.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.gpu.experiments import ON_DEVICE, WITH_DROPOUT, experiments
+from benchmarks.gpu.records import Rows
+from motley.core.errors import ConfigError
+from motley.experiments.build import build
+from motley.experiments.config import Experiment
+
+TOLERANCE = 1e-8
+
+
+def model(keys: dict[str, Any], engine: str, device: str) -> torch.Tensor | None:
+    """Return the model at the end of an experiment; None where the engine does not take it."""
+    try:
+        loop = build(Experiment(**{**keys, "engine": {"name": engine, "device": device}}))
+    except ConfigError as error:
+        if "cannot run this experiment" not in str(error):
+            raise
+        return None
+    while not loop.done:
+        loop.step()
+    return loop.state.server.model.x.double().cpu()
+
+
+def difference(a: torch.Tensor, b: torch.Tensor) -> float:
+    """Return the largest difference of two models, relative to the largest weight."""
+    return float((a - b).abs().max() / b.abs().max())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("out", type=Path)
+    parser.add_argument("device")
+    parser.add_argument("--smoke", action="store_true")
+    options = parser.parse_args()
+    rows = Rows(options.out / "agreement.json", options.device)
+    chosen = [(name, keys) for name, keys in experiments() if name not in WITH_DROPOUT]
+    for name, keys in chosen[:: 20 if options.smoke else 1]:
+        for engine in ON_DEVICE:
+            if f"{name}, {engine}" in rows:
+                continue
+            try:
+                there = model(keys, engine, options.device)
+                row: dict[str, Any] = {"refused": True}
+                if there is not None:
+                    found = difference(there, model(keys, engine, "cpu"))
+                    row = {"difference": found, "agrees": found <= TOLERANCE}
+            except Exception as error:  # one failure says nothing about the others
+                row = {"agrees": False, "error": f"{type(error).__name__}: {error}"[:500]}
+            rows.add(f"{name}, {engine}", row)
+    wrong = [name for name, row in rows.found["rows"].items() if row.get("agrees") is False]
+    print(f"{len(rows.found['rows'])} pairs, {len(wrong)} differ: {wrong}")
+    raise SystemExit(1 if wrong else 0)
+
+
+if __name__ == "__main__":
+    main()

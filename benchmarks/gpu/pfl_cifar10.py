@@ -1,0 +1,87 @@
+"""Stage ``pfl_cifar10``: pfl-research's CIFAR-10 benchmark in full (``motley/recipes/pfl_cifar10``), with the faster of two engines.
+
+Without CIFAR-10 the same work is done on images of its shape and number that are drawn at random; seconds are then those of the
+benchmark, and the accuracy means nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.gpu.records import Rows
+from motley.core.errors import DataError
+from motley.experiments.build import build
+from motley.recipes import output
+from motley.recipes.recipe import read
+from motley.recipes.reproduce import plan, reproduce
+from motley.tasks.datasets import load_dataset
+
+TRIAL = 10
+"""Rounds after the first, by which the engines are compared."""
+
+
+def data(out: Path) -> str:
+    """Return the name of CIFAR-10, or the file of random images that take its place."""
+    try:
+        load_dataset("cifar10")
+    except DataError:
+        path = out / "data" / "random_images.npz"
+        if not path.exists():
+            rng = np.random.default_rng(0)
+            halves = {
+                half: (rng.integers(0, 256, (n, 32, 32, 3), dtype=np.uint8), np.arange(n) % 10)
+                for half, n in (("train", 50_000), ("test", 10_000))
+            }
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with open(path.with_suffix(".new"), "wb") as file:
+                np.savez(file, **{f"{kind}_{half}": found[i] for half, found in halves.items() for i, kind in enumerate("xy")})
+            path.with_suffix(".new").rename(path)
+        return str(path.resolve())
+    return "cifar10"
+
+
+def seconds_a_round(overrides: list[str], scale: str) -> float:
+    """Return the wall seconds of a round after the first, without evaluations."""
+    recipe = read("pfl_cifar10")
+    (experiment,) = plan(recipe, recipe.exhibit, scale, [0], None, [*overrides, "evaluate.every=1000"]).values()
+    loop = build(experiment)
+    loop.step()
+    begin, done = time.perf_counter(), 0
+    while not loop.done and done < TRIAL:
+        loop.step()
+        done += 1
+    return (time.perf_counter() - begin) / max(done, 1)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("out", type=Path)
+    parser.add_argument("device")
+    parser.add_argument("--smoke", action="store_true")
+    options = parser.parse_args()
+    rows = Rows(options.out / "pfl_cifar10.json", options.device)
+    scale, common = ("smoke" if options.smoke else "paper"), [f"engine.device={options.device}"]
+    if not options.smoke:
+        common.append(f"task.data={data(options.out)}")
+    for engine in ("sequential", "vmap"):
+        if engine not in rows:
+            rows.add(engine, {"seconds_a_round": seconds_a_round([*common, f"engine.name={engine}"], scale)})
+    tried: dict[str, Any] = rows.found["rows"]
+    fastest = min(("sequential", "vmap"), key=lambda engine: tried[engine]["seconds_a_round"])
+    common.append(f"engine.name={fastest}")
+    found = reproduce("pfl_cifar10", scale=scale, seeds=[0], out=options.out / "pfl_cifar10", overrides=common, progress=True)
+    output.write(found)
+    (run,) = found.all_runs()
+    seconds, rounds = float(np.sum(run.tables["timings"]["wall_s"].to_numpy())), len(run.tables["rounds"])
+    scores = run.tables["evaluations"]["accuracy"].to_numpy()
+    row = {"engine": fastest, "real_images": "task.data=cifar10" in common, "rounds": rounds, "seconds": seconds}
+    rows.add("whole benchmark", {**row, "seconds_a_round": seconds / rounds, "accuracy": float(scores[-1])})
+
+
+if __name__ == "__main__":
+    main()
