@@ -14,8 +14,9 @@ it under momentum (``tau`` there would inflate c_k, 4.138106 times at momentum 0
 ``c_k+`` is the mean of the local gradients.
 
 State: ``c`` [D] at the server and ``c_k`` [D] at each client, both from 0. A client's variate changes only when its upload is
-accepted. Cost: twice the traffic both ways; one vector per client that ever took part; option I also one pass of gradients over
-the client's data before it trains, which takes the time of an epoch.
+accepted. Cost: twice the traffic both ways; one vector per client that ever took part; option I also one pass forward and
+back over the client's data before it trains, in batches as large as are fast (the gradient of a mean does not depend on how the
+samples are cut), several clients at once in every engine but ``sequential``. It takes the time of an epoch, for it is as much work.
 
 Deviations and readings
 -----------------------
@@ -24,8 +25,8 @@ Deviations and readings
 * The variates cover trainable parameters only; buffers are averaged (docs/methods/index.md#model-state).
 * Option II computes a gradient from the local update, which is not possible under Adam (entries of its steps are near 1 or -1):
   it is refused there, option I is not (docs/methods/algorithms.md#flash-columns). The correction enters before the moments.
-* READING option I's gradient is taken in eval mode: BatchNorm uses the received statistics, no buffer changes. Training steps use
-  those of the batch, so under BatchNorm c_k is not quite the mean of the local gradients.
+* READING option I's gradient is taken in eval mode: BatchNorm uses the received statistics, no buffer changes, nothing is
+  dropped out. Training steps use the batch's statistics, so under BatchNorm c_k is not quite the mean of the local gradients.
 
 >>> from motley.algorithms.scaffold import Scaffold
 >>> Scaffold().server_lr

@@ -63,10 +63,12 @@ class Sketch:
         codes = _codes(self.key, self.size, self.width)
         places = self.width // ROWS
         out = np.zeros((ROWS, 2 * places))
+        held = np.empty(min(self.size, _CHUNK), np.intp)  # one buffer for all rows: fresh memory costs more than the sums
         for begin in range(0, self.size, _CHUNK):
             part = x[begin : begin + _CHUNK].astype(np.float64)
             for row in range(ROWS):
-                where = codes[row, begin : begin + _CHUNK].astype(np.intp)
+                where = held[: len(part)]
+                where[:] = codes[row, begin : begin + _CHUNK]
                 out[row] += np.bincount(where, weights=part, minlength=2 * places)
         folded: NDArray[np.float64] = (out[:, :places] - out[:, places:]).ravel() / np.sqrt(ROWS)
         return folded

@@ -20,6 +20,7 @@ from motley.core.errors import EngineError, MotleyError
 from motley.engines.base import Begun, Job, JobInputs, Purpose, Setting, TrainResult
 from motley.engines.chunk import Executor
 from motley.engines.cores import ThreadPool, at_once, torch_threads
+from motley.engines.gradients import BlockGradients, ThreadGradients
 from motley.engines.local import WINDOW_WEIGHTS, LocalEngine, refuses_method, window_of
 from motley.engines.stacked import StackedLinear, layers_of
 from motley.engines.stages import LocalRun, run_phases, trained
@@ -127,6 +128,11 @@ class Batched(_Batched):
 
     name: ClassVar[str] = "batched"
 
+    def __init__(self, setting: Setting) -> None:
+        super().__init__(setting)
+        layers = layers_of(construct(setting.task.model, 0)) or ()
+        self.prober.gradient_pass = BlockGradients(layers, setting, self.samples, self._pool)
+
     @classmethod
     @override
     def refuses(cls, setting: Setting) -> str | None:
@@ -152,6 +158,17 @@ class Vmap(_Batched):
     """
 
     name: ClassVar[str] = "vmap"
+
+    def __init__(self, setting: Setting) -> None:
+        super().__init__(setting)
+        self._measuring = self._clients()
+        if setting.device == "cpu":
+            self.prober.gradient_pass = ThreadGradients(self._measuring)
+
+    @override
+    def close(self) -> None:
+        super().close()
+        self._measuring.close()
 
     @classmethod
     @override

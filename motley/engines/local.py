@@ -21,6 +21,7 @@ from motley.core.keys import Key
 from motley.engines.base import PRE_TRAINING, Begun, DataView, Engine, Job, JobInputs, Purpose, Setting, Slices, TrainResult
 from motley.engines.client import Client, StepHook
 from motley.engines.cores import ThreadPool, at_once, cores, torch_threads
+from motley.engines.gradients import ThreadGradients
 from motley.engines.ordered_client import OrderedSliceClient
 from motley.engines.prober import Prober
 from motley.engines.samples import Samples
@@ -106,6 +107,11 @@ class LocalEngine(Engine):
         small = self.client.model.layout.size <= SMALL and not self.client.convolves
         self.inner = 1 if small else self.threads
         self.prober = Prober(setting, self.samples, self.client, self.inner)
+
+    def _clients(self) -> ThreadPool[Client]:
+        """Return a pool of threads with a client each, as many as may compute at once."""
+        more = (_client(self.setting, self.samples) for _ in range(at_once(self.threads) - 1))
+        return ThreadPool([self.client, *more])
 
     def _on_device(
         self, download: Tensors, client_states: Mapping[int, ClientState | None], clients: Iterable[int]
@@ -289,7 +295,8 @@ class Threads(LocalEngine):
 
     def __init__(self, setting: Setting) -> None:
         super().__init__(setting)
-        self._pool = ThreadPool([self.client, *(_client(setting, self.samples) for _ in range(at_once(self.threads) - 1))])
+        self._pool = self._clients()
+        self.prober.gradient_pass = ThreadGradients(self._pool)
 
     @classmethod
     @override

@@ -1,7 +1,7 @@
 """Probes: losses and gradients of clients' received models in eval mode, on some batches or on all samples of each client.
 
-Clients that start from the same model share its forward passes; gradients are computed client by client. A client's numbers do not
-depend on which other signals or clients are measured.
+Clients that start from the same model share its forward passes; gradients are computed as the engine can
+(:mod:`motley.engines.gradients`). A client's numbers do not depend on which other signals or clients are measured, up to rounding.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from motley.core.sketch import Sketch
 from motley.engines.base import MEASURED, DataView, Setting
 from motley.engines.client import Client
 from motley.engines.cores import torch_threads
+from motley.engines.gradients import ClientSamples, GradientPass, ModuleGradients
 from motley.engines.samples import Samples, SampleSplit
 from motley.engines.scores import measured
 from motley.tasks.base import ModelState
@@ -40,10 +41,15 @@ class Prober:
     Parameters
     ----------
     setting, samples: of the run. client: has the module. inner: torch threads inside one operation.
+
+    Attributes
+    ----------
+    gradient_pass: computes gradients; client by client unless the engine replaces it.
     """
 
     def __init__(self, setting: Setting, samples: Samples, client: Client, inner: int) -> None:
         self.setting, self.samples, self.client, self.inner = setting, samples, client, inner
+        self.gradient_pass: GradientPass = ModuleGradients(client, inner)
         self.targets = setting.task.federation.targets
         self.heads = setting.task.heads
         self.plain_loss = per_position(loss_of(setting.task), self.targets)
@@ -140,14 +146,18 @@ class Prober:
         found = {name: np.full((len(clients), *widths[name]), np.nan) for name in names}
         positions, owner = self.draw_samples(part, clients, batches, key, data_view)
         ends = np.searchsorted(owner, np.arange(len(clients) + 1))
+
+        def use(i: int, g: Tensor) -> None:
+            g = g.cpu()
+            for name in names:
+                found[name][i] = g.double().norm() if name == "grad_norm" else g if name == "gradient" else sketch.of(g)
+
+        def samples_of(i: int) -> ClientSamples:
+            places = to_device(positions[ends[i] : ends[i + 1]], part.rows.device)
+            return ClientSamples(i, part.rows[places], part.targets(places, data_view, owner[ends[i] : ends[i + 1]]))
+
         for group, state in starts:
-            self.client.model.load(state)
-            for i in group[ends[group + 1] > ends[group]]:
-                places = to_device(positions[ends[i] : ends[i + 1]], part.rows.device)
-                targets = part.targets(places, data_view, owner[ends[i] : ends[i + 1]])
-                g = self.client.mean_gradient(part.rows[places], targets).cpu()
-                for name in names:
-                    found[name][i] = g.double().norm() if name == "grad_norm" else g if name == "gradient" else sketch.of(g)
+            self.gradient_pass.run(state, [samples_of(i) for i in group[ends[group + 1] > ends[group]].tolist()], use)
         return found
 
     def draw_samples(
