@@ -17,6 +17,7 @@ import os
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -42,6 +43,7 @@ from motley.engines.base import Engine, Job, Setting
 from motley.tasks.base import Federation, Task
 from motley.tasks.flat import construct, initial
 from motley.tasks.models import MODELS
+from motley.tasks.precision import Precision, products
 
 LR = 0.01
 _CHARACTERS = 76
@@ -81,7 +83,7 @@ WORKLOADS = (
 )
 
 
-def setting(load: Workload, device: str = "cpu") -> Setting:
+def setting(load: Workload, device: str = "cpu", precision: Precision = "float32") -> Setting:
     """Return the setting of a federation of random samples under FedProx; the cohort is all clients."""
     rng = np.random.default_rng(0)
     n = sum(load.sizes)
@@ -97,7 +99,15 @@ def setting(load: Workload, device: str = "cpu") -> Setting:
     federation = Federation(x, y, train, y, none, none, None, classes)
     task = Task(load.name, federation, partial(model.build, load.shape, classes))
     loss = per_position(CrossEntropy(), federation.targets)
-    return Setting(task, Algorithm(loss, Proximal(0.1), Mean(), Average()), SGD(LR), load.work, Streams(0), device=device)
+    return Setting(
+        task,
+        Algorithm(loss, Proximal(0.1), Mean(), Average()),
+        SGD(LR),
+        load.work,
+        Streams(0),
+        device=device,
+        precision=precision,
+    )
 
 
 def federated(engine: Engine, setting: Setting) -> Callable[[], int]:
@@ -132,7 +142,9 @@ def centralised(setting: Setting, threads: int, steps: int) -> Callable[[], int]
             for at in order.split(batch)[: steps - done]:
                 optimizer.zero_grad()
                 x, y = samples.index_select(0, at), targets.index_select(0, at)
-                nn.functional.cross_entropy(model(x).flatten(0, -2), y.flatten()).backward()
+                with nullcontext() if setting.precision == "float32" else products(setting.precision, setting.device):
+                    outputs = model(x)
+                nn.functional.cross_entropy(outputs.float().flatten(0, -2), y.flatten()).backward()
                 optimizer.step()
                 done += 1
         torch.set_num_threads(before)
@@ -187,9 +199,11 @@ def measure(load: Workload, repetitions: int) -> dict[str, object]:
     }
 
 
-def measure_on(load: Workload, device: str, names: Sequence[str], seconds: float) -> dict[str, object]:
+def measure_on(
+    load: Workload, device: str, names: Sequence[str], seconds: float, precision: Precision = "float32"
+) -> dict[str, object]:
     """Measure one workload on a device: every one of these engines that takes it, beside the plain loop there."""
-    built = setting(load, device)
+    built = setting(load, device, precision)
     kinds = {name: ENGINES.get(name) for name in names}
     engines = {name: kind(built) for name, kind in kinds.items() if kind.refuses(built) is None}
     total = int(built.work.total(built.task.federation.train.sizes).sum())

@@ -7,7 +7,7 @@ from typing import Any
 
 from motley.experiments.config import Experiment
 
-__all__ = ["ALGORITHMS", "BASE", "HELD", "ON_DEVICE", "OTHERS", "WITH_DROPOUT", "Keys", "experiments"]
+__all__ = ["ALGORITHMS", "BASE", "HELD", "ON_DEVICE", "OTHERS", "UNLIKE", "Keys", "experiments"]
 
 Keys = dict[str, Any]
 ON_DEVICE = ("sequential", "batched", "vmap")
@@ -72,12 +72,17 @@ OTHERS: dict[str, Keys] = {
     "drift": {"task": DIGITS, "partition": "iid", "population": 40, "drift": {"name": "swap", "start": 1.0, "share": 1.0}},
     "median": {"aggregator": "median", "weights": "uniform", "failures": {"name": "corrupted", "share": 0.3}},
     "dropout": {"task": {**DIGITS, "dropout": 0.5}, "partition": "iid", "population": 40},
+    "bfloat16": {"dtype": "float32", "precision": "bfloat16", "algorithm": "fedprox"},
+    "bfloat16 with momentum": {"dtype": "float32", "precision": "bfloat16", "algorithm": "moon", "local": {"steps": 3, "batch_size": 6,
+                               "optimizer": {"name": "sgd", "lr": 0.1, "momentum": 0.9}}},
+    "bfloat16 pictures": {"task": {**DIGITS, "model": "simple_cnn"}, "partition": "iid", "population": 60, "split": {"test": "client"},
+                          "dtype": "float32", "precision": "bfloat16"},
     "pictures": {"task": {**DIGITS, "model": "simple_cnn", "augment": "crop_flip"}, "partition": "iid", "population": 60,
                  "split": {"test": "client"}},
 }  # fmt: skip
 
-WITH_DROPOUT = frozenset({"dropout"})
-"""Experiments whose masks another device draws otherwise."""
+UNLIKE = frozenset({"dropout", "bfloat16", "bfloat16 with momentum", "bfloat16 pictures"})
+"""Experiments whose numbers another device has otherwise: masks that it draws, products that it rounds."""
 
 
 def experiments() -> Iterator[tuple[str, Keys]]:

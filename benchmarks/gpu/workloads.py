@@ -1,17 +1,22 @@
-"""Stage ``workloads``: the workloads of ``benchmarks/engines.py`` on the device, beside a plain loop on the device."""
+"""Stage ``workloads``: the workloads of ``benchmarks/engines.py`` on the device, beside a plain loop there; float32, then bfloat16.
+
+The loop has the precision of the row.
+"""
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
 from pathlib import Path
+from typing import get_args
 
 from benchmarks import engines
 from benchmarks.gpu.experiments import ON_DEVICE
 from benchmarks.gpu.records import Rows
 from motley.core.work import LocalWork
+from motley.tasks.precision import Precision
 
-SECONDS = 40.0
+SECONDS = 20.0
 """Of all turns of one workload; three turns are always taken."""
 
 
@@ -29,13 +34,15 @@ def main() -> None:
     options = parser.parse_args()
     rows, failed = Rows(options.out / "workloads.json", options.device), []
     loads = [tiny(load) for load in engines.WORKLOADS[::4]] if options.smoke else engines.WORKLOADS
-    for load in loads:
-        if load.name in rows:
-            continue
-        try:
-            rows.add(load.name, engines.measure_on(load, options.device, ON_DEVICE, SECONDS))
-        except Exception as error:  # one failure says nothing about the others
-            failed.append(f"{load.name}: {type(error).__name__}: {error}"[:500])
+    for precision in get_args(Precision):
+        for load in loads:
+            name = load.name if precision == "float32" else f"{load.name}, {precision}"
+            if name in rows:
+                continue
+            try:
+                rows.add(name, engines.measure_on(load, options.device, ON_DEVICE, SECONDS, precision))
+            except Exception as error:  # one failure says nothing about the others
+                failed.append(f"{name}: {type(error).__name__}: {error}"[:500])
     print("\n".join(failed))
     raise SystemExit(1 if failed else 0)
 

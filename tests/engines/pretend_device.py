@@ -230,6 +230,7 @@ class PretendDevice:
 
     def __enter__(self) -> PretendDevice:
         self._patch(torch, "Generator", _Generator)
+        self._patch(torch, "autocast", _autocast)
         self._patch(ThreadPool, "map", _one_by_one)
         self._patch(Client, "_batches", self._watched(Client._batches))
         self._patch(Chunk, "steps", self._watched(Chunk.steps))
@@ -261,6 +262,14 @@ class PretendDevice:
                 self._stepping -= inside
 
         return watched
+
+
+_AUTOCAST = torch.autocast
+
+
+def _autocast(kind: str, *args: Any, **options: Any) -> Any:
+    """Return autocast on the CPU for the device."""
+    return _AUTOCAST("cpu" if kind == torch.device(DEVICE).type else kind, *args, **options)
 
 
 def _one_by_one(pool: Any, work: Any, items: Any, ahead: int | None = None) -> Iterator[Any]:

@@ -99,6 +99,13 @@ def test_a_pretended_device_computes_what_the_cpu_computes(engine: str) -> None:
     torch.testing.assert_close(clean(keys, engine).state.server.model.x, expected, rtol=1e-12, atol=1e-14)
 
 
+def test_the_debug_engine_mixes_no_devices_and_waits_in_every_step() -> None:
+    """3 clients with 3 batches of training samples each, 2 rounds: 18 steps, in each of which inputs, loss and gradient are read."""
+    with PretendDevice() as device:
+        assert run(BASE, "debug") is not None
+    assert len(device.steps) == 18 * 3
+
+
 # ------------------------------------------------------------------------------------- faults that must be found
 
 
