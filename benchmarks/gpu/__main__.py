@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import dataclasses
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -28,6 +30,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=40.0, help="of this call; what is left waits for the next call")
     parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="STAGE", help=", ".join(names))
     parser.add_argument("--again", nargs="+", choices=names, default=[], metavar="STAGE", help="begin these anew")
+    parser.add_argument("--longer", type=float, default=1.0, metavar="FACTOR", help="times each stage's own limit")
     parser.add_argument("--peer", default=sys.executable, help="a Python that has pfl-research")
     parser.add_argument("--smoke", action="store_true", help="every stage at a tiny scale")
     parser.add_argument("--dry-run", action="store_true", help="say what would be run")
@@ -54,6 +57,11 @@ def skipped(stage: Stage, options: Options) -> str | None:
     if stage.name == "peer":
         found = subprocess.run([options.peer, "-c", "import pfl, torch"], capture_output=True, check=False)
         return None if found.returncode == 0 else f"no pfl-research in {options.peer}; name a Python that has it, --peer PYTHON"
+    if stage.name == "recipes" and not options.smoke:
+        from motley.tasks.public_data.search import search
+
+        if next(search("cifar10"), None) is None:
+            return "no CIFAR-10 here; name the folder that has it, MOTLEY_DATA=folder"
     return None
 
 
@@ -94,6 +102,36 @@ def run(stage: Stage, options: Options, state: dict[str, Any], path: Path, until
     write(path, state)
 
 
+def known(stage: Stage, state: dict[str, Any]) -> str | None:
+    """Return ``done`` or ``limit`` for a stage that is not to be run again; None for one that waits or goes on."""
+    at = state["stages"].get(stage.name, {})
+    if at.get("status") == "limit" and at["seconds"] < 60 * stage.minutes - 1:
+        return None
+    return at.get("status") if at.get("status") in ("done", "limit") else None
+
+
+def forget(stage: Stage, state: dict[str, Any], out: Path) -> None:
+    """Take away what a stage has found."""
+    state["stages"].pop(stage.name, None)
+    (out / f"{stage.name}.json").unlink(missing_ok=True)
+    shutil.rmtree(out / stage.name, ignore_errors=True)
+
+
+def step(stage: Stage, options: Options, state: dict[str, Any], path: Path, until: float) -> str:
+    """Run a stage unless it is over, cannot be run, or the call's time is over; return what became of it."""
+    if known(stage, state) is not None:
+        return state["stages"][stage.name]["status"]
+    why = skipped(stage, options)
+    if why is not None:
+        state["stages"][stage.name] = {"status": "skipped", "why": why, "seconds": 0.0, "calls": 0}
+        return f"skipped, {why}"
+    if time.monotonic() >= until:
+        return "waits for the next call"
+    print(f"{stage.name}: {stage.what}", flush=True)
+    run(stage, options, state, path, until)
+    return state["stages"][stage.name]["status"]
+
+
 def main() -> int:
     given = arguments()
     reason = refused(given.device)
@@ -107,29 +145,18 @@ def main() -> int:
     if (state["device"], state["smoke"]) != (given.device, given.smoke):
         print(f"{given.out} holds another device or scale; name another folder, --out DIR.", file=sys.stderr)
         return 2
-    for stage in (stage for stage in STAGES if stage.name in given.only):
-        if stage.name in given.again:
-            state["stages"].pop(stage.name, None)
-            (options.out / f"{stage.name}.json").unlink(missing_ok=True)
-        known = state["stages"].get(stage.name, {}).get("status")
-        why = skipped(stage, options)
-        if given.dry_run:
-            print(
-                f"{stage.name}: {known or why or 'would run'}, at most {stage.minutes:g} min: {' '.join(stage.command(options))}"
-            )
-        elif known in ("done", "limit"):
-            print(f"{stage.name}: {known}")
-        elif why is not None:
-            state["stages"][stage.name] = {"status": "skipped", "why": why, "seconds": 0.0, "calls": 0}
-            print(f"{stage.name}: skipped, {why}")
-        elif time.monotonic() < until:
-            print(f"{stage.name}: {stage.what}", flush=True)
-            run(stage, options, state, path, until)
-            print(f"{stage.name}: {state['stages'][stage.name]['status']}", flush=True)
-    if not given.dry_run:
-        write(path, state)
-        (options.out / "summary.md").write_text(summary(options.out, state))
-        print(f"written to {options.out / 'summary.md'}")
+    for one in STAGES:
+        stage = dataclasses.replace(one, minutes=given.longer * one.minutes)
+        if stage.name in given.only and given.dry_run:
+            said = known(stage, state) or skipped(stage, options) or "would run"
+            print(f"{stage.name}: {said}, at most {stage.minutes:g} min: {' '.join(stage.command(options))}")
+        elif stage.name in given.only:
+            if stage.name in given.again:
+                forget(stage, state, options.out)
+            print(f"{stage.name}: {step(stage, options, state, path, until)}", flush=True)
+            write(path, state)
+            (options.out / "summary.md").write_text(summary(options.out, state))
+    print("nothing was run" if given.dry_run else f"written to {options.out / 'summary.md'}")
     waiting = [name for name in given.only if state["stages"].get(name, {}).get("status") not in ("done", "limit", "skipped")]
     return 0 if given.dry_run or not waiting else 1
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import signal
@@ -49,7 +50,8 @@ def test_a_dry_run_runs_nothing(monkeypatch: pytest.MonkeyPatch, capsys: Any, tm
     monkeypatch.setattr(command, "skipped", lambda stage, options: "no pfl" if stage.name == "peer" else None)
     assert call(monkeypatch, "--dry-run", "--smoke", "--device", "cpu", "--out", str(tmp_path)) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.partition(":")[0] for line in lines] == ["tests", "agreement", "workloads", "pfl_cifar10", "peer", "recipes"]
+    names = ["tests", "agreement", "workloads", "pfl_cifar10", "peer", "recipes", "nothing was run"]
+    assert [line.partition(":")[0] for line in lines] == names
     assert "no pfl" in lines[4]
     assert list(tmp_path.iterdir()) == []
 
@@ -76,6 +78,19 @@ def test_a_stage_that_takes_too_long_is_ended_and_goes_on_in_the_next_call(
     }  # fmt: skip
     assert (tmp_path / "lines").read_text() == "xx"
     assert read(tmp_path / "state.json") == state
+    assert command.known(slow, state) == "limit"
+    assert command.known(dataclasses.replace(slow, minutes=0.1), state) is None
+    assert command.step(slow, options, state, tmp_path / "state.json", time.monotonic() + 60.0) == "limit"
+    command.forget(slow, state, tmp_path)
+    assert command.step(slow, options, state, tmp_path / "state.json", time.monotonic()) == "waits for the next call"
+
+
+def test_recipes_wait_for_their_data(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("motley.tasks.public_data.search.search", lambda name: iter(()))
+    recipes = next(stage for stage in stages.STAGES if stage.name == "recipes")
+    options = stages.Options(tmp_path, "cpu", False, "")
+    assert command.skipped(recipes, options) == "no CIFAR-10 here; name the folder that has it, MOTLEY_DATA=folder"
+    assert command.skipped(recipes, dataclasses.replace(options, smoke=True)) is None
 
 
 def test_rows_are_kept_and_summed_up(tmp_path: Path) -> None:
