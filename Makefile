@@ -1,6 +1,6 @@
 # Every target builds the virtual environment it needs. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-slow test-chaos test-hostile test-flower test-flower-faults test-ray test-lowest test-pythons check bench bench-selectors bench-compression bench-scaling gpu docs clean
+.PHONY: help install demo test test-slow test-chaos test-hostile test-flower test-flower-faults test-ray test-lowest test-pythons check bench bench-selectors bench-compression bench-scaling bench-peers gpu docs clean
 
 help:  ## list these targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-19s %s\n", $$1, $$2}'
@@ -53,6 +53,9 @@ bench-compression: install  ## time, bytes and memory of every compressor on one
 bench-scaling: install  ## every engine beside every other (about 6 minutes; with Ray where make test-ray has installed it)
 	@scripts/bench-scaling
 
+bench-peers: install  ## Motley beside Flower, pfl-research, FLGo, NVFlare, FedLab and FedJAX (15 minutes; builds their environments; FRESH=1 measures anew)
+	@scripts/bench-peers $(if $(FRESH),--fresh)
+
 gpu:  ## all that waits for a GPU: tests, agreement, speed, pfl-research's benchmark, the recipes' rows (40 minutes; resumable; OUT=folder)
 	@scripts/gpu $(if $(OUT),--out $(OUT)) $(if $(MINUTES),--minutes $(MINUTES))
 
@@ -60,4 +63,4 @@ docs: install  ## build the documentation into site/
 	@scripts/docs
 
 clean:  ## remove what the other targets made
-	rm -rf .venv .venv-flower .venv-ray .venv-lowest .venv-3.* site dist build .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv .venv-flower .venv-ray .venv-lowest .venv-3.* benchmarks/peers/.venv-* site dist build .pytest_cache .mypy_cache .ruff_cache

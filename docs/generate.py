@@ -17,6 +17,7 @@ from functools import partial
 
 import from_code
 import from_measurements
+import from_peers
 import from_pfllib
 import from_recipes
 import pictures
@@ -31,12 +32,15 @@ MAKERS: dict[str, Callable[[], str]] = {
         *(from_code.signals, from_code.contract, from_code.columns),
         *(from_measurements.speed, from_measurements.scaling, from_measurements.overhead, from_measurements.choosing),
         *(from_measurements.uploads, from_measurements.traffic, from_measurements.loopback),
-        *(from_measurements.liars, from_pfllib.beside_pfllib),
+        *(from_measurements.liars, from_pfllib.beside_pfllib, from_peers.beside_peers, from_peers.peers_in_short),
         *(from_recipes.recipes, from_recipes.verdicts, from_recipes.recipe_words),
     )
 } | {f"measured_{name}": partial(from_measurements.heterogeneity, name) for name in from_measurements.measured("heterogeneity")}
 """Name of a part -> the function that makes it."""
-PICTURES = {ROOT / "docs" / "assets" / "personal_gains.svg": pictures.personal_gains}
+PICTURES = {
+    ROOT / "docs" / "assets" / "personal_gains.svg": pictures.personal_gains,
+    ROOT / "docs" / "assets" / "peers.svg": from_peers.picture_of_peers,
+}
 """File of a picture -> the function that draws it."""
 
 
