@@ -140,6 +140,24 @@ def _at(column: NDArray[Any], at: Any) -> NDArray[Any]:
     return np.asarray(column[0] if len(column) and column.strides == (0,) else column[at])
 
 
+_ABSENT = np.asarray(np.nan)
+
+
+def _column(values: NDArray[Any], n: int) -> NDArray[Any]:
+    """Return a read-only view of values as ``[n]``; a single number is repeated, which needs no memory.
+
+    As ``np.broadcast_to``, whose checks cost more than the rest of a small round's reports.
+    """
+    if values.ndim == 0:
+        view: NDArray[Any] = np.ndarray((n,), values.dtype, np.ascontiguousarray(values).data, 0, (0,))
+    elif values.shape == (n,):
+        view = values.view()
+    else:
+        return np.broadcast_to(values, (n,))
+    view.flags.writeable = False
+    return view
+
+
 def _codes(outcomes: Any) -> NDArray[np.int8]:
     """Return outcomes, given as numbers or names, as numbers."""
     codes = outcomes if isinstance(outcomes, np.ndarray) else np.asarray(outcomes, dtype=object)
@@ -187,13 +205,12 @@ class Reports:
         ids = np.atleast_1d(np.asarray(self.ids, dtype=np.int64))
         n = len(ids)
         put(self, "ids", ids)
-        put(self, "outcome", np.broadcast_to(_codes(self.outcome), (n,)))
+        put(self, "outcome", _column(_codes(self.outcome), n))
         if not _rising(ids) and not _rising(np.sort(ids)):
             raise ContractError("a client reports twice in one set of reports")
         for name in _NUMBERS:
             value = getattr(self, name)
-            column = np.asarray(np.nan if value is None else value, dtype=np.float64)
-            put(self, name, np.broadcast_to(column, (n,)))  # an absent column is one number broadcast, which needs no memory
+            put(self, name, _column(_ABSENT if value is None else np.asarray(value, dtype=np.float64), n))
         signals = {name: np.asarray(value, dtype=np.float64) for name, value in self.signals.items()}
         for name, value in signals.items():
             if value.shape[:1] != (n,):
@@ -241,7 +258,9 @@ class Reports:
 
     def of(self, *outcomes: Outcome) -> Reports:
         """Return the reports with one of these outcomes."""
-        wanted = np.isin(self.outcome, [int(o) for o in outcomes])
+        wanted = np.zeros(len(self), dtype=bool)
+        for outcome in outcomes:
+            wanted |= self.outcome == int(outcome)
         return self if wanted.all() else self[wanted]
 
     def signal(self, name: str) -> Floats:
