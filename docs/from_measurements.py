@@ -9,7 +9,10 @@ from typing import Any
 
 from cells import ROOT, table
 
-__all__ = ["choosing", "heterogeneity", "liars", "loopback", "measured", "overhead", "scaling", "speed", "traffic", "uploads"]
+__all__ = [
+    "choosing", "heterogeneity", "liars", "loopback", "measured", "overhead", "precision", "precision_accuracy", "scaling", "speed",
+    "traffic", "uploads",
+]  # fmt: skip
 
 BUSY = 0.7
 """Load of a machine, before a measurement, from which its figures deserve a remark."""
@@ -34,6 +37,31 @@ def speed() -> str:
         rows.append((row["workload"], f"`{row['engine']}`", _rate(best["engine"]), _rate(loop), ratio, goal))
     head = ("workload", "engine", "client steps / s", "plain loop", "ratio of the best (of the medians)", "goal")
     return f"{found['cores']} cores, torch {found['torch']}.\n\n{table(head, rows)}"
+
+
+def precision() -> str:
+    """List client steps per second in both precisions, from ``benchmarks/measured/precision.json``."""
+    found = measured("precision")
+    rows = []
+    for row in found["rows"]:
+        best, goal = row["best_steps_per_s"], f">= {row['goal']:g}" if row["goal"] else "-"
+        ratio = f"{row['ratio']:.2f} ({row['median_ratio']:.2f})"
+        rows.append((row["workload"], f"`{row['engine']}`", _rate(best["float32"]), _rate(best["bfloat16"]), ratio, goal))
+    head = ("workload", "engine", "float32, client steps / s", "bfloat16", "ratio of the best (of the medians)", "goal")
+    busy = "" if found["load_before"] < BUSY else f" The machine was busy with other work (load {found['load_before']:.1f})."
+    return f"One thread, `{found['instructions']}`, torch {found['torch']}.{busy}\n\n{table(head, rows)}"
+
+
+def precision_accuracy() -> str:
+    """Compare where runs in both precisions end, from ``benchmarks/measured/precision_accuracy.json``."""
+    rows = []
+    for row in measured("precision_accuracy")["rows"]:
+        ends = [f"{sum(row[name]) / len(row[name]):.2f}" for name in ("float32", "bfloat16")]
+        low, high = row["interval"]
+        rows.append(
+            (row["experiment"], str(len(row["seeds"])), *ends, f"{row['difference']:+.2f}", f"{low:+.2f} to {high:+.2f}")
+        )
+    return table(("experiment", "seeds", "float32, %", "bfloat16, %", "difference, points", "95 % of it, paired"), rows)
 
 
 def scaling() -> str:

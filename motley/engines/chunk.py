@@ -115,7 +115,9 @@ class Chunk:
     def _place_samples(self, clients: NDArray[np.int64]) -> None:
         """Look up rows, targets and weights of all places of the schedule, on the device."""
         schedule, part, data_view = self.schedule, self.samples.training, DataView.of([one.job for one in self.clients])
-        places = to_device(part.positions(clients, data_view)[schedule.places], part.rows.device)
+        own = part.positions(clients, data_view)
+        self._own = part.rows[to_device(own, part.rows.device)]  # all samples of the chunk's clients
+        places = to_device(own[schedule.places], part.rows.device)
         self.rows = part.rows[places]
         self.targets = part.targets(places, data_view, schedule.owner)
         self.weight = to_device(schedule.weight, self.targets.device).to(self.setting.dtype)
@@ -123,6 +125,8 @@ class Chunk:
         self._outputs: list[Tensor] = []
         self._computed = 0
         self._gathered: Tensor | None = None
+        self._rounded: Tensor | None = None
+        self._places = to_device(schedule.places, part.rows.device)
 
     def __len__(self) -> int:
         return len(self.clients)
@@ -161,6 +165,15 @@ class Chunk:
         each = [samples.inputs(rows[:n], key) for rows, n, key in zip(batches, sizes, keys, strict=True)]
         padded = [torch.cat([x, x[:1].expand(step.width - len(x), *x.shape[1:])]) for x in each]
         return torch.cat(padded)
+
+    def rounded_inputs(self, step: BatchStep) -> Tensor:
+        """Return what :meth:`inputs` does, flat and in bfloat16; where steps take most samples, these are converted once."""
+        if self.samples.transform is not None or len(self._places) < len(self._own):
+            return self.inputs(step).flatten(1).to(torch.bfloat16)
+        if self._rounded is None:
+            self._rounded = self.samples.inputs(self._own).flatten(1).to(torch.bfloat16)
+        first, last = self.schedule.offsets[step.number : step.number + 2].tolist()
+        return torch.index_select(self._rounded, 0, self._places[first:last])
 
     def record_outputs(self, step: BatchStep, outputs: Tensor) -> None:
         """Record a step's outputs ``[active, width, ...]``; their losses are computed later, for many steps at once."""

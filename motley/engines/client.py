@@ -29,7 +29,7 @@ from motley.engines.base import Begun, DataView, Job, JobInputs, Purpose, Settin
 from motley.engines.batches import BatchPlan
 from motley.engines.features import FrozenModels
 from motley.engines.samples import Samples
-from motley.engines.trained_module import Batch, TrainedModule, set_training
+from motley.engines.trained_module import Batch, TrainedModule, channels_last, set_training
 from motley.tasks.base import ModelState
 from motley.tasks.curvature import hutchinson, rademacher
 from motley.tasks.nn import Dropout, set_stream
@@ -453,7 +453,7 @@ def _supports_channels_last(module: nn.Module, samples: Samples) -> bool:
         if inputs.ndim != 4:
             return False
         try:
-            module(inputs.contiguous(memory_format=torch.channels_last))
+            module(channels_last(inputs))
         except RuntimeError:  # any other failure comes back in training, where its error is reported
             return False
     return True

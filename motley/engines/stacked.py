@@ -10,7 +10,7 @@ between clients, the gradient is stored and :meth:`Solver.step` updates the weig
 ``[c, features, B]``: thin layers multiply twice as fast that way.
 
 In bfloat16, every step converts the weights once; activations and the slopes between layers are bfloat16, and a product's result is
-rounded to it once before it is added to the float32 weights.
+rounded to it once before it is added to the float32 weights. Layers of fewer than 16 outputs are faster in float32, and stay in it.
 """
 
 from __future__ import annotations
@@ -108,29 +108,40 @@ def _rows(layout: Layout, blocks: Blocks) -> Tensor:
     return torch.cat([block.flatten(1) for block in blocks], dim=1)
 
 
+_THIN = 16
+"""Outputs of a layer below which its products are faster in float32."""
+
+
 class _Fused:
     """Plain SGD with one learning rate for all clients; the gradient is accumulated into the weights and never stored."""
 
     def __init__(self, lr: float, proximal: float) -> None:
         self.lr, self.proximal = lr, lr * proximal
 
-    def layer(self, weight: Block | None, bias: Block | None, slope: Tensor, h: Tensor, scale: float) -> None:
+    def layer(self, weight: Block | None, bias: Block | None, factor: Tensor, slope: Tensor, h: Tensor, scale: float) -> None:
         """Update one layer by the gradient ``scale slope h^T``; ``slope`` ``[p, out, B]``, the layer's input ``h`` ``[p, in, B]``;
-        None: stands still."""
-        if weight is not None:
-            if slope.dtype == weight.w.dtype:
-                weight.w.baddbmm_(slope, h.mT, beta=1.0 - self.proximal, alpha=-self.lr * scale)
-            else:
-                found = torch.bmm(slope, h.mT).float()
-                if self.proximal:
-                    weight.w.mul_(1.0 - self.proximal)
-                weight.w.add_(found, alpha=-self.lr * scale)
+        None: stands still. ``factor``: the weights in the type of products."""
+        if weight is not None and slope.dtype == weight.w.dtype:
+            weight.w.baddbmm_(slope, h.mT, beta=1.0 - self.proximal, alpha=-self.lr * scale)
             self._correct(weight)
+        elif weight is not None:
+            self._add(weight, torch.bmm(slope, h.mT), factor, -self.lr * scale)
         if bias is not None:
             if self.proximal:
                 bias.w.mul_(1.0 - self.proximal)
             bias.w.add_(slope.sum(2, keepdim=True, dtype=bias.w.dtype), alpha=-self.lr * scale)
             self._correct(bias)
+
+    def _add(self, weight: Block, found: Tensor, factor: Tensor, rate: float) -> None:
+        """Add products in bfloat16 to the weights and round these: on a CPU client by client, while a client's lie in the cache."""
+        size = 1 if weight.w.is_cpu else len(weight.w)
+        for at in (slice(i, i + size) for i in range(0, len(weight.w), size)):
+            one = Block(*(t if t is None or len(t) == 1 else t[at] for t in weight))  # type: ignore[arg-type]
+            if self.proximal:
+                one.w.mul_(1.0 - self.proximal)
+            one.w.add_(found[at], alpha=rate)
+            self._correct(one)
+            factor[at].copy_(one.w)
 
     def _correct(self, block: Block) -> None:
         if self.proximal:
@@ -148,7 +159,7 @@ class _Gathered:
     def __init__(self, solver: Solver, lr: Scale, proximal: Scale) -> None:
         self.solver, self.lr, self.proximal = solver, lr, proximal
 
-    def layer(self, weight: Block | None, bias: Block | None, slope: Tensor, h: Tensor, scale: float) -> None:
+    def layer(self, weight: Block | None, bias: Block | None, factor: Tensor, slope: Tensor, h: Tensor, scale: float) -> None:
         """Store one layer's gradient; arguments as in :meth:`_Fused.layer`."""
         if weight is not None:
             if slope.dtype == weight.g.dtype:
@@ -183,24 +194,29 @@ class StackedLinear(Executor):
         self.layers = layers
         self.solver = setting.solver
         self.loss = setting.algorithm.loss
-        self.products = torch.bfloat16 if setting.precision == "bfloat16" else setting.dtype
+        sizes = [setting.task.layout.entries[layer.weight].shape[0] for layer in layers]
+        self.dtype, rounded = setting.dtype, setting.precision == "bfloat16"
+        self.kinds = [torch.bfloat16 if rounded and size >= _THIN else setting.dtype for size in sizes]
 
     @override
     def run(self, chunk: Chunk) -> Tensor:
         update = self._update(chunk)
         everything = current = self._blocks(chunk, isinstance(update, _Gathered))
+        whole = factors = self._factors(everything)
         for step in chunk.steps():
             if step.active != len(current[0].w):
                 current = [_prefix(block, step.active) for block in everything]
-            factors = self._factors(current)
-            hs = self._forward(factors, chunk.inputs(step).view(step.active, step.width, -1).mT.to(self.products))
+                factors = [factor[: step.active] for factor in whole]
+            inputs = chunk.inputs(step) if self.kinds[0] == self.dtype else chunk.rounded_inputs(step)
+            hs = self._forward(factors, inputs.view(step.active, step.width, -1).mT)
             outputs = widened(hs.pop()).mT
             chunk.record_outputs(step, outputs)
             slope, scale = self._slope(step, outputs)
-            self._backward(current, factors, chunk.moves, hs, slope.to(self.products), scale, update)
+            self._backward(current, factors, chunk.moves, hs, slope, scale, update)
             moving = [block for block, moves in zip(current, chunk.moves, strict=True) if moves]
             chunk.record_gradients(block.g for block in moving)
             update.end(moving, step.number)
+            self._round(current, factors, isinstance(update, _Gathered))
         return _rows(chunk.layout, [block.w for block in everything])
 
     def _update(self, chunk: Chunk) -> _Fused | _Gathered:
@@ -230,16 +246,30 @@ class StackedLinear(Executor):
 
     def _factors(self, blocks: list[Block]) -> Blocks:
         """Return the weights as products take them: themselves, or in bfloat16."""
-        return [block.w.to(self.products) for block in blocks]
+        factors = [block.w for block in blocks]
+        for layer, kind in zip(self.layers, self.kinds, strict=True):
+            for i in (layer.weight, layer.bias):
+                if i is not None:
+                    factors[i] = factors[i].to(kind)
+        return factors
+
+    def _round(self, blocks: list[Block], factors: Blocks, weights: bool) -> None:
+        """Round the biases that a step has changed, and the weights, unless the update has done so."""
+        for layer, kind in zip(self.layers, self.kinds, strict=True):
+            for i in (layer.weight if weights else None, layer.bias):
+                if i is not None and kind != self.dtype:
+                    factors[i].copy_(blocks[i].w)
 
     def _forward(self, factors: Blocks, h: Tensor) -> list[Tensor]:
         """Return the inputs of every layer ``[p, in, B]``, then the outputs."""
-        hs = [h]
-        for layer in self.layers:
+        hs = []
+        for layer, kind in zip(self.layers, self.kinds, strict=True):
+            h = h.to(kind)
+            hs.append(h)
             weight = factors[layer.weight]
             h = torch.bmm(weight, h) if layer.bias is None else torch.baddbmm(factors[layer.bias], weight, h)
-            hs.append(h.relu_() if layer.relu else h)
-        return hs
+            h = h.relu_() if layer.relu else h
+        return [*hs, h]
 
     def _backward(
         self, blocks: list[Block], factors: Blocks, moves: list[bool], hs: list[Tensor], slope: Tensor, scale: float,
@@ -249,6 +279,7 @@ class StackedLinear(Executor):
         change."""
         of_layer = [moves[one.weight] or (one.bias is not None and moves[one.bias]) for one in self.layers]
         for at in range(len(self.layers) - 1, of_layer.index(True) - 1 if any(of_layer) else len(self.layers), -1):
+            slope = slope.to(self.kinds[at])
             layer, below = self.layers[at], slope
             weight = blocks[layer.weight]
             if any(of_layer[:at]):
@@ -256,5 +287,5 @@ class StackedLinear(Executor):
                 if self.layers[at - 1].relu:
                     torch.ops.aten.threshold_backward.grad_input(below, hs[at], 0, grad_input=below)
             bias = None if layer.bias is None or not moves[layer.bias] else blocks[layer.bias]
-            update.layer(weight if moves[layer.weight] else None, bias, slope, hs[at], scale)
+            update.layer(weight if moves[layer.weight] else None, bias, factors[layer.weight], slope, hs[at], scale)
             slope = below

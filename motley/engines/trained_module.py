@@ -18,7 +18,7 @@ from motley.engines.features import FeatureHook, FrozenModels
 from motley.tasks.flat import FlatModule
 from motley.tasks.precision import products, widened
 
-__all__ = ["Batch", "TrainedModule", "set_training"]
+__all__ = ["Batch", "TrainedModule", "channels_last", "set_training"]
 
 _LARGE = 2**16
 """Weights from which a convolution is stored channels last while it is trained."""
@@ -58,7 +58,7 @@ class TrainedModule:
     def outputs(self, inputs: Tensor) -> Tensor:
         """Return the outputs of the module in its current mode."""
         if self.channels_last:
-            inputs = inputs.contiguous(memory_format=torch.channels_last)
+            inputs = channels_last(inputs)
         with products(self.setting.precision, self.setting.device):
             outputs: Tensor = self.model.module(inputs)
         return widened(outputs)
@@ -176,6 +176,16 @@ def _stored_like(value: Tensor, parameter: nn.Parameter) -> Tensor:
     """Return the same numbers in the parameter's memory format."""
     last = parameter.ndim == 4 and not parameter.is_contiguous()
     return value.contiguous(memory_format=torch.channels_last) if last else value
+
+
+def channels_last(images: Tensor) -> Tensor:
+    """Return the same images ``[B, C, H, W]`` stored channels last.
+
+    Of one channel both formats are the same memory, and torch takes it for channels first unless the strides say otherwise."""
+    if images.shape[1] > 1:
+        return images.contiguous(memory_format=torch.channels_last)
+    height, width = images.shape[2:]
+    return images.contiguous().as_strided(images.shape, (height * width, 1, width, 1))
 
 
 def set_training(modules: Sequence[nn.Module], mode: bool) -> None:

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from motley.algorithms.base import Correction, GradientCorrection
 from motley.algorithms.ditto import OwnModel
 from motley.algorithms.fedprox import Proximal
 from motley.algorithms.losses import CrossEntropy
@@ -26,10 +27,19 @@ from motley.tasks.models import MODELS as ZOO
 from motley.tasks.precision import products, slower, widened
 
 from .conftest import TwoProcesses
-from .test_engines_agree import ACCEPTS, MODELS, SOLVERS, mlp, normed, tanh
+from .test_engines_agree import ACCEPTS, SOLVERS, normed, tanh
+from .test_engines_agree import MODELS as SMALL
 
 EPSILON = 2.0**-8
 """Distance between neighbouring numbers of bfloat16, as a share: it keeps 8 bits."""
+
+
+def mlp():
+    """Return layers that are wide enough for ``batched`` to compute them in bfloat16, and one that is not."""
+    return nn.Sequential(nn.Linear(6, 24), nn.ReLU(), nn.Linear(24, 20, bias=False), nn.ReLU(), nn.Linear(20, 4))
+
+
+MODELS = {**SMALL, "mlp": (mlp, (6,))}
 CLIENT_BY_CLIENT = (Debug, Threads)
 """Engines with the operations of the reference, so with its bits."""
 
@@ -71,10 +81,24 @@ def test_engines_agree_to_a_few_roundings(setting, jobs, download, engine, model
             assert b.signals["loss"] == pytest.approx(a.signals["loss"], rel=4 * EPSILON)
 
 
+@pytest.mark.parametrize("cut", [1, None], ids=["fewer samples than the clients have", "all samples"])
+def test_a_stack_adds_offset_and_proximal_term_to_its_float32_weights(setting, jobs, download, cut):
+    """Offsets of 0.1 everywhere and a proximal term move the weights as they do client by client."""
+
+    class Both(Correction):
+        def gradient_correction(self, context):
+            return GradientCorrection(0.5, torch.full_like(context.x, 0.1))
+
+    s = half(setting, mlp, correction=Both(), threads=1)
+    sent, work = download(s), jobs(s, cut=cut)
+    for a, b in zip(trained(Sequential, s, work, sent), trained(Batched, s, work, sent), strict=True):
+        assert distance(a, b) < 4 * EPSILON
+
+
 @pytest.mark.parametrize("engine", [Sequential, Batched, Vmap])
 def test_training_is_near_that_in_float32_and_not_the_same(setting, jobs, download, engine):
     s = half(setting, mlp, threads=1)
-    sent, work = download(s), jobs(s, cut=3)
+    sent, work = download(s), jobs(s, cut=1)
     whole = trained(engine, replace(s, precision="float32"), work, sent)
     for a, b in zip(whole, trained(engine, s, work, sent), strict=True):
         if a.steps:
@@ -118,15 +142,17 @@ def test_products_are_in_bfloat16_and_losses_in_float32(setting, jobs, download,
     assert seen.losses == {torch.float32}
 
 
-def test_products_of_stacks_are_in_bfloat16(setting, jobs, download, monkeypatch):
+def test_products_of_stacks_are_in_bfloat16_but_for_thin_layers(setting, jobs, download, monkeypatch):
     seen = []
     for name in ("bmm", "baddbmm"):
         real = getattr(torch, name)
-        monkeypatch.setattr(stacked.torch, name, lambda *a, real=real, **k: seen.append({t.dtype for t in a}) or real(*a, **k))
+        monkeypatch.setattr(stacked.torch, name, lambda *a, real=real, **k: seen.append(a) or real(*a, **k))
     s = half(setting, mlp, threads=1)
     trained(Batched, s, jobs(s), download(s))
-    assert seen
-    assert all(types == {torch.bfloat16} for types in seen)
+    thin = [args for args in seen if any(4 in t.shape[1:] for t in args)]
+    wide = [args for args in seen if not any(4 in t.shape[1:] for t in args)]
+    assert {t.dtype for args in thin for t in args} == {torch.float32}
+    assert {t.dtype for args in wide for t in args} == {torch.bfloat16}
 
 
 @pytest.mark.parametrize("engine", [Sequential, Threads, Batched, Vmap])
