@@ -10,8 +10,8 @@ from typing import Any
 from cells import ROOT, table
 
 __all__ = [
-    "choosing", "heterogeneity", "liars", "loopback", "measured", "overhead", "precision", "precision_accuracy", "scaling", "speed",
-    "traffic", "uploads",
+    "choosing", "heterogeneity", "liars", "loopback", "measured", "million", "overhead", "precision", "precision_accuracy", "scaling",
+    "speed", "traffic", "uploads",
 ]  # fmt: skip
 
 BUSY = 0.7
@@ -138,6 +138,72 @@ def choosing() -> str:
         cells = (f"{row['clients']:,}", f"{1e3 * row['steady_s']:.3g}", f"{row['peak_bytes'] / 2**20:,.1f}")
         rows.append((f"`{row['rule']}`{options}", *cells, f"{row['state_bytes_per_client']:,.0f}"))
     return table(("rule", "clients", "ms a round", "peak, MiB", "state, bytes a client"), rows)
+
+
+def million() -> str:
+    """List what runs, federations and choices among a million clients cost, from ``benchmarks/measured/million.json``."""
+    found = measured("million")
+    busy = "" if found["load_before"] < BUSY else f" The machine was busy with other work (load {found['load_before']:.1f})."
+    clients, samples, width = found["clients"], found["samples"], found["width"]
+    said = f"{clients:,} clients of {samples} samples of {width} numbers, {found['cohort']:,} a round"
+    parts = [
+        f"{said}, {found['cores']} cores, torch {found['torch']}.{busy}",
+        _million_runs(found["runs"]),
+        "Making the federation:",
+        _million_federations(found["federations"]),
+        "Many rounds with a cohort of ten:",
+        _million_rounds(found["long"]),
+        f"Rules alone, {10 * clients:,} clients, a hundred chosen a round:",
+        _million_rules(found["selectors"]),
+    ]
+    return "\n\n".join(parts)
+
+
+def _million_runs(runs: dict[str, Any]) -> str:
+    head = (
+        "selector", "command to the end of round 1, s (processor)", "a round outside training, s", "of it choosing",
+        "probes, s", "training, s", "peak, GB", "checkpoint, MB", "written in, s", "resumed, to the end of the next round, s",
+    )  # fmt: skip
+    rows = []
+    for name, one in runs.items():
+        times, giga = one["parts"], one["peak_mib"] * 2**20 / 1e9
+        start = f"{one['to_round_1_s']:.1f} ({one['to_round_1_processor_s']:.1f})"
+        spent = (f"{one['outside_s']:.2f}", *(f"{times[part]:.2f}" for part in ("select_s", "measure_s", "train_s")))
+        kept = (f"{one['checkpoint_bytes'] / 1e6:.1f}", f"{one['checkpoint_s']:.2f}", f"{one['resume_s']:.1f}")
+        rows.append((f"`{name}`", start, *spent, f"{giga:.2f}", *kept))
+    return table(head, rows)
+
+
+def _million_federations(made: dict[str, Any]) -> str:
+    ways = {
+        "files": "`from_files`: `.npy` files, memory-mapped",
+        "arrays": "`from_arrays`: a client id per row",
+        "generator": "`from_clients`: a generator of (x, y)",
+    }
+    rows = []
+    for name, one in made.items():
+        samples = f"{one['samples_s']:.1f}" if one["samples_s"] else "-"
+        cells = (f"{one['seconds']:.1f} ({one['processor_s']:.1f})", samples, f"{one['peak_mib'] * 2**20 / 1e9:.2f}")
+        rows.append((ways[name], *cells))
+    return table(("by", "seconds (processor)", "of them making the samples", "peak, GB"), rows)
+
+
+def _million_rounds(runs: dict[str, Any]) -> str:
+    head = ("selector", "rounds", "ms a round, in the second tenth", "in the last", "resident MiB after a fifth", "at the end")
+    rows = []
+    for name, one in runs.items():
+        times = (f"{1e3 * one[f'{part}_s']:.0f}" for part in ("early", "late"))
+        rows.append((f"`{name}`", f"{one['rounds']:,}", *times, *(f"{one[f'{part}_mib']:,.0f}" for part in ("early", "late"))))
+    return table(head, rows)
+
+
+def _million_rules(rules: dict[str, Any]) -> str:
+    head = ("rule", "s a round", "slowest of the first three", "state, bytes a client", "resident, GB")
+    rows = []
+    for name, one in rules.items():
+        times = (f"{one['steady_s']:.2f}", f"{one['first_s']:.2f}")
+        rows.append((f"`{name}`", *times, f"{one['state_bytes_per_client']:.0f}", f"{one['rss_bytes'] / 1e9:.1f}"))
+    return table(head, rows)
 
 
 def liars() -> str:

@@ -33,7 +33,13 @@ MAKERS: dict[str, Callable[[], str]] = {
         *(from_measurements.speed, from_measurements.scaling, from_measurements.overhead, from_measurements.choosing),
         *(from_measurements.precision, from_measurements.precision_accuracy),
         *(from_measurements.uploads, from_measurements.traffic, from_measurements.loopback),
-        *(from_measurements.liars, from_pfllib.beside_pfllib, from_peers.beside_peers, from_peers.peers_in_short),
+        *(
+            from_measurements.million,
+            from_measurements.liars,
+            from_pfllib.beside_pfllib,
+            from_peers.beside_peers,
+            from_peers.peers_in_short,
+        ),
         *(from_recipes.recipes, from_recipes.verdicts, from_recipes.recipe_words),
     )
 } | {f"measured_{name}": partial(from_measurements.heterogeneity, name) for name in from_measurements.measured("heterogeneity")}

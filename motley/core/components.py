@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from importlib import metadata
 from typing import Any, Literal
 
@@ -47,6 +47,14 @@ class Option:
     default: Any
 
 
+@cache
+def _entry_points() -> metadata.EntryPoints:
+    """Return the entry points of all installed packages, which are looked for once."""
+    found: Any = metadata.entry_points()
+    points: metadata.EntryPoints = found
+    return points
+
+
 @dataclass(frozen=True)
 class Catalogue:
     """All components of one kind.
@@ -68,7 +76,7 @@ class Catalogue:
     @cached_property
     def targets(self) -> dict[str, str]:
         """Name -> ``"module:Class"``, including entry points, which cannot replace built-in names, and registered names."""
-        found = {point.name: point.value for point in metadata.entry_points(group=f"motley.{self.kind}")}
+        found = {point.name: point.value for point in _entry_points().select(group=f"motley.{self.kind}")}
         return {**found, **self.builtin}
 
     @cached_property

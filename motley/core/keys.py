@@ -19,8 +19,9 @@ The counter hash. Let ``(k0, k1)`` be the two little-endian 64-bit words of ``bl
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -39,6 +40,7 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _STRIDE = np.uint64(0xD1B54A32D192ED03)
 _MIX1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX2 = np.uint64(0x94D049BB133111EB)
+_BLOCK = 2**15
 
 
 def _number(part: int | str) -> int:
@@ -55,6 +57,22 @@ def _mix(z: NDArray[np.uint64]) -> NDArray[np.uint64]:
     z *= _MIX2
     z ^= z >> np.uint64(31)
     return z
+
+
+def _uniform(counter: NDArray[np.uint64], k0: np.uint64, columns: NDArray[np.uint64]) -> NDArray[np.float64]:
+    words = _mix(_mix(counter * _GOLDEN + k0)[:, None] ^ columns[None, :])
+    words >>= np.uint64(12)
+    return (words.astype(np.float64) + 0.5) * 2.0**-52
+
+
+def _by_rows(function: Callable[[NDArray[Any]], NDArray[np.float64]], values: NDArray[Any], n: int) -> NDArray[np.float64]:
+    """Return what a function makes of each row ``[rows, n]``, of many rows in blocks that the processor's cache holds."""
+    if len(values) <= _BLOCK:
+        return function(values)
+    out = np.empty((len(values), n))
+    for first in range(0, len(values), _BLOCK):
+        out[first : first + _BLOCK] = function(values[first : first + _BLOCK])
+    return out
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,16 +113,14 @@ class Key:
     def uniform(self, ids: ArrayLike, n: int = 1) -> NDArray[np.float64]:
         """Return uniform numbers strictly inside (0, 1), shape ``[len(ids), n]``; row i depends on ``ids[i]`` alone."""
         k0, k1 = (np.uint64(word) for word in self.words())
-        counter = np.atleast_1d(np.asarray(ids)).astype(np.int64).view(np.uint64)
+        counter = np.atleast_1d(np.asarray(ids)).astype(np.int64, copy=False).view(np.uint64)
         with np.errstate(over="ignore"):
-            inner = _mix(counter * _GOLDEN + k0)
             columns = k1 + np.arange(n, dtype=np.uint64) * _STRIDE
-            words = _mix(inner[:, None] ^ columns[None, :])
-        return ((words >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
+            return _by_rows(lambda some: _uniform(some, k0, columns), counter, n)
 
     def normal(self, ids: ArrayLike, n: int = 1) -> NDArray[np.float64]:
         """Return standard normal numbers by inversion (AS 241), shape ``[len(ids), n]``."""
-        return _normal_quantile(self.uniform(ids, n))
+        return _by_rows(_normal_quantile, self.uniform(ids, n), n)
 
     def exponential(self, ids: ArrayLike, n: int = 1) -> NDArray[np.float64]:
         """Return exponential numbers of mean 1 by inversion, shape ``[len(ids), n]``."""

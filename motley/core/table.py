@@ -41,6 +41,12 @@ class ClientTable:
         if n and self.ids[0] == 0 and self.ids[-1] == n - 1:  # dense: the id is the row
             inside = (ids >= 0) & (ids < n)
             return (ids, True) if inside.all() else (np.where(inside, ids, 0), inside)
+        if n and len(ids) > n // 8 and self.ids[0] >= 0 and self.ids[-1] < 4 * n:  # few gaps: counted faster than searched
+            present = np.zeros(self.ids[-1] + 1, bool)
+            present[self.ids] = True
+            inside = (ids >= 0) & (ids < len(present))
+            at = np.maximum(np.cumsum(present)[np.where(inside, ids, 0)] - 1, 0)
+            return at, inside & (self.ids[at] == ids)
         at = np.searchsorted(self.ids, ids)
         at = np.minimum(at, max(n - 1, 0))
         return at, (self.ids[at] == ids) if n else np.zeros(len(ids), bool)

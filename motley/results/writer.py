@@ -28,7 +28,7 @@ from motley.results.stream import Stream
 
 __all__ = ["Writer", "remove_streams"]
 
-ROW_GROUP = 2**20
+ROW_GROUP = 2**17
 """Rows of a row group of a Parquet file, and as many as the writer holds of a table while it makes one."""
 
 
@@ -147,6 +147,7 @@ class Writer:
         self.flush()
         self.close()
         marks = {table: self._compact(table) for table in TABLES}
+        pa.default_memory_pool().release_unused()
         try:
             sync_folder(self.directory)
         except OSError as error:

@@ -44,8 +44,11 @@ def held_out_ids(key: Key, population: int, share: float) -> Ids:
     ----------
     key: random stream of purpose ``split``. share: of the clients.
     """
+    count = held_out_count(population, share)
+    if not count:
+        return np.zeros(0, np.int64)
     rank = np.argsort(key.fold("clients").uniform(np.arange(population))[:, 0], kind="stable")
-    return np.sort(rank[: held_out_count(population, share)])
+    return np.sort(rank[:count])
 
 
 def hold_out_clients(federation: Federation, ids: Ids) -> Federation:

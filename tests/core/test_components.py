@@ -4,6 +4,7 @@ import sys
 import types
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib import metadata
 from typing import Any, Literal
 
 import pytest
@@ -145,7 +146,9 @@ def test_checking_never_ends_in_another_error(value):
 def test_entry_points_add_names_and_ours_win(monkeypatch):
     from motley.core import components
 
-    points = [types.SimpleNamespace(name="mine", value="toys:Mine"), types.SimpleNamespace(name="ball", value="toys:Other")]
-    monkeypatch.setattr(components.metadata, "entry_points", lambda group: points if group == "motley.toy" else [])
+    group, other = "motley.toy", "motley.another"
+    named = [("mine", "toys:Mine", group), ("ball", "toys:Other", group), ("not_ours", "toys:Mine", other)]
+    points = [metadata.EntryPoint(*one) for one in named]
+    monkeypatch.setattr(components, "_entry_points", lambda: metadata.EntryPoints(points))
     catalogue = Catalogue("toy", {"ball": "ours:Ball"})
     assert catalogue.targets == {"mine": "toys:Mine", "ball": "ours:Ball"}

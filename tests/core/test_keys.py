@@ -165,3 +165,13 @@ def test_unknown_purposes():
         Streams(0, {"partion": 1})
     with pytest.raises(KeyError, match="weather"):
         Streams(0).key("weather")
+
+
+@pytest.mark.parametrize("n", [1, 3])
+def test_many_ids_are_drawn_in_blocks_with_the_same_bits(n):
+    ids = np.random.default_rng(1).integers(-5, 10**7, 2**16 + 11)
+    for law in (Key(5).uniform, Key(5).normal, Key(5).exponential):
+        whole = law(ids, n)
+        assert whole.shape == (len(ids), n)
+        some = [law(ids[first : first + 1000], n) for first in range(0, len(ids), 1000)]
+        assert np.concatenate(some).tobytes() == whole.tobytes()

@@ -97,3 +97,22 @@ def test_a_table_is_a_dictionary(writes, keep):
     ids = list(range(-4, 14))
     np.testing.assert_array_equal(table.get("loss", ids), [plain.get(k, np.nan) for k in ids])
     assert table.ids.tolist() == sorted({k for write in writes for k in write})
+
+
+@given(
+    st.lists(st.integers(0, 60), min_size=1, max_size=40, unique=True), st.lists(st.integers(-3, 90), min_size=1, max_size=60)
+)
+def test_rows_are_found_by_counting_where_gaps_are_few(known, asked):
+    """Sixty ids among ten to forty: rows are counted; of the same ids times 10^6 they are searched."""
+    values = np.arange(len(known), dtype=float)
+    near = ClientTable({"v": -1.0}).put(known, {"v": values})
+    far = ClientTable({"v": -1.0}).put(1_000_000 * np.array(known), {"v": values})
+    expected = dict(zip(known, values.tolist(), strict=True))
+    for table, scale in ((near, 1), (far, 1_000_000)):
+        assert table.get("v", scale * np.array(asked)).tolist() == [expected.get(one, -1.0) for one in asked]
+
+
+@given(st.lists(st.integers(0, 30), unique=True), st.lists(st.integers(0, 30)))
+def test_a_table_grows_to_the_ids_of_both(known, new):
+    table = ClientTable({"v": 0.0}).grow(known).grow(new)
+    assert table.ids.tolist() == sorted({*known, *new})
