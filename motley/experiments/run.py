@@ -20,7 +20,6 @@ import torch
 from motley.core.components import imports
 from motley.core.errors import ConfigError, NumericsError, StoreError
 from motley.core.files import disk_error
-from motley.core.memory import release_freed_memory
 from motley.engines.base import Engine, Setting
 from motley.engines.cores import at_once
 from motley.experiments import document
@@ -310,7 +309,6 @@ def _run_to_end(
             raise
     if tensorboard is not None:
         tensorboard.close()
-    release_freed_memory()  # that the rounds used, before tables and state are gathered
     written = writer.finish()
     checkpoints.save(state.round, state.save(), written)
     save_model(loop.setting, loop.newcomer_model(), path / "model.safetensors")

@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 
 from motley.core.errors import ContractError, StoreError, suggest
 from motley.core.files import disk_error, replacing, sync_folder
+from motley.core.memory import release_freed_memory
 from motley.results.journal import FILE, Journal
 from motley.results.load import read_blocks
 from motley.results.marks import Mark, disagreement, mark_of
@@ -146,6 +147,7 @@ class Writer:
         """
         self.flush()
         self.close()
+        release_freed_memory()  # of the rounds, before whole row groups and the last checkpoint are gathered
         marks = {table: self._compact(table) for table in TABLES}
         pa.default_memory_pool().release_unused()
         try:
