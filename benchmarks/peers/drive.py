@@ -40,12 +40,14 @@ class Peer:
     """A framework: its file is ``with_NAME.py``; ``package`` is what its environment installs, "" for this one.
 
     ``threads``: it works in one process, on one core in the first turn and on all cores in the second. ``share``: of the rounds.
+    ``turns``: how often it is measured.
     """
 
     name: str
     package: str = ""
     threads: bool = False
     share: float = 1.0
+    turns: int = TURNS
 
     def rounds(self, load: Workload) -> int:
         """Return the rounds of a timed run: the first holds the start, so at least three."""
@@ -60,7 +62,7 @@ PEERS = {
         Peer("flower", "flwr"),
         Peer("pfl", "pfl", threads=True),
         Peer("flgo", "flgo", threads=True),
-        Peer("nvflare", "nvflare", share=0.25),
+        Peer("nvflare", "nvflare", share=0.25, turns=1),
         Peer("fedlab", "fedlab", threads=True),
         Peer("fedjax", "fedjax", share=0.5),
     )
@@ -111,7 +113,7 @@ def planned(only: str) -> Iterator[tuple[Peer, str, int]]:
     peers, _, loads = only.partition("/")
     for turn in range(TURNS):
         for load in WORKLOADS:
-            for peer in PEERS.values():
+            for peer in (peer for peer in PEERS.values() if turn < peer.turns):
                 if (not peers or peer.name in peers.split(",")) and (not loads or load in loads.split(",")):
                     yield peer, load, turn
 

@@ -56,8 +56,8 @@ WORKLOADS = {
     for load in (
         Workload("logistic", "logistic regression", (784,), 10, 600, 100, 10, rounds=16, goal=5.0),
         Workload("mlp", "MLP", (784,), 10, 600, 100, 10, rounds=6, goal=2.5),
-        Workload("cnn", "CNN", (3, 32, 32), 10, 320, 32, 1, rounds=6, goal=1.5),
-        Workload("lstm", "LSTM", (80,), CHARACTERS, 32, 16, 1, rounds=6, goal=1.5),
+        Workload("cnn", "CNN", (3, 32, 32), 10, 320, 32, 1, rounds=5, goal=1.5),
+        Workload("lstm", "LSTM", (80,), CHARACTERS, 32, 16, 1, rounds=5, goal=1.5),
     )
 }
 

@@ -120,7 +120,7 @@ def test_a_row_takes_the_faster_turn_and_the_best_round(modules: dict[str, Modul
 def test_turns_and_what_only_chooses(modules: dict[str, ModuleType]) -> None:
     drive = modules["drive"]
     planned = [(peer.name, load, turn) for peer, load, turn in drive.planned("")]
-    assert len(planned) == len(set(planned)) == len(drive.PEERS) * 4 * drive.TURNS
+    assert len(planned) == len(set(planned)) == 4 * sum(peer.turns for peer in drive.PEERS.values())
     assert planned[0] == ("plain", "logistic", 0)
     assert [(peer.name, load) for peer, load, turn in drive.planned("motley,pfl/mlp") if turn == 0] == [
         ("motley", "mlp"),
