@@ -263,6 +263,7 @@ BFLOAT16 = [
 ]
 
 
+@pytest.mark.filterwarnings("ignore:.*has no instructions for bfloat16")
 @pytest.mark.parametrize("keys", BFLOAT16)
 def test_a_run_in_bfloat16_resumes_to_the_bit(keys: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
@@ -277,6 +278,7 @@ def test_a_run_in_bfloat16_resumes_to_the_bit(keys: dict[str, Any], tmp_path: Pa
     assert_same(whole, run(experiment, out=tmp_path / "broken", resume=True))
 
 
+@pytest.mark.filterwarnings("ignore:.*has no instructions for bfloat16")
 def test_a_run_in_bfloat16_is_another_run_near_that_in_float32(tmp_path: Path) -> None:
     """The final losses differ, by less than a tenth; the model and everything that was sent are float32."""
     runs = [run(make(6, precision=precision), out=tmp_path / precision) for precision in ("float32", "bfloat16")]
@@ -286,3 +288,9 @@ def test_a_run_in_bfloat16_is_another_run_near_that_in_float32(tmp_path: Path) -
     assert {value.dtype for value in weights} == {torch.float32}
     bits = [one.tables["rounds"]["up_bits"].to_pylist() for one in runs]
     assert bits[0] == bits[1]
+
+
+def test_a_run_says_that_its_precision_is_slower_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("motley.tasks.precision.bfloat16_instructions", lambda device: None)
+    with pytest.warns(UserWarning, match="this processor has no instructions for bfloat16"):
+        assert run(make(1, precision="bfloat16"), out=tmp_path / "r").finished
