@@ -10,8 +10,8 @@ from typing import Any
 from cells import ROOT, table
 
 __all__ = [
-    "choosing", "heterogeneity", "liars", "loopback", "measured", "million", "overhead", "precision", "precision_accuracy", "scaling",
-    "speed", "traffic", "uploads",
+    "choosing", "floor", "heterogeneity", "liars", "loopback", "measured", "million", "overhead", "precision", "precision_accuracy",
+    "scaling", "speed", "traffic", "uploads",
 ]  # fmt: skip
 
 BUSY = 0.7
@@ -62,6 +62,18 @@ def precision_accuracy() -> str:
             (row["experiment"], str(len(row["seeds"])), *ends, f"{row['difference']:+.2f}", f"{low:+.2f} to {high:+.2f}")
         )
     return table(("experiment", "seeds", "float32, %", "bfloat16, %", "difference, points", "95 % of it, paired"), rows)
+
+
+def floor() -> str:
+    """Say where the time of a local step goes on one core, and its bound, from ``benchmarks/measured/floor.json``."""
+    found, rows = measured("floor"), []
+    for row in found["rows"]:
+        shares = [f"{100 * row['shares'][kind]:.0f} %" for kind in ("products", "gathering", "other", "outside")]
+        reached = f"{row['gflop_per_step'] / row['ms_per_step'] * 1e3:.0f} of {row['gflops']:.0f}"
+        rows.append((row["workload"], f"`{row['engine']}`", f"{row['ms_per_step']:.3g}", *shares, reached))
+    head = ("workload", "engine", "ms a step", "products", "gathering", "other operations", "outside of operations", "GFLOP/s")
+    copied = max(row["gb_per_s"] for row in found["rows"])
+    return f"torch {found['torch']}; memory is copied with up to {copied:.0f} GB/s, read and written.\n\n{table(head, rows)}"
 
 
 def scaling() -> str:
