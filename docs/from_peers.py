@@ -112,7 +112,7 @@ def _verdict(load: Mapping[str, Any]) -> str:
     said = [_ahead(rows["motley"], others, "round_s", "a round", load["goal"])]
     said.append(_ahead(rows["motley"], others, "first_s", "the first round from the command", SOONER))
     said.append(
-        f"the plain loop takes {rows['plain']['round_s']['median'] / rows['motley']['round_s']['median']:.2g} times as long"
+        f"The plain loop takes {rows['plain']['round_s']['median'] / rows['motley']['round_s']['median']:.2g} times as long"
     )
     return f"{'. '.join(said)}."
 
