@@ -99,7 +99,8 @@ def federation_rows(
 
 
 def write_blocks(writer: Writer, table: str, blocks: Iterable[Mapping[str, Any]]) -> None:
-    """Write the rows of a table block by block, so that no more than one of them is held."""
-    for block in blocks:
+    """Write the rows of a table block by block, so that no more than two of them are held."""
+    for number, block in enumerate(blocks):
+        if number:
+            writer.flush()
         writer.add(table, block)
-        writer.flush()
