@@ -48,7 +48,7 @@ def precision() -> str:
         ratio = f"{row['ratio']:.2f} ({row['median_ratio']:.2f})"
         rows.append((row["workload"], f"`{row['engine']}`", _rate(best["float32"]), _rate(best["bfloat16"]), ratio, goal))
     head = ("workload", "engine", "float32, client steps / s", "bfloat16", "ratio of the best (of the medians)", "goal")
-    busy = "" if found["load_before"] < BUSY else f" The machine was busy with other work (load {found['load_before']:.1f})."
+    busy = "" if found["load_before"] < BUSY else f" The load before was {found['load_before']:.1f}."
     return f"One thread, `{found['instructions']}`, torch {found['torch']}.{busy}\n\n{table(head, rows)}"
 
 
@@ -86,7 +86,7 @@ def scaling() -> str:
             rows.append((row["workload"], f"`{name}`", _rate(one["best_steps_per_s"]), ratio, f"{one['peak_mib']:,.0f}"))
     head = ("workload", "engine", "client steps / s", "to `sequential`: best (median)", "peak, MiB")
     ray = f", Ray {found['ray']}" if found["ray"] else ", without Ray"
-    busy = "" if found["load_before"] < BUSY else f" The machine was busy with other work (load {found['load_before']:.1f})."
+    busy = "" if found["load_before"] < BUSY else f" The load before was {found['load_before']:.1f}."
     return f"{found['cores']} cores, torch {found['torch']}{ray}.{busy}\n\n{table(head, rows)}"
 
 
@@ -155,7 +155,7 @@ def choosing() -> str:
 def million() -> str:
     """List what runs, federations and choices among a million clients cost, from ``benchmarks/measured/million.json``."""
     found = measured("million")
-    busy = "" if found["load_before"] < BUSY else f" The machine was busy with other work (load {found['load_before']:.1f})."
+    busy = "" if found["load_before"] < BUSY else f" The load before was {found['load_before']:.1f}."
     clients, samples, width = found["clients"], found["samples"], found["width"]
     said = f"{clients:,} clients of {samples} samples of {width} numbers, {found['cohort']:,} a round"
     parts = [

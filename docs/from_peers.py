@@ -55,7 +55,7 @@ def _said(words: str) -> str:
 
 def _machine() -> str:
     found = measured("peers")
-    busy = f", busy with other work (load {found['load_before']:.1f})" if found["load_before"] > 2 + BUSY else ""
+    busy = f" (load before: {found['load_before']:.1f})" if found["load_before"] > 2 + BUSY else ""
     return f"{found['cores']} cores{busy}"
 
 
