@@ -7,14 +7,12 @@ same bits twice in float32; nothing depends on them.
 
 from __future__ import annotations
 
-import argparse
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from benchmarks.gpu.experiments import BASE, ON_DEVICE, OTHERS, UNLIKE, experiments
-from benchmarks.gpu.records import Rows
+from benchmarks.gpu.records import Rows, stage_options
 from motley.core.errors import ConfigError
 from motley.experiments.build import build
 from motley.experiments.config import Experiment
@@ -43,11 +41,7 @@ def difference(a: torch.Tensor, b: torch.Tensor) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("out", type=Path)
-    parser.add_argument("device")
-    parser.add_argument("--smoke", action="store_true")
-    options = parser.parse_args()
+    options = stage_options()
     rows = Rows(options.out / "agreement.json", options.device)
     chosen = [(name, keys) for name, keys in experiments() if name not in UNLIKE]
     for i, (name, keys) in enumerate(chosen[:: 20 if options.smoke else 1]):

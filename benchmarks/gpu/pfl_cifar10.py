@@ -6,14 +6,13 @@ benchmark, and the accuracy means nothing.
 
 from __future__ import annotations
 
-import argparse
 import time
 from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
 
-from benchmarks.gpu.records import Rows
+from benchmarks.gpu.records import Rows, stage_options
 from motley.experiments.build import build
 from motley.recipes import output
 from motley.recipes.recipe import read
@@ -57,11 +56,7 @@ def seconds_a_round(overrides: list[str], scale: str) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("out", type=Path)
-    parser.add_argument("device")
-    parser.add_argument("--smoke", action="store_true")
-    options = parser.parse_args()
+    options = stage_options()
     rows = Rows(options.out / "pfl_cifar10.json", options.device)
     scale, common = ("smoke" if options.smoke else "paper"), [f"engine.device={options.device}"]
     if not options.smoke:

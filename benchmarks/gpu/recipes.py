@@ -5,11 +5,9 @@ A run that is broken off goes on from its checkpoint. After every exhibit its re
 
 from __future__ import annotations
 
-import argparse
-from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.gpu.records import Rows
+from benchmarks.gpu.records import Rows, stage_options
 from motley.recipes import output
 from motley.recipes.reproduce import reproduce
 
@@ -38,11 +36,7 @@ ORDER = (
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("out", type=Path)
-    parser.add_argument("device")
-    parser.add_argument("--smoke", action="store_true")
-    options = parser.parse_args()
+    options = stage_options()
     rows, failed = Rows(options.out / "recipes.json", options.device), 0
     for part in ORDER[:1] if options.smoke else ORDER:
         name = f"{part.recipe}, {part.exhibit}, {part.only or 'all'}, {list(part.seeds) or 'all seeds'}"

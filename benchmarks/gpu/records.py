@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import platform
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Rows", "machine", "read", "write"]
+__all__ = ["Rows", "machine", "read", "stage_options", "write"]
+
+
+def stage_options() -> argparse.Namespace:
+    """Return what a stage is called with: its folder ``out``, the ``device``, and whether it is to run at a tiny scale (``smoke``)."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("out", type=Path)
+    parser.add_argument("device")
+    parser.add_argument("--smoke", action="store_true")
+    return parser.parse_args()
 
 
 def read(path: Path) -> dict[str, Any]:

@@ -5,14 +5,12 @@ The loop has the precision of the row.
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
-from pathlib import Path
 from typing import get_args
 
 from benchmarks import engines
 from benchmarks.gpu.experiments import ON_DEVICE
-from benchmarks.gpu.records import Rows
+from benchmarks.gpu.records import Rows, stage_options
 from motley.core.work import LocalWork
 from motley.tasks.precision import Precision
 
@@ -27,11 +25,7 @@ def tiny(load: engines.Workload) -> engines.Workload:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("out", type=Path)
-    parser.add_argument("device")
-    parser.add_argument("--smoke", action="store_true")
-    options = parser.parse_args()
+    options = stage_options()
     rows, failed = Rows(options.out / "workloads.json", options.device), []
     loads = [tiny(load) for load in engines.WORKLOADS[::4]] if options.smoke else engines.WORKLOADS
     for precision in get_args(Precision):
