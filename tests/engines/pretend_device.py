@@ -13,8 +13,10 @@ indices). :attr:`PretendDevice.steps` has those between the first and the last l
 
 from __future__ import annotations
 
+import os
 import traceback
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -23,6 +25,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+import motley
 from motley.engines.chunk import Chunk
 from motley.engines.client import Client
 from motley.engines.cores import ThreadPool
@@ -30,6 +33,7 @@ from motley.engines.cores import ThreadPool
 __all__ = ["DEVICE", "MixedDevices", "PretendDevice", "on_device"]
 
 DEVICE = "privateuseone:0"
+LIBRARY = f"{Path(motley.__file__).parent}{os.sep}"
 _GET_DEVICE = torch.Tensor.device.__get__  # type: ignore[attr-defined]
 _JOINED = ("cat", "stack", "gather", "index_select")
 """Operations that take no tensor of the host, not even one without dimensions."""
@@ -186,8 +190,8 @@ def _same(a: Tensor, b: Tensor) -> bool:
 
 def _where() -> str:
     """Return the innermost line of the library that is being run."""
-    frames = [frame for frame in traceback.extract_stack() if "/motley/" in frame.filename]
-    return "; ".join(f"{frame.filename.rpartition('/motley/')[2]}:{frame.lineno}" for frame in frames[-3:])
+    frames = [frame for frame in traceback.extract_stack() if frame.filename.startswith(LIBRARY)]
+    return "; ".join(f"{frame.filename.removeprefix(LIBRARY)}:{frame.lineno}" for frame in frames[-3:])
 
 
 class PretendDevice:
