@@ -26,7 +26,7 @@ class LocalWork:
     max_steps: upper limit on either.
     drop_single: drop a last batch of one sample if the client has at least two batches (models with BatchNorm); nothing is
         dropped with ``batch_size = 1``.
-    held: int64 ``[K]``, samples per step of clients that cannot hold ``batch_size``; None: all can.
+    client_batch_sizes: int64 ``[K]``, samples per step of each client, where not all can hold ``batch_size``; None: all can.
     """
 
     batch_size: int
@@ -34,7 +34,7 @@ class LocalWork:
     steps: int | None = None
     max_steps: int | None = None
     drop_single: bool = False
-    held: Ints | None = field(default=None, compare=False)
+    client_batch_sizes: Ints | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         if (self.epochs is None) == (self.steps is None):
@@ -46,13 +46,15 @@ class LocalWork:
 
     def of(self, client: int) -> LocalWork:
         """Return the work of one client, whose ``batch_size`` is what it can hold."""
-        return self if self.held is None else dataclasses.replace(self, batch_size=int(self.held[client]), held=None)
+        sizes = self.client_batch_sizes
+        return self if sizes is None else dataclasses.replace(self, batch_size=int(sizes[client]), client_batch_sizes=None)
 
     def batches(self, examples: ArrayLike, clients: Ints | None = None) -> NDArray[np.int64]:
         """Return the number of batches in one epoch of clients with so many samples; without ``clients`` in batches of
         ``batch_size``."""
         n = np.asarray(examples, dtype=np.int64)
-        full, rest = np.divmod(n, self.batch_size if self.held is None or clients is None else self.held[clients])
+        sizes = self.client_batch_sizes
+        full, rest = np.divmod(n, self.batch_size if sizes is None or clients is None else sizes[clients])
         if self.drop_single:
             rest = np.where((rest == 1) & (full >= 1), 0, rest)
         return full + (rest > 0)

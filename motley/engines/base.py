@@ -35,7 +35,7 @@ __all__ = [
     "MEASURED",
     "PRE_TRAINING",
     "REPORTED",
-    "Begun",
+    "AdaptInputs",
     "DataView",
     "DataViews",
     "Engine",
@@ -132,17 +132,17 @@ never took part, and adapts the model that it receives (:meth:`Correction.adapta
 (:meth:`Correction.before_examination`)."""
 
 
-class Begun(NamedTuple):
-    """The model from which a client's local work for an examination begins, and the state that the client keeps."""
+class AdaptInputs(NamedTuple):
+    """The inputs of a client's local work before an examination: the model it begins with, and the state that the client keeps."""
 
     model: ModelState
     client_state: ClientState | None = None
 
-    def on(self, device: torch.device | str) -> Begun:
+    def on(self, device: torch.device | str) -> AdaptInputs:
         """Return model and state on a device."""
         model = ModelState(*(value.to(device) for value in vars(self.model).values()))
         kept = self.client_state and {name: value.to(device) for name, value in self.client_state.items()}
-        return Begun(model, kept)
+        return AdaptInputs(model, kept)
 
 
 class Slices(NamedTuple):
@@ -363,7 +363,7 @@ class Engine(ABC):
         return type(self)(setting)
 
     @abstractmethod
-    def adapt(self, jobs: Sequence[Job], begun: Iterable[Begun], purpose: Purpose = "tune") -> Iterator[ModelState]:
+    def adapt(self, jobs: Sequence[Job], begun: Iterable[AdaptInputs], purpose: Purpose = "tune") -> Iterator[ModelState]:
         """Yield each model, on the CPU, after its job's local work for an examination, on batches that no training uses.
 
         ``Job.dispatch`` numbers the examination. ``begun``: the model of each job, and what its client keeps."""

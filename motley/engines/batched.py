@@ -17,7 +17,7 @@ from typing_extensions import override
 
 from motley.algorithms.base import RECEIVED, Tensors
 from motley.core.errors import EngineError, MotleyError
-from motley.engines.base import Begun, Job, JobInputs, Purpose, Setting, TrainResult
+from motley.engines.base import AdaptInputs, Job, JobInputs, Purpose, Setting, TrainResult
 from motley.engines.chunk import Executor
 from motley.engines.cores import ThreadPool, at_once, torch_threads
 from motley.engines.gradients import BlockGradients, ThreadGradients
@@ -71,7 +71,7 @@ class _Batched(LocalEngine):
             return self.client.prepare(run.job, run.context, run.start)
 
     @override
-    def adapt(self, jobs: Sequence[Job], begun: Iterable[Begun], purpose: Purpose = "tune") -> Iterator[ModelState]:
+    def adapt(self, jobs: Sequence[Job], begun: Iterable[AdaptInputs], purpose: Purpose = "tune") -> Iterator[ModelState]:
         waiting, window, prepares = iter(begun), window_of(self.setting, self.threads), self.setting.algorithm.loss.prepares
         for begin in range(0, len(jobs), window):
             some = jobs[begin : begin + window]

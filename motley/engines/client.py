@@ -25,7 +25,7 @@ from motley.algorithms.base import (
 )
 from motley.core.errors import EngineError, MotleyError
 from motley.core.keys import Key
-from motley.engines.base import Begun, DataView, Job, JobInputs, Purpose, Setting, TrainResult
+from motley.engines.base import AdaptInputs, DataView, Job, JobInputs, Purpose, Setting, TrainResult
 from motley.engines.batches import BatchPlan
 from motley.engines.features import FrozenModels
 from motley.engines.samples import Samples
@@ -140,7 +140,7 @@ class Client:
             values |= self._features(job)
         return finish(setting, job, dataclasses.replace(ctx, models=own, values=values), self.model.state(), stats, want)
 
-    def adapt(self, job: Job, begun: Begun, purpose: Purpose = "tune") -> ModelState:
+    def adapt(self, job: Job, begun: AdaptInputs, purpose: Purpose = "tune") -> ModelState:
         """Return a client's model after its local work for an examination, on batches that no training uses."""
         correction, values = self.setting.algorithm.correction, dict[str, Tensor]()
         begun = begun.on(self.setting.device)
@@ -382,7 +382,7 @@ def context(setting: Setting, job: Job, inputs: JobInputs) -> tuple[ModelState, 
     return start, ctx, gradient_correction
 
 
-def tuning_context(setting: Setting, job: Job, begun: Begun) -> JobContext:
+def tuning_context(setting: Setting, job: Job, begun: AdaptInputs) -> JobContext:
     """Return the context of a job before an examination."""
     examples, model = int(setting.task.federation.seen[job.client]), begun.model
     return JobContext(model.x, vars(model), begun.client_state, job.steps, job.lr, examples, 1.0, setting.task.layout)

@@ -24,7 +24,7 @@ from motley.core.errors import ConfigError, ContractError
 from motley.core.keys import Key
 from motley.core.ragged import Ragged
 from motley.engines import ENGINES
-from motley.engines.base import MEASURED, Begun, DataView, Engine, Job, Purpose, Setting, Slices, TrainResult
+from motley.engines.base import MEASURED, AdaptInputs, DataView, Engine, Job, Purpose, Setting, Slices, TrainResult
 from motley.engines.client import CHUNK
 from motley.engines.cores import cores
 from motley.engines.local import Sequential, refuses_method, window_of
@@ -251,7 +251,7 @@ class Distributed(Engine, Generic[Shared]):
         return Sequential(dataclasses.replace(setting, workers=None, address=None))
 
     @override
-    def adapt(self, jobs: Sequence[Job], begun: Iterable[Begun], purpose: Purpose = "tune") -> Iterator[ModelState]:
+    def adapt(self, jobs: Sequence[Job], begun: Iterable[AdaptInputs], purpose: Purpose = "tune") -> Iterator[ModelState]:
         """See :meth:`Engine.adapt`. Models are adapted in this process."""
         return self._local.adapt(jobs, begun, purpose)
 

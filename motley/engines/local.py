@@ -18,7 +18,18 @@ from motley.algorithms.base import ClientState, JobContext, Phase, PreTrainingSi
 from motley.core.arrays import Floats, Ints
 from motley.core.errors import ContractError, EngineError
 from motley.core.keys import Key
-from motley.engines.base import PRE_TRAINING, Begun, DataView, Engine, Job, JobInputs, Purpose, Setting, Slices, TrainResult
+from motley.engines.base import (
+    PRE_TRAINING,
+    AdaptInputs,
+    DataView,
+    Engine,
+    Job,
+    JobInputs,
+    Purpose,
+    Setting,
+    Slices,
+    TrainResult,
+)
 from motley.engines.client import Client, StepHook
 from motley.engines.cores import ThreadPool, at_once, cores, torch_threads
 from motley.engines.gradients import ThreadGradients
@@ -222,7 +233,7 @@ class LocalEngine(Engine):
             return _on_cpu(self.client.recalibrate(model, client, batches, key, data_view, cumulative))
 
     @override
-    def adapt(self, jobs: Sequence[Job], begun: Iterable[Begun], purpose: Purpose = "tune") -> Iterator[ModelState]:
+    def adapt(self, jobs: Sequence[Job], begun: Iterable[AdaptInputs], purpose: Purpose = "tune") -> Iterator[ModelState]:
         for job, one in zip(jobs, begun, strict=True):
             with torch_threads(self.inner):
                 adapted = self.client.adapt(job, one, purpose)
@@ -317,7 +328,7 @@ class Threads(LocalEngine):
         yield from (done[i] for i in range(len(jobs)))
 
     @override
-    def adapt(self, jobs: Sequence[Job], begun: Iterable[Begun], purpose: Purpose = "tune") -> Iterator[ModelState]:
+    def adapt(self, jobs: Sequence[Job], begun: Iterable[AdaptInputs], purpose: Purpose = "tune") -> Iterator[ModelState]:
         """See :meth:`Engine.adapt`. As many models are in memory at a time as results in training."""
         waiting, window = iter(begun), window_of(self.setting, self.threads)
         for begin in range(0, len(jobs), window):

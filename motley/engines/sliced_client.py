@@ -11,7 +11,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from motley.algorithms.base import Correction, Part, Parts, Tensors
-from motley.engines.base import Begun, Job, JobInputs, Purpose, Setting, TrainResult
+from motley.engines.base import AdaptInputs, Job, JobInputs, Purpose, Setting, TrainResult
 from motley.engines.client import Client, StepHook
 from motley.engines.samples import Samples
 from motley.tasks.base import ModelState, Task
@@ -50,7 +50,7 @@ class SlicedClient(Client):
         return dataclasses.replace(result, parts=self._widened(result.parts, job, inputs.download))
 
     @override
-    def adapt(self, job: Job, begun: Begun, purpose: Purpose = "tune") -> ModelState:
+    def adapt(self, job: Job, begun: AdaptInputs, purpose: Purpose = "tune") -> ModelState:
         """See :meth:`Client.adapt`; a new client adapts the slice of its width by plain steps, the rest of its model is 0."""
         if purpose != "new":
             return super().adapt(job, begun, purpose)
@@ -61,7 +61,7 @@ class SlicedClient(Client):
             setting = dataclasses.replace(self.setting, task=task_of_width(self.setting, job.width), algorithm=algorithm)
             self._plain[job.width] = Client(setting, self.samples, self.step_hook)
         held_model = ModelState(model.x[held], model.buffers[floating], model.counters)
-        after = self._plain[job.width].adapt(job, Begun(held_model))
+        after = self._plain[job.width].adapt(job, AdaptInputs(held_model))
         x, buffers = torch.zeros_like(model.x), model.buffers.clone()
         x[held], buffers[floating] = after.x.to(x.device), after.buffers.to(x.device)
         return ModelState(x, buffers, after.counters)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from motley.algorithms.base import RECEIVED, Correction, JobContext, Phase, Tensors
 from motley.core.errors import ContractError
-from motley.engines.base import Begun, Job, JobInputs, Purpose, Setting, TrainResult
+from motley.engines.base import AdaptInputs, Job, JobInputs, Purpose, Setting, TrainResult
 from motley.engines.chunk import Chunk, Executor, LossSums, PhaseJob
 from motley.engines.client import context, finish, phase_plan, phases_for, tuning_context
 from motley.engines.samples import Samples
@@ -41,7 +41,7 @@ class LocalRun(NamedTuple):
     @classmethod
     def tuning(cls, setting: Setting, job: Job, model: ModelState, purpose: Purpose) -> LocalRun:
         """Return the run of a job before an examination, of a client whose state is of no use for it."""
-        ctx = tuning_context(setting, job, Begun(model))
+        ctx = tuning_context(setting, job, AdaptInputs(model))
         return cls(job, model, ctx, phases_for(purpose, setting.algorithm.correction, ctx))
 
 

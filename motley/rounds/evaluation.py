@@ -38,7 +38,7 @@ from torch import Tensor
 
 from motley.algorithms.base import ServerState
 from motley.core.arrays import Floats, Ids, Ints
-from motley.engines.base import Begun, DataViews, Engine, Job, Setting
+from motley.engines.base import AdaptInputs, DataViews, Engine, Job, Setting
 from motley.rounds.client_state import ClientStates
 from motley.rounds.prototypes import Evaluator, NearestPrototype, joined
 from motley.tasks.base import Federation, ModelState
@@ -373,7 +373,7 @@ def personal_models(
     def prepared(clients: Sequence[int]) -> Iterator[ModelState]:
         took_part = [k for k in clients if k in client_states]
         states = (client_states[k] for k in took_part)
-        begun = (Begun(algorithm.correction.start(download, state), state) for state in states)
+        begun = (AdaptInputs(algorithm.correction.start(download, state), state) for state in states)
         models = engine.adapt(jobs(took_part, np.zeros(len(took_part), np.int64), lr), begun, "examine")
         among = frozenset(took_part)
         return (next(models) if k in among else next(kept([k])) for k in clients)
@@ -382,7 +382,9 @@ def personal_models(
 
     def tuned(clients: Sequence[int]) -> Iterator[ModelState]:
         rate = lr if tuning is None or tuning.lr is None else tuning.lr
-        return engine.adapt(jobs(clients, setting.tuning_steps(np.array(clients, np.int64)), rate), map(Begun, used(clients)))
+        return engine.adapt(
+            jobs(clients, setting.tuning_steps(np.array(clients, np.int64)), rate), map(AdaptInputs, used(clients))
+        )
 
     return used if tuning is None else tuned
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from motley.algorithms.base import ServerState
 from motley.core.arrays import Floats, Ids
-from motley.engines.base import Begun, Engine, Job
+from motley.engines.base import AdaptInputs, Engine, Job
 from motley.rounds.channel import Channel
 from motley.rounds.config import RunConfig
 from motley.rounds.data_drift import DriftView
@@ -113,7 +113,7 @@ def _adapted(engine: Engine, begun: Mapping[int, ModelState], jobs: Mapping[int,
     def personal(clients: Sequence[int]) -> Iterator[ModelState]:
         received = (begun[k] for k in clients)
         work = [dataclasses.replace(jobs[k], steps=epochs * jobs[k].steps) for k in clients]
-        return engine.adapt(work, map(Begun, received), "new") if epochs else received
+        return engine.adapt(work, map(AdaptInputs, received), "new") if epochs else received
 
     return personal
 

@@ -44,7 +44,7 @@ def with_batch_sizes(setting: Setting, world: World) -> Setting:
     ids = np.arange(len(examples))
     step_s = world.device.step_s(key, ids, 1, examples, work.total(examples))
     held = world.capacity.held_batch_sizes(key.fold("capacity"), ids, step_s, work.batch_size)
-    return dataclasses.replace(setting, work=dataclasses.replace(work, held=held))
+    return dataclasses.replace(setting, work=dataclasses.replace(work, client_batch_sizes=held))
 
 
 class WorkPlanner:
@@ -62,7 +62,9 @@ class WorkPlanner:
         self.examples = self.federation.seen
         work = self.setting.work
         self._whole_steps = work.total(self.examples)
-        self.full_steps = self._whole_steps if work.held is None else work.total(self.examples, np.arange(len(self.examples)))
+        self.full_steps = self._whole_steps
+        if work.client_batch_sizes is not None:
+            self.full_steps = work.total(self.examples, np.arange(len(self.examples)))
         self.before_training = probing.pre_training_signals(reported, self.setting.algorithm.correction.pre_training)
         algorithm = self.setting.algorithm
         self.slices = SliceWidths(self.setting, self.world)
@@ -81,7 +83,7 @@ class WorkPlanner:
 
     def _batch_share(self, ids: Ids) -> float | Floats:
         work = self.setting.work
-        return 1.0 if work.held is None else work.held[ids] / work.batch_size
+        return 1.0 if work.client_batch_sizes is None else work.client_batch_sizes[ids] / work.batch_size
 
     def step_factor(self, ids: Ids, round: int) -> float | Floats:
         """Return the passes that a local step takes, one number or ``[n]``."""

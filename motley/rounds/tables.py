@@ -89,7 +89,8 @@ def federation_rows(
         "step_s": step_s,
         "up_mbps": up_mbps,
     }
-    columns |= {"batch_size": np.broadcast_to(work.batch_size if work.held is None else work.held, len(data))}
+    sizes = work.batch_size if work.client_batch_sizes is None else work.client_batch_sizes
+    columns |= {"batch_size": np.broadcast_to(sizes, len(data))}
     columns |= {name: getattr(data, name) for name in ("noise", "domain", "cluster") if len(getattr(data, name))}
     for first in range(0, len(data), block):
         some = slice(first, min(first + block, len(data)))

@@ -17,7 +17,7 @@ from motley.algorithms.local_only import LocalOnly
 from motley.algorithms.losses import CrossEntropy
 from motley.core.errors import ConfigError
 from motley.core.layout import Layout
-from motley.engines.base import Begun, Job
+from motley.engines.base import AdaptInputs, Job
 from motley.tasks.base import ModelState
 from motley.tasks.flat import FlatModule
 from motley.testing.algorithms import COHORTS, MODELS, Play
@@ -122,7 +122,7 @@ def test_fine_tuning_has_no_prototypes() -> None:
     play = toy()
     play.server = ServerState(play.server.model, {"prototypes": torch.tensor([[3.0], [0.0]]).double()})
     model = play.algorithm.correction.examined(play.download, play.first)
-    (after,) = play.engine.adapt([Job(0, 0, 1, 0.1)], [Begun(model)])
+    (after,) = play.engine.adapt([Job(0, 0, 1, 0.1)], [AdaptInputs(model)])
     assert after.x.tolist() == near(1.4, 2.2)
 
 

@@ -31,7 +31,7 @@ from motley.algorithms.losses import HalfSquaredError
 from motley.core.keys import Streams
 from motley.core.ragged import Ragged
 from motley.core.work import LocalWork
-from motley.engines.base import Begun, Job, Setting, TrainResult
+from motley.engines.base import AdaptInputs, Job, Setting, TrainResult
 from motley.engines.local import Sequential
 from motley.tasks.base import Federation, ModelState, Task
 
@@ -100,7 +100,7 @@ class Toy:
     def adapted(self, steps: int) -> list[float]:
         """The weights of the model of client 0 after so many steps, if it were new."""
         model = self.algorithm.correction.start(self.download, self.first)
-        (after,) = self.engine.adapt([Job(0, self.number, steps, self.setting.solver.lr)], [Begun(model)], "new")
+        (after,) = self.engine.adapt([Job(0, self.number, steps, self.setting.solver.lr)], [AdaptInputs(model)], "new")
         return after.x.tolist()
 
     def tuned(self, client: int = 0) -> list[float]:
@@ -108,11 +108,11 @@ class Toy:
         model = self.algorithm.correction.examined(self.download, self.kept.get(client, self.first))
         tuning, steps = self.algorithm.tuning, self.setting.tuning_steps(np.array([client]))
         lr = tuning.lr or self.setting.solver.lr
-        (after,) = self.engine.adapt([Job(client, self.number, int(steps[0]), lr)], [Begun(model)])
+        (after,) = self.engine.adapt([Job(client, self.number, int(steps[0]), lr)], [AdaptInputs(model)])
         return after.x.tolist()
 
     def prepared(self, client: int = 0) -> list[float]:
         """The weights of the model that a client uses, after the local work that its method asks for before an examination."""
-        begun = Begun(self.algorithm.correction.start(self.download, self.kept[client]), self.kept[client])
+        begun = AdaptInputs(self.algorithm.correction.start(self.download, self.kept[client]), self.kept[client])
         (after,) = self.engine.adapt([Job(client, self.number, 0, self.setting.solver.lr)], [begun], "examine")
         return after.x.tolist()

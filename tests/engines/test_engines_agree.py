@@ -20,7 +20,7 @@ from motley.algorithms.local_only import WholeModel
 from motley.algorithms.losses import CrossEntropy
 from motley.algorithms.per_fedavg import AfterOneStep
 from motley.algorithms.pfedme import MoreauEnvelope
-from motley.engines.base import Begun
+from motley.engines.base import AdaptInputs
 from motley.engines.batched import Batched, Vmap
 from motley.engines.local import Debug, Sequential, Threads
 from motley.tasks.base import ModelState
@@ -160,7 +160,7 @@ def test_phases_of_many_clients_at_once_agree_with_the_reference(setting, jobs, 
 def test_fine_tuning_agrees_with_the_reference(setting, jobs, download, engine, loss):
     s = setting(mlp, solver=SOLVERS["momentum"][0], correction=Proximal(0.5), loss=loss, threads=2)
     whole, work = ModelState(**download(s)), jobs(s)
-    begun = [Begun(replace(whole, x=whole.x * (job.client + 1))) for job in work]
+    begun = [AdaptInputs(replace(whole, x=whole.x * (job.client + 1))) for job in work]
     other = engine(s)
     for a, b in zip(Sequential(s).adapt(work, begun), other.adapt(work, begun), strict=True):
         torch.testing.assert_close(b.x, a.x, rtol=1e-10, atol=1e-12)

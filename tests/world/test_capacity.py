@@ -377,7 +377,7 @@ def test_smaller_batches_are_more_and_shorter_steps(algorithm, beside):
     """A step on 32 samples takes 1 s: a client of n samples takes ceil(n / 32) steps of 1 s or ceil(n / 8) of 1/4 s. What it does
     beside its steps takes as long as ever: IFCA's losses of two models a third of ceil(n / 32) steps each."""
     loop, rows = ended(capacity={"name": "levels", "batch_sizes": [32, 8]}, algorithm=algorithm, stop={"rounds": 1})
-    held, n = loop.setting.work.held, loop.federation.seen
+    held, n = loop.setting.work.client_batch_sizes, loop.federation.seen
     assert set(held.tolist()) == {8, 32}
     (federation,), (clients,) = rows.tables["federation"], rows.tables["clients"]
     assert federation["batch_size"].tolist() == held.tolist()

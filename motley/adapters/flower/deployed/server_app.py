@@ -228,7 +228,7 @@ def refuses(experiment: Experiment, ready: Ready) -> str | None:
         return "a head is averaged over the clients that hold it only in a simulation, which knows their classes; leave task.heads out"
     if algorithm.correction.slices:
         return "clients train slices of the model only in a simulation, which knows what they can hold; use another algorithm"
-    if ready.config.setting.work.held is not None:
+    if ready.config.setting.work.client_batch_sizes is not None:
         return "which batches a client can hold is known only in a simulation; leave capacity out and set local.batch_size"
     data, personal = config.setting.task.federation, not algorithm.correction.shared
     if data.statistics is not None:
