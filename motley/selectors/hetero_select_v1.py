@@ -18,7 +18,8 @@ distribution, ``P_avg`` their mean; ``h_k`` times selected; ``l_k`` last partici
 last update. Minima, maxima and means run over the available clients. The paper trains with FedProx, mu = 0.1, 5 epochs,
 and takes the plain mean of the cohort (``Cohort.weights`` = 1 / m, counts with ``weights = "selector"``).
 
-State, per client: ``loss``, ``before``, ``count``, ``last``, ``square`` (u), ``labels`` [C] and their ``entropy``.
+State, per client: ``loss``, the round it was ``measured`` in, ``before``, ``count``, ``last``, ``square`` (u), ``labels`` [C] and
+their ``entropy``.
 Needs: ``label_histogram`` once; ``update_norm`` reported; ``loss`` probed (``probe = "all"``) or reported ("last_report").
 Probe cost: ``all``: every available client downloads the model and evaluates ``probe_batches`` batches, each round;
 ``last_report``: none.
@@ -31,6 +32,11 @@ Deviations and readings
 -----------------------
 * READING base-2 JS; a = 0.5 and eps = 1e-8 (both unstated). 100 and 20 are constants, not the horizon.
 * M is 0.5 (q = 0) while a loss is missing or ``L'_k <= eps``; N is 1 without an update, its ratio 0 while the mean is 0.
+* The two losses of M are those of consecutive rounds. With ``probe = "all"`` these are rounds of the federation: L is missing for a
+  client that was not measured in this round, L' for one that was not measured in the round before (it was unavailable or still at
+  work, or its number was not finite); an older loss does not stand in. READING with ``probe = "last_report"`` they are the client's
+  own rounds, its last two accepted reports, however long ago: Algorithm 1 (line 24) keeps one loss per participation, and with the
+  federation's rounds M would be 0.5 for nearly everybody.
 * READING a client without a loss, or without a histogram, has the mean V, or D, of the available clients that have one (0 if
   none has): it is neither preferred nor avoided for an unknown number.
 * A late, dropped or rejected client's ``h`` moves, its ``l``, ``u`` and losses do not (docs/methods/selectors.md#dropouts). A
@@ -76,7 +82,8 @@ LARGEST = 1e150
 _BLOCK = 1 << 12  # rows at a time: temporaries stay in the cache
 _FOLD = 256
 _DEFAULTS = {
-    "loss": np.nan, "before": np.nan, "count": 0.0, "last": 0.0, "square": np.nan, "labels": np.nan, "entropy": np.nan,
+    "loss": np.nan, "measured": np.nan, "before": np.nan, "count": 0.0, "last": 0.0, "square": np.nan, "labels": np.nan,
+    "entropy": np.nan,
 }  # fmt: skip
 
 
@@ -181,7 +188,7 @@ class HeteroSelectV1(SelectionRule[ClientTable]):
         return HeteroSelectV1Components(
             value=normalised_loss(get("loss", available), self.eps),
             diversity=_diversity(state, available) * (2.0 * _ramp(round)),
-            momentum=self._momentum(get("loss", available), get("before", available)),
+            momentum=self._momentum(get("loss", available), self._before(state, round, available)),
             fairness=(1.0 + eta * _ratio(count, count.max())) ** -2,
             staleness=1.0 + gamma * np.log1p(np.maximum(quiet, 0.0)),
             norm=1.0 - self.a * np.tanh(1.5 * _ratio(square, _known_mean(square))),  # 2 / (1 + e^-3r) - 1 = tanh(1.5 r)
@@ -212,13 +219,34 @@ class HeteroSelectV1(SelectionRule[ClientTable]):
         clients = _enrol(state, reports.of(Outcome.ENROLLED))
         accepted = reports.of(Outcome.ACCEPTED)
         measured = reports.of(Outcome.PROBED) if self.probe == "all" else accepted
-        clients = _shift_losses(clients, measured.ids, measured.signal("loss"))
+        clients = self._shift_losses(clients, round, measured.ids, measured.signal("loss"))
         sent = dispatched(reports)
         clients = clients.add("count", sent.ids) if len(sent) else clients
         if len(accepted):
             square = np.minimum(np.abs(accepted.signal("update_norm")), LARGEST) ** 2
             clients = clients.put(accepted.ids, {"last": float(round), "square": square})
         return clients
+
+    def _before(self, state: ClientTable, round: int, available: Ids) -> Floats:
+        """Return the losses L' of the round before; NaN for clients that were not measured in this round."""
+        before = state.get("before", available)
+        if self.probe == "last_report":
+            return before
+        return np.where(state.get("measured", available) == round, before, np.nan)
+
+    def _shift_losses(self, clients: ClientTable, round: int, ids: Ids, loss: Floats) -> ClientTable:
+        """Write new finite losses, and as ``before`` the losses of one round before (a client's own rounds with ``last_report``),
+        NaN where there is none."""
+        known = ~np.isnan(loss)
+        ids, loss = ids[known], loss[known]
+        if not len(ids):
+            return clients
+        before = clients.get("loss", ids)
+        if self.probe == "all":
+            measured = clients.get("measured", ids)
+            before = np.where(measured == round - 1, before, np.nan)
+            before = np.where(measured == round, clients.get("before", ids), before)  # measured again in the same round
+        return clients.put(ids, {"before": before, "loss": loss, "measured": float(round)}, keep_nan=True)
 
     def _momentum(self, loss: Floats, before: Floats) -> Floats:
         usable = (before > self.eps) & ~np.isnan(loss)  # NaN compares false
@@ -258,14 +286,6 @@ def _enrol(clients: ClientTable, enrolled: Reports) -> ClientTable:
         return clients
     labels = distributions(enrolled.signals["label_histogram"])
     return clients.put(enrolled.ids, {"labels": labels, "entropy": entropy(labels)})
-
-
-def _shift_losses(clients: ClientTable, ids: Ids, loss: Floats) -> ClientTable:
-    """Write a new finite loss and keep the last one as ``before``; a loss that is not finite changes nothing."""
-    if not len(ids):
-        return clients
-    old = np.where(np.isnan(loss), np.nan, clients.get("loss", ids))
-    return clients.put(ids, {"before": old, "loss": loss})
 
 
 def distributions(histograms: Floats) -> Floats:

@@ -57,7 +57,7 @@ def state_of(case):
     ids = np.arange(len(case["loss"]))
     selector.observe(0, Reports(ids, Outcome.ENROLLED, signals={"label_histogram": np.array(case["labels"], float)}))
     columns = {name: np.array(case[name], float) for name in ("loss", "before", "count", "last", "square")}
-    return selector.state.put(ids, columns)
+    return selector.state.put(ids, {**columns, "measured": float(case["t"])})
 
 
 @pytest.mark.parametrize("case", [A, B, C], ids="abc")
@@ -125,7 +125,7 @@ def test_frequencies_follow_the_softmax():
 
 @pytest.mark.parametrize("form", ["additive", "multiplicative"])
 def test_equal_signals_give_the_uniform_distribution(form):
-    same = dict(loss=(1,) * 5, before=(2,) * 5, labels=((1, 2),) * 5, count=(3,) * 5, last=(4,) * 5, square=(1,) * 5)
+    same = dict(t=9, loss=(1,) * 5, before=(2,) * 5, labels=((1, 2),) * 5, count=(3,) * 5, last=(4,) * 5, square=(1,) * 5)
     rule = HeteroSelectV1(form)
     for state in (state_of(same), rule.init()):
         scores = rule.scores(rule.components(state, 9, np.arange(5)))
@@ -149,7 +149,7 @@ def test_score_rises_with_staleness_up_to_20_rounds_and_falls_with_participation
 def test_value_is_invariant_to_affine_changes_of_the_losses(scale, shift):
     rule = HeteroSelectV1()
     loss = np.array([2.0, 1.0, 0.5, 1.7])
-    case = dict(A, before=(NONE,) * 4, labels=((1, 1),) * 4, count=(0,) * 4, last=(0,) * 4, square=(NONE,) * 4)
+    case = dict(A, t=3, before=(NONE,) * 4, labels=((1, 1),) * 4, count=(0,) * 4, last=(0,) * 4, square=(NONE,) * 4)
     one, other = (
         rule.components(state_of({**case, "loss": values}), 3, np.arange(4)).value for values in (loss, scale * loss + shift)
     )
@@ -161,7 +161,7 @@ def test_probability_is_bounded_from_below(seed, clients, t):
     """p_k >= e^((Smin + gamma log(1+d))/tau) / (e^(same) + (K_A - 1) e^((Smax + gamma log 21)/tau)), d = min(t - l_k, 20)."""
     rng = np.random.Generator(np.random.Philox(seed))
     case = dict(
-        loss=rng.exponential(size=clients), before=rng.exponential(size=clients), count=rng.integers(0, 9, clients),
+        t=t, loss=rng.exponential(size=clients), before=rng.exponential(size=clients), count=rng.integers(0, 9, clients),
         labels=rng.integers(0, 9, (clients, 3)) + 1, last=rng.integers(0, t, clients), square=rng.exponential(size=clients),
     )  # fmt: skip
     rule = HeteroSelectV1()
@@ -178,7 +178,7 @@ def test_components_stay_in_their_ranges(losses, t, seed):
     rng = np.random.Generator(np.random.Philox(seed))
     n = len(losses)
     case = dict(
-        loss=losses, before=rng.permutation(losses), labels=rng.integers(0, 5, (n, 4)), count=rng.integers(0, 5, n),
+        t=t, loss=losses, before=rng.permutation(losses), labels=rng.integers(0, 5, (n, 4)), count=rng.integers(0, 5, n),
         last=rng.integers(0, t, n), square=rng.exponential(size=n) * 10.0 ** rng.integers(-9, 9, n),
     )  # fmt: skip
     parts = HeteroSelectV1().components(state_of(case), t, np.arange(n))
@@ -221,13 +221,46 @@ def test_the_norm_is_squared_and_counts_move_for_everyone_sent_out():
 
 
 def test_losses_shift_and_a_non_finite_one_moves_nothing():
+    """Client 1 has no finite number in rounds 2 and 3: its 5 stays its loss, and in round 4 there is no loss of the round before."""
     selector = Selector(HeteroSelectV1())
-    probes = [(1.0, 5.0), (2.0, math.nan), (3.0, math.inf), (4.0, 6.0)]
-    expected = [((1, 5), (NONE, NONE)), ((2, 5), (1, NONE)), ((3, 5), (2, NONE)), ((4, 6), (3, 5))]
+    probes = [(1.0, 5.0), (2.0, math.nan), (3.0, math.inf), (4.0, 6.0), (4.0, 7.0)]
+    expected = [((1, 5), (NONE, NONE)), ((2, 5), (1, NONE)), ((3, 5), (2, NONE)), ((4, 6), (3, NONE)), ((4, 7), (4, 6))]
     for t, (losses, (now, before)) in enumerate(zip(probes, expected, strict=True), start=1):
         selector.observe(t, Reports([0, 1], Outcome.PROBED, signals={"loss": losses}))
         np.testing.assert_array_equal(selector.state.get("loss", [0, 1]), now)
         np.testing.assert_array_equal(selector.state.get("before", [0, 1]), before)
+
+
+def test_momentum_after_a_missed_round():
+    """Client 0 is measured in rounds 1, 3 and 4, client 1 in all: losses (3, missing, 1, .5) and (3, 2, 1, .5).
+
+    Round 3: client 0 has no loss of round 2, M = .5 (with the 3: q = 2/3, M = 2 / (1 + e^-(10/3)) - .5 = 1.431110); client 1 has
+    q = 1/2, M = 2 / (1 + e^-2.5) - .5 = 1.348284; in round 2 it has q = 1/3, M = 1.182262. Round 4: both q = 1/2. Round 5: client 0 is
+    not measured, its loss is missing, M = .5."""
+    selector, found = Selector(HeteroSelectV1()), []
+    for t, losses in enumerate([(3.0, 3.0), (None, 2.0), (1.0, 1.0), (0.5, 0.5), (None, 0.25)], start=1):
+        ids = [k for k in (0, 1) if losses[k] is not None]
+        selector.observe(t, Reports(ids, Outcome.PROBED, signals={"loss": [losses[k] for k in ids]}))
+        found.append(selector.rule.components(selector.state, t, IDS[:2]).momentum)
+    half = 1.348284
+    np.testing.assert_allclose(found, [(0.5, 0.5), (0.5, 1.182262), (0.5, half), (half, half), (0.5, half)], atol=6e-7)
+
+
+def test_a_second_measurement_in_one_round_is_no_round_before():
+    """Rounds 1 and 2 measure 4 and 2, round 2 once more 1: q = (4 - 1) / 4, M = 2 / (1 + e^-3.75) - .5 = 1.454045."""
+    selector = Selector(HeteroSelectV1())
+    for t, loss in [(1, 4.0), (2, 2.0), (2, 1.0)]:
+        selector.observe(t, Reports([0], Outcome.PROBED, signals={"loss": [loss]}))
+    assert selector.rule.components(selector.state, 2, IDS[:1]).momentum == pytest.approx([1.454045], abs=6e-7)
+
+
+def test_the_round_before_of_last_report_is_the_clients_own():
+    """Reports of 3 in round 1 and 1 in round 7: q = 2/3, M = 1.431110, in any later round."""
+    selector = Selector(HeteroSelectV1(probe="last_report"))
+    for t, loss in [(1, 3.0), (7, 1.0)]:
+        selector.observe(t, Reports([0], Outcome.ACCEPTED, signals={"loss": [loss], "update_norm": [1.0]}))
+    for t in (8, 30):
+        assert selector.rule.components(selector.state, t, IDS[:1]).momentum == pytest.approx([1.431110], abs=6e-7)
 
 
 def test_last_report_uses_reported_losses_and_probes_nobody():
