@@ -77,6 +77,11 @@ def _fairness(kind: str, run: Run, target: float | None) -> Censored:
     return Censored(float(getattr(served, kind)), True)
 
 
+def _pooled(run: Run, target: float | None) -> Censored:
+    """Return the headline over the test samples of all clients together, where each client counts by their number."""
+    return Censored(_percent(run) * measures.over_samples(run), True)
+
+
 def _to_target(axis: measures.Axis, unit: float, run: Run, target: float | None) -> Censored:
     if target is None:
         return _NONE
@@ -123,9 +128,8 @@ def _choosing_ms(run: Run, target: float | None) -> Censored:
 
 
 def _note_mean(name: str, part: str, run: Run, target: float | None) -> Censored:
-    head, _, tail = name.partition(".")
-    found = measures.grouped_notes(run).get(head, {}).get(tail)
-    if found is None or not len(found.y):
+    found = measures.note_of(run, name)
+    if not len(found.y):
         return _NONE
     tenth = max(1, len(found.y) // 10)
     chosen = {"early": found.y[:tenth], "late": found.y[-tenth:], "mean": found.y}[part]
@@ -143,6 +147,7 @@ MEASURES = {
         Measure("mse_stable", "test MSE, mean of the last 10", partial(_squared, "stable"), 4),
         Measure("mse_log", "ln test MSE", partial(_squared, "log"), 4, log=True),
         Measure("client_mean", "clients' own mean (%)", partial(_fairness, "mean"), 2),
+        Measure("pooled", "over all test samples (%)", _pooled, 2),
         Measure("worst_tenth", "worst tenth of clients (%)", partial(_fairness, "worst_decile"), 2),
         Measure("variance", "variance over clients", partial(_fairness, "variance"), 1),
         Measure("reached", "share of seeds at the target", _reached, 2),

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import ArrayLike, NDArray
 
@@ -24,6 +25,7 @@ __all__ = [
     "fairness",
     "gains",
     "has_clients",
+    "over_samples",
 ]
 
 
@@ -52,16 +54,31 @@ def client_values(run: Run, scope: str) -> Floats:
     return _last_of_clients(run, None, scope)[1]
 
 
+def over_samples(run: Run, metric: str | None = None) -> float:
+    """Return the mean of a metric over the test samples of all clients together, at the last evaluation after round 0.
+
+    Each client's figure counts by its number of test samples, so an accuracy is the correct predictions over all samples. NaN where no
+    client has a figure of its own (``evaluate.per_client``).
+    """
+    rows, column = _last_rows(run, metric, "client")
+    values, samples = (np.asarray(rows[name].to_numpy(), float) for name in (column, "examples"))
+    known = np.isfinite(values)
+    return float(np.average(values[known], weights=samples[known])) if known.any() else float("nan")
+
+
 def has_clients(run: Run, scope: str) -> bool:
     """Return whether a run's last evaluation has rows of clients in a scope."""
     return bool(len(_last_of_clients(run, None, scope)[0]))
 
 
-def _last_of_clients(run: Run, metric: str | None, scope: str = "client") -> tuple[NDArray[np.int64], Floats]:
+def _last_rows(run: Run, metric: str | None, scope: str) -> tuple[pa.Table, str]:
+    """Return the rows of the last evaluation after round 0 in a scope, and the column with the metric; none where there is none."""
     rows, column = rows_of(run, metric or metric_of(run)[0], scope)
-    rows = rows.filter(pc.equal(rows["round"], pc.max(rows["round"])))
-    if not rows.num_rows or rows["round"][0].as_py() == 0:
-        return np.empty(0, np.int64), np.empty(0)
+    return rows.filter(pc.and_(pc.equal(rows["round"], pc.max(rows["round"])), pc.greater(rows["round"], 0))), column
+
+
+def _last_of_clients(run: Run, metric: str | None, scope: str = "client") -> tuple[NDArray[np.int64], Floats]:
+    rows, column = _last_rows(run, metric, scope)
     values, clients = np.asarray(rows[column].to_numpy(), float), np.asarray(rows["client"].to_numpy(), np.int64)
     order = np.argsort(clients, kind="stable")
     return clients[order], np.asarray(values[order], float)

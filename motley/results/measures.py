@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from motley.core.arrays import Floats
 from motley.core.errors import ConfigError
-from motley.results.fairness import Fairness, Gains, by_group, client_gains, client_metric, fairness, gains
+from motley.results.fairness import Fairness, Gains, by_group, client_gains, client_metric, fairness, gains, over_samples
 from motley.results.load import Run
 from motley.results.metrics import (
     Pooled,
@@ -65,6 +65,8 @@ __all__ = [
     "interval",
     "metric_of",
     "metrics_of",
+    "note_of",
+    "over_samples",
     "paired",
     "participation",
     "percent_of",
@@ -238,6 +240,11 @@ def grouped_notes(run: Run) -> dict[str, dict[str, Curve]]:
         head, _, tail = name.partition(".")
         found.setdefault(head, {})[tail] = _note(run, notes, name)
     return found
+
+
+def note_of(run: Run, name: str) -> Curve:
+    """Return one note of the rounds that have it, ``note_of(run, "max_probability")``; an empty curve where none has."""
+    return _note(run, _notes(run), name)
 
 
 def _notes(run: Run) -> list[dict[str, float]]:

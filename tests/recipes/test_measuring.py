@@ -45,3 +45,23 @@ def test_wrong_labels_are_counted_as_often_as_they_are_trained_on():
     assert measure.of(fake.run(federation=federation, clients=clients), None).value == pytest.approx(30.0)
     nobody = measure.of(fake.run(federation=federation), None).value
     assert nobody != nobody
+
+
+def test_accuracy_over_pooled_samples_counts_clients_by_their_samples(tmp_path):
+    """Clients with 10, 30 and 60 test samples, of which .5, .9 and .2 are right: (5 + 27 + 12) / 100 = 44 %, the clients' mean is
+    160 / 3 %. A client without test samples has no figure; an earlier evaluation does not count."""
+    shown = {"scope": ["client"] * 5, "accuracy": [0.0, 0.5, 0.9, 0.2, float("nan")], "examples": [10, 10, 30, 60, 0]}
+    evaluations = fake.table("evaluations", round=[1, 2, 2, 2, 2], version=[1, 2, 2, 2, 2], client=[0, 0, 1, 2, 3], **shown)
+    run = fake.run(evaluations=evaluations)
+    assert measure_of("pooled").of(run, None).value == pytest.approx(44.0)
+    assert measure_of("client_mean").of(run, None).value == pytest.approx(160 / 3)
+    nothing = measure_of("pooled").of(fake.run(), None).value
+    assert nothing != nothing
+
+
+def test_notes_without_a_group_are_measures_too(tmp_path):
+    rounds = fake.table("rounds", round=[1, 2, 3], notes=['{"max_probability": 0.5}', "", '{"max_probability": 0.7, "x.y": 2}'])
+    run = fake.run(rounds=rounds)
+    assert measure_of("note.max_probability.mean").of(run, None).value == pytest.approx(0.6)
+    assert measure_of("note.max_probability.late").of(run, None).value == 0.7
+    assert measure_of("note.x.y.mean").of(run, None).value == 2
