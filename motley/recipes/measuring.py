@@ -16,7 +16,7 @@ from math import log
 import numpy as np
 
 from motley.core.errors import ConfigError, suggest
-from motley.results import measures
+from motley.results import measures, picks
 from motley.results.load import Run
 from motley.results.measures import Censored
 from motley.results.summary import MB
@@ -112,6 +112,10 @@ def _wrong_labels(run: Run, target: float | None) -> Censored:
     return Censored(100.0 * float(np.average(noise, weights=times * size)), True)
 
 
+def _picks(of: Callable[[Run], float], run: Run, target: float | None) -> Censored:
+    return Censored(100.0 * of(run), True)
+
+
 def _concentration(run: Run, target: float | None) -> Censored:
     values = measures.concentration(run).y
     return Censored(float(values.mean()) if len(values) else float("nan"), True)
@@ -166,6 +170,9 @@ MEASURES = {
         Measure("gini", "Gini of participation", partial(_participation, "gini"), 3),
         Measure("all_seen", "round by which all were seen", partial(_participation, "all_seen"), 0),
         Measure("wrong_labels", "wrong labels trained on (%)", _wrong_labels, 2),
+        Measure("cohort_overlap", "of a cohort, also in the one before (%)", partial(_picks, picks.cohort_overlap), 1),
+        Measure("noisy_picks", "picks with more wrong labels than the median (%)", partial(_picks, picks.noisy_picks), 1),
+        Measure("skewed_picks", "picks with one class above a half (%)", partial(_picks, picks.skewed_picks), 1),
         Measure("best_mu", "mu that Lemma A.4 calls best", _best_mu, 3),
         Measure("concentration", "std / mean of the probabilities", _concentration, 3),
     )

@@ -10,10 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from motley.core.errors import DataError
 from motley.results import measures
 from motley.results.blocks import Picture
 from motley.results.figures import (
@@ -33,6 +31,7 @@ from motley.results.figures import (
     to_svg,
 )
 from motley.results.load import Run
+from motley.results.picks import label_counts
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -212,7 +211,7 @@ def class_distribution(run: Run) -> Picture | None:
     Clients are ordered by the class they hold most of. A strip below shows the share of wrong labels, where there are any. Of more
     than :data:`motley.results.figures.ONE_BY_ONE` clients, means of groups of neighbouring clients are drawn.
     """
-    counts, known = _label_counts(run)
+    counts, known = label_counts(run)
     if not known.any():
         return None
     order = np.lexsort((-counts.max(axis=1), counts.argmax(axis=1)))
@@ -234,21 +233,6 @@ def class_distribution(run: Run) -> Picture | None:
         rows[-1].set_xticks([])
         rows[0].set_title("Who holds what" + (f" (seed {run.seed})" if "seed" in run.meta else ""))
         return to_svg(figure, "classes", f"Class distribution over {len(counts)} clients")
-
-
-def _label_counts(run: Run) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Return the training samples per class of the clients that say so, ``[N, C]``, and which clients these are.
-
-    Raises
-    ------
-    DataError: the table holds other counts than one for each class.
-    """
-    labels = run.tables["federation"]["labels"]
-    lengths = np.asarray(pc.fill_null(pc.list_value_length(labels), 0))
-    known, flat = lengths > 0, np.asarray(pc.list_flatten(labels), float)
-    if len(set(lengths[known].tolist())) > 1 or not (flat >= 0).all():
-        raise DataError(f"{run.directory}: the table federation holds something else than one count per class under 'labels'")
-    return flat.reshape(np.count_nonzero(known), -1) if known.any() else np.zeros((0, 0)), known
 
 
 def _stacked(axes: Axes, counts: NDArray[np.float64], names: Sequence[str]) -> None:

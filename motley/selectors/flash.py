@@ -3,8 +3,9 @@
 Chang, Ahmed, Krishnamurthy, Guler, Swami, Oymak, Roy-Chowdhury: *FLASH: Federated Learning Across Simultaneous
 Heterogeneities*, arXiv:2402.08769, 2024. Reference: docs/methods/flash.md. (Its noise-robust local loss belongs to the algorithms.)
 
-    x_t(i) = [ L_robust^t / L_robust^1,  CE^t(V_i) / CE^1(V_i),  tau(i),  r_(t-1)(i) ]        features, d = 4
-    r_t(i) = | L_robust^t - L_robust^(t-1) | / tau(i)                                         reward
+    x_t(i) = [ L_robust^t / L_robust^1,  CE^t(V_i) / CE^1(V_i),  tau_(t-1),  r_(t-1)(i) ]     features, d = 4
+    r_t(i) = | L_robust^t - L_robust^(t-1) | / tau_(t-1)                                      reward
+    tau_t = duration of round t, that of its slowest client (Section IV-B)
     V <- V + sum x x^T,  b <- b + sum r x  over those who took part;  V = lambda I, b = 0 at the start
     theta_hat = V^-1 b;  theta ~ N(theta_hat, g_s^2 V^-1);  cohort: the m largest theta . x
     g_s = sqrt(lambda) + sqrt(d log((1 + s K) / delta)),  s = 0, 1, ...
@@ -24,9 +25,11 @@ received, and the features of all others grow stale.
 
 Deviations and readings
 -----------------------
-* READING losses are of the client's own evaluations, ``L^1`` its first; r is 0 before the second; tau(i) is the client's last
-  duration over the mean of all clients'. ``tau = "seconds"`` takes it in seconds; ``"round"`` takes the longest of the last
-  round, one number for everybody, as the paper's Section IV-B defines it.
+* READING losses are of the client's own evaluations, ``L^1`` its first; r is 0 before the second. tau is the round's duration, as
+  Section IV-B defines it: one number for everybody, so that it ranks nobody. READING it is taken over the mean of all clients' last
+  durations, so that features share a scale and the unit changes nothing; ``tau = "round_seconds"`` is literal. The index i of
+  tau_(t-1)(i) in Section II-C can also mean the client's own last duration: ``tau = "mean"``, over the mean of all, or
+  ``"seconds"``. Where devices draw a new duration every round that is stale noise, and the same clients are taken again and again.
 * READING the reward is the formula of Section II-C, not the change of pseudo-label loss its text speaks of.
 * INTERPRETATION-D a participant that is not available for the next probe enters V and b when it is measured again; its reward
   is then the change over these rounds. A feature that was never measured is 0, an unknown duration is the mean.
@@ -36,7 +39,7 @@ Deviations and readings
 
 >>> from motley.core.records import Outcome, Reports
 >>> from motley.selectors import Selector
->>> selector = Selector(FLASH(schedule="constant", g=0.0), seed=0)
+>>> selector = Selector(FLASH(schedule="constant", g=0.0, tau="mean"), seed=0)
 >>> everybody = [0, 1, 2]
 >>> len(selector.select(1, everybody, m=1).ids)  # the first round takes everybody
 3

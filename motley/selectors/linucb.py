@@ -27,7 +27,7 @@ Deviations and readings
 
 >>> from motley.core.records import Outcome, Reports
 >>> from motley.selectors import Selector
->>> selector = Selector(LinUCB(drop="val_loss"), seed=0)
+>>> selector = Selector(LinUCB(drop="val_loss", tau="mean"), seed=0)
 >>> len(selector.select(1, [0, 1, 2], m=1).ids)
 3
 >>> selector.observe(1, Reports([0, 1, 2], Outcome.ACCEPTED, compute_s=[2, 4, 6]))

@@ -99,7 +99,7 @@ class RestlessBandit(SelectionRule[RestlessBanditState]):
     explore: D of ``differencing``, positive.
     stay: of ``filter``: probability that the shared state does not change, for each of the two states; in (0, 1).
     sigma: of ``filter``: standard deviation of the mean reward; None takes that of all rewards so far.
-    tau: the duration that rewards are divided by: the client's over the mean of all, in seconds, or the last round's longest.
+    tau: the duration that rewards are divided by: the round's, or each client's own; over the mean of all, or in seconds.
     first_round: ``"cohort"``: m clients, or ``"all"``.
     ties: ``"random"``, or ``"lowest_id"`` for tests.
     """
@@ -109,7 +109,7 @@ class RestlessBandit(SelectionRule[RestlessBanditState]):
     explore: float = 1.0
     stay: tuple[float, float] = (0.9, 0.9)
     sigma: float | None = None
-    tau: Tau = "mean"
+    tau: Tau = "round"
     first_round: FirstRound = "cohort"
     ties: Ties = "random"
 

@@ -70,12 +70,12 @@ class UCB1(SelectionRule[UCB1State]):
 
     Parameters
     ----------
-    tau: the duration that rewards are divided by: the client's over the mean of all, in seconds, or the last round's longest.
+    tau: the duration that rewards are divided by: the round's, or each client's own; over the mean of all, or in seconds.
     first_round: ``"all"``, or ``"cohort"``: m clients at random.
     ties: ``"random"``, or ``"lowest_id"`` for tests.
     """
 
-    tau: Tau = "mean"
+    tau: Tau = "round"
     first_round: FirstRound = "all"
     ties: Ties = "random"
 

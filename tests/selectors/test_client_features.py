@@ -29,13 +29,20 @@ def test_worked_durations():
     clients = timed([2, 4, 6])
     assert scaled_durations(clients, IDS, "mean").tolist() == [0.5, 1, 1.5]
     assert scaled_durations(clients, IDS, "seconds").tolist() == [2, 4, 6]
-    assert scaled_durations(clients, IDS, "round").tolist() == [6, 6, 6]
+    assert scaled_durations(clients, IDS, "round").tolist() == [1.5, 1.5, 1.5]  # the slowest's 6 over the mean 4
+    assert scaled_durations(clients, IDS, "round_seconds").tolist() == [6, 6, 6]
     assert scaled_durations(clients, IDS[:1], "mean").tolist() == [0.5]  # the mean of all clients, not of those asked about
 
 
 def test_round_means_the_last_round():
+    """Round 2 took 3 s, for 5 was its slowest; the clients' last durations 3, 1, 8 have mean 4. A report without one
+    changes nothing."""
+    clients = FLASH().update_features(timed([2, 4, 8]), 2, back([5, 6], [3, 1]))[0]
+    assert scaled_durations(clients, IDS, "round_seconds").tolist() == [3, 3, 3]
+    assert scaled_durations(clients, IDS, "round").tolist() == [0.75, 0.75, 0.75]
+    clients = FLASH().update_features(clients, 3, back([7], [np.nan]))[0]
+    assert scaled_durations(clients, IDS, "round_seconds").tolist() == [3, 3, 3]
     clients = FLASH().update_features(timed([2, 4, 60]), 2, back([5, 6], [3, 1]))[0]
-    assert scaled_durations(clients, IDS, "round").tolist() == [3, 3, 3]
     assert scaled_durations(clients, IDS, "seconds").tolist() == [3, 1, 60]
 
 
@@ -96,7 +103,7 @@ def test_diverging_numbers_count_as_the_largest():
 
 
 def test_only_participants_give_training_pairs_and_once():
-    rule = FLASH()
+    rule = FLASH(tau="mean")
     clients = ClientTable(rule.feature_columns())
     clients, _ = rule.update_features(clients, 1, back(IDS[:2], [1, 3]))
     clients, pairs = rule.update_features(clients, 2, probed(IDS, [1, 1, 1], [1, 1, 1]))

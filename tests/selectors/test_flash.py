@@ -10,6 +10,7 @@ from motley.core.records import Outcome
 from motley.core.table import ClientTable
 from motley.selectors import build
 from motley.selectors.base import Selector
+from motley.selectors.common.client_features import scaled_durations
 from motley.selectors.common.linear_bandit import LinearBanditState, draw, factor, learn, posterior_mean
 from motley.selectors.flash import FLASH
 from tests.selectors.bandits import back, context, play, probed
@@ -47,7 +48,7 @@ def test_worked_numbers_a_draw_and_greedy():
 def test_worked_numbers_b_first_choice_through_the_selector():
     """Round 1 takes everybody and measures nobody; durations (2, 4, 6) have mean 4, so tau = (.5, 1, 1.5). The first evaluation
     gives ratios of 1 and r = 0: V = I + sum x x^T over all three, b = 0, and s = 0 gives g = 1 + sqrt(4 log 20)."""
-    selector = Selector(FLASH(ties="lowest_id"), seed=0)
+    selector = Selector(FLASH(tau="mean", ties="lowest_id"), seed=0)
     assert not len(selector.probe(1, IDS, 2))
     assert sorted(selector.select(1, IDS, 2).ids.tolist()) == [0, 1, 2]
     selector.observe(1, back(IDS, [2, 4, 6]))
@@ -70,7 +71,7 @@ def test_worked_numbers_b_second_choice():
     np.testing.assert_allclose(v, expected)
     np.testing.assert_allclose(b, [0.31, 0.35, 0.3, 0.14])
     np.testing.assert_allclose(posterior_mean(factor(v), b), [0.020136, 0.045215, -0.006557, 0.092087], **EXACT)
-    rule = FLASH(ties="lowest_id")
+    rule = FLASH(tau="mean", ties="lowest_id")
     state = with_features(rule, x, v, b)
     np.testing.assert_allclose(rule.features(state.clients, IDS), x)
     cohort = rule.select(state, context(3, IDS, 3, (-0.5, 1, 0.25, -1)))
@@ -86,7 +87,7 @@ def test_context_and_reward_of_one_round_belong_together():
     in round 2. What round 3 measures: x_0 = (4.5/6, 2/2, .5, 0), r_0 = 1.5/.5 = 3. Nothing of client 1 enters. Then client 1
     alone takes part in round 3, and round 4 measures x_1 = (9/6, 4/4, 1.5, r_3(1) = 0), r_1 = 3/1.5 = 2; client 0 has r_3 = 3
     as context. With x of the round before, the first element would be 1 in both."""
-    selector, ids = Selector(FLASH()), np.arange(2)
+    selector, ids = Selector(FLASH(tau="mean")), np.arange(2)
     selector.observe(1, back(ids, [2, 6]))
     selector.observe(2, probed(ids, [6, 6], [2, 4]))
     selector.observe(2, back([0], [2]))
@@ -104,6 +105,34 @@ def test_context_and_reward_of_one_round_belong_together():
     np.testing.assert_allclose(selector.rule.features(selector.state.clients, ids), [[0.5, 0.5, 0.5, 3], x1])
     selector.observe(5, probed(ids, [3, 9], [1, 4]))  # nobody took part in between
     np.testing.assert_allclose(selector.state.v - v, np.outer(x1, x1))
+
+
+def test_the_round_s_duration_by_hand():
+    """tau = "round", the default. Round 1: durations (2, 4, 6), mean 4, the slowest 6: tau = 1.5 for everybody, so all x of the
+    first evaluation are (1, 1, 1.5, 0), V = I + 3 x x^T and b = 0: all scores are equal.
+    Round 2 takes 0 and 1 in 2 and 10 s: last durations (2, 10, 6), mean 6, the round's 10: tau = 5/3. Losses 6, 5, 3 become 4.5, 5,
+    4: r = (1.5, 0, 1) / (5/3) = (.9, 0, .6), x_0 = (.75, .5, 5/3, 0), x_1 = (1, 1, 5/3, 0), b = .9 x_0.
+    Round 3 takes 2 in 6 s: durations (2, 10, 6), tau = 6/6 = 1: client 1's 10 s of round 2 count no longer. Losses 3, 5, 5: r_2 = 1;
+    x_2 = (5/3, 2, 1, .6), whose last element is r_2 of before."""
+    selector = Selector(FLASH(ties="lowest_id"), seed=0)
+    selector.observe(1, back(IDS, [2, 4, 6]))
+    selector.observe(2, probed(IDS, [6, 5, 3], [2, 9, 4]))
+    np.testing.assert_allclose(selector.state.v, [[4, 3, 4.5, 0], [3, 4, 4.5, 0], [4.5, 4.5, 7.75, 0], [0, 0, 0, 1]])
+    assert selector.state.b.tolist() == [0, 0, 0, 0]
+    assert selector.rule.select(selector.state, context(2, IDS, 2, (1, 0, -1, 0.5))).ids.tolist() == [0, 1]  # a tie
+    selector.observe(2, back([0, 1], [2, 10]))
+    v = selector.state.v
+    selector.observe(3, probed(IDS, [4.5, 5, 4], [1, 9, 4]))
+    x0, x1 = np.array([0.75, 0.5, 5 / 3, 0]), np.array([1, 1, 5 / 3, 0])
+    np.testing.assert_allclose(selector.state.v - v, np.outer(x0, x0) + np.outer(x1, x1))
+    np.testing.assert_allclose(selector.state.b, 0.9 * x0)
+    v, b = selector.state.v, selector.state.b
+    selector.observe(3, back([2], [6]))
+    selector.observe(4, probed(IDS, [3, 5, 5], [1, 9, 8]))
+    x2 = np.array([5 / 3, 2, 1, 0.6])
+    np.testing.assert_allclose(selector.state.v - v, np.outer(x2, x2))
+    np.testing.assert_allclose(selector.state.b - b, 1.0 * x2)
+    np.testing.assert_allclose(selector.rule.features(selector.state.clients, IDS), [[0.5, 0.5, 1, 0.9], [1, 1, 1, 0], x2])
 
 
 def test_an_unavailable_participant_is_learnt_from_when_measured_next():
@@ -152,7 +181,7 @@ def test_posterior_mean_is_ridge_regression_on_the_history(probe):
     """The history is kept here client by client, in plain loops, and solved by the normal equations."""
     rng, K, m, T = np.random.default_rng(5), 9, 3, 12
     robust, val, seconds = random_world(rng, K, T)
-    rule = FLASH(lam=0.5, probe=probe)
+    rule = FLASH(tau="mean", lam=0.5, probe=probe)
     selector = Selector(rule)
     cohorts = play(selector, range(1, T + 1), np.arange(K), m, robust, val, seconds)
     tau = seconds / seconds.mean()
@@ -189,22 +218,25 @@ def test_greedy_takes_the_largest_posterior_means():
     assert len({tuple(Selector(selector.rule, seed).select(T, np.arange(K), 4).ids.tolist()) for seed in range(4)}) > 1  # ties
 
 
-def test_regret_grows_sublinearly():
+@pytest.mark.parametrize("tau", ["round", "mean"])
+def test_regret_grows_sublinearly(tau):
     """A linear environment played through the rule's own signals: client i's validation ratio is v_i and its duration fixed,
-    and its loss moves by tau_i r with r = .6 v_i - .1 tau_i plus noise, so E r = theta . x with theta = (0, .6, -.1, 0). The
-    second half of 300 rounds costs less than half of the first, and the whole much less than uniform choice."""
+    and its loss moves by tau_i r with r = .6 v_i - .1 tau_i plus noise, so E r = theta . x with theta = (0, .6, -.1, 0); with
+    the round's duration tau is one number for all, and v_i alone ranks. The second half of 300 rounds costs less than half of the
+    first, and the whole much less than uniform choice."""
     rng, K, m, T = np.random.default_rng(0), 30, 5, 300
     v, seconds = rng.uniform(1, 5, K), rng.uniform(1, 3, K)
-    tau = seconds / seconds.mean()
-    expected = 0.6 * v - 0.1 * tau
     loss, ids = np.full(K, 500.0), np.arange(K)
-    selector, regret = Selector(FLASH(), seed=3), []
+    selector, regret = Selector(FLASH(tau=tau), seed=3), []
     for t in range(1, T + 1):
         if t > 1:
             selector.observe(t, probed(ids, loss, np.ones(K) if t == 2 else v))
-            loss = loss + np.where(loss > 500, -1, 1) * tau * (expected + rng.uniform(-0.1, 0.1, K))
         cohort = selector.select(t, ids, m).ids
         selector.observe(t, back(cohort, seconds[cohort]))
+        duration = scaled_durations(selector.state.clients, ids, tau)
+        expected = 0.6 * v - 0.1 * duration
+        if t > 1:
+            loss = loss + np.where(loss > 500, -1, 1) * duration * (expected + rng.uniform(-0.1, 0.1, K))
         regret.append(np.sort(expected)[-m:].sum() - expected[cohort].sum() if t > 2 else 0.0)
     first, second = sum(regret[: T // 2]), sum(regret[T // 2 :])
     uniform = T * (np.sort(expected)[-m:].sum() - m * expected.mean())
@@ -215,18 +247,18 @@ def test_regret_grows_sublinearly():
 
 
 @settings(max_examples=25)
-@given(st.floats(1e-4, 1e4), st.integers(0, 50), st.sampled_from(["all", "last_report"]))
-def test_the_unit_of_seconds_does_not_change_the_choice(scale, seed, probe):
+@given(st.floats(1e-4, 1e4), st.integers(0, 50), st.sampled_from(["all", "last_report"]), st.sampled_from(["round", "mean"]))
+def test_the_unit_of_seconds_does_not_change_the_choice(scale, seed, probe, tau):
     robust, val, seconds = random_world(np.random.default_rng(seed), 8, 7)
 
     def cohorts(unit):
-        return play(Selector(FLASH(probe=probe), seed), range(1, 8), np.arange(8), 3, robust, val, seconds * unit)
+        return play(Selector(FLASH(tau=tau, probe=probe), seed), range(1, 8), np.arange(8), 3, robust, val, seconds * unit)
 
     assert cohorts(scale) == cohorts(1.0)
 
 
 def test_literal_seconds_and_rounds_do_depend_on_the_unit():
-    for tau in ("seconds", "round"):
+    for tau in ("seconds", "round_seconds"):
         robust, val, seconds = random_world(np.random.default_rng(0), 8, 9)
         chosen = [
             play(Selector(FLASH(tau=tau)), range(1, 10), np.arange(8), 3, robust, val, seconds * unit) for unit in (1, 1e-3)
@@ -236,7 +268,7 @@ def test_literal_seconds_and_rounds_do_depend_on_the_unit():
 
 def test_last_report_probes_nobody_and_keeps_stale_features():
     robust, val, seconds = random_world(np.random.default_rng(0), 6, 5)
-    selector = Selector(FLASH(probe="last_report"))
+    selector = Selector(FLASH(tau="mean", probe="last_report"))
     play(selector, range(1, 4), np.arange(6), 2, robust, val, seconds)
     assert not len(selector.probe(4, np.arange(6), 2))
     before = selector.rule.features(selector.state.clients, np.arange(6))
@@ -248,7 +280,7 @@ def test_last_report_probes_nobody_and_keeps_stale_features():
 @pytest.mark.parametrize("drop", ["robust_loss", "val_loss", "duration", "reward"])
 def test_ablations_leave_one_element_out_and_keep_the_reward(drop):
     robust, val, seconds = random_world(np.random.default_rng(0), 6, 5)
-    selector, whole = Selector(FLASH(drop=drop)), Selector(FLASH())
+    selector, whole = Selector(FLASH(tau="mean", drop=drop)), Selector(FLASH(tau="mean"))
     play(selector, [1, 2], np.arange(6), 2, robust, val, seconds)
     play(whole, [1, 2], np.arange(6), 2, robust, val, seconds)
     for s in (selector, whole):
@@ -289,7 +321,7 @@ def test_diverging_clients_do_not_break_the_factor():
         selector.observe(t, back(ids, np.where(ids % 3, 1e-9, 1e9)))
 
 
-@pytest.mark.parametrize("tau", ["mean", "seconds", "round"])
+@pytest.mark.parametrize("tau", ["round", "round_seconds", "mean", "seconds"])
 @pytest.mark.parametrize("probe", ["all", "last_report"])
 def test_durations_at_the_ends_of_the_floats(tau, probe):
     """1e-300 and 1.7e308 seconds: their sum, their square and the quotient of the two are not numbers a posterior is made of."""

@@ -51,7 +51,7 @@ def test_first_choice_through_the_selector():
     0: the score is the width alone. V = [[4,3,3],[3,4,3],[3,3,4.5]] on the first three, det = 4 (18 - 9) - 3 (13.5 - 9) + 3 (9
     - 12) = 13.5. Its adjugate: (9, -4.5, -3; -4.5, 9, -3; -3, -3, 7). x^T adj x for tau: 9 - 12 tau + 7 tau^2 = 4.75, 4,
     6.75."""
-    selector = Selector(LinUCB(ties="lowest_id"))
+    selector = Selector(LinUCB(tau="mean", ties="lowest_id"))
     assert len(selector.select(1, IDS, 1).ids) == 3
     selector.observe(1, back(IDS, [2, 4, 6]))
     selector.observe(2, probed(IDS, [6, 5, 3], [2, 9, 4]))
@@ -94,7 +94,7 @@ def test_learns_the_same_as_flash():
 def test_disjoint_is_ridge_regression_of_each_client(probe):
     """Against a plain LinUCB per client, fed with its own pairs and solved by the normal equations."""
     robust, val, seconds = world(3, 7, 9)
-    rule = LinUCB(disjoint=True, lam=0.5, probe=probe)
+    rule = LinUCB(tau="mean", disjoint=True, lam=0.5, probe=probe)
     selector, ids = Selector(rule), np.arange(7)
     v, b = np.stack([0.5 * np.eye(4)] * 7), np.zeros((7, 4))
     for t in range(1, 10):
@@ -133,7 +133,7 @@ def test_regret_grows_sublinearly(disjoint):
     tau = seconds / seconds.mean()
     expected = 0.6 * v - 0.1 * tau
     loss, ids = np.full(K, 500.0), np.arange(K)
-    selector, regret = Selector(LinUCB(disjoint=disjoint)), []
+    selector, regret = Selector(LinUCB(tau="mean", disjoint=disjoint)), []
     for t in range(1, T + 1):
         if t > 1:
             selector.observe(t, probed(ids, loss, np.ones(K) if t == 2 else v))

@@ -35,7 +35,7 @@ def test_rewards_by_hand():
     """Durations (2, 4, 6): tau = (.5, 1, 1.5). Losses 6, 6, 6, then 4.5, 5, 6: rewards 3, 1, 0, mapped by (y - 0) / 3 to 1,
     1/3, 0. Then 10 alone reports 4.5 again: reward 0, mean 1.5, mapped 1/2. The largest reward so far rises to 4 by 20's next,
     5 -> 9 with tau 1: its mean is (1 + 4) / 2, mapped 5/8, and that of 10 becomes 1.5 / 4: past rewards are mapped anew."""
-    selector = Selector(UCB1())
+    selector = Selector(UCB1(tau="mean"))
     assert len(selector.select(1, IDS, 1).ids) == 3
     selector.observe(1, back(IDS, [2, 4, 6], arrival_loss=[6, 6, 6]))
     assert selector.rule.means(selector.state, IDS).tolist() == [0, 0, 0]  # no reward yet
@@ -74,8 +74,10 @@ def test_clients_without_an_accepted_update_change_nothing():
 
 
 def test_duration_divides_the_reward():
-    """Same change of loss, half the duration: twice the reward. Under tau = "round" both are divided by the longer one."""
-    for tau, expected in (("mean", [1.5, 0.75]), ("seconds", [1.0, 0.5]), ("round", [0.5, 0.5])):
+    """Same change of loss, half the duration: twice the reward. Under the round's duration both are divided by
+    the longer one, 2 s, or 2 / 1.5 of the mean."""
+    cases = (("mean", [1.5, 0.75]), ("seconds", [1.0, 0.5]), ("round_seconds", [0.5, 0.5]), ("round", [0.75, 0.75]))
+    for tau, expected in cases:
         selector = Selector(UCB1(tau=tau))
         for t in (1, 2):
             selector.observe(t, back([0, 1], [1, 2], arrival_loss=[t, t]))

@@ -7,7 +7,7 @@ Reference: docs/methods/flash.md#context.
 
 ``L`` is a loss of the client's own evaluations: :class:`ContextualBandit` takes the noise-robust loss, probed or reported;
 :func:`loss_rewards` takes the loss of the received model before training, and needs no features. ``CE(V_i)`` is the loss on
-the client's validation part. ``tau(i)`` is the client's last duration, download to upload: :data:`Tau`.
+the client's validation part. ``tau(i)`` is the duration of the last round, its longest download to upload: :data:`Tau`.
 
 * r_t(i) is 0 before the second evaluation in :class:`ContextualBandit`, and absent in :func:`loss_rewards`.
 * A loss that is not a number changes nothing; a ratio without a positive first loss is absent.
@@ -37,8 +37,10 @@ __all__ = [
 ]  # fmt: skip
 
 S = TypeVar("S")
-Tau = Literal["mean", "seconds", "round"]
-"""A client's duration over the mean of all clients' (no unit); in seconds; or the longest of the last round, for everybody."""
+Tau = Literal["round", "round_seconds", "mean", "seconds"]
+"""``"round"``: the last round's duration, that of its slowest client, over the mean of all clients' last durations (no unit); one
+number for everybody. ``"round_seconds"``: the same in seconds. ``"mean"``: the client's own last duration over the mean of all
+clients' (no unit). ``"seconds"``: the same in seconds."""
 Probe = Literal["all", "last_report"]
 FirstRound = Literal["all", "cohort"]
 """Round 1 takes everybody, as FLASH does, or m clients at random."""
@@ -71,15 +73,16 @@ def loss_rewards(clients: ClientTable, round: int, accepted: Reports, signal: st
 
 
 def scaled_durations(clients: ClientTable, ids: Ids, tau: Tau) -> Floats:
-    """Return tau of these clients, ``[n]``, positive."""
+    """Return tau of these clients, ``[n]``, positive; 1 for each while no duration is known."""
     seconds = clients.get("duration", clients.ids)
     known = ~np.isnan(seconds)
     if not known.any():
         return np.ones(len(ids))
-    if tau == "round":
-        when = clients.get("round", clients.ids)
-        return np.full(len(ids), seconds[known & (when == when.max())].max())
     mean = float(seconds.mean() if known.all() else seconds[known].mean())
+    if tau in ("round", "round_seconds"):
+        when = clients.get("round", clients.ids)
+        longest = seconds[known & (when == when[known].max())].max()
+        return np.full(len(ids), longest / mean if tau == "round" else longest)
     own = clients.get("duration", ids)
     missing = np.isnan(own)
     own = np.where(missing, mean, own) if missing.any() else own
@@ -116,7 +119,7 @@ class ContextualBandit(SelectionRule[S]):
 
     Parameters
     ----------
-    tau: which duration, see :data:`Tau`.
+    tau: the duration in the features and the reward: the last round's, or each client's own, see :data:`Tau`.
     probe: ``"all"``: every available client evaluates the model before the choice; ``"last_report"``: only the cohort does.
     probe_batches: batches that a probe measures the robust loss on (``probe = "all"``); None is all training data.
     drop: one feature to leave out, as in FLASH's ablations.
@@ -124,7 +127,7 @@ class ContextualBandit(SelectionRule[S]):
     ties: ``"random"``, or ``"lowest_id"`` for tests.
     """
 
-    tau: Tau = "mean"
+    tau: Tau = "round"
     probe: Probe = "all"
     probe_batches: int | None = None
     drop: Drop = "none"
