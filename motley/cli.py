@@ -19,12 +19,24 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TextIO
 import typer
 
 from motley.commands import data as data_command
-from motley.core.errors import ConfigError, StoreError, UserError
-from motley.core.files import is_folder
+from motley.commands import reproduce as reproduce_command
+from motley.commands.options import (
+    Data,
+    Format,
+    Jobs,
+    RayCluster,
+    Settings,
+    check_data,
+    formats_of,
+    raise_failures,
+    say,
+    seeds_of,
+    tell,
+)
+from motley.core.errors import StoreError, UserError
 from motley.core.untrusted import printable, shortened
 
 if TYPE_CHECKING:
-    from motley.experiments.sweep import Failure
     from motley.results.load import Run
 
 __all__ = ["app", "call", "main"]
@@ -44,8 +56,6 @@ _WIDTH = 160
 """Columns of the summary where no terminal says how wide it is."""
 
 File = Annotated[Path, typer.Argument(metavar="FILE.toml", help="The experiment.")]
-Settings = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Set a key, e.g. local.epochs=2.")]
-Data = Annotated[Path | None, typer.Option("--data", metavar="DIR", help="A folder to search first for data.")]
 Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Where to write; below runs/ unless given.")]
 Page = Annotated[
     Path | None,
@@ -53,22 +63,10 @@ Page = Annotated[
         "--out", metavar="FILE", help="report.html in DIR unless given, or .md; with --format a folder, DIR/paper unless given."
     ),
 ]
-Exhibits = Annotated[
-    list[str] | None, typer.Option("--exhibit", metavar="NAME", help='This only, by its full name, e.g. "lemma A.4".')
-]
-Format = Annotated[
-    list[str] | None,
-    typer.Option("--format", metavar="pdf,svg,latex,csv", help="For a paper: figures and tables as files of these kinds."),
-]
 Target = Annotated[
     float | None,
     typer.Option("--target", metavar="0.9", help="How long until the headline metric is this; no run is cut short."),
 ]
-RayCluster = Annotated[
-    str | None,
-    typer.Option("--on-ray", metavar="ADDRESS", help="Spread the runs over a Ray cluster: its address, auto, or local."),
-]
-Jobs = Annotated[int, typer.Option("--jobs", metavar="N", help="Runs at a time, each on its share of the cores.")]
 AllowImport = Annotated[
     bool, typer.Option("--allow-import", help="Let components be named module:Class, which runs the module's code.")
 ]
@@ -104,21 +102,12 @@ def call(argv: Sequence[str]) -> int:
         except Exception as error:
             return _ours(error, debug="--debug" in argv)
     if code == 130:
-        _say("interrupted; what was finished is kept: " + _how_to_go_on(argv))
+        say("interrupted; what was finished is kept: " + _how_to_go_on(argv))
     return code if isinstance(code, int) else 0
 
 
-def _say(text: str) -> None:
-    _print(f"motley: {text}", err=True)
-
-
-def _print(text: object, err: bool = False) -> None:
-    """Print what holds names or texts of files and users."""
-    typer.echo(printable(str(text)), err=err)
-
-
 def _fail(text: str) -> int:
-    _say(shortened(" ".join(text.split()), _LONGEST))
+    say(shortened(" ".join(text.split()), _LONGEST))
     return 2
 
 
@@ -143,9 +132,9 @@ def _ours(error: Exception, debug: bool) -> int:
             file.write(printable(text))
         where = f"{file.name}, which holds the traceback (motley --debug shows it)"
     except OSError:  # no room for it
-        _print(text, err=True)
+        tell(text, err=True)
         where = "the traceback above"
-    _say(f"this is a fault of Motley, not yours: {what}; please report it with {where}")
+    say(f"this is a fault of Motley, not yours: {what}; please report it with {where}")
     return 1
 
 
@@ -166,7 +155,7 @@ def _note(
 ) -> None:
     if str(message) not in said:  # the runs of a comparison would all say it
         said.add(str(message))
-        _say(f"note: {message}")
+        say(f"note: {message}")
 
 
 @app.callback(invoke_without_command=True)
@@ -200,14 +189,14 @@ def run(
     """Run one experiment."""
     from motley.experiments.run import run as run_experiment
 
-    _check_data(data)
+    check_data(data)
     done = run_experiment(
         file, out=out, resume=resume, data=data, overrides=set or [], progress=True, allow_other_numerics=allow_other_numerics,
         allow_import=_import_from_here(allow_import),
     )  # fmt: skip
     started = done.meta.get("task", {}).get("notes", {}).get("initial weights")
     if started:
-        _say(f"initial weights: {started}")
+        say(f"initial weights: {started}")
     _show([done], done.directory, report)
 
 
@@ -231,75 +220,15 @@ def compare(
     from motley.experiments.sweep import compare as compare_experiments
     from motley.experiments.sweep import parse_over
 
-    _check_data(data)
+    check_data(data)
     values = dict(parse_over(text) for text in over or [])
     found = compare_experiments(
-        file, values, _seeds(seeds), out=out, data=data, overrides=set or [], progress=True, on_ray=on_ray, jobs=jobs,
+        file, values, seeds_of(seeds), out=out, data=data, overrides=set or [], progress=True, on_ray=on_ray, jobs=jobs,
         allow_import=_import_from_here(allow_import), grids=grid, allow_other_numerics=allow_other_numerics,
     )  # fmt: skip
     if found.runs:
         _show(found.runs, found.directory, report, target)
-    _raise_failures(found.failures, len(found.runs))
-
-
-@app.command()
-def reproduce(
-    recipe: Annotated[
-        str | None, typer.Argument(metavar="RECIPE", help="Its name, or its folder; without one, all names.")
-    ] = None,
-    table: Annotated[list[str] | None, typer.Option("--table", metavar="N", help="This table of the paper only.")] = None,
-    figure: Annotated[list[str] | None, typer.Option("--figure", metavar="N", help="This figure of the paper only.")] = None,
-    exhibit: Exhibits = None,
-    scale: Annotated[str, typer.Option("--scale", metavar="smoke|small|paper", help="How much of it.")] = "small",
-    seeds: Annotated[str | None, typer.Option("--seeds", metavar="0,1,2", help="Instead of the recipe's.")] = None,
-    only: Annotated[
-        list[str] | None, typer.Option("--only", metavar="AXIS=A,B", help="Run these values of an axis only.")
-    ] = None,
-    set: Settings = None,
-    data: Data = None,
-    out: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", help="Where to write; runs/RECIPE/SCALE unless given.")
-    ] = None,
-    run: Annotated[bool, typer.Option("--run/--no-run", help="Run what is missing, or report what is there.")] = True,
-    on_ray: RayCluster = None,
-    jobs: Jobs = 1,
-    format: Format = None,
-) -> None:
-    """Run the tables and figures of a paper, and compare published with measured values."""
-    from motley.experiments.sweep import parse_over
-    from motley.recipes.output import overview, show, write, write_for_print
-    from motley.recipes.reproduce import reproduce as reproduce_recipe
-
-    if recipe is None:
-        typer.echo(overview())
-        return
-    _check_data(data)
-    formats = _formats(format)
-    names = [*(f"table {n}" for n in table or []), *(f"figure {n}" for n in figure or []), *(exhibit or [])]
-    places = {axis: [str(value) for value in values] for axis, values in (parse_over(text) for text in only or [])}
-    found = reproduce_recipe(
-        recipe, names, scale=scale, seeds=_seeds(seeds), only=places, out=out, data=data, overrides=set or [], progress=True,
-        run=run, on_ray=on_ray, jobs=jobs,
-    )  # fmt: skip
-    show(found)
-    for path in [*write(found), *([write_for_print(found, formats)] if formats else [])]:
-        _print(path)
-    _raise_failures(found.failures, len(found.all_runs()))
-
-
-def _formats(given: Sequence[str] | None) -> list[str]:
-    from motley.results.print_files import check_formats
-
-    return check_formats(one.strip() for text in given for one in text.split(",")) if given else []
-
-
-def _seeds(text: str | None) -> list[int] | None:
-    if text is None:
-        return None
-    try:
-        return [int(piece) for piece in text.split(",")]
-    except ValueError:
-        raise ConfigError(f"got {text!r}; expected whole numbers with commas between, e.g. 0,1,2", "--seeds") from None
+    raise_failures(found.failures, len(found.runs))
 
 
 def _import_from_here(allowed: bool) -> bool:
@@ -307,11 +236,6 @@ def _import_from_here(allowed: bool) -> bool:
     if allowed and "" not in sys.path:
         sys.path.append("")
     return allowed
-
-
-def _check_data(data: Path | None) -> None:
-    if data is not None and not is_folder(data):
-        raise ConfigError(f"there is no folder {str(data)!r}", "--data")
 
 
 def _show(runs: Sequence[Run], directory: Path, with_report: bool, target: float | None = None) -> None:
@@ -336,32 +260,22 @@ def _show(runs: Sequence[Run], directory: Path, with_report: bool, target: float
         if table is not None:
             console.print(table)
     if any(run.meta.get("personal") for run in runs) and (advice := missing_local(group_runs(runs))):
-        _say(f"note: {advice}")
+        say(f"note: {advice}")
     rejected = sum(costs(run).rejected for run in runs)
     if rejected:
         reasons = "not finite, of the wrong shape, or part of a refused step"
-        _say(f"note: {rejected} updates were rejected ({reasons}): paid for, not used")
+        say(f"note: {rejected} updates were rejected ({reasons}): paid for, not used")
     for run, label in zip(runs, label_runs(runs), strict=True):
         for trouble in model_health(run):
-            _say(f"note: {label} seed {run.seed}: {trouble}")
+            say(f"note: {label} seed {run.seed}: {trouble}")
     if with_report:
         from motley.results.report import report as write_report
 
-        _print(f"report: {write_report(runs, directory / 'report.html', target)}")
-    _print(f"tables: {directory}")
+        tell(f"report: {write_report(runs, directory / 'report.html', target)}")
+    tell(f"tables: {directory}")
 
 
-def _raise_failures(failures: Sequence[Failure], good: int) -> None:
-    """Print the failed runs, and raise the first error that is not a UserError."""
-    for failure in failures:
-        _say(f"failed: {failure.point.label} seed {failure.point.experiment.seed}: {failure.error}")
-    if not failures:
-        return
-    _say(f"{good} of {good + len(failures)} runs finished; the same command tries the others again")
-    ours = [failure.error for failure in failures if not isinstance(failure.error, UserError)]
-    if ours:
-        raise ours[0]
-    raise typer.Exit(2)
+app.command()(reproduce_command.reproduce)
 
 
 @app.command()
@@ -370,8 +284,8 @@ def report(where: Where, out: Page = None, format: Format = None, target: Target
     from motley.results.load import load_all
     from motley.results.report import report as write_report
 
-    formats = _formats(format)
-    _print(write_report(load_all(where), out or where / ("paper" if formats else "report.html"), target, formats))
+    formats = formats_of(format)
+    tell(write_report(load_all(where), out or where / ("paper" if formats else "report.html"), target, formats))
 
 
 @app.command("list")
@@ -412,7 +326,7 @@ def cite(where: Where) -> None:
     """Print the BibTeX of the papers behind what a run, or a folder of runs, used."""
     from motley.results.load import citations, load_all
 
-    _print("\n\n".join(citations(load_all(where))))
+    tell("\n\n".join(citations(load_all(where))))
 
 
 @app.command()
@@ -432,4 +346,4 @@ def new(
             path.write_text(text, encoding="utf-8")
         except OSError as error:
             raise StoreError(f"cannot write {path}: {error.strerror}") from None
-        _print(path)
+        tell(path)

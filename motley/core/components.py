@@ -262,6 +262,7 @@ def class_named(catalogues: Iterable[Catalogue], name: str) -> type:
     raise AttributeError(f"there is no component {name!r} here")
 
 
+@cache
 def _hints(cls: type) -> dict[str, Any]:
     """Return the annotations of a class; Any for all where they name what only the function around the class knows."""
     try:

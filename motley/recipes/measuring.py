@@ -21,8 +21,10 @@ from motley.results.load import Run
 from motley.results.measures import Censored
 from motley.results.summary import MB
 
-__all__ = ["MEASURES", "Measure", "measure_of"]
+__all__ = ["MEASURES", "WALL_TIMES", "Measure", "measure_of", "to_a_target"]
 
+WALL_TIMES = ("choosing_ms", "wall_s")
+"""Measures that depend on the machine: those of one machine are not compared with those of another."""
 _NONE = Censored(float("nan"), True)
 _PARTS = {"early": ", first tenth", "late": ", last tenth", "mean": ", all rounds"}
 
@@ -53,6 +55,11 @@ def measure_of(name: str) -> Measure:
     if name not in MEASURES:
         raise ConfigError(f"there is no measure {name!r}{suggest(name, MEASURES)}")
     return MEASURES[name]
+
+
+def to_a_target(name: str) -> bool:
+    """Return whether a measure looks at the cell's target."""
+    return name == "reached" or name.endswith("_to_target")
 
 
 def _percent(run: Run) -> float:

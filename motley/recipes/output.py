@@ -11,11 +11,12 @@ from rich.console import Console
 from rich.table import Table as Printed
 from rich.text import Text
 
-from motley.core.files import disk_error
 from motley.core.untrusted import printable
-from motley.recipes.page import exhibit_section, exhibit_tables, measured_csv, page, verdict_table, verdicts_csv
+from motley.recipes.earlier import CURVES
+from motley.recipes.page import dropped, exhibit_section, exhibit_tables, page, verdict_table
 from motley.recipes.recipe import names, read
 from motley.recipes.reproduce import Reproduction
+from motley.recipes.tables import number_files
 from motley.results import latex
 from motley.results.blocks import Table, UniqueNames
 from motley.results.figures import for_print
@@ -70,6 +71,8 @@ def show(found: Reproduction) -> None:
                 console.print(_printed(table, f"{exhibit.name}. {exhibit.title}"))
     if found.judged:
         console.print(_printed(verdict_table(found.judged), "claims"))
+    if found.earlier.dropped:
+        console.print(dropped(found))
 
 
 def _printed(table: Table, title: str) -> Printed:
@@ -97,20 +100,16 @@ def _printed(table: Table, title: str) -> Printed:
 
 
 def write(found: Reproduction) -> list[Path]:
-    """Write ``report.html``, ``report.md`` with its pictures, ``measured.csv`` and ``verdicts.csv`` into the folder of the runs.
+    """Write ``report.html``, ``report.md`` with its pictures, ``measured.csv``, ``verdicts.csv`` and ``curves.csv.gz`` into the folder
+    of the runs.
 
     Raises
     ------
     StoreError: they cannot be written.
     """
     whole, folder = page(found), found.directory
-    tables = {folder / "measured.csv": measured_csv(found), folder / "verdicts.csv": verdicts_csv(found)}
-    for path, text in tables.items():
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise disk_error(error, path) from error
+    tables = {folder / name: content for name, content in number_files(found).items()}
+    replace_files(tables, next(reversed(tables)))
     return [write_page(whole, folder / name) for name in ("report.html", "report.md")] + list(tables)
 
 
@@ -134,7 +133,7 @@ def write_for_print(found: Reproduction, formats: Sequence[str]) -> Path:
         files[folder / "verdicts.tex"] = latex.page_table(verdict_table(found.judged), "verdicts", found.recipe.title)
         files[folder / "references.bib"] = "\n\n".join(citations(found.all_runs())) + "\n"
     if "csv" in wanted:
-        files |= {folder / "measured.csv": measured_csv(found), folder / "verdicts.csv": verdicts_csv(found)}
+        files |= {folder / name: content for name, content in number_files(found).items() if name != CURVES}
     if files:
         replace_files(files, next(reversed(files)))
     return folder

@@ -1,13 +1,11 @@
-"""The report of a recipe: published beside measured, a verdict for each claim, pictures, costs; and the same numbers as rows."""
+"""The report of a recipe: published beside measured, a verdict for each claim, pictures, costs."""
 
 from __future__ import annotations
 
-import csv
-import io
 import itertools
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from math import exp, isfinite, nan
+from collections.abc import Mapping, Sequence
+from math import exp, isfinite
 from typing import Literal
 
 from motley.recipes.measuring import Measure, measure_of
@@ -32,7 +30,7 @@ from motley.results.blocks import (
 from motley.results.measures import Censored, Spread, spread
 from motley.results.summary import MB, plus_minus, short_number
 
-__all__ = ["exhibit_section", "exhibit_tables", "measured_csv", "page", "verdict_table", "verdicts_csv"]
+__all__ = ["exhibit_section", "exhibit_tables", "page", "verdict_table"]
 
 TONES: dict[Verdict, Literal["", "good", "bad"]] = {"confirmed": "good", "contradicted": "bad"}
 NamedCell = tuple[str, ...]
@@ -40,17 +38,19 @@ NamedCell = tuple[str, ...]
 
 def page(found: Reproduction) -> Page:
     """Return the report of the runs that are finished, as a page."""
-    runs = found.all_runs()
+    runs, before = found.all_runs(), found.all_earlier()
     warnings = [f"{f.point.label}, seed {f.point.experiment.seed}, failed: {f.error}" for f in found.failures]
     if len(runs) < found.planned:
         warnings.append(f"{len(runs)} of {found.planned} runs are finished; the same command goes on.")
+    if found.earlier.dropped:
+        warnings.append(dropped(found))
     recipe, scale = found.recipe, found.recipe.scale[found.scale]
     wall = sum(measures.costs(run).wall_s for run in runs)
     facts = [
         ("recipe", recipe.name),
         ("scale", found.scale),
-        ("runs", str(len(runs))),
-        ("seeds", ", ".join(map(str, sorted({run.seed for run in runs})))),
+        ("runs", f"{len(runs)}, and {len(before)} measured earlier" if before else str(len(runs))),
+        ("seeds", ", ".join(map(str, sorted({*(run.seed for run in runs), *(seed for _, seed in before)})))),
         ("wall time", f"{short_number(wall / 60)} min"),
         ("virtual time", f"{short_number(sum(measures.costs(run).time_s for run in runs) / 3600)} h"),
     ]
@@ -65,6 +65,12 @@ def page(found: Reproduction) -> Page:
         sections.provenance(groups, experiments=False) if groups else None,
     )
     return Page(f"{recipe.title}: published and measured", facts, blocks)
+
+
+def dropped(found: Reproduction) -> str:
+    """Return a sentence about rows that were measured earlier and no longer belong to the recipe."""
+    many, rows = found.earlier.dropped, "row" if found.earlier.dropped == 1 else "rows"
+    return f"{many} {rows} measured earlier left out: the recipe plans other runs in their cells now."
 
 
 def verdict_table(judged: Sequence[Judged]) -> Table:
@@ -164,7 +170,7 @@ def exhibit_tables(found: Reproduction, exhibit: Exhibit, methods: Sequence[str]
     cells = [cell for cell in itertools.product(*(list(axis) for axis in exhibit.axes.values())) if cell in there]
     if not cells:
         return []
-    note = _seeds([sorted(one) for by in values.values() for one in by.values()])
+    note = f"{_seeds([sorted(one) for by in values.values() for one in by.values()])}{_earlier_words(found, exhibit)}"
     if any(published.values()):
         note += f" In brackets: published (spread: {found.recipe.spread})."
     if len(shown) == 1 and len(exhibit.axes) > 1:
@@ -188,6 +194,18 @@ def _seeds(cells: Sequence[Sequence[int]]) -> str:
         return f"One seed ({seeds[0]})." if seeds else ""
     number = f"{counts[0]} to {counts[-1]}" if counts[1:] else f"{counts[0]}"
     return f"Mean ± standard deviation over {number} seeds ({', '.join(map(str, seeds))})."
+
+
+def _earlier_words(found: Reproduction, exhibit: Exhibit) -> str:
+    """How many of an exhibit's runs were measured earlier, and in which cells some were."""
+    before = {cell.name: found.earlier_at(exhibit, cell) for cell in found.cells(exhibit)}
+    here = sum(len(found.runs_at(exhibit, cell)) for cell in found.cells(exhibit))
+    many = sum(map(len, before.values()))
+    if not many:
+        return ""
+    some = [name for name, seeds in before.items() if seeds]
+    where = "" if len(some) in (1, len(before)) or len(some) > 6 else f" ({'; '.join(some)})"
+    return f" Measured earlier: {f'{many} of {here + many}' if here else 'all'} runs{where}."
 
 
 def _across(
@@ -237,14 +255,16 @@ def _pictures(found: Reproduction, exhibit: Exhibit) -> tuple[Sequence[str], lis
         axis: [value for value in values if any(cell.values[i] == value for cell in cells)]
         for i, (axis, values) in enumerate(exhibit.axes.items())
     }
-    runs = {cell.values: list(found.runs[exhibit.name, cell.values].values()) for cell in cells}
+    runs = {cell.values: list(found.runs_at(exhibit, cell).values()) for cell in cells}
+    kept = {cell.values: [found.earlier.curves(name) for name in found.earlier_at(exhibit, cell).values()] for cell in cells}
+    curves = {cell: [*here, *(run for run in kept[cell] if run is not None)] for cell, here in runs.items()}
     wanted = {kind.partition(":")[2] for kind in exhibit.pictures if kind.partition(":")[0] in BY_MEASURE}
     values = {m: found.values(exhibit, m) for m in wanted}
     measured = {m: {cell: spread([v.value for v in by.values()]) for cell, by in of.items()} for m, of in values.items()}
     bounds = {m: {cell for cell, by in of.items() if not all(v.reached for v in by.values())} for m, of in values.items()}
     printed = {m: {cell: value for cell, (value, _) in _published(found, exhibit, m).items()} for m in wanted}
     titles = {m: measure_of(m).title for m in wanted}
-    shown = ExhibitData(axes, runs, measured, bounds, printed, titles)
+    shown = ExhibitData(axes, runs, measured, bounds, printed, titles, curves)
     drawn = [one for kind in exhibit.pictures for one in draw(kind, shown)]
     methods = list(axes.values())[-1] if axes else []
     if methods not in [list(one.methods) for one in drawn]:
@@ -305,47 +325,3 @@ def _prose(text: str) -> list[Block]:
         elif lines:
             blocks.append(Text(" ".join(" ".join(lines).split())))
     return blocks
-
-
-def measured_csv(found: Reproduction) -> str:
-    """Every measured number as a row: exhibit, cell, measure, seed, value, whether it is exact (else a lower bound)."""
-    rows = [
-        (exhibit.name, " / ".join(cell), name, seed, f"{one.value:.6g}", str(one.reached).lower())
-        for exhibit in found.exhibits
-        for name in exhibit.measures
-        for cell, seeds in found.values(exhibit, name).items()
-        for seed, one in sorted(seeds.items())
-    ]
-    return _csv(("exhibit", "cell", "measure", "seed", "value", "exact"), rows)
-
-
-def verdicts_csv(found: Reproduction) -> str:
-    """Every comparison as a row: claim, published, measure, comparison, means, the interval of their difference, pairs, verdict."""
-    rows = [
-        (
-            one.claim.text,
-            one.claim.published,
-            one.measure,
-            contrast.label,
-            *(f"{number:.6g}" for number in _numbers(contrast)),
-            contrast.interval.n,
-            contrast.verdict,
-        )
-        for one in found.judged
-        for contrast in one.contrasts
-    ]
-    heads = ("claim", "published", "measure", "comparison", "ours", "other", "difference", "low", "high", "pairs", "verdict")
-    return _csv(heads, rows)
-
-
-def _numbers(contrast: Contrast) -> tuple[float, ...]:
-    got = contrast.interval
-    return contrast.ours.mean, contrast.other.mean if contrast.other else nan, got.mean, got.low, got.high
-
-
-def _csv(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(heads)
-    writer.writerows(rows)
-    return out.getvalue()

@@ -32,6 +32,7 @@ class ExhibitData:
     ----------
     axes: name -> values, as far as there are runs. runs: cell -> its runs. measured: measure -> cell -> mean and spread over seeds.
     bounds: measure -> cells that are lower bounds. published: values of the paper. titles: measure -> title of its axis.
+    curves: cell -> its runs with those of which the evaluations alone were kept; ``runs`` where it is left out.
     """
 
     axes: Mapping[str, Sequence[str]]
@@ -40,12 +41,14 @@ class ExhibitData:
     bounds: Mapping[str, Set[NamedCell]]
     published: Mapping[str, Mapping[NamedCell, float]]
     titles: Mapping[str, str]
+    curves: Mapping[NamedCell, Sequence[Run]] | None = None
 
-    def panels(self) -> Iterator[tuple[str, dict[str, Sequence[Run]]]]:
-        """Yield the title of each panel, and its methods: label -> runs."""
+    def panels(self, evaluations: bool = False) -> Iterator[tuple[str, dict[str, Sequence[Run]]]]:
+        """Yield the title of each panel, and its methods: label -> runs. ``evaluations``: those with evaluations alone, too."""
+        runs = self.curves if evaluations and self.curves is not None else self.runs
         *outer, last = self.axes.values() or [()]
         for head in itertools.product(*outer):
-            groups = {value: self.runs[*head, value] for value in last if (*head, value) in self.runs}
+            groups = {value: runs[*head, value] for value in last if runs.get((*head, value))}
             if groups:
                 yield ", ".join(head), groups
 
@@ -66,9 +69,10 @@ def draw(kind: str, shown: ExhibitData) -> list[PanelPicture]:
 
 def _each(
     plot: Callable[[Mapping[str, Sequence[Run]]], Picture | None],
+    evaluations: bool = False,
 ) -> Callable[[ExhibitData, str], Iterator[PanelPicture]]:
     def drawn(shown: ExhibitData, argument: str) -> Iterator[PanelPicture]:
-        for title, groups in shown.panels():
+        for title, groups in shown.panels(evaluations):
             picture = plot(groups)
             if picture is not None:
                 yield PanelPicture(title, list(groups), picture)
@@ -77,7 +81,7 @@ def _each(
 
 
 def _curves(shown: ExhibitData, argument: str) -> Iterator[PanelPicture]:
-    for title, groups in shown.panels():
+    for title, groups in shown.panels(evaluations=True):
         yield PanelPicture(title, list(groups), plots.curves(groups, cast(Axis, argument or "round")))
 
 
@@ -197,7 +201,7 @@ def _mean(measured: Mapping[NamedCell, Spread], cell: NamedCell) -> float:
 
 PICTURES: dict[str, Callable[[ExhibitData, str], Iterator[PanelPicture]]] = {
     "curves": _curves,
-    "bars": _each(plots.headline_bars),
+    "bars": _each(plots.headline_bars, evaluations=True),
     "participation": _each(plots.participation_bars),
     "concentration": _each(plots.concentration),
     "clients": _each(plots.client_curves),

@@ -15,6 +15,7 @@ import copy
 import csv
 import io
 import itertools
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,7 +23,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, ValidationError
 
 from motley.core.errors import ConfigError, suggest
 from motley.core.files import no_file
@@ -162,6 +163,12 @@ class Claim(_Table):
     pair: Literal["seed", "cell"] = "seed"
     """Whether the interval is over seeds (cells averaged first), or over cells and seeds together."""
 
+    def measures(self, exhibit: Exhibit) -> list[str]:
+        """Return the measures that the comparisons of the claim look at."""
+        places = [self.where, self.higher or {}, self.lower or {}, *self.than]
+        named = [name for place in places for name in place.get("measure", [])]
+        return list(dict.fromkeys([self.measure or exhibit.measures[0], *named]))
+
 
 class Recipe(_Table):
     """A recipe as read by :func:`read`."""
@@ -186,6 +193,9 @@ class Recipe(_Table):
     """(exhibit, cell, measure) -> published value and spread (NaN where none was printed)."""
     notes: str = ""
     """The text of ``notes.md``."""
+    folder: Path | None = None
+    """The folder the recipe was read from; None where it does not lie on the disk."""
+    _made: dict[str, Experiment] = PrivateAttr(default_factory=dict)
 
     def named(self, name: str) -> Exhibit:
         """Return the exhibit of that name."""
@@ -215,6 +225,11 @@ class Recipe(_Table):
         own = exhibit.scale.get(scale, Scaled()).seeds
         return own if own is not None else self.scale[scale].seeds or [0]
 
+    def measures(self, exhibit: Exhibit) -> list[str]:
+        """Return the measures that an exhibit shows, then those that claims about it look at beside them."""
+        claims = (claim for claim in self.claim if claim.exhibit == exhibit.name)
+        return list(dict.fromkeys([*exhibit.measures, *(name for claim in claims for name in claim.measures(exhibit))]))
+
     def experiment(self, cell: Cell, scale: Scale, seed: int, overrides: Iterable[str] = ()) -> Experiment:
         """Return the experiment that is run for a cell. Later settings win: base, exhibit, axes in order, the scale's, the exhibit's
         at that scale, ``overrides`` (as ``--set``).
@@ -224,8 +239,11 @@ class Recipe(_Table):
         ConfigError: the settings are no experiment.
         """
         try:
-            keys = self._keys(cell, scale)
-            return Experiment(**document.override(document.set_key(keys, "seed", seed), overrides))
+            keys = document.override(document.set_key(self._keys(cell, scale), "seed", seed), overrides)
+            name = json.dumps(keys, sort_keys=True, default=repr)
+            if name not in self._made:  # exhibits share experiments
+                self._made[name] = Experiment(**keys)
+            return self._made[name]
         except ConfigError as error:
             raise ConfigError(f"{self.name}, {cell.exhibit.name}, {cell.name}: {error}") from None
 
@@ -267,9 +285,9 @@ def read(name: str | Path) -> Recipe:
     -------
     ``read("fedcvr_bolt").named("table 3").measures``
     """
-    folder, texts = _texts(name)
+    folder, texts, where = _texts(name)
     keys = document.parse(texts.pop("recipe.toml"), f"{folder}/recipe.toml")
-    given = {"name": folder, "expected": _expected(texts), "notes": texts.get("notes.md", "")}
+    given = {"name": folder, "expected": _expected(texts), "notes": texts.get("notes.md", ""), "folder": where}
     try:
         recipe = Recipe.model_validate({**_expanded(keys), **given})
     except ValidationError as error:
@@ -279,11 +297,12 @@ def read(name: str | Path) -> Recipe:
     return recipe
 
 
-def _texts(name: str | Path) -> tuple[str, dict[str, str]]:
-    """Return the name of a recipe's folder and the texts of its files."""
+def _texts(name: str | Path) -> tuple[str, dict[str, str], Path | None]:
+    """Return the name of a recipe's folder, the texts of its files, and the folder, where it lies on the disk."""
     if str(name) in names():
         inside = resources.files("motley.recipes") / str(name)
-        return str(name), {file: (inside / file).read_text(encoding="utf-8") for file in _FILES if (inside / file).is_file()}
+        texts = {file: (inside / file).read_text(encoding="utf-8") for file in _FILES if (inside / file).is_file()}
+        return str(name), texts, inside if isinstance(inside, Path) else None
     folder = Path(name)
     if no_file(folder / "recipe.toml") is not None:
         raise ConfigError(
@@ -291,7 +310,7 @@ def _texts(name: str | Path) -> tuple[str, dict[str, str]]:
             " or a folder with a recipe.toml"
         )
     there = [file for file in _FILES if no_file(folder / file) != "does not exist"]
-    return folder.resolve().name, {file: document.read_text(folder / file, "the text of a recipe") for file in there}
+    return folder.resolve().name, {file: document.read_text(folder / file, "the text of a recipe") for file in there}, folder
 
 
 def _expanded(keys: dict[str, Any]) -> dict[str, Any]:

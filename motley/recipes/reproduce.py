@@ -12,13 +12,14 @@ from motley.core.errors import ConfigError, suggest
 from motley.experiments.config import Experiment
 from motley.experiments.store import RunFolder
 from motley.experiments.sweep import Failure, Point, run_points
-from motley.recipes.measuring import measure_of
+from motley.recipes.earlier import MEASURED, Earlier, MeasuredRow, read_rows, still_planned
+from motley.recipes.measuring import WALL_TIMES, measure_of, to_a_target
 from motley.recipes.recipe import SCALES, Cell, Exhibit, Place, Recipe, Scale, read
 from motley.recipes.verdicts import Judged, judge
 from motley.results.load import Run, load
 from motley.results.measures import Censored
 
-__all__ = ["Reproduction", "distinct", "plan", "reproduce"]
+__all__ = ["Reproduction", "distinct", "plan", "reproduce", "target_of"]
 
 
 @dataclass(frozen=True)
@@ -33,20 +34,51 @@ class Reproduction:
     planned: int
     directory: Path
     failures: list[Failure] = field(default_factory=list)
+    earlier: Earlier = field(default_factory=Earlier)
+    """What was measured earlier, and stands where a run is not in the folder."""
+    _known: dict[tuple[Path, str, float | None], Censored] = field(default_factory=dict, repr=False)
 
     def cells(self, exhibit: Exhibit) -> list[Cell]:
-        """Return the cells of an exhibit that have runs."""
-        return [cell for cell in exhibit.cells(self.scale) if self.runs.get((exhibit.name, cell.values))]
+        """Return the cells of an exhibit that have runs, here or earlier."""
+        return [cell for cell in exhibit.cells(self.scale) if self.runs_at(exhibit, cell) or self.earlier_at(exhibit, cell)]
+
+    def runs_at(self, exhibit: Exhibit, cell: Cell) -> Mapping[int, Run]:
+        """Return the runs of a cell that are in the folder: seed -> run."""
+        return self.runs.get((exhibit.name, cell.values), {})
+
+    def earlier_at(self, exhibit: Exhibit, cell: Cell) -> dict[int, str]:
+        """Return the runs of a cell that were measured earlier and are not in the folder: seed -> name."""
+        here = self.runs_at(exhibit, cell)
+        found = self.earlier.runs.get((exhibit.name, cell.name), {})
+        return {seed: name for seed, name in found.items() if seed not in here}
 
     def all_runs(self) -> list[Run]:
-        """Return each run once."""
+        """Return each run in the folder once."""
         return list({run.directory: run for seeds in self.runs.values() for run in seeds.values()}.values())
 
+    def all_earlier(self) -> list[tuple[str, int]]:
+        """Return (name, seed) of each run that was measured earlier and stands for one that is not in the folder."""
+        pairs = [(exhibit, cell) for exhibit in self.exhibits for cell in exhibit.cells(self.scale)]
+        return list(dict.fromkeys((name, seed) for one in pairs for seed, name in self.earlier_at(*one).items()))
+
     def values(self, exhibit: Exhibit, measure: str) -> dict[tuple[str, ...], dict[int, Censored]]:
-        """Return a measure of an exhibit: cell -> seed -> value."""
-        of = measure_of(measure)
-        found = {cell: self.runs[exhibit.name, cell.values] for cell in self.cells(exhibit)}
-        return {c.values: {seed: of.of(run, c.target) for seed, run in seeds.items()} for c, seeds in found.items()}
+        """Return a measure of an exhibit: cell -> seed -> value. Wall times of one seed come from one machine."""
+        cells = self.cells(exhibit)
+        here = {seed for cell in cells for seed in self.runs_at(exhibit, cell)} if measure in WALL_TIMES else set()
+        out = {}
+        for cell in cells:
+            now = {seed: self._measured(run, measure, cell.target) for seed, run in self.runs_at(exhibit, cell).items()}
+            kept = self.earlier.values.get(((exhibit.name, cell.name), measure), {})
+            known = {seed: value for seed, value in kept.items() if seed not in here}
+            if now or known:
+                out[cell.values] = {**known, **now}
+        return out
+
+    def _measured(self, run: Run, measure: str, target: float | None) -> Censored:
+        key = run.directory, measure, target
+        if key not in self._known:
+            self._known[key] = measure_of(measure).of(run, target)
+        return self._known[key]
 
     @cached_property
     def judged(self) -> list[Judged]:
@@ -56,9 +88,7 @@ class Reproduction:
         for claim in self.recipe.claim:
             if claim.exhibit in chosen:
                 exhibit = chosen[claim.exhibit]
-                places = [claim.where, claim.higher or {}, claim.lower or {}, *claim.than]
-                wanted = {m for place in places for m in place.get("measure", [])} | {claim.measure or exhibit.measures[0]}
-                values = {(m, cell): by for m in wanted for cell, by in self.values(exhibit, m).items()}
+                values = {(m, cell): by for m in claim.measures(exhibit) for cell, by in self.values(exhibit, m).items()}
                 out.append(judge(claim, exhibit, values))
         return out
 
@@ -95,6 +125,7 @@ def reproduce(
     run: bool = True,
     on_ray: str | None = None,
     jobs: int = 1,
+    earlier: bool = True,
 ) -> Reproduction:
     """Run the experiments of a recipe that are not finished yet.
 
@@ -105,6 +136,7 @@ def reproduce(
     seeds: instead of the recipe's. only: axis -> the values that are run now. overrides: settings as ``--set``.
     out: folder of all, ``runs/<recipe>/<scale>`` by default. data: folder of data packs. progress: show the runs on standard error.
     run: False gathers what is finished, and runs nothing. on_ray, jobs: as in :func:`motley.compare`.
+    earlier: whether numbers in the recipe's ``measured/SCALE`` stand where a run is not in the folder.
 
     Raises
     ------
@@ -121,16 +153,59 @@ def reproduce(
     settings = list(overrides)
     directory = out or Path("runs") / recipe.name / scale
     wanted = plan(recipe, chosen, size, seeds, only, settings)
+    ids: dict[int, str] = {}
     points: dict[str, Point] = {}
     for (exhibit, cell, _), experiment in wanted.items():
-        points.setdefault(experiment.result_id(), Point(f"{exhibit} {' / '.join(cell)}", experiment))
+        points.setdefault(_id(experiment, ids), Point(f"{exhibit} {' / '.join(cell)}", experiment))
     todo = sorted(points.values(), key=lambda point: point.experiment.seed) if run else []  # one seed of everything first
     folders = [_folder(directory, point.experiment) for point in todo]
     failures = run_points(todo, folders, data, progress, on_ray, jobs)[1] if run else []
+    known = _read_earlier(recipe, size) if earlier and not settings else ()
     shown: dict[tuple[str, tuple[str, ...], int], Experiment] = {}
-    for one in chosen:  # each shows its own seeds, and those asked for
-        shown |= plan(recipe, [one], size, sorted({*(seeds or ()), *recipe.seeds(one, size)}), None, settings)
-    return Reproduction(recipe, size, chosen, _finished(directory, shown), len(points), directory, failures)
+    for one in chosen:  # each shows its own seeds, those asked for and those measured earlier
+        there = {row.seed for row in known if row.exhibit == one.name}
+        shown |= plan(recipe, [one], size, sorted({*(seeds or ()), *recipe.seeds(one, size), *there}), None, settings)
+    names = {key: _id(experiment, ids) for key, experiment in shown.items()}
+    kept = _earlier(recipe, size, chosen, known, names)
+    return Reproduction(recipe, size, chosen, _finished(directory, names), len(points), directory, failures, kept)
+
+
+def _id(experiment: Experiment, known: dict[int, str]) -> str:
+    """Return the name of a run; each experiment, which many exhibits share, is hashed once."""
+    if id(experiment) not in known:
+        known[id(experiment)] = experiment.result_id()
+    return known[id(experiment)]
+
+
+def _read_earlier(recipe: Recipe, scale: Scale) -> list[MeasuredRow]:
+    return read_rows(recipe.folder / "measured" / scale / MEASURED) if recipe.folder is not None else []
+
+
+def _earlier(
+    recipe: Recipe,
+    scale: Scale,
+    chosen: Sequence[Exhibit],
+    rows: Sequence[MeasuredRow],
+    names: Mapping[tuple[str, tuple[str, ...], int], str],
+) -> Earlier:
+    """Return what was measured earlier of the chosen exhibits, as far as its runs are still planned."""
+    cells = [cell for exhibit in chosen for cell in exhibit.cells(scale)]
+    targets = {
+        (cell.exhibit.name, cell.name, measure): target_of(cell, measure)
+        for cell in cells
+        for measure in recipe.measures(cell.exhibit)
+    }
+    planned = {(exhibit, " / ".join(cell), seed): name for (exhibit, cell, seed), name in names.items()}
+    gone = {exhibit.name for exhibit in recipe.exhibit} - {exhibit.name for exhibit in chosen}
+    asked = [row for row in rows if row.exhibit not in gone]
+    valid = still_planned(asked, planned, targets)
+    folder = recipe.folder / "measured" / scale if recipe.folder is not None and rows else None
+    return Earlier(folder, valid, len(asked) - len(valid))
+
+
+def target_of(cell: Cell, measure: str) -> str:
+    """Return the target that a measure of a cell looks at, as text; empty for measures without."""
+    return f"{cell.target:g}" if cell.target is not None and to_a_target(measure) else ""
 
 
 def _scale(name: str) -> Scale:
@@ -179,15 +254,16 @@ def _folder(directory: Path, experiment: Experiment) -> Path:
 
 
 def _finished(
-    directory: Path, wanted: Mapping[tuple[str, tuple[str, ...], int], Experiment]
+    directory: Path, wanted: Mapping[tuple[str, tuple[str, ...], int], str]
 ) -> dict[tuple[str, tuple[str, ...]], dict[int, Run]]:
     out: dict[tuple[str, tuple[str, ...]], dict[int, Run]] = {}
-    loaded: dict[Path, Run] = {}
-    for (exhibit, cell, seed), experiment in wanted.items():
-        folder = _folder(directory, experiment)
-        record = RunFolder(folder).read()
-        if record is not None and record.get("finished"):
-            if folder not in loaded:
-                loaded[folder] = load(folder)
-            out.setdefault((exhibit, cell), {})[seed] = loaded[folder]
+    loaded: dict[str, Run | None] = {}
+    for (exhibit, cell, seed), name in wanted.items():
+        if name not in loaded:
+            folder = directory / "runs" / name
+            record = RunFolder(folder).read()
+            loaded[name] = load(folder) if record is not None and record.get("finished") else None
+        found = loaded[name]
+        if found is not None:
+            out.setdefault((exhibit, cell), {})[seed] = found
     return out

@@ -125,7 +125,7 @@ def test_a_run_that_fails_is_told_and_the_rest_goes_on(tmp_path):
 
 
 def test_the_files(made):
-    html, markdown, table, verdicts = write(made)
+    html, markdown, table, verdicts, _ = write(made)
     text = html.read_text()
     assert not re.search(r"""(?:src|href)\s*=\s*["']https?:|url\(\s*["']?https?:|@import""", text)
     for words in (
@@ -144,12 +144,12 @@ def test_the_files(made):
     assert "## Table 2. Skew" in prose
     assert "| random |" in prose
     rows = table.read_text().splitlines()
-    assert rows[0] == "exhibit,cell,measure,seed,value,exact"
+    assert rows[0] == "exhibit,cell,measure,seed,value,exact,run,target"
     # three measures of two cells and one of one, two seeds each; 90 % is not reached in three rounds
     assert len(rows) == 1 + 2 * (3 * 2 + 1)
     claims = verdicts.read_text().splitlines()
     assert [row.split(",")[-1] for row in claims[1:]] == [c.verdict for one in made.judged for c in one.contrasts]
-    assert all(row.endswith("false") == ("seconds_to_target" in row) for row in rows[1:])
+    assert all((",false," in row) == row.endswith(",0.9") == ("seconds_to_target" in row) for row in rows[1:])
 
 
 def test_numbers_are_those_of_the_runs(made):
@@ -168,7 +168,7 @@ def test_the_command(toy, made, capsys):
     out = capsys.readouterr().out
     assert "table 1. Methods" in out
     assert "table 2" not in out
-    assert "report.html" in out.splitlines()[-4]
+    assert "report.html" in out.splitlines()[-5]
 
 
 def test_the_command_says_what_is_wrong(toy, tmp_path, capsys):

@@ -1,0 +1,103 @@
+"""Options and small functions that several commands share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from motley.core.errors import ConfigError, UserError
+from motley.core.files import is_folder
+from motley.core.untrusted import printable
+
+if TYPE_CHECKING:
+    from motley.experiments.sweep import Failure
+
+__all__ = [
+    "Data",
+    "Format",
+    "Jobs",
+    "RayCluster",
+    "Settings",
+    "check_data",
+    "formats_of",
+    "raise_failures",
+    "say",
+    "seeds_of",
+    "tell",
+]
+
+Settings = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Set a key, e.g. local.epochs=2.")]
+Data = Annotated[Path | None, typer.Option("--data", metavar="DIR", help="A folder to search first for data.")]
+Format = Annotated[
+    list[str] | None,
+    typer.Option("--format", metavar="pdf,svg,latex,csv", help="For a paper: figures and tables as files of these kinds."),
+]
+RayCluster = Annotated[
+    str | None,
+    typer.Option("--on-ray", metavar="ADDRESS", help="Spread the runs over a Ray cluster: its address, auto, or local."),
+]
+Jobs = Annotated[int, typer.Option("--jobs", metavar="N", help="Runs at a time, each on its share of the cores.")]
+
+
+def say(text: str) -> None:
+    """Print a line of the command's own to standard error."""
+    tell(f"motley: {text}", err=True)
+
+
+def tell(text: object, err: bool = False) -> None:
+    """Print what holds names or texts of files and users."""
+    typer.echo(printable(str(text)), err=err)
+
+
+def formats_of(given: Sequence[str] | None) -> list[str]:
+    """Return the formats named, with commas between or apart.
+
+    Raises
+    ------
+    ConfigError: an unknown one.
+    """
+    from motley.results.print_files import check_formats
+
+    return check_formats(one.strip() for text in given for one in text.split(",")) if given else []
+
+
+def seeds_of(text: str | None) -> list[int] | None:
+    """Return the seeds of ``0,1,2``; None for None.
+
+    Raises
+    ------
+    ConfigError: anything else.
+    """
+    if text is None:
+        return None
+    try:
+        return [int(piece) for piece in text.split(",")]
+    except ValueError:
+        raise ConfigError(f"got {text!r}; expected whole numbers with commas between, e.g. 0,1,2", "--seeds") from None
+
+
+def check_data(data: Path | None) -> None:
+    """Refuse a folder of data that is not there.
+
+    Raises
+    ------
+    ConfigError: it is not.
+    """
+    if data is not None and not is_folder(data):
+        raise ConfigError(f"there is no folder {str(data)!r}", "--data")
+
+
+def raise_failures(failures: Sequence[Failure], good: int) -> None:
+    """Print the failed runs, and raise the first error that is not a UserError."""
+    for failure in failures:
+        say(f"failed: {failure.point.label} seed {failure.point.experiment.seed}: {failure.error}")
+    if not failures:
+        return
+    say(f"{good} of {good + len(failures)} runs finished; the same command tries the others again")
+    ours = [failure.error for failure in failures if not isinstance(failure.error, UserError)]
+    if ours:
+        raise ours[0]
+    raise typer.Exit(2)
