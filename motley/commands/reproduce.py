@@ -92,5 +92,9 @@ def _write(found: Reproduction, formats: Sequence[str], keep: bool) -> None:
     from motley.recipes.tables import keep as keep_numbers
 
     show(found)
-    for path in [*write(found), *([write_for_print(found, formats)] if formats else []), *(keep_numbers(found) if keep else [])]:
+    for path in [
+        *write(found),
+        *([write_for_print(found, formats)] if formats else []),
+        *(keep_numbers(found) if keep else []),
+    ]:
         tell(path)
