@@ -9,6 +9,8 @@ MotleyError
 |   `-- NumericsError       a run would be resumed under other numerics
 |-- EngineError             a client's work failed inside Motley (carries client and job)
 |-- CodecError              truncated, changed or unknown bytes
+|-- SecureAggregationError  a message of secure aggregation that is refused
+|   `-- RoundAbandonedError too few clients are left; nothing is unmasked
 `-- ContractError           a component broke its contract (e.g. a rule selected an unavailable client)
 """
 
@@ -26,6 +28,8 @@ __all__ = [
     "ModelError",
     "MotleyError",
     "NumericsError",
+    "RoundAbandonedError",
+    "SecureAggregationError",
     "StoreError",
     "UserError",
     "suggest",
@@ -80,6 +84,14 @@ class EngineError(MotleyError):
 
 class CodecError(MotleyError):
     """Bytes that cannot be decoded: truncated, changed, of another version or of an unknown type."""
+
+
+class SecureAggregationError(MotleyError):
+    """A message of secure aggregation that its receiver refuses."""
+
+
+class RoundAbandonedError(SecureAggregationError):
+    """Fewer clients than the threshold are left in a round of secure aggregation; nothing is unmasked."""
 
 
 class ContractError(MotleyError):

@@ -1,0 +1,267 @@
+"""What a server and its clients must agree on before a round of secure aggregation, and the form of the messages.
+
+A round has five steps. Each message begins with the step's number and 16 bytes of the digest of the round's terms, so a message of
+another run, round, attempt or cohort is refused by whoever receives it.
+
+    step         client -> server                              server -> client
+    KEYS         two X25519 keys and a signature, 128 bytes    the terms: run, round, attempt, options, cohort
+    SHARES       60 bytes for each peer                        who answered, and their keys, 128 bytes each
+    MASKED       the masked vector, 4 or 8 bytes a number      who answered, and their envelopes, 60 bytes each
+    CONSISTENCY  a signature of the survivors, 64 bytes        who answered: the survivors
+    UNMASK       one share for each peer, 16 bytes each        who signed, and their signatures, 64 bytes each
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import hashlib
+import math
+import struct
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+from motley.core.errors import ConfigError, SecureAggregationError
+from motley.secure.encoding import FixedPoint
+
+__all__ = [
+    "HEADER",
+    "KEYS_SIZE",
+    "LARGEST_COHORT",
+    "SIGNATURE",
+    "SecureOptions",
+    "SecureTerms",
+    "Step",
+    "opened",
+    "peers",
+    "sealed",
+]
+
+LARGEST_COHORT = 200
+"""Every client shares with every other one; for larger cohorts a sparse graph would be needed, which is not built."""
+KEYS_SIZE, SIGNATURE = 128, 64
+HEADER = 17
+_TERMS = struct.Struct("<16sIQHBdBQBII")
+
+
+class Step(enum.IntEnum):
+    """The steps of a round."""
+
+    KEYS = 1
+    SHARES = 2
+    MASKED = 3
+    CONSISTENCY = 4
+    UNMASK = 5
+
+
+@dataclass(frozen=True)
+class SecureOptions:
+    """The options of secure aggregation, alike at the server and at all clients: ``secure_aggregation = { clip = 0.1 }``.
+
+    Parameters
+    ----------
+    clip: every coordinate of an update is clipped to ``[-clip, clip]``. bits: of one coordinate. max_weight: the largest weight of a
+    client, its number of samples; 1: all clients weigh the same. modulus_bits: 32 or 64, the width of a coordinate on the wire.
+    security: ``"active"``: the server may send anything; ``"honest_but_curious"``: it follows the protocol, and one step is saved.
+    threshold: share of the cohort above which clients must remain, at least 2/3 (active) or 1/2. None: the least.
+
+    Raises
+    ------
+    ConfigError: an option out of range.
+    """
+
+    clip: float
+    bits: int = 16
+    max_weight: int = 1
+    modulus_bits: int = 32
+    security: Literal["active", "honest_but_curious"] = "active"
+    threshold: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.security not in ("active", "honest_but_curious"):
+            raise ConfigError(f"got {self.security!r}; expected 'active' or 'honest_but_curious'", "security")
+        least = 2 / 3 if self.active else 0.5
+        if self.threshold is not None and not least <= self.threshold < 1:
+            raise ConfigError(
+                f"got {self.threshold}; expected a share of at least {least:.4g} and below 1 under security = {self.security!r}",
+                "threshold",
+            )
+        self.encoding(1)
+
+    @property
+    def active(self) -> bool:
+        """Whether the server may send anything."""
+        return self.security == "active"
+
+    def encoding(self, clients: int) -> FixedPoint:
+        """Return the encoding for a cohort of this size; a sum that could overflow is refused."""
+        return FixedPoint(self.clip, self.bits, clients, self.max_weight, self.modulus_bits)
+
+    def needed(self, clients: int) -> int:
+        """Return how many of a cohort must remain: more than the threshold's share of it.
+
+        >>> SecureOptions(1.0).needed(100), SecureOptions(1.0, security="honest_but_curious").needed(100)
+        (67, 51)
+        """
+        least = 2 * clients // 3 + 1 if self.active else clients // 2 + 1
+        return least if self.threshold is None else min(max(least, math.floor(self.threshold * clients) + 1), clients)
+
+    def check_cohort(self, clients: int) -> None:
+        """Refuse a cohort that is too small or too large, or whose sum could overflow.
+
+        Raises
+        ------
+        ConfigError: one of these.
+        """
+        if not 3 <= clients <= LARGEST_COHORT:
+            raise ConfigError(
+                f"got a cohort of {clients}; expected 3 to {LARGEST_COHORT} clients: in a smaller one a client could subtract its own "
+                "upload from the sum, and for a larger one a sparse graph of shares would be needed, which is not built"
+            )
+        self.encoding(clients)
+
+
+@dataclass(frozen=True)
+class SecureTerms:
+    """The terms of one round.
+
+    Parameters
+    ----------
+    run: name of the run, 16 bytes. round: its number. attempt: grows with every try of a round. options: of the protocol.
+    size: numbers in a client's vector, without its weight. cohort: client ids, rising.
+
+    Raises
+    ------
+    ConfigError: a cohort that is too small or too large.
+    """
+
+    run: bytes
+    round: int
+    attempt: int
+    options: SecureOptions
+    size: int
+    cohort: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        self.options.check_cohort(len(self.cohort))
+        rising = all(a < b for a, b in zip(self.cohort, self.cohort[1:], strict=False))
+        if len(self.run) != 16 or not rising or self.cohort[0] < 0 or not 0 < self.size < 2**31:
+            raise ConfigError(f"got a cohort {self.cohort[:5]}, ... or a size {self.size} that no round has")
+
+    @property
+    def threshold(self) -> int:
+        """How many clients must remain in every step."""
+        return self.options.needed(len(self.cohort))
+
+    @property
+    def encoding(self) -> FixedPoint:
+        """The encoding of the vectors."""
+        return self.options.encoding(len(self.cohort))
+
+    @cached_property
+    def body(self) -> bytes:
+        """The terms as bytes; equal terms have equal bytes."""
+        o = self.options
+        head = _TERMS.pack(
+            self.run, self.round, self.attempt, self.threshold, o.active, o.clip, o.bits, o.max_weight, o.modulus_bits,
+            self.size, len(self.cohort),
+        )  # fmt: skip
+        return head + struct.pack(f"<{len(self.cohort)}I", *self.cohort)
+
+    @cached_property
+    def digest(self) -> bytes:
+        """The SHA-256 of the terms, to which keys, signatures and envelopes are bound."""
+        return hashlib.sha256(self.body).digest()
+
+    @classmethod
+    def read(cls, body: bytes, options: SecureOptions) -> SecureTerms:
+        """Return the terms in a message, which must have this client's own options.
+
+        Raises
+        ------
+        SecureAggregationError: other options, or bytes that are no terms.
+        """
+        if len(body) < _TERMS.size:
+            raise SecureAggregationError(f"got {len(body)} bytes; expected the terms of a round")
+        run, round_, attempt, *_, size, n = _TERMS.unpack(body[: _TERMS.size])
+        if n > LARGEST_COHORT or len(body) != _TERMS.size + 4 * n:
+            raise SecureAggregationError(f"got {len(body)} bytes for the terms of a round with {n} clients")
+        cohort = struct.unpack(f"<{n}I", body[_TERMS.size :])
+        try:
+            terms = cls(run, round_, attempt, options, size, cohort)
+        except ConfigError as error:
+            raise SecureAggregationError(f"the round is refused: {error}") from None
+        if terms.body != body:
+            raise SecureAggregationError(
+                f"the server proposes other options than this client's {dataclasses.asdict(options)} for a cohort of {n}; "
+                "give the server and all clients the same"
+            )
+        return terms
+
+    def bits(self, clients: Collection[int]) -> bytes:
+        """Return a set of clients of the cohort as a bitmap."""
+        number = sum(1 << i for i, client in enumerate(self.cohort) if client in clients)
+        return number.to_bytes((len(self.cohort) + 7) // 8, "little")
+
+    def members(self, body: bytes, each: int = 0, without: int | None = None) -> tuple[tuple[int, ...], Mapping[int, bytes]]:
+        """Return the clients of a bitmap, and for each of them its ``each`` bytes behind it.
+
+        ``without``: a client that has none of these bytes.
+
+        Raises
+        ------
+        SecureAggregationError: another length, a bit of no client, or fewer clients than the threshold.
+        """
+        size = (len(self.cohort) + 7) // 8
+        number = int.from_bytes(body[:size], "little")
+        found = tuple(client for i, client in enumerate(self.cohort) if number >> i & 1)
+        holders = [client for client in found if client != without]
+        if len(body) != size + each * len(holders) or number >> len(self.cohort):
+            raise SecureAggregationError(
+                f"got {len(body)} bytes; expected {size + each * len(holders)} for {len(found)} clients"
+            )
+        if len(found) < self.threshold:
+            raise SecureAggregationError(
+                f"got {len(found)} of {len(self.cohort)} clients; expected at least {self.threshold}: nothing is revealed"
+            )
+        return found, {client: body[size + i * each : size + (i + 1) * each] for i, client in enumerate(holders)}
+
+    def signed_keys(self, client: int, keys: bytes) -> bytes:
+        """Return what a client signs of its two public keys."""
+        return b"keys" + self.digest + struct.pack("<I", client) + keys
+
+    def signed_survivors(self, survivors: bytes) -> bytes:
+        """Return what a client signs of the survivors' bitmap."""
+        return b"survivors" + self.digest + survivors
+
+    def pair(self, *clients: int) -> bytes:
+        """Return the bytes to which a key of two clients is bound: the round's terms and both ids, in this order."""
+        return self.digest + struct.pack(f"<{len(clients)}I", *clients)
+
+
+def sealed(step: Step, terms: SecureTerms, *parts: bytes) -> bytes:
+    """Return a message of a round."""
+    return b"".join((bytes([step]), terms.digest[: HEADER - 1], *parts))
+
+
+def opened(message: object, step: Step, terms: SecureTerms) -> bytes:
+    """Return the body of a message of this step and round.
+
+    Raises
+    ------
+    SecureAggregationError: a message of another step, round, attempt, run or cohort, or none at all.
+    """
+    if not isinstance(message, bytes) or len(message) < HEADER:
+        raise SecureAggregationError("got no message of secure aggregation")
+    if message[1:HEADER] != terms.digest[: HEADER - 1]:
+        raise SecureAggregationError("got a message of another run, round, attempt or cohort than this one's")
+    if message[0] != step:
+        raise SecureAggregationError(f"got a message of step {message[0]}; expected step {step.value}, {step.name.lower()}")
+    return message[HEADER:]
+
+
+def peers(clients: Sequence[int], client: int) -> list[int]:
+    """Return the other clients of a sequence."""
+    return [one for one in clients if one != client]
