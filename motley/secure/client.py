@@ -82,7 +82,7 @@ class SecureClient:
         self._forget()
         self.terms, self._last[terms.run] = terms, (terms.round, terms.attempt)
         self._box, self._mask, self._own = self.entropy(32), self.entropy(SEED), self.entropy(SEED)
-        keys = public_key(self._box) + public_key(self._mask_key(self._mask))
+        keys = self._public_keys(terms)
         self._next = Step.SHARES
         return sealed(Step.KEYS, terms, keys, sign(self.identity, terms.signed_keys(self.client, keys)))
 
@@ -99,7 +99,7 @@ class SecureClient:
             public, signature = keys[:-SIGNATURE], keys[-SIGNATURE:]
             if not verify(self.register[client], signature, terms.signed_keys(client, public)):
                 raise SecureAggregationError(f"the keys of client {client} are not signed by it")
-        own = public_key(self._box) + public_key(self._mask_key(self._mask))
+        own = self._public_keys(terms)
         if found.get(self.client, b"")[:-SIGNATURE] != own:
             raise SecureAggregationError("this client's own keys are missing or changed in the list of the cohort's")
         parts = [half for keys in found.values() for half in (keys[:32], keys[32:64])]
@@ -111,7 +111,7 @@ class SecureClient:
         shares = list(zip(split_seed(self._own, terms.threshold, n), split_seed(self._mask, terms.threshold, n), strict=True))
         self._shares = {self.client: b"".join(shares[at[self.client]])}
         envelopes = [
-            seal_envelope(self._envelope_key(peer, self.client, peer), b"".join(shares[at[peer]]), b"", self.entropy)
+            seal_envelope(self._envelope_key(terms, peer, self.client, peer), b"".join(shares[at[peer]]), b"", self.entropy)
             for peer in peers(clients, self.client)
         ]
         self._next = Step.MASKED
@@ -136,14 +136,16 @@ class SecureClient:
             raise SecureAggregationError("the list of shares lacks this client, or holds one that sent no keys")
         shares = {self.client: self._shares[self.client]}
         for peer, envelope in found.items():
-            content = open_envelope(self._envelope_key(peer, peer, self.client), envelope, b"")
+            content = open_envelope(self._envelope_key(terms, peer, peer, self.client), envelope, b"")
             if content is None or len(content) != 2 * SEED:
                 raise SecureAggregationError(f"the envelope of client {peer} for client {self.client} was changed")
             shares[peer] = content
         self._shares, total = shares, vector.copy()
         add_stream(total, derive(self._own, b"own mask", terms.digest), 1)
+        private = mask_key(self._mask, terms, self.client)
         for peer in found:
-            add_stream(total, self._pair_key(peer), 1 if self.client < peer else -1)
+            key = pair_key(private, self._keys[peer][32:], terms, self.client, peer)
+            add_stream(total, key, 1 if self.client < peer else -1)
         self._next = Step.CONSISTENCY if terms.options.active else Step.UNMASK
         return sealed(Step.MASKED, terms, total.tobytes())
 
@@ -203,17 +205,11 @@ class SecureClient:
             )
         return self.terms, body
 
-    def _mask_key(self, seed: bytes) -> bytes:
-        assert self.terms is not None
-        return mask_key(seed, self.terms, self.client)
+    def _public_keys(self, terms: SecureTerms) -> bytes:
+        return public_key(self._box) + public_key(mask_key(self._mask, terms, self.client))
 
-    def _envelope_key(self, peer: int, sender: int, receiver: int) -> bytes:
-        assert self.terms is not None
-        return agree(self._box, self._keys[peer][:32], b"envelope", self.terms.pair(sender, receiver))
-
-    def _pair_key(self, peer: int) -> bytes:
-        assert self.terms is not None
-        return pair_key(self._mask_key(self._mask), self._keys[peer][32:], self.terms, self.client, peer)
+    def _envelope_key(self, terms: SecureTerms, peer: int, sender: int, receiver: int) -> bytes:
+        return agree(self._box, self._keys[peer][:32], b"envelope", terms.pair(sender, receiver))
 
     # ------------------------------------------------------------------------------------- between two processes
 
