@@ -18,7 +18,7 @@ __all__ = ["MEASURED_BY_SERVER", "TOPICS", "When", "row_sizes", "said", "with_va
 
 TOPICS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
-        "loss": ("loss", "arrival_loss", "loss_rms", "robust_loss", "val_loss"),
+        "loss": ("loss", "arrival_loss", "loss_rms", "robust_loss", "val_loss", "test_loss"),
         "num_examples": ("num_examples",),
         "norms": ("grad_norm", "max_grad_norm", "update_norm"),
         "gradients": ("gradient", "gradient_sketch"),

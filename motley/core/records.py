@@ -80,6 +80,9 @@ SIGNALS: Mapping[str, Signal] = MappingProxyType(
         "val_loss": Signal("learning", _CLIENT, "scalar", "received", "validation samples", "eval",
                            "mean loss of the task (not the algorithm's) on the client's validation part, with the client's "
                            "own labels; reported: before training; needs `split.validation`"),
+        "test_loss": Signal("learning", ("probed",), "scalar", "received", "test samples", "eval",
+                            "mean loss of the task on the client's own test part, for comparisons that are published so: it looks at "
+                            "test data; needs `split.test = \"client\"`"),
         "grad_norm": Signal("learning", _CLIENT, "scalar", "received", "training samples", "eval",
                             "norm of the mean gradient; reported: before training, on all of them"),
         "gradient": Signal("learning", _CLIENT, "[D]", "received", "training samples", "eval",

@@ -48,11 +48,12 @@ __all__ = [
     "client_losses",
 ]
 
-MEASURED: Mapping[str, tuple[Literal["training", "validation"], Literal["forward", "gradient"]]] = MappingProxyType(
+MEASURED: Mapping[str, tuple[Literal["training", "validation", "test"], Literal["forward", "gradient"]]] = MappingProxyType(
     {
         "loss": ("training", "forward"),
         "robust_loss": ("training", "forward"),
         "val_loss": ("validation", "forward"),
+        "test_loss": ("test", "forward"),
         "grad_norm": ("training", "gradient"),
         "gradient": ("training", "gradient"),
         "gradient_sketch": ("training", "gradient"),

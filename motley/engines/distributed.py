@@ -22,7 +22,6 @@ from motley.algorithms.base import ClientState, Tensors
 from motley.core.arrays import Floats, Ints
 from motley.core.errors import ConfigError, ContractError
 from motley.core.keys import Key
-from motley.core.ragged import Ragged
 from motley.engines import ENGINES
 from motley.engines.base import MEASURED, AdaptInputs, DataView, Engine, Job, Purpose, Setting, Slices, TrainResult
 from motley.engines.client import CHUNK
@@ -50,11 +49,10 @@ def _for_workers(setting: Setting) -> Setting:
         return values.to(dtype) if values.is_floating_point() else values
 
     held = None if data.validation_labels is None else cast(data.validation_labels)
-    nothing = Ragged(np.zeros(len(data) + 1, np.int64), np.zeros(0, np.int64))
     data = dataclasses.replace(
         data, x=data.x if setting.task.transform is not None else model_input(data.x, dtype), y=cast(data.y),
         labels=cast(data.labels),
-        validation_labels=held, test=nothing, global_test=None, server=None, public=None, notes={}, held_out=None,
+        validation_labels=held, global_test=None, server=None, public=None, notes={}, held_out=None,
     )  # fmt: skip
     return dataclasses.replace(setting, task=dataclasses.replace(setting.task, federation=data, metrics=()))
 

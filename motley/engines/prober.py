@@ -114,10 +114,10 @@ class Prober:
         data_view: DataView | None,
     ) -> Floats:
         """Return the mean per-sample loss of each client's starting model, ``[len(clients)]``."""
-        loss = {"val_loss": self.plain_loss, "robust_loss": self.robust_loss}.get(name, self.setting.algorithm.loss)
-        held = MEASURED[name][0] == "validation"
-        part = self.samples.validation if held else self.samples.training
-        key, window = (key.fold("validation"), None) if held else (key, data_view)
+        kind = MEASURED[name][0]
+        own = self.robust_loss if name == "robust_loss" else self.setting.algorithm.loss
+        loss, part = own if kind == "training" else self.plain_loss, getattr(self.samples, kind)
+        key, window = (key, data_view) if kind == "training" else (key.fold(kind), None)
         positions, owner = self.draw_samples(part, clients, batches, key, window)
         losses = np.empty(len(positions))
         for group, state in starts:

@@ -20,7 +20,7 @@ __all__ = ["SampleSplit", "Samples"]
 
 
 class SampleSplit(NamedTuple):
-    """The training or the validation samples of all clients.
+    """The training, the validation or the test samples of all clients.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ class Samples:
     ----------
     task: has the federation. dtype: of model inputs (but whole numbers stay int64) and of regression targets. device: of all tensors.
 
-    ``rows`` and ``seen`` are those of ``training``; ``validation`` is empty if clients have no validation samples.
+    ``rows`` and ``seen`` are those of ``training``; ``validation`` and ``test`` are empty if clients have no such samples.
     """
 
     def __init__(self, task: Task, dtype: torch.dtype, device: str) -> None:
@@ -79,6 +79,7 @@ class Samples:
         held = data.y[torch.from_numpy(data.validation.values)] if data.validation_labels is None else data.validation_labels
         self.training = self._split(data.train, data.labels, data.seen, device)
         self.validation = self._split(data.validation, held, data.validation.sizes, device)
+        self.test = self._split(data.test, data.y[torch.from_numpy(data.test.values)], data.test.sizes, device)
         self.rows, self.seen = self.training.rows, data.seen
 
     def _split(self, rows: Ragged, labels: Tensor, seen: NDArray[np.int64], device: str) -> SampleSplit:
@@ -100,5 +101,5 @@ def _bytes(task: Task, dtype: torch.dtype) -> int:
     data, size = task.federation, dtype.itemsize
     stored = task.transform is not None or data.x.dtype == torch.int64
     targets = data.y.numel() + data.labels.numel()
-    rows = len(data.train.values) + len(data.validation.values)
+    rows = len(data.train.values) + len(data.validation.values) + 2 * len(data.test.values)
     return data.x.numel() * (data.x.element_size() if stored else size) + 8 * (targets + rows)

@@ -251,6 +251,9 @@ def check_selector(
     if "val_loss" in signals and not len(federation.validation.values):
         missing = f"{name!r} needs the loss on each client's validation samples, and none are held out"
         raise ConfigError(f"{missing}; write split = {{ validation = 0.2 }}", "split.validation")
+    if "test_loss" in signals and not len(federation.test.values):
+        missing = f"{name!r} needs the loss on each client's own test samples, and the test set is common to all"
+        raise ConfigError(f'{missing}; write split = {{ test = "client" }}', "split.test")
     if "robust_loss" in signals and federation.targets not in ("classes", "positions"):
         raise ConfigError(f"{name!r} needs the noise-robust loss of classes; {NO_CLASSES[federation.targets]}", "selector")
     if signals & SERVER_SIGNALS and "delta" not in uploads:

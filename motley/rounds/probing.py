@@ -50,7 +50,11 @@ def passes(want: Mapping[str, int | None], federation: Federation, work: LocalWo
     passes."""
     cost = {"forward": 1.0, "gradient": 1.0 / FORWARD}
     total = np.zeros(len(ids))
-    for part, sizes in {"training": federation.seen, "validation": federation.validation.sizes}.items():
+    for part, sizes in {
+        "training": federation.seen,
+        "validation": federation.validation.sizes,
+        "test": federation.test.sizes,
+    }.items():
         whole = work.batches(sizes[ids]).astype(np.float64)
         for_each = [
             cost[MEASURED[name][1]] * (whole if batches is None else np.minimum(batches, whole))

@@ -3,7 +3,7 @@
 Goetz, Malik, Bui, Moon, Liu, Kumar: *Active Federated Learning*, arXiv:1909.12641, 2019. (Not *agnostic* federated learning,
 which is also abbreviated AFL.) Reference: docs/methods/selectors.md#activefl.
 
-    v_k = sqrt(n_k) L_k                                 valuation, L_k the mean loss of a received model on all training data
+    v_k = sqrt(n_k) L_k   ("mean": v_k = L_k)           valuation, L_k the mean loss of a received model on all training data
     n_soft = floor((1 - alpha3) m),  n_drop = min(floor(alpha1 K_A), K_A - n_soft)
     E      the available clients without the n_drop smallest v
     P_k    = exp(alpha2 (v_k - max v)) / sum over E, 0 outside E
@@ -15,7 +15,8 @@ samples, ``K_A`` available. Defaults (0.75, 0.01, 0.1); FedCVR-Bolt's comparison
 State, per client: ``num_examples``; ``loss``, the last known one, NaN before (valuation -inf).
 Needs: ``num_examples`` once; reported ``arrival_loss``: the received model before any local step, which costs each chosen
 client one forward pass. Probe cost: ``cold_start = "eval_all"``: in round 1 everybody available downloads the model and evaluates it;
-``"unseen_low"``: none. ``Cohort.notes``: ``max_probability``, ``cv_probability`` of P over the available, ``eligible`` = |E|.
+``"unseen_low"``: none. ``refresh = "all"``: that evaluation in every round, and no ``arrival_loss``. ``Cohort.notes``:
+``max_probability``, ``cv_probability`` of P over the available, ``eligible`` = |E|.
 
 Deviations and readings
 -----------------------
@@ -26,6 +27,10 @@ Deviations and readings
 * INTERPRETATION-D with ``eval_all``, a client that appears after round 1, or whose loss was not returned, is treated as in
   ``unseen_low``: it enters through S2, or where fewer than n_soft clients of E have a valuation (then uniformly among the
   others of E; with no valuation at all everything is uniform).
+* INTERPRETATION two variants for the comparison of FedCVR-Bolt's paper, whose figures the published form cannot give with its alpha2 =
+  1 and alpha3 = 0. With sqrt(n_k) L_k an inverse temperature of 1 is 100 times the published one, and one client can have all the
+  probability (.99998): ``valuation = "mean"`` leaves the factor out. And where nobody is drawn uniformly, clients that were not
+  chosen keep the losses of the first model for ever: ``refresh = "all"`` measures everybody in each round.
 * Equal valuations at the edge of E are dropped at random. A loss that is not a number keeps the valuation before it; valuations
   of clients that are not chosen grow stale. A client that never enrolled has the mean size. ``Cohort.weights`` is not filled.
 
@@ -73,6 +78,8 @@ class ActiveFL(SelectionRule[ClientTable]):
     alpha3: share of the cohort that is drawn uniformly; in [0, 1].
     cold_start: ``"eval_all"``: everybody evaluates the first model in round 1; ``"unseen_low"``: unseen clients come last.
     ties: which clients of equal valuation are kept at the edge of the dropped ones: ``"random"``, or ``"lowest_id"`` for tests.
+    valuation: ``"root_sum"``: sqrt(n_k) L_k, as published; ``"mean"``: L_k, for softmaxes of temperature near 1.
+    refresh: whose valuations are new in a round: of the clients that report, or of everybody available, who is probed.
     """
 
     alpha1: float = 0.75
@@ -80,6 +87,8 @@ class ActiveFL(SelectionRule[ClientTable]):
     alpha3: float = 0.1
     cold_start: Literal["eval_all", "unseen_low"] = "eval_all"
     ties: Ties = "random"
+    valuation: Literal["root_sum", "mean"] = "root_sum"
+    refresh: Literal["reported", "all"] = "reported"
 
     paper: ClassVar[Paper] = cite("goetz2019active")
 
@@ -92,9 +101,15 @@ class ActiveFL(SelectionRule[ClientTable]):
             )
         if not 0 <= self.alpha3 <= 1:
             raise ConfigError(f"got alpha3 = {self.alpha3}; expected a share in [0, 1]: of the cohort, those drawn uniformly")
+        if self.refresh == "all" and self.cold_start == "unseen_low":
+            raise ConfigError(
+                "got refresh = 'all' with cold_start = 'unseen_low', but then nobody is unseen; leave cold_start out"
+            )
 
     @override
     def needs(self) -> SignalRequirements:
+        if self.refresh == "all":
+            return SignalRequirements(frozenset({SIZE}), {"loss": None})
         first: dict[str, int | None] = {"loss": None} if self.cold_start == "eval_all" else {}
         return SignalRequirements(frozenset({SIZE}), first, frozenset({"arrival_loss"}))
 
@@ -105,13 +120,13 @@ class ActiveFL(SelectionRule[ClientTable]):
     @override
     def candidates(self, state: ClientTable, context: SelectionContext) -> Ids:
         first = self.cold_start == "eval_all" and context.round == 1
-        return context.available if first else np.zeros(0, np.int64)
+        return context.available if first or self.refresh == "all" else np.zeros(0, np.int64)
 
     def valuations(self, state: ClientTable, available: Ids) -> Floats:
-        """Return ``v_k = sqrt(n_k) L_k``, ``[K_A]``; ``-inf`` without a loss."""
-        value = np.sqrt(sizes(state, available)) * state.get("loss", available)
-        value[np.isnan(value)] = -np.inf
-        return value
+        """Return ``v_k``, ``[K_A]``; ``-inf`` without a loss."""
+        loss = state.get("loss", available)
+        value = loss * np.sqrt(sizes(state, available)) if self.valuation == "root_sum" else loss
+        return np.where(np.isnan(value), -np.inf, value)
 
     def parts(self, m: int, available: int) -> tuple[int, int]:
         """Return n_soft and n_drop for a cohort of m."""

@@ -28,7 +28,9 @@ all, the default folds after some 110 rounds and stays at 1.7 GB (share folded a
 
 Needs: ``last_layer`` once (the initial model's, known to the server) and with every update; ``num_examples`` once. Probe
 cost: none. ``Cohort.weights``: step 8. ``Cohort.notes``: ``max_probability``, ``cv_probability`` (of being chosen, over the
-available), ``largest_coalition`` (share of the available), ``folded``.
+available), ``largest_coalition`` (share of the available), ``folded``; after the warm-up with ``compare = r`` also the share of
+Var(global model) that knowing all models of the cohort removes (Proposition 1 for several clients), ``explained.cohort``, and
+the mean of r random cohorts of the same size, ``explained.random``.
 
 Deviations and readings
 -----------------------
@@ -38,8 +40,13 @@ Deviations and readings
   members, until there are m.
 * READING rho is Pearson's (Eqs. 9, 16); ``"cosine"`` is Algorithm 1 as printed, ``"regression"`` C_kj / C_jj Proposition 2's
   predictor.
-* READING a chosen client keeps the mean predicted before its update, so its innovation is not zero; ``literal_means`` sets its
-  mean to its own model (Algorithm 1 line 13).
+* READING the innovation of a chosen client is taken against the mean predicted before its update, so it is not zero; only then its
+  mean becomes its own model, the expectation of what is known (Eq. 9 is of the *unobserved*, Algorithm 1 line 13). A client seen
+  again in the next round is thus expected where it was. ``seen_mean = "kept"`` leaves the mean of before: a client seen round after
+  round is then measured for ever against the mean from before its first sighting. One that starts at 0 and reports 10 three times
+  has variance (100 + 100 + 100) / 3 = 100, and 100 for ever, against (100 + 0 + 0) / 3 = 33.3; since v grows with it, such a client
+  is chosen because it was chosen. ``literal_means`` sets the mean *before* the innovation is taken, as
+  line 13 stands: variance 0, and a client that is chosen loses all value.
 * READING theta(1) = thbar(1) = the initial model, C(1) = 0. In the warm-up rounds, and in a coalition none of whose chosen
   clients reported, an unobserved client's mean is its own last model (innovation 0).
 * A relative ridge keeps C_kk > 0: v = rho = 0 where a client or coordinate has no variance.
@@ -79,11 +86,12 @@ from motley.core.table import ClientTable
 from motley.selectors.base import SelectionRule
 from motley.selectors.common.client_signals import SIZE, dispatched, put_sizes, shares, sizes
 from motley.selectors.common.clustering import coalitions, fill_empty, nearest, unit_rows
-from motley.selectors.common.innovations import Block, append, fold, paired_products
+from motley.selectors.common.innovations import Block, append, cohort_products, fold, paired_products
 
 __all__ = ["FedCvrBolt", "FedCvrBoltState"]
 
 LARGEST = 1e15
+_SINGULAR = 1e-6  # innovations are stored in float32
 _DEFAULTS = {SIZE: np.nan, "theta": np.nan, "mean": np.nan, "weighted": np.nan, "variance": np.nan, "label": -1.0}
 
 
@@ -114,7 +122,8 @@ class FedCvrBolt(SelectionRule[FedCvrBoltState]):
     beta: 0 draws uniformly within a coalition, inf takes the largest v.
     recluster_every: rounds between two clusterings.
     rho: how a coalition's chosen client predicts the others.
-    literal_means: whether a chosen client's mean is its own model.
+    literal_means: whether a chosen client's mean is its own model already when its innovation is taken, which is then zero.
+    seen_mean: what a chosen client's mean is afterwards: its own model, or the mean kept from before.
     warm_up: rounds of uniform choice at the start.
     whole: last layers of up to so many numbers are used whole (2010: the paper's MNIST MLP).
     coordinates: number of coordinates used of a larger layer, drawn once.
@@ -123,6 +132,7 @@ class FedCvrBolt(SelectionRule[FedCvrBoltState]):
     landmarks: number of landmarks of that factor (Gaussian), at least 2m.
     memory_mb: MiB of stored innovations before older ones are folded; at least seven rounds are kept.
     key: seed of the coordinates' draw and of the clustering, independent of the selector's seed.
+    compare: number of random cohorts whose explained variance each cohort's is noted beside; 0 notes none.
     """
 
     similarity: Literal["gaussian_normalised", "gaussian", "cosine"] = "gaussian_normalised"
@@ -131,6 +141,7 @@ class FedCvrBolt(SelectionRule[FedCvrBoltState]):
     recluster_every: int = 1
     rho: Literal["pearson", "cosine", "regression"] = "pearson"
     literal_means: bool = False
+    seen_mean: Literal["last", "kept"] = "last"
     warm_up: int = 30
     whole: int = 2010
     coordinates: int = 300
@@ -139,6 +150,7 @@ class FedCvrBolt(SelectionRule[FedCvrBoltState]):
     landmarks: int = 200
     memory_mb: float = 1024.0
     key: int = 0
+    compare: int = 0
 
     upload_visibility: ClassVar[Literal["sum", "each"]] = "each"
     paper: ClassVar[Paper] = cite("licciardi2025sociodynamics")
@@ -155,6 +167,13 @@ class FedCvrBolt(SelectionRule[FedCvrBoltState]):
         if self.warm_up < 0 or self.whole < 0 or self.exact_up_to < 0:
             got = f"warm_up = {self.warm_up}, whole = {self.whole}, exact_up_to = {self.exact_up_to}"
             raise ConfigError(f"got {got}; expected numbers of at least 0")
+        if self.compare < 0 or (self.compare and self.rho == "cosine"):
+            got = f"got compare = {self.compare} with rho = {self.rho!r}"
+            raise ConfigError(f"{got}; expected at least 0, and 0 with rho = 'cosine', which stores no innovations")
+        if self.literal_means and self.seen_mean == "kept":
+            raise ConfigError(
+                "got literal_means with seen_mean = 'kept'; a literal mean is the client's own model, leave one of them out"
+            )
         if self.recluster_every < 1 or self.coordinates < 1 or self.landmarks < 1:
             got = f"recluster_every = {self.recluster_every}, coordinates = {self.coordinates}, landmarks = {self.landmarks}"
             raise ConfigError(f"got {got}; expected numbers of at least 1")
@@ -195,6 +214,24 @@ class FedCvrBolt(SelectionRule[FedCvrBoltState]):
         squares = (clients.get("weighted", ids) / total) ** 2
         return np.asarray(_divide(squares, clients.get("variance", ids) + self._ridge(clients)).sum(axis=1))
 
+    def explained(self, state: FedCvrBoltState, ids: Ids) -> float:
+        """Return the share of Var(global model) that knowing the models of several clients removes, in [0, 1]; 0 without variance.
+
+        Proposition 1 with A = ``ids``: ``sum_d a_A^T (C^d_AA)^-1 a_A`` over ``sum_d alpha^T C^d alpha``, with ``a_A`` the entries of
+        ``C^d alpha`` at A. For one client the numerator is ``v_k``; for several it is not the sum of these, since they know in part
+        the same. With innovations folded, ``C^d_AA`` is what is left of it.
+        """
+        clients = state.clients
+        n = sizes(clients, clients.ids)
+        whole = float((n @ clients.get("weighted", clients.ids)).sum())
+        if not whole > 0:
+            return 0.0
+        together = cohort_products(state.innovations, np.sort(ids), len(state.initial)) / state.rounds
+        spread = np.sqrt(np.einsum("dkk->dk", together))  # correlations: clients of any scale count alike
+        per = _divide(clients.get("weighted", np.sort(ids)).T, spread)
+        inverse = np.linalg.pinv(_divide(together, spread[:, :, None] * spread[:, None, :]), rcond=_SINGULAR, hermitian=True)
+        return min(float(np.einsum("dk,dkj,dj->", per, inverse, per)) / whole, 1.0)
+
     def probabilities(self, value: Floats, group: Ids) -> Floats:
         """Return the probability of each client in its group, ``[K]``: ``exp(beta v)``, normalised in groups 0 .. m - 1."""
         best = np.full(int(group.max()) + 1, -np.inf)
@@ -224,6 +261,10 @@ class FedCvrBolt(SelectionRule[FedCvrBoltState]):
             "largest_coalition": float(np.bincount(group).max() / len(group)), "folded": state.lost / whole,
         }  # fmt: skip
         ids = context.available[at]
+        if self.compare and context.round > self.warm_up:
+            random = [context.rng.choice(context.available, len(ids), replace=False) for _ in range(self.compare)]
+            notes["explained.cohort"] = self.explained(state, ids)
+            notes["explained.random"] = float(np.mean([self.explained(state, some) for some in random]))
         return Cohort(ids, shares(state.clients, ids), notes=notes, probabilities=p)
 
     # ------------------------------------------------------------------------------------- steps 5 to 7
@@ -266,6 +307,8 @@ class FedCvrBolt(SelectionRule[FedCvrBoltState]):
         if len(led):
             mean[led] = self._rho(state, leader, led) * theta[leader[led]]
         e = theta - mean
+        if self.seen_mean == "last":
+            mean[seen] = models
         weighted = columns["weighted"] * (1.0 - 1.0 / t)
         weighted += e * ((sizes(state.clients, ids) @ e) / t)
         variance = columns["variance"] * (1.0 - 1.0 / t)

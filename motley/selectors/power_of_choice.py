@@ -15,7 +15,7 @@ Symbols: ``d`` candidates, clipped to ``[m, K_A]`` (default 2m); ``p_k`` the sha
 State, per client: ``num_examples``; ``loss`` (rpow_d: the last reported; otherwise the one measured in round ``probed``);
 ``probed``, the round in which the client was last a candidate. A loss measured in an earlier round is never ranked.
 
-Needs: ``num_examples`` once; probed ``loss`` (pow_d, adapow_d: all training data; cpow_d: 1 batch) or reported ``loss``
+Needs: ``num_examples`` once; probed ``loss`` (or ``test_loss``; pow_d, adapow_d: all data; cpow_d: 1 batch) or reported ``loss``
 (rpow_d); the horizon (adapow_d). Probe cost: one download and one evaluation for each of d candidates; rpow_d nothing. With
 d = m the losses would change nothing, so nobody is probed.
 
@@ -24,6 +24,9 @@ Deviations and readings
 * INTERPRETATION-R ties at random, simple mean of the cohort (``Cohort.weights`` = 1 / m, counts with ``weights = "selector"``).
 * A loss that is not a number, or is not returned, is ranked last and not as +inf. With fewer than m losses all of these clients
   are taken and the rest is drawn by p, first from the candidates, then (INTERPRETATION-D) from the other available clients.
+* INTERPRETATION FedCVR-Bolt's appendix ranks its baseline by the *test* loss of the model on each client: ``measured =
+  "test_loss"``, on the client's own test part, where the paper's accuracy is measured too. It peeks: the cohort, hence the model,
+  depends on the test samples that judge it. Take it to repeat that comparison and for nothing else.
 * INTERPRETATION-D: in rpow_d a non-finite report keeps the loss reported before.
 
 >>> from motley.selectors import Selector
@@ -64,11 +67,13 @@ class PowerOfChoice(SelectionRule[ClientTable]):
     variant: which loss is ranked, see above.
     d: number of candidates; None means 2m. Not for ``adapow_d``, which sets its own.
     ties: ``"random"``, or ``"lowest_id"`` for tests.
+    measured: the loss that candidates measure: on training data, or on their own test part, which looks at test data.
     """
 
     variant: Literal["pow_d", "cpow_d", "rpow_d", "adapow_d"] = "pow_d"
     d: int | None = None
     ties: Ties = "random"
+    measured: Literal["loss", "test_loss"] = "loss"
 
     paper: ClassVar[Paper] = cite("cho2022towards")
 
@@ -78,12 +83,17 @@ class PowerOfChoice(SelectionRule[ClientTable]):
         if self.d is not None and self.variant == "adapow_d":
             raise ConfigError(f"got d = {self.d}, but adapow_d sets d itself (all, then m); leave d out or take pow_d")
 
+        if self.measured == "test_loss" and self.variant == "rpow_d":
+            raise ConfigError("got measured = 'test_loss', but rpow_d measures nothing; leave measured out or take pow_d")
+
     @override
     def needs(self) -> SignalRequirements:
         sizes = frozenset({SIZE})
         if self.variant == "rpow_d":
             return SignalRequirements(enrolled=sizes, reported=frozenset({"loss"}))
-        return SignalRequirements(sizes, {"loss": 1 if self.variant == "cpow_d" else None}, horizon=self.variant == "adapow_d")
+        return SignalRequirements(
+            sizes, {self.measured: 1 if self.variant == "cpow_d" else None}, horizon=self.variant == "adapow_d"
+        )
 
     @override
     def provides(self) -> frozenset[str]:
@@ -134,5 +144,5 @@ class PowerOfChoice(SelectionRule[ClientTable]):
             accepted = reports.of(Outcome.ACCEPTED)
             return clients.put(accepted.ids, {"loss": accepted.signal("loss")})
         probed = reports.of(Outcome.PROBED)
-        fresh = {"loss": probed.signal("loss"), "probed": np.full(len(probed), float(round))}
+        fresh = {"loss": probed.signal(self.measured), "probed": np.full(len(probed), float(round))}
         return clients.put(probed.ids, fresh, keep_nan=True)

@@ -3,7 +3,8 @@
 A liar's claim takes the place of the truth wherever the server goes by the client's word. By topic (``signals``):
 
 ===================  ==================================================================================================
-``loss``             every loss that a client measures: ``loss``, ``arrival_loss``, ``loss_rms``, ``robust_loss``, ``val_loss``
+``loss``             every loss that a client measures: ``loss``, ``arrival_loss``, ``loss_rms``, ``robust_loss``, ``val_loss``,
+                     ``test_loss``
 ``num_examples``     the size said at enrolment, *and* the weight of the update in the aggregation (``examples``,
                      ``horvitz_thompson``); at most 10^12 samples count there
 ``norms``            ``grad_norm``, ``max_grad_norm``, ``update_norm``

@@ -34,7 +34,7 @@ from motley.tasks.base import ModelState
 from tests.resume.conftest import assert_same
 
 from .test_engines_agree import MODELS, SOLVERS, mlp
-from .test_signals import with_validation
+from .test_signals import with_held_out
 
 HERE = importlib.util.find_spec("ray") is not None
 NEEDS = [pytest.mark.ray, pytest.mark.skipif(not HERE, reason="needs Ray, which make test-ray installs")]
@@ -115,7 +115,7 @@ def test_agrees_with_the_reference(setting, jobs, download, engine_on_cluster, m
 def test_probes_and_evaluations_agree(setting, download, engine_on_cluster, monkeypatch):
     monkeypatch.setattr("motley.engines.distributed.SPREAD_FROM", 1)
     monkeypatch.setattr("motley.engines.distributed.CHUNK", {False: 20, True: 20})
-    s = with_validation(setting(mlp))
+    s = with_held_out(setting(mlp))
     sent, engine, key, want = download(s), engine_on_cluster(s), Key(0).fold("probe"), dict.fromkeys(MEASURED)
     wanted = Sequential(s).measure(np.arange(8), sent, {}, want, key)
     for name, found in engine.measure(np.arange(8), sent, {}, want, key).items():

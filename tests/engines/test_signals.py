@@ -30,8 +30,9 @@ KEY = Key(0).fold("probe", 1)
 ENGINES = (Debug, Threads, Batched, Vmap, TwoProcesses)
 
 
-def with_validation(s):
-    """The setting with the last sample of every client of two or more moved into a validation part, labels still noisy."""
+def with_held_out(s):
+    """The setting with the last sample of every client of two or more moved into a validation part, labels still noisy; the same
+    sample is its test part."""
     data = s.task.federation
     keep = np.ones(len(data.train.values), bool)
     keep[data.train.offsets[1:][data.train.sizes >= 2] - 1] = False
@@ -43,7 +44,12 @@ def with_validation(s):
 
     at = torch.from_numpy(keep)
     data = dataclasses.replace(
-        data, train=part(keep), labels=data.labels[at], validation=part(~keep), validation_labels=data.labels[~at]
+        data,
+        train=part(keep),
+        labels=data.labels[at],
+        validation=part(~keep),
+        validation_labels=data.labels[~at],
+        test=part(~keep),
     )
     return dataclasses.replace(s, task=dataclasses.replace(s.task, federation=data))
 
@@ -62,14 +68,14 @@ def test_the_tables_agree():
 @pytest.mark.parametrize("signal", sorted(MEASURED))
 @pytest.mark.parametrize("engine", ENGINES)
 def test_probes_agree(setting, download, engine, signal, batches, loss):
-    s = with_validation(setting(MODELS["mlp"][0], loss=loss, threads=2))
+    s = with_held_out(setting(MODELS["mlp"][0], loss=loss, threads=2))
     sent, who = download(s), np.array([3, 1, 0, 6])
     wanted = Sequential(s).measure(who, sent, {}, {signal: batches}, KEY)[signal]
     other = engine(s)
     found = other.measure(who, sent, {}, {signal: batches}, KEY)[signal]
     assert found == pytest.approx(wanted, rel=1e-9, nan_ok=True)
     other.close()
-    assert np.isnan(wanted[1]).all() == (signal == "val_loss")  # client 1 has one sample, which trains
+    assert np.isnan(wanted[1]).all() == (signal in ("val_loss", "test_loss"))  # client 1 has one sample, which trains
     assert np.isfinite(wanted[[0, 2, 3]]).all()
 
 
@@ -78,7 +84,7 @@ def test_probes_agree(setting, download, engine, signal, batches, loss):
 @pytest.mark.parametrize("engine", ENGINES)
 def test_reports_agree(setting, jobs, download, engine, solver, loss):
     sgd, mu = SOLVERS[solver]
-    s = with_validation(setting(MODELS["mlp"][0], solver=sgd, correction=Proximal(mu), loss=loss, threads=2))
+    s = with_held_out(setting(MODELS["mlp"][0], solver=sgd, correction=Proximal(mu), loss=loss, threads=2))
     sent = download(s)
     reference = list(Sequential(s).train(jobs(s), sent, {}, REPORTED))
     other = engine(s)
@@ -181,7 +187,7 @@ def test_without_a_step_no_gradient_is_met(setting, jobs, download):
 
 def test_the_validation_loss_is_of_held_out_samples_and_noisy_labels(setting, download):
     """Plain cross-entropy, also where the algorithm minimises something else."""
-    s = with_validation(setting(MODELS["mlp"][0], loss=FlashRobust()))
+    s = with_held_out(setting(MODELS["mlp"][0], loss=FlashRobust()))
     sent, data = download(s), s.task.federation
     found = Sequential(s).measure(np.arange(8), sent, {}, {"val_loss": None}, KEY)["val_loss"]
     model = s.task.model().double().eval()
@@ -192,6 +198,20 @@ def test_the_validation_loss_is_of_held_out_samples_and_noisy_labels(setting, do
         )
     assert found[data.validation.sizes == 1] == pytest.approx(each.numpy(), rel=1e-9)
     assert np.isnan(found[data.validation.sizes == 0]).all()
+
+
+def test_the_test_loss_is_of_the_clients_own_test_samples_and_clean_labels(setting, download):
+    s = with_held_out(setting(MODELS["mlp"][0], loss=FlashRobust()))
+    sent, data = download(s), s.task.federation
+    found = Sequential(s).measure(np.arange(8), sent, {}, {"test_loss": None}, KEY)["test_loss"]
+    model = s.task.model().double().eval()
+    nn.utils.vector_to_parameters(sent["x"].clone(), model.parameters())
+    rows = torch.from_numpy(data.test.values)
+    with torch.no_grad():
+        each = nn.functional.cross_entropy(model(data.x[rows].double()), data.y[rows], reduction="none")
+    assert (data.y[rows] != data.validation_labels).any()
+    assert found[data.test.sizes == 1] == pytest.approx(each.numpy(), rel=1e-9)
+    assert np.isnan(found[data.test.sizes == 0]).all()
 
 
 def test_the_robust_loss_is_the_experiments_own_where_that_is_robust(setting, download):
@@ -270,7 +290,7 @@ def test_clients_without_samples_prepare_nothing(setting, jobs, download):
 @pytest.mark.parametrize("engine", [Threads, Batched])
 def test_windows_keep_signals_with_their_clients(setting, jobs, download, monkeypatch, engine):
     """Two windows of four clients: what is measured on arrival, prepared and met stays in the order of the jobs."""
-    s = with_validation(setting(MODELS["mlp"][0], loss=FlashRobust(), threads=2))
+    s = with_held_out(setting(MODELS["mlp"][0], loss=FlashRobust(), threads=2))
     sent = download(s)
     whole = [t.signals for t in Sequential(s).train(jobs(s), sent, {}, REPORTED)]
     monkeypatch.setattr("motley.engines.local.WINDOW_WEIGHTS", 1)

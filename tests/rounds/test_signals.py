@@ -123,6 +123,18 @@ def test_a_gradient_takes_as_long_as_a_step(probed: tuple[str, ...], batches: in
     assert rows.tables["rounds"][0]["time_s"] == pytest.approx(bench + 2.0 + UP_S, rel=1e-12)
 
 
+def test_the_test_loss_takes_a_pass_of_its_own() -> None:
+    """A parabola's one test sample is one of its samples: the loss is a_k/2 (w - m_k)^2 again. The slowest puts 8 batches and the
+    test sample's forward, a third of .25 s each; 1 s down, 2 s up for each of two numbers."""
+    simulation, seen, rows = _watched(Curious(probed=("loss", "test_loss")))
+    w = _w(simulation)
+    simulation.step()
+    probed = seen[1][1]
+    assert probed.signal("test_loss") == pytest.approx(A / 2 * (w - M) ** 2, rel=1e-12)
+    bench = 1.0 + 9 * 0.25 / 3 + 4.0
+    assert rows.tables["clients"][0]["start_s"].tolist() == [pytest.approx(bench, rel=1e-12)] * 3
+
+
 @pytest.mark.parametrize(("algorithm", "bits"), [("fedavg", 32 + HEADS), ("fednova", 64 + HEADS + 8 * (1 + 11 + 38))])
 def test_everything_reported_on_parabolas(algorithm: str, bits: int) -> None:
     """After s steps w_k = m_k + (1 - lr a_k)^s (w - m_k). The first gradient is the largest; the pseudo-gradient is the mean of
@@ -309,6 +321,15 @@ def test_every_signal_there_is_reaches_a_rule_on_every_engine(engine: str) -> No
             r"split.validation: 'curious' needs the loss on each client's validation .*validation = 0.2",
         ),
         (Curious(reported=("val_loss",)), {}, "split.validation"),
+        (
+            Curious(probed=("test_loss",)),
+            {
+                "task": {"name": "image", "data": "digits", "model": "digits_mlp"},
+                "partition": "iid",
+                "split": {"test": "global"},
+            },
+            r"split.test: 'curious' needs the loss on each client's own test .*test = \"client\"",
+        ),
         (
             Curious(probed=("robust_loss",)),
             {},

@@ -31,6 +31,18 @@ def test_valuations():
     np.testing.assert_allclose(selector.rule.valuations(selector.state, IDS), [10, 12, 11, 1])
 
 
+def test_mean_losses_as_valuations_keep_a_softmax_of_temperature_1_apart_from_the_largest():
+    """Mean losses (1, .6, 2.2, .1): alpha1 = .5 keeps clients 30 and 10, P = 1 / (1 + e^-1.2) = .768525. By sqrt(n) L it keeps 20
+    and 30, and with 100 times the samples their v differ by 10, P = 1 / (1 + e^-10) = .999955."""
+    mean = valued(ActiveFL(0.5, 1.0, 0.0, valuation="mean"))
+    np.testing.assert_allclose(mean.rule.valuations(mean.state, IDS), LOSSES)
+    assert mean.select(1, IDS, 1).notes["max_probability"] == pytest.approx(0.768525, abs=5e-7)
+    root = valued(ActiveFL(0.5, 1.0, 0.0), 100 * SIZES)
+    assert root.select(1, IDS, 1).notes["max_probability"] == pytest.approx(0.999955, abs=5e-7)
+    unknown = Selector(ActiveFL(valuation="mean"))
+    assert unknown.rule.valuations(unknown.state, IDS).tolist() == [-np.inf] * 4
+
+
 @pytest.mark.parametrize(("alpha2", "expected"), [(0.01, 0.502500), (1.0, 0.731059), (0.0, 0.5)])
 def test_probabilities(alpha2, expected):
     """alpha1 = .5 drops clients 3 and 0 (v = 1 and 10); over (12, 11): P = 1 / (1 + exp(-alpha2))."""
@@ -84,6 +96,18 @@ def test_cold_starts():
     assert everybody.rule.needs().reported == {"arrival_loss"}
 
 
+def test_everybody_is_measured_in_each_round_with_refresh_all():
+    """Client 40 is dropped at first (v = .1), and has the largest loss in round 2, when only a fresh measurement tells."""
+    selector = valued(ActiveFL(0.5, 1.0, 0.0, valuation="mean", refresh="all"))
+    assert selector.rule.needs().probed == {"loss": None}
+    assert not selector.rule.needs().reported
+    assert not any(40 in selector.select(1, IDS, 2).ids for _ in range(5))
+    assert selector.probe(2, IDS, 2).tolist() == IDS.tolist()
+    selector.observe(2, Reports(IDS, Outcome.PROBED, signals={"loss": np.array([1.0, 0.5, np.nan, 9.0])}))
+    np.testing.assert_allclose(selector.rule.valuations(selector.state, IDS), [1.0, 0.5, 2.2, 9.0])
+    assert sorted(selector.select(2, IDS, 2).ids.tolist()) == [30, 40]
+
+
 def test_unseen_clients_come_last_and_all_unseen_is_uniform():
     rule = ActiveFL(0.0, 1.0, 0.0, "unseen_low")
     selector, counts = Selector(rule), np.zeros(4)
@@ -121,7 +145,12 @@ def test_huge_losses_do_not_overflow():
 
 @pytest.mark.parametrize(
     ("record", "message"),
-    [({"alpha1": 1.0}, "got alpha1 = 1.0; expected"), ({"alpha2": -1.0}, "got alpha2"), ({"alpha3": 1.5}, "got alpha3")],
+    [
+        ({"alpha1": 1.0}, "got alpha1 = 1.0; expected"),
+        ({"alpha2": -1.0}, "got alpha2"),
+        ({"alpha3": 1.5}, "got alpha3"),
+        ({"refresh": "all", "cold_start": "unseen_low"}, "nobody is unseen; leave cold_start out"),
+    ],
 )
 def test_bad_options(record, message):
     with pytest.raises(ConfigError, match=message):

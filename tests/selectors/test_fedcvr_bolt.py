@@ -100,7 +100,10 @@ def test_one_round_b():
     rule = FedCvrBolt(warm_up=0)
     state = observed(rule)
     np.testing.assert_allclose(state.clients.columns["theta"][:, 0], [1.2, 0.8, -0.7])
-    np.testing.assert_allclose(state.clients.columns["mean"][:, 0], [0.9, 0.848528, -0.4], atol=1e-6)
+    np.testing.assert_allclose(state.clients.columns["mean"][:, 0], [1.2, 0.848528, -0.7], atol=1e-6)  # afterwards
+    kept = observed(FedCvrBolt(warm_up=0, seen_mean="kept"))
+    np.testing.assert_allclose(kept.clients.columns["mean"][:, 0], [0.9, 0.848528, -0.4], atol=1e-6)
+    np.testing.assert_array_equal(covariance(kept), covariance(state))
     expected = [[3.0225, 1.496360, 0.3525], [1.496360, 1.500589, 0.153640], [0.3525, 0.153640, 0.7725]]
     np.testing.assert_allclose(covariance(state)[0], expected, atol=1e-6)
     np.testing.assert_allclose(state.clients.columns["weighted"][:, 0] / 100, [2.030658, 1.229085, 0.376842], atol=1e-6)
@@ -115,9 +118,9 @@ def test_variants_of_b():
     expected = [[3, 1.5, 0.375], [1.5, 1.500589, 0.15], [0.375, 0.15, 0.75]]
     np.testing.assert_allclose(covariance(literal)[0], expected, atol=1e-6)
     regression = observed(FedCvrBolt(warm_up=0, rho="regression"))
-    np.testing.assert_allclose(regression.clients.columns["mean"][:, 0], [0.9, 0.6, -0.4], atol=1e-6)
+    np.testing.assert_allclose(regression.clients.columns["mean"][1, 0], 0.6, atol=1e-6)
     cosine = observed(FedCvrBolt(warm_up=0, rho="cosine"))
-    np.testing.assert_allclose(cosine.clients.columns["mean"][:, 0], [0.9, 1.2, -0.4])
+    np.testing.assert_allclose(cosine.clients.columns["mean"][1, 0], 1.2)
 
 
 def test_aggregate_of_b():
@@ -176,6 +179,8 @@ def dense_round(rule, c, theta, mean, labels, done, models, t, warm):
                     above = theta[k] @ theta[j] / np.linalg.norm(theta[k]) / np.linalg.norm(theta[j])
                 thbar[k, d] = (above / below if below else 0.0) * new[j, d]
     e = new - thbar
+    if rule.seen_mean == "last":
+        thbar[done] = new[done]
     return (1 - 1 / t) * c + np.einsum("kd,jd->dkj", e, e) / t, new, thbar
 
 
@@ -186,6 +191,7 @@ def dense_round(rule, c, theta, mean, labels, done, models, t, warm):
         FedCvrBolt(warm_up=4, rho="regression", similarity="gaussian"),
         FedCvrBolt(warm_up=4, rho="cosine", similarity="cosine"),
         FedCvrBolt(warm_up=4, literal_means=True, recluster_every=3),
+        FedCvrBolt(warm_up=4, seen_mean="kept"),
         FedCvrBolt(warm_up=4, exact_up_to=20),
     ],
     ids=str,
@@ -292,20 +298,116 @@ def test_memory_limit_holds_and_its_error_is_reported():
 
 def test_a_chosen_clients_innovation_is_not_zero():
     """Algorithm 1 line 13 read literally sets the mean of a chosen client to itself: its variance decays to 0 and it is never
-    worth choosing again. Here client 0 is chosen for ever: C_00 stays the mean of (1 - 0)^2."""
-    kept, literal = (enrolled(FedCvrBolt(warm_up=99, literal_means=flag), np.arange(3), np.zeros(1)) for flag in (False, True))
+    worth choosing again. By default C_00 is the mean of (1 - 0)^2 and zeros, the plain mean of its innovations."""
+    plain, literal = (enrolled(FedCvrBolt(warm_up=99, literal_means=flag), np.arange(3), np.zeros(1)) for flag in (False, True))
     for t in range(1, 11):
-        for selector in (kept, literal):
+        for selector in (plain, literal):
             report(selector, t, [0], [[1.0]])
-    assert kept.state.clients.columns["variance"][:, 0].tolist() == pytest.approx([1.0, 0.0, 0.0])
+    assert plain.state.clients.columns["variance"][:, 0].tolist() == pytest.approx([0.1, 0.0, 0.0])
     assert literal.state.clients.columns["variance"][:, 0].tolist() == [0.0, 0.0, 0.0]
+
+
+def test_the_mean_of_a_client_seen_in_successive_rounds():
+    """A client starts at theta(1) = 0 and reports 10 in every round. Innovations with the mean kept: 10, 10, 10, so C = 100 for ever.
+    With its last model as its mean: 10, 0, 0, so C = 100 / t, 33.3 after three rounds. In one coalition beside a client that was
+    never worth anything (v = 0, of equal size, so alpha = 1 / 2 and v_0 = (C_00 / 2)^2 / C_00 = C_00 / 4), it is drawn with
+    probability 1 / (1 + exp(-C_00 / 4)): 1 - 1.4e-11 kept, .99976 last; when both report a model that is 1 away instead of 10,
+    C_00 = 1 and 1/3: .562 and .521."""
+    for away, kept_p, last_p in ((10.0, 1 - 1.4e-11, 0.999759), (1.0, 0.562177, 0.520821)):
+        for seen_mean, p in (("kept", kept_p), ("last", last_p)):
+            rule = FedCvrBolt(warm_up=99, seen_mean=seen_mean)
+            selector = enrolled(rule, np.arange(2), np.zeros(1))
+            for t in range(1, 4):
+                report(selector, t, [0], [[away]])
+            variance = away**2 if seen_mean == "kept" else away**2 / 3
+            assert selector.state.clients.columns["variance"][:, 0].tolist() == pytest.approx([variance, 0.0])
+            got = rule.probabilities(rule.value(selector.state, np.arange(2)), np.zeros(2, int))
+            assert got[0] == pytest.approx(p, abs=1e-6)
+
+
+def test_a_client_seen_once_is_predicted_in_between_under_both_readings():
+    """Seen in rounds 1 and 3: in round 2, a warm-up round, its mean becomes its own model, so that round 3 adds 0 under both."""
+    for seen_mean in ("kept", "last"):
+        selector = enrolled(FedCvrBolt(warm_up=99, seen_mean=seen_mean), np.arange(2), np.zeros(1))
+        for t, who in enumerate((0, 1, 0), 1):
+            report(selector, t, [who], [[10.0]])
+        assert selector.state.clients.columns["variance"][:, 0].tolist() == pytest.approx([100 / 3, 100 / 3])
+
+
+# ---- Proposition 1 for several clients ----
+
+
+@pytest.mark.parametrize(
+    ("chosen", "expected"),
+    [([0], 1.8225), ([1], 1.3448), ([2], 0.2601), ([0, 1], 1.9066), ([0, 2], 1.85424), ([1, 2], 1.466959), ([0, 1, 2], 1.944)],
+)
+def test_explained_variance_of_cohorts_of_a(chosen, expected):
+    """C alpha = (2.7, 1.64, .51), Var(glob) = 1.944. A = {0, 2}: C_AA = [[4, .5], [.5, 1]], its determinant 3.75, its inverse
+    [[1, -.5], [-.5, 4]] / 3.75: (2.7^2 - 2 .5 2.7 .51 + 4 .51^2) / 3.75 = 6.9534 / 3.75 = 1.85424. A = {0, 1}: inverse
+    [[2, -2], [-2, 4]] / 4: (14.58 - 17.712 + 10.7584) / 4 = 1.9066. A = {1, 2}: inverse [[1, -.2], [-.2, 2]] / 1.96:
+    (2.6896 - .33456 + .5202) / 1.96 = 1.466959. One client: v_k. All: everything."""
+    share = FedCvrBolt().explained(state_of([C1]), np.array(chosen))
+    assert share * 1.944 == pytest.approx(expected, abs=2e-6)
+
+
+def test_explained_variance_adds_over_coordinates():
+    """The second coordinate alone: C alpha = (.43, .53, .27), Var = .215 + .159 + .054 = .428; client 0 explains .43^2 / 1 = .1849
+    of it. Both: (1.8225 + .1849) / (1.944 + .428)."""
+    state = state_of([C1, C2], np.tile(THETA, 2), np.tile(MEAN, 2))
+    assert FedCvrBolt().explained(state, np.array([0])) == pytest.approx(2.0074 / 2.372, abs=1e-6)
+
+
+@given(st.integers(0, 10**6), st.integers(2, 6), st.integers(1, 6))
+def test_explained_variance_is_what_conditioning_removes(seed, K, m):
+    """Var(glob) - E Var(glob | theta_A) with the conditional covariance C - C_A C_AA^-1 C_A^T, for any A and any sizes."""
+    rng = np.random.default_rng(seed)
+    factor = rng.normal(size=(2, K, K))
+    c, n = factor @ factor.transpose(0, 2, 1) + 0.1 * np.eye(K), rng.integers(1, 9, K).astype(float)
+    zero, chosen = np.zeros((K, 2)), rng.permutation(K)[: min(m, K)]
+    share = FedCvrBolt().explained(state_of(c, zero, zero, n, label=(0,) * K), chosen)
+    a, whole, left = n / n.sum(), 0.0, 0.0
+    for d in range(2):
+        block = c[d][:, chosen]
+        whole += a @ c[d] @ a
+        left += a @ (c[d] - block @ np.linalg.solve(c[d][np.ix_(chosen, chosen)], block.T)) @ a
+    assert share == pytest.approx(1 - left / whole, abs=1e-4)
+
+
+def test_clients_that_say_the_same_are_no_more_than_one():
+    """C_AA of two clients that always move together is singular; together they explain what one of them does. A client that never
+    moved explains nothing, and nothing is explained before any round."""
+    selector = enrolled(FedCvrBolt(warm_up=99), np.arange(4), np.zeros(1))
+    assert selector.rule.explained(selector.state, np.arange(2)) == 0.0
+    for t, x in enumerate((1.0, -2.0, 3.0), 1):
+        report(selector, t, [0, 1, 2], [[x], [x], [x * x]])
+    one, two, more = (selector.rule.explained(selector.state, np.array(ids)) for ids in ([0], [0, 1], [0, 1, 3]))
+    assert 0 < one < 1
+    assert two == pytest.approx(one, rel=1e-6)
+    assert more == pytest.approx(one, rel=1e-6)
+
+
+def test_cohorts_are_noted_beside_random_ones_and_chosen_as_without():
+    rng, models = np.random.default_rng(3), None
+    plain, noting = (enrolled(FedCvrBolt(warm_up=2, compare=r), np.arange(12), np.zeros(2)) for r in (0, 5))
+    for t in range(1, 6):
+        cohorts = [selector.select(t, np.arange(12), 4) for selector in (plain, noting)]
+        assert cohorts[0].ids.tolist() == cohorts[1].ids.tolist()
+        assert "explained.cohort" not in cohorts[0].notes
+        assert ("explained.cohort" in cohorts[1].notes) == (t > 2)
+        models = rng.normal(size=(4, 2))
+        for selector in (plain, noting):
+            report(selector, t, cohorts[0].ids, models)
+    notes = cohorts[1].notes
+    assert 0 < notes["explained.random"] <= 1
+    share = noting.rule.explained(noting.state, cohorts[1].ids)
+    assert 0 < share <= 1
 
 
 def test_an_unobserved_client_of_a_warm_up_round_has_no_innovation():
     selector = enrolled(FedCvrBolt(warm_up=5), np.arange(3), np.zeros(1))
     report(selector, 1, [0], [[2.0]])
     report(selector, 2, [1], [[3.0]])  # client 0 keeps 2 and is expected at 2
-    assert selector.state.clients.columns["mean"][:, 0].tolist() == [2.0, 0.0, 0.0]
+    assert selector.state.clients.columns["mean"][:, 0].tolist() == [2.0, 3.0, 0.0]
     assert covariance(selector.state)[0].tolist() == [[2.0, 0.0, 0.0], [0.0, 4.5, 0.0], [0.0, 0.0, 0.0]]
 
 
@@ -472,6 +574,10 @@ def test_needs_provides_and_upload_visibility():
         ({"ridge": -1.0}, "got ridge"),
         ({"memory_mb": 0.0}, "got memory_mb"),
         ({"warm_up": -1}, "got warm_up = -1"),
+        ({"compare": -1}, "got compare = -1"),
+        ({"compare": 2, "rho": "cosine"}, "got compare = 2 with rho = 'cosine'"),
+        ({"literal_means": True, "seen_mean": "kept"}, "got literal_means with seen_mean = 'kept'"),
+        ({"seen_mean": "latest"}, "selector.seen_mean: got 'latest'"),
         ({"recluster_every": 0}, "got recluster_every = 0"),
         ({"rho": "spearman"}, "selector.rho: got 'spearman'"),
     ],

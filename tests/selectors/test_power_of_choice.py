@@ -179,6 +179,14 @@ def test_needs():
     assert PowerOfChoice("cpow_d").needs().probed == {"loss": 1}
     assert PowerOfChoice("rpow_d").needs().reported == {"loss"}
     assert not PowerOfChoice("rpow_d").needs().probed
+    assert PowerOfChoice(measured="test_loss").needs().probed == {"test_loss": None}
+
+
+def test_the_test_loss_is_ranked_where_it_is_measured():
+    selector = enrolled(PowerOfChoice(d=3, measured="test_loss"), np.ones(4))
+    told = {"test_loss": np.array([1.0, 3.0, 2.0]), "loss": np.array([9.0, 1.0, 1.0])}
+    selector.observe(1, Reports(IDS[:3], Outcome.PROBED, signals=told))
+    assert selector.select(1, IDS, 2).ids.tolist() == [20, 30]
 
 
 def test_coefficients_are_the_simple_mean():
@@ -190,6 +198,7 @@ def test_coefficients_are_the_simple_mean():
     [
         ({"d": 0}, "selector: got d = 0; expected at least 1"),
         ({"variant": "adapow_d", "d": 4}, "adapow_d sets d itself"),
+        ({"variant": "rpow_d", "measured": "test_loss"}, "measured = 'test_loss', but rpow_d measures nothing"),
         ({"variant": "powd"}, r"selector.variant: got 'powd' \(did you mean 'pow_d'\?\)"),
         ({"d": 2.5}, "selector.d: got 2.5; expected a whole number or none"),
         ({"candidates": 4}, "selector.candidates: 'power_of_choice' has no such option"),

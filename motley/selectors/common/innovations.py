@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from motley.core.arrays import Floats, Ids
 
-__all__ = ["Block", "append", "fold", "paired_products"]
+__all__ = ["Block", "append", "cohort_products", "fold", "paired_products"]
 
 Rows = NDArray[np.float32]
 Block = tuple[Ids, Rows]
@@ -55,6 +55,15 @@ def paired_products(blocks: tuple[Block, ...], ids: Ids, mate: Ids, width: int) 
             np.take(of_mates, which[chunk], axis=0, out=product, mode="clip")
             product *= rows[chunk]
             out[chunk] += product
+    return out
+
+
+def cohort_products(blocks: tuple[Block, ...], chosen: Ids, width: int) -> Floats:
+    """Return ``S^d`` of a few clients, ``sum_s e_s[i] e_s[j]``, ``[D', n, n]``, in the order of ``chosen``."""
+    out = np.zeros((width, len(chosen), len(chosen)))
+    for block in blocks:
+        rows = _rows(block, chosen).astype(np.float64).T
+        out += rows[:, :, None] * rows[:, None, :]
     return out
 
 
