@@ -26,7 +26,7 @@ __all__ = ["MEASURES", "WALL_TIMES", "Measure", "measure_of", "to_a_target"]
 WALL_TIMES = ("choosing_ms", "wall_s")
 """Measures that depend on the machine: those of one machine are not compared with those of another."""
 _NONE = Censored(float("nan"), True)
-_PARTS = {"early": ", first tenth", "late": ", last tenth", "mean": ", all rounds"}
+_PARTS = {"early": ", first tenth", "late": ", last tenth", "mean": ", all rounds", "least": ", its smallest round"}
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Measure:
 
 def measure_of(name: str) -> Measure:
     """Return the measure of that name. ``note.NAME.early`` (``late``, ``mean``) is the mean of a rule's note NAME over the first tenth
-    (last tenth, all) of the rounds.
+    (last tenth, all) of the rounds, ``note.NAME.least`` the smallest of all rounds.
 
     Raises
     ------
@@ -143,8 +143,8 @@ def _note_mean(name: str, part: str, run: Run, target: float | None) -> Censored
     if not len(found.y):
         return _NONE
     tenth = max(1, len(found.y) // 10)
-    chosen = {"early": found.y[:tenth], "late": found.y[-tenth:], "mean": found.y}[part]
-    return Censored(float(np.nanmean(chosen)), True)
+    chosen = {"early": found.y[:tenth], "late": found.y[-tenth:]}.get(part, found.y)
+    return Censored(float(np.nanmin(chosen) if part == "least" else np.nanmean(chosen)), True)
 
 
 MEASURES = {
@@ -154,6 +154,7 @@ MEASURES = {
         Measure("peak", "peak (%)", partial(_end, "peak"), 2),
         Measure("stable", "stable (%)", partial(_end, "stable"), 2),
         Measure("drop", "peak - final", partial(_end, "drop"), 2),
+        Measure("deviation", "deviation, last 10 rounds", partial(_end, "deviation"), 2),
         Measure("mse", "test MSE", partial(_squared, "final"), 4),
         Measure("mse_stable", "test MSE, mean of the last 10", partial(_squared, "stable"), 4),
         Measure("mse_log", "ln test MSE", partial(_squared, "log"), 4, log=True),

@@ -114,22 +114,27 @@ def curve(run: Run, axis: Axis = "round", metric: str | None = None, scope: str 
 
 @dataclass(frozen=True)
 class Ends:
-    """The end of a curve: last value, best value, mean of the last ten, and loss since the best."""
+    """The end of a curve: last value, best value, mean of the last ten, loss since the best, and the standard deviation (n - 1) of the
+    last ten."""
 
     final: float
     peak: float
     stable: float
     drop: float
+    deviation: float
 
 
 def ends(y: ArrayLike, higher_is_better: bool = True) -> Ends:
-    """Return final, peak (best), stable (mean of the last 10) and drop (final against peak) of ``y`` [k]; NaN if empty."""
+    """Return final, peak (best), stable and deviation (mean and standard deviation of the last 10) and drop (final against peak) of
+    ``y`` [k]; NaN if empty, and a deviation of fewer than two values."""
     values = np.asarray(y, float)
     if not len(values):
-        return Ends(*[float("nan")] * 4)
+        return Ends(*[float("nan")] * 5)
     final = float(values[-1])
     peak = float(values.max() if higher_is_better else values.min())
-    return Ends(final, peak, float(values[-STABLE:].mean()), peak - final if higher_is_better else final - peak)
+    last = values[-STABLE:]
+    deviation = float(last.std(ddof=1)) if len(last) > 1 else float("nan")
+    return Ends(final, peak, float(last.mean()), peak - final if higher_is_better else final - peak, deviation)
 
 
 def by_validation(run: Run) -> float:

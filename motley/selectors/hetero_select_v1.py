@@ -27,6 +27,7 @@ Probe cost: ``all``: every available client downloads the model and evaluates ``
 ``Cohort.scores`` carries the softmax probabilities of the chosen (of all available clients' sum 1, so not summing to 1).
 ``Cohort.notes``, over the available: ``tau``, ``max_probability``, ``cv_probability`` (standard deviation over mean), and the means
 of V, D, M, F, St and N, before weights: ``component.value``, ``.diversity``, ``.momentum``, ``.fairness``, ``.staleness``, ``.norm``.
+Of the additive form also ``bound.corrected``, ``.appendix`` and ``.printed``: see :meth:`HeteroSelectV1.bound_ratios`.
 
 Deviations and readings
 -----------------------
@@ -212,6 +213,9 @@ class HeteroSelectV1(SelectionRule[ClientTable]):
         at = gumbel_top_m(scores / tau, context.m, context.rng)
         means = {f"component.{name}": float(part.mean()) for name, part in components._asdict().items()}
         notes = {"tau": tau, **probability_notes(p), **means}
+        if self.form == "additive":
+            gap = context.round - state.get("last", context.available)
+            notes |= {f"bound.{name}": ratio for name, ratio in self.bound_ratios(p, gap, tau, context.m).items()}
         return Cohort(context.available[at], np.full(len(at), 1.0 / len(at)), scores=p[at], notes=notes, probabilities=p)
 
     @override
@@ -226,6 +230,38 @@ class HeteroSelectV1(SelectionRule[ClientTable]):
             square = np.minimum(np.abs(accepted.signal("update_norm")), LARGEST) ** 2
             clients = clients.put(accepted.ids, {"last": float(round), "square": square})
         return clients
+
+    def bound_ratios(self, p: Floats, gap: Floats, tau: float, m: int) -> dict[str, float]:
+        """Return the smallest ratio of a client's probability to its lower bound (Lemmas III.5 and A.2), for three forms of it.
+
+        At least 1 where the bound holds. With d the rounds since a client took part, Smin and Smax the bounds of the score without
+        staleness, the bound is ``e^(low / tau) / (e^(low / tau) + n e^(high / tau))``, ``low = Smin + gamma log(1 + d)``:
+
+        * ``corrected``: d at most 20, ``n = K_A - 1``, ``high = Smax + gamma log 21``; holds always.
+        * ``appendix``: any d, ``n = m - 1``, the same ``high``.
+        * ``printed`` (Equation 14): any d, ``n = m - 1``, ``high = Smax``.
+
+        Parameters
+        ----------
+        p: ``[K_A]`` probabilities. gap: ``[K_A]`` rounds since the last participation. A ratio that is not finite is left out.
+        """
+        gamma, eta = self.strengths
+        gamma, smin, smax = gamma * self.w_staleness, 0.0, 0.0
+        parts = ((0.0, 1.0), (0.0, 2.0), (-0.5, 1.5), ((1.0 + eta) ** -2 - 1.0, 0.0), (0.0, 0.0), (-self.a, 0.0))
+        for weight, (least, most) in zip(self.weights, parts, strict=True):
+            smin, smax = smin + min(weight * least, weight * most), smax + max(weight * least, weight * most)
+        stale = max(0.0, gamma * math.log1p(STALENESS_CAP))
+        rows = {
+            "corrected": (len(p) - 1, stale, STALENESS_CAP),
+            "appendix": (m - 1, stale, math.inf),
+            "printed": (m - 1, 0.0, math.inf),
+        }
+        found = {}
+        with np.errstate(over="ignore", invalid="ignore"):
+            for name, (others, extra, cap) in rows.items():
+                distance = (smax + extra - smin - gamma * np.log1p(np.minimum(gap, cap))) / tau
+                found[name] = float(np.min(p * (1.0 + others * np.exp(distance))))
+        return {name: ratio for name, ratio in found.items() if math.isfinite(ratio)}
 
     def _before(self, state: ClientTable, round: int, available: Ids) -> Floats:
         """Return the losses L' of the round before; NaN for clients that were not measured in this round."""

@@ -67,24 +67,28 @@ def test_the_metric_is_the_tasks():
 
 
 def test_ends():
-    """Twelve values 0.1 .. 1.1 then 0.9: stable is the mean of the last ten, 0.3 .. 1.1 (sum 6.3) and 0.9: 7.2 / 10."""
+    """Twelve values 0.1 .. 1.1 then 0.9: stable is the mean of the last ten, 0.3 .. 1.1 (sum 6.3) and 0.9: 7.2 / 10. Their squared
+    distances from it sum to .1764 + .1024 + .0484 + .0144 + .0004 + .0064 + .0324 + .0784 + .1444 + .0324 = .636: sqrt(.636 / 9)."""
     y = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 0.9]
     got = m.ends(y)
     assert (got.final, got.peak) == (0.9, 1.1)
     assert got.stable == pytest.approx(0.72)
     assert got.drop == pytest.approx(0.2)
+    assert got.deviation == pytest.approx((0.636 / 9) ** 0.5)
     losses = m.ends([3.0, 1.0, 1.5], higher_is_better=False)  # the best loss is the least; the end is 0.5 worse
     assert (losses.peak, losses.drop) == (1.0, 0.5)
     assert isnan(m.ends([]).final)
+    assert isnan(m.ends([0.5]).deviation)
 
 
 def test_round_0_never_counts():
-    """A loss that grows from 1 (untrained) over 3 and 2 to 2.5: the best is 2, the mean 7.5 / 3, the end 0.5 worse than the best."""
+    """A loss that grows from 1 (untrained) over 3 and 2 to 2.5: the best is 2, the mean 7.5 / 3, the deviation
+    sqrt((.25 + .25) / 2), the end 0.5 worse than the best."""
     losses = fake.table(
         "evaluations", round=[0, 1, 2, 3], scope=["global"] * 4, time_s=[0.0, 1.0, 2.0, 3.0], loss=[1.0, 3, 2, 2.5]
     )
     run = fake.run(task={"metric": "loss"}, evaluations=losses)
-    assert m.ends_of(run) == m.Ends(final=2.5, peak=2.0, stable=2.5, drop=0.5)
+    assert m.ends_of(run) == m.Ends(final=2.5, peak=2.0, stable=2.5, drop=0.5, deviation=0.5)
     assert m.curve(run).y.tolist() == [1.0, 3.0, 2.0, 2.5]  # curves start at the untrained model
     assert m.to_target(m.curve(run, "seconds"), 1.5, higher_is_better=False) == m.Censored(0.0, True)  # it had been there
     alone = fake.run(

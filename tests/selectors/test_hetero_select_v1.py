@@ -170,7 +170,35 @@ def test_probability_is_bounded_from_below(seed, clients, t):
     low = 0 + 0 - 0.5 + ((1 + eta) ** -2 - 1) - rule.a  # V, D, M, F - 1, N - 1 at their smallest
     high = 1 + 2 + 1.5 + 0 + 0
     own = np.exp((low + gamma * np.log1p(np.minimum(t - case["last"], 20))) / tau)
-    assert (p >= own / (own + (clients - 1) * math.exp((high + gamma * math.log(21)) / tau))).all()
+    bound = own / (own + (clients - 1) * math.exp((high + gamma * math.log(21)) / tau))
+    assert (p >= bound).all()
+    assert rule.bound_ratios(p, t - case["last"], tau, 2)["corrected"] == pytest.approx((p / bound).min())
+
+
+def test_ratios_to_the_bounds_by_hand():
+    """(a) with m = 2: Smin = -.5 + (.591716 - 1) - .5 = -1.408284, Smax = 1 + 2 + 1.5 = 4.5, gamma log 21 = 2.131166, tau = 1.9.
+
+    Client 2 has the smallest ratio: d = 10, low = -1.408284 + 1.678527 = .270243, p = .340787. With n others of e^(high / tau) the
+    ratio is p (1 + n e^((high - low) / tau)): e^((6.631166 - .270243) / 1.9) = e^3.347854 = 28.44160 gives .340787 (1 + 2 * 28.44160)
+    = 19.7258 corrected and .340787 (1 + 28.44160) = 10.0333 in the appendix's form (d < 20); e^((4.5 - .270243) / 1.9) = e^2.226188
+    = 9.26447 gives .340787 (1 + 9.26447) = 3.4980 as printed."""
+    gap = 10 - np.array(A["last"], float)
+    found = HeteroSelectV1().bound_ratios(np.array(A["p"]), gap, 1.9, 2)
+    assert found == pytest.approx({"corrected": 19.7258, "appendix": 10.0333, "printed": 3.4980}, abs=2e-4)
+    selector = Selector(HeteroSelectV1())
+    selector.state = state_of(A)
+    notes = selector.select(10, IDS, 2).notes
+    assert {name: notes[f"bound.{name}"] for name in found} == pytest.approx(found, rel=1e-5)
+    selector = Selector(HeteroSelectV1("multiplicative"))
+    assert not [name for name in selector.select(10, IDS, 2).notes if name.startswith("bound")]
+
+
+def test_the_printed_bound_is_false_for_one_client_of_three():
+    """m = 1: n = m - 1 = 0 makes the printed bound 1, and no client of three has probability 1; the ratio is the smallest p. A d of
+    200 is not cut at 20 either: low = -1.408284 + .7 log 201 = 2.303970 is above what St can be worth (.722882)."""
+    found = HeteroSelectV1().bound_ratios(np.array(A["p"]), np.array([1.0, 200.0, 1.0]), 1.9, 1)
+    assert found["printed"] == found["appendix"] == A["p"][1]
+    assert found["corrected"] > 1
 
 
 @given(st.lists(st.floats(1e-6, 1e9), min_size=2, max_size=6), st.integers(1, 300), st.integers(0, 99))
