@@ -108,6 +108,9 @@ SIGNALS: Mapping[str, Signal] = MappingProxyType(
         "cosine": Signal("channel", ("reported",), "scalar", "after training", "-", "-",
                          "cosine between the decoded update and the moving average `0.9 old + 0.1 new` of the aggregated updates of "
                          "earlier rounds; absent in the first"),
+        "last_update_cosine": Signal("channel", ("probed",), "scalar", "at the choice", "-", "-",
+                                     "cosine between the client's last decoded update, which the server keeps, and the moving average "
+                                     "`0.9 old + 0.1 new` of the aggregated updates until now; absent before its first"),
         "label_histogram": Signal("enrolment", ("enrolled",), "[C]", "-", "the client's own training labels (noisy)", "-",
                                   "counts per class, 32 bits each, sent once"),
         "num_examples": Signal("enrolment", ("enrolled",), "scalar", "-", "training samples", "-", "their number, sent once"),

@@ -7,6 +7,8 @@
     cosine            <update, c> / (|update| |c|),       c the consensus update, c <- 0.9 c + 0.1 total
     update_norm       |update|
 
+    last_update_cosine  the cosine of a client's last update with the c of now, before a choice: :mod:`motley.core.last_updates`
+
 where update is how far one client's training moved its model, and total is the aggregated update of a server step; the first
 total is the first consensus. The functions take NumPy arrays or torch tensors of float64 on the CPU and do not import torch: dot
 products and norms are those of the arrays' own library, whose bits differ.
@@ -23,11 +25,13 @@ from motley.core.arrays import Floats
 from motley.core.keys import Streams
 from motley.core.sketch import SKETCHES, Sketch
 
-__all__ = ["UPDATE_SIGNALS", "Value", "next_consensus", "update_signals"]
+__all__ = ["LAST_UPDATE", "UPDATE_SIGNALS", "Value", "next_consensus", "update_signals"]
 
 Value = float | Floats
 UPDATE_SIGNALS = frozenset({"gradient", "gradient_sketch", "sketch", "last_layer", "cosine", "update_norm"})
 """Signals that :func:`update_signals` computes."""
+LAST_UPDATE = "last_update_cosine"
+"""The signal that is computed from the updates that a server keeps."""
 KEEP = 0.9
 """Share of the old consensus that is kept at a server step."""
 

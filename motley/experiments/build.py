@@ -37,6 +37,7 @@ from motley.experiments.upload_config import recalibration_of, upload_config_of
 from motley.results.writer import Writer
 from motley.rounds.client_state import ClientStates, open_client_states
 from motley.rounds.config import EvaluationSchedule, RunConfig
+from motley.rounds.last_updates import open_last_updates
 from motley.rounds.loop import RoundLoop
 from motley.rounds.planning import with_batch_sizes
 from motley.rounds.simulated import simulation
@@ -93,7 +94,10 @@ def build(
             experiment = Experiment(**experiment)
     plan, engine, selector, model = prepare(experiment, data, task)
     states = _client_states(experiment, plan, selector, initial_client_state(plan, model), folder)
-    return simulation(plan, engine, selector, model, writer, states)
+    loop = simulation(plan, engine, selector, model, writer, states)
+    if loop.signals.keeps:
+        loop.state.last_updates = open_last_updates(experiment.client_state, folder)
+    return loop
 
 
 def prepare(experiment: Experiment, data: Path | None = None, task: Task | None = None) -> Ready:

@@ -14,6 +14,7 @@ from motley.algorithms.base import ExtraExchange, ServerContext
 from motley.algorithms.schedules import ConstantSchedule, Schedule
 from motley.algorithms.weights import Weighting
 from motley.core.bounds import Count, NotNegative, Positive
+from motley.core.records import SIGNALS
 from motley.engines.base import Setting
 from motley.rounds.guard import Guard
 from motley.selectors.base import Selector
@@ -138,8 +139,8 @@ class RunConfig:
         return known.get(metric, metric != "loss")
 
     def probed(self, selector: Selector[Any]) -> dict[str, int | None]:
-        """Return the signals measured before a choice, and on how many batches (None: all data)."""
-        asked = dict(selector.rule.needs().probed)
+        """Return the signals that clients measure before a choice, and on how many batches (None: all data)."""
+        asked = {name: batches for name, batches in selector.rule.needs().probed.items() if SIGNALS[name].kind != "channel"}
         return asked if self.probe_batches is None else dict.fromkeys(asked, self.probe_batches or None)
 
     def extra_exchange(self) -> ExtraExchange:

@@ -103,11 +103,10 @@ class RoundLoop:
         self.pipeline = UploadPipeline(config.upload_config, self.setting, self.channel, selector.horizon)
         self.watch = Stopwatch()
         self.backend = make_backend(self.pipeline, self.watch)
-        self.signals = ServerSignals(self.requirements.reported, self.setting)
+        self.signals = ServerSignals(self.requirements, self.setting)
         self.diagnostics = Diagnostics(config, engine, server.model.x)
         self.threads = 1 if self.setting.task.layout.size < LARGE else engine.threads
-        allocator = config.upload_config.allocator.init()
-        metric = self.setting.task.metric
+        allocator, metric = config.upload_config.allocator.init(), self.setting.task.metric
         self.state = RunState(server, selector, self.backend.new_state(), allocator=allocator, metric=metric)
         self._final: ServerState | None = None  # the last good state, where the run's last evaluation has no finite loss
         self._opened = False
@@ -221,14 +220,16 @@ class RoundLoop:
 
     def _probe(self, download: Tensors, version: float) -> Ids:
         """Have the candidates measure a model and tell the selector; return the ids that did not answer."""
-        state, ids = self.state, self.state.candidates
-        self._tally["probed"] = self._tally.get("probed", 0) + len(ids)
+        state, ids, wanted = self.state, self.state.candidates, self.config.probed(self.state.selector)
+        asked = bool(wanted) or not self.signals.keeps  # else the server knows everything itself
+        self._tally["probed"] = self._tally.get("probed", 0) + len(ids) * asked
         if not len(ids):
             return ids
-        answered, signals = self.backend.probe(state, ids, self.config.probed(state.selector), download)
+        answered, signals = self.backend.probe(state, ids, wanted, download) if asked else (ids, {})
         if len(answered):
-            reports = Reports(answered, Outcome.PROBED, version=version, signals=signals)  # type: ignore[arg-type]
             with self.watch("select"):
+                signals = {**signals, **self.signals.before_choice(state, answered)}
+                reports = Reports(answered, Outcome.PROBED, version=version, signals=signals)  # type: ignore[arg-type]
                 self._tell(state.round, reports)
         return ids[:0] if answered is ids else np.setdiff1d(ids, answered, assume_unique=True)
 
@@ -278,10 +279,10 @@ class RoundLoop:
         Returns each row's outcome ``[n]``, training results by row without their uploads, and the total that the server stepped on
         (empty where there was nothing to aggregate)."""
         state, outcome = self.state, landed.outcome.copy()
+        state.last_updates.discard()
         results: dict[int, TrainResult] = {}
         compression_states: dict[int, Tensors] = {}
-        aggregator, changes = self.algorithm.aggregator, None
-        accumulator = aggregator.init()
+        aggregator, accumulator, changes = self.algorithm.aggregator, self.algorithm.aggregator.init(), None
         error = None if self._diagnosis is None else self._diagnosis.error
         for row, upload in self.backend.uploads(state, landed, np.flatnonzero(outcome == Outcome.ACCEPTED), error):
             results[row] = self._with_server_signals(landed, row, upload)
@@ -309,11 +310,11 @@ class RoundLoop:
     def _with_server_signals(self, landed: Landed, row: int, upload: ReceivedUpload) -> TrainResult:
         """Return a training result without its upload, with the signals that the server computes from it."""
         result = upload.result
-        if not result.finite or not self.signals.wanted:
+        if not result.finite:
             return dataclasses.replace(result, parts={})
         download = self.state.downloads[int(landed.dispatches.timelines.version[row])]
         rates = float(landed.dispatches.columns["lr"][row]) * result.steps
-        made = self.signals.of({**result.parts, **upload.model_update}, download, rates, self.state.consensus)
+        made = self.signals.of(result.client, {**result.parts, **upload.model_update}, download, rates, self.state)
         return dataclasses.replace(result, parts={}, signals={**result.signals, **made})
 
     def _weighed(self, landed: Landed, row: int, result: TrainResult) -> Upload:
@@ -341,7 +342,7 @@ class RoundLoop:
             return False
         state.server = server
         self._note(self.algorithm.server.notes(server))
-        state.consensus = self.signals.next_consensus(state.consensus, total)
+        self.signals.stepped(state, total)
         state.model_updates += 1
         self.backend.commit(state, landed, accepted, self.pipeline.commit(state, states, compression_states))
         state.server = self.backend.recalibrate(state, landed, accepted)

@@ -19,6 +19,7 @@ from motley.algorithms.base import ServerState, Tensors
 from motley.core import codec
 from motley.core.arrays import Ids
 from motley.core.errors import StoreError
+from motley.core.last_updates import LastUpdates
 from motley.core.table import ClientTable
 from motley.rounds.checkpoint import pack_server, pack_tensors, unpack_server, unpack_tensors
 from motley.rounds.client_state import ClientStates
@@ -58,6 +59,7 @@ class RunState:
     downloads: the message sent to clients, by model version; versions that nobody in flight works on are forgotten.
     allocator: state of the upload allocator. mean_vector: EF21's mean of all clients' vectors ``[D]``, None before the first.
     consensus: the running consensus update ``[D]`` of :mod:`~motley.rounds.server_signals`, None before the first.
+    last_updates: each participant's last update, where the selector compares it with the consensus update; empty otherwise.
     candidates: ids probed last, ``[n]``.
     round: calls of ``select`` so far. version: server steps so far. dispatch: clients sent out so far.
     model_updates: server steps that changed the model (a step in which nothing was aggregated does not).
@@ -78,6 +80,7 @@ class RunState:
     allocator: Mapping[str, Any] = field(default_factory=dict)
     mean_vector: Tensor | None = None
     consensus: Tensor | None = None
+    last_updates: LastUpdates = field(default_factory=LastUpdates)
     step_norms: list[float] = field(default_factory=list)
     good: ServerState | None = None
     candidates: Ids = field(default_factory=lambda: np.zeros(0, np.int64))
@@ -107,7 +110,8 @@ class RunState:
             "memory": codec.encode(self.selector.memory), "clients": self.clients.save(),
             "ledger": self.ledger.save(), "downloads": {version: pack_tensors(sent) for version, sent in self.downloads.items()},
             "allocator": dict(self.allocator), "vectors": {name: v.numpy() for name, v in vectors.items() if v is not None},
-            "candidates": self.candidates, "best": None if self.best is None else self.best.save(),
+            "candidates": self.candidates, "last_updates": self.last_updates.save(),
+            "best": None if self.best is None else self.best.save(),
             "step_norms": np.array(self.step_norms, np.float64), "good": self._save_good(),
             "evaluated": [dict(one) for one in self.evaluated],
             **{name: getattr(self, name) for name in _NUMBERS},
@@ -140,6 +144,7 @@ class RunState:
         self.allocator = saved["allocator"]
         vectors = {name: torch.from_numpy(value) for name, value in saved["vectors"].items()}
         self.mean_vector, self.consensus = vectors.get("mean_vector"), vectors.get("consensus")
+        self.last_updates.restore(saved["last_updates"])
         self.candidates, self.begun = saved["candidates"], True
         self.step_norms, good = saved["step_norms"].tolist(), saved["good"]
         self.good = self.server if good == "server" else None if good is None else unpack_server(good)
@@ -152,6 +157,6 @@ class RunState:
 
 _NUMBERS = ("round", "version", "dispatch", "model_updates", "start_s", "asked_s")
 _PARTS = {
-    "server", "selector", "memory", "clients", "ledger", "downloads", "allocator", "vectors", "candidates", "step_norms", "good",
-    "best", "evaluated", *_NUMBERS,
+    "server", "selector", "memory", "clients", "ledger", "downloads", "allocator", "vectors", "candidates", "last_updates",
+    "step_norms", "good", "best", "evaluated", *_NUMBERS,
 }  # fmt: skip

@@ -16,23 +16,29 @@ Symbols: ``L_k`` loss of the received model; ``h_k`` times selected; ``l_k`` las
 rounds. ``minmax`` is ``(x - min) / (max - min)``. Minima, maxima and means run over the available clients. "Update" is the
 decompressed upload; the running mean is 0.9 old + 0.1 new of the server's means, starting with the first.
 
-State, per client: ``loss``, ``count`` (h), ``last`` (l), ``cosine``. With ``direction = "sketch"`` also the ``score`` at the last
-probe, in a table of participants alone the ``sketch`` of each client's last update at length 1, and the running ``mean`` sketch.
-Needs: ``loss`` probed, ``cosine`` or ``sketch`` reported, the horizon. Probe cost: every available client downloads the model
-and evaluates ``probe_batches`` batches, each round.
+State, per client: ``loss``, ``count`` (h), ``last`` (l), and ``now`` (the cosine at the last choice) or ``cosine`` (at the last
+upload). With ``direction = "sketch"`` also the ``score`` at the last probe, in a table of participants alone the ``sketch`` of each
+client's last update at length 1, and the running ``mean`` sketch.
+Needs: ``loss`` probed, the horizon, and ``last_update_cosine`` probed, ``cosine`` or ``sketch`` reported. Probe cost: every
+available client downloads the model and evaluates ``probe_batches`` batches, each round. ``direction = "exact"`` costs clients nothing
+and the server 8 theta D bytes for each participant and K sparse dot products a round: with 100 clients, 1.3 MB and 2 ms at 7,850
+parameters and a share of 20 %, 445 MB and 0.4 s at 2.78 million (:mod:`motley.core.last_updates`).
 
 ``Cohort.scores`` are the S_k of the chosen, ``Cohort.weights`` the a_k. Set ``weights = "score"`` or ``"selector_ratio"``: they
 then sum to 1 also when a client drops out. ``Cohort.notes``: ``tau``, ``max_probability``, ``cv_probability``, and the means of
-V, D, F and St over the available, before weights: ``component.value``, ``.direction``, ``.fairness``, ``.staleness``.
+V, D, F and St over the available, before weights: ``component.value``, ``.direction``, ``.fairness``, ``.staleness``. With
+``compare_directions`` also, over the available with an update: ``direction.exact``, ``.cosine`` and ``.sketch``, means of D in each
+form, ``direction.spread_exact`` and ``.spread_cosine``, standard deviations, and Spearman's rank correlations of the exact D with the
+others and with St: ``direction.rank_cosine``, ``.rank_sketch``, ``.rank_staleness``; a correlation with a constant is left out.
 
 Deviations and readings
 -----------------------
 * READING 0.9 and 0.1 are the authors' code's (docs/methods/hetero-select.md#code, row 8); the text gives no constants.
-* The text compares the last update with the running mean of *now*. ``"cosine"`` (default) is the exact cosine at the time of
-  the upload, with the mean of the rounds before; ``"sketch"`` keeps the mean current but estimates the cosine from 64 numbers.
-  Softmax regression, 100 clients, 10 a round, updates cut to a fifth: D's mean error is 0.04 and 0.08 at a spread of 0.06,
-  its rank correlation 0.5 and 0.4 (a slow test measures it). The cosine also takes 8 bytes a client in place of 520, and
-  follows the server's real mean whatever its weights, while the sketch presumes the a_k above, over those accepted.
+* READING the text compares the last update with the running mean of *now*: ``"exact"`` (default), from the updates that the server
+  keeps. The cheap forms are others: ``"cosine"`` is the exact cosine at the time of the upload, with the mean of the rounds before,
+  and stays until the next; ``"sketch"`` keeps the mean current but estimates the cosine from 64 numbers, and presumes the a_k above,
+  over those accepted. The cosine takes 8 bytes a client, the sketch 520. How far they agree with the exact D, and how much of that is
+  staleness: docs/methods/hetero-select.md#direction.
 * A cosine is absent before the first server step: clients of the first round keep D = 0.5 until their next upload.
 * INTERPRETATION-D an update of zeros, or one that is not finite, leaves D as it was. In the running mean a client that was
   never probed has the mean score of the others.
@@ -70,7 +76,7 @@ from motley.selectors.base import SelectionRule
 from motley.selectors.common.client_signals import dispatched, filled, normalised_loss
 from motley.selectors.common.sampling import gumbel_top_m, probability_notes, softmax
 
-__all__ = ["HeteroSelect", "HeteroSelectComponents", "HeteroSelectState", "cosine_distance", "score_weights"]
+__all__ = ["HeteroSelect", "HeteroSelectComponents", "HeteroSelectState", "cosine_distance", "direction_of", "score_weights"]
 
 
 EPS = 1e-8
@@ -81,7 +87,7 @@ EQUAL = 1e-12
 """Scores that differ by less are all equal: rounding must not be stretched to [0, 1]."""
 LARGEST = 1e150
 """Numbers of a sketch above it, of runs that diverge, count as it: sums of their squares stay finite."""
-_DEFAULTS = {"loss": np.nan, "count": 0.0, "last": 0.0, "cosine": np.nan, "score": np.nan}
+_DEFAULTS = {"loss": np.nan, "count": 0.0, "last": 0.0, "now": np.nan, "cosine": np.nan, "score": np.nan}
 
 
 class HeteroSelectComponents(NamedTuple):
@@ -115,9 +121,11 @@ class HeteroSelect(SelectionRule[HeteroSelectState]):
     w_value, w_direction, w_fairness, w_staleness: weights; 0 leaves a term out (without the direction nothing is reported, without
         the value nobody is probed, unless sketches need the scores).
     probe_batches: batches of the measurement.
+    compare_directions: whether the notes compare D in all its forms, whichever is used; changes no choice. Losses are then probed also
+        without the value, for the sketches.
     """
 
-    direction: Literal["cosine", "sketch"] = "cosine"
+    direction: Literal["exact", "cosine", "sketch"] = "exact"
     lr: Literal["shared", "score_adaptive"] = "shared"
     as_published: Literal["text", "code"] = "text"
     tau0: float = 1.0
@@ -126,6 +134,7 @@ class HeteroSelect(SelectionRule[HeteroSelectState]):
     w_fairness: float = 0.2
     w_staleness: float = 0.2
     probe_batches: int = 8
+    compare_directions: bool = False
 
     upload_visibility: ClassVar[Literal["sum", "each"]] = "each"
     paper: ClassVar[Paper] = cite("masud2025heteroselect")
@@ -144,19 +153,22 @@ class HeteroSelect(SelectionRule[HeteroSelectState]):
         return (self.w_value, self.w_direction, self.w_fairness, self.w_staleness)
 
     @property
-    def sketches(self) -> bool:
-        """Whether sketches are kept."""
-        return self.direction == "sketch" and self.w_direction > 0
+    def forms(self) -> frozenset[str]:
+        """The forms of D that are kept up to date."""
+        return frozenset(
+            ("exact", "cosine", "sketch") if self.compare_directions else {self.direction} if self.w_direction else ()
+        )
 
     @property
     def probes(self) -> bool:
-        """Whether clients are probed before the choice."""
-        return self.w_value > 0 or self.sketches
+        """Whether anything is measured before the choice, at the clients or at the server."""
+        return self.w_value > 0 or bool(self.forms & {"exact", "sketch"})
 
     @override
     def needs(self) -> SignalRequirements:
-        reported = frozenset({self.direction} if self.w_direction else ())
-        return SignalRequirements(probed={"loss": self.probe_batches} if self.probes else {}, reported=reported, horizon=True)
+        probed: dict[str, int | None] = {"loss": self.probe_batches} if self.w_value or "sketch" in self.forms else {}
+        probed |= {"last_update_cosine": None} if "exact" in self.forms else {}
+        return SignalRequirements(probed=probed, reported=self.forms - {"exact"}, horizon=True)
 
     @override
     def provides(self) -> frozenset[str]:
@@ -178,7 +190,7 @@ class HeteroSelect(SelectionRule[HeteroSelectState]):
         quiet = np.maximum(round - get("last", available), 0.0)
         return HeteroSelectComponents(
             value=normalised_loss(get("loss", available), EPS),
-            direction=_direction(state, available) if self.sketches else cosine_distance(get("cosine", available)),
+            direction=direction_of(state, self.direction, available),
             fairness=np.clip(1.0 - count / mean, -1.0, 1.0) if mean > 0 else np.zeros(len(available)),
             staleness=_minmax(0.5 * np.log1p(quiet), equal=0.0),
         )
@@ -195,16 +207,17 @@ class HeteroSelect(SelectionRule[HeteroSelectState]):
         tau = self.tau0 * (1.0 - 0.5 * min(context.round / (context.horizon or context.round), 1.0))
         components = self.components(state, context.round, context.available)
         scores = self.scores(components)
-        p = softmax(scores, tau)
+        available, p = context.available, softmax(scores, tau)
         at = gumbel_top_m(scores / tau, context.m, context.rng)
         chosen = scores[at]
+        compared = _compared(state, available, components.staleness) if self.compare_directions else {}
         means = {f"component.{name}": float(part.mean()) for name, part in components._asdict().items()}
         return Cohort(
-            context.available[at],
+            available[at],
             score_weights(chosen),
             scores=chosen,
             lr_scale=1.0 + chosen if self.lr == "score_adaptive" else None,
-            notes={"tau": tau, **probability_notes(p), **means},
+            notes={"tau": tau, **probability_notes(p), **means, **compared},
             probabilities=p,
         )
 
@@ -213,16 +226,17 @@ class HeteroSelect(SelectionRule[HeteroSelectState]):
         clients, uploads, mean = state.clients, state.uploads, state.mean
         probed = reports.of(Outcome.PROBED)
         if len(probed):
-            clients = clients.put(probed.ids, {"loss": probed.signal("loss")})
-            if self.sketches:  # kept for the weights of this round's server step: the next losses change them
+            now = {"now": probed.signal("last_update_cosine")} if "exact" in self.forms else {}
+            clients = clients.put(probed.ids, {"loss": probed.signal("loss"), **now})
+            if "sketch" in self.forms:  # kept for the weights of this round's server step: the next losses change them
                 score = self.scores(self.components(HeteroSelectState(clients, uploads, mean), round, probed.ids))
                 clients = clients.put(probed.ids, {"score": score})
         accepted = reports.of(Outcome.ACCEPTED)
-        if len(accepted) and self.sketches:
+        if len(accepted) and "sketch" in self.forms:
             uploads, mean = _remember(uploads, mean, accepted, clients.get("score", accepted.ids))
         if len(accepted):
             clients = clients.put(accepted.ids, {"last": float(round)})
-            if self.direction == "cosine":
+            if "cosine" in self.forms:
                 clients = clients.put(accepted.ids, {"cosine": accepted.signal("cosine")})
         sent = dispatched(reports)
         clients = clients.add("count", sent.ids) if len(sent) else clients
@@ -246,8 +260,10 @@ def cosine_distance(cosine: Floats) -> Floats:
     return np.where(np.isnan(cosine), UNSEEN, np.clip(1.0 - cosine, 0.0, 1.0))
 
 
-def _direction(state: HeteroSelectState, available: Ids) -> Floats:
-    """Return D of these clients from the sketches; only participants cost time."""
+def direction_of(state: HeteroSelectState, form: str, available: Ids) -> Floats:
+    """Return D of these clients (sorted ids) in one of its forms, ``[K_A]``; of sketches, only participants cost time."""
+    if form != "sketch":
+        return cosine_distance(state.clients.get("now" if form == "exact" else "cosine", available))
     out = np.full(len(available), UNSEEN)
     length, seen = np.linalg.norm(state.mean), state.uploads.ids
     if length > 0 and len(seen):
@@ -255,6 +271,23 @@ def _direction(state: HeteroSelectState, available: Ids) -> Floats:
         present = available[at] == seen
         out[at[present]] = cosine_distance(state.uploads.get("sketch", seen[present]) @ (state.mean / length))
     return out
+
+
+def _compared(state: HeteroSelectState, available: Ids, staleness: Floats) -> dict[str, float]:
+    """Return the notes ``direction.*``: D in its three forms beside each other, over the available with an update."""
+    from scipy.stats import rankdata  # takes a tenth of the start of every run
+
+    seen = ~np.isnan(state.clients.get("now", available))
+    if not seen.any():
+        return {}
+    forms = {form: direction_of(state, form, available)[seen] for form in ("exact", "cosine", "sketch")}
+    notes = {f"direction.{form}": float(d.mean()) for form, d in forms.items()}
+    notes |= {f"direction.spread_{form}": float(forms[form].std()) for form in ("exact", "cosine")}
+    others = {"cosine": forms["cosine"], "sketch": forms["sketch"], "staleness": staleness[seen]}
+    for name, other in others.items():
+        if np.ptp(forms["exact"]) > 0 and np.ptp(other) > 0:
+            notes[f"direction.rank_{name}"] = float(np.corrcoef(rankdata(forms["exact"]), rankdata(other))[0, 1])
+    return notes
 
 
 def _remember(uploads: ClientTable, mean: Floats, accepted: Reports, score: Floats) -> tuple[ClientTable, Floats]:

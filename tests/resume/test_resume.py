@@ -20,6 +20,7 @@ from motley.results.schema import EQUAL_TABLES
 from motley.results.writer import Writer
 from motley.rounds.checkpoint import Checkpoints
 from motley.rounds.client_state import DiskClientStates
+from motley.rounds.last_updates import DiskLastUpdates
 from motley.rounds.loop import RoundLoop
 from motley.rounds.simulated import SimulatedBackend
 from tests.resume.conftest import assert_same, make
@@ -116,6 +117,29 @@ def test_a_blow_at_any_point_around_a_row(
     assert kept == ["checkpoint-00000012.mtly", "memories.rows"]
 
 
+@pytest.mark.parametrize(
+    ("owner", "name", "calls", "before"),
+    [
+        pytest.param(DiskLastUpdates, "_put", 2, True, id="between two files of the first round"),
+        pytest.param(DiskLastUpdates, "_put", 19, False, id="between two files after a checkpoint"),
+        pytest.param(DiskLastUpdates, "save", 2, False, id="files durable, the second checkpoint lost"),
+        pytest.param(Checkpoints, "save", 2, False, id="just after a checkpoint"),
+    ],
+)
+def test_a_blow_at_any_point_around_a_last_update(
+    owner: type, name: str, calls: int, before: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On disk it ends as a run in RAM that nothing happened to, with one file for each participant."""
+    experiment = make(rounds=12, **COMPRESSED["curvature"])
+    whole = run(experiment, out=tmp_path / "whole")
+    on_disk = experiment.replace({"client_state": "disk"})
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, _crash_after(calls, getattr(owner, name), before))
+        with pytest.raises(Crash):
+            run(on_disk, out=tmp_path / "broken")
+    assert_same(whole, run(on_disk, out=tmp_path / "broken", resume=True))
+
+
 @pytest.mark.parametrize(("first", "second"), [("ram", "ram"), ("disk", "disk"), ("ram", "disk")])
 def test_rows_of_the_checkpoint_before_are_there_when_the_newest_is_damaged(first: str, second: str, tmp_path: Path) -> None:
     """Three rounds after the checkpoint of round 8 that of round 8 is cut, so round 4's counts: whoever took part since has moved.
@@ -148,6 +172,10 @@ COMPRESSED: dict[str, dict[str, Any]] = {
     "in the air": {
         "selector": "uniform", "compressor": {"name": "topk", "criterion": "curvature"}, "feedback": "adaptive", "budget": TENTH,
         "algorithm": "fedavg", "synchrony": {"name": "buffered", "buffer": 2},
+    },
+    "exact directions in the air": {
+        "selector": "hetero_select", "weights": "score", "compressor": "topk", "budget": TENTH, "algorithm": "fedavg",
+        "synchrony": {"name": "buffered", "buffer": 2},
     },
     "two memories": {"selector": "uniform", "algorithm": "feddyn", "compressor": "topk", "feedback": "fixed", "budget": TENTH},
 }  # fmt: skip

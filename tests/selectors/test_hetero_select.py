@@ -21,9 +21,9 @@ A_S, A_P = np.array([1, 0.508505, 0.142452, 0]), np.array([0.435912, 0.252481, 0
 
 
 def state_a():
-    """The state of (a): both ways to know a direction say D = (.6, .2, .5, .9). A sketch of length 1 whose first entry is 1 - D
+    """The state of (a): all ways to know a direction say D = (.6, .2, .5, .9). A sketch of length 1 whose first entry is 1 - D
     has that cosine with (1, 0)."""
-    columns = {"loss": A_LOSS, "count": A_COUNT, "last": A_LAST, "cosine": 1 - A_D}
+    columns = {"loss": A_LOSS, "count": A_COUNT, "last": A_LAST, "now": 1 - A_D, "cosine": 1 - A_D}
     empty = HeteroSelectState()
     sketch = np.stack([1 - A_D, np.sqrt(1 - (1 - A_D) ** 2)], axis=1)
     return HeteroSelectState(empty.clients.put(IDS, columns), empty.uploads.put(IDS, {"sketch": sketch}), np.array([7.0, 0.0]))
@@ -35,8 +35,9 @@ def selector_of(rule, state=None, seed=0):
     return selector
 
 
-def probe(selector, t, losses, ids=IDS):
-    selector.observe(t, Reports(np.asarray(ids), Outcome.PROBED, signals={"loss": np.asarray(losses, float)}))
+def probe(selector, t, losses, ids=IDS, **signals):
+    signals = {name: np.asarray(value, float) for name, value in {"loss": losses, **signals}.items()}
+    selector.observe(t, Reports(np.asarray(ids), Outcome.PROBED, signals=signals))
 
 
 def accept(selector, t, ids, outcome=Outcome.ACCEPTED, **signals):
@@ -44,7 +45,7 @@ def accept(selector, t, ids, outcome=Outcome.ACCEPTED, **signals):
     selector.observe(t, Reports(np.asarray(ids), outcome, signals=signals))
 
 
-@pytest.mark.parametrize("direction", ["cosine", "sketch"])
+@pytest.mark.parametrize("direction", ["exact", "cosine", "sketch"])
 def test_worked_a(direction):
     rule = HeteroSelect(direction)
     parts = rule.components(state_a(), 20, IDS)
@@ -94,7 +95,7 @@ def test_the_lowest_score_alone_still_has_a_weight():
     assert (cohort.scores.tolist(), cohort.weights.tolist()) == ([0.0], [1.0])
 
 
-@pytest.mark.parametrize("direction", ["cosine", "sketch"])
+@pytest.mark.parametrize("direction", ["exact", "cosine", "sketch"])
 def test_worked_c_cold_start(direction):
     selector = selector_of(HeteroSelect(direction))
     assert selector.probe(1, IDS, 2).tolist() == [0, 1, 2, 3]
@@ -162,6 +163,36 @@ def test_a_sketch_follows_the_mean_and_a_cosine_stays():
     np.testing.assert_allclose(still.rule.components(still.state, 31, IDS).direction, (0.1, 0.8, 0.5, 0.5), atol=1e-12)
 
 
+def test_the_exact_direction_is_that_of_the_last_choice():
+    """Cosines (.6, 0, .5, none) give D = (.4, 1, .5, .5); told anew for the first two, (-.2, .25), the others keep theirs."""
+    selector = selector_of(HeteroSelect())
+    probe(selector, 2, (1, 1, 1, 1), last_update_cosine=[0.6, 0.0, 0.5, np.nan])
+    np.testing.assert_allclose(selector.rule.components(selector.state, 2, IDS).direction, (0.4, 1, 0.5, 0.5))
+    accept(selector, 2, [0], cosine=[0.9])  # the cheap form, nobody looks at it
+    probe(selector, 3, (1, 1), IDS[:2], last_update_cosine=[-0.2, 0.25])
+    np.testing.assert_allclose(selector.rule.components(selector.state, 3, IDS).direction, (1, 0.75, 0.5, 0.5))
+
+
+def test_the_forms_of_the_direction_beside_each_other():
+    """Three clients with an update. D exact (.4, 1, .5): ranks 1, 3, 2. D frozen (.1, .2, .3): ranks 1, 2, 3, differences 0, 1, -1,
+    so Spearman 1 - 6 (1 + 1) / (3 * 8) = .5. Staleness: quiet for 3, 1, 2 rounds, ranks 3, 1, 2: -1. Client 3 has none."""
+    selector = selector_of(HeteroSelect(compare_directions=True))
+    for t, client, cosine in ((1, 0, 0.9), (2, 2, 0.7), (3, 1, 0.8)):
+        accept(selector, t, [client], cosine=[cosine], sketch=[[1.0, t]])
+    probe(selector, 4, (1, 2, 3, 4), last_update_cosine=[0.6, 0.0, 0.5, np.nan])
+    notes = selector.select(4, IDS, 2).notes
+    assert notes["direction.exact"] == pytest.approx((0.4 + 1 + 0.5) / 3)
+    assert notes["direction.cosine"] == pytest.approx(0.2)
+    assert notes["direction.spread_exact"] == pytest.approx(np.std([0.4, 1, 0.5]))
+    assert notes["direction.rank_cosine"] == pytest.approx(0.5)
+    assert notes["direction.rank_staleness"] == pytest.approx(-1)
+    plain = selector_of(HeteroSelect(), selector.state).select(4, IDS, 2)
+    assert not [name for name in plain.notes if name.startswith("direction.")]
+    assert plain.ids.tolist() == selector.select(4, IDS, 2).ids.tolist()
+    probe(selector, 5, (1, 2, 3, 4), last_update_cosine=[-1, -1, -1, np.nan])  # all at the clip: no correlation
+    assert "direction.rank_cosine" not in selector.select(5, IDS, 2).notes
+
+
 def test_available_only():
     """Minima, maxima and means run over the available: of (a) without client 3, L in (1, 2), h mean 7 / 3, quiet in (1, 10)."""
     parts = HeteroSelect().components(state_a(), 20, IDS[:3])
@@ -169,7 +200,7 @@ def test_available_only():
     np.testing.assert_allclose(parts.fairness, (1 - 9 / 7, 1 / 7, 1 / 7), atol=1e-12)
     # log 2, log 6, log 11: (log 6 - log 2) / (log 11 - log 2) = 1.098612 / 1.704748 = .644442
     np.testing.assert_allclose(parts.staleness, (0, 0.644442, 1), atol=1e-6)
-    for direction in ("cosine", "sketch"):
+    for direction in ("exact", "cosine", "sketch"):
         some = HeteroSelect(direction).components(state_a(), 20, np.array([1, 3, 77]))
         np.testing.assert_allclose(some.direction, (0.2, 0.9, 0.5), atol=1e-12)
 
@@ -244,7 +275,7 @@ def test_an_update_without_a_direction_leaves_the_old_one():
     accept(selector, 3, [2], sketch=[[1e300, -1e300]])  # a run that diverges: no warning, no infinity
     assert np.isfinite(selector.state.mean).all()
     np.testing.assert_allclose(selector.state.uploads.get("sketch", [2]), [[np.sqrt(0.5), -np.sqrt(0.5)]])
-    cosine = selector_of(HeteroSelect())
+    cosine = selector_of(HeteroSelect("cosine"))
     accept(cosine, 1, [0], cosine=[0.25])
     accept(cosine, 2, [0], cosine=[np.inf])
     assert cosine.state.clients.get("cosine", [0])[0] == 0.25
@@ -279,17 +310,21 @@ def test_terms_can_be_left_out():
 
 
 def test_nobody_is_probed_for_a_term_that_is_left_out():
-    rule = HeteroSelect(w_value=0)
+    rule = HeteroSelect("cosine", w_value=0)
     assert not rule.needs().probed
     assert not len(selector_of(rule).probe(1, IDS, 2))
     assert len(selector_of(rule).select(1, IDS, 2).ids) == 2
+    assert not HeteroSelect(w_value=0, w_direction=0).needs().probed
+    assert HeteroSelect(w_value=0).needs().probed == {"last_update_cosine": None}  # which the server knows
     assert HeteroSelect("sketch", w_value=0).needs().probed == {"loss": 8}  # the scores of the choice weigh the running mean
 
 
 def test_needs_follow_the_direction():
-    assert HeteroSelect().needs().reported == frozenset({"cosine"})
+    assert HeteroSelect().needs().reported == frozenset()
+    assert HeteroSelect("cosine").needs().reported == frozenset({"cosine"})
     assert HeteroSelect("sketch", probe_batches=3).needs().reported == frozenset({"sketch"})
-    assert HeteroSelect(probe_batches=3).needs().probed == {"loss": 3}
+    assert HeteroSelect("cosine", probe_batches=3).needs().probed == {"loss": 3}
+    assert HeteroSelect(probe_batches=3).needs().probed == {"loss": 3, "last_update_cosine": None}
     with pytest.raises(ConfigError, match="must know it"):
         Selector(HeteroSelect())
 
@@ -315,7 +350,7 @@ def test_what_must_hold(data):
         "loss": data.draw(st.lists(st.one_of(st.just(np.nan), number), min_size=n, max_size=n)),
         "count": data.draw(st.lists(st.integers(0, 50), min_size=n, max_size=n)),
         "last": data.draw(st.lists(st.integers(0, 60), min_size=n, max_size=n)),
-        "cosine": data.draw(st.lists(st.one_of(st.just(np.nan), st.floats(-1.1, 1.1)), min_size=n, max_size=n)),
+        "now": data.draw(st.lists(st.one_of(st.just(np.nan), st.floats(-1.1, 1.1)), min_size=n, max_size=n)),
     }
     state = dataclasses.replace(state, clients=state.clients.put(np.arange(n), columns))
     rule, t = HeteroSelect(), data.draw(st.integers(1, 60))
@@ -346,7 +381,7 @@ def test_bad_options_are_refused(options, message):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("alpha", [0.1, 100.0])
-def test_why_the_cosine_is_the_default(alpha):
+def test_the_cosine_is_the_better_of_the_cheap_forms(alpha):
     """Softmax regression on ten Gaussian classes, Dirichlet labels, 100 clients, 10 a round, 50 local steps with mu = 0.1, updates
     cut to their largest fifth. D by the text's own words, from whole updates, against both options: the cosine of the upload is
     nearer and orders the clients better than 64 numbers can."""

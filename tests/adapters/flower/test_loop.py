@@ -30,6 +30,7 @@ from tests.adapters.flower.fake_grid import FakeGrid
         {"algorithm": {"name": "fedprox", "mu": 0.1}, "server": {"name": "momentum"}},
         {"selector": {"name": "hetero_select_v1"}},
         {"selector": {"name": "power_of_choice", "d": 5}},
+        {"selector": {"name": "hetero_select"}},
         {"compressor": {"name": "topk"}, "budget": {"name": "constant", "average": 0.1}, "feedback": {"name": "fixed"}},
     ],
     ids=lambda keys: "-".join(f"{value['name']}" for value in keys.values()) or "fedavg",

@@ -235,7 +235,7 @@ def refuses(experiment: Experiment, ready: Ready) -> str | None:
         return 'clients exchange statistics of their rows only in a simulation; prepare the columns first, task.scale = "none"'
     if config.stop.target and (personal or (data.global_test is None and not len(data.test.values))):
         return "stop.target is never reached, for the server has nothing to evaluate; give it test samples, or another end"
-    signals = sorted(needs.reported & SERVER_SIGNALS)
+    signals = sorted((needs.reported | needs.probed.keys()) & SERVER_SIGNALS)
     if upload.feedback.incremental and signals:
         name = type(upload.feedback).__name__
         return f"the selector wants {signals[0]!r} of updates, and under {name} only their changes arrive; use another feedback"

@@ -32,7 +32,7 @@ from motley.core.errors import ConfigError
 from motley.core.files import disk_error, replacing
 from motley.core.keys import Streams
 from motley.core.records import Outcome, Report
-from motley.core.server_signals import UPDATE_SIGNALS, Value
+from motley.core.server_signals import LAST_UPDATE, UPDATE_SIGNALS, Value
 from motley.selectors.base import Selector
 
 __all__ = ["SelectionCoordinator"]
@@ -64,6 +64,13 @@ class SelectionCoordinator:
         needs = selector.rule.needs()
         if settings.weights == "selector" and "weights" not in selector.rule.provides():
             raise ConfigError(f'{type(selector.rule).__name__} gives no weights; take weights = "strategy"', key="weights")
+        keeps = LAST_UPDATE in needs.probed
+        if keeps and settings.uploads != "as_sent":
+            raise ConfigError(
+                f"{type(selector.rule).__name__} compares what clients uploaded with the mean of now, and "
+                f'uploads = {settings.uploads!r} hides it; write direction = "cosine" for the selector, and let clients report it',
+                key="uploads",
+            )
         self.selector, self.m, self.settings, self.clock = selector, m, settings, settings.clock
         enrolled = needs.enrolled - {"last_layer"}
         most = settings.max_examples if weight_key in (None, EXAMPLES) else None
@@ -71,7 +78,7 @@ class SelectionCoordinator:
         self.state = SelectionState(settings.rounds_done, settings.clients_sent)
         self.prober = SignalProber(needs.probed, self.registry, self.state)
         computed = needs.reported & UPDATE_SIGNALS if settings.uploads == "as_sent" else frozenset()
-        self.signals = ReplySignals(computed, Streams(selector.seed))
+        self.signals = ReplySignals(computed, Streams(selector.seed), keeps)
         reported = (needs.reported - computed) | self.signals.reported
         self.reader = ReplyReader(reported, weight_key, settings.uploads, settings.largest_upload)
         self.current: OpenRound | None = None
@@ -182,7 +189,9 @@ class SelectionCoordinator:
     def _probe(self, current: OpenRound, model: Any, version: float) -> None:
         """Measure the candidates on a model and let the selector observe it; ``version``: NaN for a rehearsed model."""
         measured = self.prober.measure(current, model)
-        reports = [Report(client, Outcome.PROBED, version, signals=signals) for client, signals in measured.items()]
+        known = self.signals.before_choice(self.state, measured)
+        signals = {client: {**found, **known.get(client, {})} for client, found in measured.items()}
+        reports = [Report(client, Outcome.PROBED, version, signals=found) for client, found in signals.items()]
         self.selector.observe(self.state.round, reports)
 
     # ------------------------------------------------------------------------------------- send the messages
@@ -216,7 +225,8 @@ class SelectionCoordinator:
         limits = self._max_weights(messages)
         checked = self.reader.read_all(messages, current.model, current.model_key, self.state.reply_forms, limits)
         self._look_for_app_errors(checked)
-        model = model_vector(arrays_of(current.model)) if self.signals.wanted else np.zeros(0)
+        model = model_vector(arrays_of(current.model)) if self.signals.compares else np.zeros(0)
+        self.state.last_updates.discard()
         for node, client in current.clients.items():
             reply, sent = checked.get(client, CheckedReply()), current.sent.get(node, SentMessage(node))
             self._report(current, client, reply, sent, model, current.bits_down.get(node, 0.0))
@@ -246,7 +256,7 @@ class SelectionCoordinator:
         signals: dict[str, Value] = {}
         if result is not None:
             signals = {name: value for name, value in result.signals.items() if name != LEARNING_RATES}
-            signals |= self.signals.of(result, model, state.consensus)
+            signals |= self.signals.of(client, result, model, state)
             state.round_trips[client] = seconds
         arrived = outcome != Outcome.DROPPED
         current.reports.append(
@@ -310,7 +320,7 @@ class SelectionCoordinator:
                 self._probe(current, model, version=math.nan)
             current.reports = _replace_accepted(current.reports, outcome=Outcome.REHEARSED)
         elif model is not None:
-            self.state.consensus = self.signals.next_consensus(self.state.consensus, current.model, model)
+            self.signals.stepped(self.state, current.model, model)
         self.selector.observe(self.state.round, current.reports)
         current.clients, current.reports = {}, []  # messages of an evaluation belong to no chosen client
         self._save()

@@ -30,8 +30,9 @@ class SignalProber:
     """
 
     def __init__(self, wanted: Mapping[str, int | None], registry: NodeRegistry, state: SelectionState) -> None:
-        self.wanted, self.registry, self.state = dict(wanted), registry, state
-        self.learning = [name for name in sorted(wanted) if SIGNALS[name].kind != "system"]
+        self.wanted = {name: batches for name, batches in wanted.items() if SIGNALS[name].kind != "channel"}
+        self.registry, self.state = registry, state
+        self.learning = [name for name in sorted(self.wanted) if SIGNALS[name].kind != "system"]
 
     def measure(self, current: OpenRound, model: Any) -> dict[int, dict[str, Value]]:
         """Return the wanted signals of the round's candidates on ``model``, an ArrayRecord; clients without an answer are left out.

@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from motley.adapters.flower.strategy.replies import ClientResult
+from motley.adapters.flower.strategy.state import SelectionState
 from motley.core.arrays import Floats
 from motley.core.keys import Streams
-from motley.core.server_signals import Value, next_consensus, update_signals
+from motley.core.server_signals import LAST_UPDATE, Value, next_consensus, update_signals
 
 __all__ = ["LEARNING_RATES", "ReplySignals", "arrays_of", "last_layer", "model_vector"]
 
@@ -60,33 +61,48 @@ class ReplySignals:
 
     Parameters
     ----------
-    wanted: names in :data:`~motley.core.server_signals.UPDATE_SIGNALS`. streams: of the selector's seed.
+    wanted: names in :data:`~motley.core.server_signals.UPDATE_SIGNALS`. streams: of the selector's seed. keeps: whether every
+    client's last update is kept for :data:`~motley.core.server_signals.LAST_UPDATE`; lost when the server starts again.
     """
 
     wanted: frozenset[str]
     streams: Streams
+    keeps: bool = False
 
     @property
     def reported(self) -> frozenset[str]:
         """What clients must report for these signals: the sum of their learning rates, if a gradient is wanted."""
         return frozenset({LEARNING_RATES} if self.wanted & {"gradient", "gradient_sketch"} else ())
 
-    def of(self, result: ClientResult, model: Floats, consensus: Floats | None) -> dict[str, Value]:
-        """Return the wanted signals of one client's result; ``model``: the vector ``[D]`` that training started from."""
-        if not self.wanted:
+    @property
+    def compares(self) -> bool:
+        """Whether any signal is made of updates."""
+        return bool(self.wanted) or self.keeps
+
+    def of(self, client: int, result: ClientResult, model: Floats, state: SelectionState) -> dict[str, Value]:
+        """Return the wanted signals of one client's result, and stage its update where last updates are kept; ``model``: the vector
+        ``[D]`` that training started from."""
+        if not self.compares:
             return {}
         update = model_vector(result.arrays) - model
+        if self.keeps:
+            state.last_updates.stage(client, update)
         rates = float(result.signals.get(LEARNING_RATES, math.nan))
-        same = _of_size(consensus, len(update))
+        same = _of_size(state.consensus, len(update))
         return update_signals(self.wanted, update, rates, lambda: last_layer(result.arrays), same, self.streams)
 
-    def next_consensus(self, consensus: Floats | None, before: Any, after: Any) -> Floats | None:
-        """Return the consensus update after a server step between two ArrayRecords; unchanged where no signal compares with it."""
-        if "cosine" not in self.wanted:
-            return consensus
-        total = model_vector(arrays_of(after)) - model_vector(arrays_of(before))
-        new: Floats = next_consensus(_of_size(consensus, len(total)), total)
-        return new
+    def before_choice(self, state: SelectionState, clients: Iterable[int]) -> dict[int, dict[str, Value]]:
+        """Return the signals of candidates that the server knows without asking them."""
+        ids = np.array(list(clients) if self.keeps else [], np.int64)
+        cosines = state.last_updates.cosines(ids, state.consensus).tolist()
+        return {client: {LAST_UPDATE: cosine} for client, cosine in zip(ids.tolist(), cosines, strict=True)}
+
+    def stepped(self, state: SelectionState, before: Any, after: Any) -> None:
+        """Take in a server step between two ArrayRecords: move the consensus update, keep the staged updates."""
+        if "cosine" in self.wanted or self.keeps:
+            total = model_vector(arrays_of(after)) - model_vector(arrays_of(before))
+            state.consensus = next_consensus(_of_size(state.consensus, len(total)), total)
+            state.last_updates.commit()
 
 
 def _of_size(consensus: Floats | None, size: int) -> Floats | None:

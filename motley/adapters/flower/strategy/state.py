@@ -10,6 +10,7 @@ import numpy as np
 from motley.adapters.flower.messages import Grid, SentMessage
 from motley.adapters.flower.strategy.participation import ParticipationRow
 from motley.core.arrays import Floats
+from motley.core.last_updates import LastUpdates
 from motley.core.records import Cohort, Report
 
 __all__ = ["OpenRound", "SelectionState"]
@@ -27,6 +28,7 @@ class SelectionState:
     rows: the participation table. traffic: bits by purpose and direction.
     found: how many clients were connected when more were awaited in vain; None where enough were.
     initial_layer: last layer of the first model sent, ``[d]``. consensus: of the server's steps, ``[D]``.
+    last_updates: of the clients, where the selector compares them with the consensus.
     round_trips: by client, seconds from sending to arrival of its last accepted reply.
     reply_forms: by client, the form of its last reply. app_errors: by reason, the clients whose replies were useless since a reply
     was last usable. probed: whether any client ever answered a probe.
@@ -39,6 +41,7 @@ class SelectionState:
     found: int | None = None
     initial_layer: Floats | None = None
     consensus: Floats | None = None
+    last_updates: LastUpdates = field(default_factory=LastUpdates)
     round_trips: dict[int, float] = field(default_factory=dict)
     reply_forms: dict[int, tuple[Any, ...]] = field(default_factory=dict)
     app_errors: dict[str, set[int]] = field(default_factory=dict)

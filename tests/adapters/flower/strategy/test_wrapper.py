@@ -196,6 +196,20 @@ def test_every_selector_works_with_clients_that_report_its_signals(name):
     assert Selector.from_bytes(selector.to_bytes()).to_bytes() == selector.to_bytes()
 
 
+def test_last_updates_are_compared_at_the_server_with_the_mean_of_now():
+    """Losses are asked for, cosines are not: after six rounds every participant has one, of the last update it sent."""
+    selector = build("hetero_select", seed=0, horizon=50)
+    observed = observed_reports(selector)
+    coordinator, _ = run(grid(6), selector, m=3, rounds=6)
+    sent = {row.client for row in coordinator.rows}
+    assert len(coordinator.state.last_updates) == len(sent)
+    probed = next(reports for t, reports in observed if t == 6)
+    known = {report.id for report in probed if np.isfinite(report.signals["last_update_cosine"])}
+    assert known == {row.client for row in coordinator.rows if row.round < 6}
+    with pytest.raises(ConfigError, match=r"uploads = 'any' hides it; write direction = \"cosine\""):
+        with_selector(fedavg(), build("hetero_select", seed=0, horizon=50), m=3, uploads="any")
+
+
 @pytest.mark.parametrize("name", sorted(CATALOGUE.targets))
 def test_enrolling_again_changes_nothing(name):
     """A selector that was saved and loaded observes the enrolment of its clients a second time."""
