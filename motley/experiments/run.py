@@ -47,7 +47,7 @@ from motley.rounds.config import RoundSummary
 from motley.rounds.loop import RoundLoop
 from motley.rounds.new_clients import NEW
 from motley.tasks.base import ModelState, Task
-from motley.tasks.flat import FlatModule
+from motley.tasks.flat import FlatModule, initial
 from motley.tasks.precision import bfloat16_instructions, slower
 from motley.tasks.weight_files import save_weights
 
@@ -209,7 +209,10 @@ def run_record(
         "samples": describe_samples(data),
     }  # fmt: skip
     record = describe(experiment, numerics_of(setting, engine), about, setting.task.layout.size)
-    return {**record, "personal": setting.algorithm.personal}
+    first = initial(setting.task.model, setting.streams.key("init"), setting.dtype)
+    kept = (setting.algorithm.correction.initial_state(first) or {}).values()
+    state_bytes = sum(part.numel() * part.element_size() for part in kept)
+    return {**record, "personal": setting.algorithm.personal, "client_state_bytes": state_bytes}
 
 
 def numerics_of(setting: Setting, engine: Engine) -> dict[str, Any]:

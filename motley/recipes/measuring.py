@@ -16,9 +16,11 @@ from math import log
 import numpy as np
 
 from motley.core.errors import ConfigError, suggest
+from motley.recipes import client_measures, quadratic_measures
 from motley.results import measures, picks
 from motley.results.load import Run
 from motley.results.measures import Censored
+from motley.results.metrics import written_scope
 from motley.results.summary import MB
 
 __all__ = ["MEASURES", "WALL_TIMES", "Measure", "measure_of", "to_a_target"]
@@ -43,7 +45,8 @@ class Measure:
 
 def measure_of(name: str) -> Measure:
     """Return the measure of that name. ``note.NAME.early`` (``late``, ``mean``) is the mean of a rule's note NAME over the first tenth
-    (last tenth, all) of the rounds, ``note.NAME.least`` the smallest of all rounds.
+    (last tenth, all) of the rounds, ``note.NAME.least`` the smallest of all rounds; ``domain.NAME`` is the mean over the clients of
+    one appearance.
 
     Raises
     ------
@@ -52,6 +55,9 @@ def measure_of(name: str) -> Measure:
     note, _, part = name.removeprefix("note.").rpartition(".")
     if name.startswith("note.") and note and part in _PARTS:
         return Measure(name, note + _PARTS[part], partial(_note_mean, note, part))
+    head, _, tail = name.partition(".")
+    if head == "domain" and tail:
+        return Measure(name, f"{tail} clients (%)", partial(client_measures.domain_metric, tail), 2)
     if name not in MEASURES:
         raise ConfigError(f"there is no measure {name!r}{suggest(name, MEASURES)}")
     return MEASURES[name]
@@ -59,7 +65,7 @@ def measure_of(name: str) -> Measure:
 
 def to_a_target(name: str) -> bool:
     """Return whether a measure looks at the cell's target."""
-    return name == "reached" or name.endswith("_to_target")
+    return name in ("reached", "rounds_to_optimum") or name.endswith("_to_target")
 
 
 def _percent(run: Run) -> float:
@@ -94,6 +100,14 @@ def _to_target(axis: measures.Axis, unit: float, run: Run, target: float | None)
         return _NONE
     found = measures.to_target(measures.curve(run, axis), target, measures.metric_of(run)[1])
     return Censored(found.value / unit, found.reached)
+
+
+def _steps_to_target(run: Run, target: float | None) -> Censored:
+    """Return the server steps to the target; a round may be several where the server does not wait for all of its clients."""
+    found = _to_target("round", 1.0, run, target)
+    rounds, versions = (np.asarray(run.column("evaluations", name), float) for name in ("round", "version"))
+    at = versions[rounds == found.value]
+    return Censored(float(at.max()) if len(at) else float("nan"), found.reached)
 
 
 def _reached(run: Run, target: float | None) -> Censored:
@@ -133,6 +147,18 @@ def _best_mu(run: Run, target: float | None) -> Censored:
     return Censored(float(values.mean()) if len(values) else float("nan"), True)
 
 
+def _validation(run: Run, target: float | None) -> Censored:
+    """Return the best value of the metric on the clients' validation samples."""
+    scope = "validation" if written_scope(run) == "global" else "validation_mean"
+    held = measures.trained(measures.curve(run, scope=scope))
+    return Censored(_percent(run) * measures.ends(held.y, measures.metric_of(run)[1]).peak, True)
+
+
+def _validated(run: Run, target: float | None) -> Censored:
+    """Return the test metric at the best round by the clients' validation samples."""
+    return Censored(_percent(run) * measures.by_validation(run), True)
+
+
 def _choosing_ms(run: Run, target: float | None) -> Censored:
     took = np.asarray(run.column("timings", "select_s"), float)
     return Censored(1e3 * float(np.nanmean(took)) if np.isfinite(took).any() else float("nan"), True)
@@ -164,6 +190,7 @@ MEASURES = {
         Measure("variance", "variance over clients", partial(_fairness, "variance"), 1),
         Measure("reached", "share of seeds at the target", _reached, 2),
         Measure("rounds_to_target", "rounds to target", partial(_to_target, "round", 1.0), 0),
+        Measure("steps_to_target", "server steps to target", _steps_to_target, 0),
         Measure("seconds_to_target", "virtual s to target", partial(_to_target, "seconds", 1.0), 0),
         Measure("paper_mb_to_target", "MB to target, papers' count", partial(_to_target, "paper_bits", MB)),
         Measure("traffic_mb_to_target", "MB to target, all traffic", partial(_to_target, "bits", MB)),
@@ -183,5 +210,27 @@ MEASURES = {
         Measure("skewed_picks", "picks with one class above a half (%)", partial(_picks, picks.skewed_picks), 1),
         Measure("best_mu", "mu that Lemma A.4 calls best", _best_mu, 3),
         Measure("concentration", "std / mean of the probabilities", _concentration, 3),
+        Measure("validation", "best by validation (%)", _validation, 2),
+        Measure("validated", "at the best round by validation (%)", _validated, 2),
+        Measure("loss", "test loss", client_measures.test_loss, 4),
+        Measure("loss_rise", "largest rise of the test loss", client_measures.loss_rise, 4),
+        Measure("diverged", "share of seeds that diverged", client_measures.diverged, 2),
+        Measure("slow_share", "updates of the slowest quarter (%)", client_measures.slow_share, 1),
+        Measure("slow_metric", "slowest quarter of clients (%)", client_measures.slow_metric, 2),
+        Measure("seldom_share", "updates of the least present quarter (%)", client_measures.seldom_share, 1),
+        Measure("seldom_metric", "least present quarter of clients (%)", client_measures.seldom_metric, 2),
+        Measure("staleness", "mean staleness", client_measures.stale, 2),
+        Measure("idle", "idle places (%)", client_measures.idle, 1),
+        Measure("state_mb", "MB that a client keeps", client_measures.state_mb, 4),
+        Measure("optimum_distance", "distance to the optimum", quadratic_measures.optimum_distance, 4),
+        Measure("rounds_to_optimum", "rounds to the target's share of the distance", quadratic_measures.rounds_to_optimum, 0),
+        *(
+            Measure(f"{kind}_{part}", title.format(name), partial(of, kind), 4)
+            for kind, name in (("fedavg", "FedAvg"), ("fednova", "FedNova"))
+            for part, title, of in (
+                ("bias", "distance by {}'s closed form", quadratic_measures.closed_form_distance),
+                ("gap", "measured minus {}'s closed form, absolute", quadratic_measures.closed_form_gap),
+            )
+        ),
     )
 }

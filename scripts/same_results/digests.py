@@ -39,7 +39,7 @@ __all__ = ["asked", "filled", "main", "names", "take"]
 Digest = dict[str, Any]
 Tables = dict[str, dict[str, Digest]]
 
-RECIPES = ("fedcvr_bolt", "flash", "hetero_select", "hetero_select_v1", "pfl_cifar10")
+RECIPES = ("chapter", "fedcvr_bolt", "flash", "hetero_select", "hetero_select_v1", "pfl_cifar10")
 LEFT_OUT = {
     "": ("run_id", "label"),
     "timings": ("*",),

@@ -26,7 +26,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "results": {"core"},
     "testing": {"core", "selectors", "algorithms", "engines", "tasks", "world", "timing", "transport"},
-    "recipes": {"core", "experiments", "results"},
+    "recipes": {"core", "experiments", "results", "tasks.quadratic"},
     "rounds": {
         "core", "algorithms.base", "algorithms.schedules", "algorithms.weights", "selectors.base",
         "engines.base", "engines.cores", "tasks.base", "tasks.metrics", "timing", "world.base",

@@ -12,13 +12,14 @@ from motley.recipes.reproduce import distinct, plan
 
 FOLDER = Path(motley.recipes.__file__).parent
 PAPERS = {
+    "chapter": [],
     "fedcvr_bolt": ["table 1", "table 2", "table 3", "table 4"],
     "flash": ["table 1", "figure 2", "figure 3", "figure 4", "figure 5"],
     "hetero_select": [*(f"table {n}" for n in (1, 2, 3)), *(f"figure {n}" for n in range(1, 8))],
     "hetero_select_v1": [*(f"table {n}" for n in (1, 2, 3, 4)), *(f"figure {n}" for n in range(2, 8))],
     "pfl_cifar10": [],
 }
-MOST = 40
+MOST = 50
 """Runs of two rounds in which every code path of all recipes occurs."""
 
 
@@ -38,7 +39,7 @@ def test_every_table_and_figure_is_there(name):
     for wanted in PAPERS[name]:
         assert recipe.choose([wanted])
     assert recipe.notes
-    assert recipe.expected or name == "pfl_cifar10"
+    assert recipe.expected or name in ("chapter", "pfl_cifar10")  # which print no figures
     assert recipe.scale["small"].minutes
 
 

@@ -1,0 +1,140 @@
+"""Measures of who takes part in a run, and of what it makes of clients that are slow, seldom there or of another kind."""
+
+from __future__ import annotations
+
+from math import isfinite
+
+import numpy as np
+
+from motley.core.arrays import Bools
+from motley.results import measures
+from motley.results.load import Run
+from motley.results.measures import Censored
+
+__all__ = [
+    "diverged",
+    "domain_metric",
+    "idle",
+    "loss_rise",
+    "seldom_metric",
+    "seldom_share",
+    "slow_metric",
+    "slow_share",
+    "stale",
+    "state_mb",
+    "test_loss",
+]
+
+_NAN = float("nan")
+_APART, _TOO_MUCH = 10, 1.0
+"""FedProx's appendix calls a run divergent whose loss is more than 1 above that of ten rounds before."""
+
+
+def _value(value: float) -> Censored:
+    return Censored(float(value), True)
+
+
+def test_loss(run: Run, target: float | None) -> Censored:
+    """Return the test loss at the end."""
+    return _value(measures.ends_of(run, "loss").final)
+
+
+def loss_rise(run: Run, target: float | None) -> Censored:
+    """Return by how much the test loss ever was above its best value until then."""
+    losses = measures.curve(run, metric="loss").y
+    return _value(np.max(losses - np.minimum.accumulate(losses)) if len(losses) else _NAN)
+
+
+def diverged(run: Run, target: float | None) -> Censored:
+    """Return 1 if the test loss ever was more than 1 above that of ten rounds before, or the run ended early; else 0."""
+    losses = measures.curve(run, metric="loss")
+    before = measures.stepwise(losses, losses.x - _APART)
+    planned = (run.config.get("stop") or {}).get("rounds")
+    lost = not len(losses.x) or (planned is not None and losses.x[-1] < planned)
+    return _value(float(lost or bool((losses.y - before > _TOO_MUCH).any())))
+
+
+def _quarter(values: np.ndarray, highest: bool) -> Bools:
+    """Return the quarter of the clients with the highest or lowest values, rounded up; ties by id."""
+    order = np.argsort(-values if highest else values, kind="stable")
+    chosen = np.zeros(len(values), bool)
+    chosen[order[: -(-len(values) // 4)]] = True
+    return chosen
+
+
+def _slow(run: Run) -> Bools:
+    return _quarter(np.asarray(run.column("federation", "step_s"), float), highest=True)
+
+
+def _seldom(run: Run) -> Bools:
+    return _quarter(measures.participation(run).counts.astype(float), highest=False)
+
+
+def _share(run: Run, chosen: Bools) -> Censored:
+    counts = measures.participation(run).counts
+    if len(counts) != len(chosen) or not counts.sum():
+        return _value(_NAN)
+    return _value(100.0 * counts[chosen].sum() / counts.sum())
+
+
+def _metric(run: Run, chosen: Bools) -> Censored:
+    each = measures.client_metric(run)
+    known = each[chosen] if len(each) == len(chosen) else np.empty(0)
+    known = known[np.isfinite(known)]
+    return _value(measures.percent_of(run) * known.mean() if len(known) else _NAN)
+
+
+def slow_share(run: Run, target: float | None) -> Censored:
+    """Return the share, in percent, of accepted updates that came from the quarter of the clients with the longest steps."""
+    return _share(run, _slow(run))
+
+
+def slow_metric(run: Run, target: float | None) -> Censored:
+    """Return the mean of the clients' own metric over the quarter of the clients with the longest steps."""
+    return _metric(run, _slow(run))
+
+
+def seldom_share(run: Run, target: float | None) -> Censored:
+    """Return the share, in percent, of accepted updates that came from the quarter of the clients that took part least."""
+    return _share(run, _seldom(run))
+
+
+def seldom_metric(run: Run, target: float | None) -> Censored:
+    """Return the mean of the clients' own metric over the quarter of the clients that took part least."""
+    return _metric(run, _seldom(run))
+
+
+def domain_metric(name: str, run: Run, target: float | None) -> Censored:
+    """Return the mean of the clients' own metric over the clients of one named appearance; NaN where there are none."""
+    names = list((run.config.get("feature_shift") or {}).get("names") or [])
+    found = measures.by_group(run, "domain") if name in names else {}
+    return _value(measures.percent_of(run) * found.get(names.index(name), _NAN) if found else _NAN)
+
+
+def stale(run: Run, target: float | None) -> Censored:
+    """Return the mean staleness of accepted updates: server steps between a client's download and the use of its update."""
+    used = run.column("clients", "outcome") == "accepted"
+    values = np.asarray(run.column("clients", "staleness"), float)[used]
+    return _value(np.nanmean(values) if np.isfinite(values).any() else _NAN)
+
+
+def idle(run: Run, target: float | None) -> Censored:
+    """Return the share, in percent, of the cohort's virtual time in which places were not taken by a client at work.
+
+    A place is one of the cohort's m; its client is at work while it downloads, computes or uploads. Clients under way when the run
+    ends are not counted, so the share of an asynchronous run is a little too high.
+    """
+    busy = sum(
+        float(np.nansum(np.asarray(run.column("clients", f"{part}_s"), float))) for part in ("download", "compute", "upload")
+    )
+    places = run.config.get("cohort") or round(
+        float(run.config.get("participation") or _NAN) * run.tables["federation"].num_rows
+    )
+    spent = float(places) * measures.costs(run).time_s
+    return _value(100.0 * (1.0 - busy / spent) if isfinite(spent) and spent > 0 else _NAN)
+
+
+def state_mb(run: Run, target: float | None) -> Censored:
+    """Return what a client keeps between rounds, in units of 10^6 bytes; NaN in records that do not tell."""
+    kept = run.meta.get("client_state_bytes")
+    return _value(_NAN if kept is None else float(kept) / 1e6)
