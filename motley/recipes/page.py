@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Mapping, Sequence
-from math import exp, isfinite
+from math import exp, isfinite, isinf, isnan
 from typing import Literal
 
 from motley.recipes.measuring import Measure, measure_of
@@ -28,6 +28,7 @@ from motley.results.blocks import (
     non_empty,
 )
 from motley.results.measures import Censored, Spread, spread
+from motley.results.power import MOST_PAIRS
 from motley.results.summary import MB, plus_minus, short_number
 
 __all__ = ["exhibit_section", "exhibit_tables", "page", "verdict_table"]
@@ -81,14 +82,39 @@ def verdict_table(judged: Sequence[Judged]) -> Table:
         many = f"{held} of {len(one.contrasts)} comparisons hold" if one.verdict != "not tested" else DASH
         said = many if len(one.contrasts) != 1 else _difference(one, one.contrasts[0])
         said = f"{measure_of(one.measure).title}: {said}" if said not in (DASH, many) and one.measure else said
-        cells = [TableCell(one.verdict, tone=TONES.get(one.verdict, "")), TableCell(one.claim.published), TableCell(said)]
+        cells = [
+            *_verdict_cells(one),
+            TableCell(one.claim.published),
+            TableCell(said),
+            TableCell(_range([contrast.resolves for contrast in one.contrasts])),
+            TableCell(_range([contrast.needs for contrast in one.contrasts], whole=True)),
+        ]
         rows.append(TableRow(one.claim.text, cells))
     note = (
         "95% t intervals of mean differences, paired by seed unless the claim is on average over cells. Confirmed: every interval "
         "lies on the claimed side; contradicted: one lies wholly on the other; not confirmed: neither; not tested: fewer than two "
-        "pairs. A > before a number: a target was missed, and this is a lower bound."
+        f"pairs. After Holm: what is left when {many_of(judged)} are tested together. Resolves: the smallest true difference that "
+        "so many pairs find in 80 % of cases at the level of 5 %. Needs: the pairs that would find the difference that the paper "
+        "prints, as often. A > before a number: a target was missed, and this is a lower bound."
     )
-    return Table(("claim", "verdict", "published", "measured"), rows, note)
+    return Table(("claim", "verdict", "after Holm", "published", "measured", "resolves", "needs"), rows, note)
+
+
+def _verdict_cells(one: Judged | Contrast) -> list[TableCell]:
+    return [TableCell(verdict, tone=TONES.get(verdict, "")) for verdict in (one.verdict, one.after_holm)]
+
+
+def many_of(judged: Sequence[Judged]) -> str:
+    """Return how many comparisons are corrected for together, ``56 comparisons``."""
+    many = sum(isfinite(contrast.p) for one in judged for contrast in one.contrasts)
+    return "1 comparison" if many == 1 else f"{many} comparisons"
+
+
+def _range(numbers: Sequence[float], whole: bool = False) -> str:
+    """Return the least and the most of some numbers, or of numbers of pairs (``whole``)."""
+    known = sorted(number for number in numbers if not isnan(number))
+    ends = [f"> {MOST_PAIRS}" if isinf(end) else f"{end:.0f}" if whole else short_number(end) for end in known[:1] + known[-1:]]
+    return " to ".join(dict.fromkeys(ends)) or DASH
 
 
 def _verdicts(judged: Sequence[Judged]) -> list[Block]:
@@ -105,10 +131,14 @@ def _verdicts(judged: Sequence[Judged]) -> list[Block]:
                 TableCell(_mean(other, contrast.other_exact), other.mean) if other else TableCell(DASH),
                 TableCell(_difference(one, contrast), contrast.interval.mean),
                 TableCell(str(contrast.interval.n), contrast.interval.n),
-                TableCell(contrast.verdict, tone=TONES.get(contrast.verdict, "")),
+                *_verdict_cells(contrast),
+                *(TableCell(_range([number]), number) for number in (contrast.p, contrast.holm, contrast.resolves)),
+                TableCell(_range([contrast.printed]), contrast.printed),
+                TableCell(_range([contrast.needs], whole=True), contrast.needs),
             ]
             rows.append(TableRow(one.claim.text, cells))
-    heads = ("claim", "measure", "comparison", "ours", "other", "difference, 95% interval", "pairs", "verdict")
+    heads = ["claim", "measure", "comparison", "ours", "other", "difference, 95% interval", "pairs", "verdict", "after Holm"]
+    heads += ["p", "p after Holm", "resolves", "printed", "needs"]
     tested = [one for one in judged if one.verdict != "not tested"]
     left = [TableRow(one.claim.text, [TableCell(one.claim.published or DASH)]) for one in judged if one.verdict == "not tested"]
     return list(
@@ -165,7 +195,7 @@ def exhibit_tables(found: Reproduction, exhibit: Exhibit, methods: Sequence[str]
     Rows have the colours of ``methods``, values of the last axis."""
     shown = [measure_of(name) for name in exhibit.measures]
     values = {measure.name: found.values(exhibit, measure.name) for measure in shown}
-    published = {measure.name: _published(found, exhibit, measure.name) for measure in shown}
+    published = {measure.name: found.recipe.printed(exhibit, measure.name) for measure in shown}
     there = {cell for by in values.values() for cell in by} | {cell for by in published.values() for cell in by}
     cells = [cell for cell in itertools.product(*(list(axis) for axis in exhibit.axes.values())) if cell in there]
     if not cells:
@@ -234,18 +264,6 @@ def _cell(measure: Measure, seeds: Mapping[int, Censored], printed: tuple[float,
     return TableCell(text, got.mean)
 
 
-def _published(found: Reproduction, exhibit: Exhibit, measure: str) -> dict[NamedCell, tuple[float, float]]:
-    """What the paper printed for an exhibit, or for the one it is like."""
-    names = [name for name in (exhibit.name, exhibit.like) if name]
-    out: dict[NamedCell, tuple[float, float]] = {}
-    for cell in itertools.product(*exhibit.axes.values()):
-        for name in names:
-            printed = found.recipe.expected.get((name, " / ".join(cell), measure))
-            if printed is not None:
-                out.setdefault(cell, printed)
-    return out
-
-
 def _pictures(found: Reproduction, exhibit: Exhibit) -> tuple[Sequence[str], list[Block]]:
     """The methods of the exhibit as a whole, values of its last axis, and what is drawn. A picture of others has its own switches."""
     cells = found.cells(exhibit)
@@ -262,7 +280,7 @@ def _pictures(found: Reproduction, exhibit: Exhibit) -> tuple[Sequence[str], lis
     values = {m: found.values(exhibit, m) for m in wanted}
     measured = {m: {cell: spread([v.value for v in by.values()]) for cell, by in of.items()} for m, of in values.items()}
     bounds = {m: {cell for cell, by in of.items() if not all(v.reached for v in by.values())} for m, of in values.items()}
-    printed = {m: {cell: value for cell, (value, _) in _published(found, exhibit, m).items()} for m in wanted}
+    printed = {m: {cell: value for cell, (value, _) in found.recipe.printed(exhibit, m).items()} for m in wanted}
     titles = {m: measure_of(m).title for m in wanted}
     shown = ExhibitData(axes, runs, measured, bounds, printed, titles, curves)
     drawn = [one for kind in exhibit.pictures for one in draw(kind, shown)]

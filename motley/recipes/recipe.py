@@ -225,6 +225,16 @@ class Recipe(_Table):
         own = exhibit.scale.get(scale, Scaled()).seeds
         return own if own is not None else self.scale[scale].seeds or [0]
 
+    def printed(self, exhibit: Exhibit, measure: str) -> dict[tuple[str, ...], tuple[float, float]]:
+        """Return what the paper printed for an exhibit, or for the one it is like: cell -> value and spread."""
+        out: dict[tuple[str, ...], tuple[float, float]] = {}
+        for cell in itertools.product(*exhibit.axes.values()):
+            for name in (exhibit.name, exhibit.like or exhibit.name):
+                found = self.expected.get((name, " / ".join(cell), measure))
+                if found is not None:
+                    out.setdefault(cell, found)
+        return out
+
     def measures(self, exhibit: Exhibit) -> list[str]:
         """Return the measures that an exhibit shows, then those that claims about it look at beside them."""
         claims = (claim for claim in self.claim if claim.exhibit == exhibit.name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import log
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from motley.experiments.sweep import Failure, Point, run_points
 from motley.recipes.earlier import MEASURED, Earlier, MeasuredRow, read_rows, still_planned
 from motley.recipes.measuring import WALL_TIMES, measure_of, to_a_target
 from motley.recipes.recipe import SCALES, Cell, Exhibit, Place, Recipe, Scale, read
-from motley.recipes.verdicts import Judged, judge
+from motley.recipes.verdicts import Judged, corrected, judge
 from motley.results.load import Run, load
 from motley.results.measures import Censored
 
@@ -74,6 +75,13 @@ class Reproduction:
                 out[cell.values] = {**known, **now}
         return out
 
+    def _printed(self, exhibit: Exhibit, measure: str) -> dict[tuple[str, ...], float]:
+        """Return what the paper printed; of a measure that is a logarithm, the logarithm of what it printed of the plain one."""
+        if not measure_of(measure).log:
+            return {cell: value for cell, (value, _) in self.recipe.printed(exhibit, measure).items()}
+        plain = self.recipe.printed(exhibit, measure.removesuffix("_log"))
+        return {cell: log(value) for cell, (value, _) in plain.items() if value > 0}
+
     def _measured(self, run: Run, measure: str, target: float | None) -> Censored:
         key = run.directory, measure, target
         if key not in self._known:
@@ -82,15 +90,18 @@ class Reproduction:
 
     @cached_property
     def judged(self) -> list[Judged]:
-        """The verdicts on the recipe's claims about the chosen exhibits."""
+        """The verdicts on the recipe's claims about the chosen exhibits, corrected for the number of their comparisons."""
         chosen = {exhibit.name: exhibit for exhibit in self.exhibits}
         out = []
         for claim in self.recipe.claim:
             if claim.exhibit in chosen:
                 exhibit = chosen[claim.exhibit]
-                values = {(m, cell): by for m in claim.measures(exhibit) for cell, by in self.values(exhibit, m).items()}
-                out.append(judge(claim, exhibit, values))
-        return out
+                seen = {(m, cell): by for m in claim.measures(exhibit) for cell, by in self.values(exhibit, m).items()}
+                printed = {
+                    (m, cell): value for m in claim.measures(exhibit) for cell, value in self._printed(exhibit, m).items()
+                }
+                out.append(judge(claim, exhibit, seen, printed))
+        return corrected(out)
 
 
 def plan(

@@ -36,7 +36,8 @@ def measured_rows(found: Reproduction) -> list[MeasuredRow]:
 
 def verdicts_csv(found: Reproduction) -> str:
     """Return every comparison as a row: claim, published, measure, comparison, means, the interval of their difference, pairs,
-    verdict."""
+    verdict; verdict after Holm's correction, p value before and after it, the difference that the pairs resolve, the one that the
+    paper prints, the pairs that it needs."""
     rows = [
         (
             one.claim.text,
@@ -46,12 +47,14 @@ def verdicts_csv(found: Reproduction) -> str:
             *(f"{number:.6g}" for number in _numbers(contrast)),
             contrast.interval.n,
             contrast.verdict,
+            contrast.after_holm,
+            *(f"{number:.4g}" for number in (contrast.p, contrast.holm, contrast.resolves, contrast.printed, contrast.needs)),
         )
         for one in found.judged
         for contrast in one.contrasts
     ]
     heads = ("claim", "published", "measure", "comparison", "ours", "other", "difference", "low", "high", "pairs", "verdict")
-    return to_csv(heads, rows)
+    return to_csv((*heads, "after_holm", "p", "p_holm", "resolves", "printed", "needs"), rows)
 
 
 def _numbers(contrast: Contrast) -> tuple[float, ...]:

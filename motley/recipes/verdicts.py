@@ -1,27 +1,31 @@
 """The verdict on a claim: an interval for each comparison, and one of four words.
 
 *Confirmed*: every interval lies on the claimed side. *Contradicted*: one lies wholly on the other side. *Not confirmed*: neither.
-*Not tested*: runs are missing, or there is nothing to make an interval of.
+*Not tested*: runs are missing, or there is nothing to make an interval of. Beside it stands the verdict that is left after Holm's
+correction for the number of comparisons, the smallest difference that so many pairs can resolve, and the pairs that the printed
+difference would need.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from math import isfinite
-from typing import Literal
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import isfinite, nan
+from typing import Any, Literal
 
 import numpy as np
 
 from motley.recipes.measuring import measure_of
 from motley.recipes.recipe import Claim, Exhibit, Place
 from motley.results.measures import Censored, Interval, Spread, paired, spread
+from motley.results.power import LEVEL, holm, p_value, pairs_needed, resolvable
 
-__all__ = ["Contrast", "Judged", "Values", "Verdict", "judge"]
+__all__ = ["Contrast", "Judged", "Values", "Verdict", "corrected", "judge"]
 
 Verdict = Literal["confirmed", "not confirmed", "contradicted", "not tested"]
-Values = Mapping[tuple[str, tuple[str, ...]], Mapping[int, Censored]]
+NamedCell = tuple[str, ...]
+Values = Mapping[tuple[str, NamedCell], Mapping[int, Censored]]
 """(measure, cell) -> seed -> the number."""
 Key = tuple[tuple[str, ...], int]
 Units = dict[Key, Censored]
@@ -40,6 +44,22 @@ class Contrast:
     verdict: Verdict
     ours_exact: bool
     other_exact: bool
+    p: float
+    """Two-sided p value of the paired t test against no difference (against the claim's margin, where it has one)."""
+    resolves: float
+    """The smallest difference that so many pairs find in 80 % of cases at the level of 5 %."""
+    printed: float
+    """The difference that the paper prints; NaN where it does not print both sides."""
+    needs: float
+    """The pairs with which the printed difference would be found in 80 % of cases."""
+    holm: float = nan
+    """The p value after Holm's correction for all comparisons of the recipe."""
+
+    @property
+    def after_holm(self) -> Verdict:
+        """The verdict that is left after Holm's correction."""
+        decided = self.verdict in ("confirmed", "contradicted")
+        return "not confirmed" if decided and not self.holm <= LEVEL else self.verdict
 
 
 @dataclass(frozen=True)
@@ -48,35 +68,57 @@ class Judged:
 
     claim: Claim
     measure: str
-    verdict: Verdict
     contrasts: list[Contrast]
 
+    @property
+    def verdict(self) -> Verdict:
+        """The verdict on all comparisons together."""
+        return _together(contrast.verdict for contrast in self.contrasts)
 
-def judge(claim: Claim, exhibit: Exhibit, values: Values) -> Judged:
+    @property
+    def after_holm(self) -> Verdict:
+        """The verdict after Holm's correction."""
+        return _together(contrast.after_holm for contrast in self.contrasts)
+
+
+def _together(verdicts: Iterable[Verdict]) -> Verdict:
+    found = set(verdicts)
+    order: tuple[Verdict, ...] = ("contradicted", "not confirmed", "not tested", "confirmed")
+    return next((verdict for verdict in order if verdict in found), "not tested")
+
+
+def judge(
+    claim: Claim, exhibit: Exhibit, values: Values, printed: Mapping[tuple[str, NamedCell], float] | None = None
+) -> Judged:
     """Test a claim.
 
     Parameters
     ----------
     values: of the exhibit's cells, as far as they have been run; those of every measure the claim needs.
+    printed: (measure, cell) -> the paper's number.
     """
-    contrasts = list(_contrasts(claim, exhibit, values))
-    found = {contrast.verdict for contrast in contrasts}
-    order: tuple[Verdict, ...] = ("contradicted", "not confirmed", "not tested", "confirmed")
-    verdict: Verdict = next((verdict for verdict in order if verdict in found), "not tested")
+    paper = {key: {0: Censored(value, True)} for key, value in (printed or {}).items()}
     named = any("measure" in place for place in (claim.where, claim.higher or {}, claim.lower or {}))
-    return Judged(claim, "" if named else claim.measure or exhibit.measures[0], verdict, contrasts)
+    measure = "" if named else claim.measure or exhibit.measures[0]
+    return Judged(claim, measure, list(_contrasts(claim, exhibit, values, paper)))
 
 
-def _contrasts(claim: Claim, exhibit: Exhibit, values: Values) -> Iterator[Contrast]:
+def corrected(judged: Sequence[Judged]) -> list[Judged]:
+    """Return the verdicts with Holm's correction for all their comparisons."""
+    adjusted = iter(holm([contrast.p for one in judged for contrast in one.contrasts]))
+    return [replace(one, contrasts=[replace(c, holm=next(adjusted)) for c in one.contrasts]) for one in judged]
+
+
+def _contrasts(claim: Claim, exhibit: Exhibit, values: Values, printed: Values) -> Iterator[Contrast]:
     ours = claim.higher if claim.higher is not None else claim.lower
     for place in _split(claim.where):
         words = ", ".join(v for vs in place.values() for v in vs)
         if ours is None:
-            yield _against_number(claim, exhibit, values, place, words)
+            yield _against_number(claim, exhibit, values, printed, place, words)
             continue
         for than in claim.than:
             for other in _split(than):
-                yield _against_other(claim, exhibit, values, place, ours, other, words)
+                yield _against_other(claim, exhibit, values, printed, place, ours, other, words)
 
 
 def _split(place: Place) -> list[dict[str, list[str]]]:
@@ -117,35 +159,58 @@ def _by_seed(units: Units) -> Units:
     return {((), seed): _mean(found) for seed, found in seeds.items() if len(found) == most}
 
 
-def _against_other(
-    claim: Claim, exhibit: Exhibit, values: Values, where: Place, ours: Place, other: Place, words: str
-) -> Contrast:
+def _sides(claim: Claim, exhibit: Exhibit, values: Values, where: Place, ours: Place, other: Place) -> tuple[Units, Units]:
+    """The numbers of both sides, of the same cells and seeds."""
     rest = [axis for axis in exhibit.axes if axis not in {*where, *ours, *other}]
     a = _units(claim, exhibit, values, {**where, **ours}, rest)
     b = _units(claim, exhibit, values, {**where, **other}, rest)
-    a, b = ({key: one[key] for key in a if key in b} for one in (a, b))  # the same cells on both sides
-    if claim.pair == "seed":
-        a, b = _by_seed(a), _by_seed(b)
+    a, b = ({key: one[key] for key in a if key in b} for one in (a, b))
+    return (_by_seed(a), _by_seed(b)) if claim.pair == "seed" else (a, b)
+
+
+def _against_other(
+    claim: Claim, exhibit: Exhibit, values: Values, printed: Values, where: Place, ours: Place, other: Place, words: str
+) -> Contrast:
+    a, b = _sides(claim, exhibit, values, where, ours, other)
     x, y = [one.value for one in a.values()], [one.value for one in b.values()]
-    up, interval = claim.higher is not None, paired(x, y)
+    up = claim.higher is not None
     # a lower bound can only show that its side is higher than it seems
     exact = [all(one.reached for one in side.values()) for side in (a, b)]
     proves, refutes = (exact[1], exact[0]) if up else (exact[0], exact[1])
     label = f"{_place(ours)} against {_place(other)}" + (f" ({words})" if words else "")
-    verdict = _verdict(interval, up, claim.margin, proves, refutes)
-    return Contrast(label, spread(x), spread(y), interval, verdict, exact[0], exact[1])
+    paper = [spread([one.value for one in side.values()]).mean for side in _sides(claim, exhibit, printed, where, ours, other)]
+    tested = _test(x, y, up, claim.margin, proves, refutes, paper[0] - paper[1])
+    return Contrast(label, spread(x), spread(y), ours_exact=exact[0], other_exact=exact[1], **tested)
 
 
-def _against_number(claim: Claim, exhibit: Exhibit, values: Values, where: Place, words: str) -> Contrast:
+def _against_number(claim: Claim, exhibit: Exhibit, values: Values, printed: Values, where: Place, words: str) -> Contrast:
     up = claim.above is not None
     bound = float(claim.above if claim.above is not None else claim.below or 0.0)
-    units = _units(claim, exhibit, values, where, [axis for axis in exhibit.axes if axis not in where])
-    units = _by_seed(units) if claim.pair == "seed" else units
+    rest = [axis for axis in exhibit.axes if axis not in where]
+    units, paper = (_units(claim, exhibit, found, where, rest) for found in (values, printed))
+    units, paper = (_by_seed(units), _by_seed(paper)) if claim.pair == "seed" else (units, paper)
     x = [one.value for one in units.values()]
-    exact, interval = all(one.reached for one in units.values()), paired(x, [bound] * len(x))
+    exact = all(one.reached for one in units.values())
     label = f"{'above' if up else 'below'} {bound:g}" + (f" ({words})" if words else "")
-    verdict = _verdict(interval, up, claim.margin, exact or up, exact or not up)
-    return Contrast(label, spread(x), None, interval, verdict, exact, True)
+    off = spread([one.value for one in paper.values()]).mean - bound
+    tested = _test(x, [bound] * len(x), up, claim.margin, exact or up, exact or not up, off)
+    return Contrast(label, spread(x), None, ours_exact=exact, other_exact=True, **tested)
+
+
+def _test(
+    x: Sequence[float], y: Sequence[float], up: bool, margin: float, proves: bool, refutes: bool, printed: float
+) -> dict[str, Any]:
+    """Return the interval of the difference, the verdict, and what so many pairs can tell."""
+    found, null = paired(x, y), -margin if up else margin
+    differences = spread(np.subtract(x, y))
+    return {
+        "interval": found,
+        "verdict": _verdict(found, up, margin, proves, refutes),
+        "p": p_value(differences, null),
+        "resolves": resolvable(differences.std, differences.n),
+        "printed": printed,
+        "needs": pairs_needed(printed - null, differences.std),
+    }
 
 
 def _verdict(interval: Interval, up: bool, margin: float, proves: bool, refutes: bool) -> Verdict:

@@ -4,7 +4,7 @@ import pytest
 
 from motley.recipes.page import verdict_table
 from motley.recipes.recipe import Claim, Exhibit
-from motley.recipes.verdicts import judge
+from motley.recipes.verdicts import corrected, judge
 from motley.results.measures import Censored
 
 METHODS = {"a": {}, "b": {}, "c": {}}
@@ -55,11 +55,11 @@ def test_the_interval_is_student_s():
 
 def test_how_many_times_the_other_side_ours_is():
     (plain,) = verdict_table([judge(claim(**A_OVER_B), TABLE, values(a=[12, 13, 14], b=[10, 10, 10]))]).rows
-    assert plain.cells[2].text == "final (%): +3.00 [0.52, 5.48], x 1.3"
+    assert plain.cells[3].text == "final (%): +3.00 [0.52, 5.48], x 1.3"
     seen = values("mse_log", a=[0.5, 1.5, 2.5], b=[1.5, 2.5, 3.5])  # a third at every seed: e^-1
     (logarithm,) = verdict_table([judge(claim(measure="mse_log", **A_OVER_B), TABLE, seen)]).rows
-    assert logarithm.cells[2].text.startswith("ln test MSE: −1.0")
-    assert logarithm.cells[2].text.endswith("], x 0.368")
+    assert logarithm.cells[3].text.startswith("ln test MSE: −1.0")
+    assert logarithm.cells[3].text.endswith("], x 0.368")
 
 
 @pytest.mark.parametrize(
@@ -72,12 +72,12 @@ def test_how_many_times_the_other_side_ours_is():
 )
 def test_a_difference_with_a_lower_bound_is_a_bound(a, b, said):
     (row,) = verdict_table([judge(claim(**A_OVER_B), TABLE, values(a=a, b=b))]).rows
-    assert row.cells[2].text.removeprefix("final (%): ") == said
+    assert row.cells[3].text.removeprefix("final (%): ") == said
 
 
 def test_against_a_number_both_are_told():
     (row,) = verdict_table([judge(claim(below=12.0, where={"method": "a"}), TABLE, values(a=[12, 13, 14]))]).rows
-    assert row.cells[2].text == "final (%): 13.00, that is +1.00 [−1.48, 3.48] from 12"
+    assert row.cells[3].text == "final (%): 13.00, that is +1.00 [−1.48, 3.48] from 12"
 
 
 def test_lower_is_higher_turned_round():
@@ -160,3 +160,42 @@ def test_two_measures_of_the_same_cells():
     seen = values("peak", a=[12, 13, 14]) | values("final", a=[10, 10, 10])
     (one,) = judge(claim(**keys), TABLE, seen).contrasts
     assert (one.verdict, one.label) == ("confirmed", "peak (%) against final (%) (a)")
+
+
+def test_the_p_value_is_that_of_the_interval():
+    # differences 2, 3, 4: t = 3 sqrt 3; with two degrees of freedom p = 1 - t / sqrt(t^2 + 2)
+    (one,) = judge(claim(**A_OVER_B), TABLE, values(a=[12, 13, 14], b=[10, 10, 10])).contrasts
+    assert one.p == pytest.approx(1 - 27**0.5 / 29**0.5)
+    # no worse by more than 1: the mean lies 4 above -1
+    (one,) = judge(claim(**A_OVER_B, margin=1), TABLE, values(a=[12, 13, 14], b=[10, 10, 10])).contrasts
+    assert one.p == pytest.approx(1 - 48**0.5 / 50**0.5)
+
+
+def test_holm_takes_back_what_chance_could_have_done():
+    seen = values(a=[12, 13, 14], b=[10, 10, 10], c=[12, 12, 13])  # 0.0351 against b; 0, 1, 1 against c: 0.1835
+    two = {"higher": {"method": "a"}, "than": {"method": ["b", "c"]}}
+    alone, both = corrected([judge(claim(**A_OVER_B), TABLE, seen)]), corrected([judge(claim(**two), TABLE, seen)])
+    assert (alone[0].verdict, alone[0].after_holm) == ("confirmed", "confirmed")
+    assert [one.verdict for one in both[0].contrasts] == ["confirmed", "not confirmed"]
+    assert [one.after_holm for one in both[0].contrasts] == ["not confirmed", "not confirmed"]
+    assert both[0].contrasts[0].holm == pytest.approx(2 * alone[0].contrasts[0].p)
+
+
+def test_what_the_seeds_resolve_and_what_the_printed_difference_needs():
+    printed = {("final", ("a",)): 70.0, ("final", ("b",)): 69.0}
+    (one,) = judge(claim(**A_OVER_B), TABLE, values(a=[12, 13, 14], b=[10, 10, 10]), printed).contrasts
+    # the noncentral t with two degrees of freedom: 5.6535 / sqrt 3 deviations of 1
+    assert one.resolves == pytest.approx(5.6535 / 3**0.5, rel=1e-4)
+    assert one.printed == 1
+    assert one.needs == 10  # 0.996 with ten pairs, 1.061 with nine
+    (row,) = verdict_table([judge(claim(**A_OVER_B), TABLE, values(a=[12, 13, 14], b=[10, 10, 10]), printed)]).rows
+    assert [cell.text for cell in row.cells[4:]] == ["3.26", "10"]
+    (bare,) = judge(claim(**A_OVER_B), TABLE, values(a=[12, 13, 14], b=[10, 10, 10])).contrasts
+    assert str(bare.needs) == "nan"
+
+
+def test_printed_numbers_of_the_cells_that_both_sides_have():
+    printed = {("final", ("x", "a")): 3.0, ("final", ("x", "b")): 1.0, ("final", ("y", "a")): 50.0}
+    seen = values(x_a=[12, 13], y_a=[8, 9], x_b=[10, 10], y_b=[10, 10])
+    (one,) = judge(claim("table 2", **A_OVER_B), CROSSED, seen, printed).contrasts
+    assert one.printed == 2
