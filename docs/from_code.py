@@ -15,6 +15,7 @@ from pydantic.fields import FieldInfo
 from motley.core.keys import PURPOSES
 from motley.core.records import SIGNALS
 from motley.experiments import config, document, registry, tables
+from motley.results.privacy import OCCASIONS, signals_in_words
 from motley.results.schema import TABLES
 from motley.testing.selectors import CHECKS
 
@@ -173,7 +174,8 @@ def _kind(kind: str) -> str:
 
 
 def _component(row: dict[str, Any]) -> tuple[str, str, str]:
-    sees = {"each": " Sees each upload.", "sum": " Sees the sum only.", None: ""}[row["upload_visibility"]]
+    seen = {"each": " Needs each upload.", "sum": " Needs only the sum of uploads.", None: ""}
+    sees = "" if row["leaves"] else seen[row["upload_visibility"]]
     sees += f" **Reveals {row['reveals']}, also under secure aggregation.**" if row["reveals"] else ""
     options = [
         f"`{o['name']}`: {prose(o['accepts']).replace(chr(39), '`')}"
@@ -182,6 +184,28 @@ def _component(row: dict[str, Any]) -> tuple[str, str, str]:
         if o["accepts"] != "Clip or none"  # an experiment says it with the key local.clip
     ]
     return f"`{row['name']}`", prose(row["about"]) + sees, "<br>".join(options) or "-"
+
+
+def selector_leaves() -> str:
+    """List what leaves a client under each selector with its default options."""
+    rows = [row for row in registry.listing("selector") if row["leaves"]]
+    cells = [
+        (f"`{row['name']}`", *(signals_in_words(row["leaves"][when]) for when in OCCASIONS), row["leaves"]["choice"],
+         row["leaves"]["visibility"], prose(row["leaves"]["private"]))
+        for row in rows
+    ]  # fmt: skip
+    return table(("selector", *OCCASIONS, "choice depends on data", "needs", "differential privacy"), cells)
+
+
+def algorithm_leaves() -> str:
+    """List what leaves a client under each algorithm with its default options, beside what the selector needs."""
+    rows = [row for row in registry.listing("algorithm") if row["leaves"]]
+    cells = [
+        (f"`{row['name']}`", signals_in_words(row["leaves"]["reported"]), row["leaves"]["visibility"], row["reveals"] or "-",
+         prose(row["leaves"]["private"]))
+        for row in rows
+    ]  # fmt: skip
+    return table(("algorithm", "uploaded", "needs", "reveals beside", "differential privacy"), cells)
 
 
 def contents() -> str:

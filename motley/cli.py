@@ -312,9 +312,12 @@ def _listing(kind: str) -> list[dict[str, Any]]:
 
 
 def _lines(row: Mapping[str, Any]) -> list[str]:
-    visibility = {"sum": "  [sees the sum]", "each": "  [sees each upload]", None: ""}[row.get("upload_visibility")]
     revealed = f"  [reveals {row['reveals']}]" if row.get("reveals") else ""
-    lines = [f"{row['name']:<22} {row.get('about', '')}{visibility}{revealed}".rstrip()]
+    lines = [f"{row['name']:<22} {row.get('about', '')}{revealed}".rstrip()]
+    if row.get("leaves"):
+        from motley.results.privacy import leaving
+
+        lines += [f"    {what:<20} {said}" for what, said in leaving(row["leaves"])]
     for option in row.get("options", []):
         default = "must be given" if option["required"] else f"default {json.dumps(option['default'])}"
         lines.append(f"    {option['name']:<20} {option['accepts']}; {default}")

@@ -67,6 +67,10 @@ class _MethodPart(ABC):  # noqa: B024 - what the four parts of a method share
         """Return a warning about this part with such a local solver; None: no warning."""
         return None
 
+    def refuses_privacy(self) -> str | None:
+        """Return why clipping each upload does not bound what one client changes with this part; None if it does."""
+        return None
+
     def warns(self) -> str | None:
         """Return a warning for experiments that corrupt clients on purpose (wrong labels, broken updates); None: no warning."""
         return None
@@ -282,11 +286,13 @@ class Correction(_MethodPart):
 
 class Aggregator(_MethodPart):
     """The rule that combines uploads into one total. ``upload_visibility``: whether it needs single uploads (``each``) or only their
-    sum. ``compares``: the rule compares uploads with each other, so with one upload it equals the mean."""
+    sum. ``compares``: the rule compares uploads with each other, so with one upload it equals the mean. ``plain_sum``: the total is
+    a weighted sum, so that an upload of norm C moves it by C at most."""
 
     paper: ClassVar[Paper | None] = None
     upload_visibility: ClassVar[Literal["sum", "each"]] = "sum"
     compares: ClassVar[bool] = False
+    plain_sum: ClassVar[bool] = False
 
     @property
     def least(self) -> int:

@@ -119,6 +119,10 @@ class FairAverage(Server):
     """q-FedAvg's server step ``x <- x + sum delta / sum h``; the ratio of the means is the same."""
 
     @override
+    def refuses_privacy(self) -> str | None:
+        return "its server divides by a sum that noise may bring to zero or below"
+
+    @override
     def update(self, state: ServerState, total: Tensors, context: ServerContext) -> ServerState:
         return ServerState(step_model(state, total["delta"] / total["h"], total), state.extra)
 

@@ -7,8 +7,8 @@ Absent numbers are NaN.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -51,7 +51,9 @@ When = Literal["enrolled", "probed", "reported"]
 class Signal:
     """A quantity that a selection rule may ask for about a client; docs/signals.md is generated from these.
 
-    ``when``: the occasions at which it is available: ``enrolled``, ``probed``, ``reported``.
+    ``when``: the occasions at which it is available: ``enrolled``, ``probed``, ``reported``. ``follows``: what of a client it tells:
+    its ``data``, the number of its samples alone (``size``; seconds only where local work is counted in epochs), or nothing that is
+    not public. ``single``: whether it is made of one client's gradient or update, which secure aggregation would hide.
     """
 
     kind: Literal["learning", "system", "channel", "enrolment"]
@@ -61,6 +63,13 @@ class Signal:
     data: str
     mode: str
     text: str
+    follows: Literal["data", "size", "public"] = "data"
+    single: bool = False
+
+    @property
+    def scalar(self) -> bool:
+        """Whether it is one number."""
+        return self.shape == "scalar"
 
 
 _CLIENT: tuple[When, ...] = ("probed", "reported")
@@ -84,36 +93,44 @@ SIGNALS: Mapping[str, Signal] = MappingProxyType(
                             "mean loss of the task on the client's own test part, for comparisons that are published so: it looks at "
                             "test data; needs `split.test = \"client\"`"),
         "grad_norm": Signal("learning", _CLIENT, "scalar", "received", "training samples", "eval",
-                            "norm of the mean gradient; reported: before training, on all of them"),
+                            "norm of the mean gradient; reported: before training, on all of them",
+                            single=True),
         "gradient": Signal("learning", _CLIENT, "[D]", "received", "training samples", "eval",
-                           "mean gradient; reported: the pseudo-gradient `-update / (steps * lr)`, computed from the upload"),
+                           "mean gradient; reported: the pseudo-gradient `-update / (steps * lr)`, computed from the upload",
+                           single=True),
         "gradient_sketch": Signal("learning", _CLIENT, "[256]", "received", "training samples", "eval",
-                                  "random projection of `gradient`, both probed and reported"),
+                                  "random projection of `gradient`, both probed and reported",
+                                  single=True),
         "max_grad_norm": Signal("learning", ("reported",), "scalar", "local, while training", "training batches", "train",
-                                "largest norm of a batch's mean gradient during training, before correction and clipping"),
+                                "largest norm of a batch's mean gradient during training, before correction and clipping",
+                                single=True),
         "update_norm": Signal("learning", ("reported",), "scalar", "after training", "-", "-",
-                              "Euclidean norm of the update (its square is HeteRo-Select v1's u_k)"),
+                              "Euclidean norm of the update (its square is HeteRo-Select v1's u_k)",
+                              single=True),
         "uplink_mbps": Signal("system", _PLANNER, "scalar", "-", "-", "-",
-                              "the client's uplink in this round, megabits a second"),
+                              "the client's uplink in this round, megabits a second", follows="public"),
         "download_estimate_s": Signal("system", _PLANNER, "scalar", "-", "-", "-",
-                                      "seconds to download the whole model in this round"),
+                                      "seconds to download the whole model in this round", follows="public"),
         "compute_estimate_s": Signal("system", _PLANNER, "scalar", "-", "-", "-",
-                                     "seconds for the full local work, by the device model"),
+                                     "seconds for the full local work, by the device model", follows="size"),
         "upload_estimate_s": Signal("system", _PLANNER, "scalar", "-", "-", "-",
-                                    "seconds to upload a whole update in this round"),
-        "sketch": Signal("channel", ("reported",), "[64]", "after training", "-", "-", "random projection of the decoded update"),
+                                    "seconds to upload a whole update in this round", follows="public"),
+        "sketch": Signal("channel", ("reported",), "[64]", "after training", "-", "-", "random projection of the decoded update",
+                         single=True),
         "last_layer": Signal("channel", ("enrolled", "reported"), "[d]", "after training", "-", "-",
                              "weights and bias of the last linear layer after training, from the model sent and the decoded update; "
-                             "enrolled: those of the initial model, the same for all"),
+                             "enrolled: those of the initial model, the same for all", single=True),
         "cosine": Signal("channel", ("reported",), "scalar", "after training", "-", "-",
                          "cosine between the decoded update and the moving average `0.9 old + 0.1 new` of the aggregated updates of "
-                         "earlier rounds; absent in the first"),
+                         "earlier rounds; absent in the first", single=True),
         "last_update_cosine": Signal("channel", ("probed",), "scalar", "at the choice", "-", "-",
                                      "cosine between the client's last decoded update, which the server keeps, and the moving average "
-                                     "`0.9 old + 0.1 new` of the aggregated updates until now; absent before its first"),
+                                     "`0.9 old + 0.1 new` of the aggregated updates until now; absent before its first",
+                                     single=True),
         "label_histogram": Signal("enrolment", ("enrolled",), "[C]", "-", "the client's own training labels (noisy)", "-",
                                   "counts per class, 32 bits each, sent once"),
-        "num_examples": Signal("enrolment", ("enrolled",), "scalar", "-", "training samples", "-", "their number, sent once"),
+        "num_examples": Signal("enrolment", ("enrolled",), "scalar", "-", "training samples", "-", "their number, sent once",
+                               follows="size"),
     }
 )  # fmt: skip
 """All signals that a rule may ask for, with their definitions."""
@@ -262,6 +279,12 @@ class Reports:
             signals={name: value[at] for name, value in self.signals.items()},
         )
 
+    def keep(self, columns: Collection[str]) -> Reports:
+        """Return the reports with these columns and what the server knows itself; the other numbers are absent."""
+        gone = [name for name in _NUMBERS if name not in columns and name not in ("version", "staleness", "bits_down")]
+        absent: Any = dict.fromkeys(gone)
+        return replace(self, **absent)
+
     def of(self, *outcomes: Outcome) -> Reports:
         """Return the reports with one of these outcomes."""
         wanted = np.zeros(len(self), dtype=bool)
@@ -383,14 +406,18 @@ class SignalRequirements:
     probed: signal -> number of batches it is measured on before the choice (None: all local training data).
     reported: signals that clients send with their update.
     horizon: whether the rule must know the number of planned rounds.
+    columns: what it uses of every report beside signals: names of :class:`Report`'s numbers.
     """
 
     enrolled: frozenset[str] = frozenset()
     probed: Mapping[str, int | None] = field(default_factory=dict)
     reported: frozenset[str] = frozenset()
     horizon: bool = False
+    columns: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         for name in (*self.enrolled, *self.probed, *self.reported):
             if name not in SIGNALS:
                 raise ContractError(f"unknown signal {name!r}; known: {', '.join(sorted(SIGNALS))}")
+        for name in self.columns - set(_NUMBERS):
+            raise ContractError(f"unknown column of reports {name!r}; known: {', '.join(_NUMBERS)}")

@@ -10,11 +10,14 @@ import dataclasses
 import importlib
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from motley.core.components import Catalogue, Option
 from motley.core.errors import ConfigError, suggest
 from motley.core.paper import Paper
+
+if TYPE_CHECKING:  # it imports torch
+    from motley.privacy.disclosure import Disclosure
 
 __all__ = [
     "KINDS",
@@ -222,8 +225,8 @@ def papers(components: Iterable[object]) -> list[Paper]:
 
 
 def listing(kind: str) -> list[dict[str, Any]]:
-    """Return one row per name: ``name``, ``about`` (one line), ``built``, ``upload_visibility``, ``reveals``, ``paper``, ``options``;
-    planned names last."""
+    """Return one row per name: ``name``, ``about`` (one line), ``built``, ``upload_visibility``, ``reveals``, ``leaves``, ``paper``,
+    ``options``; planned names last. ``leaves``: what leaves a client under a selector or an algorithm with its default options."""
     names = catalogue(kind)
     rows = [_entry(names, name) for name in names.names()]
     planned = sorted(set(names.planned) - set(names.names()))
@@ -236,7 +239,35 @@ def _entry(names: Catalogue, name: str) -> dict[str, Any]:
     options = names.options(name) if dataclasses.is_dataclass(cls) else []
     paper = getattr(cls, "paper", None)
     cited = paper if isinstance(paper, Paper) else None
-    return _row(name, about, getattr(cls, "upload_visibility", None), cited, options, reveals=getattr(cls, "reveals", ""))
+    leaves = _leaves(cls, options)
+    return {
+        **_row(name, about, getattr(cls, "upload_visibility", None), cited, options, reveals=getattr(cls, "reveals", "")),
+        "leaves": leaves,
+    }
+
+
+def _leaves(cls: type, options: Iterable[Option]) -> dict[str, Any] | None:
+    """Return what leaves a client under a selector or an algorithm with its default options; None for other kinds."""
+    named = issubclass(cls, (catalogue("selector").base_class, catalogue("algorithm").base_class))
+    if not named or any(option.default is ... for option in options):
+        return None
+    return dataclasses.asdict(disclosure(cls()))
+
+
+def disclosure(component: object) -> Disclosure:
+    """Return what leaves a client under a selection rule, or under an algorithm on plain FedAvg."""
+    from motley.algorithms import LOSSES
+    from motley.algorithms.aggregators.mean import Mean
+    from motley.algorithms.base import Algorithm, Correction
+    from motley.algorithms.fedavg import Average
+    from motley.privacy.disclosure import algorithm_disclosure, selector_disclosure
+    from motley.selectors.base import SelectionRule
+
+    if isinstance(component, SelectionRule):
+        return selector_disclosure(component)
+    plain = Algorithm(LOSSES.build("cross_entropy"), Correction(), Mean(), Average())
+    method: Any = component
+    return algorithm_disclosure(method.change(plain))
 
 
 def _row(
@@ -254,6 +285,7 @@ def _row(
         "built": built,
         "upload_visibility": upload_visibility,
         "reveals": reveals,
+        "leaves": None,
         "paper": paper.key if paper else None,
         "options": [_option(option) for option in options],
     }

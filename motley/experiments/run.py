@@ -40,6 +40,7 @@ from motley.experiments.store import (
 from motley.experiments.tables import Checkpointing
 from motley.experiments.trained import TrainedRun, describe_samples, save_preparation
 from motley.experiments.trained import load as load_run
+from motley.privacy.disclosure import algorithm_disclosure, selector_disclosure
 from motley.results.marks import Mark, pack_marks
 from motley.results.writer import Writer, remove_streams
 from motley.rounds.checkpoint import Checkpoints
@@ -212,7 +213,12 @@ def run_record(
     first = initial(setting.task.model, setting.streams.key("init"), setting.dtype)
     kept = (setting.algorithm.correction.initial_state(first) or {}).values()
     state_bytes = sum(part.numel() * part.element_size() for part in kept)
-    return {**record, "personal": setting.algorithm.personal, "client_state_bytes": state_bytes}
+    leaves = {
+        "selector": asdict(selector_disclosure(experiment.part("selector"))),
+        "algorithm": asdict(algorithm_disclosure(setting.algorithm)),
+    }
+    personal = setting.algorithm.personal
+    return {**record, "personal": personal, "client_state_bytes": state_bytes, "leaves": leaves}
 
 
 def numerics_of(setting: Setting, engine: Engine) -> dict[str, Any]:

@@ -88,6 +88,15 @@ class _Numerics(_Part):
     engine: str = ""
 
 
+class _LeavesRecord(_Part):
+    enrolled: dict[str, Literal["data", "size", "public"]] = {}
+    probed: dict[str, Literal["data", "size", "public"]] = {}
+    reported: dict[str, Literal["data", "size", "public"]] = {}
+    choice: str = ""
+    visibility: Literal["sum", "each"] = "sum"
+    private: str = ""
+
+
 class _Record(_Part):
     name: str | None = None
     run_id: str = ""
@@ -102,6 +111,7 @@ class _Record(_Part):
     parameters: int | None = None
     command: str | None = None
     personal: bool = False
+    leaves: dict[Literal["selector", "algorithm"], _LeavesRecord] = {}
 
 
 def read_record(path: Path) -> dict[str, Any]:

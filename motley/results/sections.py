@@ -17,6 +17,7 @@ from motley.results.gain_plots import gain_pictures
 from motley.results.gains import missing_local
 from motley.results.labels import clock
 from motley.results.load import Run, citations
+from motley.results.privacy import privacy_section
 from motley.results.summary import target_of
 
 __all__ = [
@@ -39,7 +40,7 @@ def all_sections(groups: Groups, target: float | None = None) -> list[Section]:
     """Return all sections that compare methods (label to runs); empty sections are left out."""
     every = (
         ends(groups), curves(groups, target), participation(groups), real_clients(groups), sending(groups), diagnosed(groups),
-        served(groups), federation(groups), costs(groups),
+        served(groups), federation(groups), privacy_section(groups), costs(groups),
     )  # fmt: skip
     return [part for part in every if part.blocks]
 

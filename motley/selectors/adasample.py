@@ -59,7 +59,16 @@ from motley.core.paper import Paper, cite
 from motley.core.records import Cohort, Outcome, Reports, SelectionContext, SignalRequirements
 from motley.core.table import ClientTable
 from motley.selectors.base import SelectionRule
-from motley.selectors.common.client_signals import ESTIMATES, SIZE, estimated_s, filled, measured_s, put_sizes, shares
+from motley.selectors.common.client_signals import (
+    DURATIONS,
+    ESTIMATES,
+    SIZE,
+    estimated_s,
+    filled,
+    measured_s,
+    put_sizes,
+    shares,
+)
 from motley.selectors.common.sampling import probability_notes, with_replacement
 
 __all__ = ["AdaSample", "AdaSampleState", "bound_constant", "pilot_constant", "solve"]
@@ -132,9 +141,11 @@ class AdaSample(SelectionRule[AdaSampleState]):
     @override
     def needs(self) -> SignalRequirements:
         if self.pilots:
-            return SignalRequirements(frozenset({SIZE}), {}, frozenset({"max_grad_norm", "arrival_loss"}))
+            return SignalRequirements(frozenset({SIZE}), {}, frozenset({"max_grad_norm", "arrival_loss"}), columns=DURATIONS)
         probed: dict[str, int | None] = dict.fromkeys(("grad_norm", *sorted(ESTIMATES)))
-        return SignalRequirements(frozenset({SIZE}), probed, frozenset({"max_grad_norm"} if self.refresh else ()))
+        if not self.refresh:
+            return SignalRequirements(frozenset({SIZE}), probed)
+        return SignalRequirements(frozenset({SIZE}), probed, frozenset({"max_grad_norm"}), columns=DURATIONS)
 
     @override
     def provides(self) -> frozenset[str]:

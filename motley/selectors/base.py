@@ -75,6 +75,11 @@ class SelectionRule(ABC, Generic[S]):
         """
         return frozenset()
 
+    def top_m(self) -> str | None:
+        """Return the probed signal whose m largest values among the candidates are the cohort, each value used in no other choice;
+        None if the rule chooses otherwise. Gumbel noise is defined for such rules alone (docs/privacy.md#gumbel)."""
+        return None
+
     @abstractmethod
     def init(self) -> S:
         """Return the state before any observation: a ClientTable, or a frozen dataclass of numbers, arrays and ClientTables."""

@@ -98,7 +98,8 @@ class FEEL(SelectionRule[ClientTable]):
     @override
     def needs(self) -> SignalRequirements:
         if self.norm_source == "stale":
-            return SignalRequirements(frozenset({SIZE}), {"upload_estimate_s": None}, frozenset({"update_norm"}))
+            used = frozenset({"local_steps"})
+            return SignalRequirements(frozenset({SIZE}), {"upload_estimate_s": None}, frozenset({"update_norm"}), columns=used)
         return SignalRequirements(frozenset({SIZE}), {"grad_norm": self.probe_batches, "upload_estimate_s": None})
 
     @override

@@ -63,7 +63,16 @@ from motley.core.paper import Paper, cite
 from motley.core.records import Cohort, Outcome, Reports, SelectionContext, SignalRequirements
 from motley.core.table import ClientTable
 from motley.selectors.base import SelectionRule
-from motley.selectors.common.client_signals import ESTIMATES, SIZE, dispatched, estimated_s, measured_s, put_sizes, sizes
+from motley.selectors.common.client_signals import (
+    DURATIONS,
+    ESTIMATES,
+    SIZE,
+    dispatched,
+    estimated_s,
+    measured_s,
+    put_sizes,
+    sizes,
+)
 from motley.selectors.common.sampling import Ties, probability_notes, successive_draws, top_m
 
 __all__ = ["Oort", "OortState"]
@@ -153,7 +162,8 @@ class Oort(SelectionRule[OortState]):
 
     @override
     def needs(self) -> SignalRequirements:
-        return SignalRequirements(enrolled=ESTIMATES | {SIZE}, reported=frozenset({"loss_rms"}))
+        used = DURATIONS | {"local_steps"}
+        return SignalRequirements(enrolled=ESTIMATES | {SIZE}, reported=frozenset({"loss_rms"}), columns=used)
 
     @override
     def init(self) -> OortState:

@@ -96,6 +96,10 @@ class PowerOfChoice(SelectionRule[ClientTable]):
         )
 
     @override
+    def top_m(self) -> str | None:
+        return None if self.variant == "rpow_d" else self.measured
+
+    @override
     def provides(self) -> frozenset[str]:
         return frozenset({"weights"})
 

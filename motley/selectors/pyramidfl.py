@@ -94,7 +94,8 @@ class PyramidFL(Oort):
     @override
     def needs(self) -> SignalRequirements:
         needs = super().needs()
-        return SignalRequirements(enrolled=needs.enrolled | {"uplink_mbps"}, reported=needs.reported | {"update_norm"})
+        enrolled, reported = needs.enrolled | {"uplink_mbps"}, needs.reported | {"update_norm"}
+        return SignalRequirements(enrolled, reported=reported, columns=needs.columns | {"bits_up"})
 
     @override
     def provides(self) -> frozenset[str]:

@@ -62,6 +62,7 @@ from motley.core.records import Cohort, Outcome, Reports, SelectionContext, Sign
 from motley.core.table import ClientTable
 from motley.selectors.base import SelectionRule
 from motley.selectors.common.client_features import FirstRound, Tau, first_round_size, loss_rewards, reward_columns
+from motley.selectors.common.client_signals import DURATIONS
 from motley.selectors.common.sampling import Ties, softmax, top_m
 
 __all__ = ["RestlessBandit", "RestlessBanditState", "compared_means"]
@@ -134,7 +135,7 @@ class RestlessBandit(SelectionRule[RestlessBanditState]):
 
     @override
     def needs(self) -> SignalRequirements:
-        return SignalRequirements(reported=frozenset({"arrival_loss"}))
+        return SignalRequirements(reported=frozenset({"arrival_loss"}), columns=DURATIONS)
 
     @override
     def init(self) -> RestlessBanditState:

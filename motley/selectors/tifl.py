@@ -53,7 +53,7 @@ from motley.core.paper import Paper, cite
 from motley.core.records import Cohort, Outcome, Reports, SelectionContext, SignalRequirements
 from motley.core.table import ClientTable
 from motley.selectors.base import SelectionRule
-from motley.selectors.common.client_signals import ESTIMATES, dispatched, estimated_s, measured_s
+from motley.selectors.common.client_signals import DURATIONS, ESTIMATES, dispatched, estimated_s, measured_s
 
 __all__ = ["TiFL", "TiFLState"]
 
@@ -99,7 +99,7 @@ class TiFL(SelectionRule[TiFLState]):
 
     @override
     def needs(self) -> SignalRequirements:
-        return SignalRequirements(ESTIMATES, {"val_loss": None}, horizon=self.credits is None)
+        return SignalRequirements(ESTIMATES, {"val_loss": None}, horizon=self.credits is None, columns=DURATIONS)
 
     @override
     def init(self) -> TiFLState:

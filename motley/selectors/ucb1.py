@@ -47,7 +47,7 @@ from motley.core.records import Cohort, Outcome, Reports, SelectionContext, Sign
 from motley.core.table import ClientTable
 from motley.selectors.base import SelectionRule
 from motley.selectors.common.client_features import FirstRound, Tau, first_round_size, loss_rewards, reward_columns
-from motley.selectors.common.client_signals import filled
+from motley.selectors.common.client_signals import DURATIONS, filled
 from motley.selectors.common.sampling import Ties, top_m
 
 __all__ = ["UCB1", "UCB1State"]
@@ -83,7 +83,7 @@ class UCB1(SelectionRule[UCB1State]):
 
     @override
     def needs(self) -> SignalRequirements:
-        return SignalRequirements(reported=frozenset({"arrival_loss"}))
+        return SignalRequirements(reported=frozenset({"arrival_loss"}), columns=DURATIONS)
 
     @override
     def init(self) -> UCB1State:

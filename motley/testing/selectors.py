@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from motley.core.arrays import Floats, Ids
 from motley.core.errors import ConfigError
@@ -130,6 +131,20 @@ class SyntheticFederation:
         selector.observe(round, self.reports(sorted(needs.reported), round, cohort.ids, outcomes))
 
 
+class _Strict(SyntheticFederation):
+    """The same federation whose clients report only the columns that the rule names."""
+
+    @override
+    def selector(self, rule: SelectionRule[Any], seed: int = 0) -> Selector[Any]:
+        object.__setattr__(self, "columns", rule.needs().columns)
+        return super().selector(rule, seed)
+
+    @override
+    def reports(self, names: Sequence[str], round: int, ids: Ids, outcome: Outcome | NDArray[np.int8]) -> Reports:
+        columns: frozenset[str] = vars(self)["columns"]
+        return super().reports(names, round, ids, outcome).keep(columns)
+
+
 def check_selector(rule: SelectionRule[Any], federation: SyntheticFederation | None = None) -> None:
     """Check the whole contract with one rule.
 
@@ -206,6 +221,14 @@ def _columns(rule: SelectionRule[Any], federation: SyntheticFederation) -> None:
             column = getattr(cohort, name)
             _require(column is None or (len(column) == len(cohort.ids) and np.isfinite(column).all()), f"{name} is {column}")
         _require(all(np.isfinite(value) for value in cohort.notes.values()), f"notes are {cohort.notes}")
+
+
+def _undeclared(rule: SelectionRule[Any], federation: SyntheticFederation) -> None:
+    used, strict = rule.needs().columns, _Strict(**vars(federation))
+    strict_cohorts = strict.play(strict.selector(rule), range(1, 8))
+    for cohort, other in zip(federation.play(federation.selector(rule), range(1, 8)), strict_cohorts, strict=True):
+        same = np.array_equal(cohort.ids, other.ids)
+        _require(same, f"uses columns of reports that needs() does not name (columns = {sorted(used)})")
 
 
 def _twice(rule: SelectionRule[Any], federation: SyntheticFederation) -> None:
@@ -409,5 +432,6 @@ CHECKS: dict[str, Callable[[SelectionRule[Any], SyntheticFederation], None]] = {
     "states are values": _values,
     "seeds matter": _seeds,
     "horizon": _horizon,
+    "columns that needs() does not name are not used": _undeclared,
 }
 """The requirements of the contract: name -> check."""

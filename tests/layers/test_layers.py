@@ -26,6 +26,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "results": {"core"},
     "testing": {"core", "selectors", "algorithms", "engines", "tasks", "world", "timing", "transport"},
+    "privacy": {"core", "selectors.base", "algorithms.base", "algorithms.weights"},
     "recipes": {"core", "experiments", "results", "tasks.quadratic"},
     "rounds": {
         "core", "algorithms.base", "algorithms.schedules", "algorithms.weights", "selectors.base",

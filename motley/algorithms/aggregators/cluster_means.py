@@ -19,7 +19,7 @@ State: none. Cost: a sum for each cluster beside that of all. Secure aggregation
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -36,6 +36,7 @@ __all__ = ["ClusterMeans"]
 class ClusterMeans(Mean):
     """The weighted mean of all uploads and, under ``<part>.<j>``, of those of each cluster; ``sizes`` ``[k]`` counts these."""
 
+    plain_sum: ClassVar[bool] = False
     k: int = 2
     average: Literal["models", "gradients"] = "models"
 

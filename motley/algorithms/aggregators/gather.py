@@ -36,6 +36,7 @@ class Gather(Mean):
     """The weighted mean of all parts, and the parts themselves."""
 
     upload_visibility: ClassVar[Literal["sum", "each"]] = "each"
+    plain_sum: ClassVar[bool] = False
 
     @override
     def init(self) -> Any:

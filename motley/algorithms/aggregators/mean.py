@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -37,6 +37,8 @@ class Mean(Aggregator):
     ``covered`` part every coordinate is divided by the weights of the clients that hold it; one that nobody holds is a negative zero,
     so that ``x + total`` keeps it bit for bit. A coordinate of a ``convex`` part that nobody holds is NaN.
     """
+
+    plain_sum: ClassVar[bool] = True
 
     @override
     def init(self) -> Any:

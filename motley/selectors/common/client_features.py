@@ -28,7 +28,7 @@ from motley.core.errors import ConfigError
 from motley.core.records import Outcome, Reports, SelectionContext, SignalRequirements
 from motley.core.table import ClientTable
 from motley.selectors.base import SelectionRule
-from motley.selectors.common.client_signals import measured_s
+from motley.selectors.common.client_signals import DURATIONS, measured_s
 from motley.selectors.common.sampling import Ties
 
 __all__ = [
@@ -152,9 +152,9 @@ class ContextualBandit(SelectionRule[S]):
     def needs(self) -> SignalRequirements:
         losses = frozenset({"robust_loss"} if self.drop == "val_loss" else {"robust_loss", "val_loss"})
         if self.probe == "last_report":
-            return SignalRequirements(reported=losses)
+            return SignalRequirements(reported=losses, columns=DURATIONS)
         return SignalRequirements(
-            probed={name: self.probe_batches if name == "robust_loss" else None for name in sorted(losses)}
+            probed={name: self.probe_batches if name == "robust_loss" else None for name in sorted(losses)}, columns=DURATIONS
         )
 
     @override

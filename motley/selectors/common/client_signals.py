@@ -14,14 +14,15 @@ from motley.core.records import Outcome, Reports
 from motley.core.table import ClientTable
 
 __all__ = [
-    "ESTIMATES", "PHASES", "SIZE", "dispatched", "estimated_s", "filled", "known_vectors", "measured_s", "normalised_loss",
-    "put_sizes", "put_vectors", "shares", "sizes", "usable_seconds",
+    "DURATIONS", "ESTIMATES", "PHASES", "SIZE", "dispatched", "estimated_s", "filled", "known_vectors", "measured_s",
+    "normalised_loss", "put_sizes", "put_vectors", "shares", "sizes", "usable_seconds",
 ]  # fmt: skip
 
 SIZE = "num_examples"
 """The signal, and the column, that holds a client's number of training samples."""
 PHASES = ("download", "compute", "upload")
 ESTIMATES = frozenset(f"{phase}_estimate_s" for phase in PHASES)
+DURATIONS = frozenset(f"{phase}_s" for phase in PHASES)
 """Signals with the planner's estimate of the seconds of each phase; they cost no traffic."""
 LARGEST = 1e15
 """Sizes, durations and entries of vectors above it count as it: sums and squares stay finite, distances also in float32."""
