@@ -42,7 +42,7 @@ ALGORITHMS: dict[str, list[Keys]] = {
     "fedrep": [{"head_epochs": 2}], "fedrolex": [LEVELS], "fedyogi": [{}], "fine_tuned": [{"method": "fedprox", "steps": 2, **OWN}],
     "fjord": [LEVELS, {"distil": True, **LEVELS}], "flash_robust": [{}], "heterofl": [LEVELS, {**LEVELS, **NEW}],
     "ifca": [{"k": 3, **OWN}, {"shared_base": True, **OWN}], "lg_fedavg": [OWN], "local_only": [OWN], "moon": [{}],
-    "per_fedavg": [OWN], "pfedme": [{"inner_steps": 2, "lam": 1.0, **OWN}], "qfedavg": [{"weights": "uniform"}],
+    "moon_fednova": [{}], "per_fedavg": [OWN], "pfedme": [{"inner_steps": 2, "lam": 1.0, **OWN}], "qfedavg": [{"weights": "uniform"}],
     "rhfl": [{"batch_size": 16, "weights": "uniform", **HELD}],
     "scaffold": [{"weights": "uniform"}, {"option": "I", "weights": "uniform"}],
 }  # fmt: skip

@@ -38,6 +38,7 @@ CATALOGUE = Catalogue(
         "lg_fedavg": "motley.algorithms.lg_fedavg:LGFedAvg",
         "local_only": "motley.algorithms.local_only:LocalOnly",
         "moon": "motley.algorithms.moon:Moon",
+        "moon_fednova": "motley.algorithms.moon_fednova:MoonFedNova",
         "per_fedavg": "motley.algorithms.per_fedavg:PerFedAvg",
         "pfedme": "motley.algorithms.pfedme:PFedMe",
         "qfedavg": "motley.algorithms.qfedavg:QFedAvg",

@@ -92,7 +92,7 @@ class PreviousModel(Correction):
         """Return the initial model, with ``rounds = 0``: there is no previous model yet."""
         return {"x": state.x, "buffers": state.buffers, "rounds": torch.zeros(1, dtype=torch.int64)}
 
-    def finish(self, after: ModelState, context: JobContext) -> tuple[Mapping[str, Part], ClientState]:
+    def finish(self, after: ModelState, context: JobContext) -> tuple[Mapping[str, Part], ClientState | None]:
         """Return the plain update, and the local model as the next state."""
         parts, client_state = super().finish(after, context)
         rounds = torch.ones(1, dtype=torch.int64) if client_state is None else client_state["rounds"] + 1

@@ -42,6 +42,7 @@ _ALGORITHMS: dict[str, tuple[Keys, Keys]] = {
     "heterofl, half": ({"name": "heterofl", "mask": False}, {"capacity": {"name": "constant", "width": 0.5}}),
     "fedrolex": ({"name": "fedrolex"}, {"capacity": {"name": "by_speed", "step_s": 0.2, "levels": [1.0, 0.5, 0.25]}}),
     "moon": ({"name": "moon"}, {}),
+    "moon_fednova": ({"name": "moon_fednova"}, {}),
     "qfedavg": ({"name": "qfedavg", "q": 2.0}, {"weights": "uniform"}),
     "rhfl": (
         {"name": "rhfl", "lr": 0.01, "batch_size": 32},

@@ -36,6 +36,7 @@ from motley.algorithms.lg_fedavg import LGFedAvg
 from motley.algorithms.local import SGD, Adam, Clip
 from motley.algorithms.local_only import LocalOnly
 from motley.algorithms.moon import Moon
+from motley.algorithms.moon_fednova import MoonFedNova
 from motley.algorithms.per_fedavg import PerFedAvg
 from motley.algorithms.pfedme import PFedMe
 from motley.algorithms.qfedavg import QFedAvg
@@ -64,6 +65,8 @@ ROWS = [
     (RobustTraining(), None, None),
     (Moon(mu=5.0), None, None),
     (Moon(), "uniform", MOMENTUM),
+    (MoonFedNova(), None, None),
+    (MoonFedNova(mu=5.0), "uniform", MOMENTUM),
     (FedDF(steps=6, every=2, patience=4, batch_size=16), None, None),
     (FedBiO(), None, None),
     (FedBiO(reset=True, floor=0.0), "uniform", MOMENTUM),

@@ -105,3 +105,29 @@ def test_it_adds_to_the_named_loss():
 def test_refused(keys, message):
     with pytest.raises(ConfigError, match=message):
         build(_experiment(**keys))
+
+
+def _two_rounds(algorithm, **local):
+    task = {"name": "image", "data": "digits", "model": "digits_mlp"}
+    keys = {"task": task, "population": 4, "cohort": 4, "partition": {"name": "dirichlet", "alpha": 1.0}, "stop": {"rounds": 2}}
+    loop = build(Experiment(**keys, algorithm=algorithm, dtype="float64", local={"batch_size": 32, **local}))
+    loop.step()
+    loop.step()
+    return loop.state.server.model.x
+
+
+def test_with_normalised_averaging_it_is_moon_where_all_take_the_same_steps_and_else_another_model():
+    plain, normalised = (_two_rounds({"name": name, "mu": 2.0}, steps=3) for name in ("moon", "moon_fednova"))
+    assert torch.allclose(plain, normalised, rtol=1e-12, atol=1e-14)
+    plain, normalised = (_two_rounds({"name": name, "mu": 2.0}, epochs=1) for name in ("moon", "moon_fednova"))
+    assert not torch.allclose(plain, normalised, rtol=1e-6)
+
+
+def test_with_normalised_averaging_and_no_contrast_it_is_fednova_bit_for_bit():
+    assert torch.equal(_two_rounds({"name": "moon_fednova", "mu": 0.0}, epochs=1), _two_rounds("fednova", epochs=1))
+    assert not torch.equal(_two_rounds("moon_fednova", epochs=1), _two_rounds("fednova", epochs=1))
+
+
+def test_with_normalised_averaging_its_server_is_fednovas():
+    with pytest.raises(ConfigError, match="does not undo"):
+        build(_experiment(algorithm="moon_fednova", server="momentum"))
