@@ -55,7 +55,9 @@ class Scaled(_Table):
     """What a scale changes."""
 
     set: Settings = Field(default_factory=dict)
-    """Settings with the last word."""
+    """Settings of all cells; they win over those of the axes."""
+    axes: dict[str, dict[str, Settings]] = Field(default_factory=dict)
+    """Axis -> value -> further settings of its cells, with the last word."""
     seeds: list[int] | None = None
     """Seeds of every cell."""
     only: Place = Field(default_factory=dict)
@@ -242,7 +244,7 @@ class Recipe(_Table):
 
     def experiment(self, cell: Cell, scale: Scale, seed: int, overrides: Iterable[str] = ()) -> Experiment:
         """Return the experiment that is run for a cell. Later settings win: base, exhibit, axes in order, the scale's, the exhibit's
-        at that scale, ``overrides`` (as ``--set``).
+        at that scale, its axes at that scale, ``overrides`` (as ``--set``).
 
         Raises
         ------
@@ -259,8 +261,9 @@ class Recipe(_Table):
 
     def _keys(self, cell: Cell, scale: Scale) -> dict[str, Any]:
         keys: dict[str, Any] = {"name": f"{self.name}-{scale}", **copy.deepcopy(self.base)}
-        last = (self.scale[scale].set, cell.exhibit.scale.get(scale, Scaled()).set)
-        for settings in (*cell.settings, *last):
+        own = cell.exhibit.scale.get(scale, Scaled())
+        last = [own.axes[axis][value] for axis, value in cell.at.items() if value in own.axes.get(axis, {})]
+        for settings in (*cell.settings, self.scale[scale].set, own.set, *last):
             keys = document.set_keys(keys, {key: value for key, value in settings.items() if key != "target"})
         return keys
 
@@ -394,7 +397,8 @@ def _exhibit_problems(exhibit: Exhibit, known: Mapping[str, Exhibit]) -> Iterato
         if len(exhibit.axes) < AXES_OF.get(kind, 0):
             yield f"{exhibit.name}: {picture} needs at least {AXES_OF[kind]} axes; it has {len(exhibit.axes)}"
     for scaled in exhibit.scale.values():
-        yield from _unknown_values(exhibit, scaled.only, exhibit.name)
+        for place in (scaled.only, {axis: list(values) for axis, values in scaled.axes.items()}):
+            yield from _unknown_values(exhibit, place, exhibit.name)
 
 
 def _claim_problems(claim: Claim, known: Mapping[str, Exhibit]) -> Iterator[str]:

@@ -75,6 +75,8 @@ def test_a_number_does_not_mean_longer_numbers(tmp_path):
         ('measures = ["final"]', 'measures = ["finale"]', "table 2: there is no measure 'finale'"),
         ('pictures = ["classes"]', 'pictures = ["clases"]', "figure 1: there is no picture 'clases'"),
         ('only = { alpha = ["0.3"] }', 'only = { alpha = ["0.2"] }', "table 2: alpha has no value '0.2'; it has: 0.3, 1.0"),
+        ('only = { alpha = ["0.3"] }', 'axes.alpha."0.2" = {}', "table 2: alpha has no value '0.2'; it has: 0.3, 1.0"),
+        ('only = { alpha = ["0.3"] }', "axes.mu.a = {}", "table 2 has no axis 'mu'; it has: alpha, method"),
         ('where = { method = "random" }', 'where = { mu = "random" }', "table 1 has no axis 'mu'; it has: method"),
         ("above = 1", "", "needs exactly one of: higher, lower, below or above"),
         ("above = 1", "above = 1\nbelow = 2", "needs exactly one of: higher, lower, below or above"),
@@ -118,6 +120,20 @@ def test_expected_values_belong_to_cells(tmp_path, row, message):
 def test_expected_values_are_numbers(tmp_path, row):
     with pytest.raises(ConfigError, match=r"expected.csv: got .*; expected the columns exhibit, cell"):
         read(folder(tmp_path / "toy", expected=EXPECTED + row + "\n"))
+
+
+def test_a_scale_changes_single_cells_last(tmp_path):
+    """At small the cells of alpha 0.3 have two steps of batch 8; those of 1.0, and those of another scale, keep 16."""
+    text = RECIPE.replace(
+        'scale.small.only = { alpha = ["0.3"] }',
+        'scale.small.set = { "local.batch_size" = 16 }\nscale.small.axes.alpha."0.3" = { "local.batch_size" = 8 }',
+    )
+    recipe = read(folder(tmp_path / "toy", text))
+    sizes = {
+        scale: [recipe.experiment(cell, scale, 0).local.batch_size for cell in recipe.named("table 2").cells(scale)]
+        for scale in ("small", "paper")
+    }
+    assert sizes == {"small": [8, 16], "paper": [16, 16]}
 
 
 def test_a_setting_that_is_no_experiment_names_its_cell(tmp_path):
