@@ -206,7 +206,8 @@ class Setting:
     dtype: of parameters and arithmetic. precision: of matrix products and convolutions. device: torch device.
     threads: cores this run may use (None: all that the process may).
     workers: worker processes that share these cores, for engines that have workers (None: one for every core).
-    address: of a Ray cluster. sliced: whether the model is a slice already, which is not cut again.
+    address: of a Ray cluster. sliced: whether the model is a slice already, which is not cut again. probes_model: whether curvature
+    is that of a probe of the whole model, :attr:`motley.transport.compressors.base.Compressor.probes_model`.
     """
 
     task: Task
@@ -221,6 +222,7 @@ class Setting:
     workers: int | None = None
     address: str | None = None
     sliced: bool = False
+    probes_model: bool = False
 
     def __post_init__(self) -> None:
         if self.precision == "bfloat16" and self.dtype != torch.float32:

@@ -327,8 +327,9 @@ class Client:
         self.train_mode()
         if len(batch) == 1:  # no variance in one sample
             model.module.eval()
-        entries = [entry for entry in model.layout if entry.layer in job.layers]
-        chosen = [p for entry, p in zip(model.layout, self.received.parameters, strict=True) if entry.layer in job.layers]
+        both = zip(model.layout, self.received.parameters, strict=True)
+        probed = [(entry, p) for entry, p in both if entry.layer in job.layers or (setting.probes_model and job.layers)]
+        entries, chosen = [entry for entry, _ in probed], [p for _, p in probed]
         probe = rademacher(setting.key("compress", job).fold("curvature"), [entry.shape for entry in entries])
         try:
             found = hutchinson(self.mean_loss(batch, targets), chosen, probe, float(gradient_correction.proximal))
@@ -338,7 +339,8 @@ class Client:
             return {}
         parts: dict[str, list[Tensor]] = {}
         for entry, diagonal in zip(entries, found, strict=True):
-            parts.setdefault(entry.layer, []).append(diagonal.reshape(-1))
+            if entry.layer in job.layers:
+                parts.setdefault(entry.layer, []).append(diagonal.reshape(-1))
         return {layer: torch.cat(some).cpu() for layer, some in parts.items()}
 
     def _one_batch(self, job: Job) -> tuple[Tensor, Tensor]:

@@ -181,6 +181,7 @@ def _setting(experiment: Experiment, task: Task, algorithm: Algorithm, streams: 
         threads=experiment.engine.threads,
         workers=experiment.engine.workers,
         address=experiment.engine.address,
+        probes_model=experiment.part("compressor").probes_model,
     )
 
 

@@ -80,8 +80,10 @@ __all__ = [
     "trained",
 ]
 
-Axis = Literal["round", "seconds", "bits", "paper_bits"]
-AXES: dict[str, str] = {"round": "round", "seconds": "time_s", "bits": "total_bits", "paper_bits": "total_up_paper_bits"}
+Axis = Literal["round", "seconds", "paper_seconds", "bits", "paper_bits"]
+AXES: dict[str, str] = {
+    "round": "round", "seconds": "time_s", "paper_seconds": "paper_s", "bits": "total_bits", "paper_bits": "total_up_paper_bits",
+}  # fmt: skip
 """What a curve may be drawn against, and the column of ``evaluations`` that holds it."""
 STABLE = 10
 """*Stable* is the mean of this many last evaluations after round 0 (arXiv:2508.06692)."""
@@ -312,6 +314,7 @@ class Costs:
 
     rounds: int
     time_s: float
+    paper_s: float
     total_bits: float
     paper_bits: float
     down_bits: float
@@ -340,6 +343,7 @@ def costs(run: Run) -> Costs:
     return Costs(
         rounds=run.tables["rounds"].num_rows,
         time_s=last("time_s"),
+        paper_s=last("paper_s"),
         total_bits=last("total_bits"),
         paper_bits=last("total_up_paper_bits"),
         down_bits=total("rounds", "down_bits"),

@@ -28,7 +28,8 @@
 ``timings``           measured wall times of a round; equality of two runs never covers this table
 ====================  ==============================================================================================
 
-``*_paper_bits`` follow the papers' convention (uplink only, 32 bits a sent value); the others count everything that travels.
+``*_paper_bits`` follow the papers' convention (uplink only, 32 bits a sent value); the others count everything that travels. So does
+``paper_s``: local steps and these bits take time, nothing else does.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _i, _f, _s = pa.int64(), pa.float64(), pa.string()
 TABLES: dict[str, pa.Schema] = {
     "rounds": pa.schema(
         [
-            ("round", _i), ("version", _i), ("dispatch", _i), ("start_s", _f), ("time_s", _f),
+            ("round", _i), ("version", _i), ("dispatch", _i), ("start_s", _f), ("time_s", _f), ("paper_s", _f),
             ("available", _i), ("probed", _i), ("selected", _i), ("accepted", _i), ("late", _i), ("dropped", _i),
             ("rejected", _i), ("train_loss", _f), ("update_norm", _f), ("weight_sum", _f), ("budget", _f),
             ("down_bits", _f), ("up_bits", _f), ("probe_down_bits", _f), ("probe_up_bits", _f), ("up_paper_bits", _f),
@@ -59,13 +60,13 @@ TABLES: dict[str, pa.Schema] = {
     ),
     "evaluations": pa.schema(
         [
-            ("round", _i), ("version", _i), ("time_s", _f), ("total_bits", _f), ("total_up_paper_bits", _f),
+            ("round", _i), ("version", _i), ("time_s", _f), ("paper_s", _f), ("total_bits", _f), ("total_up_paper_bits", _f),
             ("scope", _s), ("client", _i), ("examples", _i), ("loss", _f), ("accuracy", _f),
         ]
     ),
     "metrics": pa.schema(
         [
-            ("round", _i), ("version", _i), ("time_s", _f), ("total_bits", _f), ("total_up_paper_bits", _f),
+            ("round", _i), ("version", _i), ("time_s", _f), ("paper_s", _f), ("total_bits", _f), ("total_up_paper_bits", _f),
             ("scope", _s), ("client", _i), ("examples", _i), ("metric", _s), ("value", _f), ("undefined", _i),
         ]
     ),

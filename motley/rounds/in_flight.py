@@ -23,6 +23,7 @@ DISPATCH_COLUMNS: Mapping[str, type] = {
     "bits_down": np.int64,
     "bits_up": np.int64,
     "paper_bits": np.int64,
+    "paper_arrives_s": np.float64,  # when its upload arrives by the papers' account of time
     "theta": np.float64,  # share of its update that may be uploaded
     "budget": np.float64,  # mean share in its round
     "up_mbps": np.float64,

@@ -386,7 +386,7 @@ class RoundLoop:
         row["notes"] = self.diagnostics.notes(own, state.version, self._diagnosis, dispatches, reports, state.server.model.x)
         stamp = {"round": state.round, "version": state.version, "dispatch": state.dispatch, "start_s": state.start_s}
         with self.watch("write"):
-            self._write("rounds", {**stamp, "time_s": now_s, **row, **tally, **traffic_row(state.ledger)})
+            self._write("rounds", {**stamp, **tables.moment(state.clients), **row, **tally, **traffic_row(state.ledger)})
             if len(landed):
                 self._write("clients", {"round": state.round, **tables.client_rows(dispatches, reports)})
             if incidents := self.backend.incidents(state):
@@ -435,7 +435,7 @@ class RoundLoop:
     def _write_evaluation(self, found: Evaluation, more_bits: int = 0) -> None:
         """Write the rows of an evaluation at the present moment; ``more_bits``: traffic that is not in the ledger."""
         state = self.state
-        stamp = {"round": state.round, "version": state.version, "time_s": state.clients.now_s}
+        stamp = {"round": state.round, "version": state.version, **tables.moment(state.clients)}
         spent = {"total_bits": state.ledger.total_bits + more_bits, "total_up_paper_bits": state.ledger.paper_bits}
         self._write("evaluations", {**stamp, **spent, **found.rows})
         if self.setting.task.metrics:

@@ -125,10 +125,7 @@ class WorkPlanner:
             whole, steps = steps, np.minimum(steps, self._straggler_steps(ids, round))
             step_s = step_s * whole / np.maximum(steps, 1)  # slow, not idle
             drop_at = np.where((steps < whole) & (config.stragglers.partial == "drop"), np.fmin(drop_at, 1.0), drop_at)
-        asked = self.extra_exchange.own * self.setting.work.batches(self.examples[ids]) + self.extra_exchange.batches
-        passes = probing.passes(self.before_training, self.federation, self.setting.work, ids) + asked
-        beside = self.setting.algorithm.correction.extra_epochs * self.setting.work.batches(self.examples[ids])
-        extra = (passes * FORWARD + beside + extra_steps) / self._batch_share(ids)  # in local steps of each client
+        extra = self._extra_steps(ids, extra_steps)
         spare_s, factor = -loads.transfers_s() - extra * step_s, self.step_factor(ids, round)
         steps = config.synchrony.steps(steps, spare_s, factor * step_s)
         return plan(
@@ -144,6 +141,27 @@ class WorkPlanner:
             up_mbps=loads.up_mbps,
             drop_at=np.where(steps > 0, drop_at, 0.0),
         )
+
+    def paper_s(self, lines: Timelines, extra_steps: Floats, paper_bits: Ids, up_mbps: Floats, round: int) -> Floats:
+        """Return the seconds that the papers count of these timelines, ``[m]``: local steps, and the values of the upload.
+
+        Parameters
+        ----------
+        extra_steps: as for :meth:`timelines`. paper_bits: of the uploads, as the papers count them.
+        """
+        factor, steps = self.step_factor(lines.client, round), np.maximum(lines.steps, 1)
+        share = factor / (factor + self._extra_steps(lines.client, extra_steps) / steps)
+        counted: Floats = (lines.computed_s - lines.downloaded_s) * share + transfer_s(paper_bits, up_mbps)
+        return counted
+
+    def _extra_steps(self, ids: Ids, extra_steps: Floats) -> Floats:
+        """Return the time that clients work besides their local steps, in local steps of each ``[m]``."""
+        batches = self.setting.work.batches(self.examples[ids])
+        asked = self.extra_exchange.own * batches + self.extra_exchange.batches
+        passes = probing.passes(self.before_training, self.federation, self.setting.work, ids) + asked
+        beside = self.setting.algorithm.correction.extra_epochs * batches
+        extra: Floats = (passes * FORWARD + beside + extra_steps) / self._batch_share(ids)
+        return extra
 
     def _planned_steps(self, cohort: Cohort) -> Ids:
         return self.full_steps[cohort.ids] if cohort.local_steps is None else np.maximum(cohort.local_steps, 1)

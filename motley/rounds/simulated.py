@@ -72,12 +72,13 @@ def simulation(
 @dataclass
 class SimulatedClients:
     """What evolves on the clients' side of a simulation: the virtual clock, dispatches in flight, what clients keep, what liars
-    heard."""
+    heard; ``paper_s``: the papers' account of time, see :attr:`~motley.rounds.state.BackendState.paper_s`."""
 
     client_states: ClientStates
     clock: VirtualClock = field(default_factory=VirtualClock)
     in_flight: InFlight = field(default_factory=InFlight.empty)
     heard: Heard = field(default_factory=dict)
+    paper_s: float = 0.0
 
     @property
     def now_s(self) -> float:
@@ -87,13 +88,19 @@ class SimulatedClients:
     def save(self) -> dict[str, Any]:
         """Return the state as plain values and arrays."""
         states, flying = self.client_states.save(), self.in_flight.save()
-        return {"now_s": self.now_s, "in_flight": flying, "client_states": states, "heard": dict(self.heard)}
+        return {
+            "now_s": self.now_s,
+            "in_flight": flying,
+            "client_states": states,
+            "heard": dict(self.heard),
+            "paper_s": float(self.paper_s),
+        }
 
     def restore(self, saved: Mapping[str, Any]) -> None:
         """Take over what :meth:`save` returned."""
         self.clock, self.in_flight = VirtualClock(saved["now_s"]), InFlight.restore(saved["in_flight"])
         self.client_states.restore(saved["client_states"])
-        self.heard = saved["heard"]
+        self.heard, self.paper_s = saved["heard"], saved["paper_s"]
 
 
 class SimulatedBackend(ClientBackend):
@@ -232,7 +239,15 @@ class SimulatedBackend(ClientBackend):
             cohort, loads, state.dispatch, state.version, state.round, state.clients.now_s, order.allocation.extra_steps
         )
         factor = self.world.failures.upload_factor(self._key("fail"), ids, state.round)
-        own = {"bits_down": bits_down, "bits_up": bits_up, "paper_bits": paper_bits, "factor": factor, "up_mbps": up}
+        counted_s = self.planner.paper_s(lines, order.allocation.extra_steps, paper_bits, up, state.round)
+        own = {
+            "paper_arrives_s": clients.paper_s + counted_s,
+            "bits_down": bits_down,
+            "bits_up": bits_up,
+            "paper_bits": paper_bits,
+            "factor": factor,
+            "up_mbps": up,
+        }
         clients.in_flight = clients.in_flight.plus(lines, {**order.columns, **own})
         self.channel.send(state.ledger, ids, bits_down, state.version + 1)
 
@@ -271,6 +286,7 @@ class SimulatedBackend(ClientBackend):
         outcome = np.where(step.accept[gone], Outcome.ACCEPTED, Outcome.LATE).astype(np.int8)
         outcome[lines.dropped] = Outcome.DROPPED
         sent = ~lines.dropped & (lines.arrives_s <= state.clients.now_s)
+        clients.paper_s = landed.columns["paper_arrives_s"][outcome == Outcome.ACCEPTED].max(initial=clients.paper_s)
         return Landed(landed, outcome, sent, None if step.scale is None else step.scale[gone], step.mix)
 
     # ------------------------------------------------------------------------------------- uploads

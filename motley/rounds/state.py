@@ -38,6 +38,11 @@ class BackendState(Protocol):
         """Seconds since the run began, virtual or of the wall clock."""
 
     @property
+    def paper_s(self) -> float:
+        """Seconds as the papers count them: of local steps and of the values of uploads on the way to each server step, without
+        downloads, probes and whatever else takes time; a step waits for its accepted uploads alone. NaN where time is real."""
+
+    @property
     def client_states(self) -> ClientStates:
         """What clients keep between rounds, as far as the server's process holds it."""
 

@@ -13,9 +13,10 @@ from motley.core.work import LocalWork
 from motley.engines.base import TrainResult
 from motley.results.writer import Writer
 from motley.rounds.in_flight import InFlight
+from motley.rounds.state import BackendState
 from motley.tasks.base import Federation
 
-__all__ = ["client_rows", "federation_rows", "landed_reports", "round_row", "write_blocks"]
+__all__ = ["client_rows", "federation_rows", "landed_reports", "moment", "round_row", "write_blocks"]
 
 
 def landed_reports(
@@ -62,6 +63,11 @@ def client_rows(landed: InFlight, reports: Reports) -> dict[str, Any]:
         "download_s": reports.download_s, "compute_s": reports.compute_s, "upload_s": reports.upload_s,
         "bits_down": reports.bits_down, "bits_up": reports.bits_up, "theta": columns["theta"], "up_mbps": columns["up_mbps"],
     }  # fmt: skip
+
+
+def moment(clients: BackendState) -> dict[str, float]:
+    """Return the columns that say when a row was written, by both accounts of time."""
+    return {"time_s": clients.now_s, "paper_s": clients.paper_s}
 
 
 def round_row(reports: Reports, weight_sum: float) -> dict[str, Any]:

@@ -65,10 +65,11 @@ def setting() -> Callable[..., Setting]:
         dtype: torch.dtype = torch.float64,
         threads: int | None = None,
         transform: Transform | None = None,
+        probes_model: bool = False,
     ) -> Setting:
         algorithm = Algorithm(loss or CrossEntropy(), correction or Correction(), Mean(), Average())
         task = Task("test", federation(shape, sizes), model, transform=transform)
-        return Setting(task, algorithm, solver, work, Streams(3), dtype, threads=threads)
+        return Setting(task, algorithm, solver, work, Streams(3), dtype, threads=threads, probes_model=probes_model)
 
     return make
 

@@ -128,6 +128,16 @@ def test_one_layer_alone(measured: Any) -> None:
     assert ((found.mean(0) - exact).abs() <= 5 * found.std(0) / 200**0.5 + 1e-12).all()
 
 
+def test_a_probe_of_the_whole_model_gives_the_layers_asked_for(measured: Any) -> None:
+    """Those numbers of a probe of both layers, to the bit, which are not the ones of a probe of the layer alone."""
+    _, both, *_ = measured(net)
+    _, whole, *_ = measured(net, layers=("2",), probes_model=True)
+    _, alone, *_ = measured(net, layers=("2",))
+    assert whole(0).keys() == {"2"}
+    assert torch.equal(whole(0)["2"], both(0)["2"])
+    assert not torch.allclose(whole(0)["2"], alone(0)["2"])
+
+
 def test_a_proximal_term_adds_mu_to_every_entry_of_every_probe(measured: Any) -> None:
     """At a vanishing rate both clients stay where they were, so their probes differ by mu alone."""
     _, plain, *_ = measured(net, correction=Correction(), solver=SGD(lr=1e-30))

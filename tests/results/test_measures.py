@@ -56,7 +56,7 @@ def test_evaluations_without_a_number_are_left_out():
 
 
 def test_unknown_axis():
-    with pytest.raises(ConfigError, match="drawn against one of round, seconds, bits, paper_bits, got 'epochs'"):
+    with pytest.raises(ConfigError, match="drawn against one of round, seconds, paper_seconds, bits, paper_bits, got 'epochs'"):
         m.curve(fake.run(evaluations=evaluations()), "epochs")
 
 
@@ -210,6 +210,7 @@ def test_costs_by_hand():
         "rounds",
         round=[1, 2],
         time_s=[5.0, 9.0],
+        paper_s=[3.5, 7.0],
         total_bits=[100.0, 220.0],
         total_up_paper_bits=[40.0, 80.0],
         down_bits=[50.0, 50.0],
@@ -219,7 +220,7 @@ def test_costs_by_hand():
     )
     clients = fake.table("clients", client=[0, 1, 2], outcome=["accepted", "rejected", "late"], local_steps=[4, 5, None])
     got = m.costs(fake.run(rounds=rounds, clients=clients, timings=fake.table("timings", round=[1, 2], wall_s=[0.5, 0.25])))
-    assert got == m.Costs(2, 9.0, 220.0, 80.0, 100.0, 80.0, 40.0, 9, 3, 1, 1, 0, 1, 0.75)
+    assert got == m.Costs(2, 9.0, 7.0, 220.0, 80.0, 100.0, 80.0, 40.0, 9, 3, 1, 1, 0, 1, 0.75)
 
 
 def test_seeds_by_hand():

@@ -70,6 +70,11 @@ class Compressor(ABC):
         """Return the layers whose curvature must be measured after local training; called when the job is planned."""
         return ()
 
+    @property
+    def probes_model(self) -> bool:
+        """Whether the curvature of these layers is taken from a probe of the whole model; else of the layers alone."""
+        return False
+
     def next_state(self, packet: Packet, layout: Layout) -> Tensors:
         """Return the client's next state, which replaces the old one when the upload is accepted."""
         return {}

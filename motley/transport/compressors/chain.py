@@ -60,6 +60,11 @@ class Chain(Compressor):
     def curvature_layers(self, ratio: float, layout: Layout, key: Key, client_state: Tensors | None) -> tuple[str, ...]:
         return self.sparsifier.curvature_layers(ratio, layout, key, client_state)
 
+    @property
+    @override
+    def probes_model(self) -> bool:
+        return self.sparsifier.probes_model
+
     @override
     def next_state(self, packet: Packet, layout: Layout) -> Tensors:
         return self.sparsifier.next_state(packet, layout)

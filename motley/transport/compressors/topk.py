@@ -24,6 +24,8 @@ Deviations and readings
 * Compared are roots, ``|v| / sqrt(|H| + eps)``: the same order, and squares of small updates cannot underflow into ties.
 * ``guard = "clamp"`` is the authors' code (docs/methods/hetero-select.md#code, row 2): ``max(|H|, 1e-6)`` for ``|H| + eps``;
   ``rounding = "floor"`` is its ``kept = max(1, floor(theta D))`` (docs/methods/hetero-select.md#code, row 1).
+* ``probe = "model"`` is the code's, too: one probe of the whole model, of which the Q layers are used. Each entry has the same mean,
+  and also the noise of the other layers' mixed derivatives; a probe of the ``layers`` alone sets these to zero and costs less.
 * ``per_tensor = true`` keeps a share theta of each parameter tensor, at least one value each, as FLSim prunes
   (docs/methods/compression.md#contract); by default all of the vector competes at once.
 * A layer whose curvature was not measured (a kernel without double backward) competes with v^2. No curvature is wanted at
@@ -73,8 +75,8 @@ class TopK(Sparsifier):
     Parameters
     ----------
     criterion: the score. layers: Q, number of layers whose curvature is measured. uniform: lambda, uniform share of the layers'
-    probabilities. share: statistic of the previous mask that gives the probabilities. rescale, guard, rounding, eps, per_tensor: see
-    the module.
+    probabilities. share: statistic of the previous mask that gives the probabilities. rescale, guard, rounding, eps, per_tensor,
+    probe: see the module.
     """
 
     paper: ClassVar[Paper] = cite("stich2018sparsified")
@@ -87,11 +89,12 @@ class TopK(Sparsifier):
     rounding: Literal["ceil", "floor"] = "ceil"
     eps: float = 1e-6
     per_tensor: bool = False
+    probe: Literal["layers", "model"] = "layers"
 
     def __post_init__(self) -> None:
         for name, allowed in (
             ("criterion", ("magnitude", "curvature")), ("share", ("density", "count")),
-            ("guard", ("add", "clamp")), ("rounding", ("ceil", "floor")),
+            ("guard", ("add", "clamp")), ("rounding", ("ceil", "floor")), ("probe", ("layers", "model")),
         ):  # fmt: skip
             if getattr(self, name) not in allowed:
                 raise ConfigError(f"got {name} = {getattr(self, name)!r}; expected {allowed[0]!r} or {allowed[1]!r}")
@@ -157,6 +160,11 @@ class TopK(Sparsifier):
         with np.errstate(divide="ignore"):
             times = key.fold("layers").exponential(np.arange(len(names)))[:, 0] / p  # the Q shortest times: successive draws
         return tuple(names[i] for i in np.sort(np.argsort(times, kind="stable")[: self.layers]))
+
+    @property
+    @override
+    def probes_model(self) -> bool:
+        return self.probe == "model"
 
     def layer_probabilities(self, layout: Layout, client_state: Tensors | None) -> NDArray[np.float64]:
         """Return the layers' probabilities in the first draw, ``[L]``."""

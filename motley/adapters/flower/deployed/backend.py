@@ -55,6 +55,7 @@ class DeployedClients:
     ----------
     registry: the clients that were met. client_states: only the initial state of
     every client; what clients keep lies with them. now_s: the moment of the last event; between two events no time passes.
+    paper_s: none, for time is real.
     in_flight: sent out, not answered or waiting for the server's step. ended: lost or rejected since the last step.
     cancelled: the server no longer waits for them, and they have not answered. landed: those of the current step. accepted:
     client -> number of its last accepted dispatch. seen: clients that were connected at the last look.
@@ -63,6 +64,7 @@ class DeployedClients:
     registry: ClientRegistry
     client_states: ClientStates
     now_s: float = 0.0
+    paper_s: float = math.nan
     in_flight: list[DeployedDispatch] = field(default_factory=list)
     ended: list[DeployedDispatch] = field(default_factory=list)
     cancelled: list[DeployedDispatch] = field(default_factory=list)
