@@ -65,3 +65,4 @@ def test_notes_without_a_group_are_measures_too(tmp_path):
     assert measure_of("note.max_probability.mean").of(run, None).value == pytest.approx(0.6)
     assert measure_of("note.max_probability.late").of(run, None).value == 0.7
     assert measure_of("note.x.y.mean").of(run, None).value == 2
+    assert measure_of("note.max_probability.least").of(run, None).value == 0.5
