@@ -19,7 +19,7 @@ PAPERS = {
     "hetero_select_v1": [*(f"table {n}" for n in (1, 2, 3, 4)), *(f"figure {n}" for n in range(2, 8))],
     "pfl_cifar10": [],
 }
-MOST = 50
+MOST = 60
 """Runs of two rounds in which every code path of all recipes occurs."""
 
 
