@@ -13,7 +13,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -35,6 +35,9 @@ from motley.core.records import Outcome, Report
 from motley.core.server_signals import LAST_UPDATE, UPDATE_SIGNALS, Value
 from motley.selectors.base import Selector
 
+if TYPE_CHECKING:
+    from motley.adapters.flower.strategy.secure_sums import SecureSums
+
 __all__ = ["SelectionCoordinator"]
 
 POLL_S = 1.0
@@ -51,7 +54,8 @@ class SelectionCoordinator:
 
     Attributes
     ----------
-    state: everything that changes from round to round. registry: the nodes and their clients.
+    state: everything that changes from round to round. registry: the nodes and their clients. secure: secure aggregation; None: the
+    server reads single uploads.
 
     Raises
     ------
@@ -82,6 +86,7 @@ class SelectionCoordinator:
         reported = (needs.reported - computed) | self.signals.reported
         self.reader = ReplyReader(reported, weight_key, settings.uploads, settings.largest_upload)
         self.current: OpenRound | None = None
+        self.secure: SecureSums | None = None
 
     @property
     def rows(self) -> list[ParticipationRow]:
@@ -202,6 +207,8 @@ class SelectionCoordinator:
         addressed = address_messages(messages, current.clients, current.cohort)
         if not addressed:
             current.clients = {}  # a strategy that writes no message asks no client
+        if self.secure is not None:
+            addressed = self.secure.open(current, addressed)
         current.bits_down = {message.metadata.dst_node_id: content_bits(message.content) for message in addressed}
         return addressed
 
@@ -220,10 +227,13 @@ class SelectionCoordinator:
         ConfigError: no client's reply can be used, for a reason that lies in the client app.
         """
         current = self._open()
+        if self.secure is not None:
+            replies = self.secure.close(current, replies)
         received = {reply.metadata.src_node_id: reply for reply in replies if not reply.has_error()}
         messages = {client: received[node] for node, client in current.clients.items() if node in received}
         limits = self._max_weights(messages)
         checked = self.reader.read_all(messages, current.model, current.model_key, self.state.reply_forms, limits)
+        checked = {k: dataclasses.replace(one, bits=current.bits_up.get(k, one.bits)) for k, one in checked.items()}
         self._look_for_app_errors(checked)
         model = model_vector(arrays_of(current.model)) if self.signals.compares else np.zeros(0)
         self.state.last_updates.discard()

@@ -62,7 +62,8 @@ class OpenRound:
     grid: Flower's. model: the ArrayRecord that is sent. model_key: its key in the strategy's messages.
     candidates: client -> node, the clients that were probed before the choice.
     cohort: the selector's choice. clients: node -> client, those asked to train, in order of client id.
-    bits_down: by node, the size of its message. sent: by node, its message and the reply.
+    bits_down: by node, the size of its message. bits_up: by client, the size of its reply where it was replaced by a mean.
+    sent: by node, its message and the reply.
     reports: of the clients asked to train, in order of client id.
     """
 
@@ -73,5 +74,6 @@ class OpenRound:
     cohort: Cohort = field(default_factory=lambda: Cohort(np.zeros(0, np.int64)))
     clients: dict[int, int] = field(default_factory=dict)
     bits_down: dict[int, float] = field(default_factory=dict)
+    bits_up: dict[int, float] = field(default_factory=dict)
     sent: dict[int, SentMessage] = field(default_factory=dict)
     reports: list[Report] = field(default_factory=list)

@@ -14,8 +14,8 @@ from __future__ import annotations
 import contextlib
 import copy
 import os
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Literal
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 from motley.adapters.flower.limited_grid import LimitedGrid
 from motley.adapters.flower.messages import WALL_CLOCK, Grid, WallClock, exchange, flower
@@ -23,6 +23,10 @@ from motley.adapters.flower.strategy.coordinator import SelectionCoordinator
 from motley.adapters.flower.strategy.settings import SelectionSettings
 from motley.core.errors import ConfigError
 from motley.selectors.base import Selector
+
+if TYPE_CHECKING:
+    from motley.adapters.flower.strategy.secure_sums import SecureSums
+    from motley.secure.terms import SecureOptions
 
 __all__ = ["with_selector"]
 
@@ -49,6 +53,8 @@ def with_selector(
     save: str | os.PathLike[str] | None = None,
     clock: WallClock = WALL_CLOCK,
     link_s: float = 300.0,
+    secure_aggregation: SecureOptions | None = None,
+    register: Mapping[int, bytes] | str | os.PathLike[str] | None = None,
 ) -> Any:
     """Return a strategy like this one whose clients ``selector`` chooses, ``m`` a round.
 
@@ -56,7 +62,9 @@ def with_selector(
     ----------
     strategy: of Flower's Message API. It is copied; the selector replaces its fractions and minima of training, and
     ``min_available_nodes`` is how many clients a round waits for, at most ``wait_s``. key .. clock: see
-    :class:`~motley.adapters.flower.strategy.settings.SelectionSettings`.
+    :class:`~motley.adapters.flower.strategy.settings.SelectionSettings`. secure_aggregation: the server gets the sum of the updates
+    alone; the client app needs :func:`~motley.adapters.flower.strategy.secure_client.secure_mod`. register: all clients' public keys,
+    or their file.
 
     Raises
     ------
@@ -78,7 +86,24 @@ def with_selector(
     wrapped = kind.__new__(kind)
     vars(wrapped).update(vars(strategy))
     wrapped.motley = SelectionCoordinator(selector, m, settings, _attribute(strategy, "weighted_by_key"))
+    if secure_aggregation is not None:
+        wrapped.motley.secure = _secure_sums(strategy, wrapped.motley, secure_aggregation, register)
     return wrapped
+
+
+def _secure_sums(strategy: Any, coordinator: SelectionCoordinator, options: SecureOptions, register: Any) -> SecureSums:
+    """Return secure aggregation for a run.
+
+    Raises
+    ------
+    ConfigError: what needs single uploads, no register, or the extra is not installed.
+    """
+    from motley.adapters.flower.strategy.secure_sums import SecureSums, check_secure
+
+    check_secure(strategy, coordinator.selector, coordinator.m, coordinator.settings, options)
+    if register is None:
+        raise ConfigError('secure aggregation needs the clients\' public keys; expected register="register.json"', "register")
+    return SecureSums(options, register, coordinator)
 
 
 class _SelectingStrategy:
