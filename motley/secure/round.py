@@ -15,7 +15,7 @@ from motley.secure.terms import SecureTerms
 
 __all__ = ["CohortHistory", "SecureRound"]
 
-Ask = Callable[[Messages], Mapping[int, object]]
+Question = Callable[[Messages], Mapping[int, object]]
 """Sends one message to each of these clients, waits, and returns the answers by client; those that do not answer are left out."""
 
 
@@ -27,7 +27,7 @@ class SecureRound:
     terms: of the round. register: client -> public key. ask: sends a question to clients and returns their answers.
     """
 
-    def __init__(self, terms: SecureTerms, register: Mapping[int, bytes], ask: Ask) -> None:
+    def __init__(self, terms: SecureTerms, register: Mapping[int, bytes], ask: Question) -> None:
         self.server, self._ask = SecureServer(terms, register), ask
 
     def open(self) -> Messages:
