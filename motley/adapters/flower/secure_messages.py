@@ -18,9 +18,9 @@ _KEY = "message"
 EXTRA = "pip install 'motley-fl[privacy]'"
 
 
-def secure_record(data: bytes, **more: Any) -> Any:
-    """Return a ConfigRecord with a message of secure aggregation; ``more``: values beside it."""
-    return flower().ConfigRecord({_KEY: data, **more})
+def secure_record(data: bytes, wanted: str = "") -> Any:
+    """Return a ConfigRecord with a message of secure aggregation; ``wanted``: metrics to report with the update, with commas."""
+    return flower().ConfigRecord({_KEY: data, **({"wanted": wanted} if wanted else {})})
 
 
 def secure_bytes(content: Any) -> object:
