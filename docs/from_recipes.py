@@ -69,6 +69,7 @@ def recipe_words() -> str:
     drawn = ", ".join(f"`{name}`" for name in pictures.PICTURES)
     by_measure = ", ".join(f"`{name}:`" for name in pictures.BY_MEASURE)
     return (
-        f"Measures: {shown}, `note.NAME.early`, `.late`, `.mean` and `.least` (what a rule noted under NAME).\n\n"
+        f"Measures: {shown}, `note.NAME.early`, `.late`, `.mean` and `.least` (what a rule noted under NAME), "
+        "`domain.NAME` (clients of one appearance).\n\n"
         f"Pictures: {drawn}; an axis after `curves:`, a measure after {by_measure}."
     )

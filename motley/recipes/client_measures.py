@@ -16,8 +16,10 @@ __all__ = [
     "domain_metric",
     "idle",
     "loss_rise",
+    "seldom_gap",
     "seldom_metric",
     "seldom_share",
+    "slow_gap",
     "slow_metric",
     "slow_share",
     "stale",
@@ -84,6 +86,10 @@ def _metric(run: Run, chosen: Bools) -> Censored:
     return _value(measures.percent_of(run) * known.mean() if len(known) else _NAN)
 
 
+def _gap(run: Run, chosen: Bools) -> Censored:
+    return _value(_metric(run, ~chosen).value - _metric(run, chosen).value)
+
+
 def slow_share(run: Run, target: float | None) -> Censored:
     """Return the share, in percent, of accepted updates that came from the quarter of the clients with the longest steps."""
     return _share(run, _slow(run))
@@ -92,6 +98,16 @@ def slow_share(run: Run, target: float | None) -> Censored:
 def slow_metric(run: Run, target: float | None) -> Censored:
     """Return the mean of the clients' own metric over the quarter of the clients with the longest steps."""
     return _metric(run, _slow(run))
+
+
+def slow_gap(run: Run, target: float | None) -> Censored:
+    """Return by how much the slowest quarter's own metric lies below that of all other clients."""
+    return _gap(run, _slow(run))
+
+
+def seldom_gap(run: Run, target: float | None) -> Censored:
+    """Return by how much the own metric of the least present quarter lies below that of all other clients."""
+    return _gap(run, _seldom(run))
 
 
 def seldom_share(run: Run, target: float | None) -> Censored:

@@ -39,6 +39,10 @@ __all__ = ["Cell", "Claim", "Exhibit", "Recipe", "Scale", "Scaled", "names", "re
 
 Scale = Literal["smoke", "small", "paper"]
 _FILES = ("recipe.toml", "expected.csv", "notes.md")
+OWN, ELSEWHERE = "own", "elsewhere"
+"""Values of a tuned axis: what the setting chose itself, and what the others chose."""
+CHOSEN_BY = "validation"
+"""The measure by which the value of a tuned axis is chosen."""
 SCALES: tuple[Scale, ...] = get_args(Scale)
 Settings = dict[str, Any]
 """Key paths of the experiment file -> values, as in a grid."""
@@ -102,6 +106,12 @@ class Exhibit(_Table):
         values = [[v for v in axis if v in at.only.get(name, axis)] for name, axis in self.axes.items()]
         return [Cell(self, combination) for combination in itertools.product(*values)]
 
+    def tuned(self, axis: str | None) -> Exhibit:
+        """Return the exhibit with ``own`` and ``elsewhere`` as the values of an axis; the exhibit itself for None."""
+        if axis is None:
+            return self
+        return self.model_copy(update={"axes": {**self.axes, axis: {OWN: {}, ELSEWHERE: {}}}})
+
 
 @dataclass(frozen=True, eq=False)
 class Cell:
@@ -162,6 +172,8 @@ class Claim(_Table):
     """The mean lies below this number."""
     above: float | None = None
     """The mean lies above this number."""
+    tuned: str | None = None
+    """An axis that is tuned by ``validation``, and then has the values ``own`` and ``elsewhere`` (`motley.recipes.tuning`)."""
     pair: Literal["seed", "cell"] = "seed"
     """Whether the interval is over seeds (cells averaged first), or over cells and seeds together."""
 
@@ -169,7 +181,7 @@ class Claim(_Table):
         """Return the measures that the comparisons of the claim look at."""
         places = [self.where, self.higher or {}, self.lower or {}, *self.than]
         named = [name for place in places for name in place.get("measure", [])]
-        return list(dict.fromkeys([self.measure or exhibit.measures[0], *named]))
+        return list(dict.fromkeys([self.measure or exhibit.measures[0], *named, *([CHOSEN_BY] if self.tuned else [])]))
 
 
 class Recipe(_Table):
@@ -413,8 +425,12 @@ def _claim_problems(claim: Claim, known: Mapping[str, Exhibit]) -> Iterator[str]
         yield from _unknown_measures([claim.measure], f"the claim {claim.text!r}")
     elif not known[claim.exhibit].measures:
         yield f"the claim {claim.text!r} needs a measure: {claim.exhibit} shows none"
+    exhibit = known[claim.exhibit]
+    if claim.tuned is not None and claim.tuned not in exhibit.axes:
+        yield f"the claim {claim.text!r}: {exhibit.name} has no axis {claim.tuned!r} to tune; it has: {', '.join(exhibit.axes)}"
+        return
     for place in (claim.where, claim.higher or {}, claim.lower or {}, *claim.than):
-        yield from _unknown_values(known[claim.exhibit], place, f"the claim {claim.text!r}")
+        yield from _unknown_values(exhibit.tuned(claim.tuned), place, f"the claim {claim.text!r}")
 
 
 def _unknown_measures(names: Iterable[str], where: str) -> Iterator[str]:

@@ -18,6 +18,7 @@ import numpy as np
 
 from motley.recipes.measuring import measure_of
 from motley.recipes.recipe import Claim, Exhibit, Place
+from motley.recipes.tuning import after_tuning
 from motley.results.measures import Censored, Interval, Spread, paired, spread
 from motley.results.power import LEVEL, holm, p_value, pairs_needed, resolvable
 
@@ -97,6 +98,8 @@ def judge(
     values: of the exhibit's cells, as far as they have been run; those of every measure the claim needs.
     printed: (measure, cell) -> the paper's number.
     """
+    if claim.tuned is not None:
+        exhibit, values = exhibit.tuned(claim.tuned), after_tuning(exhibit, claim.tuned, values)
     paper = {key: {0: Censored(value, True)} for key, value in (printed or {}).items()}
     named = any("measure" in place for place in (claim.where, claim.higher or {}, claim.lower or {}))
     measure = "" if named else claim.measure or exhibit.measures[0]

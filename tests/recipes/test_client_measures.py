@@ -34,6 +34,8 @@ def four_clients(**config):
     [
         ("slow_share", 25.0),  # one of four accepted updates
         ("slow_metric", 50.0),
+        ("slow_gap", 80.0 - 10 / 3 - 50.0),  # (90 + 80 + 60) / 3 - 50
+        ("seldom_gap", 220 / 3 - 60.0),  # (90 + 50 + 80) / 3 - 60
         ("seldom_share", 0.0),
         ("seldom_metric", 60.0),
         ("staleness", 1.0),  # (0 + 1 + 0 + 3) / 4
