@@ -82,6 +82,7 @@ def verdict_table(judged: Sequence[Judged]) -> Table:
         many = f"{held} of {len(one.contrasts)} comparisons hold" if one.verdict != "not tested" else DASH
         said = many if len(one.contrasts) != 1 else _difference(one, one.contrasts[0])
         said = f"{measure_of(one.measure).title}: {said}" if said not in (DASH, many) and one.measure else said
+        said += " (sequential)" if any(contrast.most for contrast in one.contrasts) else ""
         cells = [
             *_verdict_cells(one),
             TableCell(one.claim.published),
@@ -97,6 +98,12 @@ def verdict_table(judged: Sequence[Judged]) -> Table:
         "so many pairs find in 80 % of cases at the level of 5 %. Needs: the pairs that would find the difference that the paper "
         "prints, as often. A > before a number: a target was missed, and this is a lower bound."
     )
+    most = max((contrast.most or 0 for one in judged for contrast in one.contrasts), default=0)
+    if most:
+        note += (
+            f" Sequential, at most {most} pairs: seeds are added while the claim is open, and its intervals, p values and what it "
+            "resolves have the level of a look among many, so that looking after every seed leaves 5 % for all looks together."
+        )
     return Table(("claim", "verdict", "after Holm", "published", "measured", "resolves", "needs"), rows, note)
 
 

@@ -16,6 +16,7 @@ from motley.experiments.sweep import Failure, Point, run_points
 from motley.recipes.earlier import MEASURED, Earlier, MeasuredRow, read_rows, still_planned
 from motley.recipes.measuring import WALL_TIMES, measure_of, to_a_target
 from motley.recipes.recipe import SCALES, Cell, Exhibit, Place, Recipe, Scale, read
+from motley.recipes.sequential_plan import SequentialPlan, read_plan
 from motley.recipes.verdicts import Judged, corrected, judge
 from motley.results.load import Run, load
 from motley.results.measures import Censored
@@ -37,6 +38,8 @@ class Reproduction:
     failures: list[Failure] = field(default_factory=list)
     earlier: Earlier = field(default_factory=Earlier)
     """What was measured earlier, and stands where a run is not in the folder."""
+    sequential: SequentialPlan = field(default_factory=SequentialPlan)
+    """The claims that are tested after every seed."""
     _known: dict[tuple[Path, str, float | None], Censored] = field(default_factory=dict, repr=False)
 
     def cells(self, exhibit: Exhibit) -> list[Cell]:
@@ -88,6 +91,10 @@ class Reproduction:
             self._known[key] = measure_of(measure).of(run, target)
         return self._known[key]
 
+    def wall_s(self, run: Run) -> float:
+        """Return the wall seconds of a run."""
+        return self._measured(run, "wall_s", None).value
+
     @cached_property
     def judged(self) -> list[Judged]:
         """The verdicts on the recipe's claims about the chosen exhibits, corrected for the number of their comparisons."""
@@ -100,7 +107,7 @@ class Reproduction:
                 printed = {
                     (m, cell): value for m in claim.measures(exhibit) for cell, value in self._printed(exhibit, m).items()
                 }
-                out.append(judge(claim, exhibit, seen, printed))
+                out.append(judge(claim, exhibit, seen, printed, self.sequential.most_of(claim.text)))
         return corrected(out)
 
 
@@ -171,14 +178,17 @@ def reproduce(
     todo = sorted(points.values(), key=lambda point: point.experiment.seed) if run else []  # one seed of everything first
     folders = [_folder(directory, point.experiment) for point in todo]
     failures = run_points(todo, folders, data, progress, on_ray, jobs)[1] if run else []
-    known = _read_earlier(recipe, size) if earlier and not settings else ()
+    kept_in = [recipe.folder / "measured" / size] if recipe.folder is not None and earlier and not settings else []
+    known = [row for folder in kept_in for row in read_rows(folder / MEASURED)]
+    sequential = read_plan([*kept_in, directory])
     shown: dict[tuple[str, tuple[str, ...], int], Experiment] = {}
-    for one in chosen:  # each shows its own seeds, those asked for and those measured earlier
-        there = {row.seed for row in known if row.exhibit == one.name}
+    for one in chosen:  # each shows its own seeds, those asked for, those measured earlier and those of a sequential test
+        there = {row.seed for row in known if row.exhibit == one.name} | {*sequential.seeds.get(one.name, ())}
         shown |= plan(recipe, [one], size, sorted({*(seeds or ()), *recipe.seeds(one, size), *there}), None, settings)
     names = {key: _id(experiment, ids) for key, experiment in shown.items()}
     kept = _earlier(recipe, size, chosen, known, names)
-    return Reproduction(recipe, size, chosen, _finished(directory, names), len(points), directory, failures, kept)
+    runs = _finished(directory, names)
+    return Reproduction(recipe, size, chosen, runs, len(points), directory, failures, kept, sequential)
 
 
 def _id(experiment: Experiment, known: dict[int, str]) -> str:
@@ -186,10 +196,6 @@ def _id(experiment: Experiment, known: dict[int, str]) -> str:
     if id(experiment) not in known:
         known[id(experiment)] = experiment.result_id()
     return known[id(experiment)]
-
-
-def _read_earlier(recipe: Recipe, scale: Scale) -> list[MeasuredRow]:
-    return read_rows(recipe.folder / "measured" / scale / MEASURED) if recipe.folder is not None else []
 
 
 def _earlier(

@@ -9,6 +9,7 @@ from motley.core.errors import ConfigError
 from motley.recipes.earlier import CURVES, MEASURED, CurvePoint, MeasuredRow, curve_points, read_rows, to_csv, to_gzip
 from motley.recipes.page import page
 from motley.recipes.reproduce import Reproduction, reproduce, target_of
+from motley.recipes.sequential_plan import SEQUENTIAL
 from motley.recipes.verdicts import Contrast
 from motley.results import page as pages
 from motley.results.page import replace_files
@@ -37,7 +38,7 @@ def measured_rows(found: Reproduction) -> list[MeasuredRow]:
 def verdicts_csv(found: Reproduction) -> str:
     """Return every comparison as a row: claim, published, measure, comparison, means, the interval of their difference, pairs,
     verdict; verdict after Holm's correction, p value before and after it, the difference that the pairs resolve, the one that the
-    paper prints, the pairs that it needs."""
+    paper prints, the pairs that it needs; the most pairs of a sequential test."""
     rows = [
         (
             one.claim.text,
@@ -49,12 +50,13 @@ def verdicts_csv(found: Reproduction) -> str:
             contrast.verdict,
             contrast.after_holm,
             *(f"{number:.4g}" for number in (contrast.p, contrast.holm, contrast.resolves, contrast.printed, contrast.needs)),
+            contrast.most or "",
         )
         for one in found.judged
         for contrast in one.contrasts
     ]
     heads = ("claim", "published", "measure", "comparison", "ours", "other", "difference", "low", "high", "pairs", "verdict")
-    return to_csv((*heads, "after_holm", "p", "p_holm", "resolves", "printed", "needs"), rows)
+    return to_csv((*heads, "after_holm", "p", "p_holm", "resolves", "printed", "needs", "sequential"), rows)
 
 
 def _numbers(contrast: Contrast) -> tuple[float, ...]:
@@ -88,6 +90,7 @@ def number_files(found: Reproduction) -> dict[str, str | bytes]:
         MEASURED: to_csv(MeasuredRow._fields, measured_rows(found)),
         "verdicts.csv": verdicts_csv(found),
         **({CURVES: curves} if curves else {}),
+        **({SEQUENTIAL: found.sequential.text()} if found.sequential.claims else {}),
     }
 
 

@@ -9,20 +9,21 @@ difference would need.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite, nan
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from motley.recipes.measuring import measure_of
-from motley.recipes.recipe import Claim, Exhibit, Place
+from motley.recipes.recipe import Cell, Claim, Exhibit, Place
 from motley.recipes.tuning import after_tuning
 from motley.results.measures import Censored, Interval, Spread, paired, spread
 from motley.results.power import LEVEL, holm, p_value, pairs_needed, resolvable
+from motley.results.sequential import level_at, sequential_p
 
-__all__ = ["Contrast", "Judged", "Values", "Verdict", "corrected", "judge"]
+__all__ = ["Comparison", "Contrast", "Judged", "Values", "Verdict", "cells_of", "comparisons", "corrected", "judge"]
 
 Verdict = Literal["confirmed", "not confirmed", "contradicted", "not tested"]
 NamedCell = tuple[str, ...]
@@ -31,6 +32,27 @@ Values = Mapping[tuple[str, NamedCell], Mapping[int, Censored]]
 Key = tuple[tuple[str, ...], int]
 Units = dict[Key, Censored]
 """(values of the axes that are averaged over, seed) -> the number."""
+
+
+class Comparison(NamedTuple):
+    """One comparison of a claim: the cells ``where`` it is made, and its sides; None of a claim against a number."""
+
+    where: Place
+    ours: Place | None
+    other: Place | None
+
+    @property
+    def words(self) -> str:
+        """The values of ``where``."""
+        return ", ".join(value for values in self.where.values() for value in values)
+
+
+class _Numbers(NamedTuple):
+    """What claims are judged by: measured and printed values, and the most seeds of a sequential test."""
+
+    values: Values
+    printed: Values
+    most: int | None
 
 
 @dataclass(frozen=True)
@@ -51,8 +73,12 @@ class Contrast:
     """The smallest difference that so many pairs find in 80 % of cases at the level of 5 %."""
     printed: float
     """The difference that the paper prints; NaN where it does not print both sides."""
+    std: float
+    """Standard deviation of the differences."""
     needs: float
     """The pairs with which the printed difference would be found in 80 % of cases."""
+    most: int | None = None
+    """The most pairs of a sequential test, whose intervals and p values allow for a look after every pair; None: one look."""
     holm: float = nan
     """The p value after Holm's correction for all comparisons of the recipe."""
 
@@ -89,21 +115,26 @@ def _together(verdicts: Iterable[Verdict]) -> Verdict:
 
 
 def judge(
-    claim: Claim, exhibit: Exhibit, values: Values, printed: Mapping[tuple[str, NamedCell], float] | None = None
+    claim: Claim,
+    exhibit: Exhibit,
+    values: Values,
+    printed: Mapping[tuple[str, NamedCell], float] | None = None,
+    most: int | None = None,
 ) -> Judged:
     """Test a claim.
 
     Parameters
     ----------
     values: of the exhibit's cells, as far as they have been run; those of every measure the claim needs.
-    printed: (measure, cell) -> the paper's number.
+    printed: (measure, cell) -> the paper's number. most: seeds that a sequential test may use; None for a test that looks once.
     """
     if claim.tuned is not None:
         exhibit, values = exhibit.tuned(claim.tuned), after_tuning(exhibit, claim.tuned, values)
     paper = {key: {0: Censored(value, True)} for key, value in (printed or {}).items()}
     named = any("measure" in place for place in (claim.where, claim.higher or {}, claim.lower or {}))
     measure = "" if named else claim.measure or exhibit.measures[0]
-    return Judged(claim, measure, list(_contrasts(claim, exhibit, values, paper)))
+    contrasts = [_compare(claim, exhibit, one, _Numbers(values, paper, most)) for one in comparisons(claim)]
+    return Judged(claim, measure, contrasts)
 
 
 def corrected(judged: Sequence[Judged]) -> list[Judged]:
@@ -112,16 +143,19 @@ def corrected(judged: Sequence[Judged]) -> list[Judged]:
     return [replace(one, contrasts=[replace(c, holm=next(adjusted)) for c in one.contrasts]) for one in judged]
 
 
-def _contrasts(claim: Claim, exhibit: Exhibit, values: Values, printed: Values) -> Iterator[Contrast]:
-    ours = claim.higher if claim.higher is not None else claim.lower
-    for place in _split(claim.where):
-        words = ", ".join(v for vs in place.values() for v in vs)
-        if ours is None:
-            yield _against_number(claim, exhibit, values, printed, place, words)
-            continue
-        for than in claim.than:
-            for other in _split(than):
-                yield _against_other(claim, exhibit, values, printed, place, ours, other, words)
+def comparisons(claim: Claim) -> list[Comparison]:
+    """Return the comparisons that a claim makes."""
+    ours, out = claim.higher if claim.higher is not None else claim.lower, []
+    for where in _split(claim.where):
+        others = [other for than in claim.than for other in _split(than)] if ours is not None else [None]
+        out += [Comparison(where, ours, other) for other in others]
+    return out
+
+
+def cells_of(one: Comparison, cells: Sequence[Cell]) -> list[Cell]:
+    """Return those of an exhibit's cells that a comparison looks at."""
+    sides = [{**one.where, **side} for side in (one.ours, one.other) if side is not None] or [one.where]
+    return [c for c in cells if any(all(c.at[a] in values for a, values in side.items() if a != "measure") for side in sides)]
 
 
 def _split(place: Place) -> list[dict[str, list[str]]]:
@@ -144,7 +178,7 @@ def _units(claim: Claim, exhibit: Exhibit, values: Values, place: Place, rest: S
                 gathered.setdefault((kind, seed), []).append(value)
     return {
         (kind, seed): _mean(found)
-        for (kind, seed), found in gathered.items()
+        for (kind, seed), found in sorted(gathered.items(), key=lambda one: one[0][1])
         if len(found) == cells[kind] and all(isfinite(one.value) for one in found)
     }
 
@@ -171,48 +205,69 @@ def _sides(claim: Claim, exhibit: Exhibit, values: Values, where: Place, ours: P
     return (_by_seed(a), _by_seed(b)) if claim.pair == "seed" else (a, b)
 
 
-def _against_other(
-    claim: Claim, exhibit: Exhibit, values: Values, printed: Values, where: Place, ours: Place, other: Place, words: str
-) -> Contrast:
-    a, b = _sides(claim, exhibit, values, where, ours, other)
-    x, y = [one.value for one in a.values()], [one.value for one in b.values()]
+def _compare(claim: Claim, exhibit: Exhibit, one: Comparison, numbers: _Numbers) -> Contrast:
+    if one.ours is None or one.other is None:
+        return _against_number(claim, exhibit, one.where, numbers)
+    a, b = _sides(claim, exhibit, numbers.values, one.where, one.ours, one.other)
+    x, y = [unit.value for unit in a.values()], [unit.value for unit in b.values()]
     up = claim.higher is not None
     # a lower bound can only show that its side is higher than it seems
-    exact = [all(one.reached for one in side.values()) for side in (a, b)]
+    exact = [all(unit.reached for unit in side.values()) for side in (a, b)]
     proves, refutes = (exact[1], exact[0]) if up else (exact[0], exact[1])
-    label = f"{_place(ours)} against {_place(other)}" + (f" ({words})" if words else "")
-    paper = [spread([one.value for one in side.values()]).mean for side in _sides(claim, exhibit, printed, where, ours, other)]
-    tested = _test(x, y, up, claim.margin, proves, refutes, paper[0] - paper[1])
+    label = f"{_place(one.ours)} against {_place(one.other)}" + (f" ({one.words})" if one.where else "")
+    sides = _sides(claim, exhibit, numbers.printed, one.where, one.ours, one.other)
+    paper = [spread([unit.value for unit in side.values()]).mean for side in sides]
+    tested = _test(x, y, up, claim.margin, proves, refutes, paper[0] - paper[1], _most(a, numbers.most))
     return Contrast(label, spread(x), spread(y), ours_exact=exact[0], other_exact=exact[1], **tested)
 
 
-def _against_number(claim: Claim, exhibit: Exhibit, values: Values, printed: Values, where: Place, words: str) -> Contrast:
+def _against_number(claim: Claim, exhibit: Exhibit, where: Place, numbers: _Numbers) -> Contrast:
     up = claim.above is not None
     bound = float(claim.above if claim.above is not None else claim.below or 0.0)
     rest = [axis for axis in exhibit.axes if axis not in where]
-    units, paper = (_units(claim, exhibit, found, where, rest) for found in (values, printed))
+    units, paper = (_units(claim, exhibit, found, where, rest) for found in (numbers.values, numbers.printed))
     units, paper = (_by_seed(units), _by_seed(paper)) if claim.pair == "seed" else (units, paper)
     x = [one.value for one in units.values()]
     exact = all(one.reached for one in units.values())
+    words = Comparison(where, None, None).words
     label = f"{'above' if up else 'below'} {bound:g}" + (f" ({words})" if words else "")
     off = spread([one.value for one in paper.values()]).mean - bound
-    tested = _test(x, [bound] * len(x), up, claim.margin, exact or up, exact or not up, off)
+    most = _most(units, numbers.most)
+    tested = _test(x, [bound] * len(x), up, claim.margin, exact or up, exact or not up, off, most)
     return Contrast(label, spread(x), None, ours_exact=exact, other_exact=True, **tested)
 
 
+def _most(units: Units, seeds: int | None) -> int | None:
+    """The most pairs of a sequential test of so many seeds."""
+    return None if seeds is None else seeds * max(1, len({kind for kind, _ in units}))
+
+
 def _test(
-    x: Sequence[float], y: Sequence[float], up: bool, margin: float, proves: bool, refutes: bool, printed: float
+    x: Sequence[float],
+    y: Sequence[float],
+    up: bool,
+    margin: float,
+    proves: bool,
+    refutes: bool,
+    printed: float,
+    most: int | None,
 ) -> dict[str, Any]:
-    """Return the interval of the difference, the verdict, and what so many pairs can tell."""
-    found, null = paired(x, y), -margin if up else margin
+    """Return the interval of the difference, the verdict, and what so many pairs can tell; of more pairs than a sequential test may
+    use, the first."""
+    x, y = x[:most], y[:most]
+    level = LEVEL if most is None or len(x) < 2 else level_at(len(x), most)
+    found, null = paired(x, y, 1 - level), -margin if up else margin
     differences = spread(np.subtract(x, y))
+    p = p_value(differences, null)
     return {
         "interval": found,
         "verdict": _verdict(found, up, margin, proves, refutes),
-        "p": p_value(differences, null),
-        "resolves": resolvable(differences.std, differences.n),
+        "p": p if most is None or len(x) < 2 else sequential_p(p, len(x), most),
+        "resolves": resolvable(differences.std, differences.n, level),
         "printed": printed,
+        "std": differences.std,
         "needs": pairs_needed(printed - null, differences.std),
+        "most": most,
     }
 
 

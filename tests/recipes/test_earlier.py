@@ -162,4 +162,4 @@ def test_the_command_keeps(runs, tmp_path, capsys):
     assert call(["reproduce", str(recipe), "--out", str(runs.directory), "--no-run", "--keep"]) == 0
     assert str(recipe / "measured" / "small" / "curves.csv.gz") in capsys.readouterr().out
     assert call(["reproduce", str(recipe), "--out", str(runs.directory), "--keep", "--set", "stop.rounds=1"]) == 2
-    assert "--keep: runs with other settings are not the recipe's; leave out --set" in capsys.readouterr().err
+    assert "--set --keep: runs with other settings are not the recipe's; leave out --set" in capsys.readouterr().err
