@@ -79,26 +79,20 @@ def reproduce(
 ) -> None:
     """Run the tables and figures of a paper, and compare published with measured values."""
     from motley.recipes.output import overview
-    from motley.recipes.reproduce import reproduce as reproduce_recipe
 
     if recipe is None:
         typer.echo(overview())
         return
     check_data(data)
-    _refuse({"--set": bool(set and keep)}, "--keep", "runs with other settings are not the recipe's")
+    _refuse({"--set": set and keep}, "--keep", "runs with other settings are not the recipe's")
     formats, names = formats_of(format), [*(f"table {n}" for n in table or []), *(f"figure {n}" for n in figure or [])]
     names += exhibit or []
     how: dict[str, Any] = {"scale": scale, "out": out, "data": data, "on_ray": on_ray, "jobs": jobs, "earlier": earlier}
-    if until is not None:
-        given = {"--seeds": seeds is not None, "--only": bool(only), "--set": bool(set), "--no-run": not run}
-        _refuse(given, "--until", "it chooses seeds and runs of the recipe as it is")
-        found = _until(recipe, names, until, budget, claims or [], most_seeds, how)
-    else:
-        given = {"--budget": budget is not None, "--claims": bool(claims), "--most-seeds": most_seeds is not None}
-        _refuse(given, "without --until", "it belongs to --until decided")
-        found = reproduce_recipe(
-            recipe, names, seeds=seeds_of(seeds), only=_places(only), overrides=set or [], progress=True, run=run, **how
-        )
+    sought = {"--budget": budget, "--claims": claims, "--most-seeds": most_seeds}
+    chosen = {"--seeds": seeds, "--only": only, "--set": set, "--no-run": not run}
+    found = (
+        _until(recipe, names, until, sought, chosen, how) if until is not None else _once(recipe, names, sought, chosen, how)
+    )
     _write(found, formats, keep)
     raise_failures(found.failures, len(found.all_runs()))
 
@@ -109,39 +103,49 @@ def _places(only: Sequence[str] | None) -> dict[str, list[str]]:
     return {axis: [str(value) for value in values] for axis, values in (parse_over(text) for text in only or [])}
 
 
-def _refuse(given: Mapping[str, bool], beside: str, reason: str) -> None:
+def _refuse(given: Mapping[str, object], beside: str, reason: str) -> None:
     """Refuse an option that makes no sense beside another.
 
     Raises
     ------
     ConfigError: it is given.
     """
-    for option, there in given.items():
-        if there:
+    for option, value in given.items():
+        if value not in (None, False, []):
             raise ConfigError(f"{option} {beside}: {reason}; leave out {option}")
+
+
+def _once(
+    recipe: str, names: Sequence[str], sought: Mapping[str, Any], chosen: Mapping[str, Any], how: dict[str, Any]
+) -> Reproduction:
+    """Run what is missing of the recipe's seeds, or of those chosen."""
+    from motley.recipes.reproduce import reproduce as reproduce_recipe
+
+    _refuse(sought, "without --until", "it belongs to --until decided")
+    how |= {"seeds": seeds_of(chosen["--seeds"]), "only": _places(chosen["--only"]), "overrides": chosen["--set"] or []}
+    return reproduce_recipe(recipe, names, progress=True, run=not chosen["--no-run"], **how)
 
 
 def _until(
     recipe: str,
     names: Sequence[str],
     until: str,
-    budget: str | None,
-    claims: Sequence[str],
-    most: int | None,
+    sought: Mapping[str, Any],
+    chosen: Mapping[str, Any],
     how: dict[str, Any],
 ) -> Reproduction:
     """Add seeds until the claims are decided, and say what is done."""
     from motley.recipes.recipe import read
     from motley.recipes.until import MOST_SEEDS, seconds_of, until_decided
 
+    _refuse(chosen, "--until", "it chooses seeds and runs itself")
     if until != "decided":
         raise ConfigError(f"got {until!r}{suggest(until, ['decided'])}; expected decided", "--until")
-    if budget is None:
+    if sought["--budget"] is None:
         raise ConfigError("got no budget; say how long it may take, e.g. --budget 4h", "--until decided")
-    most = MOST_SEEDS if most is None else most
-    return until_decided(
-        read(recipe), names, budget_s=seconds_of(budget), claims=claims, most=most, progress=True, tell=say, **how
-    )
+    most = MOST_SEEDS if sought["--most-seeds"] is None else sought["--most-seeds"]
+    budget_s, claims = seconds_of(sought["--budget"]), sought["--claims"] or []
+    return until_decided(read(recipe), names, budget_s=budget_s, claims=claims, most=most, progress=True, tell=say, **how)
 
 
 def _write(found: Reproduction, formats: Sequence[str], keep: bool) -> None:

@@ -178,17 +178,32 @@ def reproduce(
     todo = sorted(points.values(), key=lambda point: point.experiment.seed) if run else []  # one seed of everything first
     folders = [_folder(directory, point.experiment) for point in todo]
     failures = run_points(todo, folders, data, progress, on_ray, jobs)[1] if run else []
+    return _gather(recipe, size, chosen, directory, points, failures, seeds or (), settings, earlier, ids)
+
+
+def _gather(
+    recipe: Recipe,
+    size: Scale,
+    chosen: list[Exhibit],
+    directory: Path,
+    points: Mapping[str, Point],
+    failures: list[Failure],
+    seeds: Sequence[int],
+    settings: Sequence[str],
+    earlier: bool,
+    ids: dict[int, str],
+) -> Reproduction:
+    """Return what is finished in the folder, and what was measured earlier where it is not."""
     kept_in = [recipe.folder / "measured" / size] if recipe.folder is not None and earlier and not settings else []
     known = [row for folder in kept_in for row in read_rows(folder / MEASURED)]
     sequential = read_plan([*kept_in, directory])
     shown: dict[tuple[str, tuple[str, ...], int], Experiment] = {}
     for one in chosen:  # each shows its own seeds, those asked for, those measured earlier and those of a sequential test
         there = {row.seed for row in known if row.exhibit == one.name} | {*sequential.seeds.get(one.name, ())}
-        shown |= plan(recipe, [one], size, sorted({*(seeds or ()), *recipe.seeds(one, size), *there}), None, settings)
+        shown |= plan(recipe, [one], size, sorted({*seeds, *recipe.seeds(one, size), *there}), None, settings)
     names = {key: _id(experiment, ids) for key, experiment in shown.items()}
     kept = _earlier(recipe, size, chosen, known, names)
-    runs = _finished(directory, names)
-    return Reproduction(recipe, size, chosen, runs, len(points), directory, failures, kept, sequential)
+    return Reproduction(recipe, size, chosen, _finished(directory, names), len(points), directory, failures, kept, sequential)
 
 
 def _id(experiment: Experiment, known: dict[int, str]) -> str:

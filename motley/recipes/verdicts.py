@@ -23,7 +23,7 @@ from motley.results.measures import Censored, Interval, Spread, paired, spread
 from motley.results.power import LEVEL, holm, p_value, pairs_needed, resolvable
 from motley.results.sequential import level_at, sequential_p
 
-__all__ = ["Comparison", "Contrast", "Judged", "Values", "Verdict", "cells_of", "comparisons", "corrected", "judge"]
+__all__ = ["ClaimComparison", "Contrast", "Judged", "Values", "Verdict", "cells_of", "comparisons", "corrected", "judge"]
 
 Verdict = Literal["confirmed", "not confirmed", "contradicted", "not tested"]
 NamedCell = tuple[str, ...]
@@ -34,7 +34,7 @@ Units = dict[Key, Censored]
 """(values of the axes that are averaged over, seed) -> the number."""
 
 
-class Comparison(NamedTuple):
+class ClaimComparison(NamedTuple):
     """One comparison of a claim: the cells ``where`` it is made, and its sides; None of a claim against a number."""
 
     where: Place
@@ -143,16 +143,16 @@ def corrected(judged: Sequence[Judged]) -> list[Judged]:
     return [replace(one, contrasts=[replace(c, holm=next(adjusted)) for c in one.contrasts]) for one in judged]
 
 
-def comparisons(claim: Claim) -> list[Comparison]:
+def comparisons(claim: Claim) -> list[ClaimComparison]:
     """Return the comparisons that a claim makes."""
     ours, out = claim.higher if claim.higher is not None else claim.lower, []
     for where in _split(claim.where):
         others = [other for than in claim.than for other in _split(than)] if ours is not None else [None]
-        out += [Comparison(where, ours, other) for other in others]
+        out += [ClaimComparison(where, ours, other) for other in others]
     return out
 
 
-def cells_of(one: Comparison, cells: Sequence[Cell]) -> list[Cell]:
+def cells_of(one: ClaimComparison, cells: Sequence[Cell]) -> list[Cell]:
     """Return those of an exhibit's cells that a comparison looks at."""
     sides = [{**one.where, **side} for side in (one.ours, one.other) if side is not None] or [one.where]
     return [c for c in cells if any(all(c.at[a] in values for a, values in side.items() if a != "measure") for side in sides)]
@@ -205,7 +205,7 @@ def _sides(claim: Claim, exhibit: Exhibit, values: Values, where: Place, ours: P
     return (_by_seed(a), _by_seed(b)) if claim.pair == "seed" else (a, b)
 
 
-def _compare(claim: Claim, exhibit: Exhibit, one: Comparison, numbers: _Numbers) -> Contrast:
+def _compare(claim: Claim, exhibit: Exhibit, one: ClaimComparison, numbers: _Numbers) -> Contrast:
     if one.ours is None or one.other is None:
         return _against_number(claim, exhibit, one.where, numbers)
     a, b = _sides(claim, exhibit, numbers.values, one.where, one.ours, one.other)
@@ -229,7 +229,7 @@ def _against_number(claim: Claim, exhibit: Exhibit, where: Place, numbers: _Numb
     units, paper = (_by_seed(units), _by_seed(paper)) if claim.pair == "seed" else (units, paper)
     x = [one.value for one in units.values()]
     exact = all(one.reached for one in units.values())
-    words = Comparison(where, None, None).words
+    words = ClaimComparison(where, None, None).words
     label = f"{'above' if up else 'below'} {bound:g}" + (f" ({words})" if words else "")
     off = spread([one.value for one in paper.values()]).mean - bound
     most = _most(units, numbers.most)

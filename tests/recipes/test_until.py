@@ -109,7 +109,7 @@ def test_budgets(text, seconds):
 
 @pytest.mark.parametrize("text", ["", "4", "h", "-1h", "4 hours", "0h", "1e3s", "four", "999999999h"])
 def test_what_is_no_budget(text):
-    with pytest.raises(ConfigError, match="--budget: got .*expected hours, minutes or seconds, e.g. 4h, 90m or 1h30m"):
+    with pytest.raises(ConfigError, match=r"--budget: got .*expected hours, minutes or seconds, e\.g\. 4h, 90m or 1h30m"):
         seconds_of(text)
 
 
@@ -122,7 +122,10 @@ def test_what_is_no_budget(text):
         (["--until", "decided"], "--until decided: got no budget; say how long it may take, e.g. --budget 4h"),
         (["--until", "decide", "--budget", "1s"], "--until: got 'decide' (did you mean 'decided'?); expected decided"),
         (["--until", "decided", "--budget", "4"], "--budget: got '4'; expected hours"),
-        (["--until", "decided", "--budget", "1s", "--seeds", "1"], "--seeds --until: it chooses seeds"),
+        (
+            ["--until", "decided", "--budget", "1s", "--seeds", "1"],
+            "--seeds --until: it chooses seeds and runs itself; leave out --seeds",
+        ),
         (["--until", "decided", "--budget", "1s", "--no-run"], "--no-run --until"),
         (["--until", "decided", "--budget", "1s", "--set", "seed=1"], "--set --until"),
         (
