@@ -140,7 +140,8 @@ def open_comparisons(found: Reproduction, jobs: int = 1) -> list[OpenComparison]
             continue
         exhibit = found.recipe.named(claim.exhibit)
         for one, contrast in zip(comparisons(claim), judged.contrasts, strict=True):
-            cells = cells_of(one, exhibit.cells(found.scale))
+            there = exhibit.cells(found.scale)
+            cells = there if claim.tuned is not None else cells_of(one, there)
             undecided = contrast.verdict not in ("confirmed", "contradicted") and not contrast.p <= LEVEL
             done = [{*found.runs_at(exhibit, cell), *found.earlier_at(exhibit, cell)} for cell in cells]
             seeds = set.intersection(*done) if done else set()
