@@ -99,6 +99,10 @@ class SecureOptions:
         """Return the encoding for a cohort of this size; a sum that could overflow is refused."""
         return FixedPoint(self.clip, self.bits, clients, self.max_weight, self.modulus_bits)
 
+    def upload_bytes(self, size: int) -> int:
+        """Return the bytes of a masked update of this many numbers."""
+        return HEADER + (size + 1) * self.modulus_bits // 8
+
     def needed(self, clients: int) -> int:
         """Return how many of a cohort must remain: more than the threshold's share of it.
 

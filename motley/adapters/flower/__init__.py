@@ -17,11 +17,12 @@ if TYPE_CHECKING:
     from motley.adapters.flower.strategy.client_app import enrolled, measured, wanted
     from motley.adapters.flower.strategy.coordinator import SelectionCoordinator
     from motley.adapters.flower.strategy.participation import ParticipationRow, participation
-    from motley.adapters.flower.strategy.secure_client import secure_mod
+    from motley.adapters.flower.strategy.secure_client import MaskedUpdates
     from motley.adapters.flower.strategy.wrapper import with_selector
 
 __all__ = [
     "Limits",
+    "MaskedUpdates",
     "ParticipationRow",
     "SelectionCoordinator",
     "client_task",
@@ -29,7 +30,6 @@ __all__ = [
     "measured",
     "participation",
     "run",
-    "secure_mod",
     "serve",
     "server_task",
     "wanted",
@@ -37,7 +37,7 @@ __all__ = [
 ]  # fmt: skip
 
 _MODULES = {
-    "strategy.wrapper": ("with_selector",), "strategy.secure_client": ("secure_mod",),
+    "strategy.wrapper": ("with_selector",), "strategy.secure_client": ("MaskedUpdates",),
     "strategy.coordinator": ("SelectionCoordinator",),
     "strategy.participation": ("ParticipationRow", "participation"), "strategy.client_app": ("enrolled", "measured", "wanted"),
     "deployed.server_app": ("Limits", "run"), "deployed.client_app": ("serve",), "deployed.own_data": ("server_task", "client_task"),

@@ -20,7 +20,7 @@ import logging
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -41,6 +41,9 @@ from motley.rounds.in_flight import InFlight
 from motley.rounds.state import RunState
 from motley.rounds.upload import ReceivedUpload, UploadPipeline
 from motley.timing.synchrony import ServerStep
+
+if TYPE_CHECKING:
+    from motley.adapters.flower.deployed.secure_rounds import DeployedSums
 
 __all__ = ["DeployedBackend", "DeployedClients"]
 
@@ -79,7 +82,7 @@ class DeployedClients:
 
     def save(self) -> dict[str, Any]:
         """Return the state between two server steps as plain values and arrays."""
-        rows = [dataclasses.asdict(dataclasses.replace(one, result=None, outcome=None)) for one in self.in_flight]
+        rows = [dataclasses.asdict(dataclasses.replace(one, result=None, masked=b"", outcome=None)) for one in self.in_flight]
         return {
             "registry": self.registry.save(), "now_s": self.now_s, "in_flight": rows, "accepted": dict(self.accepted),
         }  # fmt: skip
@@ -102,17 +105,17 @@ class DeployedBackend(ClientBackend):
     ----------
     config: of the run. pipeline: of uploads. codec: writes requests and reads answers. transport: carries them. limits: of
     waiting.
-    clients: the state before round 1.
+    clients: the state before round 1. sums: secure aggregation; None: uploads are read one by one.
     """
 
     holds_client_states = False
 
     def __init__(
         self, config: RunConfig, pipeline: UploadPipeline, codec: RequestCodec, transport: WaitingTransport, limits: Limits,
-        clients: DeployedClients,
+        clients: DeployedClients, sums: DeployedSums | None = None,
     ) -> None:  # fmt: skip
         self.config, self.setting, self.channel, self.codec = config, config.setting, pipeline.channel, codec
-        self.transport, self.limits, self._clients = transport, limits, clients
+        self.transport, self.limits, self._clients, self.sums = transport, limits, clients, sums
         self._packed: tuple[Tensors, bytes] = ({}, b"")  # the last message of a model, and its bytes
 
     # ------------------------------------------------------------------------------------- which clients there are
@@ -227,6 +230,7 @@ class DeployedBackend(ClientBackend):
         """Send every client of a cohort its request; a client that cannot be reached is lost."""
         clients, cohort, model = _clients(state), order.cohort, self._model(state, order.download)
         steps, _ = self._steps(state, cohort)
+        secure = {} if self.sums is None else self.sums.open(state, cohort.ids.tolist())
         start_s = self.transport.now_s
         sealed, sent = {}, []
         columns = {name: np.broadcast_to(column, len(cohort.ids)).tolist() for name, column in order.columns.items()}
@@ -235,16 +239,19 @@ class DeployedBackend(ClientBackend):
             one = DeployedDispatch(
                 client, state.dispatch + i, state.version, int(steps[i]), start_s, start_s + self.limits.work_s, **row
             )
-            sealed[client] = self.codec.train(clients.registry.run, one, clients.accepted.get(client, -1), model).seal()
-            one.bits_down = 8 * len(sealed[client])
             sent.append(one)
+            if self.sums is None or client in secure:
+                kept = clients.accepted.get(client, -1)
+                sealed[client] = self.codec.train(clients.registry.run, one, kept, model, secure.get(client, b"")).seal()
+                one.bits_down = 8 * len(sealed[client])
         messages = self.transport.transport.push(sealed, "train", self.limits.work_s) if sealed else {}
         clients.in_flight += sent
         for one in sent:
             one.message = messages.get(one.client, "")
             if not one.message:
                 one.bits_down = 0
-                self._lose(clients, one, "its message could not be sent")
+                unsent = "its message could not be sent" if one.client in sealed else "it takes no part in secure aggregation"
+                self._lose(clients, one, unsent)
         self.channel.send(state.ledger, cohort.ids, np.array([one.bits_down for one in sent], np.int64), state.version + 1)
 
     def in_flight(self, state: RunState) -> InFlight:
@@ -336,6 +343,8 @@ class DeployedBackend(ClientBackend):
             taken.append(one)
             if not math.isfinite(one.arrives_s):
                 clients.cancelled.append(one)
+        if self.sums is not None:
+            self.sums.close(state, taken)
         landed = sorted([*taken, *clients.ended], key=lambda one: one.client)
         clients.in_flight, clients.ended, clients.landed = staying, [], landed
         outcome = np.array([one.outcome for one in landed], np.int8)

@@ -19,7 +19,9 @@ from motley.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from motley.adapters.flower.deployed.client_runtime import ClientRuntime
+    from motley.adapters.flower.deployed.secure_rounds import ClientSecrets
     from motley.experiments.config import Experiment
+    from motley.secure.terms import SecureOptions
     from motley.tasks.base import Task
 
 __all__ = ["Node", "serve"]
@@ -38,8 +40,10 @@ class Node:
         task: MakeTask | None = None,
         data: str | Path | None = None,
         key: str = "partition-id",
+        secrets: ClientSecrets | None = None,
     ) -> None:
         self.experiment, self.folder, self.task, self.data, self.key = experiment, folder, task, data, key
+        self.secrets = secrets
         self._runtime: tuple[object, ClientRuntime] | None = None
 
     def runtime(self, client: int, config: Mapping[str, Any]) -> ClientRuntime:
@@ -61,7 +65,7 @@ class Node:
         which = (client if self.task is not None else None, str(folder), str(data))
         if self._runtime is None or self._runtime[0] != which:
             task = None if self.task is None else self.task(client, config)
-            made = ClientRuntime(as_experiment(self.experiment), Path(folder), task, Path(data) if data else None)
+            made = ClientRuntime(as_experiment(self.experiment), Path(folder), task, Path(data) if data else None, self.secrets)
             self._runtime = which, made
         return self._runtime[1]
 
@@ -100,6 +104,9 @@ def serve(
     task: MakeTask | None = None,
     data: str | Path | None = None,
     key: str = "partition-id",
+    secure_aggregation: SecureOptions | None = None,
+    identity: str | Path = "",
+    register: Mapping[int, bytes] | str | Path = "",
 ) -> Node:
     """Let a Flower ``ClientApp`` answer the requests of :func:`motley.adapters.flower.deployed.server_app.run`; its other
     functions stay as they are.
@@ -111,9 +118,15 @@ def serve(
     task: makes a client's data and model (:func:`~motley.adapters.flower.deployed.own_data.client_task`), for ``task = "own"``;
     None: as the experiment says. data: folder to look into first for data packs; None: as the node's configuration says, or
     none.
-    key: of ``--node-config``.
+    key: of ``--node-config``. secure_aggregation: as the server's; then the client sends masked updates only. identity: file of the
+    client's private key; ``{client}`` in it stands for the client's number. register: all clients' public keys, or their file.
     """
-    node = Node(experiment, folder, task, data, key)
+    secrets = None
+    if secure_aggregation is not None:
+        from motley.adapters.flower.deployed.secure_rounds import ClientSecrets
+
+        secrets = ClientSecrets(secure_aggregation, identity, register)
+    node = Node(experiment, folder, task, data, key, secrets)
     app.query(ENROL.partition(".")[2])(node.enrol)
     app.query("motley")(node.answer)
     app.train("motley")(node.answer)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from torch import Tensor
@@ -32,6 +32,9 @@ from motley.transport.feedback import compress_update
 from motley.transport.packet import Packet
 from motley.transport.upload_config import merge_state, split_state
 
+if TYPE_CHECKING:
+    from motley.adapters.flower.deployed.secure_rounds import ClientSecrets
+
 __all__ = ["ClientRuntime"]
 
 
@@ -41,20 +44,24 @@ class ClientRuntime:
     Parameters
     ----------
     experiment: the same as the server's. folder: where client states are stored. task: data and model of the client's own;
-    None: the experiment's. data: folder to look into first for data packs.
+    None: the experiment's. data: folder to look into first for data packs. secrets: of secure aggregation; None: updates are sent in
+    the clear.
 
     Raises
     ------
     ConfigError, DataError, ModelError: what cannot go together, in one sentence.
     """
 
-    def __init__(self, experiment: Experiment, folder: Path, task: Task | None = None, data: Path | None = None) -> None:
+    def __init__(
+        self, experiment: Experiment, folder: Path, task: Task | None = None, data: Path | None = None,
+        secrets: ClientSecrets | None = None,
+    ) -> None:  # fmt: skip
         alone = experiment.replace({"engine.name": "sequential"})  # one client at a time
         self.config, self.engine, _, model = prepare(alone, data, task)
         self.setting, self.folder, self.agreed = self.config.setting, folder, agreement(experiment)
         algorithm, population = self.setting.algorithm, len(self.setting.task.federation)
         self.like = algorithm.correction.download(algorithm.server.init(algorithm.correction.sent(model), population))
-        self.first = initial_client_state(self.config, model)
+        self.first, self.secrets = initial_client_state(self.config, model), secrets
 
     def answer(self, client: int, message: object) -> bytes:
         """Return the answer to an order for this client.
@@ -77,7 +84,10 @@ class ClientRuntime:
             raise ConfigError(
                 f"this node is client {client}, and the experiment has clients 0 to {len(data) - 1}", "population"
             )
-        done = {"enrol": self._enrol, "probe": self._probe, "train": self._train}[order.kind](order)
+        if order.kind in ("train", "secure") and bool(order.secure) != (self.secrets is not None):
+            asked, own = ("masked", "clear") if order.secure else ("clear", "masked")
+            raise ConfigError(f"the server asks for {asked} updates, and this client sends {own} ones", "secure_aggregation")
+        done = {"enrol": self._enrol, "probe": self._probe, "train": self._train, "secure": self._secure}[order.kind](order)
         spent = _number(time.perf_counter() - began)
         return Answer(order.run, client, order.round, order.dispatch, compute_s=spent, **done).seal()
 
@@ -100,6 +110,11 @@ class ClientRuntime:
         met = self.engine.measure(who, unpack(order.model, self.like), own, order.probed, key)
         return {"signals": {name: _number(value[0]) for name, value in met.items()}, "forgot": forgot}
 
+    def _secure(self, order: Order) -> dict[str, Any]:
+        """Answer a step of secure aggregation."""
+        secrets: Any = self.secrets
+        return {"upload": secrets.endpoint(self.folder, order.run, order.client).answer(order.secure)}
+
     def _train(self, order: Order) -> dict[str, Any]:
         """Train one job, store the state that follows from its upload, and report the upload."""
         store, compressor = self._store(order), self.config.upload_config.compressor
@@ -111,7 +126,8 @@ class ClientRuntime:
         job = Job(order.client, order.dispatch, order.steps, order.lr, layers=layers)
         want = frozenset(order.want) & REPORTED | {"loss", "update_norm"}
         (result,) = self.engine.train([job], unpack(order.model, self.like), {order.client: own}, want)
-        signals = {name: _number(value) for name, value in result.signals.items()}
+        told = {name: result.signals[name] for name in order.want} if self.secrets else result.signals
+        signals = {name: _number(value) for name, value in told.items()}
         report = {"steps": result.steps, "signals": signals, "forgot": forgot}
         if not result.finite:
             return {**report, "finite": False}
@@ -127,6 +143,9 @@ class ClientRuntime:
         sent whole."""
         upload_config, layout = self.config.upload_config, self.setting.task.layout
         values = {name: part.value for name, part in result.parts.items()}
+        if self.secrets is not None:
+            examples = int(self.setting.task.federation.train.sizes[order.client])
+            return self.secrets.masked(self.folder, order.run, order.client, order.secure, values["delta"], examples), before
         if "delta" not in values or upload_config.plain:
             return pack(values), before
         job = Job(order.client, order.dispatch, order.steps, order.lr)

@@ -27,7 +27,8 @@ class DeployedDispatch:
     client, dispatch, version, steps: of the request. start_s, expires_s: when it was sent, and when it is given up.
     round .. paper_bits: the columns of :data:`~motley.rounds.in_flight.DISPATCH_COLUMNS`. bits_down: of the request.
     message: the transport's number of it. arrives_s: when the answer came; infinite before. compute_s: seconds of work, as
-    the client says. bits_up: of its answer. outcome: as soon as it is known. result: the upload, checked. scale: factor for
+    the client says. bits_up: of its answer. outcome: as soon as it is known. result: the upload, checked. masked: the upload under
+    secure aggregation. scale: factor for
     its staleness."""
 
     client: int
@@ -53,6 +54,7 @@ class DeployedDispatch:
     bits_up: int = 0
     outcome: Outcome | None = None
     result: TrainResult | None = field(default=None, repr=False)
+    masked: bytes = field(default=b"", repr=False)
     scale: float = 1.0
 
 

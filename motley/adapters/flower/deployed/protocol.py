@@ -1,6 +1,6 @@
 """The messages between a server and its clients, as bytes that are checked before anything is believed.
 
-    Order   server -> client     enrol | probe | train, the model, and which of the client's uploads was accepted last
+    Order   server -> client     enrol | probe | train | secure, the model, and which of the client's uploads was accepted last
     Answer  client -> server     what was measured, how long it took, and the upload
 
 A message is a magic number, the number of the protocol, and a :mod:`motley.core.codec` record around messages of
@@ -38,10 +38,10 @@ from motley.transport.packet import CODINGS, Coding, Packet, PacketSpec
 
 __all__ = ["PROTOCOL", "SPARE", "Answer", "Order", "agreement", "open_answer", "open_order", "pack", "packet_spec", "unpack"]
 
-Kind = Literal["enrol", "probe", "train"]
+Kind = Literal["enrol", "probe", "train", "secure"]
 Told = NDArray[np.float64]
 
-PROTOCOL = 2
+PROTOCOL = 3
 """The number of the messages' form and meaning: raised with every change of what a server and its clients must read or compute
 alike. Messages of before there was a number have none."""
 _MAGIC, _NUMBER = b"MTLD", struct.Struct("<H")
@@ -63,11 +63,12 @@ class Order:
 
     Parameters
     ----------
-    kind: enrol (report what you have), probe (measure this model) or train. run: name of the deployment. agreed: fingerprint
-    of the experiment, :func:`agreement`. client: the receiver. round, dispatch: repeated in the answer. kept: dispatch of
-    the client's last accepted upload, whose state it goes on from; -1: none. steps, lr: local work. theta, budget: the
-    client's share of the update, and the round's mean. want: signals reported with an update, or at enrolment. probed:
-    signals to measure, and on how many batches (None: all). model: the packed download.
+    kind: enrol (report what you have), probe (measure this model), train or secure (a step of secure aggregation). run: name of
+    the deployment. agreed: fingerprint of the experiment, :func:`agreement`. client: the receiver. round, dispatch: repeated in the
+    answer. kept: dispatch of the client's last accepted upload, whose state it goes on from; -1: none. steps, lr: local work.
+    theta, budget: the client's share of the update, and the round's mean. want: signals reported with an update, or at enrolment.
+    probed: signals to measure, and on how many batches (None: all). model: the packed download. secure: a message of secure
+    aggregation; the upload is the answer to it.
     """
 
     kind: str
@@ -84,6 +85,7 @@ class Order:
     want: tuple[str, ...] = ()
     probed: Mapping[str, int | None] = field(default_factory=dict)
     model: bytes = b""
+    secure: bytes = b""
 
     def seal(self) -> bytes:
         """Return the message's bytes."""
@@ -122,7 +124,8 @@ class Answer:
 _TYPES: Mapping[str, tuple[type, ...]] = {
     "kind": (str,), "run": (str,), "agreed": (str,), "client": (int,), "round": (int,), "dispatch": (int,), "kept": (int,),
     "steps": (int,), "lr": (int, float), "theta": (int, float), "budget": (int, float), "want": (tuple,), "probed": (dict,),
-    "model": (bytes,), "compute_s": (np.ndarray,), "signals": (dict,), "finite": (bool,), "forgot": (bool,), "upload": (bytes,),
+    "model": (bytes,), "secure": (bytes,), "compute_s": (np.ndarray,), "signals": (dict,),
+    "finite": (bool,), "forgot": (bool,), "upload": (bytes,),
 }  # fmt: skip
 
 
@@ -138,7 +141,7 @@ def open_order(data: object) -> Order:
     CodecError: anything else than a sound order.
     """
     order: Order = _opened(data, Order)
-    kinds = ("enrol", "probe", "train")
+    kinds = ("enrol", "probe", "train", "secure")
     if order.kind not in kinds or not _RUN.fullmatch(order.run) or order.client < 0 or order.steps < 0:
         raise CodecError(
             f"got an order {order.kind!r} of run {order.run[:80]!r} for client {order.client}; expected one of {kinds}"

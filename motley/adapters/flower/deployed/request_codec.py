@@ -39,13 +39,23 @@ class RequestCodec:
 
     Parameters
     ----------
-    experiment, config: of the run. requirements: signals that the selector needs. parts: of a whole upload.
+    experiment, config: of the run. requirements: signals that the selector needs. parts: of a whole upload. masked: bytes of an upload
+    under secure aggregation; None: uploads are read one by one.
     """
 
-    def __init__(self, experiment: Experiment, config: RunConfig, requirements: SignalRequirements, parts: Parts) -> None:
+    def __init__(
+        self,
+        experiment: Experiment,
+        config: RunConfig,
+        requirements: SignalRequirements,
+        parts: Parts,
+        masked: int | None = None,
+    ) -> None:
         self.agreed, self.config, self.setting, self.whole = agreement(experiment), config, config.setting, parts
         self.specs = {name: packet_spec(part.value) for name, part in parts.items()}
-        self.want = sorted(frozenset(requirements.reported) & REPORTED | {"loss", "update_norm"})
+        self.masked = masked
+        always = {"loss", "update_norm"} if masked is None else {"loss"}
+        self.want = sorted(frozenset(requirements.reported) & REPORTED | always)
         self.enrolled = sorted(requirements.enrolled & {"label_histogram"})
 
     def enrol(self, run: str, client: int) -> Order:
@@ -56,11 +66,19 @@ class RequestCodec:
         """Return the request to measure a model; ``accepted``: number of the client's last accepted dispatch, -1 for none."""
         return Order("probe", run, self.agreed, client, round, kept=accepted, probed=dict(wanted), model=model)
 
-    def train(self, run: str, dispatch: DeployedDispatch, accepted: int, model: bytes) -> Order:
-        """Return the request to train a model."""
+    def secure(self, run: str, client: int, round: int, data: bytes) -> Order:
+        """Return a step of secure aggregation."""
+        return Order("secure", run, self.agreed, client, round, secure=data)
+
+    def read_secure(self, order: Order, data: object) -> bytes:
+        """Return a client's answer to a step of secure aggregation; raises as :meth:`read_enrolment`."""
+        return self._read(order, data, SPARE + (self.masked or 0)).upload
+
+    def train(self, run: str, dispatch: DeployedDispatch, accepted: int, model: bytes, secure: bytes = b"") -> Order:
+        """Return the request to train a model; ``secure``: what the client needs to mask its update."""
         return Order(
             "train", run, self.agreed, dispatch.client, dispatch.round, dispatch.dispatch, accepted, dispatch.steps,
-            dispatch.lr, dispatch.theta, dispatch.budget, tuple(self.want), model=model,
+            dispatch.lr, dispatch.theta, dispatch.budget, tuple(self.want), model=model, secure=secure,
         )  # fmt: skip
 
     def read_enrolment(self, order: Order, data: object) -> tuple[int, dict[str, Floats]]:
@@ -94,12 +112,16 @@ class RequestCodec:
         CodecError: anything but the upload that was requested.
         """
         specs = self.expected(dispatch)
-        answer = self._read(self.train(run, dispatch, -1, b""), data, wire.length(specs) + SPARE)
+        length = wire.length(specs) if self.masked is None else self.masked
+        answer = self._read(self.train(run, dispatch, -1, b""), data, length + SPARE)
         signals = {name: float(value) for name, value in _checked(answer, dict.fromkeys(self.want, ())).items()}
         if not 0 <= answer.steps <= dispatch.steps:
             raise CodecError(f"got {answer.steps} local steps; expected 0 to {dispatch.steps}")
         if not answer.finite or (answer.steps and not math.isfinite(signals["loss"])):
             return TrainResult(dispatch.client, {}, None, answer.steps, signals, False), answer
+        if self.masked is not None:
+            dispatch.masked = answer.upload
+            return TrainResult(dispatch.client, {}, None, answer.steps, signals, True), answer
         packets = wire.decode(answer.upload, specs)
         parts = {
             name: Part(_sound(name, packets[name].dense()).reshape(p.value.shape), p.fold) for name, p in self.whole.items()

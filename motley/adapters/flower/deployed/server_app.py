@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from motley.adapters.flower.deployed.backend import DeployedBackend, DeployedClients
 from motley.adapters.flower.deployed.client_registry import ClientRegistry, Limits
@@ -56,6 +56,11 @@ from motley.rounds.upload import UploadPipeline, initial_client_state
 from motley.selectors.base import Selector
 from motley.tasks.base import Task
 
+if TYPE_CHECKING:
+    from motley.adapters.flower.deployed.secure_rounds import DeployedSums
+    from motley.algorithms.base import Parts
+    from motley.secure.terms import SecureOptions
+
 __all__ = ["Limits", "deployment", "refuses", "run"]
 
 _LOG = logging.getLogger("motley.flower")
@@ -82,6 +87,8 @@ def run(
     selector: Selector[Any] | None = None,
     rounds_done: int = 0,
     clients_sent: int = 0,
+    secure_aggregation: SecureOptions | None = None,
+    register: Mapping[int, bytes] | str | Path = "",
 ) -> Run:
     """Run an experiment on real clients to its end, and load its results.
 
@@ -97,13 +104,14 @@ def run(
     your own that is told of them. report: write ``report.html`` at the end.
     selector: one that has learned elsewhere, in place of a new one;
     rounds_done, clients_sent: what lies behind it (``loop.state.round``, ``loop.state.dispatch``), so that it goes on counting.
+    secure_aggregation: the server learns the sum of the updates alone. register: all clients' public keys, or their file.
 
     Raises
     ------
     UserError: one sentence about what is wrong.
     """
     experiment, limits = as_experiment(experiment, overrides), limits or Limits()
-    ready = _ready(experiment, data, task, selector)
+    ready = _ready(experiment, data, task, selector, secure_aggregation)
     transport = grid if isinstance(grid, Transport) else _on(grid, key, limits)
     name = f"{experiment.result_id()}-deployed"  # a simulation is another run, and a deployment that has ended is not extended
     path = Path(out) if out is not None else default_folder(experiment).with_name(name)
@@ -118,7 +126,8 @@ def run(
         save_preparation(ready.config.setting.task.federation, path)
         checkpoints = Checkpoints(path / "checkpoints", name)
         saved = checkpoints.load()
-        loop = deployment(experiment, ready, transport, limits, float((saved or {}).get("clients", {}).get("now_s", 0.0)))
+        now_s, secure = float((saved or {}).get("clients", {}).get("now_s", 0.0)), (secure_aggregation, register)
+        loop = deployment(experiment, ready, transport, limits, now_s, secure)
         loop.state.round, loop.state.dispatch = rounds_done, clients_sent
         marks = _restored(loop, saved) if state == "interrupted" else None
         with _stopping_in_a_sentence(path):
@@ -189,25 +198,39 @@ def _shown(
     return log
 
 
-def deployment(experiment: Experiment, ready: Ready, transport: Transport, limits: Limits, now_s: float = 0.0) -> RoundLoop:
+def deployment(
+    experiment: Experiment, ready: Ready, transport: Transport, limits: Limits, now_s: float = 0.0,
+    secure: tuple[SecureOptions | None, Mapping[int, bytes] | str | Path] = (None, ""),
+) -> RoundLoop:  # fmt: skip
     """Return the round loop of a deployed federation.
 
     Parameters
     ----------
     ready: what the experiment prepares. transport: carries messages. now_s: seconds that the deployment has run already.
+    secure: options of secure aggregation, None for none, and the register of keys.
     """
     config, engine, selector, model = ready
     needs, waiting = selector.rule.needs(), WaitingTransport(transport, limits.poll_s, limits.look_s, now_s)
     label = f"{experiment.run_id()}-{secrets.token_hex(4)}"
-    population = len(config.setting.task.federation)
+    population, (options, register) = len(config.setting.task.federation), secure
 
     def backend(pipeline: UploadPipeline, watch: Stopwatch) -> DeployedBackend:
-        codec = RequestCodec(experiment, config, needs, pipeline.channel.parts)
+        parts = pipeline.channel.parts
+        codec = RequestCodec(
+            experiment, config, needs, parts, None if options is None else options.upload_bytes(parts["delta"].value.numel())
+        )
         registry = ClientRegistry(label, codec, waiting, population, limits)
         clients = DeployedClients(registry, ClientStates(initial_client_state(config, model)))
-        return DeployedBackend(config, pipeline, codec, waiting, limits, clients)
+        sums = None if options is None else _sums(options, register, registry, codec, parts)
+        return DeployedBackend(config, pipeline, codec, waiting, limits, clients, sums)
 
     return RoundLoop(config, engine, selector, model, backend)
+
+
+def _sums(options: SecureOptions, register: Any, clients: ClientRegistry, codec: RequestCodec, parts: Parts) -> DeployedSums:
+    from motley.adapters.flower.deployed.secure_rounds import DeployedSums  # needs the extra
+
+    return DeployedSums(options, register, clients, codec, parts)
 
 
 def refuses(experiment: Experiment, ready: Ready) -> str | None:
@@ -254,7 +277,10 @@ def _on(grid: Any, key: str, limits: Limits) -> Transport:
     return GridTransport(grid, key, limits.query_s, link_s=limits.link_s)
 
 
-def _ready(experiment: Experiment, data: Path | str | None, task: Task | None, selector: Selector[Any] | None) -> Ready:
+def _ready(
+    experiment: Experiment, data: Path | str | None, task: Task | None, selector: Selector[Any] | None,
+    options: SecureOptions | None = None,
+) -> Ready:  # fmt: skip
     """Return what the experiment prepares, with the selector given in place of a new one.
 
     Raises
@@ -269,6 +295,12 @@ def _ready(experiment: Experiment, data: Path | str | None, task: Task | None, s
     reason = refuses(experiment, ready)
     if reason:
         raise ConfigError(f"this experiment cannot be deployed: {reason}")
+    if options is not None:
+        from motley.adapters.flower.deployed.secure_rounds import secure_refusal  # needs the extra
+
+        reason = secure_refusal(ready, options)
+        if reason:
+            raise ConfigError(f"this experiment has no secure sum: {reason}", "secure_aggregation")
     return ready
 
 

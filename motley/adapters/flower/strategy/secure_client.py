@@ -1,7 +1,8 @@
-"""The client app's side of secure aggregation with a strategy: one mod that masks what the app trained.
+"""The client app's side of secure aggregation with a strategy: it masks what the app trained.
 
-    options = SecureOptions(clip=0.1)
-    app = ClientApp(mods=[secure_mod(options, "/etc/motley/key", "/etc/motley/register.json")])
+    masked = MaskedUpdates(SecureOptions(clip=0.1), "/etc/motley/client.key", "/etc/motley/register.json")
+    app = ClientApp(mods=[masked.mod])
+    app.query("motley_secure")(masked.answer)
 
 The app itself stays as it is: it answers ``train`` with its model and metrics. What leaves the node is the masked difference to the
 model that was sent, and the metrics that the selector wants. A request to train without secure aggregation is refused.
@@ -17,7 +18,7 @@ import numpy as np
 
 from motley.adapters.flower.messages import flower
 from motley.adapters.flower.node_registry import EXAMPLES
-from motley.adapters.flower.secure_messages import RECORD, SECURE, missing_extra, secure_bytes, secure_record
+from motley.adapters.flower.secure_messages import RECORD, missing_extra, secure_bytes, secure_record
 from motley.adapters.flower.strategy.server_signals import arrays_of
 from motley.core.errors import ConfigError, SecureAggregationError
 
@@ -28,17 +29,13 @@ try:
 except ModuleNotFoundError as missing:
     raise missing_extra(missing) from None
 
-__all__ = ["secure_mod"]
+__all__ = ["MaskedUpdates"]
 
 _STATE = "motley_secure_state"
-Mod = Callable[[Any, Any, Callable[[Any, Any], Any]], Any]
 
 
-def secure_mod(
-    options: SecureOptions, identity: str | os.PathLike[str], register: Mapping[int, bytes] | str | os.PathLike[str],
-    key: str = "partition-id",
-) -> Mod:  # fmt: skip
-    """Return a mod of Flower that takes part in secure aggregation for its node.
+class MaskedUpdates:
+    """Takes part in secure aggregation for a node.
 
     Parameters
     ----------
@@ -46,26 +43,25 @@ def secure_mod(
     register: all clients' public keys, or the file that holds them. key: of ``--node-config``, the client's whole number.
     """
 
-    def endpoint(context: Any) -> SecureEndpoint:
-        client = context.node_config.get(key)
-        if isinstance(client, bool) or not isinstance(client, int) or client < 0:
-            raise ConfigError(f'got {key} = {client!r}; start the node with --node-config "{key}=<whole number>"')
+    def __init__(
+        self, options: SecureOptions, identity: str | os.PathLike[str],
+        register: Mapping[int, bytes] | str | os.PathLike[str], key: str = "partition-id",
+    ) -> None:  # fmt: skip
+        self.options, self.identity, self.register, self.key = options, str(identity), register, key
 
-        def load() -> bytes | None:
-            return context.state[_STATE]["state"] if _STATE in context.state else None
+    def answer(self, message: Any, context: Any) -> Any:
+        """Answer a step before or after training; the app's function for ``@app.query("motley_secure")``."""
+        answer = self._endpoint(context).answer(secure_bytes(message.content))
+        return flower().Message(flower().RecordDict({RECORD: secure_record(answer)}), reply_to=message)
 
-        def save(state: bytes) -> None:
-            context.state[_STATE] = flower().ConfigRecord({"state": state})
+    def mod(self, message: Any, context: Any, call_next: Callable[[Any, Any], Any]) -> Any:
+        """Let the app train and mask its update; a mod of Flower for the whole app, which leaves other messages alone.
 
-        own = read_identity(str(identity).format(client=client))
-        return SecureEndpoint(client, own, as_register(register), options, load, save)
-
-    def mod(message: Any, context: Any, call_next: Callable[[Any, Any], Any]) -> Any:
-        kind = message.metadata.message_type
-        if kind == SECURE:
-            answer = endpoint(context).answer(secure_bytes(message.content))
-            return flower().Message(flower().RecordDict({RECORD: secure_record(answer)}), reply_to=message)
-        if kind.partition(".")[0] != "train":
+        Raises
+        ------
+        SecureAggregationError: the server asks for an update in the clear, or sends what it must not.
+        """
+        if message.metadata.message_type.partition(".")[0] != "train":
             return call_next(message, context)
         asked = secure_bytes(message.content)
         if asked is None:
@@ -73,9 +69,21 @@ def secure_mod(
         wanted = str(message.content[RECORD].get("wanted", "")).split(",")
         sent = arrays_of(next(iter(message.content.array_records.values())))
         reply = call_next(message, context)
-        return reply if reply.has_error() else _masked(reply, message, sent, endpoint(context), asked, wanted)
+        return reply if reply.has_error() else _masked(reply, message, sent, self._endpoint(context), asked, wanted)
 
-    return mod
+    def _endpoint(self, context: Any) -> SecureEndpoint:
+        client = context.node_config.get(self.key)
+        if isinstance(client, bool) or not isinstance(client, int) or client < 0:
+            raise ConfigError(f'got {self.key} = {client!r}; start the node with --node-config "{self.key}=<whole number>"')
+
+        def load() -> bytes | None:
+            return context.state[_STATE]["state"] if _STATE in context.state else None
+
+        def save(state: bytes) -> None:
+            context.state[_STATE] = flower().ConfigRecord({"state": state})
+
+        own = read_identity(self.identity.format(client=client))
+        return SecureEndpoint(client, own, as_register(self.register), self.options, load, save)
 
 
 def _masked(reply: Any, message: Any, sent: Mapping[str, Any], at: SecureEndpoint, asked: object, wanted: list[str]) -> Any:

@@ -54,10 +54,10 @@ def check_secure(strategy: Any, selector: Selector[Any], m: int, settings: Selec
             "secure_aggregation",
         )
     seen = sorted(selector.rule.needs().reported & UPDATE_SIGNALS)
-    if seen:
+    if seen or selector.rule.upload_visibility == "each":
         raise ConfigError(
-            f"{rule} needs {', '.join(seen)} of every single update, and secure aggregation shows none; take a selector that needs "
-            "numbers of clients only",
+            f"{rule} needs numbers of every single update ({', '.join(seen) or 'of its own'}), and secure aggregation shows none; "
+            "take another selector",
             "secure_aggregation",
         )
     if settings.weights == "selector" or settings.uploads == "any":

@@ -62,9 +62,9 @@ def with_selector(
     ----------
     strategy: of Flower's Message API. It is copied; the selector replaces its fractions and minima of training, and
     ``min_available_nodes`` is how many clients a round waits for, at most ``wait_s``. key .. clock: see
-    :class:`~motley.adapters.flower.strategy.settings.SelectionSettings`. secure_aggregation: the server gets the sum of the updates
-    alone; the client app needs :func:`~motley.adapters.flower.strategy.secure_client.secure_mod`. register: all clients' public keys,
-    or their file.
+    :class:`~motley.adapters.flower.strategy.settings.SelectionSettings`.
+    secure_aggregation: the server gets the sum of the updates alone; the client app needs
+    :class:`~motley.adapters.flower.strategy.secure_client.MaskedUpdates`. register: all clients' public keys, or their file.
 
     Raises
     ------

@@ -1,0 +1,183 @@
+"""Secure aggregation in Motley's own loop on Flower: the server's half of a round, and a client's.
+
+The keys and shares are exchanged when a cohort is dispatched; the order to train carries the peers' envelopes, and the upload is the
+masked update. At the server's step the sum is unmasked, and every client in it is given the weighted mean as its upload, so that a
+weighted mean of them is that mean. A client that is late, lost or rejected has dropped out of the sum.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import logging
+import os
+import time
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from motley.adapters.flower.deployed.client_registry import ClientRegistry
+from motley.adapters.flower.deployed.dispatches import DeployedDispatch
+from motley.adapters.flower.deployed.request_codec import RequestCodec
+from motley.adapters.flower.secure_messages import missing_extra
+from motley.algorithms.base import Part, Parts
+from motley.core.errors import ConfigError, RoundAbandonedError
+from motley.core.files import disk_error, replacing
+from motley.core.records import Outcome
+from motley.experiments.build import Ready
+from motley.rounds.state import RunState
+from motley.timing.deadline import Deadline
+from motley.timing.synchrony import Synchronous
+
+try:
+    from motley.secure.endpoint import SecureEndpoint
+    from motley.secure.keyfiles import as_register, read_identity
+    from motley.secure.round import CohortHistory, SecureRound
+    from motley.secure.terms import SecureOptions, SecureTerms
+except ModuleNotFoundError as missing:
+    raise missing_extra(missing) from None
+
+__all__ = ["ClientSecrets", "DeployedSums", "secure_refusal"]
+
+_LOG = logging.getLogger("motley.flower")
+Register = Mapping[int, bytes] | str | os.PathLike[str]
+
+
+def secure_refusal(ready: Ready, options: SecureOptions) -> str | None:
+    """Return why an experiment cannot be run under secure aggregation, in a sentence; None: it can."""
+    config, rule = ready.config, ready.selector.rule
+    algorithm, name = config.setting.algorithm, type(ready.selector.rule).__name__
+    if rule.upload_visibility == "each":
+        return f"{name} needs numbers of single updates, and secure aggregation shows none; take another selector"
+    if algorithm.aggregator.upload_visibility != "sum" or algorithm.correction.uploads != {"delta"}:
+        said = "the algorithm needs single updates, or clients send more than an update"
+        return f"{said}; take one whose server averages, such as fedavg, fedprox or feddyn"
+    if not config.upload_config.plain:
+        return "compressed updates cannot be masked; leave compressor and feedback out"
+    if type(config.synchrony) not in (Synchronous, Deadline):
+        return f"{type(config.synchrony).__name__} has no cohort that is summed as a whole; take synchronous or deadline"
+    if config.weights not in ("uniform", "examples") or (config.weights == "uniform") != (options.max_weight == 1):
+        return (
+            f'weights = "{config.weights}" and max_weight = {options.max_weight} do not go together; take weights = "uniform" with '
+            'max_weight = 1, or weights = "examples" with the largest number of samples of a client'
+        )
+    try:
+        options.check_cohort(config.cohort)
+    except ConfigError as error:
+        return str(error)
+    return None
+
+
+class DeployedSums:
+    """The server's side of secure aggregation for one run.
+
+    Parameters
+    ----------
+    options: of the protocol. register: client -> public key, or the file. clients: those of the deployment. codec: writes requests.
+    parts: of a plain upload, which is the update alone.
+    """
+
+    def __init__(
+        self, options: SecureOptions, register: Register, clients: ClientRegistry, codec: RequestCodec, parts: Parts
+    ) -> None:
+        self.options, self.keys, self.clients, self.codec = options, as_register(register), clients, codec
+        self.delta: Part = parts["delta"]
+        self.history = CohortHistory()
+        self._round: SecureRound | None = None
+
+    def open(self, state: RunState, cohort: Collection[int]) -> dict[int, bytes]:
+        """Exchange keys and shares; return the message that each client must have to mask its update. Clients without one take no
+        part; none has one where the round is abandoned."""
+        self._round = None
+        run = hashlib.blake2b(self.clients.run.encode(), digest_size=16).digest()
+        members = tuple(sorted(set(cohort) & self.keys.keys()))
+        try:
+            terms = SecureTerms(run, state.round, time.time_ns() // 10**6, self.options, self.delta.value.numel(), members)
+            begun = SecureRound(terms, self.keys, lambda asked: self._ask(state, asked))
+            envelopes = begun.open()
+        except (ConfigError, RoundAbandonedError) as problem:
+            _LOG.warning("round %d: no secure sum: %s", state.round, problem)
+            return {}
+        self._round = begun
+        return envelopes
+
+    def close(self, state: RunState, dispatches: Collection[DeployedDispatch]) -> None:
+        """Unmask the sum of the accepted updates: their dispatches get the mean, or are rejected."""
+        accepted = [one for one in dispatches if one.outcome == Outcome.ACCEPTED]
+        begun, self._round = self._round, None
+        if not accepted:
+            return
+        survivors: tuple[int, ...] = ()
+        try:
+            if begun is None:
+                raise RoundAbandonedError("the server was started again in mid-round; nothing is unmasked")
+            mean, _ = begun.close({one.client: one.masked for one in accepted})
+            survivors, value = begun.server.survivors, torch.from_numpy(mean).to(self.delta.value.dtype)
+            why = begun.server.problems
+        except RoundAbandonedError as problem:
+            why = {one.client: str(problem) for one in accepted}
+            _LOG.warning("round %d: no secure sum: %s", state.round, problem)
+        for one in accepted:
+            if one.client in survivors and one.result is not None:
+                parts = {"delta": self.delta._replace(value=value.reshape(self.delta.value.shape))}
+                one.result = dataclasses.replace(one.result, parts=parts)
+            else:
+                one.outcome = Outcome.REJECTED
+                said = why.get(one.client, "its masked update cannot be used")
+                self.clients.incidents.note(one.client, "rejected", said, one.dispatch)
+        for client in self.history.add(survivors) if survivors else []:
+            _LOG.warning(
+                "round %d: the cohorts so far disclose the update of client %d, if updates change slowly: a combination of the sums "
+                "is its alone; let fixed groups of clients take part together",
+                state.round, client,
+            )  # fmt: skip
+
+    def _ask(self, state: RunState, asked: Mapping[int, bytes]) -> Mapping[int, object]:
+        """Send one step's messages and return the answers by client; they are billed as uploads."""
+        orders = {k: self.codec.secure(self.clients.run, k, state.round, data) for k, data in asked.items()}
+        return self.clients.ask(state.ledger, orders, self.codec.read_secure, "upload", state.version + 1)
+
+
+class ClientSecrets:
+    """A client's side of secure aggregation.
+
+    Parameters
+    ----------
+    options: as the server's. identity: file of the client's private key; ``{client}`` in it stands for the client's number.
+    register: all clients' public keys, or the file.
+    """
+
+    def __init__(self, options: SecureOptions, identity: str | os.PathLike[str], register: Register) -> None:
+        self.options, self.identity, self.register = options, str(identity), as_register(register)
+
+    def endpoint(self, folder: Path, run: str, client: int) -> SecureEndpoint:
+        """Return the client's endpoint in one run, whose state lies in its folder."""
+        path = folder / run / f"secure-{client}.bin"
+
+        def load() -> bytes | None:
+            return path.read_bytes() if path.exists() else None
+
+        def save(state: bytes) -> None:
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                with replacing(path) as file:
+                    os.fchmod(file.fileno(), 0o600)
+                    file.write(state)
+            except OSError as error:
+                raise disk_error(error, path) from None
+
+        own = read_identity(self.identity.format(client=client))
+        return SecureEndpoint(client, own, self.register, self.options, load, save)
+
+    def masked(self, folder: Path, run: str, client: int, message: bytes, update: Tensor, examples: int) -> bytes:
+        """Return a client's update under its masks.
+
+        Raises
+        ------
+        SecureAggregationError: the message is refused, or there is none: the server asks for the update in the clear.
+        """
+        values: Any = update.detach().cpu().double().reshape(-1).numpy()
+        return self.endpoint(folder, run, client).masked(message, values, examples)
