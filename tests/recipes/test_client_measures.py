@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 
+import motley
 from motley.recipes.measuring import measure_of
 from motley.results.measures import Censored
 from tests.results import fake
@@ -91,6 +92,20 @@ def test_the_largest_rise_is_above_the_best_until_then():
 )
 def test_divergence_is_a_loss_more_than_one_above_that_of_ten_rounds_before(values, rounds, wanted):
     assert value("diverged", losses(values, 10, rounds)) == wanted
+
+
+@pytest.mark.parametrize(("algorithm", "kept"), [("scaffold", 80e-6), ("fedavg", 0.0)])
+def test_a_record_tells_what_a_client_keeps(tmp_path, algorithm, kept):
+    """SCAFFOLD's variate of a model of ten numbers, in float64."""
+    keys = {
+        "task": {"name": "quadratic", "dim": 10},
+        "population": 2,
+        "cohort": 2,
+        "partition": "by_writer",
+        "weights": "uniform",
+    }
+    experiment = motley.Experiment(**keys, algorithm=algorithm, stop={"rounds": 1}, dtype="float64")
+    assert value("state_mb", motley.run(experiment, out=tmp_path / "run")) == pytest.approx(kept)
 
 
 def test_what_a_client_keeps():
