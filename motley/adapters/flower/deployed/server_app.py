@@ -85,11 +85,9 @@ def run(
     progress: bool | OneRun = True,
     report: bool = True,
     selector: Selector[Any] | None = None,
-    rounds_done: int = 0,
-    clients_sent: int = 0,
-    secure_aggregation: SecureOptions | None = None,
-    register: Mapping[int, bytes] | str | Path = "",
-) -> Run:
+    rounds_done: int = 0, clients_sent: int = 0,
+    secure_aggregation: SecureOptions | None = None, register: Mapping[int, bytes] | str | Path = "",
+) -> Run:  # fmt: skip
     """Run an experiment on real clients to its end, and load its results.
 
     Parameters
@@ -124,10 +122,8 @@ def run(
         record = {**run_record(experiment, ready.config.setting, ready.engine, REAL), "run_id": name, "command": ""}
         folder.write(record)
         save_preparation(ready.config.setting.task.federation, path)
-        checkpoints = Checkpoints(path / "checkpoints", name)
-        saved = checkpoints.load()
-        now_s, secure = float((saved or {}).get("clients", {}).get("now_s", 0.0)), (secure_aggregation, register)
-        loop = deployment(experiment, ready, transport, limits, now_s, secure)
+        saved = (checkpoints := Checkpoints(path / "checkpoints", name)).load()
+        loop = deployment(experiment, ready, transport, limits, _spent_s(saved), (secure_aggregation, register))
         loop.state.round, loop.state.dispatch = rounds_done, clients_sent
         marks = _restored(loop, saved) if state == "interrupted" else None
         with _stopping_in_a_sentence(path):
@@ -135,6 +131,11 @@ def run(
         folder.write({**record, **best_record(loop), "tables": pack_marks(written), "finished": True})
         _tidy(path)
     return _ended(path, report)
+
+
+def _spent_s(saved: Mapping[str, Any] | None) -> float:
+    """Return the seconds that a deployment had run when its last checkpoint was written."""
+    return float((saved or {}).get("clients", {}).get("now_s", 0.0))
 
 
 def _restored(loop: RoundLoop, saved: dict[str, Any] | None) -> Mapping[str, Mark]:
