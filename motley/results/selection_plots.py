@@ -52,6 +52,7 @@ DIAGNOSED = {
     "drift": "squared distance to the model sent out",
     "error": "squared error of the aggregate",
     "client_error": "squared error of an upload, mean",
+    "weighted_error": "squared error of an upload, weighted mean",
 }
 """Heads of the notes that diagnostics write, and what their numbers are."""
 

@@ -9,7 +9,7 @@ Reference: docs/methods/hetero-select-v1.md#diagnostics.
     drift.measured          mean over the accepted of ||w_k - w||^2, before anything is compressed
     drift.bound             2 E^2 lr^2 / (1 + E lr mu) (G2 + B2), E local steps (v1)
     drift.bound_selected    the same with B2_selected (v2)
-    error.*, client_error.* what compression loses, see :class:`CompressionError`
+    error.*, client_error.*, weighted_error.* what compression loses, see :class:`CompressionError`
     moved_squared           ||w_t - w_0||^2, w_t the model after step t
     local_rate              E lr; these two for v1's Lemma A.4, see :func:`motley.results.measures.best_mu`
 
@@ -69,6 +69,7 @@ class CompressionError:
 
         aggregate    || sum_k w_k (v_k - C(v_k, theta_k)) ||^2           w_k the round's weights, summing to 1
         clients      mean of || v_k - C(v_k, theta_k) ||^2
+        weighted     sum_k w_k || v_k - C(v_k, theta_k) ||^2             bounds the aggregate's, by Jensen
 
     once with the shares ``theta_k`` that were allocated, once with their mean for all clients: the same number of values in all (up to
     rounding). HeteRo-Select v2's Theorem IV.2 says that the first is smaller under shares by score. ``v_k`` is the update with the
@@ -76,6 +77,8 @@ class CompressionError:
 
     Deviations and readings
     -----------------------
+    * INTERPRETATION Eq. 17 of HeteRo-Select v2 is taken for the weighted errors, which the theorem's argument compares: shares that
+      grow with w_k |v_k|^2 send more of what counts.
     * The theorem is about top-k; any compressor that takes a share is measured alike.
     * READING the sums are over the uploads that arrived, the ``w_k`` the round's weights over their sum.
     * READING both errors are of the same ``v_k``: those of the run, whose memory grew under the shares that were allocated.
@@ -85,7 +88,7 @@ class CompressionError:
 
     def __init__(self) -> None:
         self._sums: list[Tensor] = []  # weighted errors [D], one of each kind
-        self._squares = np.zeros(2)
+        self._squares, self._weighted = np.zeros(2), np.zeros(2)
         self._weight, self._count = 0.0, 0
         self._mean_share: float | None = None
         self._weights: dict[int, float] = {}
@@ -101,17 +104,20 @@ class CompressionError:
             return
         weight, whole = self._weights[client], v.detach().cpu().double()
         errors = [whole - arrived.cpu().double() for arrived in (update, compress(self._mean_share).dense())]
-        self._squares += [float(error @ error) for error in errors]
+        squares = np.array([float(error @ error) for error in errors])
+        self._squares, self._weighted = self._squares + squares, self._weighted + weight * squares
         self._sums = self._sums or [torch.zeros_like(whole) for _ in KINDS]
         for total, error in zip(self._sums, errors, strict=True):
             total.add_(error, alpha=weight)
         self._weight, self._count = self._weight + weight, self._count + 1
 
     def notes(self) -> Mapping[str, float]:
-        """Return ``error.*`` of the aggregate and ``client_error.*``; empty where nothing was measured."""
+        """Return ``error.*`` of the aggregate, ``client_error.*`` and ``weighted_error.*``; empty where nothing was measured."""
         squares = zip(KINDS, self._squares, strict=True)
         clients = {f"client_error.{kind}": square / self._count for kind, square in squares if self._count}
         aggregate = [total / self._weight for total in self._sums] if self._weight else []
+        if self._weight:
+            clients |= {f"weighted_error.{kind}": sum_ / self._weight for kind, sum_ in zip(KINDS, self._weighted, strict=True)}
         return {**{f"error.{kind}": float(one @ one) for kind, one in zip(KINDS, aggregate, strict=False)}, **clients}
 
 

@@ -299,19 +299,21 @@ def _sent(quarters: tuple[int, ...], **keys: Any) -> dict[str, float]:
 def test_errors_of_unequal_and_equal_shares_by_hand(feedback: str) -> None:
     """A quarter and three quarters: client 0 keeps back (0, 3, 2, 1), client 1 a zero; of the sum of halves (0, 1.5, 1, .5) the
     square is 3.5, the clients' squares are 14 and 0. Two values each: (0, 0, 2, 1) and (0, 2, 0, 0); half of them (0, 1, 1, .5):
-    2.25, and 5 and 4."""
+    2.25, and 5 and 4. Weighted by halves the clients' squares are their means."""
     notes = _sent((1, 3), feedback=feedback)
     assert {name: value for name, value in notes.items() if "error" in name} == {
         "error.as_allocated": 3.5, "error.uniform": 2.25, "client_error.as_allocated": 7.0, "client_error.uniform": 4.5,
+        "weighted_error.as_allocated": 7.0, "weighted_error.uniform": 4.5,
     }  # fmt: skip
 
 
 def test_errors_are_weighed_as_updates_are() -> None:
-    """Three samples against one: w = (3/4, 1/4): (0, 2.25, 1.5, .75) and (0, .5, 1.5, .75)."""
+    """Three samples against one: w = (3/4, 1/4): (0, 2.25, 1.5, .75) and (0, .5, 1.5, .75); the clients' squares 14 and 0, 5 and 4."""
     task = {"name": "quadratic", "dim": 4, "minima": [8, 3, 2, 1, 0, 2, 6, -3], "examples": [3, 1]}
     notes = _sent((1, 3), weights="examples", task=task)
     assert notes["error.as_allocated"] == pytest.approx(2.25**2 + 1.5**2 + 0.75**2, rel=1e-14)
     assert notes["error.uniform"] == pytest.approx(0.5**2 + 1.5**2 + 0.75**2, rel=1e-14)
+    assert (notes["weighted_error.as_allocated"], notes["weighted_error.uniform"]) == (10.5, 4.75)
 
 
 @pytest.mark.parametrize("keys", [{}, {"feedback": "ef21"}], ids=["equal shares", "changes"])
