@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from motley.core import codec
 from motley.core.arrays import Floats
-from motley.core.errors import SecureAggregationError
+from motley.core.errors import CodecError, SecureAggregationError
 from motley.secure.client import SecureClient
+from motley.secure.draws import DRAWS, LINK, DrawClient
 from motley.secure.terms import SecureOptions, Step
 
 __all__ = ["SecureEndpoint"]
@@ -18,17 +20,33 @@ class SecureEndpoint:
     Parameters
     ----------
     client: its id. identity: its private key. register: client -> public key. options: of the protocol. load, save: of the state,
-    between two messages; None where there is none. A state that is lost is a client that has dropped out.
+    between two messages; None where there is none. A state that is lost is a client that has dropped out. cap: rounds it takes part in
+    at most, where draws are verified; None: all.
     """
 
     def __init__(
         self, client: int, identity: bytes, register: Mapping[int, bytes], options: SecureOptions,
-        load: Callable[[], bytes | None], save: Callable[[bytes], None],
+        load: Callable[[], bytes | None], save: Callable[[bytes], None], cap: int | None = None,
     ) -> None:  # fmt: skip
-        self._client, self._save = SecureClient(client, identity, register, options), save
+        self._client, self._keep = SecureClient(client, identity, register, options), save
+        self._draws = DrawClient(client, identity, register, cap) if options.draws else None
         saved = load()
         if saved is not None:
-            self._client.restore(saved)
+            self._restore(saved)
+
+    def _restore(self, saved: bytes) -> None:
+        try:
+            state = codec.decode(saved)
+            rounds, draws = state["rounds"], state["draws"]
+        except (CodecError, KeyError, TypeError) as error:
+            raise SecureAggregationError(f"the state of this client cannot be read: {error}") from None
+        self._client.restore(rounds)
+        if self._draws is not None and draws is not None:
+            self._draws.restore(draws)
+
+    def _save(self) -> None:
+        draws = None if self._draws is None else self._draws.save()
+        self._keep(codec.encode({"rounds": self._client.save(), "draws": draws}))
 
     def answer(self, message: object) -> bytes:
         """Return the answer to a message of any step but the masked vector's.
@@ -38,16 +56,29 @@ class SecureEndpoint:
         SecureAggregationError: the message is refused.
         """
         client = self._client
-        steps = {
-            Step.KEYS: client.begin, Step.SHARES: client.share, Step.CONSISTENCY: client.confirm, Step.UNMASK: client.unmask,
-        }  # fmt: skip
+        steps = {Step.SHARES: client.share, Step.CONSISTENCY: client.confirm, Step.UNMASK: client.unmask}
         step = message[0] if isinstance(message, bytes) and message else 0
-        if step not in steps:
+        if step == Step.KEYS and isinstance(message, bytes):
+            answer = self._begin(message)
+        elif step in steps:
+            answer = steps[Step(step)](message)
+        elif step in DRAWS.values() and isinstance(message, bytes) and self._draws is not None:
+            answer = self._draws.answer(message)
+        else:
             raise SecureAggregationError(
                 f"got a message of step {step}; expected one of {', '.join(str(int(s)) for s in steps)}"
             )
-        answer = steps[Step(step)](message)
-        self._save(client.save())
+        self._save()
+        return answer
+
+    def _begin(self, message: bytes) -> bytes:
+        """Begin a round, if its cohort is the one that was drawn."""
+        if self._draws is None:
+            return self._client.begin(message)
+        message, link = message[:-LINK], message[-LINK:]
+        answer = self._client.begin(message)
+        if self._client.terms is not None:
+            self._draws.check(self._client.terms.round, self._client.terms.cohort, link)
         return answer
 
     def masked(self, message: object, values: Floats, weight: int) -> bytes:
@@ -67,5 +98,5 @@ class SecureEndpoint:
         options = client.terms.options
         vector = client.terms.encoding.encode(values, weight if options.max_weight > 1 else 1, client.entropy)
         answer = client.mask(message, vector)
-        self._save(client.save())
+        self._save()
         return answer

@@ -25,10 +25,11 @@ class SecureRound:
     Parameters
     ----------
     terms: of the round. register: client -> public key. ask: sends a question to clients and returns their answers.
+    link: proves that the cohort was drawn; empty without draws.
     """
 
-    def __init__(self, terms: SecureTerms, register: Mapping[int, bytes], ask: Question) -> None:
-        self.server, self._ask = SecureServer(terms, register), ask
+    def __init__(self, terms: SecureTerms, register: Mapping[int, bytes], ask: Question, link: bytes = b"") -> None:
+        self.server, self._ask, self._link = SecureServer(terms, register), ask, link
 
     def open(self) -> Messages:
         """Exchange keys and shares; return the message that each client must have to mask its update.
@@ -38,7 +39,8 @@ class SecureRound:
         RoundAbandonedError: too few clients are left.
         """
         server = self.server
-        return server.shares(self._ask(server.keys(self._ask(server.open()))))
+        terms = {client: message + self._link for client, message in server.open().items()}
+        return server.shares(self._ask(server.keys(self._ask(terms))))
 
     def close(self, masked: Mapping[int, object]) -> tuple[Floats, int]:
         """Return the weighted mean of the masked updates, [size], and the sum of their weights.

@@ -30,10 +30,13 @@ __all__ = [
     "HEADER",
     "KEYS_SIZE",
     "LARGEST_COHORT",
+    "LONGEST_CHAIN",
     "SIGNATURE",
     "SecureOptions",
     "SecureTerms",
     "Step",
+    "bitmap",
+    "listed",
     "opened",
     "peers",
     "sealed",
@@ -42,8 +45,10 @@ __all__ = [
 LARGEST_COHORT = 200
 """Every client shares with every other one; for larger cohorts a sparse graph would be needed, which is not built."""
 KEYS_SIZE, SIGNATURE = 128, 64
+LONGEST_CHAIN = 100_000
+"""Rounds of verifiable draws, at most: a client hashes as often to check one."""
 HEADER = 17
-_TERMS = struct.Struct("<16sIQHBdBQBII")
+_TERMS = struct.Struct("<16sIQHBdBQBIII")
 
 
 class Step(enum.IntEnum):
@@ -66,6 +71,7 @@ class SecureOptions:
     client, its number of samples; 1: all clients weigh the same. modulus_bits: 32 or 64, the width of a coordinate on the wire.
     security: ``"active"``: the server may send anything; ``"honest_but_curious"``: it follows the protocol, and one step is saved.
     threshold: share of the cohort above which clients must remain, at least 2/3 (active) or 1/2. None: the least.
+    draws: rounds whose cohorts are drawn so that clients can recompute them (:mod:`motley.secure.draws`); 0: none are.
 
     Raises
     ------
@@ -78,6 +84,7 @@ class SecureOptions:
     modulus_bits: int = 32
     security: Literal["active", "honest_but_curious"] = "active"
     threshold: float | None = None
+    draws: int = 0
 
     def __post_init__(self) -> None:
         if self.security not in ("active", "honest_but_curious"):
@@ -88,6 +95,8 @@ class SecureOptions:
                 f"got {self.threshold}; expected a share of at least {least:.4g} and below 1 under security = {self.security!r}",
                 "threshold",
             )
+        if isinstance(self.draws, bool) or not isinstance(self.draws, int) or not 0 <= self.draws <= LONGEST_CHAIN:
+            raise ConfigError(f"got {self.draws!r}; expected a whole number of rounds from 0 to {LONGEST_CHAIN}", "draws")
         self.encoding(1)
 
     @property
@@ -170,7 +179,7 @@ class SecureTerms:
         o = self.options
         head = _TERMS.pack(
             self.run, self.round, self.attempt, self.threshold, o.active, o.clip, o.bits, o.max_weight, o.modulus_bits,
-            self.size, len(self.cohort),
+            o.draws, self.size, len(self.cohort),
         )  # fmt: skip
         return head + struct.pack(f"<{len(self.cohort)}I", *self.cohort)
 
@@ -206,8 +215,7 @@ class SecureTerms:
 
     def bits(self, clients: Collection[int]) -> bytes:
         """Return a set of clients of the cohort as a bitmap."""
-        number = sum(1 << i for i, client in enumerate(self.cohort) if client in clients)
-        return number.to_bytes((len(self.cohort) + 7) // 8, "little")
+        return bitmap(self.cohort, clients)
 
     def members(self, body: bytes, each: int = 0, without: int | None = None) -> tuple[tuple[int, ...], Mapping[int, bytes]]:
         """Return the clients of a bitmap, and for each of them its ``each`` bytes behind it.
@@ -218,19 +226,13 @@ class SecureTerms:
         ------
         SecureAggregationError: another length, a bit of no client, or fewer clients than the threshold.
         """
-        size = (len(self.cohort) + 7) // 8
-        number = int.from_bytes(body[:size], "little")
-        found = tuple(client for i, client in enumerate(self.cohort) if number >> i & 1)
-        holders = [client for client in found if client != without]
-        if len(body) != size + each * len(holders) or number >> len(self.cohort):
-            raise SecureAggregationError(
-                f"got {len(body)} bytes; expected {size + each * len(holders)} for {len(found)} clients"
-            )
+        parts = listed(self.cohort, body, each, without)
+        found = tuple(parts)
         if len(found) < self.threshold:
             raise SecureAggregationError(
                 f"got {len(found)} of {len(self.cohort)} clients; expected at least {self.threshold}: nothing is revealed"
             )
-        return found, {client: body[size + i * each : size + (i + 1) * each] for i, client in enumerate(holders)}
+        return found, {client: part for client, part in parts.items() if client != without}
 
     def signed_keys(self, client: int, keys: bytes) -> bytes:
         """Return what a client signs of its two public keys."""
@@ -264,6 +266,33 @@ def opened(message: object, step: Step, terms: SecureTerms) -> bytes:
     if message[0] != step:
         raise SecureAggregationError(f"got a message of step {message[0]}; expected step {step.value}, {step.name.lower()}")
     return message[HEADER:]
+
+
+def bitmap(order: Sequence[int], clients: Collection[int]) -> bytes:
+    """Return a set of clients as a bitmap; ``order``: all that there may be."""
+    number = sum(1 << i for i, client in enumerate(order) if client in clients)
+    return number.to_bytes((len(order) + 7) // 8, "little")
+
+
+def listed(order: Sequence[int], body: bytes, each: int, without: int | None = None) -> dict[int, bytes]:
+    """Return the clients of a bitmap, and for each of them its ``each`` bytes behind it.
+
+    ``without``: a client that has none of these bytes.
+
+    Raises
+    ------
+    SecureAggregationError: another length, or a bit of no client.
+    """
+    size = (len(order) + 7) // 8
+    number = int.from_bytes(body[:size], "little")
+    sizes = {client: each * (client != without) for i, client in enumerate(order) if number >> i & 1}
+    if len(body) != size + sum(sizes.values()) or number >> len(order):
+        raise SecureAggregationError(f"got {len(body)} bytes; expected {size + sum(sizes.values())} for {len(sizes)} clients")
+    found, at = {}, size
+    for client, length in sizes.items():
+        found[client] = body[at : at + length]
+        at += length
+    return found
 
 
 def peers(clients: Sequence[int], client: int) -> list[int]:

@@ -19,7 +19,7 @@ ALLOWED: dict[str, set[str]] = {
     "tasks": {"core"},
     "algorithms": {"core", "tasks.base", "tasks.own_loss", "tasks.transfer"},
     "transport": {"core"},
-    "secure": {"core"},
+    "secure": {"core", "selectors"},
     "engines": {
         "core", "=algorithms", "algorithms.base", "algorithms.local", "algorithms.head_loss", "algorithms.own_loss",
         "algorithms.positions", "algorithms.random", "tasks",

@@ -64,6 +64,8 @@ def secure_refusal(ready: Ready, options: SecureOptions) -> str | None:
             f'weights = "{config.weights}" and max_weight = {options.max_weight} do not go together; take weights = "uniform" with '
             'max_weight = 1, or weights = "examples" with the largest number of samples of a client'
         )
+    if options.draws:
+        return "cohorts that clients recompute are drawn for strategies only, by with_selector; leave draws out"
     try:
         options.check_cohort(config.cohort)
     except ConfigError as error:

@@ -125,8 +125,9 @@ class SelectionCoordinator:
         current.candidates = {client: self.registry.node_of[client] for client in candidates}
         if candidates:
             self._probe(current, model, version=float(self.state.round - 1))
-        current.cohort = self.selector.select(self.state.round, available, self.m, self.state.dispatched)
-        chosen = sorted(current.cohort.ids.tolist())
+        drawn = None if self.secure is None else self.secure.draw(current)
+        current.cohort = drawn or self.selector.select(self.state.round, available, self.m, self.state.dispatched)
+        chosen = sorted(client for client in current.cohort.ids.tolist() if client in self.registry.node_of)
         self._max_weights(chosen)
         self.state.dispatched += len(chosen)
         current.clients = {self.registry.node_of[client]: client for client in chosen}

@@ -41,13 +41,15 @@ class MaskedUpdates:
     ----------
     options: as the server's. identity: file of the client's private key; ``{client}`` in it stands for the client's number.
     register: all clients' public keys, or the file that holds them. key: of ``--node-config``, the client's whole number.
+    cap: rounds that the client takes part in at most, where draws are verified; None: all.
     """
 
     def __init__(
         self, options: SecureOptions, identity: str | os.PathLike[str],
-        register: Mapping[int, bytes] | str | os.PathLike[str], key: str = "partition-id",
+        register: Mapping[int, bytes] | str | os.PathLike[str], key: str = "partition-id", cap: int | None = None,
     ) -> None:  # fmt: skip
         self.options, self.identity, self.register, self.key = options, str(identity), register, key
+        self.cap = cap
 
     def answer(self, message: Any, context: Any) -> Any:
         """Answer a step before or after training; the app's function for ``@app.query("motley_secure")``."""
@@ -83,7 +85,7 @@ class MaskedUpdates:
             context.state[_STATE] = flower().ConfigRecord({"state": state})
 
         own = read_identity(self.identity.format(client=client))
-        return SecureEndpoint(client, own, as_register(self.register), self.options, load, save)
+        return SecureEndpoint(client, own, as_register(self.register), self.options, load, save, self.cap)
 
 
 def _masked(reply: Any, message: Any, sent: Mapping[str, Any], at: SecureEndpoint, asked: object, wanted: list[str]) -> Any:

@@ -23,10 +23,12 @@ from motley.adapters.flower.strategy.server_signals import arrays_of
 from motley.adapters.flower.strategy.settings import SelectionSettings
 from motley.adapters.flower.strategy.state import OpenRound
 from motley.core.errors import ConfigError, RoundAbandonedError
+from motley.core.records import Cohort
 from motley.core.server_signals import UPDATE_SIGNALS
 from motley.selectors.base import Selector
 
 try:
+    from motley.secure.draws import DrawServer, check_drawable
     from motley.secure.keyfiles import as_register
     from motley.secure.round import CohortHistory, SecureRound
     from motley.secure.terms import SecureOptions, SecureTerms
@@ -67,6 +69,8 @@ def check_secure(strategy: Any, selector: Selector[Any], m: int, settings: Selec
             "secure_aggregation",
         )
     options.check_cohort(m)
+    if options.draws:
+        check_drawable(selector.rule)
 
 
 class SecureSums:
@@ -85,18 +89,41 @@ class SecureSums:
         self.wanted, self.weight_key = ",".join(sorted({*coordinator.reader.wanted, "loss"})), coordinator.reader.weight_key
         self.run, self.history = secrets.token_bytes(16), CohortHistory()
         self._round: SecureRound | None = None
+        self.registry, self._link = coordinator.registry, b""
+        self.draws = DrawServer(self.register, coordinator.m, options.draws) if options.draws else None
         self.state.traffic |= {"secure_bits_down": 0.0, "secure_bits_up": 0.0}
+
+    def draw(self, current: OpenRound) -> Cohort | None:
+        """Return the cohort that the clients can recompute; None where the selector chooses.
+
+        Raises
+        ------
+        ConfigError: too few clients agree on the draws, before the first round.
+        """
+        draws = self.draws
+        if draws is None:
+            return None
+        if not draws.signatures:
+            try:
+                nonces = draws.opened(self._ask(current, draws.committed(self._ask(current, draws.freeze()))))
+                self._ask(current, draws.signed(self._ask(current, nonces)))
+            except RoundAbandonedError as problem:
+                raise ConfigError(
+                    f"the draws cannot be agreed on: {problem}; start the run again when all clients are there"
+                ) from None
+        cohort, self._link = draws.draw(self.state.round)
+        return Cohort(np.array(cohort, np.int64))
 
     def open(self, current: OpenRound, messages: list[Any]) -> list[Any]:
         """Return the messages to train, with the envelopes of secure aggregation, to those that have exchanged keys and shares."""
-        self._round, clients = None, sorted(current.clients.values())
+        self._round, clients = None, sorted(current.cohort.ids.tolist())
         size = sum(int(np.prod(array.shape)) for array in current.model.values() if np.dtype(array.dtype).kind == "f")
         try:
             strange = sorted(set(clients) - self.register.keys())
             if strange:
                 raise RoundAbandonedError(f"client {strange[0]} is not in the register of keys")
             terms = SecureTerms(self.run, self.state.round, 0, self.options, size, tuple(clients))
-            begun = SecureRound(terms, self.register, lambda asked: self._ask(current, asked))
+            begun = SecureRound(terms, self.register, lambda asked: self._ask(current, asked), self._link)
             envelopes = begun.open()
         except (ConfigError, RoundAbandonedError) as problem:
             self._abandon(current, str(problem))
@@ -150,18 +177,20 @@ class SecureSums:
 
     def _ask(self, current: OpenRound, asked: Mapping[int, bytes]) -> dict[int, object]:
         """Send one step's messages and return the answers by client."""
-        app, nodes = flower(), {client: node for node, client in current.clients.items()}
+        app, node_of = flower(), self.registry.node_of
+        clients = {node_of[client]: client for client in asked if client in node_of}
         messages = [
-            app.Message(app.RecordDict({RECORD: secure_record(data)}), nodes[client], SECURE, ttl=self.limit_s)
-            for client, data in asked.items()
+            app.Message(app.RecordDict({RECORD: secure_record(asked[client])}), node, SECURE, ttl=self.limit_s)
+            for node, client in clients.items()
         ]
         answers: dict[int, object] = {}
         up = 0.0
         for one in exchange(current.grid, messages, self.limit_s, self.clock):
-            client = current.clients[one.node]
+            client = clients[one.node]
             if one.error:
                 LOG.warning("round %d: client %d takes no part in secure aggregation: %s", self.state.round, client, one.error)
-                current.sent[one.node] = SentMessage(one.node, error=one.error)
+                if one.node in current.clients:
+                    current.sent[one.node] = SentMessage(one.node, error=one.error)
             else:
                 answers[client] = secure_bytes(one.reply.content)
                 up += content_bits(one.reply.content)

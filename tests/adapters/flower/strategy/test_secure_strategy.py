@@ -13,9 +13,10 @@ from motley.adapters.flower.secure_messages import RECORD, SECURE, secure_record
 from motley.adapters.flower.strategy.secure_client import MaskedUpdates
 from motley.adapters.flower.strategy.wrapper import with_selector
 from motley.core.errors import ConfigError, SecureAggregationError
-from motley.secure.keyfiles import new_identity
+from motley.secure.draws import verify_draws
+from motley.secure.keyfiles import as_register, new_identity
 from motley.secure.terms import SecureOptions
-from motley.selectors import build
+from motley.selectors import CATALOGUE, Selector, build
 from tests.adapters.flower.apps import fedavg, model, outcomes, sgd, target, weights
 from tests.adapters.flower.fake_grid import FakeGrid, FakeNode
 
@@ -207,3 +208,65 @@ def test_a_client_with_other_options_takes_no_part(keys):
     assert outcomes(coordinator, 1)[0] == "dropped"
     assert "proposes other options" in next(row.reason for row in coordinator.rows if row.client == 0)
     np.testing.assert_allclose(weights(result), mean(range(1, 6)), atol=LEVEL)
+
+
+# ------------------------------------------------------------------------------------- draws that clients recompute
+
+DRAWN = SecureOptions(clip=10.0, bits=20, draws=12)
+
+
+def drawn(keys, n=10, apps=None):
+    """All clients of the register, which is the roster."""
+    return federation(keys, n, apps, DRAWN)
+
+
+def test_every_cohort_is_recomputed_by_its_clients_and_afterwards(keys):
+    on = drawn(keys)
+    coordinator, _ = run(on, keys, m=5, rounds=8, options=DRAWN)
+    told = coordinator.secure.draws.transcript()
+    assert verify_draws(told, as_register(keys / "register.json")) == 8
+    for t, row in enumerate(json.loads(told)["rounds"], 1):
+        assert outcomes(coordinator, t) == dict.fromkeys(row["cohort"], "accepted")
+
+
+def test_a_server_that_chooses_its_cohort_gets_no_answer(keys):
+    on = drawn(keys)
+    wrapped = with_selector(
+        fedavg(), build("uniform", seed=0), 5, clock=on.clock, wait_s=10, query_limit_s=30.0, secure_aggregation=DRAWN,
+        register=keys / "register.json",
+    )  # fmt: skip
+    honest = wrapped.motley.secure.draw
+
+    def chosen(current):
+        cohort = honest(current)
+        return type(cohort)(np.array([0, 1, 2, 3, 4])) if wrapped.motley.state.round == 2 else cohort
+
+    wrapped.motley.secure.draw = chosen
+    wrapped.start(on, model(), num_rounds=2, timeout=60)
+    assert set(outcomes(wrapped.motley, 1).values()) == {"accepted"}
+    assert set(outcomes(wrapped.motley, 2).values()) == {"dropped"}
+    reasons = [row.reason for row in wrapped.motley.rows if row.round == 2]
+    assert all("the cohort of round 2 is not the one that was drawn" in reason for reason in reasons)
+
+
+def test_a_drawn_client_that_is_not_connected_has_dropped_out(keys):
+    on = drawn(keys)
+    on.events.append((30.0, lambda: on.kill(1000 + 7 * 3)))
+    coordinator, _ = run(on, keys, m=9, rounds=12, options=DRAWN)
+    accepted = {t: set(outcomes(coordinator, t)) for t in range(1, 13)}
+    rows = json.loads(coordinator.secure.draws.transcript())["rounds"]
+    missing = [row["round"] for row in rows if 3 in row["cohort"] and 3 not in accepted[row["round"]]]
+    assert missing
+    assert all("accepted" in outcomes(coordinator, t).values() for t in missing)
+
+
+@pytest.mark.parametrize("rule", ["oort", {"name": "uniform", "variant": "weighted_wor"}], ids=["oort", "weighted"])
+def test_other_rules_cannot_be_recomputed(keys, rule):
+    selector = Selector(CATALOGUE.build(rule), seed=0)
+    with pytest.raises(ConfigError, match=r"draws: \w+ draws from what clients report.* take the selector uniform"):
+        with_selector(fedavg(), selector, 5, secure_aggregation=DRAWN, register=keys / "register.json")
+
+
+def test_draws_need_the_roster(keys):
+    with pytest.raises(ConfigError, match="the draws cannot be agreed on: 6 of 10 clients are left for the draws"):
+        run(drawn(keys, n=6), keys, m=5, options=DRAWN)

@@ -1,0 +1,331 @@
+"""Draws of cohorts that every client can recompute, by commitments and a hash chain.
+
+    freeze     the server publishes the roster, keys, cohort size and rounds, and s_0, the end of a chain s_(t-1) = SHA-256(s_t)
+    commit     every client commits to a nonce, by its signed hash; the server publishes all commitments
+    open       every client reveals its nonce; the server publishes all of them. Who reveals none, or another, is struck off
+    sign       every client signs the list of nonces; the server publishes the signatures
+    round t    the server reveals s_t with the cohort, which must be the draw keyed by SHA-256(s_t, nonces, t)
+
+Neither the server nor a client chooses a draw: the chain is fixed before any nonce is known, and each nonce before another is. The
+draw is that of the selector ``uniform`` over the whole roster, whoever is connected. A server that knows the nonces can predict all
+draws, and whoever can verify a draw knows the cohort.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import struct
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from motley.core import codec
+from motley.core.errors import CodecError, ConfigError, RoundAbandonedError, SecureAggregationError
+from motley.secure.encoding import Entropy
+from motley.secure.primitives import sign, verify
+from motley.secure.terms import LONGEST_CHAIN, SIGNATURE, bitmap, listed
+from motley.selectors.base import Selector
+from motley.selectors.uniform import Uniform
+
+__all__ = ["DRAWS", "LINK", "DrawClient", "DrawServer", "check_drawable", "draw", "verify_draws"]
+
+DRAWS = {"freeze": 11, "committed": 12, "opened": 13, "signed": 14}
+"""The first byte of each message of the server."""
+LINK = 32
+"""Bytes of a link of the chain, of a nonce and of a commitment."""
+VERSION = 1
+
+
+def _hash(*parts: bytes) -> bytes:
+    return hashlib.sha256(b"motley draws" + b"".join(struct.pack("<I", len(part)) + part for part in parts)).digest()
+
+
+def _frozen(register: Mapping[int, bytes], cohort: int, rounds: int, end: bytes) -> bytes:
+    """Return what is frozen before the first round, as bytes."""
+    keys = b"".join(struct.pack("<I", client) + register[client] for client in sorted(register))
+    return struct.pack("<IIII", VERSION, len(register), cohort, rounds) + end + _hash(b"uniform", keys)
+
+
+def draw(link: bytes, nonces: Mapping[int, bytes], cohort: int, round: int) -> tuple[int, ...]:
+    """Return the cohort of a round, rising.
+
+    Parameters
+    ----------
+    link: s_t. nonces: client -> its nonce; these clients are the roster. cohort: clients a round. round: t.
+    """
+    said = b"".join(struct.pack("<I", client) + nonces[client] for client in sorted(nonces))
+    seed = int.from_bytes(_hash(link, said, struct.pack("<Q", round))[:15], "little")
+    chosen = Selector(Uniform(), seed).select(round, sorted(nonces), cohort)
+    return tuple(sorted(chosen.ids.tolist()))
+
+
+def check_drawable(rule: object) -> None:
+    """Refuse a selector whose draw the clients could not recompute.
+
+    Raises
+    ------
+    ConfigError: any other rule than ``uniform`` without weights.
+    """
+    if rule != Uniform():
+        raise ConfigError(
+            f"{type(rule).__name__} draws from what clients report, or by weights, so that clients cannot recompute its cohorts; take "
+            "the selector uniform, or leave draws out",
+            "draws",
+        )
+
+
+class DrawServer:
+    """The server's side: four steps before the first round, each with the answers to the last, then one draw a round.
+
+    Parameters
+    ----------
+    register: client -> Ed25519 public key: the roster. cohort: clients a round. rounds: length of the chain. entropy: of the chain.
+
+    Raises
+    ------
+    ConfigError: a chain of no rounds or of too many.
+    """
+
+    def __init__(self, register: Mapping[int, bytes], cohort: int, rounds: int, entropy: Entropy = os.urandom) -> None:
+        if not 1 <= rounds <= LONGEST_CHAIN:
+            raise ConfigError(f"got draws for {rounds} rounds; expected 1 to {LONGEST_CHAIN}", "draws")
+        self.register, self.cohort, self.roster = dict(register), cohort, tuple(sorted(register))
+        self._chain = [entropy(LINK)]
+        for _ in range(rounds):
+            self._chain.append(_hash(self._chain[-1]))
+        self._chain.reverse()  # s_0, s_1, ...
+        self.frozen = _frozen(self.register, cohort, rounds, self._chain[0])
+        self.commitments: dict[int, bytes] = {}
+        self.nonces: dict[int, bytes] = {}
+        self.signatures: dict[int, bytes] = {}
+        self.rounds: list[dict[str, Any]] = []
+
+    def freeze(self) -> dict[int, bytes]:
+        """Return what is frozen, for every client."""
+        return dict.fromkeys(self.roster, bytes([DRAWS["freeze"]]) + self.frozen)
+
+    def committed(self, answers: Mapping[int, object]) -> dict[int, bytes]:
+        """Take the commitments and return the list of them."""
+        found = self._sound(answers, self.roster, LINK + SIGNATURE)
+        self.commitments = {
+            k: body for k, body in found.items()
+            if verify(self.register[k], body[LINK:], _said_commitment(self.frozen, k, body[:LINK]))
+        }  # fmt: skip
+        return self._told("committed", self.commitments, self.commitments.values())
+
+    def opened(self, answers: Mapping[int, object]) -> dict[int, bytes]:
+        """Take the nonces and return the list of them; a client without its nonce is struck off."""
+        found = self._sound(answers, self.commitments, LINK)
+        self.nonces = {k: nonce for k, nonce in found.items() if _hash(nonce) == self.commitments[k][:LINK]}
+        return self._told("opened", self.nonces, self.nonces.values())
+
+    def signed(self, answers: Mapping[int, object]) -> dict[int, bytes]:
+        """Take the signatures of the list of nonces and return them."""
+        said = _said_nonces(self.frozen, self.nonces)
+        found = self._sound(answers, self.nonces, SIGNATURE)
+        self.signatures = {k: signature for k, signature in found.items() if verify(self.register[k], signature, said)}
+        if len(self.signatures) < _needed(self.nonces):
+            raise RoundAbandonedError(
+                f"{len(self.signatures)} of {len(self.nonces)} clients signed the nonces: too few for a draw"
+            )
+        return {k: bytes([DRAWS["signed"]]) + bitmap(self.roster, self.signatures) + b"".join(self.signatures.values())
+                for k in self.nonces}  # fmt: skip
+
+    def draw(self, round: int) -> tuple[tuple[int, ...], bytes]:
+        """Return the cohort of a round, and the link s_t that proves it.
+
+        Raises
+        ------
+        ConfigError: a round beyond the chain.
+        """
+        if not 1 <= round < len(self._chain):
+            raise ConfigError(f"round {round} has no draw; the chain was made for {len(self._chain) - 1} rounds", "draws")
+        link = self._chain[round]
+        cohort = draw(link, self.nonces, self.cohort, round)
+        self.rounds.append({"round": round, "link": link.hex(), "cohort": list(cohort)})
+        return cohort, link
+
+    def transcript(self) -> str:
+        """Return all that was published, as JSON, for :func:`verify_draws`."""
+        tables = {"commitments": self.commitments, "nonces": self.nonces, "signatures": self.signatures}
+        told = {name: {str(k): value.hex() for k, value in table.items()} for name, table in tables.items()}
+        size = {"cohort": self.cohort, "length": len(self._chain) - 1, "end": self._chain[0].hex()}
+        return json.dumps({"version": VERSION, "rule": "uniform", **size, **told, "rounds": self.rounds})
+
+    def _sound(self, answers: Mapping[int, object], clients: Collection[int], size: int) -> dict[int, bytes]:
+        return {k: body for k in sorted(clients) if isinstance(body := answers.get(k), bytes) and len(body) == size}
+
+    def _told(self, step: str, clients: Collection[int], parts: Collection[bytes]) -> dict[int, bytes]:
+        if len(clients) < max(_needed(self.roster), self.cohort):
+            raise RoundAbandonedError(f"{len(clients)} of {len(self.roster)} clients are left for the draws; too few")
+        return dict.fromkeys(clients, bytes([DRAWS[step]]) + bitmap(self.roster, clients) + b"".join(parts))
+
+
+class DrawClient:
+    """A client's side: it takes each message once, in order, and then checks the draw of every round it is asked in.
+
+    Parameters
+    ----------
+    client, identity, register: as of :class:`~motley.secure.client.SecureClient`. cap: rounds it takes part in at most; None: all.
+    """
+
+    def __init__(
+        self, client: int, identity: bytes, register: Mapping[int, bytes], cap: int | None = None, entropy: Entropy = os.urandom
+    ) -> None:
+        self.client, self.identity, self.register, self.cap = client, identity, dict(register), cap
+        self.entropy, self.roster = entropy, tuple(sorted(register))
+        self._next, self._frozen, self._nonce = "freeze", b"", b""
+        self._commitments: dict[int, bytes] = {}
+        self._nonces: dict[int, bytes] = {}
+        self._joined: list[int] = []
+
+    def answer(self, message: bytes) -> bytes:
+        """Return the answer to a message of the server.
+
+        Raises
+        ------
+        SecureAggregationError: a message out of turn, or one that does not follow from those before.
+        """
+        if not message or self._next not in DRAWS or message[0] != DRAWS[self._next]:
+            raise SecureAggregationError(f"got a message of the draws out of turn; expected {self._next}: each step once")
+        steps = {"freeze": self._commit, "committed": self._open, "opened": self._sign, "signed": self._end}
+        return steps[self._next](message[1:])
+
+    def _commit(self, body: bytes) -> bytes:
+        _, _, cohort, rounds = struct.unpack("<IIII", body[:16].ljust(16, b"\0"))
+        if body != _frozen(self.register, cohort, rounds, body[16 : 16 + LINK]) or not 1 <= rounds <= LONGEST_CHAIN:
+            raise SecureAggregationError("what the server freezes is not this client's register, rule and version")
+        self._frozen, self._nonce, self._next = body, self.entropy(LINK), "committed"
+        commitment = _hash(self._nonce)
+        return commitment + sign(self.identity, _said_commitment(body, self.client, commitment))
+
+    def _open(self, body: bytes) -> bytes:
+        found = listed(self.roster, body, LINK + SIGNATURE)
+        for client, signed in found.items():
+            if not verify(self.register[client], signed[LINK:], _said_commitment(self._frozen, client, signed[:LINK])):
+                raise SecureAggregationError(f"the commitment of client {client} is not signed by it")
+        self._enough(found, "commitments")
+        if found.get(self.client, b"")[:LINK] != _hash(self._nonce):
+            raise SecureAggregationError("this client's own commitment is missing or changed")
+        self._commitments, self._next = {k: signed[:LINK] for k, signed in found.items()}, "opened"
+        return self._nonce
+
+    def _sign(self, body: bytes) -> bytes:
+        found = listed(self.roster, body, LINK)
+        for client, nonce in found.items():
+            if self._commitments.get(client) != _hash(nonce):
+                raise SecureAggregationError(f"the nonce of client {client} is not the one that it committed to")
+        self._enough(found, "nonces")
+        if self.client not in found:
+            raise SecureAggregationError("this client's own nonce is missing")
+        self._nonces, self._next = found, "signed"
+        return sign(self.identity, _said_nonces(self._frozen, found))
+
+    def _end(self, body: bytes) -> bytes:
+        found, said = listed(self.roster, body, SIGNATURE), _said_nonces(self._frozen, self._nonces)
+        for client, signature in found.items():
+            if client not in self._nonces or not verify(self.register[client], signature, said):
+                raise SecureAggregationError(f"client {client} has not signed the nonces that this client signed")
+        if len(found) < _needed(self._nonces):
+            raise SecureAggregationError(f"got {len(found)} signatures of the nonces; expected {_needed(self._nonces)}")
+        self._next = "the rounds"
+        return b"ready"
+
+    def _enough(self, found: Collection[int], what: str) -> None:
+        if len(found) < _needed(self.roster):
+            raise SecureAggregationError(
+                f"got {len(found)} {what} of {len(self.roster)} clients; expected {_needed(self.roster)}"
+            )
+
+    def check(self, round: int, cohort: Sequence[int], link: bytes) -> None:
+        """Refuse a cohort that is not the draw of its round, and rounds above this client's cap.
+
+        Raises
+        ------
+        SecureAggregationError: one of these.
+        """
+        if self._next != "the rounds":
+            raise SecureAggregationError("got a cohort before its draws were agreed on")
+        _, _, size, rounds = struct.unpack("<IIII", self._frozen[:16])
+        _check_link(link, round, rounds, self._frozen[16 : 16 + LINK])
+        if tuple(cohort) != draw(link, self._nonces, size, round):
+            raise SecureAggregationError(f"the cohort of round {round} is not the one that was drawn")
+        if self.cap is not None and round not in self._joined and len(self._joined) >= self.cap:
+            raise SecureAggregationError(f"client {self.client} has taken part in {self.cap} rounds, its cap")
+        self._joined = sorted({*self._joined, round})
+
+    def save(self) -> bytes:
+        """Return the state between two messages."""
+        return codec.encode({
+            "next": self._next, "frozen": self._frozen, "nonce": self._nonce, "commitments": self._commitments,
+            "nonces": self._nonces, "joined": self._joined,
+        })  # fmt: skip
+
+    def restore(self, saved: bytes) -> None:
+        """Take over what :meth:`save` returned; raises SecureAggregationError for bytes that are no state."""
+        try:
+            state: dict[str, Any] = codec.decode(saved)
+        except CodecError as error:
+            raise SecureAggregationError(f"the state of client {self.client}'s draws cannot be read: {error}") from None
+        self._next, self._frozen, self._nonce = state["next"], state["frozen"], state["nonce"]
+        self._commitments, self._nonces = dict(state["commitments"]), dict(state["nonces"])
+        self._joined = list(state["joined"])
+
+
+def verify_draws(transcript: str, register: Mapping[int, bytes]) -> int:
+    """Recompute a run's draws from what was published; return how many rounds were verified.
+
+    Parameters
+    ----------
+    transcript: of :meth:`DrawServer.transcript`. register: client -> public key, known from elsewhere.
+
+    Raises
+    ------
+    SecureAggregationError: the first thing that does not follow, with its round or client.
+    """
+    try:
+        told = json.loads(transcript)
+        tables = {
+            name: {int(k): bytes.fromhex(v) for k, v in told[name].items()} for name in ("commitments", "nonces", "signatures")
+        }
+        frozen = _frozen(register, told["cohort"], told["length"], bytes.fromhex(told["end"]))
+        rounds = [(row["round"], bytes.fromhex(row["link"]), tuple(row["cohort"])) for row in told["rounds"]]
+    except (ValueError, KeyError, TypeError, AttributeError, struct.error):
+        raise SecureAggregationError("got a transcript that cannot be read") from None
+    commitments, nonces, signatures = tables.values()
+    for client, nonce in nonces.items():
+        signed = commitments.get(client, b"")
+        known = client in register and verify(register[client], signed[LINK:], _said_commitment(frozen, client, signed[:LINK]))
+        if not known or signed[:LINK] != _hash(nonce):
+            raise SecureAggregationError(f"the nonce of client {client} is not the one that it committed to")
+    said = _said_nonces(frozen, nonces)
+    sound = [k for k, signature in signatures.items() if k in nonces and verify(register[k], signature, said)]
+    if len(sound) < len(signatures) or len(sound) < _needed(nonces):
+        raise SecureAggregationError(f"{len(sound)} of {len(nonces)} clients signed these nonces; expected {_needed(nonces)}")
+    for round_, link, cohort in rounds:
+        _check_link(link, round_, told["length"], bytes.fromhex(told["end"]))
+        if cohort != draw(link, nonces, told["cohort"], round_):
+            raise SecureAggregationError(f"the cohort of round {round_} is not the one that was drawn")
+    return len({round_ for round_, _, _ in rounds})
+
+
+def _check_link(link: bytes, round: int, rounds: int, end: bytes) -> None:
+    found = link
+    for _ in range(round if 1 <= round <= rounds else 0):
+        found = _hash(found)
+    if not 1 <= round <= rounds or found != end:
+        raise SecureAggregationError(f"the link of round {round} is not of the chain that the server committed to")
+
+
+def _needed(clients: Collection[int]) -> int:
+    """Return more than two thirds of these clients."""
+    return 2 * len(clients) // 3 + 1
+
+
+def _said_commitment(frozen: bytes, client: int, commitment: bytes) -> bytes:
+    return b"commitment" + _hash(frozen, struct.pack("<I", client), commitment)
+
+
+def _said_nonces(frozen: bytes, nonces: Mapping[int, bytes]) -> bytes:
+    return b"nonces" + _hash(frozen, *(struct.pack("<I", k) + nonces[k] for k in sorted(nonces)))
