@@ -247,6 +247,7 @@ def _show(runs: Sequence[Run], directory: Path, with_report: bool, target: float
     from motley.results.measures import costs
     from motley.results.model_health import model_health
     from motley.results.new_clients import new_clients_table
+    from motley.results.privacy import claims
     from motley.results.summary import metrics_table, served_table, summary_table, target_table, widths_table
 
     console = Console()
@@ -259,6 +260,8 @@ def _show(runs: Sequence[Run], directory: Path, with_report: bool, target: float
     for table in tables:
         if table is not None:
             console.print(table)
+    for block in claims(group_runs(runs)):
+        tell("\n".join((block.title, *(f"- {item}" for item in block.items))))
     if any(run.meta.get("personal") for run in runs) and (advice := missing_local(group_runs(runs))):
         say(f"note: {advice}")
     rejected = sum(costs(run).rejected for run in runs)

@@ -28,11 +28,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from motley.core.errors import ConfigError, suggest
 
-__all__ = ["PURPOSES", "Key", "Streams"]
+__all__ = ["PURPOSES", "Key", "Streams", "normal_quantile"]
 
 PURPOSES = (
     "init", "partition", "split", "shift", "device", "network", "available", "fail",
-    "select", "probe", "batches", "local", "augment", "dropout", "compress", "data", "server",
+    "select", "probe", "batches", "local", "augment", "dropout", "compress", "data", "server", "privacy",
 )  # fmt: skip
 """The purposes of random numbers. The seed of a single purpose can be fixed: ``pin = { partition = 7 }``."""
 
@@ -120,7 +120,7 @@ class Key:
 
     def normal(self, ids: ArrayLike, n: int = 1) -> NDArray[np.float64]:
         """Return standard normal numbers by inversion (AS 241), shape ``[len(ids), n]``."""
-        return _by_rows(_normal_quantile, self.uniform(ids, n), n)
+        return _by_rows(normal_quantile, self.uniform(ids, n), n)
 
     def exponential(self, ids: ArrayLike, n: int = 1) -> NDArray[np.float64]:
         """Return exponential numbers of mean 1 by inversion, shape ``[len(ids), n]``."""
@@ -142,7 +142,8 @@ _F = (2.04426310338993978564e-15, 1.4215117583164458887e-7, 1.846318317510054681
       0.0148753612908506148525, 0.13692988092273580531, 0.59983220655588793769, 1.0)  # fmt: skip
 
 
-def _normal_quantile(p: NDArray[np.float64]) -> NDArray[np.float64]:
+def normal_quantile(p: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the standard normal quantiles of probabilities strictly inside (0, 1), in their shape (AS 241)."""
     q = p - 0.5
     r = 0.180625 - q * q
     out = q * np.polyval(_A, r) / np.polyval(_B, r)

@@ -10,7 +10,7 @@ import enum
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,7 +19,7 @@ from typing_extensions import override
 from motley.core.arrays import Floats, Ids
 from motley.core.errors import ConfigError, ContractError, suggest
 
-__all__ = ["SIGNALS", "Cohort", "Outcome", "Report", "Reports", "SelectionContext", "Signal", "SignalRequirements"]
+__all__ = ["SIGNALS", "Cohort", "Draw", "Outcome", "Report", "Reports", "SelectionContext", "Signal", "SignalRequirements"]
 
 
 class Outcome(enum.IntEnum):
@@ -347,6 +347,20 @@ class SelectionContext:
     m: int
     rng: np.random.Generator
     horizon: int | None = None
+
+
+class Draw(NamedTuple):
+    """How a rule draws cohorts from all available clients without a look at data.
+
+    Parameters
+    ----------
+    scheme: a coin for each client (``poisson``), or a fixed number ``without_replacement``. rate: expected share of clients drawn.
+    largest: most clients of a Poisson cohort; None: no limit.
+    """
+
+    scheme: Literal["poisson", "without_replacement"]
+    rate: float
+    largest: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,7 @@ from motley.experiments.checks import (
 )
 from motley.experiments.config import Experiment
 from motley.experiments.data import server_context_of, task_of, with_drift
+from motley.experiments.privacy import with_privacy
 from motley.experiments.upload_config import recalibration_of, upload_config_of
 from motley.results.writer import Writer
 from motley.rounds.client_state import ClientStates, open_client_states
@@ -140,7 +141,7 @@ def prepare(experiment: Experiment, data: Path | None = None, task: Task | None 
         guard=experiment.guard,
     )
     model = initial(task.model, streams.key("init"), setting.dtype)
-    return Ready(plan, _engine(experiment, setting), selector, model)
+    return Ready(with_privacy(experiment, plan, selector), _engine(experiment, setting), selector, model)
 
 
 def _training_pool(experiment: Experiment, task: Task, streams: Streams) -> tuple[Task, Federation]:

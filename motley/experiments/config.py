@@ -10,8 +10,6 @@ spelling. Components (``{ name = "...", option = ... }``) are checked against th
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -34,6 +32,7 @@ from motley.core.records import SIGNALS
 from motley.core.untrusted import printable
 from motley.experiments import document, registry
 from motley.experiments.error_messages import config_error, renamed
+from motley.experiments.lineage import digest_of, lineage_id
 from motley.experiments.tables import (
     Checkpointing,
     Count,
@@ -45,6 +44,7 @@ from motley.experiments.tables import (
     Local,
     Log,
     Names,
+    PrivacyKey,
     Probe,
     PublicKey,
     Record,
@@ -62,7 +62,7 @@ from motley.tasks.metrics import as_metric
 from motley.tasks.own import Own
 from motley.tasks.precision import Precision
 
-__all__ = ["MOST_NAME_BYTES", "Experiment", "lineage_id", "load"]
+__all__ = ["MOST_NAME_BYTES", "Experiment", "load"]
 
 _COMPONENTS = (
     "task", "partition", "label_noise", "feature_shift", "concept_shift", "drift", "algorithm", "loss", "aggregator", "server",
@@ -74,7 +74,6 @@ _KINDS = {**{key: key for key in _COMPONENTS}, **_LOCAL, "quantizer": "compresso
 """Key of a component -> its kind."""
 MOST_NAME_BYTES = 200
 """Length of the longest name of an experiment; most disks take 255."""
-_NO_RESULT = ("name", "method", "engine", "client_state", "checkpoint", "log", "stop", "grid")
 
 
 class Experiment(BaseModel):
@@ -173,6 +172,8 @@ class Experiment(BaseModel):
     """Which steps the server refuses because they would ruin the model: ``off``, or how large a step may be."""
     defence: DefenceKey = None
     """How far the selector believes what clients say of themselves: ``off``, ``on``, or what it does."""
+    privacy: PrivacyKey = None
+    """Differential privacy of clients: clip, noise and caps; left out: none."""
     engine: Annotated[EngineChoice, BeforeValidator(named)] = Field(default_factory=EngineChoice)
     """How local work is computed; a bare name will do."""
     dtype: Literal["float32", "float64"] = "float32"
@@ -371,11 +372,11 @@ class Experiment(BaseModel):
         read = {key: digest for key, digest in digests.items() if digest}
         # code in place of the options of what is not Motley's own
         lineage = lineage_id({**self.resolved(), **self._code, **read})
-        return _digest([lineage, self.stop.rounds]) if self.horizon_keys() else lineage
+        return digest_of([lineage, self.stop.rounds]) if self.horizon_keys() else lineage
 
     def result_id(self) -> str:
         """Return twelve hex digits of a hash of the run id and of when the run ends."""
-        return _digest([self.run_id(), dataclasses.asdict(self.stop)])
+        return digest_of([self.run_id(), dataclasses.asdict(self.stop)])
 
     def horizon_keys(self) -> list[str]:
         """Return the keys whose components look at the planned number of rounds: a longer run is then another one from round 1."""
@@ -383,6 +384,7 @@ class Experiment(BaseModel):
             "selector": self._parts["selector"].needs().horizon,
             "local.lr_schedule": self._parts["local.lr_schedule"].horizon,
             "budget": self._parts["budget"].horizon,
+            "privacy.epsilon": self.privacy is not None and self.privacy.epsilon is not None,
             "evaluate.diagnostics": self.evaluate.diagnostics and not self.evaluate.due(self.stop.rounds or 0),
         }
         return [key for key, yes in looks.items() if yes]
@@ -409,17 +411,6 @@ class Experiment(BaseModel):
         for (kind, name), cls in state.pop("own").items():
             registry.catalogue(kind).add(name, cls)
         super().__setstate__(state)
-
-
-def lineage_id(config: Mapping[str, Any]) -> str:
-    """Return a hash of a resolved experiment (also one in a ``run.json``) without what changes no round, and without its end."""
-    init = (config.get("init") or {}).get("digest")
-    return _digest({**{key: value for key, value in config.items() if key not in _NO_RESULT}, "init": init})
-
-
-def _digest(value: object) -> str:
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
-    return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
 
 
 def _with_names(model: type[Experiment], keys: Mapping[str, Any]) -> dict[str, Any]:

@@ -44,7 +44,7 @@ from motley.privacy.disclosure import algorithm_disclosure, selector_disclosure
 from motley.results.marks import Mark, pack_marks
 from motley.results.writer import Writer, remove_streams
 from motley.rounds.checkpoint import Checkpoints
-from motley.rounds.config import RoundSummary
+from motley.rounds.config import RoundSummary, RunConfig
 from motley.rounds.loop import RoundLoop
 from motley.rounds.new_clients import NEW
 from motley.tasks.base import ModelState, Task
@@ -52,7 +52,17 @@ from motley.tasks.flat import FlatModule, initial
 from motley.tasks.precision import bfloat16_instructions, slower
 from motley.tasks.weight_files import save_weights
 
-__all__ = ["CheckpointTimer", "OnEnd", "OnRound", "as_experiment", "numerics_of", "run", "run_record", "save_model", "with_own"]
+__all__ = [
+    "CheckpointTimer",
+    "OnEnd",
+    "OnRound",
+    "as_experiment",
+    "numerics_of",
+    "run",
+    "run_record",
+    "save_model",
+    "with_own",
+]
 
 OnRound = Callable[[RoundSummary], None]
 OnEnd = Callable[[TrainedRun], None]
@@ -116,7 +126,7 @@ def run(
             experiment = experiment.replace({"engine.name": folder.need(before, "numerics", "engine")})
         ensure_space(path)
         loop = build(experiment, packs, folder=path / "checkpoints")
-        record = {**run_record(experiment, loop.setting, loop.engine), "data": data_variants(experiment, packs)}
+        record = {**run_record(experiment, loop.config, loop.engine), "data": data_variants(experiment, packs)}
         with _cleared_away(loop, path, state), _shown(experiment, progress) as shown:
             _check_numerics({} if allow_other_numerics else before.get("numerics", {}), record["numerics"])
             marks = None if state == "new" else _restore(loop, checkpoints, before, path)
@@ -197,9 +207,10 @@ def with_own(experiment: Experiment | str | Path | Mapping[str, Any], task: Task
 
 
 def run_record(
-    experiment: Experiment, setting: Setting, engine: Engine, note: Mapping[str, str] | None = None
+    experiment: Experiment, config: RunConfig, engine: Engine, note: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """Return the record ``run.json`` of a run; ``note`` is added to those of its federation."""
+    """Return the record ``run.json`` of a run; ``note``, of a deployment, is added to those of its federation."""
+    setting = config.setting
     data = setting.task.federation
     metrics = [
         {"name": metric.name, "higher_is_better": metric.higher_is_better, "share": metric.share}
@@ -218,7 +229,8 @@ def run_record(
         "algorithm": asdict(algorithm_disclosure(setting.algorithm)),
     }
     personal = setting.algorithm.personal
-    return {**record, "personal": personal, "client_state_bytes": state_bytes, "leaves": leaves}
+    claimed = {} if config.privacy is None else {"privacy": config.privacy.record(seeded=note is None)}
+    return {**record, "personal": personal, "client_state_bytes": state_bytes, "leaves": leaves, **claimed}
 
 
 def numerics_of(setting: Setting, engine: Engine) -> dict[str, Any]:

@@ -28,7 +28,8 @@ from typing import Any, Literal
 
 from motley.core.errors import DataError, StoreError
 from motley.core.files import disk_error, irregular, is_folder, no_file, replacing, sync_folder, with_digest
-from motley.experiments.config import MOST_NAME_BYTES, Experiment, lineage_id
+from motley.experiments.config import MOST_NAME_BYTES, Experiment
+from motley.experiments.lineage import lineage_id
 from motley.results.marks import mark_of, pack_marks
 from motley.results.record import read_record
 

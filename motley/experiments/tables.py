@@ -32,6 +32,7 @@ from motley.core import bounds
 from motley.core.errors import ConfigError, DataError
 from motley.core.files import no_file
 from motley.core.work import LocalWork
+from motley.privacy.options import Privacy
 from motley.rounds.guard import Guard
 from motley.selectors.defence import Defence
 from motley.tasks import initial_weights
@@ -50,6 +51,7 @@ __all__ = [
     "Log",
     "Names",
     "Positive",
+    "PrivacyKey",
     "Probe",
     "Public",
     "PublicKey",
@@ -186,6 +188,18 @@ DefenceKey = Annotated[
     ),
 ]
 """``defence = "off"``, ``"on"`` or ``{ outliers = 3.0, clip = 0.95, cap = "off" }``."""
+
+
+def _privacy(value: object) -> object:
+    """Return the options of privacy with a clip that adapts, given as a table, in two keys."""
+    if not isinstance(value, Mapping) or not isinstance(value.get("clip"), Mapping):
+        return value
+    adaptive = dict(value["clip"])
+    return {**value, "clip": adaptive.pop("initial", 0.1), "adaptive": adaptive}
+
+
+PrivacyKey = Annotated[Privacy | None, BeforeValidator(_privacy), StrictTable]
+"""``[privacy]``, with ``clip = 1.0`` or ``clip = { initial = 0.1, quantile = 0.5 }``."""
 
 
 class Local(KeyTable):

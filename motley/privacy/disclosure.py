@@ -21,7 +21,8 @@ from motley.selectors.base import SelectionRule
 __all__ = ["Disclosure", "algorithm_disclosure", "follows", "selector_disclosure"]
 
 Follows = Literal["data", "size", "public"]
-_SECONDS = {"download_s": "public", "compute_s": "size", "upload_s": "public", "local_steps": "size", "bits_up": "data"}
+# the size of a packet depends on no value (rounds/upload.py)
+_SECONDS = {"download_s": "public", "compute_s": "size", "upload_s": "public", "local_steps": "size", "bits_up": "public"}
 
 
 @dataclass(frozen=True)

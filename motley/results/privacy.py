@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from motley.results.blocks import Section, Table, TableCell, TableRow, Text
+from motley.results.blocks import BulletList, Section, Table, TableCell, TableRow, Text
 from motley.results.load import Run
 
-__all__ = ["OCCASIONS", "leaving", "privacy_section", "signals_in_words"]
+__all__ = ["OCCASIONS", "claims", "leaving", "privacy_section", "signals_in_words"]
 
 OCCASIONS = ("enrolled", "probed", "reported")
 _ADDED = {"data": "", "size": " (follows sizes)", "public": " (public)"}
@@ -37,10 +37,18 @@ def privacy_section(groups: Mapping[str, Sequence[Run]]) -> Section:
     ]
     text = (
         "What clients sent to the server, before round 1, before a choice, and with an update. Beside it every report carries the "
-        "number of samples, local steps, seconds and bits."
+        "number of samples, local steps, seconds and bits; a private run sends only what is listed."
     )
     heads = ("", *OCCASIONS, "uploaded", "choice depends on data", "single uploads must be seen")
-    return Section("What left the clients", [Text(text, note=True), Table(heads, rows)] if rows else [])
+    if not rows:
+        return Section("What left the clients", [])
+    return Section("What left the clients", [Text(text, note=True), Table(heads, rows), *claims(groups)])
+
+
+def claims(groups: Mapping[str, Sequence[Run]]) -> list[BulletList]:
+    """Return the claim of differential privacy of each method (label to runs) as a list; without the methods that claim none."""
+    found = [(label, members[0].meta.get("privacy")) for label, members in groups.items()]
+    return [BulletList(record["claim"], f"Differential privacy: {label}") for label, record in found if record]
 
 
 def _cells(leaves: Mapping[str, Any]) -> list[str]:

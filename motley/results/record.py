@@ -97,6 +97,12 @@ class _LeavesRecord(_Part):
     private: str = ""
 
 
+class _PrivacyRecord(_Part):
+    epsilon: float
+    delta: float
+    claim: list[str] = []
+
+
 class _Record(_Part):
     name: str | None = None
     run_id: str = ""
@@ -111,6 +117,7 @@ class _Record(_Part):
     parameters: int | None = None
     command: str | None = None
     personal: bool = False
+    privacy: _PrivacyRecord | None = None
     leaves: dict[Literal["selector", "algorithm"], _LeavesRecord] = {}
 
 

@@ -84,6 +84,7 @@ TABLES: dict[str, pa.Schema] = {
     "claims": pa.schema(
         [("round", _i), ("client", _i), ("occasion", _s), ("signal", _s), ("claimed", _f), ("true", _f)]
     ),
+    "privacy": pa.schema([("round", _i), ("client", _i), ("signals", _i), ("choices", _i), ("sums", _i)]),
     "timings": pa.schema(
         [
             ("round", _i), ("wall_s", _f), ("select_s", _f), ("measure_s", _f), ("plan_s", _f), ("train_s", _f),
@@ -92,5 +93,5 @@ TABLES: dict[str, pa.Schema] = {
     ),
 }  # fmt: skip
 
-EQUAL_TABLES = ("rounds", "clients", "evaluations", "metrics", "federation", "claims")
+EQUAL_TABLES = ("rounds", "clients", "evaluations", "metrics", "federation", "claims", "privacy")
 """Two runs of the same file and seed agree in these, to the last bit."""

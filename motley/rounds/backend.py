@@ -72,6 +72,9 @@ class ClientBackend(ABC):
     holds_client_states: ClassVar[bool] = True
     """Whether the server's process holds what clients keep between rounds, so that personal models can be evaluated there."""
 
+    seeded: ClassVar[bool] = True
+    """Whether noise that hides clients comes from the run's seed; in a deployment it comes from the operating system."""
+
     @abstractmethod
     def new_state(self) -> BackendState:
         """Return the clients' side before round 1."""

@@ -16,6 +16,7 @@ from motley.algorithms.weights import Weighting
 from motley.core.bounds import Count, NotNegative, Positive
 from motley.core.records import SIGNALS
 from motley.engines.base import Setting
+from motley.privacy.plan import PrivacyPlan
 from motley.rounds.guard import Guard
 from motley.selectors.base import Selector
 from motley.tasks.base import ModelState
@@ -103,7 +104,7 @@ class RunConfig:
     server_context: what the server rule may use besides uploads (network, public and validation samples); None: nothing.
     stragglers: clients that do part of their work; None: none. upload_config: how updates are compressed and budgeted.
     recalibrate: how BatchNorm statistics are estimated where uploads leave them out; None: clients' own are averaged.
-    guard: which steps the server refuses; None: none.
+    guard: which steps the server refuses; None: none. privacy: clip, noise and caps; None: nothing is private.
     """
 
     setting: Setting
@@ -120,6 +121,7 @@ class RunConfig:
     upload_config: UploadConfig = field(default_factory=UploadConfig)
     recalibrate: Recalibrate | None = None
     guard: Guard | None = field(default_factory=Guard)
+    privacy: PrivacyPlan | None = None
 
     def lr(self, version: int) -> float:
         """Return the learning rate of local steps from this version of the model, before factors of single clients."""

@@ -9,17 +9,24 @@ import numpy as np
 
 from motley.core.arrays import Bools, Floats, Ids
 from motley.core.claims import MEASURED_BY_SERVER, TOPICS, row_sizes, said, with_values
-from motley.core.keys import Key
+from motley.core.keys import Key, Streams
 from motley.core.records import Reports
-from motley.world.base import Dishonest
+from motley.world.base import Dishonest, World
 
-__all__ = ["Heard", "Told", "claimed_examples", "told"]
+__all__ = ["Heard", "Told", "claimed_examples", "liars_note", "told"]
 
 Heard = Mapping[str, float]
 """Occasion and name of a signal -> the goal of the liars when honest clients last said something about it."""
 MOST_EXAMPLES = 1e12
 """Samples that a client can have at most where updates are weighed: so large a claim owns the model, and sums stay whole numbers."""
 _LESS_ATTRACTS = frozenset(name for name in TOPICS["durations"] if name.endswith("_s"))
+
+
+def liars_note(world: World, streams: Streams, ids: Ids, round_index: int, before: Mapping[str, float]) -> dict[str, float]:
+    """Return the note of how many liars were chosen since the last server step; ``before``: its notes until now."""
+    if not world.dishonest.lies:
+        return {}
+    return {"liars": before.get("liars", 0.0) + float(world.dishonest.liars(streams.key("fail"), ids, round_index).sum())}
 
 
 class Told(NamedTuple):

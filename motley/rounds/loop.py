@@ -36,7 +36,9 @@ from motley.rounds.config import RoundSummary, RunConfig
 from motley.rounds.diagnostics import Diagnosis, Diagnostics
 from motley.rounds.evaluation import Evaluation, Personal, evaluate, personal_models
 from motley.rounds.guard import total_norm
+from motley.rounds.lies import liars_note
 from motley.rounds.new_clients import NewClients
+from motley.rounds.private import PrivateRounds
 from motley.rounds.recalibration import collected
 from motley.rounds.server_signals import ServerSignals
 from motley.rounds.slices import SliceModels
@@ -99,6 +101,7 @@ class RoundLoop:
         server = self.algorithm.server.init(self.algorithm.correction.sent(model), len(self.federation))
         stay = ("buffers", "counters") if config.recalibrate is not None else ()
         parts = empty_upload(self.algorithm.correction, server, model, self.setting.task.layout)
+        self.private = PrivateRounds(config.privacy, parts, self.setting.streams)
         self.channel = Channel(parts, config.extra_exchange(), stay)
         self.pipeline = UploadPipeline(config.upload_config, self.setting, self.channel, selector.horizon)
         self.watch = Stopwatch()
@@ -108,6 +111,7 @@ class RoundLoop:
         self.threads = 1 if self.setting.task.layout.size < LARGE else engine.threads
         allocator, metric = config.upload_config.allocator.init(), self.setting.task.metric
         self.state = RunState(server, selector, self.backend.new_state(), allocator=allocator, metric=metric)
+        self.state.privacy = self.private.begin(len(self.federation), self.backend.seeded)
         self._final: ServerState | None = None  # the last good state, where the run's last evaluation has no finite loss
         self._opened = False
         self._tally: dict[str, Any] = {}  # columns of the step under way
@@ -173,7 +177,7 @@ class RoundLoop:
         reports, claims = self.backend.told(self.state, round_index, reports)
         if claims:
             self._write("claims", {"round": round_index, **claims})
-        self.state.selector.observe(round_index, reports)
+        self.state.selector.observe(round_index, self.private.heard(self.state.privacy, reports))
 
     # ------------------------------------------------------------------------------------- sending a cohort out
 
@@ -184,7 +188,7 @@ class RoundLoop:
         self._begin_round()
         state.asked, state.asked_s = True, state.clients.now_s
         with self.watch("select"):
-            available = backend.available(state)
+            available = self.private.available(state.privacy, backend.available(state))
         if state.version not in state.downloads:
             state.downloads[state.version] = self.algorithm.correction.download(state.server)
         download = state.downloads[state.version]
@@ -201,16 +205,9 @@ class RoundLoop:
             budget = self._dispatch(cohort, download)
         selected = self._tally.get("selected", 0) + len(cohort.ids)
         self._asked += cohort.ids.tolist()
-        notes = {**cohort.notes, **self._liars(cohort.ids)}
+        before = self._tally.get("notes", {})
+        notes = {**cohort.notes, **liars_note(self.config.world, self.setting.streams, cohort.ids, state.round, before)}
         self._tally |= {"budget": budget, "available": len(available), "selected": selected, "notes": notes}
-
-    def _liars(self, ids: Ids) -> dict[str, float]:
-        """Return the note of how many liars were chosen since the last server step, where the world has any."""
-        dishonest = self.config.world.dishonest
-        if not dishonest.lies:
-            return {}
-        lying = dishonest.liars(self.setting.streams.key("fail"), ids, self.state.round)
-        return {"liars": self._tally.get("notes", {}).get("liars", 0.0) + float(lying.sum())}
 
     def _begin_round(self) -> None:
         """Count a round: a call of ``select``, or a server step without one. The first since a server step starts its time."""
@@ -241,6 +238,7 @@ class RoundLoop:
         allocation = self.pipeline.allocate(state, cohort, workload)
         examples, claimed = self.backend.examples(state), self.backend.claimed_examples(state)
         weight = raw_weights(self.config.weights, cohort, claimed[cohort.ids], int(claimed.sum()), self.federation.pool)
+        weight = self.private.chosen(state.privacy, cohort.ids, weight)
         columns: dict[str, Any] = {
             "round": state.round, "model_updates": state.model_updates, "examples": examples[cohort.ids], "weight": weight,
             "lr": lr if cohort.lr_scale is None else lr * cohort.lr_scale, "rehearsal": cohort.rehearsal,
@@ -284,7 +282,9 @@ class RoundLoop:
         compression_states: dict[int, Tensors] = {}
         aggregator, accumulator, changes = self.algorithm.aggregator, self.algorithm.aggregator.init(), None
         error = None if self._diagnosis is None else self._diagnosis.error
-        for row, upload in self.backend.uploads(state, landed, np.flatnonzero(outcome == Outcome.ACCEPTED), error):
+        rows = np.flatnonzero(outcome == Outcome.ACCEPTED)
+        self.private.entered(state.privacy, landed.dispatches.timelines.client[rows])
+        for row, upload in self.backend.uploads(state, landed, rows, error):
             results[row] = self._with_server_signals(landed, row, upload)
             if upload.client_state is not None:
                 compression_states[upload.result.client] = upload.client_state
@@ -293,7 +293,8 @@ class RoundLoop:
                 outcome[row] = Outcome.REJECTED
                 continue
             accumulator = aggregator.add(accumulator, self._weighed(landed, row, upload.result))
-        total = aggregator.finish(accumulator, divide_by(self.config.weights))
+        total = aggregator.finish(accumulator, self.private.divide or divide_by(self.config.weights))
+        total = self.private.total(state.privacy, state.version + 1, total, self._note)
         total = self.pipeline.server_total(state, total, changes)
         accepted = np.flatnonzero(outcome == Outcome.ACCEPTED)
         if landed.dispatches.columns["rehearsal"].any():
@@ -318,15 +319,14 @@ class RoundLoop:
         return dataclasses.replace(result, parts={}, signals={**result.signals, **made})
 
     def _weighed(self, landed: Landed, row: int, result: TrainResult) -> Upload:
-        """Return an upload with its raw weight, adjusted for staleness where the synchrony asks for it."""
+        """Return an upload with its raw weight, adjusted for staleness, and clipped in a private run."""
         upload = Upload(result.parts, float(landed.dispatches.columns["weight"][row]), client=result.client)
-        if landed.scale is None:
-            return upload
-        factor = float(landed.scale[row])
-        if not landed.mix:
-            return scaled(upload, factor)
-        download = self.state.downloads[int(landed.dispatches.timelines.version[row])]
-        return mixed(upload, factor, self.state.server.model, download)
+        if landed.scale is not None and landed.mix:
+            download = self.state.downloads[int(landed.dispatches.timelines.version[row])]
+            upload = mixed(upload, float(landed.scale[row]), self.state.server.model, download)
+        elif landed.scale is not None:
+            upload = scaled(upload, float(landed.scale[row]))
+        return self.private.clipped(self.state.privacy, upload)
 
     def _update_model(
         self, landed: Landed, accepted: Ids, results: Mapping[int, TrainResult], compression_states: Mapping[int, Tensors],
@@ -366,7 +366,7 @@ class RoundLoop:
 
     def _server_context(self, accepted: int) -> ServerContext:
         losses = partial(client_losses, self.engine, data_views=self._data_view)
-        return self.config.context_at(self.state.version, accepted, losses)
+        return self.config.context_at(self.state.version, self.private.uploads(accepted), losses)
 
     def _data_view(self, ids: Ids) -> DataView | None:
         return self.backend.data_view(self.state, ids)
@@ -389,6 +389,8 @@ class RoundLoop:
             self._write("rounds", {**stamp, **tables.moment(state.clients), **row, **tally, **traffic_row(state.ledger)})
             if len(landed):
                 self._write("clients", {"round": state.round, **tables.client_rows(dispatches, reports)})
+            if state.privacy is not None and self.done:
+                self._write("privacy", {"round": state.round, **state.privacy.rows()})
             if incidents := self.backend.incidents(state):
                 self._write("incidents", {"round": state.round, **incidents})
         self._tally, self._diagnosis, asked, self._asked = {}, None, tuple(self._asked), []
@@ -476,10 +478,7 @@ class RoundLoop:
 
     def newcomer_model(self) -> ModelState:
         """Return the model that a client which never took part would start from now, at the end of a run the last good one."""
-        return self._newcomer_model(self.final_server)
-
-    def _newcomer_model(self, server: ServerState) -> ModelState:
-        return self._models(server).at(1.0)
+        return self._models(self.final_server).at(1.0)
 
     def _models(self, server: ServerState) -> SliceModels:
         version, static = self.state.version, self.algorithm.correction.static_norm and self.setting.task.layout.buffers

@@ -21,6 +21,7 @@ from motley.core.arrays import Ids
 from motley.core.errors import StoreError
 from motley.core.last_updates import LastUpdates
 from motley.core.table import ClientTable
+from motley.privacy.ledger import PrivacyState
 from motley.rounds.checkpoint import pack_server, pack_tensors, unpack_server, unpack_tensors
 from motley.rounds.client_state import ClientStates
 from motley.rounds.validation import BestRound
@@ -75,6 +76,7 @@ class RunState:
     evaluated: all metrics by name, on the common test set or the mean over clients, of every evaluation that was due, oldest first;
     an evaluation only because the run ended is none of them. newest: those of the newest evaluation. metric: the headline.
     best: the best round by validation; None before the first, and without validation samples.
+    privacy: clip and counts of a private run; None otherwise.
     """
 
     server: ServerState
@@ -101,6 +103,7 @@ class RunState:
     evaluated: list[dict[str, float]] = field(default_factory=list)
     newest: dict[str, float] = field(default_factory=dict)
     metric: str = "accuracy"
+    privacy: PrivacyState | None = None
 
     @property
     def score(self) -> float:
@@ -119,6 +122,7 @@ class RunState:
             "best": None if self.best is None else self.best.save(),
             "step_norms": np.array(self.step_norms, np.float64), "good": self._save_good(),
             "evaluated": [dict(one) for one in self.evaluated],
+            **({} if self.privacy is None else {"privacy": self.privacy.save()}),
             **{name: getattr(self, name) for name in _NUMBERS},
         }  # fmt: skip
 
@@ -154,6 +158,7 @@ class RunState:
         self.step_norms, good = saved["step_norms"].tolist(), saved["good"]
         self.good = self.server if good == "server" else None if good is None else unpack_server(good)
         self.best = None if saved["best"] is None else BestRound.restore(saved["best"])
+        self.privacy = PrivacyState.restore(saved["privacy"]) if "privacy" in saved else None
         for name in _NUMBERS:
             setattr(self, name, saved[name])
         self.evaluated = [dict(one) for one in saved["evaluated"]]

@@ -26,7 +26,7 @@ from motley.core.arrays import Ids
 from motley.core.errors import CodecError, ConfigError, ContractError
 from motley.core.keys import Key
 from motley.core.paper import Paper
-from motley.core.records import Cohort, Outcome, Report, Reports, SelectionContext, SignalRequirements
+from motley.core.records import Cohort, Draw, Outcome, Report, Reports, SelectionContext, SignalRequirements
 from motley.core.table import ClientTable
 from motley.selectors.catalogue import CATALOGUE
 from motley.selectors.defence import Defence
@@ -74,6 +74,10 @@ class SelectionRule(ABC, Generic[S]):
         A client weighting may rely on ``"weights"`` or ``"scores"``, an upload allocator on ``"scores"`` or ``"upload_ratio"``.
         """
         return frozenset()
+
+    def draw(self, m: int, population: int) -> Draw | None:
+        """Return how the rule draws m of all clients, if no report and no size of a client enters; None if one does."""
+        return None
 
     def top_m(self) -> str | None:
         """Return the probed signal whose m largest values among the candidates are the cohort, each value used in no other choice;

@@ -26,6 +26,7 @@ CATALOGUE = Catalogue(
         "linucb": "motley.selectors.linucb:LinUCB",
         "neural_bandit": "motley.selectors.neural_bandit:NeuralBandit",
         "oort": "motley.selectors.oort:Oort",
+        "poisson": "motley.selectors.poisson:Poisson",
         "power_of_choice": "motley.selectors.power_of_choice:PowerOfChoice",
         "pyramidfl": "motley.selectors.pyramidfl:PyramidFL",
         "restless_bandit": "motley.selectors.restless_bandit:RestlessBandit",

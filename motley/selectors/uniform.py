@@ -39,7 +39,7 @@ import numpy as np
 from typing_extensions import override
 
 from motley.core.paper import Paper, cite
-from motley.core.records import Cohort, Reports, SelectionContext, SignalRequirements
+from motley.core.records import Cohort, Draw, Reports, SelectionContext, SignalRequirements
 from motley.core.table import ClientTable
 from motley.selectors.base import SelectionRule
 from motley.selectors.common.client_signals import SIZE, put_sizes, shares
@@ -67,6 +67,10 @@ class Uniform(SelectionRule[ClientTable]):
     def needs(self) -> SignalRequirements:
         sized = self.unbiased or self.variant != "uniform_wor"
         return SignalRequirements(enrolled=frozenset({SIZE}) if sized else frozenset())
+
+    @override
+    def draw(self, m: int, population: int) -> Draw | None:
+        return None if self.needs().enrolled else Draw("without_replacement", m / population)
 
     @override
     def provides(self) -> frozenset[str]:

@@ -32,7 +32,7 @@ ALLOWED: dict[str, set[str]] = {
         "core", "algorithms.base", "algorithms.schedules", "algorithms.weights", "selectors.base",
         "engines.base", "engines.cores", "tasks.base", "tasks.metrics", "timing", "world.base",
         "transport.allocators.base", "transport.feedback", "transport.ledger", "transport.packet", "transport.upload_config",
-        "transport.wire", "results.marks", "results.stream", "results.writer",
+        "transport.wire", "privacy", "results.marks", "results.stream", "results.writer",
     },
 }  # fmt: skip
 TORCH_FREE = {"core", "selectors", "world", "timing", "results", "cli", "secure"}

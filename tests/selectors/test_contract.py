@@ -26,6 +26,7 @@ from motley.selectors.hetero_select_v1 import HeteroSelectV1
 from motley.selectors.linucb import LinUCB
 from motley.selectors.neural_bandit import NeuralBandit
 from motley.selectors.oort import Oort
+from motley.selectors.poisson import Poisson
 from motley.selectors.power_of_choice import PowerOfChoice
 from motley.selectors.pyramidfl import PyramidFL
 from motley.selectors.restless_bandit import RestlessBandit
@@ -40,6 +41,8 @@ RULES = [
     Uniform("weighted_wr"),
     Uniform("weighted_wor"),
     Uniform("weighted_wor", unbiased=True),
+    Poisson(),
+    Poisson(rate=0.5, largest=4),
     PowerOfChoice(),
     PowerOfChoice(d=1),
     PowerOfChoice("cpow_d", d=6),

@@ -109,6 +109,7 @@ class DeployedBackend(ClientBackend):
     """
 
     holds_client_states = False
+    seeded = False
 
     def __init__(
         self, config: RunConfig, pipeline: UploadPipeline, codec: RequestCodec, transport: WaitingTransport, limits: Limits,

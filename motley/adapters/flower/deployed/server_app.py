@@ -119,7 +119,7 @@ def run(
             return _ended(path, report)
         ensure_space(path)
         # no command: Flower's own line of the ServerApp is of no use to anybody, and holds a token
-        record = {**run_record(experiment, ready.config.setting, ready.engine, REAL), "run_id": name, "command": ""}
+        record = {**run_record(experiment, ready.config, ready.engine, REAL), "run_id": name, "command": ""}
         folder.write(record)
         save_preparation(ready.config.setting.task.federation, path)
         saved = (checkpoints := Checkpoints(path / "checkpoints", name)).load()

@@ -1,0 +1,25 @@
+"""The id of a run: a hash of everything that changes a round."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = ["digest_of", "lineage_id"]
+
+_NO_RESULT = ("name", "method", "engine", "client_state", "checkpoint", "log", "stop", "grid")
+
+
+def lineage_id(config: Mapping[str, Any]) -> str:
+    """Return a hash of a resolved experiment (also one in a ``run.json``) without what changes no round, and without its end."""
+    init = (config.get("init") or {}).get("digest")
+    counts = {key: value for key, value in config.items() if key not in _NO_RESULT and not (key == "privacy" and value is None)}
+    return digest_of({**counts, "init": init})
+
+
+def digest_of(value: object) -> str:
+    """Return twelve hex digits of a hash of a JSON value."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()

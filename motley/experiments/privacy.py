@@ -1,0 +1,166 @@
+"""The privacy of a run, made of the experiment's table ``[privacy]`` and refused where no bound is known."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from motley.core.errors import ConfigError, suggest
+from motley.engines.base import Setting
+from motley.experiments.config import Experiment
+from motley.privacy.accounting import Release, bound, calibrated
+from motley.privacy.disclosure import algorithm_refuses, noised, sized_seconds, unbounded
+from motley.privacy.options import Privacy
+from motley.privacy.plan import PrivacyPlan
+from motley.privacy.sums import update_multiplier
+from motley.rounds.config import RunConfig
+from motley.selectors.base import SelectionRule, Selector
+from motley.transport.upload_config import UploadConfig
+
+__all__ = ["with_privacy"]
+
+
+def with_privacy(experiment: Experiment, config: RunConfig, selector: Selector[Any]) -> RunConfig:
+    """Return the configuration of a run with its privacy; without ``[privacy]`` the same.
+
+    Raises
+    ------
+    ConfigError: parts for which no bound is known, in one sentence, or numbers with which there is none.
+    """
+    options = experiment.privacy
+    if options is None:
+        return config
+    _check_algorithm(config.setting, config.upload_config)
+    _check_weights(options, config.weights)
+    _check_signals(experiment, options, selector.rule)
+    population, rounds = config.setting.task.federation.pool, config.stop.rounds
+    max_rounds = _cap("max_rounds", options.max_rounds, rounds)
+    max_signals = _cap("max_signals", options.max_signals, rounds) if options.signal_noise else 1
+    updates = Release("gaussian", options.noise_multiplier or 1.0, max_rounds)
+    if options.cohorts == "hidden":
+        updates = _hidden(experiment, options, selector.rule, updates, config)
+    needs = selector.rule.needs()
+    caps = {name: max_signals if name in {*needs.probed, *needs.reported} else 1 for name in options.signal_noise}
+    signals = tuple(_release(options, name, caps[name], config.cohort) for name in sorted(caps))
+    z = options.noise_multiplier
+    asked = (options.delta, options.adjacency, options.accountant)
+    if z is None:
+        z = calibrated(updates, signals, options.epsilon or 0.0, *asked)
+    releases = (replace(updates, multiplier=z), *signals)
+    total = bound(releases, *asked)
+    draw = selector.rule.draw(config.cohort, population)
+    coins = draw is not None and draw.scheme == "poisson"
+    divisor = draw.rate * population if draw and coins else float(config.synchrony.max_uploads(config.cohort))
+    count, update = _adaptive(options, z, divisor)
+    shares = {name: c / options.clip for name, c in _part_clips(options, config).items()}
+    plan = PrivacyPlan(options, needs, z, update, divisor, count, max_rounds, max_signals, releases, total, shares)
+    return replace(config, privacy=plan)
+
+
+def _cap(name: str, given: int | None, rounds: int | None) -> int:
+    if given is None and rounds is None:
+        raise ConfigError(f"a run without stop.rounds needs a cap; write e.g. {name} = 20", f"privacy.{name}")
+    return min(n for n in (given, rounds) if n is not None)
+
+
+def _check_algorithm(setting: Setting, upload_config: UploadConfig) -> None:
+    """Refuse algorithms and uploads for which clipping does not bound what one client changes."""
+    reason = algorithm_refuses(setting.algorithm)
+    if reason:
+        raise ConfigError(f"{reason}; use e.g. fedavg with the mean, or leave privacy out", "privacy")
+    layout = setting.task.layout
+    if layout.buffers or layout.counters:
+        said = "the statistics of BatchNorm are averaged without noise"
+        raise ConfigError(f"{said}; use a model without BatchNorm, or leave privacy out", "privacy")
+    if upload_config.feedback.incremental:
+        said = "the server keeps a mean of clients' vectors that no clip bounds"
+        raise ConfigError(f'{said}; use feedback = "fixed", or leave privacy out', "feedback")
+    if upload_config.allocator.init():
+        said = "the allocator learns from clear norms of updates"
+        raise ConfigError(f'{said}; use allocator = "uniform"', "allocator")
+    if setting.task.federation.statistics is not None:
+        raise ConfigError("clients send clear statistics of their columns before round 1; leave them out", "privacy")
+
+
+def _check_weights(options: Privacy, weights: str) -> None:
+    """Refuse weights by clear numbers of samples without a cap, and all other weights of clients' data."""
+    if weights == "examples" and options.max_examples is None:
+        said = "weights by the number of samples are not bounded"
+        raise ConfigError(f'{said}; write weights = "uniform", or privacy.max_examples = 100', "weights")
+    if weights not in ("uniform", "examples"):
+        raise ConfigError(f'got {weights!r}; expected "uniform", or "examples" with privacy.max_examples', "weights")
+    if options.max_examples is not None and weights != "examples":
+        raise ConfigError(f'weights are {weights!r}; leave it out, or write weights = "examples"', "privacy.max_examples")
+
+
+def _check_signals(experiment: Experiment, options: Privacy, rule: SelectionRule[Any]) -> None:
+    """Refuse rules that need what cannot be bounded, signals without noise, and noise on what is not sent."""
+    needs, name = rule.needs(), experiment.selector["name"]
+    reason, wanted = unbounded(needs), noised(needs)
+    if reason:
+        raise ConfigError(f"{name!r} cannot be private: {reason}; use e.g. poisson or power_of_choice", "selector")
+    for signal in wanted:
+        if signal not in options.signal_noise:
+            line = f"privacy.signal_noise.{signal} = {{ low = 0.0, high = 5.0, multiplier = 5.0 }}"
+            raise ConfigError(
+                f"{name!r} needs {signal!r} of clients, which is not bounded; write e.g. {line}", "privacy.signal_noise"
+            )
+    for signal, noise in options.signal_noise.items():
+        if signal not in wanted:
+            said = f"{name!r} does not need it{suggest(signal, wanted)}; expected {', '.join(wanted) or 'nothing here'}"
+            raise ConfigError(said, f"privacy.signal_noise.{signal}")
+        if noise.noise == "gumbel" and rule.top_m() != signal:
+            said = f"Gumbel noise is for rules that take the m largest values, and {name!r} uses {signal!r} otherwise"
+            raise ConfigError(f'{said}; write noise = "laplace"', f"privacy.signal_noise.{signal}")
+    if sized_seconds(needs) and experiment.local.steps is None:
+        said = f"{name!r} looks at seconds or steps, which tell numbers of samples where work is counted in epochs"
+        raise ConfigError(f"{said}; write local = {{ steps = 10 }}", "local.epochs")
+
+
+def _release(options: Privacy, name: str, count: int, m: int) -> Release:
+    """Return the releases of one signal; under zero-out adjacency it moves by half of the interval."""
+    noise = options.signal_noise[name]
+    return Release(noise.noise, 2.0 * noise.multiplier, count, m=m if noise.noise == "gumbel" else 1)
+
+
+def _hidden(experiment: Experiment, options: Privacy, rule: SelectionRule[Any], updates: Release, config: RunConfig) -> Release:
+    """Return the amplified release of the updates; refuse cohorts that are not drawn at random from all clients."""
+    population = config.setting.task.federation.pool
+    draw, reason = rule.draw(config.cohort, population), None
+    if draw is None:
+        reason = f"{experiment.selector['name']!r} does not draw cohorts without a look at data, and only such draws amplify"
+    elif experiment.availability["name"] != "always":
+        reason = "clients that are not always available are not drawn from all clients"
+    elif experiment.synchrony["name"] != "synchronous":
+        reason = "which uploads a server waits for depends on clients, and only a draw of all of them amplifies"
+    elif options.max_rounds is not None:
+        reason = "a cap on rounds takes clients out of the draw; leave max_rounds out"
+    elif experiment.defence is not None:
+        reason = "a defence holds clients back, which changes the draw"
+    if reason or draw is None:
+        raise ConfigError(f'{reason}; write cohorts = "seen"', "privacy.cohorts")
+    kind: Any = draw.scheme
+    return replace(updates, kind=kind, population=population, rate=draw.rate, largest=draw.largest)
+
+
+def _adaptive(options: Privacy, z: float, divisor: float) -> tuple[float, float]:
+    """Return the noise on the count of unclipped updates and the multiplier of the updates, which together make z."""
+    if options.adaptive is None:
+        return 0.0, z
+    count = options.adaptive.noise or divisor / 20.0
+    if 2.0 * count <= z:
+        said = f"got {count:g}; expected more than half of the noise multiplier {z:.4g}, which both share"
+        raise ConfigError(said, "privacy.adaptive.noise")
+    return count, update_multiplier(z, count)
+
+
+def _part_clips(options: Privacy, config: RunConfig) -> dict[str, float]:
+    """Return the clips of single parts; refuse parts that are not uploaded."""
+    uploads = config.setting.algorithm.correction.uploads
+    for name in options.part_clips:
+        if name not in uploads:
+            known = ", ".join(sorted(uploads))
+            raise ConfigError(
+                f"there is no such part{suggest(name, uploads)}; uploaded are: {known}", f"privacy.part_clips.{name}"
+            )
+    return dict(options.part_clips)

@@ -1,0 +1,54 @@
+"""The claim of a private run in words: what is bounded, for whom, against whom, and what is not covered."""
+
+from __future__ import annotations
+
+from motley.privacy.accounting import Bound
+from motley.privacy.options import Privacy
+
+__all__ = ["claim"]
+
+_CHANGE = {
+    "zero_out": "its data replaced by nothing (zero-out adjacency)",
+    "replace_one": "its data replaced by any other data (replace-one adjacency)",
+    "add_remove": "the client there or not (add-remove adjacency)",
+}
+
+
+def claim(options: Privacy, bound: Bound, max_rounds: int, signals: dict[str, int], seeded: bool) -> tuple[str, ...]:
+    """Return the sentences of a claim.
+
+    Parameters
+    ----------
+    max_rounds: cap on the sums of one client. signals: name -> cap on its values. seeded: whether noise comes from the run's seed.
+    """
+    hidden = options.cohorts == "hidden"
+    times = "".join(f" and {n} value{'s' if n > 1 else ''} of {name}" for name, n in sorted(signals.items()))
+    upto = f"over {max_rounds} rounds" if hidden else f"for every client up to {max_rounds} sums{times}"
+    return (
+        f"({bound.epsilon:.4g}, {options.delta:g})-differential privacy of one client's whole data, {_CHANGE[options.adjacency]}, "
+        f"{upto}; added up by: {bound.accountant}.",
+        _trust(options, seeded),
+        "Cohorts are drawn without a look at data and taken as hidden, which amplifies: whoever sees a cohort, the table of "
+        "participants or the seed gets less privacy."
+        if hidden
+        else "Cohorts are taken as seen: nothing is amplified.",
+        "Not covered: who is on the roster, who was available, who dropped out and when messages came; evaluations, settings that "
+        "were chosen by looking at clients' data, and models that stay with clients.",
+        "The noise of this simulation is a function of its seed: whoever knows the seed can take it away, so a published seed is not "
+        "private, and the tables of a simulation hold clear numbers."
+        if seeded
+        else "The noise comes from the operating system's generator. Tables and checkpoints of the server are secrets.",
+    )
+
+
+def _trust(options: Privacy, seeded: bool) -> str:
+    """Return the sentence on whom the claim holds against, and who must be trusted."""
+    laws = {noise.noise for noise in options.signal_noise.values()}
+    shown = "the models" if options.cohorts == "hidden" else "the models and the cohorts"
+    shown += " and the noisy signals" if laws and "gumbel" not in laws else ""
+    added = "the sums" + (" and of the choices" if "gumbel" in laws else "")
+    local = laws - {"gumbel"} and not seeded
+    added += " and of the signals" if local else ""
+    clients = " Clients add the noise of their signals." if laws - {"gumbel"} and seeded else ""
+    trusted = f"The server adds the noise of {added}, sees uploads before it does, and must be trusted."
+    return f"It holds against those who see {shown}. {trusted}{clients}"

@@ -1,0 +1,58 @@
+"""The ledger of privacy: how often each client sent a signal, was chosen, and entered a sum, and who has reached a cap."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from motley.core.arrays import Ids
+from motley.privacy.plan import PrivacyPlan
+
+__all__ = ["PrivacyState"]
+
+
+@dataclass
+class PrivacyState:
+    """What evolves of a run's privacy.
+
+    Parameters
+    ----------
+    clip: the clip of the coming sum. choices, sums: int64 ``[K]``, how often each client was in a cohort and in a sum.
+    signals: name -> int64 ``[K]``, how often each client sent it.
+    """
+
+    clip: float
+    choices: Ids
+    sums: Ids
+    signals: dict[str, Ids] = field(default_factory=dict)
+
+    @classmethod
+    def begin(cls, plan: PrivacyPlan, population: int) -> PrivacyState:
+        """Return the state before round 1."""
+        zeros = np.zeros(population, np.int64)
+        return cls(plan.options.clip, zeros, zeros.copy(), {name: zeros.copy() for name in plan.options.signal_noise})
+
+    def below_caps(self, plan: PrivacyPlan, ids: Ids) -> Ids:
+        """Return the clients that may still be asked: those at no cap. Enrolment happens once, and does not count here."""
+        free = self.sums[ids] < plan.max_rounds
+        for name in {*plan.needs.probed, *plan.needs.reported} & self.signals.keys():
+            free &= self.signals[name][ids] < plan.max_signals
+        return ids[free]
+
+    def rows(self) -> dict[str, Any]:
+        """Return the columns of the table ``privacy`` but the round: one row per client."""
+        total = sum(self.signals.values(), np.zeros_like(self.sums))
+        return {"client": np.arange(len(self.sums)), "signals": total, "choices": self.choices, "sums": self.sums}
+
+    def save(self) -> dict[str, Any]:
+        """Return the state as plain values and arrays."""
+        return {"clip": self.clip, "choices": self.choices, "sums": self.sums, "signals": dict(self.signals)}
+
+    @classmethod
+    def restore(cls, saved: Mapping[str, Any]) -> PrivacyState:
+        """Return the state that :meth:`save` returned."""
+        counts = {name: np.array(saved[name]) for name in ("choices", "sums")}
+        return cls(float(saved["clip"]), **counts, signals={name: np.array(n) for name, n in saved["signals"].items()})

@@ -1,0 +1,52 @@
+"""Noise: a function of a key in simulations, from the operating system in deployments."""
+
+from __future__ import annotations
+
+import os
+from typing import Literal, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from motley.core.arrays import Floats
+from motley.core.keys import Key, normal_quantile
+
+__all__ = ["Source", "SystemRandomness", "noise"]
+
+
+class Source(Protocol):
+    """What noise is drawn from: a :class:`~motley.core.keys.Key`, or :class:`SystemRandomness`."""
+
+    def fold(self, *parts: int | str) -> Source:
+        """Return the source of one purpose."""
+
+    def uniform(self, ids: ArrayLike, n: int = 1) -> NDArray[np.float64]:
+        """Return uniform numbers strictly inside (0, 1), ``[len(ids), n]``."""
+
+
+class SystemRandomness:
+    """The operating system's generator (``os.urandom``), which no seed repeats."""
+
+    def fold(self, *parts: int | str) -> SystemRandomness:
+        """Return itself: every draw is new anyway."""
+        return self
+
+    def uniform(self, ids: ArrayLike, n: int = 1) -> NDArray[np.float64]:
+        """Return uniform numbers strictly inside (0, 1), ``[len(ids), n]``; the ids only say how many."""
+        rows = len(np.atleast_1d(np.asarray(ids)))
+        words = np.frombuffer(os.urandom(8 * rows * n), np.uint64) >> np.uint64(12)
+        return np.asarray((words.astype(np.float64) + 0.5) * 2.0**-52).reshape(rows, n)
+
+
+def noise(source: Source | Key, ids: ArrayLike, law: Literal["laplace", "gaussian", "gumbel"]) -> Floats:
+    """Return noise of scale 1, ``[len(ids)]``, by inversion: Laplace's b, the Gaussian's standard deviation, Gumbel's beta is 1.
+
+    >>> noise(Key(0), [3, 5], "laplace").shape
+    (2,)
+    """
+    u = source.uniform(ids)[:, 0]
+    if law == "gumbel":
+        return np.asarray(-np.log(-np.log(u)))
+    if law == "laplace":
+        return np.asarray(-np.sign(u - 0.5) * np.log1p(-2.0 * np.abs(u - 0.5)))
+    return normal_quantile(u)

@@ -1,0 +1,95 @@
+"""The table ``[privacy]`` of the experiment file: clipping, noise, caps, and what a claim is about."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
+
+from annotated_types import Ge, Gt, Lt
+
+from motley.core.bounds import Count, Positive
+from motley.core.errors import ConfigError
+
+__all__ = ["AdaptiveClip", "Adjacency", "Privacy", "SignalNoise"]
+
+Adjacency = Literal["zero_out", "replace_one", "add_remove"]
+Multiplier = Annotated[float, Ge(0.01)]
+"""Noise over what it hides; with less there is no bound to speak of, and accountants overflow."""
+
+
+@dataclass(frozen=True)
+class AdaptiveClip:
+    """A clip that follows a quantile of the updates' norms (Andrew et al. 2021, arXiv:1905.03871), from ``privacy.clip``."""
+
+    quantile: Annotated[float, Gt(0), Lt(1)] = 0.5
+    """Share of updates that should not be clipped, gamma."""
+    rate: Positive = 0.2
+    """Learning rate of the clip's logarithm."""
+    noise: Positive | None = None
+    """Standard deviation of the noise on the count of updates that are not clipped; left out: the divisor over 20."""
+
+
+@dataclass(frozen=True)
+class SignalNoise:
+    """How a client clips a scalar signal and adds noise before it sends it."""
+
+    low: float
+    """Smallest value sent, before noise."""
+    high: float
+    """Largest value sent, before noise."""
+    multiplier: Multiplier
+    """Scale of the noise over the width of the interval: Laplace's b, the Gaussian's standard deviation, 1 / eta of Gumbel noise."""
+    noise: Literal["laplace", "gaussian", "gumbel"] = "laplace"
+    """Law of the noise. ``gumbel`` is added by the server, for rules that take the m largest values."""
+
+    @property
+    def width(self) -> float:
+        """The width of the interval."""
+        return self.high - self.low
+
+    @property
+    def scale(self) -> float:
+        """The scale of the noise, in the signal's unit."""
+        return self.multiplier * self.width
+
+
+@dataclass(frozen=True)
+class Privacy:
+    """Differential privacy of a client's whole data: what it takes, and what it is about."""
+
+    clip: Positive
+    """C, the largest norm of what one client adds to a sum; or a table { initial, quantile, rate, noise } for a clip that adapts."""
+    delta: Annotated[float, Gt(0), Lt(1)]
+    """Of (epsilon, delta)."""
+    noise_multiplier: Multiplier | None = None
+    """z: standard deviation of the noise on a sum over C; or ``epsilon``."""
+    epsilon: Positive | None = None
+    """Target: the noise multiplier is calibrated to it."""
+    adaptive: AdaptiveClip | None = None
+    """How the clip adapts; left out: it is fixed."""
+    part_clips: dict[str, Positive] = field(default_factory=dict)
+    """C of single parts of an upload, e.g. { dc = 0.1 }; the others have ``clip``. All are clipped as one vector."""
+    adjacency: Adjacency = "zero_out"
+    """``zero_out``: a client's data are replaced by nothing; ``replace_one``: by other data; ``add_remove``: it is absent."""
+    accountant: Literal["auto", "closed_form", "pld", "rdp"] = "auto"
+    """Who adds up: the closed form of Gaussians, privacy loss distributions, or Renyi divergences."""
+    max_rounds: Count | None = None
+    """Most sums that a client's updates may enter; left out: ``stop.rounds``."""
+    max_signals: Count | None = None
+    """Most values of each signal that a client may send; left out: ``stop.rounds``."""
+    max_examples: Count | None = None
+    """Samples at which the weight of a client is capped, under ``weights = "examples"``."""
+    cohorts: Literal["seen", "hidden"] = "seen"
+    """Whether those against whom the claim holds see the cohorts. Only hidden cohorts amplify privacy."""
+    signal_noise: dict[str, SignalNoise] = field(default_factory=dict)
+    """Signal -> interval and noise."""
+
+    def __post_init__(self) -> None:
+        if (self.noise_multiplier is None) == (self.epsilon is None):
+            raise ConfigError("give either noise_multiplier or epsilon, e.g. epsilon = 8.0", "privacy.noise_multiplier")
+        for name, noise in self.signal_noise.items():
+            if not noise.low < noise.high:
+                raise ConfigError(
+                    f"got low = {noise.low:g} and high = {noise.high:g}; expected low below high",
+                    f"privacy.signal_noise.{name}",
+                )

@@ -1,0 +1,133 @@
+"""The privacy of a run's rounds: what the selector hears, who may be asked, and how uploads become a noised sum.
+
+Without a plan every method returns what it was given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from motley.algorithms.base import Parts, Upload
+from motley.algorithms.weights import Divide
+from motley.core.arrays import Floats, Ids
+from motley.core.keys import Streams
+from motley.core.records import SIGNALS, Outcome, Reports
+from motley.privacy.ledger import PrivacyState
+from motley.privacy.noise import Source, SystemRandomness, noise
+from motley.privacy.plan import PrivacyPlan
+from motley.privacy.sums import clipped, next_clip, noised_sum
+
+__all__ = ["PrivateRounds"]
+
+_SENT = (Outcome.ENROLLED, Outcome.PROBED, Outcome.ACCEPTED, Outcome.REJECTED, Outcome.REHEARSED)
+
+
+class PrivateRounds:
+    """Clips, noises and counts what clients release, as a run's plan says.
+
+    Parameters
+    ----------
+    plan: of the run; None: nothing is private. empty: an upload whose model did not move. streams: of the run.
+    """
+
+    def __init__(self, plan: PrivacyPlan | None, empty: Parts, streams: Streams) -> None:
+        self.plan, self.empty, self.streams = plan, empty, streams
+        self.source: Source = SystemRandomness()
+        self.divide: Divide | None = None if plan is None else "none"
+        self._uploads, self._unclipped = 0, 0  # of the step under way
+
+    def begin(self, population: int, seeded: bool) -> PrivacyState | None:
+        """Return what evolves, before round 1. ``seeded``: noise comes from the run's seed, else from the operating system."""
+        if seeded:
+            self.source = self.streams.key("privacy")
+        return None if self.plan is None else PrivacyState.begin(self.plan, population)
+
+    def available(self, state: PrivacyState | None, ids: Ids) -> Ids:
+        """Return the available clients that have reached no cap."""
+        return ids if self.plan is None or state is None else state.below_caps(self.plan, ids)
+
+    def chosen(self, state: PrivacyState | None, ids: Ids, weights: Floats) -> Floats:
+        """Count a choice of these clients, and return their raw weights, capped: ``min(n, n_max) / n_max`` where a cap is given."""
+        if self.plan is None or state is None:
+            return weights
+        state.choices[ids] += 1
+        most = self.plan.options.max_examples
+        return weights if most is None else np.minimum(weights, most) / most
+
+    def uploads(self, accepted: int) -> int:
+        """Return the number of uploads that the server rule may know: the fixed divisor in a private run."""
+        return accepted if self.plan is None else max(1, round(self.plan.divisor))
+
+    def heard(self, state: PrivacyState | None, reports: Reports) -> Reports:
+        """Return the reports as the server hears them: what the rule needs alone, scalars of clients' data clipped and noised.
+
+        A number that is absent, because it is not finite, counts as the middle of its interval; a client at its cap sends none."""
+        if self.plan is None or state is None or not len(reports):
+            return reports
+        needs, first = self.plan.needs, reports.outcome[0]
+        occasion = {Outcome.ENROLLED: needs.enrolled, Outcome.PROBED: needs.probed}.get(Outcome(int(first)), needs.reported)
+        signals = {name: reports.signal(name) for name in sorted(occasion) if name in reports.signals}
+        sent = np.isin(reports.outcome, [int(outcome) for outcome in _SENT])
+        noisy = {
+            name: self._noised(self.plan, state, reports.ids, name, value, sent)
+            for name, value in signals.items()
+            if _own(name)
+        }
+        kept = Reports(
+            reports.ids, reports.outcome, version=reports.version, num_examples=reports.num_examples,
+            local_steps=reports.local_steps, staleness=reports.staleness, download_s=reports.download_s,
+            compute_s=reports.compute_s, upload_s=reports.upload_s, bits_up=reports.bits_up, bits_down=reports.bits_down,
+            signals={**signals, **noisy},
+        )  # fmt: skip
+        return kept.keep(needs.columns)
+
+    def _noised(self, plan: PrivacyPlan, state: PrivacyState, ids: Ids, name: str, value: Floats, sent: Any) -> Floats:
+        """Return one signal ``[n]`` clipped and noised, NaN where a client sends none, and count it."""
+        how, count = plan.options.signal_noise[name], state.signals[name]
+        sends = sent & (count[ids] < plan.signal_cap(name))
+        middle = 0.5 * (how.low + how.high)
+        bounded = np.clip(np.where(np.isfinite(value), value, middle), how.low, how.high)
+        source = self.source.fold("signal", name, int(count.sum()))  # grows with every call, so that no noise comes twice
+        noisy = bounded + how.scale * noise(source, ids, how.noise)
+        count[ids[sends]] += 1
+        return np.where(sends, noisy, np.nan)
+
+    def clipped(self, state: PrivacyState | None, upload: Upload) -> Upload:
+        """Return an upload as it enters the sum: weighted and clipped as one vector."""
+        if self.plan is None or state is None:
+            return upload
+        bounded, below = clipped(upload, state.clip, self.plan.shares)
+        self._uploads, self._unclipped = self._uploads + 1, self._unclipped + below
+        return bounded
+
+    def entered(self, state: PrivacyState | None, ids: Ids) -> None:
+        """Count a sum for these clients, whose uploads arrived in time, also for those that sent nothing usable."""
+        if state is not None:
+            state.sums[ids] += 1
+
+    def total(
+        self, state: PrivacyState | None, step: int, total: dict[str, Tensor], note: Callable[[dict[str, float]], None]
+    ) -> dict[str, Tensor]:
+        """Return what server step ``step`` steps on, with noise and a fixed divisor; note a clip that adapts."""
+        plan = self.plan
+        if plan is None or state is None:
+            return total
+        deviation, source = plan.update_multiplier * state.clip, self.source.fold("step", step)
+        noised = noised_sum(total, self.empty, deviation, plan.shares, plan.divisor, source)
+        adaptive = plan.options.adaptive
+        if adaptive is not None:
+            note({"clip": state.clip})
+            count = plan.count_noise * float(noise(source.fold("count"), [0], "gaussian")[0])
+            numbers = (self._unclipped, self._uploads, plan.divisor, count, adaptive.rate, adaptive.quantile)
+            state.clip = next_clip(state.clip, *numbers)
+        self._uploads, self._unclipped = 0, 0
+        return noised
+
+
+def _own(name: str) -> bool:
+    """Return whether a signal is a client's own number, which it clips and noises; estimates of the planner are not."""
+    return SIGNALS[name].kind != "system"

@@ -1,0 +1,187 @@
+"""Epsilons that were computed apart from this library, and the traps of dp-accounting 0.6.
+
+K = 1000 clients, cohorts of 100, 200 rounds, delta = 1e-5. Privacy loss distributions agree to 0.5 %, everything else to 0.1 %.
+"""
+
+from __future__ import annotations
+
+import builtins
+import math
+
+import pytest
+
+from motley.core.errors import ConfigError
+from motley.privacy.accounting import Release, bound, calibrated
+
+dp_accounting = pytest.importorskip("dp_accounting")
+from dp_accounting.pld import PLDAccountant  # noqa: E402
+from dp_accounting.rdp import RdpAccountant  # noqa: E402
+
+DELTA = 1e-5
+PLD, EXACT = 0.005, 0.001
+
+
+def poisson(z, largest=None):
+    return Release("poisson", z, 200, population=1000, rate=0.1, largest=largest)
+
+
+def fixed(z):
+    return Release("without_replacement", z, 200, population=1000, rate=0.1)
+
+
+def every(z, n=200):
+    return Release("gaussian", z, n)
+
+
+@pytest.mark.parametrize(
+    ("release", "adjacency", "accountant", "epsilon", "within"),
+    [
+        (poisson(4.0), "add_remove", "auto", 1.4217, PLD),
+        (poisson(4.0), "zero_out", "auto", 1.4217, PLD),
+        (poisson(1.0), "add_remove", "rdp", 11.0631, EXACT),
+        (poisson(4.0), "add_remove", "rdp", 1.5568, EXACT),
+        (poisson(4.0), "replace_one", "pld", 2.9366, PLD),
+        (poisson(4.0, 130), "add_remove", "auto", 1.4384, PLD),
+        (poisson(4.0, 130), "replace_one", "auto", 2.9431, PLD),  # computed here: 16.1099 for z = 1
+        (fixed(1.0), "replace_one", "auto", 157.7472, EXACT),
+        (fixed(4.0), "replace_one", "auto", 7.9513, EXACT),
+        (every(1.0), "zero_out", "auto", 159.4415, EXACT),
+        (every(4.0), "zero_out", "auto", 20.6755, EXACT),
+        (every(1.0), "zero_out", "rdp", 166.0355, EXACT),
+        (every(4.0), "zero_out", "rdp", 22.0199, EXACT),
+        (every(1.0, 20), "zero_out", "auto", 28.3735, EXACT),
+        (every(4.0, 20), "zero_out", "auto", 4.9833, EXACT),
+        (every(1.0, 20), "replace_one", "auto", 77.3301, EXACT),
+        (every(4.0, 20), "replace_one", "auto", 11.4800, EXACT),
+    ],
+)
+def test_golden_epsilons(release, adjacency, accountant, epsilon, within):
+    assert bound((release,), DELTA, adjacency, accountant).epsilon == pytest.approx(epsilon, rel=within)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("release", "adjacency", "epsilon"),
+    [
+        (poisson(1.0), "add_remove", 9.9713),
+        (poisson(1.0), "replace_one", 15.8791),
+        (poisson(1.0, 130), "add_remove", 10.5180),
+        (poisson(1.0, 130), "replace_one", 16.1099),
+    ],
+)
+def test_golden_epsilons_of_little_noise(release, adjacency, epsilon):
+    assert bound((release,), DELTA, adjacency).epsilon == pytest.approx(epsilon, rel=PLD)
+
+
+@pytest.mark.parametrize(
+    ("update", "adjacency", "epsilon", "z"),
+    [
+        (fixed(1.0), "replace_one", 8.0, 3.9842),
+        pytest.param(fixed(1.0), "replace_one", 2.0, 12.5818, marks=pytest.mark.slow),
+        (every(1.0, 20), "zero_out", 8.0, 2.6844),
+        (every(1.0, 20), "zero_out", 2.0, 8.9176),
+        (every(1.0), "zero_out", 8.0, 8.4895),
+        (every(1.0), "zero_out", 2.0, 28.1968),
+    ],
+)
+def test_golden_noise_multipliers(update, adjacency, epsilon, z):
+    assert calibrated(update, (), epsilon, DELTA, adjacency) == pytest.approx(z, rel=EXACT)
+
+
+@pytest.mark.slow
+def test_golden_noise_multiplier_of_poisson_cohorts():
+    assert calibrated(poisson(1.0), (), 2.0, DELTA, "add_remove") == pytest.approx(3.0053, rel=PLD)
+
+
+@pytest.mark.slow
+def test_golden_noise_multiplier_of_poisson_cohorts_at_epsilon_8():
+    assert calibrated(poisson(1.0), (), 8.0, DELTA, "add_remove") == pytest.approx(1.1307, rel=PLD)
+
+
+LOSSES = Release("laplace", 10.0, 40)  # b = 5 B: b over the half of the interval by which zero-out moves it
+
+
+@pytest.mark.parametrize(
+    ("releases", "zero_out", "replace_one"),
+    [((every(4.0, 20), LOSSES), 5.8225, 13.4904), ((LOSSES,), 2.4512, 5.2789)],
+)
+def test_updates_and_losses_together(releases, zero_out, replace_one):
+    assert bound(releases, DELTA, "zero_out").epsilon == pytest.approx(zero_out, rel=PLD)
+    assert bound(releases, DELTA, "replace_one").epsilon == pytest.approx(replace_one, rel=PLD)
+
+
+def test_a_laplace_signal_in_every_round():
+    """epsilon_0 = 0.2 under replace-one: b = 5 B, or 10 half widths."""
+    assert bound((Release("laplace", 10.0, 200),), DELTA, "replace_one").epsilon == pytest.approx(14.6151, rel=PLD)
+
+
+def test_gumbel_against_noise_on_ones_own_score():
+    """eta B = 0.1, m = 100, 200 rounds, replace-one: rho = m (eta B)^2 / 8 a round for Gumbel; the Gaussian of the same deviation,
+    pi / (sqrt(6) eta), costs 3 (eta B)^2 / pi^2 for every m."""
+    gumbel = Release("gumbel", 2.0 / 0.1, 200, m=100)
+    assert bound((gumbel,), DELTA, "replace_one").epsilon == pytest.approx(57.30, rel=EXACT)
+    gaussian = Release("gaussian", 2.0 * math.pi / math.sqrt(6.0) / 0.1, 200)
+    assert bound((gaussian,), DELTA, "replace_one").epsilon == pytest.approx(4.90, rel=PLD)
+
+
+def test_half_the_noise_multiplier_stands_for_replace_one():
+    """The library's RDP accountant does not double a Gaussian's sensitivity under replace-one, its PLD accountant does."""
+    relation = dp_accounting.NeighboringRelation.REPLACE_ONE
+    whole = RdpAccountant(neighboring_relation=relation).compose(dp_accounting.GaussianDpEvent(1.0), 200).get_epsilon(DELTA)
+    assert whole == pytest.approx(166.0355, rel=EXACT)
+    assert bound((every(1.0),), DELTA, "replace_one", "rdp").epsilon == pytest.approx(534.8613, rel=EXACT)
+    assert bound((every(1.0),), DELTA, "replace_one").epsilon == pytest.approx(519.6982, rel=EXACT)
+
+
+def test_the_full_multiplier_for_fixed_cohorts_would_claim_too_little():
+    """What Flower's accountant does: z in place of z / 2 gives 3.3533 for z = 4, where 7.9513 is right."""
+    event = dp_accounting.SampledWithoutReplacementDpEvent(1000, 100, dp_accounting.GaussianDpEvent(4.0))
+    relation = dp_accounting.NeighboringRelation.REPLACE_ONE
+    wrong = RdpAccountant(neighboring_relation=relation).compose(event, 200).get_epsilon(DELTA)
+    assert wrong == pytest.approx(3.3533, rel=EXACT)
+    assert bound((fixed(4.0),), DELTA, "replace_one").epsilon > 2 * wrong
+
+
+def test_the_library_ignores_the_count_of_randomised_responses():
+    """Which is why no randomised response is composed by count here."""
+    bit = dp_accounting.RandomizedResponseDpEvent(2 / (1 + math.e), 2)
+    relation = dp_accounting.NeighboringRelation.REPLACE_ONE
+    assert PLDAccountant(relation).compose(bit, 20).get_epsilon(DELTA) == pytest.approx(1.0, rel=PLD)
+    each = PLDAccountant(relation)
+    for _ in range(20):
+        each.compose(bit)
+    assert each.get_epsilon(DELTA) == pytest.approx(19.9947, rel=PLD)
+
+
+@pytest.mark.parametrize(
+    ("releases", "adjacency", "accountant", "said"),
+    [
+        ((fixed(4.0),), "replace_one", "pld", "'pld' cannot add up such releases; write accountant = \"rdp\""),
+        ((poisson(4.0),), "replace_one", "rdp", "'rdp' cannot add up such releases; write accountant = \"pld\""),
+        ((Release("gumbel", 20.0, m=4),), "zero_out", "pld", 'write accountant = "rdp"'),
+        ((LOSSES,), "zero_out", "closed_form", "closed form is of Gaussians alone"),
+        ((fixed(4.0),), "zero_out", "auto", "amplified under replace-one alone"),
+        ((every(4.0),), "add_remove", "auto", "roster is public"),
+    ],
+)
+def test_what_cannot_be_added_up_is_said(releases, adjacency, accountant, said):
+    with pytest.raises(ConfigError, match=said):
+        bound(releases, DELTA, adjacency, accountant)
+
+
+def test_a_target_that_the_signals_alone_exceed_is_refused():
+    with pytest.raises(ConfigError, match=r"privacy\.epsilon: got 2, and the signals alone cost 2\.45"):
+        calibrated(every(1.0, 20), (LOSSES,), 2.0, DELTA, "zero_out")
+
+
+def test_the_error_without_the_library_names_the_extra(monkeypatch):
+    real = builtins.__import__
+
+    def without(name, *args, **options):
+        if name.startswith("dp_accounting"):
+            raise ImportError(name)
+        return real(name, *args, **options)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(ConfigError, match=r"pip install 'motley-fl\[privacy\]'"):
+        bound.__wrapped__((every(3.0),), DELTA, "zero_out")

@@ -1,0 +1,308 @@
+"""Private runs: contract of every admitted algorithm and compressor, signals, caps, cohorts of coins, kill and resume, refusals."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+import torch
+
+import motley
+from motley.core.errors import ConfigError
+from motley.core.records import Outcome, Reports
+from motley.experiments.build import build
+from motley.experiments.config import Experiment
+from motley.privacy.options import Privacy
+from motley.rounds.private import PrivateRounds
+
+pytest.importorskip("dp_accounting")
+BASE = {
+    "task": "quadratic", "population": 12, "cohort": 4, "partition": "by_writer", "stop": {"rounds": 4}, "weights": "uniform",
+    "evaluate": {"every": 2}, "engine": "sequential",
+}  # fmt: skip
+GAUSS = {"clip": 0.5, "delta": 1e-5, "noise_multiplier": 1.0}
+SIZES = {"low": 0.0, "high": 100.0, "multiplier": 5.0}
+LOSS = {"low": 0.0, "high": 4.0, "multiplier": 5.0}
+INFORMED = {**GAUSS, "noise_multiplier": 4.0, "signal_noise": {"loss": LOSS, "num_examples": SIZES}}
+
+
+def loop_of(**keys):
+    return build({**BASE, **keys})
+
+
+def finished(**keys):
+    loop = loop_of(**keys)
+    while not loop.done:
+        loop.step()
+    return loop
+
+
+ADMITTED = [
+    {"algorithm": "fedavg"},
+    {"algorithm": {"name": "fedprox", "mu": 0.1}},
+    {"algorithm": "fedadam"},
+    {"algorithm": "fedavgm"},
+    {"algorithm": "feddyn"},
+    {"algorithm": "scaffold", "privacy": {**GAUSS, "part_clips": {"dc": 0.1}}},
+    {"algorithm": "fednova", "privacy": {**GAUSS, "part_clips": {"solver_norm": 20.0}}},
+    {"weights": "examples", "privacy": {**GAUSS, "max_examples": 10}},
+    {"compressor": "topk", "budget": {"average": 0.5}},
+    {"compressor": "topk", "budget": {"average": 0.5}, "feedback": "fixed"},
+    {"compressor": "qsgd"},
+    {"synchrony": {"name": "buffered", "buffer": 3}, "stop": {"rounds": 3}},
+    {"synchrony": {"name": "asynchronous"}, "stop": {"rounds": 6}},
+    {"failures": {"name": "drop_out", "rate": 0.5}},
+]
+
+
+@pytest.mark.parametrize("keys", ADMITTED, ids=lambda keys: "-".join(f"{k}" for k in map(str, keys.values()))[:50])
+def test_nobody_moves_the_sum_by_more_than_c(keys, monkeypatch):
+    """The sum with and without each upload, as the aggregator gets them."""
+    loop = loop_of(**{"privacy": GAUSS, **keys})
+    seen, weighed = [], loop._weighed
+    monkeypatch.setattr(loop, "_weighed", lambda *args: seen.append(weighed(*args)) or seen[-1])
+    while not loop.done:
+        loop.step()
+    shares = loop.config.privacy.shares
+    assert seen
+    for upload in seen:
+        parts = {name: part for name, part in upload.parts.items() if part.value.numel()}
+        assert {part.fold for part in parts.values()} <= {"mean", "sum"}
+        squares = [float((part.value.double() / shares.get(name, 1.0)).square().sum()) for name, part in parts.items()]
+        assert math.sqrt(sum(squares)) <= 0.5
+        assert upload.weight == 1.0
+    assert np.isfinite(loop.state.newest["loss"])
+
+
+def test_without_the_table_nothing_changes():
+    plain = Experiment(**BASE)
+    assert plain.run_id() == Experiment(**{**BASE, "privacy": None}).run_id()
+    assert "privacy" not in finished().state.save()
+
+
+def test_whatever_changes_results_is_in_the_run_id():
+    ids = {
+        Experiment(**{**BASE, "privacy": p}).run_id()
+        for p in (None, GAUSS, {**GAUSS, "clip": 1.0}, {**GAUSS, "noise_multiplier": 2.0}, {**GAUSS, "max_rounds": 2})
+    }
+    assert len(ids) == 5
+
+
+def test_noise_that_is_calibrated_to_a_number_of_rounds_makes_it_count():
+    target = {"clip": 1.0, "delta": 1e-5, "epsilon": 8.0}
+    ids = {Experiment(**{**BASE, "privacy": target, "stop": {"rounds": n}}).run_id() for n in (4, 5)}
+    assert len(ids) == 2
+    assert len({Experiment(**{**BASE, "privacy": GAUSS, "stop": {"rounds": n}}).run_id() for n in (4, 5)}) == 1
+
+
+def test_a_deployment_draws_from_the_operating_system():
+    """The same sum twice: with the seed's noise it is the same again, with the system's it is not."""
+    loop = loop_of(privacy=GAUSS)
+    zero = {"delta": torch.zeros_like(loop.state.server.model.x).double()}
+
+    def sums(seeded):
+        rounds = PrivateRounds(loop.config.privacy, loop.private.empty, loop.setting.streams)
+        state = rounds.begin(12, seeded)
+        return [rounds.total(state, 1, dict(zero), lambda notes: None)["delta"] for _ in range(2)]
+
+    assert torch.equal(*sums(seeded=True))
+    assert not torch.equal(*sums(seeded=False))
+    assert "operating system's generator" in " ".join(loop.config.privacy.claim(seeded=False))
+
+
+def test_the_step_is_the_clipped_sum_over_a_fixed_divisor():
+    """One round without noise: with a tiny clip the mean of four vectors of norm C has at most norm C, with a wide one it is plain."""
+
+    def moved(clip):
+        loop = loop_of(stop={"rounds": 1}, **({} if clip is None else {"privacy": {**GAUSS, "clip": clip}}))
+        start = loop.state.server.model.x.double()
+        if clip is not None:
+            loop.private.plan = dataclasses.replace(loop.private.plan, update_multiplier=0.0)
+        loop.step()
+        return float((loop.state.server.model.x.double() - start).norm())
+
+    assert 0 < moved(1e-3) <= 1e-3 * 1.01
+    assert moved(1e6) == pytest.approx(moved(None), rel=1e-5)
+
+
+def test_the_selector_hears_noisy_numbers_and_nothing_else():
+    loop = loop_of(selector="power_of_choice", privacy=INFORMED)
+    heard = []
+    observe = loop.state.selector.observe
+    loop.state.selector.observe = lambda t, reports: heard.append((t, reports)) or observe(t, reports)
+    loop.step()
+    enrolled, probed, reported = (reports for _, reports in heard)
+    assert set(enrolled.signals) == {"num_examples"}
+    assert set(probed.signals) == {"loss"}
+    assert set(reported.signals) == set()
+    for reports in (enrolled, probed, reported):
+        for column in ("num_examples", "local_steps", "compute_s", "upload_s", "bits_up"):
+            assert np.isnan(getattr(reports, column)).all()
+    clear = loop.federation.seen
+    assert (np.abs(enrolled.signal("num_examples") - clear) > 0).all()
+
+
+def test_a_number_that_is_absent_is_the_middle_of_the_interval():
+    loop = loop_of(
+        selector="power_of_choice",
+        privacy={**INFORMED, "signal_noise": {"loss": {**LOSS, "multiplier": 0.01}, "num_examples": SIZES}},
+    )
+    reports = Reports(np.arange(3), Outcome.PROBED, signals={"loss": np.array([np.nan, 9.0, -1.0])})
+    np.testing.assert_allclose(
+        loop.private.heard(loop.state.privacy, reports).signal("loss"), [2.0, 4.0, 0.0], atol=1.2
+    )  # 30 times the scale
+    again = loop.private.heard(loop.state.privacy, reports).signal("loss")
+    assert (again != loop.private.heard(loop.state.privacy, reports).signal("loss")).all()  # no noise comes twice
+
+
+def test_a_client_at_its_cap_is_not_asked_again():
+    loop = finished(privacy={**GAUSS, "max_rounds": 1}, stop={"rounds": 5})
+    assert loop.state.privacy.sums.tolist() == [1] * 12  # three rounds of 4; then nobody is left
+    assert loop.state.privacy.choices.tolist() == [1] * 12
+
+
+def test_a_client_at_its_cap_sends_no_more_signals():
+    loop = finished(selector={"name": "power_of_choice", "d": 12}, privacy={**INFORMED, "max_signals": 2}, stop={"rounds": 5})
+    counts = loop.state.privacy.signals
+    assert counts["loss"].tolist() == [2] * 12
+    assert counts["num_examples"].tolist() == [1] * 12
+
+
+def test_caps_bound_the_claim():
+    capped = finished(privacy={**GAUSS, "max_rounds": 1}).config.privacy.bound.epsilon
+    assert capped < finished(privacy=GAUSS).config.privacy.bound.epsilon
+    once = finished(privacy={**GAUSS, "adjacency": "replace_one", "noise_multiplier": 2.0, "max_rounds": 1}).config.privacy
+    assert once.bound.epsilon == pytest.approx(capped)  # replace-one is zero-out with half the multiplier
+
+
+def test_cohorts_of_coins_vary_and_an_empty_one_is_noise():
+    loop = loop_of(
+        selector={"name": "poisson", "rate": 0.05}, cohort=1, stop={"rounds": 12}, privacy={**GAUSS, "cohorts": "hidden"}
+    )
+    sizes = []
+    while not loop.done:
+        before = loop.state.server.model.x.clone()
+        sizes.append(len(loop.step().asked))
+        assert (loop.state.server.model.x != before).any()
+    assert 0 in sizes
+    assert max(sizes) > 0
+    assert loop.config.privacy.divisor == pytest.approx(0.6)
+
+
+def test_the_largest_cohort_is_kept():
+    loop = loop_of(
+        selector={"name": "poisson", "rate": 0.9, "largest": 5}, privacy={**GAUSS, "noise_multiplier": 4.0, "cohorts": "hidden"}
+    )
+    assert len(loop.step().asked) == 5
+    assert [one.kind for one in loop.config.privacy.releases] == ["poisson"]
+
+
+def test_the_clip_adapts():
+    options = {**GAUSS, "clip": {"initial": 5.0, "noise": 1.0}}
+    loop = finished(privacy=options)
+    assert loop.state.privacy.clip != 5.0
+    assert loop.config.privacy.update_multiplier == pytest.approx((1.0 - 0.25) ** -0.5)  # (z^-2 - (2 sigma_b)^-2)^(-1/2)
+    assert Experiment(**loop_keys(options)).resolved()["privacy"]["clip"] == 5.0
+
+
+def loop_keys(privacy):
+    return {**BASE, "privacy": privacy}
+
+
+def test_what_was_counted_is_in_the_checkpoint():
+    keys = {
+        "selector": "power_of_choice",
+        "privacy": {**INFORMED, "clip": {"initial": 0.5, "noise": 3.0}},
+        "stop": {"rounds": 6},
+    }
+    whole = finished(**keys)
+    first = loop_of(**keys)
+    for _ in range(3):
+        first.step()
+    second = loop_of(**keys)
+    second.state.restore(first.state.save())
+    while not second.done:
+        second.step()
+    assert (second.state.server.model.x == whole.state.server.model.x).all()
+    assert second.state.privacy.clip == whole.state.privacy.clip
+    for name in ("loss", "num_examples"):
+        assert (second.state.privacy.signals[name] == whole.state.privacy.signals[name]).all()
+    assert (second.state.privacy.sums == whole.state.privacy.sums).all()
+
+
+def test_a_run_says_and_writes_what_it_claims(tmp_path):
+    done = motley.run({**BASE, "selector": "power_of_choice", "privacy": INFORMED}, out=tmp_path / "run")
+    record = done.meta["privacy"]
+    assert record["delta"] == 1e-5
+    assert record["epsilon"] > 0
+    text = " ".join(record["claim"])
+    for said in ("zero-out adjacency", "4 sums and 4 values of loss and 1 value of num_examples", "nothing is amplified",
+                 "published seed is not private", "must be trusted", "who was available"):  # fmt: skip
+        assert said in text
+    table = done.tables["privacy"].to_pydict()
+    assert table["client"] == list(range(12))
+    assert sum(table["sums"]) == sum(table["choices"]) == 16
+    from motley.results.report import report
+
+    page = report(done.directory, tmp_path / "report.md").read_text()
+    assert "Differential privacy" in page
+    assert "nothing is amplified" in page
+
+
+REFUSED = [
+    ({"weights": "examples"}, r"weights: weights by the number of samples are not bounded"),
+    ({"weights": "horvitz_thompson"}, r"expected \"uniform\", or \"examples\" with privacy\.max_examples"),
+    ({"aggregator": "median"}, r"privacy: how far one client moves what .*Median.* makes of the uploads is not known"),
+    ({"algorithm": {"name": "qfedavg"}}, r"divides by a sum that noise may bring to zero"),
+    ({"feedback": "ef21", "compressor": "topk", "budget": {"average": 0.5}}, r"keeps a mean of clients' vectors"),
+    ({"selector": "divfl"}, r"'divfl' cannot be private: it needs 'gradient_sketch', a whole vector"),
+    ({"selector": "hetero_select"}, r"which the server makes of a clear upload"),
+    ({"selector": "power_of_choice"}, r"needs 'loss' of clients, which is not bounded; write e\.g\. privacy\.signal_noise\.loss = "),
+    ({"privacy": INFORMED}, r"privacy\.signal_noise\.loss: 'uniform' does not need it"),
+    ({"selector": "ucb1", "privacy": {**GAUSS, "signal_noise": {"arrival_loss": LOSS}}}, r"looks at seconds or steps, which tell"),
+    ({"selector": {"name": "power_of_choice", "variant": "rpow_d"},
+      "privacy": {**GAUSS, "signal_noise": {"loss": {**LOSS, "noise": "gumbel"}, "num_examples": SIZES}}},
+     r"Gumbel noise is for rules that take the m largest values"),
+    ({"selector": "power_of_choice", "privacy": {**INFORMED, "cohorts": "hidden"}}, r"does not draw cohorts without a look at data"),
+    ({"selector": {"name": "poisson", "rate": 0.3}, "availability": {"name": "bernoulli", "p": 0.5},
+      "privacy": {**GAUSS, "cohorts": "hidden"}}, r"not always available"),
+    ({"selector": {"name": "poisson", "rate": 0.3}, "privacy": {**GAUSS, "cohorts": "hidden", "max_rounds": 2}},
+     r"leave max_rounds out"),
+    ({"privacy": {**GAUSS, "noise_multiplier": 1e-6}}, r"privacy\.noise_multiplier: got 1e-06; expected at least 0\.01"),
+    ({"privacy": {**GAUSS, "cohorts": "hidden"}}, r"amplified under replace-one alone"),
+    ({"privacy": {**GAUSS, "adjacency": "add_remove"}}, r"roster is public"),
+    ({"privacy": {**GAUSS, "epsilon": 8.0}}, r"give either noise_multiplier or epsilon"),
+    ({"privacy": {"clip": 1.0, "delta": 1e-5}}, r"give either noise_multiplier or epsilon"),
+    ({"privacy": {**GAUSS, "delta": 2.0}}, r"privacy\.delta: got 2\.0; expected below 1"),
+    ({"privacy": {**GAUSS, "clip": -1.0}}, r"privacy\.clip: got -1\.0; expected above 0"),
+    ({"privacy": {"delta": 1e-5, "epsilon": 8.0}}, r"privacy\.clip: this key is missing"),
+    ({"privacy": {**GAUSS, "noise": 1.0}}, r"privacy\.noise: there is no such key"),
+    ({"privacy": {**GAUSS, "part_clips": {"dd": 1.0}}}, r"privacy\.part_clips\.dd: there is no such part"),
+    ({"privacy": {**GAUSS, "max_examples": 5}}, r"privacy\.max_examples: weights are 'uniform'"),
+    ({"privacy": {**GAUSS, "noise_multiplier": 9.0, "clip": {"initial": 1.0, "noise": 4.0}}},
+     r"expected more than half of the noise multiplier"),
+    ({"selector": "power_of_choice", "privacy": {**GAUSS, "signal_noise": {"loss": {**LOSS, "low": 4.0}, "num_examples": SIZES}}},
+     r"expected low below high"),
+    ({"stop": {"virtual_hours": 1.0}}, r"privacy\.max_rounds: a run without stop\.rounds needs a cap"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("keys", "said"), REFUSED, ids=lambda value: value[:40] if isinstance(value, str) else "")
+def test_what_has_no_bound_is_refused_in_a_sentence(keys, said):
+    with pytest.raises(ConfigError, match=said):
+        loop_of(**{"privacy": GAUSS, **keys})
+
+
+def test_a_gumbel_choice_costs_m_winners_in_every_round():
+    gumbel = {**INFORMED, "signal_noise": {"loss": {**LOSS, "noise": "gumbel"}, "num_examples": SIZES}}
+    loop = finished(selector="power_of_choice", privacy=gumbel)
+    (choice,) = [one for one in loop.config.privacy.releases if one.kind == "gumbel"]
+    assert (choice.m, choice.count, choice.multiplier) == (4, 4, 10.0)
+    assert loop.config.privacy.bound.accountant == "rdp"
+
+
+def test_options_are_checked_in_python_too():
+    with pytest.raises(ConfigError, match="either noise_multiplier or epsilon"):
+        Privacy(clip=1.0, delta=1e-5)
