@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import csv
+from functools import partial
 
 from cells import ROOT, prose, table
 
 from motley.recipes import measuring, pictures, recipe
+from motley.recipes.telling import fill, kept_numbers
+from motley.recipes.verdicts import together
 
-__all__ = ["recipe_words", "recipes", "verdicts"]
+__all__ = ["recipe_words", "recipes", "results", "verdicts"]
 
 
 def recipes() -> str:
@@ -25,6 +28,29 @@ def recipes() -> str:
         needed = (data["small"] or "none") + more
         rows.append((f"`{name}`", prose(found.title), shown, f"{minutes:g}" if minutes else "", needed, str(len(found.claim))))
     return table(("recipe", "paper", "tables and figures", "minutes at `small`", "data to [get](data.md)", "claims"), rows)
+
+
+def results() -> str:
+    """Tell the result of each recipe, with the numbers of its cells, and count its verdicts."""
+    parts = []
+    for name in recipe.names():
+        found = recipe.read(name)
+        told = [fill(found, partial(kept_numbers, found)).strip(), *(_counts(found, scale) for scale in ("small", "paper"))]
+        parts.append("\n\n".join([f"### {prose(found.title)}", *(list(filter(None, told)) or ["Not measured yet."])]))
+    return "\n\n".join(parts)
+
+
+def _counts(found: recipe.Recipe, scale: str) -> str:
+    """Count the verdicts on a recipe's claims that were tested at a scale."""
+    at = kept_numbers(found, scale)
+    claims = dict.fromkeys(row["claim"] for row in at.verdicts) if at is not None else {}
+    words = [together(r["verdict"] for r in at.verdicts if r["claim"] == claim) for claim in claims] if at is not None else []
+    tested = [word for word in words if word != "not tested"]
+    said = ", ".join(
+        f"{tested.count(word)} {word}" for word in ("confirmed", "not confirmed", "contradicted") if word in tested
+    )
+    where = f"[verdicts](verdicts.md#{found.name}-{scale})"
+    return f"`{found.name}` at `{scale}`: {said}, of {len(tested)} claims tested; {where}." if tested else ""
 
 
 def verdicts() -> str:
@@ -45,15 +71,24 @@ def verdicts() -> str:
                 _interval(r),
                 r["pairs"],
                 r["verdict"],
+                r.get("after_holm", ""),
+                *(_short(r.get(name)) for name in ("resolves", "needs")),
             )
             for r in found
         ]
         rows = [row for row in rows if (path.parents[2].name, *row) not in told]
         told |= {(path.parents[2].name, *row) for row in rows}
         head = ("claim", "published", "comparison", "difference, 95% interval", "pairs", "verdict")
+        head += ("after Holm", "resolves", "needs")
         if rows:
-            parts.append(f"### `{path.parents[2].name}`, {path.parent.name}\n\n{table(head, rows)}")
+            parts.append(f"## `{path.parents[2].name}`, {path.parent.name}\n\n{table(head, rows)}")
     return "\n\n".join(parts)
+
+
+def _short(number: str | None) -> str:
+    """A number with three digits; a dash where there is none."""
+    known = number not in (None, "", "nan", "inf")
+    return f"{float(number):.3g}" if known and number is not None else "–"
 
 
 def _interval(row: dict[str, str]) -> str:

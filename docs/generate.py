@@ -42,7 +42,7 @@ MAKERS: dict[str, Callable[[], str]] = {
             from_peers.beside_peers,
             from_peers.peers_in_short,
         ),
-        *(from_recipes.recipes, from_recipes.verdicts, from_recipes.recipe_words),
+        *(from_recipes.recipes, from_recipes.results, from_recipes.verdicts, from_recipes.recipe_words),
     )
 } | {f"measured_{name}": partial(from_measurements.heterogeneity, name) for name in from_measurements.measured("heterogeneity")}
 """Name of a part -> the function that makes it."""

@@ -150,8 +150,8 @@ def _until(
 
 def _write(found: Reproduction, formats: Sequence[str], keep: bool) -> None:
     """Print the tables, write the files, and print their names."""
+    from motley.recipes.keeping import keep as keep_numbers
     from motley.recipes.output import show, write, write_for_print
-    from motley.recipes.tables import keep as keep_numbers
 
     show(found)
     for path in [

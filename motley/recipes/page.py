@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import exp, isfinite, isinf, isnan
 from typing import Literal
 
@@ -12,6 +12,8 @@ from motley.recipes.measuring import Measure, measure_of
 from motley.recipes.pictures import BY_MEASURE, ExhibitData, draw
 from motley.recipes.recipe import Exhibit
 from motley.recipes.reproduce import Reproduction
+from motley.recipes.tables import measured_rows, verdicts_csv
+from motley.recipes.telling import ScaleNumbers, fill, kept_numbers, rows_of_text
 from motley.recipes.verdicts import Contrast, Judged, Verdict
 from motley.results import measures, sections
 from motley.results.blocks import (
@@ -58,14 +60,46 @@ def page(found: Reproduction) -> Page:
     groups = {f"{name}: {' / '.join(cell)}": list(seeds.values()) for (name, cell), seeds in found.runs.items()}
     blocks = non_empty(
         BulletList(warnings, "Before you read on") if warnings else None,
-        Text(_plain(scale.note)) if scale.note else None,
-        Section("What was found", _verdicts(found.judged)),
-        *(exhibit_section(found, exhibit) for exhibit in found.exhibits),
+        Section("Result", non_empty(*_result(found), Text(_plain(scale.note)) if scale.note else None)),
+        *(exhibit_section(found, exhibit) for exhibit in found.exhibits if found.cells(exhibit)),
+        Section("Claims", _verdicts(found.judged)),
+        _not_run(found),
         Section("What it cost, and how evenly", non_empty(_costs(found))),
         Section("What the paper leaves open", _prose(recipe.notes)),
         sections.provenance(groups, experiments=False) if groups else None,
     )
     return Page(f"{recipe.title}: published and measured", facts, blocks)
+
+
+def _result(found: Reproduction) -> list[Block]:
+    """What was found: the recipe's own words with their numbers, and how many claims have which verdict."""
+    counts = [_counted(found.judged, lambda one: one.verdict), _counted(found.judged, lambda one: one.after_holm)]
+    many = f"Of {len(found.judged)} claims {counts[0]}; after Holm's correction for {many_of(found.judged)}, {counts[1]}."
+    told = fill(found.recipe, lambda scale: numbers_at(found, scale))
+    return [*_prose(told), *([Text(many)] if found.judged else [])]
+
+
+def numbers_at(found: Reproduction, scale: str) -> ScaleNumbers | None:
+    """Return the numbers of a scale: those that were found, or those kept in the recipe's folder; None where there are none."""
+    if scale == found.scale:
+        return ScaleNumbers(measured_rows(found), rows_of_text(verdicts_csv(found)))
+    return kept_numbers(found.recipe, scale)
+
+
+def _counted(judged: Sequence[Judged], verdict: Callable[[Judged], Verdict]) -> str:
+    words = [verdict(one) for one in judged]
+    return ", ".join(f"{words.count(word)} {'is' if words.count(word) == 1 else 'are'} {word}" for word in dict.fromkeys(words))
+
+
+def _not_run(found: Reproduction) -> Section | None:
+    """The exhibits that have no numbers, and why."""
+    left = [exhibit for exhibit in found.exhibits if not found.cells(exhibit)]
+    at = [exhibit.scale.get(found.scale) for exhibit in left]
+    items = [
+        f"{exhibit.name.capitalize()}. {exhibit.title}" + (f": {one.skip}." if one is not None and one.skip else ".")
+        for exhibit, one in zip(left, at, strict=True)
+    ]
+    return Section(f"Not run at this scale: {len(left)}", [BulletList(items)], folded=True) if left else None
 
 
 def dropped(found: Reproduction) -> str:

@@ -3,6 +3,7 @@
     recipe.toml     what every run shares, the exhibits (tables and figures) as axes of settings, scales, claims
     expected.csv    exhibit, cell, measure, value, spread: what the paper printed
     notes.md        what the paper leaves open, and what was chosen
+    result.md       what was found, in a paragraph whose numbers are filled in from cells
     measured/       tables and reports that were made here
 
 An *exhibit* is a table or a figure. Its *axes* are spanned by named settings (``method.random = { selector = "uniform" }``), a
@@ -38,7 +39,7 @@ from motley.results.measures import AXES
 __all__ = ["Cell", "Claim", "Exhibit", "Recipe", "Scale", "Scaled", "names", "read"]
 
 Scale = Literal["smoke", "small", "paper"]
-_FILES = ("recipe.toml", "expected.csv", "notes.md")
+_FILES = ("recipe.toml", "expected.csv", "notes.md", "result.md")
 OWN, ELSEWHERE = "own", "elsewhere"
 """Values of a tuned axis: what the setting chose itself, and what the others chose."""
 CHOSEN_BY = "validation"
@@ -207,6 +208,8 @@ class Recipe(_Table):
     """(exhibit, cell, measure) -> published value and spread (NaN where none was printed)."""
     notes: str = ""
     """The text of ``notes.md``."""
+    result: str = ""
+    """The text of ``result.md``, whose numbers are filled in from cells."""
     folder: Path | None = None
     """The folder the recipe was read from; None where it does not lie on the disk."""
     _made: dict[str, Experiment] = PrivateAttr(default_factory=dict)
@@ -313,6 +316,7 @@ def read(name: str | Path) -> Recipe:
     folder, texts, where = _texts(name)
     keys = document.parse(texts.pop("recipe.toml"), f"{folder}/recipe.toml")
     given = {"name": folder, "expected": _expected(texts), "notes": texts.get("notes.md", ""), "folder": where}
+    given["result"] = texts.get("result.md", "")
     try:
         recipe = Recipe.model_validate({**_expanded(keys), **given})
     except ValidationError as error:

@@ -1,20 +1,15 @@
-"""The numbers of a recipe as files: ``measured.csv``, ``verdicts.csv`` and ``curves.csv.gz``; and how they are kept in its folder."""
+"""The numbers of a recipe as files: ``measured.csv``, ``verdicts.csv`` and ``curves.csv.gz``."""
 
 from __future__ import annotations
 
 from math import nan
-from pathlib import Path
 
-from motley.core.errors import ConfigError
-from motley.recipes.earlier import CURVES, MEASURED, CurvePoint, MeasuredRow, curve_points, read_rows, to_csv, to_gzip
-from motley.recipes.page import page
-from motley.recipes.reproduce import Reproduction, reproduce, target_of
+from motley.recipes.earlier import CURVES, MEASURED, CurvePoint, MeasuredRow, curve_points, to_csv, to_gzip
+from motley.recipes.reproduce import Reproduction, target_of
 from motley.recipes.sequential_plan import SEQUENTIAL
 from motley.recipes.verdicts import Contrast
-from motley.results import page as pages
-from motley.results.page import replace_files
 
-__all__ = ["curves_gz", "keep", "measured_rows", "number_files", "verdicts_csv"]
+__all__ = ["curves_gz", "measured_rows", "number_files", "verdicts_csv"]
 
 
 def measured_rows(found: Reproduction) -> list[MeasuredRow]:
@@ -92,26 +87,3 @@ def number_files(found: Reproduction) -> dict[str, str | bytes]:
         **({CURVES: curves} if curves else {}),
         **({SEQUENTIAL: found.sequential.text()} if found.sequential.claims else {}),
     }
-
-
-def keep(found: Reproduction) -> list[Path]:
-    """Put what a folder of runs holds into ``measured/SCALE`` of the recipe, beside what is kept there and still belongs to it:
-    numbers, curves, and the report of both together.
-
-    Raises
-    ------
-    ConfigError: the recipe lies in no folder. StoreError: the files cannot be written.
-    """
-    recipe = found.recipe
-    if recipe.folder is None:
-        raise ConfigError(f"{recipe.name} lies in no folder on the disk; keep numbers with a copy of its folder", "--keep")
-    folder = recipe.folder / "measured" / found.scale
-    chosen = {exhibit.name for exhibit in found.exhibits}
-    others = [row for row in read_rows(folder / MEASURED) if row.exhibit not in chosen]
-    text = to_csv(MeasuredRow._fields, [*measured_rows(found), *others])
-    replace_files({folder / MEASURED: text}, folder / MEASURED)
-    whole = reproduce(recipe, scale=found.scale, out=found.directory, run=False)
-    files: dict[Path, str | bytes] = {folder / name: content for name, content in number_files(whole).items()}
-    report = folder / "report.html"
-    replace_files({**files, report: pages.html(page(whole))}, report)
-    return [*files, report]

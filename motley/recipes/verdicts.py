@@ -23,7 +23,18 @@ from motley.results.measures import Censored, Interval, Spread, paired, spread
 from motley.results.power import LEVEL, holm, p_value, pairs_needed, resolvable
 from motley.results.sequential import level_at, sequential_p
 
-__all__ = ["ClaimComparison", "Contrast", "Judged", "Values", "Verdict", "cells_of", "comparisons", "corrected", "judge"]
+__all__ = [
+    "ClaimComparison",
+    "Contrast",
+    "Judged",
+    "Values",
+    "Verdict",
+    "cells_of",
+    "comparisons",
+    "corrected",
+    "judge",
+    "together",
+]
 
 Verdict = Literal["confirmed", "not confirmed", "contradicted", "not tested"]
 NamedCell = tuple[str, ...]
@@ -100,15 +111,16 @@ class Judged:
     @property
     def verdict(self) -> Verdict:
         """The verdict on all comparisons together."""
-        return _together(contrast.verdict for contrast in self.contrasts)
+        return together(contrast.verdict for contrast in self.contrasts)
 
     @property
     def after_holm(self) -> Verdict:
         """The verdict after Holm's correction."""
-        return _together(contrast.after_holm for contrast in self.contrasts)
+        return together(contrast.after_holm for contrast in self.contrasts)
 
 
-def _together(verdicts: Iterable[Verdict]) -> Verdict:
+def together(verdicts: Iterable[str]) -> Verdict:
+    """Return the verdict on several comparisons together."""
     found = set(verdicts)
     order: tuple[Verdict, ...] = ("contradicted", "not confirmed", "not tested", "confirmed")
     return next((verdict for verdict in order if verdict in found), "not tested")

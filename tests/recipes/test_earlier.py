@@ -9,10 +9,11 @@ import pytest
 
 from motley.cli import call
 from motley.core.errors import DataError
+from motley.recipes.keeping import keep
 from motley.recipes.output import write
 from motley.recipes.page import exhibit_section, exhibit_tables, page
 from motley.recipes.reproduce import reproduce
-from motley.recipes.tables import keep, measured_rows, verdicts_csv
+from motley.recipes.tables import measured_rows, verdicts_csv
 from motley.results.measures import curve
 from motley.results.print_files import pictures_of
 from tests.recipes.toy import RECIPE, folder

@@ -79,7 +79,7 @@ def test_nothing_is_run_when_only_a_report_is_wanted(toy, tmp_path):
 
 def test_claims_without_runs_are_folded_away(toy, made, tmp_path):
     def titles(found):
-        said = next(block for block in page(found).blocks if getattr(block, "title", "") == "What was found")
+        said = next(block for block in page(found).blocks if getattr(block, "title", "") == "Claims")
         return [(block.title, block.folded) for block in said.blocks if block.kind == "section"]
 
     assert titles(reproduce(toy, out=tmp_path, run=False)) == [("Not tested: 2 claims", True)]

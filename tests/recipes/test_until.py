@@ -6,10 +6,11 @@ import pytest
 
 from motley.cli import call
 from motley.core.errors import ConfigError, DataError
+from motley.recipes.keeping import keep
 from motley.recipes.page import page, verdict_table
 from motley.recipes.recipe import read
 from motley.recipes.reproduce import reproduce
-from motley.recipes.tables import keep, verdicts_csv
+from motley.recipes.tables import verdicts_csv
 from motley.recipes.until import open_comparisons, seconds_of, until_decided
 from motley.results.sequential import level_at
 from tests.recipes.toy import RECIPE, folder
