@@ -23,7 +23,7 @@ test-chaos: install  ## 1,000 kills of 150 random experiments, resumed and compa
 test-hostile: install  ## 600 changes in the files of runs: none may be believed (about 5 minutes)
 	@scripts/test-hostile --summary benchmarks/results/hostile.json
 
-test-flower:  ## the Flower adapter on real processes (about 12 minutes beside other work; builds .venv-flower)
+test-flower:  ## the Flower adapter on real processes (about 20 minutes beside other work; builds .venv-flower)
 	@scripts/test-flower
 
 test-flower-faults:  ## faults in real deployments: killed, paused, late, full disks (about 30 minutes; builds .venv-flower)
