@@ -361,7 +361,7 @@ def test_a_failed_run_of_a_comparison_is_told_and_the_others_kept(motley: Motley
 def test_list_shows_names_and_options(motley: Motley) -> None:
     said = motley("list", "selectors").out
     assert "uniform" in said
-    assert "[sees" in said
+    assert "single uploads, or numbers made of them, must be seen" in said
     assert "ray                    Trains chunks of clients in the actors of a Ray cluster" in motley("list", "engines").out
     assert "    d                    a whole number or none; default null" in said
     rows = json.loads(motley("list", "networks", "--json").out)
