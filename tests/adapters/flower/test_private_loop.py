@@ -4,9 +4,19 @@ from __future__ import annotations
 
 import pytest
 
+from motley.adapters.flower.deployed.secure_rounds import secure_refusal
+from motley.experiments.build import prepare
+from motley.secure.terms import SecureOptions
 from tests.adapters.flower.client_runtimes import deploy, experiment, federation
 
 pytest.importorskip("dp_accounting")
+
+
+def test_a_private_run_is_no_secure_sum_yet():
+    setup = experiment(weights="uniform", privacy={"clip": 0.5, "delta": 1e-5, "noise_multiplier": 4.0})
+    assert "clips single uploads, which the server would not see" in (
+        secure_refusal(prepare(setup), SecureOptions(clip=1.0)) or ""
+    )
 
 
 def test_a_private_deployment_counts_and_claims(tmp_path):

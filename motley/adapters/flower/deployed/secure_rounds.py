@@ -55,6 +55,8 @@ def secure_refusal(ready: Ready, options: SecureOptions) -> str | None:
     if algorithm.aggregator.upload_visibility != "sum" or algorithm.correction.uploads != {"delta"}:
         said = "the algorithm needs single updates, or clients send more than an update"
         return f"{said}; take one whose server averages, such as fedavg, fedprox or feddyn"
+    if config.privacy is not None:
+        return "privacy clips single uploads, which the server would not see; leave privacy out"
     if not config.upload_config.plain:
         return "compressed updates cannot be masked; leave compressor and feedback out"
     if type(config.synchrony) not in (Synchronous, Deadline):
