@@ -82,13 +82,18 @@ class SliceSizes:
 
     def __init__(self, setting: Setting, channel: Channel) -> None:
         self.layout, self.channel, self.correction = setting.task.layout, channel, setting.algorithm.correction
-        self.parts = cache(self._parts)
+        self._parts: dict[float, tuple[int, int, int]] = {}
         sets, whole = max(1, len(self.correction.widths)), self.layout
         self._whole = _bits(whole.size, sets * sum(e.size for e in whole.buffers), sets * sum(e.size for e in whole.counters))
 
-    def _parts(self, width: float) -> tuple[int, int, int]:
+    def parts(self, width: float) -> tuple[int, int, int]:
         """Return how many parameters, floating and integer buffers travel with a slice of this width: statistics of BatchNorm for each
         listed width up to its own, none where it is static."""
+        if width not in self._parts:
+            self._parts[width] = self._count(width)
+        return self._parts[width]
+
+    def _count(self, width: float) -> tuple[int, int, int]:
         ordered, counters = self.correction.widths, sum(entry.size for entry in self.layout.counters)
         sets = [p for p in ordered if p <= width] if ordered else [] if self.correction.static_norm else [width]
         buffers = sum(len(self.layout.kept_buffers(p)) for p in sets)
@@ -137,10 +142,15 @@ class SliceModels:
     ) -> None:  # fmt: skip
         self.setting, self.version, self.memory, self.collected = setting, version, memory, collected
         self.download = setting.algorithm.correction.download(server)
-        self.at = cache(self._at)
+        self._models: dict[float, ModelState] = {}
 
-    def _at(self, width: float) -> ModelState:
+    def at(self, width: float) -> ModelState:
         """Return the model of this width; 1: the whole one."""
+        if width not in self._models:
+            self._models[width] = self._made(width)
+        return self._models[width]
+
+    def _made(self, width: float) -> ModelState:
         correction, layout = self.setting.algorithm.correction, self.setting.task.layout
         whole = correction.start(self.download, self.memory)
         if width < 1.0:
