@@ -10,7 +10,7 @@ from motley.engines.base import Setting
 from motley.experiments.config import Experiment
 from motley.privacy.accounting import Release, bound, calibrated
 from motley.privacy.disclosure import algorithm_refuses, noised, sized_seconds, unbounded
-from motley.privacy.options import Privacy
+from motley.privacy.options import HISTOGRAM, Privacy
 from motley.privacy.plan import PrivacyPlan
 from motley.privacy.sums import update_multiplier
 from motley.rounds.config import RunConfig
@@ -98,10 +98,12 @@ def _check_signals(experiment: Experiment, options: Privacy, rule: SelectionRule
     needs, name = rule.needs(), experiment.selector["name"]
     reason, wanted = unbounded(needs), noised(needs)
     if reason:
-        raise ConfigError(f"{name!r} cannot be private: {reason}; use e.g. poisson or power_of_choice", "selector")
+        fix = f"write {rule.private_with()}, or use" if rule.private_with() else "use"
+        raise ConfigError(f"{name!r} cannot be private: {reason}; {fix} e.g. poisson or power_of_choice", "selector")
     for signal in wanted:
         if signal not in options.signal_noise:
-            line = f"privacy.signal_noise.{signal} = {{ low = 0.0, high = 5.0, multiplier = 5.0 }}"
+            interval = "" if signal == HISTOGRAM else "low = 0.0, high = 5.0, "
+            line = f"privacy.signal_noise.{signal} = {{ {interval}multiplier = 5.0 }}"
             raise ConfigError(
                 f"{name!r} needs {signal!r} of clients, which is not bounded; write e.g. {line}", "privacy.signal_noise"
             )
@@ -118,7 +120,11 @@ def _check_signals(experiment: Experiment, options: Privacy, rule: SelectionRule
 
 
 def _release(options: Privacy, name: str, count: int, m: int) -> Release:
-    """Return the releases of one signal; under zero-out adjacency it moves by half of the interval."""
+    """Return the releases of one signal; under zero-out adjacency it moves by half of the interval.
+
+    The same number serves shares of labels: two histograms differ by 2 in sum, each differs by 1 from the zeros of no data, and
+    Laplace noise on all classes costs at most what it costs on one that moves by that sum (docs/privacy.md#histogram).
+    """
     noise = options.signal_noise[name]
     return Release(noise.noise, 2.0 * noise.multiplier, count, m=m if noise.noise == "gumbel" else 1)
 

@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from motley.algorithms.base import Algorithm
 from motley.core.records import SIGNALS, SignalRequirements, When
+from motley.privacy.options import HISTOGRAM
 from motley.selectors.base import SelectionRule
 
 __all__ = ["Disclosure", "algorithm_disclosure", "follows", "selector_disclosure"]
@@ -74,9 +75,9 @@ def _sorted(names: Iterable[str], when: When) -> dict[str, Follows]:
 def _choice(sent: dict[str, dict[str, Follows]]) -> str:
     """Return what the choice depends on, given what is sent."""
     every = {name: kind for part in sent.values() for name, kind in part.items()}
-    if any(kind == "data" and name != "label_histogram" for name, kind in every.items()):
+    if any(kind == "data" and name != HISTOGRAM for name, kind in every.items()):
         return "yes"
-    if "label_histogram" in every:
+    if HISTOGRAM in every:
         return "on labels"
     sizes = {name for name, kind in every.items() if kind == "size"}
     if "num_examples" in sizes:
@@ -88,7 +89,7 @@ def _selector_private(rule: SelectionRule[Any], needs: SignalRequirements) -> st
     """Return what differential privacy takes for a rule, in a few words."""
     said = unbounded(needs)
     if said:
-        return f"no: {said}"
+        return f"no: {said}" + (f", unless {rule.private_with()}" if rule.private_with() else "")
     noisy = noised(needs)
     words = [f"noise on {', '.join(noisy)}"] if noisy else []
     words += ["or Gumbel noise"] if rule.top_m() else []
@@ -105,8 +106,8 @@ def noised(needs: SignalRequirements) -> list[str]:
 
 
 def unbounded(needs: SignalRequirements) -> str:
-    """Return why the signals of a rule cannot be bounded by noise on scalars; empty if they can."""
-    vectors = [name for name in noised(needs) if not SIGNALS[name].scalar]
+    """Return why the signals of a rule cannot be bounded by noise on scalars and shares of labels; empty if they can."""
+    vectors = [name for name in noised(needs) if not SIGNALS[name].scalar and name != HISTOGRAM]
     made = [name for name in noised(needs) if SIGNALS[name].kind == "channel" and SIGNALS[name].scalar]
     if vectors:
         return f"it needs {vectors[0]!r}, a whole vector of every client"

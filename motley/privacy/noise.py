@@ -11,7 +11,10 @@ from numpy.typing import ArrayLike, NDArray
 from motley.core.arrays import Floats
 from motley.core.keys import Key, normal_quantile
 
-__all__ = ["Source", "SystemRandomness", "noise"]
+__all__ = ["Source", "SystemRandomness", "noise", "noisy_shares"]
+
+_MOST = 1e15
+"""Counts above it count as it: their sum stays finite."""
 
 
 class Source(Protocol):
@@ -50,3 +53,23 @@ def noise(source: Source | Key, ids: ArrayLike, law: Literal["laplace", "gaussia
     if law == "laplace":
         return np.asarray(-np.sign(u - 0.5) * np.log1p(-2.0 * np.abs(u - 0.5)))
     return normal_quantile(u)
+
+
+def noisy_shares(source: Source | Key, ids: ArrayLike, counts: Floats, scale: float) -> Floats:
+    """Return shares of labels with Laplace noise of this scale on each, clipped at 0 and made to sum to 1 again, ``[n, C]``.
+
+    A client without counts, or with counts that are not finite, sends zeros and noise. A row of which nothing is left is NaN.
+
+    Parameters
+    ----------
+    ids: ``[n]``. counts: ``[n, C]`` of labels.
+    """
+    known = np.clip(np.where(np.isfinite(counts), counts, 0.0), 0.0, _MOST)
+    drawn = np.stack([noise(source.fold(label), ids, "laplace") for label in range(counts.shape[1])], axis=1)
+    return _shares(np.maximum(_shares(known, 0.0) + scale * drawn, 0.0), np.nan)
+
+
+def _shares(values: Floats, empty: float) -> Floats:
+    """Return rows over their sums; rows of zeros become ``empty``."""
+    total = values.sum(axis=1, keepdims=True)
+    return np.asarray(np.divide(values, total, out=np.full(values.shape, empty), where=total > 0))

@@ -10,7 +10,10 @@ from annotated_types import Ge, Gt, Lt
 from motley.core.bounds import Count, Positive
 from motley.core.errors import ConfigError
 
-__all__ = ["AdaptiveClip", "Adjacency", "Privacy", "SignalNoise"]
+__all__ = ["HISTOGRAM", "AdaptiveClip", "Adjacency", "Privacy", "SignalNoise"]
+
+HISTOGRAM = "label_histogram"
+"""The one signal of several numbers that noise can bound: shares of labels, sent once a run."""
 
 Adjacency = Literal["zero_out", "replace_one", "add_remove"]
 Multiplier = Annotated[float, Ge(0.01)]
@@ -31,21 +34,26 @@ class AdaptiveClip:
 
 @dataclass(frozen=True)
 class SignalNoise:
-    """How a client clips a scalar signal and adds noise before it sends it."""
+    """How a client clips a scalar signal, or divides its counts of labels by their sum, and adds noise before it sends them."""
 
-    low: float
-    """Smallest value sent, before noise."""
-    high: float
-    """Largest value sent, before noise."""
     multiplier: Multiplier
     """Scale of the noise over the width of the interval: Laplace's b, the Gaussian's standard deviation, 1 / eta of Gumbel noise."""
+    low: float | None = None
+    """Smallest value sent, before noise; not of ``label_histogram``, whose shares lie in [0, 1] and differ by 2 at most in sum."""
+    high: float | None = None
+    """Largest value sent, before noise; as ``low``."""
     noise: Literal["laplace", "gaussian", "gumbel"] = "laplace"
     """Law of the noise. ``gumbel`` is added by the server, for rules that take the m largest values."""
 
     @property
+    def interval(self) -> tuple[float, float]:
+        """The interval of the values sent, before noise; of shares, without ``low`` and ``high``, it is (0, 1)."""
+        return 0.0 if self.low is None else self.low, 1.0 if self.high is None else self.high
+
+    @property
     def width(self) -> float:
-        """The width of the interval."""
-        return self.high - self.low
+        """The width of the interval of a scalar; 2 for shares, the largest sum of absolute differences of two histograms."""
+        return 2.0 if self.low is None else self.interval[1] - self.interval[0]
 
     @property
     def scale(self) -> float:
@@ -82,14 +90,26 @@ class Privacy:
     cohorts: Literal["seen", "hidden"] = "seen"
     """Whether those against whom the claim holds see the cohorts. Only hidden cohorts amplify privacy."""
     signal_noise: dict[str, SignalNoise] = field(default_factory=dict)
-    """Signal -> interval and noise."""
+    """Signal -> interval and noise, e.g. loss = { low = 0.0, high = 5.0, multiplier = 5.0 }; of ``label_histogram`` the multiplier."""
 
     def __post_init__(self) -> None:
         if (self.noise_multiplier is None) == (self.epsilon is None):
             raise ConfigError("give either noise_multiplier or epsilon, e.g. epsilon = 8.0", "privacy.noise_multiplier")
         for name, noise in self.signal_noise.items():
-            if not noise.low < noise.high:
-                raise ConfigError(
-                    f"got low = {noise.low:g} and high = {noise.high:g}; expected low below high",
-                    f"privacy.signal_noise.{name}",
-                )
+            _check_noise(name, noise)
+
+
+def _check_noise(name: str, noise: SignalNoise) -> None:
+    """Refuse a scalar without an interval, and a histogram with one or with noise other than Laplace's."""
+    key, (low, high) = f"privacy.signal_noise.{name}", noise.interval
+    if name == HISTOGRAM:
+        if noise.low is not None or noise.high is not None:
+            raise ConfigError("shares of labels have no interval to choose; leave low and high out", key)
+        if noise.noise != "laplace":
+            raise ConfigError(f'got noise = "{noise.noise}"; expected "laplace" for shares of labels', key)
+    elif noise.low is None or noise.high is None:
+        raise ConfigError(
+            "low and high, the interval that values are clipped to, are missing; write e.g. low = 0.0, high = 5.0", key
+        )
+    elif not low < high:
+        raise ConfigError(f"got low = {low:g} and high = {high:g}; expected low below high", key)

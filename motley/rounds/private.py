@@ -17,7 +17,8 @@ from motley.core.arrays import Floats, Ids
 from motley.core.keys import Streams
 from motley.core.records import SIGNALS, Outcome, Reports
 from motley.privacy.ledger import PrivacyState
-from motley.privacy.noise import Source, SystemRandomness, noise
+from motley.privacy.noise import Source, SystemRandomness, noise, noisy_shares
+from motley.privacy.options import HISTOGRAM
 from motley.privacy.plan import PrivacyPlan
 from motley.privacy.sums import clipped, next_clip, noised_sum
 
@@ -63,7 +64,7 @@ class PrivateRounds:
         return accepted if self.plan is None else max(1, round(self.plan.divisor))
 
     def heard(self, state: PrivacyState | None, reports: Reports) -> Reports:
-        """Return the reports as the server hears them: what the rule needs alone, scalars of clients' data clipped and noised.
+        """Return the reports as the server hears them: what the rule needs alone, numbers of clients' data bounded and noised.
 
         A number that is absent, because it is not finite, counts as the middle of its interval; a client at its cap sends none."""
         if self.plan is None or state is None or not len(reports):
@@ -86,15 +87,16 @@ class PrivateRounds:
         return kept.keep(needs.columns)
 
     def _noised(self, plan: PrivacyPlan, state: PrivacyState, ids: Ids, name: str, value: Floats, sent: Any) -> Floats:
-        """Return one signal ``[n]`` clipped and noised, NaN where a client sends none, and count it."""
+        """Return one signal ``[n]``, or ``[n, C]`` shares of labels, noised, NaN where a client sends none, and count it."""
         how, count = plan.options.signal_noise[name], state.signals[name]
         sends = sent & (count[ids] < plan.signal_cap(name))
-        middle = 0.5 * (how.low + how.high)
-        bounded = np.clip(np.where(np.isfinite(value), value, middle), how.low, how.high)
         source = self.source.fold("signal", name, int(count.sum()))  # grows with every call, so that no noise comes twice
-        noisy = bounded + how.scale * noise(source, ids, how.noise)
         count[ids[sends]] += 1
-        return np.where(sends, noisy, np.nan)
+        if name == HISTOGRAM:
+            return np.where(sends[:, None], noisy_shares(source, ids, value, how.scale), np.nan)
+        low, high = how.interval
+        bounded = np.clip(np.where(np.isfinite(value), value, 0.5 * (low + high)), low, high)
+        return np.where(sends, bounded + how.scale * noise(source, ids, how.noise), np.nan)
 
     def clipped(self, state: PrivacyState | None, upload: Upload) -> Upload:
         """Return an upload as it enters the sum: weighted and clipped as one vector."""

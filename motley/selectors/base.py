@@ -84,6 +84,10 @@ class SelectionRule(ABC, Generic[S]):
         None if the rule chooses otherwise. Gumbel noise is defined for such rules alone (docs/privacy.md#gumbel)."""
         return None
 
+    def private_with(self) -> str:
+        """Return the options that would spare the rule numbers which the server makes of clear uploads; empty if none would."""
+        return ""
+
     @abstractmethod
     def init(self) -> S:
         """Return the state before any observation: a ClientTable, or a frozen dataclass of numbers, arrays and ClientTables."""

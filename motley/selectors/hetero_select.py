@@ -175,6 +175,11 @@ class HeteroSelect(SelectionRule[HeteroSelectState]):
         return frozenset({"weights", "scores"})
 
     @override
+    def private_with(self) -> str:
+        compared = ["compare_directions = false"] if self.compare_directions else []
+        return " and ".join((["w_direction = 0"] if self.w_direction else []) + compared)
+
+    @override
     def init(self) -> HeteroSelectState:
         return HeteroSelectState()
 

@@ -115,6 +115,25 @@ def test_a_laplace_signal_in_every_round():
     assert bound((Release("laplace", 10.0, 200),), DELTA, "replace_one").epsilon == pytest.approx(14.6151, rel=PLD)
 
 
+@pytest.mark.parametrize(("adjacency", "moved"), [("replace_one", 2.0), ("zero_out", 1.0)])
+def test_a_noisy_histogram_costs_what_the_closed_form_says(adjacency, moved):
+    """Shares with Laplace noise of scale b = 1 (multiplier 0.5, width 2) move by ``moved`` in sum. With s = moved / b, the mechanism
+    has delta(epsilon) = 1 - exp((epsilon - s) / 2), so epsilon(delta) = s + 2 ln(1 - delta)."""
+    release = Release("laplace", 2.0 * 0.5)
+    for delta in (1e-5, 0.1):
+        closed = moved + 2.0 * math.log1p(-delta)
+        assert bound((release,), delta, adjacency).epsilon == pytest.approx(closed, rel=EXACT)
+
+
+@pytest.mark.parametrize("delta", [1e-5, 1e-2, 0.1, 0.3])
+def test_one_number_that_moves_by_all_bounds_a_histogram_that_moves_in_two_classes(delta):
+    """Replace-one moves one class by -1 and another by +1: two Laplace numbers, at most as dear as one that moves by 2."""
+    each = PLDAccountant(dp_accounting.NeighboringRelation.REPLACE_SPECIAL)
+    for _ in range(2):
+        each.compose(dp_accounting.LaplaceDpEvent(1.0))
+    assert each.get_epsilon(delta) <= bound((Release("laplace", 1.0),), delta, "replace_one").epsilon * (1 + 1e-3)
+
+
 def test_gumbel_against_noise_on_ones_own_score():
     """eta B = 0.1, m = 100, 200 rounds, replace-one: rho = m (eta B)^2 / 8 a round for Gumbel; the Gaussian of the same deviation,
     pi / (sqrt(6) eta), costs 3 (eta B)^2 / pi^2 for every m."""

@@ -107,12 +107,22 @@ def test_the_initial_last_layer_is_public():
         ("oort", "noise on loss_rms, num_examples, fixed local.steps"),
         ("fedcs", "fixed local.steps"),
         ("divfl", "no: it needs 'gradient_sketch', a whole vector of every client"),
-        ("fedcbs", "no: it needs 'label_histogram', a whole vector of every client"),
-        ("hetero_select", "no: it needs 'last_update_cosine', which the server makes of a clear upload"),
+        ("fedcbs", "noise on label_histogram"),
+        (
+            "hetero_select",
+            "no: it needs 'last_update_cosine', which the server makes of a clear upload, unless w_direction = 0",
+        ),
+        ("hetero_select_v1", "noise on label_histogram, loss, update_norm"),
     ],
 )
 def test_what_privacy_takes(name, said):
     assert selector_disclosure(CATALOGUE.get(name)()).private == said
+
+
+def test_options_can_spare_a_rule_what_the_server_makes_of_uploads():
+    assert selector_disclosure(HeteroSelect(w_direction=0.0)).private == "noise on loss"
+    compared = HeteroSelect(w_direction=0.0, compare_directions=True)
+    assert selector_disclosure(compared).private.endswith(", unless compare_directions = false")
 
 
 def test_algorithms_say_what_is_uploaded_and_who_must_see_it():

@@ -11,9 +11,11 @@ import torch
 
 import motley
 from motley.core.errors import ConfigError
+from motley.core.keys import Key
 from motley.core.records import Outcome, Reports
 from motley.experiments.build import build
 from motley.experiments.config import Experiment
+from motley.privacy.noise import noisy_shares
 from motley.privacy.options import Privacy
 from motley.rounds.private import PrivateRounds
 
@@ -144,6 +146,52 @@ def test_the_selector_hears_noisy_numbers_and_nothing_else():
     assert (np.abs(enrolled.signal("num_examples") - clear) > 0).all()
 
 
+CLASSES = {"task": {"name": "image", "data": "digits", "model": "digits_mlp"}, "split": {"test": "client"}, "partition": "iid"}
+SHARES = {"label_histogram": {"multiplier": 2.0}}
+
+
+def test_a_histogram_is_heard_once_as_noisy_shares():
+    """In noise of scale 0.02 (multiplier 0.01, width 2) the shares are near the clear ones, not below 0, and sum to 1."""
+    loop = loop_of(**CLASSES, selector="fedcbs", privacy={**GAUSS, "signal_noise": {"label_histogram": {"multiplier": 0.01}}})
+    counts = loop.federation.histogram().astype(float)
+    counts[3], counts[5, 0] = 0.0, np.nan
+    reports = Reports(np.arange(12), Outcome.ENROLLED, signals={"label_histogram": counts})
+    heard = loop.private.heard(loop.state.privacy, reports).signals["label_histogram"]
+    assert (heard >= 0).all()
+    np.testing.assert_allclose(heard.sum(axis=1), 1.0)
+    np.testing.assert_allclose(heard[0], counts[0] / counts[0].sum(), atol=0.3)
+    assert np.abs(heard[0] - counts[0] / counts[0].sum()).max() > 1e-4
+    assert np.isnan(loop.private.heard(loop.state.privacy, reports).signals["label_histogram"]).all()  # it was sent
+    assert loop.state.privacy.signals["label_histogram"].tolist() == [1] * 12
+
+
+@pytest.mark.parametrize(
+    ("selector", "more"),
+    [
+        ({"name": "hetero_select", "w_direction": 0.0}, {"loss": LOSS}),
+        ("fedcbs", SHARES),
+        ("hetero_select_v1", {**SHARES, "loss": LOSS, "update_norm": LOSS}),
+        ({"name": "hetero_select_v1", "probe": "last_report"}, {**SHARES, "loss": LOSS, "update_norm": LOSS}),
+    ],
+    ids=["hetero_select", "fedcbs", "v1", "v1 last report"],
+)
+def test_rules_of_histograms_and_of_norms_run(selector, more):
+    """What is counted and what the claim adds up agree: a histogram once, other signals up to four times."""
+    loop = finished(**CLASSES, selector=selector, privacy={**GAUSS, "noise_multiplier": 4.0, "signal_noise": more})
+    assert loop.state.privacy.sums.sum() == 16
+    sent = {name: counts.max() for name, counts in loop.state.privacy.signals.items()}
+    for release, name in zip(loop.config.privacy.releases[1:], sorted(more), strict=True):
+        assert (release.kind, release.multiplier) == ("laplace", 2.0 * more[name]["multiplier"])
+        assert 1 <= sent[name] <= release.count == (1 if name == "label_histogram" else 4)
+
+
+def test_a_histogram_with_nothing_left_is_absent():
+    noisy = noisy_shares(Key(1), np.arange(200), np.zeros((200, 1)), 1.0)  # half of the numbers are below 0
+    gone = np.isnan(noisy[:, 0])
+    assert gone.any()
+    assert (noisy[~gone] == 1.0).all()
+
+
 def test_a_number_that_is_absent_is_the_middle_of_the_interval():
     loop = loop_of(
         selector="power_of_choice",
@@ -258,7 +306,15 @@ REFUSED = [
     ({"algorithm": {"name": "qfedavg"}}, r"divides by a sum that noise may bring to zero"),
     ({"feedback": "ef21", "compressor": "topk", "budget": {"average": 0.5}}, r"keeps a mean of clients' vectors"),
     ({"selector": "divfl"}, r"'divfl' cannot be private: it needs 'gradient_sketch', a whole vector"),
-    ({"selector": "hetero_select"}, r"which the server makes of a clear upload"),
+    *(({"selector": {"name": "hetero_select", "direction": direction}}, r"makes of a clear upload; write w_direction = 0, or use"
+       if direction != "sketch" else r"'sketch', a whole vector of every client; write w_direction = 0, or use")
+      for direction in ("exact", "cosine", "sketch")),
+    ({**CLASSES, "selector": "hetero_select_v1"}, r"write e\.g\. privacy\.signal_noise\.label_histogram = \{ multiplier = 5\.0 \}"),
+    ({"selector": "fedcbs", "privacy": {**GAUSS, "signal_noise": {"label_histogram": LOSS}}}, r"leave low and high out"),
+    ({"selector": "fedcbs", "privacy": {**GAUSS, "signal_noise": {"label_histogram": {"multiplier": 5.0, "noise": "gaussian"}}}},
+     r'privacy\.signal_noise\.label_histogram: got noise = "gaussian"; expected "laplace"'),
+    ({"selector": "power_of_choice", "privacy": {**GAUSS, "signal_noise": {"loss": {"multiplier": 5.0}, "num_examples": SIZES}}},
+     r"privacy\.signal_noise\.loss: low and high, .* are missing"),
     ({"selector": "power_of_choice"}, r"needs 'loss' of clients, which is not bounded; write e\.g\. privacy\.signal_noise\.loss = "),
     ({"privacy": INFORMED}, r"privacy\.signal_noise\.loss: 'uniform' does not need it"),
     ({"selector": "ucb1", "privacy": {**GAUSS, "signal_noise": {"arrival_loss": LOSS}}}, r"looks at seconds or steps, which tell"),
