@@ -14,6 +14,7 @@ from motley.algorithms.local import SGD, Clip
 from motley.core.keys import Key
 from motley.core.ragged import Ragged
 from motley.core.records import SIGNALS
+from motley.core.server_signals import LAST_UPDATE
 from motley.core.sketch import Sketch
 from motley.core.work import LocalWork
 from motley.engines.base import MEASURED, PRE_TRAINING, REPORTED
@@ -57,7 +58,10 @@ def with_held_out(s):
 def test_the_tables_agree():
     """What engines and server say they make is what the table of signals says can be had."""
     learning = {name: s for name, s in SIGNALS.items() if s.kind in ("learning", "channel")}
-    assert set(MEASURED) == {name for name, s in learning.items() if "probed" in s.when}
+    assert {*MEASURED, LAST_UPDATE} == {
+        name for name, s in learning.items() if "probed" in s.when
+    }  # the server's, before a choice
+    assert LAST_UPDATE not in MEASURED
     assert {name for name, s in learning.items() if "reported" in s.when} == REPORTED | SERVER_SIGNALS
     assert not REPORTED & SERVER_SIGNALS
     assert set(PRE_TRAINING.values()) <= set(MEASURED)

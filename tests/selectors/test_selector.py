@@ -121,7 +121,7 @@ def test_bytes_of_ours_and_of_your_own():
         Selector.from_bytes(encode({"seed": 1}))
     renamed = {**decode(selector.to_bytes()), "options": {"e": 3}}
     with pytest.raises(
-        CodecError, match=r"PowerOfChoice was written with options \['e'\], it has \['d', 'ties', 'variant'\] here"
+        CodecError, match=r"PowerOfChoice was written with options \['e'\], it has \['d', 'measured', 'ties', 'variant'\] here"
     ):
         Selector.from_bytes(encode(renamed))
     with pytest.raises(CodecError, match="truncated or changed"):
