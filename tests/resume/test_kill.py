@@ -22,6 +22,11 @@ from motley.experiments.run import run
 run(json.loads(sys.argv[1]), out=sys.argv[2], resume=True)
 """
 KEYS = {"checkpoint": {"every_rounds": 5, "every_s": 1000.0}, "evaluate": {"every": 7}}
+NOISE = {"low": 0.0, "high": 4.0, "multiplier": 5.0}
+PRIVATE = {
+    "clip": {"initial": 0.5, "noise": 4.0}, "delta": 1e-5, "noise_multiplier": 1.0, "accountant": "rdp",
+    "signal_noise": {"loss": NOISE, "update_norm": NOISE, "label_histogram": {"multiplier": 2.0}},
+}  # fmt: skip
 
 
 def _kill_and_resume(tmp_path: Path, kills: int, rounds: int, **more: Any) -> None:
@@ -59,6 +64,12 @@ def test_five_kills(tmp_path: Path) -> None:
 
 def test_three_kills_of_clients_with_memories(tmp_path: Path) -> None:
     _kill_and_resume(tmp_path, kills=3, rounds=300, client_state="disk", selector="uniform", algorithm="scaffold")
+
+
+def test_two_kills_of_a_private_run(tmp_path: Path) -> None:
+    """Counts of signals, choices and sums, the clip that adapts, and all noise go on where they were."""
+    pytest.importorskip("dp_accounting")
+    _kill_and_resume(tmp_path, kills=2, rounds=150, weights="uniform", privacy=PRIVATE)
 
 
 @pytest.mark.slow
