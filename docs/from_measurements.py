@@ -11,7 +11,7 @@ from cells import ROOT, table
 
 __all__ = [
     "choosing", "floor", "heterogeneity", "liars", "loopback", "measured", "million", "overhead", "precision", "precision_accuracy",
-    "scaling", "speed", "traffic", "uploads",
+    "privacy_attack", "scaling", "speed", "traffic", "uploads",
 ]  # fmt: skip
 
 BUSY = 0.7
@@ -139,6 +139,28 @@ def overhead() -> str:
         f"`import motley` takes {1000 * start['import_s']:.0f} ms, without torch."
     )
     return f"{table(('clients', 'cohort', 'selector', 'ms a round'), rows)}\n\n{text}"
+
+
+def privacy_attack() -> str:
+    """Put what an attack found beside the account's bound, from ``benchmarks/measured/privacy_attack.json``."""
+    found, rows = measured("privacy_attack"), []
+    words = {
+        "poisson": "a coin per client",
+        "uniform": "uniform, fixed size",
+        "clear": "m largest of clear losses",
+        "laplace": "m largest, Laplace noise, epsilon {} a loss",
+        "gumbel": "m largest, Gumbel noise, eta B = {}",
+    }
+    for r in found["rows"]:
+        rule = words[r["rule"]].format(f"{r['strength']:g}") + (", noisy losses seen" if r["losses_seen"] else "")
+        known = "none" if r["bound"] is None else f"{r['bound']:.3f}"
+        rows.append((rule, str(r["m"]), known, f"{r['eps_hat']:.3f}"))
+    naive = found["naive"]
+    said = (
+        f"{found['trials']:,} trials of each world, so eps_hat is at most {found['ceiling']:.3f}. Accounts that leave the choice out "
+        f"would claim {naive['updates_alone']:.3f} (updates alone), or {naive['hidden_poisson']:.3f} (as a hidden coin of rate 0.1)."
+    )
+    return f"{table(('rule', 'm', 'bound', 'eps_hat'), rows)}\n\n{said}"
 
 
 def choosing() -> str:

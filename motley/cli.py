@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TextIO
 
 import typer
 
+from motley.commands import audit as audit_command
 from motley.commands import data as data_command
 from motley.commands import reproduce as reproduce_command
 from motley.commands.options import (
@@ -279,6 +280,7 @@ def _show(runs: Sequence[Run], directory: Path, with_report: bool, target: float
 
 
 app.command()(reproduce_command.reproduce)
+app.command("audit-privacy")(audit_command.audit_privacy)
 
 
 @app.command()

@@ -1,0 +1,53 @@
+"""The command ``motley audit-privacy``: attack a private experiment."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from motley.commands.options import Data, Settings, check_data, say, tell
+from motley.core.errors import StoreError
+
+__all__ = ["audit_privacy"]
+
+File = Annotated[Path, typer.Argument(metavar="FILE.toml", help="The experiment, with [privacy].")]
+Trials = Annotated[int, typer.Option("--trials", metavar="N", help="Trials of each of the two worlds.")]
+Seed = Annotated[int, typer.Option("--seed", metavar="S", min=0, help="Of all trials.")]
+Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Where to write; runs/audit-FILE unless given.")]
+Clear = Annotated[
+    bool, typer.Option("--clear-signals", help="Let signals leave without noise, for which there is no bound, and attack that.")
+]
+
+
+def audit_privacy(
+    file: File,
+    trials: Trials = 2000,
+    seed: Seed = 0,
+    set: Settings = None,
+    data: Data = None,
+    out: Out = None,
+    clear_signals: Clear = False,
+) -> None:
+    """Attack a private experiment in two worlds that differ in one client, and compare what is found with its claim."""
+    from motley.experiments import document
+    from motley.experiments.audit import audit
+    from motley.results.audit_picture import audit_picture
+
+    check_data(data)
+    keys = document.override(document.read(file), set or [])
+    done = audit(keys, trials, seed, data, clear_signals, say)
+    tell("\n".join(done.sentences))
+    found, folder = done.attack, out or Path("runs") / f"audit-{file.stem}"
+    picture = audit_picture(found.near, found.far, found.threshold, found.epsilon, done.record["bound"])
+    texts = {"audit.json": json.dumps(done.record, indent=1) + "\n", "audit.svg": picture.svg + "\n"}
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in texts.items():
+            (folder / name).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise StoreError(f"cannot write into {folder}: {error.strerror}") from None
+    for name in texts:
+        tell(folder / name)

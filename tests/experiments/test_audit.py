@@ -1,0 +1,129 @@
+"""Audits of private experiments: bounds that are respected, clear signals that are found out, and files that are refused."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from motley.cli import call
+from motley.core.errors import ConfigError
+from motley.experiments.audit import audit, stand_in
+
+pytest.importorskip("dp_accounting")
+
+NOISE = {"low": 0.0, "high": 5.0, "multiplier": 20.0}
+PRIVACY = {"clip": 0.5, "noise_multiplier": 20.0, "delta": 1e-5, "adjacency": "replace_one"}
+SIGNALS = {"loss": NOISE, "num_examples": NOISE}
+
+
+def keys(selector="uniform", rounds=3, **privacy):
+    return {
+        "task": {"name": "quadratic"}, "population": 8, "cohort": 4, "stop": {"rounds": rounds}, "weights": "uniform",
+        "selector": selector, "local": {"steps": 2}, "privacy": {**PRIVACY, **privacy},
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        keys(),
+        keys(adjacency="zero_out", max_rounds=2),
+        keys({"name": "poisson", "rate": 0.5}, cohorts="hidden"),
+        keys("power_of_choice", signal_noise=SIGNALS, max_signals=2),
+        keys("power_of_choice", signal_noise={"loss": {**NOISE, "noise": "gumbel"}, "num_examples": NOISE}),
+        keys(clip={"initial": 0.5, "noise": 20.0}),
+    ],
+    ids=["uniform", "caps", "hidden", "noisy", "gumbel", "adaptive"],
+)
+def test_no_bound_is_exceeded(given):
+    said = []
+    found = audit(given, trials=100, say=said.append)
+    assert found.attack.epsilon <= found.record["bound"]
+    assert said[0].startswith(f"100 trials of {given['stop']['rounds']} rounds in each of two worlds, about ")
+
+
+def test_hardly_any_noise_is_found_out():
+    """z = 0.01: the sum shows the canary's update, so every trial is told apart."""
+    found = audit({**keys(noise_multiplier=0.01), "cohort": 8}, trials=100)
+    assert found.attack.epsilon == found.attack.ceiling
+
+
+def test_clear_signals_are_found_out_and_have_no_bound():
+    """Both worlds' losses are told apart by who is chosen; what the updates alone would claim is refuted."""
+    given = keys({"name": "power_of_choice", "d": 8}, signal_noise=SIGNALS) | {"cohort": 2}
+    found = audit(given, trials=100, clear=True)
+    assert found.record["bound"] is None
+    assert found.attack.epsilon > found.record["updates_alone"]
+    assert "none, for signals leave without noise" in found.sentences[1]
+
+
+def test_the_same_seed_gives_the_same_audit_and_another_one_another():
+    records = [audit(keys(rounds=1), trials=100, seed=seed).attack for seed in (1, 1, 2)]
+    near = [record.near.tolist() for record in records]
+    assert near[0] == near[1] != near[2]
+
+
+def test_caps_keep_the_canary_out():
+    worlds = stand_in(keys(max_rounds=1, rounds=4))
+    assert worlds.observed(True, range(20)).member.sum(1).max() == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "options", "message"),
+    [
+        ({**keys(), "privacy": None}, {}, r"privacy: there is nothing to audit without it; write e.g. \[privacy\]"),
+        ({**keys(max_rounds=2), "stop": {"virtual_hours": 5.0}}, {}, r"stop.rounds: a trial has a number of rounds"),
+        (keys(), {"trials": 99}, r"--trials: got 99; expected at least 100"),
+        (keys(), {"clear": True}, r"--clear-signals: 'uniform' needs no signal of clients' data"),
+        (keys("divfl"), {"clear": True}, r"selector: 'divfl' needs 'gradient_sketch', a whole vector"),
+        (keys("power_of_choice"), {}, r"privacy.signal_noise: 'power_of_choice' needs 'loss'"),
+        (keys(), {"trials": 10**9}, r"--trials: 1000000000 trials of each world would take about [\d.]+ h; write --trials \d+"),
+    ],
+)
+def test_what_cannot_be_audited_is_refused(given, options, message):
+    with pytest.raises(ConfigError, match=message):
+        audit({key: value for key, value in given.items() if value is not None}, **options)
+
+
+FILE = """
+task = { name = "quadratic" }
+population = 8
+cohort = 4
+stop = { rounds = 2 }
+weights = "uniform"
+selector = "uniform"
+local = { steps = 2 }
+"""
+TABLE = "[privacy]\nclip = 0.5\nnoise_multiplier = 20.0\ndelta = 1e-5\n"
+
+
+def test_the_command_prints_the_claim_and_writes_numbers_and_a_picture(tmp_path, capsys):
+    file, out = tmp_path / "x.toml", tmp_path / "out"
+    file.write_text(FILE + TABLE)
+    assert call(["audit-privacy", str(file), "--trials", "100", "--seed", "3", "--out", str(out)]) == 0
+    said = capsys.readouterr()
+    assert "motley: 100 trials of 2 rounds in each of two worlds" in said.err
+    record = json.loads((out / "audit.json").read_text())
+    assert f"at most {record['bound']:.4g} at the caps" in said.out
+    assert "A low eps_hat proves nothing" in said.out
+    assert (record["seed"], record["trials"], record["attacked"]) == (3, 100, "quadratic stand-in")
+    assert (out / "audit.svg").read_text().startswith("<svg")
+
+
+@pytest.mark.parametrize(
+    ("text", "more", "message"),
+    [
+        (FILE, [], "privacy: there is nothing to audit without it"),
+        (FILE + TABLE, ["--trials", "3"], "--trials: got 3; expected at least 100"),
+        (FILE + TABLE, ["--seed", "-1"], "'--seed'"),
+        (FILE + TABLE, ["--out", "x.toml"], "cannot write into x.toml"),
+    ],
+)
+def test_a_mistake_at_the_command_is_one_sentence(tmp_path, monkeypatch, capsys, text, more, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "x.toml").write_text(text)
+    assert call(["audit-privacy", "x.toml", "--trials", "100", *more]) == 2
+    said = capsys.readouterr()
+    assert message in said.err
+    assert "Traceback" not in said.err
