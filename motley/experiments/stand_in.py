@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ from motley.core.arrays import Floats, Ids
 from motley.core.keys import Streams
 from motley.core.records import SIGNALS, Outcome, Reports
 from motley.privacy.attack import Observed, gaussian_ratio, laplace_ratio
+from motley.privacy.ledger import PrivacyState
 from motley.privacy.options import SignalNoise
 from motley.privacy.plan import PrivacyPlan
 from motley.privacy.two_worlds import DIMENSIONS, LARGEST_LOSS, clipped_rows, optima, server_rate
@@ -27,7 +28,7 @@ from motley.selectors.defence import Defence
 
 __all__ = ["StandIn"]
 
-_CLEAR = SignalNoise(0.0, 1.0, 1.0)  # the interval of signals without noise
+_CLEAR = SignalNoise(multiplier=1.0, low=0.0, high=1.0)  # the interval of signals without noise
 
 
 @dataclass(frozen=True)
@@ -76,11 +77,9 @@ class _Trial:
         self.zero = worlds.plan.options.adjacency != "replace_one"  # the near world's canary has no data
         empty = {"delta": Part(torch.zeros(DIMENSIONS, dtype=torch.float64), "mean")}
         self.private = PrivateRounds(worlds.plan, empty, Streams(2 * seed + far))
-        state = self.private.begin(worlds.population, seeded=True)
-        assert state is not None  # there is a plan
-        self.state = state
+        self.state = cast(PrivacyState, self.private.begin(worlds.population, seeded=True))  # there is a plan
         self.selector = Selector(worlds.rule, 2 * seed + far, worlds.rounds, worlds.defence)
-        deviation = worlds.plan.update_multiplier * state.clip
+        deviation = worlds.plan.update_multiplier * self.state.clip
         self.rate = server_rate(deviation, worlds.plan.divisor, worlds.rounds)
         self.model, self.signals = np.zeros(DIMENSIONS), 0.0
 
@@ -108,7 +107,7 @@ class _Trial:
             shares = np.where(ids == 0, 0.5 if clear else np.nan, shares)  # absent counts as the middle
         names = [name for name in sorted(names) if SIGNALS[name].kind != "system"]
         intervals = {name: options.signal_noise.get(name, _CLEAR) for name in names}
-        signals = {name: one.low + one.width * shares for name, one in intervals.items()}
+        signals = {name: one.interval[0] + one.width * shares for name, one in intervals.items()}
         planned = {n: np.ones(len(ids)) for n in self.worlds.rule.needs().enrolled if SIGNALS[n].kind == "system"}
         numbers: Any = dict.fromkeys(("download_s", "compute_s", "upload_s", "local_steps", "num_examples", "bits_up"), 1.0)
         reports = Reports(ids, outcome, **numbers, signals={**signals, **planned})  # type: ignore[arg-type]
@@ -125,8 +124,8 @@ class _Trial:
         """Return the log-likelihood ratio of one noisy signal of the canary; 0 if a cap kept it from sending."""
         if not np.isfinite(seen):
             return 0.0
-        near, far = how.low + how.width * self._shares(self.pair)
-        near = 0.5 * (how.low + how.high) if self.zero else near
+        near, far = how.interval[0] + how.width * self._shares(self.pair)
+        near = 0.5 * sum(how.interval) if self.zero else near
         if how.noise == "laplace":
             return float(laplace_ratio(seen, near, far, how.scale))
         return float(gaussian_ratio(np.array([seen]), np.array([near]), np.array([far]), how.scale))

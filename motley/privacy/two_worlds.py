@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from motley.core.arrays import Floats
+from motley.core.keys import Key
 from motley.privacy.accounting import Release, bound
 from motley.privacy.attack import Observed, gaussian_ratio, laplace_ratio
 
@@ -61,7 +62,7 @@ class TwoWorlds:
 
     def trials(self, far: bool, count: int, seed: int) -> Observed:
         """Return what an adversary sees in ``count`` trials of one world."""
-        rng = np.random.default_rng([seed, int(far)])
+        rng = Key(seed).fold("attack", int(far)).numpy()
         blocks = [self._block(far, min(_BLOCK, count - first), rng) for first in range(0, count, _BLOCK)]
         signals = np.concatenate([one.signals for one in blocks if one.signals is not None] or [np.zeros(0)])
         members, sums = (np.concatenate(parts) for parts in zip(*[one[:2] for one in blocks], strict=True))
@@ -105,7 +106,7 @@ class TwoWorlds:
 
 def optima(clients: int) -> tuple[Floats, Floats, Floats]:
     """Return the canary's optimum near and far, ``[d]``, and those of the others, ``[K - 1, d]``, whose mean is 0."""
-    others = _SPREAD * np.random.default_rng(0).standard_normal((clients - 1, DIMENSIONS))
+    others = _SPREAD * Key(0).fold("optima").numpy().standard_normal((clients - 1, DIMENSIONS))
     return np.zeros(DIMENSIONS), np.eye(DIMENSIONS)[0] * _FAR, others - others.mean(0)
 
 
