@@ -53,6 +53,10 @@ class _Shown(OneRun):
     def round(self, done: RoundSummary) -> None:
         self.done = done
 
+    def forget(self) -> None:
+        """Let go of a run that ended: what tells its phase would keep its data as long as the display."""
+        self._phase = lambda: ""
+
     def score(self) -> str:
         """Return the newest score with its name; the empty string where nothing is evaluated yet."""
         return "" if self.done is None or math.isnan(self.done.score) else f"{self.metric} {self.done.score:#.3g}"
@@ -200,6 +204,7 @@ class ProgressBars(ProgressDisplay):
     def end(self, number: int, error: Exception | None = None) -> None:
         self._failed += error is not None
         line = self._lines.pop(number)
+        self._runs[number].forget()
         if self._all is None:
             self._bars.refresh()
         else:  # one line stays for all
@@ -243,6 +248,7 @@ class ProgressLog(ProgressDisplay):
     def end(self, number: int, error: Exception | None = None) -> None:
         self._going.remove(number)
         shown = self._runs[number]
+        shown.forget()
         said = "finished" if error is None else "failed"
         after = "" if shown.done is None else f" after {shown.sentence()}"
         self._print(number, said + after + ("" if error is None else f": {error}"))

@@ -5,13 +5,17 @@ run of a list in memory.
 """
 
 import gc
+import io
 import weakref
 
 import pytest
 import torch._dynamo  # noqa: F401  (torch imports it for vmap, and keeps the frames of that import)
+from rich.console import Console
 
 import motley
+from motley.experiments import sweep
 from motley.experiments.config import Experiment
+from motley.experiments.progress import ProgressBars, ProgressLog
 from motley.tasks.base import Federation
 
 DIGITS = {
@@ -60,3 +64,17 @@ def test_the_data_of_a_run_are_freed_with_it(tmp_path, federations, keys):
     motley.run(Experiment(**DIGITS, **keys), out=tmp_path / "run", progress=False)
     assert federations
     assert [one() for one in federations if one() is not None] == []
+
+
+@pytest.mark.parametrize("shown", [ProgressBars, ProgressLog])
+def test_a_display_of_many_runs_keeps_none_of_their_data(tmp_path, federations, monkeypatch, shown):
+    monkeypatch.setattr(sweep, "display", lambda experiments, labels: shown(experiments, labels, Console(file=io.StringIO())))
+    alive = []
+    points = [sweep.Point(f"run {seed}", Experiment(**DIGITS, seed=seed)) for seed in range(2)]
+
+    def note(run):
+        alive.append([one() for one in federations if one() is not None])
+
+    sweep.run_points(points, [tmp_path / str(seed) for seed in range(2)], None, True, on_end=note)
+    assert federations
+    assert alive == [[], []]
