@@ -367,8 +367,9 @@ def _costs(found: Reproduction) -> Table | None:
 
 
 def _plain(text: str) -> str:
-    """Without the marks of Markdown inside a line: code, bold, the address of a link."""
-    return re.sub(r"\[([^\]]+)\]\([^)]+\)", r"\1", text).replace("`", "").replace("**", "")
+    """Without the marks of Markdown inside a line: code, bold, emphasis, the address of a link."""
+    without_links = re.sub(r"\[([^\]]+)\]\([^)]+\)", r"\1", text).replace("`", "")
+    return re.sub(r"(?<!\w)(\*{1,2})(?=\S)(.+?)(?<=\S)\1(?!\w)", r"\2", without_links)  # mu* and w* stay
 
 
 def _prose(text: str) -> list[Block]:

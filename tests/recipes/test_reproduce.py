@@ -5,6 +5,7 @@ import pytest
 
 from motley.cli import call
 from motley.core.errors import ConfigError
+from motley.recipes import page as pages
 from motley.recipes.output import write, write_for_print
 from motley.recipes.page import exhibit_tables, page, verdict_table
 from motley.recipes.reproduce import reproduce
@@ -188,3 +189,8 @@ def test_a_failed_run_ends_the_command_with_its_code(tmp_path, capsys):
     assert "failed: table 1 random seed 0:" in said.err
     assert "1 of 2 runs finished" in said.err
     assert "report.html" in said.out
+
+
+def test_a_page_has_no_marks_of_markdown():
+    told = "It is *not confirmed*; **bold**, `x`, [a page](b.md), mu* = 2 * 3 with w* and f(w*); *contradicted*."
+    assert pages._plain(told) == "It is not confirmed; bold, x, a page, mu* = 2 * 3 with w* and f(w*); contradicted."
