@@ -130,7 +130,7 @@ def gaussian_ratio(seen: Any, near: Any, far: Any, deviation: float) -> Any:
 def laplace_ratio(seen: Any, near: Any, far: Any, scale: float) -> Any:
     """Return the log-likelihood ratio, far over near, of numbers seen with Laplace noise.
 
-    >>> laplace_ratio(4.0, 0.0, 4.0, 2.0)
+    >>> float(laplace_ratio(4.0, 0.0, 4.0, 2.0))
     2.0
     """
     return (np.abs(seen - near) - np.abs(seen - far)) / scale

@@ -1,11 +1,8 @@
 """The page on uploads shows lengths that the wire still has."""
 
-import csv
 import json
 import sys
 from pathlib import Path
-
-import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 MEASURED = ROOT / "benchmarks" / "measured"
@@ -36,27 +33,3 @@ def test_what_the_page_says_in_words_is_what_the_tables_hold():
     for name in ("flexcom", "optrate"):
         assert 0.15 < traffic[name]["paper"] / dense["paper"] < 0.22
         assert 0.35 < 1 - traffic[name]["total"] / dense["total"] < 0.45
-
-
-def test_what_the_page_says_of_cifar10_is_what_was_measured():
-    path = ROOT / "motley" / "recipes" / "hetero_select" / "measured" / "paper" / "measured.csv"
-    if not path.is_file():
-        pytest.skip("what was measured is in the repository, not in the source distribution")
-    with path.open(encoding="utf-8", newline="") as file:
-        found = {(r["exhibit"], r["cell"], r["measure"]): float(r["value"]) for r in csv.DictReader(file) if r["seed"] == "42"}
-
-    def ratio(measure):
-        ours, other = (found["cifar-10 at every accuracy", f"55 / {m}", measure] for m in ("hetero_select_published", "fedcg"))
-        return ours / other
-
-    there = [found["table 1", "cifar10 / hetero_select_published", f"{m}_to_target"] for m in ("rounds", "seconds", "paper_mb")]
-    end, peak = (found["table 1", "cifar10 / fedcg", measure] for measure in ("seconds", "peak"))
-    page = (ROOT / "docs" / "upload-cost.md").read_text(encoding="utf-8")
-    for said in (
-        "70 % in round {:.0f}, after {:,.0f} virtual seconds and {:,.0f} MB".format(*there),
-        f"is at {peak:.0f} % when its 100 rounds end after {end:,.0f} s",
-        f"took {1 / ratio('seconds_to_target'):.2f} times less time",
-        f"{100 - 100 * ratio('paper_mb_to_target'):.0f} % less upload",
-        f"{ratio('traffic_mb_to_target'):.1f} times the traffic of all kinds",
-    ):
-        assert said in page
