@@ -10,7 +10,7 @@ algorithm declares its uploads, its aggregator's ``upload_visibility`` and wheth
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -23,7 +23,13 @@ __all__ = ["Disclosure", "algorithm_disclosure", "follows", "selector_disclosure
 
 Follows = Literal["data", "size", "public"]
 # the size of a packet depends on no value (rounds/upload.py)
-_SECONDS = {"download_s": "public", "compute_s": "size", "upload_s": "public", "local_steps": "size", "bits_up": "public"}
+_COLUMNS: Mapping[str, Follows] = {
+    "download_s": "public",
+    "compute_s": "size",
+    "upload_s": "public",
+    "local_steps": "size",
+    "bits_up": "public",
+}
 
 
 @dataclass(frozen=True)
@@ -51,8 +57,7 @@ class Disclosure:
 def follows(name: str, when: When) -> Follows:
     """Return what a signal or a column of reports follows at an occasion."""
     if name not in SIGNALS:
-        found: Any = _SECONDS.get(name, "data")
-        return found  # type: ignore[no-any-return]
+        return _COLUMNS.get(name, "data")
     public = name == "last_layer" and when == "enrolled"  # the initial model's, the same for all
     return "public" if public else SIGNALS[name].follows
 
@@ -99,9 +104,8 @@ def _selector_private(rule: SelectionRule[Any], needs: SignalRequirements) -> st
 
 def noised(needs: SignalRequirements) -> list[str]:
     """Return the signals that must be clipped and noised at the client before a rule may use them, sorted."""
-    every = {(name, "enrolled") for name in needs.enrolled} | {(name, "probed") for name in needs.probed}
-    every |= {(name, "reported") for name in needs.reported}
-    found = {name for name, when in every if follows(name, when) != "public"}  # type: ignore[arg-type]
+    sent: dict[When, Iterable[str]] = {"enrolled": needs.enrolled, "probed": needs.probed, "reported": needs.reported}
+    found = {name for when, names in sent.items() for name in names if follows(name, when) != "public"}
     return sorted(name for name in found if SIGNALS[name].kind != "system")
 
 
@@ -116,7 +120,7 @@ def unbounded(needs: SignalRequirements) -> str:
 
 def sized_seconds(needs: SignalRequirements) -> bool:
     """Return whether a rule uses seconds or steps that tell a client's number of samples where work is counted in epochs."""
-    return "compute_estimate_s" in needs.enrolled | set(needs.probed) or any(_SECONDS[n] == "size" for n in needs.columns)
+    return "compute_estimate_s" in needs.enrolled | set(needs.probed) or any(_COLUMNS.get(n) == "size" for n in needs.columns)
 
 
 def algorithm_refuses(algorithm: Algorithm) -> str | None:

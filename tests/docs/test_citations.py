@@ -24,7 +24,8 @@ def _sources() -> Iterator[Path]:
     """Every text file that may cite a section."""
     for folder in ("motley", "docs", "examples", "benchmarks", "tests"):
         for path in sorted((ROOT / folder).rglob("*")):
-            if path.suffix in (".py", ".md", ".toml") and "measured" not in path.parts and path != Path(__file__).resolve():
+            built = "measured" in path.parts or any(part.startswith(".venv") for part in path.parts)
+            if path.suffix in (".py", ".md", ".toml") and not built and path != Path(__file__).resolve():
                 yield path
     yield from (ROOT / "README.md", ROOT / "CONTRIBUTING.md")
 
