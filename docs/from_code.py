@@ -13,13 +13,15 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from motley.core.keys import PURPOSES
-from motley.core.records import SIGNALS
+from motley.core.records import SIGNALS, SignalRequirements
+from motley.core.server_signals import UPDATE_SIGNALS
 from motley.experiments import config, document, registry, tables
 from motley.results.privacy import OCCASIONS, signals_in_words
 from motley.results.schema import TABLES
+from motley.selectors.catalogue import CATALOGUE as SELECTORS
 from motley.testing.selectors import CHECKS
 
-__all__ = ["ORDER", "columns", "components", "contents", "contract", "keys", "presets", "purposes", "signals"]
+__all__ = ["ORDER", "columns", "components", "contents", "contract", "deployed_rules", "keys", "presets", "purposes", "signals"]
 
 ORDER = (
     "selector", "algorithm", "loss", "aggregator", "server", "optimizer", "lr_schedule", "task", "model", "partition",
@@ -206,6 +208,39 @@ def algorithm_leaves() -> str:
         for row in rows
     ]  # fmt: skip
     return table(("algorithm", "uploaded", "needs", "reveals beside", "differential privacy"), cells)
+
+
+def deployed_rules() -> str:
+    """List what a Flower client app must send for each selector with its default options, those that ask least first."""
+    rules = {name: SELECTORS.build(name) for name in SELECTORS.names()}
+    sent = {name: _sent(rule.needs()) for name, rule in rules.items()}
+    rows = []
+    for name in sorted(rules, key=lambda name: ([bool(sent[name][when]) for when in (1, 2, 0)], name)):
+        star = r"\*" if rules[name].upload_visibility == "each" else ""
+        rows.append((f"`{name}`{star}", *(", ".join(f"`{one}`" for one in cell) or "-" for cell in sent[name])))
+    return table(("rule", "once", "before a choice", "with the update", "the server's own"), rows)
+
+
+def _sent(needs: SignalRequirements) -> tuple[list[str], list[str], list[str], list[str]]:
+    """Return what a client app sends at enrolment, at a probe and with an update, and what the server measures or computes."""
+    kinds = {name: SIGNALS[name].kind for name in (*needs.enrolled, *needs.probed, *needs.reported)}
+    timed = any(kind == "system" for kind in kinds.values()) or {"compute_s", "upload_s", "download_s"} & needs.columns
+    probed = {name for name in needs.probed if kinds[name] not in ("system", "channel")}
+    once = {name for name in needs.enrolled if kinds[name] == "enrolment"}
+    own = (
+        {name for name in needs.probed if kinds[name] == "channel"}
+        | needs.reported & UPDATE_SIGNALS
+        | needs.enrolled & {"last_layer"}
+    )
+    rates = ["learning_rates"] if needs.reported & {"gradient", "gradient_sketch"} else []
+    steps = ["local_steps"] if "local_steps" in needs.columns else []
+    examples = ["num-examples" if name == "num_examples" else name for name in sorted(once)]
+    return (
+        examples,
+        sorted(probed),
+        [*sorted(needs.reported - own), *rates, *steps],
+        [*sorted(own), *(["seconds"] if timed else [])],
+    )
 
 
 def contents() -> str:

@@ -23,13 +23,13 @@ import from_recipes
 import pictures
 from cells import ROOT
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs" / "methods").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"(<!-- made: (?P<name>\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 MAKERS: dict[str, Callable[[], str]] = {
     maker.__name__: maker
     for maker in (
         *(from_code.keys, from_code.purposes, from_code.presets, from_code.components, from_code.contents),
-        *(from_code.selector_leaves, from_code.algorithm_leaves),
+        *(from_code.selector_leaves, from_code.algorithm_leaves, from_code.deployed_rules),
         *(from_code.signals, from_code.contract, from_code.columns),
         *(from_measurements.speed, from_measurements.scaling, from_measurements.overhead, from_measurements.choosing),
         *(from_measurements.precision, from_measurements.precision_accuracy),

@@ -6,7 +6,7 @@
 
 The strategy is copied into a class that inherits from its own. Its ``configure_train`` is given a grid of the chosen nodes alone, so
 that all nodes it can sample are chosen; where it leaves some of them out, they are sent the message that it wrote to the others.
-``aggregate_train`` gets the replies that passed the checks, sorted by client. See ``docs/deploy.md``.
+``aggregate_train`` gets the replies that passed the checks, sorted by client. See ``docs/deploy/``.
 """
 
 from __future__ import annotations
