@@ -43,7 +43,7 @@ def main(grid: Grid, context: Context) -> None:
         evaluate_fn=accuracy,
     )
 
-    table = participation(strategy.motley.rows)
+    table = participation(strategy.motley)
     digest = hashlib.sha256(b"".join(array.tobytes() for array in result.arrays.to_numpy_ndarrays())).hexdigest()[:16]
     print(f"\n{table}\n\nmodel {digest}", flush=True)
     if folder:

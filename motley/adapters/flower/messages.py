@@ -21,6 +21,8 @@ POLL_S = 0.25
 """Seconds between two looks for replies."""
 LONGEST_REASON = 300
 """Characters of a client's own words that are shown."""
+_WRAPPER = "Exception ClientAppException occurred. Message: "
+"""What Flower's simulation puts before the message of a client app's exception."""
 _NEVER_LOADED, _RAISED, _EXPIRED, _REPLY_EXPIRED, _NODE_GONE, _KILLED = 1, 2, 3, 4, 5, 8  # numbers of Flower's errors
 
 
@@ -113,12 +115,31 @@ def _bytes_of(value: Any) -> int:
     return len(data) if isinstance(data, str | bytes) else 8
 
 
+def _last_line(text: str) -> str:
+    """Return the last line that is not empty, at most :data:`LONGEST_REASON` characters of it, without control characters."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    return "".join(sign if sign.isprintable() else " " for sign in lines[-1].strip()[:LONGEST_REASON]) if lines else ""
+
+
+def _raised(reason: str) -> str:
+    """Return what a client app raised as ``Kind: message``: the last line of the message, and the kind of the first exception.
+
+    A deployment's reason is ``<class 'kind'>:<'message'>``; in a simulation the message is a traceback in a banner of Ray's, whose
+    last line is a wrapper's.
+    """
+    wrapped = re.match(r"<class '(?:[\w.]*\.)?([\w()]+)'>:<'(.*)'>\s*$", reason, re.DOTALL)
+    if not wrapped:
+        return _last_line(reason)
+    kind, line = wrapped[1], _last_line(wrapped[2]).removeprefix(_WRAPPER)
+    own = re.findall(rf"^(?:[\w.]*\.)?(\w+): {re.escape(line)}$", wrapped[2], re.MULTILINE) if line else []
+    return f"{own[0] if own else kind}: {line}"
+
+
 def _in_words(error: Any) -> str:
     """Return Flower's error reply as a part of a sentence; a client's own words are cut, and hold no control characters."""
-    reason = "".join(sign if sign.isprintable() else " " for sign in str(error.reason or ""))
-    raised = re.match(r"<class '(?:\w+\.)*(\w+)'>:<'(.*)'>$", reason)
-    if error.code == _RAISED and raised:
-        return f"its client app raised {raised[1]}: {raised[2]:.{LONGEST_REASON}}"
+    reason = str(error.reason or "")
+    if error.code == _RAISED and reason.startswith("<class"):
+        return f"its client app raised {_raised(reason)}"
     known = {
         _NEVER_LOADED: "its client app cannot be loaded; the node's own log says why",
         _EXPIRED: "no answer before the message expired",
@@ -126,7 +147,7 @@ def _in_words(error: Any) -> str:
         _NODE_GONE: "its node is gone: Flower hears no heartbeat",
         _KILLED: "the process of its client app was killed, perhaps for want of memory",
     }
-    return known.get(error.code) or reason[:LONGEST_REASON] or f"error {error.code}"
+    return known.get(error.code) or _last_line(reason) or f"error {error.code}"
 
 
 class Outbox:

@@ -66,6 +66,19 @@ def test_a_second_reply_to_a_message_is_ignored():
     assert outbox.collect() == []
 
 
+BANNER = """<class 'ray.exceptions.RayTaskError(ClientAppException)'>:<'\x1b[36mray::ClientAppActor.run()\x1b[39m (pid=7, ip=10.0.0.2)
+  File "client_app.py", line 9, in train
+    rate = message.content["config"]["lr"]
+           ~~~~~~~~~~~~~~~~~~~~~~~~~^^^^^^
+KeyError: 'lr'
+
+The above exception was the direct cause of the following exception:
+
+\x1b[36mray::ClientAppActor.run()\x1b[39m (pid=7, ip=10.0.0.2)
+flwr.clientapp.client_app.ClientAppException:{" "}
+Exception ClientAppException occurred. Message: 'lr''>""".replace('{" "}', " ")
+
+
 @pytest.mark.parametrize(
     ("code", "reason", "said"),
     [
@@ -73,7 +86,13 @@ def test_a_second_reply_to_a_message_is_ignored():
         (2, "<class 'RuntimeError'>:<'no data'>", "its client app raised RuntimeError: no data"),
         (2, "<class 'motley.core.errors.StoreError'>:<'cannot write x'>", "its client app raised StoreError: cannot write x"),
         (2, f"<class 'KeyError'>:<'{'x' * 400}'>", f"its client app raised KeyError: {'x' * 300}"),
-        (2, "in words\x1b[31m of its own\n", "in words [31m of its own "),
+        (
+            2,
+            f"<class 'ValueError'>:<'{'#' * 400}\nthe labels are missing\n\n'>",
+            "its client app raised ValueError: the labels are missing",
+        ),
+        (2, BANNER, "its client app raised KeyError: 'lr'"),
+        (2, "in words\x1b[31m of its own\n", "in words [31m of its own"),
         (3, "Message Unavailable", "no answer before the message expired"),
         (5, "Node Unavailable", "its node is gone"),
         (8, "ClientApp stopped responding.", "the process of its client app was killed"),

@@ -59,7 +59,7 @@ class Deployment:
     def table(self):
         """(round, client) -> outcome."""
         lines = (self.folder / "results" / "participation.txt").read_text().splitlines()[1:]
-        return {(int(line.split()[0]), int(line.split()[1])): line.split()[2] for line in lines}
+        return {(int(line.split()[0]), int(line.split()[1])): line.split()[2] for line in lines if line.split()[1] != "-"}
 
     def model(self):
         return (self.folder / "results" / "model.txt").read_text()

@@ -21,7 +21,7 @@ from motley.adapters.flower.checks import AppError, NodeError
 from motley.adapters.flower.messages import Grid, SentMessage, content_bits
 from motley.adapters.flower.node_registry import EXAMPLES, LOG, NodeRegistry
 from motley.adapters.flower.strategy.addressing import address_messages
-from motley.adapters.flower.strategy.participation import ParticipationRow
+from motley.adapters.flower.strategy.participation import ExchangeRow, ParticipationRow
 from motley.adapters.flower.strategy.probing import SignalProber
 from motley.adapters.flower.strategy.replies import CheckedReply, ClientResult, ReplyReader
 from motley.adapters.flower.strategy.server_signals import LEARNING_RATES, ReplySignals, arrays_of, last_layer, model_vector
@@ -94,8 +94,13 @@ class SelectionCoordinator:
         return self.state.rows
 
     @property
+    def exchanges(self) -> list[ExchangeRow]:
+        """The probes and federated evaluations so far."""
+        return self.state.exchanges
+
+    @property
     def traffic(self) -> dict[str, float]:
-        """Bits sent so far, by purpose (enrol, probe, train) and direction."""
+        """Bits sent so far, by purpose (enrol, probe, train, evaluate) and direction."""
         return {"enrol_bits_down": self.registry.bits_down, "enrol_bits_up": self.registry.bits_up, **self.state.traffic}
 
     @property
@@ -214,9 +219,14 @@ class SelectionCoordinator:
         return addressed
 
     def record(self, sent: Iterable[SentMessage]) -> None:
-        """Note when messages to the chosen clients were sent and answered."""
-        if self.current is not None:
-            self.current.sent |= {one.node: one for one in sent if one.node in self.current.clients}
+        """Note when messages to the chosen clients were sent and answered, or to those that evaluate."""
+        current, sent = self.current, list(sent)
+        if current is None:
+            return
+        current.sent |= {one.node: one for one in sent if one.node in current.clients}
+        if current.evaluation:
+            self.state.add_exchange("evaluate", sent, current.evaluation)
+            current.evaluation = 0.0
 
     # ------------------------------------------------------------------------------------- read the replies
 
@@ -240,7 +250,7 @@ class SelectionCoordinator:
         self.state.last_updates.discard()
         for node, client in current.clients.items():
             reply, sent = checked.get(client, CheckedReply()), current.sent.get(node, SentMessage(node))
-            self._report(current, client, reply, sent, model, current.bits_down.get(node, 0.0))
+            self._report(current, client, reply, sent, model)
         usable = {client: reply.message for client, reply in checked.items() if reply.result is not None}
         return list(usable.values()) if self.settings.weights == "strategy" else self._weighed(current, usable)
 
@@ -256,14 +266,13 @@ class SelectionCoordinator:
                 if len(clients) >= min(len(self.registry.node_of), max(self.m, 2)):
                     raise ConfigError(f"no client's reply can be used: {reply.problem}")
 
-    def _report(
-        self, current: OpenRound, client: int, reply: CheckedReply, sent: SentMessage, model: Floats, bits_down: float
-    ) -> None:
+    def _report(self, current: OpenRound, client: int, reply: CheckedReply, sent: SentMessage, model: Floats) -> None:
         """Add the report and the table's row of one chosen client."""
         state, result, seconds = self.state, reply.result, sent.arrived_s - sent.sent_s
         outcome, reason = _outcome(reply, sent)
+        bits_down = current.bits_down.get(sent.node, 0.0)
         if reason:
-            LOG.warning("round %d: client %d is %s: %s", state.round, client, outcome.name.lower(), reason)
+            LOG.warning("round %d: client %d is %s: %s (node %d)", state.round, client, outcome.name.lower(), reason, sent.node)
         signals: dict[str, Value] = {}
         if result is not None:
             signals = {name: value for name, value in result.signals.items() if name != LEARNING_RATES}
@@ -354,6 +363,13 @@ class SelectionCoordinator:
             LOG.warning("round %d: %s", self.state.round, disk_error(error, path))
 
     # ------------------------------------------------------------------------------------- evaluation
+
+    def open_evaluation(self, messages: Iterable[Any]) -> list[Any]:
+        """Return the strategy's messages of a federated evaluation, counted when they are sent."""
+        messages = list(messages)
+        if self.current is not None:
+            self.current.evaluation = sum(content_bits(message.content) for message in messages)
+        return messages
 
     def usable_evaluations(self, replies: Sequence[Any]) -> list[Any]:
         """Return the usable evaluations, sorted by client; where their forms differ, those of the most frequent form."""

@@ -1,16 +1,17 @@
-"""The table of which clients took part in which round."""
+"""The table of which clients took part in which round, and of all traffic."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 
 from motley.core.server_signals import Value
 
-__all__ = ["ParticipationRow", "participation"]
+__all__ = ["ExchangeRow", "ParticipationRow", "participation"]
 
 
 @dataclass(frozen=True)
@@ -33,21 +34,94 @@ class ParticipationRow:
     reason: str = ""
 
 
-def participation(rows: Iterable[ParticipationRow]) -> str:
+@dataclass(frozen=True)
+class ExchangeRow:
+    """A question to several clients beside training, in one round: a probe or a federated evaluation.
+
+    Parameters
+    ----------
+    purpose: ``"probe"`` or ``"evaluate"``. asked, answered: clients. seconds: until the last answer, or the limit.
+    bits_down, bits_up: sizes of all messages and of all answers.
+    """
+
+    round: int
+    purpose: str
+    asked: int
+    answered: int
+    seconds: float
+    bits_down: float
+    bits_up: float
+
+
+class _Run(Protocol):
+    """What a table of a whole run is made of."""
+
+    @property
+    def rows(self) -> list[ParticipationRow]:
+        """One row for each client asked to train."""
+
+    @property
+    def exchanges(self) -> list[ExchangeRow]:
+        """Probes and federated evaluations."""
+
+    @property
+    def traffic(self) -> dict[str, float]:
+        """Bits by purpose and direction."""
+
+
+_DONE = {"probe": "probed", "evaluate": "evaluated"}
+
+
+def participation(run: Iterable[ParticipationRow] | _Run) -> str:
     """Return a table to print: outcome, loss, seconds from sending to arrival, kilobytes down and up, and the reason of a loss.
+
+    Parameters
+    ----------
+    run: ``strategy.motley``, whose table also has a line for every probe and federated evaluation, and the traffic of each purpose at
+    the end; or rows alone.
 
     >>> lost = ParticipationRow(1, 2, "dropped", math.nan, 8000.0, 0.0)
     >>> print(participation([ParticipationRow(1, 0, "accepted", 2.5, 8000.0, 8000.0, {"loss": 0.7}), lost]))
-    round  client  outcome       loss  seconds  kB down    kB up
-        1       0  accepted    0.7000      2.5      1.0      1.0
-        1       2  dropped          -        -      1.0      0.0
+    round  client  outcome           loss  seconds  kB down    kB up
+        1       0  accepted        0.7000      2.5      1.0      1.0
+        1       2  dropped              -        -      1.0      0.0
     """
-    lines = ["round  client  outcome       loss  seconds  kB down    kB up"]
-    for row in rows:
-        value = row.signals.get("loss", row.signals.get("loss_rms"))
-        loss = "-" if value is None or np.ndim(value) else f"{float(value):.4f}"
-        seconds = "-" if math.isnan(row.seconds) else f"{row.seconds:.1f}"
-        numbers = f"{seconds:>9}{row.bits_down / 8000:>9.1f}{row.bits_up / 8000:>9.1f}"
-        reason = f"  {' '.join(row.reason.split())[:60]}" if row.reason else ""
-        lines.append(f"{row.round:>5}  {row.client:>6}  {row.outcome:<10}{loss:>8}{numbers}{reason}")
-    return "\n".join(lines)
+    lines = ["round  client  outcome           loss  seconds  kB down    kB up"]
+    if isinstance(run, Iterable):
+        return "\n".join(lines + [_row(row) for row in run])
+    each = [(row.round, 1, _row(row)) for row in run.rows]
+    each += [(row.round, 0 if row.purpose == "probe" else 2, _exchange(row)) for row in run.exchanges]
+    lines += [line for *_, line in sorted(each, key=lambda one: one[:2])]
+    return "\n".join(lines + _totals(run.traffic))
+
+
+def _row(row: ParticipationRow) -> str:
+    value = row.signals.get("loss", row.signals.get("loss_rms"))
+    loss = "-" if value is None or np.ndim(value) else f"{float(value):.4f}"
+    reason = f"  {' '.join(row.reason.split())[:60]}" if row.reason else ""
+    return _line(row.round, row.client, row.outcome, loss, row.seconds, row.bits_down, row.bits_up) + reason
+
+
+def _exchange(row: ExchangeRow) -> str:
+    done = f"{_DONE[row.purpose]} {row.answered}/{row.asked}"
+    return _line(row.round, "-", done, "-", row.seconds, row.bits_down, row.bits_up)
+
+
+def _line(round: object, client: object, what: str, loss: str, seconds: float, bits_down: float, bits_up: float) -> str:
+    took = "-" if math.isnan(seconds) else f"{seconds:.1f}"
+    return f"{round:>5}  {client:>6}  {what:<14}{loss:>8}{took:>9}{bits_down / 8000:>9.1f}{bits_up / 8000:>9.1f}"
+
+
+def _totals(traffic: Mapping[str, float]) -> list[str]:
+    """Return one line for each purpose that had traffic, with its share of all, and one for the sum."""
+    down, up = ({name.removesuffix(end): bits for name, bits in traffic.items() if name.endswith(end)} for end in _ENDS)
+    whole = sum(traffic.values())
+    lines = [
+        _line("total", "-", f"{name} {(down[name] + up[name]) / whole:.0%}", "-", math.nan, down[name], up[name])
+        for name in down
+        if down[name] + up[name]
+    ]
+    return [*lines, _line("total", "-", "all", "-", math.nan, sum(down.values()), sum(up.values()))]
+
+
+_ENDS = ("_bits_down", "_bits_up")

@@ -53,7 +53,9 @@ class SignalProber:
                 found[client] = self._read(answer, size) | known[client]
             except NodeError as problem:
                 problems.append(str(problem))
-                LOG.warning("round %d: client %d cannot be measured: %s", self.state.round, client, problem)
+                LOG.warning(
+                    "round %d: client %d cannot be measured: %s (node %d)", self.state.round, client, problem, answer.node
+                )
         self.state.probed |= bool(found)
         if not self.state.probed and any(answer.reply is not None for answer in answers):
             raise ConfigError(
@@ -70,8 +72,7 @@ class SignalProber:
         limit_s = self.registry.limit_s
         messages = [app.Message(content, node, PROBE, group_id=str(t), ttl=limit_s) for node in current.candidates.values()]
         answers = exchange(current.grid, messages, limit_s, self.registry.clock)
-        bits_up = sum(content_bits(answer.reply.content) for answer in answers if not answer.error)
-        self.state.add_traffic("probe", content_bits(content) * len(messages), bits_up)
+        self.state.add_exchange("probe", answers, content_bits(content) * len(messages))
         return answers
 
     def _read(self, answer: SentMessage, model_size: int) -> dict[str, Value]:

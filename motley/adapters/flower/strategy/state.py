@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from motley.adapters.flower.messages import Grid, SentMessage
-from motley.adapters.flower.strategy.participation import ParticipationRow
+from motley.adapters.flower.messages import Grid, SentMessage, content_bits
+from motley.adapters.flower.strategy.participation import ExchangeRow, ParticipationRow
 from motley.core.arrays import Floats
 from motley.core.last_updates import LastUpdates
 from motley.core.records import Cohort, Report
 
 __all__ = ["OpenRound", "SelectionState"]
 
-_TRAFFIC = ("probe_bits_down", "probe_bits_up", "train_bits_down", "train_bits_up")
+_TRAFFIC = [f"{purpose}_bits_{way}" for purpose in ("probe", "train", "evaluate") for way in ("down", "up")]
 
 
 @dataclass
@@ -25,7 +27,7 @@ class SelectionState:
     Parameters
     ----------
     round: number of the last round that was opened. dispatched: clients that were asked to train so far.
-    rows: the participation table. traffic: bits by purpose and direction.
+    rows: the participation table. exchanges: probes and federated evaluations. traffic: bits by purpose and direction.
     found: how many clients were connected when more were awaited in vain; None where enough were.
     initial_layer: last layer of the first model sent, ``[d]``. consensus: of the server's steps, ``[D]``.
     last_updates: of the clients, where the selector compares them with the consensus.
@@ -37,6 +39,7 @@ class SelectionState:
     round: int = 0
     dispatched: int = 0
     rows: list[ParticipationRow] = field(default_factory=list)
+    exchanges: list[ExchangeRow] = field(default_factory=list)
     traffic: dict[str, float] = field(default_factory=lambda: dict.fromkeys(_TRAFFIC, 0.0))
     found: int | None = None
     initial_layer: Floats | None = None
@@ -46,6 +49,14 @@ class SelectionState:
     reply_forms: dict[int, tuple[Any, ...]] = field(default_factory=dict)
     app_errors: dict[str, set[int]] = field(default_factory=dict)
     probed: bool = False
+
+    def add_exchange(self, purpose: str, sent: Sequence[SentMessage], bits_down: float) -> None:
+        """Count a probe or a federated evaluation: its messages, and ``bits_down``, the size of all of them."""
+        answered = [one for one in sent if not one.error]
+        bits_up = sum(content_bits(one.reply.content) for one in answered)
+        seconds = max((one.arrived_s - one.sent_s for one in answered), default=math.nan)
+        self.exchanges.append(ExchangeRow(self.round, purpose, len(sent), len(answered), seconds, bits_down, bits_up))
+        self.add_traffic(purpose, bits_down, bits_up)
 
     def add_traffic(self, purpose: str, bits_down: float, bits_up: float) -> None:
         """Count bits that were sent for a purpose."""
@@ -64,7 +75,7 @@ class OpenRound:
     cohort: the selector's choice. clients: node -> client, those asked to train, in order of client id.
     bits_down: by node, the size of its message. bits_up: by client, the size of its reply where it was replaced by a mean.
     sent: by node, its message and the reply.
-    reports: of the clients asked to train, in order of client id.
+    reports: of the clients asked to train, in order of client id. evaluation: bits of all messages of a federated evaluation.
     """
 
     grid: Grid
@@ -77,3 +88,4 @@ class OpenRound:
     bits_up: dict[int, float] = field(default_factory=dict)
     sent: dict[int, SentMessage] = field(default_factory=dict)
     reports: list[Report] = field(default_factory=list)
+    evaluation: float = 0.0

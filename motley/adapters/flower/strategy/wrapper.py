@@ -164,7 +164,8 @@ class _SelectingStrategy:
         with _temporarily(self, min_evaluate_nodes=n, min_available_nodes=n):
             try:
                 subset = _GridSubset(grid, nodes, coordinator.clock)
-                return list(super().configure_evaluate(server_round, arrays, config, subset))  # type: ignore[misc]
+                messages = super().configure_evaluate(server_round, arrays, config, subset)  # type: ignore[misc]
+                return coordinator.open_evaluation(messages)
             except _TooFewNodesError:
                 return []
 

@@ -9,7 +9,8 @@ import threading
 import numpy as np
 import pytest
 
-from motley.adapters.flower.messages import LinkError, flower
+from motley.adapters.flower.messages import LinkError, content_bits, flower
+from motley.adapters.flower.strategy.participation import participation
 from motley.adapters.flower.strategy.wrapper import with_selector
 from motley.core.errors import ConfigError
 from motley.core.records import Outcome
@@ -465,3 +466,31 @@ def test_an_object_that_is_no_strategy_is_refused():
     for wrong in (3, flower("serverapp.strategy").FedAvg, with_selector(fedavg(), build("uniform"), 2)):
         with pytest.raises(ConfigError):
             with_selector(wrong, build("uniform"), 2)
+
+
+# ------------------------------------------------------------------------------------- the table and all traffic
+
+
+def test_federated_evaluation_is_counted_and_the_table_shows_probes_and_totals():
+    """Power-of-Choice asks 4 candidates before it takes 2; every evaluation goes to all five clients."""
+    on = grid(5)
+    coordinator, _ = run(on, build({"name": "power_of_choice", "d": 4}), m=2, rounds=2, strategy=fedavg(fraction_evaluate=1.0))
+    size = lambda kind: sum(content_bits(m.content) for m in on.sent if m.metadata.message_type == kind)  # noqa: E731
+    assert coordinator.traffic["evaluate_bits_down"] == size("evaluate") > 0
+    assert coordinator.traffic["probe_bits_down"] == size("query.motley_probe")
+    # two numbers under their names, from each of five clients, in two rounds
+    assert coordinator.traffic["evaluate_bits_up"] == 2 * 5 * 8 * (len("num-examples") + len("eval_loss") + 16)
+    assert [(row.purpose, row.round, row.asked, row.answered) for row in coordinator.exchanges] == [
+        ("probe", 1, 4, 4), ("evaluate", 1, 5, 5), ("probe", 2, 4, 4), ("evaluate", 2, 5, 5),
+    ]  # fmt: skip
+    lines = participation(coordinator).splitlines()
+    assert [line.split()[2] for line in lines[1:5]] == ["probed", "accepted", "accepted", "evaluated"]
+    totals = {line.split()[2]: line.split() for line in lines if line.startswith("total")}
+    assert list(totals) == ["enrol", "probe", "train", "evaluate", "all"]
+    everything = sum(coordinator.traffic.values())
+    probes = coordinator.traffic["probe_bits_down"] + coordinator.traffic["probe_bits_up"]
+    assert totals["probe"][3] == f"{probes / everything:.0%}"
+    assert sum(int(totals[name][3].removesuffix("%")) for name in list(totals)[:4]) in (99, 100, 101)
+    assert float(totals["all"][-2]) == pytest.approx(
+        sum(m for k, m in coordinator.traffic.items() if "down" in k) / 8000, abs=0.05
+    )
