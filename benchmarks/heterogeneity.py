@@ -1,6 +1,6 @@
-"""The tables of docs/which-algorithm.md, from the runs of the examples.
+"""The tables of docs/which-algorithm.md and of what privacy costs (docs/privacy.md), from the runs of the examples.
 
-    motley compare examples/label_skew.toml                # ... and the other files named below
+    motley compare examples/label_skew.toml                # ... and the other files named below, private.toml with --seeds 0,1,2
     python benchmarks/heterogeneity.py [--runs runs] [OUT.json]
 
 Reads every run below ``runs/<name of the experiment>`` and writes what the page shows: means and deviations over seeds, differences
@@ -30,7 +30,7 @@ OUT = Path(__file__).with_name("measured") / "heterogeneity.json"
 @dataclass(frozen=True)
 class Table:
     """One table: the experiment's name, what splits it in panels (key path -> titles by value), which columns, compared with whom, and
-    the label of local training alone. ``names``: labels that the page shortens."""
+    the label of local training alone. ``names``: labels that the page shortens; ``by``: a key path whose value is the label instead."""
 
     name: str
     columns: tuple[str, ...]
@@ -42,9 +42,11 @@ class Table:
     times: tuple[float, ...] = ()
     local: str = "local_only"
     names: tuple[tuple[str, str], ...] = ()
+    by: str = ""
 
 
 PERSONAL = ("stable", "difference", "worst_decile", "gains", "traffic", "target")
+PRIVATE = ("stable", "difference", "worst_decile", "noise", "participation")
 CLIENTS = ("stable", "difference", "worst_decile", "variance")
 TABLES = {
     "writers_mnist": Table("algorithms-mnist", (*CLIENTS, "target"), target=0.9),
@@ -84,6 +86,14 @@ TABLES = {
         "asynchronous", ("times", "difference", "target", "steps", "slow"), target=0.9, base="synchronous", end="final",
         times=(30.0, 60.0, 120.0),
     ),
+    "private_mnist": Table(
+        "private", PRIVATE, panel="privacy.epsilon", base="uniform", by="selector.name",
+        titles=((None, "without privacy"), (8.0, "epsilon 8"), (4.0, "epsilon 4"), (2.0, "epsilon 2")),
+    ),
+    "private_femnist": Table(
+        "private-femnist", PRIVATE, panel="privacy.epsilon", base="uniform", by="selector.name",
+        titles=((None, "without privacy"), (8.0, "epsilon 8")),
+    ),
 }  # fmt: skip
 
 
@@ -92,7 +102,8 @@ def collect(table: Table, runs: Sequence[Run]) -> dict[str, Any]:
     rows: list[dict[str, Any]] = []
     for value, title in table.titles or ((None, ""),):
         members = [run for run in runs if not table.panel or _at(run.config, table.panel) == value]
-        groups = {dict(table.names).get(label, label): some for label, some in group_runs(members).items()}
+        named = group_runs(members).items()
+        groups = {_at(some[0].config, table.by) if table.by else dict(table.names).get(label, label): some for label, some in named}
         known = groups if table.base is None or table.base in groups else {}
         found = {one.label: one for one in differences(known, table.base, table.end)} if known else {}
         rows += [
@@ -134,6 +145,9 @@ def _row(table: Table, row: MethodRow, groups: Mapping[str, Sequence[Run]], foun
     if "gains" in table.columns:
         out["gains"] = {rival: _gains(runs, groups.get(rival, ())) for rival in (table.local, table.base or "fedavg")}
         (out["gains"][table.base or "fedavg"] or {}).pop("each", None)  # no page shows it
+    if "participation" in table.columns:
+        out["participation"] = _participation(runs)
+        out["noise"] = (runs[0].meta.get("privacy") or {}).get("noise_multiplier")
     if table.times:
         at = [100.0 * measures.stepwise(measures.curve(run, "seconds"), table.times) for run in runs]
         out["times"] = [_two(measures.spread(column)) for column in np.transpose(at)]
@@ -154,6 +168,13 @@ def _gains(runs: Sequence[Run], rivals: Sequence[Run]) -> dict[str, Any] | None:
     shares = [100.0 * measures.gains(run, rival).share for run, rival in pairs]
     each = [100.0 * (measures.client_metric(run) - measures.client_metric(rival)) for run, rival in pairs]
     return {"share": _two(measures.spread(shares)), "each": sorted(round(float(one), 1) for some in each for one in some)}
+
+
+def _participation(runs: Sequence[Run]) -> dict[str, Any]:
+    """Gini index of how often clients took part, mean and deviation, and the fewest and most updates of a client in any run."""
+    found = [measures.participation(run) for run in runs]
+    fewest, most = min(int(one.counts.min()) for one in found), max(int(one.counts.max()) for one in found)
+    return {"gini": _two(measures.spread([one.gini for one in found])), "fewest": fewest, "most": most}
 
 
 def _of_the_slow(run: Run) -> float:

@@ -387,6 +387,11 @@ def _cells(column: str, row: dict[str, Any], found: dict[str, Any]) -> list[tupl
         return [(f"at {time:g} s, %", _spread(at)) for time, at in zip(found["times"], row["times"], strict=True)]
     if column == "domains":
         return [(f"{name}, %", _spread(at)) for name, at in row["domains"].items()]
+    if column == "participation":
+        who = row[column]
+        return [("updates of a client", f"{who['fewest']} to {who['most']}"), ("Gini of them", _spread(who["gini"], 2))]
+    if column == "noise":
+        return [("noise multiplier", "-" if row[column] is None else f"{row[column]:.2f}")]
     if column == "steps":
         return [("server steps", f"{row['steps']:,.0f}")]
     if column == "variance":

@@ -191,7 +191,11 @@ DefenceKey = Annotated[
 
 
 def _privacy(value: object) -> object:
-    """Return the options of privacy with a clip that adapts, given as a table, in two keys."""
+    """Return None for ``"off"``, and the options of privacy with a clip that adapts, given as a table, in two keys."""
+    if isinstance(value, str):
+        if value != "off":
+            raise ConfigError(f'got {value!r}; expected "off" or a table, e.g. [privacy] with clip, epsilon and delta', "privacy")
+        return None
     if not isinstance(value, Mapping) or not isinstance(value.get("clip"), Mapping):
         return value
     adaptive = dict(value["clip"])
@@ -199,7 +203,7 @@ def _privacy(value: object) -> object:
 
 
 PrivacyKey = Annotated[Privacy | None, BeforeValidator(_privacy), StrictTable]
-"""``[privacy]``, with ``clip = 1.0`` or ``clip = { initial = 0.1, quantile = 0.5 }``."""
+"""``[privacy]``, with ``clip = 1.0`` or ``clip = { initial = 0.1, quantile = 0.5 }``; ``privacy = "off"`` in a grid: none."""
 
 
 class Local(KeyTable):
