@@ -30,7 +30,7 @@ OUT = Path(__file__).with_name("measured") / "heterogeneity.json"
 @dataclass(frozen=True)
 class Table:
     """One table: the experiment's name, what splits it in panels (key path -> titles by value), which columns, compared with whom, and
-    the label of local training alone. ``names``: labels that the page shortens; ``by``: a key path whose value is the label instead."""
+    the label of local training alone. ``names``: labels that the page shortens; ``by``: a key path whose value is the label."""
 
     name: str
     columns: tuple[str, ...]
@@ -103,7 +103,9 @@ def collect(table: Table, runs: Sequence[Run]) -> dict[str, Any]:
     for value, title in table.titles or ((None, ""),):
         members = [run for run in runs if not table.panel or _at(run.config, table.panel) == value]
         named = group_runs(members).items()
-        groups = {_at(some[0].config, table.by) if table.by else dict(table.names).get(label, label): some for label, some in named}
+        groups = {
+            _at(some[0].config, table.by) if table.by else dict(table.names).get(label, label): some for label, some in named
+        }
         known = groups if table.base is None or table.base in groups else {}
         found = {one.label: one for one in differences(known, table.base, table.end)} if known else {}
         rows += [
@@ -147,7 +149,8 @@ def _row(table: Table, row: MethodRow, groups: Mapping[str, Sequence[Run]], foun
         (out["gains"][table.base or "fedavg"] or {}).pop("each", None)  # no page shows it
     if "participation" in table.columns:
         out["participation"] = _participation(runs)
-        out["noise"] = (runs[0].meta.get("privacy") or {}).get("noise_multiplier")
+        private = runs[0].meta.get("privacy")
+        out["noise"] = private and _round(private["noise_multiplier"])
     if table.times:
         at = [100.0 * measures.stepwise(measures.curve(run, "seconds"), table.times) for run in runs]
         out["times"] = [_two(measures.spread(column)) for column in np.transpose(at)]

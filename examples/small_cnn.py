@@ -1,6 +1,6 @@
 """A convolutional network of 8,910 parameters on FEMNIST: noise falls on every weight, so a private model is small.
 
-    motley compare private_femnist.toml --seeds 0,1,2 --allow-import
+motley compare private_femnist.toml --seeds 0,1,2 --allow-import
 """
 
 from dataclasses import dataclass

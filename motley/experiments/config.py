@@ -173,7 +173,7 @@ class Experiment(BaseModel):
     defence: DefenceKey = None
     """How far the selector believes what clients say of themselves: ``off``, ``on``, or what it does."""
     privacy: PrivacyKey = None
-    """Differential privacy of clients: clip, noise and caps; left out: none."""
+    """Differential privacy of clients: clip, noise and caps; left out or "off": none."""
     engine: Annotated[EngineChoice, BeforeValidator(named)] = Field(default_factory=EngineChoice)
     """How local work is computed; a bare name will do."""
     dtype: Literal["float32", "float64"] = "float32"

@@ -194,7 +194,9 @@ def _privacy(value: object) -> object:
     """Return None for ``"off"``, and the options of privacy with a clip that adapts, given as a table, in two keys."""
     if isinstance(value, str):
         if value != "off":
-            raise ConfigError(f'got {value!r}; expected "off" or a table, e.g. [privacy] with clip, epsilon and delta', "privacy")
+            raise ConfigError(
+                f'got {value!r}; expected "off" or a table, e.g. [privacy] with clip, epsilon and delta', "privacy"
+            )
         return None
     if not isinstance(value, Mapping) or not isinstance(value.get("clip"), Mapping):
         return value

@@ -13,6 +13,7 @@ import yaml
 from safetensors.torch import load_file
 
 import motley
+from motley.core.components import imports
 from motley.experiments.config import load
 from motley.experiments.sweep import expand
 
@@ -29,8 +30,10 @@ def _example(name: str) -> ModuleType:
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.toml")), ids=lambda path: path.name)
-def test_experiments_are_experiments(path: Path) -> None:
-    assert expand(load(path))
+def test_experiments_are_experiments(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(path.parent))  # where a model of one's own lies
+    with imports(allowed=True):
+        assert expand(load(path, allow_import=True))
 
 
 def test_a_selector_alone_serves_the_worst_better_than_chance() -> None:

@@ -80,7 +80,9 @@ def test_nobody_moves_the_sum_by_more_than_c(keys, monkeypatch):
 
 def test_without_the_table_nothing_changes():
     plain = Experiment(**BASE)
-    assert plain.run_id() == Experiment(**{**BASE, "privacy": None}).run_id()
+    assert (
+        plain.run_id() == Experiment(**{**BASE, "privacy": None}).run_id() == Experiment(**{**BASE, "privacy": "off"}).run_id()
+    )
     assert "privacy" not in finished().state.save()
 
 
@@ -334,6 +336,7 @@ REFUSED = [
     ({"privacy": {**GAUSS, "delta": 2.0}}, r"privacy\.delta: got 2\.0; expected below 1"),
     ({"privacy": {**GAUSS, "clip": -1.0}}, r"privacy\.clip: got -1\.0; expected above 0"),
     ({"privacy": {"delta": 1e-5, "epsilon": 8.0}}, r"privacy\.clip: this key is missing"),
+    ({"privacy": "on"}, r'privacy: got \'on\'; expected "off" or a table'),
     ({"privacy": {**GAUSS, "noise": 1.0}}, r"privacy\.noise: there is no such key"),
     ({"privacy": {**GAUSS, "part_clips": {"dd": 1.0}}}, r"privacy\.part_clips\.dd: there is no such part"),
     ({"privacy": {**GAUSS, "max_examples": 5}}, r"privacy\.max_examples: weights are 'uniform'"),
