@@ -80,7 +80,7 @@ class SelectionCoordinator:
         most = settings.max_examples if weight_key in (None, EXAMPLES) else None
         self.registry = NodeRegistry(settings.key, enrolled, settings.query_limit_s, settings.clock, max_examples=most)
         self.state = SelectionState(settings.rounds_done, settings.clients_sent)
-        self.prober = SignalProber(needs.probed, self.registry, self.state)
+        self.prober = SignalProber(needs.probed, self.registry, self.state, settings.longest_pause)
         computed = needs.reported & UPDATE_SIGNALS if settings.uploads == "as_sent" else frozenset()
         self.signals = ReplySignals(computed, Streams(selector.seed), keeps)
         reported = (needs.reported - computed) | self.signals.reported
@@ -125,7 +125,7 @@ class SelectionCoordinator:
         self.state.round += 1
         self.current = current = OpenRound(grid, model, model_key)
         self._await_clients(current, min_clients)
-        available = self.registry.clients
+        available = self.state.offered(self.registry.clients)
         candidates = self.selector.probe(self.state.round, available, self.m, self.state.dispatched).tolist()
         current.candidates = {client: self.registry.node_of[client] for client in candidates}
         if candidates:
@@ -136,7 +136,7 @@ class SelectionCoordinator:
         self._max_weights(chosen)
         self.state.dispatched += len(chosen)
         current.clients = {self.registry.node_of[client]: client for client in chosen}
-        LOG.info("round %d: asks %s of %d", self.state.round, chosen, len(available))
+        LOG.info("round %d: asks %s of %d", self.state.round, chosen, len(self.registry.node_of))
         return list(current.clients)
 
     def _max_weights(self, clients: Iterable[int]) -> dict[int, float]:
@@ -273,6 +273,7 @@ class SelectionCoordinator:
         bits_down = current.bits_down.get(sent.node, 0.0)
         if reason:
             LOG.warning("round %d: client %d is %s: %s (node %d)", state.round, client, outcome.name.lower(), reason, sent.node)
+        state.note_answer(client, sent, self.settings.longest_pause)
         signals: dict[str, Value] = {}
         if result is not None:
             signals = {name: value for name, value in result.signals.items() if name != LEARNING_RATES}

@@ -27,11 +27,14 @@ class SignalProber:
     Parameters
     ----------
     wanted: signal -> batches (None: all data), as a rule's ``needs().probed``. registry: of the nodes. state: of the run.
+    longest_pause: rounds, at most, that a client without an answer in time is left out.
     """
 
-    def __init__(self, wanted: Mapping[str, int | None], registry: NodeRegistry, state: SelectionState) -> None:
+    def __init__(
+        self, wanted: Mapping[str, int | None], registry: NodeRegistry, state: SelectionState, longest_pause: int = 0
+    ) -> None:
         self.wanted = {name: batches for name, batches in wanted.items() if SIGNALS[name].kind != "channel"}
-        self.registry, self.state = registry, state
+        self.registry, self.state, self.longest_pause = registry, state, longest_pause
         self.learning = [name for name in sorted(self.wanted) if SIGNALS[name].kind != "system"]
 
     def measure(self, current: OpenRound, model: Any) -> dict[int, dict[str, Value]]:
@@ -49,6 +52,7 @@ class SignalProber:
         size = sum(math.prod(array.shape) for array in model.values())
         found, problems = {}, []
         for client, answer in zip(current.candidates, answers, strict=True):
+            self.state.note_answer(client, answer, self.longest_pause)
             try:
                 found[client] = self._read(answer, size) | known[client]
             except NodeError as problem:

@@ -30,6 +30,8 @@ class SelectionSettings:
     rounds_done, clients_sent: rounds and dispatches of the selector before this run, if it comes from a simulation or an earlier run.
     save: file that holds the selector's bytes after every round; None: none. Where the disk refuses, a warning says so.
     clock: the server's.
+    longest_pause: how many rounds, at most, a client is left out that did not answer in time: 1 after the first time, then 2, 4, ...;
+    an answer ends it. Where all are left out, all are offered. 0: it is offered at once again.
     link_s: how long the SuperLink may take to answer a call; then the run ends with a sentence.
 
     Raises
@@ -49,6 +51,7 @@ class SelectionSettings:
     save: str | os.PathLike[str] | None = None
     clock: WallClock = WALL_CLOCK
     link_s: float = 300.0
+    longest_pause: int = 16
 
     def __post_init__(self) -> None:
         for name, allowed in (("uploads", ("as_sent", "any")), ("weights", ("strategy", "selector"))):
@@ -58,6 +61,6 @@ class SelectionSettings:
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
                 raise ConfigError(f"got {value}; expected a finite number above 0", key=name)
-        for name in ("rounds_done", "clients_sent"):
+        for name in ("rounds_done", "clients_sent", "longest_pause"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"got {getattr(self, name)}; expected a whole number of at least 0", key=name)

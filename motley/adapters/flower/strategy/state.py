@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from motley.adapters.flower.messages import Grid, SentMessage, content_bits
+from motley.adapters.flower.node_registry import LOG
 from motley.adapters.flower.strategy.participation import ExchangeRow, ParticipationRow
-from motley.core.arrays import Floats
+from motley.core.arrays import Floats, Ids
 from motley.core.last_updates import LastUpdates
 from motley.core.records import Cohort, Report
 
@@ -32,6 +33,7 @@ class SelectionState:
     initial_layer: last layer of the first model sent, ``[d]``. consensus: of the server's steps, ``[D]``.
     last_updates: of the clients, where the selector compares them with the consensus.
     round_trips: by client, seconds from sending to arrival of its last accepted reply.
+    pauses: by client that did not answer in time, the rounds of its pause and the last of them.
     reply_forms: by client, the form of its last reply. app_errors: by reason, the clients whose replies were useless since a reply
     was last usable. probed: whether any client ever answered a probe.
     """
@@ -46,9 +48,25 @@ class SelectionState:
     consensus: Floats | None = None
     last_updates: LastUpdates = field(default_factory=LastUpdates)
     round_trips: dict[int, float] = field(default_factory=dict)
+    pauses: dict[int, tuple[int, int]] = field(default_factory=dict)
     reply_forms: dict[int, tuple[Any, ...]] = field(default_factory=dict)
     app_errors: dict[str, set[int]] = field(default_factory=dict)
     probed: bool = False
+
+    def note_answer(self, client: int, sent: SentMessage, longest: int) -> None:
+        """Leave a client that did not answer in time out of the next rounds, twice as many as the last time, at most ``longest``;
+        forget that, once it answers."""
+        if not sent.unanswered:
+            self.pauses.pop(client, None)
+        elif longest:
+            rounds = min(2 * self.pauses.get(client, (0, 0))[0] or 1, longest)
+            self.pauses[client] = rounds, self.round + rounds
+            LOG.warning("round %d: client %d was too slow; rounds that it is left out of now: %d", self.round, client, rounds)
+
+    def offered(self, clients: Ids) -> Ids:
+        """Return those of the connected clients that are not left out in this round; all of them, where none would be."""
+        rested = [client for client in clients.tolist() if self.pauses.get(client, (0, 0))[1] < self.round]
+        return np.array(rested, np.int64) if rested else clients
 
     def add_exchange(self, purpose: str, sent: Sequence[SentMessage], bits_down: float) -> None:
         """Count a probe or a federated evaluation: its messages, and ``bits_down``, the size of all of them."""

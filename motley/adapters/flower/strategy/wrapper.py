@@ -53,6 +53,7 @@ def with_selector(
     save: str | os.PathLike[str] | None = None,
     clock: WallClock = WALL_CLOCK,
     link_s: float = 300.0,
+    longest_pause: int = 16,
     secure_aggregation: SecureOptions | None = None,
     register: Mapping[int, bytes] | str | os.PathLike[str] | None = None,
 ) -> Any:
@@ -79,7 +80,7 @@ def with_selector(
         raise ConfigError("this strategy has a selector already; give the original strategy")
     settings = SelectionSettings(
         key, query_limit_s, wait_s, uploads, largest_upload, max_examples, weights, rounds_done, clients_sent, save, clock,
-        link_s,
+        link_s, longest_pause,
     )  # fmt: skip
     name = f"{type(strategy).__name__}With{type(selector.rule).__name__}"
     kind: Any = type(name, (_SelectingStrategy, type(strategy)), {})

@@ -113,9 +113,48 @@ def test_a_silent_client_is_dropped_after_the_time_out():
         return sgd(message, context) if message.metadata.message_type != "train" else None
 
     on = FakeGrid(nodes(0, 1) | nodes(2, app=silent))
-    coordinator, _ = run(on, m=3, rounds=2, timeout=30)
+    coordinator, _ = run(on, m=3, rounds=2, timeout=30, longest_pause=0)
     assert outcomes(coordinator, 1) == {0: "accepted", 1: "accepted", 2: "dropped"}
     assert 60 < on.now_s < 75
+
+
+@pytest.mark.parametrize(
+    ("longest", "asked"), [(16, [1, 3, 6, 11, 20]), (2, [1, 3, 6, 9, 12, 15, 18, 21]), (0, list(range(1, 23)))]
+)
+def test_a_client_that_is_too_slow_is_left_out_of_more_and_more_rounds(longest, asked, caplog):
+    """Pauses of 1, 2, 4, 8 rounds, at most ``longest``: asked again in rounds 3 = 1 + 1 + 1, 6 = 3 + 2 + 1, 11, 20."""
+    on = FakeGrid(nodes(0, 1) | nodes(2, delay_s=35.0))
+    on.nodes[1014].delay_s = 1.0
+    on.events.append((2.5, lambda: setattr(on.nodes[1014], "delay_s", 35.0)))  # enrolled by then
+    coordinator, _ = run(on, m=3, rounds=22, timeout=30, longest_pause=longest, wait_s=5)
+    slow = [t for t in range(1, 23) if 2 in outcomes(coordinator, t)]
+    first = slow.index(next(t for t in slow if outcomes(coordinator, t)[2] == "dropped"))
+    shift = slow[first] - 1
+    assert [t - shift for t in slow[first:]] == [t for t in asked if t + shift < 23]
+    assert all(outcomes(coordinator, t)[0] == "accepted" for t in range(1, 23))
+    if longest:
+        assert f"round {slow[first]}: client 2 was too slow; rounds that it is left out of now: 1" in caplog.text
+
+
+def test_an_answer_in_time_ends_the_pauses_and_all_are_offered_where_none_would_be_left():
+    on = FakeGrid(nodes(0))
+    on.events.append((2.5, lambda: setattr(on.nodes[1000], "delay_s", 35.0)))
+    on.events.append((100.0, lambda: setattr(on.nodes[1000], "delay_s", 1.0)))
+    coordinator, _ = run(on, m=1, rounds=12, timeout=30, wait_s=5)
+    told = [outcomes(coordinator, t) for t in range(1, 13)]
+    assert all(told)  # the only client is asked in every round
+    assert told[-1] == {0: "accepted"}
+    assert coordinator.state.pauses == {}
+
+
+def test_a_candidate_whose_probe_is_too_slow_is_left_out_too():
+    def slow_to_measure(message, context):
+        return None if message.metadata.message_type == "query.motley_probe" else sgd(message, context)
+
+    on = FakeGrid(nodes(0, 1) | nodes(2, app=slow_to_measure))
+    run(on, build({"name": "power_of_choice", "d": 3}), m=1, rounds=6, query_limit_s=20, wait_s=5)
+    asked = [m.metadata.group_id for m in on.sent if m.metadata.dst_node_id == 1014 and "probe" in m.metadata.message_type]
+    assert asked == ["1", "3", "6"]
 
 
 def test_a_node_is_not_left_with_orders_that_nobody_waits_for():
