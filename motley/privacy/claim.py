@@ -27,7 +27,7 @@ def claim(options: Privacy, bound: Bound, max_rounds: int, signals: dict[str, in
     return (
         f"({bound.epsilon:.4g}, {options.delta:g})-differential privacy of one client's whole data, {_CHANGE[options.adjacency]}, "
         f"{upto}; added up by: {bound.accountant}.",
-        _trust(options, seeded),
+        _trust(options),
         "Cohorts are drawn without a look at data and taken as hidden, which amplifies: whoever sees a cohort, the table of "
         "participants or the seed gets less privacy."
         if hidden
@@ -41,14 +41,12 @@ def claim(options: Privacy, bound: Bound, max_rounds: int, signals: dict[str, in
     )
 
 
-def _trust(options: Privacy, seeded: bool) -> str:
+def _trust(options: Privacy) -> str:
     """Return the sentence on whom the claim holds against, and who must be trusted."""
     laws = {noise.noise for noise in options.signal_noise.values()}
     shown = "the models" if options.cohorts == "hidden" else "the models and the cohorts"
     shown += " and the noisy signals" if laws and "gumbel" not in laws else ""
     added = "the sums" + (" and of the choices" if "gumbel" in laws else "")
-    local = laws - {"gumbel"} and not seeded
-    added += " and of the signals" if local else ""
-    clients = " Clients add the noise of their signals." if laws - {"gumbel"} and seeded else ""
+    clients = " Clients add the noise of their signals before they send them." if laws - {"gumbel"} else ""
     trusted = f"The server adds the noise of {added}, sees uploads before it does, and must be trusted."
     return f"It holds against those who see {shown}. {trusted}{clients}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -41,6 +41,15 @@ class PrivacyState:
         for name in {*plan.needs.probed, *plan.needs.reported} & self.signals.keys():
             free &= self.signals[name][ids] < plan.max_signals
         return ids[free]
+
+    def sendable(self, plan: PrivacyPlan, names: Sequence[str], client: int) -> tuple[str, ...]:
+        """Return those signals of which a client has not reached its cap."""
+        return tuple(name for name in names if self.signals[name][client] < plan.signal_cap(name))
+
+    def asked(self, names: Iterable[str], ids: Ids) -> None:
+        """Count one value of each signal for these clients, which are asked for it now, whether or not they will answer."""
+        for name in self.signals.keys() & set(names):
+            self.signals[name][ids] += 1
 
     def rows(self) -> dict[str, Any]:
         """Return the columns of the table ``privacy`` but the round: one row per client."""

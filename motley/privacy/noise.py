@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
-from typing import Literal, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from motley.core.arrays import Floats
 from motley.core.keys import Key, normal_quantile
+from motley.privacy.options import HISTOGRAM, NoiseLaw, SignalNoise
 
-__all__ = ["Source", "SystemRandomness", "noise", "noisy_shares"]
+__all__ = ["Source", "SystemRandomness", "bounded", "noise", "noisy_shares", "released"]
 
 _MOST = 1e15
 """Counts above it count as it: their sum stays finite."""
@@ -41,7 +42,7 @@ class SystemRandomness:
         return np.asarray((words.astype(np.float64) + 0.5) * 2.0**-52).reshape(rows, n)
 
 
-def noise(source: Source | Key, ids: ArrayLike, law: Literal["laplace", "gaussian", "gumbel"]) -> Floats:
+def noise(source: Source | Key, ids: ArrayLike, law: NoiseLaw) -> Floats:
     """Return noise of scale 1, ``[len(ids)]``, by inversion: Laplace's b, the Gaussian's standard deviation, Gumbel's beta is 1.
 
     >>> noise(Key(0), [3, 5], "laplace").shape
@@ -53,6 +54,28 @@ def noise(source: Source | Key, ids: ArrayLike, law: Literal["laplace", "gaussia
     if law == "laplace":
         return np.asarray(-np.sign(u - 0.5) * np.log1p(-2.0 * np.abs(u - 0.5)))
     return normal_quantile(u)
+
+
+def bounded(value: Floats, how: SignalNoise) -> Floats:
+    """Return values clipped to the interval of their signal; what is not finite becomes its middle.
+
+    >>> bounded(np.array([7.0, np.nan]), SignalNoise(5.0, 0.0, 4.0))
+    array([4., 2.])
+    """
+    low, high = how.interval
+    return np.clip(np.where(np.isfinite(value), value, 0.5 * (low + high)), low, high)
+
+
+def released(source: Source | Key, ids: ArrayLike, name: str, value: Floats, how: SignalNoise) -> Floats:
+    """Return a signal of n clients as each of them sends it: clipped and with noise, a histogram as noisy shares.
+
+    Parameters
+    ----------
+    ids: ``[n]``. name: of the signal. value: ``[n]``, or counts of labels ``[n, C]``.
+    """
+    if name == HISTOGRAM:
+        return noisy_shares(source, ids, value, how.scale)
+    return bounded(value, how) + how.scale * noise(source, ids, how.noise)
 
 
 def noisy_shares(source: Source | Key, ids: ArrayLike, counts: Floats, scale: float) -> Floats:

@@ -10,11 +10,12 @@ from annotated_types import Ge, Gt, Lt
 from motley.core.bounds import Count, Positive
 from motley.core.errors import ConfigError
 
-__all__ = ["HISTOGRAM", "AdaptiveClip", "Adjacency", "Privacy", "SignalNoise"]
+__all__ = ["HISTOGRAM", "AdaptiveClip", "Adjacency", "NoiseLaw", "Privacy", "SignalNoise", "check_noise"]
 
 HISTOGRAM = "label_histogram"
 """The one signal of several numbers that noise can bound: shares of labels, sent once a run."""
 
+NoiseLaw = Literal["laplace", "gaussian", "gumbel"]
 Adjacency = Literal["zero_out", "replace_one", "add_remove"]
 Multiplier = Annotated[float, Ge(0.01)]
 """Noise over what it hides; with less there is no bound to speak of, and accountants overflow."""
@@ -42,7 +43,7 @@ class SignalNoise:
     """Smallest value sent, before noise; not of ``label_histogram``, whose shares lie in [0, 1] and differ by 2 at most in sum."""
     high: float | None = None
     """Largest value sent, before noise; as ``low``."""
-    noise: Literal["laplace", "gaussian", "gumbel"] = "laplace"
+    noise: NoiseLaw = "laplace"
     """Law of the noise. ``gumbel`` is added by the server, for rules that take the m largest values."""
 
     @property
@@ -96,11 +97,16 @@ class Privacy:
         if (self.noise_multiplier is None) == (self.epsilon is None):
             raise ConfigError("give either noise_multiplier or epsilon, e.g. epsilon = 8.0", "privacy.noise_multiplier")
         for name, noise in self.signal_noise.items():
-            _check_noise(name, noise)
+            check_noise(name, noise)
 
 
-def _check_noise(name: str, noise: SignalNoise) -> None:
-    """Refuse a scalar without an interval, and a histogram with one or with noise other than Laplace's."""
+def check_noise(name: str, noise: SignalNoise) -> None:
+    """Refuse a scalar without an interval, and a histogram with one or with noise other than Laplace's.
+
+    Raises
+    ------
+    ConfigError: one of these.
+    """
     key, (low, high) = f"privacy.signal_noise.{name}", noise.interval
     if name == HISTOGRAM:
         if noise.low is not None or noise.high is not None:

@@ -17,8 +17,7 @@ from motley.core.arrays import Floats, Ids
 from motley.core.keys import Streams
 from motley.core.records import SIGNALS, Outcome, Reports
 from motley.privacy.ledger import PrivacyState
-from motley.privacy.noise import Source, SystemRandomness, noise, noisy_shares
-from motley.privacy.options import HISTOGRAM
+from motley.privacy.noise import Source, SystemRandomness, noise, released
 from motley.privacy.plan import PrivacyPlan
 from motley.privacy.sums import clipped, next_clip, noised_sum
 
@@ -38,11 +37,15 @@ class PrivateRounds:
     def __init__(self, plan: PrivacyPlan | None, empty: Parts, streams: Streams) -> None:
         self.plan, self.empty, self.streams = plan, empty, streams
         self.source: Source = SystemRandomness()
+        self.local = True  # whether clients clip, noise, count and weigh what they send themselves, as real ones do
         self.divide: Divide | None = None if plan is None else "none"
         self._uploads, self._unclipped = 0, 0  # of the step under way
 
     def begin(self, population: int, seeded: bool) -> PrivacyState | None:
-        """Return what evolves, before round 1. ``seeded``: noise comes from the run's seed, else from the operating system."""
+        """Return what evolves, before round 1.
+
+        ``seeded``: all noise comes from the run's seed; else from the operating system, and clients add their own."""
+        self.local = not seeded
         if seeded:
             self.source = self.streams.key("privacy")
         return None if self.plan is None else PrivacyState.begin(self.plan, population)
@@ -52,21 +55,26 @@ class PrivateRounds:
         return ids if self.plan is None or state is None else state.below_caps(self.plan, ids)
 
     def chosen(self, state: PrivacyState | None, ids: Ids, weights: Floats) -> Floats:
-        """Count a choice of these clients, and return their raw weights, capped: ``min(n, n_max) / n_max`` where a cap is given."""
+        """Count a choice of these clients, and return their raw weights, capped: ``min(n, n_max) / n_max`` where a cap is given.
+
+        Real clients multiply their uploads by it themselves, so that it is 1 here."""
         if self.plan is None or state is None:
             return weights
         state.choices[ids] += 1
         most = self.plan.options.max_examples
-        return weights if most is None else np.minimum(weights, most) / most
+        if most is None:
+            return weights
+        return np.ones_like(weights) if self.local else np.minimum(weights, most) / most
 
     def uploads(self, accepted: int) -> int:
         """Return the number of uploads that the server rule may know: the fixed divisor in a private run."""
         return accepted if self.plan is None else max(1, round(self.plan.divisor))
 
     def heard(self, state: PrivacyState | None, reports: Reports) -> Reports:
-        """Return the reports as the server hears them: what the rule needs alone, numbers of clients' data bounded and noised.
+        """Return the reports as the rule hears them: what it needs alone, numbers of clients' data bounded and noised.
 
-        A number that is absent, because it is not finite, counts as the middle of its interval; a client at its cap sends none."""
+        A number that is absent, because it is not finite, counts as the middle of its interval; a client at its cap sends none.
+        Real clients have done all this themselves but Gumbel noise, which is the server's."""
         if self.plan is None or state is None or not len(reports):
             return reports
         needs, first = self.plan.needs, reports.outcome[0]
@@ -89,14 +97,13 @@ class PrivateRounds:
     def _noised(self, plan: PrivacyPlan, state: PrivacyState, ids: Ids, name: str, value: Floats, sent: Any) -> Floats:
         """Return one signal ``[n]``, or ``[n, C]`` shares of labels, noised, NaN where a client sends none, and count it."""
         how, count = plan.options.signal_noise[name], state.signals[name]
+        if self.local:
+            return value + how.scale * noise(self.source, ids, how.noise) if how.noise == "gumbel" else value
         sends = sent & (count[ids] < plan.signal_cap(name))
         source = self.source.fold("signal", name, int(count.sum()))  # grows with every call, so that no noise comes twice
         count[ids[sends]] += 1
-        if name == HISTOGRAM:
-            return np.where(sends[:, None], noisy_shares(source, ids, value, how.scale), np.nan)
-        low, high = how.interval
-        bounded = np.clip(np.where(np.isfinite(value), value, 0.5 * (low + high)), low, high)
-        return np.where(sends, bounded + how.scale * noise(source, ids, how.noise), np.nan)
+        noisy = released(source, ids, name, value, how)
+        return np.where(sends if noisy.ndim == 1 else sends[:, None], noisy, np.nan)
 
     def clipped(self, state: PrivacyState | None, upload: Upload) -> Upload:
         """Return an upload as it enters the sum: weighted and clipped as one vector."""

@@ -146,18 +146,25 @@ class DeployedBackend(ClientBackend):
         examples = registry.examples[ids]
         estimates = registry.estimates(ids, self.setting.work.total(examples), self.channel.upload_bits)
         reported = {name: value[ids] for name, value in registry.signals.items()}
-        return {**estimates, **reported, "num_examples": examples.astype(np.float64)}
+        if state.privacy is not None:
+            state.privacy.asked(self.codec.enrolled, ids)
+        sizes = reported["num_examples"][:, 0] if "num_examples" in reported else examples.astype(np.float64)
+        return {**estimates, **reported, "num_examples": sizes}
 
     def federation_rows(self, state: RunState) -> Iterator[dict[str, Any]]:
-        """Yield one row per client met, in one block: its number of samples and, where it reported them, its labels."""
+        """Yield one row per client met, in one block: its number of samples and, where it reported them, its labels; neither in a
+        private run."""
         registry = _clients(state).registry
         met = np.flatnonzero(registry.met)
+        if state.privacy is not None:
+            yield {"client": met, "labels": np.zeros((len(met), 0), np.int64)}
+            return
         reported = registry.signals.get("label_histogram")
         labels = np.zeros((len(met), 0), np.int64) if reported is None else reported[met].astype(np.int64)
         yield {"client": met, "num_train": registry.examples[met], "labels": labels}
 
     def examples(self, state: RunState) -> Ids:
-        """Return the number of training samples of every client, 0 where it was never met."""
+        """Return the number of training samples of every client, 0 where it was never met, 1 where it is private."""
         return _clients(state).registry.examples
 
     def available(self, state: RunState) -> Ids:
@@ -177,6 +184,8 @@ class DeployedBackend(ClientBackend):
         found: dict[int, Mapping[str, Floats]] = {int(client): {} for client in ids}
         if learning:
             model, accepted = self._model(state, download), clients.accepted
+            if state.privacy is not None:
+                state.privacy.asked(learning, ids)
             orders = {
                 client: self.codec.probe(clients.registry.run, client, state.round, accepted.get(client, -1), learning, model)
                 for client in ids.tolist()
@@ -238,7 +247,14 @@ class DeployedBackend(ClientBackend):
         for i, client in enumerate(cohort.ids.tolist()):
             row = {name: column[i] for name, column in columns.items()}
             one = DeployedDispatch(
-                client, state.dispatch + i, state.version, int(steps[i]), start_s, start_s + self.limits.work_s, **row
+                client,
+                state.dispatch + i,
+                state.version,
+                int(steps[i]),
+                start_s,
+                start_s + self.limits.work_s,
+                **row,
+                want=self._wanted(state, client),
             )
             sent.append(one)
             if self.sums is None or client in secure:
@@ -253,7 +269,14 @@ class DeployedBackend(ClientBackend):
                 one.bits_down = 0
                 unsent = "its message could not be sent" if one.client in sealed else "it takes no part in secure aggregation"
                 self._lose(clients, one, unsent)
+            elif state.privacy is not None:
+                state.privacy.asked(one.want, np.array([one.client]))
         self.channel.send(state.ledger, cohort.ids, np.array([one.bits_down for one in sent], np.int64), state.version + 1)
+
+    def _wanted(self, state: RunState, client: int) -> tuple[str, ...]:
+        """Return the signals that a client is to report with its update: in a private run those that are below their caps."""
+        plan, private = self.config.privacy, state.privacy
+        return self.codec.want if plan is None or private is None else private.sendable(plan, self.codec.want, client)
 
     def in_flight(self, state: RunState) -> InFlight:
         """Return everybody who was sent out, is not lost, and whose upload the server has not taken yet."""
@@ -351,7 +374,10 @@ class DeployedBackend(ClientBackend):
         outcome = np.array([one.outcome for one in landed], np.int8)
         sent = np.array([one.bits_up > 0 for one in landed], bool)
         factors = None if step.scale is None else np.array([one.scale for one in landed])
-        return Landed(landed_table(landed), outcome, sent, factors, step.mix)
+        table = landed_table(landed)
+        if state.privacy is not None:  # nobody's number of samples is known here
+            table = InFlight(table.timelines, {**table.columns, "examples": np.full(len(landed), np.nan)})
+        return Landed(table, outcome, sent, factors, step.mix)
 
     def uploads(
         self, state: RunState, landed: Landed, rows: Ids, error: CompressionError | None

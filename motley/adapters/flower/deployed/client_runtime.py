@@ -11,7 +11,7 @@ An order can make a client do nothing else: it names an experiment, which must b
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +19,10 @@ import numpy as np
 from torch import Tensor
 
 from motley import __version__
+from motley.adapters.flower.deployed.client_signals import ClientSignals
 from motley.adapters.flower.deployed.client_state import ClientStateFile
 from motley.adapters.flower.deployed.protocol import Answer, Order, Told, agreement, open_order, pack, unpack
+from motley.algorithms.base import Part
 from motley.core.errors import CodecError, ConfigError
 from motley.engines.base import MEASURED, REPORTED, Job, TrainResult
 from motley.experiments.build import prepare
@@ -56,12 +58,14 @@ class ClientRuntime:
         self, experiment: Experiment, folder: Path, task: Task | None = None, data: Path | None = None,
         secrets: ClientSecrets | None = None,
     ) -> None:  # fmt: skip
-        alone = experiment.replace({"engine.name": "sequential"})  # one client at a time
+        # one client at a time; the account of a private run is the server's
+        alone = experiment.replace({"engine.name": "sequential", "privacy": None})
         self.config, self.engine, _, model = prepare(alone, data, task)
         self.setting, self.folder, self.agreed = self.config.setting, folder, agreement(experiment)
         algorithm, population = self.setting.algorithm, len(self.setting.task.federation)
         self.like = algorithm.correction.download(algorithm.server.init(algorithm.correction.sent(model), population))
         self.first, self.secrets = initial_client_state(self.config, model), secrets
+        self.signals = ClientSignals(experiment.privacy, folder)
 
     def answer(self, client: int, message: object) -> bytes:
         """Return the answer to an order for this client.
@@ -87,17 +91,20 @@ class ClientRuntime:
         if order.kind in ("train", "secure") and bool(order.secure) != (self.secrets is not None):
             asked, own = ("masked", "clear") if order.secure else ("clear", "masked")
             raise ConfigError(f"the server asks for {asked} updates, and this client sends {own} ones", "secure_aggregation")
+        self.signals.check(order)
         done = {"enrol": self._enrol, "probe": self._probe, "train": self._train, "secure": self._secure}[order.kind](order)
         spent = _number(time.perf_counter() - began)
         return Answer(order.run, client, order.round, order.dispatch, compute_s=spent, **done).seal()
 
     def _enrol(self, order: Order) -> dict[str, Any]:
-        """Report the number of samples and, where wanted, the label counts of a client's training samples as it has them."""
+        """Report, where wanted, the number of training samples of a client and their label counts."""
         data = self.setting.task.federation
-        report: dict[str, Told] = {"num_examples": _number(data.train.sizes[order.client])}
-        if "label_histogram" in order.want:
-            report["label_histogram"] = _number(data.histogram()[order.client])
-        return {"signals": report}
+        known: dict[str, Callable[[], Any]] = {"num_examples": lambda: data.train.sizes, "label_histogram": data.histogram}
+        unknown = sorted(set(order.want) - known.keys())
+        if unknown:
+            raise CodecError(f"got an order to report {unknown[0][:40]!r} at enrolment; known are: {', '.join(known)}")
+        report = {name: _number(known[name]()[order.client]) for name in order.want}
+        return {"signals": self.signals.enrolled(order, report)}
 
     def _probe(self, order: Order) -> dict[str, Any]:
         """Measure signals of the model sent, on the batches that a simulation would measure."""
@@ -108,7 +115,8 @@ class ClientRuntime:
         key = self.setting.streams.key("probe").fold(order.round)
         who, own = np.array([order.client]), {order.client: split_state(memory)[0]}
         met = self.engine.measure(who, unpack(order.model, self.like), own, order.probed, key)
-        return {"signals": {name: _number(value[0]) for name, value in met.items()}, "forgot": forgot}
+        told = {name: _number(value[0]) for name, value in met.items()}
+        return {"signals": self.signals.sent(order, told), "forgot": forgot}
 
     def _secure(self, order: Order) -> dict[str, Any]:
         """Answer a step of secure aggregation."""
@@ -126,9 +134,8 @@ class ClientRuntime:
         job = Job(order.client, order.dispatch, order.steps, order.lr, layers=layers)
         want = frozenset(order.want) & REPORTED | {"loss", "update_norm"}
         (result,) = self.engine.train([job], unpack(order.model, self.like), {order.client: own}, want)
-        told = {name: result.signals[name] for name in order.want} if self.secrets else result.signals
-        signals = {name: _number(value) for name, value in told.items()}
-        report = {"steps": result.steps, "signals": signals, "forgot": forgot}
+        told = {name: _number(result.signals[name]) for name in order.want}
+        report = {"steps": result.steps, "signals": self.signals.sent(order, told), "forgot": forgot}
         if not result.finite:
             return {**report, "finite": False}
         try:
@@ -142,7 +149,8 @@ class ClientRuntime:
         """Return the bytes of an upload and the compression state that follows; the update is compressed, other parts are
         sent whole."""
         upload_config, layout = self.config.upload_config, self.setting.task.layout
-        values = {name: part.value for name, part in result.parts.items()}
+        values = {name: self._weight(order, part) * part.value if order.most_examples else part.value
+                  for name, part in result.parts.items()}  # fmt: skip
         if self.secrets is not None:
             examples = int(self.setting.task.federation.train.sizes[order.client])
             return self.secrets.masked(self.folder, order.run, order.client, order.secure, values["delta"], examples), before
@@ -156,6 +164,11 @@ class ClientRuntime:
         )  # fmt: skip
         whole = {name: Packet(value.numel(), value.reshape(-1)) for name, value in values.items() if name != "delta"}
         return wire.encode({**whole, "delta": sent.packet}), sent.client_state
+
+    def _weight(self, order: Order, part: Part) -> float:
+        """Return what a client multiplies a part of its upload by in a private run: ``min(n, n_max) / n_max`` where it is averaged."""
+        examples = int(self.setting.task.federation.train.sizes[order.client])
+        return min(examples, order.most_examples) / order.most_examples if part.fold == "mean" else 1.0
 
     def _store(self, order: Order) -> ClientStateFile:
         return ClientStateFile(self.folder, order.run, order.client, self.first)

@@ -25,10 +25,10 @@ class DeployedDispatch:
     Parameters
     ----------
     client, dispatch, version, steps: of the request. start_s, expires_s: when it was sent, and when it is given up.
-    round .. paper_bits: the columns of :data:`~motley.rounds.in_flight.DISPATCH_COLUMNS`. bits_down: of the request.
-    message: the transport's number of it. arrives_s: when the answer came; infinite before. compute_s: seconds of work, as
-    the client says. bits_up: of its answer. outcome: as soon as it is known. result: the upload, checked. masked: the upload under
-    secure aggregation. scale: factor for
+    round .. paper_bits: the columns of :data:`~motley.rounds.in_flight.DISPATCH_COLUMNS`. want: signals that it is to report.
+    bits_down: of the request. message: the transport's number of it. arrives_s: when the answer came; infinite before.
+    compute_s: seconds of work, as the client says. bits_up: of its answer. outcome: as soon as it is known. result: the upload,
+    checked. masked: the upload under secure aggregation. scale: factor for
     its staleness."""
 
     client: int
@@ -47,6 +47,7 @@ class DeployedDispatch:
     theta: float
     budget: float
     paper_bits: int
+    want: tuple[str, ...] = ()
     bits_down: int = 0
     message: str = ""
     arrives_s: float = math.inf

@@ -22,7 +22,7 @@ import re
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -33,15 +33,30 @@ from motley import __version__
 from motley.core import codec
 from motley.core.errors import CodecError, ContractError
 from motley.experiments.config import Experiment
+from motley.privacy.options import NoiseLaw
 from motley.transport import wire
 from motley.transport.packet import CODINGS, Coding, Packet, PacketSpec
 
-__all__ = ["PROTOCOL", "SPARE", "Answer", "Order", "agreement", "open_answer", "open_order", "pack", "packet_spec", "unpack"]
+__all__ = [
+    "PROTOCOL",
+    "SPARE",
+    "Answer",
+    "Noise",
+    "Order",
+    "agreement",
+    "open_answer",
+    "open_order",
+    "pack",
+    "packet_spec",
+    "unpack",
+]
 
 Kind = Literal["enrol", "probe", "train", "secure"]
 Told = NDArray[np.float64]
+Noise = tuple[NoiseLaw, float | None, float | None, float]
+"""How a signal is noised: law, interval (none for shares of labels), and scale of the noise over the interval's width."""
 
-PROTOCOL = 3
+PROTOCOL = 4
 """The number of the messages' form and meaning: raised with every change of what a server and its clients must read or compute
 alike. Messages of before there was a number have none."""
 _MAGIC, _NUMBER = b"MTLD", struct.Struct("<H")
@@ -67,8 +82,9 @@ class Order:
     the deployment. agreed: fingerprint of the experiment, :func:`agreement`. client: the receiver. round, dispatch: repeated in the
     answer. kept: dispatch of the client's last accepted upload, whose state it goes on from; -1: none. steps, lr: local work.
     theta, budget: the client's share of the update, and the round's mean. want: signals reported with an update, or at enrolment.
-    probed: signals to measure, and on how many batches (None: all). model: the packed download. secure: a message of secure
-    aggregation; the upload is the answer to it.
+    probed: signals to measure, and on how many batches (None: all). noise: signal -> what the client adds to it before it sends it.
+    most_examples: samples at which a client's weight is capped, where it multiplies its upload by it; 0: it does not. model: the
+    packed download. secure: a message of secure aggregation; the upload is the answer to it.
     """
 
     kind: str
@@ -84,6 +100,8 @@ class Order:
     budget: float = 1.0
     want: tuple[str, ...] = ()
     probed: Mapping[str, int | None] = field(default_factory=dict)
+    noise: Mapping[str, Noise] = field(default_factory=dict)
+    most_examples: int = 0
     model: bytes = b""
     secure: bytes = b""
 
@@ -124,7 +142,7 @@ class Answer:
 _TYPES: Mapping[str, tuple[type, ...]] = {
     "kind": (str,), "run": (str,), "agreed": (str,), "client": (int,), "round": (int,), "dispatch": (int,), "kept": (int,),
     "steps": (int,), "lr": (int, float), "theta": (int, float), "budget": (int, float), "want": (tuple,), "probed": (dict,),
-    "model": (bytes,), "secure": (bytes,), "compute_s": (np.ndarray,), "signals": (dict,),
+    "noise": (dict,), "most_examples": (int,), "model": (bytes,), "secure": (bytes,), "compute_s": (np.ndarray,), "signals": (dict,),
     "finite": (bool,), "forgot": (bool,), "upload": (bytes,),
 }  # fmt: skip
 
@@ -150,7 +168,16 @@ def open_order(data: object) -> Order:
     batches = [n for n in order.probed.values() if n is not None]
     if any(type(name) is not str for name in names) or any(type(n) is not int or n < 1 for n in batches):
         raise CodecError("got an order that wants signals without names or measured on no batches")
+    if not all(type(name) is str and _is_noise(noise) for name, noise in order.noise.items()) or order.most_examples < 0:
+        raise CodecError("got an order with noise or weights that are none")
     return order
+
+
+def _is_noise(value: object) -> bool:
+    """Return whether a value has the form of :data:`Noise`."""
+    if not isinstance(value, tuple) or len(value) != 4 or value[0] not in get_args(NoiseLaw):
+        return False
+    return type(value[3]) is float and all(type(end) in (float, type(None)) for end in value[1:3])
 
 
 def open_answer(data: object, limit: int) -> Answer:

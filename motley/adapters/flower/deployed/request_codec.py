@@ -16,13 +16,14 @@ from torch import Tensor
 
 from motley.adapters.flower.checks import signal_shape
 from motley.adapters.flower.deployed.dispatches import DeployedDispatch
-from motley.adapters.flower.deployed.protocol import SPARE, Answer, Order, agreement, open_answer, packet_spec
+from motley.adapters.flower.deployed.protocol import SPARE, Answer, Noise, Order, agreement, open_answer, packet_spec
 from motley.algorithms.base import Part, Parts
 from motley.core.arrays import Floats
 from motley.core.errors import CodecError
 from motley.core.records import SignalRequirements
 from motley.engines.base import REPORTED, Job, TrainResult
 from motley.experiments.config import Experiment
+from motley.privacy.options import HISTOGRAM
 from motley.rounds.config import RunConfig
 from motley.transport import wire
 from motley.transport.packet import PacketSpec
@@ -54,17 +55,26 @@ class RequestCodec:
         self.agreed, self.config, self.setting, self.whole = agreement(experiment), config, config.setting, parts
         self.specs = {name: packet_spec(part.value) for name, part in parts.items()}
         self.masked = masked
-        always = {"loss", "update_norm"} if masked is None else {"loss"}
-        self.want = sorted(frozenset(requirements.reported) & REPORTED | always)
-        self.enrolled = sorted(requirements.enrolled & {"label_histogram"})
+        self.private = config.privacy is not None
+        always = set() if self.private else {"loss", "update_norm"} if masked is None else {"loss"}
+        self.want = tuple(sorted(frozenset(requirements.reported) & REPORTED | always))
+        kept = {"num_examples", HISTOGRAM} & requirements.enrolled
+        self.enrolled = tuple(sorted(kept if self.private else {*kept, "num_examples"}))
+        self.noise: dict[str, Noise] = {}
+        self.most_examples = 0
+        if config.privacy is not None:
+            options = config.privacy.options
+            self.noise = {name: (how.noise, how.low, how.high, how.multiplier) for name, how in options.signal_noise.items()}
+            self.most_examples = options.max_examples or 0
 
     def enrol(self, run: str, client: int) -> Order:
         """Return the request to report what a client has."""
-        return Order("enrol", run, self.agreed, client, want=tuple(self.enrolled))
+        return Order("enrol", run, self.agreed, client, want=self.enrolled, noise=self._noise(self.enrolled))
 
     def probe(self, run: str, client: int, round: int, accepted: int, wanted: Mapping[str, int | None], model: bytes) -> Order:
         """Return the request to measure a model; ``accepted``: number of the client's last accepted dispatch, -1 for none."""
-        return Order("probe", run, self.agreed, client, round, kept=accepted, probed=dict(wanted), model=model)
+        noise = self._noise(wanted)
+        return Order("probe", run, self.agreed, client, round, kept=accepted, probed=dict(wanted), noise=noise, model=model)
 
     def secure(self, run: str, client: int, round: int, data: bytes) -> Order:
         """Return a step of secure aggregation."""
@@ -78,26 +88,37 @@ class RequestCodec:
         """Return the request to train a model; ``secure``: what the client needs to mask its update."""
         return Order(
             "train", run, self.agreed, dispatch.client, dispatch.round, dispatch.dispatch, accepted, dispatch.steps,
-            dispatch.lr, dispatch.theta, dispatch.budget, tuple(self.want), model=model, secure=secure,
+            dispatch.lr, dispatch.theta, dispatch.budget, dispatch.want, noise=self._noise(dispatch.want),
+            most_examples=self.most_examples, model=model, secure=secure,
         )  # fmt: skip
+
+    def _noise(self, names: Iterable[str]) -> dict[str, Noise]:
+        return {name: self.noise[name] for name in names if name in self.noise}
 
     def read_enrolment(self, order: Order, data: object) -> tuple[int, dict[str, Floats]]:
         """Return a client's number of samples, and what else it reports at enrolment.
+
+        In a private run the number is unknown, and 1; whatever is reported has noise.
 
         Raises
         ------
         CodecError: no sound answer to this request.
         """
         classes = self.setting.task.federation.classes or 0
-        shapes = {"num_examples": (), **dict.fromkeys(order.want, (classes,))}
+        shapes = {name: (classes,) if name == HISTOGRAM else () for name in order.want}
         signals = self._read_signals(order, data, shapes)
+        if self.private:
+            for name, value in signals.items():
+                if np.isinf(value).any() or (np.isnan(value).any() and name != HISTOGRAM):  # of a histogram nothing may be left
+                    raise CodecError(f"got {name} that are not finite")
+            return 1, {name: np.atleast_1d(value) for name, value in signals.items()}
         for name, value in signals.items():
             if not (np.isfinite(value).all() and (value >= 0).all() and (value == np.floor(value)).all()):
                 raise CodecError(f"got {name} that are not whole numbers of at least 0")
         examples = float(signals["num_examples"])
         if examples > MOST_EXAMPLES:
             raise CodecError(f"got a client with {examples:g} samples; expected at most {MOST_EXAMPLES}")
-        return int(examples), {name: signals[name] for name in order.want}
+        return int(examples), {name: signals[name] for name in order.want if name == HISTOGRAM}
 
     def read_measured(self, order: Order, data: object) -> dict[str, Floats]:
         """Return what a probe measured; raises as :meth:`read_enrolment`."""
@@ -114,10 +135,11 @@ class RequestCodec:
         specs = self.expected(dispatch)
         length = wire.length(specs) if self.masked is None else self.masked
         answer = self._read(self.train(run, dispatch, -1, b""), data, length + SPARE)
-        signals = {name: float(value) for name, value in _checked(answer, dict.fromkeys(self.want, ())).items()}
+        checked = _checked(answer, dict.fromkeys(dispatch.want, ()))
+        signals = {name: float(checked.get(name, np.nan)) for name in self.want}  # those at their cap are not asked for
         if not 0 <= answer.steps <= dispatch.steps:
             raise CodecError(f"got {answer.steps} local steps; expected 0 to {dispatch.steps}")
-        if not answer.finite or (answer.steps and not math.isfinite(signals["loss"])):
+        if not answer.finite or (answer.steps and not math.isfinite(signals.get("loss", 0.0)) and "loss" in dispatch.want):
             return TrainResult(dispatch.client, {}, None, answer.steps, signals, False), answer
         if self.masked is not None:
             dispatch.masked = answer.upload

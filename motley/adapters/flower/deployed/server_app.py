@@ -55,6 +55,7 @@ from motley.rounds.stopwatch import Stopwatch
 from motley.rounds.upload import UploadPipeline, initial_client_state
 from motley.selectors.base import Selector
 from motley.tasks.base import Task
+from motley.timing.asynchronous import Asynchronous
 
 if TYPE_CHECKING:
     from motley.adapters.flower.deployed.secure_rounds import DeployedSums
@@ -266,6 +267,10 @@ def refuses(experiment: Experiment, ready: Ready) -> str | None:
     if "uplink_mbps" in upload.allocator.requires:
         name = type(upload.allocator).__name__
         return f"{name} must know every uplink beforehand, as only a simulation does; use uniform or by_score"
+    if config.privacy is not None and config.setting.work.steps is None:
+        return "local steps tell the server numbers of samples where work is counted in epochs; write local = { steps = 10 }"
+    if config.privacy is not None and config.weights == "examples" and isinstance(config.synchrony, Asynchronous):
+        return 'clients weigh their uploads themselves, before they are mixed with the newest model; write weights = "uniform"'
     drift = config.world.drift
     if drift.moves_window or drift.renames_classes:
         return "a client's data is what it is; leave drift out"
