@@ -16,14 +16,12 @@ from rich.text import Text
 from typing_extensions import override
 
 from motley.core.errors import ConfigError
+from motley.core.round_line import round_line, round_of
 from motley.core.untrusted import printable
 from motley.experiments.config import Experiment
 from motley.rounds.config import RoundSummary
 
 __all__ = ["OneRun", "ProgressBars", "ProgressDisplay", "ProgressLog", "RoundLog", "TensorBoardLog", "display"]
-
-MANY = 8
-"""Up to so many clients of a round are named in a line of a log."""
 
 
 class OneRun:
@@ -73,7 +71,7 @@ class _Shown(OneRun):
 
     def of(self, step: int) -> str:
         """Return ``round 40 of 100``."""
-        return f"round {step}" + ("" if self.rounds is None else f" of {self.rounds}")
+        return round_of(step, self.rounds)
 
 
 class RoundLog(_Shown):
@@ -102,19 +100,8 @@ class RoundLog(_Shown):
     def sentence(self) -> str:
         if self.done is None:
             return super().sentence()
-        done, head, score = self.done, self.of(self.done.step), self.score()
-        spent = f"{done.total_bits / 8e6:.3g} MB, {done.time_s:.0f} s"
-        return ", ".join(filter(None, (head, _asked(done.asked), f"{done.accepted} accepted", score, spent)))
-
-
-def _asked(ids: Sequence[int]) -> str:
-    """Return who was sent out, in words: each client of a few, the number of many."""
-    if not ids:
-        return "asked nobody"
-    if len(ids) > MANY:
-        return f"asked {len(ids)} clients"
-    *others, last = map(str, sorted(ids))
-    return "asked " + " and ".join(filter(None, (", ".join(others), last)))
+        done, spent = self.done, {"total_bits": self.done.total_bits, "time_s": self.done.time_s}
+        return round_line(done.step, self.rounds, asked=done.asked, accepted=done.accepted, score=self.score(), **spent)
 
 
 class ProgressDisplay(ABC):

@@ -34,8 +34,8 @@ from motley.results.marks import mark_of, pack_marks
 from motley.results.record import read_record
 
 __all__ = [
-    "RunFolder", "default_folder", "describe", "ensure_space", "goes_further", "other_horizon", "refuse_other_horizon", "slug",
-    "stop_in_words",
+    "RunFolder", "default_folder", "describe", "ensure_space", "goes_further", "installed_versions", "other_horizon",
+    "refuse_other_horizon", "slug", "source_commit", "stop_in_words",
 ]  # fmt: skip
 
 State = Literal["new", "interrupted", "finished", "ended"]
@@ -75,7 +75,7 @@ def describe(
         "seed": experiment.seed,
         "config": experiment.resolved(),
         "numerics": dict(numerics),
-        "versions": _versions(),
+        "versions": installed_versions(),
         "citations": [
             {**dataclasses.asdict(paper), "bibtex": paper.bibtex(), "of": experiment.cited_for(paper)}
             for paper in experiment.papers()
@@ -84,7 +84,7 @@ def describe(
         "task": dict(task),
         "parameters": parameters,
         "command": command or _command(),
-        "commit": _commit(),
+        "commit": source_commit(),
     }
 
 
@@ -203,6 +203,20 @@ class RunFolder:
         except DataError as error:
             raise StoreError(f"{error}: remove the folder or choose another one") from None
 
+    def held(self) -> dict[str, Any] | None:
+        """Return the record; None where the folder is empty.
+
+        Raises
+        ------
+        StoreError: it cannot be read, or the folder holds files that are no run.
+        """
+        record = self.read()
+        if record is None and self.path.is_dir():
+            foreign = sorted(p.name for p in self.path.iterdir() if p.name not in (".lock", "run.json.new"))
+            if foreign:
+                raise StoreError(f"{self.path} holds files that are no run ({foreign[0]}, ...); choose a new or empty folder")
+        return record
+
     def finished(self, experiment: Experiment) -> bool:
         """Return whether the folder holds this run, finished where the experiment ends, with nothing left to be tidied up."""
         record = self.read() or {}
@@ -223,15 +237,8 @@ class RunFolder:
         be resumed.
         """
         run_id = name or experiment.run_id()
-        record = self.read()
+        record = self.held()
         if record is None:
-            foreign = (
-                sorted(p.name for p in self.path.iterdir() if p.name not in (".lock", "run.json.new"))
-                if self.path.is_dir()
-                else []
-            )
-            if foreign:
-                raise StoreError(f"{self.path} holds files that are no run ({foreign[0]}, ...); choose a new or empty folder")
             return "new"
         if record.get("run_id") != run_id:
             raise StoreError(
@@ -381,9 +388,10 @@ def ensure_space(path: Path, needed: int = _NEEDED_BYTES) -> None:
         )
 
 
-def _versions() -> dict[str, str]:
+def installed_versions(*more: str) -> dict[str, str]:
+    """Return the versions of Python and of the installed distributions that results depend on, and of ``more``."""
     found = {"python": ".".join(str(n) for n in sys.version_info[:3])}
-    for name, distribution in _DISTRIBUTIONS.items():
+    for name, distribution in {**_DISTRIBUTIONS, **{one: one for one in more}}.items():
         try:
             found[name] = metadata.version(distribution)
         except metadata.PackageNotFoundError:
@@ -391,7 +399,7 @@ def _versions() -> dict[str, str]:
     return found
 
 
-def _commit() -> str | None:
+def source_commit() -> str | None:
     """Return the commit of the working directory, ``+`` where something is changed; None outside a checkout."""
     try:
         head = subprocess.run(

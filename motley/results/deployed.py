@@ -141,7 +141,7 @@ def clients(run: Run) -> Table | None:
     note = (
         "Late: the server had made its step without it; came late: how many of these came afterwards, whose bytes are in that "
         "round's traffic only. Lost: no upload came. Times are medians of accepted answers: work as the client says, the way there "
-        f"and back, waiting for messages included.{rest}"
+        f"and back, waiting for messages included; in a Flower strategy only the whole is known.{rest}"
     )
     return Table(HEADS, rows, note)
 
@@ -150,7 +150,8 @@ def _client_row(client: int, mine: Mapping[str, Any], late: int) -> TableRow:
     accepted, lost, rejected = (mine["outcome"] == kind for kind in ("accepted", "dropped", "rejected"))
     counts = [len(accepted), accepted.sum(), (mine["outcome"] == "late").sum(), late, lost.sum(), rejected.sum()]
     down_s, work_s, up_s = (np.asarray(mine[name], float)[accepted] for name in ("download_s", "compute_s", "upload_s"))
-    seconds = [_median(down_s + work_s + up_s), _median(work_s), _median(down_s + up_s)]
+    way_s, whole_s = down_s + up_s, np.nan_to_num(down_s) + work_s + np.nan_to_num(up_s)
+    seconds = [_median(whole_s), _median(np.where(np.isfinite(way_s), work_s, np.nan)), _median(way_s)]
     traffic = [float(np.nansum(np.asarray(mine[name], float))) / MB for name in ("bits_down", "bits_up")]
     last = float(mine["round"][accepted].max()) if accepted.any() else float("nan")
     cells = [TableCell(str(n), float(n), tone="bad" if k >= 4 and n else "") for k, n in enumerate(counts)]

@@ -27,7 +27,7 @@ from motley.results.marks import Mark, disagreement, mark_of
 from motley.results.schema import TABLES
 from motley.results.stream import Stream
 
-__all__ = ["Writer", "remove_streams"]
+__all__ = ["Writer", "remove_streams", "to_batch"]
 
 ROW_GROUP = 2**17
 """Rows of a row group of a Parquet file, and as many as the writer holds of a table while it makes one."""
@@ -84,7 +84,7 @@ class Writer:
         """
         if table not in TABLES:
             raise ContractError(f"there is no table {table!r}{suggest(table, TABLES)}; there are {', '.join(TABLES)}")
-        batch = _to_batch(table, TABLES[table], columns)
+        batch = to_batch(table, TABLES[table], columns)
         if batch.num_rows:
             self._rows.setdefault(table, []).append(batch)
 
@@ -270,7 +270,7 @@ def remove_streams(directory: Path) -> None:
         (directory / name).unlink(missing_ok=True)
 
 
-def _to_batch(table: str, schema: pa.Schema, columns: Mapping[str, Any]) -> pa.RecordBatch:
+def to_batch(table: str, schema: pa.Schema, columns: Mapping[str, Any]) -> pa.RecordBatch:
     """Return columns as a simulation has them (scalars, lists, NumPy arrays) as one record batch of ``schema``.
 
     Scalars (also strings and None) are repeated to the length of the others; columns not given are null; NaN becomes null,

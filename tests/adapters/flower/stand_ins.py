@@ -197,6 +197,8 @@ class Strategy(ABC):
     ):
         result, arrays = Result(), initial_arrays
         train_config, evaluate_config = train_config or ConfigRecord(), evaluate_config or ConfigRecord()
+        if evaluate_fn and (metrics := evaluate_fn(0, arrays)) is not None:
+            result.evaluate_metrics_serverapp[0] = metrics
         for t in range(1, num_rounds + 1):
             asked = self.configure_train(t, arrays, train_config, grid)
             new, metrics = self.aggregate_train(t, grid.send_and_receive(messages=asked, timeout=timeout))

@@ -20,13 +20,10 @@ After every server step the state is written to a new file, which then replaces 
 
 from __future__ import annotations
 
-import logging
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +31,8 @@ from motley.adapters.flower.deployed.backend import DeployedBackend, DeployedCli
 from motley.adapters.flower.deployed.client_registry import ClientRegistry, Limits
 from motley.adapters.flower.deployed.request_codec import RequestCodec
 from motley.adapters.flower.deployed.transport import Transport, WaitingTransport
-from motley.core.errors import ConfigError, UserError
+from motley.adapters.flower.real_run import REAL, stopping_in_a_sentence
+from motley.core.errors import ConfigError
 from motley.experiments.build import Ready, prepare
 from motley.experiments.config import Experiment
 from motley.experiments.progress import OneRun, RoundLog
@@ -63,13 +61,6 @@ if TYPE_CHECKING:
     from motley.secure.terms import SecureOptions
 
 __all__ = ["Limits", "deployment", "refuses", "run"]
-
-_LOG = logging.getLogger("motley.flower")
-
-STOPPED = "stopped.txt"
-"""File in a run's folder that says why a deployment stopped; gone when it goes on."""
-REAL = {"deployment": "real clients: seconds are the wall clock's, devices and links are real"}
-"""The note in ``run.json`` that tells a deployment from a simulation."""
 
 
 def run(
@@ -127,7 +118,7 @@ def run(
         loop = deployment(experiment, ready, transport, limits, _spent_s(saved), (secure_aggregation, register))
         loop.state.round, loop.state.dispatch = rounds_done, clients_sent
         marks = _restored(loop, saved) if state == "interrupted" else None
-        with _stopping_in_a_sentence(path):
+        with stopping_in_a_sentence(path):
             written = _go(loop, checkpoints, marks, path, _shown(progress, experiment, loop, path, bool(saved), limits), told)
         folder.write({**record, **best_record(loop), "tables": pack_marks(written), "finished": True})
         _tidy(path)
@@ -152,28 +143,6 @@ def _tidy(path: Path) -> None:
     """Remove what only a deployment that goes on needs."""
     remove_streams(path)
     shutil.rmtree(path / "checkpoints", ignore_errors=True)
-
-
-@contextmanager
-def _stopping_in_a_sentence(path: Path) -> Iterator[None]:
-    """Say why a deployment stops before its end, and how it goes on; a user's error is raised without its causes.
-
-    It stands in the log and in the file :data:`STOPPED`: when the SuperLink is gone, nobody sees the log."""
-    stopped = path / STOPPED
-    stopped.unlink(missing_ok=True)
-    try:
-        yield
-    except BaseException as problem:  # the process is told to end, too: it ends with its SuperLink
-        why = str(problem) if isinstance(problem, UserError) else f"{type(problem).__name__} {problem}".strip()
-        if isinstance(problem, SystemExit | KeyboardInterrupt):
-            why = "its process was told to end, as it is when its SuperLink ends"
-        said = f"the deployment stops: {why}; submitted again with out = {path} it goes on after its last finished round"
-        _LOG.error("%s", said)
-        with suppress(OSError):  # the disk may be full
-            stopped.write_text(f"{datetime.now(UTC).isoformat(timespec='seconds')} {said}\n")
-        if isinstance(problem, UserError):
-            raise problem.with_traceback(None) from None
-        raise
 
 
 def _ended(path: Path, report: bool) -> Run:

@@ -24,6 +24,7 @@ from motley.adapters.flower.strategy.addressing import address_messages
 from motley.adapters.flower.strategy.participation import ExchangeRow, ParticipationRow
 from motley.adapters.flower.strategy.probing import SignalProber
 from motley.adapters.flower.strategy.replies import CheckedReply, ClientResult, ReplyReader
+from motley.adapters.flower.strategy.round_observer import RoundObserver
 from motley.adapters.flower.strategy.server_signals import LEARNING_RATES, ReplySignals, arrays_of, last_layer, model_vector
 from motley.adapters.flower.strategy.settings import SelectionSettings
 from motley.adapters.flower.strategy.state import OpenRound, SelectionState
@@ -55,7 +56,8 @@ class SelectionCoordinator:
     Attributes
     ----------
     state: everything that changes from round to round. registry: the nodes and their clients. secure: secure aggregation; None: the
-    server reads single uploads.
+    server reads single uploads. observer: is told of every round.
+    evaluations: by client, the metrics of the last evaluation that could be used.
 
     Raises
     ------
@@ -87,6 +89,8 @@ class SelectionCoordinator:
         self.reader = ReplyReader(reported, weight_key, settings.uploads, settings.largest_upload)
         self.current: OpenRound | None = None
         self.secure: SecureSums | None = None
+        self.observer = RoundObserver(self, "", shown=False)
+        self.evaluations: dict[int, dict[str, Any]] = {}
 
     @property
     def rows(self) -> list[ParticipationRow]:
@@ -97,6 +101,16 @@ class SelectionCoordinator:
     def exchanges(self) -> list[ExchangeRow]:
         """The probes and federated evaluations so far."""
         return self.state.exchanges
+
+    @property
+    def opened(self) -> OpenRound:
+        """The round under way, or the last one.
+
+        Raises
+        ------
+        ConfigError: none was begun.
+        """
+        return self._open()
 
     @property
     def traffic(self) -> dict[str, float]:
@@ -343,7 +357,7 @@ class SelectionCoordinator:
         elif model is not None:
             self.signals.stepped(self.state, current.model, model)
         self.selector.observe(self.state.round, current.reports)
-        current.clients, current.reports = {}, []  # messages of an evaluation belong to no chosen client
+        current.clients = {}  # messages of an evaluation belong to no chosen client
         self._save()
         return not rehearsal
 
@@ -383,9 +397,10 @@ class SelectionCoordinator:
                     forms[client] = self.reader.evaluation_form(reply.content, limit), reply
             except NodeError as problem:
                 LOG.warning("round %d: an evaluation of client %s cannot be used: %s", self.state.round, client, problem)
-        by_client = [forms[client] for client in sorted(forms)]
-        usual = Counter(form for form, _ in by_client).most_common(1)
-        return [reply for form, reply in by_client if form == usual[0][0]]
+        usual = Counter(forms[client][0] for client in sorted(forms)).most_common(1)
+        usable = {client: reply for client, (form, reply) in sorted(forms.items()) if form == usual[0][0]}
+        self.evaluations = {k: dict(next(iter(one.content.metric_records.values()))) for k, one in usable.items()}
+        return list(usable.values())
 
 
 def _outcome(reply: CheckedReply, sent: SentMessage) -> tuple[Outcome, str]:

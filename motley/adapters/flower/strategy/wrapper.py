@@ -11,15 +11,17 @@ that all nodes it can sample are chosen; where it leaves some of them out, they 
 
 from __future__ import annotations
 
-import contextlib
 import copy
+import inspect
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from motley.adapters.flower.limited_grid import LimitedGrid
 from motley.adapters.flower.messages import WALL_CLOCK, Grid, WallClock, exchange, flower
+from motley.adapters.flower.strategy.attributes import attribute, temporarily
 from motley.adapters.flower.strategy.coordinator import SelectionCoordinator
+from motley.adapters.flower.strategy.round_observer import ObservedStrategy, RoundObserver
 from motley.adapters.flower.strategy.settings import SelectionSettings
 from motley.core.errors import ConfigError
 from motley.selectors.base import Selector
@@ -54,6 +56,8 @@ def with_selector(
     clock: WallClock = WALL_CLOCK,
     link_s: float = 300.0,
     longest_pause: int = 16,
+    out: str | os.PathLike[str] | None = None,
+    progress: bool = True,
     secure_aggregation: SecureOptions | None = None,
     register: Mapping[int, bytes] | str | os.PathLike[str] | None = None,
 ) -> Any:
@@ -64,12 +68,37 @@ def with_selector(
     strategy: of Flower's Message API. It is copied; the selector replaces its fractions and minima of training, and
     ``min_available_nodes`` is how many clients a round waits for, at most ``wait_s``. key .. clock: see
     :class:`~motley.adapters.flower.strategy.settings.SelectionSettings`.
+    out: the run's folder: tables, traffic, selector and model after every round, a report at the end. Started again with the same
+    folder, the strategy goes on at the next round. None: nothing is kept. progress: print a line about every round on standard error.
     secure_aggregation: the server gets the sum of the updates alone; the client app needs
     :class:`~motley.adapters.flower.strategy.secure_client.MaskedUpdates`. register: all clients' public keys, or their file.
 
     Raises
     ------
     ConfigError: an object that is no strategy, or a selector that needs what no client of a deployment can report.
+    """
+    _check_strategy(strategy)
+    settings = SelectionSettings(
+        key, query_limit_s, wait_s, uploads, largest_upload, max_examples, weights, rounds_done, clients_sent, save, clock,
+        link_s, longest_pause,
+    )  # fmt: skip
+    name = f"{type(strategy).__name__}With{type(selector.rule).__name__}"
+    kind: Any = type(name, (ObservedStrategy, _SelectingStrategy, type(strategy)), {})
+    wrapped = kind.__new__(kind)
+    vars(wrapped).update(vars(strategy))
+    wrapped.motley = SelectionCoordinator(selector, m, settings, attribute(strategy, "weighted_by_key"))
+    if secure_aggregation is not None:
+        wrapped.motley.secure = _secure_sums(strategy, wrapped.motley, secure_aggregation, register)
+    wrapped.motley.observer = _observer(wrapped.motley, type(strategy).__name__, out, progress)
+    return wrapped
+
+
+def _check_strategy(strategy: Any) -> None:
+    """Refuse what is no strategy of the Message API.
+
+    Raises
+    ------
+    ConfigError: it is not, or has a selector already.
     """
     lacks = [name for name in ("configure_train", "aggregate_train", "start") if not callable(getattr(strategy, name, None))]
     if isinstance(strategy, type) or lacks:
@@ -78,18 +107,16 @@ def with_selector(
         )
     if isinstance(strategy, _SelectingStrategy):
         raise ConfigError("this strategy has a selector already; give the original strategy")
-    settings = SelectionSettings(
-        key, query_limit_s, wait_s, uploads, largest_upload, max_examples, weights, rounds_done, clients_sent, save, clock,
-        link_s, longest_pause,
-    )  # fmt: skip
-    name = f"{type(strategy).__name__}With{type(selector.rule).__name__}"
-    kind: Any = type(name, (_SelectingStrategy, type(strategy)), {})
-    wrapped = kind.__new__(kind)
-    vars(wrapped).update(vars(strategy))
-    wrapped.motley = SelectionCoordinator(selector, m, settings, _attribute(strategy, "weighted_by_key"))
-    if secure_aggregation is not None:
-        wrapped.motley.secure = _secure_sums(strategy, wrapped.motley, secure_aggregation, register)
-    return wrapped
+
+
+def _observer(
+    coordinator: SelectionCoordinator, name: str, out: str | os.PathLike[str] | None, progress: bool
+) -> RoundObserver:
+    if out is None:
+        return RoundObserver(coordinator, name, progress)
+    from motley.adapters.flower.recorded.recorded_run import RecordedRun  # loads torch
+
+    return RecordedRun(coordinator, out, name, progress)
 
 
 def _secure_sums(strategy: Any, coordinator: SelectionCoordinator, options: SecureOptions, register: Any) -> SecureSums:
@@ -113,20 +140,23 @@ class _SelectingStrategy:
     motley: SelectionCoordinator
 
     def _start(self, grid: Grid, *args: Any, **options: Any) -> Any:
-        grid = LimitedGrid(grid, self.motley.settings.link_s)
-        return super().start(_RecordingGrid(grid, self.motley), *args, **options)  # type: ignore[misc]
+        limited, start = LimitedGrid(grid, self.motley.settings.link_s), super().start  # type: ignore[misc]
+        given = inspect.signature(start).bind(_RecordingGrid(limited, self.motley), *args, **options)
+        given.apply_defaults()
+        with self.motley.observer.going(self, given.arguments):
+            return start(*given.args, **given.kwargs)
 
     start = _start
 
     def configure_train(self, server_round: int, arrays: Any, config: Any, grid: Any) -> list[Any]:
         """Return the strategy's messages, addressed to the chosen clients."""
         coordinator = self.motley
-        min_clients = max(_attribute(self, "min_available_nodes", 0), coordinator.m)
-        nodes = coordinator.open_round(grid, arrays, _attribute(self, "arrayrecord_key", "arrays"), min_clients)
+        min_clients = max(attribute(self, "min_available_nodes", 0), coordinator.m)
+        nodes = coordinator.open_round(grid, arrays, attribute(self, "arrayrecord_key", "arrays"), min_clients)
         if not nodes:
             return []
         n = len(nodes)
-        with _temporarily(self, fraction_train=1.0, min_train_nodes=n, min_available_nodes=n):
+        with temporarily(self, {"fraction_train": 1.0, "min_train_nodes": n, "min_available_nodes": n}):
             try:
                 messages = super().configure_train(server_round, arrays, config, _GridSubset(grid, nodes, coordinator.clock))  # type: ignore[misc]
                 return coordinator.address(messages)
@@ -161,8 +191,8 @@ class _SelectingStrategy:
         nodes = [coordinator.registry.node_of[client] for client in coordinator.registry.clients.tolist()]
         if not nodes:
             return []
-        n = min(_attribute(self, "min_evaluate_nodes", 0), len(nodes))
-        with _temporarily(self, min_evaluate_nodes=n, min_available_nodes=n):
+        n = min(attribute(self, "min_evaluate_nodes", 0), len(nodes))
+        with temporarily(self, {"min_evaluate_nodes": n, "min_available_nodes": n}):
             try:
                 subset = _GridSubset(grid, nodes, coordinator.clock)
                 messages = super().configure_evaluate(server_round, arrays, config, subset)  # type: ignore[misc]
@@ -231,28 +261,3 @@ class _RecordingGrid:
         sent = exchange(self._grid, messages, timeout, self._coordinator.clock)
         self._coordinator.record(sent)
         return [one.reply for one in sent if one.reply is not None]
-
-
-def _nested(strategy: Any) -> Iterator[Any]:
-    """Yield a strategy and the strategies that it wraps (differential privacy)."""
-    while callable(getattr(strategy, "configure_train", None)):
-        yield strategy
-        strategy = getattr(strategy, "strategy", None)
-
-
-def _attribute(strategy: Any, name: str, default: Any = None) -> Any:
-    """Return an attribute of a strategy or of the first strategy inside it that has it."""
-    return next((getattr(one, name) for one in _nested(strategy) if hasattr(one, name)), default)
-
-
-@contextlib.contextmanager
-def _temporarily(strategy: Any, **values: float) -> Iterator[None]:
-    """Set attributes of a strategy, and of those inside it, within a block; attributes that it does not have are not added."""
-    before = [(one, name, vars(one)[name]) for one in _nested(strategy) for name in values if name in vars(one)]
-    for one, name, _ in before:
-        setattr(one, name, values[name])
-    try:
-        yield
-    finally:
-        for one, name, value in before:
-            setattr(one, name, value)

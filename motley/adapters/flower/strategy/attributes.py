@@ -1,0 +1,34 @@
+"""Read and set the attributes of a Flower strategy and of those that it wraps."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+__all__ = ["attribute", "nested", "temporarily"]
+
+
+def nested(strategy: Any) -> Iterator[Any]:
+    """Yield a strategy and the strategies that it wraps (differential privacy)."""
+    while callable(getattr(strategy, "configure_train", None)):
+        yield strategy
+        strategy = getattr(strategy, "strategy", None)
+
+
+def attribute(strategy: Any, name: str, default: Any = None) -> Any:
+    """Return an attribute of a strategy or of the first strategy inside it that has it."""
+    return next((getattr(one, name) for one in nested(strategy) if hasattr(one, name)), default)
+
+
+@contextlib.contextmanager
+def temporarily(strategy: Any, values: Mapping[str, float]) -> Iterator[None]:
+    """Set attributes of a strategy, and of those inside it, within a block; attributes that it does not have are not added."""
+    before = [(one, name, vars(one)[name]) for one in nested(strategy) for name in values if name in vars(one)]
+    for one, name, _ in before:
+        setattr(one, name, values[name])
+    try:
+        yield
+    finally:
+        for one, name, value in before:
+            setattr(one, name, value)
