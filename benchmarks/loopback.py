@@ -2,7 +2,7 @@
 
     python benchmarks/loopback.py [--rounds 4] [--folder DIR]
 
-Needs Flower (``pip install 'motley-fl[flower]'``). For each of three models a deployment is run to its end. Every SuperNode reaches
+Needs Flower (``pip install '.[flower]'``). For each of three models a deployment is run to its end. Every SuperNode reaches
 the SuperLink through a proxy of this script that counts the bytes of both directions, which is what would leave a client's machine
 (without the headers of TCP and IP). Where the kernel allows it (Linux, ``unshare``), all of it runs in a network of its own, whose
 loopback interface counts everything that Flower's processes tell each other. Writes ``benchmarks/measured/loopback.json``.

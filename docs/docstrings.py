@@ -9,7 +9,7 @@ from typing import Any
 from griffe import Alias, Class, Extension, Function, Module, Object
 
 _REFERENCE = re.compile(r":(?:class|func|data|meth|mod|attr):`~?(?:[\w.]*\.)?(\w+)`")
-_METHODS = re.compile(r"\bdocs/(methods/([\w-]+)\.md(#[\w-]+)?)")
+_PAGE = re.compile(r"(?:``)?\bdocs/((?:[\w-]+/)?([\w-]+)\.md(#[\w-]+)?)(?:``)?")
 _EXAMPLE = re.compile(r"(?:^>>>.*\n?)(?:^(?!\s*$).*\n?)*", re.MULTILINE)
 _SECTION = re.compile(r"^(\w[\w ]*)\n-{3,}\n(.*?)(?=\n\n|\Z)", re.MULTILINE | re.DOTALL)
 
@@ -43,8 +43,8 @@ def _names(thing: Object) -> list[str]:
 
 def markdown(text: str, names: list[str]) -> str:
     """A docstring as Markdown; in its sections ``name: ...`` and ``ThatError: ...`` become items of a list."""
+    text = _PAGE.sub(r"[\2\3](../\1)", text)  # the objects' pages lie in a folder beside the others
     text = _REFERENCE.sub(r"`\1`", text).replace("``", "`")
-    text = _METHODS.sub(r"[methods/\2\3](\1)", text)  # the page of the API lies beside the folder of the methods
     text = _EXAMPLE.sub(lambda found: f"```pycon\n{found[0].rstrip()}\n```\n", text)
     name = "|".join([*map(re.escape, names), r"[A-Z]\w*Error"])
     item = re.compile(rf"(?:^|(?<=[.;)] ))((?:{name})(?:, (?:{name}))*): ", re.MULTILINE)

@@ -21,7 +21,7 @@ from motley.results.schema import TABLES
 from motley.selectors.catalogue import CATALOGUE as SELECTORS
 from motley.testing.selectors import CHECKS
 
-__all__ = ["ORDER", "columns", "components", "contents", "contract", "deployed_rules", "keys", "presets", "purposes", "signals"]
+__all__ = ["ORDER", "columns", "components", "contract", "deployed_rules", "keys", "presets", "purposes", "signals"]
 
 ORDER = (
     "selector", "algorithm", "loss", "aggregator", "server", "optimizer", "lr_schedule", "task", "model", "partition",
@@ -241,12 +241,6 @@ def _sent(needs: SignalRequirements) -> tuple[list[str], list[str], list[str], l
         [*sorted(needs.reported - own), *rates, *steps],
         [*sorted(own), *(["seconds"] if timed else [])],
     )
-
-
-def contents() -> str:
-    """List the built components, one row per kind."""
-    built = {kind: [f"`{row['name']}`" for row in registry.listing(kind) if row["built"]] for kind in ORDER}
-    return table(("kind", "names"), [(kind.replace("_", " "), ", ".join(names)) for kind, names in built.items()])
 
 
 # ---------------------------------------------------------------------------------------------------- signals, tables

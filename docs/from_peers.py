@@ -9,7 +9,7 @@ from typing import Any
 from cells import table
 from from_measurements import BUSY, measured
 
-__all__ = ["beside_peers", "peers_in_short", "picture_of_peers"]
+__all__ = ["beside_peers", "picture_of_peers"]
 
 TITLES = {
     "motley": "Motley", "plain": "plain PyTorch loop", "flower": "Flower", "pfl": "pfl-research", "flgo": "FLGo",
@@ -57,17 +57,6 @@ def _machine() -> str:
     found = measured("peers")
     busy = f" (load before: {found['load_before']:.1f})" if found["load_before"] > 2 + BUSY else ""
     return f"{found['cores']} cores{busy}"
-
-
-def peers_in_short() -> str:
-    """Put the median client steps per second of every framework beside each other, a column for each workload."""
-    loads, rows = measured("peers")["workloads"], []
-    for peer in _shown():
-        found = [_rows()[load["name"]][peer] for load in loads]
-        speeds = [_number(row["steps_per_s"]["median"]) for row in found]
-        rows.append([_title(peer), *speeds, f"{found[0]['first_s']['median']:.1f}", f"{found[0]['peak_mib']:,.0f}"])
-    heads = ("client steps / s", *(load["title"] for load in loads), "first round, s", "peak, MiB")
-    return f"{_said(_machine())}.\n\n{table(heads, rows)}"
 
 
 def beside_peers() -> str:

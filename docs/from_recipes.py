@@ -11,7 +11,7 @@ from motley.recipes import measuring, pictures, recipe
 from motley.recipes.telling import fill, kept_numbers
 from motley.recipes.verdicts import together
 
-__all__ = ["recipe_words", "recipes", "results", "verdicts"]
+__all__ = ["counted", "recipe_words", "recipes", "results", "verdicts"]
 
 
 def recipes() -> str:
@@ -40,12 +40,17 @@ def results() -> str:
     return "\n\n".join(parts)
 
 
-def _counts(found: recipe.Recipe, scale: str) -> str:
-    """Count the verdicts on a recipe's claims that were tested at a scale."""
+def counted(found: recipe.Recipe, scale: str) -> list[str]:
+    """Return the verdicts on a recipe's claims that were tested at a scale, one for each claim."""
     at = kept_numbers(found, scale)
     claims = dict.fromkeys(row["claim"] for row in at.verdicts) if at is not None else {}
     words = [together(r["verdict"] for r in at.verdicts if r["claim"] == claim) for claim in claims] if at is not None else []
-    tested = [word for word in words if word != "not tested"]
+    return [word for word in words if word != "not tested"]
+
+
+def _counts(found: recipe.Recipe, scale: str) -> str:
+    """Count the verdicts on a recipe's claims that were tested at a scale."""
+    tested = counted(found, scale)
     said = ", ".join(
         f"{tested.count(word)} {word}" for word in ("confirmed", "not confirmed", "contradicted") if word in tested
     )

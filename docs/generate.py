@@ -14,23 +14,28 @@ import re
 import sys
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
+import api_pages
 import from_code
 import from_measurements
 import from_peers
 import from_pfllib
+import from_readme
 import from_recipes
 import pictures
 from cells import ROOT
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [ROOT / "README.md", *(page for page in sorted((ROOT / "docs").rglob("*.md")) if not page.match("docs/api/motley.*"))]
+MENU = ROOT / "mkdocs.yml"
 BLOCK = re.compile(r"(<!-- made: (?P<name>\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 MAKERS: dict[str, Callable[[], str]] = {
     maker.__name__: maker
     for maker in (
-        *(from_code.keys, from_code.purposes, from_code.presets, from_code.components, from_code.contents),
+        *(from_code.keys, from_code.purposes, from_code.presets, from_code.components),
         *(from_code.selector_leaves, from_code.algorithm_leaves, from_code.deployed_rules),
-        *(from_code.signals, from_code.contract, from_code.columns),
+        *(from_readme.contents, from_readme.trust_in_short, from_readme.beside_frameworks),
+        *(from_code.signals, from_code.contract, from_code.columns, api_pages.api),
         *(from_measurements.speed, from_measurements.scaling, from_measurements.overhead, from_measurements.choosing),
         *(from_measurements.precision, from_measurements.precision_accuracy),
         *(from_measurements.floor, from_measurements.privacy_attack),
@@ -40,7 +45,6 @@ MAKERS: dict[str, Callable[[], str]] = {
             from_measurements.liars,
             from_pfllib.beside_pfllib,
             from_peers.beside_peers,
-            from_peers.peers_in_short,
         ),
         *(from_recipes.recipes, from_recipes.results, from_recipes.verdicts, from_recipes.recipe_words),
     )
@@ -58,11 +62,19 @@ def refreshed(text: str) -> str:
     return BLOCK.sub(lambda found: f"{found[1]}\n{MAKERS[found['name']]()}\n\n{found[3]}", text)
 
 
+def whole_files() -> dict[Path, str]:
+    """Return the text of every file that is made as a whole: the pictures, the objects' pages, and the menu with these pages."""
+    before, _, rest = MENU.read_text(encoding="utf-8").partition("      # made: api\n")
+    menu = f"{before}      # made: api\n{api_pages.menu()}\n      # end{rest.partition('      # end')[2]}"
+    return {file: draw() for file, draw in PICTURES.items()} | api_pages.pages() | {MENU: menu}
+
+
 def main() -> None:
-    """Rewrite the pages and pictures that are stale and say which."""
-    made = {page: refreshed(page.read_text(encoding="utf-8")) for page in PAGES} | {
-        file: draw() for file, draw in PICTURES.items()
-    }
+    """Rewrite the pages and pictures that are stale and say which; objects' pages of names that are gone are removed."""
+    made = whole_files() | {page: refreshed(page.read_text(encoding="utf-8")) for page in PAGES}
+    for page in set(api_pages.FOLDER.glob("motley.*")) - set(made):
+        page.unlink()
+        sys.stdout.write(f"{page.relative_to(ROOT)} is gone\n")
     for page, new in made.items():
         if not page.is_file() or page.read_text(encoding="utf-8") != new:
             page.write_text(new, encoding="utf-8")

@@ -1,6 +1,6 @@
 """The cryptographic functions of secure aggregation, each by a library: ``cryptography`` and pycryptodome's Shamir shares.
 
-``pip install 'motley-fl[privacy]'`` brings both.
+``pip install '.[privacy]'`` in a checkout brings both.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ The blocks of a page are run in the order in which a reader meets them, in one n
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shlex
 import subprocess
@@ -28,7 +29,10 @@ from motley.experiments.config import Experiment
 from motley.recipes import recipe
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [
+    *(ROOT / "README.md", ROOT / "CONTRIBUTING.md"),
+    *(page for page in sorted((ROOT / "docs").rglob("*.md")) if not page.match("docs/api/motley.*")),
+]
 FENCE = re.compile(r"^(?P<indent> *)```(?P<info>[^\n`]*)\n(?P<body>.*?)^(?P=indent)```$", re.DOTALL | re.MULTILINE)
 OPTIONAL = {"pandas", "polars", "duckdb", "flwr"}
 WHOLE = {"task": "image", "population": 10, "cohort": 2, "stop": {"rounds": 1}}
@@ -142,7 +146,9 @@ def test_the_pages_say_what_the_code_has(monkeypatch: pytest.MonkeyPatch) -> Non
     import generate
 
     stale = [page.name for page in generate.PAGES if generate.refreshed(page.read_text()) != page.read_text()]
-    stale += [file.name for file, draw in generate.PICTURES.items() if not file.is_file() or draw() != file.read_text()]
+    whole = generate.whole_files()
+    stale += [file.name for file, text in whole.items() if not file.is_file() or text != file.read_text()]
+    stale += [f"{page.name}, to be removed" for page in (ROOT / "docs" / "api").glob("motley.*") if page not in whole]
     assert not stale, f"{stale} are stale; run: python docs/generate.py"
     made = {found["name"] for page in generate.PAGES for found in generate.BLOCK.finditer(page.read_text())}
     assert made == set(generate.MAKERS)
@@ -157,12 +163,29 @@ def test_every_key_of_the_experiment_is_shown_in_a_block() -> None:
     assert set(Experiment.model_fields) - hidden == shown
 
 
-def test_the_api_page_has_every_public_name() -> None:
+def test_every_public_object_has_a_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Public is what a package names in ``__all__`` for its users, and what a page tells them to import, but for the components,
+    which have a page of their own, and constants."""
     import motley
+    import motley.adapters.flower
+    import motley.selectors
+    import motley.tasks
+    from motley.experiments import registry
 
-    page = (ROOT / "docs" / "api.md").read_text()
-    listed = {line.rpartition(".")[2] for line in re.findall(r"^::: (\S+)$", page, flags=re.MULTILINE)}
-    assert set(motley.__all__) <= listed
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    import api_pages
+
+    packages = (motley, motley.adapters.flower, motley.selectors, motley.tasks)
+    wanted = {id(getattr(package, name)): name for package in packages for name in package.__all__ if name.upper() != name}
+    components = {target.partition(":")[2] for kind in registry.KINDS for target in registry.catalogue(kind).targets.values()}
+    for page in api_pages.guides():
+        for name in api_pages.used(page.read_text(encoding="utf-8")):
+            above, _, last = name.rpartition(".")
+            if last != last.upper() and last not in components and above not in ("motley", *api_pages.public()):
+                with contextlib.suppress(AttributeError):
+                    wanted[id(api_pages.resolve(name))] = f"{name} ({page.name})"
+    shown = {id(api_pages.resolve(name)) for name in api_pages.public()}
+    assert not {name for thing, name in wanted.items() if thing not in shown}
 
 
 def test_links_between_pages_lead_somewhere() -> None:
@@ -175,6 +198,34 @@ def test_links_between_pages_lead_somewhere() -> None:
 def test_every_page_is_in_the_menu() -> None:
     menu = set(re.findall(r"(\S+\.md)", (ROOT / "mkdocs.yml").read_text()))
     assert menu == {page.relative_to(ROOT / "docs").as_posix() for page in (ROOT / "docs").rglob("*.md")}
+
+
+def test_no_page_installs_what_does_not_exist() -> None:
+    """Motley is in no package index: a command takes it from the checkout (``pip install '.[flower]'``, of extras that there are)
+    or from an address (``motley-fl @ ...``)."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    files = [
+        *PAGES,
+        *(path for path in (ROOT / "examples").rglob("*") if path.suffix in (".py", ".toml", ".md") or path.name == "run"),
+    ]
+    for file in files:
+        for command in re.findall(r"pip install ([^\n`]+)", file.read_text(encoding="utf-8")):
+            assert not re.search(r"motley(?!-fl(\[\w+\])? @ )", command), f"{file.name}: pip install {command}"
+            asked = set(re.findall(r"(?<![\w])\.\[([\w,]+)\]", command))
+            assert asked <= set(extras), f"{file.name}: pip install {command}"
+
+
+def test_code_on_a_page_is_not_wider_than_the_page() -> None:
+    """At a window of 1280 px a block shows 110 characters; what is longer is cut, with a shadow as a sign."""
+    wide = {
+        f"{page.name}: {line[:60]}"
+        for page in PAGES
+        for language, _, text in _blocks(page)
+        if language != "text"
+        for line in text.splitlines()
+        if len(line) > 110
+    }
+    assert not wide
 
 
 @pytest.mark.slow

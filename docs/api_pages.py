@@ -1,0 +1,167 @@
+"""Write one page for every public object: its signature, its docstring, its source, and the pages whose examples use it.
+
+What is public stands in :data:`GROUPS`. ``tests/docs`` compares it with the packages' ``__all__`` and with what the pages import.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+from types import ModuleType
+
+from cells import ROOT, prose, table
+
+__all__ = ["FOLDER", "GROUPS", "api", "menu", "pages", "public", "used"]
+
+FOLDER = ROOT / "docs" / "api"
+GROUPS = {
+    "Running": (
+        "motley.run", "motley.compare", "motley.build", "motley.register", "motley.Experiment", "motley.rounds.loop.RoundLoop",
+        "motley.rounds.config.RoundSummary", "motley.experiments.config.load",
+    ),
+    "Results": (
+        "motley.load", "motley.load_all", "motley.frame", "motley.report", "motley.Run", "motley.TrainedRun",
+        "motley.experiments.trained.ClientModel", "motley.results.load.citations", "motley.results.labels.group_runs",
+        "motley.results.measures", "motley.results.tables", "motley.results.plots", "motley.results.sections",
+        "motley.results.page", "motley.results.blocks",
+    ),
+    "Selectors": (
+        "motley.selectors.build", "motley.Selector", "motley.selectors.Defence", "motley.SelectionRule",
+        "motley.SelectionContext", "motley.Cohort", "motley.SignalRequirements", "motley.Outcome", "motley.Report",
+        "motley.Reports", "motley.testing.selectors.check_selector",
+    ),
+    "Algorithms and other parts": (
+        "motley.algorithms.base.Algorithm", "motley.algorithms.base.Method", "motley.algorithms.base.Correction",
+        "motley.algorithms.base.GradientCorrection", "motley.algorithms.base.JobContext", "motley.algorithms.fedavg.Average",
+        "motley.algorithms.personal.PersonalLayers", "motley.testing.algorithms.check_algorithm", "motley.world.base.Device",
+        "motley.timing.timeline.plan", "motley.transport.ledger.Ledger",
+    ),
+    "Your own data": (
+        "motley.tasks.from_arrays", "motley.tasks.from_clients", "motley.tasks.from_files", "motley.tasks.own_task",
+        "motley.tasks.Metric", "motley.tasks.raw_table.TableOptions",
+    ),
+    "In a Flower deployment": (
+        "motley.adapters.flower.with_selector", "motley.adapters.flower.strategy.settings.SelectionSettings",
+        "motley.adapters.flower.SelectionCoordinator", "motley.adapters.flower.participation",
+        "motley.adapters.flower.ParticipationRow", "motley.adapters.flower.enrolled", "motley.adapters.flower.wanted",
+        "motley.adapters.flower.measured", "motley.adapters.flower.run", "motley.adapters.flower.serve",
+        "motley.adapters.flower.Limits", "motley.adapters.flower.server_task", "motley.adapters.flower.client_task",
+    ),
+    "Secure aggregation": (
+        "motley.adapters.flower.MaskedUpdates", "motley.secure.terms.SecureOptions", "motley.secure.keyfiles.new_identity",
+        "motley.secure.keyfiles.as_register", "motley.secure.draws.verify_draws",
+    ),
+    "Shared records": (
+        "motley.Key", "motley.core.keys.Streams", "motley.core.sketch.Sketch", "motley.ClientTable", "motley.Layout",
+        "motley.Paper",
+    ),
+    "Errors": tuple(
+        f"motley.{name}Error"
+        for name in ("Motley", "User", "Config", "Data", "Model", "Store", "Numerics", "Engine", "Codec", "Contract")
+    ),
+}  # fmt: skip
+"""Heading -> the public objects below it, by the names under which they are imported."""
+MEMBERS = {"motley.Experiment": ("replace", "resolved", "run_id", "result_id", "horizon_keys", "papers", "part", "cohort_size")}
+"""Objects of which not all members are shown."""
+FENCE = re.compile(r"^( *)```python[^\n]*\n(.*?)^\1```$", re.DOTALL | re.MULTILINE)
+
+
+def public() -> list[str]:
+    """Return the names of all public objects."""
+    return [name for names in GROUPS.values() for name in names]
+
+
+def resolve(name: str) -> object:
+    """Return the object of a dotted name."""
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError:
+        module, _, last = name.rpartition(".")
+        return getattr(resolve(module), last)
+
+
+def _file(name: str) -> str:
+    """Return an object's file; ``motley.Run`` and ``motley.run`` must differ also where the case of letters does not count."""
+    return f"{name}-class.md" if inspect.isclass(resolve(name)) else f"{name}.md"
+
+
+def used(text: str) -> Iterator[str]:
+    """Yield the dotted names below ``motley`` that a page's Python blocks import or reach by attributes."""
+    for fence in FENCE.finditer(text):
+        for node in ast.walk(ast.parse(re.sub(rf"^{fence[1]}", "", fence[2], flags=re.MULTILINE))):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "motley":
+                yield from (f"{node.module}.{alias.name}" for alias in node.names)
+            elif isinstance(node, ast.Attribute) and (found := ast.unparse(node)).startswith("motley.") and "(" not in found:
+                yield found
+
+
+def guides() -> list[Path]:
+    """Return the pages that are written by hand."""
+    return [page for page in sorted((ROOT / "docs").rglob("*.md")) if page.parent not in (FOLDER, ROOT / "docs" / "methods")]
+
+
+@lru_cache(maxsize=1)
+def _examples() -> dict[int, list[Path]]:
+    """Return, by the object's identity, the pages whose examples use it."""
+    found: dict[int, list[Path]] = {}
+    for page in guides():
+        for name in sorted(set(used(page.read_text(encoding="utf-8")))):
+            try:
+                seen = found.setdefault(id(resolve(name)), [])
+            except AttributeError:  # an attribute of an object: motley.Outcome.PROBED
+                continue
+            if page not in seen:
+                seen.append(page)
+    return found
+
+
+def _title(page: Path) -> str:
+    heading = re.search(r"^# (.+?)(?: \{#.*)?$", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return heading[1] if heading else page.stem
+
+
+def _summary(name: str) -> str:
+    """Return the first sentence of an object's docstring."""
+    text = prose(inspect.getdoc(resolve(name)) or "").partition("\n")[0]
+    return re.split(r"[.:;]\s", text + " ")[0].rstrip(".:; ") + "." if text else ""
+
+
+def pages() -> dict[Path, str]:
+    """Return the text of every object's page, by file."""
+    made = {}
+    for name in public():
+        thing = resolve(name)
+        lines = [f"::: {name}", "    options:", "      heading_level: 1", "      show_root_full_path: true"]
+        if name in MEMBERS:
+            lines.append(f"      members: [{', '.join(MEMBERS[name])}]")
+        if isinstance(thing, ModuleType):
+            lines.append("      show_root_toc_entry: false")
+        found = [
+            f"[{_title(page)}](../{page.relative_to(ROOT / 'docs').as_posix()})" for page in _examples().get(id(thing), ())
+        ]
+        shown = ["", f"**Used in the examples of** {', '.join(found)}."] if found else []
+        made[FOLDER / _file(name)] = "\n".join([*lines, *shown, ""])
+    return made
+
+
+def api() -> str:
+    """List the public objects in groups, each with the first sentence of its docstring."""
+    parts = []
+    for heading, names in GROUPS.items():
+        rows = [(f"[`{name}`]({_file(name)})", _summary(name)) for name in names]
+        parts.append(f"## {heading}\n\n{table(('name', 'what it is'), rows)}")
+    return "\n\n".join(parts)
+
+
+def menu() -> str:
+    """Return the API's part of the site's menu."""
+    lines = ["      - api/index.md"]
+    for heading, names in GROUPS.items():
+        lines.append(f"      - {heading}:")
+        lines += [f"          - {name.removeprefix('motley.').rpartition('.')[2]}: api/{_file(name)}" for name in names]
+    return "\n".join(lines)
