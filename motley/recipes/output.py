@@ -94,7 +94,7 @@ def _printed(table: Table, title: str) -> Printed:
             overflow="fold" if words else "ellipsis",
         )
     for row in table.rows:
-        cells = (Text(printable(cell.text), style=_COLOURS[cell.tone]) for cell in row.cells)
+        cells = (Text(printable(cell.whole), style=_COLOURS[cell.tone]) for cell in row.cells)
         out.add_row(Text(printable(row.label)), *cells)
     return out
 

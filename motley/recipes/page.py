@@ -14,6 +14,7 @@ from motley.recipes.recipe import Exhibit
 from motley.recipes.reproduce import Reproduction
 from motley.recipes.tables import measured_rows, verdicts_csv
 from motley.recipes.telling import ScaleNumbers, fill, kept_numbers, rows_of_text
+from motley.recipes.verdict_picture import verdict_picture
 from motley.recipes.verdicts import Contrast, Judged, Verdict
 from motley.results import measures, sections
 from motley.results.blocks import (
@@ -26,6 +27,7 @@ from motley.results.blocks import (
     Table,
     TableCell,
     TableRow,
+    Tally,
     Text,
     non_empty,
 )
@@ -59,8 +61,8 @@ def page(found: Reproduction) -> Page:
     ]
     groups = {f"{name}: {' / '.join(cell)}": list(seeds.values()) for (name, cell), seeds in found.runs.items()}
     blocks = non_empty(
-        BulletList(warnings, "Before you read on") if warnings else None,
         Section("Result", non_empty(*_result(found), Text(_plain(scale.note)) if scale.note else None)),
+        BulletList(warnings, "Before you read on") if warnings else None,
         *(exhibit_section(found, exhibit) for exhibit in found.exhibits if found.cells(exhibit)),
         Section("Claims", _verdicts(found.judged)),
         _not_run(found),
@@ -72,11 +74,16 @@ def page(found: Reproduction) -> Page:
 
 
 def _result(found: Reproduction) -> list[Block]:
-    """What was found: the recipe's own words with their numbers, and how many claims have which verdict."""
-    counts = [_counted(found.judged, lambda one: one.verdict), _counted(found.judged, lambda one: one.after_holm)]
-    many = f"Of {len(found.judged)} claims {counts[0]}; after Holm's correction for {many_of(found.judged)}, {counts[1]}."
+    """What was found: the recipe's own words with their numbers, the verdicts counted, and a picture of where all comparisons lie."""
+    words = [_counted(found.judged, lambda one: one.verdict), _counted(found.judged, lambda one: one.after_holm)]
+    many = f"Of {len(found.judged)} claims {words[0]}; after Holm's correction for {many_of(found.judged)}, {words[1]}."
     told = fill(found.recipe, lambda scale: numbers_at(found, scale))
-    return [*_prose(told), *([Text(many)] if found.judged else [])]
+    verdicts = [one.verdict for one in found.judged]
+    order: tuple[Verdict, ...] = ("confirmed", "not confirmed", "contradicted", "not tested")
+    counts = Tally([(verdicts.count(word), word, TONES.get(word, "")) for word in order if word in verdicts])
+    said = Section("", non_empty(*_prose(told), counts if found.judged else None, Text(many) if found.judged else None))
+    picture = verdict_picture(found.judged)
+    return [SideBySide([said, picture])] if picture is not None else list(said.blocks)
 
 
 def numbers_at(found: Reproduction, scale: str) -> ScaleNumbers | None:
@@ -96,7 +103,8 @@ def _not_run(found: Reproduction) -> Section | None:
     left = [exhibit for exhibit in found.exhibits if not found.cells(exhibit)]
     at = [exhibit.scale.get(found.scale) for exhibit in left]
     items = [
-        f"{exhibit.name.capitalize()}. {exhibit.title}" + (f": {one.skip}." if one is not None and one.skip else ".")
+        f"{exhibit.name[:1].upper()}{exhibit.name[1:]}. {exhibit.title}"
+        + (f": {one.skip}." if one is not None and one.skip else ".")
         for exhibit, one in zip(left, at, strict=True)
     ]
     return Section(f"Not run at this scale: {len(left)}", [BulletList(items)], folded=True) if left else None
@@ -225,7 +233,7 @@ def exhibit_section(found: Reproduction, exhibit: Exhibit) -> Section:
     texts = [Text(_plain(text)) for text in words if text]
     methods, pictures = _pictures(found, exhibit)
     return Section(
-        f"{exhibit.name.capitalize()}. {exhibit.title}",
+        f"{exhibit.name[:1].upper()}{exhibit.name[1:]}. {exhibit.title}",
         non_empty(*texts, *exhibit_tables(found, exhibit, methods), *pictures),
         methods,
     )
@@ -300,9 +308,8 @@ def _cell(measure: Measure, seeds: Mapping[int, Censored], printed: tuple[float,
     got = spread([one.value for one in seeds.values()])
     text = plus_minus(got, measure.decimals)
     text = text if all(one.reached for one in seeds.values()) else f"> {text}"
-    if printed is not None:
-        text += f" ({plus_minus(Spread(*printed, 1), measure.decimals)})"
-    return TableCell(text, got.mean)
+    published = "" if printed is None else plus_minus(Spread(*printed, 1), measure.decimals)
+    return TableCell(text, got.mean, published=published)
 
 
 def _pictures(found: Reproduction, exhibit: Exhibit) -> tuple[Sequence[str], list[Block]]:

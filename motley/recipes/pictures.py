@@ -18,6 +18,7 @@ from motley.results.blocks import Picture
 from motley.results.figures import NARROW, colour, dash, mark, new_figure, shorter, styled, to_svg
 from motley.results.load import Run
 from motley.results.measures import Axis, Spread
+from motley.results.summary import plus_minus, short_number
 
 __all__ = ["AXES_OF", "BY_MEASURE", "PICTURES", "ExhibitData", "draw"]
 
@@ -111,10 +112,13 @@ def _measured_and_published(shown: ExhibitData, argument: str) -> Iterator[Panel
         for y, (cell, one) in enumerate(measured.items()):
             i = last.index(cell[-1]) if cell else 0
             std = float(np.nan_to_num(one.std))
-            mark(axes.plot([one.mean - std, one.mean + std], [y, y], color=colour(i), linewidth=3, alpha=0.35)[0], i)
-            mark(axes.plot(one.mean, y, ">" if cell in bounds else "o", color=colour(i), markersize=6)[0], i)
-            if isfinite(published.get(cell, float("nan"))):
-                mark(axes.plot(published[cell], y, "D", color="#333333", markersize=5, fillstyle="none")[0], i)
+            at_least = "at least " if cell in bounds else ""
+            words, printed = f"{at_least}{plus_minus(one)}", published.get(cell, float("nan"))
+            mark(axes.plot([one.mean - std, one.mean + std], [y, y], color=colour(i), linewidth=3, alpha=0.35)[0], i, words)
+            mark(axes.plot(one.mean, y, ">" if at_least else "o", color=colour(i), markersize=6)[0], i, words)
+            if isfinite(printed):
+                drawn = axes.plot(printed, y, "D", color="#333333", markersize=5, fillstyle="none")
+                mark(drawn[0], i, f"published {short_number(printed)}")
         axes.set_yticks(range(len(measured)), rows, fontsize=8)
         axes.set_ylim(len(measured) - 0.5, -0.5)
         axes.grid(visible=False, axis="y")
@@ -189,7 +193,7 @@ def _heat(shown: ExhibitData, argument: str) -> Iterator[PanelPicture]:
                     ha="center",
                     va="center",
                     fontsize=6.5,
-                    color="#FFFFFF" if not difference and grid[y, x] < (low + high) / 2 else "#222222",
+                    color="#FFFFFF" if not difference and grid[y, x] < (low + high) / 2 else "#111111",
                 )
         about = f"{shown.titles[argument]} over {' and '.join(list(shown.axes)[:2])}: {', '.join(maps)}"
         yield PanelPicture("", [], to_svg(figure, "heat", about))

@@ -19,6 +19,7 @@ __all__ = [
     "Table",
     "TableCell",
     "TableRow",
+    "Tally",
     "Text",
     "UniqueNames",
     "non_empty",
@@ -31,12 +32,20 @@ DASH = "–"
 
 @dataclass(frozen=True)
 class TableCell:
-    """A cell of a table: the text shown, the number it is sorted by (NaN for words), whether it is bold, and its tone."""
+    """A cell of a table: the text shown, the number it is sorted by (NaN for words), whether it is bold, and its tone; the published
+    number that stands in brackets behind it, and the relative address of what it names."""
 
     text: str
     value: float = nan
     best: bool = False
     tone: Literal["", "good", "bad"] = ""
+    published: str = ""
+    link: str = ""
+
+    @property
+    def whole(self) -> str:
+        """The text with the published number in brackets."""
+        return f"{self.text} ({self.published})" if self.published else self.text
 
     @property
     def words(self) -> bool:
@@ -99,6 +108,14 @@ class BulletList:
 
 
 @dataclass(frozen=True)
+class Tally:
+    """Counts in large figures. ``counts``: number, what is counted, and its tone."""
+
+    kind: ClassVar[str] = "tally"
+    counts: Sequence[tuple[int, str, Literal["", "good", "bad"]]]
+
+
+@dataclass(frozen=True)
 class Code:
     """Preformatted text; with a ``title`` it is folded away below it."""
 
@@ -130,15 +147,17 @@ class Section:
 
 @dataclass(frozen=True)
 class Page:
-    """A whole page. ``facts``: (name, value) pairs under the title. ``methods``: as in a section, for everything below."""
+    """A whole page. ``facts``: (name, value) pairs under the title. ``methods``: as in a section, for everything below. ``reload_s``:
+    seconds after which the page loads itself again, while what it is about goes on; 0 never."""
 
     title: str
     facts: Sequence[tuple[str, str]]
     blocks: Sequence[Block]
     methods: Sequence[str] = ()
+    reload_s: int = 0
 
 
-Block = Table | Picture | Text | BulletList | Code | SideBySide | Section
+Block = Table | Picture | Text | BulletList | Tally | Code | SideBySide | Section
 
 
 def non_empty(*blocks: Block | None) -> tuple[Block, ...]:

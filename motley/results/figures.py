@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-import re
+import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -12,6 +12,7 @@ import numpy as np
 
 from motley.core.arrays import Floats
 from motley.results.blocks import Picture
+from motley.results.svg import compact
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CLASS_COLOURS",
     "NARROW",
+    "PALETTE",
     "client_groups",
     "colour",
     "columns_of",
@@ -38,6 +40,19 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#5
 """Okabe and Ito's palette without its yellow (unreadable on white): told apart with every common colour blindness."""
 CLASS_COLOURS = ("#332288", "#88CCEE", "#44AA99", "#117733", "#999933", "#DDCC77", "#CC6677", "#882255", "#AA4499", "#BBBBBB")
 """Paul Tol's *muted*, for up to ten classes of data."""
+_ON_BLACK = ("#4BA3DC", "#F0803C", "#2DC399", "#DE9CC0", "#E9B03A", "#7CC7F0", "#A6A6AC")
+_CLASSES_ON_BLACK = (
+    "#8478D6",
+    "#88CCEE",
+    "#44AA99",
+    "#3FA866",
+    "#A5A547",
+    "#DDCC77",
+    "#D98490",
+    "#C4588F",
+    "#BC68B0",
+    "#BBBBBB",
+)
 DASHES = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)))
 NARROW = 5.0
 """Inches of a figure that stands beside another; wider ones have the page for themselves."""
@@ -50,6 +65,20 @@ ONE_BY_ONE = 2000
 CLIENT_GROUPS = 500
 """Groups of neighbouring clients that are drawn instead, each by its mean."""
 INK, FAINT = "#222222", "#D9D9D9"
+PALETTE = {
+    **{f"m{i}": (light, dark) for i, (light, dark) in enumerate(zip(COLOURS, _ON_BLACK, strict=True))},
+    **{f"k{i}": (light, dark) for i, (light, dark) in enumerate(zip(CLASS_COLOURS, _CLASSES_ON_BLACK, strict=True))},
+    "letters": (INK, "#E8E8EA"),
+    "numbers": ("#555555", "#B4B4BA"),
+    "axis": ("#888888", "#85858C"),
+    "grid": ("#ECECEC", "#2E2E33"),
+    "faint": (FAINT, "#4A4A50"),
+    "rule": ("#333333", "#C9C9CE"),
+    "strip": ("#777777", "#98989E"),
+    "good": ("#00694D", "#43C99B"),
+    "bad": ("#A84300", "#F0955A"),
+}
+"""CSS variable -> a colour of the figures as it is, and what a page may make it on a dark ground."""
 STYLE: Any = {
     "text.parse_math": False,
     "svg.fonttype": "path",
@@ -120,9 +149,9 @@ def grouping(clients: int) -> str:
     return f" (drawn as {CLIENT_GROUPS} equal parts, each by its mean)" if clients > ONE_BY_ONE else ""
 
 
-def mark(artist: Any, method: int) -> Any:
-    """Tag an artist with its method, so that the page can hide it; return the artist."""
-    artist.set_gid(f"method-{method}")
+def mark(artist: Any, method: int, said: str = "") -> Any:
+    """Tag an artist with its method, so that the page can hide it, and with what it shows, in words; return the artist."""
+    artist.set_gid(f"method-{method}" + (f"|{said}" if said else ""))
     return artist
 
 
@@ -152,18 +181,36 @@ def to_svg(figure: Figure, name: str, description: str) -> Picture:
     name: goes before every id, and names the file where the picture is one.
     description: what a reader who cannot see it should know.
     """
+    import matplotlib as mpl
+
+    _mark_lines(figure)
     sink = io.StringIO()
-    figure.savefig(sink, format="svg", transparent=True, metadata=_NO_DATES["svg"])
-    svg = sink.getvalue()
-    svg = svg[svg.index("<svg") :]
-    svg = re.sub(r"<metadata>.*?</metadata>\s*", "", svg, flags=re.DOTALL)
-    svg = re.sub(r'<g id="(method-\d+)"', r'<g class="\1"', svg)  # also of artists that drew nothing
-    svg = re.sub(r'\bid="', f'id="{name}-', svg)
-    svg = svg.replace('href="#', f'href="#{name}-').replace("url(#", f"url(#{name}-")
-    svg = re.sub(r'\bd="[^"]*"', lambda path: re.sub(r"(\.\d\d)\d+", r"\1", path[0]), svg)
-    label = description.replace("&", "&amp;").replace("<", "&lt;").replace('"', "&quot;")
-    svg = svg.replace("<svg ", f'<svg role="img" aria-label="{label}" ', 1).rstrip()
-    return Picture(name, description, svg, figure.get_figwidth() > 1.2 * NARROW, figure)
+    with mpl.rc_context({"svg.fonttype": "none"}):
+        figure.savefig(sink, format="svg", transparent=True, metadata=_NO_DATES["svg"])
+    plots = json.dumps(list(_scales(figure)), separators=(",", ":"), ensure_ascii=False)
+    about = {"role": "img", "aria-label": description} | ({"data-axes": plots} if plots != "[]" else {})
+    return Picture(name, description, compact(sink.getvalue(), name, about), figure.get_figwidth() > 1.2 * NARROW, figure)
+
+
+def _mark_lines(figure: Figure) -> None:
+    """Tag the curves of methods as lines, along which a page can read values."""
+    for line in (line for axes in figure.axes for line in axes.lines):
+        marked, bar, said = str(line.get_gid() or "").partition("|")
+        if marked.startswith("method-") and np.size(line.get_xdata()) > 2 and line.get_linestyle() != "None":
+            line.set_gid(f"{marked} line{bar}{said}")
+
+
+def _scales(figure: Figure) -> Iterator[list[float | str]]:
+    """Yield for each panel with curves: left, top, width and height in the picture's points; the ends of the abscissa and whether it
+    is logarithmic (1 or 0), the same of the ordinate; the names of both."""
+    wide, high = 72 * figure.get_figwidth(), 72 * figure.get_figheight()
+    for axes in figure.axes:
+        if any(" line" in str(line.get_gid()) for line in axes.lines):
+            box = axes.get_position()
+            place = (wide * box.x0, high * (1 - box.y1), wide * box.width, high * box.height)
+            ends = (*axes.get_xlim(), axes.get_xscale() == "log", *axes.get_ylim(), axes.get_yscale() == "log")
+            names = (axes.get_xlabel() or figure.get_supxlabel(), axes.get_ylabel() or figure.get_supylabel())
+            yield [*(float(f"{number:.6g}") for number in (*place, *ends)), *names]
 
 
 def for_print(picture: Picture, kinds: Sequence[str]) -> tuple[str, dict[str, bytes]]:

@@ -72,7 +72,7 @@ def _labels(runs: Sequence[Run], preset: str | None = None, otherwise: str | Non
     labels = []
     for run, one in zip(runs, flat, strict=True):
         shown = [key for key in differing if one.get(key) != usual[key]] if usual else differing
-        shown = [key for key in shown if _tells(key, one, flat)]
+        shown = [key for key in shown if _tells(key, one, flat) and not _comes_with_a_name(key, one, flat)]
         words = [*([preset] if preset else []), *(_words(key, one[key], shown) for key in shown)]
         labels.append(", ".join(words) or ("as it is" if usual else otherwise or run.name))
     return labels
@@ -135,6 +135,18 @@ def _tells(key: str, one: Mapping[str, Any], flat: Sequence[Mapping[str, Any]]) 
     owner = key.rpartition(".")[0] + ".name"
     alike = [other for other in flat if other.get(owner) == one.get(owner)] if key != owner else list(flat)
     return len({repr(other.get(key)) for other in alike}) > 1
+
+
+def _comes_with_a_name(key: str, one: Mapping[str, Any], flat: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether an option that other runs have not is there, and as it is, wherever a component has the name it has here."""
+    if key.endswith(".name") or None not in [other.get(key) for other in flat]:
+        return False
+    names = [name for name in one if name.endswith(".name") and len({repr(other.get(name)) for other in flat}) > 1]
+    told = [name for name in names if not name.startswith(key.partition(".")[0])]
+    return any(
+        all((other.get(key) == one[key]) == (other.get(name) == one[name]) for other in flat) and one[name] is not None
+        for name in told
+    )
 
 
 def _words(key: str, value: Any, shown: Sequence[str]) -> str:

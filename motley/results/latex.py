@@ -72,7 +72,7 @@ def table(found: PrintTable) -> str:
 
 def page_table(found: Table, name: str, title: str) -> str:
     """Return a table of a page as a float, its note in the caption."""
-    rows = [[escaped(row.label), *(_bold(escaped(cell.text), cell.best) for cell in row.cells)] for row in found.rows]
+    rows = [[escaped(row.label), *(_bold(escaped(cell.whole), cell.best) for cell in row.cells)] for row in found.rows]
     words = [found.words(i) for i in range(len(found.heads) - 1)]
     return _float(name, f"{title}. {found.note}", [escaped(head) for head in found.heads], rows, words)
 

@@ -15,6 +15,7 @@ from motley.results.blocks import (
     SideBySide,
     Table,
     TableCell,
+    Tally,
     Text,
     UniqueNames,
 )
@@ -63,13 +64,15 @@ class _Writer:
             else:
                 yield self._one(block)
 
-    def _one(self, block: Table | Picture | Text | BulletList | Code) -> str:
+    def _one(self, block: Table | Picture | Text | BulletList | Tally | Code) -> str:
         if isinstance(block, Table):
             return _table(block)
         if isinstance(block, Picture):
             return self._picture(block)
         if isinstance(block, Text):
             return escaped(block.text)
+        if isinstance(block, Tally):
+            return " · ".join(f"**{number}** {escaped(word)}" for number, word, _ in block.counts)
         if isinstance(block, BulletList):
             lines = [f"- {escaped(line)}" for line in block.items]
             return (
@@ -95,7 +98,8 @@ def _table(table: Table) -> str:
 
 
 def _cell(cell: TableCell) -> str:
-    text = escaped(cell.text).replace(" ± ", "\u00a0±\u00a0")
+    text = escaped(cell.whole).replace(" ± ", "\u00a0±\u00a0")
+    text = f"[{text}](<{cell.link}>)" if cell.link else text
     return f"**{text}**" if cell.best else text
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from motley.core.errors import ConfigError
 from motley.core.files import create, disk_error
 from motley.results.blocks import Page, Picture, UniqueNames
-from motley.results.figures import colour
+from motley.results.figures import PALETTE
 
 __all__ = ["SUFFIXES", "html", "replace_files", "write"]
 
@@ -66,7 +66,8 @@ def html(page: Page) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.globals |= {"colour": colour, "inline": _inline, "names": UniqueNames()}
+    environment.globals |= {"palette": PALETTE, "inline": _inline, "names": UniqueNames(), "css_text": _css_text}
+    environment.globals |= {"contents": [], "carded": []}  # filled while the blocks are written
     return str(environment.get_template("page.html.j2").render(page=page)).lstrip()
 
 
@@ -77,8 +78,21 @@ def _inline(picture: Picture, name: str, methods: Sequence[str]) -> Any:
     svg = picture.svg
     for before in ('id="', 'href="#', "url(#"):
         svg = svg.replace(f"{before}{picture.name}-", f"{before}{name}-")
-    labels = {f'<g class="method-{i}">': escape(label) for i, label in enumerate(methods)}
-    return Markup(re.sub(r'<g class="method-\d+">', lambda g: f"{g[0]}<title>{labels.get(g[0], '')}</title>", svg))
+    for variable, (shade, _) in PALETTE.items():  # which a page on a dark ground sets otherwise
+        svg = svg.replace(f":{shade.lower()}", f":var(--{variable})")
+
+    def titled(group: re.Match[str]) -> str:
+        label, said = escape(methods[int(group[2])]) if int(group[2]) < len(methods) else "", group[3] or ""
+        return f"{group[1]}<title>{label}{': ' if label and said else ''}{said}</title>"
+
+    return Markup(re.sub(r'(<g class="method-(\d+)(?: line)?"[^>]*>)(?:<title>(.*?)</title>)?', titled, svg))
+
+
+def _css_text(text: str) -> Any:
+    """Return any text as the inside of a string of a style sheet, which may stand in a page."""
+    from markupsafe import Markup
+
+    return Markup(re.sub(r"[^\w .,:%()/+-]", lambda sign: f"\\{ord(sign[0]):x} ", text))
 
 
 def replace_files(files: Mapping[Path, str | bytes], last: Path) -> Path:

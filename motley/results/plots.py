@@ -32,6 +32,7 @@ from motley.results.figures import (
 )
 from motley.results.labels import clock
 from motley.results.load import Run
+from motley.results.summary import plus_minus, short_number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -47,6 +48,8 @@ NEAR = 0.25
 """Bars whose ends all lie within this share of the longest would look alike: they become points, on an axis without 0."""
 BESIDE = 4
 """Up to so many bars of one kind have their numbers above them; of more the numbers would touch, and the table has them."""
+BEHIND = 60
+"""Points at most of each grey line behind the curve of a small panel, evenly taken from its evaluations."""
 PANELS = 5
 """Small panels beside each other."""
 
@@ -118,7 +121,7 @@ def _panels(
     groups: Groups, bands: Sequence[measures.Band], scale: float, label: str, title: str, axis: measures.Axis
 ) -> Picture:
     """Draw one small panel for each of many methods: its curve in colour, those of all others in grey."""
-    name, percent, _ = _metric(groups)
+    name, percent, better = _metric(groups)
     rows = -(-len(groups) // PANELS)
     step = "default" if axis == "round" else "steps-post"
     with styled():
@@ -128,12 +131,14 @@ def _panels(
             axes.set_axis_off()
         for i, (method, axes) in enumerate(zip(groups, grid, strict=False)):
             for other in bands:
-                axes.plot(other.x * scale, other.mean * percent, color=FAINT, linewidth=0.7, drawstyle=step)
+                at = np.unique(np.linspace(0, max(len(other.x) - 1, 0), min(len(other.x), BEHIND)).astype(np.int64))
+                axes.plot(other.x[at] * scale, other.mean[at] * percent, color=FAINT, linewidth=0.7, drawstyle=step)
             own = bands[i]
             mark(axes.plot(own.x * scale, own.mean * percent, color=colour(i), linewidth=1.6, drawstyle=step)[0], i)
             axes.set_title(shorter(method, 20), fontsize=8, fontweight="bold", color=colour(i), pad=3)
             axes.tick_params(labelsize=7)
             axes.margins(x=0)
+        _show_where_they_differ(grid[0], [one.mean * percent for one in bands if len(one.x)], better)
         figure.suptitle(title, x=0.01, ha="left", fontsize=10)
         figure.supxlabel(label, fontsize=9)
         figure.supylabel(name, fontsize=9)
@@ -149,14 +154,15 @@ def _dots(groups: Groups, ends: Sequence[Sequence[measures.Ends]], name: str, pe
         figure = new_figure(8.4, 0.9 + 0.22 * len(groups))
         axes = figure.add_subplot()
         for y, i in enumerate(order):
-            final, peak = (measures.spread([percent * getattr(e, kind) for e in ends[i]]).mean for kind in ("final", "peak"))
-            std = float(np.nan_to_num(stable[i].std))
-            mark(
-                axes.plot([stable[i].mean - std, stable[i].mean + std], [y, y], color=colour(i), linewidth=3, alpha=0.35)[0], i
-            )
-            mark(axes.plot(stable[i].mean, y, "o", color=colour(i), markersize=6)[0], i)
-            mark(axes.plot(final, y, "|", color=colour(i), markersize=9, markeredgewidth=1.6)[0], i)
-            mark(axes.plot(peak, y, ">", color=colour(i), markersize=4, fillstyle="none")[0], i)
+            one, shade = stable[i], colour(i)
+            final, peak = (measures.spread([percent * getattr(e, kind) for e in ends[i]]) for kind in ("final", "peak"))
+            std, said = float(np.nan_to_num(one.std)), f"stable {plus_minus(one)}"
+            mark(axes.plot([one.mean - std, one.mean + std], [y, y], linewidth=3, alpha=0.35, color=shade)[0], i, said)
+            mark(axes.plot(one.mean, y, "o", markersize=6, color=shade)[0], i, said)
+            last = axes.plot(final.mean, y, "|", markersize=9, markeredgewidth=1.6, color=shade)
+            mark(last[0], i, f"final {plus_minus(final)}")
+            best = axes.plot(peak.mean, y, ">", markersize=4, fillstyle="none", color=shade)
+            mark(best[0], i, f"peak {plus_minus(peak)}")
         axes.set_yticks(range(len(order)), [shorter(labels[i], 28) for i in order], fontsize=8)
         axes.invert_yaxis()
         axes.grid(visible=False, axis="y")
@@ -206,7 +212,9 @@ def target_bars(groups: Groups, target: float) -> Picture:
 
 def _target_bar(axes: Axes, i: int, costs: Sequence[measures.Censored]) -> None:
     mean, std = measures.target_spread(costs), float(np.nan_to_num(measures.spread([cost.value for cost in costs]).std))
-    mark(axes.barh(i, np.nan_to_num(mean.value), 0.7, color=colour(i), alpha=1.0 if mean.reached else 0.35).patches[0], i)
+    said = f"{'' if mean.reached else 'more than '}{short_number(mean.value)}"
+    bar = axes.barh(i, np.nan_to_num(mean.value), 0.7, color=colour(i), alpha=1.0 if mean.reached else 0.35)
+    mark(bar.patches[0], i, said)
     if not mean.reached:
         mark(axes.plot(np.nan_to_num(mean.value), i, ">", color=colour(i), markersize=6, clip_on=False)[0], i)
     elif std:
@@ -293,14 +301,14 @@ def _grouped_bars(axes: Axes, ends: Sequence[Sequence[measures.Ends]], kinds: Se
     for i, runs in enumerate(ends):
         at = np.arange(len(kinds)) + (i - (len(ends) - 1) / 2) * width
         spreads = [measures.spread([percent * getattr(e, kind) for e in runs]) for kind in kinds]
-        for x, s in zip(at, spreads, strict=True):
+        for x, s, kind in zip(at, spreads, kinds, strict=True):
             if not s.n:
                 continue
-            std = float(np.nan_to_num(s.std))
+            std, said = float(np.nan_to_num(s.std)), f"{kind} {plus_minus(s)}"
             if points:
-                mark(axes.plot(x, s.mean, "o", color=colour(i), markersize=7)[0], i)
+                mark(axes.plot(x, s.mean, "o", color=colour(i), markersize=7)[0], i, said)
             else:
-                mark(axes.bar(x, s.mean, width * 0.92, color=colour(i)).patches[0], i)
+                mark(axes.bar(x, s.mean, width * 0.92, color=colour(i)).patches[0], i, said)
             if std:
                 whisker = colour(i) if points else "#333333"
                 mark(axes.plot([x, x], [s.mean - std, s.mean + std], color=whisker, linewidth=1.1)[0], i)

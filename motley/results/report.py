@@ -19,6 +19,7 @@ from motley.results.model_health import model_health
 from motley.results.page import write
 from motley.results.print_files import write_print_files
 from motley.results.sections import all_sections, provenance
+from motley.results.single_runs import single_runs
 from motley.results.tables import whole
 
 __all__ = ["facts", "report", "warnings"]
@@ -58,7 +59,10 @@ def report(
         return write_print_files(groups, Path(out), [format] if isinstance(format, str) else format, target)
     messages = warnings(groups)
     blocks = non_empty(
-        BulletList(messages, "Before you read on") if messages else None, *all_sections(groups, target), provenance(groups)
+        BulletList(messages, "Before you read on") if messages else None,
+        *all_sections(groups, target),
+        single_runs(groups, Path(out).parent),
+        provenance(groups),
     )
     return write(Page(loaded[0].name, facts(groups), blocks, list(groups)), out)
 

@@ -98,7 +98,7 @@ def test_rows_of_runs_that_are_planned_no_longer_are_dropped(toy, tmp_path):
     # power_of_choice has three measures of two seeds in table 1; the other cell loses the two to a target
     assert found.earlier.dropped == 6 + 2
     assert sorted(found.values(found.exhibits[0], "final")) == [("random",)]
-    assert "8 rows measured earlier left out: the recipe plans other runs in their cells now." in page(found).blocks[0].items
+    assert "8 rows measured earlier left out: the recipe plans other runs in their cells now." in page(found).blocks[1].items
 
 
 def test_earlier_numbers_can_be_left_out(toy, tmp_path):

@@ -121,7 +121,7 @@ def test_a_run_that_fails_is_told_and_the_rest_goes_on(tmp_path):
     assert len(found.all_runs()) == 2
     (failure,) = found.failures
     assert failure.point.label == "table 2 1.0 / random"
-    (warned, *_) = page(found).blocks
+    (_, warned, *_) = page(found).blocks
     assert any("table 2 1.0 / random, seed 0, failed: " in line for line in warned.items)
     assert "2 of 3 runs are finished; the same command goes on." in warned.items
 
@@ -133,7 +133,7 @@ def test_the_files(made):
     for words in (
         "A toy: published and measured",
         "Table 1. Methods",
-        "(71.50 ± 2.00)",
+        ">(71.50 ± 2.00)<",
         "It learns",
         "confirmed",
         "READING: 16",

@@ -71,9 +71,13 @@ def test_the_report_opens_with_the_result(toy, tmp_path):
     found = reproduce(toy, ["table 1"], out=tmp_path / "out", overrides=["stop.rounds=1"])
     result = page(found).blocks[0]
     assert result.title == "Result"
-    assert result.blocks[0].text.startswith("Random selection ends at ")
-    assert result.blocks[1].text.startswith("Of 2 claims ")
-    assert "after Holm's correction for 2 comparisons, " in result.blocks[1].text
+    beside, *_ = result.blocks
+    said, picture = beside.blocks
+    assert said.blocks[0].text.startswith("Random selection ends at ")
+    assert sum(number for number, *_ in said.blocks[1].counts) == 2
+    assert said.blocks[2].text.startswith("Of 2 claims ")
+    assert "after Holm's correction for 2 comparisons, " in said.blocks[2].text
+    assert picture.about.startswith("Where the comparisons of 2 claims lie: ")
 
 
 @pytest.mark.parametrize("name", names())

@@ -64,7 +64,7 @@ def test_every_later_report_allows_for_the_looks(toy, decided):
     assert "Sequential, at most 6 pairs: seeds are added while the claim is open" in table.note
     assert table.rows[0].cells[3].text.endswith("(sequential)")
     assert verdicts_csv(again).splitlines()[1].endswith(",6")
-    assert not [line for line in getattr(page(found).blocks[0], "items", []) if "runs are finished" in line]
+    assert not [line for line in getattr(page(found).blocks[1], "items", []) if "runs are finished" in line]
 
 
 def test_it_goes_on_where_it_was_stopped(toy, tmp_path):

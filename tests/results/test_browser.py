@@ -110,11 +110,11 @@ def test_switches_hide_and_the_pointer_brings_out(page, tmp_path):
       said.pointed = style();
       over(it.querySelector("h2"));
       said.nothing = style();
-      said.title = it.querySelector("g.method-2 title").textContent;
+      said.title = it.querySelector("g.method-2").dataset.title.startsWith("uniform: peak ");
     """
     found = asked(page, probes, tmp_path)
     assert found.pop("pointed") == "#page svg [class^=method-]:not(.method-2):not(#page [data-methods] *) { opacity: .12; }"
-    assert found == {"hidden": True, "others": True, "back": True, "nothing": "", "title": "uniform"}
+    assert found == {"hidden": True, "others": True, "back": True, "nothing": "", "title": True}
 
 
 def test_heads_sort_numbers_and_words_and_parts_hide_their_own(tmp_path):
@@ -158,8 +158,83 @@ def test_a_folded_part_is_closed_until_it_is_opened(tmp_path):
     probes = """
       const seen = () => [...it.querySelectorAll("main p, section p")].filter(p => p.checkVisibility()).map(p => p.textContent);
       said.closed = seen();
-      it.querySelector("summary").click();
+      it.querySelector("main summary").click();
       said.open = seen();
     """
     found = asked(write(Page("t", [], parts), tmp_path / "p.html"), probes, tmp_path)
     assert found == {"closed": ["seen"], "open": ["all of it", "too", "seen"]}
+
+
+def test_on_a_phone_rows_are_cards_that_say_every_column(page, tmp_path):
+    """Nothing of the summary has to be scrolled to; each figure stands below the head of its column."""
+    probes = """
+      const table = it.querySelector("main table"), room = it.documentElement.clientWidth;
+      const cells = [...table.querySelectorAll("tbody td")];
+      said.inside = cells.every(cell => cell.getBoundingClientRect().right <= room && cell.getBoundingClientRect().left >= 0);
+      said.heads = [...table.tBodies[0].rows[0].cells].slice(1, 4).map(cell => page.getComputedStyle(cell, "::before").content);
+      said.columns = cells.length / table.tBodies[0].rows.length;
+    """
+    assert asked(page, probes, tmp_path) == {"inside": True, "heads": ['"final"', '"peak"', '"stable"'], "columns": 9}
+
+
+def test_published_stands_below_measured_on_a_phone(tmp_path):
+    rows = [TableRow("a <b> \\", [TableCell("1.5 ± 0.5", 1.5, published="2.00"), TableCell("7", 7.0), TableCell("8", 8.0)])]
+    table = Table(("cell", 'a "head" </style>', "b", "c"), rows)
+    probes = """
+      const cell = it.querySelector("td"), printed = it.querySelector(".published");
+      said.head = page.getComputedStyle(cell, "::before").content;
+      said.before = page.getComputedStyle(printed, "::before").content;
+      said.below = printed.getBoundingClientRect().top > cell.getBoundingClientRect().top + 10;
+    """
+    found = asked(write(Page("t", [], [table]), tmp_path / "p.html"), probes, tmp_path)
+    assert found == {"head": '"a \\"head\\" </style>"', "before": '"published "', "below": True}
+
+
+def test_a_table_is_copied_as_it_is_seen(tmp_path):
+    """Sorted, without hidden methods; mean and deviation apart; a thin space or a minus sign is no part of a number."""
+    rows = [
+        TableRow(name, [TableCell(f"{v}\u202f000 ± 0.5", v), TableCell("−1,5")], i)
+        for i, (name, v) in enumerate([("a", 1), ("b", 2), ("c", 3)])
+    ]
+    page = write(Page("t", [], [Table(("method", "n", "w"), rows)], ("a", "b", "c")), tmp_path / "p.html")
+    probes = """
+      it.querySelectorAll("nav.methods input")[1].click();
+      it.querySelectorAll("thead button")[1].click();
+      it.execCommand = () => { said.copied = it.querySelector("textarea").value; };
+      page.navigator.clipboard.writeText = text => { said.copied = text; return Promise.resolve(); };
+      it.querySelector("button.copy").click();
+    """
+    assert asked(page, probes, tmp_path) == {"copied": 'method,n,n ±,w\nc,3000,0.5,"-1,5"\na,1000,0.5,"-1,5"\n'}
+
+
+def test_the_pointer_reads_values_along_curves_and_of_bars(page, tmp_path):
+    probes = """
+      const svg = it.querySelector("svg[data-axes]"), box = svg.getBoundingClientRect();
+      const [left, top, wide, high] = JSON.parse(svg.dataset.axes)[0], size = svg.viewBox.baseVal;
+      const scale = box.width / size.width;
+      const at = { bubbles: true, clientX: box.left + (left + wide * 0.7) * scale, clientY: box.top + (top + high / 2) * scale };
+      svg.dispatchEvent(new page.PointerEvent("pointermove", at));
+      const tip = it.getElementById("tip");
+      said.lines = [...tip.children].map(line => line.textContent.replace(/[\\d.]+$/, ""));
+      said.shown = !tip.hidden;
+      it.querySelector("g[data-title*='peak']").dispatchEvent(new page.PointerEvent("pointerdown", { bubbles: true }));
+      said.bar = /^\\w+: (peak|final|stable|drop) [\\d.]+ ± [\\d.]+$/.test(tip.textContent);
+      it.querySelector("h1").dispatchEvent(new page.PointerEvent("pointermove", { bubbles: true }));
+      said.gone = tip.hidden;
+    """
+    found = asked(page, probes, tmp_path, 1280)
+    assert found.pop("lines")[0].startswith("round ")
+    assert found == {"shown": True, "bar": True, "gone": True}
+
+
+def test_contents_stand_at_the_side_and_open_what_is_folded(tmp_path):
+    parts = [Section("First", [Text("one")]), Section("Folded", [Text("two")], folded=True)]
+    page = write(Page("t", [], parts), tmp_path / "p.html")
+    probes = """
+      const contents = it.querySelector("details.contents"), links = [...contents.querySelectorAll("a")];
+      said.open = contents.open;
+      said.names = links.map(link => link.textContent);
+      said.beside = contents.getBoundingClientRect().right <= it.querySelector("main").getBoundingClientRect().left;
+    """
+    assert asked(page, probes, tmp_path, 1280) == {"open": True, "names": ["First", "Folded"], "beside": True}
+    assert asked(page, probes, tmp_path, 390) == {"open": False, "names": ["First", "Folded"], "beside": False}

@@ -86,3 +86,19 @@ def test_an_ablation_is_called_by_what_it_changes():
     assert got == ["as it is", "mu 0.0", "mu 0.5", "uniform", "weights uniform"]
     crossed = [config(mu, allocator) for mu in (0.0, 0.1) for allocator in ("uniform", "by_score")]
     assert labels(*crossed)[0] == "mu 0.0, uniform"
+
+
+def test_options_that_come_with_a_component_elsewhere_are_left_to_its_name():
+    """Noise on signals that only one rule needs is told by the rule's name, unless it differs among runs of that rule."""
+
+    def config(name, noise=None, **more):
+        return {"selector": {"name": name}, "privacy": {"epsilon": 2.0} | ({"noise": noise} if noise else {}) | more}
+
+    assert labels(config("uniform"), config("oort", 4.0)) == ["uniform", "oort"]
+    assert labels(config("uniform"), config("oort", 4.0), config("oort", 5.0)) == [
+        "uniform",
+        "oort, noise 4.0",
+        "oort, noise 5.0",
+    ]
+    both = labels(config("uniform"), config("uniform", 4.0), config("oort", 4.0), config("flude", 5.0))
+    assert both == ["uniform", "uniform, noise 4.0", "oort, noise 4.0", "flude"]

@@ -53,7 +53,7 @@ def test_the_same_bytes_twice_and_ids_that_never_clash(groups):
 
 def test_every_method_can_be_hidden(groups):
     for svg in every(groups)[:-1]:
-        assert {f"method-{i}" for i in range(3)} == set(re.findall(r'class="(method-\d+)"', svg))
+        assert {f"method-{i}" for i in range(3)} == set(re.findall(r'class="(method-\d+)[ "]', svg))
 
 
 def test_empty_runs_are_drawn_empty():
@@ -67,7 +67,7 @@ def test_empty_runs_are_drawn_empty():
 
 def test_many_methods_and_many_clients(groups):
     many = {f"method {i}": groups["uniform"] for i in range(12)}
-    assert len(set(re.findall(r'class="(method-\d+)"', plots.curves(many, "round").svg))) == 12
+    assert len(set(re.findall(r'class="(method-\d+)[ "]', plots.curves(many, "round").svg))) == 12
     assert len(set(re.findall(r'class="(method-\d+)"', plots.headline_bars(many).svg))) == 12
     labels = np.eye(100, dtype=int).tolist()
     federation = fake.table("federation", client=list(range(100)), labels=labels)

@@ -86,7 +86,7 @@ def test_it_says_what_is_asked_of_it(page):
 
 
 def test_the_same_page_twice(folder, page):
-    assert report(load_all(folder), folder / "again.html").read_text(encoding="utf-8") == page
+    assert report(load_all(folder), folder / "out" / "again.html").read_text(encoding="utf-8") == page
 
 
 def test_names_are_escaped(tmp_path, folder):
@@ -329,3 +329,19 @@ def test_what_holds_of_all_methods_is_said_once(tmp_path):
     assert "all methods: one seed only" in text
     text = report([*runs, with_curve("uniform", 1, [0.1] * 12)], tmp_path / "report.html").read_text(encoding="utf-8")
     assert "power_of_choice, hetero_select_v1: one seed only" in text
+
+
+def test_single_runs_are_linked_from_where_the_report_lies(folder, tmp_path):
+    """A run's own report where it has one, else its folder; signs that an address cannot hold are encoded."""
+    strange = fake.write(tmp_path / "runs" / "alpha=0.1 #%", "uniform", 0, rounds=3)
+    (strange / "run.json").write_text(json.dumps(fake.meta("uniform", 0, finished=False)))
+    page = report(tmp_path / "runs", tmp_path / "out" / "r.html").read_text(encoding="utf-8")
+    assert '<a href="../runs/alpha%3D0.1%20%23%25/">unif0</a>' in page
+    assert ">3 of 60, not finished<" in page
+    (strange / "report.html").write_text("")
+    assert (
+        '<a href="../runs/alpha%3D0.1%20%23%25/report.html">'
+        in report(tmp_path / "runs", tmp_path / "out" / "r.html").read_text()
+    )
+    assert "[unif0](<alpha%3D0.1%20%23%25/report.html>)" in report(tmp_path / "runs", tmp_path / "runs" / "r.md").read_text()
+    assert "<a href=" not in report([fake.run()], tmp_path / "none.html").read_text().partition("<main>")[2]
