@@ -1,13 +1,14 @@
 """Draws of cohorts that every client can recompute, by commitments and a hash chain.
 
-    freeze     the server publishes the roster, keys, cohort size and rounds, and s_0, the end of a chain s_(t-1) = SHA-256(s_t)
+    freeze     the server publishes the roster, keys, cohort size, rounds, the rule and the numbers by which it draws
+               (:mod:`motley.secure.drawable`), and s_0, the end of a chain s_(t-1) = SHA-256(s_t)
     commit     every client commits to a nonce, by its signed hash; the server publishes all commitments
     open       every client reveals its nonce; the server publishes all of them. Who reveals none, or another, is struck off
     sign       every client signs the list of nonces; the server publishes the signatures
     round t    the server reveals s_t with the cohort, which must be the draw keyed by SHA-256(s_t, nonces, t)
 
 Neither the server nor a client chooses a draw: the chain is fixed before any nonce is known, and each nonce before another is. The
-draw is that of the selector ``uniform`` over the whole roster, whoever is connected. A server that knows the nonces can predict all
+draw is that of a selector over the whole roster, whoever is connected. A server that knows the nonces can predict all
 draws, and whoever can verify a draw knows the cohort.
 """
 
@@ -22,57 +23,45 @@ from typing import Any
 
 from motley.core import codec
 from motley.core.errors import CodecError, ConfigError, RoundAbandonedError, SecureAggregationError
+from motley.secure.drawable import DrawRule, DrawTable
 from motley.secure.encoding import Entropy
 from motley.secure.primitives import sign, verify
 from motley.secure.terms import LONGEST_CHAIN, SIGNATURE, bitmap, listed
-from motley.selectors.base import Selector
-from motley.selectors.uniform import Uniform
 
-__all__ = ["DRAWS", "LINK", "DrawClient", "DrawServer", "check_drawable", "draw", "verify_draws"]
+__all__ = ["DRAWS", "LINK", "DrawClient", "DrawServer", "draw", "verify_draws"]
 
 DRAWS = {"freeze": 11, "committed": 12, "opened": 13, "signed": 14}
 """The first byte of each message of the server."""
 LINK = 32
 """Bytes of a link of the chain, of a nonce and of a commitment."""
-VERSION = 1
+VERSION = 2
+_SIZES = struct.Struct("<IIII")
+_FIXED = _SIZES.size + 2 * LINK
+"""Bytes of what is frozen before the table: sizes, the end of the chain, a hash of the register."""
 
 
 def _hash(*parts: bytes) -> bytes:
     return hashlib.sha256(b"motley draws" + b"".join(struct.pack("<I", len(part)) + part for part in parts)).digest()
 
 
-def _frozen(register: Mapping[int, bytes], cohort: int, rounds: int, end: bytes) -> bytes:
+def _frozen(register: Mapping[int, bytes], cohort: int, rounds: int, end: bytes, table: DrawTable) -> bytes:
     """Return what is frozen before the first round, as bytes."""
     keys = b"".join(struct.pack("<I", client) + register[client] for client in sorted(register))
-    return struct.pack("<IIII", VERSION, len(register), cohort, rounds) + end + _hash(b"uniform", keys)
+    return _SIZES.pack(VERSION, len(register), cohort, rounds) + end + _hash(keys) + table.body(sorted(register))
 
 
-def draw(link: bytes, nonces: Mapping[int, bytes], cohort: int, round: int) -> tuple[int, ...]:
+def draw(link: bytes, nonces: Mapping[int, bytes], cohort: int, round: int, table: DrawTable) -> tuple[int, ...]:
     """Return the cohort of a round, rising.
 
     Parameters
     ----------
-    link: s_t. nonces: client -> its nonce; these clients are the roster. cohort: clients a round. round: t.
+    link: s_t. nonces: client -> its nonce; these clients are the roster. cohort: clients a round. round: t. table: rule and
+    numbers of the draw.
     """
     said = b"".join(struct.pack("<I", client) + nonces[client] for client in sorted(nonces))
     seed = int.from_bytes(_hash(link, said, struct.pack("<Q", round))[:15], "little")
-    chosen = Selector(Uniform(), seed).select(round, sorted(nonces), cohort)
+    chosen = table.selector(seed, sorted(nonces)).select(round, sorted(nonces), cohort)
     return tuple(sorted(chosen.ids.tolist()))
-
-
-def check_drawable(rule: object) -> None:
-    """Refuse a selector whose draw the clients could not recompute.
-
-    Raises
-    ------
-    ConfigError: any other rule than ``uniform`` without weights.
-    """
-    if rule != Uniform():
-        raise ConfigError(
-            f"{type(rule).__name__} draws from what clients report, or by weights, so that clients cannot recompute its cohorts; take "
-            "the selector uniform, or leave draws out",
-            "draws",
-        )
 
 
 class DrawServer:
@@ -80,14 +69,22 @@ class DrawServer:
 
     Parameters
     ----------
-    register: client -> Ed25519 public key: the roster. cohort: clients a round. rounds: length of the chain. entropy: of the chain.
+    register: client -> Ed25519 public key: the roster. cohort: clients a round. rounds: length of the chain. table: rule and numbers
+    of the draws. entropy: of the chain.
 
     Raises
     ------
     ConfigError: a chain of no rounds or of too many.
     """
 
-    def __init__(self, register: Mapping[int, bytes], cohort: int, rounds: int, entropy: Entropy = os.urandom) -> None:
+    def __init__(
+        self,
+        register: Mapping[int, bytes],
+        cohort: int,
+        rounds: int,
+        table: DrawTable | None = None,
+        entropy: Entropy = os.urandom,
+    ) -> None:
         if not 1 <= rounds <= LONGEST_CHAIN:
             raise ConfigError(f"got draws for {rounds} rounds; expected 1 to {LONGEST_CHAIN}", "draws")
         self.register, self.cohort, self.roster = dict(register), cohort, tuple(sorted(register))
@@ -95,7 +92,8 @@ class DrawServer:
         for _ in range(rounds):
             self._chain.append(_hash(self._chain[-1]))
         self._chain.reverse()  # s_0, s_1, ...
-        self.frozen = _frozen(self.register, cohort, rounds, self._chain[0])
+        self.table = table or DrawTable()
+        self.frozen = _frozen(self.register, cohort, rounds, self._chain[0], self.table)
         self.commitments: dict[int, bytes] = {}
         self.nonces: dict[int, bytes] = {}
         self.signatures: dict[int, bytes] = {}
@@ -142,7 +140,7 @@ class DrawServer:
         if not 1 <= round < len(self._chain):
             raise ConfigError(f"round {round} has no draw; the chain was made for {len(self._chain) - 1} rounds", "draws")
         link = self._chain[round]
-        cohort = draw(link, self.nonces, self.cohort, round)
+        cohort = draw(link, self.nonces, self.cohort, round, self.table)
         self.rounds.append({"round": round, "link": link.hex(), "cohort": list(cohort)})
         return cohort, link
 
@@ -151,7 +149,8 @@ class DrawServer:
         tables = {"commitments": self.commitments, "nonces": self.nonces, "signatures": self.signatures}
         told = {name: {str(k): value.hex() for k, value in table.items()} for name, table in tables.items()}
         size = {"cohort": self.cohort, "length": len(self._chain) - 1, "end": self._chain[0].hex()}
-        return json.dumps({"version": VERSION, "rule": "uniform", **size, **told, "rounds": self.rounds})
+        table = {"rule": self.table.rule, "table": self.table.body(self.roster).hex()}
+        return json.dumps({"version": VERSION, **table, **size, **told, "rounds": self.rounds})
 
     def _sound(self, answers: Mapping[int, object], clients: Collection[int], size: int) -> dict[int, bytes]:
         return {k: body for k in sorted(clients) if isinstance(body := answers.get(k), bytes) and len(body) == size}
@@ -168,11 +167,14 @@ class DrawClient:
     Parameters
     ----------
     client, identity, register: as of :class:`~motley.secure.client.SecureClient`. cap: rounds it takes part in at most; None: all.
+    rule: by which it lets itself be drawn.
     """
 
     def __init__(
-        self, client: int, identity: bytes, register: Mapping[int, bytes], cap: int | None = None, entropy: Entropy = os.urandom
-    ) -> None:
+        self, client: int, identity: bytes, register: Mapping[int, bytes], cap: int | None = None, entropy: Entropy = os.urandom,
+        rule: DrawRule = "uniform",
+    ) -> None:  # fmt: skip
+        self.rule, self._table = rule, DrawTable(rule)
         self.client, self.identity, self.register, self.cap = client, identity, dict(register), cap
         self.entropy, self.roster = entropy, tuple(sorted(register))
         self._next, self._frozen, self._nonce = "freeze", b"", b""
@@ -193,9 +195,14 @@ class DrawClient:
         return steps[self._next](message[1:])
 
     def _commit(self, body: bytes) -> bytes:
-        _, _, cohort, rounds = struct.unpack("<IIII", body[:16].ljust(16, b"\0"))
-        if body != _frozen(self.register, cohort, rounds, body[16 : 16 + LINK]) or not 1 <= rounds <= LONGEST_CHAIN:
-            raise SecureAggregationError("what the server freezes is not this client's register, rule and version")
+        _, _, cohort, rounds = _SIZES.unpack(body[: _SIZES.size].ljust(_SIZES.size, b"\0"))
+        table = DrawTable.read(body[_FIXED:], self.roster)
+        end = body[_SIZES.size : _SIZES.size + LINK]
+        if body != _frozen(self.register, cohort, rounds, end, table) or not 1 <= rounds <= LONGEST_CHAIN:
+            raise SecureAggregationError("what the server freezes is not this client's register and version")
+        if table.rule != self.rule:
+            raise SecureAggregationError(f'the server draws by "{table.rule}", and this client expects draw_rule="{self.rule}"')
+        self._table = table
         self._frozen, self._nonce, self._next = body, self.entropy(LINK), "committed"
         commitment = _hash(self._nonce)
         return commitment + sign(self.identity, _said_commitment(body, self.client, commitment))
@@ -247,13 +254,26 @@ class DrawClient:
         """
         if self._next != "the rounds":
             raise SecureAggregationError("got a cohort before its draws were agreed on")
-        _, _, size, rounds = struct.unpack("<IIII", self._frozen[:16])
-        _check_link(link, round, rounds, self._frozen[16 : 16 + LINK])
-        if tuple(cohort) != draw(link, self._nonces, size, round):
+        _, _, size, rounds = _SIZES.unpack(self._frozen[: _SIZES.size])
+        _check_link(link, round, rounds, self._frozen[_SIZES.size : _SIZES.size + LINK])
+        if tuple(cohort) != draw(link, self._nonces, size, round, self._table):
             raise SecureAggregationError(f"the cohort of round {round} is not the one that was drawn")
         if self.cap is not None and round not in self._joined and len(self._joined) >= self.cap:
             raise SecureAggregationError(f"client {self.client} has taken part in {self.cap} rounds, its cap")
         self._joined = sorted({*self._joined, round})
+
+    def check_samples(self, samples: int) -> None:
+        """Refuse draws by another number of samples than this client has.
+
+        Raises
+        ------
+        SecureAggregationError: the frozen number is another.
+        """
+        frozen = self._table.numbers.get(self.client, samples)
+        if self.rule == "weighted" and frozen != samples:
+            raise SecureAggregationError(
+                f"client {self.client} has {samples} samples, and the cohorts are drawn as if it had {frozen:.0f}"
+            )
 
     def save(self) -> bytes:
         """Return the state between two messages."""
@@ -271,6 +291,7 @@ class DrawClient:
         self._next, self._frozen, self._nonce = state["next"], state["frozen"], state["nonce"]
         self._commitments, self._nonces = dict(state["commitments"]), dict(state["nonces"])
         self._joined = list(state["joined"])
+        self._table = DrawTable.read(self._frozen[_FIXED:], self.roster) if self._frozen else DrawTable(self.rule)
 
 
 def verify_draws(transcript: str, register: Mapping[int, bytes]) -> int:
@@ -289,7 +310,8 @@ def verify_draws(transcript: str, register: Mapping[int, bytes]) -> int:
         tables = {
             name: {int(k): bytes.fromhex(v) for k, v in told[name].items()} for name in ("commitments", "nonces", "signatures")
         }
-        frozen = _frozen(register, told["cohort"], told["length"], bytes.fromhex(told["end"]))
+        table = DrawTable.read(bytes.fromhex(told["table"]), sorted(register))
+        frozen = _frozen(register, told["cohort"], told["length"], bytes.fromhex(told["end"]), table)
         rounds = [(row["round"], bytes.fromhex(row["link"]), tuple(row["cohort"])) for row in told["rounds"]]
     except (ValueError, KeyError, TypeError, AttributeError, struct.error):
         raise SecureAggregationError("got a transcript that cannot be read") from None
@@ -305,7 +327,7 @@ def verify_draws(transcript: str, register: Mapping[int, bytes]) -> int:
         raise SecureAggregationError(f"{len(sound)} of {len(nonces)} clients signed these nonces; expected {_needed(nonces)}")
     for round_, link, cohort in rounds:
         _check_link(link, round_, told["length"], bytes.fromhex(told["end"]))
-        if cohort != draw(link, nonces, told["cohort"], round_):
+        if cohort != draw(link, nonces, told["cohort"], round_, table):
             raise SecureAggregationError(f"the cohort of round {round_} is not the one that was drawn")
     return len({round_ for round_, _, _ in rounds})
 

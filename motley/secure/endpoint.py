@@ -29,7 +29,7 @@ class SecureEndpoint:
         load: Callable[[], bytes | None], save: Callable[[bytes], None], cap: int | None = None,
     ) -> None:  # fmt: skip
         self._client, self._keep = SecureClient(client, identity, register, options), save
-        self._draws = DrawClient(client, identity, register, cap) if options.draws else None
+        self._draws = DrawClient(client, identity, register, cap, rule=options.draw_rule) if options.draws else None
         saved = load()
         if saved is not None:
             self._restore(saved)
@@ -86,7 +86,8 @@ class SecureEndpoint:
 
         Parameters
         ----------
-        message: with the peers' envelopes. values: the update, [size]. weight: of the client; 1 where all weigh the same.
+        message: with the peers' envelopes. values: the update, [size]. weight: the client's number of samples; not used where all
+        weigh the same.
 
         Raises
         ------
@@ -95,6 +96,8 @@ class SecureEndpoint:
         client = self._client
         if client.terms is None:
             raise SecureAggregationError("got envelopes of a round that this client has not begun, or whose state it lost")
+        if self._draws is not None:
+            self._draws.check_samples(weight)
         options = client.terms.options
         vector = client.terms.encoding.encode(values, weight if options.max_weight > 1 else 1, client.entropy)
         answer = client.mask(message, vector)

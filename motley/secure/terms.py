@@ -21,9 +21,10 @@ import struct
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Literal, get_args
 
 from motley.core.errors import ConfigError, SecureAggregationError
+from motley.secure.drawable import DrawRule
 from motley.secure.encoding import FixedPoint
 
 __all__ = [
@@ -71,7 +72,8 @@ class SecureOptions:
     client, its number of samples; 1: all clients weigh the same. modulus_bits: 32 or 64, the width of a coordinate on the wire.
     security: ``"active"``: the server may send anything; ``"honest_but_curious"``: it follows the protocol, and one step is saved.
     threshold: share of the cohort above which clients must remain, at least 2/3 (active) or 1/2. None: the least.
-    draws: rounds whose cohorts are drawn so that clients can recompute them (:mod:`motley.secure.draws`); 0: none are.
+    draws: rounds whose cohorts are drawn so that clients can recompute them (:mod:`motley.secure.draws`); 0: none are. draw_rule:
+    how they are drawn, ``"uniform"``, ``"weighted"`` by samples or by ``"tiers"`` (:mod:`motley.secure.drawable`).
 
     Raises
     ------
@@ -85,6 +87,7 @@ class SecureOptions:
     security: Literal["active", "honest_but_curious"] = "active"
     threshold: float | None = None
     draws: int = 0
+    draw_rule: DrawRule = "uniform"
 
     def __post_init__(self) -> None:
         if self.security not in ("active", "honest_but_curious"):
@@ -97,6 +100,8 @@ class SecureOptions:
             )
         if isinstance(self.draws, bool) or not isinstance(self.draws, int) or not 0 <= self.draws <= LONGEST_CHAIN:
             raise ConfigError(f"got {self.draws!r}; expected a whole number of rounds from 0 to {LONGEST_CHAIN}", "draws")
+        if self.draw_rule not in get_args(DrawRule):
+            raise ConfigError(f"got {self.draw_rule!r}; expected one of {', '.join(get_args(DrawRule))}", "draw_rule")
         self.encoding(1)
 
     @property

@@ -7,18 +7,24 @@ import json
 import pytest
 
 from motley.core.errors import ConfigError, RoundAbandonedError, SecureAggregationError
+from motley.core.records import Outcome, Reports
+from motley.secure.drawable import DrawTable, check_drawable
 from motley.secure.draws import DRAWS, DrawClient, DrawServer, draw, verify_draws
 from motley.secure.terms import SecureOptions
+from motley.selectors import CATALOGUE, build
 from tests.secure.rounds import entropy_of, people
 
 N, M = 9, 4
+UNIFORM = DrawTable()
+SAMPLES = DrawTable("weighted", {k: 10.0 * (k + 1) for k in range(N)})
+TIERS = DrawTable("tiers", {k: float(k // 3) for k in range(N)}, 3)
 
 
-def agreed(withhold=(), silent=(), rounds=20, cap=None, n=N, seed=0):
+def agreed(withhold=(), silent=(), rounds=20, cap=None, n=N, seed=0, table=UNIFORM, m=M):
     """A server and its clients after the four steps; ``withhold``: clients that reveal no nonce, ``silent``: that never answer."""
     made, register = people(n, SecureOptions(1.0))
-    clients = {k: DrawClient(k, c.identity, register, cap, entropy_of(100 + seed + k)) for k, c in made.items()}
-    server = DrawServer(register, M, rounds, entropy_of(seed))
+    clients = {k: DrawClient(k, c.identity, register, cap, entropy_of(100 + seed + k), table.rule) for k, c in made.items()}
+    server = DrawServer(register, m, rounds, table, entropy_of(seed))
 
     def told(messages, without=()):
         return {k: clients[k].answer(m) for k, m in messages.items() if k not in silent and k not in without}
@@ -29,8 +35,9 @@ def agreed(withhold=(), silent=(), rounds=20, cap=None, n=N, seed=0):
     return server, clients, register
 
 
-def test_everybody_recomputes_every_draw():
-    server, clients, register = agreed()
+@pytest.mark.parametrize("table", [UNIFORM, SAMPLES, TIERS], ids=lambda table: table.rule)
+def test_everybody_recomputes_every_draw(table):
+    server, clients, register = agreed(table=table)
     for t in range(1, 21):
         cohort, link = server.draw(t)
         assert len(set(cohort)) == M
@@ -98,11 +105,11 @@ def test_a_cap_is_the_clients_own():
     raise AssertionError("client 0 was never drawn three times")
 
 
-def half_way(step):
+def half_way(step, table=UNIFORM, rule="uniform"):
     """Clients and the messages that a server sends in a step."""
     made, register = people(N, SecureOptions(1.0))
-    clients = {k: DrawClient(k, c.identity, register, None, entropy_of(k)) for k, c in made.items()}
-    server = DrawServer(register, M, 5, entropy_of(77))
+    clients = {k: DrawClient(k, c.identity, register, None, entropy_of(k), rule) for k, c in made.items()}
+    server = DrawServer(register, M, 5, table, entropy_of(77))
     messages = server.freeze()
     for then in (server.committed, server.opened, server.signed):
         if messages[0][0] == DRAWS[step]:
@@ -118,8 +125,9 @@ def flipped(message, at):
 @pytest.mark.parametrize(
     ("step", "at", "message"),
     [
-        ("freeze", -1, "not this client's register, rule and version"),
-        ("freeze", 1, "not this client's register, rule and version"),
+        ("freeze", 60, "not this client's register and version"),
+        ("freeze", 1, "not this client's register and version"),
+        ("freeze", -1, "got no table of a rule and its numbers"),
         ("committed", 3 + 96 * 4, "the commitment of client 4 is not signed by it"),
         ("opened", 3 + 32 * 4, "the nonce of client 4 is not the one that it committed to"),
         ("signed", 3 + 64 * 4, "client 4 has not signed the nonces that this client signed"),
@@ -185,8 +193,145 @@ def test_rounds_beyond_the_chain():
 
 def test_a_draw_depends_on_every_part():
     nonces = {k: bytes([k]) * 32 for k in range(40)}
-    one = draw(b"l" * 32, nonces, 10, 1)
-    assert one == draw(b"l" * 32, nonces, 10, 1)
-    assert one != draw(b"m" * 32, nonces, 10, 1)
-    assert one != draw(b"l" * 32, nonces, 10, 2)
-    assert one != draw(b"l" * 32, {**nonces, 7: bytes(32)}, 10, 1)
+    one = draw(b"l" * 32, nonces, 10, 1, UNIFORM)
+    assert one == draw(b"l" * 32, nonces, 10, 1, UNIFORM)
+    assert one != draw(b"m" * 32, nonces, 10, 1, UNIFORM)
+    assert one != draw(b"l" * 32, nonces, 10, 2, UNIFORM)
+    assert one != draw(b"l" * 32, {**nonces, 7: bytes(32)}, 10, 1, UNIFORM)
+    assert one != draw(b"l" * 32, nonces, 10, 1, DrawTable("weighted", {k: 100.0 if k < 10 else 1.0 for k in range(40)}))
+
+
+# ------------------------------------------------------------------------------------- by samples, and by tiers
+
+
+def cohorts(table, m, rounds, n=N):
+    nonces = {k: bytes([k]) * 32 for k in range(n)}
+    return [draw(b"l" * 32, nonces, m, t, table) for t in range(1, rounds + 1)]
+
+
+def test_a_draw_by_samples_follows_their_shares():
+    """m = 1 of sizes 1, 3 and 0: client 1 in three quarters of 400 draws, standard error sqrt(400 * 3/16) = 8.7; client 2 never.
+    m = 2 takes both that have samples."""
+    table = DrawTable("weighted", {0: 1.0, 1: 3.0, 2: 0.0})
+    drawn = [cohort for (cohort,) in cohorts(table, 1, 400, 3)]
+    assert abs(drawn.count(1) - 300) < 4.5 * 8.7
+    assert drawn.count(2) == 0
+    assert set(cohorts(table, 2, 20, 3)) == {(0, 1)}
+
+
+def test_a_draw_by_tiers_is_one_tier():
+    """Tiers {0, 1, 2}, {3, 4, 5}, {6, 7, 8}: cohorts of three are tiers, each in a third of 300, standard error 8.2; cohorts of four
+    are a tier and one of the next slower, or of the next faster after the slowest."""
+    drawn = cohorts(TIERS, 3, 300)
+    assert {tier: abs(drawn.count(tier) - 100) < 4.5 * 8.2 for tier in set(drawn)} == {
+        (0, 1, 2): True, (3, 4, 5): True, (6, 7, 8): True,
+    }  # fmt: skip
+    beside = {(tuple(k for k in cohort if k // 3 == tier), tier)
+              for cohort in cohorts(TIERS, 4, 100) for tier in range(3) if sum(k // 3 == tier for k in cohort) == 3}  # fmt: skip
+    assert beside == {((0, 1, 2), 0), ((3, 4, 5), 1), ((6, 7, 8), 2)}
+
+
+@pytest.mark.parametrize("table", [SAMPLES, TIERS], ids=lambda table: table.rule)
+def test_another_cohort_or_a_replayed_round_is_refused_there_too(table):
+    server, clients, register = agreed(table=table)
+    (first, link), (second, later) = server.draw(1), server.draw(2)
+    me = clients[first[0]]
+    other = tuple(sorted({*first[1:], next(k for k in range(N) if k not in first)}))
+    with pytest.raises(SecureAggregationError, match="the cohort of round 1 is not the one that was drawn"):
+        me.check(1, other, link)
+    with pytest.raises(SecureAggregationError, match="the link of round 2 is not of the chain"):
+        clients[second[0]].check(2, first, link)  # round 1 once more, as round 2
+    me.check(1, first, link)
+    clients[second[0]].check(2, second, later)
+    changed = json.loads(server.transcript())
+    numbers = {**table.numbers, first[0]: 2.0}  # a client with fewer samples, or in a slower tier
+    changed["table"] = DrawTable(table.rule, numbers, table.tiers).body(range(N)).hex()
+    assert verify_draws(server.transcript(), register) == 2
+    with pytest.raises(SecureAggregationError, match="the nonce of client 0 is not the one that it committed to"):
+        verify_draws(json.dumps(changed), register)
+
+
+def test_a_client_that_is_told_other_numbers_than_the_rest_notices():
+    clients, messages, server = half_way("freeze", SAMPLES, "weighted")
+    body = DrawTable("weighted", {**SAMPLES.numbers, 8: 1e6}).body(range(N))
+    answers = {k: clients[k].answer(messages[k]) for k in range(1, N)}
+    answers[0] = clients[0].answer(messages[0][: -len(body)] + body)
+    told = server.committed(answers)
+    assert sorted(told) == list(range(1, N))
+    with pytest.raises(SecureAggregationError, match="the commitment of client 1 is not signed by it"):
+        clients[0].answer(told[1])
+
+
+def test_a_client_knows_its_own_number_of_samples():
+    _, clients, _ = agreed(table=SAMPLES)
+    clients[3].check_samples(40)
+    with pytest.raises(SecureAggregationError, match="client 3 has 39 samples, and the cohorts are drawn as if it had 40"):
+        clients[3].check_samples(39)
+    _, clients, _ = agreed()
+    clients[3].check_samples(39)
+
+
+def test_a_client_that_expects_another_rule():
+    clients, messages, _ = half_way("freeze", SAMPLES, "uniform")
+    with pytest.raises(SecureAggregationError, match='draws by "weighted", and this client expects draw_rule="uniform"'):
+        clients[0].answer(messages[0])
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b"", "got no table"),
+        (b"\x03" + bytes(4), "got no table"),
+        (SAMPLES.body(range(N))[:-1], "got no table"),
+        (DrawTable("weighted", dict.fromkeys(range(N), 0.5)).body(range(N)), "not whole or below 0"),
+        (DrawTable("weighted", dict.fromkeys(range(N), -1.0)).body(range(N)), "not whole or below 0"),
+        (DrawTable("weighted", dict.fromkeys(range(N), float("nan"))).body(range(N)), "not whole or below 0"),
+        (DrawTable("tiers", dict.fromkeys(range(N), 3.0), 3).body(range(N)), "got a client in tier 3 of 3"),
+    ],
+)
+def test_tables_that_are_none(body, said):
+    with pytest.raises(SecureAggregationError, match=said):
+        DrawTable.read(body, range(N))
+
+
+def test_a_selector_that_gives_the_table():
+    selector = build({"name": "uniform", "variant": "weighted_wor"})
+    selector.observe(0, Reports([0, 2], Outcome.ENROLLED, num_examples=[7, 5]))
+    assert DrawTable.of("weighted", selector, [0, 1, 2]).numbers == {0: 7.0, 1: 0.0, 2: 5.0}
+    tifl = build({"name": "tifl", "tiers": 2, "credits": 9})
+    with pytest.raises(ConfigError, match="tifl knows no client's duration"):
+        DrawTable.of("tiers", tifl, [0, 1, 2])
+    tifl.observe(0, Reports(range(4), Outcome.ENROLLED, signals={"compute_estimate_s": [9, 1, 8, 2]}))
+    assert DrawTable.of("tiers", tifl, range(4)) == DrawTable("tiers", {0: 1.0, 1: 0.0, 2: 1.0, 3: 0.0}, 2)
+
+
+SIGHTLESS = {"name": "tifl", "credits": 20, "interval": 20, "retier": 20}
+
+
+@pytest.mark.parametrize(
+    ("rule", "wanted"),
+    [("uniform", "uniform"), ({"name": "uniform", "variant": "weighted_wor"}, "weighted"), (SIGHTLESS, "tiers")],
+)
+def test_rules_that_can_be_recomputed(rule, wanted):
+    check_drawable(CATALOGUE.build(rule), wanted, 20)
+
+
+@pytest.mark.parametrize(
+    ("rule", "wanted", "said"),
+    [
+        ("oort", "uniform", "Oort draws from what clients report"),
+        ({"name": "uniform", "variant": "weighted_wr"}, "weighted", "Uniform draws from .* or with coefficients"),
+        ({"name": "uniform", "unbiased": True}, "uniform", "Uniform draws from .* or with coefficients"),
+        ({"name": "uniform", "variant": "weighted_wor"}, "uniform", r'write SecureOptions\(\.\.\., draw_rule="weighted"\)'),
+        (
+            {**SIGHTLESS, "interval": 19},
+            "tiers",
+            r'write build\(\{"name": "tifl", "credits": 20, "interval": 20, "retier": 20\}\)',
+        ),
+        ({**SIGHTLESS, "retier": 19}, "tiers", "groups anew"),
+        ({**SIGHTLESS, "credits": None}, "tiers", "runs out of credits within 20 rounds"),
+    ],
+)
+def test_rules_that_cannot(rule, wanted, said):
+    with pytest.raises(ConfigError, match=said):
+        check_drawable(CATALOGUE.build(rule), wanted, 20)

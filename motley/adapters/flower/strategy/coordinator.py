@@ -140,7 +140,8 @@ class SelectionCoordinator:
         self.current = current = OpenRound(grid, model, model_key)
         self._await_clients(current, min_clients)
         available = self.state.offered(self.registry.clients)
-        candidates = self.selector.probe(self.state.round, available, self.m, self.state.dispatched).tolist()
+        chance = self.secure is not None and self.secure.options.draws  # the draw looks at no signal
+        candidates = [] if chance else self.selector.probe(self.state.round, available, self.m, self.state.dispatched).tolist()
         current.candidates = {client: self.registry.node_of[client] for client in candidates}
         if candidates:
             self._probe(current, model, version=float(self.state.round - 1))

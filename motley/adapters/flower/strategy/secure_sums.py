@@ -28,7 +28,8 @@ from motley.core.server_signals import UPDATE_SIGNALS
 from motley.selectors.base import Selector
 
 try:
-    from motley.secure.draws import DrawServer, check_drawable
+    from motley.secure.drawable import DrawTable, check_drawable
+    from motley.secure.draws import DrawServer
     from motley.secure.keyfiles import as_register
     from motley.secure.round import CohortHistory, SecureRound
     from motley.secure.terms import SecureOptions, SecureTerms
@@ -70,7 +71,7 @@ def check_secure(strategy: Any, selector: Selector[Any], m: int, settings: Selec
         )
     options.check_cohort(m)
     if options.draws:
-        check_drawable(selector.rule)
+        check_drawable(selector.rule, options.draw_rule, options.draws)
 
 
 class SecureSums:
@@ -90,7 +91,8 @@ class SecureSums:
         self.run, self.history = secrets.token_bytes(16), CohortHistory()
         self._round: SecureRound | None = None
         self.registry, self._link = coordinator.registry, b""
-        self.draws = DrawServer(self.register, coordinator.m, options.draws) if options.draws else None
+        self.selector, self.m = coordinator.selector, coordinator.m
+        self.draws: DrawServer | None = None
         self.state.traffic |= {"secure_bits_down": 0.0, "secure_bits_up": 0.0}
 
     def draw(self, current: OpenRound) -> Cohort | None:
@@ -100,19 +102,25 @@ class SecureSums:
         ------
         ConfigError: too few clients agree on the draws, before the first round.
         """
-        draws = self.draws
-        if draws is None:
+        if not self.options.draws:
             return None
-        if not draws.signatures:
-            try:
-                nonces = draws.opened(self._ask(current, draws.committed(self._ask(current, draws.freeze()))))
-                self._ask(current, draws.signed(self._ask(current, nonces)))
-            except RoundAbandonedError as problem:
-                raise ConfigError(
-                    f"the draws cannot be agreed on: {problem}; start the run again when all clients are there"
-                ) from None
-        cohort, self._link = draws.draw(self.state.round)
+        if self.draws is None:
+            self.draws = self._agreed(current)
+        cohort, self._link = self.draws.draw(self.state.round)
         return Cohort(np.array(cohort, np.int64))
+
+    def _agreed(self, current: OpenRound) -> DrawServer:
+        """Freeze the rule and its numbers, as the selector knows them now, and let the clients agree on the draws."""
+        table = DrawTable.of(self.options.draw_rule, self.selector, sorted(self.register))
+        draws = DrawServer(self.register, self.m, self.options.draws, table)
+        try:
+            nonces = draws.opened(self._ask(current, draws.committed(self._ask(current, draws.freeze()))))
+            self._ask(current, draws.signed(self._ask(current, nonces)))
+        except RoundAbandonedError as problem:
+            raise ConfigError(
+                f"the draws cannot be agreed on: {problem}; start the run again when all clients are there"
+            ) from None
+        return draws
 
     def open(self, current: OpenRound, messages: list[Any]) -> list[Any]:
         """Return the messages to train, with the envelopes of secure aggregation, to those that have exchanged keys and shares."""

@@ -13,6 +13,7 @@ from motley.adapters.flower.secure_messages import RECORD, SECURE, secure_record
 from motley.adapters.flower.strategy.secure_client import MaskedUpdates
 from motley.adapters.flower.strategy.wrapper import with_selector
 from motley.core.errors import ConfigError, SecureAggregationError
+from motley.core.records import Outcome, Reports
 from motley.secure.draws import verify_draws
 from motley.secure.keyfiles import as_register, new_identity
 from motley.secure.terms import SecureOptions
@@ -260,11 +261,65 @@ def test_a_drawn_client_that_is_not_connected_has_dropped_out(keys):
     assert all("accepted" in outcomes(coordinator, t).values() for t in missing)
 
 
-@pytest.mark.parametrize("rule", ["oort", {"name": "uniform", "variant": "weighted_wor"}], ids=["oort", "weighted"])
-def test_other_rules_cannot_be_recomputed(keys, rule):
+BY_SAMPLES = {"name": "uniform", "variant": "weighted_wor"}
+BY_TIERS = {"name": "tifl", "tiers": 2, "credits": 12, "interval": 12, "retier": 12}
+
+
+@pytest.mark.parametrize(
+    ("rule", "said"),
+    [
+        ("oort", "draws: Oort draws from what clients report.* take the selector uniform"),
+        (BY_SAMPLES, "draw_rule: the selector"),
+    ],
+    ids=["oort", "weighted"],
+)
+def test_other_rules_cannot_be_recomputed(keys, rule, said):
     selector = Selector(CATALOGUE.build(rule), seed=0)
-    with pytest.raises(ConfigError, match=r"draws: \w+ draws from what clients report.* take the selector uniform"):
+    with pytest.raises(ConfigError, match=said):
         with_selector(fedavg(), selector, 5, secure_aggregation=DRAWN, register=keys / "register.json")
+
+
+def test_draws_by_samples(keys):
+    options = SecureOptions(clip=10.0, bits=20, draws=12, draw_rule="weighted")
+    coordinator, _ = run(federation(keys, 10, None, options), keys, m=5, rounds=3, options=options, selector=BY_SAMPLES)
+    told = coordinator.secure.draws.transcript()
+    assert verify_draws(told, as_register(keys / "register.json")) == 3
+    assert coordinator.secure.draws.table.numbers == {k: 10.0 + k for k in range(10)}
+    for t, row in enumerate(json.loads(told)["rounds"], 1):
+        assert outcomes(coordinator, t) == dict.fromkeys(row["cohort"], "accepted")
+
+
+def test_a_client_drawn_by_another_number_of_samples_sends_nothing(keys):
+    options = SecureOptions(clip=10.0, bits=20, draws=12, draw_rule="weighted")
+
+    def more(message, context):
+        reply = sgd(message, context)
+        for record in reply.content.metric_records.values():
+            record["num-examples"] = 9 if message.metadata.message_type == "train" else 13
+        return reply
+
+    on = federation(keys, 10, {3: more}, options)
+    coordinator, _ = run(on, keys, m=9, rounds=4, options=options, selector=BY_SAMPLES)
+    reasons = [row.reason for row in coordinator.rows if row.client == 3]
+    assert reasons
+    assert all("client 3 has 9 samples, and the cohorts are drawn as if it had 13" in reason for reason in reasons)
+
+
+def test_draws_by_tiers(keys):
+    """Clients 0 to 4 are fast, 5 to 9 slow: a cohort of five is a tier; nobody is probed."""
+    options = SecureOptions(clip=10.0, bits=20, draws=12, draw_rule="tiers")
+    selector = build(BY_TIERS, seed=0)
+    seconds = [1, 1, 1, 1, 1, 9, 9, 9, 9, 9]
+    selector.observe(0, Reports(range(10), Outcome.ENROLLED, signals={"compute_estimate_s": seconds}))
+    on = federation(keys, 10, None, options)
+    wrapped = with_selector(
+        fedavg(), selector, 5, clock=on.clock, wait_s=10, query_limit_s=30.0, secure_aggregation=options,
+        register=keys / "register.json",
+    )  # fmt: skip
+    wrapped.start(on, model(), num_rounds=6, timeout=60)
+    cohorts = {tuple(sorted(outcomes(wrapped.motley, t))) for t in range(1, 7)}
+    assert cohorts <= {(0, 1, 2, 3, 4), (5, 6, 7, 8, 9)}
+    assert verify_draws(wrapped.motley.secure.draws.transcript(), as_register(keys / "register.json")) == 6
 
 
 def test_draws_need_the_roster(keys):
