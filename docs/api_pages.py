@@ -48,7 +48,8 @@ GROUPS = {
     "In a Flower deployment": (
         "motley.adapters.flower.with_selector", "motley.adapters.flower.strategy.settings.SelectionSettings",
         "motley.adapters.flower.SelectionCoordinator", "motley.adapters.flower.participation",
-        "motley.adapters.flower.ParticipationRow", "motley.adapters.flower.enrolled", "motley.adapters.flower.wanted",
+        "motley.adapters.flower.ParticipationRow", "motley.adapters.flower.with_reports",
+        "motley.adapters.flower.enrolled", "motley.adapters.flower.wanted",
         "motley.adapters.flower.measured", "motley.adapters.flower.run", "motley.adapters.flower.serve",
         "motley.adapters.flower.Limits", "motley.adapters.flower.server_task", "motley.adapters.flower.client_task",
     ),

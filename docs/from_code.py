@@ -12,6 +12,7 @@ from cells import code, prose, table
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from motley.adapters.flower.strategy.reporting import MEASURED_BEFORE, MEASURED_IN_TRAINING
 from motley.core.keys import PURPOSES
 from motley.core.records import SIGNALS, SignalRequirements
 from motley.core.server_signals import UPDATE_SIGNALS
@@ -215,10 +216,22 @@ def deployed_rules() -> str:
     rules = {name: SELECTORS.build(name) for name in SELECTORS.names()}
     sent = {name: _sent(rule.needs()) for name, rule in rules.items()}
     rows = []
-    for name in sorted(rules, key=lambda name: ([bool(sent[name][when]) for when in (1, 2, 0)], name)):
+    for name in sorted(rules, key=lambda name: (_APPS.index(_app(sent[name])), name)):
         star = r"\*" if rules[name].upload_visibility == "each" else ""
-        rows.append((f"`{name}`{star}", *(", ".join(f"`{one}`" for one in cell) or "-" for cell in sent[name])))
-    return table(("rule", "once", "before a choice", "with the update", "the server's own"), rows)
+        cells = (", ".join(f"`{one}`" for one in cell) or "-" for cell in sent[name])
+        rows.append((f"`{name}`{star}", _app(sent[name]), *cells))
+    return table(("rule", "client app", "once", "before a choice", "with the update", "the server's own"), rows)
+
+
+_APPS = ("as it is", "one line", "one line, with labels", "lines of your own")
+
+
+def _app(sent: tuple[list[str], list[str], list[str], list[str]]) -> str:
+    """Return what a client app of PyTorch needs to send these signals."""
+    once, before, update, _ = sent
+    if set(before) - MEASURED_BEFORE or set(update) - MEASURED_IN_TRAINING:
+        return _APPS[3]
+    return _APPS[2 if once else 1 if before or set(update) - {"local_steps"} else 0]
 
 
 def _sent(needs: SignalRequirements) -> tuple[list[str], list[str], list[str], list[str]]:
@@ -226,7 +239,7 @@ def _sent(needs: SignalRequirements) -> tuple[list[str], list[str], list[str], l
     kinds = {name: SIGNALS[name].kind for name in (*needs.enrolled, *needs.probed, *needs.reported)}
     timed = any(kind == "system" for kind in kinds.values()) or {"compute_s", "upload_s", "download_s"} & needs.columns
     probed = {name for name in needs.probed if kinds[name] not in ("system", "channel")}
-    once = {name for name in needs.enrolled if kinds[name] == "enrolment"}
+    once = {name for name in needs.enrolled if kinds[name] == "enrolment" and name != "num_examples"}  # which replies have
     own = (
         {name for name in needs.probed if kinds[name] == "channel"}
         | needs.reported & UPDATE_SIGNALS
@@ -234,9 +247,8 @@ def _sent(needs: SignalRequirements) -> tuple[list[str], list[str], list[str], l
     )
     rates = ["learning_rates"] if needs.reported & {"gradient", "gradient_sketch"} else []
     steps = ["local_steps"] if "local_steps" in needs.columns else []
-    examples = ["num-examples" if name == "num_examples" else name for name in sorted(once)]
     return (
-        examples,
+        sorted(once),
         sorted(probed),
         [*sorted(needs.reported - own), *rates, *steps],
         [*sorted(own), *(["seconds"] if timed else [])],

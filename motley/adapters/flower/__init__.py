@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from motley.adapters.flower.strategy.client_app import enrolled, measured, wanted
     from motley.adapters.flower.strategy.coordinator import SelectionCoordinator
     from motley.adapters.flower.strategy.participation import ParticipationRow, participation
+    from motley.adapters.flower.strategy.reporting import with_reports
     from motley.adapters.flower.strategy.secure_client import MaskedUpdates
     from motley.adapters.flower.strategy.wrapper import with_selector
 
@@ -33,11 +34,13 @@ __all__ = [
     "serve",
     "server_task",
     "wanted",
+    "with_reports",
     "with_selector",
 ]  # fmt: skip
 
 _MODULES = {
     "strategy.wrapper": ("with_selector",), "strategy.secure_client": ("MaskedUpdates",),
+    "strategy.reporting": ("with_reports",),
     "strategy.coordinator": ("SelectionCoordinator",),
     "strategy.participation": ("ParticipationRow", "participation"), "strategy.client_app": ("enrolled", "measured", "wanted"),
     "deployed.server_app": ("Limits", "run"), "deployed.client_app": ("serve",), "deployed.own_data": ("server_task", "client_task"),

@@ -3,32 +3,40 @@
 A node that is new is asked once, by a query, which client it is: an integer of its node configuration (``partition-id``, or a key
 of your own), and, where the selector wants them, numbers that are reported at enrolment. The answer is checked before it is used.
 
+Where the client app does not answer that query, or the node's configuration names no client, and the selector needs nothing from
+clients that they do not declare, each node is a client of its own, numbered in order of appearance.
+
 One client is one node at a time. A node that claims a client whose node is still connected waits until that node is gone: a client
 that was restarted takes its own place again, and no node takes another client's.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from motley.adapters.flower.checks import NodeError, number_of, only_metrics, whole_number
+from motley.adapters.flower.checks import AppError, NodeError, number_of, only_metrics, whole_number
 from motley.adapters.flower.messages import WALL_CLOCK, Grid, Outbox, SentMessage, WallClock, content_bits, flower
 from motley.core.arrays import Floats, Ids
 from motley.core.errors import ConfigError
 from motley.core.records import SIGNALS, Outcome, Report
 
-__all__ = ["ENROL", "EXAMPLES", "LOG", "Enrolment", "NodeRegistry", "read_enrolment"]
+__all__ = ["ENROL", "EXAMPLES", "LOG", "RECORD", "Enrolment", "NodeRegistry", "read_enrolment"]
 
 LOG = logging.getLogger("motley.flower")
 
 ENROL = "query.motley_enrol"
 """The message that asks a node which client it is; the client app answers it with ``@app.query("motley_enrol")``."""
+RECORD = "motley"
+"""The ConfigRecord of Motley's queries, and of what a client app declares in its answer."""
+_NO_ANSWER = "No query function registered with name 'motley_enrol'"
+"""What Flower's ClientApp says where :data:`ENROL` is not answered."""
 EXAMPLES = "num-examples"
 """The metric key that has Flower's name instead of the signal's."""
 LARGEST_HISTOGRAM = 100_000
@@ -43,11 +51,13 @@ class Enrolment:
     Parameters
     ----------
     client: the client's id. num_examples: training samples; NaN if not reported. signals: enrolment signals, by name.
+    declares: whether the app says what it can report (:func:`~motley.adapters.flower.strategy.reporting.with_reports`).
     """
 
     client: int
     num_examples: float = math.nan
     signals: Mapping[str, float | Floats] = field(default_factory=dict)
+    declares: bool = False
 
     @property
     def report(self) -> Report:
@@ -55,21 +65,24 @@ class Enrolment:
         return Report(self.client, Outcome.ENROLLED, num_examples=self.num_examples, signals=self.signals)
 
 
-def read_enrolment(metrics: Mapping[str, Any], key: str, wanted: Iterable[str], max_examples: float | None = None) -> Enrolment:
+def read_enrolment(
+    metrics: Mapping[str, Any], key: str, wanted: Iterable[str], max_examples: float | None = None, number: int | None = None
+) -> Enrolment:
     """Check the answer to :data:`ENROL`.
 
     Parameters
     ----------
     metrics: of the answer. key: of the client's id. wanted: enrolment signals that the selector needs.
-    max_examples: the largest number of training samples that a client may claim; None: 2^53.
+    max_examples: the largest number of training samples that a client may claim; None: 2^53, and where the selector wants the number,
+    it must be told. number: the client's id where the answer names none; None: it must name one.
 
     Raises
     ------
     NodeError: a number is missing or is not what it should be.
     """
-    if key not in metrics:
+    if key not in metrics and number is None:
         raise NodeError(f"the answer names no {key!r}; expected it in --node-config, as a whole number")
-    client = whole_number(metrics[key], key)
+    client = whole_number(metrics[key], key) if key in metrics else int(number or 0)
     examples = float(whole_number(metrics[EXAMPLES], EXAMPLES)) if EXAMPLES in metrics else math.nan
     if max_examples is not None and examples > max_examples:
         raise NodeError(f"{EXAMPLES!r} is {examples:g}; expected at most max_examples = {max_examples:g}")
@@ -78,9 +91,15 @@ def read_enrolment(metrics: Mapping[str, Any], key: str, wanted: Iterable[str], 
         sent_as = EXAMPLES if name == "num_examples" else name
         if sent_as in metrics:
             signals[name] = _histogram(metrics[sent_as]) if name == "label_histogram" else number_of(metrics[sent_as], sent_as)
+        elif name == "num_examples" and max_examples is not None:
+            continue  # the first reply tells it
         elif SIGNALS[name].kind != "system":  # the planner's estimates are optional: the server measures them in time
-            raise NodeError(
+            raise AppError(
                 f"the selector wants {name!r} at enrolment; the client app must add {sent_as!r} to its answer to {ENROL}"
+                + (
+                    ", or with_selector(..., max_examples=10_000) say the largest, and replies tell it"
+                    * (name == "num_examples")
+                )
             )
     return Enrolment(client, examples, signals)
 
@@ -104,10 +123,13 @@ class NodeRegistry:
     wait: whether :meth:`refresh` waits for the answers of new nodes; otherwise a later call takes them in, and answers that show
     that no client app answers the query are logged instead of raised.
     max_examples: see :func:`read_enrolment`.
+    lacks: given the records of a node's answer, None where its app answers no such query, returns what the selector needs and does not
+    get, empty if nothing, and nodes without client ids are numbered. None: every node must name its client.
 
     Attributes
     ----------
     node_of: the node of every connected client. enrolled: every client that ever enrolled. bits_down, bits_up: traffic so far.
+    numbers: by node, the client's id where no node names one.
     restarted: nodes that were found started again at the last look; they are asked anew which client they are.
 
     Raises
@@ -123,8 +145,10 @@ class NodeRegistry:
         clock: WallClock = WALL_CLOCK,
         wait: bool = True,
         max_examples: float | None = None,
+        lacks: Callable[[Any], str] | None = None,
     ) -> None:
-        self.max_examples = max_examples
+        self.max_examples, self.lacks = max_examples, lacks
+        self.numbers: dict[int, int] = {}
         self.key, self.wanted, self.limit_s, self.clock, self.wait = key, frozenset(wanted), limit_s, clock, wait
         if "last_layer" in self.wanted:
             raise ConfigError(
@@ -151,6 +175,10 @@ class NodeRegistry:
         """Return the client that a connected node is; None for a node that is unknown or waits for its place."""
         known = self._by_node.get(node)
         return known.client if known is not None and self.node_of.get(known.client) == node else None
+
+    def declares(self, client: int) -> bool:
+        """Return whether the app of a connected client says what it can report."""
+        return self._by_node[self.node_of[client]].declares
 
     def refresh(self, grid: Grid) -> list[Report]:
         """Look which nodes are connected and ask new ones which client they are; return the reports of clients that enrol now.
@@ -194,7 +222,7 @@ class NodeRegistry:
         if not nodes:
             return []
         app = flower()
-        content = app.RecordDict({"motley": app.ConfigRecord({"key": self.key, "wanted": ",".join(sorted(self.wanted))})})
+        content = app.RecordDict({RECORD: app.ConfigRecord({"key": self.key, "wanted": ",".join(sorted(self.wanted))})})
         self.bits_down += content_bits(content) * len(nodes)
         return [app.Message(content, node, ENROL, ttl=self.limit_s) for node in nodes]
 
@@ -222,38 +250,74 @@ class NodeRegistry:
         ------
         ConfigError: no answer can be used and no node is known.
         """
-        problems = []
+        problems: dict[int, NodeError] = {}
         for answer in answers:
             try:
                 self._by_node[answer.node] = self._read(answer)
                 self._pauses.pop(answer.node, None)
             except NodeError as problem:
-                problems.append(str(problem))
-                LOG.warning("node %d cannot be asked: %s", answer.node, problem)
+                problems[answer.node] = problem
                 length = min(max(2 * self._pauses.get(answer.node, (0, 0))[1], 1), LONGEST_PAUSE)
                 self._pauses[answer.node] = (length, length)
-        if self._by_node or not problems or len(problems) < len(answers):
-            return
+        if problems and not self._by_node and len(problems) == len(answers):
+            self._refuse(answers, list(problems.values()))
+        for node, reason in problems.items():
+            LOG.warning("node %d cannot be asked: %s", node, reason)
+
+    def _refuse(self, answers: list[SentMessage], problems: list[NodeError]) -> None:
+        """Raise where no node is known and the reason for it lies in the client app."""
+        app_error = next((problem for problem in problems if isinstance(problem, AppError)), None)
+        if app_error is not None:
+            raise ConfigError(str(app_error))
         if all(answer.error and answer.reply is not None for answer in answers):
             raise ConfigError(
                 f"all {len(answers)} nodes answered {ENROL!r} with an error; expected a client app with "
                 f'@app.query("motley_enrol") and a SuperNode with --node-config "{self.key}=<whole number>" (the first error: '
-                f"{problems[0]:.300})"
+                f"{problems[0]!s:.300})"
             )
         if not any(answer.error for answer in answers):
-            raise ConfigError(f"no node's answer to {ENROL!r} can be used; the first: {problems[0]:.300}")
+            raise ConfigError(f"no node's answer to {ENROL!r} can be used; the first: {problems[0]!s:.300}")
 
     def _read(self, answer: SentMessage) -> Enrolment:
-        if answer.error:
+        deaf = self.lacks is not None and _NO_ANSWER in answer.error
+        if answer.error and not deaf:
             raise NodeError(answer.error)
-        enrolment = read_enrolment(only_metrics(answer.reply.content)[1], self.key, self.wanted, self.max_examples)
+        content = None if deaf else answer.reply.content
+        metrics = {} if content is None else only_metrics(content)[1]
+        declares = content is not None and RECORD in content.config_records
+        lacking = self.lacks(content) if self.lacks is not None and (deaf or declares) else ""
+        if lacking:
+            raise AppError(lacking)
+        number = self._number(answer.node, self.key in metrics) if deaf or declares else None
+        enrolment = read_enrolment(metrics, self.key, self.wanted, self.max_examples, number)
+        enrolment = dataclasses.replace(enrolment, declares=declares)
+        if number is not None:
+            self.numbers[answer.node] = number
         if "label_histogram" in enrolment.signals:
             classes = np.size(enrolment.signals["label_histogram"])
             if classes != (self._classes or classes):
                 raise NodeError(f"label_histogram has {classes} classes; expected {self._classes}, as the others")
             self._classes = classes
-        self.bits_up += content_bits(answer.reply.content)
+        self.bits_up += 0 if content is None else content_bits(content)
         return enrolment
+
+    def _number(self, node: int, named: bool) -> int | None:
+        """Return the number of a node that names no client; None for one that does, or where every node must."""
+        if named and not self.numbers:
+            return None
+        if named or (self._by_node and not self.numbers):
+            raise NodeError(
+                f"some nodes name their client and others none; expected {self.key!r} in --node-config of all, or of none"
+            )
+        if self.lacks is None:
+            return None
+        if not self.numbers:
+            LOG.warning(
+                "the nodes name no client ids, so each node is a client, numbered in order of appearance: the history of a client "
+                'ends when its node restarts under a new id (app = with_reports(app) and --node-config "%s=<number>" keep it)',
+                self.key,
+            )
+        return self.numbers.get(node, max(self.numbers.values(), default=-1) + 1)
 
     def _assign(self, connected: set[int]) -> None:
         """Give each client one node: its node of before while that is connected, else the lowest that claims the client."""

@@ -17,7 +17,7 @@ AS_THEY_ARE = (
     "round", "dispatched", "found", "initial_layer", "consensus", "round_trips", "pauses", "reply_forms", "probed",
 )  # fmt: skip
 """Fields of the selection's state that are plain values and arrays."""
-CONVERTED = ("rows", "exchanges", "traffic", "last_updates", "app_errors")
+CONVERTED = ("rows", "exchanges", "traffic", "last_updates", "app_errors", "sized")
 """The other fields; ``rows`` come from the tables."""
 
 
@@ -31,6 +31,8 @@ def save_selection(coordinator: SelectionCoordinator) -> dict[str, Any]:
         "traffic": dict(state.traffic),
         "last_updates": state.last_updates.save(),
         "app_errors": {reason: sorted(clients) for reason, clients in state.app_errors.items()},
+        "sized": sorted(state.sized),
+        "numbers": {str(node): client for node, client in registry.numbers.items()},  # ids of nodes have 64 bits without a sign
         "enrolled": [[one.client, one.num_examples, dict(one.signals)] for one in registry.enrolled.values()],
         "bits": [registry.bits_down, registry.bits_up],
     }
@@ -57,6 +59,8 @@ def restore_selection(coordinator: SelectionCoordinator, saved: Mapping[str, Any
     state.traffic |= saved["traffic"]
     state.last_updates.restore(saved["last_updates"])
     state.app_errors = {reason: set(clients) for reason, clients in saved["app_errors"].items()}
+    state.sized = set(saved["sized"])
+    registry.numbers = {int(node): client for node, client in saved["numbers"].items()}
     registry.enrolled = {client: Enrolment(client, examples, signals) for client, examples, signals in saved["enrolled"]}
     registry.bits_down, registry.bits_up = saved["bits"]
 

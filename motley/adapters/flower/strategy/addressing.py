@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
 from motley.adapters.flower.messages import flower
+from motley.adapters.flower.node_registry import RECORD
 from motley.core.errors import ConfigError
 from motley.core.records import Cohort
 
-__all__ = ["address_messages"]
+__all__ = ["address_messages", "ask_for"]
 
 
 def address_messages(messages: Iterable[Any], clients: Mapping[int, int], cohort: Cohort) -> list[Any]:
@@ -45,6 +46,20 @@ def address_messages(messages: Iterable[Any], clients: Mapping[int, int], cohort
             message = _copy(message, content, node)
         addressed.append(message)
     return addressed
+
+
+def ask_for(signals: str, messages: Iterable[Any], nodes: Collection[int]) -> list[Any]:
+    """Return the messages, those to ``nodes`` with the names of the signals that the reply should hold, separated by commas."""
+    app, asking, contents = flower(), [], dict[int, Any]()
+    for message in messages:
+        if message.metadata.dst_node_id in nodes:
+            own = message.content
+            if id(own) not in contents:
+                wanted = app.ConfigRecord({"wanted": signals})
+                contents[id(own)] = own, app.RecordDict({**dict(own.items()), RECORD: wanted})
+            message = _copy(message, contents[id(own)][1], message.metadata.dst_node_id)
+        asking.append(message)
+    return asking
 
 
 def _prescribed_work(cohort: Cohort, client: int) -> dict[str, float | int]:

@@ -19,10 +19,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from motley.adapters.flower.messages import flower
-from motley.adapters.flower.node_registry import EXAMPLES
+from motley.adapters.flower.node_registry import EXAMPLES, RECORD
 from motley.core.errors import ConfigError
 
-__all__ = ["enrolled", "measured", "wanted"]
+__all__ = ["counts_of", "enrolled", "measured", "wanted"]
 
 
 def enrolled(
@@ -41,25 +41,35 @@ def enrolled(
     ------
     ConfigError: the node's configuration lacks the key of the client's id, or a label is of none of these classes.
     """
-    query = message.content["motley"]
+    query = message.content[RECORD]
     key = query["key"]
     if key not in context.node_config:
         raise ConfigError(f'this node has no {key!r}; expected flower-supernode --node-config "{key}=<whole number>"')
     metrics: dict[str, Any] = {key: int(context.node_config[key]), EXAMPLES: int(num_examples), **(estimates or {})}
     if "label_histogram" in query["wanted"].split(",") and labels is not None and classes is not None:
-        counts = [0] * classes
-        for label in labels:
-            if not 0 <= int(label) < classes:
-                raise ConfigError(f"got a label {label}; expected 0 to {classes - 1}", key="classes")
-            counts[int(label)] += 1
-        metrics["label_histogram"] = counts
+        metrics["label_histogram"] = counts_of(labels, classes)
     app = flower()
     return app.Message(app.RecordDict({"enrolment": app.MetricRecord(metrics)}), reply_to=message)
 
 
+def counts_of(labels: Iterable[int], classes: int) -> list[int]:
+    """Return how many of the labels are of each class.
+
+    Raises
+    ------
+    ConfigError: a label that is of none of the classes.
+    """
+    counts = [0] * classes
+    for label in labels:
+        if not 0 <= int(label) < classes:
+            raise ConfigError(f"got a label {label}; expected 0 to {classes - 1}", key="classes")
+        counts[int(label)] += 1
+    return counts
+
+
 def wanted(message: Any) -> dict[str, int | None]:
     """Return the signals to measure on the model in ``query.motley_probe``, each with its number of batches (None: all data)."""
-    query = message.content["motley"]
+    query = message.content[RECORD]
     return {name: batches or None for name, batches in zip(query["signals"], query["batches"], strict=True)}
 
 

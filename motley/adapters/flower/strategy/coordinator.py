@@ -20,7 +20,8 @@ import numpy as np
 from motley.adapters.flower.checks import AppError, NodeError
 from motley.adapters.flower.messages import Grid, SentMessage, content_bits
 from motley.adapters.flower.node_registry import EXAMPLES, LOG, NodeRegistry
-from motley.adapters.flower.strategy.addressing import address_messages
+from motley.adapters.flower.strategy.addressing import address_messages, ask_for
+from motley.adapters.flower.strategy.client_needs import ClientNeeds
 from motley.adapters.flower.strategy.participation import ExchangeRow, ParticipationRow
 from motley.adapters.flower.strategy.probing import SignalProber
 from motley.adapters.flower.strategy.replies import CheckedReply, ClientResult, ReplyReader
@@ -43,6 +44,7 @@ __all__ = ["SelectionCoordinator"]
 
 POLL_S = 1.0
 """Seconds between two looks at the connected nodes while a round waits for more."""
+_NONE: Mapping[str, Any] = {}
 
 
 class SelectionCoordinator:
@@ -78,14 +80,22 @@ class SelectionCoordinator:
                 key="uploads",
             )
         self.selector, self.m, self.settings, self.clock = selector, m, settings, settings.clock
-        enrolled = needs.enrolled - {"last_layer"}
         most = settings.max_examples if weight_key in (None, EXAMPLES) else None
-        self.registry = NodeRegistry(settings.key, enrolled, settings.query_limit_s, settings.clock, max_examples=most)
-        self.state = SelectionState(settings.rounds_done, settings.clients_sent)
-        self.prober = SignalProber(needs.probed, self.registry, self.state, settings.longest_pause)
         computed = needs.reported & UPDATE_SIGNALS if settings.uploads == "as_sent" else frozenset()
         self.signals = ReplySignals(computed, Streams(selector.seed), keeps)
         reported = (needs.reported - computed) | self.signals.reported
+        told = ClientNeeds.of(type(selector.rule).__name__, needs, reported)
+        self.registry = NodeRegistry(
+            settings.key,
+            needs.enrolled - {"last_layer"},
+            settings.query_limit_s,
+            settings.clock,
+            max_examples=most,
+            lacks=told.lacks,
+        )
+        self.asked = ",".join(sorted(reported | ({"local_steps"} & needs.columns)))
+        self.state = SelectionState(settings.rounds_done, settings.clients_sent)
+        self.prober = SignalProber(needs.probed, self.registry, self.state, settings.longest_pause)
         self.reader = ReplyReader(reported, weight_key, settings.uploads, settings.largest_upload)
         self.current: OpenRound | None = None
         self.secure: SecureSums | None = None
@@ -124,20 +134,23 @@ class SelectionCoordinator:
 
     # ------------------------------------------------------------------------------------- open the round
 
-    def open_round(self, grid: Grid, model: Any, model_key: str, min_clients: int) -> list[int]:
+    def open_round(
+        self, grid: Grid, model: Any, model_key: str, min_clients: int, records: Mapping[str, Any] = _NONE
+    ) -> list[int]:
         """Begin the next round: enrol, probe and choose clients; return the nodes of the chosen, in order of client id.
 
         Parameters
         ----------
         grid: Flower's. model: the ArrayRecord that will be sent. model_key: its key in the strategy's messages.
-        min_clients: how many connected clients are waited for, at most ``settings.wait_s``.
+        min_clients: how many connected clients are waited for, at most ``settings.wait_s``. records: what the strategy sends beside
+        the model, by key; for client apps whose train function is asked to measure.
 
         Raises
         ------
         ConfigError: the client app does not answer what the selector must know.
         """
         self.state.round += 1
-        self.current = current = OpenRound(grid, model, model_key)
+        self.current = current = OpenRound(grid, model, model_key, records)
         self._await_clients(current, min_clients)
         available = self.state.offered(self.registry.clients)
         chance = self.secure is not None and self.secure.options.draws  # the draw looks at no signal
@@ -198,6 +211,12 @@ class SelectionCoordinator:
         ConfigError: what new clients report does not fit what the selector knows.
         """
         new = self.registry.refresh(grid)
+        if self.registry.numbers and self.settings.save is not None:
+            raise ConfigError(
+                "a selector's file keeps what is known of each client, and these nodes name none; expected app = with_reports(app) "
+                f'and --node-config "{self.settings.key}=<whole number>", or out, which keeps the nodes, too',
+                key="save",
+            )
         if not new:
             return
         if "last_layer" in self.selector.rule.needs().enrolled:
@@ -226,6 +245,8 @@ class SelectionCoordinator:
         """Return the strategy's messages addressed to the chosen nodes; see :func:`address_messages`."""
         current = self._open()
         addressed = address_messages(messages, current.clients, current.cohort)
+        declares = {node for node, client in current.clients.items() if self.registry.declares(client)}
+        addressed = ask_for(self.asked, addressed, declares)
         if not addressed:
             current.clients = {}  # a strategy that writes no message asks no client
         if self.secure is not None:
@@ -357,10 +378,21 @@ class SelectionCoordinator:
             current.reports = _replace_accepted(current.reports, outcome=Outcome.REHEARSED)
         elif model is not None:
             self.signals.stepped(self.state, current.model, model)
+        self._tell_sizes(current.reports)
         self.selector.observe(self.state.round, current.reports)
         current.clients = {}  # messages of an evaluation belong to no chosen client
         self._save()
         return not rehearsal
+
+    def _tell_sizes(self, reports: Sequence[Report]) -> None:
+        """Let the selector know the training samples of clients that did not say at enrolment, from their first usable reply."""
+        if "num_examples" not in self.registry.wanted or self.reader.weight_key != EXAMPLES:
+            return
+        new = [one for one in reports if one.outcome == Outcome.ACCEPTED and one.id not in self.state.sized]
+        new = [one for one in new if math.isnan(self.registry.enrolled[one.id].num_examples)]
+        self.state.sized |= {one.id for one in new}
+        if new:
+            self.selector.observe(0, [Report(one.id, Outcome.ENROLLED, num_examples=one.num_examples) for one in new])
 
     def _open(self) -> OpenRound:
         if self.current is None:

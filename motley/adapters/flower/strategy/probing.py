@@ -8,7 +8,7 @@ from typing import Any
 
 from motley.adapters.flower.checks import AppError, NodeError, only_metrics
 from motley.adapters.flower.messages import SentMessage, content_bits, exchange, flower
-from motley.adapters.flower.node_registry import LOG, NodeRegistry
+from motley.adapters.flower.node_registry import LOG, RECORD, NodeRegistry
 from motley.adapters.flower.strategy.replies import signals_of
 from motley.adapters.flower.strategy.state import OpenRound, SelectionState
 from motley.core.errors import ConfigError
@@ -72,11 +72,15 @@ class SignalProber:
         app, t = flower(), self.state.round
         batches = [self.wanted[name] or 0 for name in self.learning]
         config = app.ConfigRecord({"signals": self.learning, "batches": batches, "server-round": t})
-        content = app.RecordDict({current.model_key: model, "motley": config})
-        limit_s = self.registry.limit_s
-        messages = [app.Message(content, node, PROBE, group_id=str(t), ttl=limit_s) for node in current.candidates.values()]
+        plain = app.RecordDict({current.model_key: model, RECORD: config})
+        # an app that measures by its own train function needs what the strategy sends with the model
+        full = app.RecordDict({current.model_key: model, **current.records, RECORD: config})
+        limit_s, messages = self.registry.limit_s, []
+        for client, node in current.candidates.items():
+            content = full if self.registry.declares(client) else plain
+            messages.append(app.Message(content, node, PROBE, group_id=str(t), ttl=limit_s))
         answers = exchange(current.grid, messages, limit_s, self.registry.clock)
-        self.state.add_exchange("probe", answers, content_bits(content) * len(messages))
+        self.state.add_exchange("probe", answers, sum(content_bits(message.content) for message in messages))
         return answers
 
     def _read(self, answer: SentMessage, model_size: int) -> dict[str, Value]:

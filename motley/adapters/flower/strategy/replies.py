@@ -229,7 +229,9 @@ def array_of(array: Any, name: str, shape: tuple[int, ...] | None, dtype: str | 
     found, fortran, kind, begin = _header(data, name)
     if found != declared or str(kind) != str(array.dtype):
         raise NodeError(f"array {name!r} says it is {array.dtype}{list(declared)} and holds {kind}{list(found)}")
-    same = dtype is None or str(kind) == dtype or (kind.kind == "f" == np.dtype(dtype).kind)
+    # floats of another width; and BatchNorm's count of batches, a whole number, of which a strategy's mean makes a float
+    allowed = "fiu" if found == () else "f"
+    same = dtype is None or str(kind) == dtype or (kind.kind in allowed and np.dtype(dtype).kind == "f")
     if not same or (shape is not None and found != tuple(shape)):
         raise AppError(f"array {name!r} is {kind}{list(found)}; expected {dtype}{list(shape or ())}, as sent")
     size = math.prod(found) if min(found, default=0) >= 0 else -1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,7 +35,7 @@ class SelectionState:
     round_trips: by client, seconds from sending to arrival of its last accepted reply.
     pauses: by client that did not answer in time, the rounds of its pause and the last of them.
     reply_forms: by client, the form of its last reply. app_errors: by reason, the clients whose replies were useless since a reply
-    was last usable. probed: whether any client ever answered a probe.
+    was last usable. sized: clients whose number of samples came with a reply. probed: whether any client ever answered a probe.
     """
 
     round: int = 0
@@ -51,6 +51,7 @@ class SelectionState:
     pauses: dict[int, tuple[int, int]] = field(default_factory=dict)
     reply_forms: dict[int, tuple[Any, ...]] = field(default_factory=dict)
     app_errors: dict[str, set[int]] = field(default_factory=dict)
+    sized: set[int] = field(default_factory=set)
     probed: bool = False
 
     def note_answer(self, client: int, sent: SentMessage, longest: int) -> None:
@@ -89,6 +90,7 @@ class OpenRound:
     Parameters
     ----------
     grid: Flower's. model: the ArrayRecord that is sent. model_key: its key in the strategy's messages.
+    records: what the strategy sends beside the model, by key.
     candidates: client -> node, the clients that were probed before the choice.
     cohort: the selector's choice. clients: node -> client, those asked to train, in order of client id.
     bits_down: by node, the size of its message. bits_up: by client, the size of its reply where it was replaced by a mean.
@@ -99,6 +101,7 @@ class OpenRound:
     grid: Grid
     model: Any
     model_key: str
+    records: Mapping[str, Any] = field(default_factory=dict)
     candidates: dict[int, int] = field(default_factory=dict)
     cohort: Cohort = field(default_factory=lambda: Cohort(np.zeros(0, np.int64)))
     clients: dict[int, int] = field(default_factory=dict)

@@ -24,6 +24,7 @@ from motley.adapters.flower.strategy.coordinator import SelectionCoordinator
 from motley.adapters.flower.strategy.round_observer import ObservedStrategy, RoundObserver
 from motley.adapters.flower.strategy.settings import SelectionSettings
 from motley.core.errors import ConfigError
+from motley.selectors import build
 from motley.selectors.base import Selector
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ EXPIRY_S = 30.0
 
 def with_selector(
     strategy: Any,
-    selector: Selector[Any],
+    selector: Selector[Any] | str,
     m: int,
     *,
     key: str = "partition-id",
@@ -61,7 +62,7 @@ def with_selector(
     secure_aggregation: SecureOptions | None = None,
     register: Mapping[int, bytes] | str | os.PathLike[str] | None = None,
 ) -> Any:
-    """Return a strategy like this one whose clients ``selector`` chooses, ``m`` a round.
+    """Return a strategy like this one whose clients ``selector`` chooses, ``m`` a round; the name of a rule is that rule, seed 0.
 
     Parameters
     ----------
@@ -78,6 +79,7 @@ def with_selector(
     ConfigError: an object that is no strategy, or a selector that needs what no client of a deployment can report.
     """
     _check_strategy(strategy)
+    selector = build(selector) if isinstance(selector, str) else selector
     settings = SelectionSettings(
         key, query_limit_s, wait_s, uploads, largest_upload, max_examples, weights, rounds_done, clients_sent, save, clock,
         link_s, longest_pause,
@@ -129,6 +131,7 @@ def _secure_sums(strategy: Any, coordinator: SelectionCoordinator, options: Secu
     from motley.adapters.flower.strategy.secure_sums import SecureSums, check_secure
 
     check_secure(strategy, coordinator.selector, coordinator.m, coordinator.settings, options)
+    coordinator.registry.lacks = None  # the register names clients, and so must every node
     if register is None:
         raise ConfigError('secure aggregation needs the clients\' public keys; expected register="register.json"', "register")
     return SecureSums(options, register, coordinator)
@@ -152,7 +155,9 @@ class _SelectingStrategy:
         """Return the strategy's messages, addressed to the chosen clients."""
         coordinator = self.motley
         min_clients = max(attribute(self, "min_available_nodes", 0), coordinator.m)
-        nodes = coordinator.open_round(grid, arrays, attribute(self, "arrayrecord_key", "arrays"), min_clients)
+        config_key = attribute(self, "configrecord_key", "config")
+        records = {config_key: flower().ConfigRecord({**config, "server-round": server_round})}
+        nodes = coordinator.open_round(grid, arrays, attribute(self, "arrayrecord_key", "arrays"), min_clients, records)
         if not nodes:
             return []
         n = len(nodes)

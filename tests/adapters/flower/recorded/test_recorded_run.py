@@ -272,3 +272,22 @@ def test_lines_are_printed_without_a_folder_too(capsys):
         on, model(), num_rounds=2, timeout=50
     )
     assert not capsys.readouterr().err
+
+
+def test_clients_without_ids_keep_their_numbers_when_the_server_starts_again(tmp_path):
+    """Node ids are those of before; a node of a lower id that came meanwhile is a new client, and node 1007's number stays free."""
+
+    def deaf(message, context):
+        if message.metadata.message_type == "query.motley_enrol":
+            raise ValueError("No query function registered with name 'motley_enrol'")
+        return sgd(message, context)
+
+    on = FakeGrid(nodes(0, 1, 2, app=deaf))
+    with pytest.raises(KilledError):
+        deploy(tmp_path / "cut", on, "fedcs", evaluate=killed(2), max_examples=100)
+    on.kill(1007)
+    on.sleep(50)
+    on.nodes[7] = on.nodes[1000]
+    wrapped, _ = deploy(tmp_path / "cut", on, "fedcs", max_examples=100)
+    assert wrapped.motley.registry.numbers == {1000: 0, 1007: 1, 1014: 2, 7: 3}
+    assert {row.client for row in wrapped.motley.rows if row.round > 2} <= {0, 2, 3}
