@@ -1,6 +1,6 @@
 # Every target builds the virtual environment it needs. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-slow test-chaos test-hostile test-flower test-flower-faults test-ray test-lowest test-pythons check bench bench-selectors bench-compression bench-scaling bench-peers gpu docs clean
+.PHONY: help install demo test test-slow test-chaos test-hostile test-flower test-flower-faults test-ray test-lowest test-pythons check bench bench-selectors bench-compression bench-scaling bench-peers gpu docs release-check clean
 
 help:  ## list these targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-19s %s\n", $$1, $$2}'
@@ -61,6 +61,9 @@ gpu:  ## all that waits for a GPU: tests, agreement, speed, pfl-research's bench
 
 docs: install  ## build the documentation into site/
 	@scripts/docs
+
+release-check: install  ## build wheel and source distribution, check them, install each far from here, run the demo (10 minutes)
+	@scripts/release-check
 
 clean:  ## remove what the other targets made
 	rm -rf .venv .venv-flower .venv-ray .venv-lowest .venv-3.* benchmarks/peers/.venv-* site dist build .pytest_cache .mypy_cache .ruff_cache

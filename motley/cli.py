@@ -42,9 +42,19 @@ if TYPE_CHECKING:
 
 __all__ = ["app", "call", "main"]
 
-app = typer.Typer(
-    name="motley", add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None, no_args_is_help=False
-)
+EXAMPLES = """\b
+Examples:
+  motley run first.toml --set seed=1                           one run: tables and a report
+  motley compare first.toml --over selector.name=uniform,oort --seeds 0,1,2
+  motley report runs/first                                     the report of a folder of runs
+  motley list selectors                                        names, options, what leaves a client
+  motley reproduce flash --scale smoke                         a paper's tables and figures
+  motley --install-completion                                  complete commands in this shell
+
+motley COMMAND --help has the options of a command."""
+"""What ``motley --help`` ends with; the first character keeps the lines as they are."""
+
+app = typer.Typer(name="motley", pretty_exceptions_enable=False, rich_markup_mode=None, no_args_is_help=False, epilog=EXAMPLES)
 
 app.add_typer(data_command.app, name="data")
 
@@ -293,9 +303,19 @@ def report(where: Where, out: Page = None, format: Format = None, target: Target
     tell(write_report(load_all(where), out or where / ("paper" if formats else "report.html"), target, formats))
 
 
+def _kinds(incomplete: str) -> list[str]:
+    """Return the kinds of component whose names begin so, for the shell's completion."""
+    from motley.experiments import registry
+
+    return [kind for kind in (*registry.KINDS, "preset", "recipe") if kind.startswith(incomplete)]
+
+
 @app.command("list")
 def list_(
-    kind: Annotated[str | None, typer.Argument(metavar="KIND", help="selectors, partitions, ..., presets, recipes.")] = None,
+    kind: Annotated[
+        str | None,
+        typer.Argument(metavar="KIND", help="selectors, partitions, ..., presets, recipes.", autocompletion=_kinds),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
     """List the components of one kind, the presets or the recipes; without a kind, list the kinds."""

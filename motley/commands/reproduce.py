@@ -31,7 +31,19 @@ __all__ = ["reproduce"]
 Exhibits = Annotated[
     list[str] | None, typer.Option("--exhibit", metavar="NAME", help='This only, by its full name, e.g. "lemma A.4".')
 ]
-Name = Annotated[str | None, typer.Argument(metavar="RECIPE", help="Its name, or its folder; without one, all names.")]
+
+
+def _recipes(incomplete: str) -> list[str]:
+    """Return the recipes whose names begin so, for the shell's completion."""
+    from motley.recipes.recipe import names
+
+    return [name for name in names() if name.startswith(incomplete)]
+
+
+Name = Annotated[
+    str | None,
+    typer.Argument(metavar="RECIPE", help="Its name, or its folder; without one, all names.", autocompletion=_recipes),
+]
 Tables = Annotated[list[str] | None, typer.Option("--table", metavar="N", help="This table of the paper only.")]
 Figures = Annotated[list[str] | None, typer.Option("--figure", metavar="N", help="This figure of the paper only.")]
 Size = Annotated[str, typer.Option("--scale", metavar="smoke|small|paper", help="How much of it.")]
