@@ -23,6 +23,7 @@ import from_peers
 import from_pfllib
 import from_readme
 import from_recipes
+import indexes
 import pictures
 from cells import ROOT
 
@@ -34,7 +35,8 @@ MAKERS: dict[str, Callable[[], str]] = {
     for maker in (
         *(from_code.keys, from_code.purposes, from_code.presets, from_code.components),
         *(from_code.selector_leaves, from_code.algorithm_leaves, from_code.deployed_rules),
-        *(from_readme.contents, from_readme.trust_in_short, from_readme.beside_frameworks),
+        *(indexes.component_index, indexes.decision_index),
+        *(from_readme.contents, from_readme.trust_in_short, from_readme.trust_line, from_readme.beside_frameworks),
         *(from_code.signals, from_code.contract, from_code.columns, api_pages.api),
         *(from_measurements.speed, from_measurements.scaling, from_measurements.overhead, from_measurements.choosing),
         *(from_measurements.precision, from_measurements.precision_accuracy),
