@@ -237,5 +237,7 @@ def test_the_documentation_builds_without_a_warning(tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     pages = " ".join(path.read_text() for path in (tmp_path / "site").rglob("*.html"))
+    assert (tmp_path / "site" / "search" / "search_index.js").is_file(), "no search in pages that are opened as files"
+    assert 'assets/iframe-worker.js"' in pages
     loaded = re.findall(r'<(?:link|script|img)[^>]*(?:href|src)="(https?://[^"]+)"', pages)
     assert not [url for url in loaded if "canonical" not in url], "the pages load something from elsewhere"
