@@ -185,7 +185,8 @@ def test_every_public_object_has_a_page(monkeypatch: pytest.MonkeyPatch) -> None
                 with contextlib.suppress(AttributeError):
                     wanted[id(api_pages.resolve(name))] = f"{name} ({page.name})"
     shown = {id(api_pages.resolve(name)) for name in api_pages.public()}
-    assert not {name for thing, name in wanted.items() if thing not in shown}
+    missing = {name for thing, name in wanted.items() if thing not in shown}
+    assert not missing, f"{missing}: add them to GROUPS in docs/api_pages.py, and run: python docs/generate.py"
 
 
 def test_links_between_pages_lead_somewhere() -> None:
