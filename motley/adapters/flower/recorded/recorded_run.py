@@ -64,7 +64,6 @@ class RecordedRun(RoundObserver):
         self.files = RunFiles(Path(out), coordinator, strategy)
         self.trained_step = self.ended_step = 0
         self._replay = (0, -1)  # rounds up to which training, and evaluation, are replayed
-        self._model: Any = None
         self._history: dict[str, dict[int, Any]] = {kind: {} for kind in _KINDS}
         self._rows: list[tuple[str, dict[str, Any]]] = []  # of the open round, written when it is over
         self._row: dict[str, Any] | None = None
@@ -111,7 +110,7 @@ class RecordedRun(RoundObserver):
         self._check_resumable(saved)
         rows = participation_rows(*(self.files.rows(table, saved["rows"]) for table in ("clients", "incidents")))
         restore_selection(self.coordinator, saved["selection"], rows)
-        self.trained_step, self.ended_step, self._model = saved["trained"], saved["ended"], unpack(saved["model"])
+        self.trained_step, self.ended_step, self.model = saved["trained"], saved["ended"], unpack(saved["model"])
         self._replay = (self.trained_step, self.ended_step)
         self._history = {kind: {step: unpack(one) for step, one in saved["history"][kind].items()} for kind in _KINDS}
         self._rows, self._row, self._counted = list(saved["rows"]), saved["row"], saved["counted"]
@@ -140,7 +139,7 @@ class RecordedRun(RoundObserver):
         if lost and self.trained_step == 1 == self.ended_step:
             LOG.warning("%s: a server that is started again cannot go on with it", _kept(self.files.strategy, lost))
         return {
-            "trained": self.trained_step, "ended": self.ended_step, "model": pack(self._model), "now_s": self.now_s,
+            "trained": self.trained_step, "ended": self.ended_step, "model": pack(self.model), "now_s": self.now_s,
             "history": {kind: {step: pack(one) for step, one in steps.items()} for kind, steps in self._history.items()},
             "rows": self._rows, "row": self._row, "counted": self._counted, "start_s": self._start_s, "score": self.score,
             "asked": self.asked, "accepted": self.accepted,
@@ -160,8 +159,8 @@ class RecordedRun(RoundObserver):
     def training(self, step: int) -> tuple[Any, Any]:
         if step == self._replay[0] > self._replay[1]:
             self.step, self._open = step, True  # its evaluation is still to come
-            self.coordinator.current = OpenRound(None, self._model, "")  # type: ignore[arg-type]
-        return (self._model if step == self._replay[0] else None), self._history["training"].get(step)
+            self.coordinator.current = OpenRound(None, self.model, "")  # type: ignore[arg-type]
+        return (self.model if step == self._replay[0] else None), self._history["training"].get(step)
 
     @override
     def evaluation(self, step: int) -> Any:
@@ -186,7 +185,7 @@ class RecordedRun(RoundObserver):
     def trained(self, step: int, arrays: Any, metrics: Metrics | None) -> None:
         super().trained(step, arrays, metrics)
         coordinator = self.coordinator
-        self.trained_step, self._model = step, self._model if arrays is None else arrays
+        self.trained_step, self.model = step, self.model if arrays is None else arrays
         if metrics is not None:
             self._history["training"][step] = metrics
         new = sorted(coordinator.registry.enrolled.keys() - self._written)
@@ -244,7 +243,7 @@ class RecordedRun(RoundObserver):
             self._counted, self._row = dict(traffic), None
         self.files.add(self._rows)
         self._rows = []
-        self.files.save(2 * self.ended_step, self._saved(), self._model)
+        self.files.save(2 * self.ended_step, self._saved(), self.model)
 
 
 def _kept(strategy: str, attributes: list[str]) -> str:

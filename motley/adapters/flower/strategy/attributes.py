@@ -10,8 +10,8 @@ __all__ = ["attribute", "nested", "temporarily"]
 
 
 def nested(strategy: Any) -> Iterator[Any]:
-    """Yield a strategy and the strategies that it wraps (differential privacy)."""
-    while callable(getattr(strategy, "configure_train", None)):
+    """Yield a strategy and the strategies that it wraps (differential privacy, one of Flower's older API)."""
+    while any(callable(getattr(strategy, name, None)) for name in ("configure_train", "configure_fit")):
         yield strategy
         strategy = getattr(strategy, "strategy", None)
 

@@ -24,7 +24,7 @@ from motley.adapters.flower.messages import content_bits
 from motley.adapters.flower.node_registry import EXAMPLES
 from motley.core.server_signals import Value
 
-__all__ = ["CheckedReply", "ClientResult", "ReplyReader", "array_of", "signals_of"]
+__all__ = ["CheckedReply", "ClientResult", "ReplyReader", "array_header", "array_of", "signals_of"]
 
 HEADER_BYTES = 4096
 """Bytes an array may weigh beside its numbers."""
@@ -226,7 +226,7 @@ def array_of(array: Any, name: str, shape: tuple[int, ...] | None, dtype: str | 
         raise NodeError(f"array {name!r} is not of the kind numpy.ndarray")
     if len(data) > largest + HEADER_BYTES:
         raise NodeError(f"array {name!r} weighs {len(data)} bytes; expected at most {int(largest)}")
-    found, fortran, kind, begin = _header(data, name)
+    found, fortran, kind, begin = array_header(data, name)
     if found != declared or str(kind) != str(array.dtype):
         raise NodeError(f"array {name!r} says it is {array.dtype}{list(declared)} and holds {kind}{list(found)}")
     # floats of another width; and BatchNorm's count of batches, a whole number, of which a strategy's mean makes a float
@@ -243,7 +243,7 @@ def array_of(array: Any, name: str, shape: tuple[int, ...] | None, dtype: str | 
     return numbers.reshape(found, order="F" if fortran else "C")
 
 
-def _header(data: bytes, name: str) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
+def array_header(data: bytes, name: str) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
     """Return shape, Fortran order, dtype and the length of the header of an array in NumPy's file format."""
     file = io.BytesIO(data)
     try:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from motley.core.errors import ConfigError
 from motley.core.records import Outcome
 from motley.core.round_line import round_line
 from motley.core.untrusted import printable
@@ -48,12 +49,14 @@ class RoundObserver:
     ----------
     rounds: of the strategy's loop; None where it does not say. step: number of the round that is open, or was last; 0 before round 1.
     asked, accepted: clients asked in it, and how many of their updates were used. score: newest metric with its name.
+    model: of a run that goes on in its folder, as it was after its last round; None: there is none.
     """
 
     def __init__(self, coordinator: SelectionCoordinator, title: str, shown: bool = True) -> None:
         self.coordinator, self.title, self.shown = coordinator, title, shown
         self.rounds: int | None = None
         self.step, self.score, self.asked, self.accepted = 0, "", list[int](), 0
+        self.model: Any = None
         self._open, self._zero_s = False, coordinator.clock.now()
 
     @property
@@ -146,6 +149,18 @@ class ObservedStrategy:
     """The methods of a strategy with a selector that its observer is told of; rounds that it replays ask no client."""
 
     motley: SelectionCoordinator
+
+    def initialize_parameters(self, client_manager: Any) -> Any:
+        """Refuse Flower's older server.
+
+        Raises
+        ------
+        ConfigError: always.
+        """
+        raise ConfigError(
+            "a strategy with a selector has its own loop; expected app = ServerApp(), @app.main() and strategy.start(grid, "
+            "num_rounds=3) in place of ServerApp(server_fn=...) (docs/deploy/your-app.md, Older apps); clients stay as they are"
+        )
 
     def configure_train(self, server_round: int, arrays: Any, config: Any, grid: Any) -> list[Any]:
         """Return the messages of a round's training; none where it is replayed."""

@@ -21,6 +21,7 @@ from motley.adapters.flower.limited_grid import LimitedGrid
 from motley.adapters.flower.messages import WALL_CLOCK, Grid, WallClock, exchange, flower
 from motley.adapters.flower.strategy.attributes import attribute, temporarily
 from motley.adapters.flower.strategy.coordinator import SelectionCoordinator
+from motley.adapters.flower.strategy.legacy import adapted, is_legacy
 from motley.adapters.flower.strategy.round_observer import ObservedStrategy, RoundObserver
 from motley.adapters.flower.strategy.settings import SelectionSettings
 from motley.core.errors import ConfigError
@@ -66,9 +67,9 @@ def with_selector(
 
     Parameters
     ----------
-    strategy: of Flower's Message API. It is copied; the selector replaces its fractions and minima of training, and
-    ``min_available_nodes`` is how many clients a round waits for, at most ``wait_s``. key .. clock: see
-    :class:`~motley.adapters.flower.strategy.settings.SelectionSettings`.
+    strategy: of Flower's Message API, or of the older one (``flwr.server.strategy``). It is copied; the selector replaces its
+    fractions and minima of training, and ``min_available_nodes`` is how many clients a round waits for, at most ``wait_s``.
+    key .. longest_pause: see :class:`~motley.adapters.flower.strategy.settings.SelectionSettings`.
     out: the run's folder: tables, traffic, selector and model after every round, a report at the end. Started again with the same
     folder, the strategy goes on at the next round. None: nothing is kept. progress: print a line about every round on standard error.
     secure_aggregation: the server gets the sum of the updates alone; the client app needs
@@ -78,6 +79,7 @@ def with_selector(
     ------
     ConfigError: an object that is no strategy, or a selector that needs what no client of a deployment can report.
     """
+    strategy = adapted(strategy) if is_legacy(strategy) and not isinstance(strategy, type) else strategy
     _check_strategy(strategy)
     selector = build(selector) if isinstance(selector, str) else selector
     settings = SelectionSettings(
