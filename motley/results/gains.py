@@ -101,8 +101,9 @@ def _row(label: str, over: str, pairs: Sequence[tuple[Run, Run | None]]) -> Gain
 
 
 def missing_local(groups: Groups) -> str | None:
-    """Return what to run so that gains over local training alone are known; None where they are, or clients were not evaluated."""
-    known = {label: runs for label, runs in groups.items() if any(has_clients(run, "client") for run in runs)}
+    """Return what to run so that gains over local training alone are known; None where they are, or no clients of a simulation were
+    evaluated."""
+    known = {k: runs for k, runs in groups.items() if any(has_clients(run, "client") and not run.deployed for run in runs)}
     lacking = [label for label in known if label not in rivals(groups, LOCAL) and not all(map(_trains_alone, known[label]))]
     if not lacking:
         return None

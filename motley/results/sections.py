@@ -74,7 +74,10 @@ def ends(groups: Groups) -> Section:
 
 def curves(groups: Groups, target: float | None = None) -> Section:
     """Return the section with curves over rounds, time and traffic, and costs to the target (None: the experiment's)."""
-    drawn = [plots.curves(groups, axis) for axis in ("round", "seconds", "bits", "paper_bits")]
+    runs = [run for members in groups.values() for run in members]
+    axes: tuple[measures.Axis, ...] = ("seconds", "bits", "paper_bits")
+    known = [axis for axis in axes if any(len(measures.curve(run, axis).x) for run in runs)]
+    drawn = [plots.curves(groups, axis) for axis in ("round", *known)]
     seeds = f"Mean over seeds{'' if drawn[0].wide else '; the shade is one standard deviation'}. " if _several(groups) else ""
     text = (
         f"{seeds}Each curve ends where its first seed ends. The first rise is cut off where it would hide the rest; the traffic axis "

@@ -15,7 +15,18 @@ from typing import Any, Protocol
 
 from motley.core.errors import ConfigError, UserError
 
-__all__ = ["WALL_CLOCK", "Grid", "LinkError", "Outbox", "SentMessage", "WallClock", "content_bits", "exchange", "flower"]
+__all__ = [
+    "WALL_CLOCK",
+    "Grid",
+    "LinkError",
+    "Outbox",
+    "SentMessage",
+    "WallClock",
+    "content_bits",
+    "exchange",
+    "failure_of_app",
+    "flower",
+]
 
 POLL_S = 0.25
 """Seconds between two looks for replies."""
@@ -148,6 +159,19 @@ def _in_words(error: Any) -> str:
         _KILLED: "the process of its client app was killed, perhaps for want of memory",
     }
     return known.get(error.code) or _last_line(reason) or f"error {error.code}"
+
+
+def failure_of_app(error: str) -> str:
+    """Return how a client app failed, without the client's own words, where an error lies in the app itself; empty where it does not.
+
+    >>> failure_of_app("its client app raised KeyError: 'samples'"), failure_of_app("its node is gone: Flower hears no heartbeat")
+    ('its client app raised KeyError', '')
+    """
+    return (
+        error.partition(":")[0].partition(";")[0]
+        if error.startswith(("its client app raised", "its client app cannot"))
+        else ""
+    )
 
 
 class Outbox:

@@ -357,6 +357,6 @@ def test_a_server_says_that_its_clients_have_another_version(tmp_path, direction
     sender = "server" if direction == "orders" else "client"
     with pytest.raises(
         motley.ConfigError,
-        match=rf"no client came within 30 s \(client \d answered: .*the {sender} speaks protocol {PROTOCOL + 1}",
+        match=rf"all \d clients refuse \(client \d answered: .*the {sender} speaks protocol {PROTOCOL + 1}",
     ):
         deploy(grid, setup, tmp_path / "real")

@@ -29,6 +29,7 @@ from motley.adapters.flower.deployed.dispatches import DeployedDispatch, landed_
 from motley.adapters.flower.deployed.protocol import pack
 from motley.adapters.flower.deployed.request_codec import RequestCodec
 from motley.adapters.flower.deployed.transport import Reply, WaitingTransport
+from motley.adapters.flower.messages import failure_of_app
 from motley.algorithms.base import ClientState, Tensors
 from motley.core.arrays import Bools, Floats, Ids
 from motley.core.errors import CodecError, ConfigError
@@ -58,6 +59,7 @@ class DeployedClients:
     ----------
     registry: the clients that were met. client_states: only the initial state of
     every client; what clients keep lies with them. now_s: the moment of the last event; between two events no time passes.
+    failed: while nobody has delivered, the clients whose app failed, by how it did.
     paper_s: none, for time is real.
     in_flight: sent out, not answered or waiting for the server's step. ended: lost or rejected since the last step.
     cancelled: the server no longer waits for them, and they have not answered. landed: those of the current step. accepted:
@@ -74,6 +76,7 @@ class DeployedClients:
     landed: list[DeployedDispatch] = field(default_factory=list)
     accepted: dict[int, int] = field(default_factory=dict)
     seen: frozenset[int] = frozenset()
+    failed: dict[str, set[int]] = field(default_factory=dict)
 
     @property
     def busy(self) -> set[int]:
@@ -308,6 +311,7 @@ class DeployedBackend(ClientBackend):
                 clients.registry.silent(one.client)
             why = f"no answer within {self.limits.work_s:g} s" if reply.unanswered else reply.reason
             self._lose(clients, one, why or "lost")
+            self._check_app(clients, one.client, why)
             return
         clients.registry.heard(one.client)
         one.arrives_s = clients.now_s
@@ -334,6 +338,22 @@ class DeployedBackend(ClientBackend):
         if one.result is None or not one.result.finite:
             clients.registry.incidents.note(one.client, "rejected", why, one.dispatch)
             self._end(clients, one, Outcome.REJECTED)
+
+    def _check_app(self, clients: DeployedClients, client: int, error: str) -> None:
+        """Raise if nobody ever delivered and the apps of all connected clients, or of two cohorts, failed in one way.
+
+        Raises
+        ------
+        ConfigError: with the last of them.
+        """
+        kind = failure_of_app(error)
+        if kind and not clients.accepted:
+            alike = clients.failed.setdefault(kind, set())
+            alike.add(client)
+            if len(alike) >= min(max(len(clients.seen), 1), max(2 * self.config.cohort, 3)):
+                raise ConfigError(
+                    f"no client's work can be used: the apps of {len(alike)} clients fail alike, client {client}: {error}"
+                )
 
     def incidents(self, state: RunState) -> dict[str, Any]:
         """Return what went wrong with clients since the last call."""

@@ -14,6 +14,7 @@ from motley.adapters.flower.deployed.incidents import IncidentLog
 from motley.adapters.flower.deployed.protocol import Order
 from motley.adapters.flower.deployed.request_codec import RequestCodec
 from motley.adapters.flower.deployed.transport import Reply, WaitingTransport
+from motley.adapters.flower.messages import failure_of_app
 from motley.core.arrays import Floats, Ids
 from motley.core.errors import CodecError, ConfigError
 from motley.core.records import Reports
@@ -80,6 +81,7 @@ class ClientRegistry:
         self._connected: set[int] = set()  # clients met that were present at the last look
         self._gone: set[int] = set()  # those that were present at an earlier one, or should have come
         self._refusal = ""  # why the client that answered last cannot be asked
+        self._refused: set[int] = set()  # clients whose app failed, or answered what cannot be read
         self._asked: dict[str, Order] = {}  # message -> enrolment request that is not answered yet
         self._pauses: dict[int, tuple[float, float]] = {}  # client that did not answer -> until when it is left alone, how long
 
@@ -166,6 +168,8 @@ class ClientRegistry:
                 _LOG.warning("client %d cannot be asked: %s", order.client, error)
                 self.incidents.note(order.client, "unanswered", str(error))
                 self._refusal = f" (client {order.client} answered: {error})"
+                if reply.data is not None or failure_of_app(reply.reason):
+                    self._refused.add(order.client)
                 self.silent(order.client)
         _bill(ledger, kind, "up", sizes, step)
         return found
@@ -204,12 +208,14 @@ class ClientRegistry:
         while True:
             new = np.union1d(new, self.meet(ledger, step, min(until_s, self.transport.now_s + self.limits.look_s)))
             there = np.isin(np.flatnonzero(expected), self.present(fresh=False))
-            if (self.met[expected] & there).all() or self.transport.now_s >= until_s:
+            hopeless = len(self._refused) == len(self.met) and not self.met.any()
+            if (self.met[expected] & there).all() or hopeless or self.transport.now_s >= until_s:
                 break
             self.transport.wait([], min(until_s, self.transport.now_s + self.limits.look_s))
         if not self.met.any():
+            refusal = f"all {len(self.met)} clients refuse" if hopeless else f"no client came within {self.limits.start_s:g} s"
             raise ConfigError(
-                f"no client came within {self.limits.start_s:g} s{self._refusal}; start nodes whose apps answer for this experiment, "
+                f"{refusal}{self._refusal}; start nodes whose apps answer for this experiment, "
                 "or give more time with limits=Limits(start_s=...)"
             )
         for client in sorted(set(np.flatnonzero(expected).tolist()) - self._connected - self._gone):

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from motley.adapters.flower.checks import AppError, NodeError
-from motley.adapters.flower.messages import Grid, SentMessage, content_bits
+from motley.adapters.flower.messages import Grid, SentMessage, content_bits, failure_of_app
 from motley.adapters.flower.node_registry import EXAMPLES, LOG, NodeRegistry
 from motley.adapters.flower.strategy.addressing import address_messages, ask_for
 from motley.adapters.flower.strategy.client_needs import ClientNeeds
@@ -281,7 +281,7 @@ class SelectionCoordinator:
         limits = self._max_weights(messages)
         checked = self.reader.read_all(messages, current.model, current.model_key, self.state.reply_forms, limits)
         checked = {k: dataclasses.replace(one, bits=current.bits_up.get(k, one.bits)) for k, one in checked.items()}
-        self._look_for_app_errors(checked)
+        self._look_for_app_errors(current, checked)
         model = model_vector(arrays_of(current.model)) if self.signals.compares else np.zeros(0)
         self.state.last_updates.discard()
         for node, client in current.clients.items():
@@ -290,17 +290,23 @@ class SelectionCoordinator:
         usable = {client: reply.message for client, reply in checked.items() if reply.result is not None}
         return list(usable.values()) if self.settings.weights == "strategy" else self._weighed(current, usable)
 
-    def _look_for_app_errors(self, checked: Mapping[int, CheckedReply]) -> None:
-        """Raise if no reply was ever accepted and a whole cohort fails for one reason, which lies in the app then."""
+    def _look_for_app_errors(self, current: OpenRound, checked: Mapping[int, CheckedReply]) -> None:
+        """Raise if no reply was ever accepted and all clients fail for one reason, which lies in the app then: a whole cohort whose
+        replies cannot be used, or all connected clients, or two cohorts, whose apps raise."""
         if any(reply.result is not None for reply in checked.values()):
             self.state.app_errors = {}
             return
-        for client, reply in checked.items():
-            if isinstance(reply.problem, AppError) and not any(row.outcome == "accepted" for row in self.rows):
-                clients = self.state.app_errors.setdefault(str(reply.problem), set())
-                clients.add(client)
-                if len(clients) >= min(len(self.registry.node_of), max(self.m, 2)):
-                    raise ConfigError(f"no client's reply can be used: {reply.problem}")
+        if any(row.outcome == "accepted" for row in self.rows):
+            return
+        for node, client in current.clients.items():
+            problem, error = checked.get(client, CheckedReply()).problem, current.sent.get(node, SentMessage(node)).error
+            reason, enough = failure_of_app(error), max(2 * self.m, 3)
+            if isinstance(problem, AppError):
+                reason, enough = str(problem), max(self.m, 2)
+            alike = self.state.app_errors.setdefault(reason, set())
+            alike.add(client)
+            if reason and len(alike) >= min(len(self.registry.node_of), enough):
+                raise ConfigError(f"no client's reply can be used: {problem or error}")
 
     def _report(self, current: OpenRound, client: int, reply: CheckedReply, sent: SentMessage, model: Floats) -> None:
         """Add the report and the table's row of one chosen client."""
