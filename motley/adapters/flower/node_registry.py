@@ -35,8 +35,8 @@ ENROL = "query.motley_enrol"
 """The message that asks a node which client it is; the client app answers it with ``@app.query("motley_enrol")``."""
 RECORD = "motley"
 """The ConfigRecord of Motley's queries, and of what a client app declares in its answer."""
-_NO_ANSWER = "No query function registered with name 'motley_enrol'"
-"""What Flower's ClientApp says where :data:`ENROL` is not answered."""
+_NO_ANSWER = ("No query function registered with name 'motley_enrol'", f"Invalid message type: {ENROL}")
+"""What Flower's ClientApp says where :data:`ENROL` is not answered: one of today, and one of a ``client_fn``."""
 EXAMPLES = "num-examples"
 """The metric key that has Flower's name instead of the signal's."""
 LARGEST_HISTOGRAM = 100_000
@@ -279,7 +279,7 @@ class NodeRegistry:
             raise ConfigError(f"no node's answer to {ENROL!r} can be used; the first: {problems[0]!s:.300}")
 
     def _read(self, answer: SentMessage) -> Enrolment:
-        deaf = self.lacks is not None and _NO_ANSWER in answer.error
+        deaf = self.lacks is not None and any(words in answer.error for words in _NO_ANSWER)
         if answer.error and not deaf:
             raise NodeError(answer.error)
         content = None if deaf else answer.reply.content

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import motley
-from motley.adapters.flower import enrolled, with_selector
+from motley.adapters.flower import with_selector
 from motley.core.errors import ConfigError
 from motley.selectors import build
 from tests.adapters.flower import apps
@@ -45,14 +45,7 @@ def client_app(broken=()):
     def client_fn(context):
         return Client(context.node_config["partition-id"]).to_client()
 
-    older = ClientApp(client_fn)
-
-    def app(message, context):
-        if message.metadata.message_type == "query.motley_enrol":
-            return enrolled(message, context, num_examples=20)
-        return older(message, context)
-
-    return app
+    return ClientApp(client_fn)
 
 
 def grid(n=4, **options):
