@@ -164,5 +164,11 @@ def menu() -> str:
     lines = ["      - api/index.md"]
     for heading, names in GROUPS.items():
         lines.append(f"      - {heading}:")
-        lines += [f"          - {name.removeprefix('motley.').rpartition('.')[2]}: api/{_file(name)}" for name in names]
+        lines += [f"          - {_label(name)}: api/{_file(name)}" for name in names]
     return "\n".join(lines)
+
+
+def _label(name: str) -> str:
+    """Return an object's name in the menu: the last part, or all below ``motley`` where another object ends alike."""
+    alike = [other for other in public() if other.rpartition(".")[2] == name.rpartition(".")[2]]
+    return name.removeprefix("motley.") if len(alike) > 1 else name.rpartition(".")[2]
