@@ -269,10 +269,10 @@ class NodeRegistry:
         app_error = next((problem for problem in problems if isinstance(problem, AppError)), None)
         if app_error is not None:
             raise ConfigError(str(app_error))
-        if all(answer.error and answer.reply is not None for answer in answers):
+        if all(answer.error and answer.reply is not None and not answer.unanswered for answer in answers):
             raise ConfigError(
-                f"all {len(answers)} nodes answered {ENROL!r} with an error; expected a client app with "
-                f'@app.query("motley_enrol") and a SuperNode with --node-config "{self.key}=<whole number>" (the first error: '
+                f"all {len(answers)} nodes answered {ENROL!r} with an error; expected app = with_reports(ClientApp()), or "
+                f'@app.query("motley_enrol"), and a SuperNode with --node-config "{self.key}=<whole number>" (the first error: '
                 f"{problems[0]!s:.300})"
             )
         if not any(answer.error for answer in answers):

@@ -97,6 +97,17 @@ def test_a_silent_node_is_asked_less_and_less_often():
     assert 100 < grid.now_s < 160
 
 
+def test_nodes_that_are_only_slow_are_asked_again_and_no_app_is_blamed():
+    """As when Ray starts its workers: the first query expires at all nodes; an expired message is an error reply of Flower's."""
+    grid = FakeGrid(echo_nodes(0, 1, delay_s=500.0))
+    known = register(grid, limit_s=20)
+    assert known.refresh(grid) == []
+    for node in grid.nodes.values():
+        node.delay_s = 1.0
+    assert known.refresh(grid) == []  # left alone once
+    assert [report.id for report in known.refresh(grid)] == [0, 1]
+
+
 def test_a_client_app_without_the_query_is_an_error_that_says_what_to_add():
     def deaf(message, context):
         raise ValueError("No query function registered with name 'motley_enrol'")
