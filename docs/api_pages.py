@@ -69,6 +69,17 @@ GROUPS = {
 """Heading -> the public objects below it, by the names under which they are imported."""
 MEMBERS = {"motley.Experiment": ("replace", "resolved", "run_id", "result_id", "horizon_keys", "papers", "part", "cohort_size")}
 """Objects of which not all members are shown."""
+SHOWN = {
+    "motley.rounds.config.RoundSummary": "experiment-file.md#objects", "motley.Run": "results.md", "motley.TrainedRun": "results.md",
+    "motley.experiments.trained.ClientModel": "results.md", "motley.results.load.citations": "results.md",
+    "motley.SelectionRule": "adding-a-method.md", "motley.SelectionContext": "adding-a-method.md",
+    "motley.tasks.raw_table.TableOptions": "own-tables.md",
+    "motley.adapters.flower.strategy.settings.SelectionSettings": "deploy/your-app.md",
+    "motley.adapters.flower.SelectionCoordinator": "deploy/your-app.md",
+    "motley.adapters.flower.ParticipationRow": "deploy/your-app.md",
+    **dict.fromkeys((name for name in GROUPS["Errors"]), "quick-start.md#the-same-from-python"),
+}  # fmt: skip
+"""Objects that no example names -> the section that shows them at work."""
 FENCE = re.compile(r"^( *)```python[^\n]*\n(.*?)^\1```$", re.DOTALL | re.MULTILINE)
 
 
@@ -111,7 +122,8 @@ def _examples() -> dict[int, list[Path]]:
     """Return, by the object's identity, the pages whose examples use it."""
     found: dict[int, list[Path]] = {}
     for page in guides():
-        for name in sorted(set(used(page.read_text(encoding="utf-8")))):
+        names = set(used(page.read_text(encoding="utf-8")))
+        for name in sorted(names | {name.rpartition(".")[0] for name in names} - {"motley"}):
             try:
                 seen = found.setdefault(id(resolve(name)), [])
             except AttributeError:  # an attribute of an object: motley.Outcome.PROBED
@@ -146,6 +158,9 @@ def pages() -> dict[Path, str]:
             f"[{_title(page)}](../{page.relative_to(ROOT / 'docs').as_posix()})" for page in _examples().get(id(thing), ())
         ]
         shown = ["", f"**Used in the examples of** {', '.join(found)}."] if found else []
+        if not found and name in SHOWN:
+            page = ROOT / "docs" / SHOWN[name].partition("#")[0]
+            shown = ["", f"**See** [{_title(page)}](../{SHOWN[name]})."]
         made[FOLDER / _file(name)] = "\n".join([*lines, *shown, ""])
     return made
 
