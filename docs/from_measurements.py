@@ -154,13 +154,14 @@ def privacy_attack() -> str:
     for r in found["rows"]:
         rule = words[r["rule"]].format(f"{r['strength']:g}") + (", noisy losses seen" if r["losses_seen"] else "")
         known = "none" if r["bound"] is None else f"{r['bound']:.3f}"
-        rows.append((rule, str(r["m"]), known, f"{r['eps_hat']:.3f}"))
+        alone = "-" if "eps_hat_sums" not in r else f"{r['eps_hat_sums']:.3f}"
+        rows.append((rule, str(r["m"]), known, f"{r['eps_hat']:.3f}", alone))
     naive = found["naive"]
     said = (
         f"{found['trials']:,} trials of each world, so eps_hat is at most {found['ceiling']:.3f}. Accounts that leave the choice out "
         f"would claim {naive['updates_alone']:.3f} (updates alone), or {naive['hidden_poisson']:.3f} (as a hidden coin of rate 0.1)."
     )
-    return f"{table(('rule', 'm', 'bound', 'eps_hat'), rows)}\n\n{said}"
+    return f"{table(('rule', 'm', 'bound', 'eps_hat', 'from sums alone'), rows)}\n\n{said}"
 
 
 def choosing() -> str:

@@ -19,7 +19,17 @@ from numpy.typing import ArrayLike, NDArray
 
 from motley.core.arrays import Floats
 
-__all__ = ["Attack", "Observed", "attacked", "ceiling", "gaussian_ratio", "laplace_ratio", "lower_bound", "statistics"]
+__all__ = [
+    "Attack",
+    "Observed",
+    "attacked",
+    "ceiling",
+    "gaussian_ratio",
+    "laplace_ratio",
+    "lower_bound",
+    "statistics",
+    "sums_alone",
+]
 
 _MISS = 0.025
 """Probability with which each of the two limits is on the wrong side."""
@@ -88,6 +98,15 @@ def statistics(near: Observed, far: Observed) -> tuple[Floats, Floats]:
     joined, absent = np.log(p / q), np.log((1.0 - p) / (1.0 - q))
     first, second = (one.sums + np.where(one.member, joined, absent).sum(1) for one in (near, far))
     return first, second
+
+
+def sums_alone(seen: Observed) -> Observed:
+    """Return what remains for an adversary who makes nothing of cohorts and signals: the sums, of whose members it knows.
+
+    >>> sums_alone(Observed(np.ones((1, 2), bool), np.array([0.5]), np.array([3.0])))
+    Observed(member=array([[False, False]]), sums=array([0.5]), signals=None)
+    """
+    return Observed(np.zeros_like(seen.member), seen.sums)
 
 
 def attacked(near: Observed, far: Observed, delta: float) -> Attack:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import builtins
 import math
+from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -33,26 +35,42 @@ def every(z, n=200):
     return Release("gaussian", z, n)
 
 
+CAPPED = partial(poisson, largest=130)
+TABLE = (
+    ("`poisson`, hidden, zero-out", poisson, "zero_out", PLD, 9.9713, 1.4217),
+    ("the same with `largest = 130`", CAPPED, "zero_out", PLD, 10.5180, 1.4384),
+    ("`poisson`, hidden, replace-one", poisson, "replace_one", PLD, 15.8791, 2.9366),
+    ("the same with `largest = 130`", CAPPED, "replace_one", PLD, 16.1099, 2.9431),  # computed here
+    ("`uniform`, hidden, replace-one", fixed, "replace_one", EXACT, 157.7472, 7.9513),
+    ("any rule, seen, all 200 sums, zero-out", every, "zero_out", EXACT, 159.4415, 20.6755),
+    ("any rule, seen, at most 20 sums, zero-out", partial(every, n=20), "zero_out", EXACT, 28.3735, 4.9833),
+    ("the same, replace-one", partial(every, n=20), "replace_one", EXACT, 77.3301, 11.4800),
+)
+"""The rows of the table in docs/privacy.md#accounts: the release of a multiplier, adjacency, tolerance, epsilon at z = 1 and z = 4."""
+
+
+def test_the_table_of_the_page_has_the_golden_epsilons():
+    page = (Path(__file__).parents[2] / "docs" / "privacy.md").read_text(encoding="utf-8")
+    _, _, after = page.partition("| K = 1000, m = 100, 200 rounds, delta = 1e-5 | z = 1 | z = 4 |\n| --- | --- | --- |\n")
+    rows = [tuple(cell.strip() for cell in line.strip("|").split("|")) for line in after.partition("\n\n")[0].splitlines()]
+    assert rows == [(label, f"{little:.2f}", f"{much:.2f}") for label, _, _, _, little, much in TABLE]
+
+
 @pytest.mark.parametrize(
     ("release", "adjacency", "accountant", "epsilon", "within"),
     [
+        *[(made(4.0), adjacency, "auto", epsilon, within) for _, made, adjacency, within, _, epsilon in TABLE],
+        *[
+            (made(1.0), adjacency, "auto", epsilon, within)
+            for _, made, adjacency, within, epsilon, _ in TABLE
+            if within == EXACT
+        ],
         (poisson(4.0), "add_remove", "auto", 1.4217, PLD),
-        (poisson(4.0), "zero_out", "auto", 1.4217, PLD),
         (poisson(1.0), "add_remove", "rdp", 11.0631, EXACT),
         (poisson(4.0), "add_remove", "rdp", 1.5568, EXACT),
-        (poisson(4.0), "replace_one", "pld", 2.9366, PLD),
         (poisson(4.0, 130), "add_remove", "auto", 1.4384, PLD),
-        (poisson(4.0, 130), "replace_one", "auto", 2.9431, PLD),  # computed here: 16.1099 for z = 1
-        (fixed(1.0), "replace_one", "auto", 157.7472, EXACT),
-        (fixed(4.0), "replace_one", "auto", 7.9513, EXACT),
-        (every(1.0), "zero_out", "auto", 159.4415, EXACT),
-        (every(4.0), "zero_out", "auto", 20.6755, EXACT),
         (every(1.0), "zero_out", "rdp", 166.0355, EXACT),
         (every(4.0), "zero_out", "rdp", 22.0199, EXACT),
-        (every(1.0, 20), "zero_out", "auto", 28.3735, EXACT),
-        (every(4.0, 20), "zero_out", "auto", 4.9833, EXACT),
-        (every(1.0, 20), "replace_one", "auto", 77.3301, EXACT),
-        (every(4.0, 20), "replace_one", "auto", 11.4800, EXACT),
     ],
 )
 def test_golden_epsilons(release, adjacency, accountant, epsilon, within):
@@ -63,10 +81,9 @@ def test_golden_epsilons(release, adjacency, accountant, epsilon, within):
 @pytest.mark.parametrize(
     ("release", "adjacency", "epsilon"),
     [
+        *[(made(1.0), adjacency, epsilon) for _, made, adjacency, within, epsilon, _ in TABLE if within == PLD],
         (poisson(1.0), "add_remove", 9.9713),
-        (poisson(1.0), "replace_one", 15.8791),
         (poisson(1.0, 130), "add_remove", 10.5180),
-        (poisson(1.0, 130), "replace_one", 16.1099),
     ],
 )
 def test_golden_epsilons_of_little_noise(release, adjacency, epsilon):

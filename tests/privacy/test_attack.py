@@ -8,7 +8,16 @@ import numpy as np
 import pytest
 
 from motley.privacy.accounting import Release, bound
-from motley.privacy.attack import Observed, attacked, ceiling, gaussian_ratio, laplace_ratio, lower_bound, statistics
+from motley.privacy.attack import (
+    Observed,
+    attacked,
+    ceiling,
+    gaussian_ratio,
+    laplace_ratio,
+    lower_bound,
+    statistics,
+    sums_alone,
+)
 from motley.privacy.two_worlds import DELTA, ROWS, TwoWorlds, clipped_rows, server_rate
 
 TRIALS = 4000
@@ -45,6 +54,12 @@ def test_the_statistic_of_two_rounds():
 def test_noisy_signals_that_are_seen_stand_for_membership():
     one = Observed(np.ones((2, 1), bool), np.array([0.5, 0.0]), np.array([1.0, 2.0]))
     np.testing.assert_array_equal(statistics(one, one)[0], [1.5, 2.0])
+
+
+def test_sums_alone_leave_the_sums():
+    one = Observed(np.array([[True], [False]]), np.array([0.5, 0.0]), np.array([1.0, 2.0]))
+    near, far = statistics(sums_alone(one), sums_alone(one._replace(member=~one.member, sums=one.sums + 1)))
+    np.testing.assert_array_equal([near, far], [[0.5, 0.0], [1.5, 1.0]])
 
 
 def test_likelihood_ratios_by_hand():
@@ -85,10 +100,12 @@ def test_updates_are_clipped_and_the_step_leaves_the_model_near():
 @pytest.mark.parametrize("worlds", ROWS, ids=lambda w: f"{w.rule}-{w.m}-{w.strength:g}{'-seen' * w.losses_seen}")
 def test_no_bound_is_exceeded_and_clear_losses_refute_the_naive_claims(worlds: TwoWorlds):
     pytest.importorskip("dp_accounting")
-    found = attacked(*(worlds.trials(far, TRIALS, 0) for far in (False, True)), DELTA)
+    seen = [worlds.trials(far, TRIALS, 0) for far in (False, True)]
+    found, alone = attacked(*seen, DELTA), attacked(*map(sums_alone, seen), DELTA)
     known = worlds.bound(DELTA)
+    assert alone.epsilon < found.ceiling
     if known is not None:
-        assert found.epsilon <= known
+        assert max(found.epsilon, alone.epsilon) <= known
         return
     hidden = bound((Release("poisson", 20.0, 10, population=40, rate=0.1),), DELTA, "replace_one").epsilon
     alone = bound((Release("gaussian", 20.0, 10),), DELTA, "replace_one").epsilon

@@ -261,9 +261,12 @@ def loop_keys(privacy):
     return {**BASE, "privacy": privacy}
 
 
-def test_what_was_counted_is_in_the_checkpoint():
+@pytest.mark.parametrize("synchrony", ["synchronous", {"name": "buffered", "buffer": 3}, "asynchronous"], ids=str)
+def test_what_was_counted_is_in_the_checkpoint(synchrony):
+    """Also between arrivals and steps: uploads are clipped and counted at the step that they enter."""
     keys = {
         "selector": "power_of_choice",
+        "synchrony": synchrony,
         "privacy": {**INFORMED, "clip": {"initial": 0.5, "noise": 3.0}},
         "stop": {"rounds": 6},
     }
@@ -272,7 +275,10 @@ def test_what_was_counted_is_in_the_checkpoint():
     for _ in range(3):
         first.step()
     second = loop_of(**keys)
-    second.state.restore(first.state.save())
+    saved = first.state.save()
+    assert synchrony == "synchronous" or len(first.backend.in_flight(first.state))
+    assert (first.private._uploads, first.private._unclipped) == (0, 0)  # nothing is kept beside the state
+    second.state.restore(saved)
     while not second.done:
         second.step()
     assert (second.state.server.model.x == whole.state.server.model.x).all()
