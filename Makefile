@@ -62,7 +62,7 @@ gpu:  ## all that waits for a GPU: tests, agreement, speed, pfl-research's bench
 docs: install  ## build the documentation into site/
 	@scripts/docs
 
-release-check: install  ## build wheel and source distribution, check them, install each far from here, run the demo (10 minutes)
+release-check: install  ## build wheel and source distribution, check them, install each far from here, run the demo (10 to 30 minutes)
 	@scripts/release-check
 
 clean:  ## remove what the other targets made
