@@ -193,8 +193,10 @@ class SelectionCoordinator:
         were found are enough, until more connect."""
         state = self.state
         target = max(min_clients if state.found is None else min(min_clients, state.found), 1)
-        end_s = self.clock.now() + self.settings.wait_s
         self.refresh(current.grid, current.model)
+        end_s = (
+            self.clock.now() + self.settings.wait_s
+        )  # an answer that came too late, as when Ray starts its workers, is asked again
         while len(self.registry.node_of) < target and self.clock.now() < end_s:
             self.clock.sleep(POLL_S)
             self.refresh(current.grid, current.model)

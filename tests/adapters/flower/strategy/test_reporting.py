@@ -332,3 +332,12 @@ def test_what_with_reports_refuses():
         with_reports(with_reports(client_app()))
     with pytest.raises(ConfigError, match="give both, or neither"):
         with_reports(client_app(), classes=10)
+
+
+def test_nodes_that_answer_late_at_first_do_not_cost_a_round():
+    on = sites(2, plain(client_app()))
+    for node in on.nodes.values():
+        node.delay_s = 500.0
+    on.events.append((110.0, lambda: [setattr(node, "delay_s", 1.0) for node in on.nodes.values()]))
+    coordinator, _ = trained(on, "uniform", m=2, rounds=1)
+    assert [row.outcome for row in coordinator.rows] == ["accepted", "accepted"]
