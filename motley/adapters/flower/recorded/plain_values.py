@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from typing import Any
 
 import numpy as np
@@ -84,7 +85,7 @@ class AttributeValues:
 
     Parameters
     ----------
-    strategy: that is watched. before: by strategy and name, an attribute's bytes, or itself where it has none.
+    strategy: that is watched. before: by strategy and name, an attribute's digest, or itself where it has none.
     """
 
     strategy: Any
@@ -93,7 +94,7 @@ class AttributeValues:
     @classmethod
     def of(cls, strategy: Any) -> AttributeValues:
         """Return the values of now."""
-        return cls(strategy, [{name: _bytes_of(value) for name, value in one.items()} for one in attributes_of(strategy)])
+        return cls(strategy, [{name: _digest(value) for name, value in one.items()} for one in attributes_of(strategy)])
 
     def changed(self) -> tuple[list[dict[str, Any]], list[str], list[str]]:
         """Return the attributes that have changed, packed; the names and types of those that have and cannot be written; and those of
@@ -102,12 +103,12 @@ class AttributeValues:
         for before, now in zip(self.before, attributes_of(self.strategy), strict=True):
             kept = {}
             for name, value in now.items():
-                was, packed = before.get(name), _bytes_of(value)
-                if packed is not value and packed != was:
+                was, digest = before.get(name), _digest(value)
+                if digest is not value and digest != was:
                     kept[name] = pack(value)
-                elif packed is value and was is not value:
+                elif digest is value and was is not value:
                     lost.append(f"{name!r} (a {type(value).__name__})")
-                elif packed is value and not callable(value):
+                elif digest is value and not callable(value):
                     unsure.append(f"{name!r} (a {type(value).__name__})")
             found.append(kept)
         return found, lost, unsure
@@ -119,9 +120,9 @@ class AttributeValues:
                 setattr(one, name, unpack(value))
 
 
-def _bytes_of(value: Any) -> Any:
-    """Return a value's bytes, or the value itself where it cannot be written."""
+def _digest(value: Any) -> Any:
+    """Return a hash of a value, or the value itself where it cannot be written."""
     try:
-        return codec.encode(pack(value))
+        return hashlib.blake2b(codec.encode(pack(value)), digest_size=16).digest()
     except UnwritableError:
         return value

@@ -9,6 +9,7 @@ A checkpoint is written when a round is trained, before anybody evaluates it, an
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -78,16 +79,31 @@ class RecordedRun(RoundObserver):
         self.rounds = given.get("num_rounds")
         if self._attributes.strategy is None:
             self._attributes = AttributeValues.of(strategy)
-        with self.files.held(), stopping_in_a_sentence(self.files.path):
+        with self.files.held():
             saved = self.files.open(self.rounds, given.get("initial_arrays"), attributes_of(strategy))
             if saved is not None:
                 self._restore(saved)
             self._announce(saved is not None)
-            with super().going(strategy, given):
-                yield
-            self.files.finish(self.trained_step, self._saved)
+            with stopping_in_a_sentence(self.files.path):
+                with self._quiet_replay(), super().going(strategy, given):
+                    yield
+                self.files.finish(self.trained_step, self._saved)
         self.files.report()
         self.say(f"finished after round {self.ended_step}, report in {self.files.path / 'report.html'}")
+
+    @contextmanager
+    def _quiet_replay(self) -> Iterator[None]:
+        """Keep what Flower's loop logs of replayed rounds out of its log."""
+        log = logging.getLogger("flwr")
+
+        def later(record: logging.LogRecord) -> bool:
+            return self._open or self.trained_step == 0 or record.levelno > logging.INFO
+
+        log.addFilter(later)
+        try:
+            yield
+        finally:
+            log.removeFilter(later)
 
     def _announce(self, resumed: bool) -> None:
         """Say where the run begins, or begins again."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import math
 
 import numpy as np
@@ -18,6 +19,7 @@ from motley.core.errors import ConfigError, StoreError
 from motley.results.report import report
 from motley.selectors import build
 from tests.adapters.flower.apps import fedavg, grid, loss_at, model, nodes, sgd, weights
+from tests.adapters.flower.conftest import HERE
 from tests.adapters.flower.fake_grid import FakeGrid
 
 ROUNDS = 4
@@ -138,6 +140,16 @@ def test_a_killed_server_goes_on_at_the_next_round_bit_for_bit(selector, tmp_pat
     assert evaluated[0] == evaluated[1]
 
 
+@pytest.mark.skipif(not HERE, reason="what Flower's own loop logs")
+def test_replayed_rounds_are_not_logged_again(tmp_path, caplog):
+    with pytest.raises(KilledError):
+        deploy(tmp_path / "cut", evaluate=killed(3))
+    caplog.clear()
+    with caplog.at_level(logging.INFO, "flwr"):
+        deploy(tmp_path / "cut")
+    assert [line for line in caplog.messages if "[ROUND" in line] == ["[ROUND 4/4]"]
+
+
 def test_a_server_killed_in_training_asks_that_round_again(tmp_path):
     _, result = deploy(tmp_path / "whole")
     on, trained = grid(4), []
@@ -239,6 +251,7 @@ def test_a_folder_with_something_else_is_refused(tmp_path):
         deploy(tmp_path / "out", m=3)
     with pytest.raises(StoreError, match=r'algorithm.name = "FedAvg", and this one has algorithm.name = "Momentum"'):
         deploy(tmp_path / "out", strategy=momentum())
+    assert not (tmp_path / "out" / "stopped.txt").exists()
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "thesis.tex").touch()
     with pytest.raises(StoreError, match="holds files that are no run"):
