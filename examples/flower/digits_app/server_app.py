@@ -33,7 +33,7 @@ def main(grid: Grid, context: Context) -> None:
         FedAvg(fraction_evaluate=0.0, min_available_nodes=int(config["clients-per-round"])),
         selector,
         m=int(config["clients-per-round"]),
-        save=folder / "selector.bin" if folder else None,
+        out=folder / "run" if folder else None,
     )
     result = strategy.start(
         grid,

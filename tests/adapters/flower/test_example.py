@@ -46,7 +46,7 @@ def test_the_example_runs_with_selectors_of_several_kinds(name, tmp_path):
     in_process(tmp_path, selector=name)
     table = (tmp_path / "participation.txt").read_text()
     assert table.count("accepted") == (11 if name == "flash" else 10)  # FLASH asks everybody first
-    assert Selector.from_bytes((tmp_path / "selector.bin").read_bytes()).rule
+    assert Selector.from_bytes((tmp_path / "run" / "selector.bin").read_bytes()).rule
     again = tmp_path / "again"
     in_process(again, selector=name)
     assert (again / "model.txt").read_text() == (tmp_path / "model.txt").read_text()

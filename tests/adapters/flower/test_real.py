@@ -167,7 +167,7 @@ def test_a_client_that_is_killed_and_comes_back(deploy):
     assert re.search(r"round 3: asks .* of 2", it.log)
     assert re.search(rf"round {ROUNDS}: asks .* of 3", it.log)
     assert not nothing_left(it.folder)
-    assert (it.folder / "results" / "selector.bin").stat().st_size > 100
+    assert (it.folder / "results" / "run" / "selector.bin").stat().st_size > 100
 
 
 def test_a_signal_stops_everything(deploy):

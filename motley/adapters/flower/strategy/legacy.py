@@ -89,7 +89,9 @@ class _LegacyMethods:
         """Return the model and the metrics that the strategy makes of the replies."""
         results, failures = _results(replies, _fit_res)
         parameters, metrics = self.strategy.aggregate_fit(server_round, results, failures)
-        return (None if parameters is None else _array_record(parameters.tensors)), flower().MetricRecord(_numbers(metrics))
+        numbers = _numbers(metrics)
+        record = flower().MetricRecord(numbers) if numbers else None
+        return (None if parameters is None else _array_record(parameters.tensors)), record
 
     def configure_evaluate(self, server_round: int, arrays: Any, config: Any, grid: Any) -> list[Any]:
         """Return the strategy's orders to evaluate as messages."""
