@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import logging
 import math
+import os
 
 import numpy as np
 import pytest
@@ -16,7 +18,6 @@ from motley.adapters.flower.strategy.participation import participation
 from motley.adapters.flower.strategy.state import SelectionState
 from motley.adapters.flower.strategy.wrapper import with_selector
 from motley.core.errors import ConfigError, StoreError
-from motley.results.report import report
 from motley.selectors import build
 from tests.adapters.flower.apps import fedavg, grid, loss_at, model, nodes, sgd, weights
 from tests.adapters.flower.conftest import HERE
@@ -104,9 +105,6 @@ def test_it_is_a_run_s_folder_with_a_report(tmp_path, capsys):
     np.testing.assert_array_equal(load_file(tmp_path / "ward-7" / "model.safetensors")["w"], weights(result))
     assert motley.Selector.from_bytes((tmp_path / "ward-7" / "selector.bin").read_bytes()).rule == wrapped.motley.selector.rule
     assert len(motley.frame(tmp_path, "rounds")) == ROUNDS
-    with pytest.raises(KilledError):
-        deploy(tmp_path / "cut", evaluate=killed(3))
-    assert "not finished" in report(tmp_path / "cut", tmp_path / "report.html").read_text()
 
 
 @pytest.mark.parametrize("selector", ["oort", "uniform", "power_of_choice", "hetero_select_v1"])
@@ -193,6 +191,29 @@ def test_a_killed_run_goes_on_wherever_it_was_killed(tmp_path):
         _, again = deploy(out)
         np.testing.assert_array_equal(weights(again), weights(result))
         assert motley.load(out).column("rounds", "round").tolist() == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("n", [3, 15, 40, 70])
+def test_a_run_killed_at_its_nth_write_goes_on(n, tmp_path, monkeypatch):
+    """Whatever is on the disk by then: the n-th time that something is to be made durable, the process is gone."""
+    _, result = deploy(tmp_path / "whole", rounds=3)
+    syncs, real = itertools.count(1), os.fsync
+
+    def dies(handle):
+        if next(syncs) == n:
+            raise KilledError
+        real(handle)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", dies)
+        with pytest.raises(KilledError):
+            deploy(tmp_path / "cut", rounds=3)
+    _, again = deploy(tmp_path / "cut", rounds=3)
+    np.testing.assert_array_equal(weights(again), weights(result))
+    whole, cut = (timeless(motley.load(tmp_path / name)) for name in ("whole", "cut"))
+    assert [row[:-1] for row in cut["rounds"]] == [row[:-1] for row in whole["rounds"]]
+    for table in ("clients", "federation", "metrics"):
+        assert cut[table] == whole[table], table
 
 
 def test_without_evaluations_every_round_is_still_written(tmp_path):
