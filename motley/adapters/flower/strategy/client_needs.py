@@ -74,7 +74,9 @@ class ClientNeeds:
                 "  # from motley.adapters.flower import with_reports"
             )
         if missing["probed"]:
-            return f"it is measured where the app imports torch at the top of its file; see {PAGE} for the lines of your own"
+            return (
+                f"it is measured where an app without client_fn imports torch at its top; see {PAGE} for the lines of your own"
+            )
         names = ", ".join(f'"{name}"' for name in sorted(missing["reported"]))
         return (
             "it is measured where the app imports torch at the top of its file; otherwise put it into the reply's MetricRecord, "

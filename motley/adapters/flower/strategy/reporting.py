@@ -28,6 +28,8 @@ MEASURED_IN_TRAINING = frozenset(
     {"loss", "loss_rms", "learning_rates", "local_steps", "arrival_loss", "robust_loss", "grad_norm"}
 )
 """Signals of a reply that are measured around PyTorch code."""
+_OLDER_METRICS = "fitres.metrics"
+"""The record of the numbers that ``fit`` of an app of a ``client_fn`` returns."""
 _BEFORE_TRAINING = {"arrival_loss": "loss", "robust_loss": "robust_loss", "grad_norm": "grad_norm"}
 
 
@@ -101,9 +103,12 @@ class _ReportingApp:
             told |= {"label_histogram": counts} if "label_histogram" in query["wanted"].split(",") else {}
         if examples is not None:
             told[EXAMPLES] = int(examples(context))
-        torch = "torch" in sys.modules
+        torch, older = (
+            "torch" in sys.modules,
+            vars(self).get("_call") is not None,
+        )  # of a client_fn, which gets no config at a probe
         declared = {
-            "probed": ",".join(sorted(MEASURED_BEFORE if torch else ())),
+            "probed": ",".join(sorted(MEASURED_BEFORE if torch and not older else ())),
             "reported": ",".join(sorted(self.motley_reports | (MEASURED_IN_TRAINING if torch else frozenset()))),
         }
         content = {"enrolment": app.MetricRecord(told), RECORD: app.ConfigRecord(declared)}
@@ -150,6 +155,8 @@ class _ReportingApp:
             reply = super().__call__(message, context)  # type: ignore[misc]
         found = {**meter.signals(), **found}
         records = [] if reply.has_error() else list(reply.content.metric_records.values())
+        if not reply.has_error() and _OLDER_METRICS in reply.content:
+            records = [reply.content[_OLDER_METRICS]]
         if len(records) == 1:
             _refuse_unmeasured(set(missing) - {"local_steps"}, {**found, **records[0]})
             for name in ["loss", *missing]:  # the loss is for the table

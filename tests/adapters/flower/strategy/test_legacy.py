@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import motley
-from motley.adapters.flower import with_selector
+from motley.adapters.flower import with_reports, with_selector
 from motley.core.errors import ConfigError
 from motley.selectors import build
 from tests.adapters.flower import apps
@@ -146,3 +146,29 @@ def test_the_older_server_is_refused_with_the_lines_that_replace_it():
     wrapped = with_selector(legacy(), build("uniform", seed=0), 2)
     with pytest.raises(ConfigError, match=r"app = ServerApp\(\), @app.main\(\) and strategy.start\(grid"):
         Server(client_manager=SimpleClientManager(), strategy=wrapped).fit(1, None)
+
+
+def test_the_one_line_measures_a_client_of_the_older_api_in_training_and_says_that_it_cannot_before_a_choice():
+    import torch
+    from flwr.client import NumPyClient
+    from flwr.clientapp import ClientApp
+
+    class Client(NumPyClient):
+        def fit(self, parameters, config):
+            w = torch.tensor(parameters[0], requires_grad=True)
+            optimizer = torch.optim.SGD([w], lr=0.1)
+            for _ in range(2):
+                torch.nn.functional.mse_loss(w, torch.ones(D, dtype=w.dtype)).backward()
+                optimizer.step()
+                optimizer.zero_grad()
+            return [w.detach().numpy()], 5, {}
+
+    app = with_reports(ClientApp(lambda context: Client().to_client()))
+    on = FakeGrid({1000 + 7 * k: FakeNode(app, {"partition-id": k}) for k in range(3)})
+    wrapped, _ = run(on, legacy(), "oort", rounds=1)
+    # three samples of squares 1, then, after a step of 2/3 * 0.1 to each, (1 - 0.2 / 3)^2: their root mean square
+    second = (1 - 0.2 / 3) ** 2
+    assert [row.outcome for row in wrapped.motley.rows] == ["accepted"] * 2
+    assert wrapped.motley.rows[0].signals["loss_rms"] == pytest.approx(((1 + second**2) / 2) ** 0.5)
+    with pytest.raises(ConfigError, match="PowerOfChoice needs loss before a choice"):
+        run(on, legacy(), "power_of_choice")
