@@ -21,6 +21,7 @@ import typer
 from motley.commands import audit as audit_command
 from motley.commands import data as data_command
 from motley.commands import reproduce as reproduce_command
+from motley.commands import watch as watch_command
 from motley.commands.options import (
     Data,
     Format,
@@ -73,6 +74,9 @@ Page = Annotated[
     typer.Option(
         "--out", metavar="FILE", help="report.html in DIR unless given, or .md; with --format a folder, DIR/paper unless given."
     ),
+]
+Follow = Annotated[
+    bool, typer.Option("--follow", help="Write it again while runs go on; the page loads itself again until all have ended.")
 ]
 Target = Annotated[
     float | None,
@@ -291,15 +295,19 @@ def _show(runs: Sequence[Run], directory: Path, with_report: bool, target: float
 
 app.command()(reproduce_command.reproduce)
 app.command("audit-privacy")(audit_command.audit_privacy)
+app.command()(watch_command.watch)
 
 
 @app.command()
-def report(where: Where, out: Page = None, format: Format = None, target: Target = None) -> None:
+def report(where: Where, out: Page = None, format: Format = None, target: Target = None, follow: Follow = False) -> None:
     """Write the report of a run, or of a folder of runs: a page, or figures and tables for a paper."""
     from motley.results.load import load_all
     from motley.results.report import report as write_report
 
     formats = formats_of(format)
+    if follow:
+        watch_command.follow_report(where, out, formats, target)
+        return
     tell(write_report(load_all(where), out or where / ("paper" if formats else "report.html"), target, formats))
 
 

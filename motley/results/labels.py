@@ -138,15 +138,12 @@ def _tells(key: str, one: Mapping[str, Any], flat: Sequence[Mapping[str, Any]]) 
 
 
 def _comes_with_a_name(key: str, one: Mapping[str, Any], flat: Sequence[Mapping[str, Any]]) -> bool:
-    """Return whether an option that other runs have not is there, and as it is, wherever a component has the name it has here."""
+    """Return whether an option that some runs have not is the same in all runs that share the name of one of this run's components."""
     if key.endswith(".name") or None not in [other.get(key) for other in flat]:
         return False
     names = [name for name in one if name.endswith(".name") and len({repr(other.get(name)) for other in flat}) > 1]
-    told = [name for name in names if not name.startswith(key.partition(".")[0])]
-    return any(
-        all((other.get(key) == one[key]) == (other.get(name) == one[name]) for other in flat) and one[name] is not None
-        for name in told
-    )
+    told = [name for name in names if not name.startswith(key.partition(".")[0]) and one[name] is not None]
+    return any(all(other.get(key) == one[key] for other in flat if other.get(name) == one[name]) for name in told)
 
 
 def _words(key: str, value: Any, shown: Sequence[str]) -> str:

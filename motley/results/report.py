@@ -22,7 +22,7 @@ from motley.results.sections import all_sections, provenance
 from motley.results.single_runs import single_runs
 from motley.results.tables import whole
 
-__all__ = ["facts", "report", "warnings"]
+__all__ = ["facts", "report", "report_page", "warnings"]
 
 Groups = Mapping[str, Sequence[Run]]
 
@@ -53,18 +53,31 @@ def report(
     loaded = load_all(runs) if isinstance(runs, str | Path) else list(runs)
     if not loaded:
         raise StoreError("a report needs at least one run, got none")
-    loaded = [replace(run, meta=printable_tree(run.meta)) for run in loaded]
-    groups = group_runs(loaded)
     if format:
-        return write_print_files(groups, Path(out), [format] if isinstance(format, str) else format, target)
+        return write_print_files(_groups(loaded), Path(out), [format] if isinstance(format, str) else format, target)
+    return write(report_page(loaded, Path(out).parent, target), out)
+
+
+def _groups(runs: Sequence[Run]) -> Groups:
+    return group_runs([replace(run, meta=printable_tree(run.meta)) for run in runs])
+
+
+def report_page(runs: Sequence[Run], folder: Path, target: float | None = None) -> Page:
+    """Return the report of runs, one at least, as a page; ``folder``: where it will lie, from which single runs are addressed.
+
+    Raises
+    ------
+    ConfigError: the runs are measured in different metrics, or ``target`` is no value of theirs.
+    """
+    groups = _groups(runs)
     messages = warnings(groups)
     blocks = non_empty(
         BulletList(messages, "Before you read on") if messages else None,
         *all_sections(groups, target),
-        single_runs(groups, Path(out).parent),
+        single_runs(groups, folder),
         provenance(groups),
     )
-    return write(Page(loaded[0].name, facts(groups), blocks, list(groups)), out)
+    return Page(next(iter(groups.values()))[0].name, facts(groups), blocks, list(groups))
 
 
 def facts(groups: Groups) -> list[tuple[str, str]]:

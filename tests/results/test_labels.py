@@ -101,4 +101,4 @@ def test_options_that_come_with_a_component_elsewhere_are_left_to_its_name():
         "oort, noise 5.0",
     ]
     both = labels(config("uniform"), config("uniform", 4.0), config("oort", 4.0), config("flude", 5.0))
-    assert both == ["uniform", "uniform, noise 4.0", "oort, noise 4.0", "flude"]
+    assert both == ["uniform", "uniform, noise 4.0", "oort", "flude"]

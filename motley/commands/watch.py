@@ -1,0 +1,130 @@
+"""The command ``motley watch``: follow the runs of a folder on the terminal."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from math import isfinite
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from motley.commands.options import say, tell
+from motley.core.errors import ConfigError, StoreError
+from motley.core.files import is_folder
+from motley.core.untrusted import printable
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from motley.results.live import RunProgress
+
+__all__ = ["follow_report", "watch"]
+
+Folder = Annotated[Path, typer.Argument(metavar="DIR", help="A run, or a folder of runs; it may still be empty.")]
+Once = Annotated[bool, typer.Option("--once", help="Print how far they are, and end; also where the output is no terminal.")]
+Every = Annotated[float, typer.Option("--every", metavar="SECONDS", min=0.2, max=3600.0, help="Look again so often.")]
+
+_WIDTH = 160
+_MARGIN = 6
+"""Lines of the terminal that the runs leave to title, heads and what is left out."""
+_NUMBERS = 66
+"""Columns that are left for the numbers beside a method's name."""
+_ORDER = ("going on", "preparing", "stopped", "finished")
+
+
+def watch(where: Folder, once: Once = False, every: Every = 2.0) -> None:
+    """Follow the runs of a folder: rounds, headline metric, traffic, time left. Nothing is written; Ctrl-C ends it."""
+    from rich.console import Console
+    from rich.live import Live
+
+    from motley.results.live import LiveFolder
+
+    if not is_folder(where):
+        raise StoreError(f"there is no folder {where}; give a run, or a folder of runs")
+    console, folder = Console(), LiveFolder(where)
+    if once or not console.is_terminal:
+        runs = folder.look()
+        if not runs:
+            raise StoreError(f"there are no runs in {where}: no folder below it has a run.json")
+        if not console.is_terminal:
+            console.width = _WIDTH
+        console.print(_table(runs, console.width))
+        return
+    try:
+        with Live(console=console, auto_refresh=False, screen=False) as live:
+            while True:
+                live.update(_shown(folder.look(), console), refresh=True)
+                time.sleep(every)
+    except KeyboardInterrupt:
+        return
+
+
+def follow_report(where: Path, out: Path | None, formats: Sequence[str], target: float | None) -> None:
+    """Write the report of a folder again and again until none of its runs goes on.
+
+    Raises
+    ------
+    ConfigError: with formats for a paper. StoreError: there is no such folder.
+    """
+    from motley.results.follow import follow
+
+    if formats:
+        raise ConfigError(
+            "figures and tables for a paper are of runs that have ended; leave out --format or --follow", "--follow"
+        )
+    if not is_folder(where):
+        raise StoreError(f"there is no folder {where}; give a run, or a folder of runs")
+    tell(follow(where, out or where / "report.html", target, tell=say))
+
+
+def _shown(runs: Sequence[RunProgress], console: Console) -> Table:
+    """Return the table of as many runs as the terminal has lines, those that go on first."""
+    return _table(runs, console.width, max(1, console.height - _MARGIN))
+
+
+def _table(runs: Sequence[RunProgress], width: int, most: int | None = None) -> Table:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    ordered = sorted(runs, key=lambda one: _ORDER.index(one.state)) if most is not None else list(runs)
+    table = Table(title=_counts(runs), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, title_style="bold")
+    table.add_column("method", overflow="ellipsis", no_wrap=True, min_width=12, max_width=max(16, width - _NUMBERS))
+    metric = next((one.metric for one in runs if one.seed is not None), "score")
+    for head in ("seed", "round", metric, "best", "MB", "took", "left"):
+        table.add_column(printable(head), justify="right", no_wrap=True)
+    for one in ordered[:most]:
+        table.add_row(*(Text(printable(text)) for text in _cells(one)), style="dim" if one.state == "finished" else "")
+    hidden = len(ordered) - len(ordered[:most])
+    if hidden:
+        table.caption = f"and {hidden} more"
+    return table
+
+
+def _cells(one: RunProgress) -> list[str]:
+    from motley.results.live import in_words
+    from motley.results.summary import short_number
+
+    seed = "" if one.seed is None else str(one.seed)
+    of = "" if one.planned is None or one.state == "finished" else f" of {one.planned}"
+    left = in_words(one.left_s) if isfinite(one.left_s) else one.state
+    numbers = (one.score, one.best, one.megabytes)
+    return [one.label, seed, f"{one.rounds}{of}", *map(short_number, numbers), in_words(one.wall_s), left]
+
+
+def _counts(runs: Sequence[RunProgress]) -> str:
+    """Return ``3 of 9 runs finished, 2 go on, 1 stopped; 4 min left of those that go on``."""
+    from motley.results.live import in_words
+
+    if not runs:
+        return "no runs as yet"
+    states = [one.state for one in runs]
+    going, stopped = states.count("going on") + states.count("preparing"), states.count("stopped")
+    words = [f"{states.count('finished')} of {len(runs)} runs finished"]
+    words += [f"{going} go{'es' if going == 1 else ''} on"] if going else []
+    words += [f"{stopped} stopped"] if stopped else []
+    left = max((one.left_s for one in runs if isfinite(one.left_s)), default=0.0)
+    return ", ".join(words) + (f"; {in_words(left)} left of those that go on" if left else "")
