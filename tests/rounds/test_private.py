@@ -15,6 +15,7 @@ from motley.core.keys import Key
 from motley.core.records import Outcome, Reports
 from motley.experiments.build import build
 from motley.experiments.config import Experiment
+from motley.experiments.registry import catalogue
 from motley.privacy.noise import noisy_shares
 from motley.privacy.options import Privacy
 from motley.rounds.private import PrivateRounds
@@ -28,6 +29,7 @@ GAUSS = {"clip": 0.5, "delta": 1e-5, "noise_multiplier": 1.0}
 SIZES = {"low": 0.0, "high": 100.0, "multiplier": 5.0}
 LOSS = {"low": 0.0, "high": 4.0, "multiplier": 5.0}
 INFORMED = {**GAUSS, "noise_multiplier": 4.0, "signal_noise": {"loss": LOSS, "num_examples": SIZES}}
+CLASSES = {"task": {"name": "image", "data": "digits", "model": "digits_mlp"}, "split": {"test": "client"}, "partition": "iid"}
 
 
 def loop_of(**keys):
@@ -57,6 +59,34 @@ ADMITTED = [
     {"synchrony": {"name": "asynchronous"}, "stop": {"rounds": 6}},
     {"failures": {"name": "drop_out", "rate": 0.5}},
 ]
+SERVED = {**CLASSES, "split": {"test": "client", "server": 0.1}}
+NO_BOUND = {
+    "fedbio": SERVED, "feddf": {**SERVED, "public": 0.1}, "fedproto": CLASSES, "fedrolex": CLASSES, "fjord": CLASSES,
+    "heterofl": CLASSES, "ifca": {}, "qfedavg": {}, "rhfl": {**CLASSES, "public": 0.1},
+}  # fmt: skip
+"""The algorithms that are refused, with what they need to be reached at all."""
+OF_CLASSES = ("fedbabu", "fedper", "fedrep", "flash_robust")
+SPARSE = ("randomk", "tensor_drop", "topk")
+ADMITTED += [
+    {
+        "algorithm": {"name": name, "lam": 10.0} if name == "pfedme" else name,
+        **(CLASSES if name in OF_CLASSES else {}),
+        "stop": {"rounds": 2},
+    }
+    for name in catalogue("algorithm").names()
+    if catalogue("algorithm").is_builtin(catalogue("algorithm").get(name)) and name not in NO_BOUND
+]
+ADMITTED += [
+    {"compressor": name, **({"budget": {"average": 0.5}} if name in SPARSE else {}), "stop": {"rounds": 2}}
+    for name in catalogue("compressor").names()
+    if catalogue("compressor").is_builtin(catalogue("compressor").get(name))
+]
+
+
+@pytest.mark.parametrize("name", sorted(NO_BOUND))
+def test_algorithms_without_a_known_bound_are_refused(name):
+    with pytest.raises(ConfigError, match=r"^privacy: .* leave privacy out"):
+        loop_of(**NO_BOUND[name], algorithm=name, privacy=GAUSS)
 
 
 @pytest.mark.parametrize("keys", ADMITTED, ids=lambda keys: "-".join(f"{k}" for k in map(str, keys.values()))[:50])
@@ -148,7 +178,6 @@ def test_the_selector_hears_noisy_numbers_and_nothing_else():
     assert (np.abs(enrolled.signal("num_examples") - clear) > 0).all()
 
 
-CLASSES = {"task": {"name": "image", "data": "digits", "model": "digits_mlp"}, "split": {"test": "client"}, "partition": "iid"}
 SHARES = {"label_histogram": {"multiplier": 2.0}}
 
 

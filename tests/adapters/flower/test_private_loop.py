@@ -42,9 +42,9 @@ def private(signals=NUMBERS, selector=None, **keys):
     )
 
 
-def test_a_private_run_is_no_secure_sum_yet():
+def test_a_private_run_is_no_secure_sum():
     setup = experiment(weights="uniform", privacy={"clip": 0.5, "delta": 1e-5, "noise_multiplier": 4.0})
-    assert "clips single uploads, which the server would not see" in (
+    assert "the server of a private run clips single uploads and adds the noise itself" in (
         secure_refusal(prepare(setup), SecureOptions(clip=1.0)) or ""
     )
 
@@ -159,6 +159,12 @@ def test_what_is_clipped_and_noised_as_the_order_says(tmp_path):
     assert float(answer(at, "probe", probed={"loss": None}, noise=low).signals["loss"]) == pytest.approx(50.0, abs=1e-6)
     told = answer(at, "train", dispatch=0, steps=2, lr=0.1, want=("loss",), noise=low).signals
     assert {name: round(float(value), 5) for name, value in told.items()} == {"loss": 50.0}
+
+
+def test_a_clients_noise_is_no_function_of_the_seed(tmp_path):
+    at, noise = runtime(tmp_path), {"loss": NOISE["loss"]}
+    twice = [float(answer(at, "probe", probed={"loss": None}, noise=noise).signals["loss"]) for _ in range(2)]
+    assert twice[0] != twice[1]
 
 
 def test_gumbel_noise_is_left_to_the_server(tmp_path):

@@ -56,7 +56,10 @@ def secure_refusal(ready: Ready, options: SecureOptions) -> str | None:
         said = "the algorithm needs single updates, or clients send more than an update"
         return f"{said}; take one whose server averages, such as fedavg, fedprox or feddyn"
     if config.privacy is not None:
-        return "privacy clips single uploads, which the server would not see; leave privacy out"
+        return (
+            "the server of a private run clips single uploads and adds the noise itself, and under masks it sees no upload; noise in "
+            "shares, which clients that drop out would take away, is not built; leave privacy or secure_aggregation out"
+        )
     if not config.upload_config.plain:
         return "compressed updates cannot be masked; leave compressor and feedback out"
     if type(config.synchrony) not in (Synchronous, Deadline):
