@@ -9,12 +9,26 @@ from typing import Annotated
 import typer
 
 from motley.commands.options import Data, Settings, check_data, say, tell
-from motley.core.errors import StoreError
+from motley.core.errors import ConfigError, StoreError
 
 __all__ = ["audit_privacy"]
 
 File = Annotated[Path, typer.Argument(metavar="FILE.toml", help="The experiment, with [privacy].")]
-Trials = Annotated[int, typer.Option("--trials", metavar="N", help="Trials of each of the two worlds.")]
+Trials = Annotated[
+    int | None,
+    typer.Option("--trials", metavar="N", help="Trials of each of the two worlds; as many as ten minutes hold unless given."),
+]
+Quadratic = Annotated[
+    bool,
+    typer.Option(
+        "--stand-in", help="Attack quadratic losses with the same rule, caps and noise: more trials in the same time."
+    ),
+]
+CanaryId = Annotated[
+    int | None,
+    typer.Option("--canary", metavar="ID", min=0, help="The client in which the worlds differ; the one with most samples."),
+]
+OwnLabels = Annotated[bool, typer.Option("--own-labels", help="Leave the canary its labels; they are wrong ones unless given.")]
 Seed = Annotated[int, typer.Option("--seed", metavar="S", min=0, help="Of all trials.")]
 Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Where to write; runs/audit-FILE unless given.")]
 Clear = Annotated[
@@ -24,12 +38,15 @@ Clear = Annotated[
 
 def audit_privacy(
     file: File,
-    trials: Trials = 2000,
+    trials: Trials = None,
     seed: Seed = 0,
     set: Settings = None,
     data: Data = None,
     out: Out = None,
     clear_signals: Clear = False,
+    stand_in: Quadratic = False,
+    canary: CanaryId = None,
+    own_labels: OwnLabels = False,
 ) -> None:
     """Attack a private experiment in two worlds that differ in one client, and compare what is found with its claim."""
     from motley.experiments import document
@@ -37,8 +54,10 @@ def audit_privacy(
     from motley.results.audit_picture import audit_picture
 
     check_data(data)
+    if stand_in and (canary is not None or own_labels):
+        raise ConfigError("the stand-in's canary is its own; leave it out", "--own-labels" if own_labels else "--canary")
     keys = document.override(document.read(file), set or [])
-    done = audit(keys, trials, seed, data, clear_signals, say)
+    done = audit(keys, trials, seed, data, clear_signals, say, stand_in, canary, not own_labels)
     tell("\n".join(done.sentences))
     found, folder = done.attack, out or Path("runs") / f"audit-{file.stem}"
     picture = audit_picture(found.near, found.far, found.threshold, found.epsilon, done.record["bound"])

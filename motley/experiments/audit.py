@@ -4,23 +4,35 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from motley.core.errors import ConfigError
 from motley.core.records import SIGNALS
-from motley.experiments.build import prepare
+from motley.experiments.audited import AuditedWorlds
+from motley.experiments.build import Ready, prepare
+from motley.experiments.canary_runs import CanaryRuns, with_canary
 from motley.experiments.config import Experiment
 from motley.experiments.stand_in import StandIn
-from motley.privacy.attack import Attack, attacked
+from motley.privacy.attack import Attack, Observed, attacked, ceiling
 from motley.privacy.disclosure import noised
+from motley.privacy.plan import PrivacyPlan
 
-__all__ = ["Audit", "audit", "stand_in"]
+__all__ = ["Audit", "audit", "own_runs", "stand_in"]
 
 _FEWEST = 100
 _LONGEST_S = 3600.0
-_TIMED = 4
-"""Trials of each world whose seconds are measured before the others begin."""
+_USUAL_S = 600.0
+"""Seconds that all trials together take at most where their number is not given, if 100 of each world do not take longer."""
+_USUAL = (2000, 1000, 500, 200, _FEWEST)
+_TIMED, _TIMED_S = 4, 4.0
+"""Trials of each world, at most, whose seconds are measured before the others begin, and seconds after which no more are."""
+_PARTS = 10
+"""Parts after each of which the progress of a longer attack is told."""
 
 
 class Audit(NamedTuple):
@@ -36,84 +48,163 @@ class Audit(NamedTuple):
     sentences: tuple[str, ...]
 
 
+class _Planned(NamedTuple):
+    """An experiment without its privacy, the parts of its run with it, and the plan."""
+
+    given: Experiment
+    ready: Ready
+    plan: PrivacyPlan
+    rounds: int
+
+
 def stand_in(keys: Mapping[str, Any], data: Path | None = None, clear: bool = False) -> StandIn:
-    """Return the two worlds of an experiment's keys.
+    """Return the two worlds of the quadratic stand-in for an experiment.
 
     Parameters
     ----------
-    data: folder searched first for data packs. clear: let signals leave without noise, for which there is no bound.
+    keys: of the experiment. data: folder searched first for data packs. clear: let signals leave without noise, for which there is no
+    bound.
 
     Raises
     ------
     ConfigError: no ``[privacy]``, no number of rounds, a rule that cannot be attacked so, or what a run refuses.
     """
+    given, ready, plan, rounds = _planned(keys, data, clear)
+    vectors = [signal for signal in noised(given.part("selector").needs()) if not SIGNALS[signal].scalar]
+    if vectors:
+        raise ConfigError(
+            f"{given.selector['name']!r} needs {vectors[0]!r}, several numbers of every client, which the stand-in has no like of",
+            "--stand-in",
+        )
+    population = ready.config.setting.task.federation.pool
+    return StandIn(plan, given.part("selector"), given.defence, population, ready.config.cohort, rounds, clear)
+
+
+def own_runs(
+    keys: Mapping[str, Any], data: Path | None = None, clear: bool = False, canary: int | None = None, wrong: bool = True
+) -> CanaryRuns:
+    """Return the two worlds of an experiment's own runs.
+
+    Parameters
+    ----------
+    keys, data, clear: as in :func:`stand_in`. canary: id of the client in which they differ; None: the one with the most samples.
+    wrong: give it wrong targets, which it fits worst.
+
+    Raises
+    ------
+    ConfigError: no ``[privacy]``, no number of rounds, no such client, or what a run refuses.
+    """
+    given, ready, plan, rounds = _planned(keys, data, clear)
+    own = ready._replace(config=replace(ready.config, privacy=plan))
+    own, chosen = with_canary(own, canary, wrong)
+    population, rule = own.config.setting.task.federation.pool, given.part("selector")
+    return CanaryRuns(
+        plan, rule, given.defence, population, own.config.cohort, rounds, clear, ready=own, canary=chosen, wrong=wrong
+    )
+
+
+def _planned(keys: Mapping[str, Any], data: Path | None, clear: bool) -> _Planned:
+    """Return the parts of an experiment; with clear signals the parts without privacy, and the plan of its updates alone."""
     if not isinstance(keys.get("privacy"), Mapping):
         raise ConfigError("there is nothing to audit without it; write e.g. [privacy] with clip, epsilon and delta", "privacy")
     given = Experiment(**{key: value for key, value in keys.items() if key != "privacy"})
-    _check(given, clear)
+    if clear and not noised(given.part("selector").needs()):
+        raise ConfigError(f"{given.selector['name']!r} needs no signal of clients' data; leave it out", "--clear-signals")
     updates = {key: value for key, value in keys["privacy"].items() if key not in ("signal_noise", "max_signals", "cohorts")}
-    private = Experiment(**{**keys, "selector": "uniform", "privacy": updates} if clear else keys)
-    ready = prepare(private, data)
-    plan = ready.config.privacy
-    if plan is None or given.stop.rounds is None:
+    ready = prepare(Experiment(**{**keys, "selector": "uniform", "privacy": updates} if clear else keys), data)
+    plan, rounds = ready.config.privacy, given.stop.rounds
+    if plan is None or rounds is None:
         raise ConfigError("a trial has a number of rounds; write e.g. stop = { rounds = 20 }", "stop.rounds")
-    population = ready.config.setting.task.federation.pool
-    return StandIn(plan, given.part("selector"), given.defence, population, ready.config.cohort, given.stop.rounds, clear)
-
-
-def _check(given: Experiment, clear: bool) -> None:
-    """Refuse what the stand-in has no like of."""
-    name, needs = given.selector["name"], given.part("selector").needs()
-    vectors = [signal for signal in noised(needs) if not SIGNALS[signal].scalar]
-    if vectors:
-        raise ConfigError(
-            f"{name!r} needs {vectors[0]!r}, a whole vector of every client, which is not attacked here", "selector"
-        )
-    if clear and not noised(needs):
-        raise ConfigError(f"{name!r} needs no signal of clients' data; leave it out", "--clear-signals")
+    return _Planned(given, prepare(given, data) if clear else ready, plan, rounds)
 
 
 def audit(
     keys: Mapping[str, Any],
-    trials: int = 2000,
+    trials: int | None = None,
     seed: int = 0,
     data: Path | None = None,
     clear: bool = False,
     say: Callable[[str], None] = lambda _: None,
+    quadratic: bool = False,
+    canary: int | None = None,
+    wrong: bool = True,
 ) -> Audit:
-    """Attack an experiment's stand-in, and return the lower bound on epsilon beside the claim.
+    """Attack an experiment, and return the lower bound on epsilon beside the claim.
 
     Parameters
     ----------
-    keys: of the experiment. trials: of each world; half of them choose the attack, the other half count. seed: of all trials; the same
-    seed gives the same outcome. data, clear: as in :func:`stand_in`. say: told, before the trials, how many there are and how long
-    they take.
+    keys: of the experiment. trials: of each world; half of them choose the attack, the other half count. None: as many as ten minutes
+    hold, at most 2,000. seed: of all trials; the same seed and the same number of trials give the same outcome. data, clear: as in
+    :func:`stand_in`. say: told, before the trials, how many there are and how long they take, and of their progress. quadratic:
+    attack the stand-in. canary, wrong: as in :func:`own_runs`.
 
     Raises
     ------
-    ConfigError: as in :func:`stand_in`, or too few trials, or more than an hour of them.
+    ConfigError: as in :func:`stand_in` and :func:`own_runs`, or too few trials, or more than an hour of them.
     """
-    if trials < _FEWEST:
+    if trials is not None and trials < _FEWEST:
         raise ConfigError(f"got {trials}; expected at least {_FEWEST} trials of each world", "--trials")
-    worlds = stand_in(keys, data, clear)
+    worlds = stand_in(keys, data, clear) if quadratic else own_runs(keys, data, clear, canary, wrong)
     first = seed * 2**32
+    each_s = _trial_s(worlds, first)
+    count = trials or next((n for n in _USUAL if n * each_s <= _USUAL_S), _FEWEST)
+    _check_time(count, each_s, quadratic)
+    delta = worlds.plan.options.delta
+    say(
+        f"{count} trials of {worlds.rounds} rounds in each of two worlds, about {count * each_s:.0f} s; "
+        f"eps_hat can be {ceiling(count - count // 2, delta):.2f} at most"
+    )
+    near, far = _observed(worlds, first, count, say if count * each_s > 2 * _TIMED_S else lambda _: None)
+    found = attacked(near, far, delta)
+    return Audit(found, _record(worlds, found, count, seed), _sentences(worlds, found))
+
+
+def _trial_s(worlds: AuditedWorlds, first: int) -> float:
+    """Return the seconds of one trial in each of the two worlds; the first of several is not counted, which warms up."""
+    times: list[float] = []
+    while len(times) < _TIMED and sum(times) < _TIMED_S:
+        began = time.perf_counter()
+        for far in (False, True):
+            worlds.observed(far, [first + len(times)])
+        times.append(time.perf_counter() - began)
+    return float(np.mean(times[1:] or times))
+
+
+def _check_time(trials: int, each_s: float, quadratic: bool) -> None:
+    """Refuse more than an hour."""
+    if trials * each_s <= _LONGEST_S:
+        return
+    fewer, cheaper = int(_LONGEST_S / each_s), "" if quadratic else ", or --stand-in"
+    said = f"write --trials {fewer}, or take" if fewer >= _FEWEST else "take"
+    raise ConfigError(
+        f"{trials} trials of each world would take about {trials * each_s / 3600:.1f} h; {said} fewer clients or rounds, e.g. "
+        f"--set stop.rounds=10{cheaper}", "--trials",
+    )  # fmt: skip
+
+
+def _observed(worlds: AuditedWorlds, first: int, trials: int, say: Callable[[str], None]) -> tuple[Observed, Observed]:
+    """Return what the adversary saw in both worlds, and tell of each tenth of the trials."""
+    found: tuple[list[Observed], list[Observed]] = ([], [])
+    edges = np.linspace(0, trials, _PARTS + 1).astype(int).tolist()
     began = time.perf_counter()
-    for far in (False, True):
-        worlds.observed(far, range(first, first + _TIMED))
-    expected_s = (time.perf_counter() - began) / _TIMED * trials
-    if expected_s > _LONGEST_S:
-        fewer = max(_FEWEST, int(trials * _LONGEST_S / expected_s))
-        raise ConfigError(
-            f"{trials} trials of each world would take about {expected_s / 3600:.1f} h; write --trials {fewer}, or take fewer "
-            "clients or rounds, e.g. --set stop.rounds=10", "--trials",
-        )  # fmt: skip
-    say(f"{trials} trials of {worlds.rounds} rounds in each of two worlds, about {expected_s:.0f} s")
-    near, other = (worlds.observed(one, range(first, first + trials)) for one in (False, True))
-    found = attacked(near, other, worlds.plan.options.delta)
-    return Audit(found, _record(worlds, found, trials, seed), _sentences(worlds, found))
+    for begin, end in pairwise(edges):
+        for far, parts in enumerate(found):
+            parts.append(worlds.observed(bool(far), range(first + begin, first + end)))
+        if end < trials:
+            left_s = (time.perf_counter() - began) / end * (trials - end)
+            say(f"{end} of {trials} trials of each world; about {left_s:.0f} s left")
+    near, far_ = (_joined(parts) for parts in found)
+    return near, far_
 
 
-def _saw(worlds: StandIn) -> str:
+def _joined(parts: list[Observed]) -> Observed:
+    """Return all trials of parts of them."""
+    signals = [one.signals for one in parts if one.signals is not None]
+    member, sums = (np.concatenate([one[i] for one in parts]) for i in (0, 1))
+    return Observed(member, sums, np.concatenate(signals) if signals else None)
+
+
+def _saw(worlds: AuditedWorlds) -> str:
     """Return what the adversary saw."""
     if worlds.hidden:
         return "the models alone"
@@ -121,19 +212,19 @@ def _saw(worlds: StandIn) -> str:
     return f"the cohorts and the models, which are the noised sums{noisy}"
 
 
-def _record(worlds: StandIn, found: Attack, trials: int, seed: int) -> dict[str, Any]:
+def _record(worlds: AuditedWorlds, found: Attack, trials: int, seed: int) -> dict[str, Any]:
     plan = worlds.plan
     return {
-        "attacked": "quadratic stand-in", "bound": None if worlds.clear else plan.bound.epsilon, "eps_hat": found.epsilon,
+        "attacked": worlds.attacked, "bound": None if worlds.clear else plan.bound.epsilon, "eps_hat": found.epsilon,
         "ceiling": found.ceiling, "updates_alone": plan.bound.epsilon if worlds.clear else None, "delta": plan.options.delta,
         "adjacency": plan.options.adjacency, "saw": _saw(worlds), "clear_signals": worlds.clear, "trials": trials, "seed": seed,
         "threshold": found.threshold, "above": found.above, "rule": type(worlds.rule).__name__, "population": worlds.population,
         "cohort": worlds.cohort, "rounds": worlds.rounds, "clip": plan.options.clip, "noise_multiplier": plan.noise_multiplier,
-        "max_rounds": plan.max_rounds,
+        "max_rounds": plan.max_rounds, **worlds.details(),
     }  # fmt: skip
 
 
-def _sentences(worlds: StandIn, found: Attack) -> tuple[str, ...]:
+def _sentences(worlds: AuditedWorlds, found: Attack) -> tuple[str, ...]:
     plan = worlds.plan
     claim = f"at most {plan.bound.epsilon:.4g} at the caps, by the account"
     if worlds.clear:
@@ -145,8 +236,7 @@ def _sentences(worlds: StandIn, found: Attack) -> tuple[str, ...]:
         else "A low eps_hat proves nothing: another attack, or more trials, may find more. Only the bound is a promise."
     )
     return (
-        f"Attacked is a quadratic stand-in with the experiment's selector, {worlds.population} clients, cohort {worlds.cohort}, "
-        f"{worlds.rounds} rounds, clip, noise and caps; not its data and model. All clients are available and answer in time.",
+        worlds.described(),
         f"Bound on epsilon: {claim} (delta {plan.options.delta:g}, adjacency {plan.options.adjacency}).",
         f"eps_hat, the lower bound that the attack gives with 95 % confidence: {found.epsilon:.3f}; so many trials can give at "
         f"most {found.ceiling:.3f}.",

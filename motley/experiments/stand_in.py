@@ -8,23 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
+from typing_extensions import override
 
 from motley.algorithms.base import Part, Upload
 from motley.core.arrays import Floats, Ids
 from motley.core.keys import Streams
 from motley.core.records import SIGNALS, Outcome, Reports
+from motley.experiments.audited import AuditedWorlds
 from motley.privacy.attack import Observed, gaussian_ratio, laplace_ratio
 from motley.privacy.ledger import PrivacyState
 from motley.privacy.options import SignalNoise
-from motley.privacy.plan import PrivacyPlan
 from motley.privacy.two_worlds import DIMENSIONS, LARGEST_LOSS, clipped_rows, optima, server_rate
 from motley.rounds.private import PrivateRounds
-from motley.selectors.base import SelectionRule, Selector
-from motley.selectors.defence import Defence
+from motley.selectors.base import Selector
 
 __all__ = ["StandIn"]
 
@@ -32,36 +32,20 @@ _CLEAR = SignalNoise(multiplier=1.0, low=0.0, high=1.0)  # the interval of signa
 
 
 @dataclass(frozen=True)
-class StandIn:
-    """Two worlds of an experiment that differ in client 0.
+class StandIn(AuditedWorlds):
+    """Two worlds of an experiment's quadratic stand-in that differ in client 0."""
 
-    Parameters
-    ----------
-    plan: the experiment's privacy. rule, defence: of its selector. population, cohort, rounds: K, m and R. clear: whether signals
-    leave the clients without noise.
-    """
+    attacked: ClassVar[str] = "quadratic stand-in"
 
-    plan: PrivacyPlan
-    rule: SelectionRule[Any]
-    defence: Defence | None
-    population: int
-    cohort: int
-    rounds: int
-    clear: bool = False
+    @override
+    def described(self) -> str:
+        return (
+            f"Attacked is a quadratic stand-in with the experiment's selector, {self.population} clients, cohort {self.cohort}, "
+            f"{self.rounds} rounds, clip, noise and caps; not its data and model. All clients are available and answer in time."
+        )
 
-    @property
-    def signals_seen(self) -> bool:
-        """Whether the adversary sees noisy signals, as the claim says; the choices of the rule follow from them."""
-        laws = {noise.noise for noise in self.plan.options.signal_noise.values()}
-        return bool(laws) and "gumbel" not in laws and not self.clear and not self.hidden
-
-    @property
-    def hidden(self) -> bool:
-        """Whether the adversary sees models alone, neither cohorts nor signals."""
-        return self.plan.options.cohorts == "hidden"
-
+    @override
     def observed(self, far: bool, seeds: Iterable[int]) -> Observed:
-        """Return what the adversary saw in one world, a trial per seed."""
         trials = [_Trial(self, far, seed).run() for seed in seeds]
         member, sums, signals = (np.array(column) for column in zip(*trials, strict=True))
         return Observed(member & (not self.hidden), sums, signals if self.signals_seen else None)

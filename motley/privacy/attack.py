@@ -11,6 +11,7 @@ limits of Clopper and Pearson, ``ln((TPR_low - delta) / FPR_high)``. Reference: 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -27,6 +28,7 @@ __all__ = [
     "gaussian_ratio",
     "laplace_ratio",
     "lower_bound",
+    "mixture_ratio",
     "statistics",
     "sums_alone",
 ]
@@ -153,3 +155,12 @@ def laplace_ratio(seen: Any, near: Any, far: Any, scale: float) -> Any:
     2.0
     """
     return (np.abs(seen - near) - np.abs(seen - far)) / scale
+
+
+def mixture_ratio(ratio: float, rate: float) -> float:
+    """Return the log-likelihood ratio, there over absent, of a client that is there with probability ``rate`` and then has ``ratio``.
+
+    >>> round(mixture_ratio(math.log(3.0), 0.5), 6) == round(math.log(2.0), 6)
+    True
+    """
+    return ratio if rate == 1.0 else float(np.logaddexp(math.log1p(-rate), math.log(rate) + ratio))

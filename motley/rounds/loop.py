@@ -157,7 +157,7 @@ class RoundLoop:
             self.state.begun = True
             if self.writer is not None:
                 tables.write_blocks(self.writer, "federation", self.backend.federation_rows(self.state))
-            self._evaluate()
+            self.evaluate()
 
     def _enrol(self, ids: Ids) -> None:
         """Tell the selector of clients that were never met before."""
@@ -379,7 +379,7 @@ class RoundLoop:
         aggregated = np.isin(reports.outcome, (Outcome.ACCEPTED, Outcome.REHEARSED))
         row = tables.round_row(reports, float(dispatches.columns["weight"][aggregated].sum()))
         if self.config.evaluate.due(state.version) or self.done:
-            self._evaluate()
+            self.evaluate()
         if self.federation.held_out is not None and self.done:
             self._examine_new_clients()
         own, tally = self._tally.pop("notes", {}), self._tally
@@ -397,7 +397,7 @@ class RoundLoop:
         spent = state.ledger.total_bits
         return RoundSummary(state.round, now_s, row["accepted"], row["train_loss"], state.score, state.version, asked, spent)
 
-    def _evaluate(self) -> None:
+    def evaluate(self) -> None:
         """Evaluate the server's model, or the clients' own models where these lie in this process, and write the rows."""
         state, shared = self.state, self.algorithm.correction.shared
         if not shared and not self.backend.holds_client_states:

@@ -53,20 +53,21 @@ def simulation(
     model: ModelState,
     writer: Writer | None = None,
     client_states: ClientStates | None = None,
+    kind: type[RoundLoop] = RoundLoop,
 ) -> RoundLoop:
     """Return the round loop of a simulated federation.
 
     Parameters
     ----------
     model: the initial model. writer: where table rows go; None: nowhere. client_states: the store of what clients keep;
-    None: RAM."""
+    None: RAM. kind: class of the loop."""
     states = ClientStates(initial_client_state(config, model)) if client_states is None else client_states
     reported = selector.rule.needs().reported
 
     def backend(pipeline: UploadPipeline, watch: Stopwatch) -> SimulatedBackend:
         return SimulatedBackend(config, engine, pipeline, reported, states, watch)
 
-    return RoundLoop(config, engine, selector, model, backend, writer)
+    return kind(config, engine, selector, model, backend, writer)
 
 
 @dataclass

@@ -6,9 +6,11 @@ import json
 
 import pytest
 
+import motley.experiments.audit as audits
 from motley.cli import call
 from motley.core.errors import ConfigError
-from motley.experiments.audit import audit, stand_in
+from motley.experiments.audit import audit, own_runs, stand_in
+from motley.rounds import private
 
 pytest.importorskip("dp_accounting")
 
@@ -24,7 +26,7 @@ def keys(selector="uniform", rounds=3, **privacy):
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(
+RUNS = pytest.mark.parametrize(
     "given",
     [
         keys(),
@@ -36,37 +38,80 @@ def keys(selector="uniform", rounds=3, **privacy):
     ],
     ids=["uniform", "caps", "hidden", "noisy", "gumbel", "adaptive"],
 )
-def test_no_bound_is_exceeded(given):
+BOTH = pytest.mark.parametrize("quadratic", [False, True], ids=["own", "stand-in"])
+
+
+@BOTH
+@RUNS
+def test_no_bound_is_exceeded(given, quadratic):
     said = []
-    found = audit(given, trials=100, say=said.append)
+    given = given | {"stop": {"rounds": 2}}
+    found = audit(given, trials=100, say=said.append, quadratic=quadratic)
     assert found.attack.epsilon <= found.record["bound"]
-    assert said[0].startswith(f"100 trials of {given['stop']['rounds']} rounds in each of two worlds, about ")
+    assert said[0].startswith("100 trials of 2 rounds in each of two worlds, about ")
+    assert found.record["attacked"] == ("quadratic stand-in" if quadratic else "own data and model")
 
 
 def test_hardly_any_noise_is_found_out():
     """z = 0.01: the sum shows the canary's update, so every trial is told apart."""
-    found = audit({**keys(noise_multiplier=0.01), "cohort": 8}, trials=100)
+    found = audit({**keys(noise_multiplier=0.01), "cohort": 8}, trials=100, quadratic=True)
     assert found.attack.epsilon == found.attack.ceiling
 
 
-def test_clear_signals_are_found_out_and_have_no_bound():
+def test_a_false_account_is_found_out(monkeypatch):
+    """Noise a thousandth of what the account believes: the attack finds more than the bound, and says so."""
+    real = private.noised_sum
+    monkeypatch.setattr(
+        private, "noised_sum", lambda total, empty, deviation, *rest: real(total, empty, deviation / 1e3, *rest)
+    )
+    found = audit({**keys(rounds=1), "cohort": 8}, trials=100)
+    assert found.attack.epsilon > found.record["bound"]
+    assert "The attack found more than the bound" in found.sentences[-1]
+
+
+@BOTH
+def test_clear_signals_are_found_out_and_have_no_bound(quadratic):
     """Both worlds' losses are told apart by who is chosen; what the updates alone would claim is refuted."""
-    given = keys({"name": "power_of_choice", "d": 8}, signal_noise=SIGNALS) | {"cohort": 2}
-    found = audit(given, trials=100, clear=True)
+    given = keys({"name": "power_of_choice", "d": 8}, rounds=3 if quadratic else 1, signal_noise=SIGNALS) | {"cohort": 2}
+    found = audit(given, trials=100, clear=True, quadratic=quadratic)
     assert found.record["bound"] is None
     assert found.attack.epsilon > found.record["updates_alone"]
     assert "none, for signals leave without noise" in found.sentences[1]
 
 
 def test_the_same_seed_gives_the_same_audit_and_another_one_another():
-    records = [audit(keys(rounds=1), trials=100, seed=seed).attack for seed in (1, 1, 2)]
+    records = [audit(keys(rounds=1), trials=100, seed=seed, quadratic=True).attack for seed in (1, 1, 2)]
     near = [record.near.tolist() for record in records]
     assert near[0] == near[1] != near[2]
 
 
+def test_the_same_seeds_give_the_same_runs_and_others_others():
+    worlds = own_runs(keys("power_of_choice", signal_noise=SIGNALS))
+    first, again, other = (worlds.observed(True, seeds) for seeds in (range(3), range(3), range(3, 6)))
+    assert first.sums.tolist() == again.sums.tolist() != other.sums.tolist()
+    assert first.signals.tolist() == again.signals.tolist() != other.signals.tolist()
+
+
 def test_caps_keep_the_canary_out():
-    worlds = stand_in(keys(max_rounds=1, rounds=4))
-    assert worlds.observed(True, range(20)).member.sum(1).max() == 1
+    for worlds in (stand_in(keys(max_rounds=1, rounds=4)), own_runs(keys(max_rounds=1, rounds=4))):
+        assert worlds.observed(True, range(20)).member.sum(1).max() == 1
+
+
+def test_the_canary_has_the_most_samples_and_wrong_labels_unless_it_is_named():
+    given = keys() | {"task": {"name": "quadratic", "minima": [5.0] * 8, "examples": [1, 1, 3, 1, 1, 1, 1, 1]}}
+    chosen, named = own_runs(given), own_runs(given, canary=1, wrong=False)
+    first, second = (worlds.ready.config.setting.task.federation for worlds in (chosen, named))
+    assert (chosen.canary, named.canary) == (2, 1)
+    assert first.labels.flatten().tolist() == [5.0, 5.0, -5.0, -5.0, -5.0, 5.0, 5.0, 5.0, 5.0, 5.0]
+    assert second.labels.flatten().tolist() == [5.0] * 10
+    assert "client 2 with wrong labels, of which it has 3" in chosen.described()
+
+
+def test_ten_minutes_of_trials_unless_their_number_is_given(monkeypatch):
+    """Trials of 1 s in both worlds: 600 fit, and 500 is the largest number of the list that does."""
+    monkeypatch.setattr(audits, "_trial_s", lambda worlds, first: 1.0)
+    monkeypatch.setattr(audits, "_observed", lambda worlds, first, count, say: 2 * (worlds.observed(True, range(4)),))
+    assert audit(keys(rounds=1)).record["trials"] == 500
 
 
 @pytest.mark.parametrize(
@@ -76,9 +121,10 @@ def test_caps_keep_the_canary_out():
         ({**keys(max_rounds=2), "stop": {"virtual_hours": 5.0}}, {}, r"stop.rounds: a trial has a number of rounds"),
         (keys(), {"trials": 99}, r"--trials: got 99; expected at least 100"),
         (keys(), {"clear": True}, r"--clear-signals: 'uniform' needs no signal of clients' data"),
-        (keys("divfl"), {"clear": True}, r"selector: 'divfl' needs 'gradient_sketch', a whole vector"),
+        (keys("divfl"), {"clear": True, "quadratic": True}, r"--stand-in: 'divfl' needs 'gradient_sketch', several numbers"),
+        (keys(), {"canary": 8}, r"--canary: got 8; expected a client with data, from 0 to 7; leave it out"),
         (keys("power_of_choice"), {}, r"privacy.signal_noise: 'power_of_choice' needs 'loss'"),
-        (keys(), {"trials": 10**9}, r"--trials: 1000000000 trials of each world would take about [\d.]+ h; write --trials \d+"),
+        (keys(), {"trials": 10**9}, r"--trials: 1000000000 trials of each world would take about .* --stand-in"),
     ],
 )
 def test_what_cannot_be_audited_is_refused(given, options, message):
@@ -98,16 +144,17 @@ local = { steps = 2 }
 TABLE = "[privacy]\nclip = 0.5\nnoise_multiplier = 20.0\ndelta = 1e-5\n"
 
 
-def test_the_command_prints_the_claim_and_writes_numbers_and_a_picture(tmp_path, capsys):
+@pytest.mark.parametrize(("more", "attacked"), [([], "own data and model"), (["--stand-in"], "quadratic stand-in")])
+def test_the_command_prints_the_claim_and_writes_numbers_and_a_picture(tmp_path, capsys, more, attacked):
     file, out = tmp_path / "x.toml", tmp_path / "out"
     file.write_text(FILE + TABLE)
-    assert call(["audit-privacy", str(file), "--trials", "100", "--seed", "3", "--out", str(out)]) == 0
+    assert call(["audit-privacy", str(file), "--trials", "100", "--seed", "3", "--out", str(out), *more]) == 0
     said = capsys.readouterr()
     assert "motley: 100 trials of 2 rounds in each of two worlds" in said.err
     record = json.loads((out / "audit.json").read_text())
     assert f"at most {record['bound']:.4g} at the caps" in said.out
     assert "A low eps_hat proves nothing" in said.out
-    assert (record["seed"], record["trials"], record["attacked"]) == (3, 100, "quadratic stand-in")
+    assert (record["seed"], record["trials"], record["attacked"]) == (3, 100, attacked)
     assert (out / "audit.svg").read_text().startswith("<svg")
 
 
@@ -116,6 +163,7 @@ def test_the_command_prints_the_claim_and_writes_numbers_and_a_picture(tmp_path,
     [
         (FILE, [], "privacy: there is nothing to audit without it"),
         (FILE + TABLE, ["--trials", "3"], "--trials: got 3; expected at least 100"),
+        (FILE + TABLE, ["--stand-in", "--canary", "1"], "--canary: the stand-in's canary is its own"),
         (FILE + TABLE, ["--seed", "-1"], "'--seed'"),
         (FILE + TABLE, ["--out", "x.toml"], "cannot write into x.toml"),
     ],

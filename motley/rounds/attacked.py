@@ -1,0 +1,251 @@
+"""A run under attack: one client, the canary, sends what its world says, and what an adversary sees of it becomes a likelihood ratio.
+
+Two worlds are the same run with another canary. In the world *far* it sends what it computes. In the world *near* it sends nothing
+(zeros, and the middles of its signals' intervals), or the opposite (the update turned round, signals mirrored in their intervals).
+The adversary knows data, start, model, everybody else's messages, and what the canary computes; it sees the noised sums, and signals
+and cohorts unless these are hidden. Reference: docs/privacy.md#attack.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+from torch import Tensor
+from typing_extensions import override
+
+from motley.algorithms.base import Parts, Upload
+from motley.core.arrays import Floats, Ids
+from motley.core.errors import ContractError
+from motley.core.keys import Streams
+from motley.core.records import SIGNALS, Cohort, Reports
+from motley.engines.base import Engine
+from motley.privacy.attack import gaussian_ratio, laplace_ratio, mixture_ratio
+from motley.privacy.ledger import PrivacyState
+from motley.privacy.noise import bounded
+from motley.privacy.options import SignalNoise
+from motley.privacy.plan import PrivacyPlan
+from motley.privacy.sums import UPDATES_OF_A_SUM, clipped
+from motley.rounds.config import RunConfig
+from motley.rounds.loop import RoundLoop
+from motley.rounds.private import PrivateRounds
+from motley.rounds.simulated import simulation
+from motley.selectors.base import Selector
+from motley.tasks.base import ModelState
+
+__all__ = ["AttackedRounds", "Canary", "attacked_run"]
+
+
+class Canary(NamedTuple):
+    """The client in which two worlds differ, in one of them.
+
+    Parameters
+    ----------
+    client: its id. far: whether it sends what it computes. opposite: whether it sends the opposite otherwise, not nothing.
+    rate: probability with which it is drawn, where cohorts are hidden; None: they are seen. clear: whether signals have no noise.
+    """
+
+    client: int
+    far: bool
+    opposite: bool = False
+    rate: float | None = None
+    clear: bool = False
+
+    @property
+    def near(self) -> float:
+        """Factor on the canary's clipped upload in the world near."""
+        return -1.0 if self.opposite else 0.0
+
+
+class AttackedRounds(PrivateRounds):
+    """The privacy of a run in one of two worlds, seen by an adversary.
+
+    Parameters
+    ----------
+    plan, empty, streams: as in :class:`~motley.rounds.private.PrivateRounds`; all noise comes from ``streams``. canary: of this world.
+    selector: of the run, which says whether the canary is drawn where cohorts are hidden.
+
+    Attributes
+    ----------
+    member: of each server step, whether the canary was chosen since the one before. sums, signals: log-likelihood ratios, far over
+    near, of the noised sums and of the canary's noisy signals.
+    """
+
+    def __init__(self, plan: PrivacyPlan, empty: Parts, streams: Streams, canary: Canary, selector: Selector[Any]) -> None:
+        super().__init__(plan, empty, streams)
+        self.canary, self.selector = canary, selector
+        self.member: list[bool] = []
+        self.sums, self.signals = 0.0, 0.0
+        self._chosen = False
+        self._update: dict[str, Tensor] = {}  # what the canary would add to the sum under way
+        self._count = 0.0  # ... and to the centred count of updates that are not clipped
+
+    @override
+    def chosen(self, state: PrivacyState | None, ids: Ids, weights: Floats) -> Floats:
+        self._chosen |= bool((ids == self.canary.client).any())
+        return super().chosen(state, ids, weights)
+
+    @property
+    def _factor(self) -> float:
+        """Factor on the canary's clipped upload in this world and step."""
+        absent = isinstance(self.selector, _Accompanied) and not self.selector.drawn
+        return 0.0 if absent else 1.0 if self.canary.far else self.canary.near
+
+    @override
+    def clipped(self, state: PrivacyState | None, upload: Upload) -> Upload:
+        if upload.client != self.canary.client or state is None or self.plan is None:
+            return super().clipped(state, upload)
+        whole, below = clipped(upload, state.clip, self.plan.shares)
+        self._update = {name: part.value for name, part in whole.parts.items() if part.fold in UPDATES_OF_A_SUM}
+        self._count = below - 0.5
+        if self._factor:  # who sends nothing is not counted
+            self._uploads, self._unclipped = self._uploads + 1, self._unclipped + below
+        sent = {name: whole.parts[name]._replace(value=self._factor * value) for name, value in self._update.items()}
+        return whole._replace(parts={**whole.parts, **sent})
+
+    @override
+    def total(
+        self, state: PrivacyState | None, step: int, total: dict[str, Tensor], note: Callable[[dict[str, float]], None]
+    ) -> dict[str, Tensor]:
+        plan = self.plan
+        if plan is None or state is None:
+            return total
+        clip, count = state.clip, self._unclipped - 0.5 * self._uploads
+        noised = super().total(state, step, total, note)
+        if self._update:
+            noise = {name: noised[name] * self._divisor(plan, name) - total[name] for name in self._update}
+            far, near = (
+                self._likelihood(plan, f, noise, clip) + self._count_likelihood(plan, f, clip, state.clip, count)
+                for f in (1.0, self.canary.near)
+            )
+            rate = self.canary.rate
+            self.sums += far - near if rate is None else mixture_ratio(far, rate) - mixture_ratio(near, rate)
+        self.member.append(self._chosen and self.canary.rate is None)
+        self._chosen, self._update = False, {}
+        return noised
+
+    def _divisor(self, plan: PrivacyPlan, name: str) -> float:
+        return plan.divisor if self.empty[name].fold == "mean" else 1.0
+
+    def _likelihood(self, plan: PrivacyPlan, factor: float, noise: dict[str, Tensor], clip: float) -> float:
+        """Return how much likelier the noised sum is, as a logarithm, with the canary's update times ``factor`` than without it."""
+        found = 0.0
+        for name, update in self._update.items():
+            own, deviation = update.flatten().numpy(), plan.update_multiplier * clip * plan.shares.get(name, 1.0)
+            seen = noise[name].flatten().numpy() + self._factor * own  # what the others sent is known
+            found += float(gaussian_ratio(seen, 0.0, factor * own, deviation))
+        return found
+
+    def _count_likelihood(self, plan: PrivacyPlan, factor: float, before: float, after: float, count: float) -> float:
+        """Return the same of the noisy count of updates that are not clipped, which a clip that adapts shows."""
+        how = plan.options.adaptive
+        if how is None or not factor:
+            return 0.0
+        share = how.quantile - math.log(after / before) / how.rate
+        others = count - (self._count if self._factor else 0.0)
+        seen = (share - 0.5) * plan.divisor - others
+        return float(gaussian_ratio(np.array([seen]), 0.0, np.array([self._count]), plan.count_noise))
+
+    @override
+    def heard(self, state: PrivacyState | None, reports: Reports) -> Reports:
+        rows = np.flatnonzero(reports.ids == self.canary.client)
+        sent = reports if self.canary.far or not len(rows) else self._near(reports, int(rows[0]))
+        heard = sent if self.canary.clear else super().heard(state, sent)
+        if self.plan is not None and len(rows) and not self.canary.clear:
+            for name, how in self.plan.options.signal_noise.items():
+                if name in heard.signals and SIGNALS[name].scalar:
+                    self.signals += self._signal_ratio(heard.signal(name)[rows], reports.signal(name)[rows], how)
+        return heard
+
+    def _near(self, reports: Reports, row: int) -> Reports:
+        """Return the reports with the canary's signals of the world near."""
+        return dataclasses.replace(
+            reports,
+            signals={name: self._near_signal(name, value, row) for name, value in reports.signals.items()},
+        )
+
+    def _near_signal(self, name: str, value: Floats, row: int) -> Floats:
+        """Return one signal of n clients with the canary's value of the world near: NaN counts as the middle."""
+        if SIGNALS[name].kind == "system":
+            return value
+        out, others = value.copy(), np.delete(value, row, axis=0)
+        noise = {} if self.plan is None else self.plan.options.signal_noise
+        if self.canary.clear:  # there is no interval
+            out[row] = np.median(others, axis=0) if len(others) else 0.0
+        elif not self.canary.opposite or name not in noise:
+            out[row] = np.nan
+        elif SIGNALS[name].scalar:
+            out[row] = _mirrored(value[row : row + 1], noise[name])[0]
+        else:
+            out[row] = value[row][::-1]
+        return out
+
+    def _signal_ratio(self, seen: Floats, computed: Floats, how: SignalNoise) -> float:
+        """Return the log-likelihood ratio of a noisy signal ``[1]``; 0 if none was sent, or if the noise is the server's."""
+        if not np.isfinite(seen).all() or how.noise == "gumbel":
+            return 0.0
+        far = bounded(computed, how)
+        near = _mirrored(computed, how) if self.canary.opposite else np.full(1, 0.5 * sum(how.interval))
+        if how.noise == "laplace":
+            return float(laplace_ratio(seen, near, far, how.scale)[0])
+        return float(gaussian_ratio(seen, near, far, how.scale))
+
+
+def _mirrored(value: Floats, how: SignalNoise) -> Floats:
+    """Return values mirrored in the interval of their signal."""
+    return sum(how.interval) - bounded(value, how)
+
+
+class _Accompanied(Selector[Any]):
+    """A selector whose cohorts always hold the canary, last, so that its update is known also in rounds that it does not enter.
+
+    ``drawn``: whether the rule chose it in the newest cohort.
+    """
+
+    canary = -1
+    drawn = False
+
+    @override
+    def select(self, round: int, available_ids: ArrayLike, m: int, dispatch: int = 0) -> Cohort:
+        cohort = super().select(round, available_ids, m, dispatch)
+        self.drawn = bool((cohort.ids == self.canary).any())
+        return Cohort(np.append(cohort.ids[cohort.ids != self.canary], self.canary))
+
+
+class _UnevaluatedLoop(RoundLoop):
+    """A round loop that never evaluates its model."""
+
+    @override
+    def evaluate(self) -> None:
+        return
+
+
+def attacked_run(
+    config: RunConfig, engine: Engine, selector: Selector[Any], model: ModelState, canary: Canary
+) -> AttackedRounds:
+    """Run to the end in the canary's world, and return what an adversary saw.
+
+    Parameters
+    ----------
+    config: of the run, which has a plan of privacy and a number of rounds. selector: new; its seed is that of noise and choices, all
+    else comes from ``config``.
+
+    Raises
+    ------
+    ContractError: there is no plan of privacy.
+    """
+    if config.privacy is None:
+        raise ContractError("a run under attack has a plan of privacy")
+    if canary.rate is not None:
+        selector = _Accompanied(selector.rule, selector.seed, selector.horizon)
+        selector.canary = canary.client
+    loop = simulation(config, engine, selector, model, kind=_UnevaluatedLoop)
+    rounds = AttackedRounds(config.privacy, loop.private.empty, Streams(selector.seed), canary, selector)
+    loop.private, loop.state.privacy = rounds, rounds.begin(len(loop.federation), seeded=True)
+    while not loop.done:
+        loop.step()
+    return rounds
