@@ -35,6 +35,10 @@ Clear = Annotated[
     bool, typer.Option("--clear-signals", help="Let signals leave without noise, for which there is no bound, and attack that.")
 ]
 
+FullClip = Annotated[
+    bool, typer.Option("--full-clip", help="Make the canary's updates as long as the clip, which its data may not do.")
+]
+
 
 def audit_privacy(
     file: File,
@@ -47,6 +51,7 @@ def audit_privacy(
     stand_in: Quadratic = False,
     canary: CanaryId = None,
     own_labels: OwnLabels = False,
+    full_clip: FullClip = False,
 ) -> None:
     """Attack a private experiment in two worlds that differ in one client, and compare what is found with its claim."""
     from motley.experiments import document
@@ -54,10 +59,11 @@ def audit_privacy(
     from motley.results.audit_picture import audit_picture
 
     check_data(data)
-    if stand_in and (canary is not None or own_labels):
-        raise ConfigError("the stand-in's canary is its own; leave it out", "--own-labels" if own_labels else "--canary")
+    own = {"--canary": canary is not None, "--own-labels": own_labels, "--full-clip": full_clip}
+    if stand_in and any(own.values()):
+        raise ConfigError("the stand-in's canary is its own; leave it out", next(key for key, given in own.items() if given))
     keys = document.override(document.read(file), set or [])
-    done = audit(keys, trials, seed, data, clear_signals, say, stand_in, canary, not own_labels)
+    done = audit(keys, trials, seed, data, clear_signals, say, stand_in, canary, not own_labels, full_clip)
     tell("\n".join(done.sentences))
     found, folder = done.attack, out or Path("runs") / f"audit-{file.stem}"
     picture = audit_picture(found.near, found.far, found.threshold, found.epsilon, done.record["bound"])

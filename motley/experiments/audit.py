@@ -81,14 +81,19 @@ def stand_in(keys: Mapping[str, Any], data: Path | None = None, clear: bool = Fa
 
 
 def own_runs(
-    keys: Mapping[str, Any], data: Path | None = None, clear: bool = False, canary: int | None = None, wrong: bool = True
+    keys: Mapping[str, Any],
+    data: Path | None = None,
+    clear: bool = False,
+    canary: int | None = None,
+    wrong: bool = True,
+    stretched: bool = False,
 ) -> CanaryRuns:
     """Return the two worlds of an experiment's own runs.
 
     Parameters
     ----------
     keys, data, clear: as in :func:`stand_in`. canary: id of the client in which they differ; None: the one with the most samples.
-    wrong: give it wrong targets, which it fits worst.
+    wrong: give it wrong targets, which it fits worst. stretched: make its updates as long as the clip, which no data may do.
 
     Raises
     ------
@@ -99,7 +104,17 @@ def own_runs(
     own, chosen = with_canary(own, canary, wrong)
     population, rule = own.config.setting.task.federation.pool, given.part("selector")
     return CanaryRuns(
-        plan, rule, given.defence, population, own.config.cohort, rounds, clear, ready=own, canary=chosen, wrong=wrong
+        plan,
+        rule,
+        given.defence,
+        population,
+        own.config.cohort,
+        rounds,
+        clear,
+        ready=own,
+        canary=chosen,
+        wrong=wrong,
+        stretched=stretched,
     )
 
 
@@ -128,6 +143,7 @@ def audit(
     quadratic: bool = False,
     canary: int | None = None,
     wrong: bool = True,
+    stretched: bool = False,
 ) -> Audit:
     """Attack an experiment, and return the lower bound on epsilon beside the claim.
 
@@ -136,7 +152,7 @@ def audit(
     keys: of the experiment. trials: of each world; half of them choose the attack, the other half count. None: as many as ten minutes
     hold, at most 2,000. seed: of all trials; the same seed and the same number of trials give the same outcome. data, clear: as in
     :func:`stand_in`. say: told, before the trials, how many there are and how long they take, and of their progress. quadratic:
-    attack the stand-in. canary, wrong: as in :func:`own_runs`.
+    attack the stand-in. canary, wrong, stretched: as in :func:`own_runs`.
 
     Raises
     ------
@@ -144,7 +160,7 @@ def audit(
     """
     if trials is not None and trials < _FEWEST:
         raise ConfigError(f"got {trials}; expected at least {_FEWEST} trials of each world", "--trials")
-    worlds = stand_in(keys, data, clear) if quadratic else own_runs(keys, data, clear, canary, wrong)
+    worlds = stand_in(keys, data, clear) if quadratic else own_runs(keys, data, clear, canary, wrong, stretched)
     first = seed * 2**32
     each_s = _trial_s(worlds, first)
     count = trials or next((n for n in _USUAL if n * each_s <= _USUAL_S), _FEWEST)

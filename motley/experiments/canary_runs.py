@@ -34,6 +34,7 @@ class CanaryRuns(AuditedWorlds):
     Parameters
     ----------
     ready: the parts of a run. canary: id of the client. wrong: whether its targets are wrong ones, else they are its own.
+    stretched: whether its updates are made as long as the clip. filled: share of the clip that they had before, of each trial so far.
     """
 
     attacked: ClassVar[str] = "own data and model"
@@ -41,6 +42,8 @@ class CanaryRuns(AuditedWorlds):
     ready: Ready = field(kw_only=True)
     canary: int = field(kw_only=True)
     wrong: bool = field(kw_only=True)
+    stretched: bool = field(kw_only=True, default=False)
+    filled: list[float] = field(kw_only=True, default_factory=list)
 
     @property
     def opposite(self) -> bool:
@@ -52,25 +55,34 @@ class CanaryRuns(AuditedWorlds):
         task = self.ready.config.setting.task
         labels = "with wrong labels" if self.wrong else "with its own labels"
         sends = "the opposite of what it computes" if self.opposite else "nothing: zeros, and the middles of its signals"
+        length = ", made as long as the clip" if self.stretched else ""
         return (
             f"Attacked is the experiment itself, on its own data ({task.layout.size:,} weights, {self.population} clients, cohort "
             f"{self.cohort}, {self.rounds} rounds). The canary is client {self.canary} {labels}, of which it has "
-            f"{task.federation.seen[self.canary]:,}; in the other world it sends {sends}."
+            f"{task.federation.seen[self.canary]:,}; in the other world it sends {sends}. "
+            f"Its updates have {self.share:.0%} of the clip{length}."
         )
+
+    @property
+    def share(self) -> float:
+        """The mean share of the clip that the canary's updates have, before they are made longer."""
+        return float(np.mean(self.filled)) if self.filled else 0.0
 
     @override
     def details(self) -> dict[str, Any]:
-        return {"canary": self.canary, "wrong_labels": self.wrong, "weights": self.ready.config.setting.task.layout.size}
+        return {"canary": self.canary, "wrong_labels": self.wrong, "weights": self.ready.config.setting.task.layout.size,
+                "stretched": self.stretched, "share_of_clip": self.share}  # fmt: skip
 
     @override
     def observed(self, far: bool, seeds: Iterable[int]) -> Observed:
         draw = self.rule.draw(self.cohort, self.population) if self.hidden else None
-        canary = Canary(self.canary, far, self.opposite, draw.rate if draw else None, self.clear)
+        canary = Canary(self.canary, far, self.opposite, draw.rate if draw else None, self.clear, self.stretched)
         config, engine, _, model = self.ready
         member, sums, signals = [], [], []
         for seed in seeds:
             selector = Selector(self.rule, 2 * seed + far, self.rounds, self.defence)
             seen = attacked_run(config, engine, selector, model, canary)
+            self.filled.extend(seen.filled)
             member.append(seen.member)
             sums.append(seen.sums)
             signals.append(seen.signals)

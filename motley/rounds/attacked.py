@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -47,6 +47,7 @@ class Canary(NamedTuple):
     ----------
     client: its id. far: whether it sends what it computes. opposite: whether it sends the opposite otherwise, not nothing.
     rate: probability with which it is drawn, where cohorts are hidden; None: they are seen. clear: whether signals have no noise.
+    stretched: whether its update is made as long as the clip, the longest that the account covers.
     """
 
     client: int
@@ -54,6 +55,7 @@ class Canary(NamedTuple):
     opposite: bool = False
     rate: float | None = None
     clear: bool = False
+    stretched: bool = False
 
     @property
     def near(self) -> float:
@@ -72,7 +74,7 @@ class AttackedRounds(PrivateRounds):
     Attributes
     ----------
     member: of each server step, whether the canary was chosen since the one before. sums, signals: log-likelihood ratios, far over
-    near, of the noised sums and of the canary's noisy signals.
+    near, of the noised sums and of the canary's noisy signals. filled: share of the clip that each of the canary's updates has.
     """
 
     def __init__(self, plan: PrivacyPlan, empty: Parts, streams: Streams, canary: Canary, selector: Selector[Any]) -> None:
@@ -80,6 +82,7 @@ class AttackedRounds(PrivateRounds):
         self.canary, self.selector = canary, selector
         self.member: list[bool] = []
         self.sums, self.signals = 0.0, 0.0
+        self.filled: list[float] = []
         self._chosen = False
         self._update: dict[str, Tensor] = {}  # what the canary would add to the sum under way
         self._count = 0.0  # ... and to the centred count of updates that are not clipped
@@ -100,6 +103,9 @@ class AttackedRounds(PrivateRounds):
         if upload.client != self.canary.client or state is None or self.plan is None:
             return super().clipped(state, upload)
         whole, below = clipped(upload, state.clip, self.plan.shares)
+        self.filled.append(_length(whole, self.plan.shares) / state.clip)
+        if self.canary.stretched and self.filled[-1]:
+            whole, below = clipped(_times(whole, 2.0 / self.filled[-1]), state.clip, self.plan.shares)
         self._update = {name: part.value for name, part in whole.parts.items() if part.fold in UPDATES_OF_A_SUM}
         self._count = below - 0.5
         if self._factor:  # who sends nothing is not counted
@@ -193,6 +199,19 @@ class AttackedRounds(PrivateRounds):
         if how.noise == "laplace":
             return float(laplace_ratio(seen, near, far, how.scale)[0])
         return float(gaussian_ratio(seen, near, far, how.scale))
+
+
+def _times(upload: Upload, factor: float) -> Upload:
+    """Return an upload whose parts that enter a sum are longer by a factor."""
+    real = {name: part for name, part in upload.parts.items() if part.fold in UPDATES_OF_A_SUM}
+    longer = {name: part._replace(value=factor * part.value) for name, part in real.items()}
+    return upload._replace(parts={**upload.parts, **longer})
+
+
+def _length(upload: Upload, shares: Mapping[str, float]) -> float:
+    """Return the norm of the parts that enter a sum as one vector, each over its share of the clip."""
+    real = [(name, part.value) for name, part in upload.parts.items() if part.fold in UPDATES_OF_A_SUM]
+    return math.sqrt(sum(float((value / shares.get(name, 1.0)).square().sum()) for name, value in real))
 
 
 def _mirrored(value: Floats, how: SignalNoise) -> Floats:

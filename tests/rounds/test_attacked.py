@@ -64,3 +64,12 @@ def test_a_clip_that_adapts_shows_a_count_too():
     adaptive = {"clip": {"initial": CLIP, "noise": 3.0}}
     far, near = (ratio(Canary(0, far=one), 5, privacy=adaptive) for one in (True, False))
     assert far - near == pytest.approx(1 / Z**2, abs=1e-9)
+
+
+def test_a_stretched_update_is_as_long_as_the_clip():
+    """C = 1000, which no update reaches: far - near = |v|^2 / (z C)^2 is far below 1/z^2, and is 1/z^2 for an update made longer."""
+    privacy = {"clip": 1000.0}
+    far, near = (ratio(Canary(0, far=one), 5, privacy=privacy) for one in (True, False))
+    longer, none = (ratio(Canary(0, far=one, stretched=True), 5, privacy=privacy) for one in (True, False))
+    assert 0 < far - near < 0.01
+    assert abs(longer - none) == pytest.approx(1 / Z**2, abs=1e-9)
