@@ -30,6 +30,7 @@ IGNORED = (
 )
 """Top-level keys of an experiment that do not make another method; ``memory`` and ``examine`` in runs of older versions."""
 
+_AS_IT_IS = "as it is"
 _DERIVED = ("weights", "probe.batches")
 """Keys that the algorithm or the selector sets where they are left out: they tell runs apart only where nothing else does."""
 
@@ -74,8 +75,31 @@ def _labels(runs: Sequence[Run], preset: str | None = None, otherwise: str | Non
         shown = [key for key in differing if one.get(key) != usual[key]] if usual else differing
         shown = [key for key in shown if _tells(key, one, flat) and not _comes_with_a_name(key, one, flat)]
         words = [*([preset] if preset else []), *(_words(key, one[key], shown) for key in shown)]
-        labels.append(", ".join(words) or ("as it is" if usual else otherwise or run.name))
-    return labels
+        labels.append(", ".join(words) or (_AS_IT_IS if usual else otherwise or run.name))
+    return _told_apart(labels, differing, flat)
+
+
+def _told_apart(labels: Sequence[str], differing: Sequence[str], flat: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the labels, with more words where runs that differ share one: also what a run lacks, ``"no privacy"``."""
+    out = list(labels)
+    for label in dict.fromkeys(labels):
+        mine = [i for i, other in enumerate(labels) if other == label]
+        keys = [key for key in differing if len({repr(flat[i].get(key)) for i in mine}) > 1]
+        for i in mine if keys else ():
+            words = dict.fromkeys(_lack_or_words(key, flat[i], keys) for key in keys)
+            out[i] = ", ".join([*([] if label == _AS_IT_IS else [label]), *(word for word in words if word)])
+    return out
+
+
+def _lack_or_words(key: str, one: Mapping[str, Any], keys: Sequence[str]) -> str:
+    """Return a key in words, what the run lacks if it has none, or nothing where the name of its component says it."""
+    owner, _, last = key.rpartition(".")
+    table = owner.partition(".")[0]
+    if owner and f"{table}.name" not in keys and f"{table}.name" not in one:
+        return table if _has(table, one) else f"no {table}"
+    if one.get(key) is None:
+        return f"no {last}"
+    return "" if last != "name" and f"{owner}.name" in keys else _words(key, one[key], keys)
 
 
 def _follows(key: str, told: Sequence[str], flat: Sequence[Mapping[str, Any]]) -> bool:
@@ -134,7 +158,18 @@ def _tells(key: str, one: Mapping[str, Any], flat: Sequence[Mapping[str, Any]]) 
         return False
     owner = key.rpartition(".")[0] + ".name"
     alike = [other for other in flat if other.get(owner) == one.get(owner)] if key != owner else list(flat)
-    return len({repr(other.get(key)) for other in alike}) > 1
+    if len({repr(other.get(key)) for other in alike}) == 1:
+        return False
+    table = key.partition(".")[0]
+    if table == key or f"{table}.name" in one or all(_has(table, other) for other in flat):
+        return True
+    names = {name: value for name, value in one.items() if name.endswith(".name")}  # a table that some runs have not
+    mine = [other for other in flat if _has(table, other) and all(other.get(name) == value for name, value in names.items())]
+    return len({repr(other.get(key)) for other in mine}) > 1
+
+
+def _has(table: str, one: Mapping[str, Any]) -> bool:
+    return any(key.startswith(f"{table}.") for key in one)
 
 
 def _comes_with_a_name(key: str, one: Mapping[str, Any], flat: Sequence[Mapping[str, Any]]) -> bool:

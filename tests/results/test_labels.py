@@ -102,3 +102,34 @@ def test_options_that_come_with_a_component_elsewhere_are_left_to_its_name():
     ]
     both = labels(config("uniform"), config("uniform", 4.0), config("oort", 4.0), config("flude", 5.0))
     assert both == ["uniform", "uniform, noise 4.0", "oort", "flude"]
+
+
+def test_runs_that_differ_never_share_a_label():
+    """A run that lacks what others have is no run of theirs."""
+
+    def config(name, **more):
+        return {"selector": {"name": name}} | more
+
+    assert labels(config("uniform"), config("uniform", noise=4.0), config("oort", noise=4.0)) == [
+        "no noise",
+        "noise 4.0",
+        "oort",
+    ]
+    private = {"epsilon": 2.0, "clip": 1.0}
+    got = labels(config("uniform"), config("uniform", privacy=private), config("oort"), config("oort", privacy=private))
+    assert got == ["uniform, no privacy", "uniform, privacy", "oort, no privacy", "oort, privacy"]
+
+
+def test_of_a_table_that_some_runs_have_not_only_what_differs_is_told():
+    def config(name, epsilon=None):
+        return {"selector": {"name": name}} | ({"privacy": {"epsilon": epsilon, "clip": 1.0}} if epsilon else {})
+
+    got = labels(
+        config("uniform"),
+        config("uniform", 2.0),
+        config("uniform", 4.0),
+        config("oort"),
+        config("oort", 2.0),
+        config("oort", 4.0),
+    )
+    assert got == ["uniform", "uniform, epsilon 2.0", "uniform, epsilon 4.0", "oort", "oort, epsilon 2.0", "oort, epsilon 4.0"]
