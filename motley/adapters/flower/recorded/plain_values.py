@@ -1,8 +1,4 @@
-"""Flower's records and a strategy's own attributes as values that a checkpoint holds, and back, bit for bit and without pickle.
-
->>> unpack(pack({"moments": [np.float32(0.5), np.zeros(2)], "names": ("a", None)}))
-{'moments': [np.float32(0.5), array([0., 0.])], 'names': ('a', None)}
-"""
+"""Flower's records and a strategy's own attributes as values that a checkpoint holds, and back, bit for bit and without pickle."""
 
 from __future__ import annotations
 

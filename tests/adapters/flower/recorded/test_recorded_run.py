@@ -13,6 +13,7 @@ import pytest
 
 import motley
 from motley.adapters.flower.messages import flower
+from motley.adapters.flower.recorded.plain_values import UnwritableError, pack, unpack
 from motley.adapters.flower.recorded.selection_state import AS_THEY_ARE, CONVERTED
 from motley.adapters.flower.strategy.participation import participation
 from motley.adapters.flower.strategy.state import SelectionState
@@ -325,3 +326,10 @@ def test_clients_without_ids_keep_their_numbers_when_the_server_starts_again(tmp
     wrapped, _ = deploy(tmp_path / "cut", on, "fedcs", max_examples=100)
     assert wrapped.motley.registry.numbers == {1000: 0, 1007: 1, 1014: 2, 7: 3}
     assert {row.client for row in wrapped.motley.rows if row.round > 2} <= {0, 2, 3}
+
+
+def test_plain_values_come_back_as_they_were():
+    kept = unpack(pack({"moments": [np.float32(0.5), np.arange(2.0)], "names": ("a", None)}))
+    assert repr(kept) == repr({"moments": [np.float32(0.5), np.array([0.0, 1.0])], "names": ("a", None)})
+    with pytest.raises(UnwritableError, match="object"):
+        pack([object()])
