@@ -78,6 +78,7 @@ __all__ = [
     "target_spread",
     "to_target",
     "trained",
+    "written_scope",
 ]
 
 Axis = Literal["round", "seconds", "paper_seconds", "bits", "paper_bits"]

@@ -136,7 +136,7 @@ class _Told:
         verb = "is" if len(names) < 2 else "are"
         where = (
             "averaged over the clients' own test sets"
-            if measures.headline_scope(self.runs[0]) == "mean"
+            if measures.written_scope(self.runs[0]) == "mean"
             else "on the global test set"
         )
         every = _values(self.runs, "evaluate.every")

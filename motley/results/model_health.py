@@ -33,9 +33,12 @@ def model_health(run: Run) -> list[str]:
 
 
 def ruined_since(run: Run) -> int | None:
-    """Return the round of the first evaluation from which on no headline loss is finite; None where the last one is."""
+    """Return the round of the first evaluation from which on no headline loss is finite; None where the last one is, or where a
+    deployment's clients measured none."""
     found = measures.rows_of(run, "loss", "global")[0]
     headline = found if found.num_rows else measures.rows_of(run, "loss", "mean")[0]
+    if run.deployed and headline["loss"].null_count == headline.num_rows:
+        return None
     rounds, sound = headline["round"].to_numpy(), np.isfinite(np.asarray(headline["loss"].to_numpy(), float))
     if not len(sound) or sound[-1]:
         return None

@@ -99,7 +99,7 @@ def _exact(value: float) -> str:
 def _summary(groups: Groups, methods: Sequence[MethodRow]) -> PrintTable:
     run = next(iter(groups.values()))[0]
     metric, better = measures.metric_of(run)
-    where = "averaged over the clients' own test sets" if measures.headline_scope(run) == "mean" else "on the global test set"
+    where = "averaged over the clients' own test sets" if measures.written_scope(run) == "mean" else "on the global test set"
     percent = measures.percent_of(run) > 1
     ends = {kind: title for kind, title in ENDS.items() if kind != "by_validation" or any(m.by_validation.n for m in methods)}
     units = {kind: "%" if percent and kind != "drop" else "points" if percent else "" for kind in ends}

@@ -111,7 +111,7 @@ def warnings(groups: Groups) -> list[str]:
             messages.setdefault(text, []).append(label)
     whose = {text: "all methods" if len(names) == len(groups) > 1 else ", ".join(names) for text, names in messages.items()}
     lines = [f"{names}: {text}" for text, names in whose.items()]
-    if len({measures.headline_scope(run) for runs in groups.values() for run in runs}) > 1:
+    if len({measures.written_scope(run) for runs in groups.values() for run in runs}) > 1:
         lines.append(
             "Some runs are tested on the clients' own data and some on a global test set: their headlines differ in meaning."
         )

@@ -51,7 +51,7 @@ def ends(groups: Groups) -> Section:
     metric = measures.metric_of(first)[0]
     words = [
         f"{metric.capitalize()}{' in %' if measures.percent_of(first) > 1 else ''}",
-        "averaged over the clients' own test sets" if measures.headline_scope(first) == "mean" else "on the global test set",
+        "averaged over the clients' own test sets" if measures.written_scope(first) == "mean" else "on the global test set",
     ]
     text = " ".join(words) + (", mean ± standard deviation over seeds" if _several(groups) else "") + (
         ". Stable is the mean of the last ten evaluations, drop how much worse the end is than the peak; round 0 (untrained) "

@@ -19,6 +19,7 @@ from motley.adapters.flower.strategy.participation import participation
 from motley.adapters.flower.strategy.state import SelectionState
 from motley.adapters.flower.strategy.wrapper import with_selector
 from motley.core.errors import ConfigError, StoreError
+from motley.results.model_health import model_health
 from motley.selectors import build
 from tests.adapters.flower.apps import fedavg, grid, loss_at, model, nodes, sgd, weights
 from tests.adapters.flower.conftest import HERE
@@ -333,3 +334,10 @@ def test_plain_values_come_back_as_they_were():
     assert repr(kept) == repr({"moments": [np.float32(0.5), np.array([0.0, 1.0])], "names": ("a", None)})
     with pytest.raises(UnwritableError, match="object"):
         pack([object()])
+
+
+def test_an_app_that_measures_no_loss_has_no_ruined_model(tmp_path):
+    deploy(tmp_path / "run", evaluate=lambda step, _: flower().MetricRecord({"accuracy": 0.1 * step}))
+    run = motley.load(tmp_path / "run")
+    assert run.tables["evaluations"]["loss"].null_count == ROUNDS + 1
+    assert model_health(run) == []
