@@ -108,6 +108,7 @@ _ROOMS = frozenset(
         "core",
         "engines",
         "experiments",
+        "heterogeneity",
         "results",
         "rounds",
         "selectors",

@@ -17,6 +17,7 @@ ALLOWED: dict[str, set[str]] = {
     "world": {"core"},
     "timing": {"core"},
     "tasks": {"core"},
+    "heterogeneity": {"core", "world", "tasks"},
     "algorithms": {"core", "tasks.base", "tasks.own_loss", "tasks.transfer"},
     "transport": {"core"},
     "secure": {"core", "selectors"},

@@ -1,0 +1,1 @@
+"""How the clients of a federation differ: sizes, labels, features, concept, label noise, duplicates; one file per kind."""
