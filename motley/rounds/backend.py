@@ -111,6 +111,10 @@ class ClientBackend(ABC):
     def available(self, state: RunState) -> Ids:
         """Return the ids of the clients that can be asked now, sorted."""
 
+    def drawn(self, state: RunState, available: Ids, count: int) -> Cohort | None:
+        """Return the available clients of a cohort that clients can recompute; None where the selector chooses, as in simulations."""
+        return None
+
     @abstractmethod
     def probe(
         self, state: RunState, ids: Ids, wanted: Mapping[str, int | None], download: Tensors

@@ -193,11 +193,12 @@ class RoundLoop:
             state.downloads[state.version] = self.algorithm.correction.download(state.server)
         download = state.downloads[state.version]
         with self.watch("select"):
-            state.candidates = state.selector.probe(state.round, available, count, state.dispatch)
+            drawn = backend.drawn(state, available, count)  # looks at no signal
+            state.candidates = state.selector.probe(state.round, available, 0 if drawn else count, state.dispatch)
         silent = self._probe(download, state.version)
         available = np.setdiff1d(available, silent, assume_unique=True) if len(silent) else available
         with self.watch("select"):
-            cohort = state.selector.select(state.round, available, count, state.dispatch)
+            cohort = drawn or state.selector.select(state.round, available, count, state.dispatch)
         if self._diagnosis is None:
             with self.watch("evaluate"):
                 self._diagnosis = self.diagnostics.begin(state.version + 1, download, available, cohort, self._data_view)

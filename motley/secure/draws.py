@@ -18,7 +18,7 @@ import hashlib
 import json
 import os
 import struct
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from motley.core import codec
@@ -98,6 +98,57 @@ class DrawServer:
         self.nonces: dict[int, bytes] = {}
         self.signatures: dict[int, bytes] = {}
         self.rounds: list[dict[str, Any]] = []
+
+    def save(self) -> bytes:
+        """Return the state between two rounds; it holds the links that are not revealed yet."""
+        return codec.encode({
+            "seed": self._chain[-1], "frozen": self.frozen, "commitments": self.commitments, "nonces": self.nonces,
+            "signatures": self.signatures, "rounds": self.rounds,
+        })  # fmt: skip
+
+    @classmethod
+    def restored(cls, saved: bytes, register: Mapping[int, bytes]) -> DrawServer:
+        """Return the server that :meth:`save` stored, which goes on with its chain.
+
+        Raises
+        ------
+        ConfigError: another register than the one that the clients agreed on.
+        """
+        state: dict[str, Any] = codec.decode(saved)
+        frozen: bytes = state["frozen"]
+        _, clients, cohort, rounds = _SIZES.unpack(frozen[: _SIZES.size])
+        made = None
+        if clients == len(register):
+            table = DrawTable.read(frozen[_FIXED:], sorted(register))
+            made = cls(register, cohort, rounds, table, lambda size: state["seed"])
+        if made is None or made.frozen != frozen:
+            raise ConfigError(
+                f"got a register of {len(register)} clients; expected the one that the clients agreed on before the first round, of "
+                f"{clients}: start the server again with that register",
+                "register",
+            )
+        made.commitments, made.nonces = dict(state["commitments"]), dict(state["nonces"])
+        made.signatures, made.rounds = dict(state["signatures"]), list(state["rounds"])
+        return made
+
+    def agree(self, ask: Callable[[Mapping[int, bytes]], Mapping[int, object]]) -> None:
+        """Let the clients agree on the draws: the four steps before the first round.
+
+        Parameters
+        ----------
+        ask: sends one message to each of these clients, waits, and returns the answers by client.
+
+        Raises
+        ------
+        ConfigError: too few of them answer.
+        """
+        try:
+            nonces = self.opened(ask(self.committed(ask(self.freeze()))))
+            ask(self.signed(ask(nonces)))
+        except RoundAbandonedError as problem:
+            raise ConfigError(
+                f"the draws cannot be agreed on: {problem}; start the run again when all clients are there"
+            ) from None
 
     def freeze(self) -> dict[int, bytes]:
         """Return what is frozen, for every client."""

@@ -335,3 +335,34 @@ def test_rules_that_can_be_recomputed(rule, wanted):
 def test_rules_that_cannot(rule, wanted, said):
     with pytest.raises(ConfigError, match=said):
         check_drawable(CATALOGUE.build(rule), wanted, 20)
+
+
+@pytest.mark.parametrize("table", [UNIFORM, SAMPLES, TIERS], ids=lambda table: table.rule)
+def test_a_server_that_is_restored_goes_on_with_its_chain(table):
+    server, clients, register = agreed(table=table)
+    server.draw(1)
+    again = DrawServer.restored(server.save(), register)
+    assert [again.draw(t) for t in range(1, 21)] == [server.draw(t) for t in range(1, 21)]
+    for t in range(2, 21):
+        cohort, link = again.draw(t)
+        clients[cohort[0]].check(t, cohort, link)
+    assert verify_draws(again.transcript(), register) == 20
+
+
+@pytest.mark.parametrize("table", [UNIFORM, SAMPLES], ids=lambda table: table.rule)
+def test_a_server_with_another_register_is_not_restored(table):
+    server, _, register = agreed(table=table)
+    for other in ({**register, 2: register[3]}, {k: register[k] for k in range(8)}):
+        with pytest.raises(
+            ConfigError, match=f"register: got a register of {len(other)} clients.*of 9: start the server again"
+        ):
+            DrawServer.restored(server.save(), other)
+
+
+def test_a_client_agrees_once():
+    """Whatever a server has seen since: it cannot draw anew."""
+    server, clients, register = agreed()
+    other = DrawServer(register, M, 20, UNIFORM, entropy_of(7))
+    for messages in (other.freeze(), server.freeze()):
+        with pytest.raises(SecureAggregationError, match="got a message of the draws out of turn"):
+            clients[0].answer(messages[0])

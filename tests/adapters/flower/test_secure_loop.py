@@ -35,9 +35,9 @@ def setting(**keys):
     return experiment(**{"weights": "uniform", "cohort": 5, "stop": {"rounds": 3}, **keys})
 
 
-def federation(setup, keys, failing=None, options=OPTIONS, delays=None):
+def federation(setup, keys, failing=None, options=OPTIONS, delays=None, cap=None):
     """Nodes 100, 101, ...; ``failing``: client -> (kind of order, step of secure aggregation or None) at which its app raises."""
-    node = Node(setup, keys / "clients", secrets=ClientSecrets(options, keys / "key-{client}", keys / "register.json"))
+    node = Node(setup, keys / "clients", secrets=ClientSecrets(options, keys / "key-{client}", keys / "register.json", cap))
 
     def app(client, message, context):
         kind, step = (failing or {}).get(client, ("", None))
@@ -169,7 +169,6 @@ def test_the_secrets_of_a_client_are_its_own(keys):
         ({"synchrony": {"name": "buffered", "buffer": 2}}, {}, "Buffered has no cohort that is summed as a whole"),
         ({"weights": "examples"}, {}, 'weights = "examples" and max_weight = 1 do not go together'),
         ({}, {"max_weight": 5}, 'weights = "uniform" and max_weight = 5 do not go together'),
-        ({}, {"draws": 10}, "for strategies only, by with_selector; leave draws out"),
         ({"cohort": 2}, {}, "got a cohort of 2; expected 3 to 200"),
         ({"weights": "examples"}, {"max_weight": 2000}, "overflows 32; set modulus_bits = 64"),
     ],

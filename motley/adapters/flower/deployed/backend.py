@@ -60,6 +60,7 @@ class DeployedClients:
     registry: the clients that were met. client_states: only the initial state of
     every client; what clients keep lies with them. now_s: the moment of the last event; between two events no time passes.
     failed: while nobody has delivered, the clients whose app failed, by how it did.
+    draws: the hash chain of verified draws, and what the clients agreed on; empty without them.
     paper_s: none, for time is real.
     in_flight: sent out, not answered or waiting for the server's step. ended: lost or rejected since the last step.
     cancelled: the server no longer waits for them, and they have not answered. landed: those of the current step. accepted:
@@ -77,6 +78,7 @@ class DeployedClients:
     accepted: dict[int, int] = field(default_factory=dict)
     seen: frozenset[int] = frozenset()
     failed: dict[str, set[int]] = field(default_factory=dict)
+    draws: bytes = b""
 
     @property
     def busy(self) -> set[int]:
@@ -88,12 +90,13 @@ class DeployedClients:
         rows = [dataclasses.asdict(dataclasses.replace(one, result=None, masked=b"", outcome=None)) for one in self.in_flight]
         return {
             "registry": self.registry.save(), "now_s": self.now_s, "in_flight": rows, "accepted": dict(self.accepted),
+            **({"draws": self.draws} if self.draws else {}),
         }  # fmt: skip
 
     def restore(self, saved: Mapping[str, Any]) -> None:
         """Take over what :meth:`save` returned. A server that starts again finds none of its messages: the clients in flight
         are dropped."""
-        self.now_s, self.accepted = saved["now_s"], dict(saved["accepted"])
+        self.now_s, self.accepted, self.draws = saved["now_s"], dict(saved["accepted"]), bytes(saved.get("draws", b""))
         self.registry.restore(saved["registry"])
         lost = {"outcome": Outcome.DROPPED, "arrives_s": self.now_s}
         self.ended = [DeployedDispatch(**{**row, **lost}) for row in saved["in_flight"]]
@@ -177,6 +180,20 @@ class DeployedBackend(ClientBackend):
         clients.seen = self.transport.present(fresh=False)
         busy = np.isin(ids, list(clients.busy))
         return ids[(self.setting.work.total(clients.registry.examples[ids]) > 0) & clients.registry.met[ids] & ~busy]
+
+    def drawn(self, state: RunState, available: Ids, count: int) -> Cohort | None:
+        """Return those of the drawn cohort that can be asked now; None where the selector chooses."""
+        if self.sums is None or not self.sums.options.draws:
+            return None
+        clients = _clients(state)
+        cohort, clients.draws = self.sums.draw(state, clients.draws, count)
+        self._tick(clients)
+        return Cohort(np.intersect1d(available, cohort))
+
+    def transcript(self, state: RunState) -> str | None:
+        """Return what was published of verified draws, for :func:`~motley.secure.draws.verify_draws`; None without them."""
+        draws = _clients(state).draws
+        return self.sums.transcript(draws) if self.sums is not None and draws else None
 
     def probe(
         self, state: RunState, ids: Ids, wanted: Mapping[str, int | None], download: Tensors

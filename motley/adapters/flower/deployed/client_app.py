@@ -107,6 +107,7 @@ def serve(
     secure_aggregation: SecureOptions | None = None,
     identity: str | Path = "",
     register: Mapping[int, bytes] | str | Path = "",
+    cap: int | None = None,
 ) -> Node:
     """Let a Flower ``ClientApp`` answer the requests of :func:`motley.adapters.flower.deployed.server_app.run`; its other
     functions stay as they are.
@@ -120,12 +121,13 @@ def serve(
     none.
     key: of ``--node-config``. secure_aggregation: as the server's; then the client sends masked updates only. identity: file of the
     client's private key; ``{client}`` in it stands for the client's number. register: all clients' public keys, or their file.
+    cap: rounds that the client takes part in at most, where draws are verified; None: all.
     """
     secrets = None
     if secure_aggregation is not None:
         from motley.adapters.flower.deployed.secure_rounds import ClientSecrets
 
-        secrets = ClientSecrets(secure_aggregation, identity, register)
+        secrets = ClientSecrets(secure_aggregation, identity, register, cap)
     node = Node(experiment, folder, task, data, key, secrets)
     app.query(ENROL.partition(".")[2])(node.enrol)
     app.query("motley")(node.answer)

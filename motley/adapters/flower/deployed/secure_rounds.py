@@ -33,6 +33,8 @@ from motley.timing.deadline import Deadline
 from motley.timing.synchrony import Synchronous
 
 try:
+    from motley.secure.drawable import DrawTable, check_drawable
+    from motley.secure.draws import DrawServer
     from motley.secure.endpoint import SecureEndpoint
     from motley.secure.keyfiles import as_register, read_identity
     from motley.secure.round import CohortHistory, SecureRound
@@ -46,8 +48,10 @@ _LOG = logging.getLogger("motley.flower")
 Register = Mapping[int, bytes] | str | os.PathLike[str]
 
 
-def secure_refusal(ready: Ready, options: SecureOptions) -> str | None:
-    """Return why an experiment cannot be run under secure aggregation, in a sentence; None: it can."""
+def secure_refusal(ready: Ready, options: SecureOptions, rounds_done: int = 0) -> str | None:
+    """Return why an experiment cannot be run under secure aggregation, in a sentence; None: it can.
+
+    ``rounds_done``: rounds that the selector has behind it."""
     config, rule = ready.config, ready.selector.rule
     algorithm, name = config.setting.algorithm, type(ready.selector.rule).__name__
     if rule.upload_visibility == "each":
@@ -69,12 +73,29 @@ def secure_refusal(ready: Ready, options: SecureOptions) -> str | None:
             f'weights = "{config.weights}" and max_weight = {options.max_weight} do not go together; take weights = "uniform" with '
             'max_weight = 1, or weights = "examples" with the largest number of samples of a client'
         )
-    if options.draws:
-        return "cohorts that clients recompute are drawn for strategies only, by with_selector; leave draws out"
     try:
         options.check_cohort(config.cohort)
+        if options.draws:
+            check_drawable(rule, options.draw_rule, options.draws)
     except ConfigError as error:
         return str(error)
+    return _undrawable(ready, options, rounds_done) if options.draws else None
+
+
+def _undrawable(ready: Ready, options: SecureOptions, rounds_done: int) -> str | None:
+    """Return why the cohorts of an experiment whose rule can be recomputed cannot be drawn, in a sentence; None: they can."""
+    if ready.selector.defence is not None:
+        return "a defence holds clients back, so that they cannot recompute the cohorts; leave defence or draws out"
+    rounds = ready.config.stop.rounds
+    if rounds is None:
+        return (
+            f"got draws = {options.draws} and an end that no number of rounds sets; write stop = {{ rounds = {options.draws} }}"
+        )
+    if rounds_done + rounds > options.draws:
+        return (
+            f"draws = {options.draws} are too few for round {rounds_done + rounds}, the last; write SecureOptions(..., "
+            f"draws={rounds_done + rounds}) at both ends"
+        )
     return None
 
 
@@ -94,16 +115,54 @@ class DeployedSums:
         self.delta: Part = parts["delta"]
         self.history = CohortHistory()
         self._round: SecureRound | None = None
+        self.draws: DrawServer | None = None
+        self._drawn: tuple[tuple[int, ...], bytes] | None = None
+
+    def draw(self, state: RunState, saved: bytes, count: int) -> tuple[tuple[int, ...], bytes]:
+        """Return the cohort of the round that clients can recompute, and the draws' state with it.
+
+        Parameters
+        ----------
+        saved: the draws' state; empty before the first round, in which the clients agree on them. count: clients a round.
+
+        Raises
+        ------
+        ConfigError: too few clients agree, or they agreed on other draws.
+        """
+        if self.draws is None:
+            self.draws = DrawServer.restored(saved, self.keys) if saved else self._agreed(state, count)
+        self._drawn = self.draws.draw(state.round)
+        return self._drawn[0], self.draws.save()
+
+    def transcript(self, saved: bytes) -> str:
+        """Return all that was published of draws with this state, as :meth:`~motley.secure.draws.DrawServer.transcript`."""
+        return DrawServer.restored(saved, self.keys).transcript()
+
+    def _agreed(self, state: RunState, count: int) -> DrawServer:
+        """Freeze the rule and its numbers, as the selector knows them now, and let the clients agree on the draws."""
+        strange = [client for client in sorted(self.keys) if client >= len(self.clients.met)]
+        if strange:
+            raise ConfigError(
+                f"the register, from which cohorts are drawn, names client {strange[0]}, and the experiment has clients 0 to "
+                f"{len(self.clients.met) - 1}; give one that names these alone",
+                "register",
+            )
+        table = DrawTable.of(self.options.draw_rule, state.selector, sorted(self.keys))
+        draws = DrawServer(self.keys, count, self.options.draws, table)
+        draws.agree(lambda asked: self._ask(state, asked))
+        return draws
 
     def open(self, state: RunState, cohort: Collection[int]) -> dict[int, bytes]:
         """Exchange keys and shares; return the message that each client must have to mask its update. Clients without one take no
-        part; none has one where the round is abandoned."""
+        part; none has one where the round is abandoned. Of a drawn cohort only these clients are asked; the others have dropped
+        out."""
         self._round = None
         run = hashlib.blake2b(self.clients.run.encode(), digest_size=16).digest()
-        members = tuple(sorted(set(cohort) & self.keys.keys()))
+        asked = tuple(sorted(set(cohort) & self.keys.keys()))
+        members, link = self._drawn or (asked, b"")
         try:
             terms = SecureTerms(run, state.round, time.time_ns() // 10**6, self.options, self.delta.value.numel(), members)
-            begun = SecureRound(terms, self.keys, lambda asked: self._ask(state, asked))
+            begun = SecureRound(terms, self.keys, lambda told: self._ask(state, {k: told[k] for k in asked if k in told}), link)
             envelopes = begun.open()
         except (ConfigError, RoundAbandonedError) as problem:
             _LOG.warning("round %d: no secure sum: %s", state.round, problem)
@@ -154,11 +213,14 @@ class ClientSecrets:
     Parameters
     ----------
     options: as the server's. identity: file of the client's private key; ``{client}`` in it stands for the client's number.
-    register: all clients' public keys, or the file.
+    register: all clients' public keys, or the file. cap: rounds that the client takes part in at most, where draws are verified;
+    None: all.
     """
 
-    def __init__(self, options: SecureOptions, identity: str | os.PathLike[str], register: Register) -> None:
-        self.options, self.identity, self.register = options, str(identity), as_register(register)
+    def __init__(
+        self, options: SecureOptions, identity: str | os.PathLike[str], register: Register, cap: int | None = None
+    ) -> None:
+        self.options, self.identity, self.register, self.cap = options, str(identity), as_register(register), cap
 
     def endpoint(self, folder: Path, run: str, client: int) -> SecureEndpoint:
         """Return the client's endpoint in one run, whose state lies in its folder."""
@@ -177,7 +239,7 @@ class ClientSecrets:
                 raise disk_error(error, path) from None
 
         own = read_identity(self.identity.format(client=client))
-        return SecureEndpoint(client, own, self.register, self.options, load, save)
+        return SecureEndpoint(client, own, self.register, self.options, load, save, self.cap)
 
     def masked(self, folder: Path, run: str, client: int, message: bytes, update: Tensor, examples: int) -> bytes:
         """Return a client's update under its masks.

@@ -33,6 +33,7 @@ from motley.adapters.flower.deployed.request_codec import RequestCodec
 from motley.adapters.flower.deployed.transport import Transport, WaitingTransport
 from motley.adapters.flower.real_run import REAL, stopping_in_a_sentence
 from motley.core.errors import ConfigError
+from motley.core.files import replacing
 from motley.experiments.build import Ready, prepare
 from motley.experiments.config import Experiment
 from motley.experiments.progress import OneRun, RoundLog
@@ -101,7 +102,7 @@ def run(
     UserError: one sentence about what is wrong.
     """
     experiment, limits = as_experiment(experiment, overrides), limits or Limits()
-    ready = _ready(experiment, data, task, selector, secure_aggregation)
+    ready = _ready(experiment, data, task, selector, secure_aggregation, rounds_done)
     transport = grid if isinstance(grid, Transport) else _on(grid, key, limits)
     name = f"{experiment.result_id()}-deployed"  # a simulation is another run, and a deployment that has ended is not extended
     path = Path(out) if out is not None else default_folder(experiment).with_name(name)
@@ -254,7 +255,7 @@ def _on(grid: Any, key: str, limits: Limits) -> Transport:
 
 def _ready(
     experiment: Experiment, data: Path | str | None, task: Task | None, selector: Selector[Any] | None,
-    options: SecureOptions | None = None,
+    options: SecureOptions | None = None, rounds_done: int = 0,
 ) -> Ready:  # fmt: skip
     """Return what the experiment prepares, with the selector given in place of a new one.
 
@@ -273,7 +274,7 @@ def _ready(
     if options is not None:
         from motley.adapters.flower.deployed.secure_rounds import secure_refusal  # needs the extra
 
-        reason = secure_refusal(ready, options)
+        reason = secure_refusal(ready, options, rounds_done)
         if reason:
             raise ConfigError(f"this experiment has no secure sum: {reason}", "secure_aggregation")
     return ready
@@ -301,4 +302,8 @@ def _go(
     loop.engine.close()
     save_model(loop.setting, loop.newcomer_model(), path / "model.safetensors")
     save_best_model(loop, path)
+    backend: Any = loop.backend
+    if (draws := backend.transcript(loop.state)) is not None:
+        with replacing(path / "draws.json") as file:
+            file.write(draws.encode())
     return written

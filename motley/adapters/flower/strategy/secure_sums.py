@@ -113,13 +113,7 @@ class SecureSums:
         """Freeze the rule and its numbers, as the selector knows them now, and let the clients agree on the draws."""
         table = DrawTable.of(self.options.draw_rule, self.selector, sorted(self.register))
         draws = DrawServer(self.register, self.m, self.options.draws, table)
-        try:
-            nonces = draws.opened(self._ask(current, draws.committed(self._ask(current, draws.freeze()))))
-            self._ask(current, draws.signed(self._ask(current, nonces)))
-        except RoundAbandonedError as problem:
-            raise ConfigError(
-                f"the draws cannot be agreed on: {problem}; start the run again when all clients are there"
-            ) from None
+        draws.agree(lambda asked: self._ask(current, asked))
         return draws
 
     def open(self, current: OpenRound, messages: list[Any]) -> list[Any]:
