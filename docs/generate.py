@@ -18,6 +18,7 @@ from pathlib import Path
 
 import api_pages
 import from_code
+import from_league
 import from_measurements
 import from_peers
 import from_pfllib
@@ -48,6 +49,7 @@ MAKERS: dict[str, Callable[[], str]] = {
             from_pfllib.beside_pfllib,
             from_peers.beside_peers,
         ),
+        *(from_league.league_environments, from_league.league_entrants, from_league.league_standings, from_league.league_tuned),
         *(from_recipes.recipes, from_recipes.results, from_recipes.verdicts, from_recipes.recipe_words),
     )
 } | {f"measured_{name}": partial(from_measurements.heterogeneity, name) for name in from_measurements.measured("heterogeneity")}
@@ -55,6 +57,7 @@ MAKERS: dict[str, Callable[[], str]] = {
 PICTURES = {
     ROOT / "docs" / "assets" / "personal_gains.svg": pictures.personal_gains,
     ROOT / "docs" / "assets" / "peers.svg": from_peers.picture_of_peers,
+    **from_league.pictures(),
 }
 """File of a picture -> the function that draws it."""
 

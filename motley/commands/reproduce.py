@@ -135,7 +135,7 @@ def _once(
 
     _refuse(sought, "without --until", "it belongs to --until decided")
     how |= {"seeds": seeds_of(chosen["--seeds"]), "only": _places(chosen["--only"]), "overrides": chosen["--set"] or []}
-    return reproduce_recipe(recipe, names, progress=True, run=not chosen["--no-run"], **how)
+    return reproduce_recipe(recipe, names, progress=True, run=not chosen["--no-run"], tell=say, **how)
 
 
 def _until(

@@ -10,8 +10,10 @@ from typing import Literal
 
 from motley.recipes.measuring import Measure, measure_of
 from motley.recipes.pictures import BY_MEASURE, ExhibitData, draw
-from motley.recipes.recipe import Exhibit
+from motley.recipes.ranks import Ranking
+from motley.recipes.recipe import Exhibit, RankPlan
 from motley.recipes.reproduce import Reproduction
+from motley.recipes.standings import rankings, standings, standings_table
 from motley.recipes.tables import measured_rows, verdicts_csv
 from motley.recipes.telling import ScaleNumbers, fill, kept_numbers, rows_of_text
 from motley.recipes.verdict_picture import verdict_picture
@@ -50,6 +52,7 @@ def page(found: Reproduction) -> Page:
     if found.earlier.dropped:
         warnings.append(dropped(found))
     recipe, scale = found.recipe, found.recipe.scale[found.scale]
+    ranked = any(exhibit.ranks is not None for exhibit in recipe.exhibit)
     wall = sum(measures.costs(run).wall_s for run in runs)
     facts = [
         ("recipe", recipe.name),
@@ -67,10 +70,10 @@ def page(found: Reproduction) -> Page:
         Section("Claims", _verdicts(found.judged)),
         _not_run(found),
         Section("What it cost, and how evenly", non_empty(_costs(found))),
-        Section("What the paper leaves open", _prose(recipe.notes)),
+        Section("How it was made" if ranked else "What the paper leaves open", _prose(recipe.notes)),
         sections.provenance(groups, experiments=False) if groups else None,
     )
-    return Page(f"{recipe.title}: published and measured", facts, blocks)
+    return Page(f"{recipe.title}: published and measured" if not ranked else recipe.title, facts, blocks)
 
 
 def _result(found: Reproduction) -> list[Block]:
@@ -231,15 +234,27 @@ def exhibit_section(found: Reproduction, exhibit: Exhibit) -> Section:
     at = exhibit.scale.get(found.scale)
     words = [exhibit.note, at.note if at else "", f"Not run at this scale: {at.skip}." if at and at.skip else ""]
     texts = [Text(_plain(text)) for text in words if text]
+    title = f"{exhibit.name[:1].upper()}{exhibit.name[1:]}. {exhibit.title}"
+    if exhibit.ranks is not None:
+        cells = Section("Every cell", _cell_tables(found, exhibit, ()), folded=True)
+        return Section(title, non_empty(*texts, *standings(exhibit.ranks, _rankings(found, exhibit, exhibit.ranks)), cells))
     methods, pictures = _pictures(found, exhibit)
-    return Section(
-        f"{exhibit.name[:1].upper()}{exhibit.name[1:]}. {exhibit.title}",
-        non_empty(*texts, *exhibit_tables(found, exhibit, methods), *pictures),
-        methods,
-    )
+    return Section(title, non_empty(*texts, *exhibit_tables(found, exhibit, methods), *pictures), methods)
+
+
+def _rankings(found: Reproduction, exhibit: Exhibit, plan: RankPlan) -> dict[str, Ranking]:
+    return rankings(exhibit, plan, {name: found.values(exhibit, name) for name in exhibit.measures})
 
 
 def exhibit_tables(found: Reproduction, exhibit: Exhibit, methods: Sequence[str] = ()) -> list[Table]:
+    """Return an exhibit's tables: the standings of an exhibit with ranks, else the cells, measured and published."""
+    if exhibit.ranks is not None:
+        ranked = _rankings(found, exhibit, exhibit.ranks)
+        return [standings_table(exhibit.ranks, ranked)] if ranked else []
+    return _cell_tables(found, exhibit, methods)
+
+
+def _cell_tables(found: Reproduction, exhibit: Exhibit, methods: Sequence[str]) -> list[Table]:
     """Measured, and published where the paper printed a number: a row a cell, or (one measure, several axes) the last axis across.
     Rows have the colours of ``methods``, values of the last axis."""
     shown = [measure_of(name) for name in exhibit.measures]

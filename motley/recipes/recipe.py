@@ -4,6 +4,7 @@
     expected.csv    exhibit, cell, measure, value, spread: what the paper printed
     notes.md        what the paper leaves open, and what was chosen
     result.md       what was found, in a paragraph whose numbers are filled in from cells
+    tuned.toml      settings that were tuned, ``[AXIS.VALUE]``: they go on top of those of that value in ``recipe.toml``
     measured/       tables and reports that were made here
 
 An *exhibit* is a table or a figure. Its *axes* are spanned by named settings (``method.random = { selector = "uniform" }``), a
@@ -34,12 +35,13 @@ from motley.experiments.data_variants import download_mb
 from motley.experiments.error_messages import config_error
 from motley.recipes.measuring import measure_of
 from motley.recipes.pictures import AXES_OF, BY_MEASURE, PICTURES
+from motley.recipes.tuned import with_tuned
 from motley.results.measures import AXES
 
-__all__ = ["Cell", "Claim", "Exhibit", "Recipe", "Scale", "Scaled", "names", "read"]
+__all__ = ["Cell", "Claim", "Exhibit", "RankPlan", "Recipe", "Scale", "Scaled", "names", "read"]
 
 Scale = Literal["smoke", "small", "paper"]
-_FILES = ("recipe.toml", "expected.csv", "notes.md", "result.md")
+_FILES = ("recipe.toml", "expected.csv", "notes.md", "result.md", "tuned.toml")
 OWN, ELSEWHERE = "own", "elsewhere"
 """Values of a tuned axis: what the setting chose itself, and what the others chose."""
 CHOSEN_BY = "validation"
@@ -75,6 +77,21 @@ class Scaled(_Table):
     """What differs from the paper, for the reader."""
 
 
+class RankPlan(_Table):
+    """Which axis of an exhibit is ranked, over which other axis (:mod:`motley.recipes.ranks`)."""
+
+    of: str
+    """The axis whose values are ranked."""
+    over: str
+    """The axis in each of whose values they are ranked."""
+    against: str
+    """The value that all others are compared with."""
+    groups: dict[str, list[str]]
+    """Title -> values of ``of``; each of them once."""
+    excused: dict[str, str] = Field(default_factory=dict)
+    """``KIND.NAME`` of a component that is not among the values -> why."""
+
+
 class Exhibit(_Table):
     """A table or a figure."""
 
@@ -94,6 +111,8 @@ class Exhibit(_Table):
     """Measures in the table; none for pictures alone."""
     pictures: list[str] = Field(default_factory=list)
     """Pictures drawn of its runs."""
+    ranks: RankPlan | None = None
+    """Rank the values of an axis by each of the measures."""
     note: str = ""
     """A note for the reader."""
     scale: dict[Scale, Scaled] = Field(default_factory=dict)
@@ -318,7 +337,9 @@ def read(name: str | Path) -> Recipe:
     given = {"name": folder, "expected": _expected(texts), "notes": texts.get("notes.md", ""), "folder": where}
     given["result"] = texts.get("result.md", "")
     try:
-        recipe = Recipe.model_validate({**_expanded(keys), **given})
+        recipe = Recipe.model_validate(
+            {**with_tuned(_expanded(keys), f"{folder}/tuned.toml", texts.get("tuned.toml", "")), **given}
+        )
     except ValidationError as error:
         raise ConfigError(f"{folder}/recipe.toml: {config_error(error, Recipe)}") from None
     for problem in _problems(recipe):
@@ -412,9 +433,20 @@ def _exhibit_problems(exhibit: Exhibit, known: Mapping[str, Exhibit]) -> Iterato
             yield f"{exhibit.name}: there is no picture {picture!r}; only curves take an axis: {', '.join(AXES)}"
         if len(exhibit.axes) < AXES_OF.get(kind, 0):
             yield f"{exhibit.name}: {picture} needs at least {AXES_OF[kind]} axes; it has {len(exhibit.axes)}"
+    if exhibit.ranks is not None:
+        yield from _rank_problems(exhibit, exhibit.ranks)
     for scaled in exhibit.scale.values():
         for place in (scaled.only, {axis: list(values) for axis, values in scaled.axes.items()}):
             yield from _unknown_values(exhibit, place, exhibit.name)
+
+
+def _rank_problems(exhibit: Exhibit, ranks: RankPlan) -> Iterator[str]:
+    place = {ranks.of: [ranks.against, *itertools.chain(*ranks.groups.values())], ranks.over: []}
+    yield from _unknown_values(exhibit, place, f"{exhibit.name}: ranks")
+    grouped = list(itertools.chain(*ranks.groups.values()))
+    for value in exhibit.axes.get(ranks.of, {}):
+        if grouped.count(value) != 1:
+            yield f"{exhibit.name}: ranks: {value!r} is in {grouped.count(value)} groups; expected one"
 
 
 def _claim_problems(claim: Claim, known: Mapping[str, Exhibit]) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import log
@@ -144,6 +144,7 @@ def reproduce(
     on_ray: str | None = None,
     jobs: int = 1,
     earlier: bool = True,
+    tell: Callable[[str], None] | None = None,
 ) -> Reproduction:
     """Run the experiments of a recipe that are not finished yet.
 
@@ -155,6 +156,7 @@ def reproduce(
     out: folder of all, ``runs/<recipe>/<scale>`` by default. data: folder of data packs. progress: show the runs on standard error.
     run: False gathers what is finished, and runs nothing. on_ray, jobs: as in :func:`motley.compare`.
     earlier: whether numbers in the recipe's ``measured/SCALE`` stand where a run is not in the folder.
+    tell: is called with a sentence before the first run: how many there are, and how long they take.
 
     Raises
     ------
@@ -177,8 +179,24 @@ def reproduce(
         points.setdefault(_id(experiment, ids), Point(f"{exhibit} {' / '.join(cell)}", experiment))
     todo = sorted(points.values(), key=lambda point: point.experiment.seed) if run else []  # one seed of everything first
     folders = [_folder(directory, point.experiment) for point in todo]
+    if tell is not None and todo:
+        tell(_forecast(recipe, size, folders))
     failures = run_points(todo, folders, data, progress, on_ray, jobs)[1] if run else []
     return _gather(recipe, size, chosen, directory, points, failures, seeds or (), settings, earlier, ids)
+
+
+def _forecast(recipe: Recipe, size: Scale, folders: Sequence[Path]) -> str:
+    """Say how many runs are missing, and how long they take by the recipe's measured minutes."""
+    missing = sum(not (RunFolder(folder).read() or {}).get("finished") for folder in folders)
+    said, minutes = f"{missing} of {len(folders)} runs are missing", recipe.scale[size].minutes
+    if minutes and missing:
+        ids: dict[int, str] = {}
+        whole = {_id(experiment, ids) for experiment in plan(recipe, recipe.exhibit, size).values()}
+        took = minutes * missing / len(whole)
+        shown = max(1, round(took))
+        said += f"; about {took / 60:.1f} hours" if took >= 90 else f"; about {shown} minute{'s' if shown > 1 else ''}"
+        said += " on two cores with --jobs 2"
+    return f"{said}. Stop when you like: the same command goes on."
 
 
 def _gather(

@@ -1,0 +1,107 @@
+"""Make the parts of the page about the league, from its recipe and what was measured with it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from cells import ROOT, code, prose, table
+
+from motley.recipes.difference_map import difference_map
+from motley.recipes.earlier import MEASURED, read_rows
+from motley.recipes.measuring import measure_of
+from motley.recipes.ranks import Ranking
+from motley.recipes.recipe import Exhibit, RankPlan, Recipe, read
+from motley.recipes.standings import rankings, standings_table, summary
+from motley.results.blocks import Picture
+from motley.results.measures import Censored
+
+__all__ = ["league_entrants", "league_environments", "league_standings", "league_tuned", "pictures"]
+
+NOT_RUN = "Not run yet."
+_PICTURE = ROOT / "docs" / "assets" / "league.svg"
+
+
+@cache
+def _league() -> tuple[Recipe, Exhibit, RankPlan]:
+    recipe = read("league")
+    exhibit = recipe.named("league")
+    assert exhibit.ranks is not None
+    return recipe, exhibit, exhibit.ranks
+
+
+def league_environments() -> str:
+    """List the environments with what makes each of them."""
+    _, exhibit, plan = _league()
+    rows = [(name, _settings(settings)) for name, settings in exhibit.axes[plan.over].items()]
+    return table(("environment", "settings beside the common ones"), rows)
+
+
+def _settings(settings: dict[str, Any]) -> str:
+    known = {
+        key: value for key, value in settings.items() if key not in ("target", "stop", "population", "cohort", "split.server")
+    }
+    return ", ".join(f"`{key} = {code(value)}`" for key, value in known.items()) or "-"
+
+
+def league_entrants() -> str:
+    """List the entrants by group, and who is excused, with the reason."""
+    _, _, plan = _league()
+    groups = [(title, ", ".join(f"`{name}`" for name in names)) for title, names in plan.groups.items()]
+    excused = [f"- `{name.partition('.')[2]}` ({name.partition('.')[0]}): {prose(why)}." for name, why in plan.excused.items()]
+    return "\n\n".join([table(("group", "entrants"), groups), "Not entrants:", "\n".join(excused)])
+
+
+def league_tuned() -> str:
+    """List what tuning chose."""
+    recipe, _, plan = _league()
+    path = recipe.folder / "tuned.toml" if recipe.folder is not None else None
+    if path is None or not path.is_file():
+        return NOT_RUN
+    from motley.experiments import document
+
+    chosen = document.parse(path.read_text(encoding="utf-8"), "tuned.toml").get(plan.of, {})
+    rows = [(f"`{name}`", ", ".join(f"`{key} = {code(value)}`" for key, value in one.items())) for name, one in chosen.items()]
+    return table(("entrant", "chosen"), rows)
+
+
+def league_standings() -> str:
+    """Tell the standings with their picture, or that nothing was measured yet."""
+    _, _, plan = _league()
+    ranked = _ranked()
+    first = next(iter(ranked), None)
+    if first is None:
+        return NOT_RUN
+    shown = standings_table(plan, ranked)
+    rows = [(f"`{row.label}`", *(cell.whole for cell in row.cells)) for row in shown.rows]
+    words = summary(plan, ranked[first], first)
+    about = f"![{measure_of(first).title}: difference of every entrant to {plan.against} in every environment](assets/{_PICTURE.name})"
+    return "\n\n".join([*words, about, table(shown.heads, rows), shown.note])
+
+
+@cache
+def _ranked() -> dict[str, Ranking]:
+    """Return the rankings of what was measured at ``small``, by measure."""
+    recipe, exhibit, plan = _league()
+    path = (recipe.folder or Path()) / "measured" / "small" / MEASURED
+    values: dict[str, dict[tuple[str, ...], dict[int, Censored]]] = {name: {} for name in exhibit.measures}
+    for row in read_rows(path):
+        if row.exhibit == exhibit.name and row.measure in values:
+            cell = values[row.measure].setdefault(tuple(row.cell.split(" / ")), {})
+            cell[row.seed] = Censored(float(row.value), row.exact == "true")
+    return rankings(exhibit, plan, values)
+
+
+def pictures() -> dict[Path, Callable[[], str]]:
+    """Return the file of the map of differences and what draws it; nothing before something was measured."""
+    return {_PICTURE: _drawn} if _ranked() else {}
+
+
+def _drawn() -> str:
+    _, _, plan = _league()
+    first, found = next(iter(_ranked().items()))
+    picture: Picture | None = difference_map(found, plan.groups, measure_of(first).title)
+    return "" if picture is None else re.sub(r"\s+$", "", picture.svg) + "\n"
