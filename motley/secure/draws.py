@@ -304,7 +304,10 @@ class DrawClient:
         SecureAggregationError: one of these.
         """
         if self._next != "the rounds":
-            raise SecureAggregationError("got a cohort before its draws were agreed on")
+            raise SecureAggregationError(
+                "got a cohort before its draws were agreed on, or after this client has lost what it agreed on, which "
+                "MaskedUpdates(folder=...) keeps when a server is submitted again"
+            )
         _, _, size, rounds = _SIZES.unpack(self._frozen[: _SIZES.size])
         _check_link(link, round, rounds, self._frozen[_SIZES.size : _SIZES.size + LINK])
         if tuple(cohort) != draw(link, self._nonces, size, round, self._table):

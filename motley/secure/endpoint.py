@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 from motley.core import codec
 from motley.core.arrays import Floats
 from motley.core.errors import CodecError, SecureAggregationError
+from motley.core.files import disk_error, replacing
 from motley.secure.client import SecureClient
 from motley.secure.draws import DRAWS, LINK, DrawClient
 from motley.secure.terms import SecureOptions, Step
@@ -33,6 +36,27 @@ class SecureEndpoint:
         saved = load()
         if saved is not None:
             self._restore(saved)
+
+    @classmethod
+    def kept_in(
+        cls, path: Path, client: int, identity: bytes, register: Mapping[int, bytes], options: SecureOptions, cap: int | None = None
+    ) -> SecureEndpoint:  # fmt: skip
+        """Return an endpoint whose state lies in a file that its owner alone can read; raises StoreError where that cannot be
+        written."""
+
+        def load() -> bytes | None:
+            return path.read_bytes() if path.exists() else None
+
+        def save(state: bytes) -> None:
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                with replacing(path) as file:
+                    os.fchmod(file.fileno(), 0o600)
+                    file.write(state)
+            except OSError as error:
+                raise disk_error(error, path) from None
+
+        return cls(client, identity, register, options, load, save, cap)
 
     def _restore(self, saved: bytes) -> None:
         try:

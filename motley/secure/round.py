@@ -69,7 +69,7 @@ class CohortHistory:
 
     def __init__(self, sums: Collection[tuple[int, ...]] = ()) -> None:
         self.sums = list(dict.fromkeys(sums))
-        self.disclosed: set[int] = set()
+        self.disclosed = set(self._in_row_space()) if self.sums else set()
 
     def add(self, cohort: Collection[int]) -> list[int]:
         """Add the cohort of a sum; return the clients that are disclosed now and were not before, sorted.

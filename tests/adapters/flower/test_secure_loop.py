@@ -40,7 +40,7 @@ def federation(setup, keys, failing=None, options=OPTIONS, delays=None, cap=None
     node = Node(setup, keys / "clients", secrets=ClientSecrets(options, keys / "key-{client}", keys / "register.json", cap))
 
     def app(client, message, context):
-        kind, step = (failing or {}).get(client, ("", None))
+        kind, step = ({} if failing is None else failing).get(client, ("", None))
         if message.metadata.message_type != "query.motley_enrol":
             order = open_order(bytes_in(message))
             if order.kind == kind and (step is None or order.secure[0] == step):
@@ -134,6 +134,22 @@ def test_a_server_that_is_killed_goes_on_with_fresh_keys(keys):
     assert done.finished
     assert set(done.column("clients", "outcome")) == {"accepted"}
     assert apart(done, motley.run(setup, out=keys / "simulated")) < 100 * LEVEL
+
+
+def test_what_sums_disclose_is_warned_of_across_a_kill(keys, caplog):
+    """The sum of all six, and after the kill that of five, disclose the sixth."""
+    setup, failing = setting(cohort=6, stop={"rounds": 2}), {}
+    on = federation(setup, keys, failing)
+
+    def stop_after_one(done):
+        failing[4] = "train", None
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        secured(on, setup, keys, told=stop_after_one)
+    assert "the cohorts so far disclose" not in caplog.text
+    secured(on, setup, keys)
+    assert "round 2: the cohorts so far disclose the update of client 4" in caplog.text
 
 
 def test_a_client_with_secrets_sends_nothing_in_the_clear(keys):

@@ -60,7 +60,8 @@ class DeployedClients:
     registry: the clients that were met. client_states: only the initial state of
     every client; what clients keep lies with them. now_s: the moment of the last event; between two events no time passes.
     failed: while nobody has delivered, the clients whose app failed, by how it did.
-    draws: the hash chain of verified draws, and what the clients agreed on; empty without them.
+    draws: the hash chain of verified draws, and what the clients agreed on; empty without them. summed: the cohorts whose sums
+    the server knows, under secure aggregation.
     paper_s: none, for time is real.
     in_flight: sent out, not answered or waiting for the server's step. ended: lost or rejected since the last step.
     cancelled: the server no longer waits for them, and they have not answered. landed: those of the current step. accepted:
@@ -79,6 +80,7 @@ class DeployedClients:
     seen: frozenset[int] = frozenset()
     failed: dict[str, set[int]] = field(default_factory=dict)
     draws: bytes = b""
+    summed: list[tuple[int, ...]] = field(default_factory=list)
 
     @property
     def busy(self) -> set[int]:
@@ -90,13 +92,14 @@ class DeployedClients:
         rows = [dataclasses.asdict(dataclasses.replace(one, result=None, masked=b"", outcome=None)) for one in self.in_flight]
         return {
             "registry": self.registry.save(), "now_s": self.now_s, "in_flight": rows, "accepted": dict(self.accepted),
-            **({"draws": self.draws} if self.draws else {}),
+            **({"draws": self.draws} if self.draws else {}), **({"summed": list(map(list, self.summed))} if self.summed else {}),
         }  # fmt: skip
 
     def restore(self, saved: Mapping[str, Any]) -> None:
         """Take over what :meth:`save` returned. A server that starts again finds none of its messages: the clients in flight
         are dropped."""
         self.now_s, self.accepted, self.draws = saved["now_s"], dict(saved["accepted"]), bytes(saved.get("draws", b""))
+        self.summed = [tuple(cohort) for cohort in saved.get("summed", ())]
         self.registry.restore(saved["registry"])
         lost = {"outcome": Outcome.DROPPED, "arrives_s": self.now_s}
         self.ended = [DeployedDispatch(**{**row, **lost}) for row in saved["in_flight"]]
@@ -405,7 +408,7 @@ class DeployedBackend(ClientBackend):
             if not math.isfinite(one.arrives_s):
                 clients.cancelled.append(one)
         if self.sums is not None:
-            self.sums.close(state, taken)
+            self.sums.close(state, taken, clients.summed)
         landed = sorted([*taken, *clients.ended], key=lambda one: one.client)
         clients.in_flight, clients.ended, clients.landed = staying, [], landed
         outcome = np.array([one.outcome for one in landed], np.int8)

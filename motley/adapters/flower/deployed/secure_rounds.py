@@ -25,7 +25,6 @@ from motley.adapters.flower.deployed.request_codec import RequestCodec
 from motley.adapters.flower.secure_messages import missing_extra
 from motley.algorithms.base import Part, Parts
 from motley.core.errors import ConfigError, RoundAbandonedError
-from motley.core.files import disk_error, replacing
 from motley.core.records import Outcome
 from motley.experiments.build import Ready
 from motley.rounds.state import RunState
@@ -113,7 +112,7 @@ class DeployedSums:
     ) -> None:
         self.options, self.keys, self.clients, self.codec = options, as_register(register), clients, codec
         self.delta: Part = parts["delta"]
-        self.history = CohortHistory()
+        self.history: CohortHistory | None = None
         self._round: SecureRound | None = None
         self.draws: DrawServer | None = None
         self._drawn: tuple[tuple[int, ...], bytes] | None = None
@@ -170,8 +169,9 @@ class DeployedSums:
         self._round = begun
         return envelopes
 
-    def close(self, state: RunState, dispatches: Collection[DeployedDispatch]) -> None:
-        """Unmask the sum of the accepted updates: their dispatches get the mean, or are rejected."""
+    def close(self, state: RunState, dispatches: Collection[DeployedDispatch], summed: list[tuple[int, ...]]) -> None:
+        """Unmask the sum of the accepted updates: their dispatches get the mean, or are rejected. The cohort of the sum is added to
+        those that were summed before."""
         accepted = [one for one in dispatches if one.outcome == Outcome.ACCEPTED]
         begun, self._round = self._round, None
         if not accepted:
@@ -194,12 +194,18 @@ class DeployedSums:
                 one.outcome = Outcome.REJECTED
                 said = why.get(one.client, "its masked update cannot be used")
                 self.clients.incidents.note(one.client, "rejected", said, one.dispatch)
+        self._warn(state, survivors, summed)
+
+    def _warn(self, state: RunState, survivors: tuple[int, ...], summed: list[tuple[int, ...]]) -> None:
+        """Warn of clients whose update this sum and those before disclose together."""
+        self.history = self.history or CohortHistory(summed)
         for client in self.history.add(survivors) if survivors else []:
             _LOG.warning(
                 "round %d: the cohorts so far disclose the update of client %d, if updates change slowly: a combination of the sums "
                 "is its alone; let fixed groups of clients take part together",
                 state.round, client,
             )  # fmt: skip
+        summed[:] = self.history.sums
 
     def _ask(self, state: RunState, asked: Mapping[int, bytes]) -> Mapping[int, object]:
         """Send one step's messages and return the answers by client; they are billed as uploads."""
@@ -224,22 +230,8 @@ class ClientSecrets:
 
     def endpoint(self, folder: Path, run: str, client: int) -> SecureEndpoint:
         """Return the client's endpoint in one run, whose state lies in its folder."""
-        path = folder / run / f"secure-{client}.bin"
-
-        def load() -> bytes | None:
-            return path.read_bytes() if path.exists() else None
-
-        def save(state: bytes) -> None:
-            try:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                with replacing(path) as file:
-                    os.fchmod(file.fileno(), 0o600)
-                    file.write(state)
-            except OSError as error:
-                raise disk_error(error, path) from None
-
-        own = read_identity(self.identity.format(client=client))
-        return SecureEndpoint(client, own, self.register, self.options, load, save, self.cap)
+        path, own = folder / run / f"secure-{client}.bin", read_identity(self.identity.format(client=client))
+        return SecureEndpoint.kept_in(path, client, own, self.register, self.options, self.cap)
 
     def masked(self, folder: Path, run: str, client: int, message: bytes, update: Tensor, examples: int) -> bytes:
         """Return a client's update under its masks.

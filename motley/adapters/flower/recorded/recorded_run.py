@@ -144,8 +144,6 @@ class RecordedRun(RoundObserver):
         anew = _ANEW.format(path=path)
         if saved["lost"]:
             raise ConfigError(f"{_kept(self.files.strategy, saved['lost'])}, and it was lost with the server; {anew}")
-        if self.coordinator.secure is not None:
-            raise ConfigError(f"keys and draws of secure aggregation are those of one start of the server; {anew}")
         if saved["unsure"]:
             LOG.warning("%s: what changed inside since round 1 begins anew", _kept(self.files.strategy, saved["unsure"]))
 

@@ -35,6 +35,7 @@ def save_selection(coordinator: SelectionCoordinator) -> dict[str, Any]:
         "numbers": {str(node): client for node, client in registry.numbers.items()},  # ids of nodes have 64 bits without a sign
         "enrolled": [[one.client, one.num_examples, dict(one.signals)] for one in registry.enrolled.values()],
         "bits": [registry.bits_down, registry.bits_up],
+        **({} if coordinator.secure is None else {"secure": coordinator.secure.save()}),
     }
 
 
@@ -47,7 +48,7 @@ def restore_selection(coordinator: SelectionCoordinator, saved: Mapping[str, Any
 
     Raises
     ------
-    CodecError: a selector of another version of Motley.
+    CodecError: a selector of another version of Motley. ConfigError: another register than that of the draws.
     """
     state, registry = coordinator.state, coordinator.registry
     learned = Selector.from_bytes(bytes(saved["selector"]), type(coordinator.selector.rule))
@@ -63,6 +64,8 @@ def restore_selection(coordinator: SelectionCoordinator, saved: Mapping[str, Any
     registry.numbers = {int(node): client for node, client in saved["numbers"].items()}
     registry.enrolled = {client: Enrolment(client, examples, signals) for client, examples, signals in saved["enrolled"]}
     registry.bits_down, registry.bits_up = saved["bits"]
+    if coordinator.secure is not None and "secure" in saved:
+        coordinator.secure.restore(saved["secure"])
 
 
 def participation_rows(clients: Iterable[Mapping[str, Any]], incidents: Iterable[Mapping[str, Any]]) -> list[ParticipationRow]:

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from motley.adapters.flower.messages import flower
 from motley.adapters.flower.node_registry import EXAMPLES
-from motley.adapters.flower.secure_messages import RECORD, missing_extra, secure_bytes, secure_record
+from motley.adapters.flower.secure_messages import RECORD, missing_extra, secure_bytes, secure_record, secure_run
 from motley.adapters.flower.strategy.server_signals import arrays_of
 from motley.core.errors import ConfigError, SecureAggregationError
 
@@ -41,19 +42,31 @@ class MaskedUpdates:
     ----------
     options: as the server's. identity: file of the client's private key; ``{client}`` in it stands for the client's number.
     register: all clients' public keys, or the file that holds them. key: of ``--node-config``, the client's whole number.
-    cap: rounds that the client takes part in at most, where draws are verified; None: all.
+    cap: rounds that the client takes part in at most, where draws are verified; None: all. folder: for what the client has agreed
+    on, where draws are verified, so that a server that is submitted again can go on with them; None: it lies with Flower, which
+    forgets it then.
+
+    Raises
+    ------
+    ConfigError: a folder, and no draws.
     """
 
     def __init__(
         self, options: SecureOptions, identity: str | os.PathLike[str],
         register: Mapping[int, bytes] | str | os.PathLike[str], key: str = "partition-id", cap: int | None = None,
+        folder: str | os.PathLike[str] | None = None,
     ) -> None:  # fmt: skip
+        if folder is not None and not options.draws:
+            raise ConfigError(
+                "without draws a client keeps nothing from round to round; leave folder out, or write SecureOptions(draws=...)",
+                "folder",
+            )
         self.options, self.identity, self.register, self.key = options, str(identity), register, key
-        self.cap = cap
+        self.cap, self.folder = cap, None if folder is None else Path(folder)
 
     def answer(self, message: Any, context: Any) -> Any:
         """Answer a step before or after training; the app's function for ``@app.query("motley_secure")``."""
-        answer = self._endpoint(context).answer(secure_bytes(message.content))
+        answer = self._endpoint(message, context).answer(secure_bytes(message.content))
         return flower().Message(flower().RecordDict({RECORD: secure_record(answer)}), reply_to=message)
 
     def mod(self, message: Any, context: Any, call_next: Callable[[Any, Any], Any]) -> Any:
@@ -71,9 +84,9 @@ class MaskedUpdates:
         wanted = str(message.content[RECORD].get("wanted", "")).split(",")
         sent = arrays_of(next(iter(message.content.array_records.values())))
         reply = call_next(message, context)
-        return reply if reply.has_error() else _masked(reply, message, sent, self._endpoint(context), asked, wanted)
+        return reply if reply.has_error() else _masked(reply, message, sent, self._endpoint(message, context), asked, wanted)
 
-    def _endpoint(self, context: Any) -> SecureEndpoint:
+    def _endpoint(self, message: Any, context: Any) -> SecureEndpoint:
         client = context.node_config.get(self.key)
         if isinstance(client, bool) or not isinstance(client, int) or client < 0:
             raise ConfigError(f'got {self.key} = {client!r}; start the node with --node-config "{self.key}=<whole number>"')
@@ -84,8 +97,11 @@ class MaskedUpdates:
         def save(state: bytes) -> None:
             context.state[_STATE] = flower().ConfigRecord({"state": state})
 
-        own = read_identity(self.identity.format(client=client))
-        return SecureEndpoint(client, own, as_register(self.register), self.options, load, save, self.cap)
+        own, register = read_identity(self.identity.format(client=client)), as_register(self.register)
+        if self.folder is None:
+            return SecureEndpoint(client, own, register, self.options, load, save, self.cap)
+        path = self.folder / secure_run(message.content) / f"secure-{client}.bin"
+        return SecureEndpoint.kept_in(path, client, own, register, self.options, self.cap)
 
 
 def _masked(reply: Any, message: Any, sent: Mapping[str, Any], at: SecureEndpoint, asked: object, wanted: list[str]) -> Any:

@@ -95,6 +95,21 @@ class SecureSums:
         self.draws: DrawServer | None = None
         self.state.traffic |= {"secure_bits_down": 0.0, "secure_bits_up": 0.0}
 
+    def save(self) -> dict[str, Any]:
+        """Return what a server that is started again must know, as plain values."""
+        draws = b"" if self.draws is None else self.draws.save()
+        return {"run": self.run, "sums": [list(cohort) for cohort in self.history.sums], "draws": draws}
+
+    def restore(self, saved: Mapping[str, Any]) -> None:
+        """Take over what :meth:`save` returned; raises ConfigError for another register than the one of the draws."""
+        self.run, self.history = bytes(saved["run"]), CohortHistory([tuple(cohort) for cohort in saved["sums"]])
+        self.draws = DrawServer.restored(bytes(saved["draws"]), self.register) if saved["draws"] else None
+
+    @property
+    def _named(self) -> str:
+        """The name of the run for clients that keep what they agreed on; empty without draws."""
+        return self.run.hex() if self.options.draws else ""
+
     def draw(self, current: OpenRound) -> Cohort | None:
         """Return the cohort that the clients can recompute; None where the selector chooses.
 
@@ -135,7 +150,9 @@ class SecureSums:
         for message in messages:
             envelope = envelopes.get(current.clients[message.metadata.dst_node_id])
             if envelope is not None:
-                content = app.RecordDict({**dict(message.content.items()), RECORD: secure_record(envelope, wanted=self.wanted)})
+                content = app.RecordDict(
+                    {**dict(message.content.items()), RECORD: secure_record(envelope, self.wanted, self._named)}
+                )
                 about = message.metadata
                 kept.append(app.Message(content, about.dst_node_id, about.message_type, ttl=about.ttl, group_id=about.group_id))
         self._note_problems(current)
@@ -182,7 +199,7 @@ class SecureSums:
         app, node_of = flower(), self.registry.node_of
         clients = {node_of[client]: client for client in asked if client in node_of}
         messages = [
-            app.Message(app.RecordDict({RECORD: secure_record(asked[client])}), node, SECURE, ttl=self.limit_s)
+            app.Message(app.RecordDict({RECORD: secure_record(asked[client], run=self._named)}), node, SECURE, ttl=self.limit_s)
             for node, client in clients.items()
         ]
         answers: dict[int, object] = {}

@@ -32,9 +32,9 @@ def keys(tmp_path):
     return tmp_path
 
 
-def secured(keys, app=sgd, options=OPTIONS):
+def secured(keys, app=sgd, options=OPTIONS, folder=None):
     """The app behind the mod, as a ClientApp calls it."""
-    masked = MaskedUpdates(options, keys / "key-{client}", keys / "register.json")
+    masked = MaskedUpdates(options, keys / "key-{client}", keys / "register.json", folder=folder)
 
     def answer(message, context):
         return masked.answer(message, context) if message.metadata.message_type == SECURE else masked.mod(message, context, app)
@@ -42,9 +42,9 @@ def secured(keys, app=sgd, options=OPTIONS):
     return answer
 
 
-def federation(keys, n=6, apps=None, options=OPTIONS):
+def federation(keys, n=6, apps=None, options=OPTIONS, folder=None):
     apps = apps or {}
-    made = {k: FakeNode(secured(keys, apps.get(k, sgd), options), {"partition-id": k}) for k in range(n)}
+    made = {k: FakeNode(secured(keys, apps.get(k, sgd), options, folder), {"partition-id": k}) for k in range(n)}
     return FakeGrid({1000 + 7 * k: node for k, node in made.items()})
 
 
@@ -325,3 +325,18 @@ def test_draws_by_tiers(keys):
 def test_draws_need_the_roster(keys):
     with pytest.raises(ConfigError, match="the draws cannot be agreed on: 6 of 10 clients are left for the draws"):
         run(drawn(keys, n=6), keys, m=5, options=DRAWN)
+
+
+def test_a_folder_is_for_draws(keys):
+    with pytest.raises(ConfigError, match=r"folder: without draws a client keeps nothing.*leave folder out"):
+        MaskedUpdates(OPTIONS, keys / "key-0", keys / "register.json", folder=keys)
+
+
+def test_a_client_with_a_folder_keeps_nothing_under_a_name_that_is_none(keys):
+    masked = MaskedUpdates(DRAWN, keys / "key-{client}", keys / "register.json", folder=keys / "kept")
+    for run in ("", "../elsewhere", "0" * 31):
+        message = FakeGrid({1: FakeNode(lambda message, context: masked.answer(message, context), {"partition-id": 0})})
+        sent = flower().Message(flower().RecordDict({RECORD: secure_record(b"x", run=run)}), 1, SECURE, ttl=60)
+        (reply,) = message.send_and_receive([sent])
+        assert "the server names no run" in reply.error.reason
+    assert not (keys / "kept").exists()
